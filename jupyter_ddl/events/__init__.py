@@ -1,0 +1,1 @@
+"""What comes up: messages, codec, ledger, and the one reducer that folds them."""

@@ -1,0 +1,180 @@
+"""What comes up: the records of a ledger, in the order in which they were committed."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from jupyter_ddl.spec.run import RunSpec
+from jupyter_ddl.spec.space import ParamValue
+
+__all__ = [
+    "SCHEMA_VERSION",
+    "AttemptFinished",
+    "AttemptStarted",
+    "CheckpointSaved",
+    "Event",
+    "Failure",
+    "FailureKind",
+    "Notice",
+    "Outcome",
+    "RankEvent",
+    "Reported",
+    "RunFinished",
+    "RunStarted",
+    "RunSubmitted",
+    "StopRequested",
+    "TrialCreated",
+]
+
+SCHEMA_VERSION = 1
+"""Version of these messages; a ledger and both ends of a socket state theirs."""
+
+Outcome: TypeAlias = Literal["complete", "pruned", "failed", "cancelled", "evicted"]
+"""How an attempt ended.  ``evicted``: its worker or rank was lost through no fault of its own."""
+
+FailureKind: TypeAlias = Literal[
+    "exception",  # the cell raised
+    "crash",  # the rank process died by a signal or by os._exit
+    "memory",  # killed for memory
+    "metric",  # no metric, or one that is not a finite real number
+    "values",  # a brought value is missing or cannot be pickled
+    "import",  # a module is missing on the worker
+    "disk",  # no space left where the rank writes; not charged to the trial
+    "timeout",
+]
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """Why an attempt failed, ready to be shown."""
+
+    kind: FailureKind
+    type_name: str
+    """Exception class, or the signal's name (``SIGSEGV``)."""
+    message: str
+    traceback: str = ""
+    """The user's own frames, ending in the message; lines are the notebook's."""
+    line: int | None = None
+    """Line in the cell (the magic is line 1)."""
+
+
+class RunSubmitted(msgspec.Struct, frozen=True, tag="run_submitted"):
+    spec: RunSpec
+    at_s: float
+    schema: int = SCHEMA_VERSION
+
+
+class RunStarted(msgspec.Struct, frozen=True, tag="run_started"):
+    """The run begins, or goes on in a new controller (then ``session`` > 1)."""
+
+    at_s: float
+    session: int
+    n_slots: int
+    max_parallel: int
+    controller_pid: int
+
+
+class TrialCreated(msgspec.Struct, frozen=True, tag="trial_created"):
+    """The sampler proposed a trial.  Numbers are consecutive from 0."""
+
+    trial: int
+    params: dict[str, ParamValue]
+    at_s: float
+
+
+class AttemptStarted(msgspec.Struct, frozen=True, tag="attempt_started"):
+    """A rank begins an attempt.  ``log_start`` is a byte offset in ``<run_dir>/logs/<log>``."""
+
+    trial: int
+    attempt: int
+    at_s: float
+    worker: str
+    pid: int
+    log: str
+    log_start: int
+
+
+class Reported(msgspec.Struct, frozen=True, tag="reported"):
+    """``report(step=…, **metrics)`` in a cell.  NaN and infinities are kept as they are."""
+
+    trial: int
+    attempt: int
+    step: int
+    metrics: dict[str, float]
+    at_s: float
+
+
+class CheckpointSaved(msgspec.Struct, frozen=True, tag="checkpoint_saved"):
+    trial: int
+    attempt: int
+    step: int
+    file: str
+    """Relative to ``<run_dir>/checkpoints``."""
+    digest: str
+    size_bytes: int
+    at_s: float
+
+
+class AttemptFinished(msgspec.Struct, frozen=True, tag="attempt_finished"):
+    """How an attempt ended.
+
+    Whether the *trial* has ended follows from it by the reducer: complete, pruned and
+    cancelled end it; failed ends it once its own failures reach the limit; evicted once its evictions do.
+    """
+
+    trial: int
+    attempt: int
+    outcome: Outcome
+    at_s: float
+    duration_s: float
+    value: float | None = None
+    """The objective (search), None for a map."""
+    log_end: int | None = None
+    """Byte offset behind this attempt's last output; None: the end of the file."""
+    values_file: str | None = None
+    """Brought values, relative to ``<run_dir>/values``; None when none were saved."""
+    failure: Failure | None = None
+
+
+class StopRequested(msgspec.Struct, frozen=True, tag="stop_requested"):
+    """A person asked for the run, or one trial, to stop."""
+
+    at_s: float
+    when: Literal["next_report", "now"]
+    trial: int | None = None
+    by: str = ""
+
+
+class Notice(msgspec.Struct, frozen=True, tag="notice"):
+    """A sentence the user should see: a recovery, a fallback, a torn tail that was cut."""
+
+    at_s: float
+    text: str
+    level: Literal["info", "warning"] = "info"
+
+
+class RunFinished(msgspec.Struct, frozen=True, tag="run_finished"):
+    at_s: float
+    state: Literal["complete", "failed", "cancelled"]
+    reason: str = ""
+    failure: Failure | None = None
+    """The first cause, when ``state`` is failed."""
+    failed_trial: int | None = None
+
+
+RankEvent: TypeAlias = AttemptStarted | Reported | CheckpointSaved | AttemptFinished | Notice
+"""Events that a rank may originate; the driver writes the others."""
+
+Event: TypeAlias = (
+    RunSubmitted
+    | RunStarted
+    | TrialCreated
+    | AttemptStarted
+    | Reported
+    | CheckpointSaved
+    | AttemptFinished
+    | StopRequested
+    | Notice
+    | RunFinished
+)

@@ -1,0 +1,1 @@
+"""The nouns that travel down: frozen msgspec structs, no behaviour beyond validation."""

@@ -1,0 +1,95 @@
+"""What a worker is given to do, and the signals that reach it afterwards."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from jupyter_ddl.spec.space import ParamValue
+
+__all__ = [
+    "Assignment",
+    "Control",
+    "Prewarm",
+    "StopRun",
+    "StopTrial",
+    "StopWhen",
+    "TrialAssignment",
+]
+
+StopWhen: TypeAlias = Literal["next_report", "now"]
+
+
+class TrialAssignment(msgspec.Struct, frozen=True):
+    """One attempt at one trial.  ``(run, trial, attempt)`` fences late messages off."""
+
+    trial: int
+    attempt: int
+    params: dict[str, ParamValue]
+    seed: int
+    """32-bit seed of python, numpy and torch for this trial; the same in every attempt."""
+    item: int | None = None
+    """Index into the mapped sequence (map only)."""
+
+
+class Assignment(msgspec.Struct, frozen=True):
+    """A batch of trials for one slot of one worker: what one Dask future carries.
+
+    The worker executes ``trials`` in order in one rank process (reused from the
+    run's previous assignment on this slot unless ``fresh_process``) and streams their events.
+    """
+
+    run_id: str
+    assignment_id: str
+    """Unique; the Dask key and the name of the rank's log file derive from it."""
+    program: str
+    """Digest of the msgpack-encoded :class:`~jupyter_ddl.spec.program.Program` blob."""
+    trials: tuple[TrialAssignment, ...]
+    run_dir: str
+    """The run's directory.  Logs go to ``<run_dir>/logs``, checkpoints to
+    ``<run_dir>/checkpoints``, brought values to ``<run_dir>/values``."""
+    blob_dirs: tuple[str, ...]
+    """Directories in which to look for blobs by digest, in this order."""
+    topic: str
+    """Dask topic that the event chunks are published on."""
+    metric: str | None = None
+    mode: Literal["max", "min"] = "max"
+    element: str | None = None
+    """Map: the name bound to the element ``item`` of captured ``over``."""
+    over: str | None = None
+    bring: tuple[str, ...] = ()
+    best_value: float | None = None
+    """Best objective known when this was sent: a trial that does not beat it need not
+    save its brought values.  None: save always."""
+    fresh_process: bool = False
+    stop_grace_s: float = 5.0
+
+
+class StopTrial(msgspec.Struct, frozen=True, tag="stop_trial"):
+    """End one attempt: at its next report, or at once by the stop ladder.
+
+    ``reason`` becomes the outcome: ``pruned`` or ``cancelled``.
+    """
+
+    run_id: str
+    trial: int
+    attempt: int
+    reason: Literal["pruned", "cancelled"]
+    when: StopWhen = "next_report"
+
+
+class StopRun(msgspec.Struct, frozen=True, tag="stop_run"):
+    """End everything of a run on this worker; also discards its idle rank processes."""
+
+    run_id: str
+    when: StopWhen = "now"
+
+
+class Prewarm(msgspec.Struct, frozen=True, tag="prewarm"):
+    """Import these installed packages in the worker's zygote ahead of need."""
+
+    imports: tuple[str, ...]
+
+
+Control: TypeAlias = StopTrial | StopRun | Prewarm

@@ -1,0 +1,122 @@
+"""What a run is to do: one frozen spec per verb, under a common header."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from jupyter_ddl.spec.program import Program
+from jupyter_ddl.spec.space import Distribution
+
+__all__ = [
+    "Limits",
+    "MapSpec",
+    "Mode",
+    "Provenance",
+    "PrunerSpec",
+    "RunSpec",
+    "SamplerSpec",
+    "SearchSpec",
+    "Verb",
+]
+
+Mode: TypeAlias = Literal["max", "min"]
+
+
+class SamplerSpec(msgspec.Struct, frozen=True):
+    """Which sampler proposes parameters.
+
+    ``name`` is one of ours (``grid``, ``random``, ``tpe``, ``cmaes``, ``gp``, ``qmc``, ``de``), or
+    ``module:Class``, or the name of a captured notebook variable when ``in_notebook``.
+    """
+
+    name: str = "random"
+    options: dict[str, bool | int | float | str | None] = {}
+    in_notebook: bool = False
+
+
+class PrunerSpec(msgspec.Struct, frozen=True):
+    """Which pruner stops trials early (``none``, ``median``, ``asha``, ``hyperband``)."""
+
+    name: str = "none"
+    options: dict[str, bool | int | float | str | None] = {}
+
+
+class SearchSpec(msgspec.Struct, frozen=True, tag="search"):
+    """A hyper-parameter search: which trials, judged by which metric."""
+
+    metric: str
+    mode: Mode
+    n_trials: int
+    space: dict[str, Distribution]
+    sampler: SamplerSpec = SamplerSpec()
+    pruner: PrunerSpec = PrunerSpec()
+    max_parallel: int | None = None
+    """Trials in flight at once; None is the number of slots when the run starts."""
+    ranks_per_trial: int = 1
+    gpus_per_trial: int = 0
+
+
+class MapSpec(msgspec.Struct, frozen=True, tag="map"):
+    """The cell once per element of a captured sequence, results in order."""
+
+    over: str
+    """Captured name of the sequence."""
+    element: str
+    """Name that the cell sees the element under."""
+    n_items: int
+    max_parallel: int | None = None
+
+
+Verb: TypeAlias = SearchSpec | MapSpec
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """When to give up.  Machine losses and the code's own failures have separate budgets."""
+
+    timeout_s: float | None = None
+    max_own_failures: int = 3
+    max_evictions: int = 50
+    stop_grace_s: float = 5.0
+
+
+class Provenance(msgspec.Struct, frozen=True):
+    """Where a run comes from: enough to run it again and to compare two runs."""
+
+    line: str = ""
+    """The magic's first line, which runs it again."""
+    cell: str = ""
+    """The cell's body as the user typed it."""
+    notebook: str | None = None
+    user: str = ""
+    host: str = ""
+    python: str = ""
+    packages: dict[str, str] = {}
+    git_revision: str | None = None
+    git_dirty: bool = False
+
+
+class RunSpec(msgspec.Struct, frozen=True):
+    """One execution of a cell: the first record of its ledger."""
+
+    run_id: str
+    verb: Verb
+    program: Program
+    seed: int
+    cluster: str
+    created_at_s: float
+    """Unix seconds."""
+    name: str = ""
+    bring: tuple[str, ...] = ()
+    """Names whose values come home: the best trial's (search) or every item's (map)."""
+    isolate: bool = False
+    """A fresh process for every trial, even for short ones."""
+    limits: Limits = Limits()
+    provenance: Provenance = Provenance()
+    resumed_from: str | None = None
+
+    @property
+    def n_trials(self) -> int:
+        """Number of trials this run consists of (items, for a map)."""
+        return self.verb.n_items if isinstance(self.verb, MapSpec) else self.verb.n_trials

@@ -1,0 +1,1 @@
+"""Where things lie on disk: the home directory, run directories, blobs by content."""
