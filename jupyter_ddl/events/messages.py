@@ -135,6 +135,9 @@ class AttemptFinished(msgspec.Struct, frozen=True, tag="attempt_finished"):
     values_file: str | None = None
     """Brought values, relative to ``<run_dir>/values``; None when none were saved."""
     failure: Failure | None = None
+    inline_value: bool | int | float | str | None = None
+    """The cell's value (map) when it is small and JSON-able; then no file was written."""
+    has_inline_value: bool = False
 
 
 class StopRequested(msgspec.Struct, frozen=True, tag="stop_requested"):

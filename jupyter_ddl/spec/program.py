@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import msgspec
 
-__all__ = ["CapturedName", "Hole", "ModuleFile", "Program"]
+from jupyter_ddl.spec.space import ParamValue
+
+__all__ = ["MAIN_GLOBALS", "CapturedName", "Hole", "ModuleFile", "Program"]
+
+MAIN_GLOBALS = "jupyter_ddl:main_globals"
+"""Persistent id in a payload that stands for the trial's own ``__main__`` namespace, so that
+functions of the notebook see the names of the trial that calls them."""
 
 
 class CapturedName(msgspec.Struct, frozen=True):
@@ -27,6 +33,11 @@ class Hole(msgspec.Struct, frozen=True):
     name: str
     line: int
     column: int
+    by_index: bool = False
+    """The parameter is a label, and the rank takes the argument of the original ``choice(…)``
+    call that stands at the label's position in ``labels``."""
+    labels: tuple[ParamValue, ...] = ()
+    """Labels in the order of the call's positional arguments (``by_index`` only)."""
 
 
 class ModuleFile(msgspec.Struct, frozen=True):
@@ -60,3 +71,8 @@ class Program(msgspec.Struct, frozen=True):
     """Top-level packages that the cell and its modules import, installed ones only."""
     ends_in_expression: bool = False
     """Whether the last statement is an expression; its value is the cell's value."""
+    space_name: str | None = None
+    """Captured name of the dict given by ``--space``; None without one."""
+    space_labels: dict[str, tuple[ParamValue, ...]] = {}
+    """Parameters of that dict whose values are labels: the rank takes the element of the
+    dict's list at the label's position."""
