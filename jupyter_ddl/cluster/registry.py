@@ -1,0 +1,37 @@
+"""Backends by name: ours, and any package's through the entry point ``jupyter_ddl.backends``."""
+
+from __future__ import annotations
+
+import difflib
+from importlib.metadata import entry_points
+
+from jupyter_ddl.cluster.base import Backend
+from jupyter_ddl.errors import ClusterError
+from jupyter_ddl.spec.cluster import ClusterSpec
+
+__all__ = ["backend_names", "make_backend"]
+
+_GROUP = "jupyter_ddl.backends"
+
+
+def backend_names() -> list[str]:
+    """Names that ``%cluster start NAME`` accepts, without importing any backend."""
+    return sorted({entry.name for entry in entry_points(group=_GROUP)})
+
+
+def make_backend(spec: ClusterSpec) -> Backend:
+    """The backend that ``spec.backend`` names, not started.
+
+    Raises
+    ------
+    ClusterError
+        No such backend; the message gives the nearest name.
+    """
+    for entry in entry_points(group=_GROUP):
+        if entry.name == spec.backend:
+            backend: Backend = entry.load()(spec)
+            return backend
+    known = backend_names()
+    near = difflib.get_close_matches(spec.backend, known, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
+    raise ClusterError(f"there is no cluster backend {spec.backend!r}; {hint}")

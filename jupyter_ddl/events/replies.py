@@ -1,0 +1,53 @@
+"""What a controller answers: one reply per request, and snapshots pushed to watchers."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import msgspec
+
+from jupyter_ddl.events.snapshot import RunSnapshot
+from jupyter_ddl.events.status import ClusterStatus
+
+__all__ = ["Accepted", "LogText", "Refused", "Reply", "Result", "SnapshotPush", "SnapshotResult", "StatusResult", "Upward"]
+
+
+class Accepted(msgspec.Struct, frozen=True, tag="accepted"):
+    """Done as asked."""
+
+    run_id: str | None = None
+
+
+class LogText(msgspec.Struct, frozen=True, tag="log_text"):
+    text: str
+
+
+class StatusResult(msgspec.Struct, frozen=True, tag="status"):
+    status: ClusterStatus
+
+
+class SnapshotResult(msgspec.Struct, frozen=True, tag="snapshot"):
+    snapshot: RunSnapshot
+
+
+class Refused(msgspec.Struct, frozen=True, tag="refused"):
+    """The request failed: the class of the error (in ``jupyter_ddl.errors``) and its message."""
+
+    error: str
+    message: str
+    fields: dict[str, Any] = {}
+
+
+Result: TypeAlias = Accepted | LogText | StatusResult | SnapshotResult | Refused
+
+
+class Reply(msgspec.Struct, frozen=True, tag="reply"):
+    id: int
+    result: Result
+
+
+class SnapshotPush(msgspec.Struct, frozen=True, tag="push"):
+    snapshot: RunSnapshot
+
+
+Upward: TypeAlias = Reply | SnapshotPush

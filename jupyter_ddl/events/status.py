@@ -1,0 +1,46 @@
+"""A cluster at one moment, as ``%cluster`` and the panel show it."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+__all__ = ["ClusterState", "ClusterStatus", "WorkerStatus"]
+
+ClusterState: TypeAlias = Literal["starting", "ready", "degraded", "stopping"]
+
+
+class WorkerStatus(msgspec.Struct, frozen=True):
+    name: str
+    address: str
+    pid: int | None
+    host: str
+    n_slots: int
+    n_busy: int
+    rss_bytes: int | None = None
+    """Resident memory of the worker process itself."""
+
+
+class ClusterStatus(msgspec.Struct, frozen=True):
+    name: str
+    backend: str
+    state: ClusterState
+    controller_pid: int
+    scheduler_address: str
+    started_at_s: float
+    workers: tuple[WorkerStatus, ...]
+    n_wanted: int
+    """Workers asked for; fewer are there while some start."""
+    cpus_per_worker: int
+    memory_per_worker_bytes: int | None
+    active_runs: tuple[str, ...]
+    idle_timeout_s: float
+    idle_left_s: float | None
+    """Seconds until the cluster ends for being idle; None while a run is active."""
+    age_left_s: float
+    adapt: tuple[int, int] | None = None
+
+    @property
+    def n_slots(self) -> int:
+        return sum(worker.n_slots for worker in self.workers)

@@ -1,0 +1,153 @@
+"""Sends assignments to workers as Dask futures and brings their events back, complete.
+
+One dispatcher per controller.  It owns the only subscription to the controller's Dask topic (a
+second subscriber of a topic would replace the first) and knows which worker holds what.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+from distributed import Client
+
+from jupyter_ddl.errors import LaunchError
+from jupyter_ddl.events.chunk import AssignmentResult, EventChunk
+from jupyter_ddl.events.messages import RankEvent
+from jupyter_ddl.launch.inbox import ChunkInbox
+from jupyter_ddl.spec.assignment import Assignment, Control
+from jupyter_ddl.worker import plugin
+
+__all__ = ["Dispatcher", "WorkerLostError"]
+
+log = logging.getLogger(__name__)
+
+OnEvents = Callable[[Sequence[RankEvent]], None]
+
+_LATE_CHUNK_S = 1.0
+"""How long a chunk may come behind its assignment's result before it is asked for again."""
+_CONTROL_TIMEOUT_S = 40.0
+
+
+class WorkerLostError(LaunchError):
+    """The worker of an assignment is gone; what it had not reported is to be repeated."""
+
+
+class _Flight:
+    """An assignment on its way."""
+
+    def __init__(self, worker: str, on_events: OnEvents) -> None:
+        self.worker = worker
+        self.on_events = on_events
+        self.inbox = ChunkInbox()
+        self.progress = asyncio.Event()
+        self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+
+class Dispatcher:
+    """Assignments down, events up.  Used on the controller's loop only."""
+
+    def __init__(self, client: Client, topic: str) -> None:
+        self._client = client
+        self.topic = topic
+        self._flights: dict[str, _Flight] = {}
+
+    def start(self) -> None:
+        """Subscribe to the controller's topic; call once, before any assignment."""
+        self._client.subscribe_topic(self.topic, self._on_message)
+
+    async def execute(self, assignment: Assignment, worker: str, on_events: OnEvents) -> None:
+        """Run one assignment on one worker; returns when all its events were delivered.
+
+        Raises
+        ------
+        WorkerLostError
+            The worker was removed from the cluster, or can't be asked for lost events.
+        """
+        flight = _Flight(worker, on_events)
+        self._flights[assignment.assignment_id] = flight
+        future = self._submit(assignment, worker)
+        try:
+            result = await self._result(future, flight)
+            await self._complete(assignment.assignment_id, result.n_chunks, flight)
+        finally:
+            del self._flights[assignment.assignment_id]
+            flight.lost.cancel()
+            # The scheduler forgets the task: its history lives in the ledger.
+            future.release()
+
+    async def control(self, worker: str, control: Control) -> None:
+        """Deliver a signal to a worker's ranks; a worker that is gone needs none."""
+        payload = msgspec.msgpack.encode(control)
+        try:
+            async with asyncio.timeout(_CONTROL_TIMEOUT_S):
+                await self._client.run(plugin.control, payload, workers=[worker], on_error="return")
+        except (OSError, TimeoutError, ValueError) as error:
+            log.warning("control %s for %s not delivered: %s", type(control).__name__, worker, error)
+
+    def worker_removed(self, address: str) -> None:
+        """Fail what is on its way at a worker that the scheduler has removed."""
+        for flight in self._flights.values():
+            if flight.worker == address and not flight.lost.done():
+                flight.lost.set_exception(WorkerLostError(f"worker {address} is gone"))
+
+    def _submit(self, assignment: Assignment, worker: str) -> Any:
+        return self._client.submit(
+            plugin.execute_assignment,
+            msgspec.msgpack.encode(assignment),
+            key=f"ddl-{assignment.assignment_id}",
+            workers=[worker],
+            allow_other_workers=False,
+            pure=False,
+            retries=0,
+        )
+
+    async def _result(self, future: Any, flight: _Flight) -> AssignmentResult:
+        # gather is Future.result() without raising Dask's own wrapper for lost workers twice.
+        waiting = asyncio.ensure_future(future.result())
+        await asyncio.wait({waiting, flight.lost}, return_when=asyncio.FIRST_COMPLETED)
+        if flight.lost.done():
+            waiting.cancel()
+            await asyncio.gather(waiting, return_exceptions=True)
+            flight.lost.result()
+        try:
+            return msgspec.msgpack.decode(waiting.result(), type=AssignmentResult)
+        except (asyncio.CancelledError, OSError, RuntimeError) as error:
+            raise WorkerLostError(f"Dask gave up on {flight.worker}: {error!r}") from error
+
+    async def _complete(self, assignment_id: str, n_chunks: int, flight: _Flight) -> None:
+        try:
+            async with asyncio.timeout(_LATE_CHUNK_S):
+                while flight.inbox.missing(n_chunks):
+                    flight.progress.clear()
+                    await flight.progress.wait()
+        except TimeoutError:
+            await self._replay(assignment_id, n_chunks, flight)
+
+    async def _replay(self, assignment_id: str, n_chunks: int, flight: _Flight) -> None:
+        first = flight.inbox.next_number
+        log.warning("assignment %s: chunks from %d lost, asking again", assignment_id, first)
+        replies = await self._client.run(
+            plugin.replay, assignment_id, first, workers=[flight.worker], on_error="return"
+        )
+        chunks = replies.get(flight.worker)
+        if isinstance(chunks, list):
+            for encoded in chunks:
+                self._deliver(msgspec.msgpack.decode(encoded, type=EventChunk))
+        if flight.inbox.missing(n_chunks):
+            raise WorkerLostError(f"worker {flight.worker} no longer has the events of its trials")
+
+    def _on_message(self, event: tuple[float, bytes]) -> None:
+        self._deliver(msgspec.msgpack.decode(event[1], type=EventChunk))
+
+    def _deliver(self, chunk: EventChunk) -> None:
+        flight = self._flights.get(chunk.assignment_id)
+        if flight is None:
+            return  # a late message of an assignment that was given up: fenced off here
+        events = flight.inbox.add(chunk)
+        if events:
+            flight.on_events(events)
+        flight.progress.set()

@@ -1,0 +1,84 @@
+"""Who may use which slot: fair shares of the workers among the runs of one controller.
+
+Pure bookkeeping.  A slot executes one assignment at a time; with ``depth`` 2 a second one may wait
+at the worker, so that short trials leave no gap between batches.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+__all__ = ["SlotBook"]
+
+
+class SlotBook:
+    """Slots of the connected workers, and the assignments that hold them."""
+
+    def __init__(self) -> None:
+        self._n_slots: dict[str, int] = {}
+        self._held: dict[str, Counter[str]] = {}  # address -> run -> assignments
+        self._runs: list[str] = []
+
+    @property
+    def n_slots(self) -> int:
+        """Slots of all connected workers."""
+        return sum(self._n_slots.values())
+
+    def n_busy(self, address: str) -> int:
+        """Slots of one worker that execute something."""
+        load = self._held.get(address, Counter()).total()
+        return min(load, self._n_slots.get(address, 0))
+
+    def busy_addresses(self) -> list[str]:
+        """Workers that hold an assignment, the most loaded ones first."""
+        loaded = [address for address, held in self._held.items() if held.total()]
+        return sorted(loaded, key=lambda address: -self._held[address].total())
+
+    def set_workers(self, slots: Mapping[str, int]) -> None:
+        """Replace the set of connected workers; holdings of lost ones are forgotten."""
+        self._n_slots = dict(slots)
+        self._held = {a: held for a, held in self._held.items() if a in self._n_slots}
+
+    def join(self, run_id: str) -> None:
+        """A run begins to compete for slots."""
+        if run_id not in self._runs:
+            self._runs.append(run_id)
+
+    def leave(self, run_id: str) -> None:
+        """A run no longer competes, and holds nothing any more."""
+        if run_id in self._runs:
+            self._runs.remove(run_id)
+        for held in self._held.values():
+            del held[run_id]
+
+    def share(self) -> int:
+        """Slots that one of the competing runs may hold at once, at least 1."""
+        return max(1, -(-self.n_slots // max(1, len(self._runs))))
+
+    def take(self, run_id: str, depth: int, max_parallel: int) -> str | None:
+        """Hold a place on the least loaded worker for ``run_id``; None when none is free."""
+        limit = min(self.share(), max_parallel) * depth
+        if self._n_held(run_id) >= limit:
+            return None
+        free = [a for a, n in self._n_slots.items() if self._load(a) < n * depth]
+        if not free:
+            return None
+        address = min(free, key=lambda a: (self._load(a) / self._n_slots[a], a))
+        self._held.setdefault(address, Counter())[run_id] += 1
+        return address
+
+    def give(self, run_id: str, address: str) -> None:
+        """Return a place; harmless for a worker that is gone."""
+        held = self._held.get(address)
+        if held is not None and held[run_id] > 0:
+            held[run_id] -= 1
+
+    def addresses(self) -> Iterable[str]:
+        return self._n_slots.keys()
+
+    def _load(self, address: str) -> int:
+        return self._held.get(address, Counter()).total()
+
+    def _n_held(self, run_id: str) -> int:
+        return sum(held[run_id] for held in self._held.values())

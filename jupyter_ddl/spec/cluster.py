@@ -1,0 +1,24 @@
+"""What a cluster is to be: given to a new controller on its standard input."""
+
+from __future__ import annotations
+
+import msgspec
+
+__all__ = ["ClusterSpec"]
+
+
+class ClusterSpec(msgspec.Struct, frozen=True):
+    """A cluster to start.  ``None`` means: as the host (its cgroup, not its CPU count) allows."""
+
+    name: str = "local"
+    backend: str = "local"
+    n_workers: int | None = None
+    cpus_per_worker: int = 1
+    """CPUs of a worker's one slot; the threads of numerical libraries in a rank."""
+    memory_per_worker_bytes: int | None = None
+    """A rank whose process tree uses more is ended with failure kind ``memory``."""
+    idle_timeout_s: float = 1800.0
+    max_age_s: float = 86400.0
+    prewarm: tuple[str, ...] = ()
+    """Installed packages that the zygotes import ahead of the first run."""
+    start_timeout_s: float = 60.0
