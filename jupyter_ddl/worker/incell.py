@@ -154,6 +154,22 @@ def log(*values: object) -> None:
     _write_line(f"{time.strftime('%H:%M:%S')} {' '.join(map(str, values))}")
 
 
+def display(*values: object) -> None:
+    """Print what a notebook would show: IPython's function of this name is not in a rank."""
+    for value in values:
+        _write_line(str(value))
+
+
+def get_ipython() -> None:
+    """Return None, as IPython's function does where there is no shell."""
+
+
+def namespace_defaults() -> dict[str, Any]:
+    """Names that every cell sees unless it, or the notebook, has its own."""
+    functions = {name: globals()[name] for name in (*__all__, "display", "get_ipython")}
+    return {"jupyter_ddl": importlib.import_module("jupyter_ddl"), **functions}
+
+
 def uniform(
     low: float, high: float, *, default: float | None = None, step: float | None = None
 ) -> float:
@@ -204,7 +220,7 @@ def choice(*values: Any, default: Any = None) -> Any:
 
 
 def _geometric_mean(low: float, high: float) -> float:
-    return math.exp((math.log(low) + math.log(high)) / 2)
+    return math.sqrt(low) * math.sqrt(high)
 
 
 def _check(function: str, *bounds: Any, **options: Any) -> None:

@@ -1,0 +1,118 @@
+"""Checkpoints of one trial: written atomically, two kept, the newest valid one found again."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from jupyter_ddl.worker.checkpoint_file import (
+    CheckpointFileError,
+    read_checkpoint,
+    write_checkpoint,
+)
+
+__all__ = ["SavedCheckpoint", "newest_checkpoint", "save_checkpoint"]
+
+_N_KEPT = 2
+_NAME = re.compile(r"step-(-?\d+)-a(\d+)\.ckpt")
+
+
+class SavedCheckpoint(NamedTuple):
+    """What a :class:`~jupyter_ddl.events.messages.CheckpointSaved` says about a file."""
+
+    file: str
+    digest: str
+    size_bytes: int
+
+
+def save_checkpoint(
+    checkpoints_dir: Path, trial: int, attempt: int, step: int, state: Mapping[str, Any]
+) -> SavedCheckpoint:
+    """Save a trial's state; on return it outlives a crash of the machine.
+
+    Raises
+    ------
+    ReportError
+        The state has a part that cannot be saved.
+    OSError
+        The disk is full, for instance.
+    """
+    directory = checkpoints_dir / f"trial-{trial}"
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / f"step-{step}-a{attempt}.ckpt"
+    fd, partial = tempfile.mkstemp(prefix=".partial-", dir=directory)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            digest, size_bytes = write_checkpoint(file, step, state)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(partial)
+        raise
+    _sync_directory(directory)
+    _remove_older(directory, keep=path)
+    return SavedCheckpoint(f"{directory.name}/{path.name}", digest, size_bytes)
+
+
+def newest_checkpoint(
+    checkpoints_dir: Path, trial: int, notice: Callable[[str], None]
+) -> dict[str, Any] | None:
+    """Load the newest valid checkpoint of a trial, of whichever attempt.
+
+    Parameters
+    ----------
+    notice : callable
+        Is told in one sentence about every checkpoint that was passed over, and why.
+
+    Returns
+    -------
+    dict or None
+        The state and its ``step``; None when there is no valid checkpoint.
+    """
+    for path in _newest_first(checkpoints_dir / f"trial-{trial}"):
+        try:
+            return read_checkpoint(path)
+        except CheckpointFileError as error:
+            reason = error.message
+        except OSError as error:
+            reason = f"it cannot be read: {error.strerror}"
+        notice(
+            f"checkpoint {path.name} of trial {trial} was skipped: {reason}; an older one is tried"
+        )
+    return None
+
+
+def _newest_first(directory: Path) -> list[Path]:
+    """Checkpoints by attempt, then step.
+
+    By attempt first: an attempt that began anew has the state that the run goes on from,
+    even when an earlier one had come further.
+    """
+    found: list[tuple[int, int, Path]] = []
+    with contextlib.suppress(FileNotFoundError):
+        for path in directory.iterdir():
+            match = _NAME.fullmatch(path.name)
+            if match:
+                found.append((int(match[2]), int(match[1]), path))
+    return [path for _, _, path in sorted(found, reverse=True)]
+
+
+def _remove_older(directory: Path, keep: Path) -> None:
+    for path in _newest_first(directory)[_N_KEPT:]:
+        if path != keep:
+            path.unlink(missing_ok=True)
+
+
+def _sync_directory(directory: Path) -> None:
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,88 @@
+"""What trials of one process share, put back after each of them."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import sys
+import warnings
+from types import FunctionType, ModuleType
+from typing import Any
+
+__all__ = ["Surroundings", "empty_namespace"]
+
+_COLLECT_AFTER_S = 1.0
+"""Only behind a trial of this length is a full garbage collection cheap in comparison."""
+_KEPT_LONGEST = (FunctionType, ModuleType, type)
+
+
+class Surroundings:
+    """The process as the first trial finds it: directory, environment, paths, streams."""
+
+    def __init__(self) -> None:
+        self._main = sys.modules["__main__"]
+        self._cwd = os.getcwd()  # noqa: PTH109 - a Path would cost 3 µs per trial
+        self._environ = dict(os.environb)
+        self._path = sys.path.copy()
+        self._streams = sys.stdout, sys.stderr
+        self._flush_c = ctypes.CDLL(None).fflush
+        self._warnings: warnings.catch_warnings[None] | None = None
+
+    def enter(self) -> None:
+        """Begin a trial: what it warns about is shown anew."""
+        self._warnings = warnings.catch_warnings()
+        self._warnings.__enter__()
+
+    def flush(self) -> None:
+        """Send on everything that was printed, by Python and by C libraries."""
+        for stream in {sys.stdout, sys.stderr, *self._streams}:
+            if stream is not None and not stream.closed:
+                stream.flush()
+        self._flush_c(None)
+
+    def restore(self, duration_s: float) -> None:
+        """End a trial that took ``duration_s``."""
+        if self._warnings is not None:
+            self._warnings.__exit__(None, None, None)
+            self._warnings = None
+        sys.modules["__main__"] = self._main
+        sys.stdout, sys.stderr = self._streams
+        if sys.path != self._path:
+            sys.path[:] = self._path
+        self._restore_environment()
+        self._restore_directory()
+        pyplot = sys.modules.get("matplotlib.pyplot")
+        if pyplot is not None:
+            pyplot.close("all")
+        if duration_s > _COLLECT_AFTER_S:
+            gc.collect()
+
+    def _restore_environment(self) -> None:
+        current = dict(os.environb)
+        if current == self._environ:
+            return
+        for name in current.keys() - self._environ.keys():
+            del os.environb[name]
+        for name, value in self._environ.items():
+            if current.get(name) != value:
+                os.environb[name] = value
+
+    def _restore_directory(self) -> None:
+        try:
+            moved = os.getcwd() != self._cwd  # noqa: PTH109
+        except FileNotFoundError:  # the trial removed the directory that it was in
+            moved = True
+        if moved:
+            os.chdir(self._cwd)
+
+
+def empty_namespace(namespace: dict[str, Any]) -> None:
+    """Drop a trial's values now: functions refer back to them, so only a collection would.
+
+    The newest go first, and functions and modules last, because ``__del__`` may use them.
+    """
+    for name in reversed(list(namespace)):
+        if not isinstance(namespace.get(name), _KEPT_LONGEST):
+            namespace.pop(name, None)
+    namespace.clear()
