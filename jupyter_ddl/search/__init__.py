@@ -1,0 +1,28 @@
+"""Which trials a search consists of, which of them stop early, and when to give up.
+
+Pure state and decisions for the search driver: no I/O, no clock, no threads.
+"""
+
+from jupyter_ddl.search.answers import Exhausted, NeedsRemoteAsk, NextTrial, Proposal, Wait
+from jupyter_ddl.search.batching import BatchSizer, reuse_process
+from jupyter_ddl.search.pruners import PRUNER_NAMES, Pruner, make_pruner
+from jupyter_ddl.search.samplers import SAMPLER_NAMES, is_remote
+from jupyter_ddl.search.study import Study
+from jupyter_ddl.search.verdict import hopeless
+
+__all__ = [
+    "PRUNER_NAMES",
+    "SAMPLER_NAMES",
+    "BatchSizer",
+    "Exhausted",
+    "NeedsRemoteAsk",
+    "NextTrial",
+    "Proposal",
+    "Pruner",
+    "Study",
+    "Wait",
+    "hopeless",
+    "is_remote",
+    "make_pruner",
+    "reuse_process",
+]
