@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import ast
 import linecache
-from collections.abc import Mapping
 from types import CodeType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from jupyter_ddl.errors import SpecError
 from jupyter_ddl.spec.program import Hole, Program
-from jupyter_ddl.spec.space import ParamValue
 
 __all__ = [
     "PARAM",
@@ -22,7 +20,6 @@ __all__ = [
     "CompiledCell",
     "compile_cell",
     "imports_that_must_work",
-    "pick",
     "register_source",
 ]
 
@@ -61,10 +58,10 @@ def compile_cell(program: Program) -> tuple[CompiledCell, ast.Module]:
     """
     tree = ast.parse(program.source, program.filename)
     _fill_holes(tree, program.holes)
-    if not (program.ends_in_expression and tree.body and isinstance(tree.body[-1], ast.Expr)):
+    final = tree.body[-1] if program.ends_in_expression and tree.body else None
+    if not isinstance(final, ast.Expr):
         return CompiledCell(_compile(tree, program.filename, "exec", 0), None), tree
-    *statements, final = tree.body
-    body = _compile(ast.Module(statements, tree.type_ignores), program.filename, "exec", 0)
+    body = _compile(ast.Module(tree.body[:-1], tree.type_ignores), program.filename, "exec", 0)
     last = _compile(
         ast.Expression(final.value), program.filename, "eval", body.co_flags & _FUTURE_FLAGS
     )
@@ -76,30 +73,6 @@ def _compile(tree: ast.Module | ast.Expression, filename: str, mode: str, flags:
     flags |= ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
     code: CodeType = compile(tree, filename, mode, flags=flags, dont_inherit=True)
     return code
-
-
-def pick(
-    labels: Mapping[str, tuple[ParamValue, ...]],
-    params: Mapping[str, ParamValue],
-    name: str,
-    values: tuple[Any, ...],
-) -> Any:
-    """Return the argument of ``choice(*values)`` that the trial's label stands for.
-
-    Raises
-    ------
-    SpecError
-        The call has another number of values than it had in the notebook.
-    """
-    known = labels[name]
-    if len(values) == 1 and isinstance(values[0], list | tuple) and len(known) == len(values[0]):
-        values = tuple(values[0])
-    if len(values) != len(known) or params[name] not in known:
-        raise SpecError(
-            f"parameter {name!r} is {params[name]!r}, one of {len(known)} choices in the notebook, "
-            f"but here choice() has {len(values)}; its values must not depend on the machine"
-        )
-    return values[known.index(params[name])]
 
 
 def imports_that_must_work(tree: ast.Module) -> set[str]:

@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import builtins
 import gc
 import inspect
 import sys
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
 import msgspec
 
-from jupyter_ddl.errors import LaunchError, SpecError
+from jupyter_ddl.errors import LaunchError
 from jupyter_ddl.events.messages import AttemptFinished, Failure, Notice, Outcome, RankEvent
 from jupyter_ddl.spec.assignment import Assignment, TrialAssignment
 from jupyter_ddl.spec.program import Program
-from jupyter_ddl.spec.space import ParamValue
 from jupyter_ddl.store.blobs import BlobMissingError, read_blob
 from jupyter_ddl.worker import compiling, incell
 from jupyter_ddl.worker.attempt import Attempt
 from jupyter_ddl.worker.metrics import final_objective
 from jupyter_ddl.worker.modules import host_name, import_all, install_modules
+from jupyter_ddl.worker.names import TrialNames
 from jupyter_ddl.worker.payload import CapturedValues
 from jupyter_ddl.worker.seeds import seed_everything
 from jupyter_ddl.worker.stopping import StopFlag, TrialStopped
@@ -46,7 +44,7 @@ class _Ending(msgspec.Struct):
     value: float | None = None
     failure: Failure | None = None
     values_file: str | None = None
-    inline_value: ParamValue = None
+    inline_value: bool | int | float | str | None = None
     has_inline_value: bool = False
 
 
@@ -86,14 +84,11 @@ class LoadedProgram:
     def __init__(self, program: Program, blob_dirs: tuple[Path, ...], run_dir: Path) -> None:
         self._program = program
         self._filename = program.filename
-        self._holes = frozenset(hole.name for hole in program.holes)
-        self._labels = {hole.name: hole.labels for hole in program.holes if hole.by_index}
         self._broken: _Ending | None = None
         try:
             self._load(blob_dirs, run_dir)
         except Exception as error:  # noqa: BLE001 - imports and parsing meet anything the user wrote
             self._broken = self._ending_of(error, None)
-        self._defaults = incell.namespace_defaults()
         self._surroundings = Surroundings()
         # What is here now stays: collections during trials need not look at it again.
         gc.freeze()
@@ -118,7 +113,7 @@ class LoadedProgram:
                 self._broken = _Ending(
                     "failed", failure=msgspec.structs.replace(failure, message=text)
                 )
-        self._captured = CapturedValues(program, blob_dirs)
+        self._names = TrialNames(program, CapturedValues(program, blob_dirs))
 
     def run_trial(
         self,
@@ -190,7 +185,7 @@ class LoadedProgram:
         attempt: Attempt,
         namespace: dict[str, Any],
     ) -> _Ending:
-        self._fill(namespace, trial, assignment)
+        self._names.fill(namespace, trial, assignment)
         first_names = set(namespace)
         seed_everything(trial.seed)
         try:
@@ -229,43 +224,6 @@ class LoadedProgram:
             inline_value=inline_value,
             has_inline_value=has_inline_value,
         )
-
-    def _fill(
-        self, namespace: dict[str, Any], trial: TrialAssignment, assignment: Assignment
-    ) -> None:
-        """Give the cell its names: ours, then the notebook's, then this trial's."""
-        namespace["__builtins__"] = builtins
-        namespace.update(self._defaults)
-        self._captured.load_into(namespace)
-        params = trial.params
-        if self._holes:
-            missing = self._holes - params.keys()
-            if missing:
-                raise SpecError(
-                    f"trial {trial.trial} has no value for {', '.join(sorted(missing))}; "
-                    f"its parameters are {', '.join(params) or 'none'}"
-                )
-            namespace[compiling.PARAM] = params.__getitem__
-            if self._labels:
-                namespace[compiling.PICK] = partial(compiling.pick, self._labels, params)
-        for name, value in params.items():
-            if name not in self._holes:
-                namespace[name] = self._from_space(namespace, name, value)
-        if assignment.over is not None and assignment.element is not None:
-            namespace[assignment.element] = namespace[assignment.over][trial.item]
-
-    def _from_space(self, namespace: dict[str, Any], name: str, value: ParamValue) -> Any:
-        """The object that a label of the ``--space`` dict stands for; else the value itself."""
-        labels = self._program.space_labels.get(name)
-        if labels is None or self._program.space_name is None:
-            return value
-        values = namespace[self._program.space_name][name]
-        if not isinstance(values, list | tuple) or value not in labels:
-            raise SpecError(
-                f"parameter {name!r} is {value!r}, and {self._program.space_name}[{name!r}] is a "
-                f"{type(values).__name__}; expected the list that holds this choice"
-            )
-        return values[labels.index(value)]
 
     def _run_cell(self, namespace: dict[str, Any]) -> Any:
         body, last = self._cell

@@ -138,8 +138,8 @@ def _keep_user_frames(shown: traceback.TracebackException, filename: str) -> Non
     for each in _linked(shown):
         frames = list(each.stack)
         first = next((i for i, frame in enumerate(frames) if frame.filename == filename), 0)
-        each.stack = _UserFrames.from_list(
-            [frame for frame in frames[first:] if not frame.filename.startswith(_HIDDEN_FILES)]
+        each.stack = _UserFrames(
+            frame for frame in frames[first:] if not frame.filename.startswith(_HIDDEN_FILES)
         )
 
 
