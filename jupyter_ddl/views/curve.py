@@ -1,0 +1,218 @@
+"""The objective per trial, with the best so far: dots, a step line and two axes.
+
+The drawing itself is an SVG without any text, stretched to the width that there is; all
+labels are HTML around it, so that they keep the theme's font, size and colour.  While a run is
+live the SVG stands inline, because images decode late and flicker when replaced; in its
+final form it is an image, because the sanitizer for untrusted notebooks drops ``<svg>``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from urllib.parse import quote
+
+import msgspec
+
+from jupyter_ddl.events.snapshot import RunSnapshot
+from jupyter_ddl.views.axes import Axis, count_axis, value_axis
+from jupyter_ddl.views.escape import esc
+from jupyter_ddl.views.format import format_count
+from jupyter_ddl.views.palette import GREY, MUTED, dot
+
+__all__ = ["Series", "draw_curve", "series_of"]
+
+_WIDTH = 1000.0
+_HEIGHT_PX = 150
+_PAD_X = 6.0
+_PAD_PX = 6
+_LINE_PX = 14
+_SPREAD_LIMIT = 8.0
+"""Span over interquartile range from which on far worse values are cut off."""
+
+
+class Series(msgspec.Struct, frozen=True):
+    """What one run adds to the drawing."""
+
+    points: tuple[tuple[int, float], ...]
+    """(trial number, objective)"""
+    steps: tuple[tuple[int, float], ...]
+    """(trial number, best so far), one per improvement."""
+    color: str
+    label: str = ""
+
+
+def series_of(
+    snapshot: RunSnapshot, *, color: str, label: str = "", n_points: int = 300
+) -> Series | None:
+    """The curve of a run, or None while no trial has an objective.
+
+    ``best_curve`` counts finished trials; a step is drawn at the trial that made it where
+    that trial is among the points.
+    """
+    points = [(x, y) for x, y in snapshot.curve if math.isfinite(y)]
+    made_by = {y: x for x, y in reversed(points)}
+    steps = [(made_by.get(y, max(0, x - 1)), y) for x, y in snapshot.best_curve if math.isfinite(y)]
+    if snapshot.best is not None and math.isfinite(snapshot.best.value):
+        steps.append((snapshot.best.number, snapshot.best.value))
+    improving = _improving(sorted([*points, *steps]), larger=snapshot.mode == "max")
+    if not improving:
+        return None
+    stride = max(1, math.ceil(len(points) / max(1, n_points)))
+    return Series(points=tuple(points[::stride]), steps=tuple(improving), color=color, label=label)
+
+
+def _improving(ordered: Iterable[tuple[int, float]], *, larger: bool) -> list[tuple[int, float]]:
+    improving: list[tuple[int, float]] = []
+    for x, y in ordered:
+        if not improving or (y > improving[-1][1] if larger else y < improving[-1][1]):
+            improving.append((x, y))
+    return improving
+
+
+def draw_curve(series: Sequence[Series], *, metric: str, mode: str, inline: bool) -> str:
+    """HTML of the curves of one or more runs.
+
+    Parameters
+    ----------
+    metric : str
+        Shown as the name of the value axis.
+    mode : str
+        ``max`` or ``min``.
+    inline : bool
+        Inline SVG (live) or an image that survives untrusted notebooks (final).
+    """
+    x_axis = count_axis(max(x for one in series for x, _ in (*one.points, *one.steps)))
+    y_axis = _value_axis(series, larger=mode == "max")
+    n_outside = sum(not y_axis.holds(y) for one in series for _, y in one.points)
+    body = "".join(_grid(y_axis)) + "".join(_paths(one, x_axis, y_axis) for one in series)
+    alt = _description(series, metric)
+    return (
+        '<div style="margin:14px 0 0;max-width:760px">'
+        f"{_key(series, metric, mode, n_outside)}"
+        '<div style="display:flex;padding-right:16px">'
+        f"{_value_labels(y_axis)}"
+        f'<div style="flex:1 1 0;min-width:0">{_picture(body, alt, inline=inline)}'
+        f"{_count_labels(x_axis)}"
+        f'<div style="text-align:center;font-size:11px;{MUTED}">trial number</div>'
+        "</div></div></div>"
+    )
+
+
+def _value_axis(series: Sequence[Series], *, larger: bool) -> Axis:
+    """Covers all values, but for far worse ones: one diverged trial must not flatten the rest."""
+    values = sorted(y for one in series for _, y in (*one.points, *one.steps))
+    low, high = values[0], values[-1]
+    quarter, three_quarters = values[len(values) // 4], values[(len(values) * 3) // 4]
+    spread = three_quarters - quarter
+    if spread > 0 and high - low > _SPREAD_LIMIT * spread:
+        if larger:
+            low = max(low, quarter - 3 * spread)
+        else:
+            high = min(high, three_quarters + 3 * spread)
+    return value_axis(low, high)
+
+
+def _grid(y_axis: Axis) -> Iterable[str]:
+    for tick in y_axis.ticks:
+        y = _y(y_axis.place(tick))
+        yield (
+            f"<path d='M0,{y:g}H{_WIDTH:g}' stroke='{GREY}' stroke-opacity='.28' "
+            "stroke-width='1' vector-effect='non-scaling-stroke'/>"
+        )
+
+
+def _paths(one: Series, x_axis: Axis, y_axis: Axis) -> str:
+    # A line of no length with a round cap stays a circle however the drawing is stretched.
+    dots = "".join(f"M{_at(x, y, x_axis, y_axis)}h0" for x, y in one.points)
+    first_x, first_y = one.steps[0]
+    line = f"M{_at(first_x, first_y, x_axis, y_axis)}" + "".join(
+        f"H{_x(x_axis.place(x)):g}V{_y(y_axis.place(y)):g}" for x, y in one.steps[1:]
+    )
+    last_x = max((x for x, _ in (*one.points, *one.steps)), default=first_x)
+    line += f"H{_x(x_axis.place(last_x)):g}"
+    best = f"M{_at(*one.steps[-1], x_axis, y_axis)}h0"
+    shared = (
+        f"fill='none' stroke='{one.color}' stroke-linecap='round' "
+        "vector-effect='non-scaling-stroke'"
+    )
+    return (
+        f"<path d='{dots}' {shared} stroke-width='5' stroke-opacity='.7'/>"
+        f"<path d='{line}' {shared} stroke-width='1.75' stroke-linejoin='round'/>"
+        f"<path d='{best}' {shared} stroke-width='9'/>"
+    )
+
+
+def _x(place: float) -> float:
+    return round(_PAD_X + place * (_WIDTH - 2 * _PAD_X), 1)
+
+
+def _y(place: float) -> float:
+    return round(_PAD_PX + (1 - place) * (_HEIGHT_PX - 2 * _PAD_PX), 1)
+
+
+def _at(x: float, y: float, x_axis: Axis, y_axis: Axis) -> str:
+    return f"{_x(x_axis.place(x)):g},{_y(y_axis.place(y)):g}"
+
+
+def _picture(body: str, alt: str, *, inline: bool) -> str:
+    frame = f"viewBox='0 0 {_WIDTH:g} {_HEIGHT_PX}' preserveAspectRatio='none'"
+    style = f"display:block;width:100%;height:{_HEIGHT_PX}px;margin:0;max-width:none"
+    if inline:
+        return f'<svg {frame} role="img" aria-label="{alt}" style="{style}">{body}</svg>'
+    svg = f"<svg xmlns='http://www.w3.org/2000/svg' {frame}>{body}</svg>"
+    source = "data:image/svg+xml," + quote(svg, safe="/:='(),.!-")
+    return f'<img alt="{alt}" src="{source}" style="{style}">'
+
+
+def _value_labels(axis: Axis) -> str:
+    labels = "".join(f"<div>{label}</div>" for label in reversed(axis.labels))
+    height = _HEIGHT_PX - 2 * _PAD_PX + _LINE_PX
+    return (
+        '<div aria-hidden="true" style="flex:none;display:flex;flex-direction:column;'
+        f"justify-content:space-between;height:{height}px;"
+        f"margin:{_PAD_PX - _LINE_PX // 2}px 7px 0 0;"
+        f'line-height:{_LINE_PX}px;font-size:11px;text-align:right;white-space:nowrap;{MUTED}">'
+        f"{labels}</div>"
+    )
+
+
+def _count_labels(axis: Axis) -> str:
+    labels = "".join(
+        '<span style="display:flex;width:0;justify-content:center;white-space:nowrap">'
+        f"{label}</span>"
+        for label in axis.labels
+    )
+    return (
+        '<div aria-hidden="true" style="display:flex;justify-content:space-between;'
+        f'padding:2px {_PAD_X / _WIDTH:.1%} 0;line-height:{_LINE_PX}px;font-size:11px;{MUTED}">'
+        f"{labels}</div>"
+    )
+
+
+def _key(series: Sequence[Series], metric: str, mode: str, n_outside: int) -> str:
+    better = "higher is better" if mode == "max" else "lower is better"
+    outside = f" · {format_count(n_outside)} off the scale" if n_outside else ""
+    marks = "".join(
+        f'<span style="white-space:nowrap">{dot(one.color)}{esc(one.label, 60)}</span>'
+        for one in series
+        if one.label
+    )
+    line_key = (
+        f'<span style="white-space:nowrap;{MUTED}">dots: trials · line: best so far{outside}</span>'
+    )
+    return (
+        '<div style="display:flex;flex-wrap:wrap;gap:0 14px;align-items:baseline;'
+        'margin:0 0 6px;font-size:12px">'
+        f'<span><b style="font-weight:600">{esc(metric, 60)}</b> '
+        f'<span style="{MUTED}">per trial, {better}</span></span>{marks}{line_key}</div>'
+    )
+
+
+def _description(series: Sequence[Series], metric: str) -> str:
+    parts = []
+    for one in series:
+        number, value = one.steps[-1]
+        name = f"{one.label}: " if one.label else ""
+        parts.append(f"{name}{len(one.points)} trials, best {value:.4g} at trial {number}")
+    return esc(f"{metric} per trial. {'; '.join(parts)}.", 240)

@@ -1,0 +1,167 @@
+"""The sentences of a run that HTML and text share: state, progress, times, first failure."""
+
+from __future__ import annotations
+
+import datetime
+import math
+from typing import Literal
+
+import msgspec
+
+from jupyter_ddl.events.messages import Failure
+from jupyter_ddl.events.snapshot import RunSnapshot, TrialRow, TrialStateName
+from jupyter_ddl.views.format import format_count, format_duration, format_rate
+
+__all__ = [
+    "FailureNote",
+    "Segment",
+    "clock_text",
+    "elapsed_s",
+    "first_failure",
+    "is_final",
+    "noun",
+    "ordered_rows",
+    "recovery_text",
+    "segments",
+    "state_text",
+    "times",
+]
+
+_FINAL = frozenset({"complete", "failed", "cancelled"})
+_N_BEST = 3
+_N_RUNNING = 8
+
+_SegmentOrder: tuple[TrialStateName, ...] = (
+    "complete",
+    "pruned",
+    "failed",
+    "cancelled",
+    "running",
+)
+
+
+class Segment(msgspec.Struct, frozen=True):
+    """A part of the progress bar."""
+
+    state: TrialStateName
+    n_trials: int
+    share: float
+    """Of the whole bar, 0 to 1."""
+
+
+class FailureNote(msgspec.Struct, frozen=True):
+    """The failure that explains most, and how many more trials failed."""
+
+    failure: Failure
+    trial: int | None
+    n_more: int
+
+
+def is_final(snapshot: RunSnapshot) -> bool:
+    return snapshot.state in _FINAL
+
+
+def noun(snapshot: RunSnapshot, n: int = 2) -> Literal["trial", "trials", "item", "items"]:
+    """What the run is made of, in the number that fits ``n``."""
+    if snapshot.verb == "map":
+        return "item" if n == 1 else "items"
+    return "trial" if n == 1 else "trials"
+
+
+def state_text(snapshot: RunSnapshot) -> str:
+    """The run's state in one word, and what a person should know beyond it."""
+    if is_final(snapshot):
+        return snapshot.state
+    if snapshot.stopping:
+        return "stopping…"
+    return "paused" if snapshot.paused else snapshot.state
+
+
+def elapsed_s(snapshot: RunSnapshot, now_s: float) -> float:
+    """Seconds since the run began (since it was submitted, if it has not)."""
+    start = snapshot.created_at_s if snapshot.started_at_s is None else snapshot.started_at_s
+    end = now_s if snapshot.finished_at_s is None else snapshot.finished_at_s
+    return max(0.0, end - start)
+
+
+def segments(snapshot: RunSnapshot) -> tuple[Segment, ...]:
+    """Parts of the progress bar, finished ones first; what waits is the rest of the bar."""
+    counts = {state: max(0, getattr(snapshot.counts, state)) for state in _SegmentOrder}
+    whole = max(1, snapshot.n_trials, sum(counts.values()))
+    return tuple(
+        Segment(state=state, n_trials=n, share=n / whole) for state, n in counts.items() if n
+    )
+
+
+def times(snapshot: RunSnapshot, now_s: float) -> tuple[str, ...]:
+    """Elapsed time, rate and remaining time, as far as they are known."""
+    elapsed = elapsed_s(snapshot, now_s)
+    parts = [format_duration(elapsed)]
+    if is_final(snapshot):
+        n_done = snapshot.counts.finished
+        rate = n_done / elapsed if n_done > 1 and elapsed > 0 else None
+        parts.append(format_rate(rate, noun(snapshot)))
+    elif snapshot.state == "running":
+        parts.append(format_rate(snapshot.trials_per_s, noun(snapshot)))
+        eta_s = snapshot.eta_s
+        if eta_s is not None and math.isfinite(eta_s) and eta_s >= 0 and not snapshot.paused:
+            parts.append(f"about {format_duration(max(1.0, eta_s))} left")
+    return tuple(part for part in parts if part)
+
+
+def recovery_text(snapshot: RunSnapshot) -> str:
+    """What was lost with a worker and tried again; empty when nothing was."""
+    n = snapshot.n_evictions
+    if n <= 0:
+        return ""
+    return f"{format_count(n)} {'attempt' if n == 1 else 'attempts'} evicted and tried again"
+
+
+def first_failure(snapshot: RunSnapshot) -> FailureNote | None:
+    """The run's first cause, or while it runs, that of the failed trial with the lowest number."""
+    n_failed = snapshot.counts.failed
+    if snapshot.failure is not None:
+        charged = 1 if snapshot.failed_trial is not None else 0
+        return FailureNote(
+            failure=snapshot.failure,
+            trial=snapshot.failed_trial,
+            n_more=max(0, n_failed - charged),
+        )
+    failed = [
+        (row.number, row.failure)
+        for row in snapshot.rows
+        if row.failure is not None and row.state == "failed"
+    ]
+    if not failed:
+        return None
+    number, failure = min(failed, key=lambda one: one[0])
+    return FailureNote(failure=failure, trial=number, n_more=max(0, n_failed - 1))
+
+
+def ordered_rows(snapshot: RunSnapshot, n_shown: int) -> tuple[TrialRow, ...]:
+    """At most ``n_shown`` rows: the best, then running ones, then the rest, newest first."""
+    best_number = None if snapshot.best is None else snapshot.best.number
+    scored = [row for row in snapshot.rows if row.state == "complete" and _has_value(row)]
+    scored.sort(key=lambda row: _badness(row, snapshot.mode, best_number))
+    running = [row for row in snapshot.rows if row.state == "running"]
+    top = scored[:_N_BEST] if snapshot.verb == "search" else []
+    taken = {row.number for row in (*top, *running)}
+    rest = sorted(
+        (row for row in snapshot.rows if row.number not in taken), key=lambda row: -row.number
+    )
+    running.sort(key=lambda row: row.number)
+    return (*top, *running[:_N_RUNNING], *rest)[:n_shown]
+
+
+def _has_value(row: TrialRow) -> bool:
+    return row.value is not None and math.isfinite(row.value)
+
+
+def _badness(row: TrialRow, mode: str, best_number: int | None) -> tuple[bool, float, int]:
+    value = row.value or 0.0
+    return row.number != best_number, -value if mode == "max" else value, row.number
+
+
+def clock_text(at_s: float) -> str:
+    """Local time of day, for a drawing that will not be updated any more."""
+    return datetime.datetime.fromtimestamp(at_s).strftime("%H:%M:%S")

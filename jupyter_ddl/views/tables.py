@@ -1,0 +1,241 @@
+"""Tables of runs (``%runs``) and the state of a cluster (``%cluster``)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from jupyter_ddl.events.snapshot import RunStateName
+from jupyter_ddl.events.status import ClusterState, ClusterStatus
+from jupyter_ddl.views.columns import TextColumn, columns_text
+from jupyter_ddl.views.drawing import Drawing
+from jupyter_ddl.views.escape import esc, plain
+from jupyter_ddl.views.format import (
+    format_age,
+    format_bytes,
+    format_count,
+    format_duration,
+    format_score,
+)
+from jupyter_ddl.views.palette import (
+    AMBER,
+    BLUE,
+    GREEN,
+    GREY,
+    MUTED,
+    ROOT_STYLE,
+    RUN_COLORS,
+    dot,
+    pill,
+)
+from jupyter_ddl.views.trial_table import Column, draw_table
+
+__all__ = ["ClusterRow", "RunRow", "cluster_row", "render_cluster", "render_runs"]
+
+_MAX_RUNS = 30
+_WIDTH = 100
+_LIMIT = 40
+
+_CLUSTER_COLORS: Final[dict[ClusterState, str]] = {
+    "starting": BLUE,
+    "ready": GREEN,
+    "degraded": AMBER,
+    "stopping": GREY,
+}
+
+
+class RunRow(msgspec.Struct, frozen=True):
+    """One run in the list of runs."""
+
+    run_id: str
+    name: str
+    verb: str
+    state: RunStateName
+    progress: tuple[int, int]
+    """(trials finished, trials planned)"""
+    best: float | None
+    metric: str | None
+    created_at_s: float
+    duration_s: float | None
+    cluster: str
+    live: bool
+    """Whether a controller holds the run now; a run that has not ended and is not live is
+    interrupted."""
+
+
+class ClusterRow(msgspec.Struct, frozen=True):
+    """One cluster as ``%cluster`` shows it.  None: unknown, or without a limit."""
+
+    name: str
+    backend: str
+    state: ClusterState
+    n_workers: int
+    n_slots: int
+    cpus: int
+    """Of all workers together."""
+    memory_bytes: int | None
+    """Of all workers together."""
+    n_runs: int
+    """Runs that have not ended."""
+    idle_left_s: float | None
+    age_left_s: float | None
+    controller_pid: int
+    address: str
+
+
+def cluster_row(status: ClusterStatus) -> ClusterRow:
+    """What ``%cluster`` shows of a controller's answer."""
+    n_workers = len(status.workers)
+    per_worker = status.memory_per_worker_bytes
+    return ClusterRow(
+        name=status.name,
+        backend=status.backend,
+        state=status.state,
+        n_workers=n_workers,
+        n_slots=status.n_slots,
+        cpus=status.cpus_per_worker * n_workers,
+        memory_bytes=None if per_worker is None else per_worker * n_workers,
+        n_runs=len(status.active_runs),
+        idle_left_s=status.idle_left_s,
+        age_left_s=status.age_left_s,
+        controller_pid=status.controller_pid,
+        address=status.scheduler_address,
+    )
+
+
+def render_runs(rows: Sequence[RunRow], *, now_s: float) -> Drawing:
+    """The newest 30 runs, in the given order.
+
+    Parameters
+    ----------
+    now_s : float
+        Unix seconds; ages are told relative to it.
+    """
+    shown = tuple(rows[:_MAX_RUNS])
+    n_hidden = len(rows) - len(shown)
+    return Drawing(
+        html=lambda: _runs_html(shown, n_hidden, now_s),
+        text=lambda: _runs_text(shown, n_hidden, now_s),
+    )
+
+
+def _runs_state(row: RunRow) -> str:
+    unfinished = row.state in {"submitted", "starting", "running"}
+    return "interrupted" if unfinished and not row.live else row.state
+
+
+def _runs_cells(rows: Sequence[RunRow], now_s: float) -> list[tuple[str, tuple[str, ...], bool]]:
+    """(heading, cells, right-aligned), cleaned but not escaped."""
+    columns = [
+        ("run", tuple(plain(row.run_id, _LIMIT) for row in rows), False),
+        ("name", tuple(plain(row.name, _LIMIT) for row in rows), False),
+        ("verb", tuple(plain(row.verb, 16) for row in rows), False),
+        ("state", tuple(_runs_state(row) for row in rows), False),
+        ("finished", tuple(_finished(row) for row in rows), True),
+        ("best", tuple("" if row.best is None else format_score(row.best) for row in rows), True),
+        (
+            "metric",
+            tuple(plain(row.metric or "", 24) if row.best is not None else "" for row in rows),
+            False,
+        ),
+        ("started", tuple(format_age(row.created_at_s, now_s) for row in rows), True),
+        ("time", tuple(format_duration(row.duration_s) for row in rows), True),
+        ("cluster", tuple(plain(row.cluster, 24) for row in rows), False),
+    ]
+    return [column for column in columns if column[0] in {"run", "state"} or any(column[1])]
+
+
+def _finished(row: RunRow) -> str:
+    n_finished, n_planned = row.progress
+    return f"{format_count(n_finished)} of {format_count(n_planned)}"
+
+
+def _runs_html(rows: Sequence[RunRow], n_hidden: int, now_s: float) -> str:
+    if not rows:
+        return f'<div style="{ROOT_STYLE}">No runs yet.</div>'
+    columns = []
+    for heading, cells, right in _runs_cells(rows, now_s):
+        drawn = tuple(esc(cell) for cell in cells)
+        if heading == "state":
+            drawn = tuple(
+                f"{dot(AMBER if text == 'interrupted' else RUN_COLORS[row.state], 7)}{text}"
+                for row, text in zip(rows, drawn, strict=True)
+            )
+        columns.append(Column(heading, drawn, "right" if right else "left"))
+    caption = f"Runs, {format_count(n_hidden)} more not shown" if n_hidden else "Runs"
+    return f'<div style="{ROOT_STYLE}">{draw_table(columns, caption=caption)}</div>'
+
+
+def _runs_text(rows: Sequence[RunRow], n_hidden: int, now_s: float) -> str:
+    if not rows:
+        return "No runs yet."
+    cells = _runs_cells(rows, now_s)
+    lines = columns_text([TextColumn(*column) for column in cells], _WIDTH)
+    if n_hidden:
+        lines.append(f"{format_count(n_hidden)} more not shown")
+    return "\n".join(lines)
+
+
+def render_cluster(status: ClusterRow) -> Drawing:
+    """One cluster: its state, its size and when it ends by itself."""
+    return Drawing(html=lambda: _cluster_html(status), text=lambda: _cluster_text(status))
+
+
+def _cluster_facts(row: ClusterRow) -> list[tuple[str, str]]:
+    """(label, value), cleaned but not escaped."""
+    size = f"{_counted(row.n_workers, 'worker')} with {_counted(row.n_slots, 'slot')}"
+    limits = f"{_counted(row.cpus, 'CPU')}, {format_bytes(row.memory_bytes)} of memory"
+    if row.memory_bytes is None:
+        limits = f"{_counted(row.cpus, 'CPU')}, no memory limit"
+    facts = [
+        ("size", size),
+        ("limits", limits),
+        ("runs", f"{format_count(row.n_runs)} active" if row.n_runs else "none active"),
+        ("ends", _ends(row)),
+        ("scheduler", plain(row.address, 80)),
+        ("controller", f"process {row.controller_pid}"),
+    ]
+    return [(label, value) for label, value in facts if value]
+
+
+def _counted(n: int, noun: str) -> str:
+    return f"{format_count(n)} {noun}{'' if n == 1 else 's'}"
+
+
+def _ends(row: ClusterRow) -> str:
+    parts = []
+    if row.idle_left_s is not None:
+        parts.append(f"in {format_duration(row.idle_left_s)} if it stays idle")
+    if row.age_left_s is not None:
+        parts.append(f"in {format_duration(row.age_left_s)} at the latest")
+    return ", ".join(parts)
+
+
+def _cluster_html(row: ClusterRow) -> str:
+    color = _CLUSTER_COLORS[row.state]
+    facts = "".join(
+        f'<tr style="background:none"><th scope="row" style="text-align:left;'
+        f"padding:1px 16px 1px 0;font-weight:400;vertical-align:baseline;white-space:nowrap;"
+        f'{MUTED}">{label}</th>'
+        f'<td style="text-align:left;padding:1px 0;vertical-align:baseline;'
+        f'overflow-wrap:break-word">{esc(value)}</td></tr>'
+        for label, value in _cluster_facts(row)
+    )
+    return (
+        f'<div role="group" aria-label="Cluster {esc(row.name, _LIMIT)}" style="{ROOT_STYLE}">'
+        '<div style="display:flex;flex-wrap:wrap;align-items:baseline;gap:2px 10px">'
+        f"{pill(color, row.state)}"
+        f'<bdi style="font-size:15px;font-weight:600">{esc(row.name, _LIMIT)}</bdi>'
+        f'<span style="font-size:12px;{MUTED}">{esc(row.backend, _LIMIT)} cluster</span></div>'
+        '<table style="border-collapse:collapse;table-layout:auto;width:auto;margin:6px 0 0;'
+        f'border:none;font-size:12px"><tbody>{facts}</tbody></table></div>'
+    )
+
+
+def _cluster_text(row: ClusterRow) -> str:
+    head = f"cluster {plain(row.name, _LIMIT)} · {row.state} · {plain(row.backend, _LIMIT)}"
+    facts = _cluster_facts(row)
+    width = max(len(label) for label, _ in facts)
+    return "\n".join([head, *(f"  {label:<{width}}  {value}" for label, value in facts)])

@@ -1,0 +1,186 @@
+"""A run as text: several lines for ``text/plain`` and terminals, or one line of progress."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from jupyter_ddl.events.snapshot import RunSnapshot, TrialRow
+from jupyter_ddl.views.columns import TextColumn, bar, cell_width, columns_text, cut, to_ascii
+from jupyter_ddl.views.escape import plain, plain_lines
+from jupyter_ddl.views.format import (
+    format_count,
+    format_duration,
+    format_number,
+    format_params,
+    format_score,
+)
+from jupyter_ddl.views.summary import (
+    first_failure,
+    is_final,
+    noun,
+    ordered_rows,
+    recovery_text,
+    segments,
+    state_text,
+    times,
+)
+
+__all__ = ["MIN_WIDTH", "render_line", "render_text"]
+
+MIN_WIDTH = 20
+"""Narrower widths are taken as this one."""
+
+_N_ROWS = 6
+_LINE_LIMIT = 400
+_TRACEBACK_LIMIT = 2000
+
+
+def render_text(
+    snapshot: RunSnapshot, now_s: float, width: int = 80, *, ascii_only: bool = False
+) -> str:
+    """Several lines, none wider than ``width`` terminal cells, without a line break at the end."""
+    width = max(MIN_WIDTH, width)
+    lines = [
+        _header(snapshot),
+        f"{_bar(snapshot, min(30, width - 2))}  {_progress(snapshot)}",
+        " · ".join(times(snapshot, now_s)),
+    ]
+    if snapshot.paused and not is_final(snapshot):
+        lines.append(f"Paused: {plain(snapshot.paused, _LINE_LIMIT)}")
+    if snapshot.best is not None:
+        lines.append(_best(snapshot))
+    if snapshot.reason:
+        lines.append(plain(snapshot.reason, _LINE_LIMIT))
+    lines += _failure(snapshot)
+    rows = ordered_rows(snapshot, _N_ROWS)
+    if rows:
+        lines += ["", *columns_text(_columns(snapshot, rows), width)]
+    lines += [f"• {plain(text, _LINE_LIMIT)}" for text in snapshot.notices[-5:]]
+    recovered = recovery_text(snapshot)
+    if recovered:
+        lines.append(f"• {recovered}")
+    wrapped = [piece for line in lines for piece in _wrap(line, width)]
+    text = "\n".join(wrapped)
+    return to_ascii(text) if ascii_only else text
+
+
+def render_line(
+    snapshot: RunSnapshot, now_s: float, width: int = 80, *, ascii_only: bool = False
+) -> str:
+    """One line of at most ``width`` cells; what matters least is left out first."""
+    width = max(MIN_WIDTH, width)
+    done = f"{format_count(snapshot.counts.finished)}/{format_count(snapshot.n_trials)}"
+    best = snapshot.best
+    n_failed = snapshot.counts.failed
+    picture = f"{_bar(snapshot, 12)} " if width >= 50 else ""
+    parts = [
+        f"{plain(snapshot.name or snapshot.run_id, 24)} {state_text(snapshot)}",
+        f"{picture}{done}",
+        "" if best is None else f"best {format_number(best.value)}",
+        f"{format_count(n_failed)} failed" if n_failed else "",
+        times(snapshot, now_s)[-1].removeprefix("about "),
+    ]
+    shown = [part for part in parts if part]
+    while len(shown) > 2 and cell_width(" · ".join(shown)) > width:
+        shown.pop()
+    line = cut(" · ".join(shown), width)
+    return to_ascii(line) if ascii_only else line
+
+
+def _header(snapshot: RunSnapshot) -> str:
+    name = plain(snapshot.name, 80)
+    run = plain(snapshot.run_id, 60)
+    title = f"{name} ({run})" if name else run
+    cluster = plain(snapshot.cluster, 60)
+    return f"{title} · {state_text(snapshot)} · {snapshot.verb} · cluster {cluster}"
+
+
+def _bar(snapshot: RunSnapshot, width: int) -> str:
+    parts = segments(snapshot)
+    running = sum(part.share for part in parts if part.state == "running")
+    finished = sum(part.share for part in parts if part.state != "running")
+    return bar(finished, running, width)
+
+
+def _progress(snapshot: RunSnapshot) -> str:
+    n = snapshot.n_trials
+    parts = [f"{format_count(snapshot.counts.finished)} of {format_count(n)} {noun(snapshot, n)}"]
+    parts += [
+        f"{format_count(part.n_trials)} {part.state}"
+        for part in segments(snapshot)
+        if part.state != "complete"
+    ]
+    return " · ".join(parts)
+
+
+def _best(snapshot: RunSnapshot) -> str:
+    best = snapshot.best
+    if best is None:
+        return ""
+    metric = plain(snapshot.metric or "value", 60)
+    params = format_params(best.params)
+    return f"Best {metric} {format_number(best.value)} at trial {best.number}: {params}".rstrip(
+        ": "
+    )
+
+
+def _failure(snapshot: RunSnapshot) -> list[str]:
+    note = first_failure(snapshot)
+    if note is None:
+        return []
+    failure = note.failure
+    where = "" if note.trial is None else f"{noun(snapshot, 1).capitalize()} {note.trial} failed: "
+    line = "" if failure.line is None else f" (cell line {failure.line})"
+    type_name, message = plain(failure.type_name, 80), plain(failure.message, _LINE_LIMIT)
+    lines = [f"{where}{type_name}: {message}{line}"]
+    if snapshot.state == "failed" and failure.traceback:
+        lines += [
+            f"  {one}" for one in plain_lines(failure.traceback, _TRACEBACK_LIMIT).split("\n")
+        ]
+    if note.n_more:
+        lines.append(f"{format_count(note.n_more)} more {noun(snapshot, note.n_more)} failed")
+    return lines
+
+
+def _columns(snapshot: RunSnapshot, rows: Sequence[TrialRow]) -> list[TextColumn]:
+    best_number = None if snapshot.best is None else snapshot.best.number
+    numbers = tuple(f"{'★ ' if row.number == best_number else ''}{row.number}" for row in rows)
+    columns = [
+        TextColumn(noun(snapshot, 1), numbers, right=True),
+        TextColumn("state", tuple(row.state for row in rows)),
+    ]
+    if snapshot.verb == "search":
+        values = tuple("" if row.value is None else format_score(row.value) for row in rows)
+        columns.append(TextColumn(plain(snapshot.metric or "value", 20), values, right=True))
+    durations = tuple(
+        "" if row.duration_s is None else format_duration(row.duration_s) for row in rows
+    )
+    columns.append(TextColumn("time", durations, right=True))
+    if any(row.params for row in rows):
+        params = tuple(cut(format_params(row.params, 16, 5), 60) for row in rows)
+        columns.append(TextColumn("parameters", params))
+    return columns
+
+
+def _wrap(line: str, width: int) -> list[str]:
+    """Break at spaces, inside a word only where it is wider than a line."""
+    pieces: list[str] = []
+    rest = line
+    while cell_width(rest) > width:
+        head = _head(rest, width)
+        at = head.rfind(" ")
+        if at > width // 3 and head[:at].strip():
+            head = head[:at]
+        pieces.append(head.rstrip())
+        rest = "  " + rest[len(head) :].lstrip()
+    return [*pieces, rest]
+
+
+def _head(text: str, width: int) -> str:
+    """The longest beginning that fits, at least one character."""
+    used = 0
+    for at, char in enumerate(text):
+        used += cell_width(char)
+        if used > width:
+            return text[: max(1, at)]
+    return text
