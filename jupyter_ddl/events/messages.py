@@ -120,7 +120,8 @@ class AttemptFinished(msgspec.Struct, frozen=True, tag="attempt_finished"):
     """How an attempt ended.
 
     Whether the *trial* has ended follows from it by the reducer: complete, pruned and
-    cancelled end it; failed ends it once its own failures reach the limit; evicted once its evictions do.
+    cancelled end it; failed ends it once its own failures reach the limit; evicted once its
+    evictions exceed theirs.
     """
 
     trial: int
@@ -164,6 +165,10 @@ class RunFinished(msgspec.Struct, frozen=True, tag="run_finished"):
     failure: Failure | None = None
     """The first cause, when ``state`` is failed."""
     failed_trial: int | None = None
+    totals: dict[str, int] = {}
+    """Trials per state when the run ended, so that a listing need not fold the run."""
+    best_trial: int | None = None
+    best_value: float | None = None
 
 
 RankEvent: TypeAlias = AttemptStarted | Reported | CheckpointSaved | AttemptFinished | Notice

@@ -1,0 +1,246 @@
+"""From the folded state of a run to the bounded snapshot that every face draws."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from heapq import nsmallest
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+import msgspec
+
+from jupyter_ddl.errors import LedgerError
+from jupyter_ddl.events.codec import encodable
+from jupyter_ddl.events.messages import Failure
+from jupyter_ddl.events.snapshot import BestTrial, RunSnapshot, TrialRow
+from jupyter_ddl.spec.run import RunSpec, SearchSpec
+
+if TYPE_CHECKING:  # run_state offers snapshot() as a method
+    from jupyter_ddl.events.run_state import RunState, TrialState
+
+__all__ = ["MAX_SNAPSHOT_BYTES", "snapshot"]
+
+V = TypeVar("V")
+
+MAX_SNAPSHOT_BYTES = 64_000
+"""As JSON in UTF-8."""
+
+_N_RUNNING = 20
+_N_FAILED = 5
+_WINDOW_S = 60.0
+_MIN_WINDOW = 16
+
+
+class _Detail(NamedTuple):
+    """How much of a run is shown."""
+
+    n_rows: int
+    n_params: int
+    n_metrics: int
+    n_text: int
+    """Characters of a parameter, a name, a worker."""
+    n_traceback: int
+    n_message: int
+    n_points: int
+    n_cause: int
+    """Characters of the first cause's traceback."""
+
+
+# From generous to bare: the first one that fits is taken.
+_DETAILS = (
+    _Detail(60, 40, 20, 80, 1000, 1000, 300, 4096),
+    _Detail(60, 12, 6, 40, 0, 300, 300, 4096),
+    _Detail(30, 6, 3, 40, 0, 200, 150, 4096),
+    _Detail(15, 4, 2, 30, 0, 100, 100, 1500),
+    _Detail(3, 2, 1, 20, 0, 80, 50, 1500),
+)
+
+
+def snapshot(state: RunState, now_s: float, paused: str = "", max_rows: int = 60) -> RunSnapshot:
+    """Draw up a run at one moment.
+
+    Parameters
+    ----------
+    state : RunState
+        Not changed.
+    now_s : float
+        Unix seconds; only throughput, ETA and the age of running trials depend on it.
+    paused : str
+        Why the run waits, empty when it does not.
+    max_rows : int
+        Most rows; all trials when there are no more, else the best, the running, the last
+        finished and the first failed ones.
+
+    Raises
+    ------
+    LedgerError
+        Nothing has been folded yet.
+    """
+    spec = state.spec
+    if spec is None:
+        raise LedgerError("drawing a run failed: its ledger has no RunSubmitted record yet")
+    for level in _DETAILS:
+        detail = level._replace(n_rows=min(level.n_rows, max_rows))
+        drawn = encodable(_draw(state, spec, now_s, paused, detail), RunSnapshot)
+        if len(msgspec.json.encode(drawn)) <= MAX_SNAPSHOT_BYTES:
+            return drawn
+    raise LedgerError(
+        f"drawing run {spec.run_id} failed: its snapshot exceeds {MAX_SNAPSHOT_BYTES:,} bytes"
+    )
+
+
+def _draw(
+    state: RunState, spec: RunSpec, now_s: float, paused: str, detail: _Detail
+) -> RunSnapshot:
+    search = spec.verb if isinstance(spec.verb, SearchSpec) else None
+    end = state.end
+    rate = _trials_per_s(state, now_s)
+    remaining = max(spec.n_trials - state.n_finished, 0)
+    failure, failed_trial = _first_cause(state)
+    return RunSnapshot(
+        seq=state.seq,
+        run_id=_short(spec.run_id, 80),
+        name=_short(spec.name, 200),
+        verb="map" if search is None else "search",
+        state=state.state,
+        cluster=_short(spec.cluster, 80),
+        created_at_s=spec.created_at_s,
+        n_trials=spec.n_trials,
+        counts=state.counts,
+        started_at_s=state.started_at_s,
+        finished_at_s=state.finished_at_s,
+        metric=None if search is None else _short(search.metric, 80),
+        mode="max" if search is None else search.mode,
+        sampler="" if search is None else _short(search.sampler.name, 80),
+        pruner="" if search is None else _short(search.pruner.name, 80),
+        best=None if search is None else _best(state, detail),
+        rows=_rows(state, now_s, detail, search is not None),
+        curve=() if search is None else _curve(state, detail.n_points),
+        best_curve=() if search is None else tuple(state.best_curve),
+        trials_per_s=rate,
+        eta_s=remaining / rate if rate and state.state == "running" and not paused else None,
+        n_evictions=state.n_evictions,
+        n_attempts=state.n_attempts,
+        notices=tuple(state.notices),
+        paused=_short(paused, 300),
+        stopping=state.stop is not None and end is None,
+        reason="" if end is None else _short(end.reason, 1000),
+        failure=None if failure is None else _failure(failure, detail.n_cause, 1000),
+        failed_trial=failed_trial,
+    )
+
+
+def _first_cause(state: RunState) -> tuple[Failure | None, int | None]:
+    """The run's own verdict, else the trial that failed for good before all others."""
+    if state.end is not None and state.end.failure is not None:
+        return state.end.failure, state.end.failed_trial
+    first = state.first_failure
+    return (None, None) if first is None else (first.failure, first.number)
+
+
+def _trials_per_s(state: RunState, now_s: float) -> float | None:
+    """Trials finished per second: of late while running, of the whole session afterwards."""
+    if state.end is not None:
+        began = state.session_started_at_s
+        span = 0.0 if began is None else state.end.at_s - began
+        n_done = state.n_finished - state.n_finished_before - len(state.ended_with_run)
+        return n_done / span if span > 0 and n_done > 0 else None
+    marks = list(state.marks)
+    begin = max(len(marks) - _MIN_WINDOW, 0)
+    while begin > 0 and marks[begin - 1] >= now_s - _WINDOW_S:
+        begin -= 1
+    window = marks[begin:]
+    # Finish times come from the workers' clocks, which may be ahead of ours.
+    span = max(now_s, window[-1]) - window[0] if len(window) > 1 else 0.0
+    return (len(window) - 1) / span if span > 0 else None
+
+
+def _rows(
+    state: RunState, now_s: float, detail: _Detail, with_values: bool
+) -> tuple[TrialRow, ...]:
+    if len(state.trials) <= detail.n_rows:
+        numbers = list(state.trials)
+    else:
+        chosen = [number for _, number in state.top] if with_values else []
+        chosen += nsmallest(_N_RUNNING, state.running)
+        chosen += reversed(state.recent)
+        chosen += state.failed[:_N_FAILED]
+        numbers = list(dict.fromkeys(chosen))[: detail.n_rows]
+    return tuple(_row(state.trials[number], now_s, detail) for number in sorted(numbers))
+
+
+def _row(trial: TrialState, now_s: float, detail: _Detail) -> TrialRow:
+    duration = trial.duration_s
+    value = trial.value
+    if trial.state == "running":
+        value = trial.objective
+        if trial.started_at_s is not None:
+            duration = max(now_s - trial.started_at_s, 0.0)
+    failure = trial.failure
+    return TrialRow(
+        number=trial.number,
+        state=trial.state,
+        params=_cut(trial.params, detail.n_params, detail.n_text),
+        value=value,
+        step=trial.step,
+        metrics=_cut(trial.metrics, detail.n_metrics, detail.n_text),
+        attempts=trial.n_attempts,
+        own_failures=trial.own_failures,
+        evictions=trial.evictions,
+        worker=_short(trial.worker, detail.n_text),
+        started_at_s=trial.started_at_s,
+        duration_s=duration,
+        failure=None
+        if failure is None
+        else _failure(failure, detail.n_traceback, detail.n_message),
+    )
+
+
+def _best(state: RunState, detail: _Detail) -> BestTrial | None:
+    best = state.best
+    if best is None:
+        return None
+    return BestTrial(best.number, _cut(best.params, detail.n_params, detail.n_text), best.value)
+
+
+def _curve(state: RunState, n_points: int) -> tuple[tuple[int, float], ...]:
+    """Finished trials by number; the best one is among them however few points there are."""
+    points = sorted(state.curve)
+    if len(points) >= n_points:
+        step = math.ceil(len(points) / (n_points - 1))
+        points = points[::step]
+    best = state.best
+    if best is not None and (best.number, best.value) not in points:
+        points = sorted([*points, (best.number, best.value)])
+    return tuple(points)
+
+
+def _cut(named: Mapping[str, V], n_items: int, n_text: int) -> dict[str, V]:
+    """The first items, long texts shortened.  Keys that become equal get a number."""
+    shown: dict[str, V] = {}
+    for name, value in named.items():
+        if len(shown) == n_items:
+            break
+        key = _short(name, n_text)
+        if key in shown:
+            key = f"{key}{len(shown)}"
+        # A shortened str is a str: the type of the values stays what it was.
+        shown[key] = _short(value, n_text) if isinstance(value, str) else value  # type: ignore[assignment]
+    return shown
+
+
+def _failure(failure: Failure, n_traceback: int, n_message: int) -> Failure:
+    traceback = failure.traceback
+    if len(traceback) > n_traceback:
+        traceback = "…" + traceback[len(traceback) - n_traceback :] if n_traceback else ""
+    return Failure(
+        kind=failure.kind,
+        type_name=_short(failure.type_name, 80),
+        message=_short(failure.message, n_message),
+        traceback=traceback,
+        line=failure.line,
+    )
+
+
+def _short(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -1,0 +1,372 @@
+"""The one place where the states of trials and runs follow from events.
+
+Deterministic, no clock, no I/O: folding a ledger again gives the same state.  Every other part of
+the package asks here what has become of a trial.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import insort
+from collections.abc import Callable, Iterable
+from sys import intern
+from typing import Any, TypeAlias
+
+import msgspec
+
+from jupyter_ddl.errors import LedgerError
+from jupyter_ddl.events.messages import (
+    AttemptFinished,
+    AttemptStarted,
+    CheckpointSaved,
+    Event,
+    Failure,
+    Notice,
+    Reported,
+    RunFinished,
+    RunStarted,
+    RunSubmitted,
+    StopRequested,
+    TrialCreated,
+)
+from jupyter_ddl.events.run_state import N_RECENT, N_TOP, RunState, TrialState
+from jupyter_ddl.events.snapshot import TrialStateName
+from jupyter_ddl.spec.run import SearchSpec
+
+__all__ = ["RunState", "TrialState", "fold", "fold_all", "is_late", "with_totals"]
+
+_N_CURVE = 300
+_N_BEST_CURVE = 100
+_N_FAILED = 64
+_N_FULL_FAILURES = 20
+_MAX_TRACEBACK = 4096
+_MAX_MESSAGE = 1000
+_SHORT_MESSAGE = 200
+_MAX_NOTICE = 300
+
+# Any: the table below gives each handler its own event type.
+_Handler: TypeAlias = Callable[[RunState, Any], None]
+
+
+def fold(state: RunState, event: Event) -> None:
+    """Change ``state`` as ``event`` says; an event that no longer counts is only counted.
+
+    Raises
+    ------
+    LedgerError
+        The first event is not ``RunSubmitted``.
+    """
+    if state.spec is None and type(event) is not RunSubmitted:
+        raise LedgerError(
+            f"folding a run failed: its first event is {type(event).__name__}, expected "
+            f"RunSubmitted; the ledger has lost its beginning"
+        )
+    state.seq += 1
+    _HANDLERS[type(event)](state, event)
+
+
+def fold_all(events: Iterable[Event]) -> RunState:
+    """The state after all ``events``."""
+    state = RunState()
+    for event in events:
+        fold(state, event)
+    return state
+
+
+def is_late(state: RunState, event: Event) -> bool:
+    """Whether ``event`` belongs to something that is over, so that folding it changes nothing.
+
+    The first terminal record of a trial wins, and only its current attempt counts.
+    """
+    if isinstance(event, (AttemptStarted, AttemptFinished, Reported, CheckpointSaved)):
+        trial = state.trials.get(event.trial)
+        if trial is None or state.end is not None:
+            return True
+        if trial.state == "running" and event.attempt == trial.attempt:
+            return type(event) is AttemptStarted
+        is_open = trial.state == "running" or trial.state == "waiting"
+        begins_or_ends = isinstance(event, (AttemptStarted, AttemptFinished))
+        return not (is_open and begins_or_ends and event.attempt > trial.attempt)
+    if isinstance(event, TrialCreated):
+        return state.end is not None or event.trial in state.trials
+    if isinstance(event, RunFinished):
+        return state.end is not None
+    return isinstance(event, RunSubmitted) and state.spec is not None
+
+
+def with_totals(state: RunState, event: RunFinished) -> RunFinished:
+    """The last record of a run with the totals that a listing of runs shows.
+
+    ``state`` has not folded ``event`` yet: what waits or runs in it is cancelled by the end.
+    """
+    totals = {name: number for name, number in state.numbers.items() if number}
+    open_trials = totals.pop("waiting", 0) + totals.pop("running", 0)
+    if open_trials:
+        totals["cancelled"] = totals.get("cancelled", 0) + open_trials
+    search = state.spec is not None and isinstance(state.spec.verb, SearchSpec)
+    return msgspec.structs.replace(
+        event,
+        totals=totals,
+        best_trial=state.best_number if search else None,
+        best_value=state.best_value if search else None,
+    )
+
+
+def _run_submitted(state: RunState, event: RunSubmitted) -> None:
+    if state.spec is not None:
+        state.n_late += 1
+        return
+    state.spec = event.spec
+
+
+def _run_started(state: RunState, event: RunStarted) -> None:
+    """The run begins, or goes on: what was under way is waiting again, without charge."""
+    for number in state.running | state.ended_with_run:
+        _move(state, state.trials[number], "waiting")
+    state.ended_with_run.clear()
+    if state.end is not None:
+        # Somebody resumes a run that was over: an earlier request to stop was obeyed.
+        state.stop = None
+        state.end = None
+    state.trial_stops.clear()
+    state.state = "running"
+    state.session = event.session
+    state.n_slots = event.n_slots
+    state.max_parallel = event.max_parallel
+    state.session_started_at_s = event.at_s
+    if state.started_at_s is None:
+        state.started_at_s = event.at_s
+    state.n_finished_before = state.n_finished
+    state.marks.clear()
+    state.marks.append(event.at_s)
+
+
+def _trial_created(state: RunState, event: TrialCreated) -> None:
+    if state.end is not None or event.trial in state.trials:
+        state.n_late += 1
+        return
+    names = _shared(state, event.params)
+    state.trials[event.trial] = TrialState(event.trial, names, tuple(event.params.values()))
+    state.waiting.add(event.trial)
+    state.numbers["waiting"] = state.numbers.get("waiting", 0) + 1
+
+
+def _attempt_started(state: RunState, event: AttemptStarted) -> None:
+    if is_late(state, event):
+        state.n_late += 1
+        return
+    trial = state.trials[event.trial]
+    trial.attempt = event.attempt
+    trial.n_attempts += 1
+    trial.worker = intern(event.worker)
+    trial.log = intern(event.log)
+    trial.log_start = event.log_start
+    trial.log_end = None
+    trial.started_at_s = event.at_s
+    trial.duration_s = None
+    trial.step = trial.objective = None
+    trial.metric_names = trial.metric_values = ()
+    state.n_attempts += 1
+    _move(state, trial, "running")
+
+
+def _reported(state: RunState, event: Reported) -> None:
+    trial = state.trials.get(event.trial)
+    # The commonest event: is_late() written out.
+    if (
+        trial is None
+        or trial.state != "running"
+        or event.attempt != trial.attempt
+        or state.end is not None
+    ):
+        state.n_late += 1
+        return
+    trial.step = event.step
+    trial.metric_names = _shared(state, event.metrics)
+    trial.metric_values = tuple(event.metrics.values())
+    verb = state.spec.verb if state.spec is not None else None
+    if type(verb) is SearchSpec and verb.metric in event.metrics:
+        trial.objective = event.metrics[verb.metric]
+
+
+def _checkpoint_saved(state: RunState, event: CheckpointSaved) -> None:
+    if is_late(state, event):
+        state.n_late += 1
+        return
+    state.trials[event.trial].checkpoint = event
+
+
+def _attempt_finished(state: RunState, event: AttemptFinished) -> None:
+    if is_late(state, event):
+        state.n_late += 1
+        return
+    trial = state.trials[event.trial]
+    trial.attempt = event.attempt
+    trial.duration_s = event.duration_s
+    trial.log_end = event.log_end
+    new = _after_attempt(state, trial, event)
+    if new == "waiting":
+        _move(state, trial, "waiting")
+    else:
+        _end_trial(state, trial, new, event)
+
+
+def _after_attempt(state: RunState, trial: TrialState, event: AttemptFinished) -> TrialStateName:
+    """What becomes of a trial whose attempt has ended; charges the right budget."""
+    if event.failure is not None:
+        trial.failure = _kept_failure(state, event.failure)
+    limits = state.spec.limits if state.spec is not None else None
+    if event.outcome == "failed":
+        if event.failure is None or event.failure.kind != "disk":
+            trial.own_failures += 1
+        over = limits is not None and trial.own_failures >= limits.max_own_failures
+        return "failed" if over else "waiting"
+    if event.outcome == "evicted":
+        trial.evictions += 1
+        state.n_evictions += 1
+        if limits is None or trial.evictions <= limits.max_evictions:
+            return "waiting"
+        trial.failure = event.failure or Failure(
+            kind="crash",
+            type_name="Evicted",
+            message=f"the trial lost its worker {trial.evictions} times, "
+            f"the limit is {limits.max_evictions}",
+        )
+        return "failed"
+    return event.outcome
+
+
+def _end_trial(
+    state: RunState, trial: TrialState, new: TrialStateName, event: AttemptFinished
+) -> None:
+    _move(state, trial, new)
+    trial.checkpoint = None
+    trial.values_file = event.values_file
+    trial.value = event.value
+    state.trial_stops.pop(trial.number, None)
+    state.marks.append(event.at_s)
+    if new == "failed":
+        if len(state.failed) < _N_FAILED:
+            state.failed.append(trial.number)
+    else:
+        if new != "cancelled":
+            trial.failure = None
+        if event.value is not None and math.isfinite(event.value):
+            _rank(state, trial, event.value)
+    forgotten = state.recent[0] if len(state.recent) == N_RECENT else None
+    state.recent.append(trial.number)
+    if forgotten is not None:
+        _forget(state, forgotten)
+
+
+def _rank(state: RunState, trial: TrialState, value: float) -> None:
+    """Put a finite value on the curve and, of a complete trial, among the best ones."""
+    if state.n_curve % state.curve_stride == 0:
+        state.curve.append((trial.number, value))
+        if len(state.curve) > _N_CURVE:
+            del state.curve[1::2]
+            state.curve_stride *= 2
+    state.n_curve += 1
+    if trial.state != "complete":
+        return
+    verb = state.spec.verb if state.spec is not None else None
+    key = value if type(verb) is SearchSpec and verb.mode == "min" else -value
+    top = state.top
+    if not top or key < top[0][0]:
+        state.best_curve.append((state.n_finished, value))
+        if len(state.best_curve) > _N_BEST_CURVE:
+            del state.best_curve[1:-1:2]
+    if len(top) < N_TOP or (key, trial.number) < top[-1]:
+        insort(top, (key, trial.number))
+        if len(top) > N_TOP:
+            _forget(state, top.pop()[1])
+
+
+def _stop_requested(state: RunState, event: StopRequested) -> None:
+    if event.trial is not None:
+        state.trial_stops[event.trial] = event.when
+    elif state.stop is None or event.when == "now":
+        state.stop = event
+
+
+def _notice(state: RunState, event: Notice) -> None:
+    state.notices.append(_shortened(event.text, _MAX_NOTICE))
+
+
+def _run_finished(state: RunState, event: RunFinished) -> None:
+    if state.end is not None:
+        state.n_late += 1
+        return
+    for number in state.waiting | state.running:
+        state.ended_with_run.add(number)
+        _move(state, state.trials[number], "cancelled")
+    state.end = event
+    state.state = event.state
+
+
+def _move(state: RunState, trial: TrialState, new: TrialStateName) -> None:
+    old = trial.state
+    trial.state = new
+    numbers = state.numbers
+    numbers[old] -= 1
+    numbers[new] = numbers.get(new, 0) + 1
+    if old == "running":
+        state.running.discard(trial.number)
+    elif old == "waiting":
+        state.waiting.discard(trial.number)
+    if new == "running":
+        state.running.add(trial.number)
+    elif new == "waiting":
+        state.waiting.add(trial.number)
+
+
+def _forget(state: RunState, number: int) -> None:
+    """Drop the metrics of a finished trial that no list shows any more."""
+    if number not in state.recent and all(number != other for _, other in state.top):
+        trial = state.trials[number]
+        trial.metric_names = trial.metric_values = ()
+
+
+def _shared(state: RunState, named: dict[str, Any]) -> tuple[str, ...]:
+    """The keys of ``named`` as a tuple that all trials with these keys share."""
+    names = tuple(named)
+    found = state.shared_names.get(names)
+    if found is None:
+        found = state.shared_names[names] = names
+    return found
+
+
+def _kept_failure(state: RunState, failure: Failure) -> Failure:
+    """The first failures in full, the others without traceback: thousands are often alike."""
+    if state.n_failures_kept < _N_FULL_FAILURES:
+        state.n_failures_kept += 1
+        return msgspec.structs.replace(
+            failure,
+            message=_shortened(failure.message, _MAX_MESSAGE),
+            traceback=_ending(failure.traceback, _MAX_TRACEBACK),
+        )
+    message = _shortened(failure.message, _SHORT_MESSAGE)
+    return msgspec.structs.replace(failure, message=message, traceback="")
+
+
+def _shortened(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def _ending(text: str, limit: int) -> str:
+    """The end of a traceback: the innermost frames and the message."""
+    return text if len(text) <= limit else "…" + text[1 - limit :]
+
+
+_HANDLERS: dict[type, _Handler] = {
+    RunSubmitted: _run_submitted,
+    RunStarted: _run_started,
+    TrialCreated: _trial_created,
+    AttemptStarted: _attempt_started,
+    Reported: _reported,
+    CheckpointSaved: _checkpoint_saved,
+    AttemptFinished: _attempt_finished,
+    StopRequested: _stop_requested,
+    Notice: _notice,
+    RunFinished: _run_finished,
+}

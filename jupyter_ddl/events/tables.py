@@ -1,0 +1,104 @@
+"""A run as rows: trials and metrics, ready for a DataFrame.  Plain Python, no pandas."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from jupyter_ddl.events.messages import AttemptFinished, AttemptStarted, Event, Reported
+from jupyter_ddl.events.reducer import RunState, fold_all
+
+__all__ = ["metrics_table", "trials_table"]
+
+_TRIAL_COLUMNS = (
+    "number",
+    "state",
+    "value",
+    "attempts",
+    "own_failures",
+    "evictions",
+    "worker",
+    "started_at_s",
+    "duration_s",
+)
+_METRIC_COLUMNS = ("trial", "attempt", "step")
+
+
+def trials_table(run: RunState | Iterable[Event]) -> list[dict[str, Any]]:
+    """One row per trial, by number.
+
+    Columns: ``number``, ``state``, one per parameter (``param_`` before its name only where it
+    would hide one of the others), ``value``, ``attempts``, ``own_failures``, ``evictions``,
+    ``worker``, ``started_at_s`` (Unix seconds, of the last attempt), ``duration_s``.
+    """
+    state = run if isinstance(run, RunState) else fold_all(run)
+    rows = []
+    for number in sorted(state.trials):
+        trial = state.trials[number]
+        row: dict[str, Any] = {"number": number, "state": trial.state}
+        params = zip(trial.param_names, trial.param_values, strict=True)
+        row |= {_column(name, "param_", _TRIAL_COLUMNS): value for name, value in params}
+        row |= {
+            "value": trial.value,
+            "attempts": trial.n_attempts,
+            "own_failures": trial.own_failures,
+            "evictions": trial.evictions,
+            "worker": trial.worker,
+            "started_at_s": trial.started_at_s,
+            "duration_s": trial.duration_s,
+        }
+        rows.append(row)
+    return rows
+
+
+def metrics_table(events: Iterable[Event]) -> list[dict[str, Any]]:
+    """One row per report that counts, by trial and step of time.
+
+    Columns: ``trial``, ``attempt``, ``step``, one per metric (``metric_`` before its name where
+    it would hide one of these).  Of an attempt that was followed by another, only what lies
+    before the next one's first step counts: an attempt that resumed from a checkpoint goes on
+    where the checkpoint was, one that began anew replaces everything.
+    """
+    reports: dict[int, dict[int, list[Reported]]] = {}
+    current: dict[int, int] = {}
+    ended: set[tuple[int, int]] = set()
+    for event in events:
+        if isinstance(event, AttemptStarted):
+            current[event.trial] = max(event.attempt, current.get(event.trial, 0))
+        elif isinstance(event, AttemptFinished):
+            ended.add((event.trial, event.attempt))
+        elif isinstance(event, Reported):
+            is_current = current.get(event.trial) == event.attempt
+            if is_current and (event.trial, event.attempt) not in ended:
+                attempts = reports.setdefault(event.trial, {})
+                attempts.setdefault(event.attempt, []).append(event)
+    rows: list[dict[str, Any]] = []
+    for trial in sorted(reports):
+        rows += map(_metric_row, _counted(reports[trial]))
+    return rows
+
+
+def _counted(attempts: dict[int, list[Reported]]) -> list[Reported]:
+    counted: list[Reported] = []
+    for attempt in sorted(attempts, reverse=True):
+        reports = attempts[attempt]
+        if counted:
+            first = counted[0].step
+            reports = [report for report in reports if report.step < first]
+        counted = reports + counted
+    return counted
+
+
+def _metric_row(report: Reported) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "trial": report.trial,
+        "attempt": report.attempt,
+        "step": report.step,
+    }
+    for name, value in report.metrics.items():
+        row[_column(name, "metric_", _METRIC_COLUMNS)] = value
+    return row
+
+
+def _column(name: str, prefix: str, taken: tuple[str, ...]) -> str:
+    return prefix + name if name in taken else name
