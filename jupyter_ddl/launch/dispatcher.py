@@ -86,7 +86,9 @@ class Dispatcher:
             async with asyncio.timeout(_CONTROL_TIMEOUT_S):
                 await self._client.run(plugin.control, payload, workers=[worker], on_error="return")
         except (OSError, TimeoutError, ValueError) as error:
-            log.warning("control %s for %s not delivered: %s", type(control).__name__, worker, error)
+            log.warning(
+                "control %s for %s not delivered: %s", type(control).__name__, worker, error
+            )
 
     def worker_removed(self, address: str) -> None:
         """Fail what is on its way at a worker that the scheduler has removed."""

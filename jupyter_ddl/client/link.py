@@ -1,0 +1,162 @@
+"""A connection to one controller: requests with replies, and pushed snapshots."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import struct
+from collections.abc import Callable
+
+import msgspec
+
+from jupyter_ddl import errors
+from jupyter_ddl.controller.connection import ConnectionInfo
+from jupyter_ddl.errors import ControllerError, JupyterDDLError
+from jupyter_ddl.events.replies import Refused, Reply, Result, Upward
+from jupyter_ddl.events.snapshot import RunSnapshot
+from jupyter_ddl.spec.requests import PROTOCOL_VERSION, Body, Hello, Request
+
+__all__ = ["ControllerLink"]
+
+_LENGTH = struct.Struct(">I")
+_MAX_REPLY_BYTES = 64 << 20
+
+OnSnapshot = Callable[[RunSnapshot], None]
+
+
+class ControllerLink:
+    """Used on the client's loop only.  Closed by itself when the controller goes."""
+
+    def __init__(
+        self, info: ConnectionInfo, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        self.info = info
+        self._reader = reader
+        self._writer = writer
+        self.closed = asyncio.Event()
+        self._ids = itertools.count(1)
+        self._waiting: dict[int, asyncio.Future[Result]] = {}
+        self._watchers: dict[str, list[OnSnapshot]] = {}
+        self._on_closed: list[Callable[[], None]] = []
+        self._task = asyncio.create_task(self._read(), name=f"link {info.name}")
+        self._decoder: msgspec.msgpack.Decoder[Upward] = msgspec.msgpack.Decoder(Upward)
+
+    @classmethod
+    async def open(
+        cls, info: ConnectionInfo, client: str, timeout_s: float = 5.0
+    ) -> ControllerLink:
+        """Connect and say hello.
+
+        Raises
+        ------
+        ControllerError
+            Nobody listens, or the controller speaks another protocol version.
+        """
+        try:
+            async with asyncio.timeout(timeout_s):
+                streams = await asyncio.open_unix_connection(info.socket)
+        except (OSError, TimeoutError) as error:
+            raise ControllerError(
+                f"the controller of cluster {info.name} (pid {info.process.pid}) does not "
+                f"answer on its socket: {error!r}; `%cluster stop {info.name}`, then start it again"
+            ) from error
+        link = cls(info, *streams)
+        await link.request(Hello(PROTOCOL_VERSION, client), timeout_s)
+        return link
+
+    async def request(self, body: Body, timeout_s: float = 30.0) -> Result:
+        """Ask, and wait for the answer.
+
+        Raises
+        ------
+        JupyterDDLError
+            What the controller refused with, or :class:`ControllerError` when it doesn't answer.
+        """
+        if self.closed.is_set():
+            raise self._gone()
+        request = Request(next(self._ids), body)
+        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        self._waiting[request.id] = future
+        payload = msgspec.msgpack.encode(request)
+        try:
+            self._writer.write(_LENGTH.pack(len(payload)) + payload)
+            async with asyncio.timeout(timeout_s):
+                await self._writer.drain()
+                result = await future
+        except TimeoutError:
+            raise ControllerError(
+                f"the controller of cluster {self.info.name} did not answer "
+                f"{type(body).__name__} within {timeout_s:.0f} s; see `%cluster logs`"
+            ) from None
+        except OSError:
+            raise self._gone() from None
+        finally:
+            self._waiting.pop(request.id, None)
+        if isinstance(result, Refused):
+            raise _error_of(result)
+        return result
+
+    def watch(self, run_id: str, on_snapshot: OnSnapshot) -> None:
+        """Call ``on_snapshot`` (on the loop's thread) for every pushed snapshot of a run."""
+        self._watchers.setdefault(run_id, []).append(on_snapshot)
+
+    def unwatch(self, run_id: str, on_snapshot: OnSnapshot) -> None:
+        callbacks = self._watchers.get(run_id, [])
+        if on_snapshot in callbacks:
+            callbacks.remove(on_snapshot)
+
+    def on_closed(self, callback: Callable[[], None]) -> None:
+        """Call back once when the link ends, now if it has."""
+        if self.closed.is_set():
+            callback()
+        else:
+            self._on_closed.append(callback)
+
+    async def close(self) -> None:
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        self._writer.close()
+        with contextlib.suppress(OSError):
+            await self._writer.wait_closed()
+
+    async def _read(self) -> None:
+        try:
+            while True:
+                (length,) = _LENGTH.unpack(await self._reader.readexactly(_LENGTH.size))
+                if length > _MAX_REPLY_BYTES:
+                    break
+                self._dispatch(self._decoder.decode(await self._reader.readexactly(length)))
+        except (asyncio.IncompleteReadError, OSError, msgspec.DecodeError):
+            pass  # the link is over either way; waiting requests are told below
+        finally:
+            self.closed.set()
+            for future in self._waiting.values():
+                if not future.done():
+                    future.set_exception(self._gone())
+            for callback in self._on_closed:
+                callback()
+
+    def _dispatch(self, message: Upward) -> None:
+        if isinstance(message, Reply):
+            future = self._waiting.get(message.id)
+            if future is not None and not future.done():
+                future.set_result(message.result)
+            return
+        for callback in tuple(self._watchers.get(message.snapshot.run_id, ())):
+            callback(message.snapshot)
+
+    def _gone(self) -> ControllerError:
+        return ControllerError(
+            f"the controller of cluster {self.info.name} (pid {self.info.process.pid}) is gone; "
+            f"its runs are on disk: start the cluster again and they go on",
+            cluster=self.info.name,
+        )
+
+
+def _error_of(refused: Refused) -> JupyterDDLError:
+    kind = getattr(errors, refused.error, ControllerError)
+    if not (isinstance(kind, type) and issubclass(kind, JupyterDDLError)):
+        kind = ControllerError
+    error: JupyterDDLError = kind(refused.message, **refused.fields)
+    return error

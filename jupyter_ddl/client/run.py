@@ -1,0 +1,281 @@
+"""A run as the notebook holds it: what is on disk, and a hand on the controller that drives it."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jupyter_ddl.client.session import Session, session
+from jupyter_ddl.client.waiting import wait_for_run
+from jupyter_ddl.errors import RunFailedError, RunNotFoundError, TrialError
+from jupyter_ddl.events.messages import AttemptFinished, AttemptStarted, Event, Failure
+from jupyter_ddl.events.reader import LedgerReader
+from jupyter_ddl.events.reducer import fold
+from jupyter_ddl.events.run_state import RunState
+from jupyter_ddl.events.snapshot import BestTrial, RunSnapshot, RunStateName
+from jupyter_ddl.events.tables import metrics_table, trials_table
+from jupyter_ddl.spec.assignment import StopWhen
+from jupyter_ddl.spec.requests import StopRunRequest, StopTrialRequest
+from jupyter_ddl.spec.run import MapSpec, RunSpec
+from jupyter_ddl.store.paths import ledger_path, run_dir
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Run"]
+
+
+class Run:
+    """One execution of a cell.  Everything it tells comes from the ledger on disk.
+
+    Parameters
+    ----------
+    run_id : str
+        As shown by ``%runs``.
+
+    Raises
+    ------
+    RunNotFoundError
+        There is no such run.
+    """
+
+    def __init__(self, run_id: str) -> None:
+        path = ledger_path(run_id)
+        if not path.exists():
+            raise RunNotFoundError(f"there is no run {run_id}; `%runs` lists them", run_id=run_id)
+        self.id = run_id
+        self._guard = threading.Lock()
+        self._reader: LedgerReader | None = None
+        self._state = RunState()
+
+    # -- what it is --------------------------------------------------------------------------
+
+    @property
+    def spec(self) -> RunSpec:
+        """What the run was told to do."""
+        spec = self._fold().spec
+        if spec is None:
+            raise RunNotFoundError(f"run {self.id} has no first record; `%runs rm {self.id}`")
+        return spec
+
+    @property
+    def state(self) -> RunStateName:
+        """submitted, starting, running, then complete, failed or cancelled."""
+        return self._fold().state
+
+    @property
+    def best(self) -> BestTrial | None:
+        """The best complete trial (``number``, ``params``, ``value``); None before there is one."""
+        return self._fold().best
+
+    @property
+    def trials(self) -> pd.DataFrame:
+        """One row per trial, one column per parameter; see ``events.tables.trials_table``."""
+        import pandas as pd
+
+        return pd.DataFrame(trials_table(self._fold()))
+
+    @property
+    def metrics(self) -> pd.DataFrame:
+        """One row per report: trial, attempt, step, one column per metric."""
+        import pandas as pd
+
+        return pd.DataFrame(metrics_table(self.events()))
+
+    @property
+    def errors(self) -> dict[int, Failure]:
+        """Why trials failed for good, by number."""
+        trials = self._fold().trials.values()
+        return {t.number: t.failure for t in trials if t.state == "failed" and t.failure}
+
+    @property
+    def directory(self) -> Path:
+        """Where the ledger, logs, checkpoints and values lie."""
+        return run_dir(self.id)
+
+    def events(self) -> list[Event]:
+        """All committed events, in order."""
+        with LedgerReader(ledger_path(self.id)) as reader:
+            return list(reader.poll())
+
+    def snapshot(self) -> RunSnapshot:
+        """The run at this moment, as views draw it."""
+        return self._fold().snapshot(time.time())
+
+    # -- what it printed and made --------------------------------------------------------------
+
+    def logs(self, trial: int | None = None) -> str:
+        """Everything the code printed: of one trial (its last attempt), or of all in order.
+
+        Raises
+        ------
+        TrialError
+            There is no such trial.
+        """
+        pieces = _log_pieces(self.events())
+        if trial is None:
+            return "".join(_read_piece(self.directory, *piece) for piece in pieces.values())
+        if trial not in self._fold().trials:
+            raise TrialError(f"run {self.id} has no trial {trial}", trial=trial)
+        piece = pieces.get(trial)
+        return "" if piece is None else _read_piece(self.directory, *piece)
+
+    def value(self, name: str, trial: int | None = None) -> Any:
+        """A brought variable: the best trial's (search), or that of element ``trial`` (map).
+
+        Raises
+        ------
+        TrialError
+            Nothing of that name was brought; the message says what was.
+        """
+        number = trial if trial is not None else self._fold().best_number
+        values = {} if number is None else self._values_of(number)
+        if name not in values:
+            brought = ", ".join(values) or "nothing"
+            raise TrialError(
+                f"run {self.id} brought {brought}, not {name!r}; add `--bring {name}` to the line"
+            )
+        return values[name]
+
+    @property
+    def values(self) -> list[Any]:
+        """Results in order: of a map, each element's value (None where it failed)."""
+        state = self._fold()
+        if not isinstance(self.spec.verb, MapSpec):
+            return [self._values_of(state.best_number)] if state.best_number is not None else []
+        inline = _inline_values(self.events())
+        return [self._result(n, inline) for n in range(self.spec.n_trials)]
+
+    def bring(self) -> dict[str, Any]:
+        """Every variable named by ``--bring``, from the best trial."""
+        number = self._fold().best_number
+        return {} if number is None else self._values_of(number)
+
+    # -- what can be done with it -----------------------------------------------------------------
+
+    def wait(
+        self,
+        timeout_s: float | None = None,
+        on_snapshot: Callable[[RunSnapshot], Any] | None = None,
+    ) -> Run:
+        """Wait for the end.  The first interrupt stops the run at its next reports, the second now.
+
+        Raises
+        ------
+        RunFailedError
+            The run failed; the message is the first cause with the cell's own line.
+        TimeoutError
+            ``timeout_s`` passed; the run goes on.
+        """
+        snapshot = wait_for_run(self._session(), self.id, timeout_s, on_snapshot)
+        self.raise_for_failure(snapshot)
+        return self
+
+    def raise_for_failure(self, snapshot: RunSnapshot | None = None) -> None:
+        """Raise the first cause if the run failed."""
+        last = snapshot or self.snapshot()
+        if last.state == "failed":
+            raise _failed(self.id, last)
+
+    def cancel(self, when: StopWhen = "now") -> None:
+        """Stop the run: at once, or each trial at its ``next_report``."""
+        self._session().ask_controller_of(self.spec.cluster, StopRunRequest(self.id, when))
+
+    def stop_trial(self, trial: int, when: StopWhen = "next_report") -> None:
+        """Stop one running trial; the run goes on."""
+        request = StopTrialRequest(self.id, trial, when)
+        self._session().ask_controller_of(self.spec.cluster, request)
+
+    def __repr__(self) -> str:
+        state = self._fold()
+        best = "" if state.best is None else f", best {state.best.value:.4g}"
+        return f"<Run {self.id} {state.state}, {state.n_finished} of {self.spec.n_trials}{best}>"
+
+    def __del__(self) -> None:
+        reader = getattr(self, "_reader", None)
+        if reader is not None:
+            reader.close()
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _session(self) -> Session:
+        return session()
+
+    def _fold(self) -> RunState:
+        """The state as of now: reads only what is new since the last call."""
+        with self._guard:
+            if self._reader is None:
+                self._reader = LedgerReader(ledger_path(self.id))
+            for event in self._reader.poll():
+                fold(self._state, event)
+            return self._state
+
+    def _values_of(self, number: int) -> dict[str, Any]:
+        name = self._fold().values_file(number)
+        if name is None:
+            return {}
+        with (self.directory / "values" / name).open("rb") as file:
+            values: dict[str, Any] = pickle.load(file)
+        return values
+
+    def _result(self, number: int, inline: dict[int, Any]) -> Any:
+        if number in inline:
+            return inline[number]
+        trial = self._fold().trials.get(number)
+        if trial is None or trial.state != "complete" or trial.values_file is None:
+            return None
+        values = self._values_of(number)
+        return values.get("value")
+
+
+def _log_pieces(events: Sequence[Event]) -> dict[int, tuple[str, int, int | None]]:
+    """trial -> (file, start, end) of its last attempt's output, in order of starting."""
+    pieces: dict[int, tuple[str, int, int | None]] = {}
+    for event in events:
+        if isinstance(event, AttemptStarted):
+            pieces.pop(event.trial, None)
+            pieces[event.trial] = (event.log, event.log_start, None)
+        elif isinstance(event, AttemptFinished) and event.trial in pieces:
+            name, start, _ = pieces[event.trial]
+            pieces[event.trial] = (name, start, event.log_end)
+    return pieces
+
+
+def _read_piece(directory: Path, name: str, start: int, end: int | None) -> str:
+    path = directory / "logs" / name
+    if not path.exists():
+        return ""
+    with path.open("rb") as file:
+        file.seek(start)
+        data = file.read() if end is None else file.read(max(0, end - start))
+    return data.decode(errors="replace")
+
+
+def _inline_values(events: Sequence[Event]) -> dict[int, Any]:
+    return {
+        event.trial: event.inline_value
+        for event in events
+        if isinstance(event, AttemptFinished)
+        and event.outcome == "complete"
+        and event.has_inline_value
+    }
+
+
+def _failed(run_id: str, snapshot: RunSnapshot) -> RunFailedError:
+    failure = snapshot.failure
+    if failure is None:
+        return RunFailedError(f"run {run_id} failed: {snapshot.reason}", run_id=run_id)
+    where = f" at line {failure.line} of the cell" if failure.line is not None else ""
+    trial = f"trial {snapshot.failed_trial}: " if snapshot.failed_trial is not None else ""
+    return RunFailedError(
+        f"{trial}{failure.type_name}: {failure.message}{where} "
+        f"({snapshot.reason}; `%runs logs {run_id}` has all output)",
+        run_id=run_id,
+        trial=snapshot.failed_trial,
+        traceback=failure.traceback,
+        line=failure.line,
+    )

@@ -1,0 +1,192 @@
+"""This process's connections to controllers, and the cluster that it uses by default."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+import msgspec
+
+from jupyter_ddl.client.link import ControllerLink
+from jupyter_ddl.client.loop import client_loop, close_client_loop
+from jupyter_ddl.client.mailbox import Mailbox
+from jupyter_ddl.client.start import PREWARMED, start_controller
+from jupyter_ddl.controller.connection import (
+    ConnectionInfo,
+    list_connections,
+    read_connection,
+)
+from jupyter_ddl.errors import ClusterError
+from jupyter_ddl.events.replies import Result, SnapshotResult
+from jupyter_ddl.spec.cluster import ClusterSpec
+from jupyter_ddl.spec.requests import Body, WatchRun
+from jupyter_ddl.store.paths import runtime_dir
+
+__all__ = ["Session", "session"]
+
+T = TypeVar("T")
+
+_REQUEST_TIMEOUT_S = 30.0
+
+
+class Session:
+    """What a kernel knows of clusters.  Its methods may be called from any thread."""
+
+    def __init__(self) -> None:
+        self._links: dict[str, ControllerLink] = {}
+        self._guard = threading.RLock()
+        self.current: str | None = None
+        """Name of the cluster that ``%%distribute`` uses."""
+        self.resumed: list[str] = []
+        """Unfinished runs that the last started controller goes on with."""
+
+    # -- clusters ------------------------------------------------------------------------------
+
+    def start(self, spec: ClusterSpec, on_phase: Callable[[str], None] = lambda _: None) -> str:
+        """Start a cluster and use it from now on; returns its name.
+
+        Raises
+        ------
+        ClusterError
+            It can't be started; one sentence says why.
+        """
+        warm = tuple(name for name in PREWARMED if name in sys.modules)
+        spec = msgspec.structs.replace(spec, prewarm=spec.prewarm or warm)
+        with self._guard:
+            info, self.resumed = start_controller(spec, on_phase)
+            _remember(spec)
+            self.current = info.name
+        return info.name
+
+    def ensure(self, on_phase: Callable[[str], None] = lambda _: None) -> str:
+        """The current cluster, or the only running one, or a new local one; returns its name."""
+        if self.current is not None and read_connection(self.current) is not None:
+            return self.current
+        running = [info.name for info in list_connections()]
+        wanted = self.current or "local"
+        if wanted in running:
+            self.current = wanted
+        elif len(running) == 1 and self.current is None:
+            self.current = running[0]
+        else:
+            on_phase(f"no cluster yet: starting {wanted}")
+            self.start(_remembered(wanted) or ClusterSpec(name=wanted), on_phase)
+        return self.current or wanted
+
+    def attach(self, name: str) -> None:
+        """Use a running cluster that was started elsewhere.
+
+        Raises
+        ------
+        ClusterError
+            None of this name runs.
+        """
+        if read_connection(name) is None:
+            names = ", ".join(info.name for info in list_connections()) or "none"
+            raise ClusterError(f"no cluster named {name!r} is running; running are: {names}")
+        self.current = name
+
+    def info(self, name: str) -> ConnectionInfo:
+        """Connection of a running cluster.  Raises :class:`ClusterError` when none runs."""
+        info = read_connection(name)
+        if info is None:
+            raise ClusterError(f"cluster {name!r} is not running; `%cluster start --name {name}`")
+        return info
+
+    # -- requests ------------------------------------------------------------------------------
+
+    def ask(self, name: str, body: Body, timeout_s: float = _REQUEST_TIMEOUT_S) -> Result:
+        """One request to a running controller."""
+        link = self._link(name)
+        return self._call(link.request(body, timeout_s), timeout_s + 5)
+
+    def ask_controller_of(self, name: str, body: Body) -> Result:
+        """The same, started anew if it has died: its runs must not be out of reach."""
+        self._revive(name)
+        return self.ask(name, body)
+
+    def watch(self, name: str, run_id: str) -> Mailbox:
+        """A mailbox that receives the run's snapshots; the current one is in it already."""
+        self._revive(name)
+        link = self._link(name)
+        mailbox = Mailbox()
+        self._call(_watch(link, run_id, mailbox), _REQUEST_TIMEOUT_S)
+        return mailbox
+
+    def unwatch(self, name: str, run_id: str, mailbox: Mailbox) -> None:
+        """Stop feeding a mailbox."""
+        link = self._links.get(name)
+        if link is not None:
+            link.unwatch(run_id, mailbox.put)
+
+    def close(self) -> None:
+        """Close all connections; clusters and runs go on."""
+        with self._guard:
+            links, self._links = list(self._links.values()), {}
+        for link in links:
+            self._call(link.close(), 5.0)
+        close_client_loop()
+
+    def _revive(self, name: str) -> None:
+        with self._guard:
+            if read_connection(name) is None:
+                self.start(_remembered(name) or ClusterSpec(name=name))
+
+    def _link(self, name: str) -> ControllerLink:
+        with self._guard:
+            info = self.info(name)
+            link = self._links.get(name)
+            if link is not None and (link.closed.is_set() or link.info != info):
+                self._call(link.close(), 5.0)
+                link = None
+            if link is None:
+                client = f"pid {os.getpid()}"
+                link = self._call(ControllerLink.open(info, client), 10.0)
+                self._links[name] = link
+            return link
+
+    def _call(self, coroutine: Coroutine[Any, Any, T], timeout_s: float) -> T:
+        return client_loop().call(coroutine, timeout_s)
+
+
+async def _watch(link: ControllerLink, run_id: str, mailbox: Mailbox) -> None:
+    link.watch(run_id, mailbox.put)
+    result = await link.request(WatchRun(run_id))
+    if isinstance(result, SnapshotResult):
+        mailbox.put(result.snapshot)
+    link.on_closed(mailbox.break_off)
+
+
+def _spec_path(name: str) -> str:
+    return str(runtime_dir() / f"{name}.spec")
+
+
+def _remember(spec: ClusterSpec) -> None:
+    """So that a controller that dies can be started again as it was."""
+    fd = os.open(_spec_path(spec.name), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(fd, "wb") as file:
+        file.write(msgspec.json.encode(spec))
+
+
+def _remembered(name: str) -> ClusterSpec | None:
+    try:
+        with open(_spec_path(name), "rb") as file:
+            return msgspec.json.decode(file.read(), type=ClusterSpec)
+    except (FileNotFoundError, msgspec.DecodeError):
+        return None
+
+
+_session: Session | None = None
+
+
+def session() -> Session:
+    """The process's session."""
+    global _session
+    if _session is None:
+        _session = Session()
+        atexit.register(_session.close)
+    return _session

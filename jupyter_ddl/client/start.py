@@ -1,0 +1,140 @@
+"""Starts a controller: detached from this kernel, so that it survives it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from jupyter_ddl import errors
+from jupyter_ddl.controller.connection import ConnectionInfo, read_connection
+from jupyter_ddl.errors import ClusterError, ControllerError
+from jupyter_ddl.spec.cluster import ClusterSpec
+from jupyter_ddl.store.paths import runtime_dir
+
+__all__ = ["PREWARMED", "start_controller"]
+
+PREWARMED = ("numpy", "pandas", "scipy", "sklearn", "torch")
+"""Heavy packages that zygotes import ahead of need, when this kernel has imported them."""
+
+_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
+_MARGIN_S = 15.0
+
+_children: list[subprocess.Popen[bytes]] = []
+
+
+def start_controller(
+    spec: ClusterSpec, on_phase: Callable[[str], None]
+) -> tuple[ConnectionInfo, list[str]]:
+    """Start a controller and wait until its cluster is ready.
+
+    Returns
+    -------
+    ConnectionInfo, list of str
+        How to reach it, and the unfinished runs that it goes on with.
+
+    Raises
+    ------
+    ClusterError
+        A bad name, a name in use, or no workers by the deadline; nothing is left running.
+    """
+    _check(spec)
+    for child in _children:
+        child.poll()  # reap controllers that have ended since
+    process = _spawn(spec)
+    try:
+        resumed = _wait_ready(process, spec, on_phase)
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
+    finally:
+        if process.stdout is not None:
+            process.stdout.close()
+    _children.append(process)
+    info = read_connection(spec.name)
+    if info is None:
+        raise ControllerError(f"cluster {spec.name} ended at once; {_log_tail(spec.name)}")
+    return info, resumed
+
+
+def _check(spec: ClusterSpec) -> None:
+    if not _NAME.fullmatch(spec.name):
+        raise ClusterError(
+            f"cluster name {spec.name!r} is not one; up to 40 of a-z, 0-9 and - are expected"
+        )
+    if spec.n_workers is not None and spec.n_workers < 0:
+        raise ClusterError(f"{spec.n_workers} workers were asked for; 0 or more are expected")
+
+
+def _spawn(spec: ClusterSpec) -> subprocess.Popen[bytes]:
+    log_file = runtime_dir() / f"{spec.name}.log"
+    if log_file.exists():
+        log_file.replace(log_file.with_suffix(".log.1"))
+    fd = os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    with os.fdopen(fd, "wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "jupyter_ddl.controller"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            start_new_session=True,  # a signal to the kernel's process group does not reach it
+            cwd="/",
+        )
+    if process.stdin is None:
+        raise ControllerError("the controller has no standard input")
+    process.stdin.write(msgspec.json.encode(spec))
+    process.stdin.close()
+    return process
+
+
+def _wait_ready(
+    process: subprocess.Popen[bytes], spec: ClusterSpec, on_phase: Callable[[str], None]
+) -> list[str]:
+    deadline = time.monotonic() + spec.start_timeout_s + _MARGIN_S
+    for message in _messages(process, deadline):
+        if message["kind"] == "phase":
+            on_phase(message["text"])
+        elif message["kind"] == "error":
+            kind = getattr(errors, message["error"], ClusterError)
+            raise kind(message["message"])
+        elif message["kind"] == "ready":
+            return list(message["resumed"])
+    raise ClusterError(
+        f"cluster {spec.name} was not ready after {spec.start_timeout_s:.0f} s or ended while "
+        f"starting; {_log_tail(spec.name)}"
+    )
+
+
+def _messages(process: subprocess.Popen[bytes], deadline: float) -> Any:
+    """JSON lines from the controller until its end or the deadline."""
+    if process.stdout is None:
+        return
+    fd = process.stdout.fileno()
+    pending = b""
+    while (left := deadline - time.monotonic()) > 0:
+        readable, _, _ = select.select([fd], [], [], min(left, 0.5))
+        if not readable:
+            continue
+        data = os.read(fd, 65536)
+        if not data:
+            return
+        pending += data
+        *lines, pending = pending.split(b"\n")
+        yield from (json.loads(line) for line in lines)
+
+
+def _log_tail(name: str) -> str:
+    path: Path = runtime_dir() / f"{name}.log"
+    lines = path.read_text(errors="replace").strip().splitlines() if path.exists() else []
+    last = lines[-1] if lines else "it is empty"
+    return f"the last line of its log {path}: {last}"

@@ -1,0 +1,130 @@
+"""Waits for a run in the foreground: snapshots in, interrupts forwarded, controllers revived."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from jupyter_ddl.client.mailbox import Mailbox
+from jupyter_ddl.errors import ControllerError, JupyterDDLError, RunNotFoundError
+from jupyter_ddl.events.reader import read_submitted, read_summary
+from jupyter_ddl.events.snapshot import RunSnapshot
+from jupyter_ddl.spec.assignment import StopWhen
+from jupyter_ddl.spec.requests import StopRunRequest
+from jupyter_ddl.store.paths import ledger_path
+
+if TYPE_CHECKING:
+    from jupyter_ddl.client.session import Session
+
+__all__ = ["wait_for_run"]
+
+_POLL_S = 0.1
+_MAX_REVIVALS = 3
+
+OnSnapshot = Callable[[RunSnapshot], Any]
+
+
+class _Interrupts:
+    """The first interrupt stops at the next report, the second now, the third leaves."""
+
+    def __init__(self, session: Session, cluster: str, run_id: str) -> None:
+        self._session = session
+        self._cluster = cluster
+        self._run_id = run_id
+        self._n_seen = 0
+
+    def forward(self) -> None:
+        self._n_seen += 1
+        if self._n_seen > 2:
+            raise KeyboardInterrupt
+        when = "next_report" if self._n_seen == 1 else "now"
+        try:
+            request = StopRunRequest(
+                self._run_id, "next_report" if when == "next_report" else "now"
+            )
+            self._session.ask_controller_of(self._cluster, request)
+        except RunNotFoundError:
+            return  # it ended in this very moment
+
+
+def wait_for_run(
+    session: Session,
+    run_id: str,
+    timeout_s: float | None,
+    on_snapshot: OnSnapshot | None,
+) -> RunSnapshot:
+    """The last snapshot of a run, as soon as it has ended.
+
+    A controller that dies meanwhile is started again, with the same cluster, and goes on with the
+    run from its ledger.
+
+    Raises
+    ------
+    TimeoutError
+        ``timeout_s`` passed; the run goes on.
+    ControllerError
+        The controller died more often than a run deserves.
+    """
+    cluster = read_submitted(ledger_path(run_id)).spec.cluster
+    interrupts = _Interrupts(session, cluster, run_id)
+    deadline = None if timeout_s is None else time.monotonic() + timeout_s
+    for _ in range(_MAX_REVIVALS + 1):
+        if read_summary(ledger_path(run_id)).finished_at_s is not None:
+            return _last_snapshot(run_id, on_snapshot)
+        mailbox = _watch(session, cluster, run_id)
+        if mailbox is None:
+            continue
+        try:
+            last = _follow(mailbox, interrupts, deadline, on_snapshot, run_id)
+        finally:
+            session.unwatch(cluster, run_id, mailbox)
+        if last is not None:
+            return last
+    raise ControllerError(
+        f"the controller of cluster {cluster} ended {_MAX_REVIVALS + 1} times during run {run_id}; "
+        f"see `%cluster logs`, then `%runs attach {run_id}`"
+    )
+
+
+def _watch(session: Session, cluster: str, run_id: str) -> Mailbox | None:
+    try:
+        return session.watch(cluster, run_id)
+    except RunNotFoundError:
+        return None  # it ended between two looks; the ledger tells
+
+
+def _follow(
+    mailbox: Mailbox,
+    interrupts: _Interrupts,
+    deadline: float | None,
+    on_snapshot: OnSnapshot | None,
+    run_id: str,
+) -> RunSnapshot | None:
+    """Until the run's end (its last snapshot) or the controller's (None)."""
+    while True:
+        try:
+            snapshot = mailbox.take(_POLL_S)
+            if snapshot is not None and on_snapshot is not None:
+                on_snapshot(snapshot)
+        except KeyboardInterrupt:
+            interrupts.forward()
+            continue
+        if snapshot is not None and snapshot.finished_at_s is not None:
+            return snapshot
+        if mailbox.is_broken and snapshot is None:
+            return None
+        if deadline is not None and time.monotonic() > deadline:
+            raise TimeoutError(f"run {run_id} has not ended; it goes on: `%runs attach {run_id}`")
+
+
+def _last_snapshot(run_id: str, on_snapshot: OnSnapshot | None) -> RunSnapshot:
+    from jupyter_ddl.client.run import Run
+
+    try:
+        snapshot = Run(run_id).snapshot()
+    except JupyterDDLError as error:
+        raise ControllerError(f"the end of run {run_id} can't be read: {error.message}") from error
+    if on_snapshot is not None:
+        on_snapshot(snapshot)
+    return snapshot

@@ -1,0 +1,120 @@
+"""What each request does.  One handler object per controller."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
+from jupyter_ddl.controller.house import House
+from jupyter_ddl.controller.server import Session
+from jupyter_ddl.errors import ProtocolError, SpecError
+from jupyter_ddl.events.replies import Accepted, LogText, Result, SnapshotResult, StatusResult
+from jupyter_ddl.spec import requests as ask
+
+__all__ = ["Requests"]
+
+_PUSH_INTERVAL_S = 0.2
+_MAX_WORKERS = 1024
+
+
+class Requests:
+    """Answers clients; changes go through the house that owns cluster and runs."""
+
+    def __init__(self, house: House, log_file: Path, stop: Callable[[str], None]) -> None:
+        self._house = house
+        self._log_file = log_file
+        self._stop = stop
+
+    async def handle(self, body: ask.Body, session: Session) -> Result:
+        """The result of one request; raises :class:`JupyterDDLError` for a refusal."""
+        self._house.lease.touch(time.monotonic())
+        match body:
+            case ask.Hello():
+                return self._hello(body)
+            case ask.GetStatus():
+                return StatusResult(self._house.status())
+            case ask.SubmitRun(spec=spec):
+                await self._house.runs.submit(spec)
+                return Accepted(run_id=spec.run_id)
+            case ask.ResumeRun(run_id=run_id):
+                await self._house.runs.resume(run_id)
+                return Accepted(run_id=run_id)
+            case ask.WatchRun(run_id=run_id):
+                return self._watch(run_id, session)
+            case ask.StopRunRequest(run_id=run_id, when=when):
+                self._house.runs.driver(run_id).stop(when, by="user")
+                return Accepted(run_id=run_id)
+            case ask.StopTrialRequest():
+                return self._stop_trial(body)
+            case ask.Scale(n_workers=n_workers):
+                _check_workers(n_workers)
+                self._house.adapt = None
+                await self._house.scale(n_workers)
+                return StatusResult(self._house.status())
+            case ask.Adapt(minimum=minimum, maximum=maximum):
+                return self._adapt(minimum, maximum)
+            case ask.GetLog(worker=worker, n_lines=n_lines):
+                return LogText(await asyncio.to_thread(_tail, self._log_file, worker, n_lines))
+            case ask.StopCluster():
+                self._stop("a client asked for it")
+                return Accepted()
+
+    def closed(self, session: Session) -> None:
+        for task in session.watches.values():
+            task.cancel()
+
+    def _hello(self, body: ask.Hello) -> Result:
+        if body.version != ask.PROTOCOL_VERSION:
+            raise ProtocolError(
+                f"this client speaks protocol {body.version}, the controller "
+                f"{ask.PROTOCOL_VERSION}; stop it with the version that started it"
+            )
+        return StatusResult(self._house.status())
+
+    def _adapt(self, minimum: int, maximum: int) -> Result:
+        if not 0 <= minimum <= maximum:
+            raise SpecError(f"adapt got {minimum} {maximum}; 0 <= MIN <= MAX is expected")
+        _check_workers(maximum)
+        self._house.adapt = (minimum, maximum)
+        return StatusResult(self._house.status())
+
+    def _stop_trial(self, body: ask.StopTrialRequest) -> Result:
+        driver = self._house.runs.driver(body.run_id)
+        if not driver.stop_trial(body.trial, body.when, by="user"):
+            raise SpecError(f"trial {body.trial} of run {body.run_id} is not running")
+        return Accepted(run_id=body.run_id)
+
+    def _watch(self, run_id: str, session: Session) -> Result:
+        snapshot = self._house.runs.snapshot(run_id)
+        old = session.watches.pop(run_id, None)
+        if old is not None:
+            old.cancel()
+        if snapshot.finished_at_s is None:
+            session.watches[run_id] = asyncio.create_task(self._push(run_id, session))
+        return SnapshotResult(snapshot)
+
+    async def _push(self, run_id: str, session: Session) -> None:
+        """Snapshots whenever something changed, at most five a second, until the end."""
+        seen: tuple[int, str] | None = None
+        while True:
+            await asyncio.sleep(_PUSH_INTERVAL_S)
+            snapshot = self._house.runs.snapshot(run_id)
+            if (snapshot.seq, snapshot.paused) != seen:
+                seen = (snapshot.seq, snapshot.paused)
+                session.push(snapshot)
+            if run_id not in self._house.runs.active:
+                return
+
+
+def _check_workers(n_workers: int) -> None:
+    if not 0 <= n_workers <= _MAX_WORKERS:
+        raise SpecError(f"{n_workers} workers were asked for; 0 to {_MAX_WORKERS} are possible")
+
+
+def _tail(path: Path, worker: str | None, n_lines: int) -> str:
+    with path.open(errors="replace") as file:
+        lines = (line for line in file if worker is None or worker in line)
+        return "".join(deque(lines, maxlen=max(1, min(n_lines, 10_000))))

@@ -1,0 +1,131 @@
+"""The controller's house: backend, workers, slots, runs and lease, under one roof."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable
+
+from jupyter_ddl.cluster.base import Backend, WorkerInfo
+from jupyter_ddl.cluster.registry import make_backend
+from jupyter_ddl.controller.leases import Lease
+from jupyter_ddl.controller.runs import RunRegistry
+from jupyter_ddl.events.status import ClusterState, ClusterStatus, WorkerStatus
+from jupyter_ddl.launch.dispatcher import Dispatcher
+from jupyter_ddl.launch.workers import WorkerWatch
+from jupyter_ddl.placement.autoscale import wanted_workers
+from jupyter_ddl.placement.slots import SlotBook
+from jupyter_ddl.spec.cluster import ClusterSpec
+from jupyter_ddl.worker.plugin import RankPlugin
+from jupyter_ddl.worker.settings import WorkerSettings
+
+__all__ = ["House"]
+
+log = logging.getLogger(__name__)
+
+
+class House:
+    """Made, used and closed on the controller's loop."""
+
+    runs: RunRegistry
+
+    def __init__(self, spec: ClusterSpec, token: str) -> None:
+        self.spec = spec
+        self._token = token
+        self.backend: Backend = make_backend(spec)
+        self.slots = SlotBook()
+        now = time.monotonic()
+        self.lease = Lease(now, spec.idle_timeout_s, spec.max_age_s, now)
+        self.state: ClusterState = "starting"
+        self.adapt: tuple[int, int] | None = None
+        self._started_at_s = time.time()
+        self._surplus_since_s: float | None = None
+        self._workers: dict[str, WorkerInfo] = {}
+
+    async def open(self, on_phase: Callable[[str], None]) -> None:
+        """Start the backend and everything that stands on it; deadline: the backend's own."""
+        await self.backend.start(on_phase)
+        on_phase("preparing ranks")
+        settings = WorkerSettings(
+            owner_token=self._token,
+            cpus_per_slot=self.spec.cpus_per_worker,
+            prewarm=self.spec.prewarm,
+            rank_memory_bytes=self.spec.memory_per_worker_bytes,
+        )
+        await self.backend.client.register_plugin(RankPlugin(settings))
+        dispatcher = Dispatcher(self.backend.client, topic=f"jupyter-ddl-{self._token}")
+        self.runs = RunRegistry(self.spec.name, self.slots, dispatcher)
+        dispatcher.start()
+        self._watch = WorkerWatch(
+            self.backend.client, self._workers_changed, dispatcher.worker_removed
+        )
+        await self._watch.start()
+        self.state = "ready"
+
+    async def close(self) -> None:
+        self.state = "stopping"
+        if hasattr(self, "runs"):
+            await self.runs.close()
+        await self.backend.close()
+
+    def status(self) -> ClusterStatus:
+        now = time.monotonic()
+        return ClusterStatus(
+            name=self.spec.name,
+            backend=self.spec.backend,
+            state=self.state,
+            controller_pid=os.getpid(),
+            scheduler_address=self.backend.client.scheduler.address,
+            started_at_s=self._started_at_s,
+            workers=tuple(self._worker_status(info) for info in self._workers.values()),
+            n_wanted=self.backend.n_wanted,
+            cpus_per_worker=self.spec.cpus_per_worker,
+            memory_per_worker_bytes=self.spec.memory_per_worker_bytes,
+            active_runs=self.runs.active,
+            idle_timeout_s=self.spec.idle_timeout_s,
+            idle_left_s=self.lease.idle_left_s(now, len(self.runs.active)),
+            age_left_s=self.lease.age_left_s(now),
+            adapt=self.adapt,
+        )
+
+    async def scale(self, n_workers: int) -> None:
+        log.info("scaling to %d workers", n_workers)
+        await self.backend.scale(n_workers, keep=self.slots.busy_addresses())
+
+    async def tick(self) -> str | None:
+        """Once a second: adapt the size; returns why the controller is to end, if it is."""
+        now = time.monotonic()
+        if self.runs.active:
+            self.lease.touch(now)
+        if self.adapt is not None:
+            await self._adapt_size(now, *self.adapt)
+        return self.lease.expired(now, len(self.runs.active))
+
+    async def _adapt_size(self, now: float, minimum: int, maximum: int) -> None:
+        current = self.backend.n_wanted
+        demand = self.runs.demand_slots()
+        if demand >= current:
+            self._surplus_since_s = None
+        elif self._surplus_since_s is None:
+            self._surplus_since_s = now
+        surplus_for = 0.0 if self._surplus_since_s is None else now - self._surplus_since_s
+        target = wanted_workers(demand, current, minimum, maximum, surplus_for)
+        if target != current:
+            await self.scale(target)
+
+    def _workers_changed(self, workers: dict[str, WorkerInfo]) -> None:
+        self._workers = dict(workers)
+        self.slots.set_workers({a: info.n_slots for a, info in workers.items()})
+        if self.state == "ready":
+            self.runs.wake()
+
+    def _worker_status(self, info: WorkerInfo) -> WorkerStatus:
+        return WorkerStatus(
+            name=info.name,
+            address=info.address,
+            pid=info.pid,
+            host=info.host,
+            n_slots=info.n_slots,
+            n_busy=self.slots.n_busy(info.address),
+        )

@@ -1,0 +1,146 @@
+"""The controller's main: start, serve, end by itself, leave nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import json
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from jupyter_ddl import __version__
+from jupyter_ddl.controller.connection import (
+    ConnectionInfo,
+    connection_path,
+    socket_path,
+    write_connection,
+)
+from jupyter_ddl.controller.handlers import Requests
+from jupyter_ddl.controller.house import House
+from jupyter_ddl.controller.leftovers import end_leftovers, owner_token
+from jupyter_ddl.controller.server import Server
+from jupyter_ddl.errors import ClusterError, JupyterDDLError
+from jupyter_ddl.spec.cluster import ClusterSpec
+from jupyter_ddl.store.paths import runtime_dir
+from jupyter_ddl.store.processes import this_process
+
+__all__ = ["log_path", "main"]
+
+log = logging.getLogger("jupyter_ddl.controller")
+
+_LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+_TICK_S = 1.0
+_CLOSE_TIMEOUT_S = 15.0
+
+
+def log_path(name: str) -> Path:
+    """Where a controller and its workers log."""
+    return runtime_dir() / f"{name}.log"
+
+
+class Phases:
+    """Tells the starting client what happens, as long as it listens."""
+
+    def __init__(self) -> None:
+        # Workers inherit fd 1: give them the log, and keep the pipe to the client to ourselves.
+        self._fd: int | None = os.dup(1)
+        os.dup2(2, 1)
+
+    def tell(self, kind: str, **fields: Any) -> None:
+        """Write one line; a client that has gone is no reason to stop."""
+        if self._fd is None:
+            return
+        try:
+            os.write(self._fd, json.dumps({"kind": kind, **fields}).encode() + b"\n")
+        except OSError:
+            self.close()
+
+    def close(self) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+
+def main() -> None:
+    """Entry point; the exit status is 0 unless the cluster could not start."""
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    logging.getLogger("distributed").setLevel(logging.WARNING)
+    phases = Phases()
+    try:
+        spec = msgspec.json.decode(sys.stdin.buffer.read(), type=ClusterSpec)
+        lock = _lock(spec.name)
+        asyncio.run(_serve(spec, phases))
+    except JupyterDDLError as error:
+        phases.tell("error", error=type(error).__name__, message=error.message)
+        log.error("not started: %s", error.message)
+        sys.exit(1)
+    os.close(lock)
+
+
+def _lock(name: str) -> int:
+    """Hold the cluster's name for the life of this process."""
+    fd = os.open(runtime_dir() / f"{name}.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise ClusterError(
+            f"a controller named {name!r} runs already; `%cluster attach {name}`, "
+            f"or give another --name"
+        ) from None
+    return fd
+
+
+async def _serve(spec: ClusterSpec, phases: Phases) -> None:
+    process = this_process()
+    stopped = asyncio.Event()
+    reasons: list[str] = []
+
+    def stop(reason: str) -> None:
+        reasons.append(reason)
+        stopped.set()
+
+    loop = asyncio.get_running_loop()
+    for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        loop.add_signal_handler(signum, stop, f"signal {signum.name}")
+    leftovers = asyncio.create_task(asyncio.to_thread(end_leftovers))
+    house = House(spec, owner_token(process))
+    try:
+        await house.open(lambda text: phases.tell("phase", text=text))
+        path = socket_path(spec.name)
+        server = Server(path, Requests(house, log_path(spec.name), stop))
+        await server.start()
+        info = ConnectionInfo(spec.name, spec.backend, str(path), process, __version__)
+        write_connection(info)
+        resumed = await house.runs.resume_unfinished()
+        phases.tell("ready", resumed=resumed)
+        phases.close()
+        log.info("ready; resumed runs: %s", ", ".join(resumed) or "none")
+        await _until_over(house, stopped, stop)
+        log.info("ending: %s", "; ".join(reasons))
+        await server.close()
+    finally:
+        await leftovers
+        with contextlib.suppress(FileNotFoundError):
+            connection_path(spec.name).unlink()
+        async with asyncio.timeout(_CLOSE_TIMEOUT_S):
+            await house.close()
+
+
+async def _until_over(house: House, stopped: asyncio.Event, stop: Any) -> None:
+    while not stopped.is_set():
+        try:
+            async with asyncio.timeout(_TICK_S):
+                await stopped.wait()
+        except TimeoutError:
+            reason = await house.tick()
+            if reason is not None:
+                stop(reason)

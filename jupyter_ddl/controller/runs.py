@@ -1,0 +1,225 @@
+"""The runs of one controller: submitted, resumed, watched, stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections import OrderedDict
+
+import msgspec
+
+from jupyter_ddl.drivers.make import make_driver
+from jupyter_ddl.drivers.trials import RunContext, TrialDriver
+from jupyter_ddl.errors import (
+    JupyterDDLError,
+    LedgerBusyError,
+    LedgerError,
+    RunNotFoundError,
+    SpecError,
+)
+from jupyter_ddl.events.ledger import LedgerWriter
+from jupyter_ddl.events.messages import Notice, RunFinished, RunSubmitted
+from jupyter_ddl.events.reader import read_ledger, read_summary
+from jupyter_ddl.events.reducer import RunState, fold
+from jupyter_ddl.events.snapshot import RunSnapshot
+from jupyter_ddl.launch.dispatcher import Dispatcher
+from jupyter_ddl.placement.slots import SlotBook
+from jupyter_ddl.spec.run import RunSpec, SearchSpec
+from jupyter_ddl.store.blobs import put_blob
+from jupyter_ddl.store.paths import blob_dirs, ledger_path, private_dir, run_dir, runs_dir
+
+__all__ = ["RunRegistry"]
+
+log = logging.getLogger(__name__)
+
+_N_REMEMBERED = 50
+
+
+class RunRegistry:
+    """Owns the drivers.  Used on the controller's loop only."""
+
+    def __init__(self, cluster: str, slots: SlotBook, dispatcher: Dispatcher) -> None:
+        self._cluster = cluster
+        self._slots = slots
+        self._dispatcher = dispatcher
+        self._drivers: dict[str, TrialDriver] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._ended: OrderedDict[str, RunSnapshot] = OrderedDict()
+
+    @property
+    def active(self) -> tuple[str, ...]:
+        return tuple(self._drivers)
+
+    def demand_slots(self) -> int:
+        """Trials that could run at once, over all active runs."""
+        return sum(driver.demand_slots for driver in self._drivers.values())
+
+    def wake(self) -> None:
+        """Workers came or went."""
+        for driver in self._drivers.values():
+            driver.wake()
+
+    async def submit(self, spec: RunSpec) -> None:
+        """Create the run's directory and ledger, and start driving it.
+
+        Raises
+        ------
+        SpecError
+            The run id is taken or malformed.
+        """
+        directory = run_dir(spec.run_id)
+        if directory.parent != runs_dir() or not spec.run_id.replace("-", "").isalnum():
+            raise SpecError(
+                f"run id {spec.run_id!r} is not one; letters, digits and - are expected"
+            )
+        if directory.exists():
+            raise SpecError(f"run {spec.run_id} exists already; a new run needs a new id")
+        spec = _with_window(spec, self._slots.n_slots)
+        for name in ("logs", "checkpoints", "values"):
+            private_dir(directory / name)
+        ledger = LedgerWriter.open(ledger_path(spec.run_id), create=True)
+        submitted = RunSubmitted(spec=spec, at_s=time.time())
+        await asyncio.to_thread(ledger.append, [submitted])
+        state = RunState()
+        fold(state, submitted)
+        self._start(spec, ledger, state)
+
+    async def resume(self, run_id: str) -> None:
+        """Go on with an unfinished run from its ledger; a no-op for an active one."""
+        if run_id in self._drivers:
+            return
+        path = ledger_path(run_id)
+        if not path.exists():
+            raise RunNotFoundError(f"there is no run {run_id}; `%runs` lists them", run_id=run_id)
+        ledger = await asyncio.to_thread(LedgerWriter.open, path)
+        try:
+            state = await asyncio.to_thread(_fold_all, run_id)
+            if state.spec is None:
+                raise LedgerError(f"run {run_id} has no first record; `%runs rm {run_id}`")
+            if ledger.cut_bytes:
+                text = (
+                    f"{ledger.cut_bytes} bytes of a half-written record were cut off the ledger"
+                )
+                notice = Notice(at_s=time.time(), text=text, level="warning")
+                await asyncio.to_thread(ledger.append, [notice])
+                fold(state, notice)
+        except BaseException:
+            ledger.close()
+            raise
+        self._start(state.spec, ledger, state)
+
+    async def resume_unfinished(self) -> list[str]:
+        """Resume every unfinished run of this cluster's name; returns their ids."""
+        resumed = []
+        for run_id in await asyncio.to_thread(_unfinished, self._cluster):
+            try:
+                await self.resume(run_id)
+            except LedgerBusyError:
+                continue  # another controller drives it
+            except JupyterDDLError as error:
+                log.warning("run %s can't be resumed: %s", run_id, error.message)
+                continue
+            resumed.append(run_id)
+        return resumed
+
+    def driver(self, run_id: str) -> TrialDriver:
+        """The driver of an active run.
+
+        Raises
+        ------
+        RunNotFoundError
+            This controller does not drive it.
+        """
+        driver = self._drivers.get(run_id)
+        if driver is None:
+            raise RunNotFoundError(
+                f"run {run_id} is not active on cluster {self._cluster}; `%runs` lists all",
+                run_id=run_id,
+            )
+        return driver
+
+    def snapshot(self, run_id: str) -> RunSnapshot:
+        """The latest snapshot of an active or lately ended run."""
+        if run_id in self._ended:
+            return self._ended[run_id]
+        return self.driver(run_id).snapshot()
+
+    async def close(self) -> None:
+        """Stop driving; unfinished runs stay resumable."""
+        for task in self._tasks.values():
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    def _start(self, spec: RunSpec, ledger: LedgerWriter, state: RunState) -> None:
+        directories = tuple(str(path) for path in blob_dirs())
+        context = RunContext(
+            slots=self._slots,
+            dispatcher=self._dispatcher,
+            run_dir=run_dir(spec.run_id),
+            blob_dirs=directories,
+            program_digest=put_blob(msgspec.msgpack.encode(spec.program), blob_dirs()),
+            pid=os.getpid(),
+        )
+        driver = make_driver(spec, ledger, state, context)
+        self._ended.pop(spec.run_id, None)
+        self._drivers[spec.run_id] = driver
+        self._tasks[spec.run_id] = asyncio.create_task(self._drive(driver), name=spec.run_id)
+
+    async def _drive(self, driver: TrialDriver) -> None:
+        run_id = driver.spec.run_id
+        try:
+            await driver.run()
+        except Exception as error:
+            log.exception("run %s: its driver failed", run_id)
+            self._record_failure(driver, f"the driver failed: {error!r}")
+        finally:
+            self._ended[run_id] = driver.snapshot()
+            while len(self._ended) > _N_REMEMBERED:
+                self._ended.popitem(last=False)
+            del self._drivers[run_id]
+            del self._tasks[run_id]
+            self.wake()
+
+    def _record_failure(self, driver: TrialDriver, reason: str) -> None:
+        event = RunFinished(at_s=time.time(), state="failed", reason=reason)
+        try:
+            ledger = LedgerWriter.open(ledger_path(driver.spec.run_id))
+            ledger.append([event])
+            ledger.close()
+        except JupyterDDLError as error:
+            log.error("run %s: its end is not recorded: %s", driver.spec.run_id, error.message)
+        fold(driver.state, event)
+
+
+def _with_window(spec: RunSpec, n_slots: int) -> RunSpec:
+    """Fix how far the sampler may run ahead, so that a resumed run asks in the same order."""
+    verb = spec.verb
+    if not isinstance(verb, SearchSpec) or verb.window is not None:
+        return spec
+    window = 2 * (verb.max_parallel or max(1, n_slots))
+    return msgspec.structs.replace(spec, verb=msgspec.structs.replace(verb, window=window))
+
+
+def _fold_all(run_id: str) -> RunState:
+    state = RunState()
+    for event in read_ledger(ledger_path(run_id)):
+        fold(state, event)
+    return state
+
+
+def _unfinished(cluster: str) -> list[str]:
+    found = []
+    for directory in sorted(runs_dir().iterdir()):
+        path = directory / "ledger.ddl"
+        if not path.exists():
+            continue
+        try:
+            summary = read_summary(path)
+        except JupyterDDLError as error:
+            log.warning("run %s can't be read: %s", directory.name, error.message)
+            continue
+        if summary.cluster == cluster and summary.finished_at_s is None:
+            found.append(directory.name)
+    return found

@@ -1,0 +1,143 @@
+"""The controller's Unix socket: frames in, typed requests handled, replies and snapshots out."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import struct
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from jupyter_ddl.errors import JupyterDDLError, ProtocolError
+from jupyter_ddl.events.replies import Refused, Reply, Result, SnapshotPush, Upward
+from jupyter_ddl.events.snapshot import RunSnapshot
+from jupyter_ddl.spec.requests import MAX_FRAME_BYTES, Body, Request
+
+__all__ = ["Handler", "Server", "Session"]
+
+log = logging.getLogger(__name__)
+
+_LENGTH = struct.Struct(">I")
+_UCRED = struct.Struct("3i")
+_MAX_UNSENT_BYTES = 8 << 20
+"""A client that reads nothing is cut off rather than fed from a growing buffer."""
+
+
+class Handler(Protocol):
+    """Answers the requests of all sessions."""
+
+    async def handle(self, body: Body, session: Session) -> Result:
+        """The result of one request; a :class:`JupyterDDLError` becomes a ``Refused``."""
+        ...
+
+    def closed(self, session: Session) -> None:
+        """A client has gone."""
+        ...
+
+
+class Session:
+    """One connected client."""
+
+    def __init__(self, writer: asyncio.StreamWriter) -> None:
+        self._writer = writer
+        self.watches: dict[str, asyncio.Task[None]] = {}
+
+    def push(self, snapshot: RunSnapshot) -> None:
+        self.send(SnapshotPush(snapshot))
+
+    def send(self, message: Upward) -> None:
+        if self._writer.is_closing():
+            return
+        if self._writer.transport.get_write_buffer_size() > _MAX_UNSENT_BYTES:
+            log.warning("a client does not read; closing its connection")
+            self._writer.transport.abort()
+            return
+        payload = msgspec.msgpack.encode(message)
+        self._writer.write(_LENGTH.pack(len(payload)) + payload)
+
+
+class Server:
+    """Listens on one path; only this user's processes are let in."""
+
+    def __init__(self, path: Path, handler: Handler) -> None:
+        self._path = path
+        self._handler = handler
+        self._decoder = msgspec.msgpack.Decoder(Request)
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._writers: set[asyncio.StreamWriter] = set()
+
+    async def start(self) -> None:
+        self._path.unlink(missing_ok=True)
+        self._server = await asyncio.start_unix_server(self._serve, path=self._path)
+        self._path.chmod(0o600)
+
+    async def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        for writer in tuple(self._writers):
+            writer.close()
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._path.unlink(missing_ok=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        peer_uid = _peer_uid(writer.get_extra_info("socket"))
+        if peer_uid != os.getuid():
+            log.warning("refused a connection of user id %d", peer_uid)
+            writer.close()
+            return
+        session = Session(writer)
+        self._writers.add(writer)
+        try:
+            while True:
+                request = await self._read(reader)
+                # Answered beside each other: a slow request must not hold up a stop button.
+                task = asyncio.create_task(self._answer(request, session))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        except ProtocolError as error:
+            log.warning("closing a connection: %s", error.message)
+        finally:
+            self._writers.discard(writer)
+            self._handler.closed(session)
+            writer.close()
+
+    async def _read(self, reader: asyncio.StreamReader) -> Request:
+        (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
+        if length > MAX_FRAME_BYTES:
+            raise ProtocolError(
+                f"a client sent a frame of {length:,} bytes; {MAX_FRAME_BYTES:,} is the limit"
+            )
+        payload = await reader.readexactly(length)
+        try:
+            return self._decoder.decode(payload)
+        except msgspec.DecodeError as error:
+            raise ProtocolError(f"a client sent something that is not a request: {error}") from None
+
+    async def _answer(self, request: Request, session: Session) -> None:
+        try:
+            result = await self._handler.handle(request.body, session)
+        except JupyterDDLError as error:
+            result = Refused(type(error).__name__, error.message, _plain(error.fields))
+        except Exception as error:
+            log.exception("request %s failed", type(request.body).__name__)
+            result = Refused("ControllerError", f"the controller failed: {error!r}; see its log")
+        session.send(Reply(request.id, result))
+
+
+def _plain(fields: dict[str, object]) -> dict[str, object]:
+    return {k: v if isinstance(v, int | float | str | None) else str(v) for k, v in fields.items()}
+
+
+def _peer_uid(sock: socket.socket) -> int:
+    credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
+    _pid, uid, _gid = _UCRED.unpack(credentials)
+    return int(uid)

@@ -1,0 +1,83 @@
+"""Commits events to a run's ledger before anything else may act on them.
+
+Events that come in while a write is under way are written together with the next one, so a
+thousand small trials a second cost a few dozen fsyncs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+
+from jupyter_ddl.errors import CapacityError
+from jupyter_ddl.events.ledger import LedgerWriter
+from jupyter_ddl.events.messages import Event
+from jupyter_ddl.events.reducer import RunState, fold
+
+__all__ = ["Committer"]
+
+log = logging.getLogger(__name__)
+
+_RETRY_S = 1.0
+
+
+class Committer:
+    """Ledger first, then the run's state, then whoever decides on it."""
+
+    def __init__(
+        self,
+        ledger: LedgerWriter,
+        state: RunState,
+        on_committed: Callable[[Sequence[Event]], None],
+    ) -> None:
+        self._ledger = ledger
+        self._state = state
+        self._on_committed = on_committed
+        self._pending: list[Event] = []
+        self._wake = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self.paused = ""
+        """Why nothing can be committed at the moment; empty when all is well."""
+
+    def put(self, events: Sequence[Event]) -> None:
+        """Queue events; they count once they are committed."""
+        self._pending.extend(events)
+        self._idle.clear()
+        self._wake.set()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether everything that was put is committed."""
+        return self._idle.is_set()
+
+    async def drain(self) -> None:
+        """Wait until everything that was put is committed."""
+        await self._idle.wait()
+
+    async def run(self) -> None:
+        """Commit until cancelled."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._pending:
+                batch, self._pending = self._pending, []
+                await self._commit(batch)
+            self._idle.set()
+
+    async def _commit(self, batch: list[Event]) -> None:
+        while True:
+            try:
+                # In a thread: an fsync may take as long as the disk likes.
+                await asyncio.to_thread(self._ledger.append, batch)
+                break
+            except CapacityError as error:
+                if not self.paused:
+                    log.warning("run paused: %s", error.message)
+                self.paused = error.message
+                await asyncio.sleep(_RETRY_S)
+        self.paused = ""
+        for event in batch:
+            fold(self._state, event)
+        self._on_committed(batch)
