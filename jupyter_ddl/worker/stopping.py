@@ -1,4 +1,4 @@
-"""How a rank learns that an attempt must end: a flag the in-cell ``report`` looks at, and one exception.
+"""How a rank learns that an attempt must end: a flag that ``report`` looks at, and an exception.
 
 Control messages are read by a daemon thread, which only sets the flag; ``report`` raises
 :class:`TrialStopped` in the main thread.  SIGTERM, the first rung of the stop ladder, raises
@@ -35,10 +35,11 @@ class StopFlag:
     operation, so none needs a lock.
     """
 
-    __slots__ = ("_reasons",)
+    __slots__ = ("_for_all", "_reasons")
 
     def __init__(self) -> None:
         self._reasons: dict[tuple[int, int], StopReason] = {}
+        self._for_all: StopReason | None = None
 
     def request(self, trial: int, attempt: int, reason: StopReason) -> None:
         """Ask an attempt to end at its next report; the first reason given stays."""
@@ -46,11 +47,16 @@ class StopFlag:
 
     def pending(self, trial: int, attempt: int) -> StopReason | None:
         """Return why this attempt must end, or None to go on."""
-        return self._reasons.get((trial, attempt))
+        return self._reasons.get((trial, attempt), self._for_all)
+
+    def request_all(self, reason: StopReason) -> None:
+        """Ask every attempt of this rank to end, those to come included."""
+        self._for_all = reason
 
     def clear(self) -> None:
         """Forget all requests (between assignments)."""
         self._reasons.clear()
+        self._for_all = None
 
 
 stop_flag = StopFlag()

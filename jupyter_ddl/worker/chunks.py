@@ -1,0 +1,149 @@
+"""From rank events to numbered chunks on a Dask topic, kept for a while in case one is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+
+import msgspec
+
+from jupyter_ddl.events.messages import RankEvent
+
+__all__ = ["ChunkArchive", "ChunkRelay"]
+
+FLUSH_INTERVAL_S = 0.02
+FLUSH_BYTES = 64 * 1024
+_PAUSE_BYTES = 128 * 1024
+"""Bytes an assignment may send in one flush interval before its rank has to wait."""
+_KEEP_S = 30.0
+_KEEP_BYTES = 64 << 20
+
+
+class _EncodedChunk(msgspec.Struct, frozen=True):
+    """An ``EventChunk`` whose events are encoded already; the same bytes on the wire."""
+
+    run_id: str
+    assignment_id: str
+    number: int
+    events: tuple[msgspec.Raw, ...]
+
+
+class ChunkArchive:
+    """Chunks of running and lately finished assignments, for replay; bounded in bytes."""
+
+    def __init__(self) -> None:
+        self._chunks: OrderedDict[str, list[bytes]] = OrderedDict()
+        self._finished_at_s: dict[str, float] = {}
+        self._n_bytes = 0
+
+    def add(self, assignment_id: str, chunk: bytes) -> None:
+        self._chunks.setdefault(assignment_id, []).append(chunk)
+        self._n_bytes += len(chunk)
+        while self._n_bytes > _KEEP_BYTES and len(self._chunks) > 1:
+            self._drop(next(iter(self._chunks)))
+
+    def finish(self, assignment_id: str) -> None:
+        """Start the time after which an assignment's chunks may go."""
+        now = time.monotonic()
+        self._chunks.setdefault(assignment_id, [])
+        self._finished_at_s[assignment_id] = now
+        old = [known for known, at_s in self._finished_at_s.items() if now - at_s > _KEEP_S]
+        for known in old:
+            self._drop(known)
+
+    def n_chunks_of_finished(self, assignment_id: str) -> int | None:
+        """Number of chunks of an assignment that ended lately; None if it is not known."""
+        if assignment_id not in self._finished_at_s:
+            return None
+        return len(self._chunks[assignment_id])
+
+    def chunks(self, assignment_id: str, from_chunk: int) -> list[bytes]:
+        """Encoded chunks from a number on; empty when they are not kept any more."""
+        return self._chunks.get(assignment_id, [])[from_chunk:]
+
+    def _drop(self, assignment_id: str) -> None:
+        self._finished_at_s.pop(assignment_id, None)
+        self._n_bytes -= sum(map(len, self._chunks.pop(assignment_id, [])))
+
+
+class ChunkRelay:
+    """Publishes the events of one assignment in chunks.  Used on the worker's loop only.
+
+    Parameters
+    ----------
+    publish : callable
+        Sends one encoded chunk; must not wait.
+    """
+
+    def __init__(
+        self,
+        run_id: str,
+        assignment_id: str,
+        publish: Callable[[bytes], None],
+        archive: ChunkArchive,
+    ) -> None:
+        self._run_id = run_id
+        self._assignment_id = assignment_id
+        self._publish = publish
+        self._archive = archive
+        self._loop = asyncio.get_running_loop()
+        self._events: list[msgspec.Raw] = []
+        self._n_pending_bytes = 0
+        self._n_interval_bytes = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._resume: Callable[[], None] | None = None
+        self.n_chunks = 0
+
+    def add(self, event: RankEvent) -> None:
+        """Add an event that this worker originates."""
+        self.add_encoded(msgspec.msgpack.encode(event))
+
+    def add_encoded(self, payload: bytes) -> None:
+        """Add an event as its rank has sent it."""
+        self._events.append(msgspec.Raw(payload))
+        self._n_pending_bytes += len(payload)
+        self._n_interval_bytes += len(payload)
+        if self._timer is None:
+            self._timer = self._loop.call_later(FLUSH_INTERVAL_S, self._on_timer)
+        if self._n_pending_bytes >= FLUSH_BYTES:
+            self.flush()
+
+    def slow_down(self, pause: Callable[[], None], resume: Callable[[], None]) -> None:
+        """Call ``pause`` if this interval's share is used up, and ``resume`` when it ends."""
+        if self._n_interval_bytes > _PAUSE_BYTES and self._resume is None and self._timer:
+            self._resume = resume
+            pause()
+
+    def flush(self) -> None:
+        """Publish what is pending."""
+        if not self._events:
+            return
+        events, self._events = tuple(self._events), []
+        self._n_pending_bytes = 0
+        chunk = _EncodedChunk(self._run_id, self._assignment_id, self.n_chunks, events)
+        encoded = msgspec.msgpack.encode(chunk)
+        self.n_chunks += 1
+        self._archive.add(self._assignment_id, encoded)
+        self._publish(encoded)
+
+    def close(self) -> int:
+        """Publish the rest; return how many chunks there were."""
+        self._end_interval()
+        self.flush()
+        self._archive.finish(self._assignment_id)
+        return self.n_chunks
+
+    def _on_timer(self) -> None:
+        self._end_interval()
+        self.flush()
+
+    def _end_interval(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._n_interval_bytes = 0
+        if self._resume is not None:
+            resume, self._resume = self._resume, None
+            resume()

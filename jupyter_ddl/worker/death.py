@@ -1,0 +1,148 @@
+"""What to say of an attempt whose rank process has died.  Pure, but for reading the log's tail."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from pathlib import Path
+
+import msgspec
+
+from jupyter_ddl.events.messages import (
+    AttemptFinished,
+    AttemptStarted,
+    Failure,
+    FailureKind,
+    Outcome,
+)
+from jupyter_ddl.worker.rank_process import RankEnd
+from jupyter_ddl.worker.stopping import StopReason
+
+__all__ = ["LogTail", "finished_by_death", "read_log_tail"]
+
+_TAIL_BYTES = 32 * 1024
+_FATAL = re.compile(r"^Fatal Python error: .*", re.MULTILINE | re.DOTALL)
+_FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in ')
+_OUR_FILES = str(Path(__file__).parent)
+
+
+class LogTail(msgspec.Struct, frozen=True):
+    text: str = ""
+    end: int | None = None
+
+
+def read_log_tail(path: Path, start: int) -> LogTail:
+    """Last 32 kB of an attempt's output.  Blocking; empty when the file can't be read."""
+    try:
+        with path.open("rb") as file:
+            end = file.seek(0, os.SEEK_END)
+            file.seek(max(start, end - _TAIL_BYTES))
+            return LogTail(file.read().decode(errors="replace"), end)
+    except OSError:
+        return LogTail()
+
+
+def finished_by_death(
+    started: AttemptStarted,
+    end: RankEnd,
+    tail: LogTail,
+    *,
+    stop_reason: StopReason | None,
+    out_of_memory: bool,
+) -> AttemptFinished:
+    """The end of an attempt that its rank could not report itself.
+
+    Parameters
+    ----------
+    stop_reason : str, optional
+        Set when the worker was ending this attempt.
+    out_of_memory : bool
+        The kernel's out-of-memory killer has been at work since the rank began.
+    """
+    outcome: Outcome
+    failure: Failure | None = None
+    if stop_reason is not None:
+        outcome = stop_reason
+    elif end.cause == "zygote":
+        outcome = "evicted"
+    else:
+        outcome, failure = "failed", _failure(end, tail.text, out_of_memory)
+    now = time.time()
+    return AttemptFinished(
+        trial=started.trial,
+        attempt=started.attempt,
+        outcome=outcome,
+        at_s=now,
+        duration_s=max(0.0, now - started.at_s),
+        log_end=tail.end,
+        failure=failure,
+    )
+
+
+def _failure(end: RankEnd, output: str, out_of_memory: bool) -> Failure:
+    kind: FailureKind = "crash"
+    type_name = _type_name(end)
+    by_kernel = end.signal_number == signal.SIGKILL and out_of_memory
+    if end.cause == "memory" or (end.cause == "itself" and by_kernel):
+        kind = "memory"
+    traceback, line = _fault(output)
+    return Failure(kind, type_name, _message(end, out_of_memory), traceback, line)
+
+
+def _type_name(end: RankEnd) -> str:
+    if end.signal_number is not None:
+        try:
+            return signal.Signals(end.signal_number).name
+        except ValueError:  # a real-time signal
+            return f"signal {end.signal_number}"
+    return f"exit code {end.exit_code}" if end.exit_code is not None else end.cause
+
+
+def _message(end: RankEnd, out_of_memory: bool) -> str:
+    if end.cause != "itself":
+        return end.detail
+    if end.signal_number is None:
+        return (
+            f"the process of the trial ended itself with exit code {end.exit_code} "
+            f"before the cell was through; os._exit() does that"
+        )
+    if end.signal_number == signal.SIGKILL:
+        if out_of_memory:
+            return (
+                "the kernel's out-of-memory killer ended the process of the trial (SIGKILL); "
+                "use less memory, or run fewer trials at a time"
+            )
+        return (
+            "the process of the trial was killed (SIGKILL): the kernel's out-of-memory killer "
+            "or somebody on the host sent it; the worker did not"
+        )
+    text = signal.strsignal(end.signal_number) or "unknown signal"
+    return f"the process of the trial died of {_type_name(end)} ({text})"
+
+
+def _fault(output: str) -> tuple[str, int | None]:
+    """Faulthandler's report in a log, without our own frames; and the line in the cell."""
+    found = _FATAL.search(output)
+    if found is None:
+        return "", None
+    cell_line: int | None = None
+    shown: list[str] = []
+    for block in found.group().split("\n\n"):
+        lines = [text for text in block.splitlines() if not _is_ours(text)]
+        frames = [frame for text in lines if (frame := _FRAME.match(text))]
+        if lines and lines[0].startswith("Extension modules:"):
+            break
+        if "hread 0x" in lines[0] and not frames:
+            continue  # a thread of ours
+        if cell_line is None:
+            in_cell = (int(f["line"]) for f in frames if f["file"].startswith("In ["))
+            cell_line = next(in_cell, None)
+        shown.extend(lines)
+    return "\n".join(shown).strip(), cell_line
+
+
+def _is_ours(text: str) -> bool:
+    frame = _FRAME.match(text)
+    return frame is not None and frame["file"].startswith(_OUR_FILES)

@@ -1,0 +1,218 @@
+"""One assignment on its way through a worker: ranks for it, their events, their deaths."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from jupyter_ddl.errors import LaunchError
+from jupyter_ddl.events.messages import (
+    AttemptFinished,
+    AttemptStarted,
+    CheckpointSaved,
+    Notice,
+    Reported,
+)
+from jupyter_ddl.spec.assignment import Assignment, StopRun, StopTrial, TrialAssignment
+from jupyter_ddl.worker.chunks import ChunkRelay
+from jupyter_ddl.worker.death import LogTail, finished_by_death, read_log_tail
+from jupyter_ddl.worker.oom import oom_kill_count
+from jupyter_ddl.worker.rank_messages import BatchDone, FromRank
+from jupyter_ddl.worker.rank_pool import RankPool
+from jupyter_ddl.worker.rank_process import RankEnd, RankProcess
+from jupyter_ddl.worker.stop_ladder import descend
+from jupyter_ddl.worker.stopping import StopReason
+
+__all__ = ["Execution"]
+
+log = logging.getLogger(__name__)
+
+_MAX_FALSE_STARTS = 3
+"""Ranks in a row that die before they begin a trial, until the worker gives up."""
+_READ_TIMEOUT_S = 5.0
+
+
+class Execution:
+    """Executes one assignment.  Used on the worker's loop only."""
+
+    def __init__(
+        self, assignment: Assignment, pool: RankPool, relay: ChunkRelay, worker: str
+    ) -> None:
+        self._assignment = assignment
+        self._pool = pool
+        self._relay = relay
+        self._worker = worker
+        self._waiting: deque[TrialAssignment] = deque(assignment.trials)
+        self._current: AttemptStarted | None = None
+        self._rank: RankProcess | None = None
+        self._batch_done: asyncio.Future[None] | None = None
+        self._stop_reason: StopReason | None = None
+        self._is_stopped = False
+        self._n_foreign = 0
+
+    @property
+    def run_id(self) -> str:
+        return self._assignment.run_id
+
+    async def run(self) -> None:
+        """Execute the trials; everything that happens becomes events, nothing is raised."""
+        n_false_starts = 0
+        while self._waiting and not self._is_stopped:
+            n_before = len(self._waiting)
+            try:
+                rank = await self._pool.acquire(self._assignment)
+            except LaunchError as error:
+                self._evict_waiting(f"worker {self._worker} can't start a rank: {error.message}")
+                return
+            end = await self._execute_on(rank)
+            if end is None or len(self._waiting) < n_before:
+                n_false_starts = 0
+                continue
+            n_false_starts += 1
+            if n_false_starts == _MAX_FALSE_STARTS:
+                self._evict_waiting(
+                    f"on worker {self._worker} {n_false_starts} ranks in a row died before their "
+                    f"first trial (the last one: {end})"
+                )
+
+    async def _execute_on(self, rank: RankProcess) -> RankEnd | None:
+        """Execute waiting trials on a rank; return how it ended if it did."""
+        fresh = self._assignment.fresh_process
+        batch = (self._waiting[0],) if fresh else tuple(self._waiting)
+        oom_kills_before = oom_kill_count()
+        self._rank = rank
+        self._batch_done = asyncio.get_running_loop().create_future()
+        part = msgspec.structs.replace(self._assignment, trials=batch)
+        rank.execute(part, self._worker, self._on_message)
+        try:
+            await asyncio.wait({self._batch_done, rank.ended}, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            rank.kill("stop", "its worker is closing")
+            raise
+        finally:
+            self._rank = None
+        if self._batch_done.done():
+            self._pool.release(rank, keep=not fresh and not self._is_stopped)
+            return None
+        end = rank.ended.result()
+        await self._on_death(rank, end, oom_kills_before)
+        return end
+
+    def _on_message(self, message: FromRank, payload: bytes) -> None:
+        if isinstance(message, BatchDone):
+            if self._batch_done is not None and not self._batch_done.done():
+                self._batch_done.set_result(None)
+            return
+        if not self._belongs(message):
+            self._complain_of_foreign(message)
+            return
+        if isinstance(message, AttemptStarted):
+            self._waiting.popleft()
+            self._current = message
+        elif isinstance(message, AttemptFinished):
+            self._current = self._stop_reason = None
+        self._relay.add_encoded(payload)
+        if self._rank is not None:
+            self._relay.slow_down(self._rank.protocol.pause, self._rank.protocol.resume)
+
+    def _belongs(self, message: FromRank) -> bool:
+        """Whether a rank may say this now: it speaks for the attempt it was given, no other."""
+        if isinstance(message, AttemptStarted):
+            if self._current is not None or not self._waiting:
+                return False
+            expected = self._waiting[0]
+            return (message.trial, message.attempt) == (expected.trial, expected.attempt)
+        if isinstance(message, Reported | CheckpointSaved | AttemptFinished):
+            return self._is_current(message.trial, message.attempt)
+        return True
+
+    def _is_current(self, trial: int, attempt: int) -> bool:
+        current = self._current
+        return current is not None and (current.trial, current.attempt) == (trial, attempt)
+
+    def _complain_of_foreign(self, message: FromRank) -> None:
+        self._n_foreign += 1
+        if self._n_foreign == 1:
+            self.notice(
+                f"a rank of run {self.run_id} sent {type(message).__name__} for an attempt that is "
+                f"not running (a thread that outlives its trial?); it and others like it are "
+                f"dropped"
+            )
+
+    # -- ends that a rank can't report ----------------------------------------------------------
+
+    async def _on_death(
+        self, rank: RankProcess, end: RankEnd, oom_kills_before: int | None
+    ) -> None:
+        log.info("rank %s of run %s ended: %s", rank.pid, self.run_id, end)
+        if end.cause == "unkillable":
+            self.notice(end.detail)
+        started, self._current = self._current, None
+        if started is None:
+            return
+        reason, self._stop_reason = self._stop_reason, None
+        oom_kills = oom_kill_count()
+        finished = finished_by_death(
+            started,
+            end,
+            await self._log_tail(started),
+            stop_reason=reason,
+            out_of_memory=oom_kills is not None and oom_kills > (oom_kills_before or 0),
+        )
+        self._relay.add(finished)
+
+    async def _log_tail(self, started: AttemptStarted) -> LogTail:
+        path = Path(self._assignment.run_dir) / "logs" / started.log
+        reading = asyncio.to_thread(read_log_tail, path, started.log_start)
+        try:
+            return await asyncio.wait_for(reading, _READ_TIMEOUT_S)
+        except TimeoutError:
+            return LogTail()
+
+    def _evict_waiting(self, why: str) -> None:
+        self.notice(why)
+        while self._waiting:
+            trial = self._waiting.popleft()
+            now = time.time()
+            self._relay.add(AttemptFinished(trial.trial, trial.attempt, "evicted", now, 0.0))
+
+    def notice(self, text: str) -> None:
+        """Tell the user something that is no event of an attempt."""
+        self._relay.add(Notice(at_s=time.time(), text=text, level="warning"))
+
+    # -- stops ----------------------------------------------------------------------------------
+
+    async def stop_trial(self, message: StopTrial) -> None:
+        """End one attempt, at its next report or now; another assignment's is no concern."""
+        rank = self._rank
+        waits = any((t.trial, t.attempt) == (message.trial, message.attempt) for t in self._waiting)
+        if rank is None or not (waits or self._is_current(message.trial, message.attempt)):
+            return
+        rank.send(message)
+        if message.when == "now" and not waits:
+            await self._descend(
+                rank, message.reason, lambda: self._is_current(message.trial, message.attempt)
+            )
+
+    async def stop_run(self, message: StopRun) -> None:
+        """End all attempts; those that have not begun are not executed."""
+        self._is_stopped = True
+        rank = self._rank
+        if rank is None:
+            return
+        rank.send(message)
+        if message.when == "now":
+            await self._descend(rank, "cancelled", lambda: self._rank is rank)
+
+    async def _descend(
+        self, rank: RankProcess, reason: StopReason, is_running: Callable[[], bool]
+    ) -> None:
+        if self._current is not None:
+            self._stop_reason = reason
+        await descend(rank, is_running, self._assignment.stop_grace_s)

@@ -1,0 +1,160 @@
+"""Length-prefixed frames on a stream socket: 4 bytes, big-endian, then the payload.
+
+Zygote and ranks use the blocking :class:`FrameSocket`; the worker, whose event loop must not
+wait, uses :class:`FrameProtocol`.  Both read through one :class:`FrameBuffer`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from typing import cast
+
+from jupyter_ddl.errors import ProtocolError
+
+__all__ = ["MAX_FRAME_BYTES", "FrameBuffer", "FrameProtocol", "FrameSocket", "encode_frame"]
+
+MAX_FRAME_BYTES = 64 << 20
+"""A larger frame is refused: neither side ever sends one."""
+
+_LENGTH = struct.Struct(">I")
+_READ_BYTES = 1 << 16
+
+
+def encode_frame(payload: bytes) -> bytes:
+    """Put the length in front of a payload.
+
+    Raises
+    ------
+    ProtocolError
+        The payload is larger than :data:`MAX_FRAME_BYTES`.
+    """
+    _check_length(len(payload))
+    return _LENGTH.pack(len(payload)) + payload
+
+
+def _check_length(length: int) -> None:
+    if length > MAX_FRAME_BYTES:
+        raise ProtocolError(
+            f"a frame of {length} bytes between worker and rank is over the limit of "
+            f"{MAX_FRAME_BYTES}; report less at once",
+            length=length,
+        )
+
+
+class FrameBuffer:
+    """Cuts a stream of bytes into payloads."""
+
+    __slots__ = ("_data",)
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """Add what was read and yield the payloads that are complete.
+
+        Raises
+        ------
+        ProtocolError
+            A frame announces more than :data:`MAX_FRAME_BYTES`.
+        """
+        buffer = self._data
+        buffer += data
+        position = 0
+        try:
+            while len(buffer) - position >= 4:
+                (length,) = _LENGTH.unpack_from(buffer, position)
+                _check_length(length)
+                end = position + 4 + length
+                if len(buffer) < end:
+                    break
+                payload = bytes(buffer[position + 4 : end])
+                position = end
+                yield payload
+        finally:
+            del buffer[:position]
+
+
+class FrameSocket:
+    """Frames over a blocking socket.  Any thread may send; one thread receives."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.socket = sock
+        self._buffer = FrameBuffer()
+        self._ready: list[bytes] = []
+        self._sending = threading.Lock()
+
+    def send(self, payloads: Iterable[bytes]) -> None:
+        """Hand payloads to the kernel with one call, so that they outlive this process.
+
+        Raises
+        ------
+        OSError
+            The other end is closed.
+        """
+        data = b"".join(map(encode_frame, payloads))
+        with self._sending:
+            self.socket.sendall(data)
+
+    def receive(self) -> bytes | None:
+        """Wait for the next payload; None when the other end is closed."""
+        while not self._ready:
+            try:
+                data = self.socket.recv(_READ_BYTES)
+            except ConnectionError:
+                return None
+            if not data:
+                return None
+            self._ready = list(self._buffer.feed(data))[::-1]
+        return self._ready.pop()
+
+
+class FrameProtocol(asyncio.Protocol):
+    """Frames over an asyncio transport.
+
+    Parameters
+    ----------
+    on_frame : callable
+        Called on the loop with every payload, in order.
+    on_closed : callable
+        Called once, on the loop, after the last payload.
+    """
+
+    def __init__(self, on_frame: Callable[[bytes], None], on_closed: Callable[[], None]) -> None:
+        self._on_frame = on_frame
+        self._on_closed = on_closed
+        self._buffer = FrameBuffer()
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        for payload in self._buffer.feed(data):
+            self._on_frame(payload)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._on_closed()
+
+    def send(self, payload: bytes) -> None:
+        """Queue a payload; without effect once the other end is gone."""
+        if self._transport is not None:
+            self._transport.write(encode_frame(payload))
+
+    def pause(self) -> None:
+        """Stop reading, so that a sender that is too fast waits in the kernel."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def resume(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def close(self) -> None:
+        """Close after what was queued has been written."""
+        if self._transport is not None:
+            self._transport.close()

@@ -1,0 +1,197 @@
+"""What the controller has on every Dask worker: a plugin, and the functions it calls there.
+
+``execute_assignment`` is the Dask task; ``control``, ``replay`` and ``describe`` are called with
+``Client.run``.  No user code runs in this process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Coroutine
+from typing import Any
+
+import msgspec
+from distributed import Worker, WorkerPlugin, get_worker
+
+from jupyter_ddl.errors import LaunchError
+from jupyter_ddl.events.chunk import AssignmentResult
+from jupyter_ddl.spec.assignment import Assignment, Control, Prewarm, StopRun, StopTrial
+from jupyter_ddl.worker.chunks import ChunkArchive, ChunkRelay
+from jupyter_ddl.worker.execution import Execution
+from jupyter_ddl.worker.memory_guard import MemoryGuard
+from jupyter_ddl.worker.preload import bind_to_nanny
+from jupyter_ddl.worker.rank_pool import RankPool
+from jupyter_ddl.worker.settings import WorkerSettings
+
+__all__ = ["RankPlugin", "WorkerSettings", "control", "describe", "execute_assignment", "replay"]
+
+log = logging.getLogger(__name__)
+
+_NAME = "jupyter_ddl"
+_TEARDOWN_TIMEOUT_S = 15.0
+_STOPPED_S = 5.0
+"""How long an assignment of a stopped run may come behind the stop; it is not begun."""
+
+
+class RankPlugin(WorkerPlugin):  # type: ignore[misc]
+    """Holds a worker's rank processes from the worker's start to its close."""
+
+    name = _NAME
+
+    def __init__(self, settings: WorkerSettings) -> None:
+        self.settings = settings
+
+    def setup(self, worker: Worker) -> None:
+        """Called on the worker's loop; the zygote starts in the background."""
+        bind_to_nanny()
+        self._worker = worker
+        self._pool = RankPool(self.settings, self._on_notice)
+        self._archive = ChunkArchive()
+        self._executions: dict[str, Execution] = {}
+        self._stopped_at_s: dict[str, float] = {}
+        self._notices: list[str] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._in_background(self._start_zygote(), "ddl-zygote-start")
+        if self.settings.rank_memory_bytes is not None:
+            guard = MemoryGuard(self.settings.rank_memory_bytes, lambda: self._pool.ranks)
+            self._in_background(guard.watch(), "ddl-memory-guard")
+
+    async def teardown(self, worker: Worker) -> None:
+        """End everything below this worker."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        try:
+            async with asyncio.timeout(_TEARDOWN_TIMEOUT_S):
+                await self._pool.close()
+        except TimeoutError:
+            log.error("worker %s: its rank processes did not end in time", self._worker.address)
+
+    async def execute(self, assignment: Assignment) -> AssignmentResult:
+        """Execute an assignment; one that was executed already is not executed again."""
+        assignment_id = assignment.assignment_id
+        n_chunks = self._archive.n_chunks_of_finished(assignment_id)
+        if n_chunks is not None or assignment_id in self._executions:
+            return AssignmentResult(assignment_id, n_chunks or 0)
+        if time.monotonic() - self._stopped_at_s.get(assignment.run_id, -_STOPPED_S) < _STOPPED_S:
+            return AssignmentResult(assignment_id, 0)
+        worker, topic = self._worker, assignment.topic
+        relay = ChunkRelay(
+            assignment.run_id,
+            assignment_id,
+            lambda chunk: worker.log_event(topic, chunk),
+            self._archive,
+        )
+        execution = Execution(assignment, self._pool, relay, str(worker.name))
+        self._executions[assignment_id] = execution
+        try:
+            self._hand_over_notices(execution)
+            await execution.run()
+            self._hand_over_notices(execution)
+        finally:
+            del self._executions[assignment_id]
+            n_chunks = relay.close()
+        return AssignmentResult(assignment_id, n_chunks)
+
+    async def control(self, message: Control) -> None:
+        """Act on a signal; returns when it is on its way, not when its effect is complete."""
+        if isinstance(message, Prewarm):
+            await self._pool.import_packages(message.imports)
+        elif isinstance(message, StopTrial):
+            for execution in self._of_run(message.run_id):
+                self._in_background(execution.stop_trial(message), "ddl-stop-trial")
+        else:
+            self._stop_run(message)
+
+    def _stop_run(self, message: StopRun) -> None:
+        now = time.monotonic()
+        recent = {run: at_s for run, at_s in self._stopped_at_s.items() if now - at_s < _STOPPED_S}
+        self._stopped_at_s = {**recent, message.run_id: now}
+        for execution in self._of_run(message.run_id):
+            self._in_background(execution.stop_run(message), "ddl-stop-run")
+        self._pool.discard_idle(message.run_id)
+
+    def replay(self, assignment_id: str, from_chunk: int) -> list[bytes]:
+        return self._archive.chunks(assignment_id, from_chunk)
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "worker": str(self._worker.name),
+            "zygote_pid": self._pool.zygote_pid,
+            "ranks": [
+                {"pid": r.pid, "run_id": r.run_id, "is_busy": r.is_busy, "log": r.log}
+                for r in self._pool.ranks
+            ],
+            "assignments": list(self._executions),
+        }
+
+    def _of_run(self, run_id: str) -> list[Execution]:
+        return [e for e in self._executions.values() if e.run_id == run_id]
+
+    async def _start_zygote(self) -> None:
+        try:
+            await self._pool.start()
+        except LaunchError as error:
+            # The next assignment tries again, and tells the user if that fails too.
+            log.warning("worker %s: %s", self._worker.address, error)
+
+    def _on_notice(self, text: str) -> None:
+        log.warning("worker %s: %s", self._worker.address, text)
+        self._notices.append(text)
+
+    def _hand_over_notices(self, execution: Execution) -> None:
+        notices, self._notices = self._notices, []
+        for text in notices:
+            execution.notice(f"worker {self._worker.name}: {text}")
+
+    def _in_background(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._on_task_done)
+
+    def _on_task_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("worker %s: %s failed", self._worker.address, task, exc_info=error)
+
+
+def _plugin_of(worker: Worker) -> RankPlugin:
+    plugin = worker.plugins.get(_NAME)
+    if not isinstance(plugin, RankPlugin):
+        raise LaunchError(
+            f"worker {worker.address} has no rank plugin; register RankPlugin with the client "
+            f"before work is sent"
+        )
+    return plugin
+
+
+async def execute_assignment(encoded: bytes) -> bytes:
+    """Execute an encoded ``Assignment``: the Dask task function.
+
+    Returns
+    -------
+    bytes
+        An encoded ``AssignmentResult``, sent after all chunks of events.  Nothing that user code
+        does makes this raise.
+    """
+    assignment = msgspec.msgpack.decode(encoded, type=Assignment)
+    result = await _plugin_of(get_worker()).execute(assignment)
+    return msgspec.msgpack.encode(result)
+
+
+async def control(encoded: bytes, dask_worker: Worker) -> None:
+    """Deliver an encoded ``Control``; its effect shows in the events."""
+    message = msgspec.msgpack.decode(encoded, type=Control)
+    await _plugin_of(dask_worker).control(message)
+
+
+def replay(assignment_id: str, from_chunk: int, dask_worker: Worker) -> list[bytes]:
+    """Encoded chunks of an assignment, from a number on, if it ended less than 30 s ago."""
+    return _plugin_of(dask_worker).replay(assignment_id, from_chunk)
+
+
+def describe(dask_worker: Worker) -> dict[str, Any]:
+    """Pids below a worker: ``zygote_pid`` and, for each of ``ranks``, ``pid`` and state."""
+    return _plugin_of(dask_worker).describe()

@@ -1,0 +1,226 @@
+"""A rank process: executes assignments one after another; the only place where user code runs.
+
+The main thread runs trials.  A daemon thread reads the socket: it passes assignments on and sets
+the stop flag.  Every event goes to the kernel's socket buffer before the next line of user code
+runs, so that a crash loses none.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import queue
+import resource
+import signal
+import socket
+import threading
+import time
+import traceback
+
+import msgspec
+
+from jupyter_ddl.errors import LaunchError
+from jupyter_ddl.events.messages import (
+    AttemptFinished,
+    AttemptStarted,
+    Failure,
+    FailureKind,
+    Outcome,
+    RankEvent,
+)
+from jupyter_ddl.spec.assignment import Assignment, StopRun, TrialAssignment
+from jupyter_ddl.worker.deathsig import bind_forked_children
+from jupyter_ddl.worker.frames import FrameSocket
+from jupyter_ddl.worker.leftovers import RANK_VARIABLE
+from jupyter_ddl.worker.program import LoadedProgram, load_program
+from jupyter_ddl.worker.rank_log import RankLog, is_disk_full, log_name
+from jupyter_ddl.worker.rank_messages import BatchDone, Execute, FromRank, ToRank
+from jupyter_ddl.worker.rank_signals import TerminationHandler
+from jupyter_ddl.worker.stopping import TrialStopped, stop_flag
+from jupyter_ddl.worker.tracebacks import failure_of
+
+__all__ = ["run"]
+
+
+def run(name: str, sock: socket.socket) -> int:
+    """Serve until the worker closes its end of the socket; return the exit code."""
+    os.environ[RANK_VARIABLE] = name
+    with contextlib.suppress(OSError, ValueError):
+        # A core file of a process with torch is gigabytes; who wants one can raise this again.
+        resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    rank = _Rank(FrameSocket(sock))
+    bind_forked_children(in_child=rank.forget)
+    threading.Thread(target=rank.read_control, name="ddl-control", daemon=True).start()
+    rank.execute_all()
+    # What user code has registered (loggers, multiprocessing) gets its chance; the worker kills
+    # this process if that takes too long.
+    atexit._run_exitfuncs()
+    return 0
+
+
+class _Rank:
+    def __init__(self, channel: FrameSocket) -> None:
+        self._channel = channel
+        self._encoder = msgspec.msgpack.Encoder()
+        self._decoder = msgspec.msgpack.Decoder(ToRank)
+        self._assignments: queue.SimpleQueue[Execute | None] = queue.SimpleQueue()
+        self._termination = TerminationHandler(stop_flag)
+        self._unsent: list[RankEvent] = []
+        self._log: RankLog | None = None
+        self._program: LoadedProgram | None = None
+        self._is_rank = True
+
+    def forget(self) -> None:
+        """In a process that user code has forked: it is no rank and must not speak for one."""
+        self._is_rank = False
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.close(self._channel.socket.detach())
+
+    # -- control thread -------------------------------------------------------------------------
+
+    def read_control(self) -> None:
+        while True:
+            payload = self._channel.receive()
+            if payload is None:
+                self._assignments.put(None)
+                return
+            message = self._decoder.decode(payload)
+            if isinstance(message, Execute):
+                self._assignments.put(message)
+                continue
+            if isinstance(message, StopRun):
+                stop_flag.request_all("cancelled")
+            else:
+                stop_flag.request(message.trial, message.attempt, message.reason)
+            if message.when == "now":
+                # The worker's SIGTERM may have come before this message: then it had no reason yet.
+                self._termination.interrupt()
+
+    # -- main thread ----------------------------------------------------------------------------
+
+    def execute_all(self) -> None:
+        while (message := self._assignments.get()) is not None:
+            self._execute(message.assignment, message.worker)
+
+    def _execute(self, assignment: Assignment, worker: str) -> None:
+        failure = self._open_log(assignment) if self._log is None else None
+        for trial in assignment.trials:
+            self._termination.install()
+            self._start(trial, worker)
+            # After the start, so that a process that dies of loading has failed at a trial.
+            if self._program is None and failure is None:
+                failure = self._load(assignment, trial)
+            finished = (
+                self._run(trial, assignment)
+                if failure is None
+                else _finished(trial, "failed", time.monotonic(), failure)
+            )
+            self._unsent.append(self._closed(finished))
+        stop_flag.clear()
+        self._send(BatchDone(assignment.assignment_id))
+
+    def _open_log(self, assignment: Assignment) -> Failure | None:
+        try:
+            self._log = RankLog(assignment.run_dir, log_name(assignment.assignment_id, os.getpid()))
+        except OSError as error:
+            # Whatever it is (full, read-only, gone), it is not the trial's fault.
+            return _failure(error, "disk")
+        return None
+
+    def _start(self, trial: TrialAssignment, worker: str) -> None:
+        if self._log is not None:
+            self._log.prepare()
+        self._send(
+            AttemptStarted(
+                trial=trial.trial,
+                attempt=trial.attempt,
+                at_s=time.time(),
+                worker=worker,
+                pid=os.getpid(),
+                log="" if self._log is None else self._log.name,
+                log_start=self._log_position(),
+            )
+        )
+
+    def _log_position(self) -> int:
+        return 0 if self._log is None else self._log.position()
+
+    def _load(self, assignment: Assignment, trial: TrialAssignment) -> Failure | None:
+        try:
+            with self._termination.during(trial.trial, trial.attempt):
+                self._program = load_program(assignment)
+        except TrialStopped:
+            return None  # running the trial ends in the same way
+        except BaseException as error:  # noqa: BLE001 - the wall of the rank process
+            return _failure(error)
+        return None
+
+    def _run(self, trial: TrialAssignment, assignment: Assignment) -> AttemptFinished:
+        started_s = time.monotonic()
+        try:
+            with self._termination.during(trial.trial, trial.attempt):
+                if self._program is None:
+                    raise TrialStopped("cancelled")
+                return self._program.run_trial(
+                    trial, assignment, self._send, stop_flag, self._log_position
+                )
+        except TrialStopped as stopped:
+            return _finished(trial, stopped.reason, started_s)
+        except BaseException as error:  # noqa: BLE001 - the wall of the rank process
+            return _finished(trial, "failed", started_s, _failure(error))
+        finally:
+            if not self._is_rank:
+                os._exit(1)  # a process that the cell has forked ran through to its end
+
+    def _closed(self, finished: AttemptFinished) -> AttemptFinished:
+        """Add where the attempt's output ends, or that it could not be written."""
+        if self._log is None:
+            return finished
+        log_end = self._log.position()
+        error = self._log.take_error()
+        if error is not None and is_disk_full(error) and finished.outcome in ("complete", "failed"):
+            return msgspec.structs.replace(
+                finished,
+                outcome="failed",
+                failure=failure_of(error, "", kind="disk"),
+                value=None,
+                log_end=log_end,
+            )
+        return msgspec.structs.replace(finished, log_end=log_end)
+
+    def _send(self, message: FromRank) -> None:
+        """Hand ``message``, and what waits before it, to the kernel.  Any thread."""
+        if not self._is_rank:
+            raise LaunchError(
+                f"process {os.getpid()}, forked by the cell, reported {type(message).__name__}; "
+                f"call report() and checkpoint() in the process that runs the trial"
+            )
+        encode = self._encoder.encode
+        with self._termination.held_back():
+            unsent, self._unsent = self._unsent, []
+            try:
+                self._channel.send([*map(encode, unsent), encode(message)])
+            except OSError:
+                # The worker has closed this rank's socket: nobody is left to work for.
+                os._exit(1)
+
+
+def _finished(
+    trial: TrialAssignment, outcome: Outcome, started_s: float, failure: Failure | None = None
+) -> AttemptFinished:
+    return AttemptFinished(
+        trial=trial.trial,
+        attempt=trial.attempt,
+        outcome=outcome,
+        at_s=time.time(),
+        duration_s=time.monotonic() - started_s,
+        failure=failure,
+    )
+
+
+def _failure(error: BaseException, kind: FailureKind | None = None) -> Failure:
+    """A failure that is not the cell's own, told in the log as well."""
+    with contextlib.suppress(OSError):  # the log may lie on the disk that is full
+        traceback.print_exception(error)
+    return failure_of(error, "", kind=kind)

@@ -1,0 +1,85 @@
+"""What worker, zygote and ranks tell each other: one tagged struct a frame."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from jupyter_ddl.events.messages import RankEvent
+from jupyter_ddl.spec.assignment import Assignment, StopRun, StopTrial
+
+__all__ = [
+    "BatchDone",
+    "Execute",
+    "ForkFailed",
+    "ForkRank",
+    "FromRank",
+    "FromZygote",
+    "ImportPackages",
+    "PackagesImported",
+    "RankExited",
+    "RankForked",
+    "ToRank",
+    "ToZygote",
+    "ZygoteReady",
+]
+
+
+class ForkRank(msgspec.Struct, frozen=True, tag="fork_rank"):
+    """Fork a rank; its end of a socket pair comes with this frame (SCM_RIGHTS)."""
+
+    name: str
+
+
+class ImportPackages(msgspec.Struct, frozen=True, tag="import_packages"):
+    names: tuple[str, ...]
+
+
+class ZygoteReady(msgspec.Struct, frozen=True, tag="zygote_ready"):
+    pid: int
+
+
+class RankForked(msgspec.Struct, frozen=True, tag="rank_forked"):
+    name: str
+    pid: int
+
+
+class ForkFailed(msgspec.Struct, frozen=True, tag="fork_failed"):
+    name: str
+    message: str
+
+
+class RankExited(msgspec.Struct, frozen=True, tag="rank_exited"):
+    """A rank is gone: one of ``exit_code`` and ``signal_number`` is set."""
+
+    name: str
+    pid: int
+    exit_code: int | None = None
+    signal_number: int | None = None
+
+
+class PackagesImported(msgspec.Struct, frozen=True, tag="packages_imported"):
+    """``failed``: package and its error, for those that are not there or do not import."""
+
+    imported: tuple[str, ...]
+    failed: dict[str, str]
+
+
+class Execute(msgspec.Struct, frozen=True, tag="execute"):
+    """Execute the trials of an assignment in order."""
+
+    assignment: Assignment
+    worker: str
+
+
+class BatchDone(msgspec.Struct, frozen=True, tag="batch_done"):
+    """The rank has executed all trials of its assignment and is free."""
+
+    assignment_id: str
+
+
+ToZygote: TypeAlias = ForkRank | ImportPackages
+FromZygote: TypeAlias = ZygoteReady | RankForked | ForkFailed | RankExited | PackagesImported
+ToRank: TypeAlias = Execute | StopTrial | StopRun
+FromRank: TypeAlias = RankEvent | BatchDone

@@ -1,0 +1,192 @@
+"""The rank processes of one worker: forked when needed, kept for their run while idle."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import time
+from collections.abc import Callable, Iterator
+
+from jupyter_ddl.errors import LaunchError
+from jupyter_ddl.spec.assignment import Assignment
+from jupyter_ddl.worker.rank_messages import PackagesImported, RankExited
+from jupyter_ddl.worker.rank_process import RankProcess
+from jupyter_ddl.worker.settings import WorkerSettings
+from jupyter_ddl.worker.zygote import Zygote
+
+__all__ = ["RankPool"]
+
+log = logging.getLogger(__name__)
+
+IDLE_TIMEOUT_S = 60.0
+_CLOSE_TIMEOUT_S = 5.0
+
+
+class RankPool:
+    """Owns the zygote and all ranks of a worker.  Used on the worker's loop only.
+
+    ``start`` may be left out: the first :meth:`acquire` does the same.  After ``close`` no
+    process below this worker is left.
+    """
+
+    def __init__(self, settings: WorkerSettings, on_notice: Callable[[str], None]) -> None:
+        self._settings = settings
+        self._on_notice = on_notice
+        self._zygote: Zygote | None = None
+        self._starting = asyncio.Lock()
+        self._closed = False
+        self._ranks: dict[str, RankProcess] = {}
+        self._idle: dict[tuple[str, str], list[RankProcess]] = {}
+        self._idle_timers: dict[str, asyncio.TimerHandle] = {}
+        self._n_forked = 0
+        self._complaints: set[str] = set()
+
+    @property
+    def zygote_pid(self) -> int | None:
+        return None if self._zygote is None else self._zygote.pid
+
+    @property
+    def ranks(self) -> tuple[RankProcess, ...]:
+        """All ranks whose processes live."""
+        return tuple(self._ranks.values())
+
+    def of_run(self, run_id: str) -> Iterator[RankProcess]:
+        return (rank for rank in self.ranks if rank.run_id == run_id)
+
+    async def start(self) -> Zygote:
+        """Start the zygote if there is none that serves, and return it.
+
+        Raises
+        ------
+        LaunchError
+            It can't be started, or this worker is closing.
+        """
+        async with self._starting:
+            if self._closed:
+                raise LaunchError("this worker is closing; it starts no more rank processes")
+            if self._zygote is None or self._zygote.is_lost:
+                self._zygote = await self._started_zygote()
+            return self._zygote
+
+    async def _started_zygote(self) -> Zygote:
+        started_s = time.monotonic()
+        zygote = Zygote(
+            self._settings,
+            on_rank_exited=self._on_rank_exited,
+            on_imported=self._on_imported,
+            on_lost=self._on_zygote_lost,
+        )
+        try:
+            await zygote.start()
+        except OSError as error:
+            raise LaunchError(f"the zygote can't be started: {error}") from error
+        log.info("zygote %s serves after %.3f s", zygote.pid, time.monotonic() - started_s)
+        return zygote
+
+    async def import_packages(self, names: tuple[str, ...]) -> None:
+        """Have the zygote import packages; returns without waiting for that."""
+        (await self.start()).import_packages(names)
+
+    async def acquire(self, assignment: Assignment) -> RankProcess:
+        """An idle rank of the assignment's run, or a new one; the caller releases it.
+
+        Raises
+        ------
+        LaunchError
+            None can be forked.
+        """
+        idle = self._idle.get((assignment.run_id, assignment.program), [])
+        if idle and not assignment.fresh_process:
+            rank = idle.pop()
+            self._idle_timers.pop(rank.name).cancel()
+            rank.is_busy = True
+            return rank
+        return await self._fork(assignment)
+
+    async def _fork(self, assignment: Assignment) -> RankProcess:
+        zygote = await self.start()
+        self._n_forked += 1
+        name = f"{assignment.run_id}:{zygote.pid}:{self._n_forked}"
+        rank = RankProcess(name, assignment.run_id, assignment.program)
+        rank.is_busy = True
+        ours, theirs = socket.socketpair()
+        self._ranks[name] = rank
+        loop = asyncio.get_running_loop()
+        with theirs:
+            ours.setblocking(False)
+            await loop.create_unix_connection(lambda: rank.protocol, sock=ours)
+            try:
+                rank.pid = await zygote.fork(name, theirs)
+            except BaseException:
+                rank.protocol.close()
+                self._ranks.pop(name, None)
+                raise
+        rank.ended.add_done_callback(lambda _: self._forget(rank))
+        return rank
+
+    def release(self, rank: RankProcess, *, keep: bool) -> None:
+        """Take a rank back; without ``keep`` its process exits."""
+        rank.free()
+        if rank.ended.done():
+            return
+        if not keep or self._closed:
+            rank.leave()
+            return
+        self._idle.setdefault((rank.run_id, rank.program), []).append(rank)
+        loop = asyncio.get_running_loop()
+        self._idle_timers[rank.name] = loop.call_later(IDLE_TIMEOUT_S, self._discard, rank)
+
+    def discard_idle(self, run_id: str) -> None:
+        """End the idle ranks of a run."""
+        for rank in self.of_run(run_id):
+            if rank.name in self._idle_timers:
+                self._discard(rank)
+
+    def _discard(self, rank: RankProcess) -> None:
+        self._remove_idle(rank)
+        rank.leave()
+
+    def _remove_idle(self, rank: RankProcess) -> None:
+        timer = self._idle_timers.pop(rank.name, None)
+        if timer is None:
+            return
+        timer.cancel()
+        key = (rank.run_id, rank.program)
+        self._idle[key].remove(rank)
+        if not self._idle[key]:
+            del self._idle[key]
+
+    def _forget(self, rank: RankProcess) -> None:
+        self._remove_idle(rank)
+        self._ranks.pop(rank.name, None)
+
+    def _on_rank_exited(self, message: RankExited) -> None:
+        rank = self._ranks.get(message.name)
+        if rank is not None:
+            rank.exited(message)
+
+    def _on_imported(self, message: PackagesImported) -> None:
+        log.info("zygote imported %s", ", ".join(message.imported) or "nothing")
+        for name, error in message.failed.items():
+            if name not in self._complaints:
+                self._complaints.add(name)
+                self._on_notice(f"{name} can't be imported ahead of the ranks: {error}")
+
+    def _on_zygote_lost(self) -> None:
+        self._on_notice("the zygote was lost with its rank processes; a new one is started")
+        for rank in self.ranks:
+            rank.zygote_lost()
+
+    async def close(self) -> None:
+        """End every rank and the zygote."""
+        self._closed = True
+        for rank in self.ranks:
+            self._remove_idle(rank)
+            rank.kill("stop", "its worker is closing")
+        async with self._starting:
+            if self._zygote is not None:
+                await self._zygote.close()
+        left = [rank.ended for rank in self.ranks]
+        if left:
+            await asyncio.wait(left, timeout=_CLOSE_TIMEOUT_S)

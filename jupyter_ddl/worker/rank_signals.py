@@ -1,0 +1,107 @@
+"""SIGTERM in a rank: ends the attempt it is meant for, at a Python boundary, and nothing else."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from types import FrameType
+
+from jupyter_ddl.worker.stopping import StopFlag, TrialStopped
+
+__all__ = ["TerminationHandler"]
+
+_UNEXPLAINED_S = 0.5
+"""How long a SIGTERM may precede the worker's message that explains it."""
+_EXPLAINED_S = 5.0
+"""How long a SIGTERM may come behind that message; its attempt may have ended in between."""
+
+
+class TerminationHandler:
+    """Turns SIGTERM into :class:`TrialStopped` in the main thread.
+
+    The worker sends the reason over the socket and then the signal; either may arrive first.
+    A signal without a reason comes from somebody else, and then the process dies of it, as it would
+    without this handler.
+    """
+
+    def __init__(self, flag: StopFlag) -> None:
+        self._flag = flag
+        self._main_thread = threading.main_thread().ident or 0
+        self._current: tuple[int, int] | None = None
+        self._n_held = 0
+        self._deferred = False
+        self._dying = False
+        self._explained_at_s = -_EXPLAINED_S
+
+    def install(self) -> None:
+        """Make this the handler, again if user code has changed it.  Main thread only."""
+        if signal.getsignal(signal.SIGTERM) != self._handle:
+            signal.signal(signal.SIGTERM, self._handle)
+
+    @contextlib.contextmanager
+    def during(self, trial: int, attempt: int) -> Iterator[None]:
+        """Within this, the signal may raise.
+
+        Raises
+        ------
+        TrialStopped
+            The attempt was asked to end now.
+        """
+        self._current = (trial, attempt)
+        try:
+            # Asked before it began: no signal will come for that.
+            if (reason := self._flag.pending(trial, attempt)) is not None:
+                raise TrialStopped(reason)
+            yield
+        finally:
+            self._current = None
+
+    @contextlib.contextmanager
+    def held_back(self) -> Iterator[None]:
+        """Within this, the signal does not raise; it does so at the end (main thread only)."""
+        if threading.get_ident() != self._main_thread:
+            yield
+            return
+        self._n_held += 1
+        try:
+            yield
+        finally:
+            self._n_held -= 1
+        if self._deferred and not self._n_held:
+            self._deferred = False
+            self._raise_if_asked()
+
+    def interrupt(self) -> None:
+        """Have the main thread look at the flag now, wherever it is.  Any thread."""
+        self._explained_at_s = time.monotonic()
+        signal.pthread_kill(self._main_thread, signal.SIGTERM)
+
+    def _handle(self, _number: int, _frame: FrameType | None) -> None:
+        if self._dying:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGTERM)
+        elif self._n_held:
+            self._deferred = True
+        else:
+            self._raise_if_asked()
+
+    def _raise_if_asked(self) -> None:
+        current = self._current
+        reason = None if current is None else self._flag.pending(*current)
+        if reason is not None:
+            # Once: what the cell does in its finally blocks is not cut short by a second signal.
+            self._current = None
+            raise TrialStopped(reason)
+        if time.monotonic() - self._explained_at_s > _EXPLAINED_S:
+            timer = threading.Timer(_UNEXPLAINED_S, self._die_unless_explained)
+            timer.daemon = True
+            timer.start()
+
+    def _die_unless_explained(self) -> None:
+        if time.monotonic() - self._explained_at_s > _EXPLAINED_S:
+            self._dying = True
+            signal.pthread_kill(self._main_thread, signal.SIGTERM)
