@@ -45,28 +45,27 @@ class TrialNames:
         namespace.update(self._defaults)
         self._captured.load_into(namespace)
         params = trial.params
+        missing = self._holes - params.keys()
+        if missing:
+            raise SpecError(
+                f"trial {trial.trial} has no value for {', '.join(sorted(missing))}; "
+                f"its parameters are {', '.join(params) or 'none'}"
+            )
+        values: dict[str, Any] = dict(params)
+        for name in self._space_labels.keys() & params.keys():
+            values[name] = self._from_space(namespace, name, params[name])
         if self._holes:
-            missing = self._holes - params.keys()
-            if missing:
-                raise SpecError(
-                    f"trial {trial.trial} has no value for {', '.join(sorted(missing))}; "
-                    f"its parameters are {', '.join(params) or 'none'}"
-                )
-            namespace[compiling.PARAM] = params.__getitem__
-            if self._labels:
-                namespace[compiling.PICK] = partial(_pick, self._labels, params)
-        for name, value in params.items():
-            if name not in self._holes:
-                namespace[name] = self._from_space(namespace, name, value)
+            namespace[compiling.PARAM] = values.__getitem__
+        if self._labels:
+            namespace[compiling.PICK] = partial(_pick, self._labels, params)
+        namespace.update((name, value) for name, value in values.items() if name not in self._holes)
         if assignment.over is not None and assignment.element is not None:
             namespace[assignment.element] = namespace[assignment.over][trial.item]
 
     def _from_space(self, namespace: dict[str, Any], name: str, value: ParamValue) -> Any:
-        """The object that a label of the ``--space`` dict stands for; else the value itself."""
-        labels = self._space_labels.get(name)
-        if labels is None or self._space_name is None:
-            return value
-        values = namespace[self._space_name][name]
+        """The object that a label of the ``--space`` dict stands for."""
+        labels = self._space_labels[name]
+        values = namespace.get(self._space_name or "", {}).get(name)
         if not isinstance(values, list | tuple) or value not in labels:
             raise SpecError(
                 f"parameter {name!r} is {value!r}, and {self._space_name}[{name!r}] is a "

@@ -8,6 +8,7 @@ import inspect
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
@@ -248,19 +249,19 @@ class LoadedProgram:
         return _Ending("failed", failure=failure_of(error, self._filename))
 
     def _clean_up(self, main: ModuleType, emit: Emit, started: float) -> None:
-        """Drop what the trial left.  Done twice when a stop signal arrives in the middle."""
-        for _ in range(2):
+        """Drop what the trial left; a step that fails keeps no other from being taken."""
+        incell.set_attempt(None)
+        surroundings = self._surroundings
+        for step in (partial(empty_namespace, main.__dict__), *surroundings.restoring_steps()):
             try:
-                incell.set_attempt(None)
-                empty_namespace(main.__dict__)
-                self._surroundings.flush()
-                self._surroundings.restore(time.perf_counter() - started)
-            except (TrialStopped, KeyboardInterrupt):
-                continue
+                try:
+                    step()
+                except (TrialStopped, KeyboardInterrupt):
+                    step()  # a stop signal came in the middle; the attempt has ended already
             except Exception as error:  # noqa: BLE001 - closing figures and streams runs foreign code
                 text = f"cleaning up after a trial failed: {type(error).__name__}: {error}"
                 emit(Notice(time.time(), text, "warning"))
-            return
+        surroundings.collect(time.perf_counter() - started)
 
 
 def _save(values: dict[str, Any], trial: TrialAssignment, assignment: Assignment) -> str | None:

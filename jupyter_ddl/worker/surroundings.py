@@ -7,6 +7,7 @@ import gc
 import os
 import sys
 import warnings
+from collections.abc import Callable
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -28,35 +29,60 @@ class Surroundings:
         self._streams = sys.stdout, sys.stderr
         self._flush_c = ctypes.CDLL(None).fflush
         self._warnings: warnings.catch_warnings[None] | None = None
+        self._steps = (
+            self._restore_streams,
+            self._flush,
+            self._restore_warnings,
+            self._restore_main,
+            self._restore_path,
+            self._restore_environment,
+            self._restore_directory,
+            self._close_figures,
+        )
 
     def enter(self) -> None:
         """Begin a trial: what it warns about is shown anew."""
         self._warnings = warnings.catch_warnings()
         self._warnings.__enter__()
 
-    def flush(self) -> None:
-        """Send on everything that was printed, by Python and by C libraries."""
-        for stream in {sys.stdout, sys.stderr, *self._streams}:
-            if stream is not None and not stream.closed:
+    def restoring_steps(self) -> tuple[Callable[[], None], ...]:
+        """What ends a trial, in this order; each step is worth taking if another one fails."""
+        return self._steps
+
+    def collect(self, duration_s: float) -> None:
+        """Free what only a collection frees, behind a trial that took ``duration_s``."""
+        if duration_s > _COLLECT_AFTER_S:
+            gc.collect()
+
+    def _restore_streams(self) -> None:
+        current = sys.stdout, sys.stderr
+        sys.stdout, sys.stderr = self._streams
+        for stream, original in zip(current, self._streams, strict=True):
+            if stream is not original and stream is not None and not stream.closed:
                 stream.flush()
+
+    def _flush(self) -> None:
+        """Send on everything that was printed, by Python and by C libraries."""
+        for stream in self._streams:
+            stream.flush()
         self._flush_c(None)
 
-    def restore(self, duration_s: float) -> None:
-        """End a trial that took ``duration_s``."""
+    def _restore_warnings(self) -> None:
         if self._warnings is not None:
-            self._warnings.__exit__(None, None, None)
-            self._warnings = None
+            warned, self._warnings = self._warnings, None
+            warned.__exit__(None, None, None)
+
+    def _restore_main(self) -> None:
         sys.modules["__main__"] = self._main
-        sys.stdout, sys.stderr = self._streams
+
+    def _restore_path(self) -> None:
         if sys.path != self._path:
             sys.path[:] = self._path
-        self._restore_environment()
-        self._restore_directory()
+
+    def _close_figures(self) -> None:
         pyplot = sys.modules.get("matplotlib.pyplot")
         if pyplot is not None:
             pyplot.close("all")
-        if duration_s > _COLLECT_AFTER_S:
-            gc.collect()
 
     def _restore_environment(self) -> None:
         current = dict(os.environb)
