@@ -10,7 +10,6 @@ from jupyter_ddl.client.mailbox import Mailbox
 from jupyter_ddl.errors import ControllerError, JupyterDDLError, RunNotFoundError
 from jupyter_ddl.events.reader import read_submitted, read_summary
 from jupyter_ddl.events.snapshot import RunSnapshot
-from jupyter_ddl.spec.assignment import StopWhen
 from jupyter_ddl.spec.requests import StopRunRequest
 from jupyter_ddl.store.paths import ledger_path
 

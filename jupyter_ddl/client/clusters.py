@@ -1,0 +1,146 @@
+"""Clusters from Python: the twin of every ``%cluster`` command."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+
+from jupyter_ddl.client.session import session
+from jupyter_ddl.controller.connection import list_connections, read_connection
+from jupyter_ddl.errors import ClusterError, ControllerError
+from jupyter_ddl.events.replies import LogText, Result, StatusResult
+from jupyter_ddl.events.status import ClusterStatus
+from jupyter_ddl.spec.cluster import ClusterSpec
+from jupyter_ddl.spec.requests import Adapt, Body, GetLog, GetStatus, Scale, StopCluster
+from jupyter_ddl.store.processes import is_alive
+
+__all__ = ["Cluster", "attach_cluster", "current_cluster", "list_clusters", "start_cluster"]
+
+_STOP_TIMEOUT_S = 20.0
+_POLL_S = 0.05
+
+
+class Cluster:
+    """A running cluster, by name.  Making one starts nothing."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def status(self) -> ClusterStatus:
+        """Workers, slots, runs and leases at this moment."""
+        return _status(self._ask(GetStatus()))
+
+    def scale(self, n_workers: int) -> ClusterStatus:
+        """Ask for ``n_workers``; busy ones go last when shrinking."""
+        return _status(self._ask(Scale(n_workers)))
+
+    def adapt(self, minimum: int, maximum: int) -> ClusterStatus:
+        """Let the number of workers follow the trials that could run, within bounds."""
+        return _status(self._ask(Adapt(minimum, maximum)))
+
+    def logs(self, worker: str | None = None, n_lines: int = 200) -> str:
+        """The newest lines of the controller's log, or those that name ``worker``."""
+        result = self._ask(GetLog(worker, n_lines))
+        return result.text if isinstance(result, LogText) else ""
+
+    def stop(self) -> None:
+        """End the controller and everything below it; unfinished runs stay resumable.
+
+        Raises
+        ------
+        ControllerError
+            It still runs after 20 s; the message gives the pid.
+        """
+        info = session().info(self.name)
+        try:
+            self._ask(StopCluster())
+        except ControllerError:
+            os.kill(info.process.pid, signal.SIGTERM)  # it does not answer, or ended just now
+        deadline = time.monotonic() + _STOP_TIMEOUT_S
+        while is_alive(info.process):
+            if time.monotonic() > deadline:
+                raise ControllerError(
+                    f"cluster {self.name} did not end within {_STOP_TIMEOUT_S:.0f} s; "
+                    f"its controller is pid {info.process.pid}"
+                )
+            time.sleep(_POLL_S)
+        if session().current == self.name:
+            session().current = None
+
+    def __repr__(self) -> str:
+        return f"<Cluster {self.name}{'' if read_connection(self.name) else ' (not running)'}>"
+
+    def _ask(self, body: Body) -> Result:
+        return session().ask(self.name, body)
+
+
+def start_cluster(
+    backend: str = "local",
+    n_workers: int | None = None,
+    *,
+    name: str | None = None,
+    cpus: int = 1,
+    memory_bytes: int | None = None,
+    idle_timeout_s: float = 1800.0,
+    max_age_s: float = 86400.0,
+    on_phase: Callable[[str], None] = lambda _: None,
+) -> Cluster:
+    """Start a cluster and make it the one that this process uses.
+
+    Parameters
+    ----------
+    backend : str
+        ``local``, or a backend that another package provides.
+    n_workers : int, optional
+        By default as many as the container's CPUs and memory allow.
+    name : str, optional
+        By default the backend's name.
+    cpus : int
+        CPUs of a worker: threads of numerical libraries in a rank.
+    memory_bytes : int, optional
+        A rank whose process tree uses more is ended, and its trial fails for memory.
+    idle_timeout_s, max_age_s : float
+        After how many seconds the cluster ends by itself: without runs and requests, and in all.
+    on_phase : callable
+        Gets one short sentence per step.
+
+    Raises
+    ------
+    ClusterError
+        It can't be started; one sentence says why, and nothing is left running.
+    """
+    spec = ClusterSpec(
+        name=name or backend,
+        backend=backend,
+        n_workers=n_workers,
+        cpus_per_worker=cpus,
+        memory_per_worker_bytes=memory_bytes,
+        idle_timeout_s=idle_timeout_s,
+        max_age_s=max_age_s,
+    )
+    return Cluster(session().start(spec, on_phase))
+
+
+def attach_cluster(name: str) -> Cluster:
+    """Use a running cluster that was started elsewhere (another kernel, a terminal)."""
+    session().attach(name)
+    return Cluster(name)
+
+
+def current_cluster() -> Cluster | None:
+    """The cluster that this process uses, if it is running."""
+    name = session().current
+    return None if name is None or read_connection(name) is None else Cluster(name)
+
+
+def list_clusters() -> list[Cluster]:
+    """All running clusters of this user on this host, by name."""
+    return [Cluster(info.name) for info in list_connections()]
+
+
+def _status(result: Result) -> ClusterStatus:
+    if isinstance(result, StatusResult):
+        return result.status
+    raise ClusterError(f"the controller answered {type(result).__name__} instead of its status")

@@ -1,0 +1,92 @@
+"""From a compiled cell to a run on a cluster."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jupyter_ddl.cell.provenance import collect
+from jupyter_ddl.client.run import Run
+from jupyter_ddl.client.session import session
+from jupyter_ddl.errors import OptionError
+from jupyter_ddl.spec.requests import ResumeRun, SubmitRun
+from jupyter_ddl.spec.run import RunSpec
+from jupyter_ddl.store.blobs import put_blob
+from jupyter_ddl.store.paths import blob_dirs
+
+if TYPE_CHECKING:
+    from jupyter_ddl.cell.compile import CompiledCell
+
+__all__ = ["new_run_id", "resume_run", "submit"]
+
+_ID_LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"
+
+
+def new_run_id() -> str:
+    """Short, unique, and in order of the day: ``r1121-k3f9``."""
+    tail = "".join(secrets.choice(_ID_LETTERS) for _ in range(5))
+    return f"r{time.strftime('%m%d')}-{tail}"
+
+
+def submit(
+    compiled: CompiledCell,
+    *,
+    line: str = "",
+    cell: str = "",
+    notebook: Path | None = None,
+    on_phase: Callable[[str], None] = lambda _: None,
+) -> Run:
+    """Store the cell's blobs, and hand the run to the controller.
+
+    Raises
+    ------
+    JupyterDDLError
+        No cluster can be started, or the controller refuses the run.
+    """
+    cluster = session().ensure(on_phase)
+    directories = blob_dirs()
+    for digest, data in compiled.blobs:
+        put_blob(data, directories, digest)
+    spec = RunSpec(
+        run_id=new_run_id(),
+        verb=compiled.verb,
+        program=compiled.program,
+        seed=compiled.seed,
+        cluster=cluster,
+        created_at_s=time.time(),
+        name=compiled.name,
+        bring=compiled.bring,
+        isolate=compiled.isolate,
+        limits=compiled.limits,
+        provenance=collect(line, cell, notebook, compiled.program.imports),
+    )
+    session().ask(cluster, SubmitRun(spec))
+    return Run(spec.run_id)
+
+
+def resume_run(
+    run_id: str, compiled: CompiledCell | None, on_phase: Callable[[str], None] = lambda _: None
+) -> Run:
+    """Go on with a run that was stopped, failed or lost; finished trials are not run again.
+
+    Raises
+    ------
+    OptionError
+        The cell is not the one that the run was made of.
+    """
+    run = Run(run_id)
+    if compiled is not None and compiled.program.source.strip() != run.spec.program.source.strip():
+        raise OptionError(
+            f"the cell is not the one that run {run_id} was made of; `%runs show {run_id}` prints "
+            f"that one, or run this cell without --resume"
+        )
+    if run.state == "complete":
+        return run
+    cluster = run.spec.cluster
+    session().current = cluster
+    session().ensure(on_phase)
+    session().ask(cluster, ResumeRun(run_id))
+    return run
