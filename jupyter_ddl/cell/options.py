@@ -1,0 +1,269 @@
+"""The grammar of ``%%distribute VERB …``: one table of options per verb, no IPython needed.
+
+A wrong line is refused in one sentence with the nearest name; ``--help`` runs nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import shlex
+from dataclasses import dataclass
+from typing import Any, Literal, NoReturn, TypeAlias
+
+from jupyter_ddl.cell import values
+from jupyter_ddl.cell.nearest import did_you_mean
+from jupyter_ddl.errors import OptionError
+from jupyter_ddl.spec.run import Mode
+from jupyter_ddl.spec.space import ParamValue
+
+__all__ = [
+    "PRUNERS",
+    "SAMPLERS",
+    "VERBS",
+    "CommonOptions",
+    "EnvCheck",
+    "HelpRequested",
+    "MapOptions",
+    "Options",
+    "SearchOptions",
+    "choices",
+    "help_text",
+    "option_flags",
+    "parse_line",
+]
+
+VERBS = ("search", "map")
+SAMPLERS = ("grid", "random", "tpe", "cmaes", "gp", "qmc", "de")
+PRUNERS = ("none", "median", "asha", "hyperband")
+MODES = ("max", "min")
+ENV_CHECKS = ("warn", "strict", "off")
+
+EnvCheck: TypeAlias = Literal["warn", "strict", "off"]
+
+
+class HelpRequested(Exception):  # not an error: nothing went wrong
+    """``--help`` was given.  ``text`` is to be shown, and nothing is to run."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommonOptions:
+    """What every verb takes.  Sizes in bytes, durations in seconds."""
+
+    out: str | None = None
+    bring: tuple[str, ...] = ()
+    push: tuple[str, ...] = ()
+    name: str = ""
+    wait: bool = True
+    timeout_s: float | None = None
+    dry_run: bool = False
+    env_check: EnvCheck = "warn"
+    resume: str | None = None
+    isolate: bool = False
+    max_failures: int = 3
+    capture_limit_bytes: int | None = None
+    max_parallel: int | None = None
+    seed: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchOptions(CommonOptions):
+    """Options of ``%%distribute search``; ``metric`` None: the only one that the cell reports."""
+
+    metric: str | None = None
+    mode: Mode = "max"
+    trials: int | None = None
+    sampler: str | None = None
+    pruner: str = "none"
+    ranks_per_trial: int = 1
+    gpus_per_trial: int = 0
+    space: str | None = None
+    grid: tuple[tuple[str, tuple[ParamValue, ...]], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MapOptions(CommonOptions):
+    """Options of ``%%distribute map``: the cell once per ``element`` of ``over``."""
+
+    over: str
+    element: str = "item"
+
+
+Options: TypeAlias = SearchOptions | MapOptions
+
+
+def parse_line(line: str) -> Options:
+    """Options of a magic's line, without the ``%%distribute``.
+
+    Parameters
+    ----------
+    line : str
+        For example ``search --metric val_acc --trials 40``.
+
+    Raises
+    ------
+    OptionError
+        For an unknown verb or option or a wrong value; one line, with the nearest name.
+    HelpRequested
+        For ``--help``; carries the text.
+    """
+    try:
+        words = shlex.split(line)
+    except ValueError as error:
+        raise OptionError(f"%%distribute: {str(error).lower()} in {line.strip()!r}") from None
+    if not words:
+        raise OptionError(f"%%distribute needs a verb: {' or '.join(VERBS)}; --help explains them")
+    verb, rest = words[0], words[1:]
+    if verb in ("-h", "--help", "help"):
+        raise HelpRequested("\n\n".join(help_text(each) for each in VERBS))
+    if verb not in VERBS:
+        hint = did_you_mean(verb, VERBS)
+        raise OptionError(
+            f"%%distribute: unknown verb {verb!r}; expected {' or '.join(VERBS)}{hint}"
+        )
+    if "--help" in rest or "-h" in rest:  # whatever else is wrong with the line
+        raise HelpRequested(help_text(verb))
+    found, unknown = _parser(verb).parse_known_args(rest)
+    if unknown:
+        raise _unknown_option(verb, unknown[0])
+    fields = vars(found)
+    del fields["help"]
+    return _search(fields) if verb == "search" else _map(fields)
+
+
+def option_flags(verb: str) -> tuple[str, ...]:
+    """All option flags of a verb, long ones first, for completion; none for an unknown verb."""
+    if verb not in VERBS:
+        return ()
+    flags = [flag for action in _parser(verb)._actions for flag in action.option_strings]
+    return tuple(sorted(flags, key=lambda flag: (not flag.startswith("--"), flag)))
+
+
+def choices(verb: str, flag: str) -> tuple[str, ...]:
+    """Values to complete after ``flag``; none where any value may follow."""
+    if flag not in option_flags(verb):
+        return ()
+    table: dict[str, tuple[str, ...]] = {
+        "--mode": MODES,
+        "--sampler": SAMPLERS,
+        "--pruner": PRUNERS,
+        "--env-check": ENV_CHECKS,
+    }
+    return table.get(flag, ())
+
+
+def help_text(verb: str) -> str:
+    """What ``--help`` shows for a verb."""
+    return _parser(verb).format_help()
+
+
+class _Parser(argparse.ArgumentParser):
+    """Raises instead of printing to stderr and ending the process."""
+
+    def error(self, message: str) -> NoReturn:
+        raise OptionError(f"{self.prog}: {message.removeprefix('argument ')}")
+
+
+def _unknown_option(verb: str, word: str) -> OptionError:
+    if not word.startswith("-"):
+        return OptionError(
+            f"%%distribute {verb}: unexpected {word!r}; quote values that contain spaces"
+        )
+    flag = word.partition("=")[0]
+    hint = did_you_mean(flag, option_flags(verb)) or "; --help lists the options"
+    return OptionError(f"%%distribute {verb}: unknown option {flag!r}{hint}")
+
+
+@functools.cache
+def _parser(verb: str) -> _Parser:
+    purpose = {
+        "search": "Search hyper-parameters: the cell is one trial.",
+        "map": "Run the cell once per element of a sequence; results come in order.",
+    }[verb]
+    parser = _Parser(
+        prog=f"%%distribute {verb}",
+        description=purpose,
+        add_help=False,
+        allow_abbrev=False,
+        formatter_class=functools.partial(argparse.HelpFormatter, width=100, max_help_position=32),
+    )
+    if verb == "search":
+        _add_search(parser)
+    else:
+        _add_map(parser)
+    _add_common(parser)
+    return parser
+
+
+def _add_search(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--metric", metavar="NAME", help="what report() calls the objective")
+    add("--mode", type=values.one_of(*MODES), default="max", metavar="max|min")
+    add("--trials", type=values.count(1), metavar="N", help="default 20; a grid: all points")
+    add("--sampler", metavar="NAME", help=f"{', '.join(SAMPLERS)}, module:Class or a variable")
+    add("--pruner", type=values.one_of(*PRUNERS), default="none", metavar="|".join(PRUNERS))
+    add("--ranks-per-trial", type=values.count(1), default=1, metavar="N")
+    add("--gpus-per-trial", type=values.count(0), default=0, metavar="N")
+    add("--space", type=values.identifier, metavar="NAME", help="a dict of distributions")
+    add(
+        "--grid",
+        type=values.grid,
+        action="append",
+        default=[],
+        metavar="NAME=V,V",
+        help="values of one name, e.g. lr=0.1,0.01; may be repeated",
+    )
+
+
+def _add_map(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--over",
+        nargs="+",
+        metavar="WORD",
+        help="NAME of a sequence, or ELEMENT in NAME; the element is called item by default",
+    )
+
+
+def _add_common(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("-o", "--out", type=values.identifier, metavar="NAME", help="bind the Run to this name")
+    add("--bring", type=values.names, default=(), metavar="A,B", help="names to bring home")
+    add("--push", type=values.names, default=(), metavar="A,B", help="more names to capture")
+    add("--name", default="", metavar="TEXT", help="what lists show")
+    add("-a", "--no-wait", dest="wait", action="store_false", help="return at once")
+    add("--timeout", dest="timeout_s", type=values.duration_s, metavar="2h")
+    add("--dry-run", action="store_true", help="show what would be sent; start nothing")
+    add("--env-check", type=values.one_of(*ENV_CHECKS), default="warn", metavar="warn|strict|off")
+    add("--resume", metavar="RUN", help="go on with a run; finished trials are kept")
+    add("--isolate", action="store_true", help="a fresh process for every trial")
+    add("--max-failures", type=values.count(0), default=3, metavar="N", help="default 3")
+    add("--capture-limit", dest="capture_limit_bytes", type=values.size_bytes, metavar="2GB")
+    add("--max-parallel", type=values.count(1), metavar="N", help="trials in flight at once")
+    add("--seed", type=values.count(0, 2**32 - 1), metavar="N", help="default: a fresh one")
+    add("-h", "--help", action="store_true", help="show this and run nothing")
+
+
+def _search(fields: dict[str, Any]) -> SearchOptions:
+    fields["grid"] = tuple(fields["grid"])
+    return SearchOptions(**fields)
+
+
+def _map(fields: dict[str, Any]) -> MapOptions:
+    words = " ".join(fields.pop("over") or ()).split()
+    try:
+        if len(words) == 1:
+            return MapOptions(over=values.identifier(words[0]), **fields)
+        if len(words) == 3 and words[1] == "in":
+            element, over = values.identifier(words[0]), values.identifier(words[2])
+            return MapOptions(over=over, element=element, **fields)
+    except argparse.ArgumentTypeError as error:
+        raise OptionError(f"%%distribute map: --over: {error}") from None
+    seen = " ".join(words) or "nothing"
+    raise OptionError(
+        f"%%distribute map: --over is {seen!r}; expected the name of a sequence (--over items) "
+        f"or an element of it (--over x in items)"
+    )

@@ -1,0 +1,83 @@
+"""What a cell needs on a rank, whichever verb runs it: values and modules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jupyter_ddl.cell.capture import Captured, capture
+from jupyter_ddl.cell.modules import CellModules, read_modules
+from jupyter_ddl.cell.names import CellNames
+from jupyter_ddl.cell.nearest import did_you_mean
+from jupyter_ddl.cell.notebook_names import check_defined, names_to_capture
+from jupyter_ddl.cell.options import Options
+from jupyter_ddl.cell.source import CellSource
+from jupyter_ddl.errors import CellError
+
+__all__ = ["CellParts"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellParts:
+    """A cell held against its notebook.
+
+    Attributes
+    ----------
+    namespace : Mapping
+        The notebook's names, as the cell is to see them.
+    main_globals : Mapping
+        The notebook's very globals: functions are known by the identity of theirs.
+    """
+
+    options: Options
+    source: CellSource
+    names: CellNames
+    namespace: Mapping[str, Any]
+    main_globals: Mapping[str, Any]
+    notebook_dir: Path
+
+    def gather(
+        self, *, known: Iterable[str], injected: Iterable[str], also: Iterable[str]
+    ) -> tuple[Captured, CellModules]:
+        """Values and modules that travel.
+
+        Parameters
+        ----------
+        known
+            Names that a rank provides (hyper-parameters, the element).
+        injected
+            Names bound before the cell runs; the notebook's values of them stay here.
+        also
+            Names that travel although the cell does not read them.
+        """
+        known, injected = tuple(known), tuple(injected)
+        check_defined(self.source, self.names, self.namespace, known)
+        self._check_bring(known)
+        wanted = names_to_capture(self.names, self.namespace, injected)
+        pushed = self._pushed()
+        order = sorted({*wanted, *pushed, *also})
+        # Modules of the cell are looked for first: that is quicker than pickling.
+        read_modules(self.source, self.notebook_dir)
+        values = {name: self.namespace[name] for name in order}
+        captured = capture(values, self.main_globals, self.options.capture_limit_bytes)
+        modules = read_modules(self.source, self.notebook_dir, captured.modules)
+        return captured, modules
+
+    def _check_bring(self, known: tuple[str, ...]) -> None:
+        there = {*self.names.bound, *known, *(set(self.names.free) & set(self.namespace))}
+        for name in self.options.bring:
+            if name not in there and not self.names.opaque:
+                raise CellError(
+                    f"--bring {name}: {self.source.filename} never assigns {name!r}"
+                    f"{did_you_mean(name, there)}",
+                    name=name,
+                )
+
+    def _pushed(self) -> tuple[str, ...]:
+        for name in self.options.push:
+            if name not in self.namespace:
+                hint = did_you_mean(name, self.namespace)
+                raise CellError(f"--push {name}: the notebook has no such name{hint}", name=name)
+        return self.options.push
