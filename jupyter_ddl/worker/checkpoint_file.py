@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import pickle
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,6 +25,8 @@ __all__ = ["FORMAT", "CheckpointFileError", "read_checkpoint", "write_checkpoint
 FORMAT = 1
 _HEADER_BYTES = 256
 _LENGTH_BYTES = 8
+_DECODING_ERRORS = (RuntimeError, ValueError, LookupError, TypeError, EOFError)
+"""What torch, numpy and msgspec raise for content of another version of theirs."""
 _READ_STEP_BYTES = 1 << 22
 
 
@@ -94,7 +97,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     Raises
     ------
     CheckpointFileError
-        The file is cut, changed, or of a newer format; the message says which.
+        The file is cut, changed, of a newer format or undecodable; the message says which.
     OSError
         It cannot be read.
     """
@@ -113,7 +116,10 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
             raise CheckpointFileError("its content changed after it was written")
         file.seek(_HEADER_BYTES)
         read = _read_torch if header["codec"] == "torch" else _read_raw
-        state: dict[str, Any] = read(file)
+        try:
+            state: dict[str, Any] = read(file)
+        except (*_DECODING_ERRORS, pickle.UnpicklingError) as error:
+            raise CheckpointFileError(f"it cannot be decoded: {error}") from error
     return {**state, "step": header["step"]}
 
 

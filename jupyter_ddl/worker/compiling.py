@@ -28,7 +28,6 @@ PARAM = "__ddl_param__"
 PICK = "__ddl_pick__"
 """Name under which it picks an argument of the original ``choice(…)`` by label."""
 
-_FUTURE_FLAGS = 0x1FE0000  # every ``from __future__`` feature's compiler flag (CPython)
 _Assignment = ast.Assign | ast.AnnAssign
 
 
@@ -60,17 +59,15 @@ def compile_cell(program: Program) -> tuple[CompiledCell, ast.Module]:
     _fill_holes(tree, program.holes)
     final = tree.body[-1] if program.ends_in_expression and tree.body else None
     if not isinstance(final, ast.Expr):
-        return CompiledCell(_compile(tree, program.filename, "exec", 0), None), tree
-    body = _compile(ast.Module(tree.body[:-1], tree.type_ignores), program.filename, "exec", 0)
-    last = _compile(
-        ast.Expression(final.value), program.filename, "eval", body.co_flags & _FUTURE_FLAGS
-    )
+        return CompiledCell(_compile(tree, program.filename, "exec"), None), tree
+    body = _compile(ast.Module(tree.body[:-1], tree.type_ignores), program.filename, "exec")
+    last = _compile(ast.Expression(final.value), program.filename, "eval")
     return CompiledCell(body, last), tree
 
 
-def _compile(tree: ast.Module | ast.Expression, filename: str, mode: str, flags: int) -> CodeType:
+def _compile(tree: ast.Module | ast.Expression, filename: str, mode: str) -> CodeType:
     # A notebook cell may await at its top level, so a shipped one may as well.
-    flags |= ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
     code: CodeType = compile(tree, filename, mode, flags=flags, dont_inherit=True)
     return code
 

@@ -252,7 +252,8 @@ class LoadedProgram:
         """Drop what the trial left; a step that fails keeps no other from being taken."""
         incell.set_attempt(None)
         surroundings = self._surroundings
-        for step in (partial(empty_namespace, main.__dict__), *surroundings.restoring_steps()):
+        empty: Callable[[], None] = partial(empty_namespace, main.__dict__)
+        for step in (empty, *surroundings.restoring_steps()):
             try:
                 try:
                     step()

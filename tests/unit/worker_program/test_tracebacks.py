@@ -1,0 +1,124 @@
+"""What a failed attempt shows: the user's own lines and nothing of ours."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+
+def test_a_traceback_shows_the_cells_lines_in_the_notebooks_words(host: Any) -> None:
+    source = "\ndef inverse(x):\n    return 1 / x\n\ninverse(0)\n"
+    failure = host.load(source).run().failure
+    assert (failure.kind, failure.type_name, failure.line) == ("exception", "ZeroDivisionError", 3)
+    assert failure.message == "division by zero"
+    lines = [line for line in failure.traceback.splitlines() if "~" not in line]
+    assert lines == [
+        "Traceback (most recent call last):",
+        "  In [12], line 5",
+        "    inverse(0)",
+        "  In [12], line 3, in inverse",
+        "    return 1 / x",
+        "ZeroDivisionError: division by zero",
+    ]
+
+
+def test_library_frames_below_the_cell_stay_and_ours_go(host: Any) -> None:
+    failure = host.load("import json\njson.loads('{')\n").run().failure
+    assert failure.line == 2
+    assert "json/decoder.py" in failure.traceback
+    assert "jupyter_ddl" not in failure.traceback
+    reported = host.load("report(a='x')\n").run().failure
+    assert "/jupyter_ddl/" not in reported.traceback
+    assert "In [12], line 1" in reported.traceback
+
+
+def test_causes_are_shown_with_the_users_frames_only(host: Any) -> None:
+    source = (
+        "try:\n    report(a=[])\nexcept ValueError as error:\n    raise KeyError('b') from error\n"
+    )
+    failure = host.load(source).run().failure
+    assert failure.line == 4
+    assert "direct cause" in failure.traceback
+    assert "attempt.py" not in failure.traceback
+    assert failure.traceback.count("In [12]") == 2
+
+
+def test_an_exception_group_keeps_its_members(host: Any) -> None:
+    source = (
+        "def f():\n    raise ValueError('inner')\n"
+        "try:\n    f()\nexcept ValueError as e:\n    raise ExceptionGroup('both', [e])\n"
+    )
+    failure = host.load(source).run().failure
+    assert "inner" in failure.traceback
+    assert "In [12], line 2, in f" in failure.traceback
+
+
+def test_a_syntax_error_fails_every_trial_with_its_line(host: Any) -> None:
+    rank = host.load("x = 1\ny = (\n")
+    failure = rank.run().failure
+    assert (failure.type_name, failure.line) == ("SyntaxError", 2)
+    assert rank.run(1).failure == failure
+
+
+@pytest.mark.parametrize(
+    ("statement", "kind"),
+    [
+        ("raise MemoryError", "memory"),
+        ("import torch; raise torch.OutOfMemoryError('CUDA')", "memory"),
+        ("raise OSError(28, 'No space left on device')", "disk"),
+        ("raise OSError(2, 'no such file')", "exception"),
+        ("from math import no_such_name", "import"),
+        ("raise ValueError('plain')", "exception"),
+    ],
+)
+def test_failures_have_their_kinds(host: Any, statement: str, kind: str) -> None:
+    assert host.load(f"{statement}\n").run().failure.kind == kind
+
+
+def test_a_full_disk_behind_another_exception_is_found(host: Any) -> None:
+    source = (
+        "try:\n    raise OSError(28, 'full')\n"
+        "except OSError as error:\n    raise RuntimeError('writing failed') from error\n"
+    )
+    assert host.load(source).run().failure.kind == "disk"
+
+
+def test_an_exception_whose_text_fails_is_still_shown(host: Any) -> None:
+    source = (
+        "class Broken(Exception):\n    def __str__(self): raise RuntimeError('no')\nraise Broken\n"
+    )
+    failure = host.load(source).run().failure
+    assert (failure.type_name, failure.line) == ("Broken", 3)
+    assert failure.message == "(its message cannot be shown: RuntimeError)"
+
+
+def test_a_huge_message_and_a_deep_recursion_are_shortened(host: Any) -> None:
+    huge = host.load("raise ValueError('x' * 10**6)\n").run().failure
+    assert len(huge.message) <= 4_000
+    assert len(huge.traceback) < 25_000
+    deep = host.load("def f(n):\n    return f(n + 1) + 1\nf(0)\n").run().failure
+    assert deep.type_name == "RecursionError"
+    assert deep.line == 2
+    assert len(deep.traceback) < 5_000
+
+
+def test_a_failing_capture_shows_its_own_reason(host: Any) -> None:
+    class Fails:
+        def __reduce__(self) -> Any:
+            return int, ("no number",)
+
+    failure = host.load("pass\n", captures={"x": Fails(), "y": np.ones(3)}).run().failure
+    assert failure.type_name == "ValueError"
+    assert "no number" in failure.message
+    assert failure.line is None
+    assert "jupyter_ddl" not in failure.traceback
+
+
+def test_functions_of_other_cells_are_shown_as_the_notebooks(host: Any) -> None:
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    code = compile("def f():\n    raise KeyError('k')\n", "/tmp/ipykernel_17/4242.py", "exec")
+    exec(code, namespace)
+    failure = host.load("f()\n", captures={"f": namespace["f"]}).run().failure
+    assert "  notebook, line 2, in f\n" in failure.traceback
