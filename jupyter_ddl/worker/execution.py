@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -91,7 +92,8 @@ class Execution:
         part = msgspec.structs.replace(self._assignment, trials=batch)
         rank.execute(part, self._worker, self._on_message)
         try:
-            await asyncio.wait({self._batch_done, rank.ended}, return_when=asyncio.FIRST_COMPLETED)
+            ends: list[asyncio.Future[Any]] = [self._batch_done, rank.ended]
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
             rank.kill("stop", "its worker is closing")
             raise

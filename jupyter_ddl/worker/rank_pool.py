@@ -187,6 +187,8 @@ class RankPool:
         async with self._starting:
             if self._zygote is not None:
                 await self._zygote.close()
+        for rank in self.ranks:
+            rank.zygote_lost()  # nobody is left who could tell of its end
         left = [rank.ended for rank in self.ranks]
         if left:
             await asyncio.wait(left, timeout=_CLOSE_TIMEOUT_S)

@@ -1,0 +1,164 @@
+"""Stops: at the next report, now, against ranks that do not want to, and of whole runs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import pytest
+from worker_bench import Bench, finishes, in_shared_bench, is_alive, until
+
+from jupyter_ddl.events.messages import AttemptFinished, AttemptStarted
+from jupyter_ddl.spec.assignment import Assignment, StopRun, StopTrial
+
+pytestmark = pytest.mark.integration
+
+REPORTING = """
+import time
+from jupyter_ddl import report
+for step in range(100_000):
+    report(step=step, score=1.0)
+    time.sleep(0.01)
+"""
+SLEEPING = "import time; time.sleep(600)"
+STUBBORN = """
+import signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("deaf", flush=True)
+while True:
+    time.sleep(1)
+"""
+FIRST_SLEEPS = """
+import time
+from pathlib import Path
+marker = Path({marker!r})
+if not marker.exists():
+    marker.touch()
+    time.sleep(600)
+"""
+
+
+async def stop(
+    bench: Bench, assignment: Assignment, reason: str = "cancelled", when: str = "now"
+) -> list[AttemptFinished]:
+    """Stop trial 0 once it has begun, and return how all trials ended."""
+    future = bench.submit(assignment)
+    await bench.started(assignment)
+    await bench.control(StopTrial(bench.run_id, 0, 1, reason, when))  # type: ignore[arg-type]
+    await bench.result(assignment, future)
+    return finishes(bench.events(assignment))
+
+
+@in_shared_bench
+async def test_a_stop_at_the_next_report_ends_the_attempt_with_its_reason(bench: Bench) -> None:
+    (end,) = await stop(bench, bench.assignment(REPORTING), "pruned", "next_report")
+    assert (end.outcome, end.failure) == ("pruned", None)
+
+
+@in_shared_bench
+async def test_a_stop_now_interrupts_a_sleeping_trial_and_spares_its_process(bench: Bench) -> None:
+    marker = bench.path / bench.run_id / "marker"
+    assignment = bench.assignment(FIRST_SLEEPS.format(marker=str(marker)), n_trials=3)
+    begun_s = time.monotonic()
+    ends = await stop(bench, assignment)
+    assert [end.outcome for end in ends] == ["cancelled", "complete", "complete"]
+    assert time.monotonic() - begun_s < 5
+    started = [event for event in bench.events(assignment) if isinstance(event, AttemptStarted)]
+    assert len({event.pid for event in started}) == 1
+
+
+@in_shared_bench
+async def test_finally_blocks_of_the_cell_run_when_it_is_stopped_now(bench: Bench) -> None:
+    source = "import time\ntry:\n    time.sleep(600)\nfinally:\n    print('tidied up')"
+    assignment = bench.assignment(source)
+    await stop(bench, assignment)
+    assert bench.log_text(bench.events(assignment)[0]) == "tidied up\n"
+
+
+@in_shared_bench
+async def test_a_rank_that_ignores_sigterm_is_killed_after_the_grace(bench: Bench) -> None:
+    assignment = bench.assignment(STUBBORN, stop_grace_s=0.5)
+    future = bench.submit(assignment)
+    started = await bench.started(assignment)
+    await until(lambda: "deaf" in bench.log_text(started))
+    begun_s = time.monotonic()
+    await bench.control(StopTrial(bench.run_id, 0, 1, "pruned", "now"))
+    await bench.result(assignment, future)
+    (end,) = finishes(bench.events(assignment))
+    assert (end.outcome, end.failure) == ("pruned", None)
+    assert 0.5 <= time.monotonic() - begun_s < 3
+    assert not is_alive(started.pid)
+
+
+@in_shared_bench
+async def test_a_stopped_process_is_woken_and_ends(bench: Bench) -> None:
+    assignment = bench.assignment(SLEEPING, stop_grace_s=2.0)
+    future = bench.submit(assignment)
+    started = await bench.started(assignment)
+    os.kill(started.pid, signal.SIGSTOP)
+    begun_s = time.monotonic()
+    await bench.control(StopTrial(bench.run_id, 0, 1, "cancelled", "now"))
+    await bench.result(assignment, future)
+    (end,) = finishes(bench.events(assignment))
+    assert end.outcome == "cancelled"
+    assert time.monotonic() - begun_s < 1.5
+
+
+@in_shared_bench
+async def test_trials_behind_a_killed_one_are_executed(bench: Bench) -> None:
+    marker = bench.path / bench.run_id / "marker"
+    source = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+    source += FIRST_SLEEPS.format(marker=str(marker))
+    ends = await stop(bench, bench.assignment(source, n_trials=3, stop_grace_s=0.3))
+    assert [(end.trial, end.outcome) for end in ends] == [
+        (0, "cancelled"),
+        (1, "complete"),
+        (2, "complete"),
+    ]
+
+
+@in_shared_bench
+async def test_a_waiting_trial_can_be_stopped_without_harm_to_the_one_before(
+    bench: Bench,
+) -> None:
+    source = "import time; time.sleep(0.5)"
+    assignment = bench.assignment(source, n_trials=3)
+    future = bench.submit(assignment)
+    await bench.started(assignment)
+    await bench.control(StopTrial(bench.run_id, 1, 1, "pruned", "now"))
+    await bench.result(assignment, future)
+    ends = finishes(bench.events(assignment))
+    assert [end.outcome for end in ends] == ["complete", "pruned", "complete"]
+
+
+@in_shared_bench
+async def test_stopping_a_run_now_ends_all_its_ranks(bench: Bench) -> None:
+    busy = [bench.assignment(SLEEPING, n_trials=3, stop_grace_s=1.0) for _ in range(2)]
+    futures = [bench.submit(assignment) for assignment in busy]
+    pids = [(await bench.started(assignment)).pid for assignment in busy]
+    await bench.control(StopRun(bench.run_id, "now"))
+    for assignment, future in zip(busy, futures, strict=True):
+        await bench.result(assignment, future)
+        ends = finishes(bench.events(assignment))
+        assert {end.outcome for end in ends} == {"cancelled"}
+    await until(lambda: not any(map(is_alive, pids)))
+
+
+@in_shared_bench
+async def test_an_assignment_behind_the_stop_of_its_run_is_not_begun(bench: Bench) -> None:
+    await bench.control(StopRun(bench.run_id))
+    assignment = bench.assignment("x = 1")
+    result = await bench.result(assignment, bench.submit(assignment))
+    assert result.n_chunks == 0
+
+
+@in_shared_bench
+async def test_a_stop_for_another_run_is_no_concern(bench: Bench) -> None:
+    assignment = bench.assignment("import time; time.sleep(0.5)")
+    future = bench.submit(assignment)
+    await bench.started(assignment)
+    await bench.control(StopTrial("another", 0, 1, "cancelled", "now"))
+    await bench.control(StopRun("another"))
+    await bench.result(assignment, future)
+    assert [end.outcome for end in finishes(bench.events(assignment))] == ["complete"]
