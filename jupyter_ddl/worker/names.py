@@ -28,6 +28,11 @@ class TrialNames:
         self._space_name = program.space_name
         self._space_labels = program.space_labels
 
+    def load_captured(self, namespace: dict[str, Any]) -> None:
+        """Put our names and the notebook's there, without those of a trial."""
+        namespace.update(self._defaults)
+        self._captured.load_into(namespace)
+
     def fill(
         self, namespace: dict[str, Any], trial: TrialAssignment, assignment: Assignment
     ) -> None:
@@ -42,8 +47,7 @@ class TrialNames:
         Exception
             Whatever unpickling the user's objects, or indexing the mapped one, raises.
         """
-        namespace.update(self._defaults)
-        self._captured.load_into(namespace)
+        self.load_captured(namespace)
         params = trial.params
         missing = self._holes - params.keys()
         if missing:

@@ -116,6 +116,12 @@ class LoadedProgram:
                 )
         self._names = TrialNames(program, CapturedValues(program, blob_dirs))
 
+    def captured(self, name: str) -> Any:
+        """A captured variable, unpickled anew (for a sampler from the notebook)."""
+        namespace = sys.modules["__main__"].__dict__
+        self._names.load_captured(namespace)
+        return namespace[name]
+
     def run_trial(
         self,
         trial: TrialAssignment,
@@ -173,11 +179,12 @@ class LoadedProgram:
             self._surroundings.enter()
             sys.modules["__main__"] = main
             incell.set_attempt(attempt)
-            ending = self._execute(trial, assignment, attempt, main.__dict__)
+            return self._execute(trial, assignment, attempt, main.__dict__)
         except BaseException as error:  # noqa: BLE001 - the rank's wall around the user's code
-            ending = self._ending_of(error, attempt)
-        self._clean_up(main, emit, started)
-        return ending
+            return self._ending_of(error, attempt)
+        finally:
+            # Here, because a stop signal may arrive while a failure is being described.
+            self._clean_up(main, emit, started)
 
     def _execute(
         self,

@@ -97,6 +97,18 @@ def test_everything_printed_is_out_before_the_log_is_measured(host: Any, capfd: 
     assert sorted(seen[0].replace("py", "p")) == ["c", "p"]
 
 
+def test_a_stop_while_a_failure_is_described_still_cleans_up(host: Any) -> None:
+    source = (
+        "from jupyter_ddl.worker.stopping import TrialStopped\n"
+        "class Stubborn(Exception):\n"
+        "    def __str__(self): raise TrialStopped('cancelled')\n"
+        "raise Stubborn\n"
+    )
+    main = sys.modules["__main__"]
+    assert host.load(source).run().outcome == "cancelled"
+    assert sys.modules["__main__"] is main
+
+
 def test_figures_are_closed(host: Any) -> None:
     pytest.importorskip("matplotlib")
     source = (
