@@ -1,6 +1,7 @@
 """Paths of this user's runs, blobs and connection files.
 
 ``JUPYTER_DDL_HOME`` moves the runs and blobs; connection files lie in Jupyter's runtime directory.
+``JUPYTER_DDL_MEMORY_DIR`` moves the large blobs out of the user's directory in ``/dev/shm``.
 """
 
 from __future__ import annotations
@@ -63,7 +64,8 @@ def memory_blob_dir() -> Path | None:
     shm = Path("/dev/shm")
     if not (shm.is_dir() and os.access(shm, os.W_OK)):
         return None
-    path = shm / f"jupyter_ddl-{os.getuid()}"
+    configured = os.environ.get("JUPYTER_DDL_MEMORY_DIR")
+    path = Path(configured) if configured else shm / f"jupyter_ddl-{os.getuid()}"
     try:
         private_dir(path)
         owner = path.stat()

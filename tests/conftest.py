@@ -1,0 +1,83 @@
+"""Fixtures for all tests: a private home, the check for leftovers, a cluster, a real kernel."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from leaks import Home, end_processes, leftovers_of
+from live_kernel import LiveKernel
+
+_REAL = ("integration", "kernel", "notebooks")
+
+
+@pytest.fixture
+def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
+    """Directories and environment of this test alone; the client's session starts afresh.
+
+    Not below pytest's own directory: the addresses of Unix sockets hold 107 bytes only.
+    """
+    root = Path(tempfile.mkdtemp(prefix="ddl-test-"))
+    memory = Path(tempfile.mkdtemp(prefix="ddl-test-", dir=_memory_root(root)))
+    found = Home(root, root / "home", root / "runtime", memory, root / "work")
+    found.work.mkdir()
+    for name, value in found.variables().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("jupyter_ddl.client.session._session", None)
+    yield found
+    shutil.rmtree(memory, ignore_errors=True)
+    shutil.rmtree(root, ignore_errors=True)
+
+
+@pytest.fixture(autouse=True)
+def no_leftovers(request: pytest.FixtureRequest) -> Iterator[None]:
+    """After a test with real processes, none of them is left, nor are their files and threads."""
+    if not any(request.node.get_closest_marker(name) for name in _REAL):
+        yield
+        return
+    home: Home = request.getfixturevalue("home")
+    yield
+    _close_session()
+    found = leftovers_of(home)
+    end_processes(home)
+    if found:
+        pytest.fail("left behind:\n" + "\n".join(found), pytrace=False)
+
+
+@pytest.fixture
+def cluster(home: Home) -> Iterator[object]:
+    """A local cluster with two workers, held by a real controller; stopped after the test."""
+    from jupyter_ddl.client.clusters import start_cluster
+    from jupyter_ddl.controller.connection import read_connection
+
+    started = start_cluster(n_workers=2, name="test")
+    yield started
+    if read_connection("test") is not None:
+        started.stop()
+
+
+@pytest.fixture
+def kernel(home: Home) -> Iterator[LiveKernel]:
+    """A real ipykernel in the test's home with the extension loaded.
+
+    Its own clusters are stopped after the test.
+    """
+    live = LiveKernel(home)
+    live.run("%load_ext jupyter_ddl").check()
+    yield live
+    live.close()
+
+
+def _memory_root(root: Path) -> Path:
+    shm = Path("/dev/shm")
+    return shm if shm.is_dir() else root
+
+
+def _close_session() -> None:
+    from jupyter_ddl.client import session
+
+    if session._session is not None:
+        session._session.close()
