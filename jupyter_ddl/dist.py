@@ -197,7 +197,7 @@ def _is_scalar(value: Any) -> bool:
 def _number(name: str, what: str, value: Any) -> float:
     plain = plain_scalar(value)
     if isinstance(plain, bool) or not isinstance(plain, int | float):
-        raise SpaceError(f"{name}: {what} is {label_of(value)!r}; expected a number")
+        raise SpaceError(f"{name}: {what} is {label_of(value)}; expected a number")
     return float(plain)
 
 
@@ -211,7 +211,7 @@ def _whole(name: str, what: str, value: Any) -> int:
         return operator.index(plain)
     except TypeError:
         raise SpaceError(
-            f"{name}: {what} is {label_of(value)!r}; randint expects a whole number"
+            f"{name}: {what} is {label_of(value)}; randint expects a whole number"
         ) from None
 
 

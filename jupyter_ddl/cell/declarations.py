@@ -6,7 +6,7 @@ import ast
 import types
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 from jupyter_ddl import dist
 from jupyter_ddl.cell.arguments import UnknownValueError, evaluate
@@ -97,16 +97,7 @@ class _Reader:
         function = self._function(call)
         assert function is not None
         where = f"{self._source.where(call.lineno)}: {name}"
-        args: list[Any] = []
-        for argument in call.args:
-            if isinstance(argument, ast.Starred):
-                args.extend(self._value(where, argument.value))
-            elif function == "choice" and isinstance(argument, ast.List | ast.Tuple):
-                args.append([self._object(element) for element in argument.elts])
-            elif function == "choice":
-                args.append(self._object(argument))
-            else:
-                args.append(self._value(where, argument))
+        args = list(self._positional(where, call, function))
         keywords: dict[str, Any] = {}
         for keyword in call.keywords:
             if keyword.arg is None:
@@ -153,6 +144,17 @@ class _Reader:
         ours = path[:1] == ("jupyter_ddl",) and path[-1] in dist.FUNCTIONS
         return path[-1] if ours else None
 
+    def _positional(self, where: str, call: ast.Call, function: str) -> Iterator[Any]:
+        for argument in call.args:
+            if isinstance(argument, ast.Starred):
+                yield from self._value(where, argument.value)
+            elif function != "choice":
+                yield self._value(where, argument)
+            elif len(call.args) == 1 and _is_display(argument):
+                yield [self._object(element) for element in argument.elts]
+            else:
+                yield self._object(argument)
+
     def _value(self, where: str, node: ast.expr) -> Any:
         try:
             return evaluate(node, self._namespace, self._literals)
@@ -193,6 +195,13 @@ class _Unmade:
 
     def __repr__(self) -> str:
         return self.text
+
+
+def _is_display(node: ast.expr) -> TypeGuard[ast.List | ast.Tuple]:
+    """``[a, b]``, the elements written out."""
+    return isinstance(node, ast.List | ast.Tuple) and not any(
+        isinstance(element, ast.Starred) for element in node.elts
+    )
 
 
 def _annotated(annotation: ast.expr) -> Iterator[ast.expr]:

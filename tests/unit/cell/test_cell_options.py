@@ -1,0 +1,111 @@
+"""Options of %%distribute: the grammar and its one-line refusals."""
+
+import pytest
+
+from jupyter_ddl.cell.options import (
+    HelpRequested,
+    MapOptions,
+    SearchOptions,
+    choices,
+    option_flags,
+    parse_line,
+)
+from jupyter_ddl.errors import OptionError
+
+
+def test_a_search_line_gives_all_its_options():
+    options = parse_line(
+        "search --metric val_acc --mode min --trials 40 --sampler tpe --pruner asha --seed 7 "
+        "--max-parallel 3 -o run --bring model,best --timeout 1h30m -a --capture-limit 2GB"
+    )
+    assert options == SearchOptions(
+        metric="val_acc",
+        mode="min",
+        trials=40,
+        sampler="tpe",
+        pruner="asha",
+        seed=7,
+        max_parallel=3,
+        out="run",
+        bring=("model", "best"),
+        timeout_s=5400.0,
+        wait=False,
+        capture_limit_bytes=2 * 10**9,
+    )
+
+
+def test_grid_values_are_literals_and_bare_words_are_strings():
+    options = parse_line("search --grid lr=0.1,1e-2 --grid opt=adam,sgd --grid deep=True,None")
+    assert options.grid == (
+        ("lr", (0.1, 0.01)),
+        ("opt", ("adam", "sgd")),
+        ("deep", (True, None)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("map --over items", ("items", "item")),
+        ("map --over x in items", ("items", "x")),
+        ('map --over "x in items"', ("items", "x")),
+    ],
+)
+def test_over_takes_a_name_or_an_element_in_a_name(line, expected):
+    options = parse_line(line)
+    assert isinstance(options, MapOptions)
+    assert (options.over, options.element) == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("", "needs a verb: search or map"),
+        ("serch", "unknown verb 'serch'; expected search or map; did you mean 'search'"),
+        ("search --metrc x", "unknown option '--metrc'; did you mean '--metric'"),
+        ("search --mode maxx", "'maxx' is not a choice; expected max, min; did you mean 'max'"),
+        ("search --pruner medain", "did you mean 'median'"),
+        ("search --trials 0", "--trials: '0'; expected a whole number of at least 1"),
+        ("search --seed 4294967296", "whole number from 0 to 4294967295"),
+        ("search --timeout soon", "'soon' is not a duration; expected e.g. 90s"),
+        ("search --timeout 0s", "must be above 0"),
+        ("search --capture-limit big", "'big' is not a size"),
+        ("search --grid lr", "expected NAME=VALUE,VALUE"),
+        ("search --grid 1r=3", "'1r' is not a Python name"),
+        ("search -o class", "'class' is not a Python name"),
+        ("search --sampler", "--sampler: expected one argument"),
+        ("search stray", "unexpected 'stray'"),
+        ("search --name 'open", "no closing quotation"),
+        ("map", "--over is 'nothing'"),
+        ("map --over a b", "--over is 'a b'"),
+        ("map --over a.b", "'a.b' is not a Python name"),
+        ("map --metric x", "unknown option '--metric'"),
+    ],
+)
+def test_a_wrong_line_is_refused_in_one_line(line, message):
+    with pytest.raises(OptionError) as caught:
+        parse_line(line)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_options_are_not_abbreviated():
+    with pytest.raises(OptionError, match="unknown option '--met'"):
+        parse_line("search --met x")
+
+
+@pytest.mark.parametrize("line", ["search --help", "search -h", "map --over a b c --help"])
+def test_help_returns_its_text_and_runs_nothing(line, capsys):
+    with pytest.raises(HelpRequested) as caught:
+        parse_line(line)
+    assert "--timeout" in caught.value.text
+    assert capsys.readouterr().out == ""
+
+
+def test_flags_and_choices_complete():
+    assert "--metric" in option_flags("search")
+    assert "--metric" not in option_flags("map")
+    assert option_flags("nothing") == ()
+    assert choices("search", "--pruner") == ("none", "median", "asha", "hyperband")
+    assert choices("search", "--metric") == ()
+    assert choices("map", "--pruner") == ()
