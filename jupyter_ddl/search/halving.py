@@ -84,7 +84,7 @@ class AshaPruner:
     def should_prune(self, trial: int) -> bool:
         return trial in self._pruned
 
-    def finished(self, trial: int, state: TrialEnd) -> None:  # noqa: ARG002 - part of Pruner
+    def finished(self, trial: int, state: TrialEnd) -> None:
         self._ended.add(trial)
         self._pruned.discard(trial)
         self._bracket.keep(trial)

@@ -54,7 +54,7 @@ class NoPruner:
     def report(self, trial: int, step: int, value: float) -> None:
         """Nothing to keep."""
 
-    def should_prune(self, trial: int) -> bool:  # noqa: ARG002 - part of Pruner
+    def should_prune(self, trial: int) -> bool:
         return False
 
     def finished(self, trial: int, state: TrialEnd) -> None:

@@ -79,7 +79,7 @@ class GridSampler:
         self._names = [axis.name for axis in axes]
         self._reversed = [(axis, axis.n_values or 1) for axis in reversed(axes)]
 
-    def horizon(self, number: int) -> int:  # noqa: ARG002 - part of LocalSampler
+    def horizon(self, number: int) -> int:
         return -1
 
     def ask(self, number: int) -> dict[str, ParamValue]:
@@ -109,7 +109,7 @@ class RandomSampler:
         self._axes = make_axes(space)
         self._seed = seed
 
-    def horizon(self, number: int) -> int:  # noqa: ARG002 - part of LocalSampler
+    def horizon(self, number: int) -> int:
         return -1
 
     def ask(self, number: int) -> dict[str, ParamValue]:

@@ -76,13 +76,15 @@ class OptunaStudy:
         step = record.step or 0
         if self._decoded(trial.params) != record.params:
             self._study.tell(trial, state=states.FAIL)
+            if state == states.FAIL:
+                return
             reported = state == states.PRUNED and value is not None
             self._study.add_trial(
                 self._optuna.trial.create_trial(
                     state=state,
                     params=self._encoded(record.params),
                     distributions=self._distributions,
-                    value=value if state == states.COMPLETE else None,
+                    value=value,
                     intermediate_values={step: value} if reported else None,
                 )
             )
