@@ -11,7 +11,7 @@ import types
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["UnknownValue", "UnknownValueError", "evaluate"]
+__all__ = ["UnknownValueError", "evaluate"]
 
 _PURE_BUILTINS: dict[str, Any] = {
     function.__name__: function
@@ -29,9 +29,6 @@ _NODES = (
 
 class UnknownValueError(LookupError):
     """An expression has no value before the run; the message says why."""
-
-
-UnknownValue = UnknownValueError
 
 
 def evaluate(node: ast.expr, namespace: Mapping[str, Any], literals: Mapping[str, ast.expr]) -> Any:
