@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import difflib
+import logging
 import shutil
 from pathlib import Path
 
+from jupyter_ddl.client.session import session
 from jupyter_ddl.controller.connection import list_connections
-from jupyter_ddl.errors import JupyterDDLError, LedgerBusyError, RunNotFoundError
+from jupyter_ddl.errors import ClusterError, JupyterDDLError, LedgerBusyError, RunNotFoundError
 from jupyter_ddl.events.ledger import LedgerWriter
 from jupyter_ddl.events.reader import RunSummary, read_summary
+from jupyter_ddl.events.replies import StatusResult
+from jupyter_ddl.spec.requests import GetStatus
 from jupyter_ddl.store.paths import ledger_path, run_dir, runs_dir
 
-__all__ = ["find_run", "is_driven", "list_runs", "remove_run"]
+__all__ = ["find_run", "list_runs", "live_runs", "remove_run"]
+
+log = logging.getLogger(__name__)
+
+_STATUS_TIMEOUT_S = 5.0
 
 
 def list_runs() -> list[RunSummary]:
@@ -70,6 +78,15 @@ def remove_run(run_id: str) -> Path:
     return directory
 
 
-def is_driven(summary: RunSummary) -> bool:
-    """Whether a live controller of the run's cluster exists (an unfinished run goes on there)."""
-    return any(info.name == summary.cluster for info in list_connections())
+def live_runs() -> frozenset[str]:
+    """Runs that some controller drives now; controllers that do not answer are skipped."""
+    found: set[str] = set()
+    for info in list_connections():
+        try:
+            answer = session().ask(info.name, GetStatus(), _STATUS_TIMEOUT_S)
+        except ClusterError as error:
+            log.warning("cluster %s was asked for its runs: %s", info.name, error)
+            continue
+        if isinstance(answer, StatusResult):
+            found.update(answer.status.active_runs)
+    return frozenset(found)

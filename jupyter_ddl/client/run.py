@@ -5,12 +5,12 @@ from __future__ import annotations
 import pickle
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jupyter_ddl.client.session import Session, session
-from jupyter_ddl.client.waiting import wait_for_run
+from jupyter_ddl.client.waiting import OnInterrupt, OnSnapshot, OnTick, wait_for_run
 from jupyter_ddl.errors import RunFailedError, RunNotFoundError, TrialError
 from jupyter_ddl.events.messages import AttemptFinished, AttemptStarted, Event, Failure
 from jupyter_ddl.events.reader import LedgerReader
@@ -160,9 +160,19 @@ class Run:
     def wait(
         self,
         timeout_s: float | None = None,
-        on_snapshot: Callable[[RunSnapshot], Any] | None = None,
+        on_snapshot: OnSnapshot | None = None,
+        *,
+        on_tick: OnTick | None = None,
+        on_interrupt: OnInterrupt = "stop",
     ) -> Run:
         """Wait for the end.  The first interrupt stops the run at its next reports, the second now.
+
+        Parameters
+        ----------
+        on_snapshot, on_tick : callable, optional
+            Called while waiting: with what is new, and about ten times per second in between.
+        on_interrupt : str
+            With ``leave``, an interrupt ends the wait and the run goes on.
 
         Raises
         ------
@@ -171,7 +181,14 @@ class Run:
         TimeoutError
             ``timeout_s`` passed; the run goes on.
         """
-        snapshot = wait_for_run(self._session(), self.id, timeout_s, on_snapshot)
+        snapshot = wait_for_run(
+            self._session(),
+            self.id,
+            timeout_s,
+            on_snapshot,
+            on_tick=on_tick,
+            on_interrupt=on_interrupt,
+        )
         self.raise_for_failure(snapshot)
         return self
 

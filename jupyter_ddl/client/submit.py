@@ -13,14 +13,14 @@ from jupyter_ddl.client.run import Run
 from jupyter_ddl.client.session import session
 from jupyter_ddl.errors import OptionError
 from jupyter_ddl.spec.requests import ResumeRun, SubmitRun
-from jupyter_ddl.spec.run import RunSpec
+from jupyter_ddl.spec.run import RunSpec, SearchSpec
 from jupyter_ddl.store.blobs import put_blob
 from jupyter_ddl.store.paths import blob_dirs
 
 if TYPE_CHECKING:
     from jupyter_ddl.cell.compile import CompiledCell
 
-__all__ = ["new_run_id", "resume_run", "submit"]
+__all__ = ["check_supported", "new_run_id", "resume_run", "submit"]
 
 _ID_LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"
 
@@ -29,6 +29,27 @@ def new_run_id() -> str:
     """Short, unique, and in order of the day: ``r1121-k3f9``."""
     tail = "".join(secrets.choice(_ID_LETTERS) for _ in range(5))
     return f"r{time.strftime('%m%d')}-{tail}"
+
+
+def check_supported(compiled: CompiledCell) -> None:
+    """Refuse what the grammar knows and this version has not.
+
+    Raises
+    ------
+    OptionError
+        Names the option.
+    """
+    verb = compiled.verb
+    if isinstance(verb, SearchSpec) and verb.ranks_per_trial > 1:
+        raise OptionError(
+            f"--ranks-per-trial {verb.ranks_per_trial}: this version runs one rank per trial; "
+            f"leave the option out"
+        )
+    if isinstance(verb, SearchSpec) and verb.gpus_per_trial:
+        raise OptionError(
+            f"--gpus-per-trial {verb.gpus_per_trial}: this version does not assign GPUs; "
+            f"leave the option out"
+        )
 
 
 def submit(
@@ -46,6 +67,7 @@ def submit(
     JupyterDDLError
         No cluster can be started, or the controller refuses the run.
     """
+    check_supported(compiled)
     cluster = session().ensure(on_phase)
     directories = blob_dirs()
     for digest, data in compiled.blobs:

@@ -4,47 +4,72 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from jupyter_ddl.client.mailbox import Mailbox
 from jupyter_ddl.errors import ControllerError, JupyterDDLError, RunNotFoundError
 from jupyter_ddl.events.reader import read_submitted, read_summary
 from jupyter_ddl.events.snapshot import RunSnapshot
+from jupyter_ddl.spec.assignment import StopWhen
 from jupyter_ddl.spec.requests import StopRunRequest
 from jupyter_ddl.store.paths import ledger_path
 
 if TYPE_CHECKING:
     from jupyter_ddl.client.session import Session
 
-__all__ = ["wait_for_run"]
+__all__ = ["OnInterrupt", "OnSnapshot", "OnTick", "wait_for_run"]
 
 _POLL_S = 0.1
 _MAX_REVIVALS = 3
 
 OnSnapshot = Callable[[RunSnapshot], Any]
+OnTick = Callable[[], Any]
+OnInterrupt: TypeAlias = Literal["stop", "leave"]
+"""What an interrupt does to the run: it stops, or goes on without this wait."""
 
 
 class _Interrupts:
     """The first interrupt stops at the next report, the second now, the third leaves."""
 
-    def __init__(self, session: Session, cluster: str, run_id: str) -> None:
+    def __init__(self, session: Session, cluster: str, run_id: str, meaning: OnInterrupt) -> None:
         self._session = session
         self._cluster = cluster
         self._run_id = run_id
+        self._meaning = meaning
         self._n_seen = 0
 
     def forward(self) -> None:
-        self._n_seen += 1
-        if self._n_seen > 2:
-            raise KeyboardInterrupt
-        when = "next_report" if self._n_seen == 1 else "now"
+        """Pass one interrupt on, and those that come while it is passed on."""
+        while True:
+            self._n_seen += 1
+            if self._meaning == "leave" or self._n_seen > 2:
+                raise KeyboardInterrupt
+            try:
+                self._stop("next_report" if self._n_seen == 1 else "now")
+                return
+            except KeyboardInterrupt:
+                continue
+
+    def _stop(self, when: StopWhen) -> None:
         try:
-            request = StopRunRequest(
-                self._run_id, "next_report" if when == "next_report" else "now"
-            )
+            request = StopRunRequest(self._run_id, when)
             self._session.ask_controller_of(self._cluster, request)
         except RunNotFoundError:
             return  # it ended in this very moment
+
+
+class _Look:
+    """Hands what was taken from the mailbox to those who watch."""
+
+    def __init__(self, on_snapshot: OnSnapshot | None, on_tick: OnTick | None) -> None:
+        self._on_snapshot = on_snapshot
+        self._on_tick = on_tick
+
+    def __call__(self, snapshot: RunSnapshot | None) -> None:
+        if snapshot is not None and self._on_snapshot is not None:
+            self._on_snapshot(snapshot)
+        elif snapshot is None and self._on_tick is not None:
+            self._on_tick()
 
 
 def wait_for_run(
@@ -52,22 +77,35 @@ def wait_for_run(
     run_id: str,
     timeout_s: float | None,
     on_snapshot: OnSnapshot | None,
+    *,
+    on_tick: OnTick | None = None,
+    on_interrupt: OnInterrupt = "stop",
 ) -> RunSnapshot:
     """The last snapshot of a run, as soon as it has ended.
 
     A controller that dies meanwhile is started again, with the same cluster, and goes on with the
     run from its ledger.
 
+    Parameters
+    ----------
+    on_snapshot, on_tick
+        Called on this thread: with what is new, and about ten times per second in between.
+    on_interrupt
+        With ``leave``, the first interrupt ends the wait and not the run.
+
     Raises
     ------
+    KeyboardInterrupt
+        The third interrupt, or the first with ``leave``; the run goes on or is stopping.
     TimeoutError
         ``timeout_s`` passed; the run goes on.
     ControllerError
         The controller died more often than a run deserves.
     """
     cluster = read_submitted(ledger_path(run_id)).spec.cluster
-    interrupts = _Interrupts(session, cluster, run_id)
+    interrupts = _Interrupts(session, cluster, run_id, on_interrupt)
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
+    look = _Look(on_snapshot, on_tick)
     for _ in range(_MAX_REVIVALS + 1):
         if read_summary(ledger_path(run_id)).finished_at_s is not None:
             return _last_snapshot(run_id, on_snapshot)
@@ -75,7 +113,7 @@ def wait_for_run(
         if mailbox is None:
             continue
         try:
-            last = _follow(mailbox, interrupts, deadline, on_snapshot, run_id)
+            last = _follow(mailbox, interrupts, deadline, look, run_id)
         finally:
             session.unwatch(cluster, run_id, mailbox)
         if last is not None:
@@ -97,15 +135,14 @@ def _follow(
     mailbox: Mailbox,
     interrupts: _Interrupts,
     deadline: float | None,
-    on_snapshot: OnSnapshot | None,
+    look: _Look,
     run_id: str,
 ) -> RunSnapshot | None:
     """Until the run's end (its last snapshot) or the controller's (None)."""
     while True:
         try:
             snapshot = mailbox.take(_POLL_S)
-            if snapshot is not None and on_snapshot is not None:
-                on_snapshot(snapshot)
+            look(snapshot)
         except KeyboardInterrupt:
             interrupts.forward()
             continue

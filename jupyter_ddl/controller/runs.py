@@ -10,8 +10,9 @@ from collections import OrderedDict
 
 import msgspec
 
+from jupyter_ddl.drivers.assigning import RunContext
 from jupyter_ddl.drivers.make import make_driver
-from jupyter_ddl.drivers.trials import RunContext, TrialDriver
+from jupyter_ddl.drivers.trials import TrialDriver
 from jupyter_ddl.errors import (
     JupyterDDLError,
     LedgerBusyError,
@@ -99,9 +100,7 @@ class RunRegistry:
             if state.spec is None:
                 raise LedgerError(f"run {run_id} has no first record; `%runs rm {run_id}`")
             if ledger.cut_bytes:
-                text = (
-                    f"{ledger.cut_bytes} bytes of a half-written record were cut off the ledger"
-                )
+                text = f"{ledger.cut_bytes} bytes of a half-written record were cut off the ledger"
                 notice = Notice(at_s=time.time(), text=text, level="warning")
                 await asyncio.to_thread(ledger.append, [notice])
                 fold(state, notice)

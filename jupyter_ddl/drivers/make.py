@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from jupyter_ddl.drivers.assigning import RunContext
 from jupyter_ddl.drivers.judge import Judge, PlainJudge, PruningJudge
+from jupyter_ddl.drivers.remote_sampler import RemoteSamplerLink
 from jupyter_ddl.drivers.source import MapSource, StudySource, TrialSource
-from jupyter_ddl.drivers.trials import RunContext, TrialDriver
+from jupyter_ddl.drivers.trials import TrialDriver
 from jupyter_ddl.events.ledger import LedgerWriter
 from jupyter_ddl.events.run_state import RunState
 from jupyter_ddl.search.pruners import make_pruner
 from jupyter_ddl.search.study import Study
 from jupyter_ddl.spec.run import MapSpec, RunSpec, SearchSpec
+from jupyter_ddl.spec.sampling import SamplerStart
 
 __all__ = ["make_driver"]
 
@@ -28,8 +31,35 @@ def make_driver(
     if isinstance(spec.verb, MapSpec):
         source: TrialSource = MapSource(spec.verb.n_items)
         return TrialDriver(spec, source, PlainJudge(max_parallel), ledger, state, context)
-    source = StudySource(Study(spec.verb, spec.seed, spec.verb.window or 2 * max_parallel), None)
+    study = Study(spec.verb, spec.seed, spec.verb.window or 2 * max_parallel)
+    link = _sampler_link(spec, spec.verb, study, context) if study.is_remote else None
+    source = StudySource(study, link)
     return TrialDriver(spec, source, _judge(spec.verb, max_parallel), ledger, state, context)
+
+
+def _sampler_link(
+    spec: RunSpec, verb: SearchSpec, study: Study, context: RunContext
+) -> RemoteSamplerLink:
+    start = SamplerStart(
+        name=verb.sampler.name,
+        in_notebook=verb.sampler.in_notebook,
+        seed=spec.seed,
+        metric=verb.metric,
+        mode=verb.mode,
+        n_trials=study.n_trials,
+        space=verb.space,
+        options=verb.sampler.options,
+        program=context.program_digest,
+    )
+    return RemoteSamplerLink(
+        context.dispatcher,
+        context.slots,
+        start,
+        run_id=spec.run_id,
+        program=context.program_digest,
+        run_dir=str(context.run_dir),
+        blob_dirs=context.blob_dirs,
+    )
 
 
 def _judge(verb: SearchSpec, max_parallel: int) -> Judge:

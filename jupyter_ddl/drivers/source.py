@@ -8,7 +8,7 @@ from typing import Protocol, TypeAlias
 
 import msgspec
 
-from jupyter_ddl.drivers.remote_sampler import SamplerLink
+from jupyter_ddl.drivers.remote_sampler import RemoteSamplerLink
 from jupyter_ddl.errors import TrialError
 from jupyter_ddl.search.answers import Exhausted, NeedsRemoteAsk, Proposal
 from jupyter_ddl.search.study import Study
@@ -48,6 +48,15 @@ class TrialSource(Protocol):
         """Sentences worth telling the user since the last call."""
         ...
 
+    @property
+    def checks_early(self) -> bool:
+        """Whether ``should_stop`` is worth asking."""
+        ...
+
+    async def should_stop(self, record: TrialRecord) -> bool:
+        """Whether a running trial is to stop, by its ``reports`` so far."""
+        ...
+
     async def finish(self) -> None:
         """No more will be asked or told."""
         ...
@@ -75,6 +84,11 @@ class MapSource:
     def take_notices(self) -> Sequence[str]:
         return ()
 
+    checks_early = False
+
+    async def should_stop(self, record: TrialRecord) -> bool:
+        return False
+
     async def finish(self) -> None:
         """Nothing is held."""
 
@@ -86,7 +100,7 @@ class StudySource:
     afterwards, so that the study is never used from two sides at once.
     """
 
-    def __init__(self, study: Study, sampler: SamplerLink | None) -> None:
+    def __init__(self, study: Study, sampler: RemoteSamplerLink | None) -> None:
         self._study = study
         self._sampler = sampler
         self._ready: list[Proposal] = []
@@ -124,6 +138,13 @@ class StudySource:
 
     def take_notices(self) -> Sequence[str]:
         return self._study.take_notices()
+
+    @property
+    def checks_early(self) -> bool:
+        return self._sampler is not None
+
+    async def should_stop(self, record: TrialRecord) -> bool:
+        return self._sampler is not None and await self._sampler.should_stop(record)
 
     async def finish(self) -> None:
         if self._sampler is not None:

@@ -19,6 +19,7 @@ from jupyter_ddl.events.chunk import AssignmentResult, EventChunk
 from jupyter_ddl.events.messages import RankEvent
 from jupyter_ddl.launch.inbox import ChunkInbox
 from jupyter_ddl.spec.assignment import Assignment, Control
+from jupyter_ddl.spec.sampling import SamplerAnswers, SamplerCall
 from jupyter_ddl.worker import plugin
 
 __all__ = ["Dispatcher", "WorkerLostError"]
@@ -89,6 +90,27 @@ class Dispatcher:
             log.warning(
                 "control %s for %s not delivered: %s", type(control).__name__, worker, error
             )
+
+    async def ask_sampler(self, worker: str, call: SamplerCall) -> SamplerAnswers:
+        """Pass requests to the sampler process of a run.
+
+        Raises
+        ------
+        WorkerLostError
+            The worker is gone, or did not answer in time.
+        """
+        payload = msgspec.msgpack.encode(call)
+        try:
+            async with asyncio.timeout(call.timeout_s + _CONTROL_TIMEOUT_S):
+                replies = await self._client.run(
+                    plugin.ask_sampler, payload, workers=[worker], on_error="return"
+                )
+        except (OSError, TimeoutError, ValueError) as error:
+            raise WorkerLostError(f"worker {worker} did not answer: {error!r}") from error
+        answer = replies.get(worker)
+        if not isinstance(answer, bytes):
+            raise WorkerLostError(f"worker {worker} did not answer: {answer!r}")
+        return msgspec.msgpack.decode(answer, type=SamplerAnswers)
 
     def worker_removed(self, address: str) -> None:
         """Fail what is on its way at a worker that the scheduler has removed."""

@@ -26,8 +26,8 @@ class Hole(msgspec.Struct, frozen=True):
     """A top-level assignment whose right-hand side a trial's value replaces.
 
     ``line`` and ``column`` locate the assignment statement in :attr:`Program.source` as
-    ``ast`` counts them (line from 1, column in UTF-8 bytes from 0).  A rank parses the source, finds the statement
-    there and replaces its value, so all other line numbers stay as the user sees them.
+    ``ast`` counts them (line from 1, column in UTF-8 bytes from 0).  A rank parses the source,
+    finds the statement there and replaces its value, so all other line numbers stay as they are.
     """
 
     name: str

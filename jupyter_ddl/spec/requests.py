@@ -112,5 +112,3 @@ Body: TypeAlias = (
 class Request(msgspec.Struct, frozen=True):
     id: int
     body: Body
-
-

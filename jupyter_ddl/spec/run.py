@@ -55,8 +55,8 @@ class SearchSpec(msgspec.Struct, frozen=True, tag="search"):
     max_parallel: int | None = None
     """Trials in flight at once; None is the number of slots when the run starts."""
     window: int | None = None
-    """How far a sampler that learns may run ahead: trial n is asked when all up to n - window are
-    told.  Set once by the controller and recorded, so that the trial list never depends on timing."""
+    """How far a sampler that learns may run ahead: trial n is asked when all up to n - window
+    are told.  Set once by the controller and recorded: the trial list never depends on timing."""
     ranks_per_trial: int = 1
     gpus_per_trial: int = 0
 

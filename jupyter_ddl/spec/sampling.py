@@ -19,6 +19,8 @@ __all__ = [
     "Finish",
     "History",
     "Sampler",
+    "SamplerAnswers",
+    "SamplerCall",
     "SamplerFailed",
     "SamplerReply",
     "SamplerRequest",
@@ -153,3 +155,29 @@ class SamplerFailed(msgspec.Struct, frozen=True, tag="sampler_failed"):
 
 
 SamplerReply: TypeAlias = Asked | Told | StopDecision | SamplerFailed
+
+
+class SamplerCall(msgspec.Struct, frozen=True, tag="sampler_call"):
+    """Requests to the sampler of one run, which a worker keeps in a rank process.
+
+    ``offset`` is how many requests this sampler was sent before.  A process that has seen another
+    number (it is new, the old one was lost) answers nothing, and the caller sends all again.
+    """
+
+    run_id: str
+    start: SamplerStart
+    program: str
+    """Digest of the run's program: the sampler may be a captured variable or a shipped module."""
+    run_dir: str
+    blob_dirs: tuple[str, ...]
+    offset: int
+    requests: tuple[SamplerRequest, ...]
+    timeout_s: float = 300.0
+    close: bool = False
+    """End the sampler's process after these requests."""
+
+
+class SamplerAnswers(msgspec.Struct, frozen=True, tag="sampler_answers"):
+    replies: tuple[SamplerReply, ...]
+    n_seen: int
+    """Requests that the process had seen before this call; equal to ``offset`` if it answers."""

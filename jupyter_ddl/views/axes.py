@@ -37,7 +37,7 @@ def value_axis(low: float, high: float, n_steps: int = 4) -> Axis:
     low, high : float
         Finite, ``low <= high``; a span that is empty or lost in rounding is widened.
     """
-    low, high = max(-_HUGE, low), min(_HUGE, high)
+    low, high = (min(_HUGE, max(-_HUGE, value)) for value in (low, high))
     least = max(abs(low), abs(high), 1e-290) * 1e-6
     if high - low < least:
         middle, half = (low + high) / 2, max(abs(low) * 0.05, least * 2, 1e-280)

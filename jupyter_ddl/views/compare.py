@@ -96,7 +96,7 @@ def _results(run: ComparedRun, now_s: float) -> list[tuple[str, str]]:
 def _settings(spec: RunSpec) -> list[tuple[str, str]]:
     search = spec.verb if isinstance(spec.verb, SearchSpec) else None
     origin = spec.provenance
-    revision = (origin.git_revision or "")[:10]
+    revision = plain(origin.git_revision or "", 64)[:10]
     return [
         ("sampler", search.sampler.name if search else ""),
         ("pruner", search.pruner.name if search else ""),
@@ -138,17 +138,17 @@ def _distributions(spec: RunSpec) -> dict[str, str]:
 
 def _code_diff(a: RunSpec, b: RunSpec) -> list[str]:
     """Unified diff of the cells without its file headers; empty when they are the same."""
-    first, second = (
-        [_plain_code(line) for line in (spec.provenance.cell or spec.program.source).split("\n")][
-            :_MAX_CODE_LINES
-        ]
-        for spec in (a, b)
-    )
-    lines = list(difflib.unified_diff(first, second, n=2, lineterm=""))[2:]
+    diff = difflib.unified_diff(_code_lines(a), _code_lines(b), n=2, lineterm="")
+    lines = list(diff)[2:]
     if len(lines) > _MAX_DIFF_LINES:
         n_cut = len(lines) - _MAX_DIFF_LINES
         lines = [*lines[:_MAX_DIFF_LINES], f"… {format_count(n_cut)} lines left out …"]
     return lines
+
+
+def _code_lines(spec: RunSpec) -> list[str]:
+    code = (spec.provenance.cell or spec.program.source).rstrip("\n")
+    return [_plain_code(line) for line in code.split("\n")[:_MAX_CODE_LINES]]
 
 
 def _plain_code(line: str) -> str:
@@ -204,8 +204,8 @@ def _facts_table(facts: list[_Fact], heads: list[str], caption: str) -> str:
     shown = facts[:_MAX_ROWS]
     columns = [
         Column("", tuple(_label(fact) for fact in shown)),
-        Column(heads[0], tuple(_side(fact.first, fact) for fact in shown)),
-        Column(heads[1], tuple(_side(fact.second, fact) for fact in shown)),
+        Column(heads[0], tuple(_side(fact.first, fact) for fact in shown), wraps=True),
+        Column(heads[1], tuple(_side(fact.second, fact) for fact in shown), wraps=True),
     ]
     more = f", {len(facts) - len(shown)} more not shown" if len(facts) > len(shown) else ""
     return draw_table(columns, caption=f"{caption}{more}")

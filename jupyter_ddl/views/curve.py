@@ -58,8 +58,9 @@ def series_of(
     improving = _improving(sorted([*points, *steps]), larger=snapshot.mode == "max")
     if not improving:
         return None
-    stride = max(1, math.ceil(len(points) / max(1, n_points)))
-    return Series(points=tuple(points[::stride]), steps=tuple(improving), color=color, label=label)
+    n_kept = min(len(points), max(1, n_points))
+    kept = tuple(points[at * len(points) // n_kept] for at in range(n_kept))
+    return Series(points=kept, steps=tuple(improving), color=color, label=label)
 
 
 def _improving(ordered: Iterable[tuple[int, float]], *, larger: bool) -> list[tuple[int, float]]:

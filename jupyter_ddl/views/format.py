@@ -102,10 +102,14 @@ def format_duration(seconds: float | None) -> str:
     if whole < _MINUTE_S:
         return f"{whole} s"
     if whole < _HOUR_S:
-        return f"{whole // _MINUTE_S} min {whole % _MINUTE_S:02d} s"
+        return _two_units(whole // _MINUTE_S, "min", whole % _MINUTE_S, "s")
     if whole < _DAY_S:
-        return f"{whole // _HOUR_S} h {whole % _HOUR_S // _MINUTE_S:02d} min"
-    return f"{whole // _DAY_S:,} d {whole % _DAY_S // _HOUR_S} h"
+        return _two_units(whole // _HOUR_S, "h", whole % _HOUR_S // _MINUTE_S, "min")
+    return _two_units(whole // _DAY_S, "d", whole % _DAY_S // _HOUR_S, "h")
+
+
+def _two_units(large: int, unit: str, small: int, small_unit: str) -> str:
+    return f"{large:,} {unit} {small:02d} {small_unit}" if small else f"{large:,} {unit}"
 
 
 def format_age(at_s: float, now_s: float) -> str:

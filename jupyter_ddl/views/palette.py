@@ -57,7 +57,7 @@ TRIAL_COLORS: Final[dict[TrialStateName, str]] = {
 }
 
 ROOT_STYLE: Final = (
-    "max-width:1040px;padding:2px 0 4px;font-size:13px;line-height:1.45;"
+    "max-width:1040px;padding:2px 4px 4px;font-size:13px;line-height:1.45;"
     "text-align:left;font-variant-numeric:tabular-nums"
 )
 MUTED: Final = "opacity:0.68"

@@ -35,7 +35,6 @@ from jupyter_ddl.views.trial_table import Column, draw_table
 __all__ = ["ClusterRow", "RunRow", "cluster_row", "render_cluster", "render_runs"]
 
 _MAX_RUNS = 30
-_WIDTH = 100
 _LIMIT = 40
 
 _CLUSTER_COLORS: Final[dict[ClusterState, str]] = {
@@ -105,19 +104,21 @@ def cluster_row(status: ClusterStatus) -> ClusterRow:
     )
 
 
-def render_runs(rows: Sequence[RunRow], *, now_s: float) -> Drawing:
+def render_runs(rows: Sequence[RunRow], *, now_s: float, width: int = 100) -> Drawing:
     """The newest 30 runs, in the given order.
 
     Parameters
     ----------
     now_s : float
         Unix seconds; ages are told relative to it.
+    width : int
+        Of the text form in terminal cells.
     """
     shown = tuple(rows[:_MAX_RUNS])
     n_hidden = len(rows) - len(shown)
     return Drawing(
         html=lambda: _runs_html(shown, n_hidden, now_s),
-        text=lambda: _runs_text(shown, n_hidden, now_s),
+        text=lambda: _runs_text(shown, n_hidden, now_s, width),
     )
 
 
@@ -131,17 +132,12 @@ def _runs_cells(rows: Sequence[RunRow], now_s: float) -> list[tuple[str, tuple[s
     columns = [
         ("run", tuple(plain(row.run_id, _LIMIT) for row in rows), False),
         ("name", tuple(plain(row.name, _LIMIT) for row in rows), False),
-        ("verb", tuple(plain(row.verb, 16) for row in rows), False),
         ("state", tuple(_runs_state(row) for row in rows), False),
         ("finished", tuple(_finished(row) for row in rows), True),
-        ("best", tuple("" if row.best is None else format_score(row.best) for row in rows), True),
-        (
-            "metric",
-            tuple(plain(row.metric or "", 24) if row.best is not None else "" for row in rows),
-            False,
-        ),
+        ("best", tuple(_best(row) for row in rows), True),
         ("started", tuple(format_age(row.created_at_s, now_s) for row in rows), True),
         ("time", tuple(format_duration(row.duration_s) for row in rows), True),
+        ("verb", tuple(plain(row.verb, 16) for row in rows), False),
         ("cluster", tuple(plain(row.cluster, 24) for row in rows), False),
     ]
     return [column for column in columns if column[0] in {"run", "state"} or any(column[1])]
@@ -150,6 +146,12 @@ def _runs_cells(rows: Sequence[RunRow], now_s: float) -> list[tuple[str, tuple[s
 def _finished(row: RunRow) -> str:
     n_finished, n_planned = row.progress
     return f"{format_count(n_finished)} of {format_count(n_planned)}"
+
+
+def _best(row: RunRow) -> str:
+    if row.best is None:
+        return ""
+    return f"{plain(row.metric or '', 24)} {format_score(row.best)}".lstrip()
 
 
 def _runs_html(rows: Sequence[RunRow], n_hidden: int, now_s: float) -> str:
@@ -168,11 +170,11 @@ def _runs_html(rows: Sequence[RunRow], n_hidden: int, now_s: float) -> str:
     return f'<div style="{ROOT_STYLE}">{draw_table(columns, caption=caption)}</div>'
 
 
-def _runs_text(rows: Sequence[RunRow], n_hidden: int, now_s: float) -> str:
+def _runs_text(rows: Sequence[RunRow], n_hidden: int, now_s: float, width: int) -> str:
     if not rows:
         return "No runs yet."
     cells = _runs_cells(rows, now_s)
-    lines = columns_text([TextColumn(*column) for column in cells], _WIDTH)
+    lines = columns_text([TextColumn(*column) for column in cells], width)
     if n_hidden:
         lines.append(f"{format_count(n_hidden)} more not shown")
     return "\n".join(lines)

@@ -34,6 +34,8 @@ class Column(msgspec.Struct, frozen=True):
     heading: str
     cells: tuple[str, ...]
     align: Align = "left"
+    wraps: bool = False
+    """Whether long cells break into several lines instead of making the table scroll."""
 
 
 def draw_table(
@@ -51,7 +53,7 @@ def draw_table(
         Rows (from 0) that stand out.
     """
     heads = "".join(
-        f'<th scope="col" style="{_cell_style(c.align)};font-weight:600;{MUTED}">{c.heading}</th>'
+        f'<th scope="col" style="{_cell_style(c)};font-weight:600;{MUTED}">{c.heading}</th>'
         for c in columns
     )
     n_rows = len(columns[0].cells) if columns else 0
@@ -70,16 +72,17 @@ def draw_table(
 def _row(columns: Sequence[Column], at: int, *, marked: bool) -> str:
     background = tint(GREEN, 0.13) if marked else "transparent"
     head, *others = columns
-    cells = "".join(f'<td style="{_cell_style(c.align)}">{c.cells[at]}</td>' for c in others)
+    cells = "".join(f'<td style="{_cell_style(c)}">{c.cells[at]}</td>' for c in others)
     return (
         f'<tr style="background:{background};border-bottom:1px solid {tint(GREY, 0.16)}">'
-        f'<th scope="row" style="{_cell_style(head.align)};font-weight:400">{head.cells[at]}</th>'
+        f'<th scope="row" style="{_cell_style(head)};font-weight:400">{head.cells[at]}</th>'
         f"{cells}</tr>"
     )
 
 
-def _cell_style(align: Align) -> str:
-    return f"text-align:{align};padding:3px 9px;white-space:nowrap;vertical-align:baseline"
+def _cell_style(column: Column) -> str:
+    breaks = "overflow-wrap:break-word" if column.wraps else "white-space:nowrap"
+    return f"text-align:{column.align};padding:3px 9px;{breaks};vertical-align:baseline"
 
 
 def trial_table(snapshot: RunSnapshot, rows: Sequence[TrialRow], limit: int) -> str:
@@ -107,12 +110,20 @@ def trial_table(snapshot: RunSnapshot, rows: Sequence[TrialRow], limit: int) -> 
     columns += _param_columns(rows, limit)
     columns += _optional_columns(snapshot, rows, limit)
     n_hidden = max(0, snapshot.counts.finished + snapshot.counts.running - len(rows))
-    order = "best first, then running, then latest"
-    caption = order if snapshot.verb == "search" else "running first, then latest"
     hidden = f" · {format_count(n_hidden)} more not shown" if n_hidden else ""
     marked = frozenset(at for at, row in enumerate(rows) if row.number == best_number)
-    title = f"{noun(snapshot).capitalize()}, {caption}{hidden}"
+    title = f"{noun(snapshot).capitalize()}, {_order_text(snapshot)}{hidden}"
     return draw_table(columns, caption=title, marked=marked)
+
+
+def _order_text(snapshot: RunSnapshot) -> str:
+    groups = [
+        *(["best"] if snapshot.verb == "search" else []),
+        *(["running"] if snapshot.counts.running else []),
+        "latest",
+    ]
+    first, *others = groups
+    return ", then ".join([f"{first} first", *others])
 
 
 def _number(row: TrialRow, best_number: int | None) -> str:

@@ -17,6 +17,7 @@ from jupyter_ddl.events.messages import (
     FailureKind,
     Outcome,
 )
+from jupyter_ddl.worker.rank_messages import CHANNEL_LOST_EXIT_CODE
 from jupyter_ddl.worker.rank_process import RankEnd
 from jupyter_ddl.worker.stopping import StopReason
 
@@ -103,6 +104,11 @@ def _type_name(end: RankEnd) -> str:
 def _message(end: RankEnd, out_of_memory: bool) -> str:
     if end.cause != "itself":
         return end.detail
+    if end.exit_code == CHANNEL_LOST_EXIT_CODE:
+        return (
+            "the process of the trial lost its channel to the worker; "
+            "does the cell close file descriptors that it has not opened?"
+        )
     if end.signal_number is None:
         return (
             f"the process of the trial ended itself with exit code {end.exit_code} "

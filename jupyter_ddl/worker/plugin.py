@@ -18,14 +18,24 @@ from distributed import Worker, WorkerPlugin, get_worker
 from jupyter_ddl.errors import LaunchError
 from jupyter_ddl.events.chunk import AssignmentResult
 from jupyter_ddl.spec.assignment import Assignment, Control, Prewarm, StopRun, StopTrial
+from jupyter_ddl.spec.sampling import SamplerAnswers, SamplerCall
 from jupyter_ddl.worker.chunks import ChunkArchive, ChunkRelay
 from jupyter_ddl.worker.execution import Execution
 from jupyter_ddl.worker.memory_guard import MemoryGuard
 from jupyter_ddl.worker.preload import bind_to_nanny
 from jupyter_ddl.worker.rank_pool import RankPool
+from jupyter_ddl.worker.sampler_ranks import SamplerRanks
 from jupyter_ddl.worker.settings import WorkerSettings
 
-__all__ = ["RankPlugin", "WorkerSettings", "control", "describe", "execute_assignment", "replay"]
+__all__ = [
+    "RankPlugin",
+    "WorkerSettings",
+    "ask_sampler",
+    "control",
+    "describe",
+    "execute_assignment",
+    "replay",
+]
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +58,7 @@ class RankPlugin(WorkerPlugin):  # type: ignore[misc]
         bind_to_nanny()
         self._worker = worker
         self._pool = RankPool(self.settings, self._on_notice)
+        self._samplers = SamplerRanks(self._pool)
         self._archive = ChunkArchive()
         self._executions: dict[str, Execution] = {}
         self._stopped_at_s: dict[str, float] = {}
@@ -112,6 +123,10 @@ class RankPlugin(WorkerPlugin):  # type: ignore[misc]
         for execution in self._of_run(message.run_id):
             self._in_background(execution.stop_run(message), "ddl-stop-run")
         self._pool.discard_idle(message.run_id)
+        self._samplers.end(message.run_id)
+
+    async def ask_sampler(self, call: SamplerCall) -> SamplerAnswers:
+        return await self._samplers.call(call)
 
     def replay(self, assignment_id: str, from_chunk: int) -> list[bytes]:
         return self._archive.chunks(assignment_id, from_chunk)
@@ -185,6 +200,12 @@ async def control(encoded: bytes, dask_worker: Worker) -> None:
     """Deliver an encoded ``Control``; its effect shows in the events."""
     message = msgspec.msgpack.decode(encoded, type=Control)
     await _plugin_of(dask_worker).control(message)
+
+
+async def ask_sampler(encoded: bytes, dask_worker: Worker) -> bytes:
+    """Pass an encoded ``SamplerCall`` to the run's sampler; returns encoded ``SamplerAnswers``."""
+    call = msgspec.msgpack.decode(encoded, type=SamplerCall)
+    return msgspec.msgpack.encode(await _plugin_of(dask_worker).ask_sampler(call))
 
 
 def replay(assignment_id: str, from_chunk: int, dask_worker: Worker) -> list[bytes]:

@@ -30,13 +30,21 @@ from jupyter_ddl.events.messages import (
     RankEvent,
 )
 from jupyter_ddl.spec.assignment import Assignment, StopRun, TrialAssignment
+from jupyter_ddl.spec.sampling import SamplerCall
 from jupyter_ddl.worker.deathsig import bind_forked_children
 from jupyter_ddl.worker.frames import FrameSocket
 from jupyter_ddl.worker.leftovers import RANK_VARIABLE
 from jupyter_ddl.worker.program import LoadedProgram, load_program
 from jupyter_ddl.worker.rank_log import RankLog, is_disk_full, log_name
-from jupyter_ddl.worker.rank_messages import BatchDone, Execute, FromRank, ToRank
+from jupyter_ddl.worker.rank_messages import (
+    CHANNEL_LOST_EXIT_CODE,
+    BatchDone,
+    Execute,
+    FromRank,
+    ToRank,
+)
 from jupyter_ddl.worker.rank_signals import TerminationHandler
+from jupyter_ddl.worker.sampler_service import SamplerService
 from jupyter_ddl.worker.stopping import TrialStopped, stop_flag
 from jupyter_ddl.worker.tracebacks import failure_of
 
@@ -64,7 +72,8 @@ class _Rank:
         self._channel = channel
         self._encoder = msgspec.msgpack.Encoder()
         self._decoder = msgspec.msgpack.Decoder(ToRank)
-        self._assignments: queue.SimpleQueue[Execute | None] = queue.SimpleQueue()
+        self._assignments: queue.SimpleQueue[Execute | SamplerCall | None] = queue.SimpleQueue()
+        self._sampler = SamplerService()
         self._termination = TerminationHandler(stop_flag)
         self._unsent: list[RankEvent] = []
         self._log: RankLog | None = None
@@ -86,7 +95,7 @@ class _Rank:
                 self._assignments.put(None)
                 return
             message = self._decoder.decode(payload)
-            if isinstance(message, Execute):
+            if isinstance(message, Execute | SamplerCall):
                 self._assignments.put(message)
                 continue
             if isinstance(message, StopRun):
@@ -101,7 +110,10 @@ class _Rank:
 
     def execute_all(self) -> None:
         while (message := self._assignments.get()) is not None:
-            self._execute(message.assignment, message.worker)
+            if isinstance(message, SamplerCall):
+                self._send(self._sampler.answer(message))
+            else:
+                self._execute(message.assignment, message.worker)
 
     def _execute(self, assignment: Assignment, worker: str) -> None:
         failure = self._open_log(assignment) if self._log is None else None
@@ -202,8 +214,8 @@ class _Rank:
             try:
                 self._channel.send([*map(encode, unsent), encode(message)])
             except OSError:
-                # The worker has closed this rank's socket: nobody is left to work for.
-                os._exit(1)
+                # Closed by the worker, which is gone then, or by the cell: no result can be told.
+                os._exit(CHANNEL_LOST_EXIT_CODE)
 
 
 def _finished(

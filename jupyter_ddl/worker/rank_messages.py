@@ -8,8 +8,10 @@ import msgspec
 
 from jupyter_ddl.events.messages import RankEvent
 from jupyter_ddl.spec.assignment import Assignment, StopRun, StopTrial
+from jupyter_ddl.spec.sampling import SamplerAnswers, SamplerCall
 
 __all__ = [
+    "CHANNEL_LOST_EXIT_CODE",
     "BatchDone",
     "Execute",
     "ForkFailed",
@@ -24,6 +26,10 @@ __all__ = [
     "ToZygote",
     "ZygoteReady",
 ]
+
+
+CHANNEL_LOST_EXIT_CODE = 97
+"""A rank whose socket is gone from under it ends with this."""
 
 
 class ForkRank(msgspec.Struct, frozen=True, tag="fork_rank"):
@@ -81,5 +87,5 @@ class BatchDone(msgspec.Struct, frozen=True, tag="batch_done"):
 
 ToZygote: TypeAlias = ForkRank | ImportPackages
 FromZygote: TypeAlias = ZygoteReady | RankForked | ForkFailed | RankExited | PackagesImported
-ToRank: TypeAlias = Execute | StopTrial | StopRun
-FromRank: TypeAlias = RankEvent | BatchDone
+ToRank: TypeAlias = Execute | SamplerCall | StopTrial | StopRun
+FromRank: TypeAlias = RankEvent | BatchDone | SamplerAnswers

@@ -67,6 +67,11 @@ class RankProcess:
         self._on_message = on_message
         self.send(Execute(assignment, worker))
 
+    def listen(self, on_message: OnMessage) -> None:
+        """Pass the rank's messages on without sending it trials (it serves a sampler)."""
+        self.is_busy = True
+        self._on_message = on_message
+
     def free(self) -> None:
         """Stop passing messages on: the batch is done."""
         self.is_busy = False

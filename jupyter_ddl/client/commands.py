@@ -1,0 +1,212 @@
+"""The commands about clusters and runs, as options and as calls."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+from jupyter_ddl.cell import values
+from jupyter_ddl.cell.nearest import did_you_mean
+from jupyter_ddl.client.clusters import (
+    Cluster,
+    current_cluster,
+    list_clusters,
+    start_cluster,
+)
+from jupyter_ddl.client.grammar import Command, Grammar, not_yet
+from jupyter_ddl.errors import ClusterError, OptionError
+
+__all__ = [
+    "CLUSTER_GRAMMAR",
+    "RUNS_GRAMMAR",
+    "SHARED_RUN_COMMANDS",
+    "START",
+    "chosen_cluster",
+    "start_from",
+]
+
+_KUBERNETES = "clusters on Kubernetes come with a later version; `start local` works today"
+
+
+def _add_start(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("backend", nargs="?", default="local", metavar="BACKEND", help="local by default")
+    add("-n", "--workers", type=values.count(0), metavar="N", help="default: what the host allows")
+    add("--name", metavar="NAME", help="default: the backend's name")
+    add("--cpus", type=values.count(1), default=1, metavar="C", help="CPUs of each worker")
+    add("--memory", type=values.size_bytes, metavar="2GB", help="limit of each trial")
+    add("--idle-timeout", type=values.duration_s, default=1800.0, metavar="30m")
+    add("--max-age", type=values.duration_s, default=86400.0, metavar="24h")
+    hidden = argparse.SUPPRESS
+    add("--gpus", type=not_yet("--gpus", "GPUs are not assigned to workers yet"), help=hidden)
+    add("--env", type=not_yet("--env", "workers use this very environment"), help=hidden)
+
+
+def _add_worker_logs(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("worker", nargs="?", metavar="WORKER", help="name or address of one")
+    parser.add_argument("--lines", type=values.count(1), default=50, metavar="N")
+
+
+def _add_stop_cluster(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", nargs="?", metavar="NAME", help="default: the current one")
+    parser.add_argument("--all", action="store_true", help="every cluster of yours on this host")
+
+
+def _add_adapt(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("minimum", type=values.count(0), metavar="MIN")
+    parser.add_argument("maximum", type=values.count(0), metavar="MAX")
+
+
+START = Command("start", "Start a cluster and use it from now on.", _add_start)
+
+CLUSTER_GRAMMAR = Grammar(
+    "%cluster",
+    "Start, inspect and stop clusters; without a command: the state of the current one.",
+    [
+        Command("status", "Workers, slots, limits and when it ends by itself."),
+        START,
+        Command("list", "All running clusters of yours on this host."),
+        Command(
+            "attach",
+            "Use a cluster that was started elsewhere.",
+            lambda parser: _add_word(parser, "name", "NAME"),
+        ),
+        Command(
+            "scale",
+            "Ask for N workers.",
+            lambda parser: _add_count(parser, "n_workers", "N"),
+        ),
+        Command("adapt", "Let the number of workers follow the work, within bounds.", _add_adapt),
+        Command("stop", "End a cluster; unfinished runs stay resumable.", _add_stop_cluster),
+        Command("logs", "The newest lines of the controller's log.", _add_worker_logs),
+    ],
+    bare="status",
+    absent={
+        "connect": "`%cluster attach NAME` uses one that was started on this host",
+        "env": "workers on this host use this very environment",
+        "doctor": "`%cluster logs` shows what the controller says",
+    },
+)
+
+
+def _add_word(parser: argparse.ArgumentParser, name: str, metavar: str) -> None:
+    parser.add_argument(name, metavar=metavar)
+
+
+def _add_count(parser: argparse.ArgumentParser, name: str, metavar: str) -> None:
+    parser.add_argument(name, type=values.count(0), metavar=metavar)
+
+
+def _add_run(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "run", metavar="RUN", help="an id, a unique beginning of one, or `last` (the newest)"
+    )
+
+
+def _add_run_logs(parser: argparse.ArgumentParser) -> None:
+    _add_run(parser)
+    parser.add_argument("--trial", type=values.count(0), metavar="N", help="default: all trials")
+
+
+def _add_stop_run(parser: argparse.ArgumentParser) -> None:
+    _add_run(parser)
+    _add_stop_options(parser)
+
+
+def _add_stop_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--trial", type=values.count(0), metavar="N", help="one trial only")
+    when = parser.add_mutually_exclusive_group()
+    when.add_argument("--after-report", action="store_true", help="at the next report (default)")
+    when.add_argument("--now", action="store_true", help="at once")
+
+
+def _add_compare(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("first", metavar="A")
+    parser.add_argument("second", metavar="B")
+
+
+def _add_export(parser: argparse.ArgumentParser) -> None:
+    _add_run(parser)
+    parser.add_argument("file", metavar="FILE.jsonl")
+
+
+def _add_remove(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("runs", nargs="+", metavar="RUN")
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+
+
+SHARED_RUN_COMMANDS = (
+    Command(
+        "show", "What a run was told, what came of it, and the line to run it again.", _add_run
+    ),
+    Command("attach", "Watch a run until its end; leaving does not stop it.", _add_run),
+    Command("logs", "Everything that a run printed.", _add_run_logs),
+    Command("compare", "Two runs side by side.", _add_compare),
+    Command("export", "Write a run's events as JSON lines.", _add_export),
+    Command("rm", "Delete runs: records, logs, checkpoints and values.", _add_remove),
+)
+"""What ``%runs`` and the terminal call by the same words."""
+
+RUNS_GRAMMAR = Grammar(
+    "%runs",
+    "Runs on this host, also of other notebooks; without a command: the list.",
+    [
+        Command("list", "All runs, newest first."),
+        *SHARED_RUN_COMMANDS,
+        Command("stop", "Stop a run, or one trial of it, at its next report.", _add_stop_run),
+    ],
+    bare="list",
+)
+
+
+def start_from(
+    options: argparse.Namespace, on_phase: Callable[[str], None] = lambda _: None
+) -> Cluster:
+    """Start the cluster that the options of ``start`` describe.
+
+    Raises
+    ------
+    OptionError
+        The backend comes with a later version.
+    ClusterError
+        It can't be started; one sentence says why.
+    """
+    if options.backend in ("kube", "kubernetes", "k8s"):
+        raise OptionError(f"start {options.backend}: {_KUBERNETES}")
+    return start_cluster(
+        options.backend,
+        options.workers,
+        name=options.name,
+        cpus=options.cpus,
+        memory_bytes=options.memory,
+        idle_timeout_s=options.idle_timeout,
+        max_age_s=options.max_age,
+        on_phase=on_phase,
+    )
+
+
+def chosen_cluster(name: str | None = None) -> Cluster:
+    """The cluster of this name; without one the current one, or the only one that runs.
+
+    Raises
+    ------
+    ClusterError
+        There is none, or there are several.
+    """
+    running = list_clusters()
+    if name is not None:
+        names = ", ".join(each.name for each in running) or "none"
+        for each in running:
+            if each.name == name:
+                return each
+        hint = did_you_mean(name, [each.name for each in running])
+        raise ClusterError(f"no cluster named {name!r} is running; running: {names}{hint}")
+    current = current_cluster()
+    if current is not None:
+        return current
+    if len(running) == 1:
+        return running[0]
+    if not running:
+        raise ClusterError("no cluster is running; `%cluster start` starts one")
+    names = ", ".join(each.name for each in running)
+    raise ClusterError(f"several clusters are running: {names}; `%cluster attach NAME` chooses one")

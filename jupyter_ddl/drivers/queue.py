@@ -1,0 +1,142 @@
+"""Which trials go out next: those to be repeated first, then new ones from the source."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+
+from jupyter_ddl.drivers.source import NotYet, TrialSource
+from jupyter_ddl.errors import JupyterDDLError
+from jupyter_ddl.events.run_state import RunState
+from jupyter_ddl.search.answers import Proposal
+from jupyter_ddl.search.batching import BatchSizer, reuse_process
+from jupyter_ddl.spec.assignment import TrialAssignment
+from jupyter_ddl.spec.run import MapSpec, RunSpec
+from jupyter_ddl.spec.seeds import derive_seed
+
+__all__ = ["TrialQueue"]
+
+log = logging.getLogger(__name__)
+
+_SHORT_TRIAL_S = 0.5
+"""Below it a second batch waits at the worker, so that its slot is never idle."""
+
+
+class TrialQueue:
+    """Batches of attempts for the slots of one run.  Used on the controller's loop only."""
+
+    def __init__(
+        self,
+        spec: RunSpec,
+        source: TrialSource,
+        n_asked: int,
+        on_created: Callable[[Proposal], None],
+        wake: Callable[[], None],
+    ) -> None:
+        self._spec = spec
+        self._source = source
+        self._n_asked = n_asked
+        self._on_created = on_created
+        self._wake = wake
+        self._again: deque[Proposal] = deque()  # were not executed, or come from a session before
+        self._retries: deque[Proposal] = deque()  # failed or evicted: alone, in a fresh process
+        self._attempts: dict[int, int] = {}
+        self._sizer = BatchSizer()
+        self._exhausted = False
+        self._working: asyncio.Task[None] | None = None
+
+    def adopt(self, state: RunState) -> None:
+        """Take up what an earlier session left unfinished."""
+        for trial in state.unfinished():
+            self._attempts[trial.number] = state.next_attempt(trial.number) - 1
+            self._again.append(Proposal(trial.number, trial.params))
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing will ever come out of it, unless something is put back."""
+        return self._exhausted and not self._again and not self._retries
+
+    @property
+    def depth(self) -> int:
+        """Assignments per slot: one that runs, and for short trials one that waits."""
+        trial_s = self._sizer.median_trial_s
+        return 2 if trial_s is not None and trial_s < _SHORT_TRIAL_S else 1
+
+    def next_batch(self, n_slots: int) -> tuple[list[TrialAssignment], bool]:
+        """Attempts for one assignment, and whether each needs a fresh process.
+
+        Raises
+        ------
+        JupyterDDLError
+            The sampler failed.
+        """
+        if self._retries:
+            return [self._attempt(self._retries.popleft())], True
+        n_left = self._source.n_trials - self._n_asked + len(self._again)
+        size = self._sizer.next_size(n_left, 2 * n_slots)
+        batch: list[TrialAssignment] = []
+        while len(batch) < size:
+            trial = self._again.popleft() if self._again else self._ask()
+            if trial is None:
+                break
+            batch.append(self._attempt(trial))
+        return batch, self._spec.isolate or not reuse_process(self._sizer.median_trial_s)
+
+    def put_back(self, trials: Iterable[TrialAssignment]) -> None:
+        """Trials that were sent and never started: first in the queue, in order."""
+        back = [Proposal(trial.trial, trial.params) for trial in trials]
+        self._again.extendleft(reversed(back))
+
+    def retry(self, trial: Proposal) -> None:
+        """A trial whose attempt failed or was evicted."""
+        self._retries.append(trial)
+
+    def ended(self, number: int) -> None:
+        """A trial is over; nothing about it needs to be remembered."""
+        self._attempts.pop(number, None)
+
+    def observe(self, n_trials: int, duration_s: float) -> None:
+        """An assignment of ``n_trials`` took ``duration_s``."""
+        self._sizer.observe(n_trials, duration_s)
+
+    def close(self) -> None:
+        if self._working is not None:
+            self._working.cancel()
+
+    def _attempt(self, trial: Proposal) -> TrialAssignment:
+        attempt = self._attempts.get(trial.number, 0) + 1
+        self._attempts[trial.number] = attempt
+        return TrialAssignment(
+            trial=trial.number,
+            attempt=attempt,
+            params=trial.params,
+            seed=derive_seed(self._spec.seed, trial.number),
+            item=trial.number if isinstance(self._spec.verb, MapSpec) else None,
+        )
+
+    def _ask(self) -> Proposal | None:
+        if self._exhausted:
+            return None
+        answer = self._source.ask()
+        if isinstance(answer, Proposal):
+            self._n_asked += 1
+            self._on_created(answer)
+            return answer
+        if isinstance(answer, NotYet):
+            if answer.work is not None and self._working is None:
+                self._working = asyncio.create_task(self._work(answer.work))
+            return None
+        self._exhausted = True
+        return None
+
+    async def _work(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Wait for a slow sampler; what it raises is raised again by the next ask."""
+        try:
+            await work()
+        except JupyterDDLError as error:
+            log.warning("%s: %s", self._spec.run_id, error.message)
+        finally:
+            self._working = None
+            self._wake()
