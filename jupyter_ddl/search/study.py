@@ -273,7 +273,7 @@ class Study:
         if self._sampler.history_free or horizon < self._n_fed:
             return ()
         numbers = range(self._n_fed, horizon + 1)
-        self._n_fed = horizon
+        self._n_fed = horizon + 1
         return tuple(self._withheld.pop(number) for number in numbers)
 
     def _wait(self, horizon: int) -> Wait:
