@@ -37,10 +37,14 @@ class CellContext:
         The ``n`` of ``In [n]``; None where there is none.
     notebook_dir : Path
         Folder of the notebook; modules below it travel.
+    main_globals : mapping, optional
+        Globals of functions defined in the notebook; by default the namespace itself.  Those
+        functions will see the names of the rank that they run in.
     """
 
     cell_number: int | None
     notebook_dir: Path
+    main_globals: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +121,7 @@ def compile_search(
         source=source,
         names=names,
         namespace=namespace,
-        main_globals=namespace,
+        main_globals=namespace if context.main_globals is None else context.main_globals,
         notebook_dir=context.notebook_dir,
     )
     captured, modules = parts.gather(known=space.space, injected=space.injected, also=also)
@@ -162,7 +166,7 @@ def compile_map(
         source=source,
         names=names,
         namespace={**namespace, options.over: items},
-        main_globals=namespace,
+        main_globals=namespace if context.main_globals is None else context.main_globals,
         notebook_dir=context.notebook_dir,
     )
     element = options.element

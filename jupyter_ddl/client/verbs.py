@@ -56,7 +56,8 @@ def search(
     RunFailedError
         Every trial failed; the message is the first cause.
     """
-    names = dict(_globals_of_caller() if namespace is None else namespace)
+    main = _globals_of_caller() if namespace is None else namespace
+    names = dict(main)
     if callable(cell):
         if not space:
             raise OptionError("search(function) needs space={'name': distribution, …}")
@@ -70,7 +71,7 @@ def search(
         names[_SPACE] = dict(space)
         options["space"] = _SPACE
     chosen = _options(SearchOptions, options)
-    return _run(compile_search(chosen, source, names, _context()), source, on_snapshot)
+    return _run(compile_search(chosen, source, names, _context(main)), source, on_snapshot)
 
 
 def map_cell(
@@ -90,7 +91,8 @@ def map_cell(
     over : sequence or str
         The elements, or the name of a sequence in ``namespace``.
     """
-    names = dict(_globals_of_caller() if namespace is None else namespace)
+    main = _globals_of_caller() if namespace is None else namespace
+    names = dict(main)
     if not isinstance(over, str):
         names[_ITEMS] = over
         over = _ITEMS
@@ -100,7 +102,7 @@ def map_cell(
     else:
         source = cell
     chosen = _options(MapOptions, {**options, "over": over})
-    return _run(compile_map(chosen, source, names, _context()), source, on_snapshot)
+    return _run(compile_map(chosen, source, names, _context(main)), source, on_snapshot)
 
 
 def _run(compiled: CompiledCell, source: str, on_snapshot: OnSnapshot | None) -> Run:
@@ -119,12 +121,12 @@ def _options(kind: Any, given: Mapping[str, Any]) -> Any:
     return kind(**given)
 
 
-def _context() -> CellContext:
-    return CellContext(cell_number=None, notebook_dir=Path.cwd())
+def _context(main: Mapping[str, Any]) -> CellContext:
+    return CellContext(cell_number=None, notebook_dir=Path.cwd(), main_globals=main)
 
 
 def _globals_of_caller() -> dict[str, Any]:
     frame = inspect.currentframe()
     while frame is not None and frame.f_globals.get("__name__", "").startswith("jupyter_ddl"):
         frame = frame.f_back
-    return dict(frame.f_globals if frame is not None else vars(sys.modules["__main__"]))
+    return frame.f_globals if frame is not None else vars(sys.modules["__main__"])

@@ -69,7 +69,7 @@ class Pump:
         An older one than the newest seen is ignored; one with the same ``seq`` counts as news,
         because elapsed times grow without events.
         """
-        if self._ended :
+        if self._ended or snapshot.seq < self._newest_seq:
             return False
         self._newest_seq = snapshot.seq
         self._kept = snapshot
