@@ -1,0 +1,232 @@
+from __future__ import annotations
+
+import msgspec
+import pytest
+import view_samples as samples
+from view_payloads import PAYLOADS, SAFE_ATTRIBUTES, SAFE_TAGS, Structure
+
+from jupyter_ddl.events.snapshot import RunSnapshot
+from jupyter_ddl.events.status import ClusterStatus, WorkerStatus
+from jupyter_ddl.spec.program import Program
+from jupyter_ddl.spec.run import Provenance, PrunerSpec, RunSpec, SamplerSpec, SearchSpec
+from jupyter_ddl.spec.space import Choice, Distribution, Uniform
+from jupyter_ddl.views import (
+    ClusterRow,
+    ComparedRun,
+    Drawing,
+    RunRow,
+    cluster_row,
+    render_cluster,
+    render_compare,
+    render_runs,
+)
+from jupyter_ddl.views.columns import cell_width
+
+replace = msgspec.structs.replace
+NOW_S = samples.NOW_S
+RUN = RunRow(
+    run_id="r-1",
+    name="width and rate",
+    verb="search",
+    state="running",
+    progress=(24, 40),
+    best=0.88591,
+    metric="val_acc",
+    created_at_s=NOW_S - 300,
+    duration_s=310.0,
+    cluster="local",
+    live=True,
+)
+CLUSTER = ClusterRow(
+    name="local",
+    backend="local",
+    state="ready",
+    n_workers=2,
+    n_slots=4,
+    cpus=4,
+    memory_bytes=8 * 2**30,
+    n_runs=1,
+    idle_left_s=None,
+    age_left_s=82_800.0,
+    controller_pid=4711,
+    address="tls://127.0.0.1:40123",
+)
+CELL = "lr = loguniform(1e-4, 1e-1)\ntrain(lr)\n"
+
+
+def html_of(drawing: Drawing) -> str:
+    return drawing._repr_mimebundle_()["text/html"]
+
+
+def words(drawing: Drawing) -> str:
+    return " ".join(" ".join(Structure(html_of(drawing)).text).split())
+
+
+def compared(
+    snapshot: RunSnapshot, cell: str = CELL, sampler: str = "random", **space: Distribution
+) -> ComparedRun:
+    verb = SearchSpec(
+        metric="val_acc",
+        mode="max",
+        n_trials=40,
+        space={"lr": Uniform(1e-4, 0.1, log=True), **space},
+        sampler=SamplerSpec(sampler),
+        pruner=PrunerSpec("asha"),
+    )
+    provenance = Provenance(cell=cell, python="3.12.1", packages={"torch": f"2.{len(sampler)}"})
+    spec = RunSpec(
+        run_id=snapshot.run_id,
+        verb=verb,
+        program=Program(source=cell, filename="In [3]"),
+        seed=7,
+        cluster=snapshot.cluster,
+        created_at_s=NOW_S,
+        provenance=provenance,
+    )
+    return ComparedRun(snapshot=snapshot, spec=spec)
+
+
+def test_a_run_without_a_controller_that_has_not_ended_is_interrupted() -> None:
+    assert "interrupted" in repr(render_runs([replace(RUN, live=False)], now_s=NOW_S))
+    ended = replace(RUN, live=False, state="complete")
+    assert "interrupted" not in repr(render_runs([ended], now_s=NOW_S))
+
+
+def test_runs_are_listed_with_progress_best_and_age() -> None:
+    for text in (repr(render_runs([RUN], now_s=NOW_S)), words(render_runs([RUN], now_s=NOW_S))):
+        for part in ("r-1", "width and rate", "24 of 40", "val_acc 0.8859", "5 min ago"):
+            assert part in text
+
+
+def test_a_long_list_of_runs_is_cut_and_says_so() -> None:
+    drawing = render_runs([RUN] * 1000, now_s=NOW_S)
+    assert html_of(drawing).count("<tr") == 31
+    assert "970 more not shown" in repr(drawing)
+    assert len(html_of(drawing).encode()) < 48_000
+
+
+def test_no_runs_is_said_in_words() -> None:
+    assert repr(render_runs([], now_s=NOW_S)) == "No runs yet."
+
+
+def test_the_text_of_a_list_keeps_to_its_width() -> None:
+    wide = replace(RUN, name="名前" * 50, cluster="c" * 90)
+    lines = repr(render_runs([wide, RUN], now_s=NOW_S, width=70)).split("\n")
+    assert max(cell_width(line) for line in lines) <= 70
+
+
+def test_a_cluster_tells_its_size_and_when_it_ends_by_itself() -> None:
+    idle = replace(CLUSTER, n_runs=0, idle_left_s=1500.0)
+    for text in (repr(render_cluster(idle)), words(render_cluster(idle))):
+        assert "2 workers with 4 slots" in text
+        assert "4 CPUs, 8 GiB of memory" in text
+        assert "in 25 min if it stays idle, in 23 h at the latest" in text
+    assert "1 active" in repr(render_cluster(CLUSTER))
+    assert "no memory limit" in repr(render_cluster(replace(CLUSTER, memory_bytes=None)))
+
+
+def test_a_controllers_answer_becomes_a_cluster_row() -> None:
+    worker = WorkerStatus(name="w0", address="tls://h:1", pid=3, host="h", n_slots=2, n_busy=1)
+    status = ClusterStatus(
+        name="local",
+        backend="local",
+        state="ready",
+        controller_pid=4711,
+        scheduler_address="tls://127.0.0.1:40123",
+        started_at_s=0.0,
+        workers=(worker, worker),
+        n_wanted=2,
+        cpus_per_worker=2,
+        memory_per_worker_bytes=4 * 2**30,
+        active_runs=("r-1",),
+        idle_timeout_s=1800.0,
+        idle_left_s=None,
+        age_left_s=82_800.0,
+    )
+    assert cluster_row(status) == CLUSTER
+
+
+def test_a_comparison_shows_what_differs_in_results_space_packages_and_code() -> None:
+    first = compared(samples.search())
+    changed = CELL.replace("train(lr)", "train(lr, clip)")
+    second = compared(
+        replace(samples.search(), name="clipped", run_id="r-2"), changed, "tpe", clip=Choice((1, 2))
+    )
+    drawing = render_compare(first, second, now_s=NOW_S)
+    for text in (repr(drawing), words(drawing)):
+        for part in (
+            "random",
+            "tpe",
+            "choice(1, 2)",
+            "-train(lr)",
+            "+train(lr, clip)",
+            "2.6",
+            "2.3",
+        ):
+            assert part in text
+    assert "≠ sampler" in repr(drawing)
+    assert "≠ seed" not in repr(drawing)
+    assert "img" in Structure(html_of(drawing)).tags
+
+
+def test_equal_code_is_said_in_words_and_different_metrics_share_no_axis() -> None:
+    first = compared(samples.search())
+    second = compared(replace(samples.search(), metric="loss", mode="min"))
+    drawing = render_compare(first, second, now_s=NOW_S)
+    assert "The code is the same." in repr(drawing)
+    assert "different metrics" in words(drawing)
+    assert "img" not in Structure(html_of(drawing)).tags
+
+
+def test_a_comparison_of_huge_cells_stays_small() -> None:
+    first = compared(samples.search(), "\n".join(f"a{k} = '{'<' * 300}'" for k in range(5000)))
+    second = compared(samples.search(), "\n".join(f"b{k} = '{'&' * 300}'" for k in range(5000)))
+    assert len(html_of(render_compare(first, second, now_s=NOW_S)).encode()) < 200_000
+
+
+def test_comparing_twice_the_same_map_draws_no_space_and_no_curve() -> None:
+    one = compared(samples.mapped())
+    assert Structure(html_of(render_compare(one, one, now_s=NOW_S))).depth == 0
+
+
+def _poisoned_drawings(payload: str) -> list[Drawing]:
+    run = replace(RUN, run_id=payload, name=payload, verb=payload, metric=payload, cluster=payload)
+    cluster = replace(CLUSTER, name=payload, backend=payload, address=payload)
+    shot = replace(samples.search(), name=payload, metric=payload, cluster=payload)
+    ours = compared(shot, f"x = 1\n{payload}\n", payload)
+    theirs = compared(shot, "x = 1\n", payload, **{payload: Choice((payload,))})
+    theirs = replace(
+        theirs,
+        spec=replace(
+            theirs.spec,
+            provenance=replace(
+                theirs.spec.provenance,
+                line=payload,
+                python=payload,
+                git_revision=payload,
+                packages={payload: payload},
+            ),
+        ),
+    )
+    return [
+        render_runs([run], now_s=NOW_S),
+        render_cluster(cluster),
+        render_compare(ours, theirs, now_s=NOW_S),
+    ]
+
+
+def test_no_payload_in_any_field_of_a_table_adds_an_element() -> None:
+    harmless = [Structure(html_of(d)).elements for d in _poisoned_drawings("harmless")]
+    for payload in PAYLOADS:
+        # One line of hostile code stays one line of the diff.
+        one_line = " ".join(payload.split())
+        drawn = [Structure(html_of(d)).elements for d in _poisoned_drawings(one_line)]
+        assert drawn == harmless, payload
+
+
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_tables_use_only_the_allowed_elements(at: int) -> None:
+    structure = Structure(html_of(_poisoned_drawings("x")[at]))
+    assert structure.tags <= SAFE_TAGS
+    assert structure.attributes <= SAFE_ATTRIBUTES
+    assert structure.depth == 0
