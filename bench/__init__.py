@@ -1,0 +1,1 @@
+"""Measured reports of the speed goals: ``python -m bench``.  Never a test."""

@@ -1,0 +1,13 @@
+"""The rows of the report, in the order of the issue's table."""
+
+from bench.rows.captured import ROW as CAPTURED
+from bench.rows.first_report import ROW as FIRST_REPORT
+from bench.rows.load_ext import ROW as LOAD_EXT
+from bench.rows.memory import ROW as MEMORY
+from bench.rows.start import ROW as START
+from bench.rows.trials import ROW as TRIALS
+from bench.rows.warm import ROW as WARM
+
+__all__ = ["ROWS"]
+
+ROWS = (TRIALS, START, FIRST_REPORT, CAPTURED, MEMORY, LOAD_EXT, WARM)
