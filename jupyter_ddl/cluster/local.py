@@ -11,13 +11,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import dask
-from dask.system import CPU_COUNT
 from distributed import Client, LocalCluster, Security
-from distributed.system import MEMORY_LIMIT
 
 from jupyter_ddl.cluster.sizing import n_local_workers
 from jupyter_ddl.errors import ClusterError
 from jupyter_ddl.spec.cluster import ClusterSpec
+from jupyter_ddl.store.host_limits import host_limits
 
 __all__ = ["LocalBackend"]
 
@@ -46,9 +45,9 @@ class LocalBackend:
     def __init__(self, spec: ClusterSpec) -> None:
         self._spec = spec
         self._cluster: Any = None
-        self._n_wanted = spec.n_workers or n_local_workers(
-            CPU_COUNT, MEMORY_LIMIT, spec.cpus_per_worker
-        )
+        limits = host_limits()
+        fitting = n_local_workers(limits.cpus, limits.memory_bytes, spec.cpus_per_worker)
+        self._n_wanted = fitting if spec.n_workers is None else spec.n_workers
 
     @property
     def n_wanted(self) -> int:

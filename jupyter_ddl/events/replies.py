@@ -9,7 +9,17 @@ import msgspec
 from jupyter_ddl.events.snapshot import RunSnapshot
 from jupyter_ddl.events.status import ClusterStatus
 
-__all__ = ["Accepted", "LogText", "Refused", "Reply", "Result", "SnapshotPush", "SnapshotResult", "StatusResult", "Upward"]
+__all__ = [
+    "Accepted",
+    "LogText",
+    "Refused",
+    "Reply",
+    "Result",
+    "SnapshotPush",
+    "SnapshotResult",
+    "StatusResult",
+    "Upward",
+]
 
 
 class Accepted(msgspec.Struct, frozen=True, tag="accepted"):

@@ -9,7 +9,14 @@ from pathlib import Path
 import msgspec
 import psutil
 
-__all__ = ["OWNER_VARIABLE", "ProcessIdentity", "boot_id", "is_alive", "owned_processes", "this_process"]
+__all__ = [
+    "OWNER_VARIABLE",
+    "ProcessIdentity",
+    "boot_id",
+    "is_alive",
+    "owned_processes",
+    "this_process",
+]
 
 OWNER_VARIABLE = "JUPYTER_DDL_OWNER"
 """Environment variable that every process below a controller carries."""
