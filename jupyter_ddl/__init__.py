@@ -10,6 +10,17 @@ if TYPE_CHECKING:
     from typing import Any
 
     from jupyter_ddl import dist
+    from jupyter_ddl.client.clusters import (
+        Cluster,
+        attach_cluster,
+        list_clusters,
+        start_cluster,
+    )
+    from jupyter_ddl.client.history import list_runs as runs
+    from jupyter_ddl.client.run import Run
+    from jupyter_ddl.client.verbs import map_cell as map  # noqa: A004 - the verb's own name
+    from jupyter_ddl.client.verbs import search
+    from jupyter_ddl.spec.sampling import Sampler
     from jupyter_ddl.worker.incell import (
         checkpoint,
         choice,
@@ -29,47 +40,63 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Cluster",
+    "Run",
+    "Sampler",
     "__version__",
+    "attach_cluster",
     "checkpoint",
     "choice",
     "device",
     "dist",
+    "list_clusters",
     "load_ipython_extension",
     "local_rank",
     "log",
     "loguniform",
+    "map",
     "prepare",
     "randint",
     "rank",
     "report",
     "resume",
+    "runs",
+    "search",
+    "start_cluster",
     "uniform",
     "world_size",
 ]
 
 _INCELL = "jupyter_ddl.worker.incell"
 
+_CLUSTERS = "jupyter_ddl.client.clusters"
+
 _EXPORTS: dict[str, tuple[str, str | None]] = {
+    "Cluster": (_CLUSTERS, "Cluster"),
+    "Run": ("jupyter_ddl.client.run", "Run"),
+    "Sampler": ("jupyter_ddl.spec.sampling", "Sampler"),
+    "attach_cluster": (_CLUSTERS, "attach_cluster"),
     "checkpoint": (_INCELL, "checkpoint"),
     "choice": (_INCELL, "choice"),
     "device": (_INCELL, "device"),
     "dist": ("jupyter_ddl.dist", None),
+    "list_clusters": (_CLUSTERS, "list_clusters"),
     "local_rank": (_INCELL, "local_rank"),
     "log": (_INCELL, "log"),
     "loguniform": (_INCELL, "loguniform"),
+    "map": ("jupyter_ddl.client.verbs", "map_cell"),
     "prepare": (_INCELL, "prepare"),
     "randint": (_INCELL, "randint"),
     "rank": (_INCELL, "rank"),
     "report": (_INCELL, "report"),
     "resume": (_INCELL, "resume"),
+    "runs": ("jupyter_ddl.client.history", "list_runs"),
+    "search": ("jupyter_ddl.client.verbs", "search"),
+    "start_cluster": (_CLUSTERS, "start_cluster"),
     "uniform": (_INCELL, "uniform"),
     "world_size": (_INCELL, "world_size"),
 }
-"""Where each name lives: module, and attribute (None: the module itself).
-
-The client's names (``start_cluster``, ``search`` …) are added here together with ``__all__``
-and the block for type checkers above.
-"""
+"""Where each name lives: module, and attribute (None: the module itself)."""
 
 
 def __getattr__(name: str) -> Any:

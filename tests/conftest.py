@@ -6,10 +6,13 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from leaks import Home, end_processes, leftovers_of
-from live_kernel import LiveKernel
+
+if TYPE_CHECKING:
+    from live_kernel import LiveKernel
 
 _REAL = ("integration", "kernel", "notebooks")
 
@@ -65,6 +68,8 @@ def kernel(home: Home) -> Iterator[LiveKernel]:
 
     Its own clusters are stopped after the test.
     """
+    from live_kernel import LiveKernel
+
     live = LiveKernel(home)
     live.run("%load_ext jupyter_ddl").check()
     yield live

@@ -1,0 +1,130 @@
+"""``%cluster``: start, inspect and stop clusters."""
+
+from __future__ import annotations
+
+import shlex
+from argparse import Namespace
+from collections.abc import Callable
+from typing import Any
+
+from IPython.display import display
+
+from jupyter_ddl.errors import OptionError
+from jupyter_ddl.magics.expansion import expand_line
+from jupyter_ddl.magics.failures import shown
+from jupyter_ddl.magics.saying import Phases, say
+
+__all__ = ["cluster"]
+
+
+def cluster(shell: Any, line: str) -> None:
+    """Carry out one ``%cluster`` line."""
+    from jupyter_ddl.client.commands import CLUSTER_GRAMMAR
+
+    with shown():
+        name, options = CLUSTER_GRAMMAR.parse(_words(expand_line(line, shell.user_ns)))
+        _ACTIONS[name](options)
+
+
+def _words(line: str) -> list[str]:
+    try:
+        return shlex.split(line)
+    except ValueError as error:
+        raise OptionError(f"%cluster: {str(error).lower()} in {line.strip()!r}") from None
+
+
+def _status(_: Namespace) -> None:
+    from jupyter_ddl.client.clusters import current_cluster, list_clusters
+    from jupyter_ddl.client.commands import chosen_cluster
+    from jupyter_ddl.views.tables import cluster_row, render_cluster
+
+    if current_cluster() is None and not list_clusters():
+        say("No cluster is running; `%cluster start` starts one, and so does `%%distribute`.")
+        return
+    display(render_cluster(cluster_row(chosen_cluster().status())))
+
+
+def _start(options: Namespace) -> None:
+    from jupyter_ddl.client.commands import start_from
+    from jupyter_ddl.client.session import session
+
+    with Phases() as phases:
+        started = start_from(options, phases)
+        n_workers = len(started.status().workers)
+        phases.done(f"cluster {started.name} is ready with {_counted(n_workers, 'worker')}")
+    resumed = session().resumed
+    if resumed:
+        say(f"It goes on with {_counted(len(resumed), 'unfinished run')}: {', '.join(resumed)}.")
+
+
+def _list(_: Namespace) -> None:
+    from jupyter_ddl.client.clusters import list_clusters
+    from jupyter_ddl.client.session import session
+    from jupyter_ddl.views.lists import render_clusters
+    from jupyter_ddl.views.tables import cluster_row
+
+    rows = [cluster_row(each.status()) for each in list_clusters()]
+    display(render_clusters(rows, current=session().current))
+
+
+def _attach(options: Namespace) -> None:
+    from jupyter_ddl.client.clusters import attach_cluster
+    from jupyter_ddl.client.commands import chosen_cluster
+
+    found = attach_cluster(chosen_cluster(options.name).name)
+    say(f"Cluster {found.name} is used from now on ({_size(found)}).")
+
+
+def _scale(options: Namespace) -> None:
+    from jupyter_ddl.client.commands import chosen_cluster
+
+    status = chosen_cluster().scale(options.n_workers)
+    say(f"Cluster {status.name}: {_counted(status.n_wanted, 'worker')} wanted.")
+
+
+def _adapt(options: Namespace) -> None:
+    from jupyter_ddl.client.commands import chosen_cluster
+
+    status = chosen_cluster().adapt(options.minimum, options.maximum)
+    say(f"Cluster {status.name}: between {options.minimum} and {options.maximum} workers.")
+
+
+def _stop(options: Namespace) -> None:
+    from jupyter_ddl.client.clusters import list_clusters
+    from jupyter_ddl.client.commands import chosen_cluster
+
+    if options.all and options.name:
+        raise OptionError(f"%cluster stop: either {options.name} or --all, not both")
+    targets = list_clusters() if options.all else [chosen_cluster(options.name)]
+    if not targets:
+        say("No cluster is running.")
+    for each in targets:
+        each.stop()
+        say(f"Cluster {each.name} has ended.")
+
+
+def _logs(options: Namespace) -> None:
+    from jupyter_ddl.client.commands import chosen_cluster
+
+    text = chosen_cluster().logs(options.worker, options.lines)
+    say(text.rstrip() or "The log has no such lines.")
+
+
+def _size(found: Any) -> str:
+    return _counted(len(found.status().workers), "worker")
+
+
+def _counted(n: int, noun: str) -> str:
+    return f"{n:,} {noun}{'' if n == 1 else 's'}"
+
+
+_ACTIONS: dict[str, Callable[[Namespace], None]] = {
+    "status": _status,
+    "start": _start,
+    "list": _list,
+    "attach": _attach,
+    "scale": _scale,
+    "adapt": _adapt,
+    "stop": _stop,
+    "logs": _logs,
+}

@@ -1,0 +1,157 @@
+"""``%%distribute``: options and a cell become a run, shown until it ends."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from IPython.core.error import UsageError
+
+from jupyter_ddl.cell.options import CommonOptions, Options, parse_line
+from jupyter_ddl.cell.sizes import size_text
+from jupyter_ddl.errors import TrialError
+from jupyter_ddl.magics.expansion import expand_line
+from jupyter_ddl.magics.failures import shown
+from jupyter_ddl.magics.live import watch
+from jupyter_ddl.magics.notebook import notebook_path
+from jupyter_ddl.magics.saying import Phases, say
+from jupyter_ddl.spec.run import MapSpec
+
+if TYPE_CHECKING:
+    from jupyter_ddl.cell.compile import CompiledCell
+    from jupyter_ddl.client.run import Run
+    from jupyter_ddl.events.snapshot import RunSnapshot
+
+__all__ = ["distribute"]
+
+_LAST_RUN = "_run"
+"""Name in the notebook that always holds the latest run."""
+
+
+def distribute(shell: Any, line: str, cell: str | None) -> None:
+    """Carry out one ``%%distribute`` line.
+
+    Parameters
+    ----------
+    shell : InteractiveShell
+        Its namespace is what the cell's free names come from, and where results go.
+    cell : str or None
+        None for the line magic, which only explains.
+    """
+    with shown():
+        expanded = expand_line(line, shell.user_ns)
+        options = parse_line(expanded)
+        if cell is None:
+            raise UsageError(
+                "%distribute needs a cell below it: write %%distribute, with two percent signs, "
+                "on the cell's first line"
+            )
+        _run_cell(shell, f"%%distribute {expanded.strip()}", options, cell)
+
+
+def _run_cell(shell: Any, line: str, options: Options, cell: str) -> None:
+    from jupyter_ddl.client.submit import check_supported
+
+    notebook = notebook_path(shell.user_ns)
+    compiled = _compile(shell, options, cell, notebook)
+    check_supported(compiled)
+    if options.dry_run:
+        from jupyter_ddl.cell.dry_run import describe
+
+        say(describe(compiled))
+        return
+    run = _start(compiled, line, cell, notebook)
+    _bind(shell, run, options)
+    if not options.wait:
+        say(f"Run {run.id} goes on in the background: `%runs attach {run.id}` shows it.")
+        return
+    _finish(shell, run, options, watch(run))
+
+
+def _compile(shell: Any, options: Options, cell: str, notebook: Path | None) -> CompiledCell:
+    from jupyter_ddl.cell.compile import CellContext, compile_cell
+
+    folder = Path.cwd() if notebook is None else notebook.parent
+    context = CellContext(cell_number=shell.execution_count, notebook_dir=folder)
+    if options.resume is not None and not options.dry_run:
+        from jupyter_ddl.client.history import find_run
+
+        options = replace(options, resume=find_run(options.resume))
+    return compile_cell(options, cell, shell.user_ns, context)
+
+
+def _start(compiled: CompiledCell, line: str, cell: str, notebook: Path | None) -> Run:
+    """Hand the run to a cluster, started where there is none; tells both in a line each."""
+    from jupyter_ddl.client.session import session
+    from jupyter_ddl.client.submit import resume_run, submit
+
+    with Phases() as phases:
+        if compiled.resume is None:
+            # Before the notes, and before anything is stored: no cluster, no run.
+            session().ensure(phases)
+            phases.done("ready")
+    for note in compiled.notes:
+        say(f"Note: {note}.")
+    if compiled.resume is None:
+        return submit(compiled, line=line, cell=cell, notebook=notebook)
+    with Phases() as phases:
+        run = resume_run(compiled.resume, compiled, phases)
+        phases.done("ready")
+    return run
+
+
+def _finish(shell: Any, run: Run, options: CommonOptions, last: RunSnapshot) -> None:
+    run.raise_for_failure(last)
+    if last.state == "cancelled":
+        n_kept, n_planned = last.counts.complete + last.counts.pruned, last.n_trials
+        say(
+            f"Stopped: {n_kept:,} of {n_planned:,} {'items' if last.verb == 'map' else 'trials'} "
+            f"are kept; `--resume {run.id}` on this cell goes on."
+        )
+    if options.bring:
+        _bring(shell, run, options.bring)
+
+
+def _bind(shell: Any, run: Run, options: CommonOptions) -> None:
+    names = {_LAST_RUN: run}
+    if options.out is not None:
+        names[options.out] = run
+    shell.push(names)
+
+
+def _bring(shell: Any, run: Run, names: tuple[str, ...]) -> None:
+    """Put the brought variables into the notebook, one line each."""
+    if isinstance(run.spec.verb, MapSpec):
+        n_items = run.spec.verb.n_items
+        numbers = range(n_items)
+        brought = {name: [_of_item(run, name, number) for number in numbers] for name in names}
+        source = f"{n_items:,} items"
+    else:
+        brought = run.bring()
+        source = f"best trial {run.best.number}" if run.best is not None else "no trial"
+    shell.push(dict(brought))
+    for name in names:
+        if name in brought:
+            value = brought[name]
+            say(f"{name} ← {source} ({_size(value)}, {type(value).__name__})")
+        else:
+            say(f"{name} was not brought: no trial is complete.")
+
+
+def _of_item(run: Run, name: str, number: int) -> Any:
+    """What one element brought; None where it failed."""
+    try:
+        return run.value(name, number)
+    except TrialError:
+        return None
+
+
+def _size(value: Any) -> str:
+    """Bytes of a value's pickle; arrays are counted and not copied."""
+    import cloudpickle
+
+    buffers: list[pickle.PickleBuffer] = []
+    n_stream = len(cloudpickle.dumps(value, protocol=5, buffer_callback=buffers.append))
+    return size_text(n_stream + sum(buffer.raw().nbytes for buffer in buffers))

@@ -1,0 +1,55 @@
+"""Errors as a notebook shows them: one line, or the user's own lines from the rank."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from IPython.core.error import UsageError
+
+from jupyter_ddl.cell.options import HelpRequested
+from jupyter_ddl.errors import JupyterDDLError, OptionError
+from jupyter_ddl.magics.saying import say
+
+__all__ = ["shown"]
+
+
+@contextlib.contextmanager
+def shown() -> Iterator[None]:
+    """Turn what a magic raises into what the user should see.
+
+    Help is printed, a wrong option is a ``UsageError``, and any other error of ours keeps its
+    class and renders itself without our frames.  Bugs keep their whole traceback.
+    """
+    try:
+        yield
+    except HelpRequested as request:
+        say(request.text)
+    except OptionError as error:
+        raise UsageError(str(error)) from None
+    except JupyterDDLError as error:
+        raise _self_rendering(error) from None
+    except TimeoutError as error:
+        raise _self_rendering(error) from None
+
+
+def _self_rendering(error: Exception) -> Exception:
+    error.__context__ = None
+    # IPython calls this instead of formatting the traceback.
+    error.__dict__["_render_traceback_"] = _renderer(error)
+    return error
+
+
+def _renderer(error: Exception) -> Callable[[], list[str]]:
+    def render() -> list[str]:
+        fields: dict[str, Any] = getattr(error, "fields", {})
+        lines: list[str] = []
+        if fields.get("traceback"):
+            lines += [*str(fields["traceback"]).rstrip().split("\n"), ""]
+        lines.append(f"{type(error).__name__}: {error}")
+        if fields.get("caret"):
+            lines += [f"    {line}" for line in str(fields["caret"]).split("\n")]
+        return lines
+
+    return render

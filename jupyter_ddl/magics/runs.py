@@ -1,0 +1,146 @@
+"""``%runs``: list, inspect, watch, stop, compare, export and delete runs."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from argparse import Namespace
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from IPython.display import display
+
+from jupyter_ddl.errors import OptionError, RunNotFoundError
+from jupyter_ddl.magics.expansion import expand_line
+from jupyter_ddl.magics.failures import shown
+from jupyter_ddl.magics.saying import say
+
+__all__ = ["runs"]
+
+
+def runs(shell: Any, line: str) -> None:
+    """Carry out one ``%runs`` line."""
+    from jupyter_ddl.client.commands import RUNS_GRAMMAR
+
+    with shown():
+        try:
+            words = shlex.split(expand_line(line, shell.user_ns))
+        except ValueError as error:
+            raise OptionError(f"%runs: {str(error).lower()} in {line.strip()!r}") from None
+        name, options = RUNS_GRAMMAR.parse(words)
+        _ACTIONS[name](shell, options)
+
+
+def _list(_shell: Any, _options: Namespace) -> None:
+    from jupyter_ddl.client.listing import list_with_state
+    from jupyter_ddl.views.lists import run_row
+    from jupyter_ddl.views.tables import render_runs
+
+    now_s = time.time()
+    rows = [run_row(summary, live=live, now_s=now_s) for summary, live in list_with_state()]
+    display(render_runs(rows, now_s=now_s))
+
+
+def _show(_shell: Any, options: Namespace) -> None:
+    from jupyter_ddl.views.details import render_details
+
+    run = _run(options.run)
+    now_s = time.time()
+    drawn = render_details(run.snapshot(), run.spec, directory=run.directory, now_s=now_s)
+    display(drawn)
+
+
+def _attach(shell: Any, options: Namespace) -> None:
+    from jupyter_ddl.client.history import live_runs
+    from jupyter_ddl.magics.live import watch
+
+    run = _run(options.run)
+    shell.push({"_run": run})
+    if run.snapshot().finished_at_s is None and run.id not in live_runs():
+        say(f"Nothing drives run {run.id} now: starting cluster {run.spec.cluster} to go on.")
+    run.raise_for_failure(watch(run, on_interrupt="leave"))
+
+
+def _stop(_shell: Any, options: Namespace) -> None:
+    from jupyter_ddl.client.history import live_runs
+
+    run = _run(options.run)
+    if run.id not in live_runs():
+        raise RunNotFoundError(f"run {run.id} is not active: it is {run.state}", run_id=run.id)
+    when = "at once" if options.now else "at the next report"
+    if options.trial is None:
+        run.cancel("now" if options.now else "next_report")
+        say(f"Run {run.id} stops {when}.")
+    else:
+        run.stop_trial(options.trial, "now" if options.now else "next_report")
+        say(f"Trial {options.trial} of run {run.id} stops {when}.")
+
+
+def _logs(_shell: Any, options: Namespace) -> None:
+    text = _run(options.run).logs(options.trial)
+    say(text.rstrip("\n") or "Nothing was printed.")
+
+
+def _compare(_shell: Any, options: Namespace) -> None:
+    from jupyter_ddl.views.compare import ComparedRun, render_compare
+
+    first, second = _run(options.first), _run(options.second)
+    pair = [ComparedRun(run.snapshot(), run.spec) for run in (first, second)]
+    display(render_compare(*pair, now_s=time.time()))
+
+
+def _export(_shell: Any, options: Namespace) -> None:
+    from jupyter_ddl.events.export import export_jsonl
+    from jupyter_ddl.store.paths import ledger_path
+
+    run = _run(options.run)
+    target = Path(options.file).expanduser()
+    try:
+        n_events = export_jsonl(ledger_path(run.id), target)
+    except OSError as error:
+        raise OptionError(
+            f"%runs export: {target}: {error.strerror}; nothing was written"
+        ) from None
+    say(f"{n_events:,} events of run {run.id} are in {target}.")
+
+
+def _remove(shell: Any, options: Namespace) -> None:
+    from jupyter_ddl.client.history import find_run, remove_run
+
+    ids = list(dict.fromkeys(find_run(text) for text in options.runs))
+    if not options.yes and not _agreed(shell, ids):
+        say("Nothing was deleted; --yes deletes without asking.")
+        return
+    for run_id in ids:
+        remove_run(run_id)
+        say(f"Run {run_id} is deleted.")
+
+
+def _agreed(shell: Any, ids: list[str]) -> bool:
+    """Ask; a front end that cannot be asked (nbconvert, papermill) counts as a no."""
+    from IPython.core.error import StdinNotImplementedError
+
+    try:
+        return bool(shell.ask_yes_no(f"Delete {', '.join(ids)} with logs and values? [y/N]", "n"))
+    except StdinNotImplementedError:
+        return False
+
+
+def _run(text: str) -> Any:
+    from jupyter_ddl.client.history import find_run
+    from jupyter_ddl.client.run import Run
+
+    return Run(find_run(text))
+
+
+_ACTIONS: dict[str, Callable[[Any, Namespace], None]] = {
+    "list": _list,
+    "show": _show,
+    "attach": _attach,
+    "stop": _stop,
+    "logs": _logs,
+    "compare": _compare,
+    "export": _export,
+    "rm": _remove,
+}

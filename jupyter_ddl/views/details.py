@@ -1,0 +1,148 @@
+"""All about one run: its view, what it was told, where it comes from, how to run it again."""
+
+from __future__ import annotations
+
+import html
+import time
+from pathlib import Path
+
+from jupyter_ddl.events.snapshot import RunSnapshot
+from jupyter_ddl.spec.run import RunSpec, SearchSpec
+from jupyter_ddl.views.columns import TextColumn, columns_text
+from jupyter_ddl.views.drawing import Drawing
+from jupyter_ddl.views.escape import esc, plain, plain_lines
+from jupyter_ddl.views.format import format_count, format_distribution, format_duration
+from jupyter_ddl.views.html import render_html
+from jupyter_ddl.views.palette import GREY, MUTED, ROOT_STYLE, tint
+from jupyter_ddl.views.text import render_text
+from jupyter_ddl.views.trial_table import Column, draw_table
+
+__all__ = ["again_line", "render_details"]
+
+_CELL = 400
+_CODE = 20_000
+_WIDTH = 100
+
+
+def render_details(
+    snapshot: RunSnapshot, spec: RunSpec, *, directory: Path, now_s: float
+) -> Drawing:
+    """One run in full, as HTML and as text.
+
+    Parameters
+    ----------
+    directory : Path
+        Where its ledger, logs, checkpoints and values lie.
+    now_s : float
+        Unix seconds, for a run that has not ended.
+    """
+    return Drawing(
+        html=lambda: _html(snapshot, spec, directory, now_s),
+        text=lambda: _text(snapshot, spec, directory, now_s),
+    )
+
+
+def again_line(spec: RunSpec) -> str:
+    """The first line that runs the cell again with the same trials; empty where it is not known."""
+    line = spec.provenance.line.strip()
+    if not line or "--seed" in line:
+        return line
+    return f"{line} --seed {spec.seed}"
+
+
+def _settings(spec: RunSpec, directory: Path) -> list[tuple[str, str]]:
+    search = spec.verb if isinstance(spec.verb, SearchSpec) else None
+    origin = spec.provenance
+    limits = spec.limits
+    created = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(spec.created_at_s))
+    at = "@".join(part for part in (origin.user, origin.host) if part)
+    revision = (origin.git_revision or "")[:10]
+    facts = [
+        ("metric", f"{search.metric} ({search.mode})" if search else ""),
+        ("sampler", search.sampler.name if search else ""),
+        ("pruner", search.pruner.name if search else ""),
+        ("seed", str(spec.seed)),
+        ("timeout", format_duration(limits.timeout_s) if limits.timeout_s else ""),
+        ("brings", ", ".join(spec.bring)),
+        ("captured", _captures(spec)),
+        ("started", f"{created} by {at}" if at else created),
+        ("notebook", origin.notebook or ""),
+        ("git revision", f"{revision} (changed)" if revision and origin.git_dirty else revision),
+        ("python", origin.python),
+        ("packages", ", ".join(f"{name} {v}" for name, v in origin.packages.items())),
+        ("resumed from", spec.resumed_from or ""),
+        ("directory", str(directory)),
+    ]
+    return [(label, plain(value, _CELL)) for label, value in facts if value]
+
+
+def _captures(spec: RunSpec) -> str:
+    names = [each.name for each in spec.program.captures]
+    more = f" and {len(names) - 12} more" if len(names) > 12 else ""
+    return ", ".join(names[:12]) + more
+
+
+def _space(spec: RunSpec) -> list[tuple[str, str]]:
+    if not isinstance(spec.verb, SearchSpec):
+        return []
+    return [
+        (plain(name, 60), plain(format_distribution(found), _CELL))
+        for name, found in spec.verb.space.items()
+    ]
+
+
+def _code(spec: RunSpec) -> str:
+    return plain_lines(spec.provenance.cell or spec.program.source.lstrip("\n"), _CODE)
+
+
+def _html(snapshot: RunSnapshot, spec: RunSpec, directory: Path, now_s: float) -> str:
+    parts = [render_html(snapshot, now_s=now_s, live=False)]
+    space = _space(spec)
+    if space:
+        parts.append(_table(space, "Search space"))
+    parts.append(_table(_settings(spec, directory), "Settings"))
+    again = again_line(spec)
+    if again:
+        parts.append(_heading("The line that runs it again") + _pre(again))
+    n_lines = format_count(_code(spec).count("\n") + 1)
+    parts.append(
+        f'<details style="margin:12px 0 0;font-size:12px"><summary style="{MUTED}">'
+        f"The cell ({n_lines} lines)</summary>{_pre(_code(spec))}</details>"
+    )
+    return f'<div style="{ROOT_STYLE}">{"".join(parts)}</div>'
+
+
+def _table(facts: list[tuple[str, str]], caption: str) -> str:
+    labels = tuple(f'<span style="{MUTED}">{esc(label)}</span>' for label, _ in facts)
+    values = tuple(esc(value, _CELL) for _, value in facts)
+    return draw_table([Column("", labels), Column("", values, wraps=True)], caption=caption)
+
+
+def _heading(text: str) -> str:
+    return f'<div style="margin:12px 0 4px;font-size:12px;{MUTED}">{text}</div>'
+
+
+def _pre(text: str) -> str:
+    return (
+        f'<pre style="margin:0;padding:6px 9px;border:1px solid {tint(GREY, 0.25)};'
+        f"border-radius:3px;background:none;font-size:12px;line-height:1.45;overflow-x:auto"
+        f'">{html.escape(text)}</pre>'
+    )
+
+
+def _text(snapshot: RunSnapshot, spec: RunSpec, directory: Path, now_s: float) -> str:
+    lines = [render_text(snapshot, now_s, _WIDTH)]
+    for title, facts in (("Search space", _space(spec)), ("Settings", _settings(spec, directory))):
+        if facts:
+            lines += ["", title, *_facts_text(facts)]
+    again = again_line(spec)
+    if again:
+        lines += ["", "The line that runs it again", f"  {again}"]
+    code = _code(spec).split("\n")
+    return "\n".join([*lines, "", "The cell", *(f"  {line}" for line in code)])
+
+
+def _facts_text(facts: list[tuple[str, str]]) -> list[str]:
+    labels = TextColumn("", tuple(f"  {label}" for label, _ in facts))
+    values = TextColumn("", tuple(value for _, value in facts))
+    return columns_text([labels, values], 10_000)[1:]
