@@ -51,16 +51,26 @@ def series_of(
     that trial is among the points.
     """
     points = [(x, y) for x, y in snapshot.curve if math.isfinite(y)]
-    made_by = {y: x for x, y in reversed(points)}
-    steps = [(made_by.get(y, max(0, x - 1)), y) for x, y in snapshot.best_curve if math.isfinite(y)]
-    if snapshot.best is not None and math.isfinite(snapshot.best.value):
-        steps.append((snapshot.best.number, snapshot.best.value))
-    improving = _improving(sorted([*points, *steps]), larger=snapshot.mode == "max")
-    if not improving:
+    steps = _steps(snapshot, points)
+    if not points and not steps:
         return None
     n_kept = min(len(points), max(1, n_points))
     kept = tuple(points[at * len(points) // n_kept] for at in range(n_kept))
-    return Series(points=kept, steps=tuple(improving), color=color, label=label)
+    return Series(points=kept, steps=steps, color=color, label=label)
+
+
+def _steps(
+    snapshot: RunSnapshot, points: Sequence[tuple[int, float]]
+) -> tuple[tuple[int, float], ...]:
+    # Not from the points alone: pruned trials have points, but are never the best.
+    made_by = {y: x for x, y in reversed(points)}
+    if snapshot.best is not None:
+        made_by[snapshot.best.value] = snapshot.best.number
+    known = [(made_by.get(y, max(0, count - 1)), y) for count, y in snapshot.best_curve]
+    if snapshot.best is not None:
+        known.append((snapshot.best.number, snapshot.best.value))
+    finite = sorted({(x, y) for x, y in known if math.isfinite(y)})
+    return tuple(_improving(finite, larger=snapshot.mode == "max"))
 
 
 def _improving(ordered: Iterable[tuple[int, float]], *, larger: bool) -> list[tuple[int, float]]:
@@ -126,22 +136,17 @@ def _grid(y_axis: Axis) -> Iterable[str]:
 def _paths(one: Series, x_axis: Axis, y_axis: Axis) -> str:
     # A line of no length with a round cap stays a circle however the drawing is stretched.
     dots = "".join(f"M{_at(x, y, x_axis, y_axis)}h0" for x, y in one.points)
-    first_x, first_y = one.steps[0]
-    line = f"M{_at(first_x, first_y, x_axis, y_axis)}" + "".join(
-        f"H{_x(x_axis.place(x)):g}V{_y(y_axis.place(y)):g}" for x, y in one.steps[1:]
-    )
-    last_x = max((x for x, _ in (*one.points, *one.steps)), default=first_x)
-    line += f"H{_x(x_axis.place(last_x)):g}"
-    best = f"M{_at(*one.steps[-1], x_axis, y_axis)}h0"
-    shared = (
-        f"fill='none' stroke='{one.color}' stroke-linecap='round' "
-        "vector-effect='non-scaling-stroke'"
-    )
-    return (
-        f"<path d='{dots}' {shared} stroke-width='5' stroke-opacity='.7'/>"
-        f"<path d='{line}' {shared} stroke-width='1.75' stroke-linejoin='round'/>"
-        f"<path d='{best}' {shared} stroke-width='9'/>"
-    )
+    drawn = [(dots, "stroke-width='5' stroke-opacity='.7'")] if dots else []
+    if one.steps:
+        last_x = max(x for x, _ in (*one.points, *one.steps))
+        line = f"M{_at(*one.steps[0], x_axis, y_axis)}" + "".join(
+            f"H{_x(x_axis.place(x)):g}V{_y(y_axis.place(y)):g}" for x, y in one.steps[1:]
+        )
+        line += f"H{_x(x_axis.place(last_x)):g}"
+        drawn.append((line, "stroke-width='1.75' stroke-linejoin='round'"))
+        drawn.append((f"M{_at(*one.steps[-1], x_axis, y_axis)}h0", "stroke-width='9'"))
+    shared = f"fill='none' stroke='{one.color}' stroke-linecap='round' vector-effect='non-scaling-stroke'"
+    return "".join(f"<path d='{path}' {shared} {stroke}/>" for path, stroke in drawn)
 
 
 def _x(place: float) -> float:
@@ -213,7 +218,10 @@ def _key(series: Sequence[Series], metric: str, mode: str, n_outside: int) -> st
 def _description(series: Sequence[Series], metric: str) -> str:
     parts = []
     for one in series:
-        number, value = one.steps[-1]
         name = f"{one.label}: " if one.label else ""
-        parts.append(f"{name}{len(one.points)} trials, best {value:.4g} at trial {number}")
+        best = ""
+        if one.steps:
+            number, value = one.steps[-1]
+            best = f", best {value:.4g} at trial {number}"
+        parts.append(f"{name}{len(one.points)} trials{best}")
     return esc(f"{metric} per trial. {'; '.join(parts)}.", 240)
