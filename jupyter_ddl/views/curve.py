@@ -145,7 +145,8 @@ def _paths(one: Series, x_axis: Axis, y_axis: Axis) -> str:
         line += f"H{_x(x_axis.place(last_x)):g}"
         drawn.append((line, "stroke-width='1.75' stroke-linejoin='round'"))
         drawn.append((f"M{_at(*one.steps[-1], x_axis, y_axis)}h0", "stroke-width='9'"))
-    shared = f"fill='none' stroke='{one.color}' stroke-linecap='round' vector-effect='non-scaling-stroke'"
+    round_ends = "stroke-linecap='round' vector-effect='non-scaling-stroke'"
+    shared = f"fill='none' stroke='{one.color}' {round_ends}"
     return "".join(f"<path d='{path}' {shared} {stroke}/>" for path, stroke in drawn)
 
 
