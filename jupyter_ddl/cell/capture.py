@@ -22,6 +22,7 @@ from jupyter_ddl.cell.sizes import too_large
 from jupyter_ddl.cell.tensors import reduce_tensor
 from jupyter_ddl.spec.program import MAIN_GLOBALS, CapturedName
 from jupyter_ddl.store.blobs import digest_of
+from jupyter_ddl.store.host_limits import host_limits
 
 __all__ = [
     "IN_BAND_LIMIT_BYTES",
@@ -90,7 +91,8 @@ def capture(
     if not values:
         return Captured()
     in_band = IN_BAND_LIMIT_BYTES if limit_bytes is None else limit_bytes
-    total = limit_bytes or int(psutil.virtual_memory().available * _MEMORY_SHARE)
+    available = min(psutil.virtual_memory().available, host_limits().memory_bytes)
+    total = limit_bytes or int(available * _MEMORY_SHARE)
     stream = _Stream(in_band)
     buffers: list[memoryview] = []
     n_buffered = 0

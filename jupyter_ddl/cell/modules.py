@@ -21,6 +21,7 @@ from jupyter_ddl.store.blobs import digest_of
 
 __all__ = ["CellModules", "read_modules"]
 
+_OWN_PACKAGE = __name__.partition(".")[0]
 _INSTALL_FOLDERS = frozenset({"site-packages", "dist-packages", "__pycache__", "node_modules"})
 
 
@@ -128,7 +129,7 @@ class _Reader:
     def refer(self, name: str) -> None:
         """Take up a module by the name under which values were pickled."""
         top = name.partition(".")[0]
-        if self._take(name) or is_standard(top) or top == "jupyter_ddl":
+        if self._take(name) or is_standard(top) or top == _OWN_PACKAGE:
             return
         if is_installed(top):
             self._imports.add(top)
@@ -179,6 +180,9 @@ class _Reader:
 def _resolve(root: Path, parts: list[str]) -> list[_Local] | None:
     """Files of a dotted module and its packages below ``root``; None when it is not there."""
     top = root / parts[0]
+    # Every worker has this package; beside a notebook it lies only in a checkout of its source.
+    if parts[0] == _OWN_PACKAGE:
+        return None
     if is_standard(parts[0]) or not (top.is_dir() or top.with_suffix(".py").is_file()):
         return None
     chain: list[_Local] = []
