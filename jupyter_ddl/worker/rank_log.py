@@ -9,11 +9,13 @@ from __future__ import annotations
 import contextlib
 import errno
 import faulthandler
+import io
 import os
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TextIO
+from typing import Any
 
 from jupyter_ddl.worker.deathsig import flush_c_stdio
 
@@ -51,44 +53,56 @@ class RankLog:
 
     def __init__(self, run_dir: str, name: str) -> None:
         self.name = name
-        directory = Path(run_dir) / "logs"
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        fd = os.open(directory / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self._path = Path(run_dir) / "logs" / name
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         # Kept apart from 1 and 2: user code may close those.
-        self._fd = fd
-        self._identity = _identity(fd)
+        self._fd = self._open()
+        self._identity = _identity(self._fd)
         self._error: OSError | None = None
         self._redirect()
-        faulthandler.enable(file=fd, all_threads=True)
+        faulthandler.enable(file=2, all_threads=True)
+
+    def _open(self) -> int:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        return os.open(self._path, flags, 0o600)
 
     def _redirect(self) -> None:
         os.dup2(self._fd, 1)
         os.dup2(self._fd, 2)
-        self._stdout: TextIO = _text_file(1)
-        self._stderr: TextIO = _text_file(2)
+        self._stdout, self._stderr = self._text_file(1), self._text_file(2)
+
+    def _text_file(self, fd: int) -> io.TextIOWrapper:
+        raw = _LogFile(fd, self._remember)
+        buffered = io.BufferedWriter(raw)
+        return io.TextIOWrapper(buffered, "utf-8", "backslashreplace", line_buffering=True)
+
+    def _remember(self, error: OSError) -> None:
+        self._error = error
 
     def prepare(self) -> None:
         """Undo what earlier user code did to the standard streams."""
+        if _identity(self._fd) != self._identity:
+            self._fd = self._open()
+            self._identity = _identity(self._fd)
         if _identity(1) != self._identity or _identity(2) != self._identity:
             self._redirect()
         if self._stdout.closed:
-            self._stdout = _text_file(1)
+            self._stdout = self._text_file(1)
         if self._stderr.closed:
-            self._stderr = _text_file(2)
+            self._stderr = self._text_file(2)
         sys.stdout = self._stdout
         sys.stderr = self._stderr
 
     def position(self) -> int:
         """Size of the log in bytes, with everything printed so far in it.  Never raises."""
         for stream in (sys.stdout, sys.stderr):
-            try:
+            # An error is remembered already, or comes from an object that user code put there.
+            with contextlib.suppress(Exception):
                 stream.flush()
-            except OSError as error:
-                self._error = error
-            except Exception:  # noqa: BLE001, S110 - an object that user code put there
-                pass
         flush_c_stdio()
-        return os.fstat(self._fd).st_size
+        with contextlib.suppress(OSError):
+            return self._path.stat().st_size
+        return 0
 
     def take_error(self) -> OSError | None:
         """The error of a write that failed since the last call, if any."""
@@ -103,5 +117,16 @@ def _identity(fd: int) -> tuple[int, int] | None:
     return None
 
 
-def _text_file(fd: int) -> TextIO:
-    return open(fd, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
+class _LogFile(io.FileIO):
+    """Remembers a failed write: the cell may swallow the exception."""
+
+    def __init__(self, fd: int, on_error: Callable[[OSError], None]) -> None:
+        super().__init__(fd, "wb", closefd=False)
+        self._on_error = on_error
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            self._on_error(error)
+            raise

@@ -79,8 +79,11 @@ class RankPool:
         )
         try:
             await zygote.start()
-        except OSError as error:
-            raise LaunchError(f"the zygote can't be started: {error}") from error
+        except BaseException as error:
+            await zygote.close()
+            if isinstance(error, OSError):
+                raise LaunchError(f"the zygote can't be started: {error}") from error
+            raise
         log.info("zygote %s serves after %.3f s", zygote.pid, time.monotonic() - started_s)
         return zygote
 
@@ -106,6 +109,14 @@ class RankPool:
 
     async def _fork(self, assignment: Assignment) -> RankProcess:
         zygote = await self.start()
+        try:
+            return await self._fork_from(zygote, assignment)
+        except LaunchError:
+            if not zygote.is_lost:
+                raise
+        return await self._fork_from(await self.start(), assignment)
+
+    async def _fork_from(self, zygote: Zygote, assignment: Assignment) -> RankProcess:
         self._n_forked += 1
         name = f"{assignment.run_id}:{zygote.pid}:{self._n_forked}"
         rank = RankProcess(name, assignment.run_id, assignment.program)

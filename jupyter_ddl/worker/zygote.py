@@ -95,7 +95,7 @@ class Zygote:
         return None if self._process is None else self._process.pid
 
     async def start(self) -> None:
-        """Start the process and wait until it serves.
+        """Start the process and wait until it serves.  If this raises, call :meth:`close`.
 
         Raises
         ------
@@ -110,7 +110,6 @@ class Zygote:
             async with asyncio.timeout(START_TIMEOUT_S):
                 await self._ready
         except TimeoutError:
-            await self.close()
             raise LaunchError(
                 f"the zygote (pid {self.pid}) did not answer within {START_TIMEOUT_S:.0f} s; "
                 f"the host is overloaded: ask for fewer workers"

@@ -42,6 +42,8 @@ __all__ = ["main"]
 
 _END_TIMEOUT_S = 3.0
 _MAX_FDS_PER_READ = 16
+_LAZY_PARTS = {"numpy": ("numpy.random",)}
+"""What a package imports at first use, and every rank needs (for its seed): 20 ms each time."""
 
 
 class Zygote:
@@ -112,7 +114,8 @@ class Zygote:
         imported, failed = [], {}
         # An import may hang in C, where no handler runs: then this process is to be killed.
         self._bind(signal.SIGKILL)
-        for name in request.names:
+        names = [each for name in request.names for each in (name, *_LAZY_PARTS.get(name, ()))]
+        for name in names:
             try:
                 importlib.import_module(name)
             except (Exception, SystemExit) as error:  # noqa: BLE001 - any package, any failure

@@ -1,0 +1,107 @@
+"""Chunks are numbered from 0, complete, small enough, and kept for a bounded while."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import pytest
+
+from jupyter_ddl.events.chunk import EventChunk
+from jupyter_ddl.events.messages import Notice, Reported
+from jupyter_ddl.worker import chunks
+from jupyter_ddl.worker.chunks import ChunkArchive, ChunkRelay
+
+
+def reported(step: int) -> Reported:
+    return Reported(0, 1, step, {"score": 1.0}, 0.0)
+
+
+def decoded(published: list[bytes]) -> list[EventChunk]:
+    return [msgspec.msgpack.decode(chunk, type=EventChunk) for chunk in published]
+
+
+def test_events_of_one_interval_travel_in_one_chunk() -> None:
+    async def body() -> list[bytes]:
+        published: list[bytes] = []
+        seen = asyncio.Event()
+
+        def publish(chunk: bytes) -> None:
+            published.append(chunk)
+            seen.set()
+
+        relay = ChunkRelay("r", "a", publish, ChunkArchive())
+        for step in range(3):
+            relay.add(reported(step))
+        assert published == []
+        await asyncio.wait_for(seen.wait(), 5)
+        relay.add_encoded(msgspec.msgpack.encode(reported(3)))
+        assert relay.close() == 2
+        return published
+
+    first, second = decoded(asyncio.run(body()))
+    assert (first.run_id, first.assignment_id, first.number) == ("r", "a", 0)
+    assert first.events == tuple(map(reported, range(3)))
+    assert (second.number, second.events) == (1, (reported(3),))
+
+
+def test_a_large_amount_is_published_before_the_interval_ends() -> None:
+    async def body() -> int:
+        published: list[bytes] = []
+        relay = ChunkRelay("r", "a", published.append, ChunkArchive())
+        relay.add(Notice(0.0, "x" * chunks.FLUSH_BYTES))
+        relay.close()
+        return len(published)
+
+    assert asyncio.run(body()) == 1
+
+
+def test_a_rank_that_sends_too_much_is_paused_until_the_interval_ends() -> None:
+    calls: list[str] = []
+
+    async def body() -> None:
+        relay = ChunkRelay("r", "a", lambda _: None, ChunkArchive())
+        resumed = asyncio.Event()
+        for _ in range(5):
+            relay.add(Notice(0.0, "x" * chunks.FLUSH_BYTES))
+            relay.slow_down(lambda: calls.append("pause"), resumed.set)
+        assert calls == ["pause"]
+        await asyncio.wait_for(resumed.wait(), 5)
+        relay.close()
+
+    asyncio.run(body())
+
+
+def test_an_assignment_without_events_has_no_chunks() -> None:
+    async def body() -> tuple[int, int | None]:
+        archive = ChunkArchive()
+        relay = ChunkRelay("r", "a", lambda _: None, archive)
+        return relay.close(), archive.n_chunks_of_finished("a")
+
+    assert asyncio.run(body()) == (0, 0)
+
+
+def test_chunks_are_replayed_from_a_number_on() -> None:
+    archive = ChunkArchive()
+    for data in (b"0", b"1", b"2"):
+        archive.add("a", data)
+    assert archive.chunks("a", 1) == [b"1", b"2"]
+    assert archive.chunks("unknown", 0) == []
+    assert archive.n_chunks_of_finished("a") is None
+
+
+def test_the_archive_forgets_what_ended_long_ago(monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = ChunkArchive()
+    archive.add("old", b"x")
+    archive.finish("old")
+    monkeypatch.setattr(chunks, "_KEEP_S", -1.0)
+    archive.finish("new")
+    assert archive.chunks("old", 0) == []
+
+
+def test_the_archive_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chunks, "_KEEP_BYTES", 100)
+    archive = ChunkArchive()
+    for name in ("a", "b", "c"):
+        archive.add(name, bytes(60))
+    assert [len(archive.chunks(name, 0)) for name in ("a", "b", "c")] == [0, 0, 1]

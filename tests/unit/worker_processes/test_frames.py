@@ -1,0 +1,57 @@
+"""Frames survive any cut of the stream; oversized ones are refused."""
+
+from __future__ import annotations
+
+import socket
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jupyter_ddl.errors import ProtocolError
+from jupyter_ddl.worker.frames import MAX_FRAME_BYTES, FrameBuffer, FrameSocket, encode_frame
+
+
+@given(st.lists(st.binary(max_size=50), max_size=20), st.integers(min_value=1, max_value=60))
+def test_payloads_come_out_whole_however_the_stream_is_cut(
+    payloads: list[bytes], step: int
+) -> None:
+    stream = b"".join(map(encode_frame, payloads))
+    buffer = FrameBuffer()
+    seen: list[bytes] = []
+    for start in range(0, len(stream), step):
+        seen.extend(buffer.feed(stream[start : start + step]))
+    assert seen == payloads
+
+
+def test_a_frame_that_claims_too_much_is_refused_before_it_is_read() -> None:
+    claim = (MAX_FRAME_BYTES + 1).to_bytes(4, "big")
+    with pytest.raises(ProtocolError, match="over the limit"):
+        list(FrameBuffer().feed(claim))
+
+
+def test_a_payload_over_the_limit_is_not_sent() -> None:
+    with pytest.raises(ProtocolError, match=str(MAX_FRAME_BYTES)):
+        encode_frame(bytes(MAX_FRAME_BYTES + 1))
+
+
+def test_two_threads_that_send_do_not_mix_their_frames() -> None:
+    ours, theirs = socket.socketpair()
+    sender, receiver = FrameSocket(ours), FrameSocket(theirs)
+    payloads = [bytes([n]) * 50_000 for n in (1, 2)]
+
+    def send_many(payload: bytes) -> None:
+        for _ in range(50):
+            sender.send([payload, payload])
+
+    threads = [threading.Thread(target=send_many, args=(payload,)) for payload in payloads]
+    for thread in threads:
+        thread.start()
+    received = [receiver.receive() for _ in range(200)]
+    for thread in threads:
+        thread.join(10)
+    ours.close()
+    assert sorted(filter(None, received)) == sorted(payloads * 100)
+    assert receiver.receive() is None
+    theirs.close()

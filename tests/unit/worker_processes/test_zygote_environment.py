@@ -1,0 +1,56 @@
+"""The environment of zygotes and ranks, log names, and evidence of memory kills."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jupyter_ddl.worker import oom
+from jupyter_ddl.worker.leftovers import child_pids, environment_value, pids_with
+from jupyter_ddl.worker.rank_log import log_name
+from jupyter_ddl.worker.settings import WorkerSettings
+from jupyter_ddl.worker.zygote import zygote_environment
+
+
+def test_numerical_libraries_get_the_threads_of_the_slot() -> None:
+    environment = zygote_environment(WorkerSettings("token", cpus_per_slot=3), "z")
+    assert {environment[f"{name}_NUM_THREADS"] for name in ("OMP", "MKL", "OPENBLAS")} == {"3"}
+    assert environment["JUPYTER_DDL_OWNER"] == "token"
+
+
+@given(st.text(max_size=300))
+def test_a_log_name_is_one_safe_file_name(assignment_id: str) -> None:
+    name = log_name(assignment_id, 42)
+    assert Path(name).name == name
+    assert name.endswith("-42.log")
+    assert len(name.encode()) < 200
+    assert not name.startswith(".")
+
+
+def test_a_process_is_found_by_its_environment() -> None:
+    marker = f"test-{os.getpid()}"
+    pid = os.posix_spawn("/bin/sleep", ["sleep", "30"], {"JUPYTER_DDL_OWNER": marker})
+    try:
+        assert environment_value(pid, "JUPYTER_DDL_OWNER") == marker
+        assert pid in child_pids()
+        assert pids_with("JUPYTER_DDL_OWNER", marker) == [pid]
+        assert environment_value(pid, "JUPYTER_DDL") is None
+    finally:
+        os.kill(pid, 9)
+        os.waitpid(pid, 0)
+
+
+def test_memory_kills_are_counted_from_all_sources(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host, group = tmp_path / "vmstat", tmp_path / "memory.events"
+    host.write_text("nr_free_pages 10\noom_kill 3\n")
+    group.write_text("low 0\nmax 5\noom 2\noom_kill 2\n")
+    monkeypatch.setattr(oom, "_counter_files", lambda: [host, group, tmp_path / "missing"])
+    assert oom.oom_kill_count() == 5
+    monkeypatch.setattr(oom, "_counter_files", lambda: [tmp_path / "missing"])
+    assert oom.oom_kill_count() is None
