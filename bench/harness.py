@@ -188,12 +188,13 @@ def _run(probe: Probe, python: Path, quick: bool) -> dict[str, Any]:
             "JUPYTER_RUNTIME_DIR": f"{folder}/rt",
             "IPYTHONDIR": f"{folder}/ipython",
             "TMPDIR": folder,
+            "PYTHONPATH": str(ROOT),
             **({QUICK_VARIABLE: "1"} if quick else {}),
         }
         with tempfile.TemporaryFile() as errors:
             process = subprocess.Popen(
                 [str(python), *target, *probe.args],
-                cwd=ROOT,
+                cwd=folder,  # modules beside the notebook would travel with the cell
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,

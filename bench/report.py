@@ -111,7 +111,10 @@ def _line(row: Row, line: Line, series: Series, ours: Series) -> str:
 def _goal(line: Line, series: Series) -> str:
     if line.goal is None:
         return ""
-    return f"{line.goal} {line.unit}: {'met' if line.goal.is_met(series.median) else '**missed**'}"
+    return (
+        f"{line.goal} {line.unit}".rstrip()
+        + f": {'met' if line.goal.is_met(series.median) else '**missed**'}"
+    )
 
 
 def _factor(row: Row, line: Line, series: Series, ours: Series) -> str:

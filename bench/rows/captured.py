@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench.harness import Goal, Line, Probe, Row, is_quick, tell
+from bench.harness import Goal, Line, Probe, Row, tell
 
 _OURS = Probe("bench.rows.captured")
 
@@ -103,7 +103,7 @@ def measure() -> None:
     from jupyter_ddl.client.clusters import start_cluster
     from jupyter_ddl.client.verbs import search
 
-    n_bytes = 10**8 if is_quick() else 10**9
+    n_bytes = 10**9
     # Its own content, so that no blob of an earlier run is found.
     array = np.arange(n_bytes // 8, dtype=np.float64) + time.time()
     flag = Path(os.environ["JUPYTER_DDL_HOME"]).parent / "go-on"
