@@ -1,0 +1,1 @@
+"""``jupyter ddl``: clusters and runs from a terminal."""

@@ -19,7 +19,7 @@ from jupyter_ddl.errors import ClusterError, OptionError
 __all__ = [
     "CLUSTER_GRAMMAR",
     "RUNS_GRAMMAR",
-    "SHARED_RUN_COMMANDS",
+    "RUN_COMMANDS",
     "START",
     "chosen_cluster",
     "start_from",
@@ -38,8 +38,8 @@ def _add_start(parser: argparse.ArgumentParser) -> None:
     add("--idle-timeout", type=values.duration_s, default=1800.0, metavar="30m")
     add("--max-age", type=values.duration_s, default=86400.0, metavar="24h")
     hidden = argparse.SUPPRESS
-    add("--gpus", type=not_yet("--gpus", "GPUs are not assigned to workers yet"), help=hidden)
-    add("--env", type=not_yet("--env", "workers use this very environment"), help=hidden)
+    add("--gpus", type=not_yet("GPUs are not assigned to workers yet"), help=hidden)
+    add("--env", type=not_yet("workers use this very environment"), help=hidden)
 
 
 def _add_worker_logs(parser: argparse.ArgumentParser) -> None:
@@ -135,11 +135,12 @@ def _add_remove(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--yes", action="store_true", help="do not ask")
 
 
-SHARED_RUN_COMMANDS = (
+RUN_COMMANDS = (
     Command(
         "show", "What a run was told, what came of it, and the line to run it again.", _add_run
     ),
     Command("attach", "Watch a run until its end; leaving does not stop it.", _add_run),
+    Command("stop", "Stop a run, or one trial of it, at its next report.", _add_stop_run),
     Command("logs", "Everything that a run printed.", _add_run_logs),
     Command("compare", "Two runs side by side.", _add_compare),
     Command("export", "Write a run's events as JSON lines.", _add_export),
@@ -152,8 +153,7 @@ RUNS_GRAMMAR = Grammar(
     "Runs on this host, also of other notebooks; without a command: the list.",
     [
         Command("list", "All runs, newest first."),
-        *SHARED_RUN_COMMANDS,
-        Command("stop", "Stop a run, or one trial of it, at its next report.", _add_stop_run),
+        *RUN_COMMANDS,
     ],
     bare="list",
 )

@@ -140,11 +140,11 @@ class Grammar:
         return parser
 
 
-def not_yet(flag: str, advice: str) -> Callable[[str], NoReturn]:
+def not_yet(advice: str) -> Callable[[str], NoReturn]:
     """Converter of an option that a later version will have: always refused."""
 
-    def refuse(text: str) -> NoReturn:
-        raise OptionError(f"{flag} {text}: this version has no such option; {advice}")
+    def refuse(_: str) -> NoReturn:
+        raise argparse.ArgumentTypeError(f"this version has no such option; {advice}")
 
     return refuse
 

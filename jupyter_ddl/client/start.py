@@ -72,6 +72,12 @@ def _check(spec: ClusterSpec) -> None:
         raise ClusterError(
             f"cluster name {spec.name!r} is not one; up to 40 of a-z, 0-9 and - are expected"
         )
+    if read_connection(spec.name) is not None:
+        # The controller checks too; refused here, the log of the running one stays in its place.
+        raise ClusterError(
+            f"a cluster named {spec.name!r} runs already; `%cluster attach {spec.name}` uses it, "
+            f"--name starts another one"
+        )
     if spec.n_workers is not None and spec.n_workers < 0:
         raise ClusterError(f"{spec.n_workers} workers were asked for; 0 or more are expected")
 

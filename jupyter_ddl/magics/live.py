@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from jupyter_ddl.client.waiting import OnInterrupt
 from jupyter_ddl.events.snapshot import RunSnapshot
 from jupyter_ddl.magics.saying import say
@@ -30,7 +32,7 @@ class _Live:
         self._drawn_s = 0.0
 
     def snapshot(self, snapshot: RunSnapshot) -> None:
-        self._last = snapshot
+        snapshot = self._last = _without_traceback(snapshot)
         self._mark(self._display.offer(snapshot))
 
     def tick(self) -> None:
@@ -40,11 +42,20 @@ class _Live:
             self._mark(self._display.tick())
 
     def finish(self, snapshot: RunSnapshot | None = None) -> None:
-        self._display.finish(snapshot)
+        self._display.finish(None if snapshot is None else _without_traceback(snapshot))
 
     def _mark(self, drawn: bool) -> None:
         if drawn:
             self._drawn_s = self._clock()
+
+
+def _without_traceback(snapshot: RunSnapshot) -> RunSnapshot:
+    """The exception below the view shows it; nobody wants to read it twice."""
+    failure = snapshot.failure
+    if failure is None:
+        return snapshot
+    replace = msgspec.structs.replace
+    return replace(snapshot, failure=replace(failure, traceback=""))
 
 
 def watch(run: Run, on_interrupt: OnInterrupt = "stop") -> RunSnapshot:

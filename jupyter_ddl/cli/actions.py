@@ -1,0 +1,182 @@
+"""What each command of ``jupyter ddl`` does.  Each returns the exit status."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jupyter_ddl.client.history import find_run, live_runs, remove_run
+from jupyter_ddl.client.run import Run
+from jupyter_ddl.errors import OptionError, RunNotFoundError
+
+if TYPE_CHECKING:
+    from jupyter_ddl.views.drawing import Drawing
+
+__all__ = ["ACTIONS"]
+
+
+def _clusters(_: Namespace) -> int:
+    from jupyter_ddl.client.clusters import list_clusters
+    from jupyter_ddl.views.lists import render_clusters
+    from jupyter_ddl.views.tables import cluster_row
+
+    rows = [cluster_row(each.status()) for each in list_clusters()]
+    return _show_drawing(render_clusters(rows, current=None, width=_width()))
+
+
+def _runs(_: Namespace) -> int:
+    from jupyter_ddl.client.listing import list_with_state
+    from jupyter_ddl.views.lists import run_row
+    from jupyter_ddl.views.tables import render_runs
+
+    now_s = time.time()
+    rows = [run_row(summary, live=live, now_s=now_s) for summary, live in list_with_state()]
+    return _show_drawing(render_runs(rows, now_s=now_s, width=_width()))
+
+
+def _start(options: Namespace) -> int:
+    from jupyter_ddl.client.commands import start_from
+    from jupyter_ddl.client.session import session
+
+    started = start_from(options, lambda phase: _say(f"{phase} …"))
+    n_workers = len(started.status().workers)
+    noun = "worker" if n_workers == 1 else "workers"
+    _say(f"cluster {started.name} is ready with {n_workers} {noun}")
+    if session().resumed:
+        _say(f"it goes on with unfinished runs: {', '.join(session().resumed)}")
+    return 0
+
+
+def _attach(options: Namespace) -> int:
+    from jupyter_ddl.views.display import LiveDisplay, TerminalScreen
+
+    run = Run(find_run(options.run))
+    if run.snapshot().finished_at_s is None and run.id not in live_runs():
+        _say(f"nothing drives run {run.id} now: starting cluster {run.spec.cluster} to go on")
+    display = LiveDisplay(TerminalScreen())
+    try:
+        run.wait(on_snapshot=display.offer, on_tick=display.tick, on_interrupt="leave")
+    except KeyboardInterrupt:
+        display.finish()
+        _say(f"run {run.id} goes on; `jupyter ddl attach {run.id}` shows it again")
+        return 0
+    finally:
+        display.finish()
+    return 0
+
+
+def _stop(options: Namespace) -> int:
+    if (options.run is None) == (options.cluster is None):
+        raise OptionError("stop: give either a RUN or --cluster NAME")
+    if options.cluster is not None:
+        from jupyter_ddl.client.commands import chosen_cluster
+
+        chosen_cluster(options.cluster).stop()
+        _say(f"cluster {options.cluster} has ended")
+        return 0
+    run = Run(find_run(options.run))
+    if run.id not in live_runs():
+        raise RunNotFoundError(f"run {run.id} is not active: it is {run.state}", run_id=run.id)
+    when = "at once" if options.now else "at the next report"
+    if options.trial is None:
+        run.cancel("now" if options.now else "next_report")
+        _say(f"run {run.id} stops {when}")
+    else:
+        run.stop_trial(options.trial, "now" if options.now else "next_report")
+        _say(f"trial {options.trial} of run {run.id} stops {when}")
+    return 0
+
+
+def _show(options: Namespace) -> int:
+    from jupyter_ddl.views.details import render_details
+
+    run = Run(find_run(options.run))
+    return _show_drawing(
+        render_details(run.snapshot(), run.spec, directory=run.directory, now_s=time.time())
+    )
+
+
+def _logs(options: Namespace) -> int:
+    if (options.run is None) == (options.cluster is None):
+        raise OptionError("logs: give either a RUN or --cluster NAME")
+    if options.cluster is not None:
+        from jupyter_ddl.client.commands import chosen_cluster
+
+        text = chosen_cluster(options.cluster).logs(None, options.lines)
+    else:
+        text = Run(find_run(options.run)).logs(options.trial)
+    sys.stdout.write(text if text.endswith("\n") or not text else f"{text}\n")
+    return 0
+
+
+def _compare(options: Namespace) -> int:
+    from jupyter_ddl.views.compare import ComparedRun, render_compare
+
+    runs = [Run(find_run(text)) for text in (options.first, options.second)]
+    pair = [ComparedRun(run.snapshot(), run.spec) for run in runs]
+    return _show_drawing(render_compare(*pair, now_s=time.time()))
+
+
+def _export(options: Namespace) -> int:
+    from jupyter_ddl.events.export import export_jsonl
+    from jupyter_ddl.store.paths import ledger_path
+
+    run = Run(find_run(options.run))
+    target = Path(options.file).expanduser()
+    try:
+        n_events = export_jsonl(ledger_path(run.id), target)
+    except OSError as error:
+        raise OptionError(f"export: {target}: {error.strerror}; nothing was written") from None
+    _say(f"{n_events:,} events of run {run.id} are in {target}")
+    return 0
+
+
+def _remove(options: Namespace) -> int:
+    ids = list(dict.fromkeys(find_run(text) for text in options.runs))
+    if not options.yes and not _agreed(ids):
+        _say("nothing was deleted; --yes deletes without asking")
+        return 1
+    for run_id in ids:
+        remove_run(run_id)
+        _say(f"run {run_id} is deleted")
+    return 0
+
+
+def _agreed(ids: list[str]) -> bool:
+    if not sys.stdin.isatty():
+        return False
+    answer = input(f"delete {', '.join(ids)} with logs and values? [y/N] ")
+    return answer.strip().lower() in ("y", "yes")
+
+
+def _show_drawing(drawing: Drawing) -> int:
+    _say(repr(drawing))
+    return 0
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def _width() -> int:
+    return shutil.get_terminal_size((100, 24)).columns - 1
+
+
+ACTIONS: dict[str, Callable[[Namespace], int]] = {
+    "clusters": _clusters,
+    "runs": _runs,
+    "start": _start,
+    "attach": _attach,
+    "stop": _stop,
+    "show": _show,
+    "logs": _logs,
+    "compare": _compare,
+    "export": _export,
+    "rm": _remove,
+}

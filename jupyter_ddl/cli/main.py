@@ -1,0 +1,71 @@
+"""``jupyter ddl …``: a text face over the client.
+
+The exit status is 0 when the command did what it says, 1 when it could not, 2 when it was not
+understood.  Errors are one line on standard error.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from jupyter_ddl.cell.options import HelpRequested
+from jupyter_ddl.errors import JupyterDDLError, OptionError
+
+__all__ = ["main"]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Carry out one command line.
+
+    Parameters
+    ----------
+    arguments : sequence of str, optional
+        What follows ``jupyter ddl``; by default the process's own.
+
+    Returns
+    -------
+    int
+        The exit status.
+    """
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        return _run(words)
+    except HelpRequested as request:
+        sys.stdout.write(f"{request.text}\n")
+        return 0
+    except OptionError as error:
+        return _fail(str(error), 2)
+    except JupyterDDLError as error:
+        return _fail(str(error), 1)
+    except TimeoutError as error:
+        return _fail(str(error), 1)
+    except BrokenPipeError:
+        # The reader (`| head`) has left; Python must not complain of it at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except KeyboardInterrupt:
+        return _fail("interrupted", 1)
+
+
+def _run(words: list[str]) -> int:
+    if words[:1] == ["--version"]:
+        from jupyter_ddl import __version__
+
+        sys.stdout.write(f"{__version__}\n")
+        return 0
+    from jupyter_ddl.cli.actions import ACTIONS
+    from jupyter_ddl.cli.grammar import GRAMMAR
+
+    if not words:
+        raise HelpRequested(GRAMMAR.help_text())
+    name, options = GRAMMAR.parse(words)
+    status = ACTIONS[name](options)
+    sys.stdout.flush()
+    return status
+
+
+def _fail(message: str, status: int) -> int:
+    sys.stderr.write(f"jupyter ddl: {message.removeprefix('jupyter ddl').lstrip(' :')}\n")
+    return status
