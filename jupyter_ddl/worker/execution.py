@@ -56,6 +56,8 @@ class Execution:
         self._stop_reason: StopReason | None = None
         self._is_stopped = False
         self._n_foreign = 0
+        self.over = asyncio.Event()
+        """Set by the plugin once all events have been published."""
 
     @property
     def run_id(self) -> str:

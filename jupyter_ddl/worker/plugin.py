@@ -83,9 +83,11 @@ class RankPlugin(WorkerPlugin):  # type: ignore[misc]
     async def execute(self, assignment: Assignment) -> AssignmentResult:
         """Execute an assignment; one that was executed already is not executed again."""
         assignment_id = assignment.assignment_id
+        if (running := self._executions.get(assignment_id)) is not None:
+            await running.over.wait()
         n_chunks = self._archive.n_chunks_of_finished(assignment_id)
-        if n_chunks is not None or assignment_id in self._executions:
-            return AssignmentResult(assignment_id, n_chunks or 0)
+        if n_chunks is not None:
+            return AssignmentResult(assignment_id, n_chunks)
         if time.monotonic() - self._stopped_at_s.get(assignment.run_id, -_STOPPED_S) < _STOPPED_S:
             return AssignmentResult(assignment_id, 0)
         worker, topic = self._worker, assignment.topic
@@ -104,6 +106,7 @@ class RankPlugin(WorkerPlugin):  # type: ignore[misc]
         finally:
             del self._executions[assignment_id]
             n_chunks = relay.close()
+            execution.over.set()
         return AssignmentResult(assignment_id, n_chunks)
 
     async def control(self, message: Control) -> None:

@@ -120,7 +120,8 @@ class Zygote:
         """Start the process; return this end of its control socket."""
         ours, theirs = socket.socketpair()
         command = [sys.executable, "-P", "-m", "jupyter_ddl.worker.zygote_main"]
-        with theirs:
+        with theirs, contextlib.ExitStack() as on_error:
+            on_error.callback(ours.close)
             # On the loop's own thread: the kernel ties the zygote to the thread that forks it, and
             # a thread of a pool may end.  Takes about 2 ms.
             self._process = subprocess.Popen(
@@ -130,6 +131,7 @@ class Zygote:
                 env=zygote_environment(self._settings, self._id),
                 start_new_session=True,
             )
+            on_error.pop_all()
         ours.setblocking(False)
         return ours
 
@@ -192,13 +194,16 @@ class Zygote:
 
     def _on_closed(self) -> None:
         self.is_lost = True
-        error = LaunchError(f"the zygote (pid {self.pid}) has ended")
-        if not self._ready.done():
+        error = LaunchError(
+            f"the zygote (pid {self.pid}) has ended; what it printed is in the worker's output"
+        )
+        served = self._ready.done()
+        if not served:
             self._ready.set_exception(error)
         for forked in self._forking.values():
             if not forked.done():
                 forked.set_exception(error)
-        if not self._closing:
+        if served and not self._closing:
             self._reaping = asyncio.create_task(self._reap(), name="ddl-zygote-reap")
             self._on_lost()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+import msgspec
 import pytest
 from worker_bench import Bench, finishes, in_shared_bench, is_alive, until
 
@@ -94,6 +95,20 @@ async def test_chunks_can_be_asked_for_again(bench: Bench) -> None:
     (chunks,) = filter(None, again.values())
     assert len(chunks) == result.n_chunks
     assert b"attempt_finished" in chunks[-1]
+
+
+@in_shared_bench
+async def test_an_assignment_that_comes_twice_is_executed_once(bench: Bench) -> None:
+    assignment = bench.assignment("import time; time.sleep(0.3)")
+    worker = await bench.a_worker()
+    payload = msgspec.msgpack.encode(assignment)
+    futures = [
+        bench.client.submit(plugin.execute_assignment, payload, key=key, workers=[worker])
+        for key in (f"{assignment.assignment_id}-{n}" for n in range(3))
+    ]
+    results = [await bench.result(assignment, future) for future in futures]
+    assert len({result.n_chunks for result in results}) == 1
+    assert len(finishes(bench.events(assignment))) == 1
 
 
 @in_shared_bench
