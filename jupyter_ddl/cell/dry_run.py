@@ -51,7 +51,7 @@ def _verb_lines(compiled: CompiledCell) -> Iterator[str]:
     verb = compiled.verb
     if isinstance(verb, MapSpec):
         yield f"Map: {verb.n_items} items of {verb.over}, each as {verb.element}"
-    else:
+    elif isinstance(verb, SearchSpec):
         yield from _search_lines(verb)
     yield f"Seed: {compiled.seed}"
     if verb.max_parallel is not None:

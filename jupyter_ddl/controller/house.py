@@ -55,7 +55,7 @@ class House:
         )
         await self.backend.client.register_plugin(RankPlugin(settings))
         dispatcher = Dispatcher(self.backend.client, topic=f"jupyter-ddl-{self._token}")
-        self.runs = RunRegistry(self.spec.name, self.slots, dispatcher)
+        self.runs = RunRegistry(self.spec.name, self.slots, dispatcher, self._host_of)
         dispatcher.start()
         self._watch = WorkerWatch(
             self.backend.client, self._workers_changed, dispatcher.worker_removed
@@ -113,6 +113,10 @@ class House:
         target = wanted_workers(demand, current, minimum, maximum, surplus_for)
         if target != current:
             await self.scale(target)
+
+    def _host_of(self, address: str) -> str:
+        info = self._workers.get(address)
+        return info.host if info is not None else ""
 
     def _workers_changed(self, workers: dict[str, WorkerInfo]) -> None:
         self._workers = dict(workers)

@@ -7,6 +7,7 @@ import logging
 import os
 import time
 from collections import OrderedDict
+from collections.abc import Callable
 
 import msgspec
 
@@ -41,7 +42,14 @@ _N_REMEMBERED = 50
 class RunRegistry:
     """Owns the drivers.  Used on the controller's loop only."""
 
-    def __init__(self, cluster: str, slots: SlotBook, dispatcher: Dispatcher) -> None:
+    def __init__(
+        self,
+        cluster: str,
+        slots: SlotBook,
+        dispatcher: Dispatcher,
+        host_of: Callable[[str], str],
+    ) -> None:
+        self._host_of = host_of
         self._cluster = cluster
         self._slots = slots
         self._dispatcher = dispatcher
@@ -160,6 +168,7 @@ class RunRegistry:
             blob_dirs=directories,
             program_digest=put_blob(msgspec.msgpack.encode(spec.program), blob_dirs()),
             pid=os.getpid(),
+            host_of=self._host_of,
         )
         driver = make_driver(spec, ledger, state, context)
         self._ended.pop(spec.run_id, None)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from jupyter_ddl.launch.dispatcher import Dispatcher
+from jupyter_ddl.launch.group import place_ranks
 from jupyter_ddl.placement.slots import SlotBook
 from jupyter_ddl.spec.assignment import Assignment, TrialAssignment
-from jupyter_ddl.spec.run import RunSpec, SearchSpec
+from jupyter_ddl.spec.group import RankPlace
+from jupyter_ddl.spec.run import DdpSpec, MapSpec, RunSpec, SearchSpec
 
-__all__ = ["RunContext", "make_assignment"]
+__all__ = ["RunContext", "make_assignment", "make_group"]
 
 
 @dataclass(frozen=True)
@@ -24,6 +28,8 @@ class RunContext:
     blob_dirs: tuple[str, ...]
     program_digest: str
     pid: int
+    host_of: Callable[[str], str]
+    """Address of a worker's host."""
 
 
 def make_assignment(
@@ -34,10 +40,12 @@ def make_assignment(
     *,
     fresh: bool,
     best_value: float | None,
+    place: RankPlace | None = None,
 ) -> Assignment:
     """One assignment of a run; ``best_value`` is the objective that brought values must beat."""
     verb = spec.verb
-    search, mapped = (verb, None) if isinstance(verb, SearchSpec) else (None, verb)
+    search = verb if isinstance(verb, SearchSpec) else None
+    mapped = verb if isinstance(verb, MapSpec) else None
     return Assignment(
         run_id=spec.run_id,
         assignment_id=assignment_id,
@@ -49,9 +57,44 @@ def make_assignment(
         bring=spec.bring,
         best_value=best_value if spec.bring else None,
         fresh_process=fresh,
+        place=place,
         stop_grace_s=spec.limits.stop_grace_s,
         metric=search.metric if search else None,
         mode=search.mode if search else "max",
         over=mapped.over if mapped else None,
         element=mapped.element if mapped else None,
     )
+
+
+def make_group(
+    spec: RunSpec,
+    context: RunContext,
+    trial: TrialAssignment,
+    assignment_id: str,
+    workers: Sequence[str],
+    best_value: float | None,
+) -> list[Assignment]:
+    """One assignment per rank of a group, each with its place in it."""
+    hosts = [context.host_of(worker) for worker in workers]
+    verb = spec.verb
+    base = RankPlace(
+        group_id=f"{spec.run_id}-{trial.trial}-{trial.attempt}",
+        restart_count=trial.attempt - 1,
+        max_restarts=spec.limits.max_own_failures - 1,
+    )
+    if isinstance(verb, DdpSpec):
+        base = msgspec.structs.replace(
+            base, backend=verb.backend, initialize=verb.initialize, strategy=verb.strategy
+        )
+    return [
+        make_assignment(
+            spec,
+            context,
+            [trial],
+            f"{assignment_id}-r{place.rank}",
+            fresh=True,
+            best_value=best_value,
+            place=place,
+        )
+        for place in place_ranks(workers, hosts, base)
+    ]

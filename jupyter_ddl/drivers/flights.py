@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from jupyter_ddl.events.messages import AttemptFinished, AttemptStarted, Notice, RankEvent
+from jupyter_ddl.events.messages import (
+    AttemptFinished,
+    AttemptStarted,
+    Beat,
+    Event,
+    Notice,
+    OfAttempt,
+    RankEvent,
+    RendezvousReady,
+)
+from jupyter_ddl.launch.group import GroupLaunch
 from jupyter_ddl.spec.assignment import Assignment
 
 __all__ = ["Flight", "FlightBook", "evictions"]
@@ -15,10 +25,13 @@ __all__ = ["Flight", "FlightBook", "evictions"]
 class Flight:
     """One assignment at one worker, and how far it got."""
 
-    assignment: Assignment
-    worker: str
+    assignments: tuple[Assignment, ...]
+    """One, or one per rank of a group."""
+    workers: tuple[str, ...]
+    """Where each of them runs."""
     open: dict[int, int] = field(default_factory=dict)
     """trial -> attempt of those that have not finished."""
+    group: GroupLaunch | None = None
     started: dict[int, float] = field(default_factory=dict)
     """trial -> when it started, of those that have not finished."""
 
@@ -36,16 +49,19 @@ class FlightBook:
     def __iter__(self) -> Iterator[Flight]:
         return iter(tuple(self._flights.values()))
 
-    def launch(self, assignment: Assignment, worker: str) -> Flight:
-        flight = Flight(assignment, worker, {t.trial: t.attempt for t in assignment.trials})
-        self._flights[assignment.assignment_id] = flight
+    def launch(self, assignments: Sequence[Assignment], workers: Sequence[str]) -> Flight:
+        first = assignments[0]
+        flight = Flight(
+            tuple(assignments), tuple(workers), {t.trial: t.attempt for t in first.trials}
+        )
+        self._flights[first.assignment_id] = flight
         for trial in flight.open:
             self._of_trial[trial] = flight
         return flight
 
     def land(self, flight: Flight) -> None:
         """Forget a flight; what it leaves open no longer belongs to it."""
-        self._flights.pop(flight.assignment.assignment_id, None)
+        self._flights.pop(flight.assignments[0].assignment_id, None)
         for trial in flight.open:
             if self._of_trial.get(trial) is flight:
                 del self._of_trial[trial]
@@ -53,13 +69,17 @@ class FlightBook:
     def of_trial(self, trial: int) -> Flight | None:
         return self._of_trial.get(trial)
 
-    def admit(self, flight: Flight, events: Sequence[RankEvent]) -> list[RankEvent]:
+    def admit(self, flight: Flight, events: Sequence[RankEvent | Event]) -> list[Event]:
         """The events that count: those of attempts which are open in this flight."""
-        return [event for event in events if self._admit(flight, event)]
+        return [
+            event
+            for event in events
+            if not isinstance(event, RendezvousReady | Beat) and self._admit(flight, event)
+        ]
 
-    def _admit(self, flight: Flight, event: RankEvent) -> bool:
-        if isinstance(event, Notice):
-            return True
+    def _admit(self, flight: Flight, event: Event) -> bool:
+        if not isinstance(event, OfAttempt):
+            return isinstance(event, Notice)
         if flight.open.get(event.trial) != event.attempt:
             return False
         if isinstance(event, AttemptStarted):

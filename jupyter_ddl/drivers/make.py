@@ -11,7 +11,7 @@ from jupyter_ddl.events.ledger import LedgerWriter
 from jupyter_ddl.events.run_state import RunState
 from jupyter_ddl.search.pruners import make_pruner
 from jupyter_ddl.search.study import Study
-from jupyter_ddl.spec.run import MapSpec, RunSpec, SearchSpec
+from jupyter_ddl.spec.run import RunSpec, SearchSpec
 from jupyter_ddl.spec.sampling import SamplerStart
 
 __all__ = ["make_driver"]
@@ -28,8 +28,8 @@ def make_driver(
         A sampler, pruner or space that no study can be made of.
     """
     max_parallel = spec.verb.max_parallel or max(1, context.slots.n_slots)
-    if isinstance(spec.verb, MapSpec):
-        source: TrialSource = MapSource(spec.verb.n_items)
+    if not isinstance(spec.verb, SearchSpec):
+        source: TrialSource = MapSource(spec.n_trials)
         return TrialDriver(spec, source, PlainJudge(max_parallel), ledger, state, context)
     study = Study(spec.verb, spec.seed, spec.verb.window or 2 * max_parallel)
     link = _sampler_link(spec, spec.verb, study, context) if study.is_remote else None

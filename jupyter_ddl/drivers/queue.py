@@ -75,14 +75,15 @@ class TrialQueue:
         if self._retries:
             return [self._attempt(self._retries.popleft())], True
         n_left = self._source.n_trials - self._n_asked + len(self._again)
-        size = self._sizer.next_size(n_left, 2 * n_slots)
+        size = 1 if self._spec.is_grouped else self._sizer.next_size(n_left, 2 * n_slots)
         batch: list[TrialAssignment] = []
         while len(batch) < size:
             trial = self._again.popleft() if self._again else self._ask()
             if trial is None:
                 break
             batch.append(self._attempt(trial))
-        return batch, self._spec.isolate or not reuse_process(self._sizer.median_trial_s)
+        fresh = self._spec.isolate or self._spec.is_grouped
+        return batch, fresh or not reuse_process(self._sizer.median_trial_s)
 
     def put_back(self, trials: Iterable[TrialAssignment]) -> None:
         """Trials that were sent and never started: first in the queue, in order."""

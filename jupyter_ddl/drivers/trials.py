@@ -12,7 +12,7 @@ import time
 from collections.abc import Coroutine, Sequence
 from typing import Any, Literal
 
-from jupyter_ddl.drivers.assigning import RunContext, make_assignment
+from jupyter_ddl.drivers.assigning import RunContext, make_assignment, make_group
 from jupyter_ddl.drivers.committer import Committer
 from jupyter_ddl.drivers.early import EarlyCheck
 from jupyter_ddl.drivers.flights import Flight, FlightBook, evictions
@@ -38,6 +38,7 @@ from jupyter_ddl.events.reducer import with_totals
 from jupyter_ddl.events.run_state import RunState
 from jupyter_ddl.events.snapshot import RunSnapshot
 from jupyter_ddl.launch.dispatcher import WorkerLostError
+from jupyter_ddl.launch.group import GroupLaunch
 from jupyter_ddl.search.answers import Proposal
 from jupyter_ddl.spec.assignment import StopRun, StopTrial, StopWhen, TrialAssignment
 from jupyter_ddl.spec.run import RunSpec, SearchSpec
@@ -253,39 +254,49 @@ class TrialDriver:
     def _fill(self) -> None:
         max_parallel = self._max_parallel()
         while self._stopping is None and not self.paused:
-            address = self._context.slots.take(self.spec.run_id, self._queue.depth, max_parallel)
-            if address is None:
+            addresses = self._take(max_parallel)
+            if not addresses:
                 return
             batch: list[TrialAssignment] = []
             try:
                 batch, fresh = self._queue.next_batch(max_parallel)
             finally:
                 if not batch:
-                    self._context.slots.give(self.spec.run_id, address)
+                    self._give(addresses)
             if not batch:
                 return
-            self._launch(batch, fresh, address)
+            self._launch(batch, fresh, addresses)
 
-    def _launch(self, batch: list[TrialAssignment], fresh: bool, address: str) -> None:
+    def _take(self, max_parallel: int) -> Sequence[str]:
+        """Hold a slot for a batch, or all slots of a group at once."""
+        slots = self._context.slots
+        if self.spec.is_grouped:
+            return slots.take_group(self.spec.run_id, self.spec.n_ranks) or ()
+        address = slots.take(self.spec.run_id, self._queue.depth, max_parallel)
+        return () if address is None else (address,)
+
+    def _give(self, addresses: Sequence[str]) -> None:
+        for address in addresses:
+            self._context.slots.give(self.spec.run_id, address)
+
+    def _launch(self, batch: list[TrialAssignment], fresh: bool, workers: Sequence[str]) -> None:
         self._n_assignments += 1
-        assignment = make_assignment(
-            self.spec,
-            self._context,
-            batch,
-            f"{self.spec.run_id}-{self._session}-{self._n_assignments}",
-            fresh=fresh,
-            best_value=self.state.best_value,
-        )
-        self._served.add(address)
-        self._spawn(self._fly(self._flights.launch(assignment, address)))
+        name = f"{self.spec.run_id}-{self._session}-{self._n_assignments}"
+        best = self.state.best_value
+        if self.spec.is_grouped:
+            assignments = make_group(self.spec, self._context, batch[0], name, workers, best)
+        else:
+            assignments = [
+                make_assignment(self.spec, self._context, batch, name, fresh=fresh, best_value=best)
+            ]
+        self._served.update(workers)
+        self._spawn(self._fly(self._flights.launch(assignments, workers)))
 
     async def _fly(self, flight: Flight) -> None:
         started = time.monotonic()
-        n_trials = len(flight.assignment.trials)
+        n_trials = len(flight.assignments[0].trials)
         try:
-            await self._context.dispatcher.execute(
-                flight.assignment, flight.worker, lambda events: self._arrived(flight, events)
-            )
+            await self._execute(flight)
         except WorkerLostError as error:
             log.info("%s: %s", self.spec.run_id, error.message)
             self._put(*evictions(flight, time.time()))
@@ -296,12 +307,24 @@ class TrialDriver:
             self._queue.observe(done, time.monotonic() - started)
         self._wake.set()
 
+    async def _execute(self, flight: Flight) -> None:
+        def on_events(events: Sequence[RankEvent | Event]) -> None:
+            self._put(*self._flights.admit(flight, events))
+
+        dispatcher = self._context.dispatcher
+        if not self.spec.is_grouped:
+            await dispatcher.execute(flight.assignments[0], flight.workers[0], on_events)
+            return
+        hosts = [self._context.host_of(worker) for worker in flight.workers]
+        flight.group = GroupLaunch(dispatcher, flight.assignments, flight.workers, hosts, on_events)
+        await flight.group.run()
+
     def _land(self, flight: Flight) -> None:
         """Give the slot back; what was never started goes to the front of the queue."""
-        self._context.slots.give(self.spec.run_id, flight.worker)
+        self._give(flight.workers)
         self._flights.land(flight)
         unstarted = flight.open.keys() - flight.started.keys()
-        self._queue.put_back(t for t in flight.assignment.trials if t.trial in unstarted)
+        self._queue.put_back(t for t in flight.assignments[0].trials if t.trial in unstarted)
 
     # -- up: events ----------------------------------------------------------------------------
 
@@ -311,9 +334,6 @@ class TrialDriver:
 
     def _created(self, trial: Proposal) -> None:
         self._put(TrialCreated(trial.number, trial.params, time.time()))
-
-    def _arrived(self, flight: Flight, events: Sequence[RankEvent]) -> None:
-        self._put(*self._flights.admit(flight, events))
 
     def _committed(self, events: Sequence[Event]) -> None:
         for event in events:
@@ -356,8 +376,13 @@ class TrialDriver:
         when: StopWhen,
         reason: Literal["pruned", "cancelled"] = "cancelled",
     ) -> None:
-        stop = StopTrial(self.spec.run_id, trial, attempt, reason, when)
-        self._spawn(self._context.dispatcher.control(flight.worker, stop))
+        # Of a group, rank 0 alone leaves at its next report; the launcher ends the others then.
+        # Were all asked, each would leave at another step, and one could wait for another.
+        rank = 0 if flight.group is not None and when == "next_report" else None
+        workers = flight.workers[:1] if rank == 0 else tuple(dict.fromkeys(flight.workers))
+        stop = StopTrial(self.spec.run_id, trial, attempt, reason, when, rank)
+        for worker in workers:
+            self._spawn(self._context.dispatcher.control(worker, stop))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

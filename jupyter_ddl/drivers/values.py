@@ -7,7 +7,7 @@ from pathlib import Path
 
 from jupyter_ddl.events.messages import AttemptFinished
 from jupyter_ddl.events.reducer import RunState
-from jupyter_ddl.spec.run import MapSpec
+from jupyter_ddl.spec.run import SearchSpec
 
 __all__ = ["ValueFiles"]
 
@@ -29,7 +29,7 @@ class ValueFiles:
     def settle(self, event: AttemptFinished, state: RunState) -> None:
         """After a committed attempt: keep its file if it is the best, else remove it."""
         name = event.values_file
-        if name is None or (state.spec and isinstance(state.spec.verb, MapSpec)):
+        if name is None or (state.spec and not isinstance(state.spec.verb, SearchSpec)):
             return
         if state.best_number != event.trial:
             self._remove(name)

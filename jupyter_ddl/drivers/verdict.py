@@ -5,7 +5,7 @@ from __future__ import annotations
 from jupyter_ddl.events.messages import RunFinished
 from jupyter_ddl.events.reducer import with_totals
 from jupyter_ddl.events.run_state import RunState
-from jupyter_ddl.spec.run import MapSpec, RunSpec
+from jupyter_ddl.spec.run import RunSpec, SearchSpec
 
 __all__ = ["final_event"]
 
@@ -35,7 +35,7 @@ def final_event(
 
 
 def _failed(spec: RunSpec, state: RunState) -> bool:
-    """A map needs every element; a search needs one trial that has a value."""
-    if isinstance(spec.verb, MapSpec):
+    """A map needs every element, a group its ranks; a search needs one trial that has a value."""
+    if not isinstance(spec.verb, SearchSpec):
         return state.counts.failed > 0
     return state.counts.complete == 0

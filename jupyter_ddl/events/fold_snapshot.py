@@ -13,7 +13,7 @@ from jupyter_ddl.errors import LedgerError
 from jupyter_ddl.events.codec import encodable
 from jupyter_ddl.events.messages import Failure
 from jupyter_ddl.events.snapshot import BestTrial, RunSnapshot, TrialRow
-from jupyter_ddl.spec.run import RunSpec, SearchSpec
+from jupyter_ddl.spec.run import RunSpec, SearchSpec, verb_name
 
 if TYPE_CHECKING:  # run_state offers snapshot() as a method
     from jupyter_ddl.events.run_state import RunState, TrialState
@@ -101,7 +101,7 @@ def _draw(
         seq=state.seq,
         run_id=_short(spec.run_id, 80),
         name=_short(spec.name, 200),
-        verb="map" if search is None else "search",
+        verb=verb_name(spec.verb),
         state=state.state,
         cluster=_short(spec.cluster, 80),
         created_at_s=spec.created_at_s,

@@ -13,13 +13,19 @@ __all__ = [
     "SCHEMA_VERSION",
     "AttemptFinished",
     "AttemptStarted",
+    "Beat",
     "CheckpointSaved",
     "Event",
     "Failure",
     "FailureKind",
+    "HangVerdict",
     "Notice",
+    "OfAttempt",
     "Outcome",
+    "RankEnded",
     "RankEvent",
+    "RankStarted",
+    "RendezvousReady",
     "Reported",
     "RunFinished",
     "RunStarted",
@@ -43,6 +49,7 @@ FailureKind: TypeAlias = Literal[
     "import",  # a module is missing on the worker
     "disk",  # no space left where the rank writes; not charged to the trial
     "timeout",
+    "hang",  # no rank of the group made a step for too long
 ]
 
 
@@ -95,6 +102,73 @@ class AttemptStarted(msgspec.Struct, frozen=True, tag="attempt_started"):
     log_start: int
 
 
+class RankStarted(msgspec.Struct, frozen=True, tag="rank_started"):
+    """A rank of a group begins; ``log_start`` is a byte offset in ``<run_dir>/logs/<log>``."""
+
+    trial: int
+    attempt: int
+    rank: int
+    at_s: float
+    worker: str
+    host: str
+    pid: int
+    log: str
+    log_start: int
+    device: str = "cpu"
+
+
+class RankEnded(msgspec.Struct, frozen=True, tag="rank_ended"):
+    """A rank of a group is over; the group's own end is its ``AttemptFinished``."""
+
+    trial: int
+    attempt: int
+    rank: int
+    outcome: Outcome
+    at_s: float
+    duration_s: float
+    log_end: int | None = None
+    values_file: str | None = None
+    failure: Failure | None = None
+    inline_value: bool | int | float | str | None = None
+    """The cell's value at this rank, as in :class:`AttemptFinished`."""
+    has_inline_value: bool = False
+
+
+class HangVerdict(msgspec.Struct, frozen=True, tag="hang_verdict"):
+    """No rank of a group made a step for too long: who is to blame, and what the others do."""
+
+    trial: int
+    attempt: int
+    rank: int
+    """The rank that the others wait for."""
+    at_s: float
+    text: str
+    """One sentence: which rank, which line of the cell, what the others wait for."""
+    line: int | None = None
+    stacks_file: str = ""
+    """Stacks of all ranks, relative to the run's directory."""
+
+
+class RendezvousReady(msgspec.Struct, frozen=True, tag="rendezvous_ready"):
+    """A rank of a group is ready to be joined.  Not recorded: it is for the launcher."""
+
+    trial: int
+    attempt: int
+    host: str
+    port: int
+
+
+class Beat(msgspec.Struct, frozen=True, tag="beat"):
+    """A rank's sign of life, about once a second.  Not recorded."""
+
+    trial: int
+    attempt: int
+    phase: Literal["loading", "rendezvous", "cell", "leaving"]
+    n_steps: int
+    """Optimizer steps and reports so far."""
+    at_s: float
+
+
 class Reported(msgspec.Struct, frozen=True, tag="reported"):
     """``report(step=…, **metrics)`` in a cell.  NaN and infinities are kept as they are."""
 
@@ -103,6 +177,7 @@ class Reported(msgspec.Struct, frozen=True, tag="reported"):
     step: int
     metrics: dict[str, float]
     at_s: float
+    rank: int = 0
 
 
 class CheckpointSaved(msgspec.Struct, frozen=True, tag="checkpoint_saved"):
@@ -171,14 +246,30 @@ class RunFinished(msgspec.Struct, frozen=True, tag="run_finished"):
     best_value: float | None = None
 
 
-RankEvent: TypeAlias = AttemptStarted | Reported | CheckpointSaved | AttemptFinished | Notice
-"""Events that a rank may originate; the driver writes the others."""
+OfAttempt: TypeAlias = (
+    AttemptStarted
+    | RankStarted
+    | RankEnded
+    | HangVerdict
+    | Reported
+    | CheckpointSaved
+    | AttemptFinished
+)
+"""Events that count only while their attempt is the trial's current one."""
+
+RankEvent: TypeAlias = (
+    AttemptStarted | Reported | CheckpointSaved | AttemptFinished | Notice | RendezvousReady | Beat
+)
+"""What a rank may send; the driver writes the other events.  Rendezvous and beats end there."""
 
 Event: TypeAlias = (
     RunSubmitted
     | RunStarted
     | TrialCreated
     | AttemptStarted
+    | RankStarted
+    | RankEnded
+    | HangVerdict
     | Reported
     | CheckpointSaved
     | AttemptFinished

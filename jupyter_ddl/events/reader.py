@@ -22,6 +22,7 @@ from jupyter_ddl.events.frames import (
 from jupyter_ddl.events.messages import SCHEMA_VERSION, Event, RunFinished, RunSubmitted
 from jupyter_ddl.events.reducer import fold_all, with_totals
 from jupyter_ddl.events.snapshot import Counts, RunStateName
+from jupyter_ddl.spec.run import verb_name
 
 __all__ = ["LedgerReader", "RunSummary", "read_ledger", "read_submitted", "read_summary"]
 
@@ -39,7 +40,7 @@ class RunSummary(msgspec.Struct, frozen=True):
 
     run_id: str
     name: str
-    verb: Literal["search", "map"]
+    verb: Literal["search", "map", "ddp"]
     state: RunStateName
     """As the ledger tells: a run whose controller has died is still ``running`` here."""
     cluster: str
@@ -207,7 +208,7 @@ def _summary(
     return RunSummary(
         run_id=spec.run_id,
         name=spec.name,
-        verb="search" if hasattr(spec.verb, "metric") else "map",
+        verb=verb_name(spec.verb),
         state=last.state if last is not None else "running" if started else "submitted",
         cluster=spec.cluster,
         created_at_s=spec.created_at_s,

@@ -21,7 +21,10 @@ from jupyter_ddl.events.messages import (
     CheckpointSaved,
     Event,
     Failure,
+    HangVerdict,
     Notice,
+    RankEnded,
+    RankStarted,
     Reported,
     RunFinished,
     RunStarted,
@@ -29,7 +32,7 @@ from jupyter_ddl.events.messages import (
     StopRequested,
     TrialCreated,
 )
-from jupyter_ddl.events.run_state import N_RECENT, N_TOP, RunState, TrialState
+from jupyter_ddl.events.run_state import N_RECENT, N_TOP, RankGroupState, RunState, TrialState
 from jupyter_ddl.events.snapshot import TrialStateName
 from jupyter_ddl.spec.run import SearchSpec
 
@@ -168,6 +171,31 @@ def _attempt_started(state: RunState, event: AttemptStarted) -> None:
     trial.metric_names = trial.metric_values = ()
     state.n_attempts += 1
     _move(state, trial, "running")
+
+
+def _rank_started(state: RunState, event: RankStarted) -> None:
+    """A new round begins with rank 0's first word: the ranks of the round before are history."""
+    trial = state.trials.get(event.trial)
+    if trial is None or trial.attempt != event.attempt:
+        state.n_late += 1
+        return
+    ranks = state.ranks.get(event.trial)
+    if ranks is None or ranks.attempt != event.attempt:
+        state.ranks[event.trial] = ranks = RankGroupState(event.attempt)
+    ranks.started[event.rank] = event
+
+
+def _rank_ended(state: RunState, event: RankEnded) -> None:
+    ranks = state.ranks.get(event.trial)
+    if ranks is None or ranks.attempt != event.attempt:
+        state.n_late += 1
+        return
+    ranks.ended[event.rank] = event
+
+
+def _hang_verdict(state: RunState, event: HangVerdict) -> None:
+    state.notices.append(event.text)
+    state.hang = event
 
 
 def _reported(state: RunState, event: Reported) -> None:
@@ -363,6 +391,9 @@ _HANDLERS: dict[type, _Handler] = {
     RunStarted: _run_started,
     TrialCreated: _trial_created,
     AttemptStarted: _attempt_started,
+    RankStarted: _rank_started,
+    RankEnded: _rank_ended,
+    HangVerdict: _hang_verdict,
     Reported: _reported,
     CheckpointSaved: _checkpoint_saved,
     AttemptFinished: _attempt_finished,

@@ -12,7 +12,15 @@ from dataclasses import dataclass, field
 import msgspec
 
 from jupyter_ddl.events.fold_snapshot import snapshot
-from jupyter_ddl.events.messages import CheckpointSaved, Failure, RunFinished, StopRequested
+from jupyter_ddl.events.messages import (
+    CheckpointSaved,
+    Failure,
+    HangVerdict,
+    RankEnded,
+    RankStarted,
+    RunFinished,
+    StopRequested,
+)
 from jupyter_ddl.events.snapshot import (
     BestTrial,
     Counts,
@@ -76,6 +84,15 @@ class TrialState(msgspec.Struct, gc=False):
 
 
 @dataclass(slots=True)
+class RankGroupState:
+    """The ranks of a trial's latest round."""
+
+    attempt: int
+    started: dict[int, RankStarted] = field(default_factory=dict)
+    ended: dict[int, RankEnded] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
 class RunState:
     """Everything that follows from a run's events.  Only ``reducer.fold`` changes it."""
 
@@ -120,6 +137,10 @@ class RunState:
     stop: StopRequested | None = None
     """The strongest request to stop the whole run."""
     trial_stops: dict[int, StopWhen] = field(default_factory=dict)
+    ranks: dict[int, RankGroupState] = field(default_factory=dict)
+    """Rank groups by trial; of a search, only those of running trials and the best one."""
+    hang: HangVerdict | None = None
+    """The latest verdict on a hang."""
     shared_names: dict[tuple[str, ...], tuple[str, ...]] = field(default_factory=dict)
 
     @property

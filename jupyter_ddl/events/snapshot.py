@@ -67,7 +67,7 @@ class RunSnapshot(msgspec.Struct, frozen=True):
     seq: int
     run_id: str
     name: str
-    verb: Literal["search", "map"]
+    verb: Literal["search", "map", "ddp"]
     state: RunStateName
     cluster: str
     created_at_s: float

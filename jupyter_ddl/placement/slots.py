@@ -68,6 +68,30 @@ class SlotBook:
         self._held.setdefault(address, Counter())[run_id] += 1
         return address
 
+    def take_group(self, run_id: str, n_ranks: int) -> list[str] | None:
+        """Hold ``n_ranks`` free slots, all or none; one address per rank, a worker's together."""
+        free: list[str] = []
+        for address in sorted(self._n_slots):
+            free += [address] * max(0, self._n_slots[address] - self._load(address))
+        if len(free) < n_ranks:
+            return None
+        taken = free[:n_ranks]
+        for address in taken:
+            self._held.setdefault(address, Counter())[run_id] += 1
+        return taken
+
+    @property
+    def n_free(self) -> int:
+        """Slots that nothing holds."""
+        return sum(max(0, n - self._load(a)) for a, n in self._n_slots.items())
+
+    def holders(self) -> dict[str, int]:
+        """Slots held, by run."""
+        held: Counter[str] = Counter()
+        for counter in self._held.values():
+            held.update(counter)
+        return {run_id: n for run_id, n in held.items() if n}
+
     def give(self, run_id: str, address: str) -> None:
         """Return a place; harmless for a worker that is gone."""
         held = self._held.get(address)

@@ -6,6 +6,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from jupyter_ddl.spec.group import JoinGroup, RankPlace
 from jupyter_ddl.spec.space import ParamValue
 
 __all__ = [
@@ -63,6 +64,9 @@ class Assignment(msgspec.Struct, frozen=True):
     """Best objective known when this was sent: a trial that does not beat it need not
     save its brought values.  None: save always."""
     fresh_process: bool = False
+    place: RankPlace | None = None
+    """Set for a rank of a group: then there is exactly one trial, and every rank of the group
+    has an assignment of its own."""
     stop_grace_s: float = 5.0
 
 
@@ -77,6 +81,8 @@ class StopTrial(msgspec.Struct, frozen=True, tag="stop_trial"):
     attempt: int
     reason: Literal["pruned", "cancelled"]
     when: StopWhen = "next_report"
+    rank: int | None = None
+    """Only this rank of a group; None: all."""
 
 
 class StopRun(msgspec.Struct, frozen=True, tag="stop_run"):
@@ -92,4 +98,12 @@ class Prewarm(msgspec.Struct, frozen=True, tag="prewarm"):
     imports: tuple[str, ...]
 
 
-Control: TypeAlias = StopTrial | StopRun | Prewarm
+class DumpStacks(msgspec.Struct, frozen=True, tag="dump_stacks"):
+    """Have the ranks of an attempt write the stacks of all their threads into a file."""
+
+    run_id: str
+    trial: int
+    attempt: int
+
+
+Control: TypeAlias = StopTrial | StopRun | Prewarm | JoinGroup | DumpStacks

@@ -6,10 +6,12 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from jupyter_ddl.spec.group import CollectiveBackend
 from jupyter_ddl.spec.program import Program
 from jupyter_ddl.spec.space import Distribution
 
 __all__ = [
+    "DdpSpec",
     "Limits",
     "MapSpec",
     "Mode",
@@ -19,6 +21,7 @@ __all__ = [
     "SamplerSpec",
     "SearchSpec",
     "Verb",
+    "verb_name",
 ]
 
 Mode: TypeAlias = Literal["max", "min"]
@@ -72,7 +75,33 @@ class MapSpec(msgspec.Struct, frozen=True, tag="map"):
     max_parallel: int | None = None
 
 
-Verb: TypeAlias = SearchSpec | MapSpec
+class DdpSpec(msgspec.Struct, frozen=True, tag="ddp"):
+    """One rank group that trains data-parallel: trial 0, whose attempts are the group's rounds."""
+
+    n_ranks: int
+    min_ranks: int | None = None
+    """With fewer slots than ``n_ranks`` the group goes on with those, down to this number."""
+    backend: CollectiveBackend = "auto"
+    gpus_per_rank: int = 0
+    hang_timeout_s: float | None = None
+    """No step for so long is a hang; None: max(60 s, 10 × the median step)."""
+    strategy: str = "ddp"
+    initialize: bool = True
+    max_parallel: int | None = None
+
+
+Verb: TypeAlias = SearchSpec | MapSpec | DdpSpec
+
+
+def verb_name(verb: Verb) -> Literal["search", "map", "ddp"]:
+    """The word behind ``%%distribute``."""
+    match verb:
+        case SearchSpec():
+            return "search"
+        case MapSpec():
+            return "map"
+        case DdpSpec():
+            return "ddp"
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -121,5 +150,23 @@ class RunSpec(msgspec.Struct, frozen=True):
 
     @property
     def n_trials(self) -> int:
-        """Number of trials this run consists of (items, for a map)."""
-        return self.verb.n_items if isinstance(self.verb, MapSpec) else self.verb.n_trials
+        """Number of trials this run consists of: items of a map, 1 for a rank group."""
+        match self.verb:
+            case SearchSpec(n_trials=number) | MapSpec(n_items=number):
+                return number
+            case DdpSpec():
+                return 1
+
+    @property
+    def is_grouped(self) -> bool:
+        """Whether its trials are rank groups that must be started together."""
+        return isinstance(self.verb, DdpSpec) or self.n_ranks > 1
+
+    @property
+    def n_ranks(self) -> int:
+        """Ranks of each of its groups; 1 unless trials are distributed themselves."""
+        match self.verb:
+            case SearchSpec(ranks_per_trial=number) | DdpSpec(n_ranks=number):
+                return number
+            case MapSpec():
+                return 1

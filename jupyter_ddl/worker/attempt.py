@@ -22,10 +22,6 @@ __all__ = ["Attempt"]
 class Attempt:
     """One attempt at one trial, used from the rank's main thread."""
 
-    rank = 0
-    world_size = 1
-    local_rank = 0
-
     def __init__(
         self,
         trial: TrialAssignment,
@@ -35,6 +31,10 @@ class Attempt:
     ) -> None:
         self.reported: dict[str, float] = {}
         """The last value of each metric."""
+        place = assignment.place
+        self.rank = place.rank if place else 0
+        self.world_size = place.world_size if place else 1
+        self.local_rank = place.local_rank if place else 0
         self._trial = trial
         self._assignment = assignment
         self._emit = emit
@@ -64,7 +64,7 @@ class Attempt:
         self._last_step = at
         self.reported.update(values)
         trial = self._trial
-        self._emit(Reported(trial.trial, trial.attempt, at, values, time.time()))
+        self._emit(Reported(trial.trial, trial.attempt, at, values, time.time(), self.rank))
         objective = values.get(self._assignment.metric or "")
         if objective is not None and not math.isfinite(objective):
             raise MetricError(
@@ -81,6 +81,8 @@ class Attempt:
         """See :func:`jupyter_ddl.worker.incell.checkpoint`."""
         self._refuse_children("checkpoint")
         at = (self._last_step or 0) if step is None else _whole("checkpoint", step)
+        if self.rank != 0:
+            return
         trial = self._trial
         saved = save_checkpoint(self._directory(), trial.trial, trial.attempt, at, state)
         self._emit(CheckpointSaved(trial.trial, trial.attempt, at, *saved, time.time()))

@@ -13,14 +13,10 @@ from typing import Any
 import msgspec
 
 from jupyter_ddl.errors import LaunchError
-from jupyter_ddl.events.messages import (
-    AttemptFinished,
-    AttemptStarted,
-    CheckpointSaved,
-    Notice,
-    Reported,
-)
+from jupyter_ddl.events.messages import AttemptFinished, AttemptStarted, Notice
 from jupyter_ddl.spec.assignment import Assignment, StopRun, StopTrial, TrialAssignment
+from jupyter_ddl.spec.group import JoinGroup
+from jupyter_ddl.spec.sampling import SamplerAnswers
 from jupyter_ddl.worker.chunks import ChunkRelay
 from jupyter_ddl.worker.death import LogTail, finished_by_death, read_log_tail
 from jupyter_ddl.worker.oom import oom_kill_count
@@ -132,7 +128,7 @@ class Execution:
                 return False
             expected = self._waiting[0]
             return (message.trial, message.attempt) == (expected.trial, expected.attempt)
-        if isinstance(message, Reported | CheckpointSaved | AttemptFinished):
+        if not isinstance(message, Notice | BatchDone | SamplerAnswers):
             return self._is_current(message.trial, message.attempt)
         return True
 
@@ -190,11 +186,19 @@ class Execution:
         """Tell the user something that is no event of an attempt."""
         self._relay.add(Notice(at_s=time.time(), text=text, level="warning"))
 
+    def join(self, message: JoinGroup) -> None:
+        """Pass the addresses of a rank group on to the rank that waits for them."""
+        if self._rank is not None and self._is_current(message.trial, message.attempt):
+            self._rank.send(message)
+
     # -- stops ----------------------------------------------------------------------------------
 
     async def stop_trial(self, message: StopTrial) -> None:
         """End one attempt, at its next report or now; another assignment's is no concern."""
         rank = self._rank
+        place = self._assignment.place
+        if place is not None and message.rank not in (None, place.rank):
+            return
         waits = any((t.trial, t.attempt) == (message.trial, message.attempt) for t in self._waiting)
         if rank is None or not (waits or self._is_current(message.trial, message.attempt)):
             return

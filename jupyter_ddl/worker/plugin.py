@@ -18,6 +18,7 @@ from distributed import Worker, WorkerPlugin, get_worker
 from jupyter_ddl.errors import LaunchError
 from jupyter_ddl.events.chunk import AssignmentResult
 from jupyter_ddl.spec.assignment import Assignment, Control, Prewarm, StopRun, StopTrial
+from jupyter_ddl.spec.group import JoinGroup
 from jupyter_ddl.spec.sampling import SamplerAnswers, SamplerCall
 from jupyter_ddl.worker.chunks import ChunkArchive, ChunkRelay
 from jupyter_ddl.worker.execution import Execution
@@ -116,7 +117,10 @@ class RankPlugin(WorkerPlugin):  # type: ignore[misc]
         elif isinstance(message, StopTrial):
             for execution in self._of_run(message.run_id):
                 self._in_background(execution.stop_trial(message), "ddl-stop-trial")
-        else:
+        elif isinstance(message, JoinGroup):
+            for execution in self._of_run(message.run_id):
+                execution.join(message)
+        elif isinstance(message, StopRun):
             self._stop_run(message)
 
     def _stop_run(self, message: StopRun) -> None:

@@ -116,6 +116,10 @@ class LoadedProgram:
                 )
         self._names = TrialNames(program, CapturedValues(program, blob_dirs))
 
+    def uses(self, package: str) -> bool:
+        """Whether the program imports a package, or this process has it loaded already."""
+        return package in self._program.imports or package in sys.modules
+
     def captured(self, name: str) -> Any:
         """A captured variable, unpickled anew (for a sampler from the notebook)."""
         namespace = sys.modules["__main__"].__dict__
@@ -204,6 +208,8 @@ class LoadedProgram:
             result = None
         if assignment.over is not None:
             return self._map_ending(result, trial, assignment, namespace, first_names)
+        if assignment.place is not None and assignment.metric is None:
+            return self._map_ending(result, trial, assignment, namespace, first_names)
         ending = _Ending("complete")
         if assignment.metric is not None:
             ending.value = final_objective(
@@ -276,7 +282,9 @@ def _save(values: dict[str, Any], trial: TrialAssignment, assignment: Assignment
     """Write what goes home; return the file's name, None when there is nothing."""
     if not values:
         return None
-    name = f"trial-{trial.trial}-a{trial.attempt}.pkl"
+    place = assignment.place
+    of_rank = f"-r{place.rank}" if place else ""
+    name = f"trial-{trial.trial}-a{trial.attempt}{of_rank}.pkl"
     save_values(values, Path(assignment.run_dir) / "values" / name)
     return name
 

@@ -30,11 +30,13 @@ from jupyter_ddl.events.messages import (
     RankEvent,
 )
 from jupyter_ddl.spec.assignment import Assignment, StopRun, TrialAssignment
+from jupyter_ddl.spec.group import JoinGroup
 from jupyter_ddl.spec.sampling import SamplerCall
 from jupyter_ddl.worker.deathsig import bind_forked_children
 from jupyter_ddl.worker.frames import FrameSocket
 from jupyter_ddl.worker.leftovers import RANK_VARIABLE
 from jupyter_ddl.worker.program import LoadedProgram, load_program
+from jupyter_ddl.worker.rank_group import RankGroup
 from jupyter_ddl.worker.rank_log import RankLog, is_disk_full, log_name
 from jupyter_ddl.worker.rank_messages import (
     CHANNEL_LOST_EXIT_CODE,
@@ -73,6 +75,7 @@ class _Rank:
         self._encoder = msgspec.msgpack.Encoder()
         self._decoder = msgspec.msgpack.Decoder(ToRank)
         self._assignments: queue.SimpleQueue[Execute | SamplerCall | None] = queue.SimpleQueue()
+        self._joins: queue.SimpleQueue[JoinGroup] = queue.SimpleQueue()
         self._sampler = SamplerService()
         self._termination = TerminationHandler(stop_flag)
         self._unsent: list[RankEvent] = []
@@ -97,6 +100,9 @@ class _Rank:
             message = self._decoder.decode(payload)
             if isinstance(message, Execute | SamplerCall):
                 self._assignments.put(message)
+                continue
+            if isinstance(message, JoinGroup):
+                self._joins.put(message)
                 continue
             if isinstance(message, StopRun):
                 stop_flag.request_all("cancelled")
@@ -174,9 +180,7 @@ class _Rank:
             with self._termination.during(trial.trial, trial.attempt):
                 if self._program is None:
                     raise TrialStopped("cancelled")
-                return self._program.run_trial(
-                    trial, assignment, self._send, stop_flag, self._log_position
-                )
+                return self._run_in_group(self._program, trial, assignment)
         except TrialStopped as stopped:
             return _finished(trial, stopped.reason, started_s)
         except BaseException as error:  # noqa: BLE001 - the wall of the rank process
@@ -184,6 +188,20 @@ class _Rank:
         finally:
             if not self._is_rank:
                 os._exit(1)  # a process that the cell has forked ran through to its end
+
+    def _run_in_group(
+        self, program: LoadedProgram, trial: TrialAssignment, assignment: Assignment
+    ) -> AttemptFinished:
+        """Run a trial, between meeting the other ranks and leaving them if it has any."""
+        place = assignment.place
+        if place is None:
+            return program.run_trial(trial, assignment, self._send, stop_flag, self._log_position)
+        group = RankGroup(place, trial, self._send, self._joins)
+        group.enter(with_torch=program.uses("torch"))
+        finished = program.run_trial(trial, assignment, self._send, stop_flag, self._log_position)
+        if finished.outcome == "complete":
+            group.leave()
+        return finished
 
     def _closed(self, finished: AttemptFinished) -> AttemptFinished:
         """Add where the attempt's output ends, or that it could not be written."""

@@ -8,6 +8,7 @@ import msgspec
 
 from jupyter_ddl.events.messages import RankEvent
 from jupyter_ddl.spec.assignment import Assignment, StopRun, StopTrial
+from jupyter_ddl.spec.group import JoinGroup
 from jupyter_ddl.spec.sampling import SamplerAnswers, SamplerCall
 
 __all__ = [
@@ -87,5 +88,5 @@ class BatchDone(msgspec.Struct, frozen=True, tag="batch_done"):
 
 ToZygote: TypeAlias = ForkRank | ImportPackages
 FromZygote: TypeAlias = ZygoteReady | RankForked | ForkFailed | RankExited | PackagesImported
-ToRank: TypeAlias = Execute | SamplerCall | StopTrial | StopRun
+ToRank: TypeAlias = Execute | SamplerCall | StopTrial | StopRun | JoinGroup
 FromRank: TypeAlias = RankEvent | BatchDone | SamplerAnswers

@@ -1,0 +1,51 @@
+"""A rank's place in its rank group: ranks that start and die together.
+
+The words and the environment variables are torchrun's
+(https://docs.pytorch.org/docs/stable/elastic/run.html#environment-variables).
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+__all__ = ["CollectiveBackend", "JoinGroup", "RankPlace"]
+
+CollectiveBackend: TypeAlias = Literal["auto", "gloo", "nccl"]
+
+
+class RankPlace(msgspec.Struct, frozen=True):
+    """Where one rank stands.  Made anew for every round: nothing of a dead round is used again."""
+
+    group_id: str
+    """Unique to the round, with 128 random bits: ranks of other groups can't join by mistake."""
+    rank: int = 0
+    world_size: int = 1
+    local_rank: int = 0
+    local_world_size: int = 1
+    group_rank: int = 0
+    """Index of the rank's host among the group's hosts (torchrun's GROUP_RANK)."""
+    n_hosts: int = 1
+    hosts: tuple[str, ...] = ()
+    """Addresses of the hosts by group rank; the first one is the master's."""
+    backend: CollectiveBackend = "auto"
+    initialize: bool = True
+    """Whether the process group is initialised before the cell runs (else: ``--no-init``)."""
+    strategy: str = "ddp"
+    timeout_s: float = 120.0
+    """Of collectives and of the rendezvous."""
+    restart_count: int = 0
+    max_restarts: int = 0
+    gpus: tuple[str, ...] = ()
+    """UUIDs of the GPUs of the group's ranks on this host, by local rank; empty on the CPU."""
+
+
+class JoinGroup(msgspec.Struct, frozen=True, tag="join_group"):
+    """Tells the ranks of a group, which wait, where each of them can be found."""
+
+    run_id: str
+    trial: int
+    attempt: int
+    addresses: tuple[str, ...]
+    """``host:port`` by rank.  The first one is the store's where torch is used."""

@@ -1,0 +1,198 @@
+"""A rank's membership in its rank group: the store, the environment, the process group.
+
+Everything is new for every round.  Rank 0 opens the store on a port that it really holds and
+announces it; no rank dials an address before its owner has told it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import socket
+import sys
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from jupyter_ddl.errors import LaunchError
+from jupyter_ddl.events.messages import RendezvousReady
+from jupyter_ddl.spec.assignment import TrialAssignment
+from jupyter_ddl.spec.group import JoinGroup, RankPlace
+
+__all__ = ["RankGroup"]
+
+_LEAVE_TIMEOUT_S = 10.0
+_POLL_S = 0.2
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+class RankGroup:
+    """Used on the rank's main thread: ``enter``, the cell, ``leave``.
+
+    Parameters
+    ----------
+    joins : queue.SimpleQueue
+        Where the control thread puts the answer to the announcement.
+    """
+
+    def __init__(
+        self,
+        place: RankPlace,
+        trial: TrialAssignment,
+        announce: Callable[[RendezvousReady], None],
+        joins: queue.SimpleQueue[JoinGroup],
+    ) -> None:
+        self._place = place
+        self._trial = trial
+        self._announce = announce
+        self._joins = joins
+        self._store: Any = None
+        self._initialized = False
+
+    def enter(self, *, with_torch: bool) -> None:
+        """Meet the other ranks.
+
+        Raises
+        ------
+        LaunchError
+            The others were not there by the deadline.
+        """
+        place = self._place
+        own = place.hosts[place.group_rank]
+        if with_torch and place.rank == 0:
+            self._store = _open_store(own, place)
+            port = self._store.port
+        else:
+            port = _free_port(own)
+        trial = self._trial
+        self._announce(RendezvousReady(trial.trial, trial.attempt, own, port))
+        joined = self._wait_for_join()
+        os.environ.update(_environment(place, joined.addresses, has_store=with_torch))
+        if with_torch and place.rank != 0:
+            self._store = _join_store(joined.addresses[0], place)
+        if with_torch and place.initialize:
+            self._initialize()
+
+    def leave(self) -> None:
+        """After the cell: wait for the others to be done with the store, then take leave."""
+        if self._store is None:
+            return
+        with contextlib.suppress(RuntimeError):  # a rank that failed has taken the store along
+            n_left = self._store.add("jupyter_ddl/left", 1)
+            deadline = time.monotonic() + _LEAVE_TIMEOUT_S
+            while self._place.rank == 0 and n_left < self._place.world_size:
+                if time.monotonic() > deadline:
+                    break
+                time.sleep(0.002)
+                n_left = self._store.add("jupyter_ddl/left", 0)
+        distributed: Any = sys.modules.get("torch.distributed")
+        if self._initialized and distributed.is_initialized():
+            distributed.destroy_process_group()
+
+    def _wait_for_join(self) -> JoinGroup:
+        deadline = time.monotonic() + self._place.timeout_s
+        while (left := deadline - time.monotonic()) > 0:
+            with contextlib.suppress(queue.Empty):
+                join = self._joins.get(timeout=min(left, _POLL_S))
+                if (join.trial, join.attempt) == (self._trial.trial, self._trial.attempt):
+                    return join
+        raise LaunchError(
+            f"rank {self._place.rank} of {self._place.world_size} waited "
+            f"{self._place.timeout_s:.0f} s for the others of its group"
+        )
+
+    def _initialize(self) -> None:
+        import torch.distributed as dist
+
+        place = self._place
+        dist.init_process_group(
+            backend=_backend(place),
+            store=dist.PrefixStore(place.group_id, self._store),
+            rank=place.rank,
+            world_size=place.world_size,
+            timeout=timedelta(seconds=place.timeout_s),
+        )
+        self._initialized = True
+
+
+def _backend(place: RankPlace) -> str:
+    if place.backend != "auto":
+        return place.backend
+    import torch
+
+    return "nccl" if place.gpus and torch.cuda.is_available() else "gloo"
+
+
+def _open_store(host: str, place: RankPlace) -> Any:
+    import torch.distributed as dist
+
+    return dist.TCPStore(
+        host,
+        0,
+        world_size=None,
+        is_master=True,
+        wait_for_workers=False,
+        timeout=timedelta(seconds=place.timeout_s),
+    )
+
+
+def _join_store(address: str, place: RankPlace) -> Any:
+    import torch.distributed as dist
+
+    host, _, port = address.rpartition(":")
+    return dist.TCPStore(
+        host,
+        int(port),
+        world_size=None,
+        is_master=False,
+        wait_for_workers=False,
+        timeout=timedelta(seconds=place.timeout_s),
+    )
+
+
+def _free_port(host: str) -> int:
+    """A port that is free now, for a framework that opens it itself."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.bind((host, 0))
+        return int(probe.getsockname()[1])
+
+
+def _environment(
+    place: RankPlace, addresses: tuple[str, ...], *, has_store: bool
+) -> dict[str, str]:
+    """The variables that torchrun sets, and those by which TensorFlow and JAX find each other."""
+    host, _, port = addresses[0].rpartition(":")
+    variables = {
+        "RANK": place.rank,
+        "LOCAL_RANK": place.local_rank,
+        "WORLD_SIZE": place.world_size,
+        "LOCAL_WORLD_SIZE": place.local_world_size,
+        "GROUP_RANK": place.group_rank,
+        "GROUP_WORLD_SIZE": place.n_hosts,
+        "ROLE_RANK": place.rank,
+        "ROLE_WORLD_SIZE": place.world_size,
+        "ROLE_NAME": "default",
+        "MASTER_ADDR": host,
+        "MASTER_PORT": port,
+        "TORCHELASTIC_RUN_ID": place.group_id,
+        "TORCHELASTIC_RESTART_COUNT": place.restart_count,
+        "TORCHELASTIC_MAX_RESTARTS": place.max_restarts,
+        # The store is open already: `init_process_group("env://")` joins it, also on rank 0.
+        "TORCHELASTIC_USE_AGENT_STORE": str(has_store),
+        "TF_CONFIG": json.dumps(
+            {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": place.rank}}
+        ),
+        "JAX_COORDINATOR_ADDRESS": addresses[0],
+        "JAX_NUM_PROCESSES": place.world_size,
+        "JAX_PROCESS_ID": place.rank,
+    }
+    if all(address.rpartition(":")[0] in _LOOPBACK for address in addresses):
+        # Else gloo asks for the host's name, which may resolve to an interface that is not up.
+        variables["GLOO_SOCKET_IFNAME"] = "lo"
+    if place.gpus:
+        variables["CUDA_VISIBLE_DEVICES"] = ",".join(place.gpus)
+    return {name: str(value) for name, value in variables.items()}
