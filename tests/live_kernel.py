@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 from queue import Empty
 from typing import Any
 
@@ -74,7 +75,7 @@ class LiveKernel:
         env = {**os.environ, **home.variables()}
         # Warnings of the kernel's own libraries are none of these tests' business.
         env.pop("PYTHONWARNINGS", None)
-        env["PATH"] = f"{os.path.dirname(sys.executable)}{os.pathsep}{env.get('PATH', '')}"
+        env["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{env.get('PATH', '')}"
         self._manager.start_kernel(env=env, cwd=str(home.work))
         self._client: BlockingKernelClient = self._manager.client()
         self._client.start_channels()
