@@ -116,7 +116,7 @@ class RankPlugin(WorkerPlugin):  # type: ignore[misc]
         elif isinstance(message, StopTrial):
             for execution in self._of_run(message.run_id):
                 self._in_background(execution.stop_trial(message), "ddl-stop-trial")
-        else:
+        elif isinstance(message, StopRun):
             self._stop_run(message)
 
     def _stop_run(self, message: StopRun) -> None:
