@@ -142,11 +142,12 @@ class LiveKernel:
         self._manager.shutdown_kernel(now=True)
         self._client.stop_channels()
 
-    def close(self) -> None:
+    def close(self, *, stop_clusters: bool = True) -> None:
         """Stop all clusters of the home from inside, then end the kernel."""
         if self._manager.is_alive():
             try:
-                self.run(_STOP_CLUSTERS, timeout_s=30)
+                if stop_clusters:
+                    self.run(_STOP_CLUSTERS, timeout_s=30)
             finally:
                 self._manager.shutdown_kernel(now=True)
         self._client.stop_channels()
