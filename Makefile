@@ -47,7 +47,7 @@ bench: $(READY)  ## measure the figures of docs/performance.md; ARGS="--quick --
 	@$(BIN)/python -m bench $(ARGS)
 
 pictures: $(READY)  ## take the README's pictures anew from a real run (needs chromium)
-	@$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[browser]'
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[browser]'
 	@$(BIN)/python docs/make_pictures.py
 
 clean:  ## delete the environment and everything that was made; runs of yours stay
@@ -60,5 +60,5 @@ $(READY): pyproject.toml constraints.txt tools/check_python.sh
 	@sh tools/check_python.sh "$(PYTHON)"
 	@$(BIN)/python -c '' 2>/dev/null || $(PYTHON) -m venv --clear $(VENV)
 	@echo "Installing into $(VENV): one to three minutes …"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@

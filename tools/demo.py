@@ -18,6 +18,7 @@ import nbformat
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
+from jupyter_ddl.client.clusters import list_clusters
 from jupyter_ddl.client.history import list_runs
 from jupyter_ddl.client.run import Run
 from jupyter_ddl.errors import JupyterDDLError
@@ -37,10 +38,15 @@ class Follower:
         self._live: LiveDisplay | None = None
         self.runs: list[Run] = []
 
-    def look(self) -> None:
-        """Draw what is new."""
-        if self._run is None:
-            self._run = self._next()
+    def adopt(self) -> bool:
+        """Whether there is a new run to draw, and none that is still being drawn."""
+        if self._run is not None:
+            return False
+        self._run = self._next()
+        return self._run is not None
+
+    def draw(self) -> None:
+        """Draw what is new of the run in hand; its end is drawn once, and lets it go."""
         if self._run is None or self._live is None:
             return
         snapshot = self._run.snapshot()
@@ -52,7 +58,7 @@ class Follower:
 
     def close(self) -> None:
         """Leave the last picture of a run that is still drawn."""
-        self.look()
+        self.draw()
         if self._run is not None and self._live is not None:
             self._live.finish()
 
@@ -105,15 +111,12 @@ def main() -> int:
     follower = Follower()
     began_s = time.monotonic()
     execution = Execution(notebook, source.parent)
-    execution.start()
-    told = 0
-    while execution.is_alive():
-        # Read before the runs: whatever ran before this cell has ended, and is drawn above it.
-        current = execution.cell
-        follower.look()
-        told = _tell_headings(notebook, told, current)
-        execution.join(_POLL_S)
-    follower.close()
+    clusters = {cluster.name for cluster in list_clusters()}
+    try:
+        execution.start()
+        _watch(execution, follower, notebook)
+    finally:
+        _stop_clusters(besides=clusters)
     nbformat.write(notebook, target)  # type: ignore[no-untyped-call]
     if execution.error is not None:
         return _failed(execution.error, target)
@@ -121,6 +124,28 @@ def main() -> int:
     _tell_best(follower.runs)
     print(f"Executed notebook: {_shown(target)}  (`make lab` opens the notebooks)")
     return 0
+
+
+def _watch(execution: Execution, follower: Follower, notebook: Any) -> None:
+    told = 0
+    while execution.is_alive():
+        # Read before drawing: a run of an earlier cell has ended, and its end is drawn first.
+        current = execution.cell
+        follower.draw()
+        told = _tell_headings(notebook, told, current)
+        if follower.adopt():
+            told = _tell_headings(notebook, told, execution.cell)
+            follower.draw()
+        execution.join(_POLL_S)
+    follower.close()
+
+
+def _stop_clusters(besides: set[str]) -> None:
+    """Also after a failed cell or an interrupt, nothing that the notebook started goes on."""
+    for cluster in list_clusters():
+        if cluster.name not in besides:
+            print(f"Stopping cluster {cluster.name}.")
+            cluster.stop()
 
 
 def _tell_headings(notebook: Any, told: int, current: int) -> int:
@@ -168,4 +193,7 @@ def _options() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit("interrupted")
