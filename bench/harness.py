@@ -21,7 +21,17 @@ from typing import Any, Literal
 
 import psutil
 
-__all__ = ["Goal", "Line", "Probe", "ProbeFailedError", "Row", "Series", "measure_row", "tell"]
+__all__ = [
+    "ROOT",
+    "Goal",
+    "Line",
+    "Probe",
+    "ProbeFailedError",
+    "Row",
+    "Series",
+    "measure_row",
+    "tell",
+]
 
 ROOT = Path(__file__).resolve().parent.parent
 TOKEN_VARIABLE = "JUPYTER_DDL_BENCH"
@@ -31,6 +41,7 @@ QUICK_VARIABLE = "JUPYTER_DDL_BENCH_QUICK"
 _MARK = "BENCH-RESULT "
 _TIMEOUT_S = 300.0
 _GRACE_S = 5.0
+_MAX_FAILURES = 2
 
 Better = Literal["higher", "lower"]
 
@@ -98,10 +109,11 @@ class Row:
 
 @dataclass
 class Series:
-    """All values of one line, or why there are none."""
+    """All values of one line, and why some or all are missing."""
 
     values: list[float] = field(default_factory=list)
-    missing: str = ""
+    failures: tuple[str, ...] = ()
+    """One reason per round in which the probe gave nothing."""
 
     @property
     def median(self) -> float:
@@ -143,16 +155,17 @@ def measure_row(
         Why a peer's probe can't run, for those that can't.
     """
     series = {line: Series() for line in row.lines}
-    failed: dict[Probe, str] = dict(peers)
+    failed = {probe: [reason] * _MAX_FAILURES for probe, reason in peers.items()}
     for number in range(row.warmups + repeats):
         for probe in row.probes:
-            if probe in failed:
+            if len(failed.get(probe, ())) >= _MAX_FAILURES:
                 continue
             python = peers_python if probe.is_peer else Path(sys.executable)
             try:
                 figures = _run(probe, python, quick)
             except ProbeFailedError as error:
-                failed[probe] = str(error)
+                failed.setdefault(probe, []).append(str(error))
+                on_progress(f"{row.name}: {probe.target} {' '.join(probe.args)} FAILED: {error}")
                 continue
             text = ", ".join(f"{key} {_short(value)}" for key, value in figures.items())
             discarded = " (discarded)" if number < row.warmups else ""
@@ -160,8 +173,9 @@ def measure_row(
             if number >= row.warmups:
                 _collect(series, probe, figures)
     for line, found in series.items():
-        if not found.values:
-            found.missing = failed.get(line.probe, f"the probe told no {line.key}")
+        found.failures = tuple(failed.get(line.probe, ()))
+        if not found.values and not found.failures:
+            found.failures = (f"the probe told no {line.key}",)
     return series
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import os
 import platform
 import subprocess
@@ -13,6 +14,8 @@ from typing import Any
 
 import psutil
 
+from bench.harness import ROOT
+
 __all__ = ["describe", "quietness", "versions"]
 
 _PACKAGES = ("jupyter_ddl", "distributed", "optuna", "torch", "numpy", "msgspec", "ipython")
@@ -22,8 +25,9 @@ _N_SPINS = 5
 
 
 def describe() -> dict[str, Any]:
-    """CPU, memory, kernel and disk, as far as figures depend on them."""
+    """Code, CPU, memory, kernel and disk, as far as figures depend on them."""
     return {
+        "commit": _commit(),
         "cpu": _cpu_model(),
         "cpus": len(os.sched_getaffinity(0)),
         "memory_gb": round(psutil.virtual_memory().total / 1e9, 1),
@@ -42,8 +46,6 @@ def versions(peers_python: Path) -> dict[str, dict[str, str]]:
     )
     peers: dict[str, str] = {}
     if peers_python.exists():
-        import json
-
         done = subprocess.run(
             [str(peers_python), "-c", code], capture_output=True, text=True, timeout=60, check=False
         )
@@ -80,6 +82,21 @@ def _version(name: str) -> str:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
         return "not installed"
+
+
+def _commit() -> str:
+    """Short id of the commit that is measured; ``+`` when tracked files differ from it."""
+    git = ["git", "-C", str(ROOT)]
+    try:
+        head = subprocess.run(
+            [*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        changed = subprocess.run(
+            [*git, "status", "--porcelain", "-uno"], capture_output=True, text=True, check=True
+        ).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return head + ("+" if changed else "")
 
 
 def _cpu_model() -> str:

@@ -66,7 +66,7 @@ def to_json(
                         "unit": line.unit,
                         "goal": None if line.goal is None else str(line.goal),
                         "values": [float(f"{value:.6g}") for value in series.values],
-                        "missing": series.missing,
+                        "failures": list(series.failures),
                     }
                     for line, series in measured.series.items()
                 ],
@@ -82,9 +82,9 @@ def _row(measured: MeasuredRow) -> list[str]:
     lines: list[str] = []
     told: set[object] = set()
     for line, series in measured.series.items():
-        if series.missing and (line.probe, series.missing) in told:
+        if not series.values and (line.probe, series.failures) in told:
             continue  # one reason per probe
-        told.add((line.probe, series.missing))
+        told.add((line.probe, series.failures))
         lines.append(_line(row, line, series, ours))
     noise = (
         f"Noise: load {before['load_1min']:g} → {after['load_1min']:g}, others' CPU "
@@ -97,13 +97,14 @@ def _row(measured: MeasuredRow) -> list[str]:
 
 
 def _line(row: Row, line: Line, series: Series, ours: Series) -> str:
-    if series.missing:
-        return f"| {line.label} | not measured: {series.missing.replace('|', '/')} | | | | | |"
+    if not series.values:
+        return f"| {line.label} | not measured: {_reason(series)} | | | | | |"
+    failed = f" ({len(series.failures)} failed: {_reason(series)})" if series.failures else ""
     low, high = series.quartiles
     return (
         f"| {line.label} | **{_number(series.median)}** {line.unit} "
         f"| {_number(low)} – {_number(high)} "
-        f"| {_number(min(series.values))} – {_number(max(series.values))} | {len(series.values)} "
+        f"| {_number(min(series.values))} – {_number(max(series.values))} | {len(series.values)}{failed} "
         f"| {_goal(line, series)} | {_factor(row, line, series, ours)} |"
     )
 
@@ -123,6 +124,10 @@ def _factor(row: Row, line: Line, series: Series, ours: Series) -> str:
     ratio = ours.median / series.median
     better = ratio if row.better == "higher" else 1 / ratio
     return f"{better:.3g} × better" if better >= 1 else f"{1 / better:.3g} × worse"
+
+
+def _reason(series: Series) -> str:
+    return series.failures[-1].replace("|", "/")
 
 
 def _number(value: float) -> str:

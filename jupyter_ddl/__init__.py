@@ -1,6 +1,7 @@
 """Scale a notebook cell by changing only its first line.
 
-Importing this loads nothing else: every public name is fetched when it is first used.
+Importing this loads nothing else: every public name is fetched when it is first used.  Type
+checkers and editors read the names from ``__init__.pyi``.
 """
 
 from __future__ import annotations
@@ -9,36 +10,9 @@ TYPE_CHECKING = False  # importing typing would be most of this module's cost
 if TYPE_CHECKING:
     from typing import Any
 
-    from jupyter_ddl import dist
-    from jupyter_ddl.client.clusters import (
-        Cluster,
-        attach_cluster,
-        list_clusters,
-        start_cluster,
-    )
-    from jupyter_ddl.client.history import list_runs as runs
-    from jupyter_ddl.client.run import Run
-    from jupyter_ddl.client.verbs import map_cell as map  # noqa: A004 - the verb's own name
-    from jupyter_ddl.client.verbs import search
-    from jupyter_ddl.spec.sampling import Sampler
-    from jupyter_ddl.worker.incell import (
-        checkpoint,
-        choice,
-        device,
-        local_rank,
-        log,
-        loguniform,
-        prepare,
-        randint,
-        rank,
-        report,
-        resume,
-        uniform,
-        world_size,
-    )
-
 __version__ = "0.1.0"
 
+# `map` is public, and not here: a star import must not replace Python's own.
 __all__ = [
     "Cluster",
     "Run",
@@ -54,7 +28,6 @@ __all__ = [
     "local_rank",
     "log",
     "loguniform",
-    "map",
     "prepare",
     "randint",
     "rank",
@@ -113,7 +86,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *_EXPORTS})
 
 
 def load_ipython_extension(ipython: Any) -> None:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from leaks import Home, end_processes, leftovers_of
+from leaks import Home, end_processes, leftovers_of, new_home
 
 if TYPE_CHECKING:
     from live_kernel import LiveKernel
@@ -19,20 +16,12 @@ _REAL = ("integration", "kernel", "notebooks")
 
 @pytest.fixture
 def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
-    """Directories and environment of this test alone; the client's session starts afresh.
-
-    Not below pytest's own directory: the addresses of Unix sockets hold 107 bytes only.
-    """
-    root = Path(tempfile.mkdtemp(prefix="ddl-test-"))
-    memory = Path(tempfile.mkdtemp(prefix="ddl-test-", dir=_memory_root(root)))
-    found = Home(root, root / "home", root / "runtime", memory, root / "work")
-    found.work.mkdir()
-    for name, value in found.variables().items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr("jupyter_ddl.client.session._session", None)
-    yield found
-    shutil.rmtree(memory, ignore_errors=True)
-    shutil.rmtree(root, ignore_errors=True)
+    """Directories and environment of this test alone; the client's session starts afresh."""
+    with new_home() as found:
+        for name, value in found.variables().items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setattr("jupyter_ddl.client.session._session", None)
+        yield found
 
 
 @pytest.fixture(autouse=True)
@@ -74,11 +63,6 @@ def kernel(home: Home) -> Iterator[LiveKernel]:
     live.run("%load_ext jupyter_ddl").check()
     yield live
     live.close()
-
-
-def _memory_root(root: Path) -> Path:
-    shm = Path("/dev/shm")
-    return shm if shm.is_dir() else root
 
 
 def _close_session() -> None:

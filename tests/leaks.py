@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
+import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,6 +52,24 @@ class Home:
             "JUPYTER_CONFIG_DIR": str(self.root / "config"),
             "JUPYTER_DATA_DIR": str(self.root / "share"),
         }
+
+
+@contextlib.contextmanager
+def new_home() -> Iterator[Home]:
+    """Make a home, and remove it afterwards.
+
+    Not below pytest's own directory: the addresses of Unix sockets hold 107 bytes only.
+    """
+    root = Path(tempfile.mkdtemp(prefix="ddl-test-"))
+    shm = Path("/dev/shm")
+    memory = Path(tempfile.mkdtemp(prefix="ddl-test-", dir=shm if shm.is_dir() else root))
+    home = Home(root, root / "home", root / "runtime", memory, root / "work")
+    home.work.mkdir()
+    try:
+        yield home
+    finally:
+        shutil.rmtree(memory, ignore_errors=True)
+        shutil.rmtree(root, ignore_errors=True)
 
 
 def processes_of(home: Home) -> list[psutil.Process]:

@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 from queue import Empty
 from typing import Any
 
@@ -74,7 +75,7 @@ class LiveKernel:
         env = {**os.environ, **home.variables()}
         # Warnings of the kernel's own libraries are none of these tests' business.
         env.pop("PYTHONWARNINGS", None)
-        env["PATH"] = f"{os.path.dirname(sys.executable)}{os.pathsep}{env.get('PATH', '')}"
+        env["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{env.get('PATH', '')}"
         self._manager.start_kernel(env=env, cwd=str(home.work))
         self._client: BlockingKernelClient = self._manager.client()
         self._client.start_channels()
@@ -141,11 +142,12 @@ class LiveKernel:
         self._manager.shutdown_kernel(now=True)
         self._client.stop_channels()
 
-    def close(self) -> None:
+    def close(self, *, stop_clusters: bool = True) -> None:
         """Stop all clusters of the home from inside, then end the kernel."""
         if self._manager.is_alive():
             try:
-                self.run(_STOP_CLUSTERS, timeout_s=30)
+                if stop_clusters:
+                    self.run(_STOP_CLUSTERS, timeout_s=30)
             finally:
                 self._manager.shutdown_kernel(now=True)
         self._client.stop_channels()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from jupyter_ddl.client.history import find_run, live_runs, remove_run
 from jupyter_ddl.client.run import Run
-from jupyter_ddl.errors import OptionError, RunNotFoundError
+from jupyter_ddl.errors import ControllerError, OptionError
 
 if TYPE_CHECKING:
     from jupyter_ddl.views.drawing import Drawing
@@ -81,7 +81,7 @@ def _stop(options: Namespace) -> int:
         return 0
     run = Run(find_run(options.run))
     if run.id not in live_runs():
-        raise RunNotFoundError(f"run {run.id} is not active: it is {run.state}", run_id=run.id)
+        raise ControllerError(f"no controller drives run {run.id}: it is {run.state}")
     when = "at once" if options.now else "at the next report"
     if options.trial is None:
         run.cancel("now" if options.now else "next_report")

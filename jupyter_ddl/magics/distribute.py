@@ -105,13 +105,19 @@ def _start(compiled: CompiledCell, line: str, cell: str, notebook: Path | None) 
 def _finish(shell: Any, run: Run, options: CommonOptions, last: RunSnapshot) -> None:
     run.raise_for_failure(last)
     if last.state == "cancelled":
-        n_kept, n_planned = last.counts.complete + last.counts.pruned, last.n_trials
-        say(
-            f"Stopped: {n_kept:,} of {n_planned:,} {'items' if last.verb == 'map' else 'trials'} "
-            f"are kept; `--resume {run.id}` on this cell goes on."
-        )
+        say(_stopped(last))
     if options.bring:
         _bring(shell, run, options.bring)
+
+
+def _stopped(last: RunSnapshot) -> str:
+    """What an interrupted run keeps, and how it goes on."""
+    noun = "items" if last.verb == "map" else "trials"
+    kept = f"{last.counts.complete + last.counts.pruned:,} of {last.n_trials:,} {noun} are finished"
+    best = ""
+    if last.best is not None:
+        best = f", best {last.metric} {last.best.value:.4g} at trial {last.best.number}"
+    return f"Stopped: {kept}{best}; this cell with `--resume {last.run_id}` goes on."
 
 
 def _bind(shell: Any, run: Run, options: CommonOptions) -> None:

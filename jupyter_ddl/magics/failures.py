@@ -30,24 +30,25 @@ def shown() -> Iterator[None]:
         raise UsageError(str(error)) from None
     except JupyterDDLError as error:
         raise _self_rendering(error) from None
-    except TimeoutError as error:
+    except (TimeoutError, KeyboardInterrupt) as error:
         raise _self_rendering(error) from None
 
 
-def _self_rendering(error: Exception) -> Exception:
+def _self_rendering(error: BaseException) -> BaseException:
     error.__context__ = None
     # IPython calls this instead of formatting the traceback.
     error.__dict__["_render_traceback_"] = _renderer(error)
     return error
 
 
-def _renderer(error: Exception) -> Callable[[], list[str]]:
+def _renderer(error: BaseException) -> Callable[[], list[str]]:
     def render() -> list[str]:
         fields: dict[str, Any] = getattr(error, "fields", {})
         lines: list[str] = []
         if fields.get("traceback"):
             lines += [*str(fields["traceback"]).rstrip().split("\n"), ""]
-        lines.append(f"{type(error).__name__}: {error}")
+        message = str(error)
+        lines.append(f"{type(error).__name__}: {message}" if message else type(error).__name__)
         if fields.get("caret"):
             lines += [f"    {line}" for line in str(fields["caret"]).split("\n")]
         return lines

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from jupyter_ddl.client.waiting import OnInterrupt
 from jupyter_ddl.events.snapshot import RunSnapshot
 from jupyter_ddl.magics.saying import say
 from jupyter_ddl.views.display import LiveDisplay
 
 if TYPE_CHECKING:
     from jupyter_ddl.client.run import Run
+    from jupyter_ddl.client.waiting import OnInterrupt
 
 __all__ = ["watch"]
 

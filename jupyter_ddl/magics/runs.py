@@ -11,7 +11,7 @@ from typing import Any
 
 from IPython.display import display
 
-from jupyter_ddl.errors import OptionError, RunNotFoundError
+from jupyter_ddl.errors import ControllerError, OptionError
 from jupyter_ddl.magics.expansion import expand_line
 from jupyter_ddl.magics.failures import shown
 from jupyter_ddl.magics.saying import say
@@ -67,7 +67,7 @@ def _stop(_shell: Any, options: Namespace) -> None:
 
     run = _run(options.run)
     if run.id not in live_runs():
-        raise RunNotFoundError(f"run {run.id} is not active: it is {run.state}", run_id=run.id)
+        raise ControllerError(f"no controller drives run {run.id}: it is {run.state}")
     when = "at once" if options.now else "at the next report"
     if options.trial is None:
         run.cancel("now" if options.now else "next_report")

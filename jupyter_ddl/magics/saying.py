@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import sys
 import time
+import uuid
 from types import TracebackType
+
+from jupyter_ddl.views.display import in_notebook
 
 __all__ = ["Phases", "say"]
 
@@ -18,24 +21,24 @@ def say(text: str) -> None:
 class Phases:
     """The steps of a start on one line, each appended when it begins.
 
-    A line that only grows looks right in a notebook, in a saved notebook and in a pipe.
+    In a notebook the line is one output that is redrawn: what is written in pieces to standard
+    output is saved in pieces, each on a line of its own.  Elsewhere the line grows.
     """
 
     def __init__(self) -> None:
         self._began_s = time.monotonic()
-        self._open = False
+        self._line = ""
+        self._display_id = f"ddl-{uuid.uuid4().hex}" if in_notebook() else None
 
     def __call__(self, text: str) -> None:
         """Append a step."""
-        sys.stdout.write(f" · {text}" if self._open else text[:1].upper() + text[1:])
-        sys.stdout.flush()
-        self._open = True
+        self._append(f" · {text}" if self._line else text[:1].upper() + text[1:])
 
     def done(self, text: str) -> None:
         """Append the last step with the time that all took, and end the line."""
-        if self._open:
-            say(f" · {text} ({time.monotonic() - self._began_s:.1f} s)")
-        self._open = False
+        if self._line:
+            self._append(f" · {text} ({time.monotonic() - self._began_s:.1f} s)")
+            self._end()
 
     def __enter__(self) -> Phases:
         return self
@@ -46,6 +49,21 @@ class Phases:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._open:  # an error comes below, on a line of its own
+        self._end()  # an error comes below, on a line of its own
+
+    def _append(self, piece: str) -> None:
+        first = not self._line
+        self._line += piece
+        if self._display_id is None:
+            sys.stdout.write(piece)
+            sys.stdout.flush()
+            return
+        from IPython.display import display, update_display
+
+        show = display if first else update_display
+        show({"text/plain": self._line}, raw=True, display_id=self._display_id)
+
+    def _end(self) -> None:
+        if self._line and self._display_id is None:
             say("")
-        self._open = False
+        self._line = ""

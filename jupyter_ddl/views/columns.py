@@ -94,8 +94,11 @@ def _line(cells: Sequence[tuple[str, int, bool]], width: int) -> str:
 
 
 def to_ascii(text: str) -> str:
-    """Our own marks as ASCII, anything else that is not ASCII as ``?``."""
-    return text.translate(_ASCII).encode("ascii", "replace").decode("ascii")
+    """Our own marks as ASCII, anything else as ``?`` per cell, so that the width stays."""
+    translated = text.translate(_ASCII)
+    if translated.isascii():
+        return translated
+    return "".join(c if c.isascii() else "?" * _char_width(c) for c in translated)
 
 
 def fits_encoding(encoding: str | None) -> bool:

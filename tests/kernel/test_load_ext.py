@@ -15,8 +15,8 @@ shell = InteractiveShell.instance()
 began = time.perf_counter()
 shell.run_line_magic("load_ext", "jupyter_ddl")
 seconds = time.perf_counter() - began
-heavy = sorted({"distributed", "dask", "optuna", "torch", "pandas", "sklearn", "scipy"} & set(sys.modules))
-print(seconds, *heavy)
+heavy = {"distributed", "dask", "optuna", "torch", "pandas", "sklearn", "scipy"}
+print(seconds, *sorted(heavy & set(sys.modules)))
 """
 
 

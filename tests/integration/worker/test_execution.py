@@ -138,7 +138,6 @@ async def test_idle_ranks_end_with_their_run(bench: Bench) -> None:
     assert not rank["is_busy"]
     await bench.control(StopRun(bench.run_id))
     await until(lambda: not is_alive(rank["pid"]))
-    assert await bench.ranks() == []
 
 
 @in_shared_bench

@@ -70,10 +70,14 @@ async def test_a_stop_now_interrupts_a_sleeping_trial_and_spares_its_process(ben
 
 @in_shared_bench
 async def test_finally_blocks_of_the_cell_run_when_it_is_stopped_now(bench: Bench) -> None:
-    source = "import time\ntry:\n    time.sleep(600)\nfinally:\n    print('tidied up')"
-    assignment = bench.assignment(source)
-    await stop(bench, assignment)
-    assert bench.log_text(bench.events(assignment)[0]) == "tidied up\n"
+    source = "import time\ntry:\n    print('begun')\n    time.sleep(600)\n"
+    assignment = bench.assignment(source + "finally:\n    print('tidied up')")
+    future = bench.submit(assignment)
+    started = await bench.started(assignment)
+    await until(lambda: "begun" in bench.log_text(started))
+    await bench.control(StopTrial(bench.run_id, 0, 1, "cancelled", "now"))
+    await bench.result(assignment, future)
+    assert bench.log_text(started) == "begun\ntidied up\n"
 
 
 @in_shared_bench

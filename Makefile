@@ -1,0 +1,64 @@
+# Everything a checkout can do. Needs git, make and Python >= 3.11 with venv; `make` alone explains.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.installed
+
+# What a plain `make test` leaves out: these need minutes, a cluster, a GPU or a browser.
+FAST   := not slow and not kube and not gpu and not browser
+ARGS   ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test test-slow lab lint format bench pictures clean
+
+help:  ## show this
+	@echo "make TARGET, where TARGET is one of"
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1|\2/p' $(MAKEFILE_LIST) | \
+		while IFS='|' read -r name text; do printf '  %-11s %s\n' "$$name" "$$text"; done
+
+install: $(READY)  ## make the virtual environment .venv (the other targets do it when needed)
+
+demo: $(READY)  ## execute the quickstart notebook here, with progress, and print the best trial
+	@$(BIN)/python tools/demo.py
+
+test: $(READY)  ## the whole test suite; ARGS="-k name -x" reaches pytest
+	@$(BIN)/python -m pytest -m "$(FAST)" $(ARGS)
+
+test-slow: $(READY)  ## the tests that take minutes
+	@$(BIN)/python -m pytest -m "slow and not kube and not gpu and not browser" $(ARGS)
+
+lab: $(READY)  ## open JupyterLab on the notebooks
+	@$(BIN)/jupyter lab --notebook-dir=notebooks
+
+lint: $(READY)  ## style, types, layers and stripped notebooks
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python tools/strip_notebooks.py --check
+
+format: $(READY)  ## rewrite what `make lint` can mend by itself
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(BIN)/python tools/strip_notebooks.py
+
+bench: $(READY)  ## measure the figures of docs/performance.md; ARGS="--quick --no-peers" is shorter
+	@$(BIN)/python -m bench $(ARGS)
+
+pictures: $(READY)  ## take the README's pictures anew from a real run (needs chromium)
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[browser]'
+	@$(BIN)/python docs/make_pictures.py
+
+clean:  ## delete the environment and everything that was made; runs of yours stay
+	rm -rf $(VENV) out build dist bench/.peers .mypy_cache .ruff_cache .pytest_cache \
+		.import_linter_cache .hypothesis
+	find jupyter_ddl tests bench tools docs -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The stamp is written last, so an interrupted installation is repeated.
+$(READY): pyproject.toml constraints.txt tools/check_python.sh
+	@sh tools/check_python.sh "$(PYTHON)"
+	@$(BIN)/python -c '' 2>/dev/null || $(PYTHON) -m venv --clear $(VENV)
+	@echo "Installing into $(VENV): one to three minutes …"
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@

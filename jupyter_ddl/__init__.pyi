@@ -1,0 +1,56 @@
+"""The public names with their types; a test holds this file against ``_EXPORTS``."""
+
+from typing import Any
+
+from jupyter_ddl import dist
+from jupyter_ddl.client.clusters import Cluster, attach_cluster, list_clusters, start_cluster
+from jupyter_ddl.client.history import list_runs as runs
+from jupyter_ddl.client.run import Run
+from jupyter_ddl.client.verbs import map_cell as map  # noqa: A004, F401 - not in __all__, for star imports
+from jupyter_ddl.client.verbs import search
+from jupyter_ddl.spec.sampling import Sampler
+from jupyter_ddl.worker.incell import (
+    checkpoint,
+    choice,
+    device,
+    local_rank,
+    log,
+    loguniform,
+    prepare,
+    randint,
+    rank,
+    report,
+    resume,
+    uniform,
+    world_size,
+)
+
+__version__: str
+__all__ = [
+    "Cluster",
+    "Run",
+    "Sampler",
+    "__version__",
+    "attach_cluster",
+    "checkpoint",
+    "choice",
+    "device",
+    "dist",
+    "list_clusters",
+    "load_ipython_extension",
+    "local_rank",
+    "log",
+    "loguniform",
+    "prepare",
+    "randint",
+    "rank",
+    "report",
+    "resume",
+    "runs",
+    "search",
+    "start_cluster",
+    "uniform",
+    "world_size",
+]
+
+def load_ipython_extension(ipython: Any) -> None: ...

@@ -1,0 +1,63 @@
+"""``--dry-run`` and ``--help`` start and write nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from cells import QUICK
+from leaks import processes_of
+from live_kernel import LiveKernel
+
+pytestmark = pytest.mark.kernel
+
+
+def _tree(kernel: LiveKernel) -> dict[str, tuple[int, bytes]]:
+    """Every file and folder that the package could write to, with its time and contents."""
+    home = kernel.home
+    found: dict[str, tuple[int, bytes]] = {}
+    for top in (home.data, home.memory, home.work, home.runtime / "jupyter_ddl"):
+        for path in (top, *sorted(top.rglob("*"))):
+            if path.exists():
+                found[str(path)] = (path.stat().st_mtime_ns, _contents(path))
+    return found
+
+
+def _contents(path: Path) -> bytes:
+    return path.read_bytes() if path.is_file() else b""
+
+
+def test_a_dry_run_shows_everything_and_changes_nothing(kernel: LiveKernel) -> None:
+    kernel.run("import numpy as np\ntable = np.zeros(1000)").check()
+    before = _tree(kernel)
+    processes = {process.pid for process in processes_of(kernel.home)}
+
+    cell = QUICK + "print(table.sum())\n"
+    out = kernel.run("%%distribute search --metric val_acc --trials 9 --dry-run -o r\n" + cell)
+
+    assert "nothing was started or sent" in out.check().text
+    assert "Search: 9 trials, val_acc (max)" in out.text
+    assert "table: numpy.ndarray" in out.text
+    assert _tree(kernel) == before
+    assert {process.pid for process in processes_of(kernel.home)} == processes
+    assert kernel.value("'r' in dir() or '_run' in dir()") == "False"
+
+
+@pytest.mark.parametrize(
+    ("line", "part"),
+    [
+        ("%distribute --help", "--ranks-per-trial"),
+        ("%distribute search --help", "--pruner"),
+        ("%cluster --help", "adapt"),
+        ("%cluster start --help", "--idle-timeout"),
+        ("%runs --help", "compare"),
+        ("%runs stop --help", "--after-report"),
+        ("%%distribute search --help\n1/0", "--trials"),
+    ],
+)
+def test_help_is_printed_and_nothing_runs(idle_kernel: LiveKernel, line: str, part: str) -> None:
+    before = _tree(idle_kernel)
+    out = idle_kernel.run(line).check()
+    assert part in out.text
+    assert out.displays == []
+    assert _tree(idle_kernel) == before

@@ -1,0 +1,49 @@
+"""A kernel that is killed takes no run with it."""
+
+from __future__ import annotations
+
+import pytest
+from leaks import Home
+from live_kernel import LiveKernel
+
+from jupyter_ddl.events.audit import audit
+
+pytestmark = pytest.mark.kernel
+
+_CELL = """%%distribute search --metric acc --trials 12 --seed 3
+import time
+from jupyter_ddl import report, uniform
+
+x = uniform(0.0, 1.0)
+for step in range(6):
+    time.sleep(0.1)
+    report(step=step, acc=x)
+"""
+
+
+def test_a_new_kernel_sees_the_run_of_a_killed_one_through(home: Home) -> None:
+    from jupyter_ddl.client.history import list_runs
+    from jupyter_ddl.client.run import Run
+
+    first = LiveKernel(home)
+    first.run("%load_ext jupyter_ddl").check()
+    first.run("%cluster start -n 2").check()
+    first.finish(first.start(_CELL), until_text="2 running")
+
+    first.kill()
+    second = LiveKernel(home)
+    try:
+        second.run("%load_ext jupyter_ddl").check()
+        out = second.run("%runs attach last", timeout_s=60).check()
+
+        assert "12 of 12 trials" in out.everything
+        assert "Nothing drives run" not in out.text  # the same controller drove it all the time
+        (summary,) = list_runs()
+        events = Run(summary.run_id).events()
+        assert audit(events) == []
+        assert summary.state == "complete"
+        assert [event.trial for event in events if type(event).__name__ == "TrialCreated"] == list(
+            range(12)
+        )
+    finally:
+        second.close()

@@ -1,0 +1,193 @@
+"""What holds for the whole tree: sizes, versions, documents, and what an import costs."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import jupyter_ddl
+from jupyter_ddl import errors
+
+ROOT = Path(__file__).resolve().parents[2]
+
+_MAX_LINES = 400
+_HEAVY = ("torch", "dask", "distributed", "optuna", "ipywidgets", "pandas", "sklearn", "scipy")
+_IMPORT = """
+import sys, time
+before = set(sys.modules)
+began = time.perf_counter()
+import jupyter_ddl
+seconds = time.perf_counter() - began
+print(seconds, *sorted({name.partition(".")[0] for name in set(sys.modules) - before}))
+"""
+
+
+@cache
+def tracked() -> tuple[Path, ...]:
+    """The files of the checkout; without git (an unpacked sdist) there is nothing to check."""
+    command = ["git", "-C", str(ROOT), "ls-files", "-z", "--cached"]
+    try:
+        listed = subprocess.run(command, capture_output=True, check=True, timeout=30).stdout
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("this is no git checkout")
+    paths = [ROOT / name for name in listed.decode().split("\0") if name]
+    return tuple(path for path in paths if path.is_file())
+
+
+@cache
+def project() -> dict[str, Any]:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+def texts() -> list[tuple[Path, str]]:
+    found = []
+    for path in tracked():
+        data = path.read_bytes()
+        if b"\0" not in data[:8192]:
+            found.append((path.relative_to(ROOT), data.decode()))
+    return found
+
+
+# -- the tree ----------------------------------------------------------------------------------
+
+
+def test_no_python_file_is_longer_than_400_lines() -> None:
+    long = {
+        str(path.relative_to(ROOT)): n_lines
+        for path in tracked()
+        if path.suffix == ".py" and (n_lines := len(path.read_text().splitlines())) > _MAX_LINES
+    }
+    assert long == {}
+
+
+def test_no_file_of_code_is_named_for_nothing_in_particular() -> None:
+    vague = {"utils", "helpers", "common", "misc", "manager"}
+    named = [path for path in tracked() if path.suffix == ".py" and path.stem in vague]
+    assert named == []
+
+
+def test_test_files_have_different_names() -> None:
+    names = [path.name for path in tracked() if path.name.startswith("test_")]
+    assert sorted({name for name in names if names.count(name) > 1}) == []
+
+
+def test_no_tracked_file_names_a_registry() -> None:
+    # Put together here, so that this file does not contain what it looks for.
+    hosts = ["pypi" + ".org", "python" + "hosted.org", "npm" + "js.org", "yarn" + "pkg.com"]
+    hosts += ["pytorch" + ".org/whl", "docker" + ".io", "quay" + ".io", "conda" + ".anaconda.org"]
+    assert [(str(path), host) for path, text in texts() for host in hosts if host in text] == []
+
+
+def test_no_tracked_file_holds_a_path_of_somebodys_machine() -> None:
+    pattern = re.compile(r"(?<![\w.$~/-])/(?:home|root|Users|work|opt|mnt)/[\w.-]+")
+    allowed = {"tests/unit/test_project.py"}
+    found = [
+        (str(path), match)
+        for path, text in texts()
+        if path.as_posix() not in allowed
+        for match in pattern.findall(text)
+    ]
+    assert found == []
+
+
+def test_notebooks_lie_in_git_without_outputs() -> None:
+    stripping = _load_tool("strip_notebooks")
+    notebooks = sorted((ROOT / "notebooks").glob("*.ipynb"))
+    assert notebooks
+    assert [path.name for path in notebooks if not stripping.is_stripped(path)] == []
+
+
+def test_an_executed_notebook_is_recognised_and_stripped(tmp_path: Path) -> None:
+    stripping = _load_tool("strip_notebooks")
+    notebook = json.loads((ROOT / "notebooks" / "01_quickstart.ipynb").read_text())
+    code = next(cell for cell in notebook["cells"] if cell["cell_type"] == "code")
+    code["execution_count"] = 3
+    code["outputs"] = [{"output_type": "stream", "name": "stdout", "text": ["seen\n"]}]
+    executed = tmp_path / "executed.ipynb"
+    executed.write_text(json.dumps(notebook))
+    assert not stripping.is_stripped(executed)
+    assert "seen" not in stripping.stripped_text(executed)
+
+
+# -- versions and imports ----------------------------------------------------------------------
+
+
+def test_versions_agree() -> None:
+    version = project()["project"]["version"]
+    assert jupyter_ddl.__version__ == version
+    headings = re.findall(r"^## \[([^\]]+)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert version in headings[:2]
+
+
+def test_importing_the_package_is_quick_and_loads_nothing_heavy() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _IMPORT], capture_output=True, text=True, timeout=60, check=True
+    )
+    seconds, *loaded = done.stdout.split()
+    assert "jupyter_ddl" in loaded
+    assert sorted(set(loaded) & set(_HEAVY)) == []
+    # Measured 0.001 s; the bound is the promise, far enough away for a busy machine.
+    assert float(seconds) <= 0.1
+
+
+# -- documents ---------------------------------------------------------------------------------
+
+
+def test_every_error_code_is_explained() -> None:
+    text = (ROOT / "docs" / "troubleshooting.md").read_text()
+    explained = re.findall(r"^## (DDL-\d{4}) · (\w+)$", text, re.MULTILINE)
+    kinds = [getattr(errors, name) for name in errors.__all__]
+    assert sorted(explained) == sorted((kind.code, kind.__name__) for kind in kinds)
+
+
+def test_every_error_has_a_code_of_its_own() -> None:
+    codes = [getattr(errors, name).code for name in errors.__all__]
+    assert len(codes) == len(set(codes))
+
+
+def test_every_dependency_has_its_reason() -> None:
+    text = (ROOT / "docs" / "dependencies.md").read_text()
+    wanted = [*project()["project"]["dependencies"]]
+    for extra in project()["project"]["optional-dependencies"].values():
+        wanted += extra
+    names = {re.split(r"[\[<>=!~; ]", each, maxsplit=1)[0] for each in wanted} - {"jupyter_ddl"}
+    documented = set(re.findall(r"^\| `([^`]+)`", text, re.MULTILINE))
+    assert names - documented == set()
+    assert documented - names == set()
+
+
+def test_links_between_documents_lead_somewhere() -> None:
+    broken = []
+    for path, text in texts():
+        if path.suffix != ".md":
+            continue
+        for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):
+            if "://" not in target and not (ROOT / path.parent / target).exists():
+                broken.append((str(path), target))
+    assert broken == []
+
+
+def test_every_target_of_make_says_what_it_does() -> None:
+    text = (ROOT / "Makefile").read_text()
+    phony = re.search(r"^\.PHONY: (.*)$", text, re.MULTILINE)
+    assert phony is not None
+    explained = set(re.findall(r"^([a-z-]+):.*## .+$", text, re.MULTILINE))
+    assert set(phony.group(1).split()) == explained
+
+
+def _load_tool(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
