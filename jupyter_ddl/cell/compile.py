@@ -15,16 +15,23 @@ from jupyter_ddl.cell.capture import Captured
 from jupyter_ddl.cell.metric import choose_metric, reports_in
 from jupyter_ddl.cell.modules import CellModules
 from jupyter_ddl.cell.names import read_names
-from jupyter_ddl.cell.options import EnvCheck, MapOptions, Options, SearchOptions
+from jupyter_ddl.cell.options import DdpOptions, EnvCheck, MapOptions, Options, SearchOptions
 from jupyter_ddl.cell.parts import CellParts
 from jupyter_ddl.cell.sampler import check_installed, choose_sampler, count_trials
 from jupyter_ddl.cell.sequence import read_items
 from jupyter_ddl.cell.source import read_source
 from jupyter_ddl.cell.space import CellSpace, read_space
 from jupyter_ddl.spec.program import Program
-from jupyter_ddl.spec.run import Limits, MapSpec, PrunerSpec, SearchSpec, Verb
+from jupyter_ddl.spec.run import DdpSpec, Limits, MapSpec, PrunerSpec, SearchSpec, Verb
 
-__all__ = ["CellContext", "CompiledCell", "compile_cell", "compile_map", "compile_search"]
+__all__ = [
+    "CellContext",
+    "CompiledCell",
+    "compile_cell",
+    "compile_ddp",
+    "compile_map",
+    "compile_search",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +85,11 @@ class CompiledCell:
 def compile_cell(
     options: Options, cell: str, namespace: Mapping[str, Any], context: CellContext
 ) -> CompiledCell:
-    """:func:`compile_search` or :func:`compile_map`, as the options are."""
+    """:func:`compile_search`, :func:`compile_map` or :func:`compile_ddp`, as the options are."""
     if isinstance(options, SearchOptions):
         return compile_search(options, cell, namespace, context)
+    if isinstance(options, DdpOptions):
+        return compile_ddp(options, cell, namespace, context)
     return compile_map(options, cell, namespace, context)
 
 
@@ -180,6 +189,45 @@ def compile_map(
     return _compiled(parts, verb, captured, modules, notes, None)
 
 
+def compile_ddp(
+    options: DdpOptions, cell: str, namespace: Mapping[str, Any], context: CellContext
+) -> CompiledCell:
+    """A data-parallel training from its options and a cell.
+
+    The cell is compiled as it is: hyper-parameters take their default values.
+
+    Raises
+    ------
+    CellError, CaptureError
+        As for :func:`compile_search`; nothing needs to be declared or reported.
+    """
+    source = read_source(cell, context.cell_number)
+    parts = CellParts(
+        options=options,
+        source=source,
+        names=read_names(source.tree),
+        namespace=namespace,
+        main_globals=namespace if context.main_globals is None else context.main_globals,
+        notebook_dir=context.notebook_dir,
+    )
+    captured, modules = parts.gather(known=(), injected=(), also=())
+    gpus = options.gpus_per_rank
+    verb = DdpSpec(
+        n_ranks=options.n_ranks,
+        min_ranks=options.min_ranks,
+        backend=options.backend,
+        gpus_per_rank=int(options.backend == "nccl") if gpus is None else gpus,
+        hang_timeout_s=options.hang_timeout_s,
+        strategy=options.strategy,
+        initialize=options.initialize,
+    )
+    notes: tuple[str, ...] = ()
+    shrinks = options.min_ranks is not None and options.min_ranks < options.n_ranks
+    if shrinks and not parts.calls("checkpoint", captured, modules):
+        notes = ("the cell never calls checkpoint(…): with fewer ranks it begins at its start",)
+    return _compiled(parts, verb, captured, modules, notes, None)
+
+
 def _search_notes(options: SearchOptions, metric: str, reported: bool) -> tuple[str, ...]:
     notes: list[str] = []
     if options.metric is None:
@@ -223,7 +271,7 @@ def _compiled(
         program=program,
         blobs=tuple(blobs.items()),
         seed=secrets.randbits(32) if options.seed is None else options.seed,
-        limits=Limits(timeout_s=options.timeout_s, max_own_failures=options.max_failures),
+        limits=Limits(timeout_s=options.timeout_s, max_own_failures=_max_own_failures(options)),
         bring=options.bring,
         isolate=options.isolate,
         name=options.name,
@@ -234,3 +282,10 @@ def _compiled(
         resume=options.resume,
         notes=notes,
     )
+
+
+def _max_own_failures(options: Options) -> int:
+    """Failures that end a trial; a group that restarts k times may fail k + 1 times."""
+    if isinstance(options, DdpOptions):
+        return options.max_restarts + 1
+    return options.max_failures

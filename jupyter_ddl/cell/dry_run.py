@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from jupyter_ddl.cell.compile import CompiledCell
 from jupyter_ddl.cell.sizes import size_text
 from jupyter_ddl.cell.space import is_finite
-from jupyter_ddl.spec.run import MapSpec, SearchSpec
+from jupyter_ddl.spec.run import DdpSpec, Limits, MapSpec, SearchSpec
 from jupyter_ddl.spec.space import Choice, Distribution, RandInt, n_grid_points
 
 __all__ = ["describe", "distribution_text"]
 
 
-def describe(compiled: CompiledCell) -> str:
-    """The report of a compiled cell, as plain text."""
+def describe(compiled: CompiledCell, places: Iterable[str] = ()) -> str:
+    """The report of a compiled cell, as plain text.
+
+    Parameters
+    ----------
+    places
+        Lines about where its ranks would run now.
+    """
     lines = [f"Dry run of {compiled.program.filename}: nothing was started or sent."]
     lines += _verb_lines(compiled)
+    lines += places
     lines += _capture_lines(compiled)
     lines += _module_lines(compiled)
     n_bytes = sum(memoryview(data).nbytes for _, data in compiled.blobs)
@@ -53,6 +60,8 @@ def _verb_lines(compiled: CompiledCell) -> Iterator[str]:
         yield f"Map: {verb.n_items} items of {verb.over}, each as {verb.element}"
     elif isinstance(verb, SearchSpec):
         yield from _search_lines(verb)
+    elif isinstance(verb, DdpSpec):
+        yield from _ddp_lines(verb, compiled.limits)
     yield f"Seed: {compiled.seed}"
     if verb.max_parallel is not None:
         yield f"In flight at once: at most {verb.max_parallel}"
@@ -72,6 +81,17 @@ def _search_lines(verb: SearchSpec) -> Iterator[str]:
     yield "Hyper-parameters:"
     for name, found in verb.space.items():
         yield f"  {name}: {distribution_text(found)}"
+
+
+def _ddp_lines(verb: DdpSpec, limits: Limits) -> Iterator[str]:
+    least = verb.min_ranks or verb.n_ranks
+    fewer = f", at least {least}" if least < verb.n_ranks else ""
+    yield f"Ranks: {verb.n_ranks}{fewer}; GPUs per rank: {verb.gpus_per_rank or 'none'}"
+    group = f"{verb.backend} backend, {'' if verb.initialize else 'not '}initialised for the cell"
+    yield f"Process group: {group}; prepare() uses {verb.strategy}"
+    hang = verb.hang_timeout_s
+    waits = "60 s or 10 median steps" if hang is None else f"{hang:g} s"
+    yield f"Restarts: at most {limits.max_own_failures - 1}; a hang is no step for {waits}"
 
 
 def _capture_lines(compiled: CompiledCell) -> Iterator[str]:

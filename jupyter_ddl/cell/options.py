@@ -8,11 +8,15 @@ from __future__ import annotations
 import argparse
 import functools
 import shlex
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, NoReturn, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 from jupyter_ddl.cell import values
+from jupyter_ddl.cell.common_options import ENV_CHECKS, CommonOptions, EnvCheck, add_common
+from jupyter_ddl.cell.ddp_options import BACKENDS, DdpOptions, add_ddp
 from jupyter_ddl.cell.nearest import did_you_mean
+from jupyter_ddl.cell.strategies import strategy_names
 from jupyter_ddl.errors import OptionError
 from jupyter_ddl.spec.run import Mode
 from jupyter_ddl.spec.space import ParamValue
@@ -22,6 +26,7 @@ __all__ = [
     "SAMPLERS",
     "VERBS",
     "CommonOptions",
+    "DdpOptions",
     "EnvCheck",
     "HelpRequested",
     "MapOptions",
@@ -33,13 +38,11 @@ __all__ = [
     "parse_line",
 ]
 
-VERBS = ("search", "map")
+VERBS = ("search", "map", "ddp")
 SAMPLERS = ("grid", "random", "tpe", "cmaes", "gp", "qmc", "de")
 PRUNERS = ("none", "median", "asha", "hyperband")
 MODES = ("max", "min")
-ENV_CHECKS = ("warn", "strict", "off")
-
-EnvCheck: TypeAlias = Literal["warn", "strict", "off"]
+_VERBS_TEXT = f"{', '.join(VERBS[:-1])} or {VERBS[-1]}"
 
 
 class HelpRequested(Exception):  # not an error: nothing went wrong
@@ -48,26 +51,6 @@ class HelpRequested(Exception):  # not an error: nothing went wrong
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self.text = text
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommonOptions:
-    """What every verb takes.  Sizes in bytes, durations in seconds."""
-
-    out: str | None = None
-    bring: tuple[str, ...] = ()
-    push: tuple[str, ...] = ()
-    name: str = ""
-    wait: bool = True
-    timeout_s: float | None = None
-    dry_run: bool = False
-    env_check: EnvCheck = "warn"
-    resume: str | None = None
-    isolate: bool = False
-    max_failures: int = 3
-    capture_limit_bytes: int | None = None
-    max_parallel: int | None = None
-    seed: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +76,7 @@ class MapOptions(CommonOptions):
     element: str = "item"
 
 
-Options: TypeAlias = SearchOptions | MapOptions
+Options: TypeAlias = SearchOptions | MapOptions | DdpOptions
 
 
 def parse_line(line: str) -> Options:
@@ -116,15 +99,13 @@ def parse_line(line: str) -> Options:
     except ValueError as error:
         raise OptionError(f"%%distribute: {str(error).lower()} in {line.strip()!r}") from None
     if not words:
-        raise OptionError(f"%%distribute needs a verb: {' or '.join(VERBS)}; --help explains them")
+        raise OptionError(f"%%distribute needs a verb: {_VERBS_TEXT}; --help explains them")
     verb, rest = words[0], words[1:]
     if verb in ("-h", "--help", "help"):
         raise HelpRequested("\n\n".join(help_text(each) for each in VERBS))
     if verb not in VERBS:
         hint = did_you_mean(verb, VERBS)
-        raise OptionError(
-            f"%%distribute: unknown verb {verb!r}; expected {' or '.join(VERBS)}{hint}"
-        )
+        raise OptionError(f"%%distribute: unknown verb {verb!r}; expected {_VERBS_TEXT}{hint}")
     if "--help" in rest or "-h" in rest:  # whatever else is wrong with the line
         raise HelpRequested(help_text(verb))
     found, unknown = _parser(verb).parse_known_args(rest)
@@ -132,7 +113,12 @@ def parse_line(line: str) -> Options:
         raise _unknown_option(verb, unknown[0])
     fields = vars(found)
     del fields["help"]
-    return _search(fields) if verb == "search" else _map(fields)
+    make: dict[str, Callable[[dict[str, Any]], Options]] = {
+        "search": _search,
+        "map": _map,
+        "ddp": _ddp,
+    }
+    return make[verb](fields)
 
 
 def option_flags(verb: str) -> tuple[str, ...]:
@@ -152,7 +138,10 @@ def choices(verb: str, flag: str) -> tuple[str, ...]:
         "--sampler": SAMPLERS,
         "--pruner": PRUNERS,
         "--env-check": ENV_CHECKS,
+        "--backend": BACKENDS,
     }
+    if flag == "--strategy":
+        return strategy_names()
     return table.get(flag, ())
 
 
@@ -183,6 +172,7 @@ def _parser(verb: str) -> _Parser:
     purpose = {
         "search": "Search hyper-parameters: the cell is one trial.",
         "map": "Run the cell once per element of a sequence; results come in order.",
+        "ddp": "Train data-parallel: the cell runs on N ranks that share a process group.",
     }[verb]
     parser = _Parser(
         prog=f"%%distribute {verb}",
@@ -191,11 +181,9 @@ def _parser(verb: str) -> _Parser:
         allow_abbrev=False,
         formatter_class=functools.partial(argparse.HelpFormatter, width=100, max_help_position=32),
     )
-    if verb == "search":
-        _add_search(parser)
-    else:
-        _add_map(parser)
-    _add_common(parser)
+    add_own = {"search": _add_search, "map": _add_map, "ddp": add_ddp}
+    add_own[verb](parser)
+    add_common(parser, with_trials=verb != "ddp")
     return parser
 
 
@@ -228,28 +216,15 @@ def _add_map(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_common(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("-o", "--out", type=values.identifier, metavar="NAME", help="bind the Run to this name")
-    add("--bring", type=values.names, default=(), metavar="A,B", help="names to bring home")
-    add("--push", type=values.names, default=(), metavar="A,B", help="more names to capture")
-    add("--name", default="", metavar="TEXT", help="what lists show")
-    add("-a", "--no-wait", dest="wait", action="store_false", help="return at once")
-    add("--timeout", dest="timeout_s", type=values.duration_s, metavar="2h")
-    add("--dry-run", action="store_true", help="show what would be sent; start nothing")
-    add("--env-check", type=values.one_of(*ENV_CHECKS), default="warn", metavar="warn|strict|off")
-    add("--resume", metavar="RUN", help="go on with a run; finished trials are kept")
-    add("--isolate", action="store_true", help="a fresh process for every trial")
-    add("--max-failures", type=values.count(0), default=3, metavar="N", help="default 3")
-    add("--capture-limit", dest="capture_limit_bytes", type=values.size_bytes, metavar="2GB")
-    add("--max-parallel", type=values.count(1), metavar="N", help="trials in flight at once")
-    add("--seed", type=values.count(0, 2**32 - 1), metavar="N", help="default: a fresh one")
-    add("-h", "--help", action="store_true", help="show this and run nothing")
-
-
 def _search(fields: dict[str, Any]) -> SearchOptions:
     fields["grid"] = tuple(fields["grid"])
     return SearchOptions(**fields)
+
+
+def _ddp(fields: dict[str, Any]) -> DdpOptions:
+    if fields["n_ranks"] is None:
+        raise OptionError("%%distribute ddp needs -n N, the number of ranks; e.g. ddp -n 2")
+    return DdpOptions(**fields)
 
 
 def _map(fields: dict[str, Any]) -> MapOptions:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import types
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,3 +83,23 @@ class CellParts:
                 hint = did_you_mean(name, self.namespace)
                 raise CellError(f"--push {name}: the notebook has no such name{hint}", name=name)
         return self.options.push
+
+    def calls(self, name: str, captured: Captured, modules: CellModules) -> bool:
+        """Whether a name occurs in the cell, in functions that it captures or in its modules."""
+        trees = (self.source.tree, *modules.trees)
+        if any(_mentions(tree, name) for tree in trees):
+            return True
+        return any(_code_mentions(function.__code__, name) for function in captured.functions)
+
+
+def _mentions(tree: ast.AST, name: str) -> bool:
+    return any(
+        (isinstance(node, ast.Name) and node.id == name)
+        or (isinstance(node, ast.Attribute) and node.attr == name)
+        for node in ast.walk(tree)
+    )
+
+
+def _code_mentions(code: types.CodeType, name: str) -> bool:
+    inner = (part for part in code.co_consts if isinstance(part, types.CodeType))
+    return name in code.co_names or any(_code_mentions(part, name) for part in inner)

@@ -3,6 +3,7 @@
 import pytest
 
 from jupyter_ddl.cell.options import (
+    DdpOptions,
     HelpRequested,
     MapOptions,
     SearchOptions,
@@ -34,6 +35,32 @@ def test_a_search_line_gives_all_its_options():
     )
 
 
+def test_a_ddp_line_gives_all_its_options():
+    options = parse_line(
+        "ddp -n 4 --backend gloo --min-ranks 2 --max-restarts 5 --hang-timeout 5m "
+        "--strategy fsdp --no-init --gpus-per-rank 1 --bring model -o run"
+    )
+    assert options == DdpOptions(
+        n_ranks=4,
+        backend="gloo",
+        gpus_per_rank=1,
+        min_ranks=2,
+        max_restarts=5,
+        hang_timeout_s=300.0,
+        strategy="fsdp",
+        initialize=False,
+        bring=("model",),
+        out="run",
+    )
+
+
+def test_options_from_python_are_refused_like_those_of_a_line():
+    with pytest.raises(OptionError, match="-n: 2.5; expected a whole number of at least 1"):
+        DdpOptions(n_ranks=2.5)
+    with pytest.raises(OptionError, match="--max-restarts: -1; expected"):
+        DdpOptions(n_ranks=2, max_restarts=-1)
+
+
 def test_grid_values_are_literals_and_bare_words_are_strings():
     options = parse_line("search --grid lr=0.1,1e-2 --grid opt=adam,sgd --grid deep=True,None")
     assert options.grid == (
@@ -60,8 +87,8 @@ def test_over_takes_a_name_or_an_element_in_a_name(line, expected):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("", "needs a verb: search or map"),
-        ("serch", "unknown verb 'serch'; expected search or map; did you mean 'search'"),
+        ("", "needs a verb: search, map or ddp"),
+        ("serch", "unknown verb 'serch'; expected search, map or ddp; did you mean 'search'"),
         ("search --metrc x", "unknown option '--metrc'; did you mean '--metric'"),
         ("search --mode maxx", "'maxx' is not a choice; expected max, min; did you mean 'max'"),
         ("search --pruner medain", "did you mean 'median'"),
@@ -80,6 +107,14 @@ def test_over_takes_a_name_or_an_element_in_a_name(line, expected):
         ("map --over a b", "--over is 'a b'"),
         ("map --over a.b", "'a.b' is not a Python name"),
         ("map --metric x", "unknown option '--metric'"),
+        ("ddp", "ddp needs -n N, the number of ranks"),
+        ("ddp -n 0", "'0'; expected a whole number of at least 1"),
+        ("ddp -n 2 --min-ranks 3", "--min-ranks 3 is more than -n 2; expected at most 2"),
+        ("ddp -n 2 --strategy fsp", "expected ddp, fsdp; did you mean 'fsdp'"),
+        ("ddp -n 2 --backend glo", "expected auto, gloo, nccl; did you mean 'gloo'"),
+        ("ddp -n 2 --max-restart 1", "did you mean '--max-restarts'"),
+        ("ddp -n 2 --hang-timeout never", "'never' is not a duration"),
+        ("ddp -n 2 --max-parallel 2", "unknown option '--max-parallel'"),
     ],
 )
 def test_a_wrong_line_is_refused_in_one_line(line, message):
@@ -109,3 +144,5 @@ def test_flags_and_choices_complete():
     assert choices("search", "--pruner") == ("none", "median", "asha", "hyperband")
     assert choices("search", "--metric") == ()
     assert choices("map", "--pruner") == ()
+    assert choices("ddp", "--backend") == ("auto", "gloo", "nccl")
+    assert choices("ddp", "--strategy")[:2] == ("ddp", "fsdp")

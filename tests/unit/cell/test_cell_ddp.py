@@ -1,0 +1,65 @@
+"""Cells of ``%%distribute ddp``: compiled as they are, checked before anything starts."""
+
+import numpy as np
+import pytest
+from cell_makers import compiled, notebook
+
+from jupyter_ddl.cell.dry_run import describe
+from jupyter_ddl.errors import CellError
+from jupyter_ddl.spec.run import DdpSpec
+
+CELL = "lr = loguniform(1e-4, 1e-1)\nacc = lr * X.sum()\nreport(step=0, acc=acc)\n"
+
+
+def test_a_ddp_cell_is_the_search_cell_with_another_first_line():
+    found = compiled("ddp -n 2 --bring acc --timeout 1m", CELL, notebook(X=np.ones(3)))
+    assert found.verb == DdpSpec(n_ranks=2)
+    assert found.program.source == "\n" + CELL
+    assert found.program.holes == ()
+    assert [each.name for each in found.program.captures] == ["X"]
+    assert found.bring == ("acc",)
+    assert found.limits.timeout_s == 60
+
+
+def test_a_group_that_restarts_three_times_may_fail_four_times():
+    assert compiled("ddp -n 2", "1").limits.max_own_failures == 4
+    assert compiled("ddp -n 2 --max-restarts 0", "1").limits.max_own_failures == 1
+
+
+def test_nccl_means_a_gpu_per_rank_unless_the_line_says_otherwise():
+    assert compiled("ddp -n 2 --backend nccl", "1").verb.gpus_per_rank == 1
+    assert compiled("ddp -n 2 --backend nccl --gpus-per-rank 2", "1").verb.gpus_per_rank == 2
+    assert compiled("ddp -n 2", "1").verb.gpus_per_rank == 0
+
+
+def test_a_name_to_bring_that_the_cell_never_assigns_is_refused():
+    with pytest.raises(CellError, match="--bring modle: .* never assigns 'modle'.*'model'"):
+        compiled("ddp -n 2 --bring modle", "model = 1")
+
+
+@pytest.mark.parametrize(
+    ("cell", "code"),
+    [
+        ("checkpoint(step=1, a=2)", ""),
+        ("import jupyter_ddl\njupyter_ddl.checkpoint(a=1)", ""),
+        ("train()", "def train():\n    return [checkpoint(x=i) for i in range(2)]"),
+    ],
+)
+def test_a_cell_that_saves_checkpoints_may_shrink_without_a_note(cell, code):
+    namespace = notebook(code)
+    assert compiled("ddp -n 2 --min-ranks 1", cell, namespace).notes == ()
+
+
+def test_a_cell_without_checkpoints_that_may_shrink_gets_a_note():
+    (note,) = compiled("ddp -n 2 --min-ranks 1", "x = 1").notes
+    assert "never calls checkpoint(…)" in note
+    assert compiled("ddp -n 2 --min-ranks 2", "x = 1").notes == ()
+
+
+def test_a_dry_run_tells_ranks_group_and_restarts_and_the_places_it_is_given():
+    found = compiled("ddp -n 4 --min-ranks 2 --no-init --hang-timeout 90s", "x = 1")
+    text = describe(found, ["Places now: rank 0 → local-0"])
+    assert "Ranks: 4, at least 2; GPUs per rank: none" in text
+    assert "not initialised for the cell; prepare() uses ddp" in text
+    assert "Restarts: at most 3; a hang is no step for 90 s" in text
+    assert "Places now: rank 0 → local-0" in text
