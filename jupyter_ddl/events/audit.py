@@ -128,7 +128,7 @@ class _Audit:
             return
         if event.attempt in trial.ended_attempts:
             self._blame(where, f"{name} ends twice")
-        elif event.attempt != trial.open_attempt and event.outcome not in ("evicted", "cancelled"):
+        elif event.attempt != trial.open_attempt and event.outcome not in ("evicted", "cancelled", "moved"):
             # The driver may evict or cancel what no worker has begun.
             self._blame(where, f"{name} ends as {event.outcome}, but it is not under way")
         if trial.outcome is not None:
@@ -155,7 +155,7 @@ class _Audit:
             trial.evictions += 1
             if trial.evictions > self._limits.max_evictions:
                 trial.outcome = "failed"
-        else:
+        elif event.outcome != "moved":
             trial.outcome = event.outcome
 
 

@@ -22,6 +22,7 @@ __all__ = [
     "Notice",
     "OfAttempt",
     "Outcome",
+    "Probe",
     "RankEnded",
     "RankEvent",
     "RankStarted",
@@ -32,13 +33,16 @@ __all__ = [
     "RunSubmitted",
     "StopRequested",
     "TrialCreated",
+    "Unrecorded",
+    "WorkerLeaving",
 ]
 
 SCHEMA_VERSION = 1
 """Version of these messages; a ledger and both ends of a socket state theirs."""
 
-Outcome: TypeAlias = Literal["complete", "pruned", "failed", "cancelled", "evicted"]
-"""How an attempt ended.  ``evicted``: its worker or rank was lost through no fault of its own."""
+Outcome: TypeAlias = Literal["complete", "pruned", "failed", "cancelled", "evicted", "moved"]
+"""How an attempt ended.  ``evicted``: its worker or rank was lost through no fault of its own.
+``moved``: it left at a checkpoint to go on elsewhere or with other ranks; charged to no budget."""
 
 FailureKind: TypeAlias = Literal[
     "exception",  # the cell raised
@@ -146,7 +150,7 @@ class HangVerdict(msgspec.Struct, frozen=True, tag="hang_verdict"):
     """One sentence: which rank, which line of the cell, what the others wait for."""
     line: int | None = None
     stacks_file: str = ""
-    """Stacks of all ranks, relative to the run's directory."""
+    """Directory with the stacks of all ranks, relative to the run's."""
 
 
 class RendezvousReady(msgspec.Struct, frozen=True, tag="rendezvous_ready"):
@@ -167,6 +171,27 @@ class Beat(msgspec.Struct, frozen=True, tag="beat"):
     n_steps: int
     """Optimizer steps and reports so far."""
     at_s: float
+
+
+class Probe(msgspec.Struct, frozen=True, tag="probe"):
+    """What a worker sees of a rank from outside.  Not recorded."""
+
+    trial: int
+    attempt: int
+    state: str
+    """The process's state as the kernel tells it: ``R``, ``S``, ``D``, ``T`` …; empty: gone."""
+    cpu_share: float
+    """CPU time that it and its children took lately, in CPUs."""
+    stacks: str
+    """Of all its threads, as ``faulthandler`` writes them; empty when there are none."""
+
+
+class WorkerLeaving(msgspec.Struct, frozen=True, tag="worker_leaving"):
+    """The worker of an attempt was told to go and ends it soon.  Not recorded."""
+
+    trial: int
+    attempt: int
+    grace_s: float
 
 
 class Reported(msgspec.Struct, frozen=True, tag="reported"):
@@ -258,9 +283,20 @@ OfAttempt: TypeAlias = (
 """Events that count only while their attempt is the trial's current one."""
 
 RankEvent: TypeAlias = (
-    AttemptStarted | Reported | CheckpointSaved | AttemptFinished | Notice | RendezvousReady | Beat
+    AttemptStarted
+    | Reported
+    | CheckpointSaved
+    | AttemptFinished
+    | Notice
+    | RendezvousReady
+    | Beat
+    | Probe
+    | WorkerLeaving
 )
-"""What a rank may send; the driver writes the other events.  Rendezvous and beats end there."""
+"""What comes from a rank or its worker; the driver writes the other events."""
+
+Unrecorded: TypeAlias = RendezvousReady | Beat | Probe | WorkerLeaving
+"""Rank events that are for launcher and driver only."""
 
 Event: TypeAlias = (
     RunSubmitted

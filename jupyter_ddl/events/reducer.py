@@ -249,6 +249,8 @@ def _after_attempt(state: RunState, trial: TrialState, event: AttemptFinished) -
             trial.own_failures += 1
         over = limits is not None and trial.own_failures >= limits.max_own_failures
         return "failed" if over else "waiting"
+    if event.outcome == "moved":
+        return "waiting"
     if event.outcome == "evicted":
         trial.evictions += 1
         state.n_evictions += 1

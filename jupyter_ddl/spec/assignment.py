@@ -73,16 +73,18 @@ class Assignment(msgspec.Struct, frozen=True):
 class StopTrial(msgspec.Struct, frozen=True, tag="stop_trial"):
     """End one attempt: at its next report, or at once by the stop ladder.
 
-    ``reason`` becomes the outcome: ``pruned`` or ``cancelled``.
+    ``reason`` becomes the outcome.  ``moved`` is for an attempt that is to go on elsewhere.
     """
 
     run_id: str
     trial: int
     attempt: int
-    reason: Literal["pruned", "cancelled"]
-    when: StopWhen = "next_report"
+    reason: Literal["pruned", "cancelled", "moved"]
+    when: StopWhen | Literal["next_checkpoint"] = "next_report"
     rank: int | None = None
     """Only this rank of a group; None: all."""
+    grace_s: float | None = None
+    """Between SIGTERM and SIGKILL; None: the assignment's own."""
 
 
 class StopRun(msgspec.Struct, frozen=True, tag="stop_run"):
@@ -99,7 +101,7 @@ class Prewarm(msgspec.Struct, frozen=True, tag="prewarm"):
 
 
 class DumpStacks(msgspec.Struct, frozen=True, tag="dump_stacks"):
-    """Have the ranks of an attempt write the stacks of all their threads into a file."""
+    """Have the ranks of an attempt looked at: each answers with a ``Probe``."""
 
     run_id: str
     trial: int

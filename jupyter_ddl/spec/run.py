@@ -85,6 +85,8 @@ class DdpSpec(msgspec.Struct, frozen=True, tag="ddp"):
     gpus_per_rank: int = 0
     hang_timeout_s: float | None = None
     """No step for so long is a hang; None: max(60 s, 10 × the median step)."""
+    resize_after_s: float = 5.0
+    """With ``min_ranks``: how long to wait for slots before going on with fewer, or more, ranks."""
     strategy: str = "ddp"
     initialize: bool = True
     max_parallel: int | None = None

@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 
 __all__ = ["StopFlag", "StopReason", "TrialStopped", "stop_flag"]
 
-StopReason: TypeAlias = Literal["pruned", "cancelled"]
+StopReason: TypeAlias = Literal["pruned", "cancelled", "moved"]
 
 
 class TrialStopped(BaseException):
@@ -20,7 +20,7 @@ class TrialStopped(BaseException):
     Parameters
     ----------
     reason : str
-        Becomes the attempt's outcome: ``pruned`` or ``cancelled``.
+        Becomes the attempt's outcome.
     """
 
     def __init__(self, reason: StopReason) -> None:
@@ -35,15 +35,24 @@ class StopFlag:
     operation, so none needs a lock.
     """
 
-    __slots__ = ("_for_all", "_reasons")
+    __slots__ = ("_at_checkpoint", "_for_all", "_reasons")
 
     def __init__(self) -> None:
         self._reasons: dict[tuple[int, int], StopReason] = {}
+        self._at_checkpoint: dict[tuple[int, int], StopReason] = {}
         self._for_all: StopReason | None = None
 
     def request(self, trial: int, attempt: int, reason: StopReason) -> None:
         """Ask an attempt to end at its next report; the first reason given stays."""
         self._reasons.setdefault((trial, attempt), reason)
+
+    def request_at_checkpoint(self, trial: int, attempt: int, reason: StopReason) -> None:
+        """Ask an attempt to end behind its next checkpoint."""
+        self._at_checkpoint.setdefault((trial, attempt), reason)
+
+    def pending_at_checkpoint(self, trial: int, attempt: int) -> StopReason | None:
+        """Return why this attempt must end now that it has saved a checkpoint, or None."""
+        return self._at_checkpoint.get((trial, attempt)) or self.pending(trial, attempt)
 
     def pending(self, trial: int, attempt: int) -> StopReason | None:
         """Return why this attempt must end, or None to go on."""
@@ -56,6 +65,7 @@ class StopFlag:
     def clear(self) -> None:
         """Forget all requests (between assignments)."""
         self._reasons.clear()
+        self._at_checkpoint.clear()
         self._for_all = None
 
 
