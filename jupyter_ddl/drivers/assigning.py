@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +24,10 @@ class RunContext:
     blob_dirs: tuple[str, ...]
     program_digest: str
     pid: int
+    n_wanted: Callable[[], int]
+    """Workers that the cluster was asked for."""
+    wake_all: Callable[[], None]
+    """Tells every run that a slot may have become free."""
 
 
 def make_assignment(
