@@ -199,8 +199,14 @@ class Run:
             raise _failed(self.id, last)
 
     def cancel(self, when: StopWhen = "now") -> None:
-        """Stop the run: at once, or each trial at its ``next_report``."""
-        self._session().ask_controller_of(self.spec.cluster, StopRunRequest(self.id, when))
+        """Stop the run: at once, or each trial at its ``next_report``; no-op when it has ended."""
+        if self._fold().end is not None:
+            return
+        try:
+            self._session().ask_controller_of(self.spec.cluster, StopRunRequest(self.id, when))
+        except RunNotFoundError:
+            if self._fold().end is None:
+                raise  # otherwise it ended in this very moment
 
     def stop_trial(self, trial: int, when: StopWhen = "next_report") -> None:
         """Stop one running trial; the run goes on."""
