@@ -56,6 +56,7 @@ class RankPlugin(WorkerPlugin):  # type: ignore[misc]
     def setup(self, worker: Worker) -> None:
         """Called on the worker's loop; the zygote starts in the background."""
         bind_to_nanny()
+        worker.http_server.stop()  # it knows neither users nor TLS, and nobody reads it
         self._worker = worker
         self._pool = RankPool(self.settings, self._on_notice)
         self._samplers = SamplerRanks(self._pool)
