@@ -170,9 +170,11 @@ def test_links_between_documents_lead_somewhere() -> None:
     for path, text in texts():
         if path.suffix != ".md":
             continue
-        for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):
-            if "://" not in target and not (ROOT / path.parent / target).exists():
-                broken.append((str(path), target))
+        broken += [
+            (str(path), target)
+            for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text)
+            if "://" not in target and not (ROOT / path.parent / target).exists()
+        ]
     assert broken == []
 
 
