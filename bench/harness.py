@@ -29,6 +29,7 @@ __all__ = [
     "ProbeFailedError",
     "Row",
     "Series",
+    "is_quick",
     "measure_row",
     "tell",
 ]

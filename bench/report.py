@@ -104,7 +104,8 @@ def _line(row: Row, line: Line, series: Series, ours: Series) -> str:
     return (
         f"| {line.label} | **{_number(series.median)}** {line.unit} "
         f"| {_number(low)} – {_number(high)} "
-        f"| {_number(min(series.values))} – {_number(max(series.values))} | {len(series.values)}{failed} "
+        f"| {_number(min(series.values))} – {_number(max(series.values))} "
+        f"| {len(series.values)}{failed} "
         f"| {_goal(line, series)} | {_factor(row, line, series, ours)} |"
     )
 

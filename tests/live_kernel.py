@@ -80,6 +80,7 @@ class LiveKernel:
         self._client: BlockingKernelClient = self._manager.client()
         self._client.start_channels()
         self._client.wait_for_ready(timeout=_STARTUP_S)
+        self._outputs: dict[str, CellOutput] = {}
         self._places: dict[str, list[dict[str, Any]]] = {}
 
     @property
@@ -101,9 +102,10 @@ class LiveKernel:
         Parameters
         ----------
         until_text : str
-            Return as soon as this was shown; the cell goes on.
+            Return as soon as this is shown; the cell goes on, and so does its output with
+            the next call.
         """
-        out = CellOutput()
+        out = self._outputs.setdefault(message_id, CellOutput())
         began = time.monotonic()
         deadline = began + timeout_s
         while True:
@@ -117,6 +119,8 @@ class LiveKernel:
             if until_text and until_text in out.everything:
                 out.duration_s = time.monotonic() - began
                 return out
+        if until_text:
+            raise AssertionError(f"the cell ended without showing {until_text!r}: {out!r}")
         reply = self._reply(message_id, deadline)
         out.status = reply["content"]["status"]
         out.duration_s = time.monotonic() - began
@@ -124,12 +128,14 @@ class LiveKernel:
 
     def value(self, expression: str, timeout_s: float = 30.0) -> str:
         """The ``repr`` of an expression in the notebook."""
-        out = self.run(f"print(repr({expression}))", timeout_s).check()
+        out = self.run(f"print(repr(({expression})))", timeout_s).check()
         return out.text.strip()
 
-    def complete(self, code: str, timeout_s: float = 10.0) -> list[str]:
-        """What Tab offers at the end of ``code``."""
-        reply = self._client.complete(code, reply=True, timeout=timeout_s)
+    def complete(
+        self, code: str, position: int | None = None, timeout_s: float = 10.0
+    ) -> list[str]:
+        """What Tab offers at a position, by default the end of ``code``."""
+        reply = self._client.complete(code, position, reply=True, timeout=timeout_s)
         return list(reply["content"]["matches"])
 
     def interrupt(self) -> None:

@@ -31,10 +31,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        return _run(words)
-    except HelpRequested as request:
-        sys.stdout.write(f"{request.text}\n")
-        return 0
+        status = _run(words)
+        sys.stdout.flush()  # here, where a reader that has left is noticed
+        return status
     except OptionError as error:
         return _fail(str(error), 2)
     except JupyterDDLError as error:
@@ -58,12 +57,12 @@ def _run(words: list[str]) -> int:
     from jupyter_ddl.cli.actions import ACTIONS
     from jupyter_ddl.cli.grammar import GRAMMAR
 
-    if not words:
-        raise HelpRequested(GRAMMAR.help_text())
-    name, options = GRAMMAR.parse(words)
-    status = ACTIONS[name](options)
-    sys.stdout.flush()
-    return status
+    try:
+        name, options = GRAMMAR.parse(words or ["--help"])
+    except HelpRequested as request:
+        sys.stdout.write(f"{request.text}\n")
+        return 0
+    return ACTIONS[name](options)
 
 
 def _fail(message: str, status: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -57,7 +58,10 @@ class Cluster:
         try:
             self._ask(StopCluster())
         except ControllerError:
-            os.kill(info.process.pid, signal.SIGTERM)  # it does not answer, or ended just now
+            # It does not answer, or ended just now.
+            if is_alive(info.process):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(info.process.pid, signal.SIGTERM)
         deadline = time.monotonic() + _STOP_TIMEOUT_S
         while is_alive(info.process):
             if time.monotonic() > deadline:

@@ -62,7 +62,11 @@ class ControllerLink:
                 f"answer on its socket: {error!r}; `%cluster stop {info.name}`, then start it again"
             ) from error
         link = cls(info, *streams)
-        await link.request(Hello(PROTOCOL_VERSION, client), timeout_s)
+        try:
+            await link.request(Hello(PROTOCOL_VERSION, client), timeout_s)
+        except BaseException:
+            await link.close()
+            raise
         return link
 
     async def request(self, body: Body, timeout_s: float = 30.0) -> Result:
@@ -97,21 +101,26 @@ class ControllerLink:
             raise _error_of(result)
         return result
 
-    def watch(self, run_id: str, on_snapshot: OnSnapshot) -> None:
-        """Call ``on_snapshot`` (on the loop's thread) for every pushed snapshot of a run."""
+    def watch(self, run_id: str, on_snapshot: OnSnapshot, on_closed: Callable[[], None]) -> None:
+        """Call ``on_snapshot`` (on the loop's thread) for every pushed snapshot of a run.
+
+        ``on_closed`` is called once when the link ends, now if it has.
+        """
         self._watchers.setdefault(run_id, []).append(on_snapshot)
-
-    def unwatch(self, run_id: str, on_snapshot: OnSnapshot) -> None:
-        callbacks = self._watchers.get(run_id, [])
-        if on_snapshot in callbacks:
-            callbacks.remove(on_snapshot)
-
-    def on_closed(self, callback: Callable[[], None]) -> None:
-        """Call back once when the link ends, now if it has."""
         if self.closed.is_set():
-            callback()
+            on_closed()
         else:
-            self._on_closed.append(callback)
+            self._on_closed.append(on_closed)
+
+    def unwatch(self, run_id: str, on_snapshot: OnSnapshot, on_closed: Callable[[], None]) -> None:
+        """Forget both callbacks.  May be called from any thread, and more than once."""
+        with contextlib.suppress(ValueError):
+            self._on_closed.remove(on_closed)
+        callbacks = self._watchers.get(run_id, [])
+        with contextlib.suppress(ValueError):
+            callbacks.remove(on_snapshot)
+        if not callbacks:
+            self._watchers.pop(run_id, None)
 
     async def close(self) -> None:
         self._task.cancel()
@@ -134,7 +143,7 @@ class ControllerLink:
             for future in self._waiting.values():
                 if not future.done():
                     future.set_exception(self._gone())
-            for callback in self._on_closed:
+            for callback in tuple(self._on_closed):
                 callback()
 
     def _dispatch(self, message: Upward) -> None:

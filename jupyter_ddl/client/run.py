@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jupyter_ddl.client.logs import find_pieces, ranks_text, trials_text
 from jupyter_ddl.client.session import Session, session
 from jupyter_ddl.client.waiting import OnInterrupt, OnSnapshot, OnTick, wait_for_run
 from jupyter_ddl.errors import RunFailedError, RunNotFoundError, TrialError
-from jupyter_ddl.events.messages import AttemptFinished, AttemptStarted, Event, Failure
+from jupyter_ddl.events.messages import AttemptFinished, Event, Failure
 from jupyter_ddl.events.reader import LedgerReader
 from jupyter_ddl.events.reducer import fold
 from jupyter_ddl.events.run_state import RunState
@@ -20,7 +21,7 @@ from jupyter_ddl.events.snapshot import BestTrial, RunSnapshot, RunStateName
 from jupyter_ddl.events.tables import metrics_table, trials_table
 from jupyter_ddl.spec.assignment import StopWhen
 from jupyter_ddl.spec.requests import StopRunRequest, StopTrialRequest
-from jupyter_ddl.spec.run import MapSpec, RunSpec
+from jupyter_ddl.spec.run import DdpSpec, MapSpec, RunSpec
 from jupyter_ddl.store.paths import ledger_path, run_dir
 
 if TYPE_CHECKING:
@@ -88,8 +89,12 @@ class Run:
 
     @property
     def errors(self) -> dict[int, Failure]:
-        """Why trials failed for good, by number."""
-        trials = self._fold().trials.values()
+        """Why trials failed for good, by number; of a ddp run, why ranks of its last round did."""
+        state = self._fold()
+        if isinstance(self.spec.verb, DdpSpec):
+            ended = state.ranks[0].ended if 0 in state.ranks else {}
+            return {n: end.failure for n, end in sorted(ended.items()) if end.failure}
+        trials = state.trials.values()
         return {t.number: t.failure for t in trials if t.state == "failed" and t.failure}
 
     @property
@@ -108,21 +113,37 @@ class Run:
 
     # -- what it printed and made --------------------------------------------------------------
 
-    def logs(self, trial: int | None = None) -> str:
-        """Everything the code printed: of one trial (its last attempt), or of all in order.
+    def logs(
+        self, which: int | None = None, /, *, trial: int | None = None, rank: int | None = None
+    ) -> str:
+        """Everything the code printed, in the last attempt of each trial.
+
+        Parameters
+        ----------
+        which : int, optional
+            The trial; of a ddp run, the rank.
+        trial, rank : int, optional
+            The same by name.  Without a rank all ranks, with a line in front of each.
 
         Raises
         ------
         TrialError
-            There is no such trial.
+            There is no such trial or rank.
         """
-        pieces = _log_pieces(self.events())
+        pieces = find_pieces(self.events())
+        if isinstance(self.spec.verb, DdpSpec):
+            rank, trial = which if rank is None else rank, 0
+        elif trial is None:
+            trial = which
         if trial is None:
-            return "".join(_read_piece(self.directory, *piece) for piece in pieces.values())
+            if rank is None:
+                return trials_text(pieces, self.directory)
+            trial = self._fold().best_number or 0
         if trial not in self._fold().trials:
+            if isinstance(self.spec.verb, DdpSpec):
+                return ""  # its ranks have not begun
             raise TrialError(f"run {self.id} has no trial {trial}", trial=trial)
-        piece = pieces.get(trial)
-        return "" if piece is None else _read_piece(self.directory, *piece)
+        return ranks_text(pieces.get(trial, {}), self.directory, rank)
 
     def value(self, name: str, trial: int | None = None) -> Any:
         """A brought variable: the best trial's (search), or that of element ``trial`` (map).
@@ -199,8 +220,14 @@ class Run:
             raise _failed(self.id, last)
 
     def cancel(self, when: StopWhen = "now") -> None:
-        """Stop the run: at once, or each trial at its ``next_report``."""
-        self._session().ask_controller_of(self.spec.cluster, StopRunRequest(self.id, when))
+        """Stop the run: at once, or each trial at its ``next_report``; no-op when it has ended."""
+        if self._fold().end is not None:
+            return
+        try:
+            self._session().ask_controller_of(self.spec.cluster, StopRunRequest(self.id, when))
+        except RunNotFoundError:
+            if self._fold().end is None:
+                raise  # otherwise it ended in this very moment
 
     def stop_trial(self, trial: int, when: StopWhen = "next_report") -> None:
         """Stop one running trial; the run goes on."""
@@ -209,6 +236,8 @@ class Run:
 
     def __repr__(self) -> str:
         state = self._fold()
+        if isinstance(self.spec.verb, DdpSpec):
+            return f"<Run {self.id} {state.state}, {self.spec.n_ranks} ranks>"
         best = "" if state.best is None else f", best {state.best.value:.4g}"
         return f"<Run {self.id} {state.state}, {state.n_finished} of {self.spec.n_trials}{best}>"
 
@@ -249,29 +278,6 @@ class Run:
         return values.get("value")
 
 
-def _log_pieces(events: Sequence[Event]) -> dict[int, tuple[str, int, int | None]]:
-    """trial -> (file, start, end) of its last attempt's output, in order of starting."""
-    pieces: dict[int, tuple[str, int, int | None]] = {}
-    for event in events:
-        if isinstance(event, AttemptStarted):
-            pieces.pop(event.trial, None)
-            pieces[event.trial] = (event.log, event.log_start, None)
-        elif isinstance(event, AttemptFinished) and event.trial in pieces:
-            name, start, _ = pieces[event.trial]
-            pieces[event.trial] = (name, start, event.log_end)
-    return pieces
-
-
-def _read_piece(directory: Path, name: str, start: int, end: int | None) -> str:
-    path = directory / "logs" / name
-    if not path.exists():
-        return ""
-    with path.open("rb") as file:
-        file.seek(start)
-        data = file.read() if end is None else file.read(max(0, end - start))
-    return data.decode(errors="replace")
-
-
 def _inline_values(events: Sequence[Event]) -> dict[int, Any]:
     return {
         event.trial: event.inline_value
@@ -287,7 +293,8 @@ def _failed(run_id: str, snapshot: RunSnapshot) -> RunFailedError:
     if failure is None:
         return RunFailedError(f"run {run_id} failed: {snapshot.reason}", run_id=run_id)
     where = f" at line {failure.line} of the cell" if failure.line is not None else ""
-    trial = f"trial {snapshot.failed_trial}: " if snapshot.failed_trial is not None else ""
+    is_trial = snapshot.failed_trial is not None and snapshot.verb != "ddp"
+    trial = f"trial {snapshot.failed_trial}: " if is_trial else ""
     return RunFailedError(
         f"{trial}{failure.type_name}: {failure.message}{where} "
         f"({snapshot.reason}; `%runs logs {run_id}` has all output)",

@@ -68,14 +68,13 @@ class Session:
             return self.current
         running = [info.name for info in list_connections()]
         wanted = self.current or "local"
-        if wanted in running:
-            self.current = wanted
-        elif len(running) == 1 and self.current is None:
-            self.current = running[0]
-        else:
+        if wanted not in running and len(running) == 1 and self.current is None:
+            wanted = running[0]
+        if wanted not in running:
             on_phase(f"no cluster yet: starting {wanted}")
-            self.start(_remembered(wanted) or ClusterSpec(name=wanted), on_phase)
-        return self.current or wanted
+            self._start_or_join(wanted, on_phase)
+        self.current = wanted
+        return wanted
 
     def attach(self, name: str) -> None:
         """Use a running cluster that was started elsewhere.
@@ -121,7 +120,7 @@ class Session:
         """Stop feeding a mailbox."""
         link = self._links.get(name)
         if link is not None:
-            link.unwatch(run_id, mailbox.put)
+            link.unwatch(run_id, mailbox.put, mailbox.break_off)
 
     def close(self) -> None:
         """Close all connections; clusters and runs go on."""
@@ -132,9 +131,19 @@ class Session:
         close_client_loop()
 
     def _revive(self, name: str) -> None:
+        if read_connection(name) is None:
+            self._start_or_join(name)
+
+    def _start_or_join(self, name: str, on_phase: Callable[[str], None] = lambda _: None) -> None:
+        """Start a cluster as it was before; another process may do so at the same moment."""
+        current = self.current
         with self._guard:
-            if read_connection(name) is None:
-                self.start(_remembered(name) or ClusterSpec(name=name))
+            try:
+                self.start(_remembered(name) or ClusterSpec(name=name), on_phase)
+            except ClusterError:
+                if read_connection(name) is None:
+                    raise
+            self.current = current
 
     def _link(self, name: str) -> ControllerLink:
         with self._guard:
@@ -154,11 +163,14 @@ class Session:
 
 
 async def _watch(link: ControllerLink, run_id: str, mailbox: Mailbox) -> None:
-    link.watch(run_id, mailbox.put)
-    result = await link.request(WatchRun(run_id))
+    link.watch(run_id, mailbox.put, mailbox.break_off)
+    try:
+        result = await link.request(WatchRun(run_id))
+    except BaseException:
+        link.unwatch(run_id, mailbox.put, mailbox.break_off)
+        raise
     if isinstance(result, SnapshotResult):
         mailbox.put(result.snapshot)
-    link.on_closed(mailbox.break_off)
 
 
 def _spec_path(name: str) -> str:

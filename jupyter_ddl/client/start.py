@@ -83,9 +83,8 @@ def _check(spec: ClusterSpec) -> None:
 
 
 def _spawn(spec: ClusterSpec) -> subprocess.Popen[bytes]:
+    # Appended to: if a controller of this name runs, the log is its own.
     log_file = runtime_dir() / f"{spec.name}.log"
-    if log_file.exists():
-        log_file.replace(log_file.with_suffix(".log.1"))
     fd = os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     with os.fdopen(fd, "wb") as log:
         process = subprocess.Popen(

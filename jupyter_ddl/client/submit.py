@@ -13,7 +13,7 @@ from jupyter_ddl.client.run import Run
 from jupyter_ddl.client.session import session
 from jupyter_ddl.errors import OptionError
 from jupyter_ddl.spec.requests import ResumeRun, SubmitRun
-from jupyter_ddl.spec.run import RunSpec, SearchSpec
+from jupyter_ddl.spec.run import DdpSpec, RunSpec, SearchSpec
 from jupyter_ddl.store.blobs import put_blob
 from jupyter_ddl.store.paths import blob_dirs
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["check_supported", "new_run_id", "resume_run", "submit"]
 
+_GPUS = Path("/proc/driver/nvidia/gpus")
 _ID_LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"
 
 
@@ -32,24 +33,33 @@ def new_run_id() -> str:
 
 
 def check_supported(compiled: CompiledCell) -> None:
-    """Refuse what the grammar knows and this version has not.
+    """Refuse what cannot run on this host.
 
     Raises
     ------
     OptionError
         Names the option.
     """
+    flag, n_gpus = _gpus_asked_for(compiled)
+    if n_gpus and not _has_gpus():
+        raise OptionError(
+            f"{flag} {n_gpus}: this host has no NVIDIA GPU that its driver knows of; leave the "
+            f"option out to run on the CPU"
+        )
+
+
+def _gpus_asked_for(compiled: CompiledCell) -> tuple[str, int]:
     verb = compiled.verb
-    if isinstance(verb, SearchSpec) and verb.ranks_per_trial > 1:
-        raise OptionError(
-            f"--ranks-per-trial {verb.ranks_per_trial}: this version runs one rank per trial; "
-            f"leave the option out"
-        )
-    if isinstance(verb, SearchSpec) and verb.gpus_per_trial:
-        raise OptionError(
-            f"--gpus-per-trial {verb.gpus_per_trial}: this version does not assign GPUs; "
-            f"leave the option out"
-        )
+    if isinstance(verb, SearchSpec):
+        return "--gpus-per-trial", verb.gpus_per_trial
+    if isinstance(verb, DdpSpec):
+        return "--gpus-per-rank", verb.gpus_per_rank
+    return "", 0
+
+
+def _has_gpus() -> bool:
+    """What the driver tells without a library; the local cluster's workers see the same."""
+    return _GPUS.is_dir() and any(_GPUS.iterdir())
 
 
 def submit(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -11,7 +12,7 @@ from jupyter_ddl.errors import ControllerError, JupyterDDLError, RunNotFoundErro
 from jupyter_ddl.events.reader import read_submitted, read_summary
 from jupyter_ddl.events.snapshot import RunSnapshot
 from jupyter_ddl.spec.assignment import StopWhen
-from jupyter_ddl.spec.requests import StopRunRequest
+from jupyter_ddl.spec.requests import ResumeRun, StopRunRequest
 from jupyter_ddl.store.paths import ledger_path
 
 if TYPE_CHECKING:
@@ -19,8 +20,12 @@ if TYPE_CHECKING:
 
 __all__ = ["OnInterrupt", "OnSnapshot", "OnTick", "wait_for_run"]
 
+log = logging.getLogger(__name__)
+
 _POLL_S = 0.1
 _MAX_REVIVALS = 3
+_SILENCE_S = 5.0
+"""Then the ledger is asked whether the run has ended."""
 
 OnSnapshot = Callable[[RunSnapshot], Any]
 OnTick = Callable[[], Any]
@@ -107,9 +112,13 @@ def wait_for_run(
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     look = _Look(on_snapshot, on_tick)
     for _ in range(_MAX_REVIVALS + 1):
-        if read_summary(ledger_path(run_id)).finished_at_s is not None:
+        if _has_ended(run_id):
             return _last_snapshot(run_id, on_snapshot)
-        mailbox = _watch(session, cluster, run_id)
+        try:
+            mailbox = _watch(session, cluster, run_id)
+        except ControllerError as error:
+            log.info("run %s: %s", run_id, error.message)
+            continue  # it died before it could answer
         if mailbox is None:
             continue
         try:
@@ -118,17 +127,34 @@ def wait_for_run(
             session.unwatch(cluster, run_id, mailbox)
         if last is not None:
             return last
+    if _has_ended(run_id):
+        return _last_snapshot(run_id, on_snapshot)
     raise ControllerError(
         f"the controller of cluster {cluster} ended {_MAX_REVIVALS + 1} times during run {run_id}; "
         f"see `%cluster logs`, then `%runs attach {run_id}`"
     )
 
 
+def _has_ended(run_id: str) -> bool:
+    return read_summary(ledger_path(run_id)).finished_at_s is not None
+
+
 def _watch(session: Session, cluster: str, run_id: str) -> Mailbox | None:
+    """A mailbox; None when the run ended between two looks: the ledger tells.
+
+    Raises
+    ------
+    JupyterDDLError
+        The controller can't go on with the run: what it says.
+    """
     try:
         return session.watch(cluster, run_id)
     except RunNotFoundError:
-        return None  # it ended between two looks; the ledger tells
+        if _has_ended(run_id):
+            return None
+    # A controller that came up while the ledger could not be read, or was held by another one.
+    session.ask(cluster, ResumeRun(run_id))
+    return session.watch(cluster, run_id)
 
 
 def _follow(
@@ -138,19 +164,27 @@ def _follow(
     look: _Look,
     run_id: str,
 ) -> RunSnapshot | None:
-    """Until the run's end (its last snapshot) or the controller's (None)."""
+    """Until the run's end (its last snapshot) or the controller's, or a lost push's (None)."""
+    heard_at_s = time.monotonic()
     while True:
+        snapshot = None
         try:
             snapshot = mailbox.take(_POLL_S)
             look(snapshot)
         except KeyboardInterrupt:
             interrupts.forward()
-            continue
         if snapshot is not None and snapshot.finished_at_s is not None:
             return snapshot
         if mailbox.is_broken and snapshot is None:
             return None
-        if deadline is not None and time.monotonic() > deadline:
+        now_s = time.monotonic()
+        if snapshot is not None:
+            heard_at_s = now_s
+        elif now_s - heard_at_s > _SILENCE_S:
+            heard_at_s = now_s
+            if _has_ended(run_id):
+                return None  # an interrupt may have swallowed the last snapshot
+        if deadline is not None and now_s > deadline:
             raise TimeoutError(f"run {run_id} has not ended; it goes on: `%runs attach {run_id}`")
 
 

@@ -24,7 +24,6 @@ _DASK_CONFIG = {
     # A trial's fate is decided by its own budgets, never by Dask's counter (measured: 23 of 24
     # trials lost with the default of 3 under frequent worker kills).
     "distributed.scheduler.allowed-failures": 1_000_000,
-    "distributed.scheduler.worker-ttl": "30s",
     # The ledger holds history; Dask need not.
     "distributed.admin.log-length": 0,
     "distributed.admin.low-level-log-length": 0,
@@ -33,6 +32,8 @@ _DASK_CONFIG = {
     "distributed.comm.require-encryption": True,
     "distributed.worker.profile.enabled": False,
     "distributed.diagnostics.nvml": False,
+    "distributed.scheduler.http.routes": [],
+    "distributed.worker.http.routes": [],
     "distributed.diagnostics.computations.max-history": 1,
 }
 
@@ -59,6 +60,7 @@ class LocalBackend:
 
     async def start(self, on_phase: Callable[[str], None]) -> None:
         dask.config.set(_DASK_CONFIG)
+        dask.config.set({"distributed.scheduler.worker-ttl": self._spec.worker_timeout_s})
         on_phase(f"starting {self._n_wanted} workers")
         try:
             async with asyncio.timeout(self._spec.start_timeout_s):
@@ -81,12 +83,14 @@ class LocalBackend:
             security=security,
             host="127.0.0.1",
             scheduler_port=0,
-            dashboard_address=None,
+            dashboard_address="127.0.0.1:0",  # None would mean port 8787
             memory_limit=0,  # ranks are bounded one by one; the worker itself holds no data
             preload=["jupyter_ddl.worker.preload"],
             silence_logs=False,
         )
         await self._cluster
+        # Dask's HTTP server knows neither users nor TLS; workers close theirs in `preload`.
+        self._cluster.scheduler.http_server.stop()
         self.client = await Client(self._cluster, asynchronous=True, set_as_default=False)
 
     async def scale(self, n_workers: int, keep: Sequence[str]) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from jupyter_ddl.controller.name_lock import free_name
 from jupyter_ddl.store.paths import private_dir, runtime_dir
 from jupyter_ddl.store.processes import ProcessIdentity, is_alive
 
@@ -21,6 +22,7 @@ __all__ = [
     "connection_path",
     "list_connections",
     "read_connection",
+    "remove_socket",
     "socket_path",
     "write_connection",
 ]
@@ -49,8 +51,20 @@ def socket_path(name: str) -> Path:
     path = runtime_dir() / f"{name}.sock"
     if len(os.fsencode(path)) <= _MAX_SOCKET_PATH:
         return path
-    directory = Path(tempfile.mkdtemp(prefix=f"jupyter_ddl-{os.getuid()}-"))
+    directory = Path(tempfile.mkdtemp(prefix=_own_prefix()))
     return private_dir(directory) / f"{name[:40]}.sock"
+
+
+def remove_socket(path: Path) -> None:
+    """Remove a socket, and the directory that :func:`socket_path` made for it."""
+    path.unlink(missing_ok=True)
+    if path.parent.name.startswith(_own_prefix()):
+        with contextlib.suppress(OSError):  # somebody has put something in
+            path.parent.rmdir()
+
+
+def _own_prefix() -> str:
+    return f"jupyter_ddl-{os.getuid()}-"
 
 
 def write_connection(info: ConnectionInfo) -> Path:
@@ -66,17 +80,22 @@ def write_connection(info: ConnectionInfo) -> Path:
 
 def read_connection(name: str) -> ConnectionInfo | None:
     """The live controller of this name, or None; a stale file is removed."""
-    path = connection_path(name)
+    info = _read(name)
+    if info is None or is_alive(info.process):
+        return info
+    with free_name(name) as is_free:
+        # A controller that is starting holds the name: the file may be its own by now.
+        if is_free and _read(name) == info:
+            connection_path(name).unlink(missing_ok=True)
+            remove_socket(Path(info.socket))
+    return None
+
+
+def _read(name: str) -> ConnectionInfo | None:
     try:
-        info = msgspec.json.decode(path.read_bytes(), type=ConnectionInfo)
+        return msgspec.json.decode(connection_path(name).read_bytes(), type=ConnectionInfo)
     except (FileNotFoundError, msgspec.DecodeError):
         return None
-    if is_alive(info.process):
-        return info
-    with contextlib.suppress(FileNotFoundError):
-        path.unlink()
-        Path(info.socket).unlink()
-    return None
 
 
 def list_connections() -> list[ConnectionInfo]:

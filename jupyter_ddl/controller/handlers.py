@@ -92,21 +92,23 @@ class Requests:
         old = session.watches.pop(run_id, None)
         if old is not None:
             old.cancel()
-        if snapshot.finished_at_s is None:
-            session.watches[run_id] = asyncio.create_task(self._push(run_id, session))
+        if snapshot.finished_at_s is None and not session.is_closed:
+            task = asyncio.create_task(self._push(run_id, session), name=f"watch {run_id}")
+            session.watches[run_id] = task
         return SnapshotResult(snapshot)
 
     async def _push(self, run_id: str, session: Session) -> None:
         """Snapshots whenever something changed, at most five a second, until the end."""
         seen: tuple[int, str] | None = None
-        while True:
+        is_active = True
+        while is_active and not session.is_closed:
             await asyncio.sleep(_PUSH_INTERVAL_S)
+            is_active = run_id in self._house.runs.active
             snapshot = self._house.runs.snapshot(run_id)
             if (snapshot.seq, snapshot.paused) != seen:
                 seen = (snapshot.seq, snapshot.paused)
                 session.push(snapshot)
-            if run_id not in self._house.runs.active:
-                return
+        session.watches.pop(run_id, None)
 
 
 def _check_workers(n_workers: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import time
@@ -11,6 +12,7 @@ from jupyter_ddl.cluster.base import Backend, WorkerInfo
 from jupyter_ddl.cluster.registry import make_backend
 from jupyter_ddl.controller.leases import Lease
 from jupyter_ddl.controller.runs import RunRegistry
+from jupyter_ddl.errors import ClusterError
 from jupyter_ddl.events.status import ClusterState, ClusterStatus, WorkerStatus
 from jupyter_ddl.launch.dispatcher import Dispatcher
 from jupyter_ddl.launch.workers import WorkerWatch
@@ -23,6 +25,9 @@ from jupyter_ddl.worker.settings import WorkerSettings
 __all__ = ["House"]
 
 log = logging.getLogger(__name__)
+
+_ADAPT_INTERVAL_S = 1.0
+_SCALE_TIMEOUT_S = 60.0
 
 
 class House:
@@ -42,6 +47,8 @@ class House:
         self._started_at_s = time.time()
         self._surplus_since_s: float | None = None
         self._workers: dict[str, WorkerInfo] = {}
+        self._scaling = asyncio.Lock()
+        self._adapting: asyncio.Task[None] | None = None
 
     async def open(self, on_phase: Callable[[str], None]) -> None:
         """Start the backend and everything that stands on it; deadline: the backend's own."""
@@ -55,16 +62,26 @@ class House:
         )
         await self.backend.client.register_plugin(RankPlugin(settings))
         dispatcher = Dispatcher(self.backend.client, topic=f"jupyter-ddl-{self._token}")
-        self.runs = RunRegistry(self.spec.name, self.slots, dispatcher, self._host_of)
+        self.runs = RunRegistry(
+            self.spec.name,
+            self.slots,
+            dispatcher,
+            host_of=self._host_of,
+            n_wanted=lambda: self.backend.n_wanted,
+        )
         dispatcher.start()
         self._watch = WorkerWatch(
             self.backend.client, self._workers_changed, dispatcher.worker_removed
         )
         await self._watch.start()
+        self._adapting = asyncio.create_task(self._adapt_size(), name="adapt")
         self.state = "ready"
 
     async def close(self) -> None:
         self.state = "stopping"
+        if self._adapting is not None:
+            self._adapting.cancel()
+            await asyncio.gather(self._adapting, return_exceptions=True)
         if hasattr(self, "runs"):
             await self.runs.close()
         await self.backend.close()
@@ -90,29 +107,61 @@ class House:
         )
 
     async def scale(self, n_workers: int) -> None:
-        log.info("scaling to %d workers", n_workers)
-        await self.backend.scale(n_workers, keep=self.slots.busy_addresses())
+        """Ask for ``n_workers``; one change of size at a time.
 
-    async def tick(self) -> str | None:
-        """Once a second: adapt the size; returns why the controller is to end, if it is."""
+        Raises
+        ------
+        ClusterError
+            The backend did not follow within a minute.
+        """
+        log.info("scaling to %d workers", n_workers)
+        async with self._scaling:
+            try:
+                async with asyncio.timeout(_SCALE_TIMEOUT_S):
+                    await self.backend.scale(n_workers, keep=self.slots.busy_addresses())
+            except TimeoutError:
+                raise ClusterError(
+                    f"scaling cluster {self.spec.name} to {n_workers} workers took longer than "
+                    f"{_SCALE_TIMEOUT_S:.0f} s; see `%cluster logs`"
+                ) from None
+        self.runs.wake()
+
+    def expired(self) -> str | None:
+        """Why the controller is to end now, or None; asked once a second."""
         now = time.monotonic()
         if self.runs.active:
             self.lease.touch(now)
-        if self.adapt is not None:
-            await self._adapt_size(now, *self.adapt)
         return self.lease.expired(now, len(self.runs.active))
 
-    async def _adapt_size(self, now: float, minimum: int, maximum: int) -> None:
-        current = self.backend.n_wanted
-        demand = self.runs.demand_slots()
+    async def _adapt_size(self) -> None:
+        """Follow the demand while there are bounds for that.  A failure is no reason to stop."""
+        while True:
+            await asyncio.sleep(_ADAPT_INTERVAL_S)
+            if self.adapt is None:
+                self._surplus_since_s = None
+                continue
+            target = self._wanted(*self.adapt)
+            if target != self.backend.n_wanted:
+                try:
+                    await self.scale(target)
+                except Exception:  # the wall of a loop task
+                    log.exception("adapting to %d workers failed", target)
+
+    def _wanted(self, minimum: int, maximum: int) -> int:
+        now = time.monotonic()
+        current, demand = self.backend.n_wanted, self.runs.demand_slots()
         if demand >= current:
             self._surplus_since_s = None
         elif self._surplus_since_s is None:
             self._surplus_since_s = now
-        surplus_for = 0.0 if self._surplus_since_s is None else now - self._surplus_since_s
-        target = wanted_workers(demand, current, minimum, maximum, surplus_for)
-        if target != current:
-            await self.scale(target)
+        surplus_for_s = 0.0 if self._surplus_since_s is None else now - self._surplus_since_s
+        return wanted_workers(
+            demand,
+            current,
+            minimum,
+            maximum,
+            may_shrink=surplus_for_s >= self.spec.shrink_after_s,
+        )
 
     def _host_of(self, address: str) -> str:
         info = self._workers.get(address)

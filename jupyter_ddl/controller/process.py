@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import json
 import logging
 import os
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +19,16 @@ from jupyter_ddl import __version__
 from jupyter_ddl.controller.connection import (
     ConnectionInfo,
     connection_path,
+    read_connection,
     socket_path,
     write_connection,
 )
 from jupyter_ddl.controller.handlers import Requests
 from jupyter_ddl.controller.house import House
 from jupyter_ddl.controller.leftovers import end_leftovers, owner_token
+from jupyter_ddl.controller.name_lock import hold_name
 from jupyter_ddl.controller.server import Server
-from jupyter_ddl.errors import ClusterError, JupyterDDLError
+from jupyter_ddl.errors import JupyterDDLError
 from jupyter_ddl.spec.cluster import ClusterSpec
 from jupyter_ddl.store.paths import runtime_dir
 from jupyter_ddl.store.processes import this_process
@@ -70,14 +72,15 @@ class Phases:
 
 def main() -> None:
     """Entry point; the exit status is 0 unless the cluster could not start."""
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    logging.basicConfig(level=logging.INFO, format=_LOG_FORMAT)
     logging.getLogger("distributed").setLevel(logging.WARNING)
     phases = Phases()
     try:
         spec = msgspec.json.decode(sys.stdin.buffer.read(), type=ClusterSpec)
-        lock = _lock(spec.name)
+        lock = hold_name(
+            spec.name, lambda: read_connection(spec.name) is not None, spec.start_timeout_s
+        )
+        _begin_log(spec.name)
         asyncio.run(_serve(spec, phases))
     except JupyterDDLError as error:
         phases.tell("error", error=type(error).__name__, message=error.message)
@@ -86,17 +89,18 @@ def main() -> None:
     os.close(lock)
 
 
-def _lock(name: str) -> int:
-    """Hold the cluster's name for the life of this process."""
-    fd = os.open(runtime_dir() / f"{name}.lock", os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise ClusterError(
-            f"a controller named {name!r} runs already; `%cluster attach {name}`, "
-            f"or give another --name"
-        ) from None
-    return fd
+def _begin_log(name: str) -> None:
+    """Write to a new log from now on; the one of the controller before is kept.
+
+    Only who holds the name does this: a log that is in use is never moved away.
+    """
+    path = log_path(name)
+    if path.exists():
+        path.replace(path.with_suffix(".log.1"))
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(fd, 1)
+    os.dup2(fd, 2)
+    os.close(fd)
 
 
 async def _serve(spec: ClusterSpec, phases: Phases) -> None:
@@ -115,12 +119,13 @@ async def _serve(spec: ClusterSpec, phases: Phases) -> None:
     house = House(spec, owner_token(process))
     try:
         await house.open(lambda text: phases.tell("phase", text=text))
+        # Before anybody can ask for them.
+        resumed = await house.runs.resume_unfinished()
         path = socket_path(spec.name)
         server = Server(path, Requests(house, log_path(spec.name), stop))
         await server.start()
         info = ConnectionInfo(spec.name, spec.backend, str(path), process, __version__)
         write_connection(info)
-        resumed = await house.runs.resume_unfinished()
         phases.tell("ready", resumed=resumed)
         phases.close()
         log.info("ready; resumed runs: %s", ", ".join(resumed) or "none")
@@ -135,12 +140,12 @@ async def _serve(spec: ClusterSpec, phases: Phases) -> None:
             await house.close()
 
 
-async def _until_over(house: House, stopped: asyncio.Event, stop: Any) -> None:
+async def _until_over(house: House, stopped: asyncio.Event, stop: Callable[[str], None]) -> None:
     while not stopped.is_set():
         try:
             async with asyncio.timeout(_TICK_S):
                 await stopped.wait()
         except TimeoutError:
-            reason = await house.tick()
+            reason = house.expired()
             if reason is not None:
                 stop(reason)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import shutil
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
 
@@ -24,7 +26,7 @@ from jupyter_ddl.errors import (
 from jupyter_ddl.events.ledger import LedgerWriter
 from jupyter_ddl.events.messages import Notice, RunFinished, RunSubmitted
 from jupyter_ddl.events.reader import read_ledger, read_summary
-from jupyter_ddl.events.reducer import RunState, fold
+from jupyter_ddl.events.reducer import RunState, fold, with_totals
 from jupyter_ddl.events.snapshot import RunSnapshot
 from jupyter_ddl.launch.dispatcher import Dispatcher
 from jupyter_ddl.placement.slots import SlotBook
@@ -47,12 +49,16 @@ class RunRegistry:
         cluster: str,
         slots: SlotBook,
         dispatcher: Dispatcher,
+        *,
         host_of: Callable[[str], str],
+        n_wanted: Callable[[], int],
     ) -> None:
         self._host_of = host_of
         self._cluster = cluster
         self._slots = slots
         self._dispatcher = dispatcher
+        self._n_wanted = n_wanted
+        self._opening = asyncio.Lock()
         self._drivers: dict[str, TrialDriver] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._ended: OrderedDict[str, RunSnapshot] = OrderedDict()
@@ -85,20 +91,49 @@ class RunRegistry:
             )
         if directory.exists():
             raise SpecError(f"run {spec.run_id} exists already; a new run needs a new id")
-        spec = _with_window(spec, self._slots.n_slots)
+        spec = _with_window(spec, max(self._slots.n_slots, self._n_wanted()))
+        try:
+            await self._create(spec, directory)
+        except BaseException:
+            # Refused (no room, no such sampler): then nothing of it is left, its id included.
+            await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
+            raise
+
+    async def _create(self, spec: RunSpec, directory: Path) -> None:
         for name in ("logs", "checkpoints", "values"):
             private_dir(directory / name)
         ledger = LedgerWriter.open(ledger_path(spec.run_id), create=True)
-        submitted = RunSubmitted(spec=spec, at_s=time.time())
-        await asyncio.to_thread(ledger.append, [submitted])
-        state = RunState()
-        fold(state, submitted)
-        self._start(spec, ledger, state)
+        try:
+            submitted = RunSubmitted(spec=spec, at_s=time.time())
+            state = RunState()
+            fold(state, submitted)
+            driver = make_driver(spec, ledger, state, self._context(spec))
+            # Last: once it is recorded, the run exists and is driven to its end.
+            await asyncio.to_thread(ledger.append, [submitted])
+        except BaseException:
+            ledger.close()
+            raise
+        self._start(driver)
 
     async def resume(self, run_id: str) -> None:
-        """Go on with an unfinished run from its ledger; a no-op for an active one."""
-        if run_id in self._drivers:
-            return
+        """Go on with an unfinished run from its ledger; a no-op for an active or complete one.
+
+        Raises
+        ------
+        RunNotFoundError
+            There is no such run.
+        LedgerError
+            Its ledger is damaged, or another live process writes it.
+        """
+        async with self._opening:
+            driver = self._drivers.get(run_id)
+            if driver is not None and not driver.is_ending:
+                return
+            if driver is not None:
+                await asyncio.wait({self._tasks[run_id]})  # its last record is being written
+            await self._resume(run_id)
+
+    async def _resume(self, run_id: str) -> None:
         path = ledger_path(run_id)
         if not path.exists():
             raise RunNotFoundError(f"there is no run {run_id}; `%runs` lists them", run_id=run_id)
@@ -107,15 +142,20 @@ class RunRegistry:
             state = await asyncio.to_thread(_fold_all, run_id)
             if state.spec is None:
                 raise LedgerError(f"run {run_id} has no first record; `%runs rm {run_id}`")
+            if state.end is not None and state.end.state == "complete":
+                self._remember(run_id, state.snapshot(time.time()))
+                ledger.close()
+                return
             if ledger.cut_bytes:
                 text = f"{ledger.cut_bytes} bytes of a half-written record were cut off the ledger"
                 notice = Notice(at_s=time.time(), text=text, level="warning")
                 await asyncio.to_thread(ledger.append, [notice])
                 fold(state, notice)
+            driver = make_driver(state.spec, ledger, state, self._context(state.spec))
         except BaseException:
             ledger.close()
             raise
-        self._start(state.spec, ledger, state)
+        self._start(driver)
 
     async def resume_unfinished(self) -> list[str]:
         """Resume every unfinished run of this cluster's name; returns their ids."""
@@ -159,21 +199,25 @@ class RunRegistry:
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
-    def _start(self, spec: RunSpec, ledger: LedgerWriter, state: RunState) -> None:
-        directories = tuple(str(path) for path in blob_dirs())
-        context = RunContext(
+    def _context(self, spec: RunSpec) -> RunContext:
+        directories = blob_dirs()
+        return RunContext(
             slots=self._slots,
             dispatcher=self._dispatcher,
             run_dir=run_dir(spec.run_id),
-            blob_dirs=directories,
-            program_digest=put_blob(msgspec.msgpack.encode(spec.program), blob_dirs()),
+            blob_dirs=tuple(str(path) for path in directories),
+            program_digest=put_blob(msgspec.msgpack.encode(spec.program), directories),
             pid=os.getpid(),
             host_of=self._host_of,
+            n_wanted=self._n_wanted,
+            wake_all=self.wake,
         )
-        driver = make_driver(spec, ledger, state, context)
-        self._ended.pop(spec.run_id, None)
-        self._drivers[spec.run_id] = driver
-        self._tasks[spec.run_id] = asyncio.create_task(self._drive(driver), name=spec.run_id)
+
+    def _start(self, driver: TrialDriver) -> None:
+        run_id = driver.spec.run_id
+        self._ended.pop(run_id, None)
+        self._drivers[run_id] = driver
+        self._tasks[run_id] = asyncio.create_task(self._drive(driver), name=run_id)
 
     async def _drive(self, driver: TrialDriver) -> None:
         run_id = driver.spec.run_id
@@ -181,24 +225,32 @@ class RunRegistry:
             await driver.run()
         except Exception as error:
             log.exception("run %s: its driver failed", run_id)
-            self._record_failure(driver, f"the driver failed: {error!r}")
+            reason = error.message if isinstance(error, JupyterDDLError) else repr(error)
+            await self._record_failure(driver, f"the driver failed: {reason}")
         finally:
-            self._ended[run_id] = driver.snapshot()
-            while len(self._ended) > _N_REMEMBERED:
-                self._ended.popitem(last=False)
+            self._remember(run_id, driver.snapshot())
             del self._drivers[run_id]
             del self._tasks[run_id]
             self.wake()
 
-    def _record_failure(self, driver: TrialDriver, reason: str) -> None:
+    def _remember(self, run_id: str, snapshot: RunSnapshot) -> None:
+        self._ended[run_id] = snapshot
+        while len(self._ended) > _N_REMEMBERED:
+            self._ended.popitem(last=False)
+
+    async def _record_failure(self, driver: TrialDriver, reason: str) -> None:
         event = RunFinished(at_s=time.time(), state="failed", reason=reason)
+        path = ledger_path(driver.spec.run_id)
         try:
-            ledger = LedgerWriter.open(ledger_path(driver.spec.run_id))
-            ledger.append([event])
-            ledger.close()
+            await asyncio.to_thread(_append_to, path, with_totals(driver.state, event))
         except JupyterDDLError as error:
             log.error("run %s: its end is not recorded: %s", driver.spec.run_id, error.message)
         fold(driver.state, event)
+
+
+def _append_to(path: Path, event: RunFinished) -> None:
+    with LedgerWriter.open(path) as ledger:
+        ledger.append([event])
 
 
 def _with_window(spec: RunSpec, n_slots: int) -> RunSpec:

@@ -12,6 +12,7 @@ from typing import Protocol
 
 import msgspec
 
+from jupyter_ddl.controller.connection import remove_socket
 from jupyter_ddl.errors import JupyterDDLError, ProtocolError
 from jupyter_ddl.events.replies import Refused, Reply, Result, SnapshotPush, Upward
 from jupyter_ddl.events.snapshot import RunSnapshot
@@ -45,6 +46,10 @@ class Session:
     def __init__(self, writer: asyncio.StreamWriter) -> None:
         self._writer = writer
         self.watches: dict[str, asyncio.Task[None]] = {}
+
+    @property
+    def is_closed(self) -> bool:
+        return self._writer.is_closing()
 
     def push(self, snapshot: RunSnapshot) -> None:
         self.send(SnapshotPush(snapshot))
@@ -84,7 +89,7 @@ class Server:
         for task in tuple(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._path.unlink(missing_ok=True)
+        remove_socket(self._path)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         peer_uid = _peer_uid(writer.get_extra_info("socket"))
@@ -107,8 +112,8 @@ class Server:
             log.warning("closing a connection: %s", error.message)
         finally:
             self._writers.discard(writer)
-            self._handler.closed(session)
             writer.close()
+            self._handler.closed(session)
 
     async def _read(self, reader: asyncio.StreamReader) -> Request:
         (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
@@ -119,7 +124,7 @@ class Server:
         payload = await reader.readexactly(length)
         try:
             return self._decoder.decode(payload)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ProtocolError(f"a client sent something that is not a request: {error}") from None
 
     async def _answer(self, request: Request, session: Session) -> None:

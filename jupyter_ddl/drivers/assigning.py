@@ -30,6 +30,10 @@ class RunContext:
     pid: int
     host_of: Callable[[str], str]
     """Address of a worker's host."""
+    n_wanted: Callable[[], int]
+    """Workers that the cluster was asked for."""
+    wake_all: Callable[[], None]
+    """Tells every run that a slot may have become free."""
 
 
 def make_assignment(

@@ -38,14 +38,19 @@ class Committer:
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
+        self.error: Exception | None = None
+        """Why nothing will ever be committed again; None when all is well."""
         self.paused = ""
         """Why nothing can be committed at the moment; empty when all is well."""
 
     def put(self, events: Sequence[Event]) -> None:
         """Queue events; they count once they are committed."""
+        if not events:
+            return
         self._pending.extend(events)
-        self._idle.clear()
-        self._wake.set()
+        if self.error is None:
+            self._idle.clear()
+            self._wake.set()
 
     @property
     def is_idle(self) -> bool:
@@ -53,11 +58,27 @@ class Committer:
         return self._idle.is_set()
 
     async def drain(self) -> None:
-        """Wait until everything that was put is committed."""
+        """Wait until everything that was put is committed.
+
+        Raises
+        ------
+        Exception
+            What :attr:`error` holds.
+        """
         await self._idle.wait()
+        if self.error is not None:
+            raise self.error
 
     async def run(self) -> None:
-        """Commit until cancelled."""
+        """Commit until cancelled, or until something went wrong for good."""
+        try:
+            await self._run()
+        except Exception as error:  # noqa: BLE001 - the wall of a loop task: the driver is told
+            self.error = error
+            self._idle.set()
+            self._on_committed(())
+
+    async def _run(self) -> None:
         while True:
             await self._wake.wait()
             self._wake.clear()

@@ -16,7 +16,7 @@ from jupyter_ddl.events.messages import (
     RendezvousReady,
 )
 from jupyter_ddl.launch.group import GroupLaunch
-from jupyter_ddl.spec.assignment import Assignment
+from jupyter_ddl.spec.assignment import Assignment, TrialAssignment
 
 __all__ = ["Flight", "FlightBook", "evictions"]
 
@@ -34,6 +34,11 @@ class Flight:
     group: GroupLaunch | None = None
     started: dict[int, float] = field(default_factory=dict)
     """trial -> when it started, of those that have not finished."""
+
+    @property
+    def trials(self) -> tuple[TrialAssignment, ...]:
+        """What was sent; the ranks of a group share one trial."""
+        return self.assignments[0].trials
 
 
 class FlightBook:

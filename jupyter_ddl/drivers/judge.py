@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from jupyter_ddl.events.messages import AttemptFinished, Event, Failure, Reported
-from jupyter_ddl.events.reducer import RunState
+from jupyter_ddl.events.messages import AttemptFinished, AttemptStarted, Event, Failure, Reported
+from jupyter_ddl.events.run_state import RunState
 from jupyter_ddl.search.pruners import Pruner
 from jupyter_ddl.search.verdict import hopeless
 
@@ -16,16 +16,16 @@ __all__ = ["Judge", "PlainJudge", "PruningJudge"]
 class Judge(Protocol):
     """Looks at what was committed; never at anything that is not in the ledger."""
 
-    def look(self, events: Sequence[Event], state: RunState) -> list[int]:
-        """Trials to prune."""
+    def begin(self, past: Iterable[Event], state: RunState) -> None:
+        """Learn from the sessions before; ``past`` is read only if it matters.  May take long."""
         ...
 
-    def restarted(self, trial: int) -> None:
-        """A trial begins again: its earlier reports no longer count."""
+    def look(self, events: Iterable[Event], state: RunState) -> list[int]:
+        """Trials to prune, after ``events`` were folded into ``state``."""
         ...
 
     def hopeless(self, state: RunState) -> Failure | None:
-        """The common cause, when every first trial failed the same way."""
+        """The common cause, when every first trial of this session failed the same way."""
         ...
 
 
@@ -34,16 +34,19 @@ class PlainJudge:
 
     def __init__(self, max_parallel: int) -> None:
         self._max_parallel = max_parallel
+        self._n_failed_before = 0
 
-    def look(self, events: Sequence[Event], state: RunState) -> list[int]:
+    def begin(self, past: Iterable[Event], state: RunState) -> None:
+        # Who resumes a hopeless run has mended the cause: the old failures prove nothing.
+        self._n_failed_before = len(state.first_failures)
+
+    def look(self, events: Iterable[Event], state: RunState) -> list[int]:
         return []
 
-    def restarted(self, trial: int) -> None:
-        """Nothing is remembered."""
-
     def hopeless(self, state: RunState) -> Failure | None:
+        failures: Sequence[Failure] = state.first_failures[self._n_failed_before :]
         n_good = state.counts.complete + state.counts.pruned
-        return hopeless(n_good, state.first_failures, self._max_parallel)
+        return hopeless(n_good, failures, self._max_parallel)
 
 
 class PruningJudge(PlainJudge):
@@ -54,16 +57,27 @@ class PruningJudge(PlainJudge):
         self._pruner = pruner
         self._metric = metric
 
-    def look(self, events: Sequence[Event], state: RunState) -> list[int]:
+    def begin(self, past: Iterable[Event], state: RunState) -> None:
+        super().begin(past, state)
+        self.look(past, state)
+
+    def look(self, events: Iterable[Event], state: RunState) -> list[int]:
         pruned: list[int] = []
         for event in events:
             if isinstance(event, Reported) and self._metric in event.metrics:
                 self._pruner.report(event.trial, event.step, event.metrics[self._metric])
                 if self._pruner.should_prune(event.trial):
                     pruned.append(event.trial)
-            elif isinstance(event, AttemptFinished) and event.outcome != "evicted":
-                self._pruner.finished(event.trial, event.outcome)
+            elif isinstance(event, AttemptStarted) and event.attempt > 1:
+                self._pruner.restarted(event.trial)
+            elif isinstance(event, AttemptFinished):
+                self._attempt_finished(event, state)
         return pruned
 
-    def restarted(self, trial: int) -> None:
-        self._pruner.restarted(trial)
+    def _attempt_finished(self, event: AttemptFinished, state: RunState) -> None:
+        trial = state.trial(event.trial)
+        # A failed or evicted attempt ends its trial only when no other attempt follows.
+        if event.attempt != trial.attempt or trial.number in state.ended_with_run:
+            return
+        if trial.state != "waiting" and trial.state != "running":
+            self._pruner.finished(trial.number, trial.state)

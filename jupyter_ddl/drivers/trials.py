@@ -9,17 +9,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Coroutine, Sequence
-from typing import Any, Literal
+from collections.abc import Sequence
 
-from jupyter_ddl.drivers.assigning import RunContext, make_assignment, make_group
+from jupyter_ddl.drivers.assigning import RunContext
 from jupyter_ddl.drivers.committer import Committer
 from jupyter_ddl.drivers.early import EarlyCheck
-from jupyter_ddl.drivers.flights import Flight, FlightBook, evictions
 from jupyter_ddl.drivers.judge import Judge
+from jupyter_ddl.drivers.pausing import Pauses
 from jupyter_ddl.drivers.queue import TrialQueue
 from jupyter_ddl.drivers.records import to_record
+from jupyter_ddl.drivers.sending import Sender
 from jupyter_ddl.drivers.source import TrialSource
+from jupyter_ddl.drivers.stopping import RunStop
 from jupyter_ddl.drivers.values import ValueFiles
 from jupyter_ddl.drivers.verdict import final_event
 from jupyter_ddl.errors import JupyterDDLError
@@ -28,19 +29,17 @@ from jupyter_ddl.events.messages import (
     AttemptFinished,
     Event,
     Notice,
-    RankEvent,
     RunFinished,
     RunStarted,
     StopRequested,
     TrialCreated,
 )
+from jupyter_ddl.events.reader import read_ledger
 from jupyter_ddl.events.reducer import with_totals
 from jupyter_ddl.events.run_state import RunState
 from jupyter_ddl.events.snapshot import RunSnapshot
-from jupyter_ddl.launch.dispatcher import WorkerLostError
-from jupyter_ddl.launch.group import GroupLaunch
 from jupyter_ddl.search.answers import Proposal
-from jupyter_ddl.spec.assignment import StopRun, StopTrial, StopWhen, TrialAssignment
+from jupyter_ddl.spec.assignment import StopWhen
 from jupyter_ddl.spec.run import RunSpec, SearchSpec
 
 __all__ = ["TrialDriver"]
@@ -48,10 +47,6 @@ __all__ = ["TrialDriver"]
 log = logging.getLogger(__name__)
 
 _TICK_S = 0.5
-_NO_WORKER_S = 60.0
-_STOP_MARGIN_S = 35.0
-"""Beyond the stop ladder's own grace: then a worker that does not answer is given up."""
-_DISK_FULL_PAUSE_S = 2.0
 
 
 class TrialDriver:
@@ -72,54 +67,32 @@ class TrialDriver:
         self._judge = judge
         self._ledger = ledger
         self._context = context
+        self._session = state.session + 1
         self._committer = Committer(ledger, state, self._committed)
         self._queue = TrialQueue(spec, source, state.n_created, self._created, self.wake)
-        self._early = EarlyCheck(source, _metric_of(spec), self._prune)
-        self._flights = FlightBook()
+        self._sender = Sender(
+            spec, context, self._queue, state, self._committer.put, session=self._session
+        )
+        self._early = EarlyCheck(source, _metric_of(spec), self._sender.prune)
+        self._pauses = Pauses(self._committer, lambda: context.slots.n_slots, context.n_wanted)
+        self._stop = RunStop(spec.limits)
         self._values = ValueFiles(context.run_dir / "values")
-        self._session = state.session + 1
-        self._n_assignments = 0
-        self._served: set[str] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
-        self._stopping: StopWhen | None = None
-        self._stop_deadline_s: float | None = None
-        self._reason = ""
-        self._disk_full = ""
-        self._disk_full_until_s = 0.0
-        self._no_worker_since_s: float | None = None
+        self.is_ending = False
+        """Whether the run's last record is written or about to be: nothing changes any more."""
 
     # -- what the controller sees ------------------------------------------------------------
 
     @property
-    def paused(self) -> str:
-        """Why the run waits for something outside it; empty when it doesn't."""
-        if self._committer.paused:
-            return self._committer.paused
-        if time.monotonic() < self._disk_full_until_s:
-            return self._disk_full
-        since = self._no_worker_since_s
-        if since is not None and time.monotonic() - since > _NO_WORKER_S:
-            return (
-                f"no worker has been connected for {time.monotonic() - since:.0f} s; "
-                f"see `%cluster logs`, or `%cluster scale N`"
-            )
-        return ""
-
-    @property
-    def stopping(self) -> bool:
-        return self._stopping is not None
-
-    @property
     def demand_slots(self) -> int:
         """Trials that could run at once, were there slots for all."""
-        counts = self.state.counts
-        unfinished = self._source.n_trials - counts.finished
-        limit = self.spec.verb.max_parallel or unfinished
-        return 0 if self.stopping else min(unfinished, limit)
+        if self._stop.when is not None or self.is_ending:
+            return 0
+        unfinished = self._source.n_trials - self.state.counts.finished
+        return min(unfinished, self.spec.verb.max_parallel or unfinished)
 
     def snapshot(self) -> RunSnapshot:
-        return self.state.snapshot(time.time(), paused=self.paused)
+        return self.state.snapshot(time.time(), paused=self._pauses.text)
 
     def wake(self) -> None:
         """Slots or workers have changed."""
@@ -127,44 +100,42 @@ class TrialDriver:
 
     def stop(self, when: StopWhen, by: str, reason: str = "") -> None:
         """End the run: running trials at their next report, or all of them now."""
-        if self._stopping == "now":
+        if self.is_ending or not self._stop.request(when, reason or f"stopped by {by}"):
             return
-        self._stopping = when
-        self._reason = self._reason or reason or f"stopped by {by}"
         self._put(StopRequested(at_s=time.time(), when=when, by=by))
-        if when == "now":
-            grace = self.spec.limits.stop_grace_s + _STOP_MARGIN_S
-            self._stop_deadline_s = time.monotonic() + grace
-        for flight in self._flights:
-            for trial, attempt in flight.open.items():
-                self._signal(flight, trial, attempt, when)
+        self._sender.stop_all(when)
         self._wake.set()
 
     def stop_trial(self, trial: int, when: StopWhen, by: str) -> bool:
         """End one running trial; False when it isn't running."""
-        flight = self._flights.of_trial(trial)
-        if flight is None:
+        if not self._sender.stop_trial(trial, when):
             return False
         self._put(StopRequested(at_s=time.time(), when=when, trial=trial, by=by))
-        self._signal(flight, trial, flight.open[trial], when)
         return True
 
     # -- the run -----------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Drive the run to its end.  Cancelling it leaves a ledger that can be resumed."""
+        """Drive the run to its end.  Cancelling it leaves a ledger that can be resumed.
+
+        Raises
+        ------
+        Exception
+            Events can't be committed for another reason than a full disk.
+        """
         committing = asyncio.create_task(self._committer.run(), name=f"commit {self.spec.run_id}")
         self._context.slots.join(self.spec.run_id)
         try:
-            self._put(await self._drive())
+            end = await self._drive()
+            self.is_ending = True
+            self._put(end)
             await self._committer.drain()
-            await self._release_workers()
+            await self._sender.release_workers()
         finally:
+            self.is_ending = True
             self._queue.close()
             self._early.close()
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await self._sender.close()
             self._context.slots.leave(self.spec.run_id)
             committing.cancel()
             await asyncio.gather(committing, return_exceptions=True)
@@ -176,7 +147,6 @@ class TrialDriver:
             await self._begin()
             while not self._over():
                 await self._wait()
-                self._check_deadlines()
                 self._fill()
                 self._take_notices()
             await self._source.finish()
@@ -187,146 +157,67 @@ class TrialDriver:
             failed = RunFinished(at_s=time.time(), state="failed", reason=error.message)
             return with_totals(self.state, failed)
         hopeless = self._judge.hopeless(self.state) is not None
-        verdict = (self.stopping, self._reason, hopeless)
+        verdict = (self._stop.when is not None, self._stop.reason, hopeless)
         return final_event(self.spec, self.state, verdict, time.time())
 
     async def _begin(self) -> None:
-        asked_to_stop = self.state.stop if self.state.end is None else None
-        n_asked = self.state.n_created
-        await self._source.replay([to_record(self.state.trial(n)) for n in range(n_asked)])
-        self._queue.adopt(self.state)
-        self._values.adopt(self.state)
+        state = self.state
+        asked_to_stop = state.stop if state.end is None else None
+        self._stop.begin(state)
         started = RunStarted(
             at_s=time.time(),
             session=self._session,
             n_slots=self._context.slots.n_slots,
-            max_parallel=self._max_parallel(),
+            max_parallel=self._sender.max_parallel,
             controller_pid=self._context.pid,
         )
         self._put(started)
+        # Folded before anything is told: it opens the trials that only ended with the run.
+        await self._committer.drain()
+        await self._source.replay([to_record(state.trial(n)) for n in range(state.n_created)])
+        if self._session > 1:
+            past = read_ledger(self._ledger.path)
+            await asyncio.to_thread(self._judge.begin, past, state)
+        self._queue.adopt(state)
+        self._values.adopt(state)
         if asked_to_stop is not None:
             self.stop(asked_to_stop.when, by=asked_to_stop.by)
         self._wake.set()
 
     async def _end_flights(self) -> None:
         self.stop("now", by="jupyter_ddl")
-        while len(self._flights) or not self._committer.is_idle:
+        while len(self._sender) or not self._committer.is_idle:
             await self._wait()
-            self._check_deadlines()
-
-    def _max_parallel(self) -> int:
-        return self.spec.verb.max_parallel or max(1, self._context.slots.n_slots)
-
-    def _take_notices(self) -> None:
-        now = time.time()
-        self._put(*(Notice(at_s=now, text=text) for text in self._source.take_notices()))
 
     async def _wait(self) -> None:
+        """Until something happens, at most half a second; then see whether it is time to stop."""
         try:
             async with asyncio.timeout(_TICK_S):
                 await self._wake.wait()
         except TimeoutError:
             pass
         self._wake.clear()
+        if self._committer.error is not None:
+            raise self._committer.error
+        self._pauses.look()
+        if self._stop.is_timed_out:
+            text = f"stopped by its timeout of {self.spec.limits.timeout_s:.0f} s"
+            self.stop("now", by="timeout", reason=text)
+        if self._stop.is_given_up:
+            self._sender.give_up()  # what it had is cancelled with the run
 
     def _over(self) -> bool:
-        if len(self._flights) or not self._committer.is_idle:
+        if len(self._sender) or not self._committer.is_idle:
             return False
-        if self._stopping is not None:
-            return True
-        return self._queue.is_empty
-
-    def _check_deadlines(self) -> None:
-        if self._context.slots.n_slots:
-            self._no_worker_since_s = None
-        elif self._no_worker_since_s is None:
-            self._no_worker_since_s = time.monotonic()
-        timeout = self.spec.limits.timeout_s
-        started = self.state.started_at_s
-        if timeout and started and self._stopping is None and time.time() - started > timeout:
-            self.stop("now", by="timeout", reason=f"stopped by its timeout of {timeout:.0f} s")
-        if self._stop_deadline_s is not None and time.monotonic() > self._stop_deadline_s:
-            for task in self._tasks:
-                task.cancel()  # its flight lands, and what it had is cancelled with the run
-
-    # -- down: assignments ---------------------------------------------------------------------
+        return self._stop.when is not None or self._queue.is_empty
 
     def _fill(self) -> None:
-        max_parallel = self._max_parallel()
-        while self._stopping is None and not self.paused:
-            addresses = self._take(max_parallel)
-            if not addresses:
-                return
-            batch: list[TrialAssignment] = []
-            try:
-                batch, fresh = self._queue.next_batch(max_parallel)
-            finally:
-                if not batch:
-                    self._give(addresses)
-            if not batch:
-                return
-            self._launch(batch, fresh, addresses)
-
-    def _take(self, max_parallel: int) -> Sequence[str]:
-        """Hold a slot for a batch, or all slots of a group at once."""
-        slots = self._context.slots
-        if self.spec.is_grouped:
-            return slots.take_group(self.spec.run_id, self.spec.n_ranks) or ()
-        address = slots.take(self.spec.run_id, self._queue.depth, max_parallel)
-        return () if address is None else (address,)
-
-    def _give(self, addresses: Sequence[str]) -> None:
-        for address in addresses:
-            self._context.slots.give(self.spec.run_id, address)
-
-    def _launch(self, batch: list[TrialAssignment], fresh: bool, workers: Sequence[str]) -> None:
-        self._n_assignments += 1
-        name = f"{self.spec.run_id}-{self._session}-{self._n_assignments}"
-        best = self.state.best_value
-        if self.spec.is_grouped:
-            assignments = make_group(self.spec, self._context, batch[0], name, workers, best)
+        if self._stop.when is not None or self._pauses.text:
+            self._sender.hold()
         else:
-            assignments = [
-                make_assignment(self.spec, self._context, batch, name, fresh=fresh, best_value=best)
-            ]
-        self._served.update(workers)
-        self._spawn(self._fly(self._flights.launch(assignments, workers)))
+            self._sender.fill()
 
-    async def _fly(self, flight: Flight) -> None:
-        started = time.monotonic()
-        n_trials = len(flight.assignments[0].trials)
-        try:
-            await self._execute(flight)
-        except WorkerLostError as error:
-            log.info("%s: %s", self.spec.run_id, error.message)
-            self._put(*evictions(flight, time.time()))
-        finally:
-            self._land(flight)
-        done = n_trials - len(flight.open)
-        if done:
-            self._queue.observe(done, time.monotonic() - started)
-        self._wake.set()
-
-    async def _execute(self, flight: Flight) -> None:
-        def on_events(events: Sequence[RankEvent | Event]) -> None:
-            self._put(*self._flights.admit(flight, events))
-
-        dispatcher = self._context.dispatcher
-        if not self.spec.is_grouped:
-            await dispatcher.execute(flight.assignments[0], flight.workers[0], on_events)
-            return
-        hosts = [self._context.host_of(worker) for worker in flight.workers]
-        flight.group = GroupLaunch(dispatcher, flight.assignments, flight.workers, hosts, on_events)
-        await flight.group.run()
-
-    def _land(self, flight: Flight) -> None:
-        """Give the slot back; what was never started goes to the front of the queue."""
-        self._give(flight.workers)
-        self._flights.land(flight)
-        unstarted = flight.open.keys() - flight.started.keys()
-        self._queue.put_back(t for t in flight.assignments[0].trials if t.trial in unstarted)
-
-    # -- up: events ----------------------------------------------------------------------------
+    # -- what was committed --------------------------------------------------------------------
 
     def _put(self, *events: Event) -> None:
         if events:
@@ -335,67 +226,35 @@ class TrialDriver:
     def _created(self, trial: Proposal) -> None:
         self._put(TrialCreated(trial.number, trial.params, time.time()))
 
+    def _take_notices(self) -> None:
+        now = time.time()
+        self._put(*(Notice(at_s=now, text=text) for text in self._source.take_notices()))
+
     def _committed(self, events: Sequence[Event]) -> None:
+        self._wake.set()
         for event in events:
             if isinstance(event, AttemptFinished):
                 self._settle(event)
         for trial in self._judge.look(events, self.state):
-            self._prune(trial)
+            self._sender.prune(trial)
         if self._source.checks_early:
             self._early.look(events, self.state)
-        if self._stopping is None and self._judge.hopeless(self.state) is not None:
+        if self._stop.when is None and self._judge.hopeless(self.state) is not None:
             self.stop("now", by="jupyter_ddl", reason="every trial so far failed the same way")
-        self._wake.set()
 
     def _settle(self, event: AttemptFinished) -> None:
         """After an attempt: the trial is over, or goes to the queue again."""
         self._values.settle(event, self.state)
         if event.failure is not None and event.failure.kind == "disk":
-            self._disk_full = event.failure.message
-            self._disk_full_until_s = time.monotonic() + _DISK_FULL_PAUSE_S
+            self._pauses.disk_is_full(event.failure.message)
         trial = self.state.trial(event.trial)
+        if event.attempt != trial.attempt:
+            return
         if trial.state == "waiting":
             self._queue.retry(Proposal(event.trial, trial.params))
-            self._judge.restarted(event.trial)
-        elif event.attempt == trial.attempt:
+        else:
             self._source.tell(to_record(trial))
             self._queue.ended(event.trial)
-
-    # -- stopping --------------------------------------------------------------------------------
-
-    def _prune(self, trial: int) -> None:
-        flight = self._flights.of_trial(trial)
-        if flight is not None:
-            self._signal(flight, trial, flight.open[trial], "next_report", "pruned")
-
-    def _signal(
-        self,
-        flight: Flight,
-        trial: int,
-        attempt: int,
-        when: StopWhen,
-        reason: Literal["pruned", "cancelled"] = "cancelled",
-    ) -> None:
-        # Of a group, rank 0 alone leaves at its next report; the launcher ends the others then.
-        # Were all asked, each would leave at another step, and one could wait for another.
-        rank = 0 if flight.group is not None and when == "next_report" else None
-        workers = flight.workers[:1] if rank == 0 else tuple(dict.fromkeys(flight.workers))
-        stop = StopTrial(self.spec.run_id, trial, attempt, reason, when, rank)
-        for worker in workers:
-            self._spawn(self._context.dispatcher.control(worker, stop))
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _release_workers(self) -> None:
-        """End this run's idle rank processes on the workers that served it."""
-        stop = StopRun(run_id=self.spec.run_id)
-        known = set(self._context.slots.addresses())
-        await asyncio.gather(
-            *(self._context.dispatcher.control(a, stop) for a in self._served & known)
-        )
 
 
 def _metric_of(spec: RunSpec) -> str:

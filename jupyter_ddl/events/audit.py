@@ -16,6 +16,7 @@ from jupyter_ddl.events.messages import (
     RunFinished,
     RunStarted,
     RunSubmitted,
+    StopRequested,
     TrialCreated,
 )
 from jupyter_ddl.spec.run import Limits
@@ -34,6 +35,8 @@ class _Trial:
     evictions: int = 0
     n_completed: int = 0
     outcome: str | None = None
+    ended_with_run: bool = False
+    """Cancelled by the stop of the whole run: another session may take it up again."""
 
 
 class _Audit:
@@ -44,6 +47,8 @@ class _Audit:
         self._session = 0
         self._over: RunFinished | None = None
         self._trials: dict[int, _Trial] = {}
+        self._stopping = False
+        self._stopped_trials: set[int] = set()
 
     def see(self, number: int, event: Event) -> None:
         """Judge record ``number`` (from 1)."""
@@ -63,6 +68,8 @@ class _Audit:
             self._on_attempt_started(where, event)
         elif isinstance(event, AttemptFinished):
             self._on_attempt_finished(where, event)
+        elif isinstance(event, StopRequested):
+            self._on_stop(event)
         elif isinstance(event, RunFinished):
             self._over = event
 
@@ -89,9 +96,20 @@ class _Audit:
         if event.session != self._session + 1:
             self._blame(where, f"session {event.session} follows session {self._session}")
         self._session = event.session
-        self._over = None
+        resumed, self._over = self._over is not None, None
         for trial in self._trials.values():
             trial.open_attempt = None  # its controller is gone, and the attempt with it
+            if trial.ended_with_run and resumed:
+                trial.outcome, trial.ended_with_run = None, False
+        if resumed:
+            self._stopping = False
+        self._stopped_trials.clear()
+
+    def _on_stop(self, event: StopRequested) -> None:
+        if event.trial is None:
+            self._stopping = True
+        else:
+            self._stopped_trials.add(event.trial)
 
     def _on_created(self, where: str, event: TrialCreated) -> None:
         known = self._trials.get(event.trial)
@@ -157,6 +175,8 @@ class _Audit:
                 trial.outcome = "failed"
         elif event.outcome != "moved":
             trial.outcome = event.outcome
+            meant = event.trial in self._stopped_trials
+            trial.ended_with_run = event.outcome == "cancelled" and self._stopping and not meant
 
 
 def audit(events: Iterable[Event]) -> list[str]:

@@ -235,8 +235,10 @@ def _attempt_finished(state: RunState, event: AttemptFinished) -> None:
     new = _after_attempt(state, trial, event)
     if new == "waiting":
         _move(state, trial, "waiting")
-    else:
-        _end_trial(state, trial, new, event)
+        return
+    if new == "cancelled" and state.stop is not None and event.trial not in state.trial_stops:
+        state.ended_with_run.add(event.trial)  # nobody meant this trial: it ends with its run
+    _end_trial(state, trial, new, event)
 
 
 def _after_attempt(state: RunState, trial: TrialState, event: AttemptFinished) -> TrialStateName:

@@ -31,6 +31,7 @@ OnEvents = Callable[[Sequence[RankEvent]], None]
 _LATE_CHUNK_S = 1.0
 """How long a chunk may come behind its assignment's result before it is asked for again."""
 _CONTROL_TIMEOUT_S = 40.0
+_REPLAY_TIMEOUT_S = 30.0
 
 
 class WorkerLostError(LaunchError):
@@ -45,7 +46,7 @@ class _Flight:
         self.on_events = on_events
         self.inbox = ChunkInbox()
         self.progress = asyncio.Event()
-        self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.lost = asyncio.Event()
 
 
 class Dispatcher:
@@ -71,12 +72,18 @@ class Dispatcher:
         flight = _Flight(worker, on_events)
         self._flights[assignment.assignment_id] = flight
         future = self._submit(assignment, worker)
+        work = asyncio.create_task(self._events_of(assignment.assignment_id, future, flight))
+        lost = asyncio.create_task(flight.lost.wait())
         try:
-            result = await self._result(future, flight)
-            await self._complete(assignment.assignment_id, result.n_chunks, flight)
+            await asyncio.wait({work, lost}, return_when=asyncio.FIRST_COMPLETED)
+            if not work.done() or work.cancelled():  # Dask's own futures can be cancelled
+                raise WorkerLostError(f"worker {worker} is gone")
+            work.result()
         finally:
             del self._flights[assignment.assignment_id]
-            flight.lost.cancel()
+            work.cancel()
+            lost.cancel()
+            await asyncio.gather(work, lost, return_exceptions=True)
             # The scheduler forgets the task: its history lives in the ledger.
             future.release()
 
@@ -115,8 +122,8 @@ class Dispatcher:
     def worker_removed(self, address: str) -> None:
         """Fail what is on its way at a worker that the scheduler has removed."""
         for flight in self._flights.values():
-            if flight.worker == address and not flight.lost.done():
-                flight.lost.set_exception(WorkerLostError(f"worker {address} is gone"))
+            if flight.worker == address:
+                flight.lost.set()
 
     def _submit(self, assignment: Assignment, worker: str) -> Any:
         return self._client.submit(
@@ -129,18 +136,14 @@ class Dispatcher:
             retries=0,
         )
 
-    async def _result(self, future: Any, flight: _Flight) -> AssignmentResult:
-        # gather is Future.result() without raising Dask's own wrapper for lost workers twice.
-        waiting = asyncio.ensure_future(future.result())
-        await asyncio.wait({waiting, flight.lost}, return_when=asyncio.FIRST_COMPLETED)
-        if flight.lost.done():
-            waiting.cancel()
-            await asyncio.gather(waiting, return_exceptions=True)
-            flight.lost.result()
+    async def _events_of(self, assignment_id: str, future: Any, flight: _Flight) -> None:
+        """Wait for the result, and for every event that it counts."""
         try:
-            return msgspec.msgpack.decode(waiting.result(), type=AssignmentResult)
-        except (asyncio.CancelledError, OSError, RuntimeError) as error:
+            encoded = await future.result()
+        except Exception as error:  # the worker has no plugin, Dask lost the task, …
             raise WorkerLostError(f"Dask gave up on {flight.worker}: {error!r}") from error
+        result = msgspec.msgpack.decode(encoded, type=AssignmentResult)
+        await self._complete(assignment_id, result.n_chunks, flight)
 
     async def _complete(self, assignment_id: str, n_chunks: int, flight: _Flight) -> None:
         try:
@@ -154,9 +157,13 @@ class Dispatcher:
     async def _replay(self, assignment_id: str, n_chunks: int, flight: _Flight) -> None:
         first = flight.inbox.next_number
         log.warning("assignment %s: chunks from %d lost, asking again", assignment_id, first)
-        replies = await self._client.run(
-            plugin.replay, assignment_id, first, workers=[flight.worker], on_error="return"
-        )
+        try:
+            async with asyncio.timeout(_REPLAY_TIMEOUT_S):
+                replies = await self._client.run(
+                    plugin.replay, assignment_id, first, workers=[flight.worker], on_error="return"
+                )
+        except (OSError, TimeoutError, ValueError) as error:
+            raise WorkerLostError(f"worker {flight.worker} did not answer: {error!r}") from error
         chunks = replies.get(flight.worker)
         if isinstance(chunks, list):
             for encoded in chunks:

@@ -28,6 +28,7 @@ class WorkerWatch:
         self._on_change = on_change
         self._on_removed = on_removed
         self.workers: dict[str, WorkerInfo] = {}
+        self._n_removed = 0
 
     async def start(self) -> None:
         """Subscribe to the scheduler's announcements, then read the present state."""
@@ -36,7 +37,13 @@ class WorkerWatch:
 
     async def refresh(self) -> None:
         """Read the scheduler's list; a worker that is not in it any more is removed."""
-        identity = await self._client.scheduler.identity(n_workers=-1)
+        while True:
+            n_removed = self._n_removed
+            identity = await self._client.scheduler.identity(n_workers=-1)
+            if n_removed == self._n_removed:
+                break
+            # A worker left while the answer was on its way, and may stand in it: ask again, for
+            # nobody would announce its end a second time.
         found = {address: _info(address, facts) for address, facts in identity["workers"].items()}
         for address in [known for known in self.workers if known not in found]:
             self._remove(address)
@@ -54,6 +61,7 @@ class WorkerWatch:
             await self.refresh()
 
     def _remove(self, address: str) -> None:
+        self._n_removed += 1
         if self.workers.pop(address, None) is not None:
             log.info("worker %s is gone", address)
             self._on_removed(address)

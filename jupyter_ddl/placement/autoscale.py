@@ -4,12 +4,9 @@ from __future__ import annotations
 
 __all__ = ["wanted_workers"]
 
-_SHRINK_AFTER_S = 30.0
-"""Surplus workers stay this long: starting one costs more than keeping it."""
-
 
 def wanted_workers(
-    demand_slots: int, current: int, minimum: int, maximum: int, surplus_for_s: float
+    demand_slots: int, current: int, minimum: int, maximum: int, *, may_shrink: bool
 ) -> int:
     """Number of one-slot workers to ask for.
 
@@ -17,10 +14,11 @@ def wanted_workers(
     ----------
     demand_slots
         Trials that could run at once.
-    surplus_for_s
-        Seconds for which demand has been below ``current``.
+    may_shrink
+        Whether demand has been below ``current`` for so long that surplus workers go: starting
+        one costs more than keeping it for a while.
     """
     target = min(max(demand_slots, minimum), maximum)
-    if target >= current or surplus_for_s >= _SHRINK_AFTER_S:
+    if target >= current or may_shrink:
         return target
     return min(current, maximum)

@@ -1,7 +1,8 @@
 """Who may use which slot: fair shares of the workers among the runs of one controller.
 
 Pure bookkeeping.  A slot executes one assignment at a time; with ``depth`` 2 a second one may wait
-at the worker, so that short trials leave no gap between batches.
+at the worker, so that short trials leave no gap between batches.  A run that finds no free place
+stands in line, and until it has got one, no run that came later or holds more takes another.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ class SlotBook:
         self._n_slots: dict[str, int] = {}
         self._held: dict[str, Counter[str]] = {}  # address -> run -> assignments
         self._runs: list[str] = []
+        self._line: list[str] = []
+        """Runs that were refused a place which is theirs by right, the longest waiting first."""
 
     @property
     def n_slots(self) -> int:
@@ -49,6 +52,7 @@ class SlotBook:
         """A run no longer competes, and holds nothing any more."""
         if run_id in self._runs:
             self._runs.remove(run_id)
+        self.withdraw(run_id)
         for held in self._held.values():
             del held[run_id]
 
@@ -57,13 +61,22 @@ class SlotBook:
         return max(1, -(-self.n_slots // max(1, len(self._runs))))
 
     def take(self, run_id: str, depth: int, max_parallel: int) -> str | None:
-        """Hold a place on the least loaded worker for ``run_id``; None when none is free."""
+        """Hold a place on the least loaded worker for ``run_id``; None when there is none for it.
+
+        A run that gets None because others hold the places stands in line from then on; it calls
+        :meth:`withdraw` when it wants none any more.
+        """
         limit = min(self.share(), max_parallel) * depth
-        if self._n_held(run_id) >= limit:
+        n_held = self._n_held(run_id)
+        if n_held >= limit:
+            self.withdraw(run_id)
             return None
         free = [a for a, n in self._n_slots.items() if self._load(a) < n * depth]
-        if not free:
+        if not free or self._others_first(run_id, n_held):
+            if run_id not in self._line:
+                self._line.append(run_id)
             return None
+        self.withdraw(run_id)
         address = min(free, key=lambda a: (self._load(a) / self._n_slots[a], a))
         self._held.setdefault(address, Counter())[run_id] += 1
         return address
@@ -91,6 +104,20 @@ class SlotBook:
         for counter in self._held.values():
             held.update(counter)
         return {run_id: n for run_id, n in held.items() if n}
+
+    def withdraw(self, run_id: str) -> None:
+        """A run stands in line no longer: it wants no place now."""
+        if run_id in self._line:
+            self._line.remove(run_id)
+
+    def _others_first(self, run_id: str, n_held: int) -> bool:
+        """Whether a run that waits for longer than this one holds no more than it does."""
+        for other in self._line:
+            if other == run_id:
+                return False
+            if self._n_held(other) <= n_held:
+                return True
+        return False
 
     def give(self, run_id: str, address: str) -> None:
         """Return a place; harmless for a worker that is gone."""

@@ -92,6 +92,9 @@ class StopRun(msgspec.Struct, frozen=True, tag="stop_run"):
 
     run_id: str
     when: StopWhen = "now"
+    is_over: bool = False
+    """The run has ended and sends nothing more, so its sampler goes, too.  Otherwise an assignment
+    that is still on its way to the worker is not begun."""
 
 
 class Prewarm(msgspec.Struct, frozen=True, tag="prewarm"):

@@ -22,3 +22,7 @@ class ClusterSpec(msgspec.Struct, frozen=True):
     prewarm: tuple[str, ...] = ()
     """Installed packages that the zygotes import ahead of the first run."""
     start_timeout_s: float = 60.0
+    worker_timeout_s: float = 30.0
+    """A worker that has been silent for so long is given up, and its trials run elsewhere."""
+    shrink_after_s: float = 30.0
+    """An adaptive cluster keeps workers that have nothing to do for so long."""

@@ -57,6 +57,7 @@ class RankPlugin(WorkerPlugin):  # type: ignore[misc]
     def setup(self, worker: Worker) -> None:
         """Called on the worker's loop; the zygote starts in the background."""
         bind_to_nanny()
+        worker.http_server.stop()  # it knows neither users nor TLS, and nobody reads it
         self._worker = worker
         self._pool = RankPool(self.settings, self._on_notice)
         self._samplers = SamplerRanks(self._pool)
@@ -127,10 +128,12 @@ class RankPlugin(WorkerPlugin):  # type: ignore[misc]
         now = time.monotonic()
         recent = {run: at_s for run, at_s in self._stopped_at_s.items() if now - at_s < _STOPPED_S}
         self._stopped_at_s = {**recent, message.run_id: now}
+        if message.is_over:
+            del self._stopped_at_s[message.run_id]  # what comes now, comes from its next session
+            self._samplers.end(message.run_id)
         for execution in self._of_run(message.run_id):
             self._in_background(execution.stop_run(message), "ddl-stop-run")
         self._pool.discard_idle(message.run_id)
-        self._samplers.end(message.run_id)
 
     async def ask_sampler(self, call: SamplerCall) -> SamplerAnswers:
         return await self._samplers.call(call)

@@ -17,6 +17,7 @@ import socket
 import threading
 import time
 import traceback
+from typing import TypeAlias
 
 import msgspec
 
@@ -32,6 +33,7 @@ from jupyter_ddl.events.messages import (
 from jupyter_ddl.spec.assignment import Assignment, StopRun, TrialAssignment
 from jupyter_ddl.spec.group import JoinGroup
 from jupyter_ddl.spec.sampling import SamplerCall
+from jupyter_ddl.store.blobs import BlobMissingError
 from jupyter_ddl.worker.deathsig import bind_forked_children
 from jupyter_ddl.worker.frames import FrameSocket
 from jupyter_ddl.worker.leftovers import RANK_VARIABLE
@@ -51,6 +53,9 @@ from jupyter_ddl.worker.stopping import TrialStopped, stop_flag
 from jupyter_ddl.worker.tracebacks import failure_of
 
 __all__ = ["run"]
+
+_Obstacle: TypeAlias = tuple[Outcome, Failure]
+"""Why no trial of an assignment can be executed, and how each of them ends by that."""
 
 
 def run(name: str, sock: socket.socket) -> int:
@@ -122,28 +127,28 @@ class _Rank:
                 self._execute(message.assignment, message.worker)
 
     def _execute(self, assignment: Assignment, worker: str) -> None:
-        failure = self._open_log(assignment) if self._log is None else None
+        obstacle = self._open_log(assignment) if self._log is None else None
         for trial in assignment.trials:
             self._termination.install()
             self._start(trial, worker)
             # After the start, so that a process that dies of loading has failed at a trial.
-            if self._program is None and failure is None:
-                failure = self._load(assignment, trial)
+            if self._program is None and obstacle is None:
+                obstacle = self._load(assignment, trial)
             finished = (
                 self._run(trial, assignment)
-                if failure is None
-                else _finished(trial, "failed", time.monotonic(), failure)
+                if obstacle is None
+                else _finished(trial, obstacle[0], time.monotonic(), obstacle[1])
             )
             self._unsent.append(self._closed(finished))
         stop_flag.clear()
         self._send(BatchDone(assignment.assignment_id))
 
-    def _open_log(self, assignment: Assignment) -> Failure | None:
+    def _open_log(self, assignment: Assignment) -> _Obstacle | None:
         try:
             self._log = RankLog(assignment.run_dir, log_name(assignment.assignment_id, os.getpid()))
         except OSError as error:
             # Whatever it is (full, read-only, gone), it is not the trial's fault.
-            return _failure(error, "disk")
+            return "failed", _failure(error, "disk")
         return None
 
     def _start(self, trial: TrialAssignment, worker: str) -> None:
@@ -164,14 +169,17 @@ class _Rank:
     def _log_position(self) -> int:
         return 0 if self._log is None else self._log.position()
 
-    def _load(self, assignment: Assignment, trial: TrialAssignment) -> Failure | None:
+    def _load(self, assignment: Assignment, trial: TrialAssignment) -> _Obstacle | None:
         try:
             with self._termination.during(trial.trial, trial.attempt):
                 self._program = load_program(assignment)
         except TrialStopped:
             return None  # running the trial ends in the same way
         except BaseException as error:  # noqa: BLE001 - the wall of the rank process
-            return _failure(error)
+            if isinstance(error.__cause__, BlobMissingError):
+                # The host lost the program, or never had it: nothing that a trial could help.
+                return "evicted", _failure(error, "disk")
+            return "failed", _failure(error)
         return None
 
     def _run(self, trial: TrialAssignment, assignment: Assignment) -> AttemptFinished:

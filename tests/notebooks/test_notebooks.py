@@ -1,4 +1,4 @@
-"""Every notebook runs from its first cell to its last, in a kernel and with a cluster of its own."""
+"""Every notebook runs from its first cell to its last, with a kernel and a cluster of its own."""
 
 from __future__ import annotations
 

@@ -123,10 +123,10 @@ for step in range(20_000):
 
 
 @in_shared_bench
-async def test_a_missing_program_fails_the_trials_with_a_reason(bench: Bench) -> None:
+async def test_a_missing_program_evicts_the_trials_with_a_reason(bench: Bench) -> None:
     assignment = bench.assignment("x = 1", n_trials=2, program="0" * 64)
     ends = finishes(await bench.execute(assignment))
-    assert [end.outcome for end in ends] == ["failed"] * 2
+    assert [end.outcome for end in ends] == ["evicted"] * 2
     assert ends[0].failure is not None
     assert "blob" in ends[0].failure.message
 

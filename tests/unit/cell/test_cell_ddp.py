@@ -33,7 +33,7 @@ def test_nccl_means_a_gpu_per_rank_unless_the_line_says_otherwise():
 
 
 def test_a_name_to_bring_that_the_cell_never_assigns_is_refused():
-    with pytest.raises(CellError, match="--bring modle: .* never assigns 'modle'.*'model'"):
+    with pytest.raises(CellError, match=r"--bring modle: .* never assigns 'modle'.*'model'"):
         compiled("ddp -n 2 --bring modle", "model = 1")
 
 

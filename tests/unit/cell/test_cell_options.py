@@ -55,7 +55,7 @@ def test_a_ddp_line_gives_all_its_options():
 
 
 def test_options_from_python_are_refused_like_those_of_a_line():
-    with pytest.raises(OptionError, match="-n: 2.5; expected a whole number of at least 1"):
+    with pytest.raises(OptionError, match=r"-n: 2\.5; expected a whole number of at least 1"):
         DdpOptions(n_ranks=2.5)
     with pytest.raises(OptionError, match="--max-restarts: -1; expected"):
         DdpOptions(n_ranks=2, max_restarts=-1)

@@ -1,0 +1,115 @@
+"""What a run printed: where it lies in the files of its ranks, and its text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TypeAlias
+
+import msgspec
+
+from jupyter_ddl.errors import TrialError
+from jupyter_ddl.events.messages import (
+    AttemptFinished,
+    AttemptStarted,
+    Event,
+    RankEnded,
+    RankStarted,
+)
+
+__all__ = ["Piece", "Pieces", "find_pieces", "ranks_text", "trials_text"]
+
+
+class Piece(msgspec.Struct, frozen=True):
+    """Bytes ``start`` to ``end`` of a log; without ``end`` it may still grow."""
+
+    log: str
+    start: int
+    end: int | None = None
+    worker: str = ""
+
+
+class _Attempt(msgspec.Struct):
+    number: int
+    ranks: dict[int, Piece] = {}
+    is_group: bool = False
+
+
+Pieces: TypeAlias = dict[int, dict[int, Piece]]
+"""trial → rank → piece, of each trial's last attempt; trials in order of starting."""
+
+
+def find_pieces(events: Iterable[Event]) -> Pieces:
+    """Where the output of each rank of each trial's last attempt lies."""
+    found: dict[int, _Attempt] = {}
+    for event in events:
+        if isinstance(event, AttemptStarted):
+            found.pop(event.trial, None)
+            piece = Piece(event.log, event.log_start, None, event.worker)
+            found[event.trial] = _Attempt(event.attempt, {0: piece})
+        elif isinstance(event, RankStarted):
+            _begin_rank(found, event)
+        elif isinstance(event, RankEnded | AttemptFinished):
+            _end(found, event)
+    return {trial: attempt.ranks for trial, attempt in found.items()}
+
+
+def _begin_rank(found: dict[int, _Attempt], event: RankStarted) -> None:
+    attempt = found.get(event.trial)
+    if attempt is None or attempt.number != event.attempt or not attempt.is_group:
+        # The start of the attempt told of one rank only, and not which.
+        found.pop(event.trial, None)
+        attempt = found[event.trial] = _Attempt(event.attempt, {}, is_group=True)
+    attempt.ranks[event.rank] = Piece(event.log, event.log_start, None, event.worker)
+
+
+def _end(found: dict[int, _Attempt], event: RankEnded | AttemptFinished) -> None:
+    attempt = found.get(event.trial)
+    if attempt is None or attempt.number != event.attempt:
+        return
+    if isinstance(event, AttemptFinished):
+        if attempt.is_group:
+            return
+        rank = 0
+    else:
+        rank = event.rank
+    if rank in attempt.ranks:
+        attempt.ranks[rank] = msgspec.structs.replace(attempt.ranks[rank], end=event.log_end)
+
+
+def trials_text(pieces: Pieces, directory: Path) -> str:
+    """The output of all trials, one after the other."""
+    return "".join(ranks_text(ranks, directory) for ranks in pieces.values())
+
+
+def ranks_text(ranks: dict[int, Piece], directory: Path, rank: int | None = None) -> str:
+    """The output of one rank, or of all with a line in front of each.
+
+    Raises
+    ------
+    TrialError
+        There is no such rank.
+    """
+    if rank is not None:
+        if rank not in ranks:
+            there = f"0 to {max(ranks)}" if ranks else "none yet"
+            raise TrialError(f"there is no rank {rank} in its last round; ranks: {there}")
+        return _read(directory, ranks[rank])
+    if len(ranks) == 1:
+        return "".join(_read(directory, piece) for piece in ranks.values())
+    texts = []
+    for number in sorted(ranks):
+        text = _read(directory, ranks[number])
+        end = "" if not text or text.endswith("\n") else "\n"
+        texts.append(f"── rank {number} of {len(ranks)}, {ranks[number].worker}\n{text}{end}")
+    return "".join(texts)
+
+
+def _read(directory: Path, piece: Piece) -> str:
+    path = directory / "logs" / piece.log
+    if not piece.log or not path.exists():
+        return ""
+    with path.open("rb") as file:
+        file.seek(piece.start)
+        data = file.read() if piece.end is None else file.read(max(0, piece.end - piece.start))
+    return data.decode(errors="replace")

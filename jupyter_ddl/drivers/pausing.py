@@ -1,0 +1,67 @@
+"""Why a run waits for something outside it, in a sentence that says what helps."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from jupyter_ddl.drivers.committer import Committer
+
+__all__ = ["Pauses"]
+
+_NO_WORKER_S = 60.0
+_DISK_FULL_PAUSE_S = 2.0
+
+
+class Pauses:
+    """Used on the controller's loop only.
+
+    Parameters
+    ----------
+    n_slots : callable
+        Slots of the connected workers.
+    n_wanted : callable
+        Workers that the cluster was asked for.
+    """
+
+    def __init__(
+        self, committer: Committer, n_slots: Callable[[], int], n_wanted: Callable[[], int]
+    ) -> None:
+        self._committer = committer
+        self._n_slots = n_slots
+        self._n_wanted = n_wanted
+        self._disk_full = ""
+        self._disk_full_until_s = 0.0
+        self._no_worker_since_s: float | None = None
+
+    def disk_is_full(self, message: str) -> None:
+        """A rank found no space: nothing is sent for two seconds."""
+        self._disk_full = message
+        self._disk_full_until_s = time.monotonic() + _DISK_FULL_PAUSE_S
+
+    def look(self) -> None:
+        """Note since when there has been no worker; called at every tick."""
+        if self._n_slots():
+            self._no_worker_since_s = None
+        elif self._no_worker_since_s is None:
+            self._no_worker_since_s = time.monotonic()
+
+    @property
+    def text(self) -> str:
+        """Empty while the run waits for nothing."""
+        if self._committer.paused:
+            return self._committer.paused
+        if time.monotonic() < self._disk_full_until_s:
+            return self._disk_full
+        since = self._no_worker_since_s
+        if since is None:
+            return ""
+        waited_s = time.monotonic() - since
+        if self._n_wanted() == 0:
+            return "the cluster has no workers; `%cluster scale N` starts some"
+        if waited_s > _NO_WORKER_S:
+            return (
+                f"no worker has been connected for {waited_s:.0f} s; "
+                f"see `%cluster logs`, or `%cluster scale N`"
+            )
+        return ""

@@ -1,0 +1,208 @@
+"""The way down: assignments to workers that have a free slot, signals to those that run."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Literal
+
+from jupyter_ddl.drivers.assigning import RunContext, make_assignment, make_group
+from jupyter_ddl.drivers.flights import Flight, FlightBook, evictions
+from jupyter_ddl.drivers.queue import TrialQueue
+from jupyter_ddl.events.messages import Event, RankEvent
+from jupyter_ddl.events.run_state import RunState
+from jupyter_ddl.launch.dispatcher import WorkerLostError
+from jupyter_ddl.launch.group import GroupLaunch
+from jupyter_ddl.spec.assignment import StopRun, StopTrial, StopWhen, TrialAssignment
+from jupyter_ddl.spec.run import RunSpec
+
+__all__ = ["Sender"]
+
+log = logging.getLogger(__name__)
+
+
+class Sender:
+    """Keeps the slots of one run busy.  Used on the controller's loop only.
+
+    Parameters
+    ----------
+    put : callable
+        Takes events that are to be committed.
+    session : int
+        Number of this session of the run; makes assignment ids unique.
+    """
+
+    def __init__(
+        self,
+        spec: RunSpec,
+        context: RunContext,
+        queue: TrialQueue,
+        state: RunState,
+        put: Callable[[Sequence[Event]], None],
+        *,
+        session: int,
+    ) -> None:
+        self._spec = spec
+        self._context = context
+        self._queue = queue
+        self._state = state
+        self._put = put
+        self._session = session
+        self._flights = FlightBook()
+        self._n_assignments = 0
+        self._served: set[str] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def __len__(self) -> int:
+        """Assignments on their way."""
+        return len(self._flights)
+
+    @property
+    def max_parallel(self) -> int:
+        """Trials that may run at once now."""
+        return self._spec.verb.max_parallel or max(1, self._context.slots.n_slots)
+
+    # -- assignments ---------------------------------------------------------------------------
+
+    def fill(self) -> None:
+        """Send assignments as long as there are a place and a trial for one.
+
+        Raises
+        ------
+        JupyterDDLError
+            The sampler failed.
+        """
+        n_parallel = self.max_parallel
+        while workers := self._take(n_parallel):
+            batch: list[TrialAssignment] = []
+            try:
+                batch, fresh = self._queue.next_batch(n_parallel)
+            finally:
+                if not batch:
+                    self._give(workers)
+            if not batch:
+                return
+            self._launch(batch, fresh, workers)
+
+    def _take(self, n_parallel: int) -> Sequence[str]:
+        """Hold a place for a batch, or all places of a group at once."""
+        slots, run_id = self._context.slots, self._spec.run_id
+        if self._spec.is_grouped:
+            return slots.take_group(run_id, self._spec.n_ranks) or ()
+        address = slots.take(run_id, self._queue.depth, n_parallel)
+        return () if address is None else (address,)
+
+    def _give(self, workers: Sequence[str]) -> None:
+        for worker in workers:
+            self._context.slots.give(self._spec.run_id, worker)
+
+    def hold(self) -> None:
+        """Send nothing at present, and keep no other run from doing so."""
+        self._context.slots.withdraw(self._spec.run_id)
+
+    def _launch(self, batch: list[TrialAssignment], fresh: bool, workers: Sequence[str]) -> None:
+        self._n_assignments += 1
+        name = f"{self._spec.run_id}-{self._session}-{self._n_assignments}"
+        spec, best = self._spec, self._state.best_value
+        if spec.is_grouped:
+            assignments = make_group(spec, self._context, batch[0], name, workers, best)
+        else:
+            assignments = [
+                make_assignment(spec, self._context, batch, name, fresh=fresh, best_value=best)
+            ]
+        self._served.update(workers)
+        self._spawn(self._fly(self._flights.launch(assignments, workers)))
+
+    async def _fly(self, flight: Flight) -> None:
+        started = time.monotonic()
+        try:
+            await self._execute(flight)
+            # Not when this is cancelled: then the whole run ends, and its open attempts with it.
+            self._put(evictions(flight, time.time()))
+        finally:
+            self._land(flight, started)
+
+    async def _execute(self, flight: Flight) -> None:
+        def on_events(events: Sequence[RankEvent | Event]) -> None:
+            self._put(self._flights.admit(flight, events))
+
+        dispatcher = self._context.dispatcher
+        try:
+            if self._spec.is_grouped:
+                hosts = [self._context.host_of(worker) for worker in flight.workers]
+                flight.group = GroupLaunch(
+                    dispatcher, flight.assignments, flight.workers, hosts, on_events
+                )
+                await flight.group.run()
+            else:
+                await dispatcher.execute(flight.assignments[0], flight.workers[0], on_events)
+        except WorkerLostError as error:
+            log.info("%s: %s", self._spec.run_id, error.message)
+        except Exception:  # the wall of a loop task: its trials must not be lost with it
+            log.exception("%s: an assignment failed", self._spec.run_id)
+
+    def _land(self, flight: Flight, started_s: float) -> None:
+        """Give the slot back; what was never started goes to the front of the queue."""
+        self._flights.land(flight)
+        unstarted = flight.open.keys() - flight.started.keys()
+        self._queue.put_back(t for t in flight.trials if t.trial in unstarted)
+        done = len(flight.trials) - len(flight.open)
+        if done:
+            self._queue.observe(done, time.monotonic() - started_s)
+        self._give(flight.workers)
+        self._context.wake_all()
+
+    # -- signals -------------------------------------------------------------------------------
+
+    def prune(self, trial: int) -> None:
+        """End a running trial at its next report."""
+        self._signal_trial(trial, "next_report", "pruned")
+
+    def stop_trial(self, trial: int, when: StopWhen) -> bool:
+        """Cancel one running trial; False when it isn't running."""
+        return self._signal_trial(trial, when, "cancelled")
+
+    def stop_all(self, when: StopWhen) -> None:
+        """Cancel everything that is on its way, and what waits at the workers."""
+        stop = StopRun(run_id=self._spec.run_id, when=when)
+        for worker in {worker for flight in self._flights for worker in flight.workers}:
+            self._spawn(self._context.dispatcher.control(worker, stop))
+
+    def give_up(self) -> None:
+        """Forget what is on its way: its workers had their time to answer."""
+        for task in self._tasks:
+            task.cancel()
+
+    async def release_workers(self) -> None:
+        """End this run's idle rank processes on the workers that served it."""
+        stop = StopRun(run_id=self._spec.run_id, is_over=True)
+        known = set(self._context.slots.addresses())
+        await asyncio.gather(
+            *(self._context.dispatcher.control(a, stop) for a in self._served & known)
+        )
+
+    async def close(self) -> None:
+        self.give_up()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _signal_trial(
+        self, trial: int, when: StopWhen, reason: Literal["pruned", "cancelled"]
+    ) -> bool:
+        flight = self._flights.of_trial(trial)
+        if flight is None:
+            return False
+        # Of a group, rank 0 alone leaves at its next report; the launcher ends the others then.
+        # Were all asked, each would leave at another step, and one could wait for another.
+        rank = 0 if self._spec.is_grouped and when == "next_report" else None
+        workers = flight.workers[:1] if rank == 0 else tuple(dict.fromkeys(flight.workers))
+        stop = StopTrial(self._spec.run_id, trial, flight.open[trial], reason, when, rank)
+        for worker in workers:
+            self._spawn(self._context.dispatcher.control(worker, stop))
+        return True
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
