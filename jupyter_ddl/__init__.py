@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# `map` is public, and not here: a star import must not replace Python's own.
+# `map` and `train` are public, and not here: a star import must not replace Python's own, nor a
+# function of the notebook's.
 __all__ = [
     "Cluster",
     "Run",
@@ -66,6 +67,7 @@ _EXPORTS: dict[str, tuple[str, str | None]] = {
     "runs": ("jupyter_ddl.client.history", "list_runs"),
     "search": ("jupyter_ddl.client.verbs", "search"),
     "start_cluster": (_CLUSTERS, "start_cluster"),
+    "train": ("jupyter_ddl.client.verbs", "train"),
     "uniform": (_INCELL, "uniform"),
     "world_size": (_INCELL, "world_size"),
 }

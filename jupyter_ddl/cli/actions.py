@@ -109,7 +109,7 @@ def _logs(options: Namespace) -> int:
 
         text = chosen_cluster(options.cluster).logs(None, options.lines)
     else:
-        text = Run(find_run(options.run)).logs(options.trial)
+        text = Run(find_run(options.run)).logs(trial=options.trial, rank=options.rank)
     sys.stdout.write(text if text.endswith("\n") or not text else f"{text}\n")
     return 0
 

@@ -26,6 +26,7 @@ def _add_logs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", nargs="?", metavar="RUN", help=_RUN)
     parser.add_argument("--cluster", metavar="NAME", help="the log of a cluster's controller")
     parser.add_argument("--trial", type=values.count(0), metavar="N", help="default: all trials")
+    parser.add_argument("--rank", type=values.count(0), metavar="R", help="default: all ranks")
     parser.add_argument(
         "--lines", type=values.count(1), default=50, metavar="N", help="newest ones"
     )

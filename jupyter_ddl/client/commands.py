@@ -106,6 +106,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
 def _add_run_logs(parser: argparse.ArgumentParser) -> None:
     _add_run(parser)
     parser.add_argument("--trial", type=values.count(0), metavar="N", help="default: all trials")
+    parser.add_argument("--rank", type=values.count(0), metavar="R", help="default: all ranks")
 
 
 def _add_stop_run(parser: argparse.ArgumentParser) -> None:

@@ -8,20 +8,28 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jupyter_ddl.cell.compile import CellContext, CompiledCell, compile_map, compile_search
-from jupyter_ddl.cell.options import MapOptions, SearchOptions
+from jupyter_ddl.cell.compile import (
+    CellContext,
+    CompiledCell,
+    compile_ddp,
+    compile_map,
+    compile_search,
+)
+from jupyter_ddl.cell.options import DdpOptions, MapOptions, SearchOptions
 from jupyter_ddl.client.run import Run
 from jupyter_ddl.client.submit import resume_run, submit
 from jupyter_ddl.errors import OptionError
 from jupyter_ddl.events.snapshot import RunSnapshot
 from jupyter_ddl.spec.space import Distribution
 
-__all__ = ["map_cell", "search"]
+__all__ = ["map_cell", "search", "train"]
 
 OnSnapshot = Callable[[RunSnapshot], Any]
 _VALUE = "objective"
 _SPACE = "search_space"
 _ITEMS = "items"
+_ARGS = "train_args"
+_KWARGS = "train_kwargs"
 
 
 def search(
@@ -103,6 +111,54 @@ def map_cell(
         source = cell
     chosen = _options(MapOptions, {**options, "over": over})
     return _run(compile_map(chosen, source, names, _context(main)), source, on_snapshot)
+
+
+def train(
+    cell: str | Callable[..., Any],
+    n: int,
+    *,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    namespace: Mapping[str, Any] | None = None,
+    on_snapshot: OnSnapshot | None = None,
+    **options: Any,
+) -> Run:
+    """Train data-parallel: a cell's source, or a function, once on each of ``n`` ranks.
+
+    ``run.values`` lists what the ranks return, ``run.value(name, rank=…)`` what they bring.
+
+    Parameters
+    ----------
+    cell : str or callable
+        Source as it stands in a notebook cell, or a function.
+    n : int
+        Number of ranks, at least 1.
+    args, kwargs : optional
+        What the function is called with, the same on every rank.
+    namespace : mapping, optional
+        Where the source's free names come from; by default the caller's globals.
+    on_snapshot : callable, optional
+        Gets snapshots while the call waits.
+    **options
+        The options of ``%%distribute ddp`` with ``_`` for ``-`` (``backend``, ``min_ranks``,
+        ``max_restarts``, ``hang_timeout_s``, ``strategy``, ``bring``, ``wait`` …).
+
+    Raises
+    ------
+    CellError
+        The cell or the options make no run; nothing was started.
+    RunFailedError
+        Every round failed; the message is the first cause with its rank.
+    """
+    main = _globals_of_caller() if namespace is None else namespace
+    names = dict(main)
+    if callable(cell):
+        names |= {cell.__name__: cell, _ARGS: tuple(args), _KWARGS: dict(kwargs or {})}
+        source = f"{cell.__name__}(*{_ARGS}, **{_KWARGS})\n"
+    else:
+        source = cell
+    chosen = _options(DdpOptions, {**options, "n_ranks": n})
+    return _run(compile_ddp(chosen, source, names, _context(main)), source, on_snapshot)
 
 
 def _run(compiled: CompiledCell, source: str, on_snapshot: OnSnapshot | None) -> Run:

@@ -17,7 +17,7 @@ from jupyter_ddl.magics.failures import shown
 from jupyter_ddl.magics.live import watch
 from jupyter_ddl.magics.notebook import notebook_path
 from jupyter_ddl.magics.saying import Phases, say
-from jupyter_ddl.spec.run import MapSpec
+from jupyter_ddl.spec.run import DdpSpec, MapSpec
 
 if TYPE_CHECKING:
     from jupyter_ddl.cell.compile import CompiledCell
@@ -59,8 +59,9 @@ def _run_cell(shell: Any, line: str, options: Options, cell: str) -> None:
     check_supported(compiled)
     if options.dry_run:
         from jupyter_ddl.cell.dry_run import describe
+        from jupyter_ddl.client.places import places_now
 
-        say(describe(compiled))
+        say(describe(compiled, places_now(compiled)))
         return
     run = _start(compiled, line, cell, notebook)
     _bind(shell, run, options)
@@ -112,6 +113,8 @@ def _finish(shell: Any, run: Run, options: CommonOptions, last: RunSnapshot) -> 
 
 def _stopped(last: RunSnapshot) -> str:
     """What an interrupted run keeps, and how it goes on."""
+    if last.verb == "ddp":
+        return f"Stopped: this cell with `--resume {last.run_id}` goes on from its last checkpoint."
     noun = "items" if last.verb == "map" else "trials"
     kept = f"{last.counts.complete + last.counts.pruned:,} of {last.n_trials:,} {noun} are finished"
     best = ""
@@ -136,14 +139,17 @@ def _bring(shell: Any, run: Run, names: tuple[str, ...]) -> None:
         source = f"{n_items:,} items"
     else:
         brought = run.bring()
-        source = f"best trial {run.best.number}" if run.best is not None else "no trial"
+        if isinstance(run.spec.verb, DdpSpec):
+            source = "rank 0"
+        else:
+            source = f"best trial {run.best.number}" if run.best is not None else "no trial"
     shell.push(dict(brought))
     for name in names:
         if name in brought:
             value = brought[name]
             say(f"{name} ← {source} ({_size(value)}, {type(value).__name__})")
         else:
-            say(f"{name} was not brought: no trial is complete.")
+            say(f"{name} was not brought: nothing is complete.")
 
 
 def _of_item(run: Run, name: str, number: int) -> Any:

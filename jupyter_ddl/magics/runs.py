@@ -78,7 +78,7 @@ def _stop(_shell: Any, options: Namespace) -> None:
 
 
 def _logs(_shell: Any, options: Namespace) -> None:
-    text = _run(options.run).logs(options.trial)
+    text = _run(options.run).logs(trial=options.trial, rank=options.rank)
     say(text.rstrip("\n") or "Nothing was printed.")
 
 

@@ -23,10 +23,10 @@ def test_the_stub_types_every_public_name_and_no_other() -> None:
     assert imported - {"Any"} == set(jupyter_ddl._EXPORTS)
 
 
-def test_a_star_import_leaves_pythons_own_map_alone() -> None:
+def test_a_star_import_leaves_pythons_map_and_the_notebooks_train_alone() -> None:
     names: dict[str, object] = {}
     exec("from jupyter_ddl import *", names)
-    assert "map" not in names
+    assert not {"map", "train"} & names.keys()
     assert names["search"] is jupyter_ddl.search
 
 
