@@ -3,22 +3,43 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from jupyter_ddl.events.messages import Event, RankEvent
+from jupyter_ddl.events.messages import Event, HangVerdict, RankEvent
 from jupyter_ddl.launch.dispatcher import Dispatcher, WorkerLostError
-from jupyter_ddl.launch.group_fold import Action, GroupFold, Join
-from jupyter_ddl.spec.assignment import Assignment, StopTrial
+from jupyter_ddl.launch.group_fold import (
+    Action,
+    AskToLeave,
+    AwaitCause,
+    GroupFold,
+    Join,
+    StopOthers,
+)
+from jupyter_ddl.launch.hang_watch import HangWatch
+from jupyter_ddl.spec.assignment import Assignment, StopTrial, StopWhen
 from jupyter_ddl.spec.group import JoinGroup, RankPlace
+from jupyter_ddl.worker.stopping import StopReason
 
 __all__ = ["GroupLaunch", "place_ranks"]
 
+log = logging.getLogger(__name__)
+
+_When: TypeAlias = StopWhen | Literal["next_checkpoint"]
+
 OnEvents = Callable[[Sequence[Event]], None]
+
+_CAUSE_TIMEOUT_S = 0.7
+"""How long a failure that looks like a consequence waits for its cause: the end of a killed
+process is noticed later than the connections that it closes."""
+_END_TIMEOUT_S = 15.0
+"""Within it a rank that was told to end is gone, or given up with its worker."""
 
 
 def place_ranks(workers: Sequence[str], hosts: Sequence[str], base: RankPlace) -> list[RankPlace]:
@@ -54,7 +75,13 @@ def place_ranks(workers: Sequence[str], hosts: Sequence[str], base: RankPlace) -
 
 
 class GroupLaunch:
-    """One round of one group.  Used on the controller's loop only."""
+    """One round of one group.  Used on the controller's loop only.
+
+    Parameters
+    ----------
+    hang_timeout_s : float, optional
+        See :class:`~jupyter_ddl.launch.watch.StepWatch`.
+    """
 
     def __init__(
         self,
@@ -63,48 +90,90 @@ class GroupLaunch:
         workers: Sequence[str],
         hosts: Sequence[str],
         on_events: OnEvents,
+        hang_timeout_s: float | None = None,
     ) -> None:
         self._dispatcher = dispatcher
         self._assignments = tuple(assignments)
         self._workers = tuple(workers)
         self._on_events = on_events
         self._tasks: set[asyncio.Task[None]] = set()
-        self.fold = GroupFold(self._assignments, hosts)
+        self._timers: list[asyncio.TimerHandle] = []
+        loop = asyncio.get_running_loop()
+        self._given_up: list[asyncio.Future[None]] = [loop.create_future() for _ in workers]
+        self._fold = GroupFold(self._assignments, hosts)
+        self._watch = HangWatch(
+            dispatcher, self._assignments, self._workers, hang_timeout_s, self._on_hang
+        )
 
     async def run(self) -> None:
         """Until every rank has ended; the group's ``AttemptFinished`` is the last event."""
+        self._spawn(self._watch.run())
         try:
             await asyncio.gather(*(self._run_rank(rank) for rank in range(len(self._workers))))
         finally:
+            for timer in self._timers:
+                timer.cancel()
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
+    def ask_to_leave(self) -> None:
+        """Have rank 0 leave at its next checkpoint, and the others with it, to be started anew.
+
+        Were all asked, each would leave at another step, and one could wait for another.
+        """
+        self._stop(0, "moved", "next_checkpoint")
+
     async def _run_rank(self, rank: int) -> None:
-        try:
-            await self._dispatcher.execute(
+        executing = asyncio.create_task(
+            self._dispatcher.execute(
                 self._assignments[rank],
                 self._workers[rank],
                 lambda events: self._arrived(rank, events),
             )
-        except WorkerLostError:
-            self._act(*self.fold.lost(rank, time.time()))
+        )
+        given_up = self._given_up[rank]
+        try:
+            await asyncio.wait({executing, given_up}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            given_up.cancel()
+            executing.cancel()
+            (ended,) = await asyncio.gather(executing, return_exceptions=True)
+        if isinstance(ended, Exception) and not isinstance(ended, WorkerLostError):
+            raise ended
         # A rank without an end was never executed: to the group it is lost like any other.
-        self._act(*self.fold.lost(rank, time.time()))
+        self._act(*self._fold.lost(rank, time.time()))
 
     def _arrived(self, rank: int, events: Sequence[RankEvent]) -> None:
         for event in events:
-            self._act(*self.fold.add(rank, event))
+            self._watch.see(rank, event)
+            self._act(*self._fold.add(rank, event))
+
+    def _on_hang(self, verdict: HangVerdict) -> None:
+        self._act(*self._fold.hang(verdict))
 
     def _act(self, events: Sequence[Event], actions: Sequence[Action]) -> None:
         if events:
             self._on_events(events)
         for action in actions:
-            if isinstance(action, Join):
-                self._tell_addresses(action.addresses)
-            else:
-                for rank in action.ranks:
-                    self._stop(rank)
+            match action:
+                case Join(addresses=addresses):
+                    self._tell_addresses(addresses)
+                case StopOthers(ranks=ranks, grace_s=grace_s):
+                    for rank in ranks:
+                        self._stop(rank, "cancelled", "now", grace_s)
+                        self._later(_END_TIMEOUT_S, partial(self._give_up, rank))
+                case AwaitCause():
+                    self._later(
+                        _CAUSE_TIMEOUT_S, lambda: self._act((), self._fold.cause_is_late())
+                    )
+                case AskToLeave():
+                    self.ask_to_leave()
+
+    def _give_up(self, rank: int) -> None:
+        if not self._given_up[rank].done():
+            log.warning("rank %d on %s does not end; given up", rank, self._workers[rank])
+            self._given_up[rank].set_result(None)
 
     def _tell_addresses(self, addresses: tuple[str, ...]) -> None:
         trial = self._assignments[0].trials[0]
@@ -113,11 +182,16 @@ class GroupLaunch:
         for worker in dict.fromkeys(self._workers):
             self._spawn(self._dispatcher.control(worker, join))
 
-    def _stop(self, rank: int) -> None:
-        assignment = self._assignments[rank]
-        trial = assignment.trials[0]
-        stop = StopTrial(assignment.run_id, trial.trial, trial.attempt, "cancelled", "now", rank)
+    def _stop(
+        self, rank: int, reason: StopReason, when: _When, grace_s: float | None = None
+    ) -> None:
+        first = self._assignments[0]
+        trial = first.trials[0]
+        stop = StopTrial(first.run_id, trial.trial, trial.attempt, reason, when, rank, grace_s)
         self._spawn(self._dispatcher.control(self._workers[rank], stop))
+
+    def _later(self, delay_s: float, action: Callable[[], None]) -> None:
+        self._timers.append(asyncio.get_running_loop().call_later(delay_s, action))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

@@ -14,32 +14,23 @@ import msgspec
 from jupyter_ddl.events.messages import (
     AttemptFinished,
     AttemptStarted,
-    Beat,
     Event,
-    Failure,
+    HangVerdict,
     Outcome,
     RankEnded,
     RankEvent,
     RankStarted,
     RendezvousReady,
-    Reported,
+    Unrecorded,
+    WorkerLeaving,
 )
+from jupyter_ddl.launch.group_verdict import conclusion_of, is_consequence
 from jupyter_ddl.spec.assignment import Assignment
 
-__all__ = ["Action", "GroupFold", "Join", "StopOthers"]
+__all__ = ["Action", "AskToLeave", "AwaitCause", "GroupFold", "Join", "StopOthers"]
 
-_CONSEQUENCES = (
-    "connection closed by peer",
-    "connection reset",
-    "connection refused",
-    "broken pipe",
-    "gloo",
-    "nccl",
-    "timed out waiting",
-    "socket timeout",
-    "waited",
-)
-"""Words in the errors of ranks whose peers have gone."""
+_DEAD_ROUND_GRACE_S = 0.2
+"""Nothing of a dead round is worth keeping; most of its ranks are in a C call anyway."""
 
 
 class Join(msgspec.Struct, frozen=True):
@@ -52,9 +43,18 @@ class StopOthers(msgspec.Struct, frozen=True):
     """The round is over: end the ranks that still run."""
 
     ranks: tuple[int, ...]
+    grace_s: float = _DEAD_ROUND_GRACE_S
 
 
-Action: TypeAlias = Join | StopOthers
+class AwaitCause(msgspec.Struct, frozen=True):
+    """A rank failed as a consequence of something unknown: call ``cause_is_late`` in a moment."""
+
+
+class AskToLeave(msgspec.Struct, frozen=True):
+    """A worker of the group goes: the group is to leave at its next checkpoint."""
+
+
+Action: TypeAlias = Join | StopOthers | AwaitCause | AskToLeave
 
 
 class GroupFold:
@@ -66,19 +66,22 @@ class GroupFold:
         trial = assignments[0].trials[0]
         self._trial, self._attempt = trial.trial, trial.attempt
         self._ready: dict[int, str] = {}
-        self._ended: dict[int, RankEnded] = {}
+        self._held: list[Event] = []
+        self._starts: dict[int, AttemptStarted] = {}
+        self._begun: AttemptStarted | None = None
+        self._log_rank = 0
+        self._ends: dict[int, RankEnded] = {}
         self._values: dict[int, float | None] = {}
+        self._told: set[int] = set()
+        self._hang: HangVerdict | None = None
         self._stopping = False
-        self._stopped_by: Outcome | None = None
-        self._started_at_s: float | None = None
-        self.last_beats: dict[int, Beat] = {}
-        self.n_steps: dict[int, int] = {}
+        self._cause_is_known = False
         self.over = False
 
     @property
     def running(self) -> tuple[int, ...]:
         """Ranks that have not ended."""
-        return tuple(rank for rank in range(self._n_ranks) if rank not in self._ended)
+        return tuple(rank for rank in range(self._n_ranks) if rank not in self._ends)
 
     def add(self, rank: int, event: RankEvent) -> tuple[list[Event], list[Action]]:
         """Fold one event of one rank: what to record, and what to do."""
@@ -89,30 +92,56 @@ class GroupFold:
                 return self._started(rank, event), []
             case RendezvousReady():
                 return [], self._is_ready(rank, event)
-            case Beat():
-                self.last_beats[rank] = event
-                self.n_steps[rank] = event.n_steps
-                return [], []
+            case WorkerLeaving():
+                return [], [AskToLeave()]
             case AttemptFinished():
                 return self._rank_ended(rank, event)
-            case Reported():
-                self.n_steps[rank] = self.n_steps.get(rank, 0) + 1
-                return [event], []
+            case _ if isinstance(event, Unrecorded):
+                return [], []
             case _:
-                return [event], []
+                return self._recorded([event]), []
 
     def lost(self, rank: int, now_s: float) -> tuple[list[Event], list[Action]]:
         """The worker of a rank is gone, through no fault of the rank."""
-        if self.over or rank in self._ended:
+        if self.over or rank in self._ends:
             return [], []
-        event = AttemptFinished(self._trial, self._attempt, "evicted", now_s, 0.0)
+        # Where the group was being ended anyway, the loss of a rank is no eviction.
+        over = rank in self._told and self._cause_is_known
+        outcome: Outcome = "cancelled" if over else "evicted"
+        event = AttemptFinished(self._trial, self._attempt, outcome, now_s, 0.0)
         return self._rank_ended(rank, event)
 
+    def hang(self, verdict: HangVerdict) -> tuple[list[Event], list[Action]]:
+        """No rank makes steps any more, and this is why: end them at once."""
+        if self.over or self._stopping:
+            return [], []
+        self._hang = verdict
+        return self._recorded([verdict]), self._stop_others(grace_s=0.0)
+
+    def cause_is_late(self) -> list[Action]:
+        """No cause came for a failure that looked like a consequence: the round is over."""
+        if self.over or self._stopping:
+            return []
+        actions = self._stop_others()
+        self._cause_is_known = False
+        return actions
+
+    def _recorded(self, events: list[Event]) -> list[Event]:
+        """Hold events back until the attempt has begun: it begins with rank 0, if that comes."""
+        if self._begun is not None:
+            return events
+        self._held += events
+        return []
+
+    def _begin(self, rank: int) -> list[Event]:
+        self._begun = self._starts[rank]
+        self._log_rank = rank
+        events, self._held = [self._begun, *self._held], []
+        return events
+
     def _started(self, rank: int, event: AttemptStarted) -> list[Event]:
-        events: list[Event] = []
-        if self._started_at_s is None:
-            self._started_at_s = event.at_s
-            events.append(event)
+        self._starts[rank] = event
+        first = self._begin(rank) if rank == 0 and self._begun is None else []
         started = RankStarted(
             trial=event.trial,
             attempt=event.attempt,
@@ -124,7 +153,7 @@ class GroupFold:
             log=event.log,
             log_start=event.log_start,
         )
-        return [*events, started]
+        return [*first, *self._recorded([started])]
 
     def _is_ready(self, rank: int, event: RendezvousReady) -> list[Action]:
         self._ready[rank] = f"{event.host}:{event.port}"
@@ -133,10 +162,25 @@ class GroupFold:
         return [Join(tuple(self._ready[each] for each in range(self._n_ranks)))]
 
     def _rank_ended(self, rank: int, event: AttemptFinished) -> tuple[list[Event], list[Action]]:
-        outcome: Outcome = event.outcome
-        if self._stopping and outcome == "failed" and event.failure is not None:
-            outcome = "cancelled" if event.failure.kind == "crash" else outcome
-        ended = RankEnded(
+        ended = self._end_of(rank, event)
+        self._ends[rank] = ended
+        self._values[rank] = event.value
+        events: list[Event] = []
+        if self._begun is None and self._starts:
+            # Rank 0 may never come; what the others did is to be told all the same.
+            events += self._begin(min(self._starts))
+        events += self._recorded([ended]) if rank in self._starts else []
+        if len(self._ends) == self._n_ranks:
+            self.over = True
+            return [*events, self._conclusion(event.at_s)], []
+        return events, self._after_end(ended)
+
+    def _end_of(self, rank: int, event: AttemptFinished) -> RankEnded:
+        outcome = event.outcome
+        crashed = event.failure is not None and event.failure.kind == "crash"
+        if rank in self._told and outcome == "failed" and crashed:
+            outcome = "cancelled"
+        return RankEnded(
             trial=self._trial,
             attempt=self._attempt,
             rank=rank,
@@ -145,66 +189,40 @@ class GroupFold:
             duration_s=event.duration_s,
             log_end=event.log_end,
             values_file=event.values_file,
-            failure=event.failure,
+            failure=event.failure if outcome == "failed" else None,
             inline_value=event.inline_value,
             has_inline_value=event.has_inline_value,
         )
-        self._ended[rank] = ended
-        self._values[rank] = event.value
-        if len(self._ended) == self._n_ranks:
-            self.over = True
-            return [ended, self._conclusion(event.at_s)], []
-        if outcome == "complete" or self._stopping:
-            return [ended], []
-        self._stopping = True
-        self._stopped_by = outcome
-        return [ended], [StopOthers(self.running)]
+
+    def _after_end(self, ended: RankEnded) -> list[Action]:
+        if ended.outcome == "complete" or self._stopping:
+            return []
+        if is_consequence(ended):
+            # What it is a consequence of may be told later: ending the others now could hide it.
+            return [AwaitCause()]
+        return self._stop_others()
+
+    def _stop_others(self, grace_s: float = _DEAD_ROUND_GRACE_S) -> list[Action]:
+        self._stopping = self._cause_is_known = True
+        self._told.update(self.running)
+        return [StopOthers(self.running, grace_s)]
 
     def _conclusion(self, at_s: float) -> AttemptFinished:
-        first = self._ended[0]
-        outcome, failure = self._verdict()
-        begun = self._started_at_s if self._started_at_s is not None else at_s
+        ends = [self._ends[rank] for rank in range(self._n_ranks)]
+        outcome, failure = conclusion_of(ends, frozenset(self._told), self._hang)
+        first = ends[0]
+        is_complete = outcome == "complete"
+        begun_s = at_s if self._begun is None else self._begun.at_s
         return AttemptFinished(
             trial=self._trial,
             attempt=self._attempt,
             outcome=outcome,
             at_s=at_s,
-            duration_s=max(0.0, at_s - begun),
+            duration_s=max(0.0, at_s - begun_s),
             value=self._values[0] if outcome in ("complete", "pruned") else None,
-            log_end=first.log_end,
-            values_file=first.values_file if outcome == "complete" else None,
+            log_end=ends[self._log_rank].log_end,
+            values_file=first.values_file if is_complete else None,
             failure=failure,
-            inline_value=first.inline_value,
-            has_inline_value=first.has_inline_value and outcome == "complete",
+            inline_value=first.inline_value if is_complete else None,
+            has_inline_value=first.has_inline_value and is_complete,
         )
-
-    def _verdict(self) -> tuple[Outcome, Failure | None]:
-        ends = self._ended.values()
-        if any(end.outcome == "evicted" for end in ends):
-            return "evicted", None
-        if self._stopped_by in ("pruned", "cancelled"):
-            return self._stopped_by, None
-        failed = [end for end in ends if end.outcome == "failed" and end.failure is not None]
-        if failed:
-            first = min(failed, key=lambda end: (is_consequence(end), end.at_s))
-            return "failed", self._explained(first, len(failed) - 1)
-        others = {end.outcome for end in ends} - {"complete"}
-        return (others.pop() if others else "complete"), None
-
-    def _explained(self, first: RankEnded, n_more: int) -> Failure | None:
-        failure = first.failure
-        if failure is None:
-            return None
-        more = f" ({n_more} more ranks failed)" if n_more else ""
-        return msgspec.structs.replace(
-            failure, message=f"rank {first.rank}: {failure.message}{more}"
-        )
-
-
-def is_consequence(end: RankEnded) -> bool:
-    """Whether a rank seems to have failed only because another one was gone."""
-    failure = end.failure
-    if failure is None or failure.kind != "exception":
-        return False
-    text = f"{failure.type_name} {failure.message}".lower()
-    return any(word in text for word in _CONSEQUENCES)

@@ -1,0 +1,104 @@
+"""How a round of a rank group ended, from how its ranks did.  Pure, whatever their order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from jupyter_ddl.events.messages import Failure, HangVerdict, Outcome, RankEnded
+
+__all__ = ["conclusion_of", "is_consequence"]
+
+_TRANSPORT_ERRORS = frozenset(
+    {
+        "RuntimeError",
+        "DistBackendError",
+        "DistNetworkError",
+        "DistStoreError",
+        "LaunchError",
+        "ConnectionResetError",
+        "ConnectionRefusedError",
+        "BrokenPipeError",
+    }
+)
+_CONSEQUENCES = (
+    "connection closed by peer",
+    "connection reset by peer",
+    "connection refused",
+    "broken pipe",
+    "connection was likely closed",
+    "failed to recv, got 0 bytes",
+    "wait timeout after",
+    "timed out waiting",
+    "socket timeout",
+    "monitoredbarrier",
+    "for the others of its group",
+    "the client socket has timed out",
+    "communicator was aborted",
+    "remote process exited or there was a network error",
+)
+"""What torch 2.13 with gloo says, collected by killing ranks in every collective, in the rendezvous,
+in a DDP backward pass and in the store; the last two are nccl's."""
+
+
+def is_consequence(end: RankEnded) -> bool:
+    """Whether a rank seems to have failed only because another one was gone."""
+    failure = end.failure
+    if failure is None or failure.kind != "exception":
+        return False
+    if failure.type_name not in _TRANSPORT_ERRORS:
+        return False
+    message = failure.message.lower()
+    return any(words in message for words in _CONSEQUENCES)
+
+
+def conclusion_of(
+    ends: Sequence[RankEnded], told: frozenset[int], hang: HangVerdict | None
+) -> tuple[Outcome, Failure | None]:
+    """The outcome of the round, and its first cause when that is a failure.
+
+    Parameters
+    ----------
+    ends
+        One per rank.
+    told
+        Ranks that the launcher has told to end: what became of them is a consequence.
+    hang
+        The verdict, when the launcher has ended the round for a hang.
+    """
+    if hang is not None:
+        return "failed", Failure("hang", "Hang", hang.text, line=hang.line, rank=hang.rank)
+    if any(end.outcome == "evicted" for end in ends):
+        return "evicted", None
+    free = [end for end in ends if end.rank not in told]
+    direct = [end for end in free if end.outcome == "failed" and not is_consequence(end)]
+    if direct:
+        return "failed", _first_cause(direct, ends)
+    stopped = [end for end in free if end.outcome not in ("failed", "complete")]
+    if stopped:
+        return min(stopped, key=_when).outcome, None
+    late = [end for end in ends if end.outcome == "failed" and not is_consequence(end)]
+    failed = late or [end for end in ends if end.outcome == "failed"]
+    if failed:
+        return "failed", _first_cause(failed, ends)
+    others = [end for end in ends if end.outcome != "complete"]
+    return (min(others, key=_when).outcome if others else "complete"), None
+
+
+def _when(end: RankEnded) -> tuple[float, int]:
+    return end.at_s, end.rank
+
+
+def _first_cause(candidates: Sequence[RankEnded], ends: Sequence[RankEnded]) -> Failure | None:
+    first = min(candidates, key=_when)
+    if first.failure is None:
+        return None
+    n_more = sum(end.outcome == "failed" for end in ends) - 1
+    more = f" ({n_more} more {'rank' if n_more == 1 else 'ranks'} failed)" if n_more else ""
+    done = [str(end.rank) for end in ends if end.outcome == "complete"]
+    if done and is_consequence(first):
+        who = f"rank {done[0]} was" if len(done) == 1 else f"ranks {', '.join(done)} were"
+        more += f"; {who} through with the cell by then: do all ranks make the same calls?"
+    text = f"rank {first.rank}: {first.failure.message}{more}"
+    return msgspec.structs.replace(first.failure, message=text, rank=first.rank)
