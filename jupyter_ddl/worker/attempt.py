@@ -12,15 +12,29 @@ from typing import Any
 
 from jupyter_ddl.events.messages import CheckpointSaved, Notice, RankEvent, Reported
 from jupyter_ddl.spec.assignment import Assignment, TrialAssignment
-from jupyter_ddl.worker.checkpoints import newest_checkpoint, save_checkpoint
+from jupyter_ddl.worker.agreement import Agreement
+from jupyter_ddl.worker.checkpoints import (
+    checkpoint_names,
+    newest_checkpoint,
+    read_or_notice,
+    save_checkpoint,
+)
 from jupyter_ddl.worker.metrics import MetricError, ReportError, as_number, shown
-from jupyter_ddl.worker.stopping import StopFlag, TrialStopped
+from jupyter_ddl.worker.reduction import check_reduction, reduced
+from jupyter_ddl.worker.stopping import StopFlag, StopReason, TrialStopped
+from jupyter_ddl.worker.training import PRIVATE_KEY, Training
 
 __all__ = ["Attempt"]
 
 
 class Attempt:
-    """One attempt at one trial, used from the rank's main thread."""
+    """One attempt at one trial, used from the rank's main thread.
+
+    Parameters
+    ----------
+    agreement : Agreement, optional
+        What the ranks of a group decide by together; without it every rank decides alone.
+    """
 
     def __init__(
         self,
@@ -28,6 +42,7 @@ class Attempt:
         assignment: Assignment,
         emit: Callable[[RankEvent], None],
         stop: StopFlag,
+        agreement: Agreement | None = None,
     ) -> None:
         self.reported: dict[str, float] = {}
         """The last value of each metric."""
@@ -35,6 +50,12 @@ class Attempt:
         self.rank = place.rank if place else 0
         self.world_size = place.world_size if place else 1
         self.local_rank = place.local_rank if place else 0
+        self.on_cpu = place is not None and not place.gpus
+        """Whether the rank has no GPU although its host may have some."""
+        self.training = Training(place, trial.seed)
+        self._agreement = agreement
+        self._n_reports = 0
+        self._stop_at: tuple[int, StopReason] | None = None
         self._trial = trial
         self._assignment = assignment
         self._emit = emit
@@ -47,9 +68,16 @@ class Attempt:
         value = self.reported.get(self._assignment.metric or "")
         return value if value is not None and math.isfinite(value) else None
 
-    def report(self, step: int | None, metrics: Mapping[str, Any]) -> None:
+    def prepare(self, objects: tuple[Any, ...], device: Any) -> tuple[Any, ...]:
+        """See :func:`jupyter_ddl.worker.incell.prepare`."""
+        return self.training.prepare(objects, device)
+
+    def report(
+        self, step: int | None, metrics: Mapping[str, Any], reduce: str | None = None
+    ) -> None:
         """See :func:`jupyter_ddl.worker.incell.report`."""
         self._refuse_children("report")
+        check_reduction(reduce)
         at = self._next_step(step)
         values: dict[str, float] = {}
         for name, value in metrics.items():
@@ -61,7 +89,10 @@ class Attempt:
                     metric=name,
                 )
             values[name] = number
+        if reduce is not None and self.world_size > 1:
+            values = reduced(values, reduce)
         self._last_step = at
+        self._n_reports += 1
         self.reported.update(values)
         trial = self._trial
         self._emit(Reported(trial.trial, trial.attempt, at, values, time.time(), self.rank))
@@ -74,26 +105,51 @@ class Attempt:
                 step=at,
             )
         reason = self._stop.pending(trial.trial, trial.attempt)
+        if self._agreement is not None:
+            reason = self._agreed(self._agreement, reason)
         if reason is not None:
             raise TrialStopped(reason)
+
+    def _agreed(self, agreement: Agreement, reason: StopReason | None) -> StopReason | None:
+        """Why all ranks of the group stop at this report; a rank alone must not."""
+        if self._stop_at is None:
+            self._stop_at = agreement.stop_after(self._n_reports, reason)
+        if self._stop_at is None or self._n_reports < self._stop_at[0]:
+            return None
+        return self._stop_at[1]
 
     def checkpoint(self, step: int | None, state: Mapping[str, Any]) -> None:
         """See :func:`jupyter_ddl.worker.incell.checkpoint`."""
         self._refuse_children("checkpoint")
         at = (self._last_step or 0) if step is None else _whole("checkpoint", step)
-        if self.rank != 0:
+        if PRIVATE_KEY in state:
+            raise ReportError(f"checkpoint({PRIVATE_KEY}=…): this name is taken; use another one")
+        is_first = self.rank == 0
+        if not is_first and not self.training.is_collective(state):
+            return
+        plain = self.training.plain_state(state, keep=is_first)
+        if not is_first:
             return
         trial = self._trial
-        saved = save_checkpoint(self._directory(), trial.trial, trial.attempt, at, state)
+        saved = save_checkpoint(self._directory(), trial.trial, trial.attempt, at, plain)
         self._emit(CheckpointSaved(trial.trial, trial.attempt, at, *saved, time.time()))
 
     def resume(self) -> dict[str, Any] | None:
         """See :func:`jupyter_ddl.worker.incell.resume`."""
-        return newest_checkpoint(
-            self._directory(),
-            self._trial.trial,
-            lambda text: self._emit(Notice(time.time(), text, "warning")),
-        )
+        number = self._trial.trial
+        directory = self._directory()
+        if self._agreement is None:
+            state = newest_checkpoint(directory, number, self._warn)
+        else:
+            # Every rank reads; a file that one of them finds broken is used by none.
+            state = self._agreement.first_readable(
+                checkpoint_names(directory, number) if self.rank == 0 else (),
+                lambda name: read_or_notice(directory, number, name, self._warn),
+            )
+        return None if state is None else self.training.restore(state)
+
+    def _warn(self, text: str) -> None:
+        self._emit(Notice(time.time(), text, "warning"))
 
     def _directory(self) -> Path:
         return Path(self._assignment.run_dir) / "checkpoints"

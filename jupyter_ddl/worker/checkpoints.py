@@ -16,7 +16,13 @@ from jupyter_ddl.worker.checkpoint_file import (
     write_checkpoint,
 )
 
-__all__ = ["SavedCheckpoint", "newest_checkpoint", "save_checkpoint"]
+__all__ = [
+    "SavedCheckpoint",
+    "checkpoint_names",
+    "newest_checkpoint",
+    "read_or_notice",
+    "save_checkpoint",
+]
 
 _N_KEPT = 2
 _NAME = re.compile(r"step-(-?\d+)-a(\d+)\.ckpt")
@@ -76,16 +82,29 @@ def newest_checkpoint(
     dict or None
         The state and its ``step``; None when there is no valid checkpoint.
     """
-    for path in _newest_first(checkpoints_dir / f"trial-{trial}"):
-        try:
-            return read_checkpoint(path)
-        except CheckpointFileError as error:
-            reason = error.message
-        except OSError as error:
-            reason = f"it cannot be read: {error.strerror}"
-        notice(
-            f"checkpoint {path.name} of trial {trial} was skipped: {reason}; an older one is tried"
-        )
+    for name in checkpoint_names(checkpoints_dir, trial):
+        state = read_or_notice(checkpoints_dir, trial, name, notice)
+        if state is not None:
+            return state
+    return None
+
+
+def checkpoint_names(checkpoints_dir: Path, trial: int) -> list[str]:
+    """Names of a trial's checkpoint files, the newest first, valid or not."""
+    return [path.name for path in _newest_first(checkpoints_dir / f"trial-{trial}")]
+
+
+def read_or_notice(
+    checkpoints_dir: Path, trial: int, name: str, notice: Callable[[str], None]
+) -> dict[str, Any] | None:
+    """Read one checkpoint; None, and a sentence to ``notice``, when it is not valid."""
+    try:
+        return read_checkpoint(checkpoints_dir / f"trial-{trial}" / name)
+    except CheckpointFileError as error:
+        reason = error.message
+    except OSError as error:
+        reason = f"it cannot be read: {error.strerror}"
+    notice(f"checkpoint {name} of trial {trial} was skipped: {reason}; an older one is tried")
     return None
 
 

@@ -37,8 +37,12 @@ class AttemptInProgress(Protocol):
     rank: int
     world_size: int
     local_rank: int
+    on_cpu: bool
 
-    def report(self, step: int | None, metrics: Mapping[str, Any]) -> None: ...
+    def report(
+        self, step: int | None, metrics: Mapping[str, Any], reduce: str | None = None
+    ) -> None: ...
+    def prepare(self, objects: tuple[Any, ...], device: Any) -> tuple[Any, ...]: ...
     def checkpoint(self, step: int | None, state: Mapping[str, Any]) -> None: ...
     def resume(self) -> dict[str, Any] | None: ...
 
@@ -53,34 +57,40 @@ def set_attempt(attempt: AttemptInProgress | None) -> None:
     _attempt = attempt
 
 
-def report(step: int | None = None, **metrics: Any) -> None:
+def report(step: int | None = None, *, reduce: str | None = None, **metrics: Any) -> None:
     """Record metrics at a step.
 
     In a run this is also the point at which a pruned or cancelled attempt ends.  In plain
-    execution it prints one line.
+    execution it prints one line.  In a rank group every rank may report, and the metrics of
+    rank 0 are the run's.
 
     Parameters
     ----------
     step : int, optional
         Must grow within an attempt.  Without it, steps count from 0.
+    reduce : str, optional
+        ``mean``, ``sum``, ``max`` or ``min`` over the ranks of a group, which must all report the
+        same names then.  With one process it changes nothing.
     **metrics
         Real numbers, numpy scalars or one-element arrays and tensors.
 
     Raises
     ------
     ReportError
-        A value is not a number, or ``step`` does not grow.
+        A value is not a number, ``step`` does not grow, or ``reduce`` is something else.
     """
     if _attempt is not None:
-        _attempt.report(step, metrics)
+        _attempt.report(step, metrics, reduce)
         return
-    _report_plainly(step, metrics)
+    report_plainly(step, metrics, reduce)
 
 
 def checkpoint(step: int | None = None, **state: Any) -> None:
     """Save state that a later attempt at this trial can go on from.
 
-    The file is whole or absent; the two newest are kept.
+    The file is whole or absent; the two newest are kept.  In a rank group every rank calls this
+    and rank 0 writes; models and optimizers are saved as one process without a strategy would
+    save them, so any number of ranks, and any strategy, can go on from the file.
 
     Parameters
     ----------
@@ -88,6 +98,7 @@ def checkpoint(step: int | None = None, **state: Any) -> None:
         Step that the state belongs to; by default the last reported one.
     **state
         Numbers, strings, lists, dicts, arrays, tensors, and objects with ``state_dict()``.
+        Prepared loaders are saved without being named.
 
     Raises
     ------
@@ -97,12 +108,21 @@ def checkpoint(step: int | None = None, **state: Any) -> None:
     if _attempt is not None:
         _attempt.checkpoint(step, state)
         return
+    checkpoint_plainly(step, state)
+
+
+def checkpoint_plainly(step: int | None, state: Mapping[str, Any]) -> None:
+    """Say that a checkpoint is not saved, where nothing is recorded."""
     at = "" if step is None else f" step {step}"
     _write_line(f"checkpoint{at}: {', '.join(state)} (not saved: the cell runs without a run)")
 
 
 def resume() -> dict[str, Any] | None:
-    """Return the newest saved state of this trial, ``step`` included, or None."""
+    """Return the newest saved state of this trial, ``step`` included, or None.
+
+    Prepared loaders go on where they were, those included that are prepared afterwards.  In a
+    rank group every rank must call this, and all get the same checkpoint.
+    """
     return None if _attempt is None else _attempt.resume()
 
 
@@ -127,31 +147,49 @@ def device() -> Any:
         torch = importlib.import_module("torch")
     except ModuleNotFoundError:
         return "cpu"
-    name = f"cuda:{local_rank()}" if torch.cuda.is_available() else "cpu"
-    return torch.device(name)
+    # A rank without a GPU of its own must not take that of another one.
+    on_cpu = (_attempt is not None and _attempt.on_cpu) or not torch.cuda.is_available()
+    return torch.device("cpu" if on_cpu else f"cuda:{local_rank()}")
 
 
 def prepare(*objects: Any) -> Any:
     """Make models, optimizers and loaders ready for this rank.
 
-    Modules move to :func:`device`; everything else comes back as it is.
+    - A model moves to :func:`device`.  In a rank group it is wrapped by the run's strategy: by
+      ``DistributedDataParallel``, or by torch's ``fully_shard`` with ``--strategy fsdp``.
+    - An optimizer works on the parameters of the prepared models.  Under ``fsdp`` these are new
+      objects, so prepare an optimizer that was made before its model in the same call or later.
+    - A ``DataLoader`` yields this rank's share of the samples; ``batch_size`` stays each rank's
+      own.  It shuffles anew in every epoch without ``set_epoch``, and :func:`checkpoint` and
+      :func:`resume` keep its place, also for another number of ranks.
+
+    In plain execution the same objects come back for one process.  Everything else comes back
+    as it is.
 
     Returns
     -------
     object or tuple
         The object, or all of them in order when several were given.
+
+    Raises
+    ------
+    ReportError
+        The process group is not initialised, or a loader cannot be shared out.
     """
-    torch = sys.modules.get("torch")
-    ready = tuple(
-        each.to(device()) if torch is not None and isinstance(each, torch.nn.Module) else each
-        for each in objects
-    )
+    ready = objects
+    if "torch" in sys.modules:
+        if _attempt is not None:
+            ready = _attempt.prepare(objects, device())
+        else:
+            training = importlib.import_module("jupyter_ddl.worker.training")
+            ready = training.prepare_plainly(objects, device())
     return ready[0] if len(ready) == 1 else ready
 
 
 def log(*values: object) -> None:
-    """Print values behind the time of day."""
-    _write_line(f"{time.strftime('%H:%M:%S')} {' '.join(map(str, values))}")
+    """Print values behind the time of day, in a rank group behind the rank as well."""
+    of_rank = f"[rank {rank()}] " if world_size() > 1 else ""
+    _write_line(f"{of_rank}{time.strftime('%H:%M:%S')} {' '.join(map(str, values))}")
 
 
 def display(*values: object) -> None:
@@ -230,9 +268,14 @@ def _check(function: str, *bounds: Any, **options: Any) -> None:
     getattr(dist, function)(*bounds, **options)
 
 
-def _report_plainly(step: int | None, metrics: Mapping[str, Any]) -> None:
+def report_plainly(
+    step: int | None, metrics: Mapping[str, Any], reduce: str | None = None
+) -> None:
+    """Print a report, where nothing is recorded."""
     from jupyter_ddl.worker.metrics import ReportError, as_number, shown
+    from jupyter_ddl.worker.reduction import check_reduction
 
+    check_reduction(reduce)
     global _plain_step
     _plain_step = _plain_step + 1 if step is None else operator.index(step)
     parts = [f"step {_plain_step}"]

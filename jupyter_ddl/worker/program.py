@@ -21,7 +21,9 @@ from jupyter_ddl.spec.assignment import Assignment, TrialAssignment
 from jupyter_ddl.spec.program import Program
 from jupyter_ddl.store.blobs import BlobMissingError, read_blob
 from jupyter_ddl.worker import compiling, incell
+from jupyter_ddl.worker.agreement import Agreement
 from jupyter_ddl.worker.attempt import Attempt
+from jupyter_ddl.worker.group_values import save_rank_values
 from jupyter_ddl.worker.metrics import final_objective
 from jupyter_ddl.worker.modules import host_name, import_all, install_modules
 from jupyter_ddl.worker.names import TrialNames
@@ -133,6 +135,7 @@ class LoadedProgram:
         emit: Emit,
         stop: StopFlag,
         log_position: Callable[[], int],
+        agreement: Agreement | None = None,
     ) -> AttemptFinished:
         """Execute the cell for one attempt, and put the process back for the next one.
 
@@ -146,10 +149,13 @@ class LoadedProgram:
             Looked at by every report.
         log_position : callable
             Size in bytes of this process's log; asked once everything has been flushed.
+        agreement : Agreement, optional
+            For a rank of a group.
         """
         started = time.perf_counter()
+        attempt = Attempt(trial, assignment, emit, stop, agreement)
         try:
-            ending = self._attempt(trial, assignment, emit, stop, started)
+            ending = self._attempt(trial, assignment, attempt, emit, started)
         except BaseException as error:  # noqa: BLE001 - a stop signal may arrive at any line
             ending = self._ending_of(error, None)
         duration_s = time.perf_counter() - started
@@ -171,19 +177,18 @@ class LoadedProgram:
         self,
         trial: TrialAssignment,
         assignment: Assignment,
+        attempt: Attempt,
         emit: Emit,
-        stop: StopFlag,
         started: float,
     ) -> _Ending:
         if self._broken is not None:
             return self._broken
-        attempt = Attempt(trial, assignment, emit, stop)
         main = ModuleType("__main__")
         try:
             self._surroundings.enter()
             sys.modules["__main__"] = main
             incell.set_attempt(attempt)
-            return self._execute(trial, assignment, attempt, main.__dict__)
+            return self._execute(trial, assignment, attempt, emit, main.__dict__)
         except BaseException as error:  # noqa: BLE001 - the rank's wall around the user's code
             return self._ending_of(error, attempt)
         finally:
@@ -195,6 +200,7 @@ class LoadedProgram:
         trial: TrialAssignment,
         assignment: Assignment,
         attempt: Attempt,
+        emit: Emit,
         namespace: dict[str, Any],
     ) -> _Ending:
         self._names.fill(namespace, trial, assignment)
@@ -208,13 +214,16 @@ class LoadedProgram:
             result = None
         if assignment.over is not None:
             return self._map_ending(result, trial, assignment, namespace, first_names)
-        if assignment.place is not None and assignment.metric is None:
-            return self._map_ending(result, trial, assignment, namespace, first_names)
         ending = _Ending("complete")
-        if assignment.metric is not None:
+        if assignment.metric is not None and attempt.rank == 0:
             ending.value = final_objective(
                 assignment.metric, attempt.reported, namespace, first_names
             )
+        if assignment.place is not None:
+            # Always, best or not: sharded values are gathered, which no rank may leave out.
+            values = brought(assignment.bring, namespace, first_names)
+            saved = save_rank_values(result, values, attempt.training, trial, assignment, emit)
+            return msgspec.structs.replace(ending, **msgspec.structs.asdict(saved))
         if ending.value is None or beats(ending.value, assignment.best_value, assignment.mode):
             values = brought(assignment.bring, namespace, first_names)
             ending.values_file = _save(values, trial, assignment)
@@ -282,9 +291,7 @@ def _save(values: dict[str, Any], trial: TrialAssignment, assignment: Assignment
     """Write what goes home; return the file's name, None when there is nothing."""
     if not values:
         return None
-    place = assignment.place
-    of_rank = f"-r{place.rank}" if place else ""
-    name = f"trial-{trial.trial}-a{trial.attempt}{of_rank}.pkl"
+    name = f"trial-{trial.trial}-a{trial.attempt}.pkl"
     save_values(values, Path(assignment.run_dir) / "values" / name)
     return name
 

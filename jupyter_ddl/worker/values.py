@@ -122,6 +122,8 @@ class _Pickler(cloudpickle.CloudPickler):  # type: ignore[misc]  # cloudpickle h
 
     def reducer_override(self, obj: Any) -> Any:
         torch = self._torch
+        if torch is not None and isinstance(obj, torch.nn.parallel.DistributedDataParallel):
+            return _itself, (obj.module,)  # the notebook has no process group to unpickle it in
         if torch is not None and isinstance(obj, torch.Tensor) and obj.layout == torch.strided:
             moved = obj.detach().cpu()
             if moved.untyped_storage().nbytes() > moved.numel() * moved.element_size():
@@ -133,6 +135,10 @@ class _Pickler(cloudpickle.CloudPickler):  # type: ignore[misc]  # cloudpickle h
                     moved.requires_grad_(obj.requires_grad)
                 return moved.__reduce_ex__(5)
         return super().reducer_override(obj)
+
+
+def _itself(value: Any) -> Any:
+    return value
 
 
 def _culprit(values: Mapping[str, Any], error: Exception) -> ValuesError:

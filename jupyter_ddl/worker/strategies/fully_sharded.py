@@ -145,7 +145,7 @@ def _plain_copy(module: Any, copies: dict[int, Any]) -> Any:
     """The same module before ``fully_shard``, with whole parameters on the CPU.  Collective."""
     if id(module) in copies:
         return copies[id(module)]
-    kind = type(module)
+    kind: Any = type(module)
     if isinstance(module, FSDPModule):
         kind = kind.__bases__[1]  # fully_shard has put a class before the module's own
     copy = copies[id(module)] = kind.__new__(kind)

@@ -1,0 +1,75 @@
+"""What a rank of a group sends home: its own values, plain and on the CPU."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from jupyter_ddl.events.messages import Notice
+from jupyter_ddl.spec.assignment import Assignment, TrialAssignment
+from jupyter_ddl.spec.space import ParamValue
+from jupyter_ddl.worker.training import Training
+from jupyter_ddl.worker.values import ValuesError, inline, save_values
+
+__all__ = ["RankValues", "save_rank_values"]
+
+_RESULT = "value"
+"""Name of the cell's own value in a values file."""
+
+
+class RankValues(msgspec.Struct, frozen=True):
+    """Fields of the attempt's end."""
+
+    values_file: str | None
+    inline_value: ParamValue
+    has_inline_value: bool
+
+
+def save_rank_values(
+    result: Any,
+    brought: dict[str, Any],
+    training: Training,
+    trial: TrialAssignment,
+    assignment: Assignment,
+    notice: Callable[[Notice], None],
+) -> RankValues:
+    """Write the cell's value and the brought ones into this rank's own file.
+
+    Called by all ranks, because sharded models are gathered.  The cell's value is a courtesy:
+    when it cannot be pickled, it comes home as None with a notice.
+
+    Raises
+    ------
+    ValuesError
+        A brought value cannot be pickled.
+    OSError
+        The file cannot be written.
+    """
+    has_inline_value, inline_value = inline(result)
+    values = {name: training.unwrapped(value) for name, value in brought.items()}
+    if has_inline_value:
+        return RankValues(_save(values, trial, assignment), inline_value, True)
+    plain = training.unwrapped(result)
+    try:
+        file = _save({**values, _RESULT: plain}, trial, assignment)
+    except ValuesError as error:
+        if error.fields.get("name") != _RESULT:
+            raise
+        rank = assignment.place.rank if assignment.place else 0
+        text = f"the cell's value on rank {rank} did not come home: {error.message}"
+        notice(Notice(time.time(), text, "warning"))
+        return RankValues(_save(values, trial, assignment), None, True)
+    return RankValues(file, None, False)
+
+
+def _save(values: dict[str, Any], trial: TrialAssignment, assignment: Assignment) -> str | None:
+    if not values:
+        return None
+    rank = assignment.place.rank if assignment.place else 0
+    name = f"trial-{trial.trial}-a{trial.attempt}-r{rank}.pkl"
+    save_values(values, Path(assignment.run_dir) / "values" / name)
+    return name
