@@ -15,6 +15,7 @@ __all__ = [
     "CellError",
     "ClusterError",
     "ControllerError",
+    "GroupLostError",
     "JupyterDDLError",
     "LaunchError",
     "LedgerBusyError",
@@ -22,6 +23,7 @@ __all__ = [
     "OptionError",
     "PlacementError",
     "ProtocolError",
+    "RankFailedError",
     "RunFailedError",
     "RunNotFoundError",
     "SpaceError",
@@ -119,6 +121,12 @@ class LaunchError(JupyterDDLError):
     code = "DDL-4002"
 
 
+class GroupLostError(LaunchError):
+    """A persistent group has ended, and the namespaces of its ranks with it."""
+
+    code = "DDL-4003"
+
+
 class CapacityError(JupyterDDLError, OSError):
     """A resource of the host (disk, file descriptors, processes) is used up."""
 
@@ -159,3 +167,9 @@ class RunFailedError(TrialError):
     """A run ended without a result; the message is the first cause."""
 
     code = "DDL-8002"
+
+
+class RankFailedError(TrialError):
+    """A cell raised on a rank of a persistent group; carries the remote traceback."""
+
+    code = "DDL-8004"

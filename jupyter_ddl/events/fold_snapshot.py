@@ -11,6 +11,7 @@ import msgspec
 
 from jupyter_ddl.errors import LedgerError
 from jupyter_ddl.events.codec import encodable
+from jupyter_ddl.events.fold_ranks import group_fields
 from jupyter_ddl.events.messages import Failure
 from jupyter_ddl.events.snapshot import BestTrial, RunSnapshot, TrialRow
 from jupyter_ddl.spec.run import RunSpec, SearchSpec, verb_name
@@ -127,6 +128,10 @@ def _draw(
         reason="" if end is None else _short(end.reason, 1000),
         failure=None if failure is None else _failure(failure, detail.n_cause, 1000),
         failed_trial=failed_trial,
+        **group_fields(
+            state, spec, n_rows=detail.n_rows, n_points=detail.n_points, n_text=detail.n_text
+        ),
+        cells=tuple(state.cells)[-5:] if detail.n_traceback == 0 else tuple(state.cells),
     )
 
 
@@ -239,6 +244,7 @@ def _failure(failure: Failure, n_traceback: int, n_message: int) -> Failure:
         message=_short(failure.message, n_message),
         traceback=traceback,
         line=failure.line,
+        rank=failure.rank,
     )
 
 

@@ -14,6 +14,7 @@ __all__ = [
     "AttemptFinished",
     "AttemptStarted",
     "Beat",
+    "CellExecuted",
     "CheckpointSaved",
     "Event",
     "Failure",
@@ -68,6 +69,8 @@ class Failure(msgspec.Struct, frozen=True):
     """The user's own frames, ending in the message; lines are the notebook's."""
     line: int | None = None
     """Line in the cell (the magic is line 1)."""
+    rank: int | None = None
+    """Of a rank group: the rank that failed first."""
 
 
 class RunSubmitted(msgspec.Struct, frozen=True, tag="run_submitted"):
@@ -119,6 +122,8 @@ class RankStarted(msgspec.Struct, frozen=True, tag="rank_started"):
     log: str
     log_start: int
     device: str = "cpu"
+    world_size: int = 0
+    """Ranks of this round; 0 in ledgers of before."""
 
 
 class RankEnded(msgspec.Struct, frozen=True, tag="rank_ended"):
@@ -258,6 +263,23 @@ class Notice(msgspec.Struct, frozen=True, tag="notice"):
     level: Literal["info", "warning"] = "info"
 
 
+class CellExecuted(msgspec.Struct, frozen=True, tag="cell_executed"):
+    """A persistent group has executed a cell."""
+
+    number: int
+    source: str
+    targets: tuple[int, ...]
+    """Ranks that executed it."""
+    outcome: Literal["complete", "failed", "cancelled"]
+    at_s: float
+    duration_s: float
+    log_starts: tuple[int, ...] = ()
+    log_ends: tuple[int, ...] = ()
+    """Bytes of the targets' logs between which its output lies."""
+    failure: Failure | None = None
+    """Of the first rank that failed."""
+
+
 class RunFinished(msgspec.Struct, frozen=True, tag="run_finished"):
     at_s: float
     state: Literal["complete", "failed", "cancelled"]
@@ -311,5 +333,6 @@ Event: TypeAlias = (
     | AttemptFinished
     | StopRequested
     | Notice
+    | CellExecuted
     | RunFinished
 )

@@ -15,9 +15,12 @@ from typing import Any, TypeAlias
 import msgspec
 
 from jupyter_ddl.errors import LedgerError
+from jupyter_ddl.events import fold_group
+from jupyter_ddl.events.fold_cells import cell_executed
 from jupyter_ddl.events.messages import (
     AttemptFinished,
     AttemptStarted,
+    CellExecuted,
     CheckpointSaved,
     Event,
     Failure,
@@ -32,7 +35,7 @@ from jupyter_ddl.events.messages import (
     StopRequested,
     TrialCreated,
 )
-from jupyter_ddl.events.run_state import N_RECENT, N_TOP, RankGroupState, RunState, TrialState
+from jupyter_ddl.events.run_state import N_RECENT, N_TOP, RunState, TrialState
 from jupyter_ddl.events.snapshot import TrialStateName
 from jupyter_ddl.spec.run import SearchSpec
 
@@ -170,32 +173,8 @@ def _attempt_started(state: RunState, event: AttemptStarted) -> None:
     trial.step = trial.objective = None
     trial.metric_names = trial.metric_values = ()
     state.n_attempts += 1
+    fold_group.round_started(state)
     _move(state, trial, "running")
-
-
-def _rank_started(state: RunState, event: RankStarted) -> None:
-    """A new round begins with rank 0's first word: the ranks of the round before are history."""
-    trial = state.trials.get(event.trial)
-    if trial is None or trial.attempt != event.attempt:
-        state.n_late += 1
-        return
-    ranks = state.ranks.get(event.trial)
-    if ranks is None or ranks.attempt != event.attempt:
-        state.ranks[event.trial] = ranks = RankGroupState(event.attempt)
-    ranks.started[event.rank] = event
-
-
-def _rank_ended(state: RunState, event: RankEnded) -> None:
-    ranks = state.ranks.get(event.trial)
-    if ranks is None or ranks.attempt != event.attempt:
-        state.n_late += 1
-        return
-    ranks.ended[event.rank] = event
-
-
-def _hang_verdict(state: RunState, event: HangVerdict) -> None:
-    state.notices.append(event.text)
-    state.hang = event
 
 
 def _reported(state: RunState, event: Reported) -> None:
@@ -209,6 +188,10 @@ def _reported(state: RunState, event: Reported) -> None:
     ):
         state.n_late += 1
         return
+    if state.ranks:
+        fold_group.rank_reported(state, event)
+        if event.rank:
+            return  # the group's own figures are rank 0's
     trial.step = event.step
     trial.metric_names = _shared(state, event.metrics)
     trial.metric_values = tuple(event.metrics.values())
@@ -222,6 +205,7 @@ def _checkpoint_saved(state: RunState, event: CheckpointSaved) -> None:
         state.n_late += 1
         return
     state.trials[event.trial].checkpoint = event
+    fold_group.checkpoint_saved(state, event)
 
 
 def _attempt_finished(state: RunState, event: AttemptFinished) -> None:
@@ -232,6 +216,7 @@ def _attempt_finished(state: RunState, event: AttemptFinished) -> None:
     trial.attempt = event.attempt
     trial.duration_s = event.duration_s
     trial.log_end = event.log_end
+    fold_group.round_ended(state, event)
     new = _after_attempt(state, trial, event)
     if new == "waiting":
         _move(state, trial, "waiting")
@@ -289,6 +274,8 @@ def _end_trial(
     state.recent.append(trial.number)
     if forgotten is not None:
         _forget(state, forgotten)
+    if state.ranks:
+        fold_group.forget_ended(state)
 
 
 def _rank(state: RunState, trial: TrialState, value: float) -> None:
@@ -395,13 +382,14 @@ _HANDLERS: dict[type, _Handler] = {
     RunStarted: _run_started,
     TrialCreated: _trial_created,
     AttemptStarted: _attempt_started,
-    RankStarted: _rank_started,
-    RankEnded: _rank_ended,
-    HangVerdict: _hang_verdict,
+    RankStarted: fold_group.rank_started,
+    RankEnded: fold_group.rank_ended,
+    HangVerdict: fold_group.hang_verdict,
     Reported: _reported,
     CheckpointSaved: _checkpoint_saved,
     AttemptFinished: _attempt_finished,
     StopRequested: _stop_requested,
     Notice: _notice,
+    CellExecuted: cell_executed,
     RunFinished: _run_finished,
 }

@@ -6,11 +6,13 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from jupyter_ddl.events.cell_results import CellResult
 from jupyter_ddl.events.snapshot import RunSnapshot
-from jupyter_ddl.events.status import ClusterStatus
+from jupyter_ddl.events.status import ClusterStatus, GroupStatus
 
 __all__ = [
     "Accepted",
+    "GroupResult",
     "LogText",
     "Refused",
     "Reply",
@@ -40,6 +42,13 @@ class SnapshotResult(msgspec.Struct, frozen=True, tag="snapshot"):
     snapshot: RunSnapshot
 
 
+class GroupResult(msgspec.Struct, frozen=True, tag="group"):
+    """The group that is open now."""
+
+    status: GroupStatus
+    is_new: bool
+
+
 class Refused(msgspec.Struct, frozen=True, tag="refused"):
     """The request failed: the class of the error (in ``jupyter_ddl.errors``) and its message."""
 
@@ -48,7 +57,9 @@ class Refused(msgspec.Struct, frozen=True, tag="refused"):
     fields: dict[str, Any] = {}
 
 
-Result: TypeAlias = Accepted | LogText | StatusResult | SnapshotResult | Refused
+Result: TypeAlias = (
+    Accepted | LogText | StatusResult | SnapshotResult | GroupResult | CellResult | Refused
+)
 
 
 class Reply(msgspec.Struct, frozen=True, tag="reply"):

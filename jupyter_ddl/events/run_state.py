@@ -12,17 +12,16 @@ from dataclasses import dataclass, field
 import msgspec
 
 from jupyter_ddl.events.fold_snapshot import snapshot
+from jupyter_ddl.events.group_state import GroupHistory, RankGroupState
 from jupyter_ddl.events.messages import (
     CheckpointSaved,
     Failure,
-    HangVerdict,
-    RankEnded,
-    RankStarted,
     RunFinished,
     StopRequested,
 )
 from jupyter_ddl.events.snapshot import (
     BestTrial,
+    CellRow,
     Counts,
     RunSnapshot,
     RunStateName,
@@ -39,6 +38,7 @@ N_TOP = 10
 N_RECENT = 10
 """Last finished trials that are kept in order."""
 _N_MARKS = 512
+_N_CELLS = 20
 _N_NOTICES = 5
 
 
@@ -81,15 +81,6 @@ class TrialState(msgspec.Struct, gc=False):
     def metrics(self) -> dict[str, float]:
         """Last reported metrics; kept for running, best and last finished trials only."""
         return dict(zip(self.metric_names, self.metric_values, strict=True))
-
-
-@dataclass(slots=True)
-class RankGroupState:
-    """The ranks of a trial's latest round."""
-
-    attempt: int
-    started: dict[int, RankStarted] = field(default_factory=dict)
-    ended: dict[int, RankEnded] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -139,8 +130,10 @@ class RunState:
     trial_stops: dict[int, StopWhen] = field(default_factory=dict)
     ranks: dict[int, RankGroupState] = field(default_factory=dict)
     """Rank groups by trial; of a search, only those of running trials and the best one."""
-    hang: HangVerdict | None = None
-    """The latest verdict on a hang."""
+    cells: deque[CellRow] = field(default_factory=lambda: deque(maxlen=_N_CELLS))
+    """The last cells of a persistent group."""
+    group: GroupHistory = field(default_factory=GroupHistory)
+    """Of a ddp run: why rounds ended, and the series of its metrics."""
     shared_names: dict[tuple[str, ...], tuple[str, ...]] = field(default_factory=dict)
 
     @property

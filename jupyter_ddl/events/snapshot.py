@@ -6,10 +6,20 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from jupyter_ddl.events.messages import Failure
+from jupyter_ddl.events.messages import Failure, HangVerdict, Outcome
 from jupyter_ddl.spec.space import ParamValue
 
-__all__ = ["BestTrial", "Counts", "RunSnapshot", "RunStateName", "TrialRow", "TrialStateName"]
+__all__ = [
+    "BestTrial",
+    "CellRow",
+    "Counts",
+    "RankRow",
+    "RestartRow",
+    "RunSnapshot",
+    "RunStateName",
+    "TrialRow",
+    "TrialStateName",
+]
 
 RunStateName: TypeAlias = Literal[
     "submitted", "starting", "running", "complete", "failed", "cancelled"
@@ -58,6 +68,47 @@ class BestTrial(msgspec.Struct, frozen=True):
     value: float
 
 
+class CellRow(msgspec.Struct, frozen=True):
+    """One cell that a persistent group has executed."""
+
+    number: int
+    source: str
+    targets: tuple[int, ...]
+    outcome: Literal["complete", "failed", "cancelled"]
+    at_s: float
+    duration_s: float
+    failure: str = ""
+
+
+class RankRow(msgspec.Struct, frozen=True):
+    """One rank of a ddp run's latest round."""
+
+    rank: int
+    host: str
+    worker: str
+    device: str
+    pid: int
+    state: Literal["running"] | Outcome
+    step: int | None = None
+    """Last reported step."""
+    metrics: dict[str, float] = {}
+    """Last reported metrics."""
+
+
+class RestartRow(msgspec.Struct, frozen=True):
+    """Why a round ended without having done its work."""
+
+    round: int
+    rank: int | None
+    """The rank that began it."""
+    cause: str
+    """What it did, as words that follow its name: ``died by SIGKILL``."""
+    step: int | None = None
+    """Step of the checkpoint that the next round went on from; None: there was none."""
+    is_over: bool = False
+    """Whether the next round has begun."""
+
+
 class RunSnapshot(msgspec.Struct, frozen=True):
     """A run at one moment, bounded in size whatever the run does (≤ 64 kB as JSON).
 
@@ -67,7 +118,7 @@ class RunSnapshot(msgspec.Struct, frozen=True):
     seq: int
     run_id: str
     name: str
-    verb: Literal["search", "map", "ddp"]
+    verb: Literal["search", "map", "ddp", "run"]
     state: RunStateName
     cluster: str
     created_at_s: float
@@ -98,3 +149,20 @@ class RunSnapshot(msgspec.Struct, frozen=True):
     reason: str = ""
     failure: Failure | None = None
     failed_trial: int | None = None
+    cells: tuple[CellRow, ...] = ()
+    """The last cells of a persistent group."""
+    ranks: tuple[RankRow, ...] = ()
+    """Of a ddp run: the first ranks of the latest round, at most 64."""
+    world_size: int = 0
+    """Ranks of the latest round; 0 before the first."""
+    round: int = 0
+    """Number of the latest round, from 1; 0 before the first."""
+    max_rounds: int = 0
+    """Rounds that may fail by the code's own fault."""
+    restarts: tuple[RestartRow, ...] = ()
+    """Why the last rounds ended."""
+    checkpoint_step: int | None = None
+    series: dict[str, tuple[tuple[int, float], ...]] = {}
+    """Metric → (step, value) as rank 0 reported them, thinned to at most 300 points."""
+    hang: HangVerdict | None = None
+    """The latest verdict on a hang."""

@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-__all__ = ["ClusterState", "ClusterStatus", "WorkerStatus"]
+__all__ = ["ClusterState", "ClusterStatus", "GroupStatus", "RankStatus", "WorkerStatus"]
 
 ClusterState: TypeAlias = Literal["starting", "ready", "degraded", "stopping"]
 
@@ -20,6 +20,37 @@ class WorkerStatus(msgspec.Struct, frozen=True):
     n_busy: int
     rss_bytes: int | None = None
     """Resident memory of the worker process itself."""
+
+
+class RankStatus(msgspec.Struct, frozen=True):
+    """One rank of a persistent group."""
+
+    rank: int
+    worker: str
+    host: str
+    pid: int
+    device: str
+    log: str
+    """Relative to ``<run_dir>/logs``."""
+    log_end: int
+    """Where the output of the next cell begins."""
+
+
+class GroupStatus(msgspec.Struct, frozen=True):
+    """A persistent group."""
+
+    group_id: str
+    """Also the name of its run directory."""
+    name: str
+    started_at_s: float
+    n_cells: int
+    is_busy: bool
+    ranks: tuple[RankStatus, ...]
+    has_process_group: bool = False
+
+    @property
+    def n_ranks(self) -> int:
+        return len(self.ranks)
 
 
 class ClusterStatus(msgspec.Struct, frozen=True):
@@ -40,6 +71,8 @@ class ClusterStatus(msgspec.Struct, frozen=True):
     """Seconds until the cluster ends for being idle; None while a run is active."""
     age_left_s: float
     adapt: tuple[int, int] | None = None
+    groups: tuple[GroupStatus, ...] = ()
+    """Persistent groups; their ids are among ``active_runs``."""
 
     @property
     def n_slots(self) -> int:

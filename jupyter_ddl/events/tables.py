@@ -21,7 +21,7 @@ _TRIAL_COLUMNS = (
     "started_at_s",
     "duration_s",
 )
-_METRIC_COLUMNS = ("trial", "attempt", "step")
+_METRIC_COLUMNS = ("trial", "attempt", "rank", "step")
 
 
 def trials_table(run: RunState | Iterable[Event]) -> list[dict[str, Any]]:
@@ -52,14 +52,14 @@ def trials_table(run: RunState | Iterable[Event]) -> list[dict[str, Any]]:
 
 
 def metrics_table(events: Iterable[Event]) -> list[dict[str, Any]]:
-    """One row per report that counts, by trial and step of time.
+    """One row per report that counts, by trial, rank and step of time.
 
-    Columns: ``trial``, ``attempt``, ``step``, one per metric (``metric_`` before its name where
-    it would hide one of these).  Of an attempt that was followed by another, only what lies
-    before the next one's first step counts: an attempt that resumed from a checkpoint goes on
-    where the checkpoint was, one that began anew replaces everything.
+    Columns: ``trial``, ``attempt``, ``rank`` (of rank groups only), ``step``, one per metric
+    (``metric_`` before its name where it would hide one of these).  Of an attempt that was followed
+    by another, only what lies before the next one's first step counts: an attempt that resumed from
+    a checkpoint goes on where the checkpoint was, one that began anew replaces everything.
     """
-    reports: dict[int, dict[int, list[Reported]]] = {}
+    reports: dict[tuple[int, int], dict[int, list[Reported]]] = {}
     current: dict[int, int] = {}
     ended: set[tuple[int, int]] = set()
     for event in events:
@@ -70,12 +70,14 @@ def metrics_table(events: Iterable[Event]) -> list[dict[str, Any]]:
         elif isinstance(event, Reported):
             is_current = current.get(event.trial) == event.attempt
             if is_current and (event.trial, event.attempt) not in ended:
-                attempts = reports.setdefault(event.trial, {})
+                attempts = reports.setdefault((event.trial, event.rank), {})
                 attempts.setdefault(event.attempt, []).append(event)
-    rows: list[dict[str, Any]] = []
-    for trial in sorted(reports):
-        rows += map(_metric_row, _counted(reports[trial]))
-    return rows
+    grouped = any(rank for _, rank in reports)
+    return [
+        _metric_row(report, with_rank=grouped)
+        for key in sorted(reports)
+        for report in _counted(reports[key])
+    ]
 
 
 def _counted(attempts: dict[int, list[Reported]]) -> list[Reported]:
@@ -89,12 +91,11 @@ def _counted(attempts: dict[int, list[Reported]]) -> list[Reported]:
     return counted
 
 
-def _metric_row(report: Reported) -> dict[str, Any]:
-    row: dict[str, Any] = {
-        "trial": report.trial,
-        "attempt": report.attempt,
-        "step": report.step,
-    }
+def _metric_row(report: Reported, *, with_rank: bool) -> dict[str, Any]:
+    row: dict[str, Any] = {"trial": report.trial, "attempt": report.attempt}
+    if with_rank:
+        row["rank"] = report.rank
+    row["step"] = report.step
     for name, value in report.metrics.items():
         row[_column(name, "metric_", _METRIC_COLUMNS)] = value
     return row

@@ -152,6 +152,7 @@ class GroupFold:
             pid=event.pid,
             log=event.log,
             log_start=event.log_start,
+            world_size=self._n_ranks,
         )
         return [*first, *self._recorded([started])]
 

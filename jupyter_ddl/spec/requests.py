@@ -11,6 +11,7 @@ from typing import TypeAlias
 import msgspec
 
 from jupyter_ddl.spec.assignment import StopWhen
+from jupyter_ddl.spec.cells import Cell
 from jupyter_ddl.spec.run import RunSpec
 
 __all__ = [
@@ -18,9 +19,14 @@ __all__ = [
     "PROTOCOL_VERSION",
     "Adapt",
     "Body",
+    "CloseGroup",
+    "ExecuteCell",
     "GetLog",
     "GetStatus",
     "Hello",
+    "InterruptCell",
+    "LookAtCell",
+    "OpenGroup",
     "Request",
     "ResumeRun",
     "Scale",
@@ -94,6 +100,43 @@ class StopCluster(msgspec.Struct, frozen=True, tag="stop_cluster"):
     """End the controller and all below it.  Unfinished runs stay resumable."""
 
 
+class OpenGroup(msgspec.Struct, frozen=True, tag="open_group"):
+    """A persistent group as ``spec.verb`` says: the one that is open, or else a new one."""
+
+    spec: RunSpec
+    """Of the new group's record."""
+    reset: bool = False
+    """End the one that is open, and its namespace, first."""
+
+
+class ExecuteCell(msgspec.Struct, frozen=True, tag="execute_cell"):
+    """Answered when the cell has ended on all its ranks."""
+
+    group_id: str
+    cell: Cell
+    targets: tuple[int, ...] | None = None
+    """Ranks that execute it; None: all."""
+
+
+class LookAtCell(msgspec.Struct, frozen=True, tag="look_at_cell"):
+    """How far the cell is that a group executes; answered at once."""
+
+    group_id: str
+
+
+class InterruptCell(msgspec.Struct, frozen=True, tag="interrupt_cell"):
+    """Raise ``KeyboardInterrupt`` on the ranks that execute a cell."""
+
+    group_id: str
+
+
+class CloseGroup(msgspec.Struct, frozen=True, tag="close_group"):
+    """End the ranks of a persistent group; ``why`` is what its next cell is told."""
+
+    group_id: str
+    why: str = "it was closed"
+
+
 Body: TypeAlias = (
     Hello
     | GetStatus
@@ -106,6 +149,11 @@ Body: TypeAlias = (
     | Adapt
     | GetLog
     | StopCluster
+    | OpenGroup
+    | ExecuteCell
+    | LookAtCell
+    | InterruptCell
+    | CloseGroup
 )
 
 

@@ -12,6 +12,7 @@ from jupyter_ddl.spec.space import Distribution
 
 __all__ = [
     "DdpSpec",
+    "GroupSpec",
     "Limits",
     "MapSpec",
     "Mode",
@@ -92,10 +93,24 @@ class DdpSpec(msgspec.Struct, frozen=True, tag="ddp"):
     max_parallel: int | None = None
 
 
-Verb: TypeAlias = SearchSpec | MapSpec | DdpSpec
+class GroupSpec(msgspec.Struct, frozen=True, tag="run"):
+    """A persistent group: ranks that keep their namespace between the cells they are given."""
+
+    n_ranks: int | None = None
+    """None: one for every slot that is free; the record has the number."""
+    backend: CollectiveBackend = "auto"
+    gpus_per_rank: int = 0
+    initialize: bool = True
+    """Whether torch's process group is initialised, where torch is installed."""
+    name: str = "default"
+    """A cluster has one group of a name."""
+    max_parallel: int | None = None
 
 
-def verb_name(verb: Verb) -> Literal["search", "map", "ddp"]:
+Verb: TypeAlias = SearchSpec | MapSpec | DdpSpec | GroupSpec
+
+
+def verb_name(verb: Verb) -> Literal["search", "map", "ddp", "run"]:
     """The word behind ``%%distribute``."""
     match verb:
         case SearchSpec():
@@ -104,6 +119,8 @@ def verb_name(verb: Verb) -> Literal["search", "map", "ddp"]:
             return "map"
         case DdpSpec():
             return "ddp"
+        case GroupSpec():
+            return "run"
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -152,12 +169,14 @@ class RunSpec(msgspec.Struct, frozen=True):
 
     @property
     def n_trials(self) -> int:
-        """Number of trials this run consists of: items of a map, 1 for a rank group."""
+        """Number of trials this run consists of: items of a map, 1 for a rank group, 0 for cells."""
         match self.verb:
             case SearchSpec(n_trials=number) | MapSpec(n_items=number):
                 return number
             case DdpSpec():
                 return 1
+            case GroupSpec():
+                return 0
 
     @property
     def is_grouped(self) -> bool:
@@ -172,3 +191,5 @@ class RunSpec(msgspec.Struct, frozen=True):
                 return number
             case MapSpec():
                 return 1
+            case GroupSpec(n_ranks=n_ranks):
+                return n_ranks or 1
