@@ -68,6 +68,7 @@ class House:
             dispatcher,
             host_of=self._host_of,
             n_wanted=lambda: self.backend.n_wanted,
+            n_possible=self._n_possible,
         )
         dispatcher.start()
         self._watch = WorkerWatch(
@@ -162,6 +163,10 @@ class House:
             maximum,
             may_shrink=surplus_for_s >= self.spec.shrink_after_s,
         )
+
+    def _n_possible(self) -> int:
+        """The most workers that the cluster can have without a person's doing."""
+        return max(self.backend.n_wanted, 0 if self.adapt is None else self.adapt[1])
 
     def _host_of(self, address: str) -> str:
         info = self._workers.get(address)

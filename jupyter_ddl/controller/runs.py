@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from jupyter_ddl.drivers.admission import check_group_fits
 from jupyter_ddl.drivers.assigning import RunContext
 from jupyter_ddl.drivers.make import make_driver
 from jupyter_ddl.drivers.trials import TrialDriver
@@ -52,12 +53,14 @@ class RunRegistry:
         *,
         host_of: Callable[[str], str],
         n_wanted: Callable[[], int],
+        n_possible: Callable[[], int] | None = None,
     ) -> None:
         self._host_of = host_of
         self._cluster = cluster
         self._slots = slots
         self._dispatcher = dispatcher
         self._n_wanted = n_wanted
+        self._n_possible = n_possible or n_wanted
         self._opening = asyncio.Lock()
         self._drivers: dict[str, TrialDriver] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -83,6 +86,8 @@ class RunRegistry:
         ------
         SpecError
             The run id is taken or malformed.
+        PlacementError
+            Its ranks can never have as many slots as they need.
         """
         directory = run_dir(spec.run_id)
         if directory.parent != runs_dir() or not spec.run_id.replace("-", "").isalnum():
@@ -91,6 +96,7 @@ class RunRegistry:
             )
         if directory.exists():
             raise SpecError(f"run {spec.run_id} exists already; a new run needs a new id")
+        check_group_fits(spec, self._slots, self._n_possible())
         spec = _with_window(spec, max(self._slots.n_slots, self._n_wanted()))
         try:
             await self._create(spec, directory)

@@ -17,6 +17,9 @@ from jupyter_ddl.spec.run import DdpSpec, MapSpec, RunSpec, SearchSpec
 
 __all__ = ["RunContext", "make_assignment", "make_group"]
 
+_COLLECTIVE_TIMEOUT_S = 1800.0
+"""Torch's own default."""
+
 
 @dataclass(frozen=True)
 class RunContext:
@@ -85,6 +88,8 @@ def make_group(
         group_id=f"{spec.run_id}-{trial.trial}-{trial.attempt}",
         restart_count=trial.attempt - 1,
         max_restarts=spec.limits.max_own_failures - 1,
+        # The hang watch judges first, and says more than a timeout of the collective would.
+        timeout_s=_COLLECTIVE_TIMEOUT_S,
     )
     if isinstance(verb, DdpSpec):
         base = msgspec.structs.replace(

@@ -8,12 +8,11 @@ from dataclasses import dataclass, field
 from jupyter_ddl.events.messages import (
     AttemptFinished,
     AttemptStarted,
-    Beat,
     Event,
     Notice,
     OfAttempt,
     RankEvent,
-    RendezvousReady,
+    Unrecorded,
 )
 from jupyter_ddl.launch.group import GroupLaunch
 from jupyter_ddl.spec.assignment import Assignment, TrialAssignment
@@ -79,7 +78,7 @@ class FlightBook:
         return [
             event
             for event in events
-            if not isinstance(event, RendezvousReady | Beat) and self._admit(flight, event)
+            if not isinstance(event, Unrecorded) and self._admit(flight, event)
         ]
 
     def _admit(self, flight: Flight, event: Event) -> bool:

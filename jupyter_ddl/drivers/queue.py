@@ -59,6 +59,13 @@ class TrialQueue:
         return self._exhausted and not self._again and not self._retries
 
     @property
+    def may_have_more(self) -> bool:
+        """Whether asking for a batch may give one, now or later."""
+        if self._again or self._retries:
+            return True
+        return not self._exhausted and self._n_asked < self._source.n_trials
+
+    @property
     def depth(self) -> int:
         """Assignments per slot: one that runs, and for short trials one that waits."""
         trial_s = self._sizer.median_trial_s

@@ -11,7 +11,8 @@ from typing import Any, Literal
 from jupyter_ddl.drivers.assigning import RunContext, make_assignment, make_group
 from jupyter_ddl.drivers.flights import Flight, FlightBook, evictions
 from jupyter_ddl.drivers.queue import TrialQueue
-from jupyter_ddl.events.messages import Event, RankEvent
+from jupyter_ddl.drivers.rounds import Rounds, round_notices
+from jupyter_ddl.events.messages import Event, RankEvent, WorkerLeaving
 from jupyter_ddl.events.run_state import RunState
 from jupyter_ddl.launch.dispatcher import WorkerLostError
 from jupyter_ddl.launch.group import GroupLaunch
@@ -51,6 +52,7 @@ class Sender:
         self._put = put
         self._session = session
         self._flights = FlightBook()
+        self._rounds = Rounds(spec, context.slots) if spec.is_grouped else None
         self._n_assignments = 0
         self._served: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -62,7 +64,21 @@ class Sender:
     @property
     def max_parallel(self) -> int:
         """Trials that may run at once now."""
-        return self._spec.verb.max_parallel or max(1, self._context.slots.n_slots)
+        n_slots = self._context.slots.n_slots
+        return self._spec.verb.max_parallel or max(1, n_slots // self._spec.n_ranks)
+
+    @property
+    def waiting(self) -> str:
+        """Why the next rank group can't begin yet; empty when none waits."""
+        return "" if self._rounds is None or len(self._flights) else self._rounds.waiting
+
+    def look(self) -> None:
+        """See whether a group that had to begin smaller can grow; called at every tick."""
+        if self._rounds is None:
+            return
+        for flight in self._flights:
+            if flight.group is not None and self._rounds.may_grow(len(flight.workers)):
+                flight.group.ask_to_leave()
 
     # -- assignments ---------------------------------------------------------------------------
 
@@ -75,6 +91,9 @@ class Sender:
             The sampler failed.
         """
         n_parallel = self.max_parallel
+        if self._rounds is not None and not self._queue.may_have_more:
+            self.hold()
+            return
         while workers := self._take(n_parallel):
             batch: list[TrialAssignment] = []
             try:
@@ -89,8 +108,8 @@ class Sender:
     def _take(self, n_parallel: int) -> Sequence[str]:
         """Hold a place for a batch, or all places of a group at once."""
         slots, run_id = self._context.slots, self._spec.run_id
-        if self._spec.is_grouped:
-            return slots.take_group(run_id, self._spec.n_ranks) or ()
+        if self._rounds is not None:
+            return self._rounds.take() if len(self._flights) < n_parallel else ()
         address = slots.take(run_id, self._queue.depth, n_parallel)
         return () if address is None else (address,)
 
@@ -100,6 +119,8 @@ class Sender:
 
     def hold(self) -> None:
         """Send nothing at present, and keep no other run from doing so."""
+        if self._rounds is not None:
+            self._rounds.hold()
         self._context.slots.withdraw(self._spec.run_id)
 
     def _launch(self, batch: list[TrialAssignment], fresh: bool, workers: Sequence[str]) -> None:
@@ -108,6 +129,7 @@ class Sender:
         spec, best = self._spec, self._state.best_value
         if spec.is_grouped:
             assignments = make_group(spec, self._context, batch[0], name, workers, best)
+            self._put(round_notices(spec, self._state, batch[0], len(workers), time.time()))
         else:
             assignments = [
                 make_assignment(spec, self._context, batch, name, fresh=fresh, best_value=best)
@@ -127,13 +149,23 @@ class Sender:
     async def _execute(self, flight: Flight) -> None:
         def on_events(events: Sequence[RankEvent | Event]) -> None:
             self._put(self._flights.admit(flight, events))
+            for event in events:
+                if isinstance(event, WorkerLeaving):
+                    retire(flight.workers[0])
 
+        retire = self._context.slots.retire
         dispatcher = self._context.dispatcher
         try:
             if self._spec.is_grouped:
                 hosts = [self._context.host_of(worker) for worker in flight.workers]
                 flight.group = GroupLaunch(
-                    dispatcher, flight.assignments, flight.workers, hosts, on_events
+                    dispatcher,
+                    flight.assignments,
+                    flight.workers,
+                    hosts,
+                    on_events,
+                    on_worker_leaving=retire,
+                    hang_timeout_s=getattr(self._spec.verb, "hang_timeout_s", None),
                 )
                 await flight.group.run()
             else:

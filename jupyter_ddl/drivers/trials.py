@@ -85,14 +85,14 @@ class TrialDriver:
 
     @property
     def demand_slots(self) -> int:
-        """Trials that could run at once, were there slots for all."""
+        """Slots that trials could use at once, were there enough."""
         if self._stop.when is not None or self.is_ending:
             return 0
         unfinished = self._source.n_trials - self.state.counts.finished
-        return min(unfinished, self.spec.verb.max_parallel or unfinished)
+        return min(unfinished, self.spec.verb.max_parallel or unfinished) * self.spec.n_ranks
 
     def snapshot(self) -> RunSnapshot:
-        return self.state.snapshot(time.time(), paused=self._pauses.text)
+        return self.state.snapshot(time.time(), paused=self._pauses.text or self._sender.waiting)
 
     def wake(self) -> None:
         """Slots or workers have changed."""
@@ -200,6 +200,8 @@ class TrialDriver:
         if self._committer.error is not None:
             raise self._committer.error
         self._pauses.look()
+        if self._stop.when is None:
+            self._sender.look()
         if self._stop.is_timed_out:
             text = f"stopped by its timeout of {self.spec.limits.timeout_s:.0f} s"
             self.stop("now", by="timeout", reason=text)

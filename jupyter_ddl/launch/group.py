@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from jupyter_ddl.events.messages import Event, HangVerdict, RankEvent
+from jupyter_ddl.events.messages import Event, HangVerdict, RankEvent, WorkerLeaving
 from jupyter_ddl.launch.dispatcher import Dispatcher, WorkerLostError
 from jupyter_ddl.launch.group_fold import (
     Action,
@@ -79,6 +79,8 @@ class GroupLaunch:
 
     Parameters
     ----------
+    on_worker_leaving : callable
+        Gets the address of a worker that was told to go: it can have no rank of the next round.
     hang_timeout_s : float, optional
         See :class:`~jupyter_ddl.launch.watch.StepWatch`.
     """
@@ -90,12 +92,15 @@ class GroupLaunch:
         workers: Sequence[str],
         hosts: Sequence[str],
         on_events: OnEvents,
+        *,
+        on_worker_leaving: Callable[[str], None] = lambda _: None,
         hang_timeout_s: float | None = None,
     ) -> None:
         self._dispatcher = dispatcher
         self._assignments = tuple(assignments)
         self._workers = tuple(workers)
         self._on_events = on_events
+        self._on_worker_leaving = on_worker_leaving
         self._tasks: set[asyncio.Task[None]] = set()
         self._timers: list[asyncio.TimerHandle] = []
         loop = asyncio.get_running_loop()
@@ -147,6 +152,8 @@ class GroupLaunch:
     def _arrived(self, rank: int, events: Sequence[RankEvent]) -> None:
         for event in events:
             self._watch.see(rank, event)
+            if isinstance(event, WorkerLeaving):
+                self._on_worker_leaving(self._workers[rank])
             self._act(*self._fold.add(rank, event))
 
     def _on_hang(self, verdict: HangVerdict) -> None:

@@ -22,11 +22,13 @@ class SlotBook:
         self._runs: list[str] = []
         self._line: list[str] = []
         """Runs that were refused a place which is theirs by right, the longest waiting first."""
+        self._leaving: set[str] = set()
+        """Workers that were told to go: nothing new is sent to them."""
 
     @property
     def n_slots(self) -> int:
-        """Slots of all connected workers."""
-        return sum(self._n_slots.values())
+        """Slots of all connected workers that stay."""
+        return sum(n for _, n in self._open_slots())
 
     def n_busy(self, address: str) -> int:
         """Slots of one worker that execute something."""
@@ -42,6 +44,12 @@ class SlotBook:
         """Replace the set of connected workers; holdings of lost ones are forgotten."""
         self._n_slots = dict(slots)
         self._held = {a: held for a, held in self._held.items() if a in self._n_slots}
+        self._leaving &= self._n_slots.keys()
+
+    def retire(self, address: str) -> None:
+        """Give out no place on a worker any more: it is about to go."""
+        if address in self._n_slots:
+            self._leaving.add(address)
 
     def join(self, run_id: str) -> None:
         """A run begins to compete for slots."""
@@ -71,7 +79,7 @@ class SlotBook:
         if n_held >= limit:
             self.withdraw(run_id)
             return None
-        free = [a for a, n in self._n_slots.items() if self._load(a) < n * depth]
+        free = [a for a, n in self._open_slots() if self._load(a) < n * depth]
         if not free or self._others_first(run_id, n_held):
             if run_id not in self._line:
                 self._line.append(run_id)
@@ -82,12 +90,20 @@ class SlotBook:
         return address
 
     def take_group(self, run_id: str, n_ranks: int) -> list[str] | None:
-        """Hold ``n_ranks`` free slots, all or none; one address per rank, a worker's together."""
-        free: list[str] = []
-        for address in sorted(self._n_slots):
-            free += [address] * max(0, self._n_slots[address] - self._load(address))
-        if len(free) < n_ranks:
+        """Hold ``n_ranks`` free slots, all or none; one address per rank, a worker's together.
+
+        A run that gets None stands in line as with :meth:`take`, unless it holds its share.
+        """
+        n_held = self._n_held(run_id)
+        if n_held and n_held + n_ranks > self.share():
+            self.withdraw(run_id)
             return None
+        free = self._free()
+        if len(free) < n_ranks or self._others_first(run_id, n_held):
+            if run_id not in self._line:
+                self._line.append(run_id)
+            return None
+        self.withdraw(run_id)
         taken = free[:n_ranks]
         for address in taken:
             self._held.setdefault(address, Counter())[run_id] += 1
@@ -96,7 +112,11 @@ class SlotBook:
     @property
     def n_free(self) -> int:
         """Slots that nothing holds."""
-        return sum(max(0, n - self._load(a)) for a, n in self._n_slots.items())
+        return len(self._free())
+
+    def n_within_reach(self, run_id: str) -> int:
+        """Free slots, unless another run that waits for longer is to have them."""
+        return 0 if self._others_first(run_id, self._n_held(run_id)) else self.n_free
 
     def holders(self) -> dict[str, int]:
         """Slots held, by run."""
@@ -127,6 +147,16 @@ class SlotBook:
 
     def addresses(self) -> Iterable[str]:
         return self._n_slots.keys()
+
+    def _open_slots(self) -> list[tuple[str, int]]:
+        return [(a, n) for a, n in self._n_slots.items() if a not in self._leaving]
+
+    def _free(self) -> list[str]:
+        """An address per free slot, those of a worker together."""
+        free: list[str] = []
+        for address, n_slots in sorted(self._open_slots()):
+            free += [address] * max(0, n_slots - self._load(address))
+        return free
 
     def _load(self, address: str) -> int:
         return self._held.get(address, Counter()).total()

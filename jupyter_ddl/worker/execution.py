@@ -13,13 +13,27 @@ from typing import Any
 import msgspec
 
 from jupyter_ddl.errors import LaunchError
-from jupyter_ddl.events.messages import AttemptFinished, AttemptStarted, Notice
-from jupyter_ddl.spec.assignment import Assignment, StopRun, StopTrial, TrialAssignment
+from jupyter_ddl.events.cell_results import CellDone, RankReady
+from jupyter_ddl.events.messages import (
+    AttemptFinished,
+    AttemptStarted,
+    Notice,
+    Probe,
+    WorkerLeaving,
+)
+from jupyter_ddl.spec.assignment import (
+    Assignment,
+    DumpStacks,
+    StopRun,
+    StopTrial,
+    TrialAssignment,
+)
 from jupyter_ddl.spec.group import JoinGroup
 from jupyter_ddl.spec.sampling import SamplerAnswers
 from jupyter_ddl.worker.chunks import ChunkRelay
 from jupyter_ddl.worker.death import LogTail, finished_by_death, read_log_tail
 from jupyter_ddl.worker.oom import oom_kill_count
+from jupyter_ddl.worker.probing import look_at
 from jupyter_ddl.worker.rank_messages import BatchDone, FromRank
 from jupyter_ddl.worker.rank_pool import RankPool
 from jupyter_ddl.worker.rank_process import RankEnd, RankProcess
@@ -128,7 +142,7 @@ class Execution:
                 return False
             expected = self._waiting[0]
             return (message.trial, message.attempt) == (expected.trial, expected.attempt)
-        if not isinstance(message, Notice | BatchDone | SamplerAnswers):
+        if not isinstance(message, Notice | BatchDone | SamplerAnswers | RankReady | CellDone):
             return self._is_current(message.trial, message.attempt)
         return True
 
@@ -191,6 +205,28 @@ class Execution:
         if self._rank is not None and self._is_current(message.trial, message.attempt):
             self._rank.send(message)
 
+    async def probe(self, message: DumpStacks) -> None:
+        """Look at the rank, and tell what was seen."""
+        rank = self._rank
+        if rank is None or not self._is_current(message.trial, message.attempt):
+            return
+        seen = await look_at(rank.pid)
+        if self._is_current(message.trial, message.attempt):
+            self._relay.add(Probe(message.trial, message.attempt, *seen))
+
+    def worker_leaves(self, grace_s: float) -> None:
+        """Tell that this worker goes; what is not of a group leaves at its next checkpoint."""
+        rank, current = self._rank, self._current
+        self._is_stopped = True
+        if rank is None or current is None:
+            return
+        self._relay.add(WorkerLeaving(current.trial, current.attempt, grace_s))
+        if self._assignment.place is None:
+            stop = StopTrial(
+                self.run_id, current.trial, current.attempt, "moved", "next_checkpoint"
+            )
+            rank.send(stop)
+
     # -- stops ----------------------------------------------------------------------------------
 
     async def stop_trial(self, message: StopTrial) -> None:
@@ -205,7 +241,10 @@ class Execution:
         rank.send(message)
         if message.when == "now" and not waits:
             await self._descend(
-                rank, message.reason, lambda: self._is_current(message.trial, message.attempt)
+                rank,
+                message.reason,
+                lambda: self._is_current(message.trial, message.attempt),
+                self._assignment.stop_grace_s if message.grace_s is None else message.grace_s,
             )
 
     async def stop_run(self, message: StopRun) -> None:
@@ -216,11 +255,16 @@ class Execution:
             return
         rank.send(message)
         if message.when == "now":
-            await self._descend(rank, "cancelled", lambda: self._rank is rank)
+            grace_s = self._assignment.stop_grace_s
+            await self._descend(rank, "cancelled", lambda: self._rank is rank, grace_s)
 
     async def _descend(
-        self, rank: RankProcess, reason: StopReason, is_running: Callable[[], bool]
+        self,
+        rank: RankProcess,
+        reason: StopReason,
+        is_running: Callable[[], bool],
+        grace_s: float,
     ) -> None:
         if self._current is not None:
             self._stop_reason = reason
-        await descend(rank, is_running, self._assignment.stop_grace_s)
+        await descend(rank, is_running, grace_s)

@@ -17,11 +17,21 @@ from distributed import Worker, WorkerPlugin, get_worker
 
 from jupyter_ddl.errors import LaunchError
 from jupyter_ddl.events.chunk import AssignmentResult
-from jupyter_ddl.spec.assignment import Assignment, Control, Prewarm, StopRun, StopTrial
+from jupyter_ddl.spec.assignment import (
+    Assignment,
+    Control,
+    DumpStacks,
+    Prewarm,
+    StopRun,
+    StopTrial,
+)
+from jupyter_ddl.spec.cells import RankCall
 from jupyter_ddl.spec.group import JoinGroup
 from jupyter_ddl.spec.sampling import SamplerAnswers, SamplerCall
+from jupyter_ddl.worker.cell_ranks import CellRanks
 from jupyter_ddl.worker.chunks import ChunkArchive, ChunkRelay
 from jupyter_ddl.worker.execution import Execution
+from jupyter_ddl.worker.leaving import Leaving
 from jupyter_ddl.worker.memory_guard import MemoryGuard
 from jupyter_ddl.worker.preload import bind_to_nanny
 from jupyter_ddl.worker.rank_pool import RankPool
@@ -29,6 +39,7 @@ from jupyter_ddl.worker.sampler_ranks import SamplerRanks
 from jupyter_ddl.worker.settings import WorkerSettings
 
 __all__ = [
+    "CALL_RANK",
     "RankPlugin",
     "WorkerSettings",
     "ask_sampler",
@@ -41,6 +52,8 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 _NAME = "jupyter_ddl"
+CALL_RANK = "jupyter_ddl_call_rank"
+"""Name of the worker's handler for calls to the ranks of persistent groups."""
 _TEARDOWN_TIMEOUT_S = 15.0
 _STOPPED_S = 5.0
 """How long an assignment of a stopped run may come behind the stop; it is not begun."""
@@ -61,11 +74,14 @@ class RankPlugin(WorkerPlugin):  # type: ignore[misc]
         self._worker = worker
         self._pool = RankPool(self.settings, self._on_notice)
         self._samplers = SamplerRanks(self._pool)
+        self._cell_ranks = CellRanks(self._pool)
+        worker.handlers[CALL_RANK] = self.call_rank
         self._archive = ChunkArchive()
         self._executions: dict[str, Execution] = {}
         self._stopped_at_s: dict[str, float] = {}
         self._notices: list[str] = []
         self._tasks: set[asyncio.Task[None]] = set()
+        self._leaving = Leaving(worker, lambda: tuple(self._executions.values()))
         self._in_background(self._start_zygote(), "ddl-zygote-start")
         if self.settings.rank_memory_bytes is not None:
             guard = MemoryGuard(self.settings.rank_memory_bytes, lambda: self._pool.ranks)
@@ -73,6 +89,7 @@ class RankPlugin(WorkerPlugin):  # type: ignore[misc]
 
     async def teardown(self, worker: Worker) -> None:
         """End everything below this worker."""
+        self._leaving.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -91,6 +108,8 @@ class RankPlugin(WorkerPlugin):  # type: ignore[misc]
         if n_chunks is not None:
             return AssignmentResult(assignment_id, n_chunks)
         if time.monotonic() - self._stopped_at_s.get(assignment.run_id, -_STOPPED_S) < _STOPPED_S:
+            return AssignmentResult(assignment_id, 0)
+        if self._leaving.begun:
             return AssignmentResult(assignment_id, 0)
         worker, topic = self._worker, assignment.topic
         relay = ChunkRelay(
@@ -121,6 +140,9 @@ class RankPlugin(WorkerPlugin):  # type: ignore[misc]
         elif isinstance(message, JoinGroup):
             for execution in self._of_run(message.run_id):
                 execution.join(message)
+        elif isinstance(message, DumpStacks):
+            for execution in self._of_run(message.run_id):
+                self._in_background(execution.probe(message), "ddl-probe")
         elif isinstance(message, StopRun):
             self._stop_run(message)
 
@@ -134,6 +156,14 @@ class RankPlugin(WorkerPlugin):  # type: ignore[misc]
         for execution in self._of_run(message.run_id):
             self._in_background(execution.stop_run(message), "ddl-stop-run")
         self._pool.discard_idle(message.run_id)
+
+    async def call_rank(self, payload: bytes) -> bytes:
+        """Answer an encoded ``RankCall``.
+
+        A handler of the worker's own, because the way through the scheduler takes 2 ms.
+        """
+        answer = await self._cell_ranks.call(msgspec.msgpack.decode(payload, type=RankCall))
+        return msgspec.msgpack.encode(answer)
 
     async def ask_sampler(self, call: SamplerCall) -> SamplerAnswers:
         return await self._samplers.call(call)
