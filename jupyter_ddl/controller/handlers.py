@@ -44,6 +44,9 @@ class Requests:
                 return Accepted(run_id=run_id)
             case ask.WatchRun(run_id=run_id):
                 return self._watch(run_id, session)
+            case ask.StopRunRequest(run_id=run_id) if run_id in self._house.groups.active:
+                await self._house.groups.close_group(run_id, "it was stopped (%runs stop)")
+                return Accepted(run_id=run_id)
             case ask.StopRunRequest(run_id=run_id, when=when):
                 self._house.runs.driver(run_id).stop(when, by="user")
                 return Accepted(run_id=run_id)
@@ -61,6 +64,23 @@ class Requests:
             case ask.StopCluster():
                 self._stop("a client asked for it")
                 return Accepted()
+            case _:
+                return await self._of_group(body)
+
+    async def _of_group(self, body: ask.GroupBody) -> Result:
+        groups = self._house.groups
+        match body:
+            case ask.OpenGroup():
+                return await groups.open(body)
+            case ask.ExecuteCell():
+                return await groups.execute(body)
+            case ask.LookAtCell(group_id=group_id):
+                return groups.look(group_id)
+            case ask.InterruptCell(group_id=group_id):
+                await groups.interrupt(group_id)
+            case ask.CloseGroup(group_id=group_id, why=why):
+                await groups.close_group(group_id, why)
+        return Accepted()
 
     def closed(self, session: Session) -> None:
         for task in session.watches.values():

@@ -10,11 +10,13 @@ from collections.abc import Callable
 
 from jupyter_ddl.cluster.base import Backend, WorkerInfo
 from jupyter_ddl.cluster.registry import make_backend
+from jupyter_ddl.controller.groups import GroupRegistry
 from jupyter_ddl.controller.leases import Lease
 from jupyter_ddl.controller.runs import RunRegistry
 from jupyter_ddl.errors import ClusterError
 from jupyter_ddl.events.status import ClusterState, ClusterStatus, WorkerStatus
 from jupyter_ddl.launch.dispatcher import Dispatcher
+from jupyter_ddl.launch.rank_calls import RankCalls
 from jupyter_ddl.launch.workers import WorkerWatch
 from jupyter_ddl.placement.autoscale import wanted_workers
 from jupyter_ddl.placement.slots import SlotBook
@@ -34,6 +36,7 @@ class House:
     """Made, used and closed on the controller's loop."""
 
     runs: RunRegistry
+    groups: GroupRegistry
 
     def __init__(self, spec: ClusterSpec, token: str) -> None:
         self.spec = spec
@@ -70,6 +73,12 @@ class House:
             n_wanted=lambda: self.backend.n_wanted,
             n_possible=self._n_possible,
         )
+        self.groups = GroupRegistry(
+            self.slots,
+            RankCalls(self.backend.client),
+            host_of=self._host_of,
+            on_free=self.runs.wake,
+        )
         dispatcher.start()
         self._watch = WorkerWatch(
             self.backend.client, self._workers_changed, dispatcher.worker_removed
@@ -83,6 +92,8 @@ class House:
         if self._adapting is not None:
             self._adapting.cancel()
             await asyncio.gather(self._adapting, return_exceptions=True)
+        if hasattr(self, "groups"):
+            await self.groups.close()
         if hasattr(self, "runs"):
             await self.runs.close()
         await self.backend.close()
@@ -100,11 +111,12 @@ class House:
             n_wanted=self.backend.n_wanted,
             cpus_per_worker=self.spec.cpus_per_worker,
             memory_per_worker_bytes=self.spec.memory_per_worker_bytes,
-            active_runs=self.runs.active,
+            active_runs=(*self.runs.active, *self.groups.active),
             idle_timeout_s=self.spec.idle_timeout_s,
-            idle_left_s=self.lease.idle_left_s(now, len(self.runs.active)),
+            idle_left_s=self.lease.idle_left_s(now, self._n_working),
             age_left_s=self.lease.age_left_s(now),
             adapt=self.adapt,
+            groups=self.groups.status(),
         )
 
     async def scale(self, n_workers: int) -> None:
@@ -130,9 +142,14 @@ class House:
     def expired(self) -> str | None:
         """Why the controller is to end now, or None; asked once a second."""
         now = time.monotonic()
-        if self.runs.active:
+        if self._n_working:
             self.lease.touch(now)
-        return self.lease.expired(now, len(self.runs.active))
+        return self.lease.expired(now, self._n_working)
+
+    @property
+    def _n_working(self) -> int:
+        """Runs, and groups that execute a cell: an idle group keeps no cluster alive."""
+        return len(self.runs.active) + self.groups.n_busy
 
     async def _adapt_size(self) -> None:
         """Follow the demand while there are bounds for that.  A failure is no reason to stop."""

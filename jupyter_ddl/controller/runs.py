@@ -15,6 +15,7 @@ import msgspec
 
 from jupyter_ddl.drivers.admission import check_group_fits
 from jupyter_ddl.drivers.assigning import RunContext
+from jupyter_ddl.drivers.group_record import end_record
 from jupyter_ddl.drivers.make import make_driver
 from jupyter_ddl.drivers.trials import TrialDriver
 from jupyter_ddl.errors import (
@@ -287,5 +288,16 @@ def _unfinished(cluster: str) -> list[str]:
             log.warning("run %s can't be read: %s", directory.name, error.message)
             continue
         if summary.cluster == cluster and summary.finished_at_s is None:
-            found.append(directory.name)
+            if summary.verb == "run":
+                _end_group(directory.name)
+            else:
+                found.append(directory.name)
     return found
+
+
+def _end_group(run_id: str) -> None:
+    """A persistent group is over when its controller is: nobody can give the variables back."""
+    try:
+        end_record(run_id, "its controller ended")
+    except JupyterDDLError as error:
+        log.warning("the end of group %s is not recorded: %s", run_id, error.message)

@@ -23,6 +23,7 @@ __all__ = [
     "ExecuteCell",
     "GetLog",
     "GetStatus",
+    "GroupBody",
     "Hello",
     "InterruptCell",
     "LookAtCell",
@@ -137,6 +138,8 @@ class CloseGroup(msgspec.Struct, frozen=True, tag="close_group"):
     why: str = "it was closed"
 
 
+GroupBody: TypeAlias = OpenGroup | ExecuteCell | LookAtCell | InterruptCell | CloseGroup
+
 Body: TypeAlias = (
     Hello
     | GetStatus
@@ -149,11 +152,7 @@ Body: TypeAlias = (
     | Adapt
     | GetLog
     | StopCluster
-    | OpenGroup
-    | ExecuteCell
-    | LookAtCell
-    | InterruptCell
-    | CloseGroup
+    | GroupBody
 )
 
 

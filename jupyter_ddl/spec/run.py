@@ -169,7 +169,7 @@ class RunSpec(msgspec.Struct, frozen=True):
 
     @property
     def n_trials(self) -> int:
-        """Number of trials this run consists of: items of a map, 1 for a rank group, 0 for cells."""
+        """Number of trials this run consists of: items of a map, 1 for a rank group."""
         match self.verb:
             case SearchSpec(n_trials=number) | MapSpec(n_items=number):
                 return number

@@ -17,10 +17,13 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+import msgspec
+
 from jupyter_ddl.errors import LaunchError
 from jupyter_ddl.events.messages import RendezvousReady
 from jupyter_ddl.spec.assignment import TrialAssignment
 from jupyter_ddl.spec.group import JoinGroup, RankPlace
+from jupyter_ddl.worker.agreement import Agreement
 
 __all__ = ["RankGroup"]
 
@@ -75,6 +78,27 @@ class RankGroup:
             self._store = _join_store(joined.addresses[0], place)
         if with_torch and place.initialize:
             self._initialize()
+
+    def rejoin(self, round_id: str) -> None:
+        """Replace the process group, if there is one; all ranks do this together.
+
+        The store stays: with a new ``round_id``, nothing of the former group is met in it.
+        """
+        if not self._initialized:
+            return
+        distributed: Any = sys.modules["torch.distributed"]
+        if distributed.is_initialized():
+            with contextlib.suppress(RuntimeError):  # its connections may be cut
+                distributed.destroy_process_group()
+        self._place = msgspec.structs.replace(self._place, group_id=round_id)
+        self._initialize()
+
+    def agreement(self) -> Agreement | None:
+        """What the ranks decide by together; None for a group that has no store."""
+        place = self._place
+        if self._store is None:
+            return None
+        return Agreement(self._store, place.rank, place.world_size)
 
     def leave(self) -> None:
         """After the cell: wait for the others to be done with the store, then take leave."""

@@ -25,15 +25,20 @@ from jupyter_ddl.errors import LaunchError
 from jupyter_ddl.events.messages import (
     AttemptFinished,
     AttemptStarted,
+    CheckpointSaved,
     Failure,
     FailureKind,
     Outcome,
     RankEvent,
+    Reported,
 )
 from jupyter_ddl.spec.assignment import Assignment, StopRun, TrialAssignment
+from jupyter_ddl.spec.cells import InterruptRank
 from jupyter_ddl.spec.group import JoinGroup
 from jupyter_ddl.spec.sampling import SamplerCall
 from jupyter_ddl.store.blobs import BlobMissingError
+from jupyter_ddl.worker.beats import Beats, Phase
+from jupyter_ddl.worker.cell_service import CellService
 from jupyter_ddl.worker.deathsig import bind_forked_children
 from jupyter_ddl.worker.frames import FrameSocket
 from jupyter_ddl.worker.leftovers import RANK_VARIABLE
@@ -45,10 +50,12 @@ from jupyter_ddl.worker.rank_messages import (
     BatchDone,
     Execute,
     FromRank,
+    ToCells,
     ToRank,
 )
 from jupyter_ddl.worker.rank_signals import TerminationHandler
 from jupyter_ddl.worker.sampler_service import SamplerService
+from jupyter_ddl.worker.stacks import StackDump
 from jupyter_ddl.worker.stopping import TrialStopped, stop_flag
 from jupyter_ddl.worker.tracebacks import failure_of
 
@@ -79,13 +86,18 @@ class _Rank:
         self._channel = channel
         self._encoder = msgspec.msgpack.Encoder()
         self._decoder = msgspec.msgpack.Decoder(ToRank)
-        self._assignments: queue.SimpleQueue[Execute | SamplerCall | None] = queue.SimpleQueue()
+        self._assignments: queue.SimpleQueue[Execute | SamplerCall | ToCells | None] = (
+            queue.SimpleQueue()
+        )
         self._joins: queue.SimpleQueue[JoinGroup] = queue.SimpleQueue()
         self._sampler = SamplerService()
+        self._cells = CellService(self._send, self._joins)
         self._termination = TerminationHandler(stop_flag)
         self._unsent: list[RankEvent] = []
         self._log: RankLog | None = None
         self._program: LoadedProgram | None = None
+        self._beats: Beats | None = None
+        self._stack_dump = StackDump()
         self._is_rank = True
 
     def forget(self) -> None:
@@ -103,14 +115,19 @@ class _Rank:
                 self._assignments.put(None)
                 return
             message = self._decoder.decode(payload)
-            if isinstance(message, Execute | SamplerCall):
+            if isinstance(message, Execute | SamplerCall | ToCells):
                 self._assignments.put(message)
                 continue
             if isinstance(message, JoinGroup):
                 self._joins.put(message)
                 continue
+            if isinstance(message, InterruptRank):
+                self._cells.interrupt(message.number)
+                continue
             if isinstance(message, StopRun):
                 stop_flag.request_all("cancelled")
+            elif message.when == "next_checkpoint":
+                stop_flag.request_at_checkpoint(message.trial, message.attempt, message.reason)
             else:
                 stop_flag.request(message.trial, message.attempt, message.reason)
             if message.when == "now":
@@ -123,6 +140,8 @@ class _Rank:
         while (message := self._assignments.get()) is not None:
             if isinstance(message, SamplerCall):
                 self._send(self._sampler.answer(message))
+            elif isinstance(message, ToCells):
+                self._send(self._cells.handle(message))
             else:
                 self._execute(message.assignment, message.worker)
 
@@ -131,6 +150,9 @@ class _Rank:
         for trial in assignment.trials:
             self._termination.install()
             self._start(trial, worker)
+            if assignment.place is not None:
+                self._stack_dump.enable()
+                self._beats = Beats(trial.trial, trial.attempt, self._send)
             # After the start, so that a process that dies of loading has failed at a trial.
             if self._program is None and obstacle is None:
                 obstacle = self._load(assignment, trial)
@@ -139,6 +161,9 @@ class _Rank:
                 if obstacle is None
                 else _finished(trial, obstacle[0], time.monotonic(), obstacle[1])
             )
+            if self._beats is not None:
+                self._beats.close()
+                self._beats = None
             self._unsent.append(self._closed(finished))
         stop_flag.clear()
         self._send(BatchDone(assignment.assignment_id))
@@ -203,13 +228,39 @@ class _Rank:
         """Run a trial, between meeting the other ranks and leaving them if it has any."""
         place = assignment.place
         if place is None:
-            return program.run_trial(trial, assignment, self._send, stop_flag, self._log_position)
+            return program.run_trial(trial, assignment, self._emit, stop_flag, self._log_position)
+        self._begin("rendezvous")
         group = RankGroup(place, trial, self._send, self._joins)
         group.enter(with_torch=program.uses("torch"))
-        finished = program.run_trial(trial, assignment, self._send, stop_flag, self._log_position)
+        self._begin("cell")
+        finished = program.run_trial(
+            trial, assignment, self._emit, stop_flag, self._log_position, group.agreement()
+        )
+        self._begin("leaving")
         if finished.outcome == "complete":
             group.leave()
         return finished
+
+    def _begin(self, phase: Phase) -> None:
+        if self._beats is not None:
+            self._beats.begin(phase)
+
+    def _emit(self, event: RankEvent) -> None:
+        """Send what the cell has to tell; a checkpoint is where an attempt leaves if asked to.
+
+        Raises
+        ------
+        TrialStopped
+            The attempt was asked to leave at its next checkpoint, and has saved it.
+        """
+        self._send(event)
+        if isinstance(event, Reported):
+            if self._beats is not None:
+                self._beats.step()
+        elif isinstance(event, CheckpointSaved):
+            reason = stop_flag.pending_at_checkpoint(event.trial, event.attempt)
+            if reason is not None and threading.current_thread() is threading.main_thread():
+                raise TrialStopped(reason)
 
     def _closed(self, finished: AttemptFinished) -> AttemptFinished:
         """Add where the attempt's output ends, or that it could not be written."""

@@ -6,8 +6,10 @@ from typing import TypeAlias
 
 import msgspec
 
+from jupyter_ddl.events.cell_results import CellDone, RankReady
 from jupyter_ddl.events.messages import RankEvent
 from jupyter_ddl.spec.assignment import Assignment, StopRun, StopTrial
+from jupyter_ddl.spec.cells import InterruptRank, OpenRank, RejoinRank, RunCell
 from jupyter_ddl.spec.group import JoinGroup
 from jupyter_ddl.spec.sampling import SamplerAnswers, SamplerCall
 
@@ -23,6 +25,7 @@ __all__ = [
     "PackagesImported",
     "RankExited",
     "RankForked",
+    "ToCells",
     "ToRank",
     "ToZygote",
     "ZygoteReady",
@@ -88,5 +91,9 @@ class BatchDone(msgspec.Struct, frozen=True, tag="batch_done"):
 
 ToZygote: TypeAlias = ForkRank | ImportPackages
 FromZygote: TypeAlias = ZygoteReady | RankForked | ForkFailed | RankExited | PackagesImported
-ToRank: TypeAlias = Execute | SamplerCall | StopTrial | StopRun | JoinGroup
-FromRank: TypeAlias = RankEvent | BatchDone | SamplerAnswers
+ToCells: TypeAlias = OpenRank | RejoinRank | RunCell
+"""What a rank of a persistent group executes on its main thread."""
+ToRank: TypeAlias = (
+    Execute | SamplerCall | StopTrial | StopRun | JoinGroup | ToCells | InterruptRank
+)
+FromRank: TypeAlias = RankEvent | BatchDone | SamplerAnswers | RankReady | CellDone

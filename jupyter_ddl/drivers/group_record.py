@@ -1,0 +1,124 @@
+"""The record of a persistent group: a run's directory and ledger, written behind the cells."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+from jupyter_ddl.drivers.committer import Committer
+from jupyter_ddl.errors import SpecError
+from jupyter_ddl.events.cell_results import CellDone, CellOutcome
+from jupyter_ddl.events.ledger import LedgerWriter
+from jupyter_ddl.events.messages import (
+    CellExecuted,
+    Failure,
+    RunFinished,
+    RunStarted,
+    RunSubmitted,
+)
+from jupyter_ddl.events.run_state import RunState
+from jupyter_ddl.spec.cells import Cell
+from jupyter_ddl.spec.run import RunSpec
+from jupyter_ddl.store.paths import ledger_path, private_dir, run_dir, runs_dir
+
+__all__ = ["GroupRecord", "end_record"]
+
+_CLOSE_TIMEOUT_S = 5.0
+
+
+class GroupRecord:
+    """Used on the controller's loop only.  No cell waits for its own record."""
+
+    def __init__(self, spec: RunSpec, n_slots: int) -> None:
+        self.directory = _new_directory(spec.run_id)
+        self._ledger = LedgerWriter.open(ledger_path(spec.run_id), create=True)
+        self._state = RunState()
+        self._committer = Committer(self._ledger, self._state, lambda _: None)
+        self._task = asyncio.create_task(self._committer.run(), name=f"record {spec.run_id}")
+        now = time.time()
+        self._committer.put(
+            [
+                RunSubmitted(spec=spec, at_s=now),
+                RunStarted(now, 1, n_slots, spec.n_ranks, os.getpid()),
+            ]
+        )
+
+    @property
+    def paused(self) -> str:
+        """Why nothing can be recorded at the moment; empty when all is well."""
+        return self._committer.paused
+
+    def cell(
+        self,
+        cell: Cell,
+        targets: tuple[int, ...],
+        done: Mapping[int, CellDone],
+        number: int,
+        at_s: float,
+        lost: str,
+    ) -> None:
+        """Record a cell that has ended on the ranks in ``done``, or with the group (``lost``)."""
+        ended = [done[rank] for rank in targets if rank in done]
+        failures = [each.failure for each in ended if each.outcome == "failed"]
+        if lost:
+            failures.append(Failure("crash", "GroupLostError", lost))
+        outcome: CellOutcome = "complete"
+        if failures or len(ended) < len(targets):
+            outcome = "failed" if failures else "cancelled"
+        elif any(each.outcome == "cancelled" for each in ended):
+            outcome = "cancelled"
+        event = CellExecuted(
+            number=number,
+            source=cell.source,
+            targets=targets,
+            outcome=outcome,
+            at_s=at_s,
+            duration_s=time.time() - at_s,
+            log_starts=tuple(each.log_start for each in ended),
+            log_ends=tuple(each.log_end for each in ended),
+            failure=failures[0] if failures else None,
+        )
+        self._committer.put([event])
+
+    async def close(self, state: Literal["complete", "failed"], reason: str) -> None:
+        """Record the end, as far as the disk lets it be recorded, and close the ledger."""
+        self._committer.put([RunFinished(time.time(), state, reason)])
+        try:
+            async with asyncio.timeout(_CLOSE_TIMEOUT_S):
+                await self._committer.drain()
+        except TimeoutError:
+            pass  # the disk is full; the next controller closes the record
+        finally:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            await asyncio.to_thread(self._ledger.close)
+
+
+def end_record(run_id: str, reason: str) -> None:
+    """Close the record of a group whose controller is gone.  Blocking.
+
+    Raises
+    ------
+    LedgerError
+        Another controller holds it, or it is damaged.
+    """
+    ledger = LedgerWriter.open(ledger_path(run_id))
+    try:
+        ledger.append([RunFinished(time.time(), "failed", reason)])
+    finally:
+        ledger.close()
+
+
+def _new_directory(run_id: str) -> Path:
+    directory = run_dir(run_id)
+    if directory.parent != runs_dir() or not run_id.replace("-", "").isalnum():
+        raise SpecError(f"run id {run_id!r} is not one; letters, digits and - are expected")
+    if directory.exists():
+        raise SpecError(f"run {run_id} exists already; a new group needs a new id")
+    for name in ("logs", "values"):
+        private_dir(directory / name)
+    return directory
