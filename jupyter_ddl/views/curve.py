@@ -1,16 +1,9 @@
-"""The objective per trial, with the best so far: dots, a step line and two axes.
-
-The drawing itself is an SVG without any text, stretched to the width that there is; all
-labels are HTML around it, so that they keep the theme's font, size and colour.  While a run is
-live the SVG stands inline, because images decode late and flicker when replaced; in its
-final form it is an image, because the sanitizer for untrusted notebooks drops ``<svg>``.
-"""
+"""The objective per trial, with the best so far: dots, a step line and two axes."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from urllib.parse import quote
 
 import msgspec
 
@@ -18,15 +11,11 @@ from jupyter_ddl.events.snapshot import RunSnapshot
 from jupyter_ddl.views.axes import Axis, count_axis, value_axis
 from jupyter_ddl.views.escape import esc
 from jupyter_ddl.views.format import format_count
-from jupyter_ddl.views.palette import GREY, MUTED, dot
+from jupyter_ddl.views.palette import MUTED, dot
+from jupyter_ddl.views.plot import draw_plot, draw_strokes, point_at, x_of, y_of
 
 __all__ = ["Series", "draw_curve", "series_of"]
 
-_WIDTH = 1000.0
-_HEIGHT_PX = 150
-_PAD_X = 6.0
-_PAD_PX = 6
-_LINE_PX = 14
 _SPREAD_LIMIT = 8.0
 """Span over interquartile range from which on far worse values are cut off."""
 
@@ -96,18 +85,17 @@ def draw_curve(series: Sequence[Series], *, metric: str, mode: str, inline: bool
     x_axis = count_axis(max(x for one in series for x, _ in (*one.points, *one.steps)))
     y_axis = _value_axis(series, larger=mode == "max")
     n_outside = sum(not y_axis.holds(y) for one in series for _, y in one.points)
-    body = "".join(_grid(y_axis)) + "".join(_paths(one, x_axis, y_axis) for one in series)
-    alt = _description(series, metric)
-    return (
-        '<div style="margin:14px 0 0;max-width:760px">'
-        f"{_key(series, metric, mode, n_outside)}"
-        '<div style="display:flex;padding-right:16px">'
-        f"{_value_labels(y_axis)}"
-        f'<div style="flex:1 1 0;min-width:0">{_picture(body, alt, inline=inline)}'
-        f"{_count_labels(x_axis)}"
-        f'<div style="text-align:center;font-size:11px;{MUTED}">trial number</div>'
-        "</div></div></div>"
+    body = "".join(_paths(one, x_axis, y_axis) for one in series)
+    plot = draw_plot(
+        body,
+        x_axis,
+        y_axis,
+        key=_key(series, metric, mode, n_outside),
+        alt=_description(series, metric),
+        x_label="trial number",
+        inline=inline,
     )
+    return f'<div style="margin:14px 0 0;max-width:760px">{plot}</div>'
 
 
 def _value_axis(series: Sequence[Series], *, larger: bool) -> Axis:
@@ -124,77 +112,19 @@ def _value_axis(series: Sequence[Series], *, larger: bool) -> Axis:
     return value_axis(low, high)
 
 
-def _grid(y_axis: Axis) -> Iterable[str]:
-    for tick in y_axis.ticks:
-        y = _y(y_axis.place(tick))
-        yield (
-            f"<path d='M0,{y:g}H{_WIDTH:g}' stroke='{GREY}' stroke-opacity='.28' "
-            "stroke-width='1' vector-effect='non-scaling-stroke'/>"
-        )
-
-
 def _paths(one: Series, x_axis: Axis, y_axis: Axis) -> str:
     # A line of no length with a round cap stays a circle however the drawing is stretched.
-    dots = "".join(f"M{_at(x, y, x_axis, y_axis)}h0" for x, y in one.points)
+    dots = "".join(f"M{point_at(x, y, x_axis, y_axis)}h0" for x, y in one.points)
     drawn = [(dots, "stroke-width='5' stroke-opacity='.7'")] if dots else []
     if one.steps:
         last_x = max(x for x, _ in (*one.points, *one.steps))
-        line = f"M{_at(*one.steps[0], x_axis, y_axis)}" + "".join(
-            f"H{_x(x_axis.place(x)):g}V{_y(y_axis.place(y)):g}" for x, y in one.steps[1:]
+        line = f"M{point_at(*one.steps[0], x_axis, y_axis)}" + "".join(
+            f"H{x_of(x_axis.place(x)):g}V{y_of(y_axis.place(y)):g}" for x, y in one.steps[1:]
         )
-        line += f"H{_x(x_axis.place(last_x)):g}"
+        line += f"H{x_of(x_axis.place(last_x)):g}"
         drawn.append((line, "stroke-width='1.75' stroke-linejoin='round'"))
-        drawn.append((f"M{_at(*one.steps[-1], x_axis, y_axis)}h0", "stroke-width='9'"))
-    round_ends = "stroke-linecap='round' vector-effect='non-scaling-stroke'"
-    shared = f"fill='none' stroke='{one.color}' {round_ends}"
-    return "".join(f"<path d='{path}' {shared} {stroke}/>" for path, stroke in drawn)
-
-
-def _x(place: float) -> float:
-    return round(_PAD_X + place * (_WIDTH - 2 * _PAD_X), 1)
-
-
-def _y(place: float) -> float:
-    return round(_PAD_PX + (1 - place) * (_HEIGHT_PX - 2 * _PAD_PX), 1)
-
-
-def _at(x: float, y: float, x_axis: Axis, y_axis: Axis) -> str:
-    return f"{_x(x_axis.place(x)):g},{_y(y_axis.place(y)):g}"
-
-
-def _picture(body: str, alt: str, *, inline: bool) -> str:
-    frame = f"viewBox='0 0 {_WIDTH:g} {_HEIGHT_PX}' preserveAspectRatio='none'"
-    style = f"display:block;width:100%;height:{_HEIGHT_PX}px;margin:0;max-width:none"
-    if inline:
-        return f'<svg {frame} role="img" aria-label="{alt}" style="{style}">{body}</svg>'
-    svg = f"<svg xmlns='http://www.w3.org/2000/svg' {frame}>{body}</svg>"
-    source = "data:image/svg+xml," + quote(svg, safe="/:='(),.!-")
-    return f'<img alt="{alt}" src="{source}" style="{style}">'
-
-
-def _value_labels(axis: Axis) -> str:
-    labels = "".join(f"<div>{label}</div>" for label in reversed(axis.labels))
-    height = _HEIGHT_PX - 2 * _PAD_PX + _LINE_PX
-    return (
-        '<div aria-hidden="true" style="flex:none;display:flex;flex-direction:column;'
-        f"justify-content:space-between;height:{height}px;"
-        f"margin:{_PAD_PX - _LINE_PX // 2}px 7px 0 0;"
-        f'line-height:{_LINE_PX}px;font-size:11px;text-align:right;white-space:nowrap;{MUTED}">'
-        f"{labels}</div>"
-    )
-
-
-def _count_labels(axis: Axis) -> str:
-    labels = "".join(
-        '<span style="display:flex;width:0;justify-content:center;white-space:nowrap">'
-        f"{label}</span>"
-        for label in axis.labels
-    )
-    return (
-        '<div aria-hidden="true" style="display:flex;justify-content:space-between;'
-        f'padding:2px {_PAD_X / _WIDTH:.1%} 0;line-height:{_LINE_PX}px;font-size:11px;{MUTED}">'
-        f"{labels}</div>"
-    )
+        drawn.append((f"M{point_at(*one.steps[-1], x_axis, y_axis)}h0", "stroke-width='9'"))
+    return draw_strokes(drawn, one.color)
 
 
 def _key(series: Sequence[Series], metric: str, mode: str, n_outside: int) -> str:

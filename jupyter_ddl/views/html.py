@@ -14,6 +14,14 @@ from jupyter_ddl.events.snapshot import RunSnapshot
 from jupyter_ddl.views.curve import draw_curve, series_of
 from jupyter_ddl.views.escape import esc, plain_lines
 from jupyter_ddl.views.format import format_count, format_number, format_param
+from jupyter_ddl.views.group import is_group
+from jupyter_ddl.views.group_html import (
+    group_caption,
+    group_notes,
+    hang_card,
+    rank_table,
+    series_plots,
+)
 from jupyter_ddl.views.palette import (
     ACCENT,
     AMBER,
@@ -31,6 +39,8 @@ from jupyter_ddl.views.palette import (
 from jupyter_ddl.views.summary import (
     FailureNote,
     clock_text,
+    failure_message,
+    failure_place,
     first_failure,
     is_final,
     noun,
@@ -96,7 +106,34 @@ def render_html(snapshot: RunSnapshot, *, now_s: float, live: bool) -> str:
 def _draw(snapshot: RunSnapshot, now_s: float, *, live: bool, detail: _Detail) -> str:
     failure = first_failure(snapshot)
     note = "" if failure is None else _failure(snapshot, failure, detail)
-    parts = [
+    if is_group(snapshot):
+        parts = _group_parts(snapshot, note, now_s, live=live, detail=detail)
+    else:
+        parts = _trial_parts(snapshot, note, now_s, live=live, detail=detail)
+    label = esc(f"Run {snapshot.name or snapshot.run_id}, {state_text(snapshot)}", detail.line)
+    return f'<div role="group" aria-label="{label}" style="{ROOT_STYLE}">{"".join(parts)}</div>'
+
+
+def _group_parts(
+    snapshot: RunSnapshot, note: str, now_s: float, *, live: bool, detail: _Detail
+) -> list[str]:
+    return [
+        _header(snapshot, detail),
+        group_caption(snapshot, now_s),
+        _trouble(snapshot, detail),
+        note,
+        hang_card(snapshot, detail.message),
+        series_plots(snapshot, live=live, n_points=detail.n_points),
+        rank_table(snapshot, 4 * detail.n_rows, detail.cell),
+        group_notes(snapshot, detail.message),
+        _footer(snapshot, now_s, live=live),
+    ]
+
+
+def _trial_parts(
+    snapshot: RunSnapshot, note: str, now_s: float, *, live: bool, detail: _Detail
+) -> list[str]:
+    return [
         _header(snapshot, detail),
         _bar(snapshot),
         _caption(snapshot, now_s),
@@ -109,8 +146,6 @@ def _draw(snapshot: RunSnapshot, now_s: float, *, live: bool, detail: _Detail) -
         _notices(snapshot, detail),
         _footer(snapshot, now_s, live=live),
     ]
-    label = esc(f"Run {snapshot.name or snapshot.run_id}, {state_text(snapshot)}", detail.line)
-    return f'<div role="group" aria-label="{label}" style="{ROOT_STYLE}">{"".join(parts)}</div>'
 
 
 def _header(snapshot: RunSnapshot, detail: _Detail) -> str:
@@ -183,11 +218,11 @@ def _trouble(snapshot: RunSnapshot, detail: _Detail) -> str:
 
 def _failure(snapshot: RunSnapshot, note: FailureNote, detail: _Detail) -> str:
     failure = note.failure
-    where = "" if note.trial is None else f"{noun(snapshot, 1).capitalize()} {note.trial} failed: "
+    where = failure_place(snapshot, note)
     line = "" if failure.line is None else f' <span style="{MUTED}">cell line {failure.line}</span>'
     content = (
         f'<div><b style="font-weight:600">{where}{esc(failure.type_name, detail.line)}</b>{line}'
-        f"</div><div>{esc(failure.message, detail.message)}</div>"
+        f"</div><div>{esc(failure_message(failure), detail.message)}</div>"
     )
     traceback = plain_lines(failure.traceback, detail.traceback) if detail.traceback else ""
     if traceback:

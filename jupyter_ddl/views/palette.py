@@ -21,6 +21,7 @@ __all__ = [
     "GREY",
     "MUTED",
     "ORANGE",
+    "RANK_COLORS",
     "RED",
     "ROOT_STYLE",
     "RUN_COLORS",
@@ -54,6 +55,16 @@ TRIAL_COLORS: Final[dict[TrialStateName, str]] = {
     "pruned": AMBER,
     "failed": RED,
     "cancelled": GREY,
+}
+
+RANK_COLORS: Final[dict[str, str]] = {
+    "running": BLUE,
+    "complete": GREEN,
+    "pruned": AMBER,
+    "failed": RED,
+    "cancelled": GREY,
+    "evicted": ORANGE,
+    "moved": GREY,
 }
 
 ROOT_STYLE: Final = (

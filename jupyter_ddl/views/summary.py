@@ -17,6 +17,8 @@ __all__ = [
     "Segment",
     "clock_text",
     "elapsed_s",
+    "failure_message",
+    "failure_place",
     "first_failure",
     "is_final",
     "noun",
@@ -136,6 +138,19 @@ def first_failure(snapshot: RunSnapshot) -> FailureNote | None:
         return None
     number, failure = min(failed, key=lambda one: one[0])
     return FailureNote(failure=failure, trial=number, n_more=max(0, n_failed - 1))
+
+
+def failure_place(snapshot: RunSnapshot, note: FailureNote) -> str:
+    """What failed, in front of the exception's class: ``Trial 7 failed: `` or ``Rank 1: ``."""
+    if snapshot.verb == "ddp":
+        rank = note.failure.rank
+        return "" if rank is None else f"Rank {rank}: "
+    return "" if note.trial is None else f"{noun(snapshot, 1).capitalize()} {note.trial} failed: "
+
+
+def failure_message(failure: Failure) -> str:
+    """The message without the rank that stands in front of it."""
+    return failure.message.removeprefix(f"rank {failure.rank}: ")
 
 
 def ordered_rows(snapshot: RunSnapshot, n_shown: int) -> tuple[TrialRow, ...]:

@@ -14,7 +14,11 @@ from jupyter_ddl.views.format import (
     format_params,
     format_score,
 )
+from jupyter_ddl.views.group import is_group
+from jupyter_ddl.views.group_text import group_lines, group_progress, group_words
 from jupyter_ddl.views.summary import (
+    failure_message,
+    failure_place,
     first_failure,
     is_final,
     noun,
@@ -40,9 +44,11 @@ def render_text(
 ) -> str:
     """Several lines, none wider than ``width`` terminal cells, without a line break at the end."""
     width = max(MIN_WIDTH, width)
+    grouped = is_group(snapshot)
+    progress = f"{_bar(snapshot, min(30, width - 2))}  {_progress(snapshot)}"
     lines = [
         _header(snapshot),
-        f"{_bar(snapshot, min(30, width - 2))}  {_progress(snapshot)}",
+        group_progress(snapshot) if grouped else progress,
         " · ".join(times(snapshot, now_s)),
     ]
     if snapshot.paused and not is_final(snapshot):
@@ -52,16 +58,18 @@ def render_text(
     if snapshot.reason:
         lines.append(plain(snapshot.reason, _LINE_LIMIT))
     lines += _failure(snapshot)
-    rows = ordered_rows(snapshot, _N_ROWS)
-    if rows:
-        lines += ["", *columns_text(_columns(snapshot, rows), width)]
-    lines += [f"• {plain(text, _LINE_LIMIT)}" for text in snapshot.notices[-5:]]
-    recovered = recovery_text(snapshot)
-    if recovered:
-        lines.append(f"• {recovered}")
+    lines += group_lines(snapshot, width) if grouped else _trial_lines(snapshot, width)
     wrapped = [piece for line in lines for piece in _wrap(line, width)]
     text = "\n".join(wrapped)
     return to_ascii(text) if ascii_only else text
+
+
+def _trial_lines(snapshot: RunSnapshot, width: int) -> list[str]:
+    rows = ordered_rows(snapshot, _N_ROWS)
+    lines = ["", *columns_text(_columns(snapshot, rows), width)] if rows else []
+    lines += [f"• {plain(text, _LINE_LIMIT)}" for text in snapshot.notices[-5:]]
+    recovered = recovery_text(snapshot)
+    return [*lines, f"• {recovered}"] if recovered else lines
 
 
 def render_line(
@@ -80,6 +88,8 @@ def render_line(
         f"{format_count(n_failed)} failed" if n_failed else "",
         times(snapshot, now_s)[-1].removeprefix("about "),
     ]
+    if is_group(snapshot):
+        parts[1:4] = group_words(snapshot)
     shown = [part for part in parts if part]
     while len(shown) > 2 and cell_width(" · ".join(shown)) > width:
         shown.pop()
@@ -129,9 +139,9 @@ def _failure(snapshot: RunSnapshot) -> list[str]:
     if note is None:
         return []
     failure = note.failure
-    where = "" if note.trial is None else f"{noun(snapshot, 1).capitalize()} {note.trial} failed: "
+    where = failure_place(snapshot, note)
     line = "" if failure.line is None else f" (cell line {failure.line})"
-    type_name, message = plain(failure.type_name, 80), plain(failure.message, _LINE_LIMIT)
+    type_name, message = plain(failure.type_name, 80), plain(failure_message(failure), _LINE_LIMIT)
     lines = [f"{where}{type_name}: {message}{line}"]
     if snapshot.state == "failed" and failure.traceback:
         lines += [

@@ -10,8 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from view_payloads import PAYLOADS, SAFE_ATTRIBUTES, SAFE_TAGS, Structure
 
-from jupyter_ddl.events.messages import Failure
-from jupyter_ddl.events.snapshot import BestTrial, Counts, RunSnapshot, TrialRow
+from jupyter_ddl.events.messages import Failure, HangVerdict
+from jupyter_ddl.events.snapshot import (
+    BestTrial,
+    Counts,
+    RankRow,
+    RestartRow,
+    RunSnapshot,
+    TrialRow,
+)
 from jupyter_ddl.views import render_html
 from jupyter_ddl.views.html import MAX_HTML_BYTES
 
@@ -39,6 +46,7 @@ ALL = {
     "map": samples.mapped(),
     "paused": replace(MID, paused="The disk is full."),
     "stopping": replace(MID, stopping=True),
+    "group": samples.group(),
 }
 
 
@@ -205,12 +213,46 @@ def _poisoned(payload: str) -> RunSnapshot:
     )
 
 
+def _poisoned_group(payload: str) -> RunSnapshot:
+    """The same for a rank group."""
+    row = RankRow(
+        rank=0,
+        host=payload,
+        worker=payload,
+        device=payload,
+        pid=1,
+        state="running",
+        step=3,
+        metrics={payload: 0.5},
+    )
+    return replace(
+        _poisoned(payload),
+        verb="ddp",
+        ranks=(row, replace(row, rank=1, state="failed")),
+        world_size=90,
+        round=2,
+        max_rounds=4,
+        restarts=(RestartRow(1, 1, payload, 7, is_over=True), RestartRow(2, None, payload)),
+        series={payload: ((0, 1.0), (1, 2.0)), f"{payload}2": ((0, 1.0), (9, float("nan")))},
+        hang=HangVerdict(0, 1, 1, 0.0, payload, 3, payload),
+        failure=Failure(kind="crash", type_name=payload, message=payload, rank=1),
+    )
+
+
 def test_no_payload_in_any_field_adds_an_element_or_an_attribute() -> None:
     assert len(PAYLOADS) >= 300
     for live in (True, False):
         harmless = Structure(drawn(_poisoned("harmless"), live=live)).elements
         for payload in PAYLOADS:
             assert Structure(drawn(_poisoned(payload), live=live)).elements == harmless, payload
+
+
+def test_no_payload_in_a_rank_group_adds_an_element_or_an_attribute() -> None:
+    for live in (True, False):
+        harmless = Structure(drawn(_poisoned_group("harmless"), live=live)).elements
+        for payload in PAYLOADS:
+            hostile = Structure(drawn(_poisoned_group(payload), live=live)).elements
+            assert hostile == harmless, payload
 
 
 def test_no_payload_in_the_first_cause_adds_an_element() -> None:
@@ -262,6 +304,26 @@ def crowded_snapshots(draw: st.DrawFn) -> RunSnapshot:
         eta_s=draw(_VALUES),
         trials_per_s=draw(_VALUES),
     )
+
+
+@pytest.mark.parametrize("unit", ['"', "\U0001f600", "w"])
+@pytest.mark.parametrize("live", [True, False])
+def test_the_fullest_rank_group_stays_below_the_limit(unit: str, live: bool) -> None:
+    text = unit * 20_000
+    full = _poisoned_group(text)
+    points = tuple((step * 10**9, 1.0 / (step + 1)) for step in range(400))
+    full = replace(
+        full,
+        ranks=tuple(
+            replace(full.ranks[0], rank=rank, metrics={f"{text}{k}": 1e-300 for k in range(20)})
+            for rank in range(64)
+        ),
+        restarts=full.restarts * 4,
+        series={f"{text}{k}": points for k in range(4)},
+    )
+    fragment = drawn(full, live=live)
+    assert len(fragment.encode()) <= MAX_HTML_BYTES
+    assert Structure(fragment).depth == 0
 
 
 @settings(max_examples=60, deadline=None)

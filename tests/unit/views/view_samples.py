@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import random
 
-from jupyter_ddl.events.messages import Failure
+from jupyter_ddl.events.messages import Failure, HangVerdict
 from jupyter_ddl.events.snapshot import (
     BestTrial,
     Counts,
+    RankRow,
+    RestartRow,
     RunSnapshot,
     TrialRow,
     TrialStateName,
@@ -151,3 +153,73 @@ def mapped() -> RunSnapshot:
         trials_per_s=2.7,
         eta_s=54.8,
     )
+
+
+def group(n_ranks: int = 4, n_listed: int = 4) -> RunSnapshot:
+    """A ddp run in its third round: a rank was killed, then one hung."""
+    rng = random.Random(3)
+    steps = range(0, 1800, 10)
+    noise = [rng.gauss(0, 0.02) for _ in steps]
+    loss = tuple((s, 2.2 * math.exp(-s / 500) + 0.1 + e) for s, e in zip(steps, noise, strict=True))
+    acc = tuple(
+        (s, 1 - math.exp(-s / 400) * 0.8 + e / 4) for (s, _), e in zip(loss, noise, strict=True)
+    )
+    return RunSnapshot(
+        seq=412,
+        run_id="r1121-k3f9a",
+        name="digits, four ranks",
+        verb="ddp",
+        state="running",
+        cluster="local",
+        created_at_s=NOW_S - 95,
+        started_at_s=NOW_S - 94,
+        n_trials=1,
+        counts=Counts(running=1),
+        ranks=tuple(
+            RankRow(
+                rank=rank,
+                host=f"10.0.0.{1 + rank // 2}",
+                worker=f"w{rank}",
+                device=f"cuda:{rank % 2}",
+                pid=4711 + rank,
+                state="running",
+                step=1790 - (rank == 3),
+                metrics={"loss": 0.161 + rank / 500, "acc": 0.9876},
+            )
+            for rank in range(n_listed)
+        ),
+        world_size=n_ranks,
+        round=3,
+        max_rounds=4,
+        restarts=(
+            RestartRow(1, 1, "died by SIGKILL", 120, is_over=True),
+            RestartRow(2, 3, "kept the others waiting", 980, is_over=True),
+        ),
+        checkpoint_step=1700,
+        series={"acc": acc, "train_loss": loss},
+        hang=HangVerdict(
+            0,
+            2,
+            3,
+            NOW_S - 40,
+            "rank 3 made no step for 62 s: it is at line 14 of the cell, time.sleep(1000); ranks "
+            "0, 1 and 2 wait for it in all_reduce (line 19)",
+            14,
+            "stacks/round-2.txt",
+        ),
+        notices=(
+            "rank 3 made no step for 62 s: it is at line 14 of the cell, time.sleep(1000); ranks "
+            "0, 1 and 2 wait for it in all_reduce (line 19)",
+            "checkpoint at step 990 was half written; the one of step 980 is used",
+        ),
+    )
+
+
+RANK_FAILURE = Failure(
+    kind="exception",
+    type_name="ZeroDivisionError",
+    message="rank 1: division by zero (1 more rank failed)",
+    traceback="Traceback (most recent call last):\n  In [3], line 7\n    x = 1 / 0",
+    line=7,
+    rank=1,
+)

@@ -1,0 +1,112 @@
+"""The sentences of a rank group that HTML and text share: ranks, rounds, restarts."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+from jupyter_ddl.events.snapshot import RankRow, RestartRow, RunSnapshot
+from jupyter_ddl.views.format import format_count, format_number
+from jupyter_ddl.views.summary import is_final
+
+__all__ = [
+    "is_group",
+    "last_step",
+    "metrics_text",
+    "notices_of",
+    "place_text",
+    "rank_counts",
+    "restart_texts",
+    "round_text",
+    "series_shown",
+    "shows_hang",
+    "size_text",
+]
+
+_MAX_METRICS = 3
+
+
+def is_group(snapshot: RunSnapshot) -> bool:
+    """Whether the run is one rank group, drawn by its ranks and not by its trials."""
+    return snapshot.verb == "ddp"
+
+
+def size_text(snapshot: RunSnapshot) -> str:
+    """How many ranks there are; empty before the first round."""
+    n = snapshot.world_size
+    return f"{format_count(n)} {'rank' if n == 1 else 'ranks'}" if n else ""
+
+
+def round_text(snapshot: RunSnapshot, number: int | None = None) -> str:
+    """``round 2 of 4``; without the total once losses of workers have gone beyond it."""
+    number = snapshot.round if number is None else number
+    if number <= 0:
+        return ""
+    return f"round {number}" + (
+        f" of {snapshot.max_rounds}" if number <= snapshot.max_rounds and number > 1 else ""
+    )
+
+
+def rank_counts(snapshot: RunSnapshot) -> list[tuple[str, int]]:
+    """Ranks per state, running ones first; only those that the snapshot lists."""
+    counts: Counter[str] = Counter(row.state for row in snapshot.ranks)
+    order = ("running", "complete", "failed", "evicted", "pruned", "moved", "cancelled")
+    return [(state, counts[state]) for state in order if counts[state]]
+
+
+def last_step(snapshot: RunSnapshot) -> int | None:
+    """The latest step that rank 0 reported, else the furthest of any rank."""
+    steps = [row.step for row in snapshot.ranks if row.step is not None]
+    if snapshot.ranks and snapshot.ranks[0].step is not None:
+        return snapshot.ranks[0].step
+    return max(steps, default=None)
+
+
+def metrics_text(row: RankRow) -> str:
+    """A rank's last metrics in one line, not cleaned."""
+    shown = list(row.metrics.items())
+    text = ", ".join(f"{name} {format_number(value)}" for name, value in shown[:_MAX_METRICS])
+    return text + (f", +{len(shown) - _MAX_METRICS} more" if len(shown) > _MAX_METRICS else "")
+
+
+def place_text(row: RankRow) -> str:
+    """Where a rank runs, not cleaned."""
+    return " → ".join(part for part in (row.host, row.worker, row.device) if part)
+
+
+def restart_texts(snapshot: RunSnapshot) -> list[str]:
+    """One sentence per restart, not cleaned: which rank, what it did, and where it went on."""
+    return [_restart(snapshot, row) for row in snapshot.restarts]
+
+
+def _restart(snapshot: RunSnapshot, row: RestartRow) -> str:
+    who = "the group" if row.rank is None else f"rank {row.rank}"
+    if row.is_over:
+        went_on = "began anew" if row.step is None else f"resumed from step {row.step:,}"
+        return f"{round_text(snapshot, row.round + 1)}: {who} {row.cause}; {went_on}"
+    ended = f"{round_text(snapshot, row.round)}: {who} {row.cause}"
+    return ended if is_final(snapshot) else f"{ended}; the next one is being prepared"
+
+
+def series_shown(snapshot: RunSnapshot, n_shown: int) -> list[tuple[str, list[tuple[int, float]]]]:
+    """The metrics to draw, with finite points: a loss first, else in the order of reporting."""
+    finite = {
+        name: [(step, value) for step, value in points if math.isfinite(value)]
+        for name, points in snapshot.series.items()
+    }
+    shown = [(name, points) for name, points in finite.items() if len(points) > 1]
+    shown.sort(key=lambda one: "loss" not in one[0].lower())
+    return shown[:n_shown]
+
+
+def shows_hang(snapshot: RunSnapshot) -> bool:
+    """Whether a hang is worth a card: not any more once the run has done its work."""
+    return snapshot.hang is not None and snapshot.state != "complete"
+
+
+def notices_of(snapshot: RunSnapshot) -> tuple[str, ...]:
+    """Notices but for what the hang card tells already."""
+    hang = snapshot.hang
+    if hang is None or not shows_hang(snapshot):
+        return snapshot.notices
+    return tuple(text for text in snapshot.notices if text[:80] != hang.text[:80])

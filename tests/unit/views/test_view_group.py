@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import re
+
+import msgspec
+import view_samples as samples
+from view_payloads import PAYLOADS, Structure
+
+from jupyter_ddl.events.snapshot import RestartRow, RunSnapshot
+from jupyter_ddl.views import render_html, render_line, render_text
+
+replace = msgspec.structs.replace
+GROUP = samples.group()
+DONE = replace(GROUP, state="complete", finished_at_s=samples.NOW_S)
+FAILED = replace(
+    GROUP,
+    state="failed",
+    finished_at_s=samples.NOW_S,
+    failure=samples.RANK_FAILURE,
+    failed_trial=0,
+    reason="gave up after 4 rounds",
+)
+
+
+def html(snapshot: RunSnapshot, *, live: bool = True) -> str:
+    return render_html(snapshot, now_s=samples.NOW_S, live=live)
+
+
+def text_of(fragment: str) -> str:
+    return " ".join(" ".join(Structure(fragment).text).split())
+
+
+def text(snapshot: RunSnapshot) -> str:
+    return render_text(snapshot, samples.NOW_S, 100)
+
+
+def test_a_group_is_drawn_by_its_ranks_and_not_as_one_trial() -> None:
+    for drawn in (text_of(html(GROUP)), text(GROUP)):
+        assert "4 ranks" in drawn
+        assert "step 1,790" in drawn
+        assert "round 3 of 4" in drawn
+        assert "checkpoint at step 1,700" in drawn
+        assert "trial" not in drawn
+
+
+def test_each_rank_has_a_lane_from_host_to_device_with_what_it_said_last() -> None:
+    lanes = re.findall(r"<tr.*?</tr>", html(GROUP), re.DOTALL)[1:]
+    assert len(lanes) == 4
+    assert "3 running 1,789 loss 0.167, acc 0.9876 10.0.0.2 → w3 → cuda:1 4714" in text_of(lanes[3])
+    assert "loss 0.167, acc 0.9876  10.0.0.2 → w3 → cuda:1" in text(GROUP)
+
+
+def test_a_restart_tells_its_cause_and_where_training_went_on() -> None:
+    for drawn in (text_of(html(GROUP)), text(GROUP)):
+        assert "ound 2 of 4: rank 1 died by SIGKILL; resumed from step 120" in drawn
+    anew = replace(GROUP, restarts=(RestartRow(1, None, "lost its worker", None, is_over=True),))
+    assert "round 2 of 4: the group lost its worker; began anew" in text(anew)
+    waits = replace(GROUP, restarts=(RestartRow(3, 0, "died by SIGKILL"),))
+    assert "round 3 of 4: rank 0 died by SIGKILL; the next one is being prepared" in text(waits)
+
+
+def test_the_hang_card_stands_above_the_curves_and_goes_when_the_work_is_done() -> None:
+    drawn = html(GROUP)
+    assert drawn.index("Hang: rank 3") < drawn.index("train_loss")
+    assert "cell line 14" in text_of(drawn)
+    assert "stacks/round-2.txt" in drawn
+    assert text_of(drawn).count("made no step for 62 s") == 1
+    assert "Hang:" not in html(DONE)
+    assert "made no step for 62 s" in text_of(html(DONE))
+
+
+def test_the_loss_is_drawn_first_and_a_metric_with_one_point_is_not() -> None:
+    drawn = html(replace(GROUP, series={**GROUP.series, "once": ((1, 1.0),)}))
+    assert drawn.index("train_loss of rank 0") < drawn.index("acc of rank 0")
+    assert drawn.count("<svg") == 2
+    assert "once of rank 0" not in drawn
+
+
+def test_the_first_cause_names_its_rank_once_and_folds_the_others_into_a_count() -> None:
+    drawn = text_of(html(FAILED))
+    assert "Rank 1: ZeroDivisionError cell line 7" in drawn
+    assert "division by zero (1 more rank failed)" in drawn
+    assert "rank 1: division" not in drawn
+    assert "Rank 1: ZeroDivisionError: division by zero (1 more rank failed)" in text(FAILED)
+    assert "Trial 0" not in drawn
+
+
+def test_ranks_that_do_not_fit_are_counted() -> None:
+    many = samples.group(500, 60)
+    assert re.search(r"Ranks and their places · 4\d\d more not shown", text_of(html(many)))
+    assert "… 488 more ranks" in text(many)
+
+
+def test_a_group_that_waits_for_its_slots_says_so() -> None:
+    empty = replace(
+        GROUP, ranks=(), world_size=0, round=0, series={}, restarts=(), hang=None, notices=()
+    )
+    assert "no rank yet" in text_of(html(empty))
+    assert "<table" not in html(empty)
+    assert render_line(empty, samples.NOW_S, 80).startswith("digits, four ranks running")
+
+
+def test_one_line_shows_step_and_metrics_of_the_group() -> None:
+    line = render_line(GROUP, samples.NOW_S, 100)
+    assert "4 ranks · step 1,790 · loss 0.161, acc 0.9876 · round 3 of 4" in line
+    assert len(line) <= 100
+    assert len(render_line(GROUP, samples.NOW_S, 40)) <= 40
+
+
+def test_text_from_a_rank_cannot_steer_the_terminal() -> None:
+    for payload in (*PAYLOADS, "\r\x1b[2J\x9b31m\x07 \u202e"):
+        row = replace(
+            GROUP.ranks[0], host=payload, worker=payload, device=payload, metrics={payload: 1.0}
+        )
+        restart = RestartRow(1, 1, payload, 3, is_over=True)
+        hostile = replace(
+            GROUP, ranks=(row,), restarts=(restart,), hang=replace(GROUP.hang, text=payload)
+        )
+        shown = text(hostile) + render_line(hostile, samples.NOW_S)
+        assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e]", shown), payload
