@@ -5,7 +5,7 @@ from __future__ import annotations
 from jupyter_ddl.events.messages import RunFinished
 from jupyter_ddl.events.reducer import with_totals
 from jupyter_ddl.events.run_state import RunState
-from jupyter_ddl.spec.run import RunSpec, SearchSpec
+from jupyter_ddl.spec.run import DdpSpec, RunSpec, SearchSpec
 
 __all__ = ["final_event"]
 
@@ -25,13 +25,20 @@ def final_event(
     failure, trial = (None, None) if first is None else (first.failure, first.number)
     if stopped and not hopeless:
         return with_totals(state, RunFinished(at_s=now_s, state="cancelled", reason=reason))
-    counts = state.counts
     if hopeless or _failed(spec, state):
         if not hopeless:
-            reason = f"{counts.failed} of {spec.n_trials} trials failed"
+            reason = _why(spec, state)
         event = RunFinished(now_s, "failed", reason, failure=failure, failed_trial=trial)
         return with_totals(state, event)
     return with_totals(state, RunFinished(at_s=now_s, state="complete"))
+
+
+def _why(spec: RunSpec, state: RunState) -> str:
+    if not isinstance(spec.verb, DdpSpec):
+        return f"{state.counts.failed} of {spec.n_trials} trials failed"
+    group = state.trials.get(0)
+    n_rounds = 0 if group is None else group.n_attempts
+    return f"given up after {n_rounds} {'round' if n_rounds == 1 else 'rounds'}"
 
 
 def _failed(spec: RunSpec, state: RunState) -> bool:

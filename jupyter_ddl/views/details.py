@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from jupyter_ddl.events.snapshot import RunSnapshot
-from jupyter_ddl.spec.run import RunSpec, SearchSpec
+from jupyter_ddl.spec.run import DdpSpec, RunSpec, SearchSpec
 from jupyter_ddl.views.columns import TextColumn, columns_text
 from jupyter_ddl.views.drawing import Drawing
 from jupyter_ddl.views.escape import esc, plain, plain_lines
@@ -61,6 +61,7 @@ def _settings(spec: RunSpec, directory: Path) -> list[tuple[str, str]]:
         ("metric", f"{search.metric} ({search.mode})" if search else ""),
         ("sampler", search.sampler.name if search else ""),
         ("pruner", search.pruner.name if search else ""),
+        ("ranks", _group(spec)),
         ("seed", str(spec.seed)),
         ("timeout", format_duration(limits.timeout_s) if limits.timeout_s else ""),
         ("brings", ", ".join(spec.bring)),
@@ -74,6 +75,21 @@ def _settings(spec: RunSpec, directory: Path) -> list[tuple[str, str]]:
         ("directory", str(directory)),
     ]
     return [(label, plain(value, _CELL)) for label, value in facts if value]
+
+
+def _group(spec: RunSpec) -> str:
+    verb = spec.verb
+    if isinstance(verb, SearchSpec):
+        return f"{verb.ranks_per_trial} per trial" if verb.ranks_per_trial > 1 else ""
+    if not isinstance(verb, DdpSpec):
+        return ""
+    least = f", at least {verb.min_ranks}" if verb.min_ranks else ""
+    gpus = f", {verb.gpus_per_rank} GPUs each" if verb.gpus_per_rank else ""
+    restarts = spec.limits.max_own_failures - 1
+    return (
+        f"{verb.n_ranks}{least}{gpus}; {verb.strategy} over {verb.backend}, "
+        f"at most {restarts} {'restart' if restarts == 1 else 'restarts'}"
+    )
 
 
 def _captures(spec: RunSpec) -> str:

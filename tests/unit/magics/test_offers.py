@@ -29,7 +29,7 @@ def _offered(first_line: str, **names: Any) -> set[str]:
 
 
 def test_the_verbs_come_first() -> None:
-    assert {"search", "map"} <= _offered("%%distribute ")
+    assert {"search", "map", "ddp"} <= _offered("%%distribute ")
 
 
 def test_options_follow_a_verb_and_choices_follow_an_option() -> None:
@@ -38,6 +38,13 @@ def test_options_follow_a_verb_and_choices_follow_an_option() -> None:
     assert "--trials" not in _offered("%%distribute map --")
     assert _offered("%%distribute search --pruner ") == {"none", "median", "asha", "hyperband"}
     assert _offered("%%distribute search --pruner=me") == {"none", "median", "asha", "hyperband"}
+
+
+def test_ddp_offers_its_options_backends_and_strategies() -> None:
+    assert {"--min-ranks", "--no-init", "-n"} <= _offered("%%distribute ddp -n 2 --")
+    assert _offered("%%distribute ddp --backend ") == {"auto", "gloo", "nccl"}
+    assert {"ddp", "fsdp"} <= _offered("%%distribute ddp --strategy ")
+    assert "--rank" in _offered("%runs logs last --")
 
 
 def test_metrics_are_the_keywords_of_report_in_the_cell() -> None:

@@ -1,0 +1,126 @@
+"""``%%distribute ddp`` and a search of ddp runs, in a real kernel with a real cluster."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from live_kernel import LiveKernel
+
+pytestmark = pytest.mark.kernel
+
+TRAIN = """import torch
+import torch.distributed as dist
+from jupyter_ddl import loguniform, rank, report, world_size
+
+lr = loguniform(1e-4, 1e-1, default=1e-2)
+mean = torch.tensor([float(rank() + 1)])
+if dist.is_initialized():
+    dist.all_reduce(mean)
+mean /= world_size()
+for step in range(3):
+    report(step=step, val_acc=float(mean) * lr * (step + 1))
+print("rank", rank(), "says", float(mean))
+model = {"mean": mean, "from": rank()}
+"""
+"""Runs as it is, as ddp and as a search of ddp runs."""
+
+
+def test_one_cell_runs_plainly_on_two_ranks_and_as_a_search_of_two_rank_groups(
+    kernel: LiveKernel,
+) -> None:
+    plain = kernel.run(TRAIN, timeout_s=60).check()
+    assert "rank 0 says 1.0" in plain.text
+    kernel.run("%cluster start -n 2").check()
+
+    ddp = kernel.run("%%distribute ddp -n 2 --bring model -o group\n" + TRAIN, 60).check()
+
+    (view,) = [bundle for bundle in ddp.displays if "text/html" in bundle]
+    assert "2 ranks · 2 complete · step 2" in view["text/plain"]
+    assert re.search(r"model ← rank 0 \(\d+.* B, dict\)", ddp.text)
+    assert kernel.value("float(model['mean']), model['from']") == "(1.5, 0)"
+    assert kernel.value("model['mean'].device.type, group is _run") == "('cpu', True)"
+    assert kernel.value("group.logs(1)") == repr("rank 1 says 1.5\n")
+    both = kernel.run("%runs logs last").check().text
+    assert re.search(r"rank 0 of 2.*rank 0 says 1.5.*rank 1 of 2.*rank 1 says 1.5", both, re.S)
+    assert kernel.run("%runs logs last --rank 1").check().text == "rank 1 says 1.5\n"
+    assert kernel.value("[row.state for row in group.snapshot().ranks]") == str(["complete"] * 2)
+    assert "2; ddp over auto" in kernel.run("%runs show last").check().everything
+
+    line = (
+        "%%distribute search --metric val_acc --trials 3 --ranks-per-trial 2 --bring model -o s\n"
+    )
+    searched = kernel.run(line + TRAIN, 90).check()
+
+    assert "3 of 3 trials" in searched.everything
+    assert kernel.value("float(model['mean']), s.state") == "(1.5, 'complete')"
+    assert kernel.value("abs(s.best.value - 4.5 * s.best.params['lr']) < 1e-6") == "True"
+    assert "rank 1 of 2" in kernel.value("s.logs(0)")
+
+
+def test_an_exception_on_one_rank_is_one_error_with_its_rank_and_the_cells_own_line(
+    kernel: LiveKernel,
+) -> None:
+    kernel.run("import torch\n%cluster start -n 2", 60).check()
+    cell = (
+        "%%distribute ddp -n 2 --max-restarts 1\n"
+        "import torch.distributed as dist\n"
+        "def half(n):\n"
+        "    return 1 / (n - 1)\n"
+        "half(rank() + 2 if rank() == 0 else rank())\n"
+        "dist.barrier()\n"
+    )
+
+    out = kernel.run(cell, timeout_s=60)
+
+    assert out.error is not None
+    name, value, traceback = out.error
+    assert name == "RunFailedError"
+    assert "ZeroDivisionError: rank 1: division by zero" in value
+    assert "given up after 2 rounds" in value
+    assert "], line 4, in half" in traceback
+    assert "jupyter_ddl/" not in traceback
+    assert out.everything.count("Traceback (most recent call last)") == 1
+    assert "trial 0" not in value
+    assert list(map(int, kernel.value("list(_run.errors)").strip("[]").split(",")))[-1] == 1
+    assert "Rank 1: ZeroDivisionError" in out.displays[-1]["text/plain"]
+
+
+def test_a_dry_run_tells_ranks_and_places_and_starts_nothing(kernel: LiveKernel) -> None:
+    cell = "%%distribute ddp -n 2 --dry-run --bring model\n" + TRAIN
+    without = kernel.run(cell).check().text
+    assert "Ranks: 2; GPUs per rank: none" in without
+    assert "no cluster is running; a local one would be started" in without
+    assert "Brought home: model" in without
+
+    kernel.run("%cluster start -n 2").check()
+
+    assert re.search(r"Places now, on cluster local: rank 0 → \S+ \(.*\), rank 1 → ",
+                     kernel.run(cell).check().text)  # fmt: skip
+    wide = kernel.run("%%distribute ddp -n 3 --dry-run\n" + TRAIN).check().text
+    assert "2 of 2 slots free; the ranks would wait for 3" in wide
+    assert kernel.run("%runs").check().everything == "No runs yet."
+
+
+def test_more_ranks_than_slots_are_refused_with_what_there_is(kernel: LiveKernel) -> None:
+    kernel.run("%cluster start -n 1").check()
+
+    out = kernel.run("%%distribute ddp -n 3\n1\n")
+
+    assert out.error is not None
+    assert re.search(r"3 ranks need as many slots, the cluster has \d", out.error[1])
+    assert "%cluster scale 3" in out.error[1]
+
+
+def test_the_python_twin_returns_what_each_rank_returned(kernel: LiveKernel) -> None:
+    kernel.run("import torch\n%cluster start -n 2", 60).check()
+    kernel.run(
+        "import jupyter_ddl\n"
+        "def work(base, *, factor):\n"
+        "    from jupyter_ddl import rank\n"
+        "    return base + factor * rank()\n"
+        "run = jupyter_ddl.train(work, 2, args=(10,), kwargs={'factor': 5})\n",
+        60,
+    ).check()
+
+    assert kernel.value("run.values") == "[10, 15]"
