@@ -16,6 +16,7 @@ from jupyter_ddl.cell import values
 from jupyter_ddl.cell.common_options import ENV_CHECKS, CommonOptions, EnvCheck, add_common
 from jupyter_ddl.cell.ddp_options import BACKENDS, DdpOptions, add_ddp
 from jupyter_ddl.cell.nearest import did_you_mean
+from jupyter_ddl.cell.run_options import RunOptions, add_run
 from jupyter_ddl.cell.strategies import strategy_names
 from jupyter_ddl.errors import OptionError
 from jupyter_ddl.spec.run import Mode
@@ -31,6 +32,7 @@ __all__ = [
     "HelpRequested",
     "MapOptions",
     "Options",
+    "RunOptions",
     "SearchOptions",
     "choices",
     "help_text",
@@ -38,7 +40,7 @@ __all__ = [
     "parse_line",
 ]
 
-VERBS = ("search", "map", "ddp")
+VERBS = ("search", "map", "ddp", "run")
 SAMPLERS = ("grid", "random", "tpe", "cmaes", "gp", "qmc", "de")
 PRUNERS = ("none", "median", "asha", "hyperband")
 MODES = ("max", "min")
@@ -79,7 +81,7 @@ class MapOptions(CommonOptions):
 Options: TypeAlias = SearchOptions | MapOptions | DdpOptions
 
 
-def parse_line(line: str) -> Options:
+def parse_line(line: str) -> Options | RunOptions:
     """Options of a magic's line, without the ``%%distribute``.
 
     Parameters
@@ -113,10 +115,11 @@ def parse_line(line: str) -> Options:
         raise _unknown_option(verb, unknown[0])
     fields = vars(found)
     del fields["help"]
-    make: dict[str, Callable[[dict[str, Any]], Options]] = {
+    make: dict[str, Callable[[dict[str, Any]], Options | RunOptions]] = {
         "search": _search,
         "map": _map,
         "ddp": _ddp,
+        "run": lambda given: RunOptions(**given),
     }
     return make[verb](fields)
 
@@ -173,6 +176,7 @@ def _parser(verb: str) -> _Parser:
         "search": "Search hyper-parameters: the cell is one trial.",
         "map": "Run the cell once per element of a sequence; results come in order.",
         "ddp": "Train data-parallel: the cell runs on N ranks that share a process group.",
+        "run": "Run the cell on the ranks of a group that keeps its variables between cells.",
     }[verb]
     parser = _Parser(
         prog=f"%%distribute {verb}",
@@ -181,9 +185,10 @@ def _parser(verb: str) -> _Parser:
         allow_abbrev=False,
         formatter_class=functools.partial(argparse.HelpFormatter, width=100, max_help_position=32),
     )
-    add_own = {"search": _add_search, "map": _add_map, "ddp": add_ddp}
+    add_own = {"search": _add_search, "map": _add_map, "ddp": add_ddp, "run": add_run}
     add_own[verb](parser)
-    add_common(parser, with_trials=verb != "ddp")
+    if verb != "run":
+        add_common(parser, with_trials=verb != "ddp")
     return parser
 
 

@@ -69,8 +69,8 @@ class ControllerLink:
             raise
         return link
 
-    async def request(self, body: Body, timeout_s: float = 30.0) -> Result:
-        """Ask, and wait for the answer.
+    async def request(self, body: Body, timeout_s: float | None = 30.0) -> Result:
+        """Ask, and wait for the answer; without a deadline, the end of the link ends the wait.
 
         Raises
         ------
@@ -91,7 +91,7 @@ class ControllerLink:
         except TimeoutError:
             raise ControllerError(
                 f"the controller of cluster {self.info.name} did not answer "
-                f"{type(body).__name__} within {timeout_s:.0f} s; see `%cluster logs`"
+                f"{type(body).__name__} within {timeout_s or 0:.0f} s; see `%cluster logs`"
             ) from None
         except OSError:
             raise self._gone() from None

@@ -41,15 +41,25 @@ class ClientLoop:
         KeyboardInterrupt
             As usual: the wait is cut into short pieces so that an interrupt is seen at once.
         """
-        if threading.current_thread() is self._thread:
-            coroutine.close()
-            raise ControllerError("a synchronous call was made on the client's own event loop")
-        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        future = self.begin(coroutine)
         try:
             return self._wait(future, timeout_s)
         except BaseException:
             future.cancel()
             raise
+
+    def begin(self, coroutine: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
+        """Run a coroutine on the loop; who waits for the future sees to the deadline.
+
+        Raises
+        ------
+        ControllerError
+            Called on the loop's own thread.
+        """
+        if threading.current_thread() is self._thread:
+            coroutine.close()
+            raise ControllerError("a synchronous call was made on the client's own event loop")
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
     def _wait(self, future: concurrent.futures.Future[T], timeout_s: float) -> T:
         waited = 0.0

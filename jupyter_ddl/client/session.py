@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 import msgspec
@@ -102,6 +103,10 @@ class Session:
         """One request to a running controller."""
         link = self._link(name)
         return self._call(link.request(body, timeout_s), timeout_s + 5)
+
+    def begin(self, name: str, body: Body) -> Future[Result]:
+        """One request that may take as long as it likes; the caller waits for its future."""
+        return client_loop().begin(self._link(name).request(body, None))
 
     def ask_controller_of(self, name: str, body: Body) -> Result:
         """The same, started anew if it has died: its runs must not be out of reach."""

@@ -132,6 +132,7 @@ class GroupRegistry:
         n_ranks = verb.n_ranks or max(1, self._slots.n_free)
         workers = self._slots.take_group(spec.run_id, n_ranks)
         if workers is None:
+            self._slots.leave(spec.run_id)  # it is refused and does not stand in line
             raise self._no_room(n_ranks)
         spec = msgspec.structs.replace(spec, verb=msgspec.structs.replace(verb, n_ranks=n_ranks))
         try:
@@ -153,11 +154,14 @@ class GroupRegistry:
         return group
 
     def _no_room(self, n_ranks: int) -> PlacementError:
-        holders = ", ".join(f"{n} held by {run}" for run, n in self._slots.holders().items())
+        n_free, n_slots = self._slots.n_free, self._slots.n_slots
+        holders = ", ".join(self._slots.holders())
+        why = f", held by {holders}" if holders else ""
+        if n_free >= n_ranks:
+            why = ", and runs that have waited for longer get them first"
         return PlacementError(
-            f"a group of {n_ranks} ranks needs {n_ranks} free slots; {self._slots.n_free} of "
-            f"{self._slots.n_slots} are free ({holders or 'none held'}); pass a smaller -n, wait, "
-            f"or `%cluster scale N`"
+            f"a group of {n_ranks} ranks needs {n_ranks} free slots; {n_free} of {n_slots} are "
+            f"free{why}; pass a smaller -n, wait, or `%cluster scale N`"
         )
 
     def _spawn_end(self, group: PersistentGroup, reason: str) -> None:

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
 
-from jupyter_ddl.cell.options import CommonOptions, Options, parse_line
+from jupyter_ddl.cell.options import CommonOptions, Options, RunOptions, parse_line
 from jupyter_ddl.cell.sizes import size_text
 from jupyter_ddl.errors import TrialError
 from jupyter_ddl.magics.expansion import expand_line
 from jupyter_ddl.magics.failures import shown
 from jupyter_ddl.magics.live import watch
 from jupyter_ddl.magics.notebook import notebook_path
+from jupyter_ddl.magics.run_cell import run_cell
 from jupyter_ddl.magics.saying import Phases, say
 from jupyter_ddl.spec.run import DdpSpec, MapSpec
 
@@ -48,7 +49,11 @@ def distribute(shell: Any, line: str, cell: str | None) -> None:
                 "%distribute needs a cell below it: write %%distribute, with two percent signs, "
                 "on the cell's first line"
             )
-        _run_cell(shell, f"%%distribute {expanded.strip()}", options, cell)
+        whole_line = f"%%distribute {expanded.strip()}"
+        if isinstance(options, RunOptions):
+            run_cell(shell, whole_line, options, cell)
+        else:
+            _run_cell(shell, whole_line, options, cell)
 
 
 def _run_cell(shell: Any, line: str, options: Options, cell: str) -> None:

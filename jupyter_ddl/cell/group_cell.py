@@ -1,0 +1,108 @@
+"""A cell for a persistent group: its source, what is pushed, and the modules beside the notebook.
+
+Unlike the other verbs, nothing is captured that was not named: the ranks have variables of their
+own, and a cell means those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jupyter_ddl.cell.capture import capture
+from jupyter_ddl.cell.modules import read_modules
+from jupyter_ddl.cell.nearest import did_you_mean
+from jupyter_ddl.cell.source import read_source
+from jupyter_ddl.errors import CellError
+from jupyter_ddl.spec.cells import Cell
+
+__all__ = ["CompiledGroupCell", "compile_group_cell", "transfer_cell"]
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledGroupCell:
+    """A cell that a group could execute.
+
+    Attributes
+    ----------
+    blobs : tuple of (str, bytes or memoryview)
+        Digests and bytes of the payload, its buffers and modules.
+    """
+
+    cell: Cell
+    blobs: tuple[tuple[str, bytes | memoryview], ...] = ()
+
+
+def compile_group_cell(
+    source: str,
+    namespace: Mapping[str, Any],
+    *,
+    cell_number: int | None = None,
+    notebook_dir: Path,
+    push: tuple[str, ...] = (),
+    bring: tuple[str, ...] = (),
+    keep_value: bool = False,
+) -> CompiledGroupCell:
+    """A cell from what follows the magic's line.
+
+    Parameters
+    ----------
+    namespace
+        The notebook's globals: the very dict, because its functions refer to it.
+    push
+        Names in it that the ranks are given before the cell runs.
+    bring
+        Names in the ranks' namespaces that come home.
+
+    Raises
+    ------
+    CellError
+        Syntax, a missing module, or a name to push that the notebook does not have.
+    CaptureError
+        A pushed value cannot be pickled, or is too large.
+    """
+    read = read_source(source, cell_number)
+    modules = read_modules(read, notebook_dir)
+    sent = transfer_cell(_chosen(push, namespace), namespace, bring=bring)
+    return CompiledGroupCell(
+        Cell(
+            source=read.text,
+            filename=read.filename,
+            pushed=sent.cell.pushed,
+            payload=sent.cell.payload,
+            buffers=sent.cell.buffers,
+            modules=modules.files,
+            bring=bring,
+            keep_value=keep_value,
+        ),
+        (*sent.blobs, *modules.contents),
+    )
+
+
+def transfer_cell(
+    values: Mapping[str, Any], main_globals: Mapping[str, Any], *, bring: tuple[str, ...] = ()
+) -> CompiledGroupCell:
+    """A cell without code: it takes variables to the ranks, or brings some back."""
+    captured = capture(values, main_globals)
+    cell = Cell(
+        source="",
+        filename="push" if values else "pull",
+        pushed=captured.names,
+        payload=captured.digest,
+        buffers=tuple(digest for digest, _ in captured.buffers),
+        bring=bring,
+    )
+    blobs: list[tuple[str, bytes | memoryview]] = list(captured.buffers)
+    if captured.digest is not None:
+        blobs.append((captured.digest, captured.payload))
+    return CompiledGroupCell(cell, tuple(blobs))
+
+
+def _chosen(names: tuple[str, ...], namespace: Mapping[str, Any]) -> dict[str, Any]:
+    for name in names:
+        if name not in namespace:
+            hint = did_you_mean(name, namespace)
+            raise CellError(f"--push {name}: the notebook has no such name{hint}", name=name)
+    return {name: namespace[name] for name in names}

@@ -1,0 +1,138 @@
+"""What a cell gave on the ranks of a persistent group."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from jupyter_ddl.errors import RankFailedError, TrialError
+from jupyter_ddl.events.cell_results import CellDone, CellResult
+from jupyter_ddl.events.messages import Failure
+
+__all__ = ["RankResults", "ranks_label", "spans"]
+
+
+class RankResults:
+    """Results of one cell, one per rank that executed it, in the order of :attr:`ranks`.
+
+    Attributes
+    ----------
+    ranks : tuple of int
+    outputs : list of str
+        What each rank printed (the middle of more than 64 kB is left out).
+    texts : list of (str or None)
+        ``repr`` of the cell's value on each rank; None without one.
+    note : str
+        What else there is to say.
+    """
+
+    def __init__(self, result: CellResult, outputs: dict[int, str], directory: Path) -> None:
+        self._done: tuple[CellDone, ...] = result.ranks
+        self._directory = directory
+        self._values: dict[int, dict[str, Any]] = {}
+        self.group_id = result.group_id
+        self.number = result.number
+        self.note = result.note
+        self.ranks = tuple(done.rank for done in result.ranks)
+        self.outputs = [outputs.get(rank, "") for rank in self.ranks]
+        self.texts = [done.text for done in result.ranks]
+
+    @property
+    def values(self) -> list[Any]:
+        """The cell's value (its last expression's) on each rank; None without one."""
+        return [
+            done.value if done.has_value else self._values_of(done).get("value")
+            for done in self._done
+        ]
+
+    @property
+    def errors(self) -> dict[int, Failure]:
+        """Why the cell failed, by rank."""
+        return {d.rank: d.failure for d in self._done if d.outcome == "failed" and d.failure}
+
+    @property
+    def interrupted(self) -> tuple[int, ...]:
+        """Ranks on which an interrupt ended the cell."""
+        return tuple(done.rank for done in self._done if done.outcome == "cancelled")
+
+    def value(self, name: str, rank: int | None = None) -> Any:
+        """A brought variable of a rank, by default of the first one.
+
+        Raises
+        ------
+        TrialError
+            Nothing of that name was brought from there.
+        """
+        for done in self._done:
+            if rank in (None, done.rank):
+                values = self._values_of(done)
+                if name in values:
+                    return values[name]
+                break
+        raise TrialError(
+            f"cell {self.number} of group {self.group_id} brought no {name!r} from rank "
+            f"{self.ranks[0] if rank is None and self.ranks else rank}; --bring names variables"
+        )
+
+    def raise_for_failure(self) -> None:
+        """Raise the failure of the first rank; the others are counted.
+
+        Raises
+        ------
+        RankFailedError
+            The cell raised on a rank.
+        KeyboardInterrupt
+            It was interrupted.
+        """
+        if errors := self.errors:
+            raise _failed(self.group_id, errors)
+        if self.interrupted:
+            raise KeyboardInterrupt(
+                f"interrupted on {ranks_label(self.interrupted)}; variables are kept"
+            )
+
+    def __repr__(self) -> str:
+        state = f", {len(self.errors)} failed" if self.errors else ""
+        return f"<RankResults of {ranks_label(self.ranks)}{state}>"
+
+    def _values_of(self, done: CellDone) -> dict[str, Any]:
+        if done.values_file is None:
+            return {}
+        if done.rank not in self._values:
+            with (self._directory / "values" / done.values_file).open("rb") as file:
+                self._values[done.rank] = pickle.load(file)
+        return self._values[done.rank]
+
+
+def ranks_label(ranks: tuple[int, ...]) -> str:
+    """``rank 2`` or ``ranks 0-2, 5``."""
+    return f"rank{'' if len(ranks) == 1 else 's'} {spans(ranks)}"
+
+
+def spans(ranks: Iterable[int], separator: str = ", ") -> str:
+    """``0-2, 5``."""
+    parts: list[list[int]] = []
+    for rank in sorted(ranks):
+        if parts and parts[-1][1] == rank - 1:
+            parts[-1][1] = rank
+        else:
+            parts.append([rank, rank])
+    return separator.join(str(a) if a == b else f"{a}-{b}" for a, b in parts)
+
+
+def _failed(group_id: str, errors: dict[int, Failure]) -> RankFailedError:
+    rank = min(errors)
+    failure = errors[rank]
+    where = f" at line {failure.line} of the cell" if failure.line is not None else ""
+    others = tuple(sorted(errors.keys() - {rank}))
+    more = f" (and on {ranks_label(others)})" if others else ""
+    return RankFailedError(
+        f"rank {rank}: {failure.type_name}: {failure.message}{where}{more}",
+        group_id=group_id,
+        rank=rank,
+        n_failed=len(errors),
+        traceback=failure.traceback,
+        line=failure.line,
+    )

@@ -1,0 +1,152 @@
+"""``%%distribute run``: a cell on the ranks of a persistent group, its output grouped by rank."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from IPython.display import display, update_display
+
+from jupyter_ddl.cell.run_options import RunOptions
+from jupyter_ddl.magics.notebook import notebook_path
+from jupyter_ddl.magics.saying import Phases, say
+
+if TYPE_CHECKING:
+    from jupyter_ddl.cell.group_cell import CompiledGroupCell
+    from jupyter_ddl.client.group import RankGroup
+    from jupyter_ddl.client.rank_results import RankResults
+    from jupyter_ddl.events.cell_results import CellResult
+
+__all__ = ["run_cell"]
+
+_groups: dict[tuple[str | None, str], RankGroup] = {}
+"""The groups that this kernel has used, by cluster and name."""
+
+
+def run_cell(shell: Any, line: str, options: RunOptions, cell: str) -> None:
+    """Execute a cell; its results go where the options say."""
+    compiled = _compile(shell, options, cell)
+    group = _group(options, line)
+    live = _Live(shell.execution_count)
+    try:
+        results = _execute(group, compiled, options, live)
+    finally:
+        live.close()
+    live.finish(results)
+    if results.note:
+        say(f"Note: {results.note}.")
+    if options.out is not None:
+        shell.push({options.out: results})
+    results.raise_for_failure()
+    _bring(shell, options, results)
+
+
+def _compile(shell: Any, options: RunOptions, cell: str) -> CompiledGroupCell:
+    from jupyter_ddl.cell.group_cell import compile_group_cell
+
+    notebook = notebook_path(shell.user_ns)
+    return compile_group_cell(
+        cell,
+        shell.user_ns,
+        cell_number=shell.execution_count,
+        notebook_dir=Path.cwd() if notebook is None else notebook.parent,
+        push=options.push,
+        bring=options.bring,
+        keep_value=options.out is not None,
+    )
+
+
+def _group(options: RunOptions, line: str) -> RankGroup:
+    """The group that this kernel knows, else the open one, else a new one."""
+    from jupyter_ddl.client.group import open_group
+    from jupyter_ddl.client.session import session
+
+    key = session().current, options.name
+    known = _groups.get(key)
+    is_same = known is not None and options.n_ranks in (None, known.n_ranks)
+    if known is not None and is_same and not options.reset:
+        return known
+    with Phases() as phases:
+        group = open_group(
+            options.n_ranks,
+            backend=options.backend,
+            initialize=options.initialize,
+            name=options.name,
+            reset=options.reset,
+            line=line,
+            on_phase=phases,
+        )
+        phases.done("go")
+    _groups[group.cluster, options.name] = group
+    return group
+
+
+def _execute(
+    group: RankGroup, compiled: CompiledGroupCell, options: RunOptions, live: _Live
+) -> RankResults:
+    from jupyter_ddl.errors import GroupLostError
+
+    try:
+        return group.execute_compiled(compiled, options.targets, live.progress)
+    except GroupLostError:
+        _groups.pop((group.cluster, options.name), None)
+        raise
+
+
+def _bring(shell: Any, options: RunOptions, results: RankResults) -> None:
+    for name in options.bring:
+        value = results.value(name)
+        shell.push({name: value})
+        say(f"{name} ← rank {results.ranks[0]} ({type(value).__name__})")
+
+
+class _Live:
+    """One output, redrawn while the cell runs and left as plain text."""
+
+    def __init__(self, cell_number: int) -> None:
+        self._cell_number = cell_number
+        self._display_id = f"ddl-{uuid.uuid4().hex}"
+        self._shown = ""
+        self._outputs: dict[int, str] = {}
+
+    def progress(self, outputs: dict[int, str], done: CellResult | None) -> None:
+        """Show what there is so far."""
+        from jupyter_ddl.client.rank_results import ranks_label
+        from jupyter_ddl.views.rank_output import render_rank_output
+
+        self._outputs = outputs
+        lines = [render_rank_output(outputs, {})]
+        for each in done.ranks if done is not None else ():
+            if each.failure is not None and done is not None and done.waiting:
+                failure = each.failure
+                lines.append(
+                    f"[{each.rank}] {failure.type_name}: {failure.message} (the cell goes on on "
+                    f"{ranks_label(done.waiting)}; interrupt to end it)"
+                )
+        self._draw("\n".join(line for line in lines if line))
+
+    def close(self) -> None:
+        """Without results: leave the output alone."""
+        from jupyter_ddl.views.rank_output import render_rank_output
+
+        if self._shown:
+            self._draw(render_rank_output(self._outputs, {}))
+
+    def finish(self, results: RankResults) -> None:
+        """Show the whole output and the values."""
+        from jupyter_ddl.views.rank_output import render_rank_output
+
+        outputs = dict(zip(results.ranks, results.outputs, strict=True))
+        texts = dict(zip(results.ranks, results.texts, strict=True))
+        self._draw(render_rank_output(outputs, texts, self._cell_number))
+
+    def _draw(self, text: str) -> None:
+        if text == self._shown:
+            return
+        bundle = {"text/plain": text}
+        if self._shown:
+            update_display(bundle, display_id=self._display_id, raw=True)
+        else:
+            display(bundle, display_id=self._display_id, raw=True)
+        self._shown = text
