@@ -93,6 +93,8 @@ class Sender:
         n_parallel = self.max_parallel
         if self._rounds is not None and not self._queue.may_have_more:
             self.hold()
+            # Asked without a slot in hand: all it can do is to find out that it is empty.
+            self._queue.put_back(self._queue.next_batch(n_parallel)[0])
             return
         while workers := self._take(n_parallel):
             batch: list[TrialAssignment] = []

@@ -14,7 +14,11 @@ __all__ = ["Place", "read_place"]
 _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<name>.*)$')
 _MAIN_FRAME = ("rank_main.py", "execute_all")
 """The frame that only the main thread of a rank has."""
-_COLLECTIVE_FILES = ("torch/distributed/", "torch/nn/parallel/distributed.py")
+_COLLECTIVE_FILES = (
+    "torch/distributed/",
+    "torch/nn/parallel/distributed.py",
+    "jupyter_ddl/worker/agreement.py",
+)
 _BACKWARD_FILES = ("torch/autograd/",)
 _WRAPPERS = frozenset({"wrapper", "inner", "_fn", "decorate_context"})
 

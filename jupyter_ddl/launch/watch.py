@@ -86,9 +86,14 @@ class StepWatch:
         return bool(self._running) and silent >= self.timeout_s and now_s >= self._quiet_until_s
 
     def judge(self, probes: dict[int, Probe], now_s: float) -> Blame | None:
-        """Who hangs, by what was seen of the running ranks; None: look again later."""
-        if not self.is_due(now_s):
-            return None  # a step was made, or all ended, while they were being looked at
+        """Who hangs, by what was seen of the running ranks; None: look again later.
+
+        A step that was made while they were being looked at saves them, unless one is stopped: that
+        one went on for a moment only to write its stacks.
+        """
+        stopped = any(probes[rank].state == "T" for rank in self._running & probes.keys())
+        if not stopped and not self.is_due(now_s):
+            return None
         sights = [
             Sight(rank, self._phases[rank], self._n_steps[rank], probes.get(rank))
             for rank in sorted(self._running)

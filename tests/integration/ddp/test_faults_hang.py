@@ -1,0 +1,118 @@
+"""Rank groups that make no step any more: who hangs, at which line, and on with the next round."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+import psutil
+import pytest
+from fault_runs import TRAIN, Started, kill, start
+from until import until
+
+from jupyter_ddl.events.messages import CheckpointSaved, HangVerdict, Reported
+
+pytestmark = pytest.mark.integration
+
+_TIMEOUT_S = 3.0
+_MARGIN_S = 15.0
+
+UNEQUAL = """
+import torch
+import torch.distributed as dist
+ones = torch.ones(4)
+if rank() == 1:
+    dist.all_reduce(ones)
+dist.barrier()
+report(step=0)
+"""
+
+IDLE = """
+import time
+import torch
+import torch.distributed as dist
+report(step=0)
+if rank() == 1:
+    time.sleep(600)
+dist.all_reduce(torch.ones(4))
+"""
+
+BUSY = """
+import ctypes
+import os
+import time
+import torch
+import torch.distributed as dist
+report(step=0)
+if rank() == 1:
+    libc = ctypes.PyDLL(None)
+    spin = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+    numbers = (ctypes.c_int * 2)(1, 2)
+    libc.qsort.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_void_p)
+    big = ctypes.create_string_buffer(os.urandom(200_000_000))
+    libc.qsort(big, 25_000_000, 8, ctypes.cast(libc.memcmp, ctypes.c_void_p))
+dist.all_reduce(torch.ones(4))
+report(step=1)
+"""
+"""Rank 1 sorts for longer than the timeout, in C and with the GIL held."""
+
+
+def _verdict(run: Started, timeout_s: float = _TIMEOUT_S + _MARGIN_S) -> HangVerdict:
+    found = until(lambda: run.events(HangVerdict), timeout_s, "a verdict")
+    assert isinstance(found[0], HangVerdict)
+    return found[0]
+
+
+def _stacks(run: Started, verdict: HangVerdict) -> dict[str, str]:
+    directory = run.run.directory / verdict.stacks_file
+    return {path.name: path.read_text() for path in directory.iterdir()}
+
+
+def test_a_stopped_rank_is_named_with_its_line_and_the_group_goes_on(cluster: object) -> None:
+    run = start(TRAIN, hang_timeout_s=_TIMEOUT_S)
+    run.wait_for_step(1)
+    stopped = run.pids(1)[1]
+    stopped_at_s = kill(stopped, signal.SIGSTOP)
+    verdict = _verdict(run)
+    assert verdict.rank == 1
+    assert verdict.text.startswith("rank 1 is stopped (SIGSTOP) at line ")
+    assert "; rank 0 waits in all_reduce at line 8" in verdict.text
+    run.wait_for_step(2, more=1)
+    assert run.events(Reported, 2)[0].at_s - stopped_at_s <= _TIMEOUT_S + _MARGIN_S
+    assert run.events(Reported, 2)[0].step == run.events(CheckpointSaved, 1)[-1].step + 1
+    end = run.end_of(1)
+    assert end.failure is not None
+    assert (end.outcome, end.failure.kind) == ("failed", "hang")
+    stacks = _stacks(run, verdict)
+    assert set(stacks) == {"rank-0.txt", "rank-1.txt"}
+    assert all('File "In [1]", line' in text for text in stacks.values())
+    assert not psutil.pid_exists(stopped)
+    run.stop()
+
+
+def test_unequal_collectives_are_named_with_their_lines(cluster: object) -> None:
+    run = start(UNEQUAL, hang_timeout_s=_TIMEOUT_S, max_own_failures=1)
+    verdict = _verdict(run)
+    assert verdict.rank in (0, 1)
+    assert "waits in all_reduce at line 6" in verdict.text
+    assert "waits in barrier at line 7" in verdict.text
+    assert "same calls" in verdict.text
+    until(lambda: run.run.snapshot().state == "failed", 15.0, "the failed run")
+
+
+def test_a_rank_that_sleeps_keeps_the_others_waiting(cluster: object) -> None:
+    run = start(IDLE, hang_timeout_s=_TIMEOUT_S, max_own_failures=1)
+    verdict = _verdict(run)
+    assert (verdict.rank, verdict.line) == (1, 7)
+    assert (
+        verdict.text == "rank 1 makes no progress at line 7; rank 0 waits in all_reduce at line 8"
+    )
+
+
+def test_a_rank_that_computes_in_c_with_the_gil_held_is_waited_for(cluster: object) -> None:
+    run = start(BUSY, hang_timeout_s=1.0, max_own_failures=1)
+    began_s = time.monotonic()
+    until(lambda: run.run.snapshot().finished_at_s, 90.0, "the end")
+    assert run.run.snapshot().state == "complete"
+    assert time.monotonic() - began_s > 2.0
+    assert run.events(HangVerdict) == []

@@ -1,0 +1,156 @@
+"""Rank groups whose ranks, workers or controller die: back soon, with nothing lost or left."""
+
+from __future__ import annotations
+
+import random
+import signal
+import statistics
+
+import psutil
+import pytest
+from fault_runs import TRAIN, Started, kill, start
+from until import until
+
+from jupyter_ddl.client.session import session
+from jupyter_ddl.events.audit import audit
+from jupyter_ddl.events.messages import CheckpointSaved, Notice, Reported
+from jupyter_ddl.spec.requests import GetStatus
+
+pytestmark = pytest.mark.integration
+
+
+def _kill_ranks(run: Started, n_kills: int, seed: int) -> list[float]:
+    """Kill a random rank again and again; return how long each recovery took, in seconds."""
+    chance = random.Random(seed)
+    recoveries = []
+    for attempt in range(1, n_kills + 1):
+        run.wait_for_step(attempt)
+        rank = chance.randrange(2)
+        killed_at_s = kill(run.pids(attempt)[rank])
+        run.wait_for_step(attempt + 1, more=1, timeout_s=30.0)
+        after = [e for e in run.events(Reported, attempt + 1) if e.rank == 0]
+        recoveries.append(after[0].at_s - killed_at_s)
+        saved = run.events(CheckpointSaved, attempt)
+        assert after[0].step == saved[-1].step + 1, f"attempt {attempt + 1} lost steps"
+    return recoveries
+
+
+@pytest.mark.timeout(180)
+def test_a_group_comes_back_from_the_last_checkpoint_whichever_rank_is_killed(
+    cluster: object,
+) -> None:
+    run = start(TRAIN, max_own_failures=12)
+    recoveries = _kill_ranks(run, 10, seed=1)
+    run.stop()
+    p95 = statistics.quantiles(recoveries, n=20)[-1]
+    assert p95 <= 10.0, recoveries
+    assert run.run.snapshot().rows[0].own_failures == 10
+    assert audit(run.all_events()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_two_hundred_killed_ranks_leave_no_group_stuck(cluster: object) -> None:
+    run = start(TRAIN, max_own_failures=250)
+    recoveries = _kill_ranks(run, 200, seed=2)
+    run.stop()
+    assert statistics.quantiles(recoveries, n=20)[-1] <= 10.0
+    assert audit(run.all_events()) == []
+
+
+def test_a_killed_rank_is_charged_to_the_code_and_named_as_the_cause(cluster: object) -> None:
+    run = start(TRAIN, max_own_failures=1)
+    run.wait_for_step(1)
+    kill(run.pids(1)[1])
+    end = run.end_of(1)
+    assert end.outcome == "failed"
+    assert end.failure is not None
+    assert (end.failure.kind, end.failure.type_name, end.failure.rank) == ("crash", "SIGKILL", 1)
+    until(lambda: run.run.snapshot().state == "failed", 10.0, "the failed run")
+
+
+def test_the_others_of_a_dead_round_are_gone_within_a_second(cluster: object) -> None:
+    # The other rank sleeps in Python and swallows what SIGTERM raises there.
+    run = start(
+        "import time\nimport torch\n"
+        "report(step=0)\n"
+        "while True:\n"
+        "    try:\n"
+        "        time.sleep(60)\n"
+        "    except BaseException:\n"
+        "        pass\n",
+        max_own_failures=1,
+    )
+    until(lambda: len(run.events(Reported)) == 2, 30.0)
+    killed_at_s = kill(run.pids(1)[0])
+    assert run.end_of(1).at_s - killed_at_s < 1.5
+
+
+def test_a_killed_worker_is_charged_to_the_machine(cluster: object) -> None:
+    run = start(TRAIN, max_own_failures=1)
+    run.wait_for_step(1)
+    worker = psutil.Process(run.pids(1)[1]).parent().parent()
+    ranks = list(run.pids(1).values())
+    kill(worker.pid)
+    assert run.end_of(1).outcome == "evicted"
+    until(lambda: not any(map(psutil.pid_exists, ranks)), 5.0, "the end of all ranks")
+    run.wait_for_step(2)
+    row = run.run.snapshot().rows[0]
+    assert (row.own_failures, row.evictions) == (0, 1)
+    run.stop()
+    assert audit(run.all_events()) == []
+
+
+def test_no_rank_survives_a_killed_controller_for_five_seconds(cluster: object) -> None:
+    run = start(TRAIN)
+    run.wait_for_step(1)
+    ranks = list(run.pids(1).values())
+    status = session().ask("test", GetStatus()).status
+    kill(status.controller_pid)
+    until(lambda: not any(map(psutil.pid_exists, ranks)), 5.0, "the end of all ranks")
+
+
+def test_a_worker_that_is_told_to_go_saves_first_and_costs_nothing(cluster: object) -> None:
+    run = start(TRAIN, max_own_failures=1)
+    run.wait_for_step(1)
+    worker = psutil.Process(run.pids(1)[1]).parent().parent()
+    kill(worker.pid, signal.SIGTERM)
+    end = run.end_of(1)
+    assert end.outcome == "moved"
+    saved = run.events(CheckpointSaved, 1)[-1]
+    run.wait_for_step(2)
+    assert run.events(Reported, 2)[0].step == saved.step + 1
+    assert max(e.step for e in run.events(Reported, 1) if e.rank == 0) == saved.step
+    row = run.run.snapshot().rows[0]
+    assert (row.own_failures, row.evictions) == (0, 0)
+    until(lambda: not worker.is_running(), 10.0, "the end of the worker")
+    run.stop()
+    assert audit(run.all_events()) == []
+
+
+def test_a_group_shrinks_when_slots_are_lost_and_grows_when_they_return(cluster: object) -> None:
+    run = start(TRAIN, min_ranks=1, resize_after_s=1.0)
+    run.wait_for_step(1)
+    cluster.scale(1)  # type: ignore[attr-defined]
+    run.wait_for_step(2)
+    assert run.end_of(1).outcome == "evicted"
+    assert len(run.pids(2)) == 1
+    cluster.scale(2)  # type: ignore[attr-defined]
+    assert run.end_of(2).outcome == "moved"
+    last = run.events(CheckpointSaved, 2)[-1].step
+    run.wait_for_step(3)
+    assert len(run.pids(3)) == 2
+    assert run.events(Reported, 3)[0].step == last + 1
+    run.stop()
+    assert audit(run.all_events()) == []
+
+
+def test_a_cell_without_a_checkpoint_is_told_that_it_begins_anew(cluster: object) -> None:
+    source = "import time\nimport torch\nreport(step=0)\ntime.sleep(60)\n"
+    run = start(source, min_ranks=1)
+    until(lambda: len(run.events(Reported)) == 2, 30.0)
+    kill(run.pids(1)[0])
+    until(lambda: run.pids(2), 15.0, "the second round")
+    notices = [e.text for e in run.all_events() if isinstance(e, Notice)]
+    assert "restarted from the beginning: the cell saved no checkpoint" in notices
+    run.stop()
