@@ -12,6 +12,7 @@ from jupyter_ddl.errors import TrialError
 from jupyter_ddl.events.messages import (
     AttemptFinished,
     AttemptStarted,
+    CellExecuted,
     Event,
     RankEnded,
     RankStarted,
@@ -49,9 +50,21 @@ def find_pieces(events: Iterable[Event]) -> Pieces:
             found[event.trial] = _Attempt(event.attempt, {0: piece})
         elif isinstance(event, RankStarted):
             _begin_rank(found, event)
+        elif isinstance(event, CellExecuted):
+            found[event.number] = _Attempt(1, _cell_pieces(event), is_group=True)
         elif isinstance(event, RankEnded | AttemptFinished):
             _end(found, event)
     return {trial: attempt.ranks for trial, attempt in found.items()}
+
+
+def _cell_pieces(event: CellExecuted) -> dict[int, Piece]:
+    """A cell of a persistent group stands in a trial's place."""
+    spans = zip(event.targets, event.log_starts, event.log_ends, strict=False)
+    return {
+        rank: Piece(f"rank-{rank}.log", start, end, f"cell {event.number}")
+        for rank, start, end in spans
+        if end > start
+    }
 
 
 def _begin_rank(found: dict[int, _Attempt], event: RankStarted) -> None:

@@ -139,7 +139,7 @@ class Run:
             if rank is None:
                 return trials_text(pieces, self.directory)
             trial = self._fold().best_number or 0
-        if trial not in self._fold().trials:
+        if trial not in self._fold().trials and trial not in pieces:
             if isinstance(self.spec.verb, DdpSpec):
                 return ""  # its ranks have not begun
             raise TrialError(f"run {self.id} has no trial {trial}", trial=trial)

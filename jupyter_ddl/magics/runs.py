@@ -15,6 +15,7 @@ from jupyter_ddl.errors import ControllerError, OptionError
 from jupyter_ddl.magics.expansion import expand_line
 from jupyter_ddl.magics.failures import shown
 from jupyter_ddl.magics.saying import say
+from jupyter_ddl.spec.run import GroupSpec
 
 __all__ = ["runs"]
 
@@ -56,6 +57,11 @@ def _attach(shell: Any, options: Namespace) -> None:
     from jupyter_ddl.magics.live import watch
 
     run = _run(options.run)
+    if isinstance(run.spec.verb, GroupSpec):
+        raise OptionError(
+            f"%runs attach: {run.id} is a persistent group; `%%distribute run` gives it cells, "
+            f"`%runs show {run.id}` lists those that it has executed"
+        )
     shell.push({"_run": run})
     if run.snapshot().finished_at_s is None and run.id not in live_runs():
         say(f"Nothing drives run {run.id} now: starting cluster {run.spec.cluster} to go on.")

@@ -7,11 +7,12 @@ import time
 from pathlib import Path
 
 from jupyter_ddl.events.snapshot import RunSnapshot
-from jupyter_ddl.spec.run import DdpSpec, RunSpec, SearchSpec
+from jupyter_ddl.spec.run import DdpSpec, GroupSpec, RunSpec, SearchSpec
 from jupyter_ddl.views.columns import TextColumn, columns_text
 from jupyter_ddl.views.drawing import Drawing
 from jupyter_ddl.views.escape import esc, plain, plain_lines
 from jupyter_ddl.views.format import format_count, format_distribution, format_duration
+from jupyter_ddl.views.group_cells import cells_html, cells_text
 from jupyter_ddl.views.html import render_html
 from jupyter_ddl.views.palette import GREY, MUTED, ROOT_STYLE, tint
 from jupyter_ddl.views.text import render_text
@@ -45,7 +46,7 @@ def render_details(
 def again_line(spec: RunSpec) -> str:
     """The first line that runs the cell again with the same trials; empty where it is not known."""
     line = spec.provenance.line.strip()
-    if not line or "--seed" in line:
+    if not line or "--seed" in line or isinstance(spec.verb, GroupSpec):
         return line
     return f"{line} --seed {spec.seed}"
 
@@ -112,7 +113,8 @@ def _code(spec: RunSpec) -> str:
 
 
 def _html(snapshot: RunSnapshot, spec: RunSpec, directory: Path, now_s: float) -> str:
-    parts = [render_html(snapshot, now_s=now_s, live=False)]
+    is_cells = isinstance(spec.verb, GroupSpec)
+    parts = [cells_html(snapshot) if is_cells else render_html(snapshot, now_s=now_s, live=False)]
     space = _space(spec)
     if space:
         parts.append(_table(space, "Search space"))
@@ -147,13 +149,16 @@ def _pre(text: str) -> str:
 
 
 def _text(snapshot: RunSnapshot, spec: RunSpec, directory: Path, now_s: float) -> str:
-    lines = [render_text(snapshot, now_s, _WIDTH)]
+    is_cells = isinstance(spec.verb, GroupSpec)
+    lines = [cells_text(snapshot, _WIDTH) if is_cells else render_text(snapshot, now_s, _WIDTH)]
     for title, facts in (("Search space", _space(spec)), ("Settings", _settings(spec, directory))):
         if facts:
             lines += ["", title, *_facts_text(facts)]
     again = again_line(spec)
     if again:
         lines += ["", "The line that runs it again", f"  {again}"]
+    if is_cells:
+        return "\n".join(lines)
     code = _code(spec).split("\n")
     return "\n".join([*lines, "", "The cell", *(f"  {line}" for line in code)])
 

@@ -30,10 +30,10 @@ def render_rank_output(
     """
     lines: list[str] = []
     for ranks, text in _grouped({rank: _settled(text) for rank, text in outputs.items()}):
-        lines += _block(f"[{spans(ranks, ",")}] ", text)
+        lines += _block(f"[{spans(ranks, ',')}] ", text)
     suffix = "" if cell_number is None else f":{cell_number}"
     for ranks, text in _grouped(texts):
-        label = f"Out[{spans(ranks, ",")}{suffix}]: "
+        label = f"Out[{spans(ranks, ',')}{suffix}]: "
         lines += [label, *text.split("\n")] if "\n" in text else [label + text]
     return "\n".join(lines)[:_MAX_CHARS]
 
@@ -67,4 +67,3 @@ def _overwritten(line: str) -> str:
     for part in line.split("\r"):
         shown = part + shown[len(part) :]
     return shown
-

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from jupyter_ddl.events.snapshot import RunStateName
-from jupyter_ddl.events.status import ClusterState, ClusterStatus
+from jupyter_ddl.events.status import ClusterState, ClusterStatus, GroupStatus
 from jupyter_ddl.views.columns import TextColumn, columns_text
 from jupyter_ddl.views.drawing import Drawing
 from jupyter_ddl.views.escape import esc, plain
@@ -82,6 +82,8 @@ class ClusterRow(msgspec.Struct, frozen=True):
     age_left_s: float | None
     controller_pid: int
     address: str
+    groups: tuple[str, ...] = ()
+    """A line about each persistent group."""
 
 
 def cluster_row(status: ClusterStatus) -> ClusterRow:
@@ -96,11 +98,22 @@ def cluster_row(status: ClusterStatus) -> ClusterRow:
         n_slots=status.n_slots,
         cpus=status.cpus_per_worker * n_workers,
         memory_bytes=None if per_worker is None else per_worker * n_workers,
-        n_runs=len(status.active_runs),
+        n_runs=len(status.active_runs) - len(status.groups),
         idle_left_s=status.idle_left_s,
         age_left_s=status.age_left_s,
         controller_pid=status.controller_pid,
         address=status.scheduler_address,
+        groups=tuple(_group_line(group) for group in status.groups),
+    )
+
+
+def _group_line(group: GroupStatus) -> str:
+    name = "" if group.name == "default" else f" ({group.name})"
+    state = "executes a cell" if group.is_busy else "idle"
+    devices = ", ".join(sorted({rank.device for rank in group.ranks}))
+    return (
+        f"{group.group_id}{name}: {_counted(group.n_ranks, 'rank')} on {devices}, {state}, "
+        f"{_counted(group.n_cells, 'cell')} so far"
     )
 
 
@@ -145,6 +158,8 @@ def _runs_cells(rows: Sequence[RunRow], now_s: float) -> list[tuple[str, tuple[s
 
 def _finished(row: RunRow) -> str:
     n_finished, n_planned = row.progress
+    if not n_planned:  # a persistent group
+        return ""
     return f"{format_count(n_finished)} of {format_count(n_planned)}"
 
 
@@ -195,6 +210,7 @@ def _cluster_facts(row: ClusterRow) -> list[tuple[str, str]]:
         ("size", size),
         ("limits", limits),
         ("runs", f"{format_count(row.n_runs)} active" if row.n_runs else "none active"),
+        *(("group", plain(line, 120)) for line in row.groups),
         ("ends", _ends(row)),
         ("scheduler", plain(row.address, 80)),
         ("controller", f"process {row.controller_pid}"),
