@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jupyter_ddl.client.logs import find_pieces, ranks_text, trials_text
+from jupyter_ddl.client.rank_values import rank_results, rank_values
 from jupyter_ddl.client.session import Session, session
 from jupyter_ddl.client.waiting import OnInterrupt, OnSnapshot, OnTick, wait_for_run
 from jupyter_ddl.errors import RunFailedError, RunNotFoundError, TrialError
@@ -145,16 +146,16 @@ class Run:
             raise TrialError(f"run {self.id} has no trial {trial}", trial=trial)
         return ranks_text(pieces.get(trial, {}), self.directory, rank)
 
-    def value(self, name: str, trial: int | None = None) -> Any:
-        """A brought variable: the best trial's (search), or that of element ``trial`` (map).
+    def value(self, name: str, trial: int | None = None, *, rank: int = 0) -> Any:
+        """A brought variable: the best trial's (search), that of element ``trial`` (map), or of a
+        rank (ddp).
 
         Raises
         ------
         TrialError
             Nothing of that name was brought; the message says what was.
         """
-        number = trial if trial is not None else self._fold().best_number
-        values = {} if number is None else self._values_of(number)
+        values = self._values_at(trial, rank)
         if name not in values:
             brought = ", ".join(values) or "nothing"
             raise TrialError(
@@ -164,17 +165,19 @@ class Run:
 
     @property
     def values(self) -> list[Any]:
-        """Results in order: of a map, each element's value (None where it failed)."""
+        """Results in order: each element's value (map), or each rank's (ddp); None: it failed."""
         state = self._fold()
+        if isinstance(self.spec.verb, DdpSpec):
+            return rank_results(state, self.directory, 0)
         if not isinstance(self.spec.verb, MapSpec):
             return [self._values_of(state.best_number)] if state.best_number is not None else []
         inline = _inline_values(self.events())
         return [self._result(n, inline) for n in range(self.spec.n_trials)]
 
     def bring(self) -> dict[str, Any]:
-        """Every variable named by ``--bring``, from the best trial."""
-        number = self._fold().best_number
-        return {} if number is None else self._values_of(number)
+        """Every variable named by ``--bring``, from the best trial or from rank 0."""
+        values = self._values_at(None, 0)
+        return {name: values[name] for name in self.spec.bring if name in values}
 
     # -- what can be done with it -----------------------------------------------------------------
 
@@ -259,6 +262,16 @@ class Run:
             for event in self._reader.poll():
                 fold(self._state, event)
             return self._state
+
+    def _values_at(self, trial: int | None, rank: int) -> dict[str, Any]:
+        state = self._fold()
+        is_ddp = isinstance(self.spec.verb, DdpSpec)
+        number = trial if trial is not None else 0 if is_ddp else state.best_number
+        if number is None:
+            return {}
+        if rank or is_ddp:
+            return rank_values(state, self.directory, number, rank)
+        return self._values_of(number)
 
     def _values_of(self, number: int) -> dict[str, Any]:
         name = self._fold().values_file(number)

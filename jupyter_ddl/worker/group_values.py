@@ -70,6 +70,8 @@ def _save(values: dict[str, Any], trial: TrialAssignment, assignment: Assignment
     if not values:
         return None
     rank = assignment.place.rank if assignment.place else 0
+    if rank and assignment.metric is not None:
+        return None  # of a search, rank 0's file is kept or removed with the trial
     name = f"trial-{trial.trial}-a{trial.attempt}-r{rank}.pkl"
     save_values(values, Path(assignment.run_dir) / "values" / name)
     return name

@@ -268,9 +268,7 @@ def _check(function: str, *bounds: Any, **options: Any) -> None:
     getattr(dist, function)(*bounds, **options)
 
 
-def report_plainly(
-    step: int | None, metrics: Mapping[str, Any], reduce: str | None = None
-) -> None:
+def report_plainly(step: int | None, metrics: Mapping[str, Any], reduce: str | None = None) -> None:
     """Print a report, where nothing is recorded."""
     from jupyter_ddl.worker.metrics import ReportError, as_number, shown
     from jupyter_ddl.worker.reduction import check_reduction
