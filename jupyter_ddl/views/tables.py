@@ -82,6 +82,8 @@ class ClusterRow(msgspec.Struct, frozen=True):
     age_left_s: float | None
     controller_pid: int
     address: str
+    n_busy: int = 0
+    """Slots that run a trial now."""
 
 
 def cluster_row(status: ClusterStatus) -> ClusterRow:
@@ -101,6 +103,7 @@ def cluster_row(status: ClusterStatus) -> ClusterRow:
         age_left_s=status.age_left_s,
         controller_pid=status.controller_pid,
         address=status.scheduler_address,
+        n_busy=sum(worker.n_busy for worker in status.workers),
     )
 
 
@@ -187,7 +190,8 @@ def render_cluster(status: ClusterRow) -> Drawing:
 
 def _cluster_facts(row: ClusterRow) -> list[tuple[str, str]]:
     """(label, value), cleaned but not escaped."""
-    size = f"{_counted(row.n_workers, 'worker')} with {_counted(row.n_slots, 'slot')}"
+    slots = f"{_counted(row.n_slots, 'slot')}, {format_count(row.n_busy)} busy"
+    size = f"{_counted(row.n_workers, 'worker')} with {slots}"
     limits = f"{_counted(row.cpus, 'CPU')}, {format_bytes(row.memory_bytes)} of memory"
     if row.memory_bytes is None:
         limits = f"{_counted(row.cpus, 'CPU')}, no memory limit"
