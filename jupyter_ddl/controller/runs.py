@@ -184,6 +184,13 @@ class RunRegistry:
             )
         return driver
 
+    def mark(self, run_id: str) -> tuple[int, str]:
+        """What a snapshot would differ by: events folded, and why the run waits."""
+        if run_id in self._ended:
+            return self._ended[run_id].seq, ""
+        driver = self.driver(run_id)
+        return driver.state.seq, driver.paused
+
     def snapshot(self, run_id: str) -> RunSnapshot:
         """The latest snapshot of an active or lately ended run."""
         if run_id in self._ended:

@@ -91,8 +91,13 @@ class TrialDriver:
         unfinished = self._source.n_trials - self.state.counts.finished
         return min(unfinished, self.spec.verb.max_parallel or unfinished)
 
+    @property
+    def paused(self) -> str:
+        """Why the run waits for something outside it; empty when it doesn't."""
+        return self._pauses.text
+
     def snapshot(self) -> RunSnapshot:
-        return self.state.snapshot(time.time(), paused=self._pauses.text)
+        return self.state.snapshot(time.time(), paused=self.paused)
 
     def wake(self) -> None:
         """Slots or workers have changed."""
