@@ -29,7 +29,7 @@ test-slow: $(READY)  ## the tests that take minutes
 	@$(BIN)/python -m pytest -m "slow and not kube and not gpu and not browser" $(ARGS)
 
 lab: $(READY)  ## open JupyterLab on the notebooks
-	@$(BIN)/jupyter lab --notebook-dir=notebooks
+	@$(BIN)/jupyter lab --notebook-dir=notebooks $(ARGS)
 
 lint: $(READY)  ## style, types, layers and stripped notebooks
 	$(BIN)/ruff check .

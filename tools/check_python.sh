@@ -7,7 +7,10 @@ if ! command -v "$python" >/dev/null 2>&1; then
     exit 1
 fi
 
-seen=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+seen=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null) || {
+    echo "make: $python does not run; name another Python >= 3.11: make PYTHON=/path/to/python" >&2
+    exit 1
+}
 if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
     echo "make: $python is Python $seen; 3.11 or newer is needed: make PYTHON=python3.11" >&2
     exit 1

@@ -1,6 +1,8 @@
 """The rows of the report, in the order of the issue's table."""
 
 from bench.rows.captured import ROW as CAPTURED
+from bench.rows.ddp_speed import ROW as DDP_SPEED
+from bench.rows.ddp_start import ROW as DDP_START
 from bench.rows.first_report import ROW as FIRST_REPORT
 from bench.rows.load_ext import ROW as LOAD_EXT
 from bench.rows.memory import ROW as MEMORY
@@ -10,4 +12,4 @@ from bench.rows.warm import ROW as WARM
 
 __all__ = ["ROWS"]
 
-ROWS = (TRIALS, START, FIRST_REPORT, CAPTURED, MEMORY, LOAD_EXT, WARM)
+ROWS = (TRIALS, START, FIRST_REPORT, CAPTURED, MEMORY, LOAD_EXT, WARM, DDP_START, DDP_SPEED)

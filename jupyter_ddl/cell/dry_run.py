@@ -27,8 +27,9 @@ def describe(compiled: CompiledCell, places: Iterable[str] = ()) -> str:
     lines += _capture_lines(compiled)
     lines += _module_lines(compiled)
     n_bytes = sum(memoryview(data).nbytes for _, data in compiled.blobs)
+    n_blobs = len(compiled.blobs)
     lines.append(
-        f"To send: {len(compiled.blobs)} blobs, {size_text(n_bytes)}, "
+        f"To send: {n_blobs} blob{'' if n_blobs == 1 else 's'}, {size_text(n_bytes)}, "
         f"once per host (none of those that are there already)"
     )
     lines += [f"Note: {note}" for note in compiled.notes]

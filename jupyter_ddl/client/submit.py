@@ -79,9 +79,7 @@ def submit(
     """
     check_supported(compiled)
     cluster = session().ensure(on_phase)
-    directories = blob_dirs()
-    for digest, data in compiled.blobs:
-        put_blob(data, directories, digest)
+    _store(compiled)
     spec = RunSpec(
         run_id=new_run_id(),
         verb=compiled.verb,
@@ -97,6 +95,12 @@ def submit(
     )
     session().ask(cluster, SubmitRun(spec))
     return Run(spec.run_id)
+
+
+def _store(compiled: CompiledCell) -> None:
+    directories = blob_dirs()
+    for digest, data in compiled.blobs:
+        put_blob(data, directories, digest)
 
 
 def resume_run(
@@ -117,6 +121,8 @@ def resume_run(
         )
     if run.state == "complete":
         return run
+    if compiled is not None:
+        _store(compiled)  # those of a run that had ended may have been removed
     cluster = run.spec.cluster
     session().current = cluster
     session().ensure(on_phase)

@@ -111,15 +111,17 @@ def wait_for_run(
     interrupts = _Interrupts(session, cluster, run_id, on_interrupt)
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     look = _Look(on_snapshot, on_tick)
-    for _ in range(_MAX_REVIVALS + 1):
-        if _has_ended(run_id):
-            return _last_snapshot(run_id, on_snapshot)
+    n_lost = 0
+    while n_lost <= _MAX_REVIVALS:
         try:
+            if _has_ended(run_id):
+                return _last_snapshot(run_id, on_snapshot)
             mailbox = _watch(session, cluster, run_id)
-        except ControllerError as error:
-            log.info("run %s: %s", run_id, error.message)
-            continue  # it died before it could answer
+        except KeyboardInterrupt:
+            interrupts.forward()
+            continue
         if mailbox is None:
+            n_lost += 1
             continue
         try:
             last = _follow(mailbox, interrupts, deadline, look, run_id)
@@ -127,10 +129,11 @@ def wait_for_run(
             session.unwatch(cluster, run_id, mailbox)
         if last is not None:
             return last
+        n_lost += mailbox.is_broken
     if _has_ended(run_id):
         return _last_snapshot(run_id, on_snapshot)
     raise ControllerError(
-        f"the controller of cluster {cluster} ended {_MAX_REVIVALS + 1} times during run {run_id}; "
+        f"the controller of cluster {cluster} ended {n_lost} times during run {run_id}; "
         f"see `%cluster logs`, then `%runs attach {run_id}`"
     )
 
@@ -140,18 +143,21 @@ def _has_ended(run_id: str) -> bool:
 
 
 def _watch(session: Session, cluster: str, run_id: str) -> Mailbox | None:
-    """A mailbox; None when the run ended between two looks: the ledger tells.
+    """A mailbox; None when the controller died before it could answer, or the run has ended.
 
     Raises
     ------
     JupyterDDLError
-        The controller can't go on with the run: what it says.
+        The controller can't be started or can't go on with the run: what it says.
     """
     try:
         return session.watch(cluster, run_id)
     except RunNotFoundError:
         if _has_ended(run_id):
             return None
+    except ControllerError as error:
+        log.info("run %s: %s", run_id, error.message)
+        return None
     # A controller that came up while the ledger could not be read, or was held by another one.
     session.ask(cluster, ResumeRun(run_id))
     return session.watch(cluster, run_id)

@@ -40,6 +40,9 @@ class Backend(Protocol):
     async def scale(self, n_workers: int, keep: Sequence[str]) -> None:
         """Ask for ``n_workers``; when shrinking, the addresses in ``keep`` go last."""
 
+    async def repair(self) -> None:
+        """Replace workers that are lost for good; called once a second, never during a scale."""
+
     async def close(self) -> None:
         """End everything this backend started."""
 

@@ -7,11 +7,13 @@ interface on free ports; there is no dashboard.
 from __future__ import annotations
 
 import asyncio
+import logging
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import dask
-from distributed import Client, LocalCluster, Security
+from distributed import Client, LocalCluster, Security, Status
 
 from jupyter_ddl.cluster.sizing import n_local_workers
 from jupyter_ddl.errors import ClusterError
@@ -20,6 +22,13 @@ from jupyter_ddl.store.host_limits import host_limits
 
 __all__ = ["LocalBackend"]
 
+log = logging.getLogger(__name__)
+
+_LOST = frozenset({Status.closed, Status.failed})
+_COMES_BACK_S = 20.0
+"""By then a nanny has started its worker again, also on a host that is busy."""
+_CLOSE_NANNY_S = 5.0
+
 _DASK_CONFIG = {
     # A trial's fate is decided by its own budgets, never by Dask's counter (measured: 23 of 24
     # trials lost with the default of 3 under frequent worker kills).
@@ -27,6 +36,9 @@ _DASK_CONFIG = {
     # The ledger holds history; Dask need not.
     "distributed.admin.log-length": 0,
     "distributed.admin.low-level-log-length": 0,
+    # Dask closes a worker's nanny for good when the worker is not back by then, even if it is just
+    # starting: :meth:`LocalBackend.repair` takes its place.
+    "distributed.deploy.lost-worker-timeout": "365 days",
     "distributed.scheduler.work-stealing": False,
     "distributed.scheduler.active-memory-manager.start": False,
     "distributed.comm.require-encryption": True,
@@ -46,6 +58,7 @@ class LocalBackend:
     def __init__(self, spec: ClusterSpec) -> None:
         self._spec = spec
         self._cluster: Any = None
+        self._absent_since_s: dict[Any, float] = {}
         limits = host_limits()
         fitting = n_local_workers(limits.cpus, limits.memory_bytes, spec.cpus_per_worker)
         self._n_wanted = fitting if spec.n_workers is None else spec.n_workers
@@ -89,7 +102,7 @@ class LocalBackend:
             silence_logs=False,
         )
         await self._cluster
-        # Dask's HTTP server knows neither users nor TLS; workers close theirs in `preload`.
+        # Dask's HTTP server knows neither users nor TLS; workers close theirs with the plugin.
         self._cluster.scheduler.http_server.stop()
         self.client = await Client(self._cluster, asynchronous=True, set_as_default=False)
 
@@ -103,6 +116,23 @@ class LocalBackend:
         kept = {by_address[address] for address in keep if address in by_address}
         names = sorted(self._cluster.worker_spec, key=lambda name: name in kept)
         await self._cluster.scale_down(names[:surplus])
+
+    async def repair(self) -> None:
+        cluster = self._cluster
+        connected = {state.name for state in cluster.scheduler.workers.values()}
+        now_s = time.monotonic()
+        for name, nanny in tuple(cluster.workers.items()):
+            if name in connected:
+                self._absent_since_s.pop(name, None)
+                continue
+            absent_s = now_s - self._absent_since_s.setdefault(name, now_s)
+            if nanny.status not in _LOST and absent_s < _COMES_BACK_S:
+                continue
+            log.warning("worker %s is %s and not coming back; replacing it", name, nanny.status)
+            del self._absent_since_s[name], cluster.workers[name]
+            await nanny.close(timeout=_CLOSE_NANNY_S)
+        if cluster.worker_spec.keys() != cluster.workers.keys():
+            cluster.scale(len(cluster.worker_spec))  # opens what is missing
 
     async def close(self) -> None:
         client, self_cluster = getattr(self, "client", None), self._cluster

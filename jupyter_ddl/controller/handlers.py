@@ -17,6 +17,7 @@ from jupyter_ddl.spec import requests as ask
 __all__ = ["Requests"]
 
 _PUSH_INTERVAL_S = 0.2
+_LOOK_INTERVAL_S = 0.01
 _MAX_WORKERS = 1024
 
 
@@ -118,16 +119,19 @@ class Requests:
         return SnapshotResult(snapshot)
 
     async def _push(self, run_id: str, session: Session) -> None:
-        """Snapshots whenever something changed, at most five a second, until the end."""
+        """Snapshots whenever something changed, at most five a second, and the last one at once."""
         seen: tuple[int, str] | None = None
+        pushed_at_s = 0.0
         is_active = True
         while is_active and not session.is_closed:
-            await asyncio.sleep(_PUSH_INTERVAL_S)
+            await asyncio.sleep(_LOOK_INTERVAL_S)
             is_active = run_id in self._house.runs.active
-            snapshot = self._house.runs.snapshot(run_id)
-            if (snapshot.seq, snapshot.paused) != seen:
-                seen = (snapshot.seq, snapshot.paused)
-                session.push(snapshot)
+            mark = self._house.runs.mark(run_id)
+            now = time.monotonic()
+            if mark == seen or (is_active and now - pushed_at_s < _PUSH_INTERVAL_S):
+                continue
+            seen, pushed_at_s = mark, now
+            session.push(self._house.runs.snapshot(run_id))
         session.watches.pop(run_id, None)
 
 

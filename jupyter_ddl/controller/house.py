@@ -28,7 +28,7 @@ __all__ = ["House"]
 
 log = logging.getLogger(__name__)
 
-_ADAPT_INTERVAL_S = 1.0
+_KEEP_SIZE_INTERVAL_S = 1.0
 _SCALE_TIMEOUT_S = 60.0
 
 
@@ -51,7 +51,7 @@ class House:
         self._surplus_since_s: float | None = None
         self._workers: dict[str, WorkerInfo] = {}
         self._scaling = asyncio.Lock()
-        self._adapting: asyncio.Task[None] | None = None
+        self._size_keeper: asyncio.Task[None] | None = None
 
     async def open(self, on_phase: Callable[[str], None]) -> None:
         """Start the backend and everything that stands on it; deadline: the backend's own."""
@@ -84,14 +84,14 @@ class House:
             self.backend.client, self._workers_changed, dispatcher.worker_removed
         )
         await self._watch.start()
-        self._adapting = asyncio.create_task(self._adapt_size(), name="adapt")
+        self._size_keeper = asyncio.create_task(self._keep_size(), name="keep size")
         self.state = "ready"
 
     async def close(self) -> None:
         self.state = "stopping"
-        if self._adapting is not None:
-            self._adapting.cancel()
-            await asyncio.gather(self._adapting, return_exceptions=True)
+        if self._size_keeper is not None:
+            self._size_keeper.cancel()
+            await asyncio.gather(self._size_keeper, return_exceptions=True)
         if hasattr(self, "groups"):
             await self.groups.close()
         if hasattr(self, "runs"):
@@ -151,19 +151,24 @@ class House:
         """Runs, and groups that execute a cell: an idle group keeps no cluster alive."""
         return len(self.runs.active) + self.groups.n_busy
 
-    async def _adapt_size(self) -> None:
-        """Follow the demand while there are bounds for that.  A failure is no reason to stop."""
+    async def _keep_size(self) -> None:
+        """Replace lost workers, and follow the demand while there are bounds for that."""
         while True:
-            await asyncio.sleep(_ADAPT_INTERVAL_S)
-            if self.adapt is None:
-                self._surplus_since_s = None
-                continue
-            target = self._wanted(*self.adapt)
-            if target != self.backend.n_wanted:
-                try:
-                    await self.scale(target)
-                except Exception:  # the wall of a loop task
-                    log.exception("adapting to %d workers failed", target)
+            await asyncio.sleep(_KEEP_SIZE_INTERVAL_S)
+            try:
+                await self._keep_size_once()
+            except Exception:  # the wall of a loop task: the next round tries again
+                log.exception("keeping the size of cluster %s failed", self.spec.name)
+
+    async def _keep_size_once(self) -> None:
+        async with self._scaling, asyncio.timeout(_SCALE_TIMEOUT_S):
+            await self.backend.repair()
+        if self.adapt is None:
+            self._surplus_since_s = None
+            return
+        target = self._wanted(*self.adapt)
+        if target != self.backend.n_wanted:
+            await self.scale(target)
 
     def _wanted(self, minimum: int, maximum: int) -> int:
         now = time.monotonic()

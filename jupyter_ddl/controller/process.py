@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from jupyter_ddl import __version__
+from jupyter_ddl.controller.blob_care import care_for_blobs
 from jupyter_ddl.controller.connection import (
     ConnectionInfo,
     connection_path,
@@ -39,6 +40,7 @@ log = logging.getLogger("jupyter_ddl.controller")
 
 _LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 _TICK_S = 1.0
+_BLOB_CARE_S = 600.0
 _CLOSE_TIMEOUT_S = 15.0
 
 
@@ -129,7 +131,9 @@ async def _serve(spec: ClusterSpec, phases: Phases) -> None:
         phases.tell("ready", resumed=resumed)
         phases.close()
         log.info("ready; resumed runs: %s", ", ".join(resumed) or "none")
+        caring = asyncio.create_task(_care_for_blobs())
         await _until_over(house, stopped, stop)
+        caring.cancel()
         log.info("ending: %s", "; ".join(reasons))
         await server.close()
     finally:
@@ -138,6 +142,13 @@ async def _serve(spec: ClusterSpec, phases: Phases) -> None:
             connection_path(spec.name).unlink()
         async with asyncio.timeout(_CLOSE_TIMEOUT_S):
             await house.close()
+            await asyncio.to_thread(care_for_blobs, leaving=True)
+
+
+async def _care_for_blobs() -> None:
+    while True:
+        await asyncio.to_thread(care_for_blobs)
+        await asyncio.sleep(_BLOB_CARE_S)
 
 
 async def _until_over(house: House, stopped: asyncio.Event, stop: Callable[[str], None]) -> None:

@@ -41,6 +41,7 @@ __all__ = ["RunRegistry"]
 log = logging.getLogger(__name__)
 
 _N_REMEMBERED = 50
+_BEGIN_S = 10.0
 
 
 class RunRegistry:
@@ -139,6 +140,16 @@ class RunRegistry:
             if driver is not None:
                 await asyncio.wait({self._tasks[run_id]})  # its last record is being written
             await self._resume(run_id)
+        if run_id in self._drivers:
+            await self._begun(run_id)
+
+    async def _begun(self, run_id: str) -> None:
+        """Wait until the ledger no longer tells the end of an earlier session."""
+        beginning = asyncio.create_task(self._drivers[run_id].begun.wait())
+        ends = {beginning, self._tasks[run_id]}
+        # A full disk takes longer: the run is resumed all the same, and says that it waits.
+        await asyncio.wait(ends, timeout=_BEGIN_S, return_when=asyncio.FIRST_COMPLETED)
+        beginning.cancel()
 
     async def _resume(self, run_id: str) -> None:
         path = ledger_path(run_id)
@@ -193,6 +204,13 @@ class RunRegistry:
                 run_id=run_id,
             )
         return driver
+
+    def mark(self, run_id: str) -> tuple[int, str]:
+        """What a snapshot would differ by: events folded, and why the run waits."""
+        if run_id in self._ended:
+            return self._ended[run_id].seq, ""
+        driver = self.driver(run_id)
+        return driver.state.seq, driver.paused
 
     def snapshot(self, run_id: str) -> RunSnapshot:
         """The latest snapshot of an active or lately ended run."""

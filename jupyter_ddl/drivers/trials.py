@@ -78,6 +78,9 @@ class TrialDriver:
         self._stop = RunStop(spec.limits)
         self._values = ValueFiles(context.run_dir / "values")
         self._wake = asyncio.Event()
+        self.begun = asyncio.Event()
+        """Set once this session's first record is committed."""
+        self._judges = False  # not before the judge knows the sessions before
         self.is_ending = False
         """Whether the run's last record is written or about to be: nothing changes any more."""
 
@@ -91,8 +94,13 @@ class TrialDriver:
         unfinished = self._source.n_trials - self.state.counts.finished
         return min(unfinished, self.spec.verb.max_parallel or unfinished) * self.spec.n_ranks
 
+    @property
+    def paused(self) -> str:
+        """Why the run waits for something outside it; empty when it doesn't."""
+        return self._pauses.text or self._sender.waiting
+
     def snapshot(self) -> RunSnapshot:
-        return self.state.snapshot(time.time(), paused=self._pauses.text or self._sender.waiting)
+        return self.state.snapshot(time.time(), paused=self.paused)
 
     def wake(self) -> None:
         """Slots or workers have changed."""
@@ -174,10 +182,12 @@ class TrialDriver:
         self._put(started)
         # Folded before anything is told: it opens the trials that only ended with the run.
         await self._committer.drain()
+        self.begun.set()
         await self._source.replay([to_record(state.trial(n)) for n in range(state.n_created)])
         if self._session > 1:
             past = read_ledger(self._ledger.path)
             await asyncio.to_thread(self._judge.begin, past, state)
+        self._judges = True
         self._queue.adopt(state)
         self._values.adopt(state)
         if asked_to_stop is not None:
@@ -241,7 +251,7 @@ class TrialDriver:
             self._sender.prune(trial)
         if self._source.checks_early:
             self._early.look(events, self.state)
-        if self._stop.when is None and self._judge.hopeless(self.state) is not None:
+        if self._judges and self._stop.when is None and self._judge.hopeless(self.state):
             self.stop("now", by="jupyter_ddl", reason="every trial so far failed the same way")
 
     def _settle(self, event: AttemptFinished) -> None:

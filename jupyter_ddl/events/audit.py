@@ -24,6 +24,9 @@ from jupyter_ddl.spec.space import ParamValue
 
 __all__ = ["audit"]
 
+_UNBEGUN = ("evicted", "cancelled", "moved")
+"""Outcomes of attempts that a driver may write although no worker has begun them."""
+
 
 @dataclass
 class _Trial:
@@ -146,7 +149,7 @@ class _Audit:
             return
         if event.attempt in trial.ended_attempts:
             self._blame(where, f"{name} ends twice")
-        elif event.attempt != trial.open_attempt and event.outcome not in ("evicted", "cancelled", "moved"):
+        elif event.attempt != trial.open_attempt and event.outcome not in _UNBEGUN:
             # The driver may evict or cancel what no worker has begun.
             self._blame(where, f"{name} ends as {event.outcome}, but it is not under way")
         if trial.outcome is not None:

@@ -171,9 +171,7 @@ class GroupLaunch:
                         self._stop(rank, "cancelled", "now", grace_s)
                         self._later(_END_TIMEOUT_S, partial(self._give_up, rank))
                 case AwaitCause():
-                    self._later(
-                        _CAUSE_TIMEOUT_S, lambda: self._act((), self._fold.cause_is_late())
-                    )
+                    self._later(_CAUSE_TIMEOUT_S, lambda: self._act((), self._fold.cause_is_late()))
                 case AskToLeave():
                     self.ask_to_leave()
 

@@ -38,8 +38,8 @@ _CONSEQUENCES = (
     "communicator was aborted",
     "remote process exited or there was a network error",
 )
-"""What torch 2.13 with gloo says, collected by killing ranks in every collective, in a backward pass,
-in the rendezvous and in the store; the last two are nccl's."""
+"""What torch 2.13 with gloo says, collected by killing ranks in collectives, in a backward pass, in
+the rendezvous and in the store; the last two are nccl's."""
 
 
 def is_consequence(end: RankEnded) -> bool:

@@ -15,7 +15,7 @@ from jupyter_ddl.errors import TrialError
 from jupyter_ddl.magics.expansion import expand_line
 from jupyter_ddl.magics.failures import shown
 from jupyter_ddl.magics.live import watch
-from jupyter_ddl.magics.notebook import notebook_path
+from jupyter_ddl.magics.notebook import cell_number, notebook_path
 from jupyter_ddl.magics.run_cell import run_cell
 from jupyter_ddl.magics.saying import Phases, say
 from jupyter_ddl.spec.run import DdpSpec, MapSpec
@@ -80,7 +80,7 @@ def _compile(shell: Any, options: Options, cell: str, notebook: Path | None) -> 
     from jupyter_ddl.cell.compile import CellContext, compile_cell
 
     folder = Path.cwd() if notebook is None else notebook.parent
-    context = CellContext(cell_number=shell.execution_count, notebook_dir=folder)
+    context = CellContext(cell_number=cell_number(shell), notebook_dir=folder)
     if options.resume is not None and not options.dry_run:
         from jupyter_ddl.client.history import find_run
 

@@ -1,4 +1,4 @@
-"""Which notebook this kernel runs, as far as a kernel can know."""
+"""Which notebook and which cell this kernel runs, as far as a kernel can know."""
 
 from __future__ import annotations
 
@@ -7,7 +7,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-__all__ = ["notebook_path"]
+__all__ = ["cell_number", "notebook_path"]
+
+
+def cell_number(shell: Any) -> int | None:
+    """The n of the ``In [n]`` that runs now.
+
+    Not ``execution_count``: newer versions of IPython count up before the cell runs, older ones
+    behind it.
+    """
+    n_inputs = len(shell.history_manager.input_hist_parsed)  # [0] is empty
+    return n_inputs - 1 if n_inputs > 1 else None
 
 
 def notebook_path(namespace: Mapping[str, Any]) -> Path | None:

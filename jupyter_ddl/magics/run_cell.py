@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from IPython.display import display, update_display
 
 from jupyter_ddl.cell.run_options import RunOptions
-from jupyter_ddl.magics.notebook import notebook_path
+from jupyter_ddl.magics.notebook import cell_number, notebook_path
 from jupyter_ddl.magics.saying import Phases, say
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def run_cell(shell: Any, line: str, options: RunOptions, cell: str) -> None:
     """Execute a cell; its results go where the options say."""
     compiled = _compile(shell, options, cell)
     group = _group(options, line)
-    live = _Live(shell.execution_count)
+    live = _Live(cell_number(shell))
     try:
         results = _execute(group, compiled, options, live)
     finally:
@@ -49,7 +49,7 @@ def _compile(shell: Any, options: RunOptions, cell: str) -> CompiledGroupCell:
     return compile_group_cell(
         cell,
         shell.user_ns,
-        cell_number=shell.execution_count,
+        cell_number=cell_number(shell),
         notebook_dir=Path.cwd() if notebook is None else notebook.parent,
         push=options.push,
         bring=options.bring,
@@ -104,8 +104,8 @@ def _bring(shell: Any, options: RunOptions, results: RankResults) -> None:
 class _Live:
     """One output, redrawn while the cell runs and left as plain text."""
 
-    def __init__(self, cell_number: int) -> None:
-        self._cell_number = cell_number
+    def __init__(self, number: int | None) -> None:
+        self._cell_number = number or 0
         self._display_id = f"ddl-{uuid.uuid4().hex}"
         self._shown = ""
         self._outputs: dict[int, str] = {}

@@ -122,10 +122,11 @@ def _html(snapshot: RunSnapshot, spec: RunSpec, directory: Path, now_s: float) -
     again = again_line(spec)
     if again:
         parts.append(_heading("The line that runs it again") + _pre(again))
-    n_lines = format_count(_code(spec).count("\n") + 1)
+    n_lines = _code(spec).count("\n") + 1
+    size = f"{format_count(n_lines)} line{'' if n_lines == 1 else 's'}"
     parts.append(
         f'<details style="margin:12px 0 0;font-size:12px"><summary style="{MUTED}">'
-        f"The cell ({n_lines} lines)</summary>{_pre(_code(spec))}</details>"
+        f"The cell ({size})</summary>{_pre(_code(spec))}</details>"
     )
     return f'<div style="{ROOT_STYLE}">{"".join(parts)}</div>'
 

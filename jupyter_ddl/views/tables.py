@@ -84,6 +84,8 @@ class ClusterRow(msgspec.Struct, frozen=True):
     address: str
     groups: tuple[str, ...] = ()
     """A line about each persistent group."""
+    n_busy: int = 0
+    """Slots that run a trial now."""
 
 
 def cluster_row(status: ClusterStatus) -> ClusterRow:
@@ -103,6 +105,7 @@ def cluster_row(status: ClusterStatus) -> ClusterRow:
         age_left_s=status.age_left_s,
         controller_pid=status.controller_pid,
         address=status.scheduler_address,
+        n_busy=sum(worker.n_busy for worker in status.workers),
         groups=tuple(_group_line(group) for group in status.groups),
     )
 
@@ -202,7 +205,8 @@ def render_cluster(status: ClusterRow) -> Drawing:
 
 def _cluster_facts(row: ClusterRow) -> list[tuple[str, str]]:
     """(label, value), cleaned but not escaped."""
-    size = f"{_counted(row.n_workers, 'worker')} with {_counted(row.n_slots, 'slot')}"
+    slots = f"{_counted(row.n_slots, 'slot')}, {format_count(row.n_busy)} busy"
+    size = f"{_counted(row.n_workers, 'worker')} with {slots}"
     limits = f"{_counted(row.cpus, 'CPU')}, {format_bytes(row.memory_bytes)} of memory"
     if row.memory_bytes is None:
         limits = f"{_counted(row.cpus, 'CPU')}, no memory limit"

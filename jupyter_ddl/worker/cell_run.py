@@ -47,6 +47,7 @@ class CellRun:
         self._blob_dirs = blob_dirs
         self._rank = rank
         self._runner: asyncio.Runner | None = None
+        self._awaits = False
 
     def execute(self, message: RunCell) -> Ending:
         """Execute a cell; its value and the brought ones are part of the ending."""
@@ -56,6 +57,8 @@ class CellRun:
         program = Program(cell.source, cell.filename, ends_in_expression=True)
         register_source(program)
         (body, last), _ = compile_cell(program)
+        codes = (body,) if last is None else (body, last)
+        self._awaits = any(code.co_flags & inspect.CO_COROUTINE for code in codes)
         self._evaluate(body)
         ending = Ending("complete")
         values: dict[str, Any] = {}
@@ -79,12 +82,15 @@ class CellRun:
         CapturedValues(pushed, self._blob_dirs).load_into(self._namespace)
 
     def _evaluate(self, code: CodeType) -> Any:
-        result = eval(code, self._namespace)
-        if not code.co_flags & inspect.CO_COROUTINE:
-            return result
+        if not self._awaits:
+            return eval(code, self._namespace)
         if self._runner is None:  # one loop for all cells: what an await has made stays usable
             self._runner = asyncio.Runner()
-        return self._runner.run(result)
+        return self._runner.run(self._evaluate_in_loop(code))
+
+    async def _evaluate_in_loop(self, code: CodeType) -> Any:
+        result = eval(code, self._namespace)
+        return await result if code.co_flags & inspect.CO_COROUTINE else result
 
 
 def _shown(text: str) -> str:

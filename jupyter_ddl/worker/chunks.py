@@ -106,7 +106,10 @@ class ChunkRelay:
         self._n_pending_bytes += len(payload)
         self._n_interval_bytes += len(payload)
         if self._timer is None:
+            # The first event after a pause goes at once, with those of the same read; what comes
+            # in the interval behind it goes together.
             self._timer = self._loop.call_later(FLUSH_INTERVAL_S, self._on_timer)
+            self._loop.call_soon(self.flush)
         if self._n_pending_bytes >= FLUSH_BYTES:
             self.flush()
 
@@ -137,7 +140,9 @@ class ChunkRelay:
 
     def _on_timer(self) -> None:
         self._end_interval()
-        self.flush()
+        if self._events:
+            self.flush()
+            self._timer = self._loop.call_later(FLUSH_INTERVAL_S, self._on_timer)
 
     def _end_interval(self) -> None:
         if self._timer is not None:

@@ -62,6 +62,6 @@ class Leaving:
             execution.worker_leaves(GRACE_S)
         deadline = asyncio.get_running_loop().time() + GRACE_S
         # Not the executions' own events: others may begin while these end.
-        while self._executions() and asyncio.get_running_loop().time() < deadline:
-            await asyncio.sleep(_POLL_S)  # noqa: ASYNC110
+        while self._executions() and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110
+            await asyncio.sleep(_POLL_S)
         await self._worker.close(nanny=False, reason="SIGTERM")

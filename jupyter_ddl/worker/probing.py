@@ -13,6 +13,9 @@ from jupyter_ddl.worker.stacks import read_stacks
 __all__ = ["RankSight", "look_at"]
 
 _SAMPLE_S = 0.5
+_OTHERS_FIRST_S = 0.7
+"""A stopped rank goes on for a moment to write its stacks, and those that wait for it do too:
+theirs are to be written before that."""
 
 
 class RankSight(NamedTuple):
@@ -24,11 +27,13 @@ class RankSight(NamedTuple):
 
 
 async def look_at(pid: int) -> RankSight:
-    """Look at a process for half a second."""
+    """Look at a process for half a second, at a stopped one for longer."""
     before_s = await asyncio.to_thread(_tree_cpu_s, pid)
     await asyncio.sleep(_SAMPLE_S)
     after_s = await asyncio.to_thread(_tree_cpu_s, pid)
     state = _state(pid)
+    if state == "T":
+        await asyncio.sleep(_OTHERS_FIRST_S)
     stacks = await asyncio.to_thread(read_stacks, pid, stopped=state == "T")
     return RankSight(state, max(0.0, after_s - before_s) / _SAMPLE_S, stacks)
 

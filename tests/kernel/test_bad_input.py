@@ -91,8 +91,35 @@ _CASES = [
     _Bad("a magic in the cell", _SEARCH + "%time 1\n" + _GOOD, "line 2.*magic"),
     _Bad("an empty cell", "%%distribute search --metric acc\n\n", "empty"),
     _Bad("a map over nothing", "%%distribute map --over nothing_\nitem\n", "nothing_"),
+    _Bad("no number of ranks", "%%distribute ddp\n1\n", "needs -n N"),
+    _Bad("no ranks", "%%distribute ddp -n 0\n1\n", "'0'.*at least 1"),
     _Bad(
-        "several ranks per trial", "%%distribute search --ranks-per-trial 2\n" + _GOOD, "one rank"
+        "more ranks at least than at most",
+        "%%distribute ddp -n 2 --min-ranks 3\n1\n",
+        "--min-ranks 3 is more than -n 2",
+    ),
+    _Bad(
+        "an unknown strategy",
+        "%%distribute ddp -n 2 --strategy fspd\n1\n",
+        "'fspd'.*did you mean 'fsdp'",
+    ),
+    _Bad("an unknown backend", "%%distribute ddp -n 2 --backend ncll\n1\n", "did you mean 'nccl'"),
+    _Bad(
+        "a name to bring that no rank has",
+        "%%distribute ddp -n 2 --bring b\na = 1\n",
+        "never assigns",
+    ),
+    _Bad(
+        "an unpicklable capture of ranks",
+        "%%distribute ddp -n 2\nloader\n",
+        "loader",
+        setup="import threading\nloader = threading.Lock()",
+    ),
+    _Bad("no ranks of a trial", "%%distribute search --ranks-per-trial 0\n" + _GOOD, "at least 1"),
+    _Bad(
+        "GPUs per rank without GPUs",
+        "%%distribute ddp -n 2 --gpus-per-rank 1\n1\n",
+        "no NVIDIA GPU",
     ),
     _Bad("GPUs per trial", "%%distribute search --gpus-per-trial 1\n" + _GOOD, "GPUs"),
     _Bad(

@@ -68,7 +68,8 @@ def test_a_failed_search_shows_the_users_own_lines_and_none_of_ours(kernel: Live
     assert out.error is not None
     name, _, traceback = out.error
     assert name == "RunFailedError"
-    assert "], line 4, in train" in traceback
+    # %load_ext is In [1], the start is In [2].
+    assert "In [3], line 4, in train" in traceback
     assert "return 1 / (x - x)" in traceback
     assert "ZeroDivisionError: " in traceback
     assert "jupyter_ddl/" not in traceback
@@ -82,7 +83,7 @@ def test_the_status_table_names_size_and_lease_and_runs_can_be_managed(kernel: L
         r"Starting 2 workers · .*cluster small is ready with 2 workers \(\d", started.everything
     )
     status = kernel.run("%cluster").check().everything
-    assert "2 workers with 2 slots" in status
+    assert "2 workers with 2 slots, 0 busy" in status
     assert "if it stays idle" in status
 
     kernel.run("%%distribute search --metric val_acc --trials 4 --name demo\n" + QUICK).check()

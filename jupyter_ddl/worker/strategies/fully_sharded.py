@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from jupyter_ddl.worker.metrics import ReportError
 from jupyter_ddl.worker.strategies.sharded import is_sharded, like
@@ -21,6 +22,8 @@ __all__ = ["FullySharded"]
 
 _MIN_BLOCK_PARAMETERS = 100_000
 """Smaller blocks are gathered with the rest: a collective of their own costs more than it saves."""
+_FSDP_ATTRIBUTES = ("__composable_api_", "_is_fsdp_", "_fsdp_")
+"""Beginnings of the names under which ``fully_shard`` leaves its own things in a module."""
 _REPLACED_BY = "_jupyter_ddl_replaced_by"
 
 
@@ -78,7 +81,7 @@ class FullySharded:
         """An optimizer with whole parameters would train nothing, and say nothing."""
         if not self._guarded:
             self._guarded = True
-            torch.optim.optimizer.register_optimizer_step_pre_hook(_refuse_replaced)
+            register_optimizer_step_pre_hook(_refuse_replaced)
 
 
 def _refuse_replaced(optimizer: Any, _args: Any, _kwargs: Any) -> None:
@@ -149,13 +152,10 @@ def _plain_copy(module: Any, copies: dict[int, Any]) -> Any:
     if isinstance(module, FSDPModule):
         kind = kind.__bases__[1]  # fully_shard has put a class before the module's own
     copy = copies[id(module)] = kind.__new__(kind)
-    copy.__dict__.update(module.__dict__)
-    for hooks in ("_forward_hooks", "_forward_pre_hooks", "_load_state_dict_pre_hooks"):
-        copy.__dict__[hooks] = OrderedDict(
-            (key, hook)
-            for key, hook in module.__dict__[hooks].items()
-            if not _is_foreign(getattr(hook, "hook", hook))
-        )
+    for name, value in module.__dict__.items():
+        if name.startswith(_FSDP_ATTRIBUTES):
+            continue
+        copy.__dict__[name] = _own_hooks(value) if name.endswith("_hooks") else value
     copy.__dict__["_parameters"] = {
         name: _whole(parameter, copies) for name, parameter in module._parameters.items()
     }
@@ -170,8 +170,16 @@ def _plain_copy(module: Any, copies: dict[int, Any]) -> Any:
     return copy
 
 
+def _own_hooks(hooks: Any) -> Any:
+    """The model's own hooks, without those of ``fully_shard`` and of this module."""
+    if not isinstance(hooks, OrderedDict):
+        return hooks
+    return OrderedDict(
+        (key, hook) for key, hook in hooks.items() if not _is_foreign(getattr(hook, "hook", hook))
+    )
+
+
 def _is_foreign(hook: Any) -> bool:
-    """Whether a hook was put there by ``fully_shard`` or by this module."""
     function = getattr(hook, "__func__", hook)
     where = getattr(function, "__module__", "") or ""
     return where == __name__ or where.startswith("torch.distributed")

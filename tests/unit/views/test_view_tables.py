@@ -50,6 +50,7 @@ CLUSTER = ClusterRow(
     age_left_s=82_800.0,
     controller_pid=4711,
     address="tls://127.0.0.1:40123",
+    n_busy=2,
 )
 CELL = "lr = loguniform(1e-4, 1e-1)\ntrain(lr)\n"
 

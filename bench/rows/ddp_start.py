@@ -1,0 +1,62 @@
+"""From the call of ``submit`` to the first all-reduce of two warm ranks, against torchrun."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from bench.harness import Goal, Line, Probe, Row, is_quick, tell
+from bench.torchrun import as_cell, under_torchrun
+
+_PROBE = Probe("bench.rows.ddp_start")
+
+ROW = Row(
+    name="ddp_start",
+    title="Cell submitted to first all-reduce done, 2 ranks",
+    better="lower",
+    repeats=3,
+    warmups=0,  # the probe's own first runs are thrown away
+    note=(
+        "Eight pairs in each of the repeats, taken in turns; two warm-up runs are not counted. "
+        "From the call (of `submit` with compiling the cell; of the `torchrun` command) to the "
+        "moment at which the slower rank has its result. Every run forks fresh ranks and makes a "
+        "new process group over gloo. The idle cluster stays up while torchrun runs."
+    ),
+    lines=(
+        Line("jupyter_ddl, warm zygotes", _PROBE, "ours_s", "s"),
+        Line("torchrun --standalone", _PROBE, "torchrun_s", "s", compare=True),
+        Line("torchrun / jupyter_ddl, of each pair", _PROBE, "ratio", "×", Goal(15, "higher")),
+        Line("jupyter_ddl, first run after the start", _PROBE, "cold_s", "s"),
+    ),
+)
+
+
+def measure() -> None:
+    import torch  # noqa: F401 - as in the user's kernel; zygotes import what the kernel has
+
+    from jupyter_ddl.client.clusters import start_cluster
+
+    cluster = start_cluster(n_workers=2)
+    try:
+        cold, _ = _seconds(as_cell), _seconds(as_cell)
+        pairs = [
+            (_seconds(as_cell), _seconds(under_torchrun)) for _ in range(3 if is_quick() else 8)
+        ]
+    finally:
+        cluster.stop()
+    tell(
+        {
+            "ours_s": [ours for ours, _ in pairs],
+            "torchrun_s": [theirs for _, theirs in pairs],
+            "ratio": [theirs / ours for ours, theirs in pairs],
+            "cold_s": cold,
+        }
+    )
+
+
+def _seconds(run: Callable[[str, str], tuple[float, list[float]]]) -> float:
+    called_at_s, done_at_s = run("all_reduce.py", "DONE")
+    return float(max(done_at_s) - called_at_s)
+
+
+if __name__ == "__main__":
+    measure()

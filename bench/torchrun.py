@@ -1,0 +1,52 @@
+"""Runs one script on two ranks: under torchrun, and as a cell of ``%%distribute ddp``."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+__all__ = ["as_cell", "under_torchrun"]
+
+_SCRIPTS = Path(__file__).resolve().parent / "scripts"
+_N_RANKS = 2
+_TIMEOUT_S = 120.0
+
+
+def under_torchrun(script: str, word: str) -> tuple[float, list[float]]:
+    """When it was called (Unix seconds), and the figures behind ``word`` that the ranks printed."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    called_at_s = time.time()
+    done = subprocess.run(
+        [*command, f"--nproc-per-node={_N_RANKS}", str(_SCRIPTS / script)],
+        capture_output=True,
+        text=True,
+        timeout=_TIMEOUT_S,
+        check=True,
+    )
+    return called_at_s, _figures(done.stdout, word)
+
+
+def as_cell(script: str, word: str) -> tuple[float, list[float]]:
+    """The same for a run on the current cluster; the call of ``submit`` counts."""
+    from jupyter_ddl.cell.compile import CellContext, compile_ddp
+    from jupyter_ddl.cell.options import DdpOptions
+    from jupyter_ddl.client.submit import submit
+
+    source = (_SCRIPTS / script).read_text()
+    context = CellContext(cell_number=None, notebook_dir=Path.cwd())
+    called_at_s = time.time()
+    compiled = compile_ddp(DdpOptions(n_ranks=_N_RANKS, backend="gloo"), source, {}, context)
+    run = submit(compiled, cell=source)
+    run.wait(_TIMEOUT_S)
+    return called_at_s, _figures(run.logs(), word)
+
+
+def _figures(text: str, word: str) -> list[float]:
+    # Two ranks write to one pipe: their lines may run into each other.
+    figures = [float(found) for found in re.findall(rf"{word} (\d+\.\d+)", text)]
+    if len(figures) != _N_RANKS:
+        raise ValueError(f"{_N_RANKS} ranks should have printed {word}: {text[-500:]!r}")
+    return figures

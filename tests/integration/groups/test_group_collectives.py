@@ -1,0 +1,65 @@
+"""Collectives between the cells of a persistent group."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+import pytest
+from until import until
+
+from jupyter_ddl.client.clusters import Cluster
+from jupyter_ddl.client.group import RankGroup, open_group
+
+pytest.importorskip("torch", reason="collectives are torch's")
+pytestmark = pytest.mark.integration
+
+_SETUP = "import torch, torch.distributed as dist\nt = torch.ones(1) * (rank() + 1)\n"
+
+
+def interrupt_in_collective(group: RankGroup, cell: str, targets: list[int] | None) -> None:
+    log = group.directory / "logs" / f"rank-{(targets or [0])[0]}.log"
+
+    def work() -> None:
+        until(lambda: "begun" in log.read_text(), 10)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        group.execute(cell, targets=targets)
+    thread.join()
+
+
+def test_ranks_reduce_over_all_and_go_on_after_a_collective_that_hung(cluster: Cluster) -> None:
+    group = open_group(2)
+    assert cluster.status().groups[0].has_process_group
+    reduced = group.execute(f"{_SETUP}dist.all_reduce(t)\nt.item()")
+    assert reduced.values == [3.0, 3.0]
+
+    # Rank 1 does not take part, so rank 0 would wait for two minutes.
+    hung = "print('begun', flush=True)\ndist.all_reduce(t)\n"
+    interrupt_in_collective(group, hung, targets=[0])
+
+    again = group.execute("t = torch.ones(1)\ndist.all_reduce(t)\nt.item()")
+    assert again.values == [2.0, 2.0]
+
+
+def test_without_init_a_cell_can_make_the_process_group_itself(cluster: Cluster) -> None:
+    group = open_group(2, initialize=False)
+    made = group.execute(f"{_SETUP}dist.init_process_group('gloo')\ndist.all_reduce(t)\nt.item()\n")
+    assert made.values == [3.0, 3.0]
+
+
+def test_prepared_models_train_alike_on_all_ranks(cluster: Cluster) -> None:
+    group = open_group(2)
+    cell = (
+        "import torch\n"
+        "torch.manual_seed(rank())\n"
+        "model = prepare(torch.nn.Linear(2, 1))\n"
+        "model(torch.ones(4, 2) * (rank() + 1)).sum().backward()\n"
+        "[p.grad.sum().item() for p in model.parameters()]\n"
+    )
+    first, second = group.execute(cell).values
+    assert first == second

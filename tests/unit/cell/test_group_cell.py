@@ -1,0 +1,38 @@
+"""Cells for persistent groups."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from jupyter_ddl.cell.group_cell import compile_group_cell, transfer_cell
+from jupyter_ddl.errors import CellError
+
+
+def test_only_what_is_named_is_pushed(tmp_path: Path) -> None:
+    names = {"a": 1, "b": 2}
+    made = compile_group_cell("a + b\n", names, notebook_dir=tmp_path, push=("b",))
+    assert [each.name for each in made.cell.pushed] == ["b"]
+
+
+def test_names_that_the_notebook_lacks_are_the_ranks_own_business(tmp_path: Path) -> None:
+    made = compile_group_cell("model.train()\n", {}, cell_number=7, notebook_dir=tmp_path)
+    assert (made.cell.filename, made.blobs) == ("In [7]", ())
+
+
+def test_a_name_to_push_that_does_not_exist_is_refused_with_the_nearest(tmp_path: Path) -> None:
+    with pytest.raises(CellError, match=r"--push modle: the notebook has no such name.*model"):
+        compile_group_cell("1\n", {"model": 1}, notebook_dir=tmp_path, push=("modle",))
+
+
+def test_modules_beside_the_notebook_travel(tmp_path: Path) -> None:
+    (tmp_path / "helper_of_mine.py").write_text("x = 1\n")
+    made = compile_group_cell("import helper_of_mine\n", {}, notebook_dir=tmp_path)
+    assert [each.path for each in made.cell.modules] == ["helper_of_mine.py"]
+    assert [digest for digest, _ in made.blobs] == [made.cell.modules[0].digest]
+
+
+def test_a_transfer_has_no_code() -> None:
+    made = transfer_cell({"a": 1}, {}, bring=("b",))
+    assert (made.cell.source, made.cell.bring, len(made.blobs)) == ("", ("b",), 1)

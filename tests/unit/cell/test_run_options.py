@@ -1,0 +1,51 @@
+"""The line of ``%%distribute run``."""
+
+from __future__ import annotations
+
+import pytest
+
+from jupyter_ddl.cell.options import RunOptions, option_flags, parse_line
+from jupyter_ddl.errors import OptionError
+
+
+def options(line: str) -> RunOptions:
+    found = parse_line(line)
+    assert isinstance(found, RunOptions)
+    return found
+
+
+def test_a_bare_line_means_all_ranks_of_the_open_group() -> None:
+    assert options("run") == RunOptions()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("1", (1,)), ("0,2", (0, 2)), ("0-2", (0, 1, 2)), ("3,0-1,3", (0, 1, 3)), ("all", None)],
+)
+def test_targets_are_ranks_and_ranges(text: str, expected: tuple[int, ...] | None) -> None:
+    assert options(f"run -t {text}").targets == expected
+
+
+@pytest.mark.parametrize("text", ["x", "2-1", "1,", "-1", "0-100000000"])
+def test_wrong_targets_are_refused_with_an_example(text: str) -> None:
+    with pytest.raises(OptionError, match="expected"):
+        parse_line(f"run -t={text}")
+
+
+def test_names_to_push_and_bring_are_told_apart() -> None:
+    found = options("run --push a,b --bring c -o r")
+    assert (found.push, found.bring, found.out) == (("a", "b"), ("c",), "r")
+
+
+def test_a_new_group_is_described_by_size_backend_and_initialisation() -> None:
+    found = options("run -n 4 --backend gloo --no-init --reset --name side")
+    assert found == RunOptions(n_ranks=4, backend="gloo", initialize=False, reset=True, name="side")
+
+
+def test_an_option_of_another_verb_is_refused() -> None:
+    with pytest.raises(OptionError, match="unknown option '--metric'"):
+        parse_line("run --metric acc")
+
+
+def test_flags_are_offered_for_completion() -> None:
+    assert {"--targets", "--push", "--bring", "--reset"} <= set(option_flags("run"))

@@ -1,0 +1,102 @@
+"""Rows of runs from ledgers, the table of clusters, and a run in full."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import view_samples as samples
+
+from jupyter_ddl.events.reader import RunSummary
+from jupyter_ddl.events.snapshot import Counts
+from jupyter_ddl.spec.program import Program
+from jupyter_ddl.spec.run import Provenance, RunSpec, SearchSpec
+from jupyter_ddl.spec.space import Uniform
+from jupyter_ddl.views.details import again_line, render_details
+from jupyter_ddl.views.lists import render_clusters, run_row
+from jupyter_ddl.views.tables import ClusterRow, render_runs
+
+
+def _summary(**changes: object) -> RunSummary:
+    fields = {
+        "run_id": "r1-abc",
+        "name": "",
+        "verb": "search",
+        "state": "running",
+        "cluster": "local",
+        "created_at_s": 100.0,
+        "n_trials": 8,
+        "size_bytes": 10,
+        "counts": Counts(complete=3),
+    }
+    return RunSummary(**{**fields, **changes})
+
+
+def _spec(line: str = "%%distribute search --metric acc", cell: str = "x = 1\n") -> RunSpec:
+    verb = SearchSpec(metric="acc", mode="max", n_trials=8, space={"lr": Uniform(0.1, 1.0)})
+    return RunSpec(
+        run_id="r1-abc",
+        verb=verb,
+        program=Program(source="\nx = 1\n", filename="In [3]"),
+        seed=42,
+        cluster="local",
+        created_at_s=100.0,
+        provenance=Provenance(line=line, cell=cell, user="ada", host="lab"),
+    )
+
+
+def _cluster(name: str) -> ClusterRow:
+    return ClusterRow(
+        name=name,
+        backend="local",
+        state="ready",
+        n_workers=2,
+        n_slots=2,
+        cpus=2,
+        memory_bytes=None,
+        n_runs=1,
+        idle_left_s=None,
+        age_left_s=3600.0,
+        controller_pid=7,
+        address="tls://127.0.0.1:1",
+    )
+
+
+def test_a_live_run_has_a_time_that_grows_and_an_interrupted_one_has_none() -> None:
+    live = run_row(_summary(), live=True, now_s=160.0)
+    lost = run_row(_summary(), live=False, now_s=160.0)
+    assert (live.duration_s, lost.duration_s) == (60.0, None)
+    assert live.progress == (3, 8)
+    assert "interrupted" in repr(render_runs([lost], now_s=160.0))
+    assert "interrupted" not in repr(render_runs([live], now_s=160.0))
+
+
+def test_a_finished_run_keeps_its_time() -> None:
+    row = run_row(_summary(state="complete", finished_at_s=130.0), live=False, now_s=999.0)
+    assert row.duration_s == 30.0
+
+
+def test_the_cluster_in_use_is_marked_and_no_cluster_is_said_in_words() -> None:
+    text = repr(render_clusters([_cluster("a"), _cluster("b")], current="b")).splitlines()
+    assert [line.endswith("in use") for line in text] == [False, False, True]
+    empty = render_clusters([], current=None)
+    assert repr(empty) == "No cluster is running."
+    assert "No cluster is running." in empty._repr_html_()
+
+
+def test_the_line_that_runs_again_carries_the_seed_once() -> None:
+    assert again_line(_spec()) == "%%distribute search --metric acc --seed 42"
+    given = "%%distribute search --metric acc --seed 1"
+    assert again_line(_spec(given)) == given
+    assert again_line(_spec("")) == ""
+
+
+def test_a_run_in_full_shows_space_origin_and_code_and_escapes_them() -> None:
+    spec = _spec(cell="x = '<script>alert(1)</script>'\n")
+    drawn = render_details(samples.search(), spec, directory=Path("/runs/r1"), now_s=samples.NOW_S)
+    text, page = repr(drawn), drawn._repr_html_()
+    for part in ("uniform(0.1, 1)", "ada@lab", "--seed 42", "/runs/r1"):
+        assert part in text
+        assert part in page
+    assert "<script>" in text
+    assert "<script>" not in page
+    assert "The cell (1 line)" in page
