@@ -121,7 +121,7 @@ _CASES = [
         "%%distribute ddp -n 2 --gpus-per-rank 1\n1\n",
         "no NVIDIA GPU",
     ),
-    _Bad("GPUs per trial", "%%distribute search --gpus-per-trial 1\n" + _GOOD, "GPUs"),
+    _Bad("GPUs per trial", "%%distribute search --gpus-per-trial 1\n" + _GOOD, "no NVIDIA GPU"),
     _Bad(
         "a value that does not expand", "%%distribute search --trials {nn}\n" + _GOOD, "'nn' is not"
     ),
