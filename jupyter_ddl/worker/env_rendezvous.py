@@ -8,6 +8,7 @@ closed ports; so each gets a part of the store of its own.
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -22,8 +23,9 @@ def separate_process_groups() -> None:
 
     All ranks must initialise equally often, which they must anyway.
     """
-    from torch.distributed import PrefixStore, rendezvous
+    from torch.distributed import PrefixStore
 
+    rendezvous = sys.modules["torch.distributed.rendezvous"]
     # torch has no public way to replace a handler: register_rendezvous_handler() only adds.
     handlers: dict[str, _Handler] | None = getattr(rendezvous, "_rendezvous_handlers", None)
     if handlers is None or _SCHEME not in handlers:

@@ -24,6 +24,7 @@ from jupyter_ddl.events.messages import RendezvousReady
 from jupyter_ddl.spec.assignment import TrialAssignment
 from jupyter_ddl.spec.group import JoinGroup, RankPlace
 from jupyter_ddl.worker.agreement import Agreement
+from jupyter_ddl.worker.env_rendezvous import separate_process_groups
 
 __all__ = ["RankGroup"]
 
@@ -76,6 +77,8 @@ class RankGroup:
         os.environ.update(_environment(place, joined.addresses, has_store=with_torch))
         if with_torch and place.rank != 0:
             self._store = _join_store(joined.addresses[0], place)
+        if with_torch:
+            separate_process_groups()
         if with_torch and place.initialize:
             self._initialize()
 
