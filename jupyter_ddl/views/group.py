@@ -105,8 +105,11 @@ def shows_hang(snapshot: RunSnapshot) -> bool:
 
 
 def notices_of(snapshot: RunSnapshot) -> tuple[str, ...]:
-    """Notices but for what the hang card tells already."""
-    hang = snapshot.hang
-    if hang is None or not shows_hang(snapshot):
-        return snapshot.notices
-    return tuple(text for text in snapshot.notices if text[:80] != hang.text[:80])
+    """Notices but for what the restarts and the hang card tell already."""
+    told = {f"restarted from the checkpoint at step {row.step}" for row in snapshot.restarts}
+    hang = snapshot.hang if shows_hang(snapshot) else None
+    return tuple(
+        text
+        for text in snapshot.notices
+        if text not in told and (hang is None or text[:80] != hang.text[:80])
+    )

@@ -59,6 +59,13 @@ def test_a_restart_tells_its_cause_and_where_training_went_on() -> None:
     assert "round 3 of 4: rank 0 died by SIGKILL; the next one is being prepared" in text(waits)
 
 
+def test_a_notice_that_says_the_same_as_a_restart_is_left_out() -> None:
+    notice = "restarted from the checkpoint at step 120"
+    assert notice not in text(replace(GROUP, notices=(notice,)))
+    smaller = "restarted with 3 ranks from the checkpoint at step 120"
+    assert smaller in text(replace(GROUP, notices=(smaller,)))
+
+
 def test_the_hang_card_stands_above_the_curves_and_goes_when_the_work_is_done() -> None:
     drawn = html(GROUP)
     assert drawn.index("Hang: rank 3") < drawn.index("train_loss")
