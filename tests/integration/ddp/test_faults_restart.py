@@ -154,3 +154,17 @@ def test_a_cell_without_a_checkpoint_is_told_that_it_begins_anew(cluster: object
     notices = [e.text for e in run.all_events() if isinstance(e, Notice)]
     assert "restarted from the beginning: the cell saved no checkpoint" in notices
     run.stop()
+
+
+@pytest.mark.timeout(180)
+def test_twenty_runs_submitted_at_once_all_come_through(cluster: object) -> None:
+    source = (
+        "import torch\nimport torch.distributed as dist\n"
+        "mine = torch.tensor([float({number}), 1.0])\ndist.all_reduce(mine)\n"
+        "assert mine.tolist() == [2.0 * {number}, 2.0]\nreport(step=0)\n"
+    )
+    runs = [start(source.format(number=number)) for number in range(20)]
+    for run in runs:
+        until(lambda run=run: run.run.snapshot().finished_at_s, 120.0, "the end of a run")
+        assert run.run.snapshot().state == "complete"
+        assert audit(run.all_events()) == []

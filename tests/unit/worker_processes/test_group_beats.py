@@ -1,0 +1,61 @@
+"""A rank's beats: how many, of what, and what they cost."""
+
+from __future__ import annotations
+
+import time
+
+from until import until
+
+from jupyter_ddl.events.messages import Beat
+from jupyter_ddl.worker.beats import Beats
+
+
+def test_a_change_of_phase_is_told_at_once_and_steps_within_two_seconds() -> None:
+    sent: list[Beat] = []
+    beats = Beats(0, 1, sent.append)
+    beats.begin("cell")
+    assert [(beat.phase, beat.n_steps) for beat in sent] == [("cell", 0)]
+    beats.step()
+    until(lambda: len(sent) == 2, 2.5, "a beat")
+    assert sent[1].n_steps == 1
+    beats.close()
+
+
+def test_a_rank_that_makes_no_progress_is_silent_and_none_speaks_after_its_end() -> None:
+    sent: list[Beat] = []
+    beats = Beats(0, 1, sent.append)
+    beats.begin("cell")
+    beats.close()
+    beats.step()
+    beats.begin("leaving")
+    assert len(sent) == 1
+
+
+def test_steps_of_any_torch_optimizer_count_from_when_torch_is_there() -> None:
+    import torch
+
+    sent: list[Beat] = []
+    beats = Beats(0, 1, sent.append)
+    beats.begin("cell")
+    weights = torch.nn.Parameter(torch.ones(2))
+    optimizer = torch.optim.SGD([weights], lr=0.1)
+    for _ in range(3):
+        weights.sum().backward()
+        optimizer.step()
+    beats.begin("leaving")
+    beats.close()
+    assert sent[-1].n_steps == 3
+    optimizer.step()
+    assert sent[-1].n_steps == 3
+
+
+def test_counting_fifty_steps_a_second_costs_far_below_a_percent() -> None:
+    beats = Beats(0, 1, lambda _: None)
+    began_s = time.process_time()
+    for _ in range(5_000):
+        beats.step()
+        beats._on_optimizer_step()
+    taken_s = time.process_time() - began_s
+    beats.close()
+    # These are 100 s of a rank with 50 reports and 50 optimizer steps a second.
+    assert taken_s < 0.1
