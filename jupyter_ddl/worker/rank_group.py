@@ -7,7 +7,6 @@ announces it; no rank dials an address before its owner has told it.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import queue
 import socket
@@ -25,12 +24,15 @@ from jupyter_ddl.spec.assignment import TrialAssignment
 from jupyter_ddl.spec.group import JoinGroup, RankPlace
 from jupyter_ddl.worker.agreement import Agreement
 from jupyter_ddl.worker.env_rendezvous import separate_process_groups
+from jupyter_ddl.worker.group_environment import group_environment
+from jupyter_ddl.worker.jax_cluster import tell_jax
 
 __all__ = ["RankGroup"]
 
 _LEAVE_TIMEOUT_S = 10.0
 _POLL_S = 0.2
-_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+_COORDINATOR = "jupyter_ddl/coordinator_port"
+"""Where rank 0 says which port is free for a framework beside torch, whose store has the other."""
 
 
 class RankGroup:
@@ -68,15 +70,18 @@ class RankGroup:
         own = place.hosts[place.group_rank]
         if with_torch and place.rank == 0:
             self._store = _open_store(own, place)
+            self._store.set(_COORDINATOR, str(_free_port(own)))
             port = self._store.port
         else:
             port = _free_port(own)
         trial = self._trial
         self._announce(RendezvousReady(trial.trial, trial.attempt, own, port))
         joined = self._wait_for_join()
-        os.environ.update(_environment(place, joined.addresses, has_store=with_torch))
         if with_torch and place.rank != 0:
             self._store = _join_store(joined.addresses[0], place)
+        port = int(self._store.get(_COORDINATOR)) if with_torch else None
+        os.environ.update(group_environment(place, joined.addresses, port))
+        tell_jax()
         if with_torch:
             separate_process_groups()
         if with_torch and place.initialize:
@@ -186,40 +191,3 @@ def _free_port(host: str) -> int:
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.bind((host, 0))
         return int(probe.getsockname()[1])
-
-
-def _environment(
-    place: RankPlace, addresses: tuple[str, ...], *, has_store: bool
-) -> dict[str, str]:
-    """The variables that torchrun sets, and those by which TensorFlow and JAX find each other."""
-    host, _, port = addresses[0].rpartition(":")
-    variables = {
-        "RANK": place.rank,
-        "LOCAL_RANK": place.local_rank,
-        "WORLD_SIZE": place.world_size,
-        "LOCAL_WORLD_SIZE": place.local_world_size,
-        "GROUP_RANK": place.group_rank,
-        "GROUP_WORLD_SIZE": place.n_hosts,
-        "ROLE_RANK": place.rank,
-        "ROLE_WORLD_SIZE": place.world_size,
-        "ROLE_NAME": "default",
-        "MASTER_ADDR": host,
-        "MASTER_PORT": port,
-        "TORCHELASTIC_RUN_ID": place.group_id,
-        "TORCHELASTIC_RESTART_COUNT": place.restart_count,
-        "TORCHELASTIC_MAX_RESTARTS": place.max_restarts,
-        # The store is open already: `init_process_group("env://")` joins it, also on rank 0.
-        "TORCHELASTIC_USE_AGENT_STORE": str(has_store),
-        "TF_CONFIG": json.dumps(
-            {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": place.rank}}
-        ),
-        "JAX_COORDINATOR_ADDRESS": addresses[0],
-        "JAX_NUM_PROCESSES": place.world_size,
-        "JAX_PROCESS_ID": place.rank,
-    }
-    if all(address.rpartition(":")[0] in _LOOPBACK for address in addresses):
-        # Else gloo asks for the host's name, which may resolve to an interface that is not up.
-        variables["GLOO_SOCKET_IFNAME"] = "lo"
-    if place.gpus:
-        variables["CUDA_VISIBLE_DEVICES"] = ",".join(place.gpus)
-    return {name: str(value) for name, value in variables.items()}
