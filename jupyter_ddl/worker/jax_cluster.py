@@ -35,7 +35,7 @@ def _is_env_present(_: Any) -> bool:
     return "JAX_PROCESS_ID" in os.environ
 
 
-def _coordinator_address(_: Any, **_options: Any) -> str:
+def _coordinator_address(_: Any, /, **_options: Any) -> str:
     return os.environ["JAX_COORDINATOR_ADDRESS"]
 
 
