@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from jupyter_ddl.cell import values
 from jupyter_ddl.cell.common_options import CommonOptions
 from jupyter_ddl.cell.nearest import did_you_mean
-from jupyter_ddl.cell.strategies import BUILT_IN, strategy_names
+from jupyter_ddl.cell.strategies import DEFAULT, strategy_names
 from jupyter_ddl.errors import OptionError
 from jupyter_ddl.spec.group import CollectiveBackend
 
@@ -30,7 +30,7 @@ class DdpOptions(CommonOptions):
     min_ranks: int | None = None
     max_restarts: int = 3
     hang_timeout_s: float | None = None
-    strategy: str = "ddp"
+    strategy: str = DEFAULT
     initialize: bool = True
 
     def __post_init__(self) -> None:
@@ -43,7 +43,7 @@ class DdpOptions(CommonOptions):
         """
         self._check_counts()
         _check_choice("--backend", self.backend, BACKENDS)
-        if self.strategy not in BUILT_IN:
+        if self.strategy != DEFAULT:
             _check_choice("--strategy", self.strategy, strategy_names())
 
     def _check_counts(self) -> None:
