@@ -257,7 +257,8 @@ def _end_trial(
     state: RunState, trial: TrialState, new: TrialStateName, event: AttemptFinished
 ) -> None:
     _move(state, trial, new)
-    trial.checkpoint = None
+    if new != "cancelled":
+        trial.checkpoint = None  # a trial that was stopped may go on from it
     trial.values_file = event.values_file
     trial.value = event.value
     state.trial_stops.pop(trial.number, None)

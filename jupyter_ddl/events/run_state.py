@@ -71,7 +71,7 @@ class TrialState(msgspec.Struct, gc=False):
     failure: Failure | None = None
     """The last attempt's, also while the trial waits for its next attempt."""
     checkpoint: CheckpointSaved | None = None
-    """The last one of any attempt; forgotten when the trial ends."""
+    """The last one of any attempt; forgotten when the trial ends, unless it was stopped."""
 
     @property
     def params(self) -> dict[str, ParamValue]:

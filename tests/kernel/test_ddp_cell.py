@@ -124,3 +124,35 @@ def test_the_python_twin_returns_what_each_rank_returned(kernel: LiveKernel) -> 
     ).check()
 
     assert kernel.value("run.values") == "[10, 15]"
+
+
+def test_an_interrupted_group_stops_at_its_next_report_and_resumes_from_its_checkpoint(
+    kernel: LiveKernel,
+) -> None:
+    kernel.run("import torch\n%cluster start -n 2", 60).check()
+    cell = (
+        "import time\n"
+        "saved = resume()\n"
+        "first = saved['step'] + 1 if saved else 0\n"
+        "print('from', first)\n"
+        "for step in range(first, first + 400 if not first else first + 3):\n"
+        "    time.sleep(0.05)\n"
+        "    report(step=step, loss=1 / (step + 1))\n"
+        "    checkpoint(step=step, w=step)\n"
+    )
+    message = kernel.start("%%distribute ddp -n 2 -o stopped\n" + cell)
+    kernel.finish(message, 40, until_text="checkpoint at step 1")
+    kernel.interrupt()
+    out = kernel.finish(message, 40)
+
+    assert "this cell with `--resume" in out.text
+    assert kernel.value("stopped.state") == "'cancelled'"
+    assert "cancelled" in kernel.run("%runs").check().everything
+
+    line = "%%distribute ddp -n 2 --resume {stopped.id} -o again\n"
+    resumed = kernel.run(line + cell, 60).check()
+
+    assert "restarted from the checkpoint at step" in resumed.everything
+    assert kernel.value("again.id == stopped.id, again.state") == "(True, 'complete')"
+    assert kernel.value("int(again.logs(1).split()[1]) > 0") == "True"
+    assert kernel.value("again.metrics.query('rank == 0').step.is_monotonic_increasing") == "True"
