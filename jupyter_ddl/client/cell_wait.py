@@ -9,7 +9,13 @@ from typing import Any
 
 from jupyter_ddl.client.rank_text import RankLogs
 from jupyter_ddl.client.session import Session
-from jupyter_ddl.errors import ControllerError, GroupLostError, JupyterDDLError, ProtocolError
+from jupyter_ddl.errors import (
+    ClusterError,
+    ControllerError,
+    GroupLostError,
+    JupyterDDLError,
+    ProtocolError,
+)
 from jupyter_ddl.events.cell_results import CellResult
 from jupyter_ddl.events.replies import Result
 from jupyter_ddl.spec.requests import CloseGroup, ExecuteCell, InterruptCell, LookAtCell
@@ -56,7 +62,10 @@ class CellWait:
         KeyboardInterrupt
             The third interrupt: nobody waits for the group any more.
         """
-        future = self._session.begin(self._cluster, self._request)
+        try:
+            future = self._session.begin(self._cluster, self._request)
+        except ClusterError as error:
+            raise self._lost() from error
         while True:
             try:
                 done = concurrent.futures.wait([future], timeout=_POLL_S).done
@@ -70,14 +79,17 @@ class CellWait:
         try:
             result = future.result()
         except ControllerError as error:
-            raise GroupLostError(
-                f"group {self._request.group_id} has ended with the controller of its cluster; "
-                f"its variables are gone, and the next cell starts a new group",
-                group_id=self._request.group_id,
-            ) from error
+            raise self._lost() from error
         if isinstance(result, CellResult):
             return result
         raise ProtocolError(f"the controller answered {type(result).__name__} to a cell")
+
+    def _lost(self) -> GroupLostError:
+        return GroupLostError(
+            f"group {self._request.group_id} has ended with its cluster {self._cluster}; its "
+            f"variables are gone, and the next cell starts a new group",
+            group_id=self._request.group_id,
+        )
 
     def _tell(self, on_progress: OnProgress | None) -> None:
         if on_progress is None:
@@ -101,17 +113,25 @@ class CellWait:
         return self._seen is not None and (before is None or before.waiting != self._seen.waiting)
 
     def _interrupted(self) -> None:
-        self._n_interrupts += 1
-        group_id = self._request.group_id
-        try:
-            if self._n_interrupts == 1:
-                self._ask(InterruptCell(group_id))
-            elif self._n_interrupts == 2:
-                self._ask(CloseGroup(group_id, "a second interrupt ended it"))
-            else:
+        """Pass one interrupt on, and those that come while it is passed on."""
+        while True:
+            self._n_interrupts += 1
+            if self._n_interrupts > 2:
                 raise KeyboardInterrupt
-        except JupyterDDLError:
-            return  # the cell or the group has ended in this moment; its own answer tells
+            try:
+                self._pass_on()
+            except KeyboardInterrupt:
+                continue
+            except JupyterDDLError:
+                pass  # the cell or the group has ended in this moment; its own answer tells
+            return
+
+    def _pass_on(self) -> None:
+        group_id = self._request.group_id
+        if self._n_interrupts == 1:
+            self._ask(InterruptCell(group_id))
+        else:
+            self._ask(CloseGroup(group_id, "a second interrupt ended it"))
 
     def _ask(self, body: InterruptCell | CloseGroup | LookAtCell) -> Result:
         return self._session.ask(self._cluster, body, _ASK_TIMEOUT_S)

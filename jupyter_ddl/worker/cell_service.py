@@ -73,7 +73,11 @@ class CellService:
         return self._run(message)
 
     def interrupt(self, number: int) -> None:
-        """Break the collective that cell ``number`` waits in, if a signal does not get it out."""
+        """Interrupt cell ``number``, also where it waits in a collective.  Any thread."""
+        if self._running == number:
+            # The worker's SIGINT goes to any thread of this process, and wakes the main thread
+            # only if it is that one; behind a SIGCONT it often is another.
+            signal.pthread_kill(self._thread_id, signal.SIGINT)
         timer = threading.Timer(_GRACE_S, self._cut_off, (number,))
         timer.daemon = True
         timer.start()

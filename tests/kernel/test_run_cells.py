@@ -1,0 +1,121 @@
+"""``%%distribute run`` in a real kernel."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+
+import pytest
+from live_kernel import LiveKernel
+
+pytestmark = pytest.mark.kernel
+
+_RUN = "%%distribute run\n"
+
+
+def start(kernel: LiveKernel) -> None:
+    kernel.run("%cluster start -n 2").check()
+    first = kernel.run("%%distribute run -n 2 --no-init\na = rank()\n").check()
+    assert "of 2 ranks is ready" in first.everything
+
+
+def test_a_group_keeps_its_variables_and_shows_output_by_rank(kernel: LiveKernel) -> None:
+    start(kernel)
+    out = kernel.run(f"{_RUN}print('hello')\nprint('rank', a)\na * 10").check()
+    shown = out.displays[-1]["text/plain"]
+    number = re.search(r"Out\[0:(\d+)\]: 0\nOut\[1:\1\]: 10", shown)
+    assert number is not None, shown
+    assert shown.startswith("[0] hello\n    rank 0\n[1] hello\n    rank 1\n")
+
+    same = kernel.run(f"{_RUN}print('same')\n5").check().displays[-1]["text/plain"]
+    assert re.fullmatch(r"\[0-1\] same\nOut\[0-1:\d+\]: 5", same)
+
+    assert "2 ranks on cpu, idle, 3 cells so far" in kernel.run("%cluster").check().everything
+    listed = kernel.run("%runs show last").check().everything
+    assert "print('hello')" in listed
+
+
+def test_variables_are_pushed_brought_and_bound(kernel: LiveKernel) -> None:
+    start(kernel)
+    kernel.run("scale = 3\ndef times(x):\n    return x * scale\n").check()
+    cell = "%%distribute run -t 1 --push times,scale --bring b -o r\nb = times(a + 1)\nb + 1"
+    out = kernel.run(cell).check()
+    assert "b ← rank 1 (int)" in out.text
+    assert kernel.value("b, r.values, r.ranks") == "(6, [7], (1,))"
+    missing = kernel.run("%%distribute run --push scael\n1")
+    assert missing.error is not None
+    assert "did you mean" in missing.error[1]
+
+
+def test_a_failure_is_one_exception_with_the_cells_own_line(kernel: LiveKernel) -> None:
+    start(kernel)
+    out = kernel.run(f"{_RUN}print('before')\nif a == 1:\n    {{}}['missing']\n")
+    assert out.error is not None
+    assert out.error[0] == "RankFailedError"
+    assert "rank 1: KeyError: 'missing' at line 4 of the cell" in out.error[1]
+    assert re.search(r"In \[\d+\], line 4\n +\{\}\['missing'\]", out.error[2])
+    assert "[0-1] before" in out.everything
+    kernel.run(f"{_RUN}a").check()
+
+
+def test_an_interrupt_ends_the_cell_and_two_end_the_group(kernel: LiveKernel) -> None:
+    start(kernel)
+    sleep = f"{_RUN}import time\nprint('begun', flush=True)\ntime.sleep(60)\n"
+    cell = kernel.start(sleep)
+    kernel.finish(cell, until_text="begun")
+    kernel.interrupt()
+    out = kernel.finish(cell)
+    assert out.error is not None
+    assert out.error[:2] == (
+        "KeyboardInterrupt",
+        "interrupted on ranks 0-1; variables are kept",
+    )
+    kernel.run(f"{_RUN}assert a == rank()").check()
+
+    stubborn = (
+        f"{_RUN}import time\nprint('begun', flush=True)\n"
+        "try:\n    time.sleep(60)\nexcept KeyboardInterrupt:\n"
+        "    print('stays', flush=True)\n    time.sleep(60)\n"
+    )
+    cell = kernel.start(stubborn)
+    kernel.finish(cell, until_text="begun")
+    kernel.interrupt()
+    kernel.finish(cell, until_text="stays")
+    kernel.interrupt()
+    out = kernel.finish(cell)
+    assert out.error is not None
+    assert out.error[0] == "GroupLostError"
+    assert "a second interrupt ended it; its variables are gone" in out.error[1]
+
+
+def test_a_dead_rank_is_told_in_one_line_and_the_next_cell_starts_anew(kernel: LiveKernel) -> None:
+    start(kernel)
+    kernel.run("%%distribute run -o r\nimport os\nos.getpid()\n").check()
+    pid = int(kernel.value("r.values[1]"))
+    os.kill(pid, signal.SIGKILL)
+    out = kernel.run(f"{_RUN}a")
+    assert out.error is not None
+    assert f"rank 1 (pid {pid} on 127.0.0.1) was ended by SIGKILL" in out.error[1]
+    assert "\n" not in out.error[1]
+    assert "of 2 ranks is ready" in kernel.run("%%distribute run --no-init\n1\n").check().everything
+
+
+def test_reset_replaces_the_group(kernel: LiveKernel) -> None:
+    start(kernel)
+    out = kernel.run("%%distribute run --reset --no-init\na\n")
+    assert out.error is not None
+    assert "NameError: name 'a' is not defined" in out.error[1]
+    assert kernel.run("%cluster").check().everything.count("2 ranks on cpu") == 1
+
+
+def test_a_long_output_is_cut_and_says_where_the_rest_is(kernel: LiveKernel) -> None:
+    start(kernel)
+    out = kernel.run(
+        "%%distribute run -t 0\nfor i in range(30_000):\n    print('line', i)\n"
+    ).check()
+    shown = out.displays[-1]["text/plain"]
+    assert "bytes left out, all of it is in" in shown
+    assert "line 0\n" in shown
+    assert shown.endswith("line 29999")
+    assert len(shown) < 200_000
