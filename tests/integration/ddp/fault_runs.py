@@ -48,6 +48,9 @@ class Started:
         self._reader = LedgerReader(ledger_path(run.id))
         self._events: list[Event] = []
 
+    def __del__(self) -> None:
+        self._reader.close()
+
     def all_events(self) -> list[Event]:
         self._events.extend(self._reader.poll())
         return self._events
@@ -83,8 +86,6 @@ class Started:
     def stop(self) -> None:
         self.run.cancel("now")
         until(lambda: self.run.snapshot().finished_at_s, 20.0, "the end of the stopped run")
-        self.all_events()
-        self._reader.close()
 
 
 def start(
