@@ -1,0 +1,70 @@
+"""Events that get lost between worker and controller are asked for again."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from multiprocessing import resource_tracker
+from pathlib import Path
+
+import pytest
+from leaks import Home
+from run_tools import STEPS, assert_clean
+
+from jupyter_ddl.cell.compile import CellContext, compile_search
+from jupyter_ddl.cell.options import SearchOptions
+from jupyter_ddl.client.run import Run
+from jupyter_ddl.controller.house import House
+from jupyter_ddl.events.messages import Reported
+from jupyter_ddl.launch.dispatcher import Dispatcher
+from jupyter_ddl.spec.cluster import ClusterSpec
+from jupyter_ddl.spec.run import RunSpec
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(scope="module", autouse=True)
+def tracker() -> None:
+    """Multiprocessing's own helper of this process belongs to no test's home."""
+    resource_tracker.ensure_running()
+
+
+def spec_of(n_trials: int) -> RunSpec:
+    options = SearchOptions(metric="score", trials=n_trials, seed=1)
+    context = CellContext(cell_number=None, notebook_dir=Path.cwd(), main_globals={})
+    compiled = compile_search(options, STEPS, {}, context)
+    return RunSpec("lossy", compiled.verb, compiled.program, 1, "lossy", time.time())
+
+
+async def run_in_this_process(spec: RunSpec, timeout_s: float) -> None:
+    house = House(ClusterSpec(name="lossy", n_workers=2), token="1:0.0")
+    await house.open(lambda _: None)
+    try:
+        await house.runs.submit(spec)
+        async with asyncio.timeout(timeout_s):
+            while house.runs.active:  # noqa: ASYNC110 - this is the poll
+                await asyncio.sleep(0.05)
+    finally:
+        await house.close()
+
+
+def test_every_lost_event_is_replayed(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(4)
+    counts = {"lost": 0, "kept": 0, "twice": 0}
+    deliver = Dispatcher._on_message
+
+    def lossy(self: Dispatcher, event: tuple[float, bytes]) -> None:
+        fate = rng.choice(["lost", "lost", "kept", "twice"])
+        counts[fate] += 1
+        for _ in range({"lost": 0, "kept": 1, "twice": 2}[fate]):
+            deliver(self, event)
+
+    monkeypatch.setattr(Dispatcher, "_on_message", lossy)
+    asyncio.run(run_in_this_process(spec_of(12), 60.0))
+    run = Run("lossy")
+    assert run.state == "complete"
+    events = assert_clean(run, 12)
+    assert len([event for event in events if isinstance(event, Reported)]) == 12 * 4
+    assert run.snapshot().n_evictions == 0
+    assert min(counts.values()) > 3

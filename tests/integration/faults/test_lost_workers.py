@@ -1,0 +1,125 @@
+"""Workers that are killed or stopped: nothing is lost, nothing is done twice."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import signal
+import time
+
+import psutil
+import pytest
+from leaks import Home
+from run_tools import STEPS, assert_clean, outcomes, start_search, starts, table, wait_for, workers
+from until import until
+
+from jupyter_ddl.client.clusters import Cluster
+from jupyter_ddl.client.run import Run
+from jupyter_ddl.client.session import session
+from jupyter_ddl.spec.cluster import ClusterSpec
+
+pytestmark = pytest.mark.integration
+
+TORCH = """
+import time
+import torch
+from jupyter_ddl import checkpoint, loguniform, choice, report
+lr = loguniform(1e-3, 1e-1)
+width = choice(4, 8)
+model = torch.nn.Sequential(torch.nn.Linear(3, width), torch.nn.Tanh(), torch.nn.Linear(width, 1))
+optimizer = torch.optim.Adam(model.parameters(), lr=lr)
+inputs = torch.randn(64, 3)
+targets = inputs.sum(dim=1, keepdim=True)
+for step in range(4):
+    time.sleep(0.05)
+    optimizer.zero_grad()
+    loss = torch.nn.functional.mse_loss(model(inputs), targets)
+    loss.backward()
+    optimizer.step()
+    report(step=step, score=-loss.item())
+    checkpoint(step=step, loss=loss.item())
+"""
+
+
+def kill_workers(run: Run, n_kills: int, interval_s: tuple[float, float], seed: int) -> int:
+    """SIGKILL random workers at random times until the run has ended; returns how many."""
+    rng = random.Random(seed)
+    done = 0
+    next_s = time.monotonic() + rng.uniform(*interval_s)
+
+    def step() -> bool:
+        nonlocal done, next_s
+        found = workers()
+        if done < n_kills and time.monotonic() >= next_s and found:
+            with contextlib.suppress(psutil.Error):
+                rng.choice(found).kill()
+                done += 1
+            next_s = time.monotonic() + rng.uniform(*interval_s)
+        return done == n_kills or run.snapshot().finished_at_s is not None
+
+    until(step, 170.0, "the kills")
+    return done
+
+
+def assert_undisturbed(run: Run, calm: Run, n_trials: int) -> None:
+    assert run.state == "complete"
+    assert_clean(run, n_trials)
+    assert run.trials["own_failures"].sum() == 0
+    assert run.trials["evictions"].sum() == run.snapshot().n_evictions
+    assert table(run) == table(calm)
+
+
+def test_ten_killed_workers_change_nothing_in_a_search_by_tpe(cluster: Cluster) -> None:
+    options = {"sampler": "tpe", "seed": 11}
+    calm = start_search(STEPS.replace("0.05", "0"), 50, **options).wait(60)
+    disturbed = start_search(STEPS, 50, **options)
+    kills = kill_workers(disturbed, 10, (0.5, 0.9), seed=5)
+    disturbed.wait(90)
+    assert kills == 10
+    assert disturbed.snapshot().n_evictions > 0
+    assert_undisturbed(disturbed, calm, 50)
+
+
+def test_killed_workers_change_no_bit_of_what_torch_computes(stopping: Home) -> None:
+    spec = ClusterSpec(name="test", n_workers=2, prewarm=("torch",))
+    session().start(spec)
+    options = {"sampler": "tpe", "seed": 2}
+    calm = start_search(TORCH, 8, **options).wait(60)
+    disturbed = start_search(TORCH, 8, **options)
+    wait_for(disturbed, lambda seen: seen.counts.running > 0)
+    kill_workers(disturbed, 3, (0.3, 0.6), seed=4)
+    disturbed.wait(90)
+    assert disturbed.snapshot().n_evictions > 0
+    assert_undisturbed(disturbed, calm, 8)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_sixty_killed_workers_lose_and_duplicate_no_trial(cluster: Cluster) -> None:
+    calm = start_search(STEPS.replace("0.05", "0"), 250, seed=7).wait(60)
+    disturbed = start_search(STEPS, 250, seed=7)
+    kills = kill_workers(disturbed, 60, (0.5, 0.9), seed=1)
+    disturbed.wait(120)
+    assert kills == 60
+    assert disturbed.snapshot().n_evictions > 10
+    assert_undisturbed(disturbed, calm, 250)
+
+
+def test_a_stopped_worker_loses_its_trial_to_another_and_is_not_heard_later(
+    stopping: Home,
+) -> None:
+    # Dask looks for silent workers every five seconds at most.
+    session().start(ClusterSpec(name="test", n_workers=2, worker_timeout_s=2.0))
+    cell = STEPS.replace("range(4)", "range(60)").replace("0.05", "0.1")
+    run = start_search(cell, 2, seed=3)
+    wait_for(run, lambda seen: seen.counts.running == 2)
+    victim = workers()[0]
+    victim.send_signal(signal.SIGSTOP)
+    wait_for(run, lambda seen: seen.n_evictions > 0, 20.0)
+    with contextlib.suppress(psutil.NoSuchProcess):
+        victim.send_signal(signal.SIGCONT)  # what its rank has done meanwhile comes too late
+    run.wait(60)
+    assert run.state == "complete"
+    assert_clean(run, 2)
+    assert len(outcomes(run, "evicted")) == 1
+    assert len(starts(run)) == 3

@@ -1,0 +1,135 @@
+"""Starts real runs for tests, finds the processes below a controller, compares what came out."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import psutil
+from until import until
+
+from jupyter_ddl.client.run import Run
+from jupyter_ddl.client.verbs import map_cell, search
+from jupyter_ddl.controller.connection import read_connection
+from jupyter_ddl.events.audit import audit
+from jupyter_ddl.events.messages import AttemptFinished, AttemptStarted, Event
+from jupyter_ddl.events.snapshot import RunSnapshot
+
+__all__ = [
+    "SLEEPING",
+    "STEPS",
+    "assert_clean",
+    "controller_pid",
+    "kill_controller",
+    "outcomes",
+    "start_map",
+    "start_search",
+    "starts",
+    "table",
+    "wait_for",
+    "workers",
+]
+
+STEPS = """
+import time
+from jupyter_ddl import checkpoint, report, uniform
+x = uniform(0.0, 1.0)
+for step in range(4):
+    time.sleep(0.05)
+    report(step=step, score=x + step)
+    checkpoint(step=step, x=x)
+"""
+"""A trial of 0.2 s that reports and saves."""
+
+SLEEPING = """
+import time
+from jupyter_ddl import uniform
+x = uniform(0.0, 1.0)
+time.sleep(600)
+score = x
+"""
+"""A trial that never reports and takes ten minutes."""
+
+
+def start_search(cell: str, trials: int, **options: Any) -> Run:
+    """A search that runs in the background; what it maximizes is ``score``."""
+    return search(
+        cell, namespace={}, **{"metric": "score", "trials": trials, "wait": False, **options}
+    )
+
+
+def start_map(cell: str, items: Sequence[Any], **options: Any) -> Run:
+    """A map over ``items`` that runs in the background; the cell sees ``item``."""
+    return map_cell(cell, list(items), namespace={}, **{"wait": False, **options})
+
+
+def wait_for(
+    run: Run, condition: Callable[[RunSnapshot], bool], timeout_s: float = 30.0
+) -> RunSnapshot:
+    """The first snapshot, as the ledger tells, for which ``condition`` holds."""
+    seen: list[RunSnapshot] = []
+
+    def look() -> bool:
+        seen[:] = [run.snapshot()]
+        return condition(seen[0])
+
+    with contextlib.suppress(AssertionError):
+        until(look, timeout_s)
+        return seen[0]
+    raise AssertionError(f"not within {timeout_s:g} s; the run is {seen[0]}")
+
+
+def controller_pid(name: str = "test") -> int:
+    """Pid of the live controller of a cluster, waited for up to 30 s."""
+    return until(lambda: read_connection(name), 30.0, f"cluster {name}").process.pid
+
+
+def kill_controller(name: str = "test") -> None:
+    """SIGKILL, and wait until its connection counts as stale."""
+    pid = controller_pid(name)
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: read_connection(name) is None, 5.0, "the end of the controller")
+
+
+def workers(name: str = "test") -> list[psutil.Process]:
+    """Dask workers of a cluster, by pid."""
+    info = read_connection(name)
+    found: list[psutil.Process] = []
+    with contextlib.suppress(psutil.Error):
+        for child in psutil.Process(info.process.pid).children() if info else ():
+            with contextlib.suppress(psutil.Error):
+                if "spawn_main" in " ".join(child.cmdline()):
+                    found.append(child)
+    return sorted(found, key=lambda process: process.pid)
+
+
+def table(run: Run) -> list[tuple[int, tuple[Any, ...], float | None]]:
+    """What a run came to, bit for bit: number, parameters and value of every trial."""
+    columns = [c for c in run.trials.columns if c in run.spec.verb.space]  # type: ignore[union-attr]
+    return [
+        (int(row["number"]), tuple(row[c] for c in columns), row["value"])
+        for _, row in run.trials.sort_values("number").iterrows()
+    ]
+
+
+def starts(run: Run) -> list[AttemptStarted]:
+    return [event for event in run.events() if isinstance(event, AttemptStarted)]
+
+
+def outcomes(run: Run, *kinds: str) -> list[AttemptFinished]:
+    """Ends of attempts, of these outcomes only if any are given."""
+    ends = [event for event in run.events() if isinstance(event, AttemptFinished)]
+    return [end for end in ends if not kinds or end.outcome in kinds]
+
+
+def assert_clean(run: Run, n_complete: int | None = None) -> list[Event]:
+    """The ledger keeps its promises; every trial that ought to has completed exactly once."""
+    events = run.events()
+    assert audit(events) == []
+    if n_complete is not None:
+        completed = sorted(end.trial for end in outcomes(run, "complete"))
+        assert completed == list(range(n_complete))
+    return events

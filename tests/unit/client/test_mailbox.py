@@ -1,0 +1,44 @@
+"""The newest snapshot only, once, from one thread to another."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from jupyter_ddl.client.mailbox import Mailbox
+from jupyter_ddl.events.snapshot import Counts, RunSnapshot
+
+
+def snapshot(seq: int) -> RunSnapshot:
+    return RunSnapshot(seq, "r1", "", "map", "running", "test", 0.0, 1, Counts())
+
+
+def test_only_the_newest_is_kept_and_taken_once() -> None:
+    mailbox = Mailbox()
+    for seq in (1, 3, 2):
+        mailbox.put(snapshot(seq))
+    taken = mailbox.take(0.0)
+    assert taken is not None
+    assert taken.seq == 3
+    assert mailbox.take(0.01) is None
+
+
+def test_what_came_before_the_end_of_the_link_is_still_taken() -> None:
+    mailbox = Mailbox()
+    mailbox.put(snapshot(1))
+    mailbox.break_off()
+    assert mailbox.take(0.0) is not None
+    begun_s = time.monotonic()
+    assert mailbox.take(60.0) is None
+    assert time.monotonic() - begun_s < 10.0
+    assert mailbox.is_broken
+
+
+def test_a_waiting_thread_is_woken() -> None:
+    mailbox = Mailbox()
+    thread = threading.Timer(0.05, mailbox.put, [snapshot(7)])
+    thread.start()
+    taken = mailbox.take(30.0)
+    thread.join()
+    assert taken is not None
+    assert taken.seq == 7

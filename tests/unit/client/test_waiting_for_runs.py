@@ -1,0 +1,157 @@
+"""Waiting in the foreground: what interrupts, lost pushes and lost controllers do to it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from leaks import Home
+
+from jupyter_ddl.client import waiting
+from jupyter_ddl.client.mailbox import Mailbox
+from jupyter_ddl.client.waiting import wait_for_run
+from jupyter_ddl.errors import ControllerError, LedgerError, RunNotFoundError
+from jupyter_ddl.events.ledger import LedgerWriter
+from jupyter_ddl.events.messages import RunFinished, RunStarted, RunSubmitted
+from jupyter_ddl.events.snapshot import Counts, RunSnapshot
+from jupyter_ddl.spec.program import Program
+from jupyter_ddl.spec.requests import ResumeRun, StopRunRequest
+from jupyter_ddl.spec.run import MapSpec, RunSpec
+from jupyter_ddl.store.paths import ledger_path, private_dir, run_dir
+
+
+def snapshot(seq: int, state: str = "running") -> RunSnapshot:
+    finished_at_s = 1.0 if state == "complete" else None
+    return RunSnapshot(
+        seq,
+        "r1",
+        "",
+        "map",
+        state,  # type: ignore[arg-type]
+        "test",
+        0.0,
+        1,
+        Counts(),
+        finished_at_s=finished_at_s,
+    )
+
+
+class Session:
+    """Our own interface: hands out mailboxes that the test has prepared, and notes requests."""
+
+    def __init__(self, *watches: Callable[[Mailbox], None]) -> None:
+        self._watches = list(watches)
+        self.asked: list[Any] = []
+        self.n_unwatched = 0
+
+    def watch(self, name: str, run_id: str) -> Mailbox:
+        mailbox = Mailbox()
+        self._watches.pop(0)(mailbox)
+        return mailbox
+
+    def unwatch(self, name: str, run_id: str, mailbox: Mailbox) -> None:
+        self.n_unwatched += 1
+
+    def ask(self, name: str, body: Any) -> None:
+        self.asked.append(body)
+
+    ask_controller_of = ask
+
+
+@pytest.fixture
+def ledger(home: Home) -> Iterator[LedgerWriter]:
+    private_dir(run_dir("r1"))
+    verb = MapSpec(over="items", element="item", n_items=1)
+    spec = RunSpec("r1", verb, Program("", "In [1]"), 1, "test", 0.0)
+    with LedgerWriter.open(ledger_path("r1"), create=True) as writer:
+        writer.append([RunSubmitted(spec, 0.0), RunStarted(0.0, 1, 1, 1, 7)])
+        yield writer
+
+
+def wait(session: Session, **options: Any) -> RunSnapshot:
+    return wait_for_run(session, "r1", options.pop("timeout_s", 20.0), **options)  # type: ignore[arg-type]
+
+
+def ends(mailbox: Mailbox) -> None:
+    mailbox.put(snapshot(9, "complete"))
+
+
+def test_the_last_snapshot_is_returned_even_if_an_interrupt_hits_while_it_is_shown(
+    ledger: LedgerWriter,
+) -> None:
+    def interrupted(_: RunSnapshot) -> None:
+        raise KeyboardInterrupt
+
+    session = Session(ends)
+    assert wait(session, on_snapshot=interrupted).state == "complete"
+    assert session.asked == [StopRunRequest("r1", "next_report")]
+    assert session.n_unwatched == 1
+
+
+def test_interrupts_escalate_and_the_third_leaves(ledger: LedgerWriter) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    session = Session(lambda mailbox: None)
+    with pytest.raises(KeyboardInterrupt):
+        wait(session, on_snapshot=None, on_tick=interrupted)
+    assert [body.when for body in session.asked] == ["next_report", "now"]
+
+
+def test_an_interrupt_before_the_controller_has_answered_counts(ledger: LedgerWriter) -> None:
+    def interrupted(_: Mailbox) -> None:
+        raise KeyboardInterrupt
+
+    session = Session(interrupted, ends)
+    assert wait(session, on_snapshot=None).state == "complete"
+    assert session.asked == [StopRunRequest("r1", "next_report")]
+
+
+def test_a_last_push_that_got_lost_is_made_up_for_by_the_ledger(
+    ledger: LedgerWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting, "_SILENCE_S", 0.2)
+
+    def silent(mailbox: Mailbox) -> None:
+        mailbox.put(snapshot(3))
+        ledger.append([RunFinished(5.0, "complete")])
+
+    shown: list[str] = []
+    assert wait(Session(silent), on_snapshot=lambda s: shown.append(s.state)).state == "complete"
+    assert shown == ["running", "complete"]
+
+
+def test_a_controller_that_dies_again_and_again_is_given_up(ledger: LedgerWriter) -> None:
+    def gone(_: Mailbox) -> None:
+        raise ControllerError("gone")
+
+    session = Session(gone, Mailbox.break_off, gone, Mailbox.break_off)
+    with pytest.raises(ControllerError, match="ended 4 times during run r1"):
+        wait(session, on_snapshot=None)
+
+
+def test_a_controller_that_does_not_drive_the_run_is_asked_to_or_says_why_not(
+    ledger: LedgerWriter,
+) -> None:
+    def unknown(_: Mailbox) -> None:
+        raise RunNotFoundError("not active")
+
+    session = Session(unknown, ends)
+    assert wait(session, on_snapshot=None).state == "complete"
+    assert session.asked == [ResumeRun("r1")]
+
+    class Refusing(Session):
+        def ask(self, name: str, body: Any) -> None:
+            raise LedgerError("its ledger is damaged")
+
+    with pytest.raises(LedgerError, match="damaged"):
+        wait(Refusing(unknown), on_snapshot=None)
+
+
+def test_the_time_to_wait_is_kept(ledger: LedgerWriter) -> None:
+    begun_s = time.monotonic()
+    with pytest.raises(TimeoutError, match="run r1 has not ended"):
+        wait(Session(lambda mailbox: None), on_snapshot=None, timeout_s=0.2)
+    assert time.monotonic() - begun_s < 5.0

@@ -1,0 +1,57 @@
+"""How many workers a host gets, and which backends there are."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jupyter_ddl.cluster.local import LocalBackend
+from jupyter_ddl.cluster.registry import backend_names, make_backend
+from jupyter_ddl.cluster.sizing import MIN_WORKER_BYTES, n_local_workers
+from jupyter_ddl.errors import ClusterError
+from jupyter_ddl.spec.cluster import ClusterSpec
+
+GB = 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("cpus", "memory_bytes", "cpus_per_worker", "expected"),
+    [
+        (1, 2 * GB, 1, 1),  # the smallest container
+        (1, 512 << 20, 1, 1),
+        (2, 8 * GB, 1, 2),
+        (8, 4 * GB, 1, 4),  # memory is short
+        (8, 64 * GB, 4, 2),
+        (2, 8 * GB, 16, 1),
+    ],
+)
+def test_workers_fit_the_container(
+    cpus: int, memory_bytes: int, cpus_per_worker: int, expected: int
+) -> None:
+    assert n_local_workers(cpus, memory_bytes, cpus_per_worker) == expected
+
+
+@given(st.integers(1, 256), st.integers(1, 1 << 42), st.integers(1, 64))
+def test_there_is_a_worker_and_never_more_than_fit(
+    cpus: int, memory_bytes: int, cpus_per_worker: int
+) -> None:
+    found = n_local_workers(cpus, memory_bytes, cpus_per_worker)
+    assert found >= 1
+    assert found == 1 or found * cpus_per_worker <= cpus
+    assert found == 1 or found * MIN_WORKER_BYTES <= memory_bytes
+
+
+def test_a_cluster_of_no_workers_is_one_that_was_asked_for() -> None:
+    assert LocalBackend(ClusterSpec(n_workers=0)).n_wanted == 0
+    assert LocalBackend(ClusterSpec(n_workers=3)).n_wanted == 3
+    assert LocalBackend(ClusterSpec()).n_wanted >= 1
+
+
+def test_backends_are_found_by_name_and_near_misses_are_told() -> None:
+    assert "local" in backend_names()
+    assert isinstance(make_backend(ClusterSpec()), LocalBackend)
+    with pytest.raises(ClusterError, match=r"no cluster backend 'locl'; did you mean local\?"):
+        make_backend(ClusterSpec(backend="locl"))
+    with pytest.raises(ClusterError, match="known are local"):
+        make_backend(ClusterSpec(backend="xyz"))
