@@ -16,6 +16,7 @@ __version__ = "0.1.0"
 # function of the notebook's.
 __all__ = [
     "Cluster",
+    "RankGroup",
     "Run",
     "Sampler",
     "__version__",
@@ -29,6 +30,7 @@ __all__ = [
     "local_rank",
     "log",
     "loguniform",
+    "open_group",
     "prepare",
     "randint",
     "rank",
@@ -47,6 +49,7 @@ _CLUSTERS = "jupyter_ddl.client.clusters"
 
 _EXPORTS: dict[str, tuple[str, str | None]] = {
     "Cluster": (_CLUSTERS, "Cluster"),
+    "RankGroup": ("jupyter_ddl.client.group", "RankGroup"),
     "Run": ("jupyter_ddl.client.run", "Run"),
     "Sampler": ("jupyter_ddl.spec.sampling", "Sampler"),
     "attach_cluster": (_CLUSTERS, "attach_cluster"),
@@ -59,6 +62,7 @@ _EXPORTS: dict[str, tuple[str, str | None]] = {
     "log": (_INCELL, "log"),
     "loguniform": (_INCELL, "loguniform"),
     "map": ("jupyter_ddl.client.verbs", "map_cell"),
+    "open_group": ("jupyter_ddl.client.group", "open_group"),
     "prepare": (_INCELL, "prepare"),
     "randint": (_INCELL, "randint"),
     "rank": (_INCELL, "rank"),

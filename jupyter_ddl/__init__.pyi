@@ -4,6 +4,7 @@ from typing import Any
 
 from jupyter_ddl import dist
 from jupyter_ddl.client.clusters import Cluster, attach_cluster, list_clusters, start_cluster
+from jupyter_ddl.client.group import RankGroup, open_group
 from jupyter_ddl.client.history import list_runs as runs
 from jupyter_ddl.client.run import Run
 from jupyter_ddl.client.verbs import map_cell as map  # noqa: A004, F401 - not in __all__, for star imports
@@ -29,6 +30,7 @@ from jupyter_ddl.worker.incell import (
 __version__: str
 __all__ = [
     "Cluster",
+    "RankGroup",
     "Run",
     "Sampler",
     "__version__",
@@ -42,6 +44,7 @@ __all__ = [
     "local_rank",
     "log",
     "loguniform",
+    "open_group",
     "prepare",
     "randint",
     "rank",

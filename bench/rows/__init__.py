@@ -6,10 +6,22 @@ from bench.rows.ddp_start import ROW as DDP_START
 from bench.rows.first_report import ROW as FIRST_REPORT
 from bench.rows.load_ext import ROW as LOAD_EXT
 from bench.rows.memory import ROW as MEMORY
+from bench.rows.run_cell import ROW as RUN_CELL
 from bench.rows.start import ROW as START
 from bench.rows.trials import ROW as TRIALS
 from bench.rows.warm import ROW as WARM
 
 __all__ = ["ROWS"]
 
-ROWS = (TRIALS, START, FIRST_REPORT, CAPTURED, MEMORY, LOAD_EXT, WARM, DDP_START, DDP_SPEED)
+ROWS = (
+    TRIALS,
+    START,
+    FIRST_REPORT,
+    CAPTURED,
+    MEMORY,
+    LOAD_EXT,
+    WARM,
+    DDP_START,
+    DDP_SPEED,
+    RUN_CELL,
+)
