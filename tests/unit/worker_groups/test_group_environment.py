@@ -1,0 +1,54 @@
+"""The variables by which torch, TensorFlow and JAX find the other ranks."""
+
+from __future__ import annotations
+
+import json
+
+from jupyter_ddl.spec.group import RankPlace
+from jupyter_ddl.worker.group_environment import group_environment
+
+_PLACE = RankPlace("g-1", rank=1, world_size=2, local_rank=1, local_world_size=2, restart_count=3)
+_LOCAL = ("127.0.0.1:4000", "127.0.0.1:4001")
+
+
+def test_ranks_see_what_torchrun_sets() -> None:
+    found = group_environment(_PLACE, _LOCAL, 5000)
+    expected = {
+        "RANK": "1",
+        "LOCAL_RANK": "1",
+        "WORLD_SIZE": "2",
+        "LOCAL_WORLD_SIZE": "2",
+        "GROUP_RANK": "0",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "4000",
+        "TORCHELASTIC_RESTART_COUNT": "3",
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "GLOO_SOCKET_IFNAME": "lo",
+    }
+    assert expected.items() <= found.items()
+    assert "CUDA_VISIBLE_DEVICES" not in found
+
+
+def test_other_frameworks_get_a_port_that_torchs_store_does_not_hold() -> None:
+    found = group_environment(_PLACE, _LOCAL, 5000)
+    assert json.loads(found["TF_CONFIG"]) == {
+        "cluster": {"worker": ["127.0.0.1:5000", "127.0.0.1:4001"]},
+        "task": {"type": "worker", "index": 1},
+    }
+    assert found["JAX_COORDINATOR_ADDRESS"] == "127.0.0.1:5000"
+    alone = group_environment(_PLACE, _LOCAL, None)
+    assert alone["JAX_COORDINATOR_ADDRESS"] == "127.0.0.1:4000"
+    assert alone["TORCHELASTIC_USE_AGENT_STORE"] == "False"
+
+
+def test_several_hosts_keep_their_own_interfaces_and_ipv6_is_bracketed() -> None:
+    found = group_environment(_PLACE, ("fd00::1:4000", "10.0.0.2:4001"), None)
+    assert "GLOO_SOCKET_IFNAME" not in found
+    assert "JAX_COORDINATOR_BIND_ADDRESS" not in found
+    assert found["MASTER_ADDR"] == "fd00::1"
+    assert found["JAX_COORDINATOR_ADDRESS"] == "[fd00::1]:4000"
+
+
+def test_the_gpus_of_a_host_are_the_ranks_only_ones() -> None:
+    place = RankPlace("g-1", gpus=("GPU-a", "GPU-b"))
+    assert group_environment(place, _LOCAL, None)["CUDA_VISIBLE_DEVICES"] == "GPU-a,GPU-b"
