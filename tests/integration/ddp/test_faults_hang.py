@@ -79,7 +79,9 @@ def test_a_stopped_rank_is_named_with_its_line_and_the_group_goes_on(cluster: ob
     assert "; rank 0 waits in all_reduce at line 8" in verdict.text
     run.wait_for_step(2, more=1)
     assert run.events(Reported, 2)[0].at_s - stopped_at_s <= _TIMEOUT_S + _MARGIN_S
-    assert run.events(Reported, 2)[0].step == run.events(CheckpointSaved, 1)[-1].step + 1
+    saved = run.events(CheckpointSaved, 1)[-1].step
+    # A rank may be killed between the saving of a file and the word about it: one step further.
+    assert run.events(Reported, 2)[0].step in (saved + 1, saved + 2)
     end = run.end_of(1)
     assert end.failure is not None
     assert (end.outcome, end.failure.kind) == ("failed", "hang")

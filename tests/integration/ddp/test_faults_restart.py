@@ -30,8 +30,9 @@ def _kill_ranks(run: Started, n_kills: int, seed: int) -> list[float]:
         run.wait_for_step(attempt + 1, more=1, timeout_s=30.0)
         after = [e for e in run.events(Reported, attempt + 1) if e.rank == 0]
         recoveries.append(after[0].at_s - killed_at_s)
-        saved = run.events(CheckpointSaved, attempt)
-        assert after[0].step == saved[-1].step + 1, f"attempt {attempt + 1} lost steps"
+        saved = run.events(CheckpointSaved, attempt)[-1].step
+        # A rank may die between the saving of a file and the word about it: one step further.
+        assert after[0].step in (saved + 1, saved + 2), f"attempt {attempt + 1} lost steps"
     return recoveries
 
 
