@@ -8,15 +8,15 @@ import sys
 import time
 from pathlib import Path
 
-__all__ = ["as_cell", "under_torchrun"]
+__all__ = ["as_cell", "figures", "under_torchrun"]
 
 _SCRIPTS = Path(__file__).resolve().parent / "scripts"
 _N_RANKS = 2
 _TIMEOUT_S = 120.0
 
 
-def under_torchrun(script: str, word: str) -> tuple[float, list[float]]:
-    """When it was called (Unix seconds), and the figures behind ``word`` that the ranks printed."""
+def under_torchrun(script: str) -> tuple[float, str]:
+    """When it was called (Unix seconds), and all that the ranks printed."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     called_at_s = time.time()
     done = subprocess.run(
@@ -26,10 +26,10 @@ def under_torchrun(script: str, word: str) -> tuple[float, list[float]]:
         timeout=_TIMEOUT_S,
         check=True,
     )
-    return called_at_s, _figures(done.stdout, word)
+    return called_at_s, done.stdout
 
 
-def as_cell(script: str, word: str) -> tuple[float, list[float]]:
+def as_cell(script: str) -> tuple[float, str]:
     """The same for a run on the current cluster; the call of ``submit`` counts."""
     from jupyter_ddl.cell.compile import CellContext, compile_ddp
     from jupyter_ddl.cell.options import DdpOptions
@@ -41,12 +41,13 @@ def as_cell(script: str, word: str) -> tuple[float, list[float]]:
     compiled = compile_ddp(DdpOptions(n_ranks=_N_RANKS, backend="gloo"), source, {}, context)
     run = submit(compiled, cell=source)
     run.wait(_TIMEOUT_S)
-    return called_at_s, _figures(run.logs(), word)
+    return called_at_s, run.logs()
 
 
-def _figures(text: str, word: str) -> list[float]:
+def figures(text: str, word: str) -> list[float]:
+    """The figures behind ``word`` in what the ranks printed, one per rank."""
     # Two ranks write to one pipe: their lines may run into each other.
-    figures = [float(found) for found in re.findall(rf"{word} (\d+\.\d+)", text)]
-    if len(figures) != _N_RANKS:
+    found = [float(figure) for figure in re.findall(rf"{word} (\d+\.\d+)", text)]
+    if len(found) != _N_RANKS:
         raise ValueError(f"{_N_RANKS} ranks should have printed {word}: {text[-500:]!r}")
-    return figures
+    return found

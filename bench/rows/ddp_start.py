@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bench.harness import Goal, Line, Probe, Row, is_quick, tell
-from bench.torchrun import as_cell, under_torchrun
+from bench.torchrun import as_cell, figures, under_torchrun
 
 _PROBE = Probe("bench.rows.ddp_start")
 
@@ -53,9 +53,9 @@ def measure() -> None:
     )
 
 
-def _seconds(run: Callable[[str, str], tuple[float, list[float]]]) -> float:
-    called_at_s, done_at_s = run("all_reduce.py", "DONE")
-    return float(max(done_at_s) - called_at_s)
+def _seconds(run: Callable[[str], tuple[float, str]]) -> float:
+    called_at_s, text = run("all_reduce.py")
+    return max(figures(text, "DONE")) - called_at_s
 
 
 if __name__ == "__main__":

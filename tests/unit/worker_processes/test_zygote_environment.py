@@ -23,6 +23,16 @@ def test_numerical_libraries_get_the_threads_of_the_slot() -> None:
     assert environment["JUPYTER_DDL_OWNER"] == "token"
 
 
+def test_ranks_keep_freed_memory_unless_the_user_says_otherwise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    settings = WorkerSettings("token")
+    monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "65536")  # what Dask's nannies set
+    assert "MALLOC_TRIM_THRESHOLD_" not in zygote_environment(settings, "z")
+    monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "1000000")
+    assert zygote_environment(settings, "z")["MALLOC_TRIM_THRESHOLD_"] == "1000000"
+
+
 @given(st.text(max_size=300))
 def test_a_log_name_is_one_safe_file_name(assignment_id: str) -> None:
     name = log_name(assignment_id, 42)
