@@ -19,6 +19,7 @@ from jupyter_ddl.events.messages import (
     AttemptStarted,
     Notice,
     Probe,
+    RendezvousReady,
     WorkerLeaving,
 )
 from jupyter_ddl.spec.assignment import (
@@ -132,6 +133,8 @@ class Execution:
         elif isinstance(message, AttemptFinished):
             self._current = self._stop_reason = None
         self._relay.add_encoded(payload)
+        if isinstance(message, RendezvousReady):
+            self._relay.flush()  # all ranks of the group wait for this one
         if self._rank is not None:
             self._relay.slow_down(self._rank.protocol.pause, self._rank.protocol.resume)
 
