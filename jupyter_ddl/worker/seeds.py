@@ -1,4 +1,10 @@
-"""Seed the random generators that are loaded in a rank process."""
+"""Seed the random generators that are loaded in a rank process.
+
+All ranks of a group get the same seed, so that each constructs the same model.  What must differ
+does: the order of samples comes from the prepared loader, whose worker processes are seeded by
+rank.  Dropout draws the same masks on every rank (for other samples); who wants others calls
+``torch.manual_seed(seed + rank())`` after the model is made.
+"""
 
 from __future__ import annotations
 
