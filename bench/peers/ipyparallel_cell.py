@@ -32,7 +32,8 @@ if __name__ == "__main__":
         view = client[:]
         view.activate()
         executed = times_ms("execute", lambda: view.execute("a=1", block=True), n_runs)
-        by_magic = times_ms("magic", lambda: shell.run_cell_magic("px", "", "a=1"), n_runs)
+        px = shell.run_cell_magic
+        by_magic = times_ms("magic", lambda: px("px", "--block", "a=1"), n_runs)
     finally:
         cluster.stop_cluster_sync()
     print("BENCH-RESULT " + json.dumps({**executed, **by_magic}))

@@ -28,6 +28,8 @@ from jupyter_ddl.store.paths import ledger_path, private_dir, run_dir, runs_dir
 __all__ = ["GroupRecord", "end_record"]
 
 _CLOSE_TIMEOUT_S = 5.0
+_BEHIND_S = 0.2
+"""How long the record of a cell may wait for those of the next ones."""
 
 
 class GroupRecord:
@@ -39,6 +41,8 @@ class GroupRecord:
         self._state = RunState()
         self._committer = Committer(self._ledger, self._state, lambda _: None)
         self._task = asyncio.create_task(self._committer.run(), name=f"record {spec.run_id}")
+        self._behind: list[CellExecuted] = []
+        self._flushing: asyncio.TimerHandle | None = None
         now = time.time()
         self._committer.put(
             [
@@ -82,10 +86,21 @@ class GroupRecord:
             log_ends=tuple(each.log_end for each in ended),
             failure=failures[0] if failures else None,
         )
-        self._committer.put([event])
+        self._behind.append(event)
+        if self._flushing is None:
+            loop = asyncio.get_running_loop()
+            self._flushing = loop.call_later(_BEHIND_S, self._flush)
+
+    def _flush(self) -> None:
+        if self._flushing is not None:
+            self._flushing.cancel()
+        self._flushing = None
+        behind, self._behind = self._behind, []
+        self._committer.put(behind)
 
     async def close(self, state: Literal["complete", "failed"], reason: str) -> None:
         """Record the end, as far as the disk lets it be recorded, and close the ledger."""
+        self._flush()
         self._committer.put([RunFinished(time.time(), state, reason)])
         try:
             async with asyncio.timeout(_CLOSE_TIMEOUT_S):

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 
 from jupyter_ddl.drivers.committer import Committer
+from jupyter_ddl.placement.slots import SlotBook
 
 __all__ = ["Pauses"]
 
@@ -18,17 +19,15 @@ class Pauses:
 
     Parameters
     ----------
-    n_slots : callable
+    slots : SlotBook
         Slots of the connected workers.
     n_wanted : callable
         Workers that the cluster was asked for.
     """
 
-    def __init__(
-        self, committer: Committer, n_slots: Callable[[], int], n_wanted: Callable[[], int]
-    ) -> None:
+    def __init__(self, committer: Committer, slots: SlotBook, n_wanted: Callable[[], int]) -> None:
         self._committer = committer
-        self._n_slots = n_slots
+        self._slots = slots
         self._n_wanted = n_wanted
         self._disk_full = ""
         self._disk_full_until_s = 0.0
@@ -41,7 +40,7 @@ class Pauses:
 
     def look(self) -> None:
         """Note since when there has been no worker; called at every tick."""
-        if self._n_slots():
+        if self._slots.n_slots:
             self._no_worker_since_s = None
         elif self._no_worker_since_s is None:
             self._no_worker_since_s = time.monotonic()
@@ -55,7 +54,7 @@ class Pauses:
             return self._disk_full
         since = self._no_worker_since_s
         if since is None:
-            return ""
+            return _kept_text(self._slots)
         waited_s = time.monotonic() - since
         if self._n_wanted() == 0:
             return "the cluster has no workers; `%cluster scale N` starts some"
@@ -65,3 +64,15 @@ class Pauses:
                 f"see `%cluster logs`, or `%cluster scale N`"
             )
         return ""
+
+
+def _kept_text(slots: SlotBook) -> str:
+    """Persistent groups do not end by themselves: where they keep every slot, nothing can run."""
+    kept = slots.kept()
+    if not kept or sum(kept.values()) < slots.n_slots:
+        return ""
+    names = ", ".join(kept)
+    return (
+        f"every slot is kept by `%%distribute run` ({names}); `%runs stop {next(iter(kept))}` ends "
+        f"that group, `%cluster scale N` adds slots"
+    )

@@ -74,7 +74,7 @@ class TrialDriver:
             spec, context, self._queue, state, self._committer.put, session=self._session
         )
         self._early = EarlyCheck(source, _metric_of(spec), self._sender.prune)
-        self._pauses = Pauses(self._committer, lambda: context.slots.n_slots, context.n_wanted)
+        self._pauses = Pauses(self._committer, context.slots, context.n_wanted)
         self._stop = RunStop(spec.limits)
         self._values = ValueFiles(context.run_dir / "values")
         self._wake = asyncio.Event()

@@ -125,6 +125,10 @@ class SlotBook:
             held.update(counter)
         return {run_id: n for run_id, n in held.items() if n}
 
+    def kept(self) -> dict[str, int]:
+        """Slots of holders that do not compete for them: persistent groups."""
+        return {name: n for name, n in self.holders().items() if name not in self._runs}
+
     def withdraw(self, run_id: str) -> None:
         """A run stands in line no longer: it wants no place now."""
         if run_id in self._line:

@@ -15,6 +15,8 @@ from until import until
 from jupyter_ddl.client.clusters import Cluster
 from jupyter_ddl.client.group import RankGroup, open_group
 from jupyter_ddl.client.run import Run
+from jupyter_ddl.client.session import session
+from jupyter_ddl.client.verbs import search
 from jupyter_ddl.errors import GroupLostError, PlacementError, RankFailedError, SpecError
 
 pytestmark = pytest.mark.integration
@@ -166,6 +168,18 @@ def test_a_group_that_does_not_fit_says_who_holds_the_slots(group: RankGroup) ->
         open_group(1, name="second")
     group.close()
     assert open_group(1, name="second", initialize=False).n_ranks == 1
+
+
+def test_a_search_that_waits_for_a_groups_slots_says_so(group: RankGroup) -> None:
+    run = search("acc = 1.0\nx = uniform(0, 1)", metric="acc", trials=1, wait=False)
+    mailbox = session().watch("test", run.id)
+    try:
+        seen = until(lambda: s if (s := mailbox.take(0.1)) and s.paused else None, 10)
+        assert f"every slot is kept by `%%distribute run` ({group.id})" in seen.paused
+    finally:
+        session().unwatch("test", run.id, mailbox)
+    group.close()
+    assert run.wait(timeout_s=20).state == "complete"
 
 
 def test_the_record_has_the_cells_and_their_output(group: RankGroup) -> None:
