@@ -163,8 +163,9 @@ def test_plain_state_of_every_strategy_is_the_same_and_fits_every_other(group: N
             (model, torch.optim.Adam(model.parameters(), lr=0.1)), _CPU
         )
         if states:
-            model.load_state_dict(states[-1]["model"])
-            optimizer.load_state_dict(states[-1]["optimizer"])
+            before = copy.deepcopy(states[-1])  # an optimizer changes what it has loaded
+            model.load_state_dict(before["model"])
+            optimizer.load_state_dict(before["optimizer"])
         _step(model, optimizer)
         state = training.plain_state({"model": model, "optimizer": optimizer}, keep=True)
         states.append(copy.deepcopy(state))  # a checkpoint is a copy, too
