@@ -35,6 +35,11 @@ class Mailbox:
     def is_broken(self) -> bool:
         return self._broken
 
+    @property
+    def newest(self) -> RunSnapshot | None:
+        """The newest snapshot, taken or not."""
+        return self._snapshot
+
     def take(self, timeout_s: float) -> RunSnapshot | None:
         """The newest snapshot that was not taken yet; None after ``timeout_s``."""
         with self._changed:

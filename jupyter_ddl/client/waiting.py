@@ -105,13 +105,13 @@ def wait_for_run(
     TimeoutError
         ``timeout_s`` passed; the run goes on.
     ControllerError
-        The controller died more often than a run deserves.
+        The controller died four times in a row without bringing any trial to its end.
     """
     cluster = read_submitted(ledger_path(run_id)).spec.cluster
     interrupts = _Interrupts(session, cluster, run_id, on_interrupt)
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     look = _Look(on_snapshot, on_tick)
-    n_lost = 0
+    n_lost, n_finished = 0, 0
     while n_lost <= _MAX_REVIVALS:
         try:
             if _has_ended(run_id):
@@ -129,6 +129,8 @@ def wait_for_run(
             session.unwatch(cluster, run_id, mailbox)
         if last is not None:
             return last
+        if mailbox.newest is not None and mailbox.newest.counts.finished > n_finished:
+            n_finished, n_lost = mailbox.newest.counts.finished, 0  # it lived to some purpose
         n_lost += mailbox.is_broken
     if _has_ended(run_id):
         return _last_snapshot(run_id, on_snapshot)

@@ -85,6 +85,7 @@ class House:
         )
         await self._watch.start()
         self._size_keeper = asyncio.create_task(self._keep_size(), name="keep size")
+        self.lease.begin(time.monotonic())  # starting took its time, too
         self.state = "ready"
 
     async def close(self) -> None:

@@ -16,6 +16,10 @@ class Lease(msgspec.Struct):
     last_active_s: float
     """When a run was last active or a client last asked for something."""
 
+    def begin(self, now_s: float) -> None:
+        """The cluster is ready: its time starts now."""
+        self.started_s = self.last_active_s = now_s
+
     def touch(self, now_s: float) -> None:
         """A client asked for something, or a run is active."""
         self.last_active_s = max(self.last_active_s, now_s)

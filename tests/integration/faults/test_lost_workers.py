@@ -42,7 +42,10 @@ for step in range(4):
 
 
 def kill_workers(run: Run, n_kills: int, interval_s: tuple[float, float], seed: int) -> int:
-    """SIGKILL random workers at random times until the run has ended; returns how many."""
+    """SIGKILL random workers at random times until the run has ended; returns how many.
+
+    Only while some trial runs: on a busy host workers would never come to begin one.
+    """
     rng = random.Random(seed)
     done = 0
     next_s = time.monotonic() + rng.uniform(*interval_s)
@@ -50,7 +53,8 @@ def kill_workers(run: Run, n_kills: int, interval_s: tuple[float, float], seed: 
     def step() -> bool:
         nonlocal done, next_s
         found = workers()
-        if done < n_kills and time.monotonic() >= next_s and found:
+        is_due = done < n_kills and time.monotonic() >= next_s
+        if is_due and found and run.snapshot().counts.running:
             with contextlib.suppress(psutil.Error):
                 rng.choice(found).kill()
                 done += 1

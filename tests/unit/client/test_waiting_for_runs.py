@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import msgspec
 import pytest
 from leaks import Home
 
@@ -130,6 +131,21 @@ def test_a_controller_that_dies_again_and_again_is_given_up(ledger: LedgerWriter
     session = Session(gone, Mailbox.break_off, gone, Mailbox.break_off)
     with pytest.raises(ControllerError, match="ended 4 times during run r1"):
         wait(session, on_snapshot=None)
+
+
+def test_deaths_between_which_the_run_gets_on_are_no_reason_to_leave(
+    ledger: LedgerWriter,
+) -> None:
+    def die_after(n_complete: int) -> Callable[[Mailbox], None]:
+        def work(mailbox: Mailbox) -> None:
+            counts = Counts(complete=n_complete)
+            mailbox.put(msgspec.structs.replace(snapshot(n_complete), counts=counts))
+            mailbox.break_off()
+
+        return work
+
+    session = Session(*map(die_after, (1, 1, 2, 2, 2, 3, 3)), ends)
+    assert wait(session, on_snapshot=None).state == "complete"
 
 
 def test_a_controller_that_does_not_drive_the_run_is_asked_to_or_says_why_not(

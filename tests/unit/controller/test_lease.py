@@ -27,6 +27,13 @@ def test_a_request_or_a_run_keeps_it_alive() -> None:
     assert lease().idle_left_s(500.0, 1) is None
 
 
+def test_its_time_starts_when_the_cluster_is_ready() -> None:
+    found = lease()
+    found.begin(500.0)
+    assert found.expired(550.0, 0) is None
+    assert found.age_left_s(600.0) == 900.0
+
+
 def test_nothing_outlives_the_maximum_age() -> None:
     assert lease().expired(1100.0, n_active_runs=1) == "its maximum age of 1000 s is reached"
     assert lease().age_left_s(600.0) == 500.0
