@@ -8,6 +8,7 @@ import signal
 
 import pytest
 from live_kernel import LiveKernel
+from until import until
 
 pytestmark = pytest.mark.kernel
 
@@ -32,8 +33,8 @@ def test_a_group_keeps_its_variables_and_shows_output_by_rank(kernel: LiveKernel
     assert re.fullmatch(r"\[0-1\] same\nOut\[0-1:\d+\]: 5", same)
 
     assert "2 ranks on cpu, idle, 3 cells so far" in kernel.run("%cluster").check().everything
-    listed = kernel.run("%runs show last").check().everything
-    assert "print('hello')" in listed
+    # The record is written behind the cells.
+    until(lambda: "print('hello')" in kernel.run("%runs show last").check().everything, 5)
 
 
 def test_variables_are_pushed_brought_and_bound(kernel: LiveKernel) -> None:
