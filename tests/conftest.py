@@ -15,11 +15,14 @@ _REAL = ("integration", "kernel", "notebooks")
 
 
 @pytest.fixture
-def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
+def home(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[Home]:
     """Directories and environment of this test alone; the client's session starts afresh."""
     with new_home() as found:
         for name, value in found.variables().items():
             monkeypatch.setenv(name, value)
+        if request.node.get_closest_marker("notebooks") is None:
+            # Tests import torch here and hardly any of them in a rank: 5 s of CPU per cluster.
+            monkeypatch.setenv("JUPYTER_DDL_PREWARM", "")
         monkeypatch.setattr("jupyter_ddl.client.session._session", None)
         yield found
 

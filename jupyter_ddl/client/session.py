@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import sys
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
@@ -15,7 +14,7 @@ import msgspec
 from jupyter_ddl.client.link import ControllerLink
 from jupyter_ddl.client.loop import client_loop, close_client_loop
 from jupyter_ddl.client.mailbox import Mailbox
-from jupyter_ddl.client.start import PREWARMED, start_controller
+from jupyter_ddl.client.start import packages_to_warm, start_controller
 from jupyter_ddl.controller.connection import (
     ConnectionInfo,
     list_connections,
@@ -55,8 +54,7 @@ class Session:
         ClusterError
             It can't be started; one sentence says why.
         """
-        warm = tuple(name for name in PREWARMED if name in sys.modules)
-        spec = msgspec.structs.replace(spec, prewarm=spec.prewarm or warm)
+        spec = msgspec.structs.replace(spec, prewarm=spec.prewarm or packages_to_warm())
         with self._guard:
             info, self.resumed = start_controller(spec, on_phase)
             _remember(spec)

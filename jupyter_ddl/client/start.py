@@ -21,15 +21,25 @@ from jupyter_ddl.errors import ClusterError, ControllerError
 from jupyter_ddl.spec.cluster import ClusterSpec
 from jupyter_ddl.store.paths import runtime_dir
 
-__all__ = ["PREWARMED", "start_controller"]
+__all__ = ["packages_to_warm", "start_controller"]
 
-PREWARMED = ("numpy", "pandas", "scipy", "sklearn", "torch")
-"""Heavy packages that zygotes import ahead of need, when this kernel has imported them."""
+_HEAVY = ("numpy", "pandas", "scipy", "sklearn", "torch")
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 _MARGIN_S = 15.0
 
 _children: list[subprocess.Popen[bytes]] = []
+
+
+def packages_to_warm() -> tuple[str, ...]:
+    """Packages that zygotes import ahead of need: the heavy ones that this process has imported.
+
+    ``JUPYTER_DDL_PREWARM`` names others, separated by commas, or none at all when it is empty.
+    """
+    configured = os.environ.get("JUPYTER_DDL_PREWARM")
+    if configured is None:
+        return tuple(name for name in _HEAVY if name in sys.modules)
+    return tuple(name.strip() for name in configured.split(",") if name.strip())
 
 
 def start_controller(
