@@ -7,10 +7,12 @@ READY  := $(VENV)/.installed
 
 # What a plain `make test` leaves out: these need minutes, a cluster, a GPU or a browser.
 FAST   := not slow and not kube and not gpu and not browser
+# Rank groups on real clusters: many small starts and deaths, 7 minutes on 2 cores.
+GROUPS := tests/integration/ddp tests/integration/groups
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow lab lint format bench pictures clean
+.PHONY: help install demo test test-groups test-slow lab lint format bench pictures clean
 
 help:  ## show this
 	@echo "make TARGET, where TARGET is one of"
@@ -22,8 +24,11 @@ install: $(READY)  ## make the virtual environment .venv (the other targets do i
 demo: $(READY)  ## execute the quickstart notebook here, with progress, and print the best trial
 	@$(BIN)/python tools/demo.py
 
-test: $(READY)  ## the whole test suite; ARGS="-k name -x" reaches pytest
-	@$(BIN)/python -m pytest -m "$(FAST)" $(ARGS)
+test: $(READY)  ## the test suite without the long ones below; ARGS="-k name -x" reaches pytest
+	@$(BIN)/python -m pytest -m "$(FAST)" $(GROUPS:%=--ignore=%) $(ARGS)
+
+test-groups: $(READY)  ## rank groups on real clusters: training, faults, persistent groups
+	@$(BIN)/python -m pytest -m "$(FAST)" $(GROUPS) $(ARGS)
 
 test-slow: $(READY)  ## the tests that take minutes
 	@$(BIN)/python -m pytest -m "slow and not kube and not gpu and not browser" $(ARGS)
