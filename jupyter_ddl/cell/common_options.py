@@ -45,7 +45,13 @@ def add_common(parser: argparse.ArgumentParser, *, with_trials: bool) -> None:
     add("-a", "--no-wait", dest="wait", action="store_false", help="return at once")
     add("--timeout", dest="timeout_s", type=values.duration_s, metavar="2h")
     add("--dry-run", action="store_true", help="show what would be sent; start nothing")
-    add("--env-check", type=values.one_of(*ENV_CHECKS), default="warn", metavar="warn|strict|off")
+    add(
+        "--env-check",
+        type=values.one_of(*ENV_CHECKS),
+        default="warn",
+        metavar="warn|strict|off",
+        help="no effect yet: local workers have the notebook's own packages",
+    )
     add("--resume", metavar="RUN", help="go on with a run; finished trials are kept")
     add("--capture-limit", dest="capture_limit_bytes", type=values.size_bytes, metavar="2GB")
     if with_trials:
