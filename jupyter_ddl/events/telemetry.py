@@ -1,0 +1,115 @@
+"""What workers measure once a second: CPUs, memory, disk, network, GPUs, and the same per rank.
+
+Telemetry is no event of a run: it is kept in the controller's memory, bounded, and never in a
+ledger.  Shares are 0 to 1; rates are bytes per second since the sample before; sizes are bytes.
+What could not be measured is None.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+__all__ = [
+    "ClusterTelemetry",
+    "GpuProcess",
+    "GpuSample",
+    "RankSample",
+    "WorkerHistory",
+    "WorkerSample",
+]
+
+
+class GpuProcess(msgspec.Struct, frozen=True):
+    """A process that has memory on a GPU."""
+
+    pid: int
+    memory_bytes: int | None = None
+
+
+class GpuSample(msgspec.Struct, frozen=True):
+    """One GPU, or one MIG instance of it."""
+
+    uuid: str
+    index: int
+    name: str
+    utilization: float | None = None
+    memory_used_bytes: int | None = None
+    memory_total_bytes: int | None = None
+    power_w: float | None = None
+    temperature_c: float | None = None
+    sm_clock_mhz: float | None = None
+    processes: tuple[GpuProcess, ...] = ()
+    parent_uuid: str = ""
+    """Of a MIG instance: the GPU that it is a part of."""
+    state: str = ""
+    """Empty when all is well; else why values are missing: ``lost``, ``no permission`` …"""
+
+
+class RankSample(msgspec.Struct, frozen=True):
+    """One rank process."""
+
+    run_id: str
+    trial: int
+    rank: int
+    pid: int
+    cpu: float | None = None
+    """CPUs in use: 2.0 is two cores fully busy."""
+    memory_bytes: int | None = None
+    read_bytes_s: float | None = None
+    write_bytes_s: float | None = None
+    loader_share: float | None = None
+    """Share of the time that went into waiting for the DataLoader."""
+    gpus: tuple[str, ...] = ()
+    """UUIDs of its GPUs."""
+
+
+class WorkerSample(msgspec.Struct, frozen=True):
+    """One worker at one moment: itself, all below it, and its host's GPUs that are its own."""
+
+    worker: str
+    host: str
+    at_s: float
+    cpu: float | None = None
+    """CPUs in use by the worker and all processes below it."""
+    n_cpus: float | None = None
+    memory_bytes: int | None = None
+    memory_limit_bytes: int | None = None
+    read_bytes_s: float | None = None
+    write_bytes_s: float | None = None
+    received_bytes_s: float | None = None
+    """Of the host's network interfaces, loopback left out."""
+    sent_bytes_s: float | None = None
+    gpu_state: str = ""
+    """Empty when the GPUs could be read, else why not: ``n/a: driver not loaded``."""
+    gpus: tuple[GpuSample, ...] = ()
+    ranks: tuple[RankSample, ...] = ()
+
+
+class WorkerHistory(msgspec.Struct, frozen=True):
+    """The last minutes of one worker, oldest first, at most 60 points; all lists equally long."""
+
+    worker: str
+    at_s: tuple[float, ...] = ()
+    cpu: tuple[float | None, ...] = ()
+    memory_bytes: tuple[int | None, ...] = ()
+    gpu: dict[str, tuple[float | None, ...]] = {}
+    """GPU's UUID → utilization."""
+    gpu_memory: dict[str, tuple[float | None, ...]] = {}
+    """GPU's UUID → share of its memory."""
+
+
+class ClusterTelemetry(msgspec.Struct, frozen=True):
+    """All workers of a cluster, or those of one run, as views show them (≤ 128 kB as JSON)."""
+
+    seq: int
+    at_s: float
+    workers: tuple[WorkerSample, ...] = ()
+    histories: tuple[WorkerHistory, ...] = ()
+    """Of at most 32 workers."""
+    verdicts: tuple[str, ...] = ()
+    """``GPU 1 of w0 idle for 40 s``, ``input-bound: GPU 12 %, loader 95 %``."""
+    n_workers: int = 0
+    """All there are; fewer may be listed."""
+    gpu_hours: float | None = None
+    """Held by the run so far, or by all runs of the cluster."""
+    cpu_hours: float | None = None
