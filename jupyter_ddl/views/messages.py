@@ -6,6 +6,10 @@ lost on both ways, so each one that goes to the browser is complete in itself an
 that notices a gap, or silence, sends :class:`AskAgain`; one that has drawn the end of a run says
 so with :class:`Seen`, and until then the end is sent again.  Requests carry an ``id`` that comes
 back in :class:`Done`, :class:`Denied` or the answer, and are safe to repeat.
+
+The server extension speaks it at ``<base_url>jupyter-ddl/api/live``.  There are no other routes for
+the panel: it gets :class:`Welcome`, then :class:`ClusterList` and :class:`RunList` whenever they
+have changed, and the rest as it asks.
 """
 
 from __future__ import annotations
@@ -21,23 +25,32 @@ from jupyter_ddl.events.telemetry import ClusterTelemetry
 __all__ = [
     "AskAgain",
     "ClusterList",
+    "ClusterLogPart",
     "Denied",
     "Done",
     "FromBrowser",
+    "GetClusterLog",
     "GetLog",
     "GetTrials",
     "LogPart",
+    "Progress",
     "RunLine",
     "RunList",
     "RunView",
+    "ScaleCluster",
     "Seen",
+    "StartCluster",
+    "StopCluster",
     "StopRun",
     "StopTrial",
     "TelemetryView",
     "ToBrowser",
     "TrialPage",
     "Unwatch",
+    "UnwatchCluster",
+    "WatchCluster",
     "WatchRun",
+    "Welcome",
 ]
 
 StopHow: TypeAlias = Literal["next_report", "now", "epoch", "keep_best"]
@@ -106,6 +119,8 @@ class RunLine(msgspec.Struct, frozen=True):
     n_finished: int = 0
     best: float | None = None
     metric: str | None = None
+    live: bool = False
+    """Whether a controller drives it now; an unfinished run that none drives can be resumed."""
 
 
 class RunList(msgspec.Struct, frozen=True, tag="runs", tag_field="kind"):
@@ -114,6 +129,32 @@ class RunList(msgspec.Struct, frozen=True, tag="runs", tag_field="kind"):
     seq: int
     at_s: float
     runs: tuple[RunLine, ...]
+
+
+class Welcome(msgspec.Struct, frozen=True, tag="welcome", tag_field="kind"):
+    """First message of the server extension on a connection; numbers begin anew with it."""
+
+    seq: int
+    at_s: float
+    version: str
+    """Of this package, at the server."""
+    backends: tuple[str, ...] = ("local",)
+    """What :class:`StartCluster` may name."""
+
+
+class ClusterLogPart(msgspec.Struct, frozen=True, tag="cluster_log", tag_field="kind"):
+    """Answer to :class:`GetClusterLog`; bounded as :class:`LogPart`."""
+
+    id: int
+    cluster: str
+    lines: tuple[str, ...]
+
+
+class Progress(msgspec.Struct, frozen=True, tag="progress", tag_field="kind"):
+    """A long request goes on; :class:`Done` or :class:`Denied` follows."""
+
+    id: int
+    text: str
 
 
 class Done(msgspec.Struct, frozen=True, tag="done", tag_field="kind"):
@@ -132,7 +173,17 @@ class Denied(msgspec.Struct, frozen=True, tag="denied", tag_field="kind"):
 
 
 ToBrowser: TypeAlias = (
-    RunView | TelemetryView | TrialPage | LogPart | ClusterList | RunList | Done | Denied
+    RunView
+    | TelemetryView
+    | TrialPage
+    | LogPart
+    | ClusterList
+    | RunList
+    | Welcome
+    | ClusterLogPart
+    | Progress
+    | Done
+    | Denied
 )
 
 
@@ -197,6 +248,71 @@ class GetLog(msgspec.Struct, frozen=True, tag="get_log", tag_field="kind"):
     n_lines: int = 200
 
 
+class WatchCluster(msgspec.Struct, frozen=True, tag="watch_cluster", tag_field="kind"):
+    """Begin to receive :class:`TelemetryView` of a whole cluster (panel only)."""
+
+    id: int
+    cluster: str
+
+
+class UnwatchCluster(msgspec.Struct, frozen=True, tag="unwatch_cluster", tag_field="kind"):
+    id: int
+    cluster: str
+
+
+class StartCluster(msgspec.Struct, frozen=True, tag="start_cluster", tag_field="kind"):
+    """Start a cluster (panel only): some :class:`Progress`, then :class:`Done` or a refusal.
+
+    ``None`` means: as the host allows.  With the name of a cluster that has died, its unfinished
+    runs go on.
+    """
+
+    id: int
+    name: str = "local"
+    backend: str = "local"
+    n_workers: int | None = None
+    cpus_per_worker: int = 1
+    memory_per_worker_bytes: int | None = None
+    idle_timeout_s: float = 1800.0
+    max_age_s: float = 86400.0
+
+
+class ScaleCluster(msgspec.Struct, frozen=True, tag="scale_cluster", tag_field="kind"):
+    id: int
+    cluster: str
+    n_workers: int
+
+
+class StopCluster(msgspec.Struct, frozen=True, tag="stop_cluster", tag_field="kind"):
+    """End a cluster; its unfinished runs stay resumable."""
+
+    id: int
+    cluster: str
+
+
+class GetClusterLog(msgspec.Struct, frozen=True, tag="get_cluster_log", tag_field="kind"):
+    """The end of a controller's log, or of what it says of one worker."""
+
+    id: int
+    cluster: str
+    worker: str | None = None
+    contains: str = ""
+    n_lines: int = 200
+
+
 FromBrowser: TypeAlias = (
-    AskAgain | Seen | WatchRun | Unwatch | StopRun | StopTrial | GetTrials | GetLog
+    AskAgain
+    | Seen
+    | WatchRun
+    | Unwatch
+    | StopRun
+    | StopTrial
+    | GetTrials
+    | GetLog
+    | WatchCluster
+    | UnwatchCluster
+    | StartCluster
+    | ScaleCluster
+    | StopCluster
+    | GetClusterLog
 )
