@@ -1,0 +1,72 @@
+"""A real JupyterLab and a real Chromium for the tests of this folder.
+
+``lab`` is one server per file, with directories of its own; ``page`` is a fresh browser page per
+test.  Screenshots go to ``out/browser`` (see :func:`lab_tools.take`).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+from leaks import end_processes, leftovers_of, new_home
+
+if TYPE_CHECKING:
+    from lab_tools import Lab
+    from playwright.sync_api import Browser, Page
+
+_BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+_TIMEOUT_MS = 60_000
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    """One headless browser for all tests; skips with the reason where there is none."""
+    playwright = pytest.importorskip(
+        "playwright.sync_api", reason="no playwright: pip install 'jupyter_ddl[browser]'"
+    )
+    path = next((found for name in _BROWSERS if (found := shutil.which(name))), None)
+    if path is None:
+        pytest.skip(f"none of {', '.join(_BROWSERS)} is installed")
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[Lab]:
+    """A JupyterLab server on a free port; its kernels and clusters are gone afterwards."""
+    pytest.importorskip("jupyterlab", reason="no JupyterLab: pip install 'jupyter_ddl[lab]'")
+    from lab_tools import Lab
+
+    with new_home() as home:
+        server = Lab(home)
+        server.start()
+        yield server
+        server.close()
+        found = leftovers_of(home)
+        end_processes(home)
+        if found:
+            pytest.fail("left behind:\n" + "\n".join(found), pytrace=False)
+
+
+@pytest.fixture
+def page(chromium: Browser) -> Iterator[Page]:
+    """A page in a context of its own; what it logs as errors is in ``page.errors``."""
+    context = chromium.new_context(viewport={"width": 1100, "height": 1000})
+    opened = context.new_page()
+    opened.set_default_timeout(_TIMEOUT_MS)
+    yield opened
+    context.close()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Everything in this folder needs a browser."""
+    here = os.path.dirname(__file__)
+    for item in items:
+        if str(item.path).startswith(here):
+            item.add_marker(pytest.mark.browser)
