@@ -6,9 +6,9 @@ test.  Screenshots go to ``out/browser`` (see :func:`lab_tools.take`).
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -66,7 +66,7 @@ def page(chromium: Browser) -> Iterator[Page]:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Everything in this folder needs a browser."""
-    here = os.path.dirname(__file__)
+    here = Path(__file__).parent
     for item in items:
-        if str(item.path).startswith(here):
+        if here in item.path.parents:
             item.add_marker(pytest.mark.browser)
