@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from heapq import nsmallest
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -19,7 +19,7 @@ from jupyter_ddl.spec.run import RunSpec, SearchSpec, verb_name
 if TYPE_CHECKING:  # run_state offers snapshot() as a method
     from jupyter_ddl.events.run_state import RunState, TrialState
 
-__all__ = ["MAX_SNAPSHOT_BYTES", "snapshot"]
+__all__ = ["MAX_SNAPSHOT_BYTES", "snapshot", "trial_rows"]
 
 V = TypeVar("V")
 
@@ -88,6 +88,12 @@ def snapshot(state: RunState, now_s: float, paused: str = "", max_rows: int = 60
     raise LedgerError(
         f"drawing run {spec.run_id} failed: its snapshot exceeds {MAX_SNAPSHOT_BYTES:,} bytes"
     )
+
+
+def trial_rows(state: RunState, numbers: Iterable[int], now_s: float) -> tuple[TrialRow, ...]:
+    """Rows of any trials, in the order given and in more detail than a snapshot may hold."""
+    rows = (_row(state.trials[number], now_s, _DETAILS[1]) for number in numbers)
+    return tuple(encodable(row, TrialRow) for row in rows)
 
 
 def _draw(

@@ -1,0 +1,209 @@
+"""What a view asks for beyond the snapshot: a page of trials, the end of a log.
+
+Used by both carriers, on a thread that may wait for the disk.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from jupyter_ddl.errors import TrialError
+from jupyter_ddl.events.fold_snapshot import trial_rows
+from jupyter_ddl.events.run_state import RunState, TrialState
+from jupyter_ddl.spec.run import DdpSpec
+from jupyter_ddl.views.escape import plain
+from jupyter_ddl.views.messages import GetLog, GetTrials, LogPart, TrialPage
+
+__all__ = ["MAX_LINES", "MAX_LOG_BYTES", "MAX_ROWS", "log_part", "trial_page"]
+
+MAX_ROWS = 100
+MAX_LINES = 500
+MAX_LOG_BYTES = 64_000
+"""Of one answer, as JSON."""
+_MAX_LINE = 4096
+_SCAN_BYTES = 4 << 20
+"""How far back a filter looks; the whole log stays on disk."""
+_TAIL_BYTES = 512 << 10
+_PAGE_BYTES = 48_000
+
+
+def trial_page(state: RunState, ask: GetTrials, now_s: float) -> TrialPage:
+    """Some trials of a run, sorted and filtered among all of them.
+
+    Parameters
+    ----------
+    state : RunState
+        Not changed; must not change meanwhile.
+    now_s : float
+        Unix seconds, for the age of running trials.
+    """
+    matching = [t for t in state.trials.values() if _matches(t, ask.contains)]
+    key = _key(ask.sort)
+    known = [trial for trial in matching if key(trial) is not None]
+    unknown = [trial for trial in matching if key(trial) is None]
+    known.sort(key=lambda trial: (key(trial), trial.number), reverse=ask.descending)
+    # What has no value stands at the end in either direction.
+    ordered = [trial.number for trial in (*known, *unknown)]
+    offset = max(0, ask.offset)
+    shown = ordered[offset : offset + max(1, min(ask.limit, MAX_ROWS))]
+    rows = trial_rows(state, shown, now_s)
+    while len(rows) > 1 and len(msgspec.json.encode(rows)) > _PAGE_BYTES:
+        rows = rows[: len(rows) // 2]
+    return TrialPage(id=ask.id, run_id=ask.run_id, rows=rows, n_matching=len(matching))
+
+
+def log_part(state: RunState, directory: Path, ask: GetLog) -> LogPart:
+    """The newest lines that a trial, a rank or the whole run has printed.
+
+    Parameters
+    ----------
+    directory : Path
+        The run's.
+
+    Raises
+    ------
+    TrialError
+        There is no such trial or rank.
+    """
+    pieces = _pieces(state, ask)
+    paths = [(directory / "logs" / name, start, end) for name, start, end in pieces]
+    if not paths and ask.trial is None and ask.rank is None:
+        paths = [(path, 0, None) for path in _newest(directory / "logs")]
+    n_lines = max(1, min(ask.n_lines, MAX_LINES))
+    lines: list[str] = []
+    n_bytes = 0
+    for path, start, end in paths:
+        found, size = _read(path, start, end, n_lines, ask.contains)
+        n_bytes += size
+        lines = found + lines
+        if len(lines) >= n_lines:
+            break
+    path_text = str(paths[0][0]) if len(paths) == 1 else str(directory / "logs")
+    return LogPart(
+        id=ask.id,
+        run_id=ask.run_id,
+        lines=_bounded(lines[-n_lines:]),
+        n_bytes=n_bytes,
+        path=path_text,
+    )
+
+
+_SORTS: dict[str, Callable[[TrialState], Any]] = {
+    "number": lambda trial: trial.number,
+    "state": lambda trial: trial.state,
+    "value": lambda trial: _finite(trial.objective if trial.value is None else trial.value),
+    "duration_s": lambda trial: trial.duration_s,
+    "worker": lambda trial: trial.worker or None,
+    "step": lambda trial: trial.step,
+}
+
+
+def _key(sort: str) -> Callable[[TrialState], Any]:
+    return _SORTS.get(sort) or (lambda trial: _comparable(trial.params.get(sort)))
+
+
+def _comparable(value: Any) -> tuple[int, float, str] | None:
+    """Parameters of one name may be numbers in one trial and texts in another."""
+    if value is None or isinstance(value, float) and math.isnan(value):
+        return None
+    if isinstance(value, bool | int | float):
+        return (0, float(value), "") if abs(value) < 1e300 else (0, math.copysign(1e300, value), "")
+    return (1, 0.0, str(value))
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _matches(trial: TrialState, contains: str) -> bool:
+    if not contains:
+        return True
+    wanted = contains.casefold()
+    return any(wanted in text.casefold() for text in _texts(trial))
+
+
+def _texts(trial: TrialState) -> Iterable[str]:
+    yield trial.state
+    yield trial.worker
+    yield f"#{trial.number}"
+    for name, value in trial.params.items():
+        yield f"{name}={value}"
+
+
+def _pieces(state: RunState, ask: GetLog) -> list[tuple[str, int, int | None]]:
+    """(file, start, end) of what is asked for, the newest first; empty for the whole run."""
+    is_ddp = state.spec is not None and isinstance(state.spec.verb, DdpSpec)
+    if ask.trial is None and not (is_ddp and ask.rank is not None):
+        return []
+    number = 0 if ask.trial is None else ask.trial
+    trial = state.trials.get(number)
+    if trial is None:
+        raise TrialError(f"run {ask.run_id} has no trial {number}", trial=number)
+    group = state.ranks.get(number)
+    if group is None or not group.started:
+        return [(trial.log, trial.log_start or 0, trial.log_end)] if trial.log else []
+    ranks = sorted(group.started) if ask.rank is None else [ask.rank]
+    found = []
+    for rank in ranks:
+        started = group.started.get(rank)
+        if started is None:
+            there = ", ".join(map(str, sorted(group.started)))
+            raise TrialError(
+                f"run {ask.run_id} has no rank {rank}; there are {there}", trial=number
+            )
+        ended = group.ended.get(rank)
+        found.append((started.log, started.log_start, None if ended is None else ended.log_end))
+    return found
+
+
+def _newest(folder: Path) -> list[Path]:
+    """Log files, the one written to last first."""
+    try:
+        found = [(path.stat().st_mtime, path) for path in folder.iterdir() if path.is_file()]
+    except OSError:
+        return []
+    return [path for _, path in sorted(found, reverse=True)]
+
+
+def _read(
+    path: Path, start: int, end: int | None, n_lines: int, contains: str
+) -> tuple[list[str], int]:
+    """The last matching lines between two places of a file, and the file's size."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, 2)
+            stop = size if end is None else min(end, size)
+            reach = _SCAN_BYTES if contains else _TAIL_BYTES
+            begin = max(start, stop - reach)
+            file.seek(begin)
+            data = file.read(max(0, stop - begin))
+    except OSError:
+        return [], 0
+    raw = data.split(b"\n")
+    if begin > start:
+        del raw[0]  # the rest of a line
+    if raw and not raw[-1]:
+        del raw[-1]
+    if contains:
+        wanted = contains.casefold()
+        raw = [line for line in raw if wanted in line.decode(errors="replace").casefold()]
+    # A bar that redraws itself ends in what it showed last.
+    texts = (line.rstrip(b"\r").rpartition(b"\r")[2][: 4 * _MAX_LINE] for line in raw[-n_lines:])
+    return [plain(text.decode(errors="replace"), _MAX_LINE) for text in texts], size
+
+
+def _bounded(lines: list[str]) -> tuple[str, ...]:
+    """The last ones that fit."""
+    left = MAX_LOG_BYTES
+    kept: list[str] = []
+    for line in reversed(lines):
+        left -= len(msgspec.json.encode(line)) + 1
+        if left < 0:
+            break
+        kept.append(line)
+    return tuple(reversed(kept))
