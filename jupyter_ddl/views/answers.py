@@ -16,7 +16,7 @@ from jupyter_ddl.errors import TrialError
 from jupyter_ddl.events.fold_snapshot import trial_rows
 from jupyter_ddl.events.run_state import RunState, TrialState
 from jupyter_ddl.spec.run import DdpSpec
-from jupyter_ddl.views.escape import plain
+from jupyter_ddl.views.escape import plain_lines
 from jupyter_ddl.views.messages import GetLog, GetTrials, LogPart, TrialPage
 
 __all__ = ["MAX_LINES", "MAX_LOG_BYTES", "MAX_ROWS", "log_part", "trial_page"]
@@ -109,10 +109,14 @@ def _key(sort: str) -> Callable[[TrialState], Any]:
 
 def _comparable(value: Any) -> tuple[int, float, str] | None:
     """Parameters of one name may be numbers in one trial and texts in another."""
-    if value is None or isinstance(value, float) and math.isnan(value):
+    if value is None or (isinstance(value, float) and math.isnan(value)):
         return None
     if isinstance(value, bool | int | float):
-        return (0, float(value), "") if abs(value) < 1e300 else (0, math.copysign(1e300, value), "")
+        return (
+            (0, float(value), "")
+            if abs(value) < 1e300
+            else (0, (1e300 if value > 0 else -1e300), "")
+        )
     return (1, 0.0, str(value))
 
 
@@ -194,7 +198,13 @@ def _read(
         raw = [line for line in raw if wanted in line.decode(errors="replace").casefold()]
     # A bar that redraws itself ends in what it showed last.
     texts = (line.rstrip(b"\r").rpartition(b"\r")[2][: 4 * _MAX_LINE] for line in raw[-n_lines:])
-    return [plain(text.decode(errors="replace"), _MAX_LINE) for text in texts], size
+    return [_clean(text.decode(errors="replace")) for text in texts], size
+
+
+def _clean(text: str) -> str:
+    """One line, its indentation kept."""
+    cut = text if len(text) <= _MAX_LINE else text[: _MAX_LINE - 1] + "…"
+    return plain_lines(cut, 4 * _MAX_LINE).replace("\n", " ")
 
 
 def _bounded(lines: list[str]) -> tuple[str, ...]:
