@@ -1,0 +1,537 @@
+// Made by tools/make_types.py from jupyter_ddl/views/messages.py; `make lint` fails when it is old.
+// Numbers that are not finite travel as null, so every float may be null.
+
+/** Version of the package that these types belong to. */
+export const VERSION = "0.1.0";
+
+export interface AskAgain {
+  kind: "again";
+  seq?: number;
+}
+
+export interface BestTrial {
+  number: number;
+  params: Record<string, boolean | number | null | string>;
+  value: number | null;
+}
+
+export interface CellRow {
+  number: number;
+  source: string;
+  targets: (number)[];
+  outcome: "cancelled" | "complete" | "failed";
+  at_s: number | null;
+  duration_s: number | null;
+  failure: string;
+}
+
+export interface ClusterList {
+  kind: "clusters";
+  seq: number;
+  at_s: number | null;
+  clusters: (ClusterStatus)[];
+  unreachable: (string)[];
+}
+
+export interface ClusterLogPart {
+  kind: "cluster_log";
+  id: number;
+  cluster: string;
+  lines: (string)[];
+}
+
+export interface ClusterStatus {
+  name: string;
+  backend: string;
+  state: "degraded" | "ready" | "starting" | "stopping";
+  controller_pid: number;
+  scheduler_address: string;
+  started_at_s: number | null;
+  workers: (WorkerStatus)[];
+  n_wanted: number;
+  cpus_per_worker: number;
+  memory_per_worker_bytes: number | null;
+  active_runs: (string)[];
+  idle_timeout_s: number | null;
+  idle_left_s: number | null;
+  age_left_s: number | null;
+  adapt: [number, number] | null;
+  groups: (GroupStatus)[];
+}
+
+export interface ClusterTelemetry {
+  seq: number;
+  at_s: number | null;
+  workers: (WorkerSample)[];
+  histories: (WorkerHistory)[];
+  verdicts: (string)[];
+  n_workers: number;
+  gpu_hours: number | null;
+  cpu_hours: number | null;
+  others: Record<string, (number | null)[]>;
+}
+
+export interface Counts {
+  waiting: number;
+  running: number;
+  complete: number;
+  pruned: number;
+  failed: number;
+  cancelled: number;
+}
+
+export interface Denied {
+  kind: "denied";
+  id: number;
+  code: string;
+  text: string;
+}
+
+export interface Done {
+  kind: "done";
+  id: number;
+  text: string;
+}
+
+export interface Failure {
+  kind: "crash" | "disk" | "exception" | "hang" | "import" | "launch" | "memory" | "metric" | "timeout" | "values";
+  type_name: string;
+  message: string;
+  traceback: string;
+  line: number | null;
+  rank: number | null;
+}
+
+export interface GetClusterLog {
+  kind: "get_cluster_log";
+  id: number;
+  cluster: string;
+  worker?: string | null;
+  contains?: string;
+  n_lines?: number;
+}
+
+export interface GetLog {
+  kind: "get_log";
+  id: number;
+  run_id: string;
+  trial?: number | null;
+  rank?: number | null;
+  contains?: string;
+  n_lines?: number;
+}
+
+export interface GetTrials {
+  kind: "get_trials";
+  id: number;
+  run_id: string;
+  sort?: string;
+  descending?: boolean;
+  contains?: string;
+  offset?: number;
+  limit?: number;
+}
+
+export interface GpuProcess {
+  pid: number;
+  memory_bytes: number | null;
+}
+
+export interface GpuSample {
+  uuid: string;
+  index: number;
+  name: string;
+  utilization: number | null;
+  memory_used_bytes: number | null;
+  memory_total_bytes: number | null;
+  power_w: number | null;
+  temperature_c: number | null;
+  sm_clock_mhz: number | null;
+  processes: (GpuProcess)[];
+  parent_uuid: string;
+  state: string;
+}
+
+export interface GroupStatus {
+  group_id: string;
+  name: string;
+  started_at_s: number | null;
+  n_cells: number;
+  is_busy: boolean;
+  ranks: (RankStatus)[];
+  has_process_group: boolean;
+}
+
+export interface HangVerdict {
+  type: "hang_verdict";
+  trial: number;
+  attempt: number;
+  rank: number;
+  at_s: number | null;
+  text: string;
+  line: number | null;
+  stacks_file: string;
+}
+
+export interface LogPart {
+  kind: "log";
+  id: number;
+  run_id: string;
+  lines: (string)[];
+  n_bytes: number;
+  path: string;
+}
+
+export interface Progress {
+  kind: "progress";
+  id: number;
+  text: string;
+}
+
+export interface RankRow {
+  rank: number;
+  host: string;
+  worker: string;
+  device: string;
+  pid: number;
+  state: "running" | "cancelled" | "complete" | "evicted" | "failed" | "moved" | "pruned";
+  step: number | null;
+  metrics: Record<string, number | null>;
+}
+
+export interface RankSample {
+  run_id: string;
+  trial: number;
+  rank: number;
+  pid: number;
+  cpu: number | null;
+  memory_bytes: number | null;
+  read_bytes_s: number | null;
+  write_bytes_s: number | null;
+  loader_share: number | null;
+  gpus: (string)[];
+  is_busy: boolean;
+}
+
+export interface RankStatus {
+  rank: number;
+  worker: string;
+  host: string;
+  pid: number;
+  device: string;
+  log: string;
+  log_end: number;
+}
+
+export interface RestartRow {
+  round: number;
+  rank: number | null;
+  cause: string;
+  step: number | null;
+  is_over: boolean;
+}
+
+export interface RunLine {
+  run_id: string;
+  name: string;
+  verb: string;
+  cluster: string;
+  state: string;
+  created_at_s: number | null;
+  finished_at_s: number | null;
+  n_trials: number;
+  n_finished: number;
+  best: number | null;
+  metric: string | null;
+  live: boolean;
+}
+
+export interface RunList {
+  kind: "runs";
+  seq: number;
+  at_s: number | null;
+  runs: (RunLine)[];
+}
+
+export interface RunSnapshot {
+  seq: number;
+  run_id: string;
+  name: string;
+  verb: "ddp" | "map" | "run" | "search";
+  state: "cancelled" | "complete" | "failed" | "running" | "starting" | "submitted";
+  cluster: string;
+  created_at_s: number | null;
+  n_trials: number;
+  counts: Counts;
+  started_at_s: number | null;
+  finished_at_s: number | null;
+  metric: string | null;
+  mode: "max" | "min";
+  sampler: string;
+  pruner: string;
+  best: BestTrial | null;
+  rows: (TrialRow)[];
+  curve: ([number, number | null])[];
+  best_curve: ([number, number | null])[];
+  trials_per_s: number | null;
+  eta_s: number | null;
+  n_evictions: number;
+  n_attempts: number;
+  notices: (string)[];
+  paused: string;
+  stopping: boolean;
+  reason: string;
+  failure: Failure | null;
+  failed_trial: number | null;
+  cells: (CellRow)[];
+  ranks: (RankRow)[];
+  world_size: number;
+  round: number;
+  max_rounds: number;
+  restarts: (RestartRow)[];
+  checkpoint_step: number | null;
+  series: Record<string, ([number, number | null])[]>;
+  hang: HangVerdict | null;
+}
+
+export interface RunView {
+  kind: "run";
+  seq: number;
+  at_s: number | null;
+  snapshot: RunSnapshot;
+}
+
+export interface ScaleCluster {
+  kind: "scale_cluster";
+  id: number;
+  cluster: string;
+  n_workers: number;
+}
+
+export interface Seen {
+  kind: "seen";
+  run_id: string;
+}
+
+export interface StartCluster {
+  kind: "start_cluster";
+  id: number;
+  name?: string;
+  backend?: string;
+  n_workers?: number | null;
+  cpus_per_worker?: number;
+  memory_per_worker_bytes?: number | null;
+  idle_timeout_s?: number | null;
+  max_age_s?: number | null;
+}
+
+export interface StopCluster {
+  kind: "stop_cluster";
+  id: number;
+  cluster: string;
+}
+
+export interface StopRun {
+  kind: "stop_run";
+  id: number;
+  run_id: string;
+  how?: "epoch" | "keep_best" | "next_report" | "now";
+}
+
+export interface StopTrial {
+  kind: "stop_trial";
+  id: number;
+  run_id: string;
+  trial: number;
+}
+
+export interface TelemetryView {
+  kind: "telemetry";
+  seq: number;
+  cluster: string;
+  telemetry: ClusterTelemetry;
+  run_id: string;
+}
+
+export interface TrialPage {
+  kind: "trials";
+  id: number;
+  run_id: string;
+  rows: (TrialRow)[];
+  n_matching: number;
+}
+
+export interface TrialRow {
+  number: number;
+  state: "cancelled" | "complete" | "failed" | "pruned" | "running" | "waiting";
+  params: Record<string, boolean | number | null | string>;
+  value: number | null;
+  step: number | null;
+  metrics: Record<string, number | null>;
+  attempts: number;
+  own_failures: number;
+  evictions: number;
+  worker: string;
+  started_at_s: number | null;
+  duration_s: number | null;
+  failure: Failure | null;
+}
+
+export interface Unwatch {
+  kind: "unwatch";
+  id: number;
+  run_id: string;
+}
+
+export interface UnwatchCluster {
+  kind: "unwatch_cluster";
+  id: number;
+  cluster: string;
+}
+
+export interface WatchCluster {
+  kind: "watch_cluster";
+  id: number;
+  cluster: string;
+}
+
+export interface WatchRun {
+  kind: "watch";
+  id: number;
+  run_id: string;
+}
+
+export interface Welcome {
+  kind: "welcome";
+  seq: number;
+  at_s: number | null;
+  version: string;
+  backends: (string)[];
+}
+
+export interface WorkerHistory {
+  worker: string;
+  at_s: (number | null)[];
+  cpu: (number | null)[];
+  memory_bytes: (number | null)[];
+  gpu: Record<string, (number | null)[]>;
+  gpu_memory: Record<string, (number | null)[]>;
+}
+
+export interface WorkerSample {
+  worker: string;
+  host: string;
+  at_s: number | null;
+  cpu: number | null;
+  n_cpus: number | null;
+  memory_bytes: number | null;
+  memory_limit_bytes: number | null;
+  read_bytes_s: number | null;
+  write_bytes_s: number | null;
+  received_bytes_s: number | null;
+  sent_bytes_s: number | null;
+  gpu_state: string;
+  gpus: (GpuSample)[];
+  ranks: (RankSample)[];
+}
+
+export interface WorkerStatus {
+  name: string;
+  address: string;
+  pid: number | null;
+  host: string;
+  n_slots: number;
+  n_busy: number;
+  rss_bytes: number | null;
+}
+
+export type ToBrowser =
+  | RunView
+  | TelemetryView
+  | TrialPage
+  | LogPart
+  | ClusterList
+  | RunList
+  | Welcome
+  | ClusterLogPart
+  | Progress
+  | Done
+  | Denied;
+
+export type FromBrowser =
+  | AskAgain
+  | Seen
+  | WatchRun
+  | Unwatch
+  | StopRun
+  | StopTrial
+  | GetTrials
+  | GetLog
+  | WatchCluster
+  | UnwatchCluster
+  | StartCluster
+  | ScaleCluster
+  | StopCluster
+  | GetClusterLog;
+
+/** What a value must look like; names in `struct` are keys of STRUCTS. */
+export type Shape =
+  | 'string'
+  | 'int'
+  | 'number'
+  | 'boolean'
+  | 'null'
+  | { list: Shape }
+  | { tuple: Shape[] }
+  | { map: Shape }
+  | { any: Shape[] }
+  | { one: (string | number)[] }
+  | { struct: string };
+
+export const STRUCTS: Record<string, Record<string, Shape>> = {
+  BestTrial: {"number": "int", "params": {"map": {"any": ["boolean", "int", "number", "string", "null"]}}, "value": "number"},
+  CellRow: {"number": "int", "source": "string", "targets": {"list": "int"}, "outcome": {"one": ["cancelled", "complete", "failed"]}, "at_s": "number", "duration_s": "number", "failure": "string"},
+  ClusterList: {"kind": {"one": ["clusters"]}, "seq": "int", "at_s": "number", "clusters": {"list": {"struct": "ClusterStatus"}}, "unreachable": {"list": "string"}},
+  ClusterLogPart: {"kind": {"one": ["cluster_log"]}, "id": "int", "cluster": "string", "lines": {"list": "string"}},
+  ClusterStatus: {"name": "string", "backend": "string", "state": {"one": ["degraded", "ready", "starting", "stopping"]}, "controller_pid": "int", "scheduler_address": "string", "started_at_s": "number", "workers": {"list": {"struct": "WorkerStatus"}}, "n_wanted": "int", "cpus_per_worker": "int", "memory_per_worker_bytes": {"any": ["int", "null"]}, "active_runs": {"list": "string"}, "idle_timeout_s": "number", "idle_left_s": {"any": ["number", "null"]}, "age_left_s": "number", "adapt": {"any": [{"tuple": ["int", "int"]}, "null"]}, "groups": {"list": {"struct": "GroupStatus"}}},
+  ClusterTelemetry: {"seq": "int", "at_s": "number", "workers": {"list": {"struct": "WorkerSample"}}, "histories": {"list": {"struct": "WorkerHistory"}}, "verdicts": {"list": "string"}, "n_workers": "int", "gpu_hours": {"any": ["number", "null"]}, "cpu_hours": {"any": ["number", "null"]}, "others": {"map": {"list": {"any": ["number", "null"]}}}},
+  Counts: {"waiting": "int", "running": "int", "complete": "int", "pruned": "int", "failed": "int", "cancelled": "int"},
+  Denied: {"kind": {"one": ["denied"]}, "id": "int", "code": "string", "text": "string"},
+  Done: {"kind": {"one": ["done"]}, "id": "int", "text": "string"},
+  Failure: {"kind": {"one": ["crash", "disk", "exception", "hang", "import", "launch", "memory", "metric", "timeout", "values"]}, "type_name": "string", "message": "string", "traceback": "string", "line": {"any": ["int", "null"]}, "rank": {"any": ["int", "null"]}},
+  GpuProcess: {"pid": "int", "memory_bytes": {"any": ["int", "null"]}},
+  GpuSample: {"uuid": "string", "index": "int", "name": "string", "utilization": {"any": ["number", "null"]}, "memory_used_bytes": {"any": ["int", "null"]}, "memory_total_bytes": {"any": ["int", "null"]}, "power_w": {"any": ["number", "null"]}, "temperature_c": {"any": ["number", "null"]}, "sm_clock_mhz": {"any": ["number", "null"]}, "processes": {"list": {"struct": "GpuProcess"}}, "parent_uuid": "string", "state": "string"},
+  GroupStatus: {"group_id": "string", "name": "string", "started_at_s": "number", "n_cells": "int", "is_busy": "boolean", "ranks": {"list": {"struct": "RankStatus"}}, "has_process_group": "boolean"},
+  HangVerdict: {"type": {"one": ["hang_verdict"]}, "trial": "int", "attempt": "int", "rank": "int", "at_s": "number", "text": "string", "line": {"any": ["int", "null"]}, "stacks_file": "string"},
+  LogPart: {"kind": {"one": ["log"]}, "id": "int", "run_id": "string", "lines": {"list": "string"}, "n_bytes": "int", "path": "string"},
+  Progress: {"kind": {"one": ["progress"]}, "id": "int", "text": "string"},
+  RankRow: {"rank": "int", "host": "string", "worker": "string", "device": "string", "pid": "int", "state": {"any": [{"one": ["running"]}, {"one": ["cancelled", "complete", "evicted", "failed", "moved", "pruned"]}]}, "step": {"any": ["int", "null"]}, "metrics": {"map": "number"}},
+  RankSample: {"run_id": "string", "trial": "int", "rank": "int", "pid": "int", "cpu": {"any": ["number", "null"]}, "memory_bytes": {"any": ["int", "null"]}, "read_bytes_s": {"any": ["number", "null"]}, "write_bytes_s": {"any": ["number", "null"]}, "loader_share": {"any": ["number", "null"]}, "gpus": {"list": "string"}, "is_busy": "boolean"},
+  RankStatus: {"rank": "int", "worker": "string", "host": "string", "pid": "int", "device": "string", "log": "string", "log_end": "int"},
+  RestartRow: {"round": "int", "rank": {"any": ["int", "null"]}, "cause": "string", "step": {"any": ["int", "null"]}, "is_over": "boolean"},
+  RunLine: {"run_id": "string", "name": "string", "verb": "string", "cluster": "string", "state": "string", "created_at_s": "number", "finished_at_s": {"any": ["number", "null"]}, "n_trials": "int", "n_finished": "int", "best": {"any": ["number", "null"]}, "metric": {"any": ["string", "null"]}, "live": "boolean"},
+  RunList: {"kind": {"one": ["runs"]}, "seq": "int", "at_s": "number", "runs": {"list": {"struct": "RunLine"}}},
+  RunSnapshot: {"seq": "int", "run_id": "string", "name": "string", "verb": {"one": ["ddp", "map", "run", "search"]}, "state": {"one": ["cancelled", "complete", "failed", "running", "starting", "submitted"]}, "cluster": "string", "created_at_s": "number", "n_trials": "int", "counts": {"struct": "Counts"}, "started_at_s": {"any": ["number", "null"]}, "finished_at_s": {"any": ["number", "null"]}, "metric": {"any": ["string", "null"]}, "mode": {"one": ["max", "min"]}, "sampler": "string", "pruner": "string", "best": {"any": [{"struct": "BestTrial"}, "null"]}, "rows": {"list": {"struct": "TrialRow"}}, "curve": {"list": {"tuple": ["int", "number"]}}, "best_curve": {"list": {"tuple": ["int", "number"]}}, "trials_per_s": {"any": ["number", "null"]}, "eta_s": {"any": ["number", "null"]}, "n_evictions": "int", "n_attempts": "int", "notices": {"list": "string"}, "paused": "string", "stopping": "boolean", "reason": "string", "failure": {"any": [{"struct": "Failure"}, "null"]}, "failed_trial": {"any": ["int", "null"]}, "cells": {"list": {"struct": "CellRow"}}, "ranks": {"list": {"struct": "RankRow"}}, "world_size": "int", "round": "int", "max_rounds": "int", "restarts": {"list": {"struct": "RestartRow"}}, "checkpoint_step": {"any": ["int", "null"]}, "series": {"map": {"list": {"tuple": ["int", "number"]}}}, "hang": {"any": [{"struct": "HangVerdict"}, "null"]}},
+  RunView: {"kind": {"one": ["run"]}, "seq": "int", "at_s": "number", "snapshot": {"struct": "RunSnapshot"}},
+  TelemetryView: {"kind": {"one": ["telemetry"]}, "seq": "int", "cluster": "string", "telemetry": {"struct": "ClusterTelemetry"}, "run_id": "string"},
+  TrialPage: {"kind": {"one": ["trials"]}, "id": "int", "run_id": "string", "rows": {"list": {"struct": "TrialRow"}}, "n_matching": "int"},
+  TrialRow: {"number": "int", "state": {"one": ["cancelled", "complete", "failed", "pruned", "running", "waiting"]}, "params": {"map": {"any": ["boolean", "int", "number", "string", "null"]}}, "value": {"any": ["number", "null"]}, "step": {"any": ["int", "null"]}, "metrics": {"map": "number"}, "attempts": "int", "own_failures": "int", "evictions": "int", "worker": "string", "started_at_s": {"any": ["number", "null"]}, "duration_s": {"any": ["number", "null"]}, "failure": {"any": [{"struct": "Failure"}, "null"]}},
+  Welcome: {"kind": {"one": ["welcome"]}, "seq": "int", "at_s": "number", "version": "string", "backends": {"list": "string"}},
+  WorkerHistory: {"worker": "string", "at_s": {"list": "number"}, "cpu": {"list": {"any": ["number", "null"]}}, "memory_bytes": {"list": {"any": ["int", "null"]}}, "gpu": {"map": {"list": {"any": ["number", "null"]}}}, "gpu_memory": {"map": {"list": {"any": ["number", "null"]}}}},
+  WorkerSample: {"worker": "string", "host": "string", "at_s": "number", "cpu": {"any": ["number", "null"]}, "n_cpus": {"any": ["number", "null"]}, "memory_bytes": {"any": ["int", "null"]}, "memory_limit_bytes": {"any": ["int", "null"]}, "read_bytes_s": {"any": ["number", "null"]}, "write_bytes_s": {"any": ["number", "null"]}, "received_bytes_s": {"any": ["number", "null"]}, "sent_bytes_s": {"any": ["number", "null"]}, "gpu_state": "string", "gpus": {"list": {"struct": "GpuSample"}}, "ranks": {"list": {"struct": "RankSample"}}},
+  WorkerStatus: {"name": "string", "address": "string", "pid": {"any": ["int", "null"]}, "host": "string", "n_slots": "int", "n_busy": "int", "rss_bytes": {"any": ["int", "null"]}}
+};
+
+export const TO_BROWSER: Record<string, string> = {
+  run: "RunView",
+  telemetry: "TelemetryView",
+  trials: "TrialPage",
+  log: "LogPart",
+  clusters: "ClusterList",
+  runs: "RunList",
+  welcome: "Welcome",
+  cluster_log: "ClusterLogPart",
+  progress: "Progress",
+  done: "Done",
+  denied: "Denied"
+};
