@@ -271,7 +271,11 @@ def _compiled(
         program=program,
         blobs=tuple(blobs.items()),
         seed=secrets.randbits(32) if options.seed is None else options.seed,
-        limits=Limits(timeout_s=options.timeout_s, max_own_failures=_max_own_failures(options)),
+        limits=Limits(
+            timeout_s=options.timeout_s,
+            max_own_failures=_max_own_failures(options),
+            admission_timeout_s=getattr(options, "admission_timeout_s", None),
+        ),
         bring=options.bring,
         isolate=options.isolate,
         name=options.name,

@@ -12,7 +12,7 @@ from jupyter_ddl.cell.strategies import DEFAULT, strategy_names
 from jupyter_ddl.errors import OptionError
 from jupyter_ddl.spec.group import CollectiveBackend
 
-__all__ = ["BACKENDS", "DdpOptions", "add_ddp"]
+__all__ = ["BACKENDS", "DdpOptions", "add_admission", "add_ddp"]
 
 BACKENDS = ("auto", "gloo", "nccl")
 
@@ -29,6 +29,7 @@ class DdpOptions(CommonOptions):
     gpus_per_rank: int | None = None
     min_ranks: int | None = None
     max_restarts: int = 3
+    admission_timeout_s: float | None = None
     hang_timeout_s: float | None = None
     strategy: str = DEFAULT
     initialize: bool = True
@@ -74,6 +75,18 @@ def _check_choice(flag: str, value: str, allowed: tuple[str, ...]) -> None:
         )
 
 
+def add_admission(parser: argparse.ArgumentParser) -> None:
+    """Add the deadline of a rank group's start."""
+    parser.add_argument(
+        "--admission-timeout",
+        dest="admission_timeout_s",
+        type=values.duration_s,
+        metavar="10m",
+        help="give up when ranks have waited so long for slots; default: never while others use "
+        "them, 10m for slots that are missing",
+    )
+
+
 def add_ddp(parser: argparse.ArgumentParser) -> None:
     """Add the options to a parser."""
     add = parser.add_argument
@@ -82,6 +95,7 @@ def add_ddp(parser: argparse.ArgumentParser) -> None:
     add("--gpus-per-rank", type=values.count(0), metavar="N", help="default: 1 with nccl, else 0")
     add("--min-ranks", type=values.count(1), metavar="M", help="go on with so few; default: N")
     add("--max-restarts", type=values.count(0), default=3, metavar="K", help="default 3")
+    add_admission(parser)
     add(
         "--hang-timeout",
         dest="hang_timeout_s",

@@ -14,7 +14,7 @@ from typing import Any, NoReturn, TypeAlias
 
 from jupyter_ddl.cell import values
 from jupyter_ddl.cell.common_options import ENV_CHECKS, CommonOptions, EnvCheck, add_common
-from jupyter_ddl.cell.ddp_options import BACKENDS, DdpOptions, add_ddp
+from jupyter_ddl.cell.ddp_options import BACKENDS, DdpOptions, add_admission, add_ddp
 from jupyter_ddl.cell.nearest import did_you_mean
 from jupyter_ddl.cell.run_options import RunOptions, add_run
 from jupyter_ddl.cell.strategies import strategy_names
@@ -66,6 +66,7 @@ class SearchOptions(CommonOptions):
     pruner: str = "none"
     ranks_per_trial: int = 1
     gpus_per_trial: int = 0
+    admission_timeout_s: float | None = None
     space: str | None = None
     grid: tuple[tuple[str, tuple[ParamValue, ...]], ...] = ()
 
@@ -201,6 +202,7 @@ def _add_search(parser: argparse.ArgumentParser) -> None:
     add("--pruner", type=values.one_of(*PRUNERS), default="none", metavar="|".join(PRUNERS))
     add("--ranks-per-trial", type=values.count(1), default=1, metavar="N")
     add("--gpus-per-trial", type=values.count(0), default=0, metavar="N")
+    add_admission(parser)
     add("--space", type=values.identifier, metavar="NAME", help="a dict of distributions")
     add(
         "--grid",

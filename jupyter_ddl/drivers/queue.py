@@ -42,6 +42,7 @@ class TrialQueue:
         self._wake = wake
         self._again: deque[Proposal] = deque()  # were not executed, or come from a session before
         self._retries: deque[Proposal] = deque()  # failed or evicted: alone, in a fresh process
+        self._delayed: dict[int, asyncio.TimerHandle] = {}  # evicted lately, by trial
         self._attempts: dict[int, int] = {}
         self._sizer = BatchSizer()
         self._exhausted = False
@@ -56,7 +57,8 @@ class TrialQueue:
     @property
     def is_empty(self) -> bool:
         """Whether nothing will ever come out of it, unless something is put back."""
-        return self._exhausted and not self._again and not self._retries
+        waits = self._again or self._retries or self._delayed
+        return self._exhausted and not waits
 
     @property
     def may_have_more(self) -> bool:
@@ -97,9 +99,18 @@ class TrialQueue:
         back = [Proposal(trial.trial, trial.params) for trial in trials]
         self._again.extendleft(reversed(back))
 
-    def retry(self, trial: Proposal) -> None:
-        """A trial whose attempt failed or was evicted."""
+    def retry(self, trial: Proposal, delay_s: float = 0.0) -> None:
+        """A trial whose attempt failed or was evicted; sent again after ``delay_s``."""
+        if not delay_s:
+            self._retries.append(trial)
+            return
+        loop = asyncio.get_running_loop()
+        self._delayed[trial.number] = loop.call_later(delay_s, self._is_due, trial)
+
+    def _is_due(self, trial: Proposal) -> None:
+        del self._delayed[trial.number]
         self._retries.append(trial)
+        self._wake()
 
     def ended(self, number: int) -> None:
         """A trial is over; nothing about it needs to be remembered."""
@@ -112,6 +123,8 @@ class TrialQueue:
     def close(self) -> None:
         if self._working is not None:
             self._working.cancel()
+        for timer in self._delayed.values():
+            timer.cancel()
 
     def _attempt(self, trial: Proposal) -> TrialAssignment:
         attempt = self._attempts.get(trial.number, 0) + 1

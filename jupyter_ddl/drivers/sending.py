@@ -8,8 +8,10 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Literal
 
+from jupyter_ddl.drivers.admission import n_fewest
 from jupyter_ddl.drivers.assigning import RunContext, make_assignment, make_group
 from jupyter_ddl.drivers.flights import Flight, FlightBook, evictions
+from jupyter_ddl.drivers.patience import Patience
 from jupyter_ddl.drivers.queue import TrialQueue
 from jupyter_ddl.drivers.rounds import Rounds, round_notices
 from jupyter_ddl.events.messages import Event, RankEvent, WorkerLeaving
@@ -53,6 +55,9 @@ class Sender:
         self._session = session
         self._flights = FlightBook()
         self._rounds = Rounds(spec, context.slots) if spec.is_grouped else None
+        self._patience = Patience(
+            spec.run_id, n_fewest(spec), context.slots, spec.limits.admission_timeout_s
+        )
         self._n_assignments = 0
         self._served: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -73,9 +78,17 @@ class Sender:
         return "" if self._rounds is None or len(self._flights) else self._rounds.waiting
 
     def look(self) -> None:
-        """See whether a group that had to begin smaller can grow; called at every tick."""
+        """See whether a group that had to begin smaller can grow; called at every tick.
+
+        Raises
+        ------
+        PlacementError
+            A group has waited for its slots for too long.
+        """
         if self._rounds is None:
             return
+        may_begin = self._queue.may_have_more and not len(self._flights)
+        self._patience.look(is_waiting=may_begin)
         for flight in self._flights:
             if flight.group is not None and self._rounds.may_grow(len(flight.workers)):
                 flight.group.ask_to_leave()

@@ -38,6 +38,10 @@ def _why(spec: RunSpec, state: RunState) -> str:
         return f"{state.counts.failed} of {spec.n_trials} trials failed"
     group = state.trials.get(0)
     n_rounds = 0 if group is None else group.n_attempts
+    if state.group.failed_again and state.group.failed is not None:
+        line = state.group.failed.cause[2]
+        where = "" if line is None else f" at line {line}"
+        return f"failed twice the same way{where}, so it was not tried a third time"
     return f"given up after {n_rounds} {'round' if n_rounds == 1 else 'rounds'}"
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from sys import intern
 
-from jupyter_ddl.events.group_state import LastReport, RankGroupState
+from jupyter_ddl.events.group_state import FailedRound, LastReport, RankGroupState
 from jupyter_ddl.events.messages import (
     AttemptFinished,
     CheckpointSaved,
@@ -13,12 +14,14 @@ from jupyter_ddl.events.messages import (
     RankStarted,
     Reported,
 )
-from jupyter_ddl.events.run_state import RunState
+from jupyter_ddl.events.run_state import RunState, TrialState
 from jupyter_ddl.events.snapshot import RestartRow
 from jupyter_ddl.spec.run import DdpSpec
 
 __all__ = [
+    "NEVER_MET",
     "checkpoint_saved",
+    "fails_again",
     "forget_ended",
     "hang_verdict",
     "rank_ended",
@@ -29,6 +32,15 @@ __all__ = [
 ]
 
 _MAX_CAUSE = 200
+
+NEVER_MET = "NeverMet"
+"""Type name of the failure of a round that was lost before all ranks were there."""
+
+_OF_THE_CODE = ("exception", "import", "metric", "values")
+"""Kinds of failure that another round repeats, unless it is one of these types."""
+_OF_THE_WORLD = re.compile(r"Connect|Network|Timeout|Store|URLError|HTTPError|gaierror|LaunchError")
+_WHO = re.compile(r"^rank \d+: | \(\d+ more ranks? failed\)")
+"""What the verdict adds to a message; which rank came first is chance."""
 
 
 def rank_started(state: RunState, event: RankStarted) -> None:
@@ -88,7 +100,29 @@ def round_ended(state: RunState, event: AttemptFinished) -> None:
     ranks = state.ranks.get(event.trial)
     ended = {} if ranks is None or ranks.attempt != event.attempt else ranks.ended
     rank, cause = _cause(event, ended)
+    unmet = event.failure is not None and event.failure.type_name == NEVER_MET
+    state.group.n_unmet = state.group.n_unmet + 1 if unmet else 0
     state.group.add_restart(RestartRow(event.attempt, rank, cause[:_MAX_CAUSE]))
+
+
+def fails_again(state: RunState, trial: TrialState, event: AttemptFinished) -> bool:
+    """Whether a round of a ddp run failed as the one before did, without having come further.
+
+    Such an exception is the code's own doing: a third round would end in it as well.  What may be
+    another machine's fault, and crashes, hangs and memory, are left to ``--max-restarts``.
+    """
+    failure = event.failure
+    if not _is_ddp(state) or failure is None:
+        return False
+    group, now = state.group, None
+    if failure.kind in _OF_THE_CODE and not _OF_THE_WORLD.search(failure.type_name):
+        cause = (failure.type_name, _WHO.sub("", failure.message), failure.line)
+        step = -1 if trial.step is None else trial.step
+        saved = -1 if group.checkpoint_step is None else group.checkpoint_step
+        now = FailedRound(cause, step, saved)
+    group.failed_again = now is not None and now.repeats(group.failed)
+    group.failed = now
+    return group.failed_again
 
 
 def forget_ended(state: RunState) -> None:
@@ -107,6 +141,8 @@ def _cause(event: AttemptFinished, ended: dict[int, RankEnded]) -> tuple[int | N
         return rank, "moved elsewhere" if event.outcome == "moved" else "lost its worker"
     if failure.kind == "hang":
         return failure.rank, "kept the others waiting"
+    if failure.kind == "launch":
+        return failure.rank, "lost its worker"
     if failure.kind == "crash":
         return failure.rank, f"died by {failure.type_name}"
     if failure.kind == "memory":

@@ -11,7 +11,7 @@ import msgspec
 from jupyter_ddl.events.messages import HangVerdict, RankEnded, RankStarted, Reported
 from jupyter_ddl.events.snapshot import RestartRow
 
-__all__ = ["N_POINTS", "GroupHistory", "LastReport", "RankGroupState"]
+__all__ = ["N_POINTS", "FailedRound", "GroupHistory", "LastReport", "RankGroupState"]
 
 N_POINTS = 300
 """Most points of a metric's series."""
@@ -35,6 +35,26 @@ class RankGroupState:
     started: dict[int, RankStarted] = field(default_factory=dict)
     ended: dict[int, RankEnded] = field(default_factory=dict)
     reports: dict[int, LastReport] = field(default_factory=dict)
+
+
+class FailedRound(msgspec.Struct, frozen=True):
+    """How a round failed, and how far it came."""
+
+    cause: tuple[str, str, int | None]
+    """Type, message and line of the exception."""
+    step: int
+    """The last one that rank 0 reported; -1: none."""
+    saved_step: int
+    """The newest checkpoint's; -1: none."""
+
+    def repeats(self, earlier: FailedRound | None) -> bool:
+        """Whether it failed as the round before did, without having come further."""
+        return (
+            earlier is not None
+            and self.cause == earlier.cause
+            and self.step <= earlier.step
+            and self.saved_step <= earlier.saved_step
+        )
 
 
 class _Series:
@@ -77,6 +97,12 @@ class GroupHistory:
     checkpoint_step: int | None = None
     hang: HangVerdict | None = None
     """The latest verdict on a hang."""
+    failed: FailedRound | None = None
+    """The round before, if the cell itself failed in it."""
+    failed_again: bool = False
+    """Whether two rounds failed in the same way: another one would, too."""
+    n_unmet: int = 0
+    """Rounds in a row that were lost before all ranks were there."""
     _series: dict[str, _Series] = field(default_factory=dict)
 
     def add_report(self, event: Reported) -> None:
@@ -94,6 +120,12 @@ class GroupHistory:
     def add_restart(self, row: RestartRow) -> None:
         self.restarts.append(row)
         self.n_restarts += 1
+
+    def forget_failures(self) -> None:
+        """A new session: who resumes a failed run may have mended the cause."""
+        self.failed = None
+        self.failed_again = False
+        self.n_unmet = 0
 
     def begin_round(self) -> None:
         """Another round begins where the last checkpoint was."""

@@ -6,6 +6,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from jupyter_ddl.events.telemetry import Usage
 from jupyter_ddl.spec.run import RunSpec
 from jupyter_ddl.spec.space import ParamValue
 
@@ -55,6 +56,7 @@ FailureKind: TypeAlias = Literal[
     "disk",  # no space left where the rank writes; not charged to the trial
     "timeout",
     "hang",  # no rank of the group made a step for too long
+    "launch",  # the worker was lost, or could not start a rank; not charged to the trial
 ]
 
 
@@ -291,6 +293,8 @@ class RunFinished(msgspec.Struct, frozen=True, tag="run_finished"):
     """Trials per state when the run ended, so that a listing need not fold the run."""
     best_trial: int | None = None
     best_value: float | None = None
+    usage: Usage | None = None
+    """What it has held; None where nobody has measured."""
 
 
 OfAttempt: TypeAlias = (

@@ -17,13 +17,13 @@ import msgspec
 from jupyter_ddl.errors import LedgerError
 from jupyter_ddl.events import fold_group
 from jupyter_ddl.events.fold_cells import cell_executed
+from jupyter_ddl.events.fold_failures import kept_failure, lost_too_often, shortened
 from jupyter_ddl.events.messages import (
     AttemptFinished,
     AttemptStarted,
     CellExecuted,
     CheckpointSaved,
     Event,
-    Failure,
     HangVerdict,
     Notice,
     RankEnded,
@@ -44,10 +44,6 @@ __all__ = ["RunState", "TrialState", "fold", "fold_all", "is_late", "with_totals
 _N_CURVE = 300
 _N_BEST_CURVE = 100
 _N_FAILED = 64
-_N_FULL_FAILURES = 20
-_MAX_TRACEBACK = 4096
-_MAX_MESSAGE = 1000
-_SHORT_MESSAGE = 200
 _MAX_NOTICE = 300
 
 # Any: the table below gives each handler its own event type.
@@ -135,6 +131,7 @@ def _run_started(state: RunState, event: RunStarted) -> None:
         state.stop = None
         state.end = None
     state.trial_stops.clear()
+    state.group.forget_failures()
     state.state = "running"
     state.session = event.session
     state.n_slots = event.n_slots
@@ -229,26 +226,26 @@ def _attempt_finished(state: RunState, event: AttemptFinished) -> None:
 def _after_attempt(state: RunState, trial: TrialState, event: AttemptFinished) -> TrialStateName:
     """What becomes of a trial whose attempt has ended; charges the right budget."""
     if event.failure is not None:
-        trial.failure = _kept_failure(state, event.failure)
+        trial.failure = kept_failure(state, event.failure)
     limits = state.spec.limits if state.spec is not None else None
     if event.outcome == "failed":
         if event.failure is None or event.failure.kind != "disk":
             trial.own_failures += 1
         over = limits is not None and trial.own_failures >= limits.max_own_failures
-        return "failed" if over else "waiting"
+        # Asked in any case: it keeps count.
+        return "failed" if fold_group.fails_again(state, trial, event) or over else "waiting"
     if event.outcome == "moved":
         return "waiting"
     if event.outcome == "evicted":
         trial.evictions += 1
         state.n_evictions += 1
-        if limits is None or trial.evictions <= limits.max_evictions:
+        if limits is None:
             return "waiting"
-        trial.failure = event.failure or Failure(
-            kind="crash",
-            type_name="Evicted",
-            message=f"the trial lost its worker {trial.evictions} times, "
-            f"the limit is {limits.max_evictions}",
-        )
+        n_unmet = state.group.n_unmet
+        failure = lost_too_often(event, trial.evictions, limits.max_evictions, n_unmet)
+        if failure is None:
+            return "waiting"
+        trial.failure = failure
         return "failed"
     return event.outcome
 
@@ -310,7 +307,7 @@ def _stop_requested(state: RunState, event: StopRequested) -> None:
 
 
 def _notice(state: RunState, event: Notice) -> None:
-    state.notices.append(_shortened(event.text, _MAX_NOTICE))
+    state.notices.append(shortened(event.text, _MAX_NOTICE))
 
 
 def _run_finished(state: RunState, event: RunFinished) -> None:
@@ -354,28 +351,6 @@ def _shared(state: RunState, named: dict[str, Any]) -> tuple[str, ...]:
     if found is None:
         found = state.shared_names[names] = names
     return found
-
-
-def _kept_failure(state: RunState, failure: Failure) -> Failure:
-    """The first failures in full, the others without traceback: thousands are often alike."""
-    if state.n_failures_kept < _N_FULL_FAILURES:
-        state.n_failures_kept += 1
-        return msgspec.structs.replace(
-            failure,
-            message=_shortened(failure.message, _MAX_MESSAGE),
-            traceback=_ending(failure.traceback, _MAX_TRACEBACK),
-        )
-    message = _shortened(failure.message, _SHORT_MESSAGE)
-    return msgspec.structs.replace(failure, message=message, traceback="")
-
-
-def _shortened(text: str, limit: int) -> str:
-    return text if len(text) <= limit else text[: limit - 1] + "…"
-
-
-def _ending(text: str, limit: int) -> str:
-    """The end of a traceback: the innermost frames and the message."""
-    return text if len(text) <= limit else "…" + text[1 - limit :]
 
 
 _HANDLERS: dict[type, _Handler] = {

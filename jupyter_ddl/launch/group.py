@@ -147,7 +147,10 @@ class GroupLaunch:
         if isinstance(ended, Exception) and not isinstance(ended, WorkerLostError):
             raise ended
         # A rank without an end was never executed: to the group it is lost like any other.
-        self._act(*self._fold.lost(rank, time.time()))
+        why = "its worker did not begin it" if ended is None else "it did not end when told to"
+        if isinstance(ended, WorkerLostError):
+            why = ended.message
+        self._act(*self._fold.lost(rank, time.time(), why))
 
     def _arrived(self, rank: int, events: Sequence[RankEvent]) -> None:
         for event in events:

@@ -15,6 +15,7 @@ from jupyter_ddl.events.messages import (
     AttemptFinished,
     AttemptStarted,
     Event,
+    Failure,
     HangVerdict,
     Outcome,
     RankEnded,
@@ -24,7 +25,7 @@ from jupyter_ddl.events.messages import (
     Unrecorded,
     WorkerLeaving,
 )
-from jupyter_ddl.launch.group_verdict import conclusion_of, is_consequence
+from jupyter_ddl.launch.group_verdict import conclusion_of, is_consequence, loss_of
 from jupyter_ddl.spec.assignment import Assignment
 
 __all__ = ["Action", "AskToLeave", "AwaitCause", "GroupFold", "Join", "StopOthers"]
@@ -101,14 +102,17 @@ class GroupFold:
             case _:
                 return self._recorded([event]), []
 
-    def lost(self, rank: int, now_s: float) -> tuple[list[Event], list[Action]]:
+    def lost(
+        self, rank: int, now_s: float, why: str = "its worker is gone"
+    ) -> tuple[list[Event], list[Action]]:
         """The worker of a rank is gone, through no fault of the rank."""
         if self.over or rank in self._ends:
             return [], []
         # Where the group was being ended anyway, the loss of a rank is no eviction.
         over = rank in self._told and self._cause_is_known
         outcome: Outcome = "cancelled" if over else "evicted"
-        event = AttemptFinished(self._trial, self._attempt, outcome, now_s, 0.0)
+        failure = None if over else Failure("launch", "WorkerLost", why)
+        event = AttemptFinished(self._trial, self._attempt, outcome, now_s, 0.0, failure=failure)
         return self._rank_ended(rank, event)
 
     def hang(self, verdict: HangVerdict) -> tuple[list[Event], list[Action]]:
@@ -181,6 +185,10 @@ class GroupFold:
         crashed = event.failure is not None and event.failure.kind == "crash"
         if rank in self._told and outcome == "failed" and crashed:
             outcome = "cancelled"
+        failure = event.failure if outcome == "failed" else None
+        if outcome == "evicted":
+            why = "it lost its worker" if event.failure is None else event.failure.message
+            failure = loss_of(rank, why, have_met=len(self._ready) == self._n_ranks)
         return RankEnded(
             trial=self._trial,
             attempt=self._attempt,
@@ -190,7 +198,7 @@ class GroupFold:
             duration_s=event.duration_s,
             log_end=event.log_end,
             values_file=event.values_file,
-            failure=event.failure if outcome == "failed" else None,
+            failure=failure,
             inline_value=event.inline_value,
             has_inline_value=event.has_inline_value,
         )

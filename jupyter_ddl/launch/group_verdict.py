@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import msgspec
 
+from jupyter_ddl.events.fold_group import NEVER_MET
 from jupyter_ddl.events.messages import Failure, HangVerdict, Outcome, RankEnded
 
-__all__ = ["conclusion_of", "is_consequence"]
+__all__ = ["conclusion_of", "is_consequence", "loss_of"]
 
 _TRANSPORT_ERRORS = frozenset(
     {
@@ -69,8 +70,9 @@ def conclusion_of(
     """
     if hang is not None:
         return "failed", Failure("hang", "Hang", hang.text, line=hang.line, rank=hang.rank)
-    if any(end.outcome == "evicted" for end in ends):
-        return "evicted", None
+    evicted = [end for end in ends if end.outcome == "evicted"]
+    if evicted:
+        return "evicted", min(evicted, key=_when).failure
     free = [end for end in ends if end.rank not in told]
     direct = [end for end in free if end.outcome == "failed" and not is_consequence(end)]
     if direct:
@@ -84,6 +86,14 @@ def conclusion_of(
         return "failed", _first_cause(failed, ends)
     others = [end for end in ends if end.outcome != "complete"]
     return (min(others, key=_when).outcome if others else "complete"), None
+
+
+def loss_of(rank: int, why: str, *, have_met: bool) -> Failure:
+    """Why a rank was lost through no fault of its own; what counts is whether all had met."""
+    if have_met:
+        return Failure("launch", "WorkerLost", f"rank {rank}: {why}", rank=rank)
+    text = f"rank {rank} was lost before all ranks had met: {why}"
+    return Failure("launch", NEVER_MET, text, rank=rank)
 
 
 def _when(end: RankEnded) -> tuple[float, int]:

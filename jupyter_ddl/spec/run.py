@@ -130,6 +130,9 @@ class Limits(msgspec.Struct, frozen=True):
     max_own_failures: int = 3
     max_evictions: int = 50
     stop_grace_s: float = 5.0
+    admission_timeout_s: float | None = None
+    """How long a rank group waits for slots; None: while other runs use them, and 10 minutes for
+    slots that are missing or kept by persistent groups."""
 
 
 class Provenance(msgspec.Struct, frozen=True):

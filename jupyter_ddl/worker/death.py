@@ -67,7 +67,7 @@ def finished_by_death(
     if stop_reason is not None:
         outcome = stop_reason
     elif end.cause == "zygote":
-        outcome = "evicted"
+        outcome, failure = "evicted", Failure("launch", "ZygoteLost", end.detail)
     else:
         outcome, failure = "failed", _failure(end, tail.text, out_of_memory)
     now = time.time()

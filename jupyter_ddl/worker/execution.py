@@ -17,6 +17,7 @@ from jupyter_ddl.events.cell_results import CellDone, RankReady
 from jupyter_ddl.events.messages import (
     AttemptFinished,
     AttemptStarted,
+    Failure,
     Notice,
     Probe,
     RendezvousReady,
@@ -197,7 +198,16 @@ class Execution:
         while self._waiting:
             trial = self._waiting.popleft()
             now = time.time()
-            self._relay.add(AttemptFinished(trial.trial, trial.attempt, "evicted", now, 0.0))
+            failure = Failure("launch", "Evicted", why)
+            self._relay.add(
+                AttemptFinished(trial.trial, trial.attempt, "evicted", now, 0.0, failure=failure)
+            )
+
+    def refuse(self) -> None:
+        """Tell that this worker goes and begins nothing, lest it is asked again and again."""
+        for trial in self._waiting:
+            self._relay.add(WorkerLeaving(trial.trial, trial.attempt, 0.0))
+        self._evict_waiting(f"worker {self._worker} was told to go")
 
     def notice(self, text: str) -> None:
         """Tell the user something that is no event of an attempt."""

@@ -109,8 +109,6 @@ class RankPlugin(WorkerPlugin):  # type: ignore[misc]
             return AssignmentResult(assignment_id, n_chunks)
         if time.monotonic() - self._stopped_at_s.get(assignment.run_id, -_STOPPED_S) < _STOPPED_S:
             return AssignmentResult(assignment_id, 0)
-        if self._leaving.begun:
-            return AssignmentResult(assignment_id, 0)
         worker, topic = self._worker, assignment.topic
         relay = ChunkRelay(
             assignment.run_id,
@@ -121,9 +119,12 @@ class RankPlugin(WorkerPlugin):  # type: ignore[misc]
         execution = Execution(assignment, self._pool, relay, str(worker.name))
         self._executions[assignment_id] = execution
         try:
-            self._hand_over_notices(execution)
-            await execution.run()
-            self._hand_over_notices(execution)
+            if self._leaving.begun:
+                execution.refuse()
+            else:
+                self._hand_over_notices(execution)
+                await execution.run()
+                self._hand_over_notices(execution)
         finally:
             del self._executions[assignment_id]
             n_chunks = relay.close()

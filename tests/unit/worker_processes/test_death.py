@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_ddl.events.messages import AttemptStarted
+from jupyter_ddl.events.messages import AttemptStarted, Failure
 from jupyter_ddl.worker import death
 from jupyter_ddl.worker.death import LogTail, finished_by_death, read_log_tail
 from jupyter_ddl.worker.rank_messages import CHANNEL_LOST_EXIT_CODE
@@ -68,9 +68,10 @@ def test_an_attempt_that_was_being_stopped_ends_with_that_reason(
 
 
 def test_a_lost_zygote_evicts() -> None:
-    end = RankEnd("zygote", signal_number=9)
+    end = RankEnd("zygote", signal_number=9, detail="the zygote was killed")
     finished = finished_by_death(STARTED, end, LogTail(), stop_reason=None, out_of_memory=False)
-    assert (finished.outcome, finished.failure) == ("evicted", None)
+    expected = Failure("launch", "ZygoteLost", "the zygote was killed")
+    assert (finished.outcome, finished.failure) == ("evicted", expected)
 
 
 def test_a_sigkill_counts_as_memory_only_with_evidence() -> None:
