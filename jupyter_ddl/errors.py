@@ -15,7 +15,9 @@ __all__ = [
     "CellError",
     "ClusterError",
     "ControllerError",
+    "EnvironmentFileError",
     "GroupLostError",
+    "ImageError",
     "JupyterDDLError",
     "LaunchError",
     "LedgerBusyError",
@@ -29,6 +31,7 @@ __all__ = [
     "SpaceError",
     "SpecError",
     "TrialError",
+    "WorkerEnvironmentError",
 ]
 
 
@@ -173,3 +176,21 @@ class RankFailedError(TrialError):
     """A cell raised on a rank of a persistent group; carries the remote traceback."""
 
     code = "DDL-8004"
+
+
+class WorkerEnvironmentError(JupyterDDLError):
+    """Workers have another environment than the kernel, or cannot be given what they lack."""
+
+    code = "DDL-9001"
+
+
+class EnvironmentFileError(SpecError):
+    """A file that describes an environment cannot be read; carries its path and line."""
+
+    code = "DDL-9002"
+
+
+class ImageError(ClusterError):
+    """A container image cannot be named, found or built."""
+
+    code = "DDL-9003"

@@ -1,0 +1,250 @@
+"""Reads a directory as repo2docker would: which files count, and what they ask for together.
+
+The order of buildpacks and of files is that of repo2docker 2026.4 (its ``app.py`` and the
+``detect`` methods of its buildpacks).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from jupyter_ddl.environment.condafile import read_conda_file
+from jupyter_ddl.environment.configuration import Configuration, Declared
+from jupyter_ddl.environment.projectfiles import (
+    PartialReading,
+    read_apt,
+    read_lock,
+    read_pipfile,
+    read_project,
+    read_runtime,
+)
+from jupyter_ddl.environment.requirements import read_requirements
+from jupyter_ddl.errors import EnvironmentFileError
+from jupyter_ddl.store.blobs import digest_of
+
+__all__ = ["binder_directory", "has_configuration", "read_configuration"]
+
+_SCRIPTS = ("postBuild", "start")
+_ROOT_ONLY = ("setup.py", "setup.cfg", "pyproject.toml", "DESCRIPTION")
+"""Looked at only where there is neither ``binder/`` nor ``.binder/``."""
+_FILES = {
+    "docker": ("Dockerfile",),
+    "julia": ("Project.toml", "JuliaProject.toml", "Manifest.toml", "environment.yml",
+              "environment.yaml", "apt.txt"),
+    "nix": ("default.nix",),
+    "r": ("runtime.txt", "install.R", "DESCRIPTION", "environment.yml", "environment.yaml",
+          "requirements.txt", "apt.txt"),
+    "conda": ("environment.yml", "environment.yaml", "apt.txt"),
+    "pipfile": ("Pipfile", "Pipfile.lock", "runtime.txt", "environment.yml", "environment.yaml",
+                "setup.py", "apt.txt"),
+    "python": ("requirements.txt", "runtime.txt", "pyproject.toml", "setup.py", "setup.cfg",
+               "environment.yml", "environment.yaml", "apt.txt"),
+}  # fmt: skip
+_ALL = tuple(dict.fromkeys(name for names in _FILES.values() for name in names))
+_INSTALLS_ITSELF = re.compile(r"pip[0-9.]* install\s(?:[^\n]*\s)?\.(?:\s|/|\[|$)")
+_SKIPPED = frozenset({".git", ".venv", "node_modules", "__pycache__", ".ipynb_checkpoints"})
+_READERS: dict[str, Callable[[str, str], PartialReading]] = {
+    "pyproject.toml": read_project,
+    "Pipfile": read_pipfile,
+    "Pipfile.lock": read_lock,
+    "runtime.txt": read_runtime,
+    "apt.txt": read_apt,
+}
+
+
+def binder_directory(root: Path) -> str:
+    """Where the files lie in a repository: ``binder``, ``.binder``, or empty for its root.
+
+    Raises
+    ------
+    EnvironmentFileError
+        It has both, which repo2docker refuses.
+    """
+    found = [name for name in (".binder", "binder") if (root / name).is_dir()]
+    if len(found) == 2:
+        raise EnvironmentFileError(
+            f"{root} has both binder/ and .binder/, and repo2docker takes only one: remove one",
+            path=str(root),
+            line=0,
+        )
+    return found[0] if found else ""
+
+
+def has_configuration(root: Path) -> bool:
+    """Whether there is anything in a directory that repo2docker would build from."""
+    place = binder_directory(root)
+    return bool(_buildpack(root, place, _language(root, place)))
+
+
+def read_configuration(root: Path) -> Configuration:
+    """Read a directory.
+
+    Parameters
+    ----------
+    root : Path
+        The repository: the directory that has ``binder/``, or the files themselves.
+
+    Raises
+    ------
+    EnvironmentFileError
+        Nothing to build from, or a file that cannot be read as what it is (with its line).
+    """
+    root = root.resolve()
+    if root.name in ("binder", ".binder") and not binder_directory(root):
+        root = root.parent
+    if not root.is_dir():
+        raise EnvironmentFileError(f"{root} is no directory", path=str(root), line=0)
+    place = binder_directory(root)
+    buildpack = _buildpack(root, place, _language(root, place))
+    if not buildpack:
+        where = f"{root / place}"
+        raise EnvironmentFileError(
+            f"{where} has no file that repo2docker builds from; expected environment.yml, "
+            f"requirements.txt, pyproject.toml, Pipfile, runtime.txt or a Dockerfile",
+            path=where,
+            line=0,
+        )
+    return _read(root, place, buildpack)
+
+
+def _language(root: Path, place: str) -> str:
+    """What ``runtime.txt`` says: ``python``, ``r 2025-06-01`` …, or nothing."""
+    shown = _shown(place, "runtime.txt")
+    file = root / shown
+    return read_runtime(_text(file, shown), shown).runtime if file.is_file() else ""
+
+
+def _buildpack(root: Path, place: str, language: str) -> str:
+    """The first one that repo2docker would take; empty for none."""
+    there = {name for name in _ALL if _exists(root, place, name)}
+    is_python = language in ("", "python")
+    if "Dockerfile" in there:
+        return "docker"
+    if there & {"Project.toml", "JuliaProject.toml"}:
+        return "julia"
+    if "default.nix" in there:
+        return "nix"
+    if language.startswith("r ") or "DESCRIPTION" in there:
+        return "r"
+    if there & {"environment.yml", "environment.yaml"}:
+        return "conda"
+    if there & {"Pipfile", "Pipfile.lock"} and is_python:
+        return "pipfile"
+    if language == "python":
+        return "python"
+    if not language and ("requirements.txt" in there or _is_package(root, place)):
+        return "python"
+    return ""
+
+
+def _is_package(root: Path, place: str) -> bool:
+    """Whether repo2docker installs the repository itself with pip."""
+    if place:
+        return False
+    if (root / "setup.py").is_file():
+        return True
+    file = root / "pyproject.toml"
+    if not file.is_file():
+        return False
+    told = read_project(_text(file, file.name), file.name).normal
+    return '"project"' in told and '"build-system"' in told
+
+
+def _read(root: Path, place: str, buildpack: str) -> Configuration:
+    wanted = [name for name in (*_FILES[buildpack], *_SCRIPTS) if _exists(root, place, name)]
+    if buildpack == "docker":
+        wanted = ["Dockerfile"]
+    if {"environment.yml", "environment.yaml"} <= set(wanted):
+        wanted.remove("environment.yaml")
+    if "Pipfile.lock" in wanted and "Pipfile" in wanted:
+        wanted.remove("Pipfile")  # the lock is what is installed
+    files: dict[str, str] = {}
+    packages: list[Declared] = []
+    python, itself = "", False
+    for name in wanted:
+        shown = _shown(place, name)
+        text = _text(root / shown, shown)
+        normal, declared, asked, local = _one_file(name, shown, text, root)
+        files[shown] = normal
+        packages += declared
+        python = python or asked
+        itself |= local
+    itself |= buildpack in ("python", "pipfile") and _is_package(root, place)
+    if itself:
+        files["the repository's own code"] = _tree(root)
+    left = tuple(_shown(place, name) for name in _ALL if _is_ignored(root, place, name, wanted))
+    meaning = [buildpack, {_basename(shown): normal for shown, normal in files.items()}]
+    return Configuration(
+        directory=str(root),
+        buildpack=buildpack,
+        files=files,
+        ignored=left,
+        python=python,
+        packages=tuple(sorted(packages, key=lambda each: (each.name, each.installer))),
+        digest=digest_of(msgspec.json.encode(meaning, order="sorted")),
+    )
+
+
+def _one_file(
+    name: str, shown: str, text: str, root: Path
+) -> tuple[str, tuple[Declared, ...], str, bool]:
+    """(normal form, packages, Python version, whether it installs the repository itself)."""
+    if name in ("environment.yml", "environment.yaml"):
+        conda = read_conda_file(text, shown, root)
+        return conda.normal, conda.packages, conda.python, conda.has_local
+    if name == "requirements.txt":
+        found = read_requirements(text, shown, root)
+        return "\n".join(found.lines), found.packages, "", found.has_local
+    reader = _READERS.get(name)
+    if reader is not None:
+        part = reader(text, shown)
+        return part.normal, part.packages, part.python, False
+    normal = "\n".join(line.rstrip() for line in text.splitlines()).strip()
+    return normal, (), "", name == "postBuild" and bool(_INSTALLS_ITSELF.search(text))
+
+
+def _is_ignored(root: Path, place: str, name: str, wanted: list[str]) -> bool:
+    return name not in wanted and name not in _ROOT_ONLY and _exists(root, place, name)
+
+
+def _exists(root: Path, place: str, name: str) -> bool:
+    if place and name in _ROOT_ONLY:
+        return False
+    return (root / place / name).is_file()
+
+
+def _shown(place: str, name: str) -> str:
+    return f"{place}/{name}" if place else name
+
+
+def _basename(shown: str) -> str:
+    """``binder/x`` and ``.binder/x`` mean the same."""
+    return shown.rpartition("/")[2]
+
+
+def _text(file: Path, shown: str) -> str:
+    try:
+        return file.read_bytes().decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
+    except UnicodeDecodeError as error:
+        line = file.read_bytes()[: error.start].count(b"\n") + 1
+        raise EnvironmentFileError(
+            f"{shown}, line {line}: it is no UTF-8 text", path=shown, line=line
+        ) from None
+    except OSError as error:
+        raise EnvironmentFileError(
+            f"{shown} cannot be read: {error.strerror}", path=shown, line=0
+        ) from None
+
+
+def _tree(root: Path) -> str:
+    """Digest of the Python files below a directory: what an installation of it would contain."""
+    parts = []
+    for path in sorted(root.rglob("*.py")):
+        relative = path.relative_to(root)
+        if not _SKIPPED.intersection(relative.parts) and path.is_file():
+            parts.append(f"{relative.as_posix()} {digest_of(path.read_bytes())}")
+    return digest_of("\n".join(parts).encode())

@@ -1,0 +1,70 @@
+"""Image references are taken apart by the distribution grammar, and refused with the reason."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jupyter_ddl.environment.reference import ImageReference, parse_reference
+from jupyter_ddl.errors import ImageError
+
+_SHA = "sha256:" + "a1" * 32
+
+
+@pytest.mark.parametrize(
+    ("text", "registry", "repository", "tag", "digest"),
+    [
+        ("python", "", "python", "", ""),
+        ("python:3.12-slim", "", "python", "3.12-slim", ""),
+        ("user/image", "", "user/image", "", ""),
+        ("localhost/image", "localhost", "image", "", ""),
+        ("host:5000/a/b:v1", "host:5000", "a/b", "v1", ""),
+        ("ghcr.example/a__b/c-d.e:x", "ghcr.example", "a__b/c-d.e", "x", ""),
+        (f"host.example/a@{_SHA}", "host.example", "a", "", _SHA),
+        (f"a:latest@{_SHA}", "", "a", "latest", _SHA),
+        ("[::1]:5000/a", "[::1]:5000", "a", "", ""),
+    ],
+)
+def test_a_reference_is_taken_apart(
+    text: str, registry: str, repository: str, tag: str, digest: str
+) -> None:
+    found = parse_reference(text)
+    assert found == ImageReference(registry, repository, tag, digest)
+    assert str(found) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "a part between two / is empty"),
+        ("Image", "small letters, 'image' perhaps"),
+        ("a//b", "is empty"),
+        ("a/", "is empty"),
+        ("a b", "small letters and digits"),
+        ("-a", "small letters and digits"),
+        ("a..b", "small letters and digits"),
+        ("a:", "tag ''"),
+        ("a:.x", "tag '.x'"),
+        ("a:" + "x" * 129, "up to 128"),
+        ("a@sha256:12", "digest 'sha256:12'"),
+        ("a@", "digest ''"),
+        ("host_.example/a", "registry 'host_.example'"),
+        ("host.example:port/a", "registry 'host.example:port'"),
+        ("a" * 256, "256 characters"),
+        ("https://host.example/a", "registry 'https:'"),
+    ],
+)
+def test_what_is_none_is_refused_with_the_reason(text: str, reason: str) -> None:
+    with pytest.raises(ImageError) as raised:
+        parse_reference(text)
+    assert reason in raised.value.message
+    assert "\n" not in raised.value.message
+
+
+@given(st.text(max_size=40))
+def test_any_text_is_taken_or_refused_in_one_line(text: str) -> None:
+    try:
+        assert str(parse_reference(text)) == text
+    except ImageError as error:
+        assert "\n" not in error.message
