@@ -33,6 +33,7 @@ class CommonOptions:
     capture_limit_bytes: int | None = None
     max_parallel: int | None = None
     seed: int | None = None
+    tensorboard: bool = False
 
 
 def add_common(parser: argparse.ArgumentParser, *, with_trials: bool) -> None:
@@ -53,6 +54,7 @@ def add_common(parser: argparse.ArgumentParser, *, with_trials: bool) -> None:
         help="no effect yet: local workers have the notebook's own packages",
     )
     add("--resume", metavar="RUN", help="go on with a run; finished trials are kept")
+    add("--tensorboard", action="store_true", help="write event files: %%tensorboard shows them")
     add("--capture-limit", dest="capture_limit_bytes", type=values.size_bytes, metavar="2GB")
     if with_trials:
         add("--isolate", action="store_true", help="a fresh process for every trial")

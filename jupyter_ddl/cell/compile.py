@@ -79,6 +79,7 @@ class CompiledCell:
     wait: bool
     dry_run: bool
     resume: str | None
+    tensorboard: bool
     notes: tuple[str, ...]
 
 
@@ -284,6 +285,7 @@ def _compiled(
         wait=options.wait,
         dry_run=options.dry_run,
         resume=options.resume,
+        tensorboard=options.tensorboard,
         notes=notes,
     )
 

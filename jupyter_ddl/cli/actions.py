@@ -127,11 +127,14 @@ def _export(options: Namespace) -> int:
     from jupyter_ddl.store.paths import ledger_path
 
     run = Run(find_run(options.run))
-    target = Path(options.file).expanduser()
+    target = Path(options.file or options.tensorboard).expanduser()
     try:
+        if options.tensorboard is not None:
+            _say(f"tensorboard --logdir {run.tensorboard(target)}")
+            return 0
         n_events = export_jsonl(ledger_path(run.id), target)
     except OSError as error:
-        raise OptionError(f"export: {target}: {error.strerror}; nothing was written") from None
+        raise OptionError(f"export: {target}: {error.strerror}") from None
     _say(f"{n_events:,} events of run {run.id} are in {target}")
     return 0
 

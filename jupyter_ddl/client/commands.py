@@ -128,7 +128,9 @@ def _add_compare(parser: argparse.ArgumentParser) -> None:
 
 def _add_export(parser: argparse.ArgumentParser) -> None:
     _add_run(parser)
-    parser.add_argument("file", metavar="FILE.jsonl")
+    target = parser.add_mutually_exclusive_group(required=True)
+    target.add_argument("file", nargs="?", metavar="FILE.jsonl", help="all events")
+    target.add_argument("--tensorboard", metavar="DIR", help="event files of TensorBoard")
 
 
 def _add_remove(parser: argparse.ArgumentParser) -> None:
@@ -144,7 +146,7 @@ RUN_COMMANDS = (
     Command("stop", "Stop a run, or one trial of it, at its next report.", _add_stop_run),
     Command("logs", "Everything that a run printed.", _add_run_logs),
     Command("compare", "Two runs side by side.", _add_compare),
-    Command("export", "Write a run's events as JSON lines.", _add_export),
+    Command("export", "Write a run as JSON lines, or for TensorBoard.", _add_export),
     Command("rm", "Delete runs: records, logs, checkpoints and values.", _add_remove),
 )
 """What ``%runs`` and the terminal call by the same words."""

@@ -24,6 +24,7 @@ from jupyter_ddl.spec.assignment import StopWhen
 from jupyter_ddl.spec.requests import StopRunRequest, StopTrialRequest
 from jupyter_ddl.spec.run import DdpSpec, MapSpec, RunSpec
 from jupyter_ddl.store.paths import ledger_path, run_dir
+from jupyter_ddl.tensorboard.writing import tensorboard_dir, write_run
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -178,6 +179,26 @@ class Run:
         """Every variable named by ``--bring``, from the best trial or from rank 0."""
         values = self._values_at(None, 0)
         return {name: values[name] for name in self.spec.bring if name in values}
+
+    def tensorboard(self, directory: str | Path | None = None) -> Path:
+        """Write scalars and hyper-parameters as TensorBoard reads them; returns the directory.
+
+        Parameters
+        ----------
+        directory : path, optional
+            By default ``tensorboard`` in the run's own.  Files that are there are brought up to
+            date.
+
+        Raises
+        ------
+        OptionError
+            The package tensorboard is missing.
+        LedgerBusyError
+            The run goes on and writes them by itself.
+        """
+        target = tensorboard_dir(self.id) if directory is None else Path(directory)
+        write_run(self.id, target)
+        return target
 
     # -- what can be done with it -----------------------------------------------------------------
 

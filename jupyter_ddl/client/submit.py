@@ -16,6 +16,7 @@ from jupyter_ddl.spec.requests import ResumeRun, SubmitRun
 from jupyter_ddl.spec.run import DdpSpec, RunSpec, SearchSpec
 from jupyter_ddl.store.blobs import put_blob
 from jupyter_ddl.store.paths import blob_dirs
+from jupyter_ddl.tensorboard.writing import check_installed
 
 if TYPE_CHECKING:
     from jupyter_ddl.cell.compile import CompiledCell
@@ -40,6 +41,8 @@ def check_supported(compiled: CompiledCell) -> None:
     OptionError
         Names the option.
     """
+    if compiled.tensorboard:
+        check_installed("--tensorboard")
     flag, n_gpus = _gpus_asked_for(compiled)
     if n_gpus and not _has_gpus():
         raise OptionError(
@@ -91,6 +94,7 @@ def submit(
         bring=compiled.bring,
         isolate=compiled.isolate,
         limits=compiled.limits,
+        tensorboard=compiled.tensorboard,
         provenance=collect(line, cell, notebook, compiled.program.imports),
     )
     session().ask(cluster, SubmitRun(spec))

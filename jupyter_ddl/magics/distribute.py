@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -70,6 +71,8 @@ def _run_cell(shell: Any, line: str, options: Options, cell: str) -> None:
         return
     run = _start(compiled, line, cell, notebook)
     _bind(shell, run, options)
+    if run.spec.tensorboard:
+        say(_tensorboard_lines(run))
     if not options.wait:
         say(f"Run {run.id} goes on in the background: `%runs attach {run.id}` shows it.")
         return
@@ -114,6 +117,13 @@ def _finish(shell: Any, run: Run, options: CommonOptions, last: RunSnapshot) -> 
         say(_stopped(last))
     if options.bring:
         _bring(shell, run, options.bring)
+
+
+def _tensorboard_lines(run: Run) -> str:
+    from jupyter_ddl.tensorboard.writing import tensorboard_dir
+
+    path = shlex.quote(str(tensorboard_dir(run.id)))
+    return f"Curves: %load_ext tensorboard\n        %tensorboard --logdir {path}"
 
 
 def _stopped(last: RunSnapshot) -> str:

@@ -101,13 +101,14 @@ def _export(_shell: Any, options: Namespace) -> None:
     from jupyter_ddl.store.paths import ledger_path
 
     run = _run(options.run)
-    target = Path(options.file).expanduser()
+    target = Path(options.file or options.tensorboard).expanduser()
     try:
+        if options.tensorboard is not None:
+            say(f"%load_ext tensorboard\n%tensorboard --logdir {run.tensorboard(target)}")
+            return
         n_events = export_jsonl(ledger_path(run.id), target)
     except OSError as error:
-        raise OptionError(
-            f"%runs export: {target}: {error.strerror}; nothing was written"
-        ) from None
+        raise OptionError(f"%runs export: {target}: {error.strerror}") from None
     say(f"{n_events:,} events of run {run.id} are in {target}.")
 
 

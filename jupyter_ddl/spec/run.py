@@ -6,12 +6,14 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from jupyter_ddl.spec.fit import FitSpec
 from jupyter_ddl.spec.group import CollectiveBackend
 from jupyter_ddl.spec.program import Program
 from jupyter_ddl.spec.space import Distribution
 
 __all__ = [
     "DdpSpec",
+    "FitSpec",
     "GroupSpec",
     "Limits",
     "MapSpec",
@@ -107,10 +109,10 @@ class GroupSpec(msgspec.Struct, frozen=True, tag="run"):
     max_parallel: int | None = None
 
 
-Verb: TypeAlias = SearchSpec | MapSpec | DdpSpec | GroupSpec
+Verb: TypeAlias = SearchSpec | MapSpec | DdpSpec | GroupSpec | FitSpec
 
 
-def verb_name(verb: Verb) -> Literal["search", "map", "ddp", "run"]:
+def verb_name(verb: Verb) -> Literal["search", "map", "ddp", "run", "fit"]:
     """The word behind ``%%distribute``."""
     match verb:
         case SearchSpec():
@@ -121,6 +123,8 @@ def verb_name(verb: Verb) -> Literal["search", "map", "ddp", "run"]:
             return "ddp"
         case GroupSpec():
             return "run"
+        case FitSpec():
+            return "fit"
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -169,6 +173,8 @@ class RunSpec(msgspec.Struct, frozen=True):
     limits: Limits = Limits()
     provenance: Provenance = Provenance()
     resumed_from: str | None = None
+    tensorboard: bool = False
+    """Whether its scalars are written as event files while it goes on."""
 
     @property
     def n_trials(self) -> int:
@@ -178,8 +184,13 @@ class RunSpec(msgspec.Struct, frozen=True):
                 return number
             case DdpSpec():
                 return 1
-            case GroupSpec():
+            case GroupSpec() | FitSpec():
                 return 0
+
+    @property
+    def judged(self) -> SearchSpec | FitSpec | None:
+        """The verb, where trials have an objective; None where they have none."""
+        return self.verb if isinstance(self.verb, SearchSpec | FitSpec) else None
 
     @property
     def is_grouped(self) -> bool:
@@ -192,7 +203,7 @@ class RunSpec(msgspec.Struct, frozen=True):
         match self.verb:
             case SearchSpec(ranks_per_trial=number) | DdpSpec(n_ranks=number):
                 return number
-            case MapSpec():
+            case MapSpec() | FitSpec():
                 return 1
             case GroupSpec(n_ranks=n_ranks):
                 return n_ranks or 1

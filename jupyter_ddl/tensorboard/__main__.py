@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import signal
 import sys
+import threading
 
 from jupyter_ddl.errors import JupyterDDLError
 from jupyter_ddl.tensorboard.writing import follow_run
@@ -15,8 +17,10 @@ def main() -> int:
     logging.basicConfig(level=logging.INFO)
     run_id, parent = sys.argv[1:]
     bind_to_parent(int(parent))
+    stopped = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stopped.set())
     try:
-        follow_run(run_id)
+        follow_run(run_id, stopped)
     except JupyterDDLError as error:
         logging.getLogger(__name__).error("run %s: %s", run_id, error.message)
         return 1

@@ -7,7 +7,7 @@ import fcntl
 import importlib.util
 import logging
 import os
-import time
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -68,21 +68,31 @@ def write_run(run_id: str, directory: Path) -> int:
         return reader.n_records
 
 
-def follow_run(run_id: str) -> None:
-    """Keep the event files of a run up to date until it ends; raises as :func:`write_run`."""
+def follow_run(run_id: str, stopped: threading.Event) -> None:
+    """Keep the event files of a run up to date until it ends; raises as :func:`write_run`.
+
+    Parameters
+    ----------
+    stopped : threading.Event
+        Once it is set, what there is is written, and no more.
+    """
     directory = tensorboard_dir(run_id)
     with _alone(directory, run_id), LedgerReader(ledger_path(run_id)) as reader:
         files = RunFiles(directory)
-        while not files.is_over:
+        while True:
+            is_last = stopped.is_set()
             for event in reader.poll():
                 files.add(event)
             try:
                 files.flush()
             except OSError as error:  # a full disk: what is missing is written later
                 log.warning("event files of run %s are behind: %s", run_id, error)
-            if not files.is_over:
-                time.sleep(_POLL_S)
-        files.flush()
+            else:
+                if files.is_over:
+                    return
+            if is_last:
+                return
+            stopped.wait(_POLL_S)
 
 
 @contextlib.contextmanager
