@@ -10,6 +10,7 @@ from pathlib import Path
 
 from jupyter_ddl.controller.house import House
 from jupyter_ddl.controller.server import Session
+from jupyter_ddl.controller.telemetry_watch import answer_telemetry
 from jupyter_ddl.errors import ProtocolError, SpecError
 from jupyter_ddl.events.replies import Accepted, LogText, Result, SnapshotResult, StatusResult
 from jupyter_ddl.spec import requests as ask
@@ -62,6 +63,9 @@ class Requests:
                 return self._adapt(minimum, maximum)
             case ask.GetLog(worker=worker, n_lines=n_lines):
                 return LogText(await asyncio.to_thread(_tail, self._log_file, worker, n_lines))
+            case ask.GetTelemetry() | ask.WatchTelemetry() | ask.UnwatchTelemetry():
+                house = self._house
+                return answer_telemetry(body, session, house.telemetry, house.is_active)
             case ask.StopCluster():
                 self._stop("a client asked for it")
                 return Accepted()

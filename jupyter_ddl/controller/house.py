@@ -13,6 +13,7 @@ from jupyter_ddl.cluster.registry import make_backend
 from jupyter_ddl.controller.groups import GroupRegistry
 from jupyter_ddl.controller.leases import Lease
 from jupyter_ddl.controller.runs import RunRegistry
+from jupyter_ddl.controller.telemetry import Telemetry
 from jupyter_ddl.errors import ClusterError
 from jupyter_ddl.events.status import ClusterState, ClusterStatus, WorkerStatus
 from jupyter_ddl.launch.dispatcher import Dispatcher
@@ -22,7 +23,7 @@ from jupyter_ddl.placement.autoscale import wanted_workers
 from jupyter_ddl.placement.slots import SlotBook
 from jupyter_ddl.spec.cluster import ClusterSpec
 from jupyter_ddl.worker.plugin import RankPlugin
-from jupyter_ddl.worker.settings import WorkerSettings
+from jupyter_ddl.worker.settings import WorkerSettings, telemetry_interval_s
 
 __all__ = ["House"]
 
@@ -37,6 +38,7 @@ class House:
 
     runs: RunRegistry
     groups: GroupRegistry
+    telemetry: Telemetry
 
     def __init__(self, spec: ClusterSpec, token: str) -> None:
         self.spec = spec
@@ -62,9 +64,18 @@ class House:
             cpus_per_slot=self.spec.cpus_per_worker,
             prewarm=self.spec.prewarm,
             rank_memory_bytes=self.spec.memory_per_worker_bytes,
+            telemetry_topic=f"{topic}-telemetry",
+            telemetry_interval_s=telemetry_interval_s(os.environ),
         )
-        await self.backend.client.register_plugin(RankPlugin(settings))
-        dispatcher = Dispatcher(self.backend.client, topic=f"jupyter-ddl-{self._token}")
+        client = self._client = self.backend.client
+        self._plugin = RankPlugin(settings)
+        await client.register_plugin(self._plugin)
+        courier = self._courier = None if settings.shares_files else Courier(client)
+        self._calls = RankCalls(client, courier)
+        dispatcher = self._dispatcher = Dispatcher(client, topic, courier)
+        self.telemetry = Telemetry(
+            self.backend.client, settings.telemetry_topic, self.slots, self.spec.cpus_per_worker
+        )
         self.runs = RunRegistry(
             self.spec.name,
             self.slots,
@@ -72,6 +83,8 @@ class House:
             host_of=self._host_of,
             n_wanted=lambda: self.backend.n_wanted,
             n_possible=self._n_possible,
+            gpus_known=self._gpus_known,
+            usage=self.telemetry.usage,
         )
         self.groups = GroupRegistry(
             self.slots,
@@ -80,6 +93,7 @@ class House:
             on_free=self.runs.wake,
         )
         dispatcher.start()
+        self.telemetry.start()
         self._watch = WorkerWatch(
             self.backend.client, self._workers_changed, dispatcher.worker_removed
         )
@@ -97,6 +111,8 @@ class House:
             await self.groups.close()
         if hasattr(self, "runs"):
             await self.runs.close()
+        if hasattr(self, "telemetry"):
+            await self.telemetry.close()
         await self.backend.close()
 
     def status(self) -> ClusterStatus:
@@ -118,6 +134,7 @@ class House:
             age_left_s=self.lease.age_left_s(now),
             adapt=self.adapt,
             groups=self.groups.status(),
+            gpus=self.telemetry.gpu_line(),
         )
 
     async def scale(self, n_workers: int) -> None:
@@ -171,6 +188,18 @@ class House:
         if target != self.backend.n_wanted:
             await self.scale(target)
 
+    async def _follow(self, client: Client) -> None:
+        """The scheduler was lost, and the backend has another one: what ran is repeated."""
+        log.warning("cluster %s has a new scheduler: %s", self.spec.name, client.scheduler.address)
+        self._client = client
+        await client.register_plugin(self._plugin)
+        if self._courier is not None:
+            self._courier.client = client
+        self._calls.reconnect(client)
+        self._dispatcher.reconnect(client)
+        self.telemetry.reconnect(client)
+        await self._watch.reconnect(client)
+
     def _wanted(self, minimum: int, maximum: int) -> int:
         now = time.monotonic()
         current, demand = self.backend.n_wanted, self.runs.demand_slots()
@@ -198,6 +227,8 @@ class House:
     def _workers_changed(self, workers: dict[str, WorkerInfo]) -> None:
         self._workers = dict(workers)
         self.slots.set_workers({a: info.n_slots for a, info in workers.items()})
+        self.slots.gpus.set_workers({a: info.gpus or SeenGpus() for a, info in workers.items()})
+        self.telemetry.keep({info.name for info in workers.values()})
         if self.state == "ready":
             self.runs.wake()
 

@@ -30,6 +30,7 @@ from jupyter_ddl.events.messages import Notice, RunFinished, RunSubmitted
 from jupyter_ddl.events.reader import read_ledger, read_summary
 from jupyter_ddl.events.reducer import RunState, fold, with_totals
 from jupyter_ddl.events.snapshot import RunSnapshot
+from jupyter_ddl.events.telemetry import Usage
 from jupyter_ddl.launch.dispatcher import Dispatcher
 from jupyter_ddl.placement.slots import SlotBook
 from jupyter_ddl.spec.run import RunSpec, SearchSpec
@@ -56,6 +57,7 @@ class RunRegistry:
         host_of: Callable[[str], str],
         n_wanted: Callable[[], int],
         n_possible: Callable[[], int] | None = None,
+        usage: Callable[[str], Usage | None] = lambda _: None,
     ) -> None:
         self._host_of = host_of
         self._cluster = cluster
@@ -63,6 +65,7 @@ class RunRegistry:
         self._dispatcher = dispatcher
         self._n_wanted = n_wanted
         self._n_possible = n_possible or n_wanted
+        self._usage = usage
         self._opening = asyncio.Lock()
         self._drivers: dict[str, TrialDriver] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -236,6 +239,7 @@ class RunRegistry:
             host_of=self._host_of,
             n_wanted=self._n_wanted,
             wake_all=self.wake,
+            usage=self._usage,
         )
 
     def _start(self, driver: TrialDriver) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from jupyter_ddl.events.telemetry import Usage
 from jupyter_ddl.launch.dispatcher import Dispatcher
 from jupyter_ddl.launch.group import place_ranks
 from jupyter_ddl.placement.slots import SlotBook
@@ -37,6 +38,8 @@ class RunContext:
     """Workers that the cluster was asked for."""
     wake_all: Callable[[], None]
     """Tells every run that a slot may have become free."""
+    usage: Callable[[str], Usage | None] = lambda _: None
+    """What a run has held so far, by its id."""
 
 
 def make_assignment(

@@ -11,6 +11,8 @@ import logging
 import time
 from collections.abc import Sequence
 
+import msgspec
+
 from jupyter_ddl.drivers.assigning import RunContext
 from jupyter_ddl.drivers.committer import Committer
 from jupyter_ddl.drivers.early import EarlyCheck
@@ -136,7 +138,8 @@ class TrialDriver:
         try:
             end = await self._drive()
             self.is_ending = True
-            self._put(end)
+            usage = self._context.usage(self.spec.run_id)
+            self._put(msgspec.structs.replace(end, usage=usage))
             await self._committer.drain()
             await self._sender.release_workers()
         finally:

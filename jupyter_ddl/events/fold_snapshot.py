@@ -134,6 +134,7 @@ def _draw(
         reason="" if end is None else _short(end.reason, 1000),
         failure=None if failure is None else _failure(failure, detail.n_cause, 1000),
         failed_trial=failed_trial,
+        usage=None if end is None else end.usage,
         **group_fields(
             state, spec, n_rows=detail.n_rows, n_points=detail.n_points, n_text=detail.n_text
         ),

@@ -9,6 +9,7 @@ import msgspec
 from jupyter_ddl.events.cell_results import CellResult
 from jupyter_ddl.events.snapshot import RunSnapshot
 from jupyter_ddl.events.status import ClusterStatus, GroupStatus
+from jupyter_ddl.events.telemetry import ClusterTelemetry
 
 __all__ = [
     "Accepted",
@@ -20,6 +21,8 @@ __all__ = [
     "SnapshotPush",
     "SnapshotResult",
     "StatusResult",
+    "TelemetryPush",
+    "TelemetryResult",
     "Upward",
 ]
 
@@ -49,6 +52,10 @@ class GroupResult(msgspec.Struct, frozen=True, tag="group"):
     is_new: bool
 
 
+class TelemetryResult(msgspec.Struct, frozen=True, tag="telemetry"):
+    telemetry: ClusterTelemetry
+
+
 class Refused(msgspec.Struct, frozen=True, tag="refused"):
     """The request failed: the class of the error (in ``jupyter_ddl.errors``) and its message."""
 
@@ -58,7 +65,15 @@ class Refused(msgspec.Struct, frozen=True, tag="refused"):
 
 
 Result: TypeAlias = (
-    Accepted | LogText | StatusResult | SnapshotResult | GroupResult | CellResult | Refused
+    Accepted
+    | LogText
+    | StatusResult
+    | SnapshotResult
+    | TelemetryResult
+    | GroupResult
+    | CellResult
+    | FitResults
+    | Refused
 )
 
 
@@ -71,4 +86,10 @@ class SnapshotPush(msgspec.Struct, frozen=True, tag="push"):
     snapshot: RunSnapshot
 
 
-Upward: TypeAlias = Reply | SnapshotPush
+class TelemetryPush(msgspec.Struct, frozen=True, tag="telemetry_push"):
+    run_id: str
+    """Empty: of the whole cluster."""
+    telemetry: ClusterTelemetry
+
+
+Upward: TypeAlias = Reply | SnapshotPush | TelemetryPush

@@ -7,6 +7,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from jupyter_ddl.events.messages import Failure, HangVerdict, Outcome
+from jupyter_ddl.events.telemetry import Usage
 from jupyter_ddl.spec.space import ParamValue
 
 __all__ = [
@@ -166,3 +167,5 @@ class RunSnapshot(msgspec.Struct, frozen=True):
     """Metric → (step, value) as rank 0 reported them, thinned to at most 300 points."""
     hang: HangVerdict | None = None
     """The latest verdict on a hang."""
+    usage: Usage | None = None
+    """Of a run that is over: what it has held."""

@@ -14,6 +14,7 @@ __all__ = [
     "GpuProcess",
     "GpuSample",
     "RankSample",
+    "Usage",
     "WorkerHistory",
     "WorkerSample",
 ]
@@ -61,6 +62,8 @@ class RankSample(msgspec.Struct, frozen=True):
     """Share of the time that went into waiting for the DataLoader."""
     gpus: tuple[str, ...] = ()
     """UUIDs of its GPUs."""
+    is_busy: bool = True
+    """Whether it executes a trial, or serves a persistent group; else it waits for the next one."""
 
 
 class WorkerSample(msgspec.Struct, frozen=True):
@@ -113,3 +116,16 @@ class ClusterTelemetry(msgspec.Struct, frozen=True):
     gpu_hours: float | None = None
     """Held by the run so far, or by all runs of the cluster."""
     cpu_hours: float | None = None
+    others: dict[str, tuple[float | None, ...]] = {}
+    """In few words, workers that ``workers`` has no room for: share of CPUs in use, share of
+    memory, then the utilization of each GPU."""
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """What a run has held, recorded with its end; of its last session."""
+
+    cpu_hours: float
+    """Hours of its slots, times the CPUs of a slot."""
+    gpu_hours: float
+    peak_memory_bytes: tuple[int | None, ...] = ()
+    """By rank, of the first 64 ranks: the most that a process tree was seen to hold."""

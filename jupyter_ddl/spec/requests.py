@@ -23,6 +23,7 @@ __all__ = [
     "ExecuteCell",
     "GetLog",
     "GetStatus",
+    "GetTelemetry",
     "GroupBody",
     "Hello",
     "InterruptCell",
@@ -35,7 +36,11 @@ __all__ = [
     "StopRunRequest",
     "StopTrialRequest",
     "SubmitRun",
+    "TakeFit",
+    "TelemetryBody",
+    "UnwatchTelemetry",
     "WatchRun",
+    "WatchTelemetry",
 ]
 
 PROTOCOL_VERSION = 1
@@ -101,6 +106,28 @@ class StopCluster(msgspec.Struct, frozen=True, tag="stop_cluster"):
     """End the controller and all below it.  Unfinished runs stay resumable."""
 
 
+class GetTelemetry(msgspec.Struct, frozen=True, tag="get_telemetry"):
+    """What the workers measure now: of the whole cluster, or of one run."""
+
+    run_id: str = ""
+
+
+class WatchTelemetry(msgspec.Struct, frozen=True, tag="watch_telemetry"):
+    """Answered as :class:`GetTelemetry`; newer ones are pushed, at most one a second.
+
+    Those of a run end with it.
+    """
+
+    run_id: str = ""
+
+
+class UnwatchTelemetry(msgspec.Struct, frozen=True, tag="unwatch_telemetry"):
+    run_id: str = ""
+
+
+TelemetryBody: TypeAlias = GetTelemetry | WatchTelemetry | UnwatchTelemetry
+
+
 class OpenGroup(msgspec.Struct, frozen=True, tag="open_group"):
     """A persistent group as ``spec.verb`` says: the one that is open, or else a new one."""
 
@@ -152,6 +179,7 @@ Body: TypeAlias = (
     | Adapt
     | GetLog
     | StopCluster
+    | TelemetryBody
     | GroupBody
 )
 

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Coroutine
@@ -37,6 +38,7 @@ from jupyter_ddl.worker.preload import bind_to_nanny
 from jupyter_ddl.worker.rank_pool import RankPool
 from jupyter_ddl.worker.sampler_ranks import SamplerRanks
 from jupyter_ddl.worker.settings import WorkerSettings
+from jupyter_ddl.worker.telemetry.sampler import WorkerSampler
 
 __all__ = [
     "CALL_RANK",
@@ -86,10 +88,37 @@ class RankPlugin(WorkerPlugin):  # type: ignore[misc]
         if self.settings.rank_memory_bytes is not None:
             guard = MemoryGuard(self.settings.rank_memory_bytes, lambda: self._pool.ranks)
             self._in_background(guard.watch(), "ddl-memory-guard")
+        self._telemetry = self._start_telemetry()
+
+    def _start_telemetry(self) -> WorkerSampler | None:
+        settings, worker = self.settings, self._worker
+        if not settings.telemetry_interval_s:
+            return None
+        loop = asyncio.get_running_loop()
+
+        def publish(sample: bytes) -> None:
+            loop.call_soon_threadsafe(self._publish_sample, sample)
+
+        sampler = WorkerSampler(
+            str(worker.name),
+            settings.telemetry_interval_s,
+            ranks=lambda: self._pool.ranks,
+            publish=publish,
+            rank_memory_bytes=settings.rank_memory_bytes,
+            n_slots=worker.state.nthreads,
+        )
+        sampler.start()
+        return sampler
+
+    def _publish_sample(self, sample: bytes) -> None:
+        with contextlib.suppress(OSError):  # the scheduler is away: the next one tells more
+            self._worker.log_event(self.settings.telemetry_topic, sample)
 
     async def teardown(self, worker: Worker) -> None:
         """End everything below this worker."""
         self._leaving.close()
+        if self._telemetry is not None:
+            await asyncio.to_thread(self._telemetry.close)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -41,6 +41,7 @@ from jupyter_ddl.worker.beats import Beats, Phase
 from jupyter_ddl.worker.cell_service import CellService
 from jupyter_ddl.worker.deathsig import bind_forked_children
 from jupyter_ddl.worker.frames import FrameSocket
+from jupyter_ddl.worker.gpus import use_gpus
 from jupyter_ddl.worker.leftovers import RANK_VARIABLE
 from jupyter_ddl.worker.program import LoadedProgram, load_program
 from jupyter_ddl.worker.rank_group import RankGroup
@@ -50,6 +51,7 @@ from jupyter_ddl.worker.rank_messages import (
     BatchDone,
     Execute,
     FromRank,
+    LoaderWait,
     ToCells,
     ToRank,
 )
@@ -57,6 +59,7 @@ from jupyter_ddl.worker.rank_signals import TerminationHandler
 from jupyter_ddl.worker.sampler_service import SamplerService
 from jupyter_ddl.worker.stacks import StackDump
 from jupyter_ddl.worker.stopping import TrialStopped, stop_flag
+from jupyter_ddl.worker.telemetry.loader_watch import LoaderWatch
 from jupyter_ddl.worker.tracebacks import failure_of
 
 __all__ = ["run"]
@@ -74,6 +77,7 @@ def run(name: str, sock: socket.socket) -> int:
     rank = _Rank(FrameSocket(sock))
     bind_forked_children(in_child=rank.forget)
     threading.Thread(target=rank.read_control, name="ddl-control", daemon=True).start()
+    LoaderWatch(rank.tell_loader_wait).start()
     rank.execute_all()
     # What user code has registered (loggers, multiprocessing) gets its chance; the worker kills
     # this process if that takes too long.
@@ -106,7 +110,7 @@ class _Rank:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.close(self._channel.socket.detach())
 
-    # -- control thread -------------------------------------------------------------------------
+    # -- other threads -------------------------------------------------------------------------
 
     def read_control(self) -> None:
         while True:
@@ -134,6 +138,12 @@ class _Rank:
                 # The worker's SIGTERM may have come before this message: then it had no reason yet.
                 self._termination.interrupt()
 
+    def tell_loader_wait(self, message: LoaderWait) -> None:
+        """Past ``_send``, which belongs to trials: this is about the process."""
+        if self._is_rank:
+            with contextlib.suppress(OSError):  # the main thread notices that the worker is gone
+                self._channel.send([msgspec.msgpack.encode(message)])
+
     # -- main thread ----------------------------------------------------------------------------
 
     def execute_all(self) -> None:
@@ -146,6 +156,7 @@ class _Rank:
                 self._execute(message.assignment, message.worker)
 
     def _execute(self, assignment: Assignment, worker: str) -> None:
+        use_gpus(assignment.visible_gpus)
         obstacle = self._open_log(assignment) if self._log is None else None
         for trial in assignment.trials:
             self._termination.install()

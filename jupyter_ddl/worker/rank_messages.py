@@ -22,6 +22,7 @@ __all__ = [
     "FromRank",
     "FromZygote",
     "ImportPackages",
+    "LoaderWait",
     "PackagesImported",
     "RankExited",
     "RankForked",
@@ -89,6 +90,12 @@ class BatchDone(msgspec.Struct, frozen=True, tag="batch_done"):
     assignment_id: str
 
 
+class LoaderWait(msgspec.Struct, frozen=True, tag="loader_wait"):
+    """Share of the last second, or of the time since, that the cell waited for its DataLoader."""
+
+    share: float
+
+
 ToZygote: TypeAlias = ForkRank | ImportPackages
 FromZygote: TypeAlias = ZygoteReady | RankForked | ForkFailed | RankExited | PackagesImported
 ToCells: TypeAlias = OpenRank | RejoinRank | RunCell
@@ -97,3 +104,4 @@ ToRank: TypeAlias = (
     Execute | SamplerCall | StopTrial | StopRun | JoinGroup | ToCells | InterruptRank
 )
 FromRank: TypeAlias = RankEvent | BatchDone | SamplerAnswers | RankReady | CellDone
+"""What a rank says in the course of its work; about its process alone it says ``LoaderWait``."""

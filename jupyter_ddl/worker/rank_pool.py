@@ -121,6 +121,7 @@ class RankPool:
         name = f"{assignment.run_id}:{zygote.pid}:{self._n_forked}"
         rank = RankProcess(name, assignment.run_id, assignment.program)
         rank.is_busy = True
+        rank.place = assignment.place
         ours, theirs = socket.socketpair()
         self._ranks[name] = rank
         loop = asyncio.get_running_loop()

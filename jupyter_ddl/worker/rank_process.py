@@ -14,8 +14,9 @@ import msgspec
 from jupyter_ddl.errors import ProtocolError
 from jupyter_ddl.events.messages import AttemptStarted
 from jupyter_ddl.spec.assignment import Assignment
+from jupyter_ddl.spec.group import RankPlace
 from jupyter_ddl.worker.frames import FrameProtocol
-from jupyter_ddl.worker.rank_messages import Execute, FromRank, RankExited, ToRank
+from jupyter_ddl.worker.rank_messages import Execute, FromRank, LoaderWait, RankExited, ToRank
 
 __all__ = ["EndCause", "RankEnd", "RankProcess"]
 
@@ -51,10 +52,15 @@ class RankProcess:
         self.pid = 0
         self.is_busy = False
         self.log = ""
+        self.place: RankPlace | None = None
+        self.trial = 0
+        """The latest one."""
+        self.loader_share: float | None = None
+        """Share of the time that the cell waits for its DataLoader, as the rank told last."""
         self.ended: asyncio.Future[RankEnd] = loop.create_future()
         self.protocol = FrameProtocol(self._on_frame, self._on_channel_closed)
         self._loop = loop
-        self._decoder = msgspec.msgpack.Decoder(FromRank)
+        self._decoder = msgspec.msgpack.Decoder(FromRank | LoaderWait)
         self._on_message: OnMessage | None = None
         self._channel_closed = False
         self._exit: RankExited | None = None
@@ -123,8 +129,12 @@ class RankProcess:
         except (msgspec.DecodeError, ProtocolError) as error:
             self.kill("protocol", f"it sent what is no message: {error}")
             return
+        if isinstance(message, LoaderWait):
+            self.loader_share = min(1.0, max(0.0, message.share))
+            return
         if isinstance(message, AttemptStarted):
             self.log = message.log
+            self.trial = message.trial
         if self._on_message is not None:
             self._on_message(message, payload)
 

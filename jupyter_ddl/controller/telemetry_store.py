@@ -1,0 +1,175 @@
+"""The newest sample and the last minute of every worker, and what views get of them.  Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import TypeVar
+
+import msgspec
+
+from jupyter_ddl.controller.telemetry_history import History
+from jupyter_ddl.controller.verdicts import WorkerEvidence, verdicts
+from jupyter_ddl.events.telemetry import (
+    ClusterTelemetry,
+    RankSample,
+    WorkerHistory,
+    WorkerSample,
+)
+
+__all__ = ["MAX_SAMPLE_BYTES", "TelemetryStore"]
+
+MAX_SAMPLE_BYTES = 256 << 10
+_MAX_HISTORIES = 32
+_SAMPLES_BYTES = 48_000
+_OTHERS_BYTES = 36_000
+_HISTORIES_BYTES = 40_000
+"""Together with verdicts below 128 kB, as JSON."""
+_RUN_KEPT_S = 60.0
+"""A worker stays in the picture of a run for so long after its last rank."""
+
+
+class _Worker:
+    def __init__(self) -> None:
+        self.sample: WorkerSample | None = None
+        self.history = History()
+        self.evidence = WorkerEvidence()
+        self.runs: dict[str, float] = {}
+        """Run → when a rank of it was seen last."""
+
+    def add(self, sample: WorkerSample) -> None:
+        self.sample = sample
+        self.history.add(sample)
+        self.evidence.see(sample)
+        at_s = sample.at_s
+        self.runs = {run: seen for run, seen in self.runs.items() if at_s - seen < _RUN_KEPT_S}
+        self.runs.update((rank.run_id, at_s) for rank in sample.ranks)
+
+
+class TelemetryStore:
+    """Bounded by the workers that the cluster has, whatever they send."""
+
+    def __init__(self) -> None:
+        self._decoder = msgspec.msgpack.Decoder(WorkerSample)
+        self._workers: dict[str, _Worker] = {}
+        self._views: dict[str, ClusterTelemetry] = {}
+        self.seq = 0
+        self.n_refused = 0
+        """Messages that were no sample, or came from no worker of this cluster."""
+
+    def keep(self, workers: Collection[str]) -> None:
+        """The cluster has these workers, by name; others are forgotten, and new ones let in."""
+        self._workers = {name: self._workers.get(name) or _Worker() for name in workers}
+        self._changed()
+
+    def add(self, encoded: bytes) -> WorkerSample | None:
+        """Take a message of a worker; None when it was refused."""
+        sample = self._decoded(encoded)
+        worker = None if sample is None else self._workers.get(sample.worker)
+        if sample is None or worker is None:
+            self.n_refused += 1
+            return None
+        if worker.sample is not None and sample.at_s < worker.sample.at_s:
+            return None  # overtaken by a newer one
+        worker.add(sample)
+        self._changed()
+        return sample
+
+    def _decoded(self, encoded: bytes) -> WorkerSample | None:
+        if len(encoded) > MAX_SAMPLE_BYTES:
+            return None
+        try:
+            return self._decoder.decode(encoded)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return None
+
+    def _changed(self) -> None:
+        self.seq += 1
+        self._views.clear()
+
+    def samples(self) -> Iterable[WorkerSample]:
+        """The newest sample of every worker that has sent one."""
+        return [w.sample for w in self._workers.values() if w.sample is not None]
+
+    def view(
+        self, run_id: str, now_s: float, *, cpu_hours: float | None, gpu_hours: float | None
+    ) -> ClusterTelemetry:
+        """What a view draws: at most 128 kB as JSON, whatever the size of the cluster.
+
+        Parameters
+        ----------
+        run_id : str
+            Of whose workers; empty: all.
+        now_s : float
+            Unix seconds.
+        """
+        view = self._views.get(run_id)
+        if view is None:
+            view = self._views[run_id] = self._made(run_id, now_s)
+        return msgspec.structs.replace(view, cpu_hours=cpu_hours, gpu_hours=gpu_hours)
+
+    def _made(self, run_id: str, now_s: float) -> ClusterTelemetry:
+        chosen = {
+            name: worker
+            for name, worker in sorted(self._workers.items(), key=_by_name)
+            if worker.sample is not None and (not run_id or run_id in worker.runs)
+        }
+        samples = [_of_run(w.sample, run_id) for w in chosen.values() if w.sample is not None]
+        shown = _within(sorted(samples, key=_interest), _SAMPLES_BYTES)
+        names = {sample.worker for sample in shown}
+        others = [(s.worker, _brief(s)) for s in samples if s.worker not in names]
+        return ClusterTelemetry(
+            seq=self.seq,
+            at_s=round(now_s, 1),
+            workers=tuple(sample for sample in samples if sample.worker in names),
+            histories=_histories(chosen, [sample.worker for sample in shown]),
+            verdicts=verdicts((w.evidence for w in chosen.values()), run_id),
+            n_workers=len(samples),
+            others=dict(_within(others, _OTHERS_BYTES)),
+        )
+
+
+def _histories(workers: dict[str, _Worker], names: list[str]) -> tuple[WorkerHistory, ...]:
+    points = (workers[name].history.points(name) for name in names[:_MAX_HISTORIES])
+    return tuple(_within(points, _HISTORIES_BYTES))
+
+
+def _by_name(item: tuple[str, object]) -> tuple[int, str]:
+    return len(item[0]), item[0]
+
+
+def _interest(sample: WorkerSample) -> int:
+    """Lower ones are shown rather than others where there is no room for all."""
+    troubled = any(gpu.state for gpu in sample.gpus)
+    busy = any(rank.is_busy for rank in sample.ranks)
+    return -2 * troubled - busy
+
+
+def _of_run(sample: WorkerSample, run_id: str) -> WorkerSample:
+    if not run_id:
+        return sample
+    ranks: tuple[RankSample, ...] = tuple(r for r in sample.ranks if r.run_id == run_id)
+    return msgspec.structs.replace(sample, ranks=ranks)
+
+
+def _brief(sample: WorkerSample) -> tuple[float | None, ...]:
+    cpu = _share(sample.cpu, sample.n_cpus)
+    memory = _share(sample.memory_bytes, sample.memory_limit_bytes)
+    return (cpu, memory, *(gpu.utilization for gpu in sample.gpus))
+
+
+def _share(used: float | None, limit: float | None) -> float | None:
+    return None if used is None or not limit else round(used / limit, 2)
+
+
+T = TypeVar("T")
+
+
+def _within(items: Iterable[T], max_bytes: int) -> list[T]:
+    """The first of ``items`` that fit, as JSON, into ``max_bytes``."""
+    found: list[T] = []
+    for item in items:
+        max_bytes -= len(msgspec.json.encode(item)) + 1
+        if max_bytes < 0:
+            break
+        found.append(item)
+    return found

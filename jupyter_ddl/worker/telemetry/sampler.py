@@ -1,0 +1,152 @@
+"""Takes a sample of the worker once a second, in a thread of its own.
+
+It may fail, and what it asks may hang, without harm to the worker: the worker's loop only sends
+what it is given.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import platform
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from jupyter_ddl.events.telemetry import RankSample, WorkerSample
+from jupyter_ddl.store.host_limits import host_limits
+from jupyter_ddl.worker.rank_process import RankProcess
+from jupyter_ddl.worker.telemetry.gpu_reader import GpuReader
+from jupyter_ddl.worker.telemetry.gpu_watch import GpuWatch
+from jupyter_ddl.worker.telemetry.network import NetworkMeter
+from jupyter_ddl.worker.telemetry.processes import ProcessMeter, TreeUse
+
+__all__ = ["WorkerSampler"]
+
+log = logging.getLogger(__name__)
+
+_GPU_TIMEOUT_S = 0.5
+_CLOSE_TIMEOUT_S = 1.0
+_MAX_RANKS = 64
+
+
+class WorkerSampler:
+    """Samples one worker from ``start`` to ``close``.
+
+    Parameters
+    ----------
+    worker : str
+        Its name.
+    ranks : callable
+        The worker's ranks as of now; called in the sampler's thread.
+    publish : callable
+        Gets every encoded sample, in the sampler's thread; must not wait.
+    rank_memory_bytes : int, optional
+        What the process tree of one rank may hold.
+    n_slots : int
+        Ranks that may be busy at once.
+    """
+
+    def __init__(
+        self,
+        worker: str,
+        interval_s: float,
+        *,
+        ranks: Callable[[], Sequence[RankProcess]],
+        publish: Callable[[bytes], None],
+        rank_memory_bytes: int | None = None,
+        n_slots: int = 1,
+    ) -> None:
+        self._worker = worker
+        self._interval_s = interval_s
+        self._ranks = ranks
+        self._publish = publish
+        self._rank_memory_bytes = rank_memory_bytes
+        self._n_slots = n_slots
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="ddl-telemetry", daemon=True)
+
+    def start(self) -> None:
+        """Begin; the first sample comes at once, rates with the second one."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """No sample is published afterwards, unless a call to the system hangs for longer."""
+        self._closed.set()
+        if self._thread.is_alive():
+            self._thread.join(_CLOSE_TIMEOUT_S)
+
+    def _run(self) -> None:
+        gpus = GpuWatch(GpuReader(os.environ).read)
+        limits = host_limits()
+        processes, network = ProcessMeter(os.getpid()), NetworkMeter()
+        limit_bytes = limits.memory_bytes
+        if self._rank_memory_bytes is not None:
+            limit_bytes = min(limit_bytes, self._rank_memory_bytes * self._n_slots)
+        complained = False
+        due_s = time.monotonic()
+        while not self._closed.wait(max(0.0, due_s - time.monotonic())):
+            # Late ones are left out rather than caught up with.
+            due_s = max(due_s + self._interval_s, time.monotonic())
+            try:
+                sample = self._sample(gpus, processes, network, limits.cpus, limit_bytes)
+                if not self._closed.is_set():
+                    self._publish(msgspec.msgpack.encode(sample))
+            except Exception:  # the wall of this thread: a sample less, and no harm
+                if not complained:
+                    log.exception("worker %s: taking a sample failed", self._worker)
+                complained = True
+        gpus.close()
+
+    def _sample(
+        self,
+        gpus: GpuWatch,
+        processes: ProcessMeter,
+        network: NetworkMeter,
+        n_cpus: int,
+        limit_bytes: int,
+    ) -> WorkerSample:
+        ranks = [rank for rank in self._ranks() if rank.pid][:_MAX_RANKS]
+        own = os.getpid()
+        used = processes.look(
+            {own: limit_bytes, **{rank.pid: self._rank_memory_bytes for rank in ranks}}
+        )
+        all_used = used.get(own, TreeUse())
+        received, sent = network.look()
+        reading = gpus.latest(min(_GPU_TIMEOUT_S, self._interval_s / 2))
+        return WorkerSample(
+            self._worker,
+            platform.node(),
+            round(time.time(), 2),
+            cpu=all_used.cpu,
+            n_cpus=n_cpus,
+            memory_bytes=all_used.memory_bytes,
+            memory_limit_bytes=limit_bytes,
+            read_bytes_s=all_used.read_bytes_s,
+            write_bytes_s=all_used.write_bytes_s,
+            received_bytes_s=received,
+            sent_bytes_s=sent,
+            gpu_state=reading.state,
+            gpus=reading.gpus,
+            ranks=tuple(_rank_sample(rank, used.get(rank.pid, TreeUse())) for rank in ranks),
+        )
+
+
+def _rank_sample(rank: RankProcess, used: TreeUse) -> RankSample:
+    place = rank.place
+    own = () if place is None else place.gpus[place.local_rank : place.local_rank + 1]
+    return RankSample(
+        rank.run_id,
+        rank.trial,
+        0 if place is None else place.rank,
+        rank.pid,
+        cpu=used.cpu,
+        memory_bytes=used.memory_bytes,
+        read_bytes_s=used.read_bytes_s,
+        write_bytes_s=used.write_bytes_s,
+        loader_share=rank.loader_share if rank.is_busy else None,
+        gpus=own,
+        is_busy=rank.is_busy,
+    )
