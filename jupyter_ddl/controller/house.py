@@ -59,6 +59,7 @@ class House:
         """Start the backend and everything that stands on it; deadline: the backend's own."""
         await self.backend.start(on_phase)
         on_phase("preparing ranks")
+        topic = f"jupyter-ddl-{self._token}"
         settings = WorkerSettings(
             owner_token=self._token,
             cpus_per_slot=self.spec.cpus_per_worker,
@@ -136,6 +137,10 @@ class House:
             groups=self.groups.status(),
             gpus=self.telemetry.gpu_line(),
         )
+
+    def is_active(self, run_id: str) -> bool:
+        """Whether a run, or a persistent group, goes on here."""
+        return run_id in self.runs.active or run_id in self.groups.active
 
     async def scale(self, n_workers: int) -> None:
         """Ask for ``n_workers``; one change of size at a time.

@@ -73,6 +73,8 @@ class ClusterStatus(msgspec.Struct, frozen=True):
     adapt: tuple[int, int] | None = None
     groups: tuple[GroupStatus, ...] = ()
     """Persistent groups; their ids are among ``active_runs``."""
+    gpus: str = ""
+    """Those of all workers in a few words, or why there are none."""
 
     @property
     def n_slots(self) -> int:
