@@ -76,8 +76,10 @@ def test_another_package_or_version_is_another_digest(
         ({"binder/requirements.txt": "numpy"}, {"requirements.txt": "numpy\n\n"}),
         ({"requirements.txt": "a>=1,<2"}, {"requirements.txt": "a <2, >=1"}),
         ({"requirements.txt": "a\\\n>=1"}, {"requirements.txt": "a>=1"}),
-        ({"environment.yml": "dependencies:\n- a >= 1"}, {"environment.yml": "dependencies: [a>=1]"}),
-        ({"requirements.txt": "a", "apt.txt": "x\ny"}, {"requirements.txt": "a", "apt.txt": "y\nx"}),
+        ({"environment.yml": "dependencies:\n- a >= 1"},
+         {"environment.yml": "dependencies: [a>=1]"}),
+        ({"requirements.txt": "a", "apt.txt": "x\ny"},
+         {"requirements.txt": "a", "apt.txt": "y\nx"}),
         ({"Pipfile": "[packages]\na='*'\nb='*'"}, {"Pipfile": "[packages]\nb = '*'\na = '*' # c"}),
     ],
 )  # fmt: skip

@@ -1,0 +1,249 @@
+"""Compares environments: the kernel's with those of workers, and with what files ask for.  Pure.
+
+What differs counts only where it can matter: Python and the packages that carry the cell always,
+other packages where the cell imports them.  What breaks a cell is told apart from what may only
+change its numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Literal, NamedTuple, TypeAlias
+
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.version import InvalidVersion, Version
+
+from jupyter_ddl.environment.configuration import Configuration
+from jupyter_ddl.environment.scope import Scope
+from jupyter_ddl.spec.facts import CORE, Difference, EnvironmentVerdict, Facts, VerdictWord
+
+__all__ = ["SYNC", "PairDifference", "compare", "differences"]
+
+SYNC = "`%cluster env sync`"
+_AGAIN = "`%cluster stop` and `%cluster start`"
+_IMAGE = "start the cluster with the kernel's own image (`--env auto`)"
+_RESTART = "restart the kernel"
+_MISSING = "none"
+_NUMERICAL = frozenset({"numpy", "torch", "jax", "tensorflow", "scipy"})
+
+Mend: TypeAlias = Literal["sync", "again", "kernel", "image", "nothing"]
+_MENDS: dict[Mend, str] = {
+    "sync": SYNC,
+    "again": _AGAIN,
+    "kernel": _RESTART,
+    "image": _IMAGE,
+    "nothing": "",
+}
+
+
+class PairDifference(NamedTuple):
+    """One difference between two processes.  ``rank``: 0 is the worst."""
+
+    what: str
+    ours: str
+    theirs: str
+    rank: int
+    mend: Mend
+
+    @property
+    def breaks(self) -> bool:
+        return self.rank == 0
+
+    @property
+    def counts(self) -> bool:
+        return self.rank < 3
+
+
+def differences(ours: Facts, theirs: Facts, scope: Scope | None) -> list[PairDifference]:
+    """What differs between two processes.
+
+    Symmetric in what is found and how bad it is; a larger scope never makes it better.
+
+    Parameters
+    ----------
+    scope : Scope or None
+        Packages that count; None: all.
+    """
+    found = [*_of_python(ours, theirs), *_of_packages(ours, theirs, scope)]
+    found += _of_builds(ours, theirs, scope, {each.what for each in found})
+    return sorted(found, key=lambda each: (each.rank, each.what))
+
+
+def compare(
+    kernel: Facts,
+    workers: Mapping[str, Facts],
+    *,
+    scope: Scope | None,
+    asked: Configuration | None = None,
+) -> EnvironmentVerdict:
+    """The verdict about a kernel, the workers of a cluster, and what a binder directory asks for.
+
+    Parameters
+    ----------
+    workers : mapping
+        Facts by the worker's name.
+    scope : Scope or None
+        Packages that the cell imports and needs; None: all packages count.
+    asked : Configuration, optional
+        What the notebook's folder asks for.
+    """
+    grouped: dict[PairDifference, list[str]] = {}
+    n_other = 0
+    for name, facts in workers.items():
+        found = differences(kernel, facts, scope)
+        n_other = max(n_other, sum(not each.counts for each in found))
+        for each in found:
+            if each.counts:
+                grouped.setdefault(each, []).append(name)
+    counted = [(each, _where(names, len(workers))) for each, names in grouped.items()]
+    asking = list(_of_asked(kernel, asked, scope)) if asked is not None else []
+    lines = [
+        Difference(each.what, each.ours, each.theirs, where, each.breaks, _MENDS[each.mend])
+        for each, where in sorted(counted, key=lambda pair: (pair[0].rank, pair[0].what, pair[1]))
+    ]
+    lines += asking
+    word: VerdictWord = "same"
+    if lines:
+        word = "broken" if any(each.breaks for each in lines) else "drift"
+    return EnvironmentVerdict(word, tuple(lines), n_other)
+
+
+def _of_python(ours: Facts, theirs: Facts) -> Iterator[PairDifference]:
+    a, b = ours.python, theirs.python
+    if ours.implementation != theirs.implementation:
+        a, b = f"{ours.implementation} {a}", f"{theirs.implementation} {b}"
+        yield PairDifference("python", a, b, 0, "image")
+    elif a != b:
+        yield PairDifference("python", a, b, 2 if _minor(a) == _minor(b) else 0, "image")
+    if ours.machine != theirs.machine:
+        yield PairDifference("machine", ours.machine, theirs.machine, 0, "image")
+
+
+def _of_packages(ours: Facts, theirs: Facts, scope: Scope | None) -> Iterator[PairDifference]:
+    for name in ours.packages.keys() | theirs.packages.keys():
+        a, b = ours.packages.get(name, ""), theirs.packages.get(name, "")
+        from_a, from_b = ours.sources.get(name, ""), theirs.sources.get(name, "")
+        if a == b and from_a == from_b:
+            continue
+        rank = _rank(name, a, b, scope)
+        if a == b:
+            a, b = _with_source(a, from_a), _with_source(b, from_b)
+        yield PairDifference(name, a or _MISSING, b or _MISSING, rank, _mend(name, ours, theirs))
+
+
+def _rank(name: str, a: str, b: str, scope: Scope | None) -> int:
+    """0: breaks, 1: imported by the cell, 2: needed by that, 3: does not count."""
+    if a != b and (name in CORE or name == "cloudpickle"):
+        return 0
+    if scope is None:
+        return 0 if name == "torch" and _release(a) != _release(b) else 2
+    if name not in scope.needed:
+        return 3
+    if name == "torch" and _release(a) != _release(b):
+        return 0
+    if name in scope.direct:
+        return 0 if not (a and b) else 1
+    return 2
+
+
+def _mend(name: str, ours: Facts, theirs: Facts) -> Mend:
+    if name in theirs.held:
+        return "again"
+    if name in ours.held:
+        return "kernel"
+    if name in CORE:
+        return "image"
+    return "sync" if name in ours.packages else "nothing"
+
+
+def _of_builds(
+    ours: Facts, theirs: Facts, scope: Scope | None, known: set[str]
+) -> Iterator[PairDifference]:
+    """What the same versions can differ in."""
+    needed = None if scope is None else scope.needed
+    if "numpy" not in known and ours.blas != theirs.blas and _counts(needed, {"numpy"}):
+        yield PairDifference("BLAS", ours.blas or _MISSING, theirs.blas or _MISSING, 2, "nothing")
+    with_torch = _counts(needed, {"torch"})
+    if "torch" not in known and ours.torch_build != theirs.torch_build and with_torch:
+        yield PairDifference(
+            "torch build", ours.torch_build or _MISSING, theirs.torch_build or _MISSING, 2, "image"
+        )
+    drivers = ours.gpu_driver, theirs.gpu_driver
+    if all(drivers) and drivers[0] != drivers[1] and with_torch:
+        yield PairDifference("GPU driver", *drivers, 2, "nothing")
+    if ours.cpu != theirs.cpu and _counts(needed, _NUMERICAL):
+        a, b = set(ours.cpu), set(theirs.cpu)
+        only = [" ".join(sorted(each)) or "nothing more" for each in (a - b, b - a)]
+        yield PairDifference("CPU", only[0], only[1], 2, "nothing")
+    if ours.libc != theirs.libc and scope is None:
+        yield PairDifference("libc", ours.libc or "other", theirs.libc or "other", 2, "nothing")
+
+
+def _counts(needed: frozenset[str] | None, names: Iterable[str]) -> bool:
+    return needed is None or not needed.isdisjoint(names)
+
+
+def _of_asked(kernel: Facts, asked: Configuration, scope: Scope | None) -> Iterator[Difference]:
+    """What files ask for and the kernel does not have; workers are compared with the kernel."""
+    if asked.python and not _agrees(kernel.python, f"=={asked.python}.*"):
+        file = next((name for name in asked.files if name.endswith(("runtime.txt", ".yml"))), "")
+        where = file or asked.title
+        yield Difference("python", kernel.python, asked.python, where, False, _RESTART)
+    for each in asked.packages:
+        if each.installer == "apt" or each.specifier.startswith("@") or each.name == "python":
+            continue
+        if scope is not None and each.name not in scope.needed:
+            continue
+        version = kernel.packages.get(each.name, "")
+        specifier = _conda_to_pip(each.specifier) if each.installer == "conda" else each.specifier
+        is_missing = not version and each.installer == "pip"
+        if is_missing or (version and not _agrees(version, specifier)):
+            text = f"{each.name}{each.specifier}" if each.specifier else each.name
+            yield Difference(
+                each.name,
+                version or _MISSING,
+                each.specifier or "any",
+                f"{each.file}, line {each.line}",
+                False,
+                f'`%pip install "{text}"`' if each.installer == "pip" else "",
+            )
+
+
+def _conda_to_pip(specifier: str) -> str:
+    """``=2.1`` is a prefix for conda; builds and channels are left out."""
+    bare = specifier.replace(" ", "")
+    if bare.startswith("=") and not bare.startswith("=="):
+        return f"=={bare[1:].partition('=')[0].rstrip('.*')}.*"
+    return bare
+
+
+def _agrees(version: str, specifier: str) -> bool:
+    try:
+        return SpecifierSet(specifier).contains(version, prereleases=True)
+    except (InvalidSpecifier, InvalidVersion):
+        return True  # not to be judged
+
+
+def _minor(version: str) -> list[str]:
+    return version.split(".")[:2]
+
+
+def _release(version: str) -> str:
+    """Without the label of a build: ``2.13.0`` of ``2.13.0+cpu``."""
+    try:
+        return Version(version).public
+    except InvalidVersion:
+        return version
+
+
+def _with_source(version: str, source: str) -> str:
+    return f"{version} ({source})" if source else version
+
+
+def _where(names: list[str], n_workers: int) -> str:
+    if len(names) == n_workers:
+        return "all workers" if n_workers > 1 else f"worker {names[0]}"
+    if len(names) > 4:
+        return f"{len(names)} of {n_workers} workers"
+    noun = "worker" if len(names) == 1 else "workers"
+    return f"{noun} {', '.join(sorted(names))}"
