@@ -12,7 +12,7 @@ GROUPS := tests/integration/ddp tests/integration/groups
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-groups test-slow lab lint format bench pictures clean
+.PHONY: help install demo test test-groups test-slow lab lint format bench docs pictures clean
 
 help:  ## show this
 	@echo "make TARGET, where TARGET is one of"
@@ -50,6 +50,9 @@ format: $(READY)  ## rewrite what `make lint` can mend by itself
 
 bench: $(READY)  ## measure the figures of docs/performance.md; ARGS="--quick --no-peers" is shorter
 	@$(BIN)/python -m bench $(ARGS)
+
+docs: $(READY)  ## build the documents into out/site; a warning is an error
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet $(ARGS)
 
 pictures: $(READY)  ## take the README's pictures anew from a real run (needs chromium)
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[browser]'

@@ -1,0 +1,85 @@
+"""Pages of the documents that are made and not written (a hook of mkdocs).
+
+The README is the first page, CONTRIBUTING and CHANGELOG are pages of their own, and the reference
+of the magics is what ``--help`` prints.  Links between them are turned to the pages' places.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).resolve().parent.parent
+
+_PAGES = {
+    "README.md": "index.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+}
+_BARE = ("LICENSE", "notebooks/", "binder/", "bench/", "labextension/")
+"""What a reader of the site finds only in the repository: its links become plain words."""
+_LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
+_SOURCE = re.compile(r'(src|srcset)="docs/')
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Add the made pages."""
+    for source, page in _PAGES.items():
+        text = _turned((ROOT / source).read_text(encoding="utf-8"))
+        files.append(File.generated(config, page, content=text))
+    files.append(File.generated(config, "reference/magics.md", content=_magics()))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Turn the links of written pages that leave the folder of the documents."""
+    if page.file.src_uri in (*_PAGES.values(), "reference/magics.md"):
+        return markdown
+    up = "../" * (page.file.src_uri.count("/") + 1)
+    back = "../" * page.file.src_uri.count("/")
+
+    def turn(match: re.Match[str]) -> str:
+        mark, words, target = match.groups()
+        if not target.startswith(up):
+            return match.group(0)
+        return _link(mark, words, target.removeprefix(up), back)
+
+    return _LINK.sub(turn, markdown)
+
+
+def _turned(text: str) -> str:
+    """A file of the root as a page of the site."""
+    text = _SOURCE.sub(r'\1="', text)
+    return _LINK.sub(lambda match: _link(match[1], match[2], match[3], ""), text)
+
+
+def _link(mark: str, words: str, target: str, back: str) -> str:
+    """A link as seen from the root, turned to the site."""
+    path, hash_, anchor = target.partition("#")
+    if path in _PAGES:
+        return f"{mark}[{words}]({back}{_PAGES[path]}{hash_}{anchor})"
+    if path.startswith("docs/"):
+        return f"{mark}[{words}]({back}{target.removeprefix('docs/')})"
+    if path.startswith(_BARE):
+        return words if words.startswith("`") else f"`{words}`"
+    return f"{mark}[{words}]({target})"
+
+
+def _magics() -> str:
+    from jupyter_ddl.cell.options import VERBS, help_text
+    from jupyter_ddl.client.commands import CLUSTER_GRAMMAR, RUNS_GRAMMAR
+
+    parts = ["# Magics", "What `--help` prints; Tab completes all of it."]
+    parts += _sections((f"%%distribute {verb}", help_text(verb)) for verb in VERBS)
+    parts += _sections(
+        [("%cluster", CLUSTER_GRAMMAR.help_text()), ("%runs", RUNS_GRAMMAR.help_text())]
+    )
+    return "\n\n".join(parts) + "\n"
+
+
+def _sections(helps: Iterable[tuple[str, str]]) -> list[str]:
+    return [f"## `{title}`\n\n```text\n{text.strip()}\n```" for title, text in helps]
