@@ -32,6 +32,7 @@ __all__ = [
     "GetClusterLog",
     "GetLog",
     "GetTrials",
+    "Have",
     "LogPart",
     "Progress",
     "RunLine",
@@ -193,6 +194,13 @@ class AskAgain(msgspec.Struct, frozen=True, tag="again", tag_field="kind"):
     seq: int = 0
 
 
+class Have(msgspec.Struct, frozen=True, tag="have", tag_field="kind"):
+    """Sign of life of a view: it is there, and has seen ``seq``.  Sent every two seconds; whoever
+    sends through something that keeps what nobody reads stops while there is none."""
+
+    seq: int
+
+
 class Seen(msgspec.Struct, frozen=True, tag="seen", tag_field="kind"):
     """The final snapshot of a run has been drawn."""
 
@@ -302,6 +310,7 @@ class GetClusterLog(msgspec.Struct, frozen=True, tag="get_cluster_log", tag_fiel
 
 FromBrowser: TypeAlias = (
     AskAgain
+    | Have
     | Seen
     | WatchRun
     | Unwatch

@@ -1,0 +1,94 @@
+"""Joins the live view's modules into the one text that anywidget wants.
+
+Each module becomes a function of its own that returns what it exports, so names of different
+modules never meet.  Only the forms of import and export that the view uses are known; anything
+else is an error, and a test joins the real modules.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+__all__ = ["LIVE_DIR", "BundleError", "join_modules", "live_css", "live_esm"]
+
+LIVE_DIR = Path(__file__).with_name("live")
+
+_IMPORT = re.compile(r'^import \{([^}]*)\} from "\./([\w.-]+)";\n', re.MULTILINE)
+_EXPORT = re.compile(r"^export ((?:async )?function|class|const) (\w+)", re.MULTILINE)
+_DEFAULT = re.compile(r"^export default ", re.MULTILINE)
+_ANY = re.compile(r"^(?:import|export)\b.*", re.MULTILINE)
+
+
+class BundleError(ValueError):
+    """The modules can't be joined; the message says which line of which one is in the way."""
+
+
+def join_modules(folder: Path, entry: str) -> str:
+    """One ES module that does what ``entry`` and all that it imports do.
+
+    Parameters
+    ----------
+    folder : Path
+        Where all modules lie.
+    entry : str
+        File name of the module with the default export.
+
+    Raises
+    ------
+    BundleError
+        A form of import or export that is not known, or modules that import each other in a circle.
+    """
+    parts: list[str] = []
+    _add(folder, entry, parts, {}, ())
+    return "".join(parts)
+
+
+def _add(
+    folder: Path, name: str, parts: list[str], known: dict[str, str], path: tuple[str, ...]
+) -> str:
+    """Append a module behind those that it imports; returns the name of its variable."""
+    if name in path:
+        raise BundleError(
+            f"joining {name} failed: imports in a circle: {' → '.join(path)} → {name}"
+        )
+    if name in known:
+        return known[name]
+    source = (folder / name).read_text(encoding="utf-8")
+
+    def imported(match: re.Match[str]) -> str:
+        variable = _add(folder, match[2], parts, known, (*path, name))
+        names = match[1].replace(" as ", ": ").strip().rstrip(",")
+        return f"const {{ {names} }} = {variable};\n"
+
+    body = _IMPORT.sub(imported, source)
+    exported = [match[2] for match in _EXPORT.finditer(body)]
+    body = _EXPORT.sub(r"\1 \2", body)
+    is_entry = not path
+    if is_entry:
+        body, n_defaults = _DEFAULT.subn("const $default = ", body)
+        if n_defaults != 1:
+            raise BundleError(f"joining {name} failed: it has {n_defaults} default exports, not 1")
+        exported.append("$default")
+    left = _ANY.search(body)
+    if left is not None:
+        raise BundleError(f"joining {name} failed: {left[0]!r} is a form that the joiner lacks")
+    variable = known[name] = "$" + re.sub(r"\W", "_", name.removesuffix(".js"))
+    result = f"return {{ {', '.join(exported)} }};"
+    parts.append(f"// {name}\nconst {variable} = (() => {{\n{body}{result}\n}})();\n")
+    if is_entry:
+        parts.append(f"export default {variable}.$default;\n")
+    return variable
+
+
+@cache
+def live_esm() -> str:
+    """The live view as one ES module."""
+    return join_modules(LIVE_DIR, "widget.js")
+
+
+@cache
+def live_css() -> str:
+    """Its styles."""
+    return (LIVE_DIR / "live.css").read_text(encoding="utf-8")

@@ -1,0 +1,262 @@
+"""The sending end of one viewer: what goes out when, whatever gets lost on the way.  Pure.
+
+Jupyter's server drops messages above its limits without a word, and keeps all of them for a page
+that is closed.  So every message is complete in itself and numbered, the newest state is repeated
+while nothing changes, the end of a run is repeated until the viewer has seen it, and nothing is
+sent to a viewer that gives no sign of life.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import msgspec
+
+from jupyter_ddl.views.messages import (
+    AskAgain,
+    ClusterLogPart,
+    Denied,
+    Done,
+    FromBrowser,
+    Have,
+    LogPart,
+    Progress,
+    RunView,
+    Seen,
+    TelemetryView,
+    TrialPage,
+)
+from jupyter_ddl.views.pump import MAX_RATE_HZ
+from jupyter_ddl.views.topics import Bucket, Shown, Topic
+
+__all__ = ["MAX_BYTES_PER_S", "Answer", "Channel"]
+
+MAX_BYTES_PER_S = 190_000.0
+
+_BURST_BYTES = 100_000.0
+_BURST_MESSAGES = 5.0
+_SILENCE_S = 10.0
+_MAX_ANSWERS = 64
+_MAX_REQUESTS_PER_S = 20.0
+_MAX_FIELDS = 16
+_MAX_TEXT = 1000
+_MAX_REQUEST_BYTES = 16_384
+
+Answer: TypeAlias = TrialPage | LogPart | ClusterLogPart | Progress | Done | Denied
+
+
+class Channel:
+    """One viewer of one run.  May be used from any thread; does no I/O.
+
+    Parameters
+    ----------
+    rate_hz : float
+        Newest states per second and topic while something changes; above 0, at most 10.
+    listens : bool
+        Whether the viewer gives signs of life.  Then, without one for 10 s, nothing is sent until
+        the next one.
+    lossy : bool
+        Whether messages may get lost; a websocket loses none while it is open.
+    clock : callable
+        Monotonic seconds.
+    now : callable
+        Unix seconds, for the age of what is shown.
+
+    Raises
+    ------
+    ValueError
+        ``rate_hz`` is out of range.
+    """
+
+    def __init__(
+        self,
+        *,
+        rate_hz: float = 4.0,
+        listens: bool = True,
+        lossy: bool = True,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        if not 0 < rate_hz <= MAX_RATE_HZ:
+            raise ValueError(f"rate_hz is {rate_hz}; give more than 0 and at most {MAX_RATE_HZ:g}")
+        self._clock = clock
+        self._now = now
+        self._interval_s = 1.0 / rate_hz
+        self._guard = threading.Lock()
+        self._topics: dict[str, Topic] = {}
+        self._answers: OrderedDict[int, bytes | None] = OrderedDict()
+        self._queue: OrderedDict[int, bytes] = OrderedDict()
+        began_s = clock()
+        self._messages = Bucket(MAX_RATE_HZ, _BURST_MESSAGES, began_s)
+        self._bytes = Bucket(MAX_BYTES_PER_S, _BURST_BYTES, began_s)
+        self._requests = Bucket(_MAX_REQUESTS_PER_S, _MAX_REQUESTS_PER_S, began_s)
+        self._listens = listens
+        self._lossy = lossy
+        self._heard_s = began_s
+        self._seq = 0
+        self.n_sent = 0
+        self.n_bytes = 0
+        self.n_refused = 0
+        """Messages of the viewer that made no sense, or were too many."""
+
+    # -- down --------------------------------------------------------------------------------
+
+    def offer(self, view: Shown) -> None:
+        """Hand in the newest state of its topic; an older one of a run is ignored."""
+        with self._guard:
+            key = _key(view)
+            topic = self._topics.get(key)
+            if topic is None:
+                topic = self._topics[key] = Topic(lossy=self._lossy)
+            topic.put(view, self._clock())
+
+    def forget(self, name: str) -> None:
+        """Send nothing more of a run, or of a cluster's telemetry."""
+        with self._guard:
+            for key in (f"run {name}", f"telemetry of run {name}", f"telemetry of cluster {name}"):
+                self._topics.pop(key, None)
+
+    def answer(self, message: Answer) -> None:
+        """Hand in the answer to a request; a repeated request gets the same one again."""
+        encoded = msgspec.json.encode(message)
+        with self._guard:
+            self._answers[message.id] = encoded
+            self._queue[message.id] = encoded
+            while len(self._answers) > _MAX_ANSWERS:
+                self._answers.popitem(last=False)
+            while len(self._queue) > _MAX_ANSWERS:
+                self._queue.popitem(last=False)
+
+    def due(self) -> list[bytes]:
+        """What is to be sent now, as JSON, in this order."""
+        with self._guard:
+            now_s = self._clock()
+            out: list[bytes] = []
+            while self._queue and self._may_send(now_s):
+                out.append(self._spend(self._queue.popitem(last=False)[1]))
+            # The one that has waited longest goes first: a large one must not starve the others.
+            for topic in sorted(self._topics.values(), key=lambda each: each.sent_s):
+                if topic.due_s(self._interval_s, self._is_heard(now_s)) <= now_s:
+                    if not self._may_send(now_s):
+                        break
+                    out.append(self._spend(self._drawn(topic, now_s)))
+            return out
+
+    def wait_s(self) -> float:
+        """Seconds until :meth:`due` has something, as far as can be told now; at most 1."""
+        with self._guard:
+            now_s = self._clock()
+            heard = self._is_heard(now_s)
+            times = [topic.due_s(self._interval_s, heard) for topic in self._topics.values()]
+            at_s = now_s if self._queue else min(times, default=now_s + 1.0)
+            ready_s = max(self._messages.ready_s(now_s), self._bytes.ready_s(now_s))
+            return min(1.0, max(0.0, at_s - now_s, ready_s - now_s))
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the end of every run has been seen, or was repeated for long enough."""
+        with self._guard:
+            now_s = self._clock()
+            runs = [topic for topic in self._topics.values() if isinstance(topic.view, RunView)]
+            return bool(runs) and not self._queue and all(t.is_over(now_s) for t in runs)
+
+    # -- up ----------------------------------------------------------------------------------
+
+    def receive(self, data: Any) -> FromBrowser | None:
+        """Take in what the viewer sent: bytes or text with JSON, or an object made of it.
+
+        Returns
+        -------
+        FromBrowser or None
+            A request that wants an :meth:`answer`.  None when there is nothing to do, also for
+            what is malformed, too large or too much: that is counted.
+        """
+        message = _decode(data)
+        with self._guard:
+            now_s = self._clock()
+            if message is None or not self._requests.is_ready(now_s):
+                self.n_refused += 1
+                return None
+            self._requests.spend(1.0)
+            self._heard_s = now_s
+            if isinstance(message, AskAgain):
+                for topic in self._topics.values():
+                    topic.ask(now_s)
+            elif isinstance(message, Seen):
+                for topic in self._topics.values():
+                    topic.see(message.run_id)
+            elif not isinstance(message, Have):
+                return self._first(message)
+        return None
+
+    def refuse(self) -> None:
+        """Count a message that the carrier's owner can do nothing with."""
+        with self._guard:
+            self.n_refused += 1
+
+    def _first(self, request: FromBrowser) -> FromBrowser | None:
+        """The request, unless it is a repeated one."""
+        number = getattr(request, "id", 0)
+        if number in self._answers:
+            answer = self._answers[number]
+            if answer is not None:
+                self._queue[number] = answer
+            return None
+        self._answers[number] = None
+        return request
+
+    # -- inside ------------------------------------------------------------------------------
+
+    def _is_heard(self, now_s: float) -> bool:
+        return not self._listens or now_s - self._heard_s < _SILENCE_S
+
+    def _may_send(self, now_s: float) -> bool:
+        return self._messages.is_ready(now_s) and self._bytes.is_ready(now_s)
+
+    def _drawn(self, topic: Topic, now_s: float) -> bytes:
+        self._seq += 1
+        view = topic.send(now_s)
+        if isinstance(view, TelemetryView):
+            return msgspec.json.encode(msgspec.structs.replace(view, seq=self._seq))
+        return msgspec.json.encode(msgspec.structs.replace(view, seq=self._seq, at_s=self._now()))
+
+    def _spend(self, encoded: bytes) -> bytes:
+        self._messages.spend(1.0)
+        self._bytes.spend(len(encoded))
+        self.n_sent += 1
+        self.n_bytes += len(encoded)
+        return encoded
+
+
+def _key(view: Shown) -> str:
+    if isinstance(view, RunView):
+        return f"run {view.snapshot.run_id}"
+    if isinstance(view, TelemetryView):
+        of = f"run {view.run_id}" if view.run_id else f"cluster {view.cluster}"
+        return f"telemetry of {of}"
+    return type(view).__name__
+
+
+def _decode(data: Any) -> FromBrowser | None:
+    """A message, or None for anything else.  All that is expected is flat, short and small."""
+    try:
+        if isinstance(data, bytes | bytearray | str):
+            if len(data) > _MAX_REQUEST_BYTES:
+                return None
+            message: FromBrowser = msgspec.json.decode(data, type=FromBrowser)
+            return message
+        if not isinstance(data, dict) or len(data) > _MAX_FIELDS:
+            return None
+        for name, value in data.items():
+            if len(name) > _MAX_TEXT or (isinstance(value, str) and len(value) > _MAX_TEXT):
+                return None
+            if not isinstance(value, str | int | float | bool | None):
+                return None
+        converted: FromBrowser = msgspec.convert(data, type=FromBrowser)
+        return converted
+    except (msgspec.MsgspecError, RecursionError, TypeError, UnicodeError):
+        return None

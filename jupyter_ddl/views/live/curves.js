@@ -1,0 +1,92 @@
+// Which charts a run has: objective per trial and best so far of a search, series of a training.
+
+import { Chart } from "./chart.js";
+import { clean, h, repeat, Scope, show } from "./dom.js";
+
+const COLORS = ["var(--ddl-blue)", "var(--ddl-orange)", "var(--ddl-violet)", "var(--ddl-green)"];
+const MAX_CHARTS = 4;
+
+/** The charts of one run. */
+export class Curves {
+  /** @param {Scope} scope */
+  constructor(scope) {
+    this._scope = scope;
+    this._charts = [];
+    this.element = h("div", { class: "ddl-charts" });
+  }
+
+  /** @param {any} snapshot */
+  update(snapshot) {
+    const wanted = chartsOf(snapshot);
+    while (this._charts.length > wanted.length) this._charts.pop().element.remove();
+    while (this._charts.length < wanted.length) {
+      const chart = new Chart(this._scope);
+      this._charts.push(chart);
+      this.element.append(chart.element);
+    }
+    wanted.forEach((data, index) => this._charts[index].update(data));
+    show(this.element, wanted.length > 0);
+  }
+}
+
+/**
+ * What is to be drawn of a run.
+ * @param {any} snapshot
+ * @returns {import("./chart.js").ChartData[]}
+ */
+export function chartsOf(snapshot) {
+  if (snapshot.verb === "search") return searchCharts(snapshot);
+  const series = Object.entries(snapshot.series ?? {}).filter(([, points]) => points.length > 0);
+  // A loss first, whatever was reported first.
+  series.sort(([a], [b]) => Number(/loss/i.test(b)) - Number(/loss/i.test(a)));
+  return series.slice(0, MAX_CHARTS).map(([name, points], index) => ({
+    title: clean(name, 40),
+    xName: "step",
+    series: [{ name: clean(name, 24), color: COLORS[index % COLORS.length], points, kind: "line" }],
+  }));
+}
+
+function searchCharts(snapshot) {
+  const metric = clean(snapshot.metric ?? "value", 40);
+  const charts = [];
+  if (snapshot.curve.length > 0) {
+    const best = snapshot.best;
+    charts.push({
+      title: `${metric} by trial`,
+      xName: "trial",
+      series: [
+        { name: "best so far", color: "var(--ddl-green)", points: bestByTrial(snapshot), kind: "step" },
+        { name: "trial's value", color: "var(--ddl-blue)", points: snapshot.curve, kind: "dots" },
+      ],
+      marked: best === null ? null : [best.number, best.value],
+    });
+  }
+  const learning = (snapshot.learning ?? []).filter((each) => each.points.length > 0);
+  if (learning.length > 0) {
+    charts.push({
+      title: `${metric} by step`,
+      xName: "step",
+      series: learning.map((each, index) => ({
+        name: each.trial === snapshot.best?.number ? `best #${each.trial}` : `#${each.trial}`,
+        color: each.trial === snapshot.best?.number ? "var(--ddl-green)" : COLORS[[0, 1, 2][index % 3]],
+        points: each.points,
+        kind: "line",
+        faint: each.state !== "running" && each.trial !== snapshot.best?.number,
+      })),
+    });
+  }
+  return charts;
+}
+
+/** Best value up to each trial, by trial numbers: the curve of a search as a person reads it. */
+function bestByTrial(snapshot) {
+  const sign = snapshot.mode === "min" ? -1 : 1;
+  const points = [];
+  let best = -Infinity;
+  for (const [trial, value] of snapshot.curve) {
+    if (value === null || sign * value <= best) continue;
+    best = sign * value;
+    points.push([trial, value]);
+  }
+  return points;
+}

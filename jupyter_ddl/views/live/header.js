@@ -1,0 +1,254 @@
+// What a run is, how far it has come, and what is wrong with it.
+
+import { isFinal } from "./client.js";
+import { clean, h, repeat, setAttribute, setText, show } from "./dom.js";
+import { count, duration, number, param, rate, score } from "./format.js";
+
+const SEGMENTS = ["complete", "pruned", "failed", "cancelled", "running"];
+const QUIET_MS = 4000;
+
+/** State, title, progress, counts, times, best trial, trouble, notices. */
+export class Header {
+  /** @param {Node} actions shown beside the title */
+  constructor(actions) {
+    this._state = h("span", { class: "ddl-pill" });
+    this._title = h("bdi", { class: "ddl-title" });
+    this._facts = h("span", { class: "ddl-muted ddl-facts" });
+    this._bar = h("div", { class: "ddl-bar", role: "progressbar", "aria-valuemin": "0" });
+    this._counts = h("div", { class: "ddl-counts" });
+    this._times = h("div", { class: "ddl-muted ddl-times" });
+    this._best = h("div", { class: "ddl-best" });
+    this._trouble = h("div", { class: "ddl-trouble" });
+    this._notices = h("ul", { class: "ddl-notices ddl-muted", "aria-label": "Notices" });
+    this._live = h("div", { class: "ddl-hidden-text", role: "status", "aria-live": "polite" });
+    this._saidMs = -Infinity;
+    this._said = "";
+    this.element = h(
+      "header",
+      {},
+      h("div", { class: "ddl-head" }, this._state, this._title, this._facts, actions),
+      this._bar,
+      h("div", { class: "ddl-caption" }, this._counts, this._times),
+      this._trouble,
+      this._best,
+      this._live,
+    );
+    this.notices = this._notices;
+  }
+
+  /**
+   * @param {any} snapshot
+   * @param {{nowS: number, silentMs: number}} client
+   */
+  update(snapshot, client) {
+    const ended = isFinal(snapshot.state);
+    const word = stateWord(snapshot);
+    setText(this._state, word);
+    const tone = snapshot.paused && !ended ? "paused" : snapshot.state;
+    setAttribute(this._state, "class", `ddl-pill ddl-is-${clean(tone, 12)}`);
+    setText(this._title, clean(snapshot.name || snapshot.run_id, 120));
+    setText(this._facts, factsOf(snapshot).join(" · "));
+    this._progress(snapshot);
+    setText(this._times, timesOf(snapshot, client, ended).join(" · "));
+    this._showBest(snapshot, ended);
+    this._showTrouble(snapshot, ended);
+    repeat(
+      this._notices,
+      snapshot.notices,
+      () => h("li"),
+      (item, text) => setText(item, clean(text, 300)),
+    );
+    show(this._notices, snapshot.notices.length > 0);
+    this._say(snapshot, word, ended);
+  }
+
+  _progress(snapshot) {
+    const parts = segments(snapshot);
+    const isGroup = snapshot.verb === "ddp";
+    show(this._bar, !isGroup);
+    const done = finished(snapshot.counts);
+    setAttribute(this._bar, "aria-valuemax", snapshot.n_trials);
+    setAttribute(this._bar, "aria-valuenow", done);
+    setAttribute(this._bar, "aria-label", `${done} of ${snapshot.n_trials} ${noun(snapshot)} finished`);
+    repeat(
+      this._bar,
+      isGroup ? [] : parts,
+      () => h("i"),
+      (segment, part) => {
+        setAttribute(segment, "class", `ddl-fill-${part.state}`);
+        segment.style.width = `${(100 * part.share).toFixed(3)}%`;
+      },
+    );
+    const items = isGroup ? groupCounts(snapshot) : [
+      { text: `${count(done)} of ${count(snapshot.n_trials)} ${noun(snapshot)}`, state: "" },
+      ...parts.map((part) => ({ text: `${count(part.n)} ${part.state}`, state: part.state })),
+    ];
+    repeat(
+      this._counts,
+      items,
+      () => h("span"),
+      (item, { text, state }) => {
+        setAttribute(item, "class", state ? `ddl-dot ddl-is-${state}` : "ddl-strong");
+        setText(item, text);
+      },
+    );
+  }
+
+  _showBest(snapshot, ended) {
+    const best = snapshot.best;
+    show(this._best, best !== null);
+    if (best === null) return;
+    const all = Object.entries(best.params);
+    const items = [
+      { label: `${ended ? "Best" : "Best so far"}, trial ${best.number}`, value: "" },
+      { label: clean(snapshot.metric ?? "value", 40), value: score(best.value), large: true },
+      ...all.slice(0, 10).map(([name, value]) => ({ label: clean(name, 28), value: param(value) })),
+      ...(all.length > 10 ? [{ label: `+${all.length - 10} more`, value: "" }] : []),
+    ];
+    repeat(
+      this._best,
+      items,
+      () => h("span", {}, h("span", { class: "ddl-muted" }), h("b")),
+      (item, { label, value, large }) => {
+        setText(item.firstChild, label);
+        setText(item.lastChild, value);
+        setAttribute(item, "class", large ? "ddl-large" : null);
+      },
+    );
+  }
+
+  _showTrouble(snapshot, ended) {
+    const cards = troubles(snapshot, ended);
+    repeat(
+      this._trouble,
+      cards,
+      () => h("div", {}, h("b"), h("span"), h("details", {}, h("summary", { text: "Traceback" }), h("pre"))),
+      (card, { tone, title, text, traceback }) => {
+        setAttribute(card, "class", `ddl-card ddl-is-${tone}`);
+        setAttribute(card, "role", tone === "failed" ? "alert" : "note");
+        const [head, body, details] = card.children;
+        setText(head, title);
+        setText(body, text);
+        show(details, Boolean(traceback));
+        setText(details.lastChild, traceback ?? "");
+      },
+    );
+  }
+
+  /** For screen readers: what changed, at most every ten seconds. */
+  _say(snapshot, word, ended) {
+    const best = snapshot.best === null ? "" : `, best ${number(snapshot.best.value)}`;
+    const text = `${word}: ${finished(snapshot.counts)} of ${snapshot.n_trials} ${noun(snapshot)} finished${best}`;
+    const nowMs = Date.now();
+    if (text === this._said || (nowMs - this._saidMs < 10_000 && !ended)) return;
+    this._said = text;
+    this._saidMs = nowMs;
+    setText(this._live, text);
+  }
+}
+
+/**
+ * @param {any} counts
+ * @returns {number}
+ */
+export function finished(counts) {
+  return counts.complete + counts.pruned + counts.failed + counts.cancelled;
+}
+
+/**
+ * @param {any} snapshot
+ * @returns {string}
+ */
+export function noun(snapshot) {
+  const word = snapshot.verb === "map" ? "item" : "trial";
+  return snapshot.n_trials === 1 ? word : `${word}s`;
+}
+
+function stateWord(snapshot) {
+  if (isFinal(snapshot.state)) return clean(snapshot.state, 12);
+  if (snapshot.stopping) return "stopping…";
+  return snapshot.paused ? "paused" : clean(snapshot.state, 12);
+}
+
+function factsOf(snapshot) {
+  const facts = [clean(snapshot.verb, 12), `cluster ${clean(snapshot.cluster, 40)}`];
+  if (snapshot.name) facts.unshift(clean(snapshot.run_id, 60));
+  if (snapshot.sampler) facts.push(`${clean(snapshot.sampler, 24)} sampler`);
+  if (snapshot.pruner && snapshot.pruner !== "none") facts.push(`${clean(snapshot.pruner, 24)} pruner`);
+  return facts;
+}
+
+function segments(snapshot) {
+  const total = SEGMENTS.reduce((sum, state) => sum + snapshot.counts[state], 0);
+  const whole = Math.max(1, snapshot.n_trials, total);
+  return SEGMENTS.filter((state) => snapshot.counts[state] > 0).map((state) => ({
+    state,
+    n: snapshot.counts[state],
+    share: snapshot.counts[state] / whole,
+  }));
+}
+
+function groupCounts(snapshot) {
+  const items = [];
+  const steps = snapshot.ranks.map((row) => row.step).filter((step) => step !== null);
+  if (snapshot.world_size) {
+    items.push({ text: `${count(snapshot.world_size)} ${snapshot.world_size === 1 ? "rank" : "ranks"}`, state: "" });
+  }
+  if (steps.length) items.push({ text: `step ${count(Math.max(...steps))}`, state: "" });
+  if (snapshot.round > 1) items.push({ text: `round ${snapshot.round}`, state: "" });
+  if (snapshot.checkpoint_step !== null) {
+    items.push({ text: `checkpoint at step ${count(snapshot.checkpoint_step)}`, state: "complete" });
+  }
+  return items;
+}
+
+function timesOf(snapshot, client, ended) {
+  const start = snapshot.started_at_s ?? snapshot.created_at_s;
+  const end = snapshot.finished_at_s ?? client.nowS;
+  const elapsed = Math.max(0, end - start);
+  const parts = [duration(elapsed)];
+  const perS = ended
+    ? finished(snapshot.counts) > 1 && elapsed > 0 ? finished(snapshot.counts) / elapsed : null
+    : snapshot.trials_per_s;
+  if (snapshot.verb !== "ddp") parts.push(rate(perS, snapshot.verb === "map" ? "items" : "trials"));
+  if (!ended && snapshot.eta_s !== null && snapshot.eta_s >= 0 && !snapshot.paused) {
+    parts.push(`about ${duration(Math.max(1, snapshot.eta_s))} left`);
+  }
+  if (!ended && client.silentMs > QUIET_MS) parts.push(`no news for ${duration(client.silentMs / 1000)}`);
+  return parts.filter(Boolean);
+}
+
+function troubles(snapshot, ended) {
+  const cards = [];
+  if (snapshot.paused && !ended) cards.push({ tone: "paused", title: "Waiting. ", text: clean(snapshot.paused, 500) });
+  const failure = snapshot.failure;
+  if (failure !== null) {
+    const where = snapshot.verb === "ddp"
+      ? failure.rank === null ? "" : `Rank ${failure.rank}: `
+      : snapshot.failed_trial === null ? "" : `Trial ${snapshot.failed_trial} failed: `;
+    const line = failure.line === null ? "" : ` (cell line ${failure.line})`;
+    cards.push({
+      tone: "failed",
+      title: `${where}${clean(failure.type_name, 80)}${line} `,
+      text: clean(failure.message, 600),
+      traceback: lines(failure.traceback),
+    });
+  }
+  if (snapshot.hang !== null && snapshot.hang !== undefined && snapshot.state !== "complete") {
+    cards.push({ tone: "failed", title: "Hang. ", text: clean(snapshot.hang.text, 600) });
+  }
+  for (const row of snapshot.restarts ?? []) {
+    const who = row.rank === null ? "the group" : `rank ${row.rank}`;
+    const went = !row.is_over ? "the next round is being prepared"
+      : row.step === null ? "began anew" : `resumed from step ${count(row.step)}`;
+    cards.push({ tone: "paused", title: `Round ${row.round}: `, text: `${who} ${clean(row.cause, 200)}; ${went}` });
+  }
+  if (snapshot.reason && failure === null) {
+    cards.push({ tone: snapshot.state === "failed" ? "failed" : "cancelled", title: "", text: clean(snapshot.reason, 500) });
+  }
+  return cards;
+}
+
+function lines(text) {
+  return String(text ?? "").split("\n").map((line) => clean(line, 400)).join("\n").trim();
+}

@@ -1,0 +1,24 @@
+/** Carries JSON objects as jupyter_ddl/views/messages.py describes them; both ways may lose some. */
+export interface ILiveChannel {
+  send(message: object): void;
+  /** Returns a function that ends the subscription. */
+  subscribe(callback: (message: unknown) => void): () => void;
+}
+
+export interface ILiveOptions {
+  /** Only messages of this run are shown. */
+  runId?: string;
+  /** What is said before the first news. */
+  waiting?: string;
+}
+
+export interface ILiveView {
+  destroy(): void;
+}
+
+/** Show a run in an element; live.css has the styles. */
+export function mount(
+  element: HTMLElement,
+  channel: ILiveChannel,
+  options?: ILiveOptions
+): ILiveView;

@@ -1,0 +1,148 @@
+// The live view of one run, the same in a cell and in the panel.
+
+import { Actions } from "./actions.js";
+import { Client, isFinal } from "./client.js";
+import { Curves } from "./curves.js";
+import { h, Scope, setAttribute, setText, show } from "./dom.js";
+import { Header } from "./header.js";
+import { LogTail } from "./log.js";
+import { Machines } from "./machines.js";
+import { Parallel } from "./parallel.js";
+import { Ranks } from "./ranks.js";
+import { Trials } from "./trials.js";
+
+const RELAYED = new Set(["stop_run", "stop_trial"]);
+const EVENT = "jupyter-ddl:send";
+const TICK_MS = 1000;
+
+/**
+ * Show a run in an element.
+ * @param {HTMLElement} element its content is this view's until `destroy`
+ * @param {{send: (message: object) => void, subscribe: (callback: (message: any) => void) => () => void}} channel
+ *   JSON objects as views/messages.py describes them
+ * @param {{runId?: string, waiting?: string}} [options] `waiting`: what is said before the first news
+ * @returns {{destroy: () => void}}
+ */
+export function mount(element, channel, options = {}) {
+  const scope = new Scope();
+  const root = h("div", { class: "ddl-live", role: "group", "aria-label": "Run" });
+  const waiting = h("div", { class: "ddl-muted ddl-waiting", text: options.waiting ?? "Waiting for the run…" });
+  root.append(waiting);
+  element.append(root);
+  let frame = 0;
+  const draw = () => {
+    frame = 0;
+    if (!scope.closed) view.update();
+  };
+  const schedule = () => {
+    if (frame === 0) frame = requestAnimationFrame(draw);
+  };
+  const client = new Client(channel, {
+    runId: options.runId,
+    onChange: schedule,
+    relay: (message, reply) => relayed(root, message, reply),
+  });
+  const view = new View(root, waiting, scope, client);
+  scope.every(schedule, TICK_MS);
+  scope.add(() => cancelAnimationFrame(frame));
+  scope.add(() => client.close());
+  return {
+    destroy: () => {
+      scope.close();
+      root.remove();
+    },
+  };
+}
+
+/** Offer a request to an extension of the page, which can reach the run past a busy kernel. */
+function relayed(root, message, reply) {
+  if (!RELAYED.has(message.kind)) return false;
+  const event = new CustomEvent(EVENT, { bubbles: true, cancelable: true, composed: true, detail: message });
+  Object.defineProperty(event, "reply", { value: reply });
+  root.dispatchEvent(event);
+  return event.defaultPrevented;
+}
+
+class View {
+  constructor(root, waiting, scope, client) {
+    this._root = root;
+    this._waiting = waiting;
+    this._client = client;
+    this._scope = scope;
+    this._drawn = { view: null, telemetry: null };
+    this._isBuilt = false;
+  }
+
+  _build() {
+    const { _scope: scope, _client: client, _root: root } = this;
+    this._actions = new Actions(scope, client);
+    this._header = new Header(this._actions.element);
+    this._curves = new Curves(scope);
+    this._parallel = new Parallel(scope);
+    this._ranks = new Ranks();
+    this._machines = new Machines();
+    this._trials = new Trials(scope, client);
+    this._log = new LogTail(scope, client);
+    this._plots = h("div", { class: "ddl-plots" }, this._curves.element, this._parallel.element);
+    this._ranksPart = section("Ranks", this._ranks.element, true);
+    this._machinesPart = section("Machines", this._machines.element, true);
+    this._trialsPart = section("Trials", this._trials.element, true);
+    this._logPart = section("Output", this._log.element, false);
+    scope.listen(this._logPart, "toggle", () => this._log.open(this._logPart.open));
+    root.append(
+      this._header.element,
+      this._plots,
+      this._ranksPart,
+      this._machinesPart,
+      this._trialsPart,
+      this._logPart,
+      this._header.notices,
+    );
+    this._waiting.remove();
+    this._isBuilt = true;
+  }
+
+  update() {
+    const { view, telemetry } = this._client;
+    if (view === null) return;
+    if (!this._isBuilt) this._build();
+    const { snapshot } = view;
+    this._header.update(snapshot, this._client);
+    if (view !== this._drawn.view) this._updateRun(snapshot);
+    if (telemetry !== this._drawn.telemetry || !this._drawn.view) this._updateMachines(telemetry, snapshot);
+    this._drawn = { view, telemetry };
+  }
+
+  _updateRun(snapshot) {
+    const isGroup = snapshot.verb === "ddp";
+    setAttribute(this._root, "aria-label", `Run ${snapshot.run_id}`);
+    setAttribute(this._root, "data-run", snapshot.run_id);
+    setAttribute(this._root, "data-state", snapshot.state);
+    setAttribute(this._root, "data-seq", snapshot.seq);
+    this._actions.update(snapshot);
+    this._curves.update(snapshot);
+    show(this._parallel.element, snapshot.verb === "search");
+    if (snapshot.verb === "search") this._parallel.update(snapshot);
+    show(this._ranksPart, snapshot.ranks.length > 0);
+    this._ranks.update(snapshot);
+    show(this._trialsPart, !isGroup && snapshot.rows.length > 0);
+    if (!isGroup) this._trials.update(snapshot);
+    this._log.update(snapshot);
+  }
+
+  _updateMachines(telemetry, snapshot) {
+    // Of a run that has ended, what its machines do now is nobody's business any more.
+    show(this._machinesPart, telemetry !== null || !isFinal(snapshot.state));
+    this._machines.update(telemetry);
+    setText(this._machinesPart.firstChild.lastChild, this._machines.summary(telemetry));
+  }
+}
+
+function section(title, content, isOpen) {
+  return h(
+    "details",
+    { class: "ddl-section", open: isOpen },
+    h("summary", {}, h("span", { class: "ddl-section-title", text: title }), h("span", { class: "ddl-muted" })),
+    content,
+  );
+}

@@ -1,0 +1,153 @@
+// CPU and GPU strips: one per worker and one per GPU, with the last minutes and the value now.
+
+import { clean, h, repeat, s, setAttribute, setText, show } from "./dom.js";
+import { bytes, count, percent } from "./format.js";
+
+const WIDTH = 120;
+const HEIGHT = 20;
+
+/** What telemetry tells of the machines. */
+export class Machines {
+  constructor() {
+    this._strips = h("div", { class: "ddl-strips" });
+    this._notes = h("ul", { class: "ddl-notices", "aria-label": "Verdicts on the machines" });
+    this._state = h("div", { class: "ddl-muted ddl-small-text" });
+    this.element = h("div", {}, this._strips, this._notes, this._state);
+  }
+
+  /** @param {any} view a `TelemetryView`, or null */
+  update(view) {
+    const telemetry = view?.telemetry ?? null;
+    const strips = telemetry === null ? [] : stripsOf(telemetry);
+    repeat(this._strips, strips, strip, updateStrip);
+    const verdicts = telemetry?.verdicts ?? [];
+    repeat(this._notes, verdicts, () => h("li"), (item, text) => setText(item, clean(text, 200)));
+    show(this._notes, verdicts.length > 0);
+    const text = telemetry === null ? "n/a: no telemetry yet" : footOf(telemetry);
+    setText(this._state, text);
+    show(this._state, text !== "");
+  }
+
+  /**
+   * One line for the section's heading.
+   * @param {any} view
+   * @returns {string}
+   */
+  summary(view) {
+    const workers = view?.telemetry?.workers ?? [];
+    if (workers.length === 0) return "";
+    const used = sum(workers.map((worker) => worker.cpu));
+    const all = sum(workers.map((worker) => worker.n_cpus));
+    const gpus = workers.flatMap((worker) => worker.gpus).filter((gpu) => gpu.utilization !== null);
+    const parts = [];
+    if (used !== null && all) parts.push(`CPU ${percent(used / all)}`);
+    if (gpus.length) parts.push(`GPU ${percent(sum(gpus.map((gpu) => gpu.utilization)) / gpus.length)}`);
+    return parts.join(" · ");
+  }
+}
+
+function stripsOf(telemetry) {
+  const histories = new Map(telemetry.histories.map((each) => [each.worker, each]));
+  return telemetry.workers.slice(0, 32).flatMap((worker) => {
+    const history = histories.get(worker.worker);
+    const nCpus = worker.n_cpus || 1;
+    const cpu = {
+      kind: "cpu",
+      label: `${clean(worker.worker, 20)} CPU`,
+      title: clean(worker.host, 60),
+      value: worker.cpu === null ? "–" : percent(worker.cpu / nCpus),
+      shares: (history?.cpu ?? []).map((each) => (each === null ? null : each / nCpus)),
+      memory: worker.memory_bytes === null || !worker.memory_limit_bytes ? null : worker.memory_bytes / worker.memory_limit_bytes,
+      note: [bytes(worker.memory_bytes), rates(worker)].filter(Boolean).join(" · "),
+    };
+    const gpus = worker.gpus.map((gpu) => ({
+      kind: "gpu",
+      label: `${clean(worker.worker, 14)} GPU ${gpu.index}`,
+      title: `${clean(gpu.name, 60)} ${clean(gpu.uuid, 60)}`,
+      value: gpu.state ? `n/a: ${clean(gpu.state, 40)}` : percent(gpu.utilization),
+      shares: history?.gpu?.[gpu.uuid] ?? [],
+      memory: gpu.memory_total_bytes ? (gpu.memory_used_bytes ?? 0) / gpu.memory_total_bytes : null,
+      note: [
+        bytes(gpu.memory_used_bytes),
+        gpu.temperature_c === null ? "" : `${Math.round(gpu.temperature_c)} °C`,
+        gpu.power_w === null ? "" : `${Math.round(gpu.power_w)} W`,
+      ].filter((text) => text && text !== "–").join(" · "),
+    }));
+    return [cpu, ...gpus];
+  });
+}
+
+function rates(worker) {
+  const moved = (worker.received_bytes_s ?? 0) + (worker.sent_bytes_s ?? 0);
+  return moved > 100_000 ? `net ${bytes(moved)}/s` : "";
+}
+
+function footOf(telemetry) {
+  const parts = [];
+  const states = [...new Set(telemetry.workers.filter((each) => each.gpus.length === 0).map((each) => each.gpu_state).filter(Boolean))];
+  for (const state of states.slice(0, 3)) parts.push(`GPU ${clean(state, 60)}`);
+  if (telemetry.n_workers > telemetry.workers.length) parts.push(`${count(telemetry.n_workers)} workers in all`);
+  if (telemetry.gpu_hours !== null && telemetry.gpu_hours > 0) parts.push(`${telemetry.gpu_hours.toFixed(2)} GPU-hours`);
+  if (telemetry.cpu_hours !== null && telemetry.cpu_hours > 0) parts.push(`${telemetry.cpu_hours.toFixed(2)} CPU-hours`);
+  return parts.join(" · ");
+}
+
+function strip() {
+  return h(
+    "div",
+    { class: "ddl-strip" },
+    h("span", { class: "ddl-strip-label" }),
+    s(
+      "svg",
+      { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", "aria-hidden": "true" },
+      s("path", { class: "ddl-area" }),
+      s("path", { class: "ddl-edge", fill: "none" }),
+    ),
+    h("span", { class: "ddl-strip-value" }),
+    h("span", { class: "ddl-memory", title: "Memory", "aria-hidden": "true" }, h("i")),
+    h("span", { class: "ddl-muted ddl-strip-note" }),
+  );
+}
+
+function updateStrip(element, data) {
+  const [label, svg, value, memory, note] = element.children;
+  setAttribute(element, "title", data.title);
+  setAttribute(element, "class", `ddl-strip ddl-strip-${data.kind}`);
+  setText(label, data.label);
+  setText(value, data.value);
+  setText(note, data.note);
+  setAttribute(svg.firstChild, "d", areaOf(data.shares));
+  setAttribute(svg.lastChild, "d", edgeOf(data.shares));
+  show(memory, data.memory !== null);
+  memory.firstChild.style.width = `${(100 * Math.min(1, Math.max(0, data.memory ?? 0))).toFixed(1)}%`;
+}
+
+function places(shares) {
+  const step = WIDTH / Math.max(1, shares.length - 1);
+  return shares.map((share, index) =>
+    share === null ? null : [index * step, HEIGHT - 1 - Math.min(1, Math.max(0, share)) * (HEIGHT - 2)],
+  );
+}
+
+function edgeOf(shares) {
+  let open = false;
+  return places(shares)
+    .map((point) => {
+      const command = point === null ? "" : `${open ? "L" : "M"}${point[0].toFixed(1)} ${point[1].toFixed(1)}`;
+      open = point !== null;
+      return command;
+    })
+    .join("");
+}
+
+function areaOf(shares) {
+  const known = places(shares).filter((point) => point !== null);
+  if (known.length < 2) return "";
+  const line = known.map(([x, y]) => `L${x.toFixed(1)} ${y.toFixed(1)}`).join("");
+  return `M${known[0][0].toFixed(1)} ${HEIGHT}${line}L${known[known.length - 1][0].toFixed(1)} ${HEIGHT}Z`;
+}
+
+function sum(values) {
+  const known = values.filter((value) => value !== null && value !== undefined);
+  return known.length ? known.reduce((total, value) => total + value, 0) : null;
+}

@@ -1,0 +1,267 @@
+// The table of trials: those of the snapshot while it has all, else pages asked for by and by.
+
+import { isFinal } from "./client.js";
+import { clean, h, repeat, setAttribute, setText, show } from "./dom.js";
+import { count, duration, param, score } from "./format.js";
+
+const PAGE = 12;
+const MAX_PARAMS = 8;
+const ASK_MS = 2000;
+const TYPE_MS = 250;
+
+/** Sorted, filtered, paged; the best one marked; running ones can be stopped. */
+export class Trials {
+  /**
+   * @param {import("./dom.js").Scope} scope
+   * @param {import("./client.js").Client} client
+   */
+  constructor(scope, client) {
+    this._client = client;
+    this._sort = "";
+    this._descending = false;
+    this._offset = 0;
+    this._page = null;
+    this._askedMs = -Infinity;
+    this._asking = false;
+    this._asked = "";
+    this._stopping = new Set();
+    this._snapshot = null;
+    this._filter = h("input", {
+      type: "search",
+      class: "ddl-input",
+      placeholder: "Filter",
+      "aria-label": "Filter trials by state, worker or name=value",
+    });
+    this._head = h("tr");
+    this._body = h("tbody");
+    this._shown = h("span", { class: "ddl-muted", "aria-live": "off" });
+    this._previous = h("button", { type: "button", class: "ddl-button", text: "‹", "aria-label": "Previous page" });
+    this._next = h("button", { type: "button", class: "ddl-button", text: "›", "aria-label": "Next page" });
+    this.element = h(
+      "div",
+      {},
+      h("div", { class: "ddl-tools" }, this._filter, this._shown, this._previous, this._next),
+      h(
+        "div",
+        { class: "ddl-scroll", tabindex: "0", role: "region", "aria-label": "Trials" },
+        h("table", { class: "ddl-table" }, h("thead", {}, this._head), this._body),
+      ),
+    );
+    let typing = 0;
+    scope.listen(this._filter, "input", () => {
+      clearTimeout(typing);
+      typing = setTimeout(() => this._turn(0), TYPE_MS);
+    });
+    scope.add(() => clearTimeout(typing));
+    // Lab runs the cell again on Shift+Enter, wherever the focus is.
+    scope.listen(this._filter, "keydown", (event) => event.stopPropagation());
+    scope.listen(this._previous, "click", () => this._turn(this._offset - PAGE));
+    scope.listen(this._next, "click", () => this._turn(this._offset + PAGE));
+  }
+
+  /** @param {any} snapshot */
+  update(snapshot) {
+    this._snapshot = snapshot;
+    if (this._hasAll(snapshot)) {
+      this._page = null;
+      this._draw(this._local(snapshot));
+      return;
+    }
+    const settled = isFinal(snapshot.state) && this._page !== null && this._page.isLast;
+    if (!settled && Date.now() - this._askedMs > ASK_MS) this._ask();
+    this._draw(this._page ?? this._local(snapshot));
+  }
+
+  _hasAll(snapshot) {
+    const total = Object.values(snapshot.counts).reduce((sum, n) => sum + n, 0);
+    return snapshot.rows.length >= total;
+  }
+
+  _turn(offset) {
+    this._offset = Math.max(0, offset);
+    if (this._snapshot === null) return;
+    if (!this._hasAll(this._snapshot)) this._ask();
+    this.update(this._snapshot);
+  }
+
+  _order(snapshot) {
+    // A search begins with its best trials, anything else with the newest.
+    if (this._sort !== "") return [this._sort, this._descending];
+    return snapshot.verb === "search" ? ["value", snapshot.mode !== "min"] : ["number", true];
+  }
+
+  _local(snapshot) {
+    const [sort, descending] = this._order(snapshot);
+    const wanted = this._filter.value.trim().toLowerCase();
+    const rows = snapshot.rows.filter((row) => wanted === "" || matches(row, wanted));
+    const known = rows.filter((row) => keyOf(row, sort) !== null);
+    const unknown = rows.filter((row) => keyOf(row, sort) === null);
+    known.sort((a, b) => compare(keyOf(a, sort), keyOf(b, sort)) || a.number - b.number);
+    if (descending) known.reverse();
+    const ordered = [...known, ...unknown];
+    if (this._offset >= ordered.length) this._offset = Math.max(0, (Math.ceil(ordered.length / PAGE) - 1) * PAGE);
+    return { rows: ordered.slice(this._offset, this._offset + PAGE), nMatching: ordered.length };
+  }
+
+  async _ask() {
+    const snapshot = this._snapshot;
+    const [sort, descending] = this._order(snapshot);
+    const contains = this._filter.value.trim();
+    const key = JSON.stringify([sort, descending, contains, this._offset]);
+    if (this._asking && key === this._asked) return;
+    this._asking = true;
+    this._asked = key;
+    this._askedMs = Date.now();
+    const isLast = isFinal(snapshot.state);
+    const answer = await this._client.request({
+      kind: "get_trials",
+      run_id: snapshot.run_id,
+      sort,
+      descending,
+      contains,
+      offset: this._offset,
+      limit: PAGE,
+    });
+    if (key !== this._asked) return;
+    this._asking = false;
+    if (answer.kind !== "trials") return;
+    this._page = { rows: answer.rows, nMatching: answer.n_matching, isLast };
+    this._draw(this._page);
+  }
+
+  _draw({ rows, nMatching }) {
+    const snapshot = this._snapshot;
+    const columns = this._columns(snapshot, rows);
+    const [sort, descending] = this._order(snapshot);
+    repeat(
+      this._head,
+      columns,
+      () => this._headCell(),
+      (cell, column) => {
+        const isSorted = column.sort === sort;
+        const button = cell.firstChild;
+        cell.dataset.sort = column.sort;
+        setText(button, column.title + (isSorted ? (descending ? " ↓" : " ↑") : ""));
+        show(button, column.title !== "");
+        setAttribute(cell, "aria-sort", isSorted ? (descending ? "descending" : "ascending") : null);
+        setAttribute(cell, "class", column.numeric ? "ddl-right" : null);
+      },
+    );
+    const best = snapshot.best?.number ?? -1;
+    repeat(
+      this._body,
+      rows,
+      () => h("tr"),
+      (line, row) => {
+        setAttribute(line, "class", row.number === best ? "ddl-is-best" : null);
+        repeat(line, columns, () => h("td", {}, h("span")), (cell, column) => this._cell(cell, column, row, best));
+      },
+    );
+    const last = Math.min(nMatching, this._offset + rows.length);
+    setText(this._shown, nMatching === 0 ? "none" : `${count(this._offset + 1)}–${count(last)} of ${count(nMatching)}`);
+    setAttribute(this._previous, "disabled", this._offset === 0);
+    setAttribute(this._next, "disabled", last >= nMatching);
+    show(this._previous, nMatching > PAGE);
+    show(this._next, nMatching > PAGE);
+  }
+
+  _headCell() {
+    const button = h("button", { type: "button", class: "ddl-sort" });
+    const cell = h("th", { scope: "col" }, button);
+    button.addEventListener("click", () => {
+      const [sort, descending] = this._order(this._snapshot);
+      const wanted = cell.dataset.sort;
+      this._descending = wanted === sort ? !descending : wanted === "value" && this._snapshot.mode !== "min";
+      this._sort = wanted;
+      this._turn(0);
+    });
+    return cell;
+  }
+
+  _columns(snapshot, rows) {
+    const names = [...new Set(rows.flatMap((row) => Object.keys(row.params)))].slice(0, MAX_PARAMS);
+    const isSearch = snapshot.verb === "search";
+    const hasSteps = rows.some((row) => row.step !== null);
+    const canStop = !isFinal(snapshot.state) && rows.some((row) => row.state === "running");
+    return [
+      { title: "#", sort: "number", numeric: true, text: (row) => String(row.number) },
+      { title: "state", sort: "state", state: true, text: (row) => clean(row.state, 12) },
+      ...(isSearch
+        ? [{ title: clean(snapshot.metric ?? "value", 24), sort: "value", numeric: true, strong: true, text: (row) => score(row.value) }]
+        : []),
+      ...names.map((name) => ({
+        title: clean(name, 24),
+        sort: name,
+        numeric: rows.some((row) => typeof row.params[name] === "number"),
+        text: (row) => (name in row.params ? param(row.params[name], 24) : ""),
+      })),
+      ...(hasSteps ? [{ title: "step", sort: "step", numeric: true, text: (row) => (row.step === null ? "–" : count(row.step)) }] : []),
+      { title: "time", sort: "duration_s", numeric: true, text: (row) => duration(row.duration_s) },
+      { title: "worker", sort: "worker", muted: true, text: (row) => noteOf(row) },
+      ...(canStop ? [{ title: "", sort: "", stop: true, text: () => "" }] : []),
+    ];
+  }
+
+  _cell(cell, column, row, best) {
+    const span = cell.firstChild;
+    const tone = column.state ? `ddl-dot ddl-is-${clean(row.state, 12)}` : column.strong ? "ddl-strong" : column.muted ? "ddl-muted" : null;
+    setAttribute(cell, "class", column.numeric ? "ddl-right" : null);
+    setAttribute(span, "class", tone);
+    const text = column.text(row);
+    setText(span, column.sort === "number" && row.number === best ? `★ ${text}` : text);
+    setAttribute(cell, "title", column.muted && row.failure !== null ? clean(row.failure.message, 300) : null);
+    this._stopButton(cell, column.stop === true && row.state === "running" ? row.number : null);
+  }
+
+  _stopButton(cell, trial) {
+    let button = cell.querySelector("button");
+    if (trial === null) {
+      if (button !== null) button.remove();
+      return;
+    }
+    if (button === null) {
+      button = h("button", { type: "button", class: "ddl-button ddl-small" });
+      button.addEventListener("click", () => this._stop(Number(button.dataset.trial)));
+      cell.append(button);
+    }
+    button.dataset.trial = String(trial);
+    const isStopping = this._stopping.has(trial);
+    setText(button, isStopping ? "stopping…" : "stop");
+    setAttribute(button, "aria-label", `Stop trial ${trial}`);
+    setAttribute(button, "disabled", isStopping);
+  }
+
+  async _stop(trial) {
+    this._stopping.add(trial);
+    this.update(this._snapshot);
+    const answer = await this._client.request({ kind: "stop_trial", run_id: this._snapshot.run_id, trial });
+    if (answer.kind !== "done") {
+      this._stopping.delete(trial);
+      setText(this._shown, clean(answer.text, 200));
+    }
+  }
+}
+
+function noteOf(row) {
+  if (row.failure !== null && row.state === "failed") return `${clean(row.failure.type_name, 40)}`;
+  const again = row.attempts > 1 ? ` · attempt ${row.attempts}` : "";
+  return clean(row.worker, 32) + again;
+}
+
+function matches(row, wanted) {
+  const texts = [row.state, row.worker, `#${row.number}`];
+  for (const [name, value] of Object.entries(row.params)) texts.push(`${name}=${value}`);
+  return texts.some((text) => String(text).toLowerCase().includes(wanted));
+}
+
+function keyOf(row, sort) {
+  const own = { number: row.number, state: row.state, value: row.value, duration_s: row.duration_s, worker: row.worker, step: row.step };
+  const value = sort in own ? own[sort] : row.params[sort];
+  return value === undefined || value === "" ? null : value;
+}
+
+function compare(a, b) {
+  if (typeof a === "number" && typeof b === "number") return a - b;
+  if (typeof a === typeof b) return String(a) < String(b) ? -1 : String(a) > String(b) ? 1 : 0;
+  return typeof a === "number" ? -1 : 1;
+}
