@@ -57,6 +57,7 @@ export interface ClusterStatus {
   age_left_s: number | null;
   adapt: [number, number] | null;
   groups: (GroupStatus)[];
+  gpus: string;
 }
 
 export interface ClusterTelemetry {
@@ -171,6 +172,11 @@ export interface HangVerdict {
   text: string;
   line: number | null;
   stacks_file: string;
+}
+
+export interface Have {
+  kind: "have";
+  seq: number;
 }
 
 export interface LogPart {
@@ -292,6 +298,7 @@ export interface RunSnapshot {
   checkpoint_step: number | null;
   series: Record<string, ([number, number | null])[]>;
   hang: HangVerdict | null;
+  usage: Usage | null;
 }
 
 export interface RunView {
@@ -389,6 +396,12 @@ export interface UnwatchCluster {
   cluster: string;
 }
 
+export interface Usage {
+  cpu_hours: number | null;
+  gpu_hours: number | null;
+  peak_memory_bytes: (number | null)[];
+}
+
 export interface WatchCluster {
   kind: "watch_cluster";
   id: number;
@@ -460,6 +473,7 @@ export type ToBrowser =
 
 export type FromBrowser =
   | AskAgain
+  | Have
   | Seen
   | WatchRun
   | Unwatch
@@ -493,7 +507,7 @@ export const STRUCTS: Record<string, Record<string, Shape>> = {
   CellRow: {"number": "int", "source": "string", "targets": {"list": "int"}, "outcome": {"one": ["cancelled", "complete", "failed"]}, "at_s": "number", "duration_s": "number", "failure": "string"},
   ClusterList: {"kind": {"one": ["clusters"]}, "seq": "int", "at_s": "number", "clusters": {"list": {"struct": "ClusterStatus"}}, "unreachable": {"list": "string"}},
   ClusterLogPart: {"kind": {"one": ["cluster_log"]}, "id": "int", "cluster": "string", "lines": {"list": "string"}},
-  ClusterStatus: {"name": "string", "backend": "string", "state": {"one": ["degraded", "ready", "starting", "stopping"]}, "controller_pid": "int", "scheduler_address": "string", "started_at_s": "number", "workers": {"list": {"struct": "WorkerStatus"}}, "n_wanted": "int", "cpus_per_worker": "int", "memory_per_worker_bytes": {"any": ["int", "null"]}, "active_runs": {"list": "string"}, "idle_timeout_s": "number", "idle_left_s": {"any": ["number", "null"]}, "age_left_s": "number", "adapt": {"any": [{"tuple": ["int", "int"]}, "null"]}, "groups": {"list": {"struct": "GroupStatus"}}},
+  ClusterStatus: {"name": "string", "backend": "string", "state": {"one": ["degraded", "ready", "starting", "stopping"]}, "controller_pid": "int", "scheduler_address": "string", "started_at_s": "number", "workers": {"list": {"struct": "WorkerStatus"}}, "n_wanted": "int", "cpus_per_worker": "int", "memory_per_worker_bytes": {"any": ["int", "null"]}, "active_runs": {"list": "string"}, "idle_timeout_s": "number", "idle_left_s": {"any": ["number", "null"]}, "age_left_s": "number", "adapt": {"any": [{"tuple": ["int", "int"]}, "null"]}, "groups": {"list": {"struct": "GroupStatus"}}, "gpus": "string"},
   ClusterTelemetry: {"seq": "int", "at_s": "number", "workers": {"list": {"struct": "WorkerSample"}}, "histories": {"list": {"struct": "WorkerHistory"}}, "verdicts": {"list": "string"}, "n_workers": "int", "gpu_hours": {"any": ["number", "null"]}, "cpu_hours": {"any": ["number", "null"]}, "others": {"map": {"list": {"any": ["number", "null"]}}}},
   Counts: {"waiting": "int", "running": "int", "complete": "int", "pruned": "int", "failed": "int", "cancelled": "int"},
   Denied: {"kind": {"one": ["denied"]}, "id": "int", "code": "string", "text": "string"},
@@ -511,11 +525,12 @@ export const STRUCTS: Record<string, Record<string, Shape>> = {
   RestartRow: {"round": "int", "rank": {"any": ["int", "null"]}, "cause": "string", "step": {"any": ["int", "null"]}, "is_over": "boolean"},
   RunLine: {"run_id": "string", "name": "string", "verb": "string", "cluster": "string", "state": "string", "created_at_s": "number", "finished_at_s": {"any": ["number", "null"]}, "n_trials": "int", "n_finished": "int", "best": {"any": ["number", "null"]}, "metric": {"any": ["string", "null"]}, "live": "boolean"},
   RunList: {"kind": {"one": ["runs"]}, "seq": "int", "at_s": "number", "runs": {"list": {"struct": "RunLine"}}},
-  RunSnapshot: {"seq": "int", "run_id": "string", "name": "string", "verb": {"one": ["ddp", "map", "run", "search"]}, "state": {"one": ["cancelled", "complete", "failed", "running", "starting", "submitted"]}, "cluster": "string", "created_at_s": "number", "n_trials": "int", "counts": {"struct": "Counts"}, "started_at_s": {"any": ["number", "null"]}, "finished_at_s": {"any": ["number", "null"]}, "metric": {"any": ["string", "null"]}, "mode": {"one": ["max", "min"]}, "sampler": "string", "pruner": "string", "best": {"any": [{"struct": "BestTrial"}, "null"]}, "rows": {"list": {"struct": "TrialRow"}}, "curve": {"list": {"tuple": ["int", "number"]}}, "best_curve": {"list": {"tuple": ["int", "number"]}}, "trials_per_s": {"any": ["number", "null"]}, "eta_s": {"any": ["number", "null"]}, "n_evictions": "int", "n_attempts": "int", "notices": {"list": "string"}, "paused": "string", "stopping": "boolean", "reason": "string", "failure": {"any": [{"struct": "Failure"}, "null"]}, "failed_trial": {"any": ["int", "null"]}, "cells": {"list": {"struct": "CellRow"}}, "ranks": {"list": {"struct": "RankRow"}}, "world_size": "int", "round": "int", "max_rounds": "int", "restarts": {"list": {"struct": "RestartRow"}}, "checkpoint_step": {"any": ["int", "null"]}, "series": {"map": {"list": {"tuple": ["int", "number"]}}}, "hang": {"any": [{"struct": "HangVerdict"}, "null"]}},
+  RunSnapshot: {"seq": "int", "run_id": "string", "name": "string", "verb": {"one": ["ddp", "map", "run", "search"]}, "state": {"one": ["cancelled", "complete", "failed", "running", "starting", "submitted"]}, "cluster": "string", "created_at_s": "number", "n_trials": "int", "counts": {"struct": "Counts"}, "started_at_s": {"any": ["number", "null"]}, "finished_at_s": {"any": ["number", "null"]}, "metric": {"any": ["string", "null"]}, "mode": {"one": ["max", "min"]}, "sampler": "string", "pruner": "string", "best": {"any": [{"struct": "BestTrial"}, "null"]}, "rows": {"list": {"struct": "TrialRow"}}, "curve": {"list": {"tuple": ["int", "number"]}}, "best_curve": {"list": {"tuple": ["int", "number"]}}, "trials_per_s": {"any": ["number", "null"]}, "eta_s": {"any": ["number", "null"]}, "n_evictions": "int", "n_attempts": "int", "notices": {"list": "string"}, "paused": "string", "stopping": "boolean", "reason": "string", "failure": {"any": [{"struct": "Failure"}, "null"]}, "failed_trial": {"any": ["int", "null"]}, "cells": {"list": {"struct": "CellRow"}}, "ranks": {"list": {"struct": "RankRow"}}, "world_size": "int", "round": "int", "max_rounds": "int", "restarts": {"list": {"struct": "RestartRow"}}, "checkpoint_step": {"any": ["int", "null"]}, "series": {"map": {"list": {"tuple": ["int", "number"]}}}, "hang": {"any": [{"struct": "HangVerdict"}, "null"]}, "usage": {"any": [{"struct": "Usage"}, "null"]}},
   RunView: {"kind": {"one": ["run"]}, "seq": "int", "at_s": "number", "snapshot": {"struct": "RunSnapshot"}},
   TelemetryView: {"kind": {"one": ["telemetry"]}, "seq": "int", "cluster": "string", "telemetry": {"struct": "ClusterTelemetry"}, "run_id": "string"},
   TrialPage: {"kind": {"one": ["trials"]}, "id": "int", "run_id": "string", "rows": {"list": {"struct": "TrialRow"}}, "n_matching": "int"},
   TrialRow: {"number": "int", "state": {"one": ["cancelled", "complete", "failed", "pruned", "running", "waiting"]}, "params": {"map": {"any": ["boolean", "int", "number", "string", "null"]}}, "value": {"any": ["number", "null"]}, "step": {"any": ["int", "null"]}, "metrics": {"map": "number"}, "attempts": "int", "own_failures": "int", "evictions": "int", "worker": "string", "started_at_s": {"any": ["number", "null"]}, "duration_s": {"any": ["number", "null"]}, "failure": {"any": [{"struct": "Failure"}, "null"]}},
+  Usage: {"cpu_hours": "number", "gpu_hours": "number", "peak_memory_bytes": {"list": {"any": ["int", "null"]}}},
   Welcome: {"kind": {"one": ["welcome"]}, "seq": "int", "at_s": "number", "version": "string", "backends": {"list": "string"}},
   WorkerHistory: {"worker": "string", "at_s": {"list": "number"}, "cpu": {"list": {"any": ["number", "null"]}}, "memory_bytes": {"list": {"any": ["int", "null"]}}, "gpu": {"map": {"list": {"any": ["number", "null"]}}}, "gpu_memory": {"map": {"list": {"any": ["number", "null"]}}}},
   WorkerSample: {"worker": "string", "host": "string", "at_s": "number", "cpu": {"any": ["number", "null"]}, "n_cpus": {"any": ["number", "null"]}, "memory_bytes": {"any": ["int", "null"]}, "memory_limit_bytes": {"any": ["int", "null"]}, "read_bytes_s": {"any": ["number", "null"]}, "write_bytes_s": {"any": ["number", "null"]}, "received_bytes_s": {"any": ["number", "null"]}, "sent_bytes_s": {"any": ["number", "null"]}, "gpu_state": "string", "gpus": {"list": {"struct": "GpuSample"}}, "ranks": {"list": {"struct": "RankSample"}}},

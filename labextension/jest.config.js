@@ -1,0 +1,2 @@
+// Tests are compiled by tsc beforehand: types are checked, and no transformer is needed.
+module.exports = { roots: ['<rootDir>/.jest'], testEnvironment: 'node', transform: {} };

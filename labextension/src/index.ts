@@ -1,0 +1,86 @@
+/** Wires the panel, its pages, commands, settings and status item into JupyterLab. */
+
+import { ILayoutRestorer } from '@jupyterlab/application';
+import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
+import { ICommandPalette } from '@jupyterlab/apputils';
+import { INotebookTracker } from '@jupyterlab/notebook';
+import { ISettingRegistry } from '@jupyterlab/settingregistry';
+import { IStatusBar } from '@jupyterlab/statusbar';
+
+import type { Actions } from './actions';
+import { Store } from './model/store';
+import { watchClusters } from './model/watching';
+import { StatusItem } from './parts/StatusItem';
+import { addCommands, CommandIDs } from './plugins/commands';
+import { connect } from './plugins/connect';
+import { insertAttachCode } from './plugins/insert';
+import { Pages } from './plugins/pages';
+import { DdlPanel } from './plugins/panel';
+import { relayRequests } from './plugins/relay';
+import { ServerActions } from './plugins/serverActions';
+import { followSettings } from './plugins/settings';
+
+const plugin: JupyterFrontEndPlugin<void> = {
+  id: 'jupyter_ddl:plugin',
+  description: 'Clusters and runs of jupyter_ddl beside the notebook',
+  autoStart: true,
+  optional: [ISettingRegistry, ICommandPalette, ILayoutRestorer, INotebookTracker, IStatusBar],
+  activate
+};
+
+export default plugin;
+
+function activate(
+  app: JupyterFrontEnd,
+  settings: ISettingRegistry | null,
+  palette: ICommandPalette | null,
+  restorer: ILayoutRestorer | null,
+  notebooks: INotebookTracker | null,
+  statusBar: IStatusBar | null
+): void {
+  const store = new Store();
+  const link = connect(store);
+  watchClusters(store, link);
+  relayRequests(link);
+
+  const server = new ServerActions(link, store);
+  const pages = new Pages(app, () => ({ store, link, actions }));
+  const actions: Actions = {
+    startCluster: server.startCluster,
+    scaleCluster: server.scaleCluster,
+    stopCluster: server.stopCluster,
+    openCluster: name => pages.openCluster(name),
+    openRun: runId => pages.openRun(runId),
+    attachRun: runId => {
+      const notebook = insertAttachCode(runId, notebooks);
+      if (notebook !== null) {
+        app.shell.activateById(notebook);
+      }
+    }
+  };
+  const panel = new DdlPanel(store, actions);
+  const showPanel = () => app.shell.activateById(panel.id);
+  app.shell.add(panel, 'left', { rank: 650, type: 'Clusters and runs' });
+  restorer?.add(panel, panel.id);
+  addCommands(app, palette, {
+    store,
+    actions,
+    showPanel,
+    openForm: () => {
+      showPanel();
+      panel.openForm();
+    },
+    stopRun: server.stopRun
+  });
+  if (restorer !== null) {
+    pages.restore(restorer, CommandIDs.openRun, CommandIDs.openCluster);
+  }
+  if (settings !== null) {
+    void followSettings(settings, plugin.id, app, panel, store);
+  }
+  statusBar?.registerStatusItem('jupyter-ddl:status', {
+    item: new StatusItem(store, showPanel),
+    align: 'left',
+    rank: 20
+  });
+}

@@ -1,0 +1,126 @@
+/** What people type to start a cluster, and what it means. */
+
+import type { StartCluster } from '../protocol';
+
+/** The fields as they are typed. Empty: as the host allows. */
+export interface ClusterForm {
+  name: string;
+  backend: string;
+  workers: string;
+  cpus: string;
+  memory: string;
+  idle: string;
+  age: string;
+}
+
+export type Wrong = Partial<Record<keyof ClusterForm, string>>;
+export type StartAsk = Omit<StartCluster, 'id'>;
+
+export const EMPTY_FORM: ClusterForm = {
+  name: 'local',
+  backend: 'local',
+  workers: '',
+  cpus: '1',
+  memory: '',
+  idle: '30m',
+  age: '24h'
+};
+
+const NAME = /^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$/;
+const SIZES: Record<string, number> = {
+  kib: 2 ** 10,
+  mib: 2 ** 20,
+  gib: 2 ** 30,
+  tib: 2 ** 40,
+  kb: 1e3,
+  mb: 1e6,
+  gb: 1e9,
+  tb: 1e12
+};
+const SPANS: Record<string, number> = { s: 1, m: 60, min: 60, h: 3600, d: 86400 };
+
+/** Either what to send, or one line per field that is wrong. */
+export function readForm(
+  form: ClusterForm,
+  taken: readonly string[]
+): { ask: StartAsk } | { wrong: Wrong } {
+  const wrong: Wrong = {};
+  const name = form.name.trim();
+  if (!NAME.test(name)) {
+    wrong.name = 'Up to 40 of a–z, 0–9 and -, beginning and ending with a letter or digit';
+  } else if (taken.includes(name)) {
+    wrong.name = `A cluster named ${name} runs already`;
+  }
+  const n_workers = readOptional(form.workers, text => readCount(text, 1, 10_000));
+  if (n_workers === undefined) {
+    wrong.workers = 'A whole number from 1 to 10000, or nothing';
+  }
+  const cpus = readCount(form.cpus, 1, 1024);
+  if (cpus === undefined) {
+    wrong.cpus = 'A whole number from 1 to 1024';
+  }
+  const memory = readOptional(form.memory, readSize);
+  if (memory === undefined) {
+    wrong.memory = 'A size such as 2GiB or 500MB, or nothing';
+  }
+  const idle = readSpan(form.idle);
+  if (idle === undefined) {
+    wrong.idle = 'A time such as 90s, 30m or 2h';
+  }
+  const age = readSpan(form.age);
+  if (age === undefined) {
+    wrong.age = 'A time such as 30m, 24h or 7d';
+  }
+  if (
+    Object.keys(wrong).length > 0 ||
+    n_workers === undefined ||
+    cpus === undefined ||
+    memory === undefined ||
+    idle === undefined ||
+    age === undefined
+  ) {
+    return { wrong };
+  }
+  return {
+    ask: {
+      kind: 'start_cluster',
+      name,
+      backend: form.backend,
+      n_workers,
+      cpus_per_worker: cpus,
+      memory_per_worker_bytes: memory,
+      idle_timeout_s: idle,
+      max_age_s: age
+    }
+  };
+}
+
+/** Bytes of `2GiB` or `500 MB`; undefined: it is no size. */
+export function readSize(text: string): number | undefined {
+  const match = /^([0-9]+(?:\.[0-9]+)?)\s*([kmgt]i?b)$/i.exec(text.trim());
+  const unit = SIZES[match?.[2]?.toLowerCase() ?? ''];
+  const bytes = match && unit !== undefined ? Math.round(Number(match[1]) * unit) : 0;
+  return bytes > 0 ? bytes : undefined;
+}
+
+/** Seconds of `90s`, `30m`, `24h` or `7d`; undefined: it is no time. */
+export function readSpan(text: string): number | undefined {
+  const match = /^([0-9]+(?:\.[0-9]+)?)\s*(s|m|min|h|d)$/i.exec(text.trim());
+  const unit = SPANS[match?.[2]?.toLowerCase() ?? ''];
+  const seconds = match && unit !== undefined ? Number(match[1]) * unit : 0;
+  return seconds > 0 ? seconds : undefined;
+}
+
+/** A whole number between two others; undefined: it is none. */
+export function readCount(text: string, low: number, high: number): number | undefined {
+  const value = /^[0-9]+$/.test(text.trim()) ? Number(text) : NaN;
+  return value >= low && value <= high ? value : undefined;
+}
+
+/** Nothing typed is null. */
+function readOptional(
+  text: string,
+  read: (text: string) => number | undefined
+): number | null | undefined {
+  return text.trim() === '' ? null : read(text);
+}

@@ -1,0 +1,92 @@
+/** One run's part of the link, in the form that the live view wants. */
+
+import type { FromBrowser, RunView, TelemetryView } from '../protocol';
+import type { Link } from './link';
+import { DeniedError } from './requests';
+import type { Answer, Ask, Request } from './requests';
+import type { Store } from './store';
+
+/** What the live view is given; `views/live/index.js` says what it does with it. */
+export interface Channel {
+  send: (message: FromBrowser) => void;
+  subscribe: (callback: (message: unknown) => void) => () => void;
+}
+
+type Refusal = { kind: 'denied'; code: string; text: string };
+
+/**
+ * A channel for one run.
+ *
+ * The link numbers all that the page receives, the view only what is its own: so it is numbered
+ * anew here. Gaps are mended by the link; a view that asks again gets the newest that there is.
+ */
+export class RunChannel implements Channel {
+  constructor(
+    private readonly _link: Link,
+    store: Store,
+    runId: string
+  ) {
+    this._unwatch = _link.watch('run', runId);
+    this._unsubscribe = store.onRun(runId, message => this._hear(message));
+  }
+
+  readonly send = (message: FromBrowser): void => {
+    if ('id' in message) {
+      void this._ask(message);
+    } else if (message.kind === 'seen') {
+      this._link.tell(message);
+    } else if (message.kind === 'again' && this._link.state === 'connected') {
+      this._newest.forEach(newest => this._tell(newest));
+    }
+  };
+
+  readonly subscribe = (callback: (message: unknown) => void): (() => void) => {
+    this._callbacks.add(callback);
+    return () => this._callbacks.delete(callback);
+  };
+
+  dispose(): void {
+    this._unsubscribe();
+    this._unwatch();
+    this._callbacks.clear();
+  }
+
+  /** The view repeats a request until it is answered; the link needs it once. */
+  private async _ask(request: Request): Promise<void> {
+    const { id, ...ask } = request;
+    if (this._asked.has(id)) {
+      return;
+    }
+    this._asked.add(id);
+    const answer = await answerOf(this._link, ask as Ask);
+    this._asked.delete(id);
+    this._callbacks.forEach(callback => callback({ ...answer, id }));
+  }
+
+  private _hear(message: RunView | TelemetryView): void {
+    this._newest.set(message.kind, message);
+    this._tell(message);
+  }
+
+  private _tell(message: RunView | TelemetryView): void {
+    const numbered = { ...message, seq: ++this._seq };
+    this._callbacks.forEach(callback => callback(numbered));
+  }
+
+  private _seq = 0;
+  private readonly _asked = new Set<number>();
+  private readonly _newest = new Map<string, RunView | TelemetryView>();
+  private readonly _callbacks = new Set<(message: unknown) => void>();
+  private readonly _unwatch: () => void;
+  private readonly _unsubscribe: () => void;
+}
+
+/** The answer to a request, a refusal being one. */
+export async function answerOf(link: Link, ask: Ask): Promise<Answer | Refusal> {
+  try {
+    return await link.ask(ask);
+  } catch (error) {
+    const code = error instanceof DeniedError ? error.code : 'timeout';
+    return { kind: 'denied', code, text: error instanceof Error ? error.message : String(error) };
+  }
+}

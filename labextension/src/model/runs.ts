@@ -1,0 +1,28 @@
+/** What lists show of runs. */
+
+import type { RunLine } from '../protocol';
+
+/** Runs that contain every word of a filter in name, id, state, verb or cluster. */
+export function matchingRuns(runs: readonly RunLine[], filter: string): readonly RunLine[] {
+  const words = filter.toLowerCase().split(/\s+/).filter(Boolean);
+  if (words.length === 0) {
+    return runs;
+  }
+  return runs.filter(({ name, run_id, state, verb, cluster }) => {
+    const text = [name, run_id, state, verb, cluster].join('\n').toLowerCase();
+    return words.every(word => text.includes(word));
+  });
+}
+
+/** Runs that a controller drives now. */
+export function activeRuns(runs: readonly RunLine[]): readonly RunLine[] {
+  return runs.filter(run => run.live && run.finished_at_s === null);
+}
+
+/** How far a run is; the share is null where its length is not known. */
+export function progressOf(run: RunLine): { share: number | null; text: string } {
+  if (run.n_trials <= 1) {
+    return { share: null, text: '' };
+  }
+  return { share: run.n_finished / run.n_trials, text: `${run.n_finished}/${run.n_trials}` };
+}

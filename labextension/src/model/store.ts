@@ -1,0 +1,181 @@
+/** What is known of clusters and runs, as the newest messages tell it. */
+
+import { VERSION } from '../protocol';
+import type {
+  ClusterStatus,
+  ClusterTelemetry,
+  RunLine,
+  RunView,
+  TelemetryView,
+  ToBrowser
+} from '../protocol';
+import type { LinkState } from './link';
+
+/** One moment; a new object whenever something has changed. */
+export interface Known {
+  state: LinkState;
+  /** Whether the lists have come yet. */
+  hasClusters: boolean;
+  hasRuns: boolean;
+  clusters: readonly ClusterStatus[];
+  unreachable: readonly string[];
+  /** When `clusters` came, in milliseconds of this browser: what is left is counted from there. */
+  clustersAt_ms: number;
+  runs: readonly RunLine[];
+  telemetry: ReadonlyMap<string, ClusterTelemetry>;
+  backends: readonly string[];
+  /** Add to this browser's clock for the server's, in seconds. */
+  clockOffset_s: number;
+  /** Not empty when the server has another version of the package. */
+  otherVersion: string;
+}
+
+const NOTHING: Known = {
+  state: 'connecting',
+  hasClusters: false,
+  hasRuns: false,
+  clusters: [],
+  unreachable: [],
+  clustersAt_ms: 0,
+  runs: [],
+  telemetry: new Map(),
+  backends: ['local'],
+  clockOffset_s: 0,
+  otherVersion: ''
+};
+
+export type RunListener = (message: RunView | TelemetryView) => void;
+
+export class Store {
+  /** Drawings per second at most. */
+  refreshPerSecond = 4;
+
+  get known(): Known {
+    return this._known;
+  }
+
+  /** For React's useSyncExternalStore. */
+  readonly read = (): Known => this._known;
+
+  readonly subscribe = (listener: () => void): (() => void) => {
+    this._listeners.add(listener);
+    return () => this._listeners.delete(listener);
+  };
+
+  /** Hear every message about one run. */
+  onRun(runId: string, listener: RunListener): () => void {
+    const listeners = this._runListeners.get(runId) ?? new Set();
+    this._runListeners.set(runId, listeners.add(listener));
+    return () => {
+      listeners.delete(listener);
+      if (listeners.size === 0) {
+        this._runListeners.delete(runId);
+      }
+    };
+  }
+
+  setState(state: LinkState): void {
+    this._change({ state });
+    // A lost connection is shown at once.
+    this._flush();
+  }
+
+  hear(message: ToBrowser): void {
+    switch (message.kind) {
+      case 'welcome':
+        this._change({
+          backends: message.backends,
+          otherVersion: message.version === VERSION ? '' : message.version,
+          clockOffset_s: offsetOf(message.at_s)
+        });
+        break;
+      case 'clusters':
+        this._change({
+          hasClusters: true,
+          clusters: message.clusters,
+          unreachable: message.unreachable,
+          clustersAt_ms: Date.now(),
+          clockOffset_s: offsetOf(message.at_s),
+          telemetry: this._telemetryOf(message.clusters)
+        });
+        break;
+      case 'runs':
+        this._change({
+          hasRuns: true,
+          runs: message.runs,
+          clockOffset_s: offsetOf(message.at_s)
+        });
+        break;
+      case 'telemetry':
+        if (message.run_id === '') {
+          const telemetry = new Map(this._latest.telemetry).set(
+            message.cluster,
+            message.telemetry
+          );
+          this._change({ telemetry });
+        } else {
+          this._tellRun(message.run_id, message);
+        }
+        break;
+      case 'run':
+        this._tellRun(message.snapshot.run_id, message);
+    }
+  }
+
+  dispose(): void {
+    if (this._timer !== null) {
+      clearTimeout(this._timer);
+    }
+    this._listeners.clear();
+    this._runListeners.clear();
+  }
+
+  private _tellRun(runId: string, message: RunView | TelemetryView): void {
+    this._runListeners.get(runId)?.forEach(listener => listener(message));
+  }
+
+  /** Without the clusters that have ended. */
+  private _telemetryOf(clusters: readonly ClusterStatus[]): Map<string, ClusterTelemetry> {
+    const names = new Set(clusters.map(cluster => cluster.name));
+    return new Map([...this._latest.telemetry].filter(([name]) => names.has(name)));
+  }
+
+  private _change(part: Partial<Known>): void {
+    this._next = { ...this._latest, ...part };
+    const due = this._drawnAt + 1000 / this.refreshPerSecond - Date.now();
+    if (due <= 0) {
+      this._flush();
+    } else {
+      this._timer ??= setTimeout(() => this._flush(), due);
+    }
+  }
+
+  /** With what has not been drawn yet. */
+  private get _latest(): Known {
+    return this._next ?? this._known;
+  }
+
+  private _flush(): void {
+    if (this._timer !== null) {
+      clearTimeout(this._timer);
+      this._timer = null;
+    }
+    if (this._next !== null) {
+      this._known = this._next;
+      this._next = null;
+      this._drawnAt = Date.now();
+      this._listeners.forEach(listener => listener());
+    }
+  }
+
+  private _known: Known = NOTHING;
+  private _next: Known | null = null;
+  private _drawnAt = 0;
+  private _timer: ReturnType<typeof setTimeout> | null = null;
+  private readonly _listeners = new Set<() => void>();
+  private readonly _runListeners = new Map<string, Set<RunListener>>();
+}
+
+function offsetOf(at_s: number | null): number {
+  return at_s === null ? 0 : at_s - Date.now() / 1000;
+}

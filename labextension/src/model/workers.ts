@@ -1,0 +1,136 @@
+/** What the heat map and the lists show of each worker: two messages joined by its name. */
+
+import type { ClusterStatus, ClusterTelemetry, GpuSample, WorkerSample } from '../protocol';
+import { formatBytes, formatShare } from '../format';
+
+export interface WorkerLine {
+  name: string;
+  host: string;
+  nSlots: number;
+  nBusy: number;
+  sample: WorkerSample | null;
+}
+
+/** What the colour of a cell means. */
+export type Measure = 'cpu' | 'memory' | 'gpu' | 'gpu_memory';
+
+export const MEASURES: readonly { measure: Measure; label: string }[] = [
+  { measure: 'cpu', label: 'CPU' },
+  { measure: 'memory', label: 'Memory' },
+  { measure: 'gpu', label: 'GPU' },
+  { measure: 'gpu_memory', label: 'GPU memory' }
+];
+
+/** A cell of the heat map: a worker, or one of its GPUs. */
+export interface HeatCell {
+  worker: WorkerLine;
+  /** 0 to 1; null: not measured. */
+  share: number | null;
+  text: string;
+}
+
+/** In the order of their numbers: w2 before w10. */
+export function workerLines(
+  cluster: ClusterStatus | undefined,
+  telemetry: ClusterTelemetry | undefined
+): WorkerLine[] {
+  const samples = new Map((telemetry?.workers ?? []).map(sample => [sample.worker, sample]));
+  const known = new Map<string, WorkerLine>();
+  for (const { name, host, n_slots, n_busy } of cluster?.workers ?? []) {
+    const sample = samples.get(name) ?? null;
+    known.set(name, { name, host, nSlots: n_slots, nBusy: n_busy, sample });
+  }
+  for (const [name, sample] of samples) {
+    if (!known.has(name)) {
+      known.set(name, { name, host: sample.host, nSlots: 0, nBusy: 0, sample });
+    }
+  }
+  const order = new Intl.Collator('en', { numeric: true });
+  return [...known.values()].sort((a, b) => order.compare(a.name, b.name));
+}
+
+/** One cell per worker, or per GPU where GPUs are asked for. */
+export function heatCells(workers: readonly WorkerLine[], measure: Measure): HeatCell[] {
+  if (measure === 'cpu' || measure === 'memory') {
+    return workers.map(worker => {
+      const share = measure === 'cpu' ? cpuShare(worker.sample) : memoryShare(worker.sample);
+      return { worker, share, text: describe(worker) };
+    });
+  }
+  return workers.flatMap(worker =>
+    (worker.sample?.gpus ?? []).map(gpu => ({
+      worker,
+      share: measure === 'gpu' ? gpu.utilization : gpuMemoryShare(gpu),
+      text: `${worker.name}: ${describeGpu(gpu)}`
+    }))
+  );
+}
+
+/** GPUs of a cluster that do something, how many there are, and their mean utilization. */
+export function gpuSummary(telemetry: ClusterTelemetry | undefined): {
+  nGpus: number;
+  nBusy: number;
+  mean: number | null;
+  state: string;
+} {
+  const gpus = new Map<string, GpuSample>();
+  let state = '';
+  for (const worker of telemetry?.workers ?? []) {
+    state ||= worker.gpu_state;
+    // Two workers of one host may see the same GPU.
+    worker.gpus.forEach(gpu => gpus.set(gpu.uuid, gpu));
+  }
+  const measured = [...gpus.values()].flatMap(gpu => gpu.utilization ?? []);
+  return {
+    nGpus: gpus.size,
+    nBusy: measured.filter(share => share >= 0.05).length,
+    mean: measured.length ? measured.reduce((sum, share) => sum + share, 0) / measured.length : null,
+    state
+  };
+}
+
+function cpuShare(sample: WorkerSample | null): number | null {
+  return sample === null || sample.cpu === null || !sample.n_cpus
+    ? null
+    : sample.cpu / sample.n_cpus;
+}
+
+function memoryShare(sample: WorkerSample | null): number | null {
+  return sample === null || sample.memory_bytes === null || !sample.memory_limit_bytes
+    ? null
+    : sample.memory_bytes / sample.memory_limit_bytes;
+}
+
+function gpuMemoryShare(gpu: GpuSample): number | null {
+  return gpu.memory_used_bytes === null || !gpu.memory_total_bytes
+    ? null
+    : gpu.memory_used_bytes / gpu.memory_total_bytes;
+}
+
+function describe(worker: WorkerLine): string {
+  const { name, host, nBusy, nSlots, sample } = worker;
+  const parts = [`${name} on ${host}: ${nBusy} of ${nSlots} slots busy`];
+  if (sample === null) {
+    return [...parts, 'not measured yet'].join(', ');
+  }
+  parts.push(`CPU ${formatShare(cpuShare(sample))}`, `memory ${formatBytes(sample.memory_bytes)}`);
+  parts.push(...sample.gpus.map(describeGpu));
+  if (sample.gpu_state) {
+    parts.push(`GPU ${sample.gpu_state}`);
+  }
+  return parts.join(', ');
+}
+
+function describeGpu(gpu: GpuSample): string {
+  const parts = [`GPU ${gpu.index} ${gpu.state || formatShare(gpu.utilization)}`];
+  if (gpu.memory_used_bytes !== null) {
+    parts.push(`${formatBytes(gpu.memory_used_bytes)} of ${formatBytes(gpu.memory_total_bytes)}`);
+  }
+  if (gpu.temperature_c !== null) {
+    parts.push(`${Math.round(gpu.temperature_c)} °C`);
+  }
+  if (gpu.power_w !== null) {
+    parts.push(`${Math.round(gpu.power_w)} W`);
+  }
+  return parts.join(', ');
+}

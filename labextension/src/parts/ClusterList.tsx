@@ -1,0 +1,171 @@
+/** Every cluster of this user, whoever started it. */
+
+import { closeIcon, editIcon, textEditorIcon } from '@jupyterlab/ui-components';
+import * as React from 'react';
+
+import type { Actions } from '../actions';
+import { formatBytes, formatCount, formatCountdown, formatShare } from '../format';
+import type { Store } from '../model/store';
+import { gpuSummary } from '../model/workers';
+import type { ClusterStatus, ClusterTelemetry } from '../protocol';
+import { ClusterFormView } from './ClusterFormView';
+import { Bar, IconButton, StateLabel } from './controls';
+import { useKnown, useNow } from './hooks';
+
+export function ClusterList(props: {
+  store: Store;
+  actions: Actions;
+  hasForm: boolean;
+  onForm: (isOpen: boolean) => void;
+}): React.ReactElement {
+  const { actions, hasForm, onForm } = props;
+  const known = useKnown(props.store);
+  const taken = [...known.clusters.map(cluster => cluster.name), ...known.unreachable];
+  return (
+    <div className="jp-ddl-section">
+      {hasForm && (
+        <ClusterFormView
+          taken={taken}
+          backends={known.backends}
+          onStart={actions.startCluster}
+          onClose={() => onForm(false)}
+        />
+      )}
+      <ul className="jp-ddl-list" aria-label="Clusters">
+        {known.clusters.map(cluster => (
+          <ClusterCard
+            key={cluster.name}
+            cluster={cluster}
+            telemetry={known.telemetry.get(cluster.name)}
+            since_ms={known.clustersAt_ms}
+            actions={actions}
+          />
+        ))}
+        {known.unreachable.map(name => (
+          <li className="jp-ddl-card" key={name}>
+            <div className="jp-ddl-row">
+              <span className="jp-ddl-name">{name}</span>
+              <StateLabel state="unreachable" />
+            </div>
+            <div className="jp-ddl-fact">Its controller does not answer.</div>
+          </li>
+        ))}
+      </ul>
+      {known.hasClusters && taken.length === 0 && !hasForm && (
+        <div className="jp-ddl-empty">
+          No cluster is running. A <code>%%distribute</code> cell starts one, and so does{' '}
+          <button type="button" className="jp-ddl-link" onClick={() => onForm(true)}>
+            Start a cluster
+          </button>
+          .
+        </div>
+      )}
+    </div>
+  );
+}
+
+function ClusterCard(props: {
+  cluster: ClusterStatus;
+  telemetry: ClusterTelemetry | undefined;
+  since_ms: number;
+  actions: Actions;
+}): React.ReactElement {
+  const { cluster, telemetry, actions } = props;
+  const { name } = cluster;
+  const nBusy = cluster.workers.reduce((sum, worker) => sum + worker.n_busy, 0);
+  const nSlots = cluster.workers.reduce((sum, worker) => sum + worker.n_slots, 0);
+  return (
+    <li className="jp-ddl-card" data-cluster={name}>
+      <div className="jp-ddl-row">
+        <button
+          type="button"
+          className="jp-ddl-name jp-ddl-link"
+          title={`Open cluster ${name}: workers, GPUs, logs`}
+          onClick={() => actions.openCluster(name)}
+        >
+          {name}
+        </button>
+        <StateLabel state={cluster.state} />
+        <span className="jp-ddl-buttons">
+          <IconButton
+            icon={textEditorIcon}
+            label={`Logs of cluster ${name}`}
+            onClick={() => actions.openCluster(name)}
+          />
+          <IconButton
+            icon={editIcon}
+            label={`Scale cluster ${name}`}
+            onClick={() => void actions.scaleCluster(name)}
+          />
+          <IconButton
+            icon={closeIcon}
+            label={`Stop cluster ${name}`}
+            onClick={() => void actions.stopCluster(name)}
+          />
+        </span>
+      </div>
+      <div className="jp-ddl-fact">
+        {workersText(cluster)}, {formatCount(cluster.cpus_per_worker, 'CPU')}
+        {cluster.memory_per_worker_bytes !== null &&
+          `, ${formatBytes(cluster.memory_per_worker_bytes)}`}{' '}
+        each
+      </div>
+      <div className="jp-ddl-measure">
+        <span>
+          {nBusy}/{nSlots} slots
+        </span>
+        <Bar share={nSlots ? nBusy / nSlots : 0} label={`${nBusy} of ${nSlots} slots busy`} />
+      </div>
+      <GpuLine telemetry={telemetry} />
+      <Verdict cluster={cluster} />
+      <Lease cluster={cluster} since_ms={props.since_ms} />
+    </li>
+  );
+}
+
+function workersText(cluster: ClusterStatus): string {
+  const n = cluster.workers.length;
+  return n === cluster.n_wanted
+    ? formatCount(n, 'worker')
+    : `${n} of ${formatCount(cluster.n_wanted, 'worker')}`;
+}
+
+function GpuLine(props: { telemetry: ClusterTelemetry | undefined }): React.ReactElement | null {
+  const { nGpus, nBusy, mean, state } = gpuSummary(props.telemetry);
+  if (nGpus === 0) {
+    return state ? <div className="jp-ddl-fact">GPU {state}</div> : null;
+  }
+  return (
+    <div className="jp-ddl-measure">
+      <span>
+        {nBusy}/{nGpus} GPUs
+      </span>
+      <Bar share={mean} label={`GPU utilization ${formatShare(mean)}`} />
+      <span>{formatShare(mean)}</span>
+    </div>
+  );
+}
+
+/** The environment's verdict in one word, once controllers tell one. */
+function Verdict(props: { cluster: ClusterStatus }): React.ReactElement | null {
+  const verdict = 'environment' in props.cluster ? String(props.cluster.environment) : '';
+  return verdict ? (
+    <div className="jp-ddl-fact">
+      environment <StateLabel state={verdict} />
+    </div>
+  ) : null;
+}
+
+function Lease(props: { cluster: ClusterStatus; since_ms: number }): React.ReactElement {
+  const now = useNow();
+  const { idle_left_s, age_left_s } = props.cluster;
+  const passed_s = (now - props.since_ms) / 1000;
+  const left = (seconds: number) => formatCountdown(seconds - passed_s);
+  const isSoon = idle_left_s !== null && idle_left_s - passed_s < 300;
+  return (
+    <div className="jp-ddl-fact jp-ddl-lease" data-soon={isSoon || undefined}>
+      {idle_left_s !== null && <span>ends in {left(idle_left_s)} if it stays idle</span>}
+      {age_left_s !== null && <span>at the latest in {left(age_left_s)}</span>}
+    </div>
+  );
+}

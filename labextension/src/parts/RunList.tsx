@@ -1,0 +1,81 @@
+/** The runs of all kernels, newest first. */
+
+import * as React from 'react';
+
+import type { Actions } from '../actions';
+import { formatDuration, formatValue } from '../format';
+import { matchingRuns, progressOf } from '../model/runs';
+import type { Store } from '../model/store';
+import type { RunLine } from '../protocol';
+import { Bar, StateLabel } from './controls';
+import { useKnown, useNow } from './hooks';
+
+export function RunList(props: { store: Store; actions: Actions }): React.ReactElement {
+  const known = useKnown(props.store);
+  const [filter, setFilter] = React.useState('');
+  const shown = matchingRuns(known.runs, filter);
+  const now_s = useNow() / 1000 + known.clockOffset_s;
+  return (
+    <div className="jp-ddl-section">
+      <input
+        type="search"
+        className="jp-mod-styled jp-ddl-filter"
+        placeholder="Filter runs"
+        aria-label="Filter runs by name, state, verb or cluster"
+        value={filter}
+        onChange={event => setFilter(event.target.value)}
+      />
+      <ul className="jp-ddl-list" aria-label="Runs">
+        {shown.map(run => (
+          <RunRow key={run.run_id} run={run} now_s={Math.floor(now_s)} actions={props.actions} />
+        ))}
+      </ul>
+      {known.hasRuns && shown.length === 0 && (
+        <div className="jp-ddl-empty">
+          {known.runs.length === 0
+            ? 'No runs yet. They appear here whichever kernel submits them.'
+            : `None of ${known.runs.length} runs matches.`}
+        </div>
+      )}
+    </div>
+  );
+}
+
+const RunRow = React.memo(function RunRow(props: {
+  run: RunLine;
+  now_s: number;
+  actions: Actions;
+}): React.ReactElement {
+  const { run, now_s } = props;
+  const { share, text } = progressOf(run);
+  const isOver = run.finished_at_s !== null;
+  const age_s = now_s - (run.created_at_s ?? now_s);
+  return (
+    <li>
+      <button
+        type="button"
+        className="jp-ddl-card jp-ddl-run"
+        data-run={run.run_id}
+        title={`Open run ${run.run_id}`}
+        onClick={() => props.actions.openRun(run.run_id)}
+      >
+        <span className="jp-ddl-row">
+          <span className="jp-ddl-name">{run.name || run.run_id}</span>
+          <StateLabel state={!isOver && !run.live ? 'stopped' : run.state} />
+        </span>
+        {!isOver && <Bar share={share} label={`progress ${text}`} state={run.state} />}
+        <span className="jp-ddl-fact">
+          <span>{run.verb}</span>
+          {text && <span>{text}</span>}
+          {run.best !== null && (
+            <span className="jp-ddl-best">
+              {run.metric ?? 'best'} {formatValue(run.best)}
+            </span>
+          )}
+          <span>{formatDuration(age_s)} ago</span>
+          <span>{run.cluster}</span>
+        </span>
+      </button>
+    </li>
+  );
+});

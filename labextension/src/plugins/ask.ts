@@ -1,0 +1,57 @@
+/** Small dialogs: which cluster, how many workers, whether it is meant. */
+
+import { Dialog, InputDialog, showDialog } from '@jupyterlab/apputils';
+
+import { formatCount } from '../format';
+import { readCount } from '../model/clusterForm';
+import type { ClusterStatus, RunLine } from '../protocol';
+
+export const MAX_WORKERS = 10_000;
+
+/** A name out of some; the only one without asking, null when there is none or none is chosen. */
+export async function chooseCluster(
+  title: string,
+  clusters: readonly ClusterStatus[]
+): Promise<string | null> {
+  if (clusters.length < 2) {
+    return clusters[0]?.name ?? null;
+  }
+  const items = clusters.map(cluster => cluster.name);
+  return (await InputDialog.getItem({ title, items })).value;
+}
+
+/** The id of a run that is chosen from the newest ones. */
+export async function chooseRun(title: string, runs: readonly RunLine[]): Promise<string | null> {
+  const labels = runs.map(run => `${run.name || run.verb} · ${run.state} · ${run.run_id}`);
+  const { value } = await InputDialog.getItem({ title, items: labels });
+  return runs[labels.indexOf(value ?? '')]?.run_id ?? null;
+}
+
+/** Asks until it is a number or nothing. */
+export async function chooseSize(cluster: ClusterStatus): Promise<number | null> {
+  const { value } = await InputDialog.getText({
+    title: `Scale cluster ${cluster.name}`,
+    label: `Workers, from 0 to ${MAX_WORKERS} (now ${cluster.n_wanted})`,
+    text: String(cluster.n_wanted),
+    okLabel: 'Scale',
+    pattern: '[0-9]{1,5}',
+    required: true
+  });
+  if (value === null) {
+    return null;
+  }
+  return readCount(value, 0, MAX_WORKERS) ?? chooseSize(cluster);
+}
+
+export async function confirmStop(cluster: ClusterStatus | undefined, name: string): Promise<boolean> {
+  const n = cluster?.active_runs.length ?? 0;
+  const { button } = await showDialog({
+    title: `Stop cluster ${name}?`,
+    body: n
+      ? `${formatCount(n, 'run')} on it will end now. What was finished is kept, and an unfinished run can be resumed.`
+      : 'No run is active on it.',
+    buttons: [Dialog.cancelButton(), Dialog.warnButton({ label: 'Stop' })],
+    defaultButton: 0
+  });
+  return button.accept;
+}

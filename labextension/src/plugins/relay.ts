@@ -1,0 +1,50 @@
+/**
+ * Carries what the in-cell view asks for over the panel's connection, which a busy kernel does not
+ * hold up.
+ */
+
+import type { Link } from '../model/link';
+import { answerOf } from '../model/runChannel';
+import type { StopRun, StopTrial } from '../protocol';
+
+/** Raised by `views/live` on its element; `detail` is a message from a browser. */
+const SEND = 'jupyter-ddl:send';
+/** Raised in reply on the same element; `detail` is the answer with the request's id. */
+const ANSWER = 'jupyter-ddl:answer';
+
+export function relayRequests(link: Link): void {
+  document.addEventListener(SEND, event => {
+    const message = event instanceof CustomEvent ? stopIn(event.detail) : null;
+    const target = event.target;
+    if (message === null || target === null || link.state !== 'connected') {
+      return;
+    }
+    // Taken: the view need not send it through the kernel.
+    event.preventDefault();
+    const { id, ...ask } = message;
+    void answerOf(link, ask).then(answer =>
+      target.dispatchEvent(new CustomEvent(ANSWER, { detail: { ...answer, id } }))
+    );
+  });
+}
+
+/** Any script of the page can raise the event, so it is looked at closely. */
+export function stopIn(detail: unknown): StopRun | StopTrial | null {
+  if (typeof detail !== 'object' || detail === null) {
+    return null;
+  }
+  const { kind, id, run_id, trial, how } = detail as Record<string, unknown>;
+  if (!Number.isInteger(id) || typeof run_id !== 'string') {
+    return null;
+  }
+  if (kind === 'stop_trial' && Number.isInteger(trial)) {
+    return { kind, id: id as number, run_id, trial: trial as number };
+  }
+  if (kind === 'stop_run') {
+    const found = HOW.find(each => each === (how ?? 'next_report'));
+    return found === undefined ? null : { kind, id: id as number, run_id, how: found };
+  }
+  return null;
+}
+
+const HOW = ['next_report', 'now', 'epoch', 'keep_best'] as const;
