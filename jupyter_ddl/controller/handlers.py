@@ -20,6 +20,8 @@ __all__ = ["Requests"]
 _PUSH_INTERVAL_S = 0.2
 _LOOK_INTERVAL_S = 0.01
 _MAX_WORKERS = 1024
+_LOOKS = (ask.Hello, ask.GetStatus, ask.GetTelemetry, ask.WatchTelemetry, ask.UnwatchTelemetry)
+"""No use of the cluster: a panel that is open all night must not keep it alive."""
 
 
 class Requests:
@@ -32,7 +34,8 @@ class Requests:
 
     async def handle(self, body: ask.Body, session: Session) -> Result:
         """The result of one request; raises :class:`JupyterDDLError` for a refusal."""
-        self._house.lease.touch(time.monotonic())
+        if not isinstance(body, _LOOKS):
+            self._house.lease.touch(time.monotonic())
         match body:
             case ask.Hello():
                 return self._hello(body)

@@ -14,7 +14,7 @@ class Lease(msgspec.Struct):
     idle_timeout_s: float
     max_age_s: float
     last_active_s: float
-    """When a run was last active or a client last asked for something."""
+    """When a run was last active or a client last asked for more than how it is."""
 
     def begin(self, now_s: float) -> None:
         """The cluster is ready: its time starts now."""
