@@ -100,3 +100,16 @@ def load_ipython_extension(ipython: Any) -> None:
     import importlib
 
     importlib.import_module("jupyter_ddl.magics").load(ipython)
+
+
+def _jupyter_server_extension_points() -> list[dict[str, Any]]:
+    """Where the Jupyter server finds its part of this package."""
+    import importlib
+
+    name = "jupyter_ddl.server.extension"
+    return [{"module": name, "app": importlib.import_module(name).ServerExtension}]
+
+
+def _jupyter_labextension_paths() -> list[dict[str, str]]:
+    """For ``jupyter labextension develop``: the bundle in a checkout."""
+    return [{"src": "labextension", "dest": "jupyter_ddl"}]

@@ -25,6 +25,7 @@ __all__ = [
     "OptionError",
     "PlacementError",
     "ProtocolError",
+    "QuotaError",
     "RankFailedError",
     "RunFailedError",
     "RunNotFoundError",
@@ -158,6 +159,12 @@ class ProtocolError(JupyterDDLError):
     """A peer sent something that is not a message of this protocol version."""
 
     code = "DDL-6001"
+
+
+class QuotaError(ProtocolError):
+    """A browser asked for more at once than one may."""
+
+    code = "DDL-6002"
 
 
 class TrialError(JupyterDDLError):

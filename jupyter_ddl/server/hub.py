@@ -1,0 +1,212 @@
+"""What all browsers of this server share: links, folded runs, and who watches what.
+
+Nothing runs while no browser is connected.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Coroutine
+from typing import Any
+
+from jupyter_ddl import __version__
+from jupyter_ddl.cluster.registry import backend_names
+from jupyter_ddl.events.snapshot import RunSnapshot
+from jupyter_ddl.server.cluster_watch import ClusterWatch
+from jupyter_ddl.server.connection import Close, Connection, Send
+from jupyter_ddl.server.folds import Folds
+from jupyter_ddl.server.links import Links
+from jupyter_ddl.server.requests import Requests
+from jupyter_ddl.server.run_feed import RunFeed
+from jupyter_ddl.server.run_list import RunListing
+from jupyter_ddl.server.telemetry_feed import TelemetryFeed
+from jupyter_ddl.views import messages as say
+from jupyter_ddl.views.topics import Shown
+
+__all__ = ["MAX_CONNECTIONS", "Hub"]
+
+log = logging.getLogger(__name__)
+
+MAX_CONNECTIONS = 32
+"""Browser tabs of one user."""
+_RUNS_INTERVAL_S = 1.0
+
+
+class _Watched:
+    """Something that browsers watch, and the tasks that look at it."""
+
+    def __init__(self) -> None:
+        self.watchers: set[Connection] = set()
+        self.tasks: list[asyncio.Task[None]] = []
+        self.newest: dict[type, Shown] = {}
+
+    def show(self, view: Shown) -> None:
+        self.newest[type(view)] = view
+        for watcher in self.watchers:
+            watcher.show(view)
+
+    def join(self, connection: Connection) -> None:
+        self.watchers.add(connection)
+        for view in self.newest.values():
+            connection.show(view)
+
+    def start(self, coroutine: Coroutine[Any, Any, None], name: str) -> None:
+        self.tasks.append(asyncio.create_task(coroutine, name=name))
+
+
+class Hub:
+    """One per server; used on the server's loop only."""
+
+    def __init__(self) -> None:
+        self.links = Links()
+        self.folds = Folds()
+        self.requests = Requests(self.links, self.folds, self._look_soon)
+        self.connections: set[Connection] = set()
+        self.n_refused = 0
+        """Messages of all browsers that were refused."""
+        self._clusters = ClusterWatch(self.links, self._show_clusters)
+        self._listing = RunListing(self.folds)
+        self._look_at_runs = asyncio.Event()
+        self._runs: dict[str, _Watched] = {}
+        self._telemetry: dict[str, _Watched] = {}
+        self._lists = _Watched()
+
+    # -- browsers ------------------------------------------------------------------------------
+
+    def join(self, send: Send, close: Close) -> Connection:
+        """A browser has connected."""
+        connection = Connection(self, send, close)
+        self.connections.add(connection)
+        backends = tuple(backend_names())
+        connection.show(say.Welcome(0, time.time(), version=__version__, backends=backends))
+        self._lists.join(connection)
+        if not self._lists.tasks:
+            self._lists.start(self._clusters.run(), "clusters")
+            self._lists.start(self._list_runs(), "runs")
+        return connection
+
+    async def leave(self, connection: Connection) -> None:
+        """A browser has gone."""
+        self.connections.discard(connection)
+        for run_id in tuple(connection.runs):
+            self.unwatch_run(connection, run_id)
+        for cluster in tuple(connection.clusters):
+            self.unwatch_cluster(connection, cluster)
+        self._leave(self._lists, connection)
+        await connection.close()
+
+    async def close(self) -> None:
+        """The server ends: close everything; clusters and runs go on."""
+        for connection in tuple(self.connections):
+            await self.leave(connection)
+        await self.links.close()
+
+    # -- what is watched -----------------------------------------------------------------------
+
+    async def watch_run(self, connection: Connection, run_id: str) -> None:
+        """Show a run to a browser from now on.
+
+        Raises
+        ------
+        RunNotFoundError, LedgerError
+            There is no such run, or it cannot be read.
+        """
+        if run_id not in self._runs:
+            watched = _Watched()
+            feed = RunFeed(
+                run_id,
+                self.links,
+                self.folds,
+                is_live=lambda run_id: run_id in self._clusters.live_runs,
+                on_snapshot=lambda snapshot: watched.show(_view(snapshot)),
+            )
+            await feed.first()
+            if run_id not in connection.runs:
+                return  # it has changed its mind meanwhile
+            if run_id not in self._runs:  # another browser may have been faster
+                self._runs[run_id] = watched
+                watched.start(feed.run(), f"run {run_id}")
+                telemetry = TelemetryFeed(
+                    lambda: self._cluster_of(run_id), run_id, self.links, watched.show
+                )
+                watched.start(telemetry.run(), f"telemetry {run_id}")
+        self._runs[run_id].join(connection)
+
+    def unwatch_run(self, connection: Connection, run_id: str) -> None:
+        connection.runs.discard(run_id)
+        watched = self._runs.get(run_id)
+        if watched is not None and self._leave(watched, connection):
+            del self._runs[run_id]
+
+    async def watch_cluster(self, connection: Connection, cluster: str) -> None:
+        """Show the telemetry of a whole cluster to a browser from now on.
+
+        Raises
+        ------
+        ClusterError
+            No cluster of this name runs.
+        """
+        await self.links.get(cluster)
+        if cluster not in connection.clusters:
+            return
+        watched = self._telemetry.get(cluster)
+        if watched is None:
+            watched = self._telemetry[cluster] = _Watched()
+            feed = TelemetryFeed(lambda: cluster, "", self.links, watched.show)
+            watched.start(feed.run(), f"telemetry of {cluster}")
+        watched.join(connection)
+
+    def unwatch_cluster(self, connection: Connection, cluster: str) -> None:
+        connection.clusters.discard(cluster)
+        watched = self._telemetry.get(cluster)
+        if watched is not None and self._leave(watched, connection):
+            del self._telemetry[cluster]
+
+    # -- inside --------------------------------------------------------------------------------
+
+    def _leave(self, watched: _Watched, connection: Connection) -> bool:
+        """Whether nobody watches any more; then nothing looks any more either."""
+        watched.watchers.discard(connection)
+        if watched.watchers:
+            return False
+        for task in watched.tasks:
+            task.cancel()
+        watched.tasks = []
+        return True
+
+    def _cluster_of(self, run_id: str) -> str | None:
+        newest = self._clusters.newest
+        clusters = () if newest is None else newest.clusters
+        return next((each.name for each in clusters if run_id in each.active_runs), None)
+
+    def _show_clusters(self, found: say.ClusterList) -> None:
+        self._lists.show(found)
+        self._look_at_runs.set()
+
+    def _look_soon(self) -> None:
+        self._clusters.look_soon()
+        self._look_at_runs.set()
+
+    async def _list_runs(self) -> None:
+        """Look at the runs on disk until cancelled; tell when the list has changed."""
+        seen: tuple[say.RunLine, ...] | None = None
+        while True:
+            self._look_at_runs.clear()
+            try:
+                runs = await asyncio.to_thread(self._listing.look, self._clusters.live_runs)
+            except OSError as error:
+                log.warning("runs can't be listed: %s", error)
+            else:
+                if runs != seen:
+                    seen = runs
+                    self._lists.show(say.RunList(seq=0, at_s=time.time(), runs=runs))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_RUNS_INTERVAL_S):
+                    await self._look_at_runs.wait()
+
+
+def _view(snapshot: RunSnapshot) -> say.RunView:
+    return say.RunView(seq=0, at_s=0.0, snapshot=snapshot)

@@ -1,0 +1,181 @@
+"""Carries out what a browser asks for.  Every request ends in one answer or one refusal."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable
+
+from jupyter_ddl.client.session import Session
+from jupyter_ddl.errors import ClusterError, ControllerError, JupyterDDLError, ProtocolError
+from jupyter_ddl.events.replies import LogText
+from jupyter_ddl.events.run_state import RunState
+from jupyter_ddl.server.folds import Folds
+from jupyter_ddl.server.links import Links
+from jupyter_ddl.spec import requests as down
+from jupyter_ddl.spec.assignment import StopWhen
+from jupyter_ddl.spec.cluster import ClusterSpec
+from jupyter_ddl.store.paths import run_dir
+from jupyter_ddl.store.processes import is_alive
+from jupyter_ddl.views import messages as say
+from jupyter_ddl.views.answers import MAX_LINES, log_part, trial_page
+from jupyter_ddl.views.channel import Answer
+from jupyter_ddl.views.escape import plain_lines
+
+__all__ = ["Requests"]
+
+_MAX_WORKERS = 1024
+_MAX_TEXT = 4096
+_LOG_BYTES = 64_000
+_STOP_TIMEOUT_S = 5.0
+
+Tell = Callable[[say.Progress], None]
+
+
+class Requests:
+    """Used on the server's loop; what waits for a disk or a process goes to a thread."""
+
+    def __init__(self, links: Links, folds: Folds, on_change: Callable[[], None]) -> None:
+        self._links = links
+        self._folds = folds
+        self._on_change = on_change
+
+    async def answer(self, body: say.FromBrowser, tell: Tell) -> Answer:
+        """The answer to one request that has one.
+
+        Parameters
+        ----------
+        tell : callable
+            Gets the steps of a long request, on the loop.
+        """
+        number = getattr(body, "id", 0)
+        try:
+            return await self._answer(body, tell)
+        except JupyterDDLError as error:
+            return say.Denied(number, error.code, error.message)
+        finally:
+            self._on_change()
+
+    async def _answer(self, body: say.FromBrowser, tell: Tell) -> Answer:
+        match body:
+            case say.StopRun():
+                # An epoch ends with a report, and the best trial's values are kept either way.
+                when: StopWhen = "now" if body.how == "now" else "next_report"
+                await self._ask_of_run(body.run_id, down.StopRunRequest(body.run_id, when))
+                return say.Done(body.id, "the run stops")
+            case say.StopTrial():
+                request = down.StopTrialRequest(body.run_id, body.trial)
+                await self._ask_of_run(body.run_id, request)
+                return say.Done(body.id, f"trial {body.trial} stops")
+            case say.GetTrials():
+                return await self._look(body.run_id, lambda s: trial_page(s, body, time.time()))
+            case say.GetLog():
+                directory = run_dir(body.run_id)
+                return await self._look(body.run_id, lambda s: log_part(s, directory, body))
+            case say.StartCluster():
+                return await self._start(body, tell)
+            case say.ScaleCluster():
+                await self._links.ask(body.cluster, down.Scale(body.n_workers))
+                return say.Done(body.id, f"{body.n_workers} workers are wanted")
+            case say.StopCluster():
+                return await self._stop(body)
+            case say.GetClusterLog():
+                return await self._cluster_log(body)
+            case _:
+                raise ProtocolError(f"{type(body).__name__} has no answer here")
+
+    async def _look(self, run_id: str, read: Callable[[RunState], Answer]) -> Answer:
+        return await asyncio.to_thread(self._folds.look, run_id, read)
+
+    async def _ask_of_run(self, run_id: str, request: down.Body) -> None:
+        cluster = await asyncio.to_thread(self._folds.look, run_id, _cluster)
+        running = [info.name for info in await self._links.running()]
+        if cluster not in running:
+            raise ControllerError(
+                f"nothing drives run {run_id}: cluster {cluster} is not running; "
+                f"start it, and its unfinished runs go on"
+            )
+        await self._links.ask(cluster, request)
+
+    async def _start(self, body: say.StartCluster, tell: Tell) -> say.Done:
+        spec = _spec(body)
+        loop = asyncio.get_running_loop()
+
+        def on_phase(text: str) -> None:
+            loop.call_soon_threadsafe(tell, say.Progress(body.id, text))
+
+        # A session of its own: the process's would let one start wait for another.
+        session = Session()
+        await asyncio.to_thread(session.start, spec, on_phase)
+        resumed = f"; it goes on with {', '.join(session.resumed)}" if session.resumed else ""
+        return say.Done(body.id, f"cluster {spec.name} is ready{resumed}")
+
+    async def _stop(self, body: say.StopCluster) -> say.Done:
+        infos = {info.name: info for info in await self._links.running()}
+        try:
+            await self._links.ask(body.cluster, down.StopCluster(), _STOP_TIMEOUT_S)
+        except ControllerError:
+            # It does not answer, or ended just now.
+            info = infos.get(body.cluster)
+            if info is not None and is_alive(info.process):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(info.process.pid, signal.SIGTERM)
+        return say.Done(body.id, f"cluster {body.cluster} ends")
+
+    async def _cluster_log(self, body: say.GetClusterLog) -> say.ClusterLogPart:
+        n_lines = max(1, min(body.n_lines, MAX_LINES))
+        n_asked = 10_000 if body.contains else n_lines
+        result = await self._links.ask(body.cluster, down.GetLog(body.worker, n_asked))
+        text = result.text if isinstance(result, LogText) else ""
+        lines = await asyncio.to_thread(_log_lines, text, body.contains, n_lines)
+        return say.ClusterLogPart(body.id, body.cluster, lines)
+
+
+def _cluster(state: RunState) -> str:
+    return "" if state.spec is None else state.spec.cluster
+
+
+def _spec(body: say.StartCluster) -> ClusterSpec:
+    """What the form asks for; the rest is checked where every start is checked.
+
+    Raises
+    ------
+    ClusterError
+        A value is out of its range.
+    """
+    limits = {
+        "workers": (body.n_workers, 0, _MAX_WORKERS),
+        "CPUs per worker": (body.cpus_per_worker, 1, 1024),
+        "bytes of memory per worker": (body.memory_per_worker_bytes, 1 << 20, 1 << 50),
+        "seconds of idle time": (body.idle_timeout_s, 1, 365 * 86400),
+        "seconds of age": (body.max_age_s, 1, 365 * 86400),
+    }
+    for what, (value, low, high) in limits.items():
+        if value is not None and not low <= value <= high:
+            raise ClusterError(f"{value} {what} were asked for; {low} to {high} are possible")
+    return ClusterSpec(
+        name=body.name,
+        backend=body.backend,
+        n_workers=body.n_workers,
+        cpus_per_worker=body.cpus_per_worker,
+        memory_per_worker_bytes=body.memory_per_worker_bytes,
+        idle_timeout_s=body.idle_timeout_s,
+        max_age_s=body.max_age_s,
+    )
+
+
+def _log_lines(text: str, contains: str, n_lines: int) -> tuple[str, ...]:
+    wanted = contains.casefold()
+    found = [line for line in text.splitlines() if wanted in line.casefold()][-n_lines:]
+    left = _LOG_BYTES
+    kept: list[str] = []
+    for line in reversed(found):
+        cleaned = plain_lines(line, _MAX_TEXT).replace("\n", " ")
+        left -= len(cleaned.encode()) + 8
+        if left < 0:
+            break
+        kept.append(cleaned)
+    return tuple(reversed(kept))

@@ -1,0 +1,111 @@
+"""Snapshots of one run for all who watch it: from its controller, else from its ledger."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+
+from jupyter_ddl.errors import JupyterDDLError
+from jupyter_ddl.events.replies import SnapshotResult
+from jupyter_ddl.events.run_state import RunState
+from jupyter_ddl.events.snapshot import RunSnapshot
+from jupyter_ddl.server.folds import Folds
+from jupyter_ddl.server.links import Links
+from jupyter_ddl.spec.requests import WatchRun
+
+__all__ = ["RunFeed"]
+
+log = logging.getLogger(__name__)
+
+_FINAL = ("complete", "failed", "cancelled")
+_LOOK_INTERVAL_S = 1.0
+
+OnSnapshot = Callable[[RunSnapshot], None]
+
+
+class RunFeed:
+    """Runs on the server's loop while somebody watches the run.
+
+    Parameters
+    ----------
+    is_live : callable
+        Whether some controller drives a run now, as the last look at the clusters told.
+    """
+
+    def __init__(
+        self,
+        run_id: str,
+        links: Links,
+        folds: Folds,
+        *,
+        is_live: Callable[[str], bool],
+        on_snapshot: OnSnapshot,
+    ) -> None:
+        self.run_id = run_id
+        self._links = links
+        self._folds = folds
+        self._is_live = is_live
+        self._on_snapshot = on_snapshot
+        self._over = asyncio.Event()
+        self._finished = asyncio.Event()
+        self.newest: RunSnapshot | None = None
+
+    async def first(self) -> RunSnapshot:
+        """The run as its ledger tells now.  Raises as :meth:`Folds.look` does."""
+        snapshot = await asyncio.to_thread(self._folds.look, self.run_id, _snapshot)
+        self._take(snapshot)
+        return snapshot
+
+    async def run(self) -> None:
+        """Follow the run until cancelled: a controller may end and another one take its place."""
+        while True:
+            try:
+                if self._is_live(self.run_id):
+                    await self._follow()
+                await self.first()
+            except JupyterDDLError as error:
+                log.info("run %s is not followed now: %s", self.run_id, error)
+            await asyncio.sleep(_LOOK_INTERVAL_S)
+
+    async def _follow(self) -> None:
+        """Pass pushed snapshots on until the run or its controller has ended."""
+        cluster = await asyncio.to_thread(self._folds.look, self.run_id, _cluster)
+        link = await self._links.get(cluster)
+        self._over.clear()
+        on_closed = self._over.set
+        link.watch(self.run_id, self._take_pushed, on_closed)
+        try:
+            result = await link.request(WatchRun(self.run_id))
+            if isinstance(result, SnapshotResult):
+                self._take_pushed(result.snapshot)
+            await self._over.wait()
+        finally:
+            link.unwatch(self.run_id, self._take_pushed, on_closed)
+
+    def _take_pushed(self, snapshot: RunSnapshot) -> None:
+        self._take(snapshot)
+        if snapshot.state in _FINAL:
+            self._over.set()
+
+    def _take(self, snapshot: RunSnapshot) -> None:
+        newest = self.newest
+        if newest is not None and _mark(snapshot) == _mark(newest):
+            return
+        if newest is not None and snapshot.seq < newest.seq:
+            return
+        self.newest = snapshot
+        self._on_snapshot(snapshot)
+
+
+def _mark(snapshot: RunSnapshot) -> tuple[int, str, str]:
+    return snapshot.seq, snapshot.state, snapshot.paused
+
+
+def _snapshot(state: RunState) -> RunSnapshot:
+    return state.snapshot(time.time())
+
+
+def _cluster(state: RunState) -> str:
+    return "" if state.spec is None else state.spec.cluster
