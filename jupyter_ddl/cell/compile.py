@@ -74,7 +74,7 @@ class CompiledCell:
     bring: tuple[str, ...]
     isolate: bool
     name: str
-    env_check: EnvCheck
+    env_check: EnvCheck | None
     out: str | None
     wait: bool
     dry_run: bool
@@ -217,7 +217,7 @@ def compile_ddp(
         n_ranks=options.n_ranks,
         min_ranks=options.min_ranks,
         backend=options.backend,
-        gpus_per_rank=int(options.backend == "nccl") if gpus is None else gpus,
+        gpus_per_rank=1 if options.backend == "nccl" and gpus is None else gpus,
         hang_timeout_s=options.hang_timeout_s,
         strategy=options.strategy,
         initialize=options.initialize,

@@ -21,7 +21,7 @@ BACKENDS = ("auto", "gloo", "nccl")
 class DdpOptions(CommonOptions):
     """Options of ``%%distribute ddp``: the cell once on each of ``n_ranks`` ranks.
 
-    ``gpus_per_rank`` None: one with ``--backend nccl``, else none.
+    ``gpus_per_rank`` None: one where the workers have as many, else none.
     """
 
     n_ranks: int
@@ -92,7 +92,12 @@ def add_ddp(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("-n", "--ranks", dest="n_ranks", type=values.count(1), metavar="N", help="number of ranks")
     add("--backend", default="auto", metavar="|".join(BACKENDS), help="auto: nccl with GPUs")
-    add("--gpus-per-rank", type=values.count(0), metavar="N", help="default: 1 with nccl, else 0")
+    add(
+        "--gpus-per-rank",
+        type=values.count(0),
+        metavar="N",
+        help="default: 1 if there are N, else 0",
+    )
     add("--min-ranks", type=values.count(1), metavar="M", help="go on with so few; default: N")
     add("--max-restarts", type=values.count(0), default=3, metavar="K", help="default 3")
     add_admission(parser)

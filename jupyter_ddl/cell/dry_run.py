@@ -87,7 +87,9 @@ def _search_lines(verb: SearchSpec) -> Iterator[str]:
 def _ddp_lines(verb: DdpSpec, limits: Limits) -> Iterator[str]:
     least = verb.min_ranks or verb.n_ranks
     fewer = f", at least {least}" if least < verb.n_ranks else ""
-    yield f"Ranks: {verb.n_ranks}{fewer}; GPUs per rank: {verb.gpus_per_rank or 'none'}"
+    gpus = verb.gpus_per_rank
+    each = "1 if the workers have as many" if gpus is None else str(gpus or "none")
+    yield f"Ranks: {verb.n_ranks}{fewer}; GPUs per rank: {each}"
     group = f"{verb.backend} backend, {'' if verb.initialize else 'not '}initialised for the cell"
     yield f"Process group: {group}; prepare() uses {verb.strategy}"
     hang = verb.hang_timeout_s

@@ -70,6 +70,20 @@ class SearchOptions(CommonOptions):
     space: str | None = None
     grid: tuple[tuple[str, tuple[ParamValue, ...]], ...] = ()
 
+    def __post_init__(self) -> None:
+        """Refuse what contradicts itself, also from Python callers.
+
+        Raises
+        ------
+        OptionError
+            GPUs that can't be divided among the ranks of a trial.
+        """
+        if self.gpus_per_trial % self.ranks_per_trial:
+            raise OptionError(
+                f"%%distribute search: --gpus-per-trial {self.gpus_per_trial} can't be divided "
+                f"among --ranks-per-trial {self.ranks_per_trial}; expected a multiple of it"
+            )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MapOptions(CommonOptions):

@@ -35,6 +35,7 @@ class RunOptions:
     out: str | None = None
     name: str = DEFAULT_GROUP
     backend: CollectiveBackend = "auto"
+    gpus_per_rank: int | None = None
     initialize: bool = True
     reset: bool = False
 
@@ -63,6 +64,12 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     add("-o", "--out", type=values.identifier, metavar="NAME", help="bind all ranks' results")
     add("--name", default=DEFAULT_GROUP, metavar="TEXT", help="another group than the default one")
     add("--backend", type=values.one_of(*BACKENDS), default="auto", metavar="|".join(BACKENDS))
+    add(
+        "--gpus-per-rank",
+        type=values.count(0),
+        metavar="N",
+        help="of a new group; default: 1 if there are as many, else 0",
+    )
     add(
         "--no-init",
         dest="initialize",

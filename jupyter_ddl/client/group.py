@@ -152,6 +152,7 @@ def open_group(
     n_ranks: int | None = None,
     *,
     backend: CollectiveBackend = "auto",
+    gpus_per_rank: int | None = None,
     initialize: bool = True,
     name: str = DEFAULT_GROUP,
     reset: bool = False,
@@ -166,6 +167,8 @@ def open_group(
         By default one rank per free slot.
     backend : str
         Of a new group: ``auto``, ``gloo`` or ``nccl``.
+    gpus_per_rank : int, optional
+        Of a new group; by default one each where the workers have as many, else none.
     initialize : bool
         Whether a new group initialises ``torch.distributed``, where torch is installed.
     reset : bool
@@ -183,7 +186,13 @@ def open_group(
     cluster = session().ensure(on_phase)
     spec = RunSpec(
         run_id=new_run_id(),
-        verb=GroupSpec(n_ranks=n_ranks, backend=backend, initialize=initialize, name=name),
+        verb=GroupSpec(
+            n_ranks=n_ranks,
+            backend=backend,
+            gpus_per_rank=gpus_per_rank,
+            initialize=initialize,
+            name=name,
+        ),
         program=Program("", ""),
         seed=0,
         cluster=cluster,

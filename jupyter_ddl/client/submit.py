@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from jupyter_ddl.cell.provenance import collect
+from jupyter_ddl.client.environment import cell_imports, check_before, folder_of
 from jupyter_ddl.client.run import Run
 from jupyter_ddl.client.session import session
+from jupyter_ddl.controller.connection import list_connections
 from jupyter_ddl.errors import OptionError
 from jupyter_ddl.spec.requests import ResumeRun, SubmitRun
 from jupyter_ddl.spec.run import DdpSpec, RunSpec, SearchSpec
 from jupyter_ddl.store.blobs import put_blob
 from jupyter_ddl.store.paths import blob_dirs
-from jupyter_ddl.tensorboard.writing import check_installed
+from jupyter_ddl.worker.telemetry.nvml import inventory
 
 if TYPE_CHECKING:
     from jupyter_ddl.cell.compile import CompiledCell
 
 __all__ = ["check_supported", "new_run_id", "resume_run", "submit"]
 
-_GPUS = Path("/proc/driver/nvidia/gpus")
 _ID_LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"
 
 
@@ -34,20 +38,21 @@ def new_run_id() -> str:
 
 
 def check_supported(compiled: CompiledCell) -> None:
-    """Refuse what cannot run on this host.
+    """Refuse what cannot run here before a cluster is started for it; a running one answers itself.
 
     Raises
     ------
     OptionError
         Names the option.
     """
-    if compiled.tensorboard:
-        check_installed("--tensorboard")
     flag, n_gpus = _gpus_asked_for(compiled)
-    if n_gpus and not _has_gpus():
+    if not n_gpus or list_connections():
+        return
+    found = inventory()
+    if not found.gpus:
         raise OptionError(
-            f"{flag} {n_gpus}: this host has no NVIDIA GPU that its driver knows of; leave the "
-            f"option out to run on the CPU"
+            f"{flag} {n_gpus}: this host has no GPU ({found.state}); leave the option out to run "
+            f"on the CPU"
         )
 
 
@@ -56,13 +61,8 @@ def _gpus_asked_for(compiled: CompiledCell) -> tuple[str, int]:
     if isinstance(verb, SearchSpec):
         return "--gpus-per-trial", verb.gpus_per_trial
     if isinstance(verb, DdpSpec):
-        return "--gpus-per-rank", verb.gpus_per_rank
+        return "--gpus-per-rank", verb.gpus_per_rank or 0
     return "", 0
-
-
-def _has_gpus() -> bool:
-    """What the driver tells without a library; the local cluster's workers see the same."""
-    return _GPUS.is_dir() and any(_GPUS.iterdir())
 
 
 def submit(
@@ -72,17 +72,24 @@ def submit(
     cell: str = "",
     notebook: Path | None = None,
     on_phase: Callable[[str], None] = lambda _: None,
+    on_notice: Callable[[str], None] = log.warning,
 ) -> Run:
     """Store the cell's blobs, and hand the run to the controller.
 
     Raises
     ------
+    WorkerEnvironmentError
+        The workers' environment is not the kernel's, and ``--env-check`` does not let that pass.
     JupyterDDLError
         No cluster can be started, or the controller refuses the run.
     """
     check_supported(compiled)
     cluster = session().ensure(on_phase)
+    environment = check_before(
+        cluster, cell_imports(compiled), folder_of(notebook), compiled.env_check, on_notice
+    )
     _store(compiled)
+    origin = collect(line, cell, notebook, compiled.program.imports)
     spec = RunSpec(
         run_id=new_run_id(),
         verb=compiled.verb,
@@ -95,7 +102,7 @@ def submit(
         isolate=compiled.isolate,
         limits=compiled.limits,
         tensorboard=compiled.tensorboard,
-        provenance=collect(line, cell, notebook, compiled.program.imports),
+        provenance=msgspec.structs.replace(origin, environment=environment),
     )
     session().ask(cluster, SubmitRun(spec))
     return Run(spec.run_id)
@@ -130,5 +137,7 @@ def resume_run(
     cluster = run.spec.cluster
     session().current = cluster
     session().ensure(on_phase)
+    if compiled is not None:
+        check_before(cluster, cell_imports(compiled), folder_of(None), compiled.env_check)
     session().ask(cluster, ResumeRun(run_id))
     return run

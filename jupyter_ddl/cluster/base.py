@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from jupyter_ddl.spec.group import SeenGpus
+
 if TYPE_CHECKING:
     from distributed import Client
 
@@ -27,6 +29,8 @@ class WorkerInfo(msgspec.Struct, frozen=True):
     host: str
     n_slots: int
     pid: int | None = None
+    gpus: SeenGpus | None = None
+    """None: it has not told yet."""
 
 
 class Backend(Protocol):

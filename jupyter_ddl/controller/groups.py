@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import msgspec
 
+from jupyter_ddl.drivers.admission import check_gpus_fit, with_gpus
 from jupyter_ddl.drivers.group_record import GroupRecord
 from jupyter_ddl.drivers.persistent_group import PersistentGroup
 from jupyter_ddl.errors import GroupLostError, PlacementError, SpecError
@@ -37,6 +38,8 @@ class GroupRegistry:
         Address of a worker's host.
     on_free : callable
         Called when slots have become free.
+    gpus_known : callable
+        Waits until the workers have told of their GPUs.
     """
 
     def __init__(
@@ -46,11 +49,13 @@ class GroupRegistry:
         *,
         host_of: Callable[[str], str],
         on_free: Callable[[], None],
+        gpus_known: Callable[[], Awaitable[None]],
     ) -> None:
         self._slots = slots
         self._calls = calls
         self._host_of = host_of
         self._on_free = on_free
+        self._gpus_known = gpus_known
         self._groups: dict[str, PersistentGroup] = {}  # by name
         self._records: dict[str, GroupRecord] = {}  # by id
         self._ended: OrderedDict[str, str] = OrderedDict()
@@ -130,19 +135,23 @@ class GroupRegistry:
 
     async def _start(self, spec: RunSpec, verb: GroupSpec) -> PersistentGroup:
         n_ranks = verb.n_ranks or max(1, self._slots.n_free)
-        workers = self._slots.take_group(spec.run_id, n_ranks)
-        if workers is None:
-            self._slots.leave(spec.run_id)  # it is refused and does not stand in line
-            raise self._no_room(n_ranks)
         spec = msgspec.structs.replace(spec, verb=msgspec.structs.replace(verb, n_ranks=n_ranks))
+        await self._gpus_known()
+        spec = with_gpus(spec, self._slots)
+        check_gpus_fit(spec, self._slots)
+        places = self._slots.take_with_gpus(spec.run_id, n_ranks, spec.gpus_per_rank)
+        if places is None:
+            self._slots.leave(spec.run_id)  # it is refused and does not stand in line
+            raise self._no_room(n_ranks, spec.gpus_per_rank)
         try:
             record = self._records[spec.run_id] = GroupRecord(spec, self._slots.n_slots)
             group = PersistentGroup(
                 spec,
                 self._calls,
                 record,
-                workers,
-                [self._host_of(worker) for worker in workers],
+                places,
+                [self._host_of(worker) for worker in places.workers],
+                self._slots.gpus.texts(places.gpus),
                 on_lost=lambda reason: self._spawn_end(group, reason),
             )
             await group.open(tuple(str(path) for path in blob_dirs()))
@@ -153,10 +162,16 @@ class GroupRegistry:
         log.info("group %s: %d ranks are ready", spec.run_id, n_ranks)
         return group
 
-    def _no_room(self, n_ranks: int) -> PlacementError:
+    def _no_room(self, n_ranks: int, gpus_per_rank: int) -> PlacementError:
         n_free, n_slots = self._slots.n_free, self._slots.n_slots
         holders = ", ".join(self._slots.holders())
         why = f", held by {holders}" if holders else ""
+        if n_free >= n_ranks and gpus_per_rank:
+            return PlacementError(
+                f"a group of {n_ranks} ranks needs {n_ranks * gpus_per_rank} free GPUs; "
+                f"{self._slots.gpus.n_free} of {self._slots.gpus.n_gpus} are free{why}; pass a "
+                f"smaller -n, --gpus-per-rank 0, or wait"
+            )
         if n_free >= n_ranks:
             why = ", and runs that have waited for longer get them first"
         return PlacementError(

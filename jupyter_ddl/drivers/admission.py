@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from jupyter_ddl.errors import PlacementError
 from jupyter_ddl.placement.slots import SlotBook
-from jupyter_ddl.spec.run import DdpSpec, RunSpec, SearchSpec
+from jupyter_ddl.spec.run import DdpSpec, GroupSpec, RunSpec, SearchSpec
 
-__all__ = ["check_group_fits", "n_fewest", "waiting_text"]
+__all__ = [
+    "check_gpus_fit",
+    "check_group_fits",
+    "n_fewest",
+    "waiting_text",
+    "wants_gpus",
+    "with_gpus",
+]
 
 
 def n_fewest(spec: RunSpec) -> int:
@@ -17,8 +26,24 @@ def n_fewest(spec: RunSpec) -> int:
     return spec.n_ranks
 
 
+def wants_gpus(spec: RunSpec) -> bool:
+    """Whether the answer depends on what GPUs the workers have."""
+    is_open = isinstance(spec.verb, DdpSpec | GroupSpec) and spec.verb.gpus_per_rank is None
+    return is_open or spec.gpus_per_rank > 0
+
+
+def with_gpus(spec: RunSpec, slots: SlotBook) -> RunSpec:
+    """Decide how many GPUs each rank gets where the user has left that open."""
+    verb = spec.verb
+    if not isinstance(verb, DdpSpec | GroupSpec) or verb.gpus_per_rank is not None:
+        return spec
+    has_all = slots.gpus.suits_torch and slots.n_placeable(1) >= spec.n_ranks
+    n_gpus = int(verb.backend == "nccl" or (verb.backend == "auto" and has_all))
+    return msgspec.structs.replace(spec, verb=msgspec.structs.replace(verb, gpus_per_rank=n_gpus))
+
+
 def check_group_fits(spec: RunSpec, slots: SlotBook, n_possible: int) -> None:
-    """Refuse a group that the cluster can never have slots for.
+    """Refuse what the cluster can never have slots, or GPUs, for.
 
     Parameters
     ----------
@@ -30,9 +55,9 @@ def check_group_fits(spec: RunSpec, slots: SlotBook, n_possible: int) -> None:
     PlacementError
         Says how many are missing, who holds those that there are, and what to do.
     """
+    check_gpus_fit(spec, slots)
     if not spec.is_grouped:
         return
-    _check_gpus(spec)
     n_ranks, n_slots = n_fewest(spec), max(n_possible, slots.n_slots)
     if n_ranks <= n_slots:
         return
@@ -47,24 +72,41 @@ def check_group_fits(spec: RunSpec, slots: SlotBook, n_possible: int) -> None:
     )
 
 
-def _check_gpus(spec: RunSpec) -> None:
-    verb = spec.verb
-    match verb:
-        case DdpSpec(gpus_per_rank=n_gpus):
-            option = "--gpus-per-rank"
-        case SearchSpec(gpus_per_trial=n_gpus):
-            option = "--gpus-per-trial"
-        case _:
-            return
-    if n_gpus:
+def check_gpus_fit(spec: RunSpec, slots: SlotBook) -> None:
+    """Refuse GPUs that the workers do not have, with what they say of theirs.
+
+    Raises
+    ------
+    PlacementError
+        Names the option, what there is, and what to pass instead.
+    """
+    n_gpus, n_ranks = spec.gpus_per_rank, n_fewest(spec)
+    if not n_gpus:
+        return
+    is_search = isinstance(spec.verb, SearchSpec)
+    asked = n_gpus * spec.n_ranks if is_search else n_gpus
+    option = f"{'--gpus-per-trial' if is_search else '--gpus-per-rank'} {asked}"
+    n_workers, gpus = len(list(slots.addresses())), slots.gpus
+    workers = "the worker" if n_workers == 1 else f"the {n_workers} workers"
+    if not gpus.n_gpus:
+        state = f" ({gpus.why_none()})" if gpus.why_none() else ""
         raise PlacementError(
-            f"{option} {n_gpus}: the workers of this cluster have no GPUs; leave the option out to "
-            f"train on CPUs, or connect a cluster whose workers have them",
+            f"{option}: {workers} of this cluster {'has' if n_workers == 1 else 'have'} no GPU"
+            f"{state}; leave the option out to run on CPUs, or use workers that have GPUs",
             n_gpus=n_gpus,
         )
+    n_fitting = slots.n_placeable(n_gpus)
+    if n_fitting >= min(n_ranks, slots.n_slots):
+        return  # more workers than there are now bring theirs
+    raise PlacementError(
+        f"{option}: {_count(n_ranks, 'rank')} need {_count(n_gpus * n_ranks, 'GPU')}, {workers} of "
+        f"this cluster {'has' if n_workers == 1 else 'have'} {gpus.n_gpus}, enough for "
+        f"{_count(n_fitting, 'rank')}; ask for fewer GPUs or ranks",
+        n_gpus=n_gpus,
+    )
 
 
-def waiting_text(run_id: str, n_ranks: int, slots: SlotBook) -> str:
+def waiting_text(run_id: str, n_ranks: int, slots: SlotBook, gpus_per_rank: int = 0) -> str:
     """Why a group of ``n_ranks`` does not begin, in one sentence with what helps."""
     n_slots = slots.n_slots
     if n_slots < n_ranks:
@@ -72,18 +114,31 @@ def waiting_text(run_id: str, n_ranks: int, slots: SlotBook) -> str:
             f"{_count(n_ranks, 'rank')} wait: the cluster has {_count(n_slots, 'slot')} at present"
             f"{_usage(slots)}; lost workers are replaced, `%cluster scale {n_ranks}` adds others"
         )
-    others = {run: n for run, n in slots.holders().items() if run != run_id}
-    stop = f"`%runs stop {max(others, key=lambda run: others[run])}`, " if others else ""
+    if gpus_per_rank and slots.n_free >= n_ranks:
+        gpus = slots.gpus
+        held = _held(gpus.holders())
+        return (
+            f"{_count(n_ranks, 'rank')} wait for {_count(n_ranks * gpus_per_rank, 'GPU')}: "
+            f"{gpus.n_free} of {gpus.n_gpus} free{held}; {_stop(run_id, gpus.holders())}or wait"
+        )
     return (
         f"{_count(n_ranks, 'rank')} wait: the cluster has {_count(n_slots, 'slot')}"
-        f"{_usage(slots)}; {stop}`%cluster scale N`, or wait"
+        f"{_usage(slots)}; {_stop(run_id, slots.holders())}`%cluster scale N`, or wait"
     )
 
 
+def _stop(run_id: str, holders: dict[str, int]) -> str:
+    others = {run: n for run, n in holders.items() if run != run_id}
+    return f"`%runs stop {max(others, key=lambda run: others[run])}`, " if others else ""
+
+
 def _usage(slots: SlotBook) -> str:
-    holders = slots.holders()
+    return f", {slots.n_free} free{_held(slots.holders())}"
+
+
+def _held(holders: dict[str, int]) -> str:
     held = ", ".join(f"{n} held by run {run}" for run, n in holders.items())
-    return f", {slots.n_free} free" + (f" ({held})" if held else "")
+    return f" ({held})" if held else ""
 
 
 def _count(number: int, noun: str) -> str:

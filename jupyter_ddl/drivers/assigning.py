@@ -11,6 +11,7 @@ import msgspec
 from jupyter_ddl.events.telemetry import Usage
 from jupyter_ddl.launch.dispatcher import Dispatcher
 from jupyter_ddl.launch.group import place_ranks
+from jupyter_ddl.placement.gpus import Grant
 from jupyter_ddl.placement.slots import SlotBook
 from jupyter_ddl.spec.assignment import Assignment, TrialAssignment
 from jupyter_ddl.spec.group import RankPlace
@@ -20,6 +21,7 @@ __all__ = ["RunContext", "make_assignment", "make_group"]
 
 _COLLECTIVE_TIMEOUT_S = 1800.0
 """Torch's own default."""
+_NO_PLACES = Grant(())
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,7 @@ def make_assignment(
     fresh: bool,
     best_value: float | None,
     place: RankPlace | None = None,
+    places: Grant = _NO_PLACES,
 ) -> Assignment:
     """One assignment of a run; ``best_value`` is the objective that brought values must beat."""
     verb = spec.verb
@@ -66,8 +69,10 @@ def make_assignment(
         topic=context.dispatcher.topic,
         bring=spec.bring,
         best_value=best_value if spec.bring else None,
-        fresh_process=fresh,
+        # A process sees the GPUs that it had when it first used one, whatever it is told later.
+        fresh_process=fresh or bool(places.gpus),
         place=place,
+        gpus=places.gpus[0] if places.gpus else (),
         stop_grace_s=spec.limits.stop_grace_s,
         metric=search.metric if search else None,
         mode=search.mode if search else "max",
@@ -81,11 +86,11 @@ def make_group(
     context: RunContext,
     trial: TrialAssignment,
     assignment_id: str,
-    workers: Sequence[str],
+    places: Grant,
     best_value: float | None,
 ) -> list[Assignment]:
     """One assignment per rank of a group, each with its place in it."""
-    hosts = [context.host_of(worker) for worker in workers]
+    hosts = [context.host_of(worker) for worker in places.workers]
     verb = spec.verb
     base = RankPlace(
         group_id=f"{spec.run_id}-{trial.trial}-{trial.attempt}",
@@ -108,5 +113,5 @@ def make_group(
             best_value=best_value,
             place=place,
         )
-        for place in place_ranks(workers, hosts, base)
+        for place in place_ranks(places.workers, hosts, base, places.gpus)
     ]

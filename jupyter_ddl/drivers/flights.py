@@ -15,6 +15,7 @@ from jupyter_ddl.events.messages import (
     Unrecorded,
 )
 from jupyter_ddl.launch.group import GroupLaunch
+from jupyter_ddl.placement.gpus import Grant
 from jupyter_ddl.spec.assignment import Assignment, TrialAssignment
 
 __all__ = ["Flight", "FlightBook", "evictions"]
@@ -28,6 +29,8 @@ class Flight:
     """One, or one per rank of a group."""
     workers: tuple[str, ...]
     """Where each of them runs."""
+    gpus: tuple[tuple[str, ...], ...] = ()
+    """UUIDs of each one's GPUs; empty: none has any."""
     open: dict[int, int] = field(default_factory=dict)
     """trial -> attempt of those that have not finished."""
     group: GroupLaunch | None = None
@@ -53,10 +56,13 @@ class FlightBook:
     def __iter__(self) -> Iterator[Flight]:
         return iter(tuple(self._flights.values()))
 
-    def launch(self, assignments: Sequence[Assignment], workers: Sequence[str]) -> Flight:
+    def launch(self, assignments: Sequence[Assignment], places: Grant) -> Flight:
         first = assignments[0]
         flight = Flight(
-            tuple(assignments), tuple(workers), {t.trial: t.attempt for t in first.trials}
+            tuple(assignments),
+            places.workers,
+            places.gpus,
+            {t.trial: t.attempt for t in first.trials},
         )
         self._flights[first.assignment_id] = flight
         for trial in flight.open:

@@ -34,12 +34,14 @@ class Patience:
         n_fewest: int,
         slots: SlotBook,
         timeout_s: float | None,
+        gpus_per_rank: int = 0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._run_id = run_id
         self._n_fewest = n_fewest
         self._slots = slots
         self._timeout_s = timeout_s
+        self._gpus_per_rank = gpus_per_rank
         self._clock = clock
         self._waiting_since_s: float | None = None
         self._stuck_since_s: float | None = None
@@ -72,10 +74,11 @@ class Patience:
     @property
     def _is_stuck(self) -> bool:
         slots = self._slots
-        return slots.n_slots - sum(slots.kept().values()) < self._n_fewest
+        n_kept = sum(slots.kept().values())
+        return min(slots.n_slots - n_kept, slots.n_placeable(self._gpus_per_rank)) < self._n_fewest
 
     def _error(self, waited_s: float, why: str) -> PlacementError:
-        text = waiting_text(self._run_id, self._n_fewest, self._slots)
+        text = waiting_text(self._run_id, self._n_fewest, self._slots, self._gpus_per_rank)
         return PlacementError(
             f"given up after waiting {waited_s:.0f} s for slots ({why}): {text}",
             waited_s=waited_s,

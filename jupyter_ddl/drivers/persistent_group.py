@@ -25,6 +25,7 @@ from jupyter_ddl.events.status import GroupStatus, RankStatus
 from jupyter_ddl.launch.dispatcher import WorkerLostError
 from jupyter_ddl.launch.group import place_ranks
 from jupyter_ddl.launch.rank_calls import RankCalls
+from jupyter_ddl.placement.gpus import Grant
 from jupyter_ddl.spec.cells import (
     Cell,
     CloseRank,
@@ -70,8 +71,9 @@ class PersistentGroup:
 
     Parameters
     ----------
-    workers, hosts
-        One worker per rank, and the address of its host.
+    places, hosts, devices
+        One worker per rank with its GPUs, the address of its host, and what to call its device
+        where it has GPUs.
     on_lost
         Called once with the reason when the group has ended without being asked to.
     """
@@ -81,15 +83,18 @@ class PersistentGroup:
         spec: RunSpec,
         calls: RankCalls,
         record: GroupRecord,
-        workers: Sequence[str],
+        places: Grant,
         hosts: Sequence[str],
+        devices: Sequence[str],
         on_lost: Callable[[str], None],
     ) -> None:
         self.spec = spec
         self.group_id = spec.run_id
         self._calls = calls
         self._record = record
-        self._workers = tuple(workers)
+        self._workers = places.workers
+        self._gpus = places.gpus
+        self._devices = tuple(devices)
         self._hosts = tuple(hosts)
         self._on_lost = on_lost
         self._started_at_s = time.time()
@@ -146,7 +151,7 @@ class PersistentGroup:
                 worker=self._workers[rank],
                 host=address.host,
                 pid=address.pid,
-                device=ready[rank].device,
+                device=self._devices[rank] if self._devices else ready[rank].device,
                 log=f"rank-{rank}.log",
                 log_end=0,
             )
@@ -163,7 +168,7 @@ class PersistentGroup:
             base = msgspec.structs.replace(
                 base, backend=verb.backend, initialize=verb.initialize, timeout_s=_JOIN_TIMEOUT_S
             )
-        places = place_ranks(self._workers, self._hosts, base)
+        places = place_ranks(self._workers, self._hosts, base, self._gpus)
         run_dir = str(self._record.directory)
         answers = await self._ask_all(
             [OpenRank(self.group_id, run_dir, blob_dirs, place) for place in places]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from jupyter_ddl.drivers.admission import n_fewest, waiting_text
 from jupyter_ddl.events.messages import Event, Notice
 from jupyter_ddl.events.run_state import RunState
+from jupyter_ddl.placement.gpus import Grant
 from jupyter_ddl.placement.slots import SlotBook
 from jupyter_ddl.spec.assignment import TrialAssignment
 from jupyter_ddl.spec.run import DdpSpec, RunSpec
@@ -34,6 +35,7 @@ class Rounds:
         self._run_id = spec.run_id
         self._n_ranks = spec.n_ranks
         self._n_fewest = n_fewest(spec)
+        self._gpus_per_rank = spec.gpus_per_rank
         verb = spec.verb
         self._resize_after_s = verb.resize_after_s if isinstance(verb, DdpSpec) else 0.0
         self._slots = slots
@@ -42,26 +44,30 @@ class Rounds:
         self._room_since_s: float | None = None
         self._asked_at_s: float | None = None
 
-    def take(self) -> Sequence[str]:
-        """Slots for a round, one address per rank; none while the run has to wait."""
-        taken = self._slots.take_group(self._run_id, self._n_ranks)
+    def take(self) -> Grant | None:
+        """Places for a round; None while the run has to wait."""
+        taken = self._slots.take_with_gpus(self._run_id, self._n_ranks, self._gpus_per_rank)
         if taken is None:
             taken = self._take_fewer()
         if taken is None:
-            return ()
+            return None
         self._waiting_since_s = self._room_since_s = self._asked_at_s = None
         return taken
 
-    def _take_fewer(self) -> list[str] | None:
+    def _take_fewer(self) -> Grant | None:
         now = self._clock()
         if self._waiting_since_s is None:
             self._waiting_since_s = now
         if now - self._waiting_since_s < self._resize_after_s:
             return None
-        number = min(self._n_ranks - 1, self._slots.n_within_reach(self._run_id))
+        number = min(self._n_ranks - 1, self._n_within_reach)
         if number < self._n_fewest:
             return None
-        return self._slots.take_group(self._run_id, number)
+        return self._slots.take_with_gpus(self._run_id, number, self._gpus_per_rank)
+
+    @property
+    def _n_within_reach(self) -> int:
+        return self._slots.n_within_reach(self._run_id, self._gpus_per_rank)
 
     def hold(self) -> None:
         """No round is wanted at present."""
@@ -72,13 +78,13 @@ class Rounds:
         """Why the next round can't begin; empty when none waits."""
         if self._waiting_since_s is None:
             return ""
-        return waiting_text(self._run_id, self._n_fewest, self._slots)
+        return waiting_text(self._run_id, self._n_fewest, self._slots, self._gpus_per_rank)
 
     def may_grow(self, n_ranks: int) -> bool:
         """Whether a round of ``n_ranks`` is to end at its next checkpoint to be followed by a
         larger one; True once, then again only after half a minute."""
         now = self._clock()
-        if n_ranks >= self._n_ranks or not self._slots.n_within_reach(self._run_id):
+        if n_ranks >= self._n_ranks or not self._n_within_reach:
             self._room_since_s = None
             return False
         if self._room_since_s is None:

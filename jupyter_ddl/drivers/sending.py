@@ -18,6 +18,7 @@ from jupyter_ddl.events.messages import Event, RankEvent, WorkerLeaving
 from jupyter_ddl.events.run_state import RunState
 from jupyter_ddl.launch.dispatcher import WorkerLostError
 from jupyter_ddl.launch.group import GroupLaunch
+from jupyter_ddl.placement.gpus import Grant
 from jupyter_ddl.spec.assignment import StopRun, StopTrial, StopWhen, TrialAssignment
 from jupyter_ddl.spec.run import RunSpec
 
@@ -56,7 +57,11 @@ class Sender:
         self._flights = FlightBook()
         self._rounds = Rounds(spec, context.slots) if spec.is_grouped else None
         self._patience = Patience(
-            spec.run_id, n_fewest(spec), context.slots, spec.limits.admission_timeout_s
+            spec.run_id,
+            n_fewest(spec),
+            context.slots,
+            spec.limits.admission_timeout_s,
+            spec.gpus_per_rank,
         )
         self._n_assignments = 0
         self._served: set[str] = set()
@@ -109,28 +114,33 @@ class Sender:
             # Asked without a slot in hand: all it can do is to find out that it is empty.
             self._queue.put_back(self._queue.next_batch(n_parallel)[0])
             return
-        while workers := self._take(n_parallel):
+        while places := self._take(n_parallel):
             batch: list[TrialAssignment] = []
             try:
                 batch, fresh = self._queue.next_batch(n_parallel)
             finally:
                 if not batch:
-                    self._give(workers)
+                    self._give(places)
             if not batch:
                 return
-            self._launch(batch, fresh, workers)
+            self._launch(batch, fresh, places)
 
-    def _take(self, n_parallel: int) -> Sequence[str]:
+    def _take(self, n_parallel: int) -> Grant | None:
         """Hold a place for a batch, or all places of a group at once."""
-        slots, run_id = self._context.slots, self._spec.run_id
+        slots, run_id, n_gpus = self._context.slots, self._spec.run_id, self._spec.gpus_per_rank
         if self._rounds is not None:
-            return self._rounds.take() if len(self._flights) < n_parallel else ()
+            return self._rounds.take() if len(self._flights) < n_parallel else None
+        if n_gpus:
+            # One at a time per GPU: nothing waits at the worker behind it.
+            is_room = len(self._flights) < n_parallel
+            return slots.take_with_gpus(run_id, 1, n_gpus) if is_room else None
         address = slots.take(run_id, self._queue.depth, n_parallel)
-        return () if address is None else (address,)
+        return None if address is None else Grant((address,))
 
-    def _give(self, workers: Sequence[str]) -> None:
-        for worker in workers:
-            self._context.slots.give(self._spec.run_id, worker)
+    def _give(self, places: Grant) -> None:
+        gpus = places.gpus or ((),) * len(places.workers)
+        for worker, own in zip(places.workers, gpus, strict=True):
+            self._context.slots.give(self._spec.run_id, worker, own)
 
     def hold(self) -> None:
         """Send nothing at present, and keep no other run from doing so."""
@@ -138,19 +148,21 @@ class Sender:
             self._rounds.hold()
         self._context.slots.withdraw(self._spec.run_id)
 
-    def _launch(self, batch: list[TrialAssignment], fresh: bool, workers: Sequence[str]) -> None:
+    def _launch(self, batch: list[TrialAssignment], fresh: bool, places: Grant) -> None:
         self._n_assignments += 1
         name = f"{self._spec.run_id}-{self._session}-{self._n_assignments}"
         spec, best = self._spec, self._state.best_value
         if spec.is_grouped:
-            assignments = make_group(spec, self._context, batch[0], name, workers, best)
-            self._put(round_notices(spec, self._state, batch[0], len(workers), time.time()))
+            assignments = make_group(spec, self._context, batch[0], name, places, best)
+            n_ranks = len(places.workers)
+            self._put(round_notices(spec, self._state, batch[0], n_ranks, time.time()))
         else:
-            assignments = [
-                make_assignment(spec, self._context, batch, name, fresh=fresh, best_value=best)
-            ]
-        self._served.update(workers)
-        self._spawn(self._fly(self._flights.launch(assignments, workers)))
+            alone = make_assignment(
+                spec, self._context, batch, name, fresh=fresh, best_value=best, places=places
+            )
+            assignments = [alone]
+        self._served.update(places.workers)
+        self._spawn(self._fly(self._flights.launch(assignments, places)))
 
     async def _fly(self, flight: Flight) -> None:
         started = time.monotonic()
@@ -181,6 +193,7 @@ class Sender:
                     on_events,
                     on_worker_leaving=retire,
                     hang_timeout_s=getattr(self._spec.verb, "hang_timeout_s", None),
+                    devices=self._context.slots.gpus.texts(flight.gpus),
                 )
                 await flight.group.run()
             else:
@@ -198,7 +211,7 @@ class Sender:
         done = len(flight.trials) - len(flight.open)
         if done:
             self._queue.observe(done, time.monotonic() - started_s)
-        self._give(flight.workers)
+        self._give(Grant(flight.workers, flight.gpus))
         self._context.wake_all()
 
     # -- signals -------------------------------------------------------------------------------
@@ -211,11 +224,28 @@ class Sender:
         """Cancel one running trial; False when it isn't running."""
         return self._signal_trial(trial, when, "cancelled")
 
-    def stop_all(self, when: StopWhen) -> None:
-        """Cancel everything that is on its way, and what waits at the workers."""
-        stop = StopRun(run_id=self._spec.run_id, when=when)
-        for worker in {worker for flight in self._flights for worker in flight.workers}:
-            self._spawn(self._context.dispatcher.control(worker, stop))
+    def stop_all(self, when: StopWhen, *, counts: bool = False) -> None:
+        """Cancel everything that is on its way, and what waits at the workers.
+
+        With ``counts``, what has begun ends at its next report as complete instead.
+        """
+        first: dict[str, list[StopTrial]] = {}
+        for flight in self._flights:
+            for worker in flight.workers:
+                first.setdefault(worker, [])
+            for trial in flight.started if counts else ():
+                rank = 0 if self._spec.is_grouped else None
+                stop = StopTrial(
+                    self._spec.run_id, trial, flight.open[trial], "complete", when, rank
+                )
+                first[flight.workers[0]].append(stop)
+        for worker, stops in first.items():
+            self._spawn(self._stop_worker(worker, stops, when))
+
+    async def _stop_worker(self, worker: str, first: list[StopTrial], when: StopWhen) -> None:
+        for stop in first:
+            await self._context.dispatcher.control(worker, stop)
+        await self._context.dispatcher.control(worker, StopRun(self._spec.run_id, when))
 
     def give_up(self) -> None:
         """Forget what is on its way: its workers had their time to answer."""

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import msgspec
 
 from jupyter_ddl.drivers.assigning import RunContext
+from jupyter_ddl.drivers.backoff import Backoff
 from jupyter_ddl.drivers.committer import Committer
 from jupyter_ddl.drivers.early import EarlyCheck
 from jupyter_ddl.drivers.judge import Judge
@@ -42,6 +43,7 @@ from jupyter_ddl.events.run_state import RunState
 from jupyter_ddl.events.snapshot import RunSnapshot
 from jupyter_ddl.search.answers import Proposal
 from jupyter_ddl.spec.assignment import StopWhen
+from jupyter_ddl.spec.requests import StopHow
 from jupyter_ddl.spec.run import RunSpec, SearchSpec
 
 __all__ = ["TrialDriver"]
@@ -78,6 +80,7 @@ class TrialDriver:
         self._early = EarlyCheck(source, _metric_of(spec), self._sender.prune)
         self._pauses = Pauses(self._committer, context.slots, context.n_wanted)
         self._stop = RunStop(spec.limits)
+        self._backoff = Backoff()
         self._values = ValueFiles(context.run_dir / "values")
         self._wake = asyncio.Event()
         self.begun = asyncio.Event()
@@ -108,12 +111,15 @@ class TrialDriver:
         """Slots or workers have changed."""
         self._wake.set()
 
-    def stop(self, when: StopWhen, by: str, reason: str = "") -> None:
+    def stop(self, how: StopHow, by: str, reason: str = "") -> None:
         """End the run: running trials at their next report, or all of them now."""
-        if self.is_ending or not self._stop.request(when, reason or f"stopped by {by}"):
+        finishes = how in ("epoch", "keep_best")
+        when: StopWhen = "now" if how == "now" else "next_report"
+        reason = reason or (f"finished early by {by}" if finishes else f"stopped by {by}")
+        if self.is_ending or not self._stop.request(when, reason, finishes=finishes):
             return
         self._put(StopRequested(at_s=time.time(), when=when, by=by))
-        self._sender.stop_all(when)
+        self._sender.stop_all(when, counts=how == "epoch")
         self._wake.set()
 
     def stop_trial(self, trial: int, when: StopWhen, by: str) -> bool:
@@ -168,7 +174,10 @@ class TrialDriver:
             failed = RunFinished(at_s=time.time(), state="failed", reason=error.message)
             return with_totals(self.state, failed)
         hopeless = self._judge.hopeless(self.state) is not None
-        verdict = (self._stop.when is not None, self._stop.reason, hopeless)
+        stopped = self._stop.when is not None
+        if self._stop.finishes and self.state.counts.complete:
+            stopped = False
+        verdict = (stopped, self._stop.reason, hopeless)
         return final_event(self.spec, self.state, verdict, time.time())
 
     async def _begin(self) -> None:
@@ -266,8 +275,10 @@ class TrialDriver:
         if event.attempt != trial.attempt:
             return
         if trial.state == "waiting":
-            self._queue.retry(Proposal(event.trial, trial.params))
+            delay_s = self._backoff.delay_s(trial, event)
+            self._queue.retry(Proposal(event.trial, trial.params), delay_s)
         else:
+            self._backoff.forget(event.trial)
             self._source.tell(to_record(trial))
             self._queue.ended(event.trial)
 

@@ -42,7 +42,12 @@ _END_TIMEOUT_S = 15.0
 """Within it a rank that was told to end is gone, or given up with its worker."""
 
 
-def place_ranks(workers: Sequence[str], hosts: Sequence[str], base: RankPlace) -> list[RankPlace]:
+def place_ranks(
+    workers: Sequence[str],
+    hosts: Sequence[str],
+    base: RankPlace,
+    gpus: Sequence[tuple[str, ...]] = (),
+) -> list[RankPlace]:
     """Places of a new round on these workers: ranks of one host are neighbours.
 
     Parameters
@@ -51,7 +56,11 @@ def place_ranks(workers: Sequence[str], hosts: Sequence[str], base: RankPlace) -
         One worker per rank, and the address of its host; sorted by host.
     base
         What all ranks have in common.
+    gpus
+        UUIDs of each rank's GPUs; empty: none has any.
     """
+    own = gpus or [()] * len(workers)
+    here = list(zip(hosts, own, strict=True))
     order = list(dict.fromkeys(hosts))
     group_id = f"{base.group_id}-{secrets.token_hex(16)}"
     seen: dict[str, int] = {}
@@ -69,6 +78,8 @@ def place_ranks(workers: Sequence[str], hosts: Sequence[str], base: RankPlace) -
                 group_rank=order.index(host),
                 n_hosts=len(order),
                 hosts=tuple(order),
+                gpus=tuple(uuid for at, each in here if at == host for uuid in each),
+                gpus_per_rank=len(own[rank]),
             )
         )
     return places
@@ -83,6 +94,8 @@ class GroupLaunch:
         Gets the address of a worker that was told to go: it can have no rank of the next round.
     hang_timeout_s : float, optional
         See :class:`~jupyter_ddl.launch.watch.StepWatch`.
+    devices
+        What to call the device of each rank; empty: all are CPUs.
     """
 
     def __init__(
@@ -95,6 +108,7 @@ class GroupLaunch:
         *,
         on_worker_leaving: Callable[[str], None] = lambda _: None,
         hang_timeout_s: float | None = None,
+        devices: Sequence[str] = (),
     ) -> None:
         self._dispatcher = dispatcher
         self._assignments = tuple(assignments)
@@ -105,7 +119,7 @@ class GroupLaunch:
         self._timers: list[asyncio.TimerHandle] = []
         loop = asyncio.get_running_loop()
         self._given_up: list[asyncio.Future[None]] = [loop.create_future() for _ in workers]
-        self._fold = GroupFold(self._assignments, hosts)
+        self._fold = GroupFold(self._assignments, hosts, devices)
         self._watch = HangWatch(
             dispatcher, self._assignments, self._workers, hang_timeout_s, self._on_hang
         )

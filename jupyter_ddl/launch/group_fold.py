@@ -61,9 +61,12 @@ Action: TypeAlias = Join | StopOthers | AwaitCause | AskToLeave
 class GroupFold:
     """One round of one rank group."""
 
-    def __init__(self, assignments: Sequence[Assignment], hosts: Sequence[str]) -> None:
+    def __init__(
+        self, assignments: Sequence[Assignment], hosts: Sequence[str], devices: Sequence[str] = ()
+    ) -> None:
         self._n_ranks = len(assignments)
         self._hosts = tuple(hosts)
+        self._devices = tuple(devices) or ("cpu",) * len(assignments)
         trial = assignments[0].trials[0]
         self._trial, self._attempt = trial.trial, trial.attempt
         self._ready: dict[int, str] = {}
@@ -156,6 +159,7 @@ class GroupFold:
             pid=event.pid,
             log=event.log,
             log_start=event.log_start,
+            device=self._devices[rank],
             world_size=self._n_ranks,
         )
         return [*first, *self._recorded([started])]

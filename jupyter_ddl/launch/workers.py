@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 from distributed import Client
 
 from jupyter_ddl.cluster.base import WorkerInfo
+from jupyter_ddl.spec.group import SeenGpus
+from jupyter_ddl.worker.gpus import describe_gpus
 
 __all__ = ["WorkerWatch"]
 
 log = logging.getLogger(__name__)
+
+_GPUS_TIMEOUT_S = 40.0
+"""Longer than a worker waits for its driver."""
 
 
 class WorkerWatch:
@@ -29,11 +36,19 @@ class WorkerWatch:
         self._on_removed = on_removed
         self.workers: dict[str, WorkerInfo] = {}
         self._n_removed = 0
+        self._asking: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
         """Subscribe to the scheduler's announcements, then read the present state."""
         self._client.subscribe_topic("all", self._on_message)
         await self.refresh()
+
+    async def reconnect(self, client: Client) -> None:
+        """Follow another scheduler from now on; the workers of the old one are gone."""
+        self._client = client
+        for address in tuple(self.workers):
+            self._remove(address)
+        await self.start()
 
     async def refresh(self) -> None:
         """Read the scheduler's list; a worker that is not in it any more is removed."""
@@ -47,7 +62,39 @@ class WorkerWatch:
         found = {address: _info(address, facts) for address, facts in identity["workers"].items()}
         for address in [known for known in self.workers if known not in found]:
             self._remove(address)
-        self.workers = found
+        new = [address for address in found if address not in self.workers]
+        self.workers = {address: self.workers.get(address, info) for address, info in found.items()}
+        self._on_change(self.workers)
+        if new:
+            task = asyncio.create_task(self._ask_gpus(new), name="ask workers for GPUs")
+            self._asking.add(task)
+            task.add_done_callback(self._asking.discard)
+
+    async def gpus_known(self) -> None:
+        """Wait until every worker has told of its GPUs; no longer than their drivers may take."""
+        if self._asking:
+            await asyncio.wait(set(self._asking), timeout=_GPUS_TIMEOUT_S)
+
+    async def close(self) -> None:
+        for task in self._asking:
+            task.cancel()
+        await asyncio.gather(*self._asking, return_exceptions=True)
+
+    async def _ask_gpus(self, addresses: list[str]) -> None:
+        try:
+            async with asyncio.timeout(_GPUS_TIMEOUT_S):
+                answers = await self._client.run(
+                    describe_gpus, workers=addresses, on_error="return"
+                )
+        except (OSError, TimeoutError, ValueError) as error:
+            log.warning("workers %s did not tell of their GPUs: %r", addresses, error)
+            return
+        for address, answer in answers.items():
+            info = self.workers.get(address)
+            if info is None or not isinstance(answer, bytes):
+                continue
+            seen = msgspec.msgpack.decode(answer, type=SeenGpus)
+            self.workers[address] = msgspec.structs.replace(info, gpus=seen)
         self._on_change(self.workers)
 
     async def _on_message(self, event: tuple[float, Any]) -> None:

@@ -71,6 +71,7 @@ def _group(options: RunOptions, line: str) -> RankGroup:
         group = open_group(
             options.n_ranks,
             backend=options.backend,
+            gpus_per_rank=options.gpus_per_rank,
             initialize=options.initialize,
             name=options.name,
             reset=options.reset,

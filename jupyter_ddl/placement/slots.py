@@ -8,7 +8,9 @@ stands in line, and until it has got one, no run that came later or holds more t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+
+from jupyter_ddl.placement.gpus import GpuBook, Grant
 
 __all__ = ["SlotBook"]
 
@@ -17,6 +19,7 @@ class SlotBook:
     """Slots of the connected workers, and the assignments that hold them."""
 
     def __init__(self) -> None:
+        self.gpus = GpuBook()
         self._n_slots: dict[str, int] = {}
         self._held: dict[str, Counter[str]] = {}  # address -> run -> assignments
         self._runs: list[str] = []
@@ -24,6 +27,8 @@ class SlotBook:
         """Runs that were refused a place which is theirs by right, the longest waiting first."""
         self._leaving: set[str] = set()
         """Workers that were told to go: nothing new is sent to them."""
+        self._gpu_line: list[str] = []
+        """Runs that wait for GPUs only: they keep nobody from slots."""
 
     @property
     def n_slots(self) -> int:
@@ -63,6 +68,7 @@ class SlotBook:
         self.withdraw(run_id)
         for held in self._held.values():
             del held[run_id]
+        self.gpus.leave(run_id)
 
     def share(self) -> int:
         """Slots that one of the competing runs may hold at once, at least 1."""
@@ -109,14 +115,56 @@ class SlotBook:
             self._held.setdefault(address, Counter())[run_id] += 1
         return taken
 
+    def take_with_gpus(self, run_id: str, n_ranks: int, gpus_per_rank: int) -> Grant | None:
+        """Hold ``n_ranks`` free slots with their GPUs, all or none, as :meth:`take_group` does.
+
+        A run that finds slots but no GPUs stands in a line of its own.
+        """
+        if not gpus_per_rank:
+            taken = self.take_group(run_id, n_ranks)
+            return None if taken is None else Grant(tuple(taken))
+        n_held = self._n_held(run_id)
+        if n_held and n_held + n_ranks > self.share():
+            self.withdraw(run_id)
+            return None
+        free = self._free()
+        grant = self.gpus.choose(free, n_ranks, gpus_per_rank)
+        is_later = self._others_first(run_id, n_held) or self._others_first(
+            run_id, n_held, self._gpu_line
+        )
+        if grant is None or is_later:
+            line = self._line if len(free) < n_ranks else self._gpu_line
+            if run_id not in line:
+                line.append(run_id)
+            return None
+        self.withdraw(run_id)
+        for address in grant.workers:
+            self._held.setdefault(address, Counter())[run_id] += 1
+        self.gpus.hold(run_id, grant)
+        return grant
+
     @property
     def n_free(self) -> int:
         """Slots that nothing holds."""
         return len(self._free())
 
-    def n_within_reach(self, run_id: str) -> int:
-        """Free slots, unless another run that waits for longer is to have them."""
-        return 0 if self._others_first(run_id, self._n_held(run_id)) else self.n_free
+    def n_within_reach(self, run_id: str, gpus_per_rank: int = 0) -> int:
+        """Ranks that find room now, unless a run that waits for longer is to have the places."""
+        n_held = self._n_held(run_id)
+        if self._others_first(run_id, n_held):
+            return 0
+        if not gpus_per_rank:
+            return self.n_free
+        if self._others_first(run_id, n_held, self._gpu_line):
+            return 0
+        return self.gpus.n_placeable(self._free(), gpus_per_rank, if_all_free=False)
+
+    def n_placeable(self, gpus_per_rank: int) -> int:
+        """Ranks that would find room if nothing else ran."""
+        slots = [address for address, n in sorted(self._open_slots()) for _ in range(n)]
+        if not gpus_per_rank:
+            return len(slots)
+        return self.gpus.n_placeable(slots, gpus_per_rank, if_all_free=True)
 
     def holders(self) -> dict[str, int]:
         """Slots held, by run."""
@@ -131,20 +179,22 @@ class SlotBook:
 
     def withdraw(self, run_id: str) -> None:
         """A run stands in line no longer: it wants no place now."""
-        if run_id in self._line:
-            self._line.remove(run_id)
+        for line in (self._line, self._gpu_line):
+            if run_id in line:
+                line.remove(run_id)
 
-    def _others_first(self, run_id: str, n_held: int) -> bool:
+    def _others_first(self, run_id: str, n_held: int, line: Sequence[str] | None = None) -> bool:
         """Whether a run that waits for longer than this one holds no more than it does."""
-        for other in self._line:
+        for other in self._line if line is None else line:
             if other == run_id:
                 return False
             if self._n_held(other) <= n_held:
                 return True
         return False
 
-    def give(self, run_id: str, address: str) -> None:
+    def give(self, run_id: str, address: str, gpus: Sequence[str] = ()) -> None:
         """Return a place; harmless for a worker that is gone."""
+        self.gpus.give(run_id, gpus)
         held = self._held.get(address)
         if held is not None and held[run_id] > 0:
             held[run_id] -= 1

@@ -10,9 +10,18 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-__all__ = ["CollectiveBackend", "JoinGroup", "RankPlace"]
+__all__ = ["CollectiveBackend", "JoinGroup", "RankPlace", "SeenGpus"]
 
 CollectiveBackend: TypeAlias = Literal["auto", "gloo", "nccl"]
+
+
+class SeenGpus(msgspec.Struct, frozen=True):
+    """What a worker sees: name by UUID; without any, ``state`` says why."""
+
+    names: dict[str, str] = {}
+    state: str = ""
+    used_by_torch: bool = False
+    """Whether the torch that is installed there was built for them."""
 
 
 class RankPlace(msgspec.Struct, frozen=True):
@@ -38,7 +47,19 @@ class RankPlace(msgspec.Struct, frozen=True):
     restart_count: int = 0
     max_restarts: int = 0
     gpus: tuple[str, ...] = ()
-    """UUIDs of the GPUs of the group's ranks on this host, by local rank; empty on the CPU."""
+    """UUIDs of the GPUs of the group's ranks on this host, by local rank; empty on the CPU.  As
+    with torchrun, a rank sees them all and uses number ``local_rank``."""
+    gpus_per_rank: int = 0
+
+    @property
+    def device_index(self) -> int:
+        """CUDA number of the rank's (first) GPU."""
+        return self.local_rank * self.gpus_per_rank
+
+    @property
+    def own_gpus(self) -> tuple[str, ...]:
+        """UUIDs of this rank's GPUs."""
+        return self.gpus[self.device_index : self.device_index + self.gpus_per_rank]
 
 
 class JoinGroup(msgspec.Struct, frozen=True, tag="join_group"):

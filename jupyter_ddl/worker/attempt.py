@@ -52,6 +52,7 @@ class Attempt:
         self.local_rank = place.local_rank if place else 0
         self.on_cpu = place is not None and not place.gpus
         """Whether the rank has no GPU although its host may have some."""
+        self.device_index = place.device_index if place else 0
         self.training = Training(place, trial.seed)
         self._agreement = agreement
         self._n_reports = 0

@@ -25,6 +25,7 @@ from jupyter_ddl.spec.group import JoinGroup, RankPlace
 from jupyter_ddl.worker import incell
 from jupyter_ddl.worker.cell_run import CellRun, Ending
 from jupyter_ddl.worker.connections import Connections, waits_in_torch
+from jupyter_ddl.worker.gpus import use_gpus
 from jupyter_ddl.worker.metrics import as_number
 from jupyter_ddl.worker.rank_group import RankGroup
 from jupyter_ddl.worker.rank_log import RankLog
@@ -91,6 +92,7 @@ class CellService:
 
     def _open(self, message: OpenRank) -> RankReady:
         place = self._place = message.place
+        use_gpus(place.gpus)
         try:
             self._log = RankLog(message.run_dir, f"rank-{place.rank}.log")
             self._log.prepare()
@@ -200,6 +202,7 @@ class _Member:
         self.world_size = place.world_size
         self.local_rank = place.local_rank
         self.on_cpu = not place.gpus
+        self.device_index = place.device_index
         self._training = Training(place, seed=0)
 
     def prepare(self, objects: tuple[Any, ...], device: Any) -> tuple[Any, ...]:

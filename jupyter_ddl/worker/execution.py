@@ -115,6 +115,9 @@ class Execution:
             self._rank = None
         if self._batch_done.done():
             self._pool.release(rank, keep=not fresh and not self._is_stopped)
+            if self._assignment.own_gpus:
+                # The memory on its GPU is free when its process is gone, and not before.
+                await asyncio.wait({rank.ended})
             return None
         end = rank.ended.result()
         await self._on_death(rank, end, oom_kills_before)

@@ -58,8 +58,6 @@ def group_environment(
         # and JAX's coordinator listens on all interfaces.
         variables["GLOO_SOCKET_IFNAME"] = "lo"
         variables["JAX_COORDINATOR_BIND_ADDRESS"] = workers[0]
-    if place.gpus:
-        variables["CUDA_VISIBLE_DEVICES"] = ",".join(place.gpus)
     return {name: str(value) for name, value in variables.items()}
 
 

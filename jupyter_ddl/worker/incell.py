@@ -38,6 +38,7 @@ class AttemptInProgress(Protocol):
     world_size: int
     local_rank: int
     on_cpu: bool
+    device_index: int
 
     def report(
         self, step: int | None, metrics: Mapping[str, Any], reduce: str | None = None
@@ -149,7 +150,8 @@ def device() -> Any:
         return "cpu"
     # A rank without a GPU of its own must not take that of another one.
     on_cpu = (_attempt is not None and _attempt.on_cpu) or not torch.cuda.is_available()
-    return torch.device("cpu" if on_cpu else f"cuda:{local_rank()}")
+    index = 0 if _attempt is None else _attempt.device_index
+    return torch.device("cpu" if on_cpu else f"cuda:{index}")
 
 
 def prepare(*objects: Any) -> Any:

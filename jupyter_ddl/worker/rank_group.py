@@ -24,6 +24,7 @@ from jupyter_ddl.spec.assignment import TrialAssignment
 from jupyter_ddl.spec.group import JoinGroup, RankPlace
 from jupyter_ddl.worker.agreement import Agreement
 from jupyter_ddl.worker.env_rendezvous import separate_process_groups
+from jupyter_ddl.worker.gpus import choose_device
 from jupyter_ddl.worker.group_environment import group_environment
 from jupyter_ddl.worker.jax_cluster import tell_jax
 
@@ -84,6 +85,7 @@ class RankGroup:
         tell_jax()
         if with_torch:
             separate_process_groups()
+            choose_device(place)
         if with_torch and place.initialize:
             self._initialize()
 
@@ -139,15 +141,19 @@ class RankGroup:
         )
 
     def _initialize(self) -> None:
+        import torch
         import torch.distributed as dist
 
         place = self._place
+        backend = _backend(place)
         dist.init_process_group(
-            backend=_backend(place),
+            backend=backend,
             store=dist.PrefixStore(place.group_id, self._store),
             rank=place.rank,
             world_size=place.world_size,
             timeout=timedelta(seconds=place.timeout_s),
+            # NCCL would else guess it, from the rank's number.
+            device_id=torch.device("cuda", place.device_index) if backend == "nccl" else None,
         )
         self._initialized = True
 
@@ -155,9 +161,7 @@ class RankGroup:
 def _backend(place: RankPlace) -> str:
     if place.backend != "auto":
         return place.backend
-    import torch
-
-    return "nccl" if place.gpus and torch.cuda.is_available() else "gloo"
+    return "nccl" if place.gpus else "gloo"
 
 
 def _open_store(host: str, place: RankPlace) -> Any:

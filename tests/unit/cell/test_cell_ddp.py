@@ -29,7 +29,7 @@ def test_a_group_that_restarts_three_times_may_fail_four_times():
 def test_nccl_means_a_gpu_per_rank_unless_the_line_says_otherwise():
     assert compiled("ddp -n 2 --backend nccl", "1").verb.gpus_per_rank == 1
     assert compiled("ddp -n 2 --backend nccl --gpus-per-rank 2", "1").verb.gpus_per_rank == 2
-    assert compiled("ddp -n 2", "1").verb.gpus_per_rank == 0
+    assert compiled("ddp -n 2", "1").verb.gpus_per_rank is None
 
 
 def test_a_name_to_bring_that_the_cell_never_assigns_is_refused():
@@ -59,7 +59,7 @@ def test_a_cell_without_checkpoints_that_may_shrink_gets_a_note():
 def test_a_dry_run_tells_ranks_group_and_restarts_and_the_places_it_is_given():
     found = compiled("ddp -n 4 --min-ranks 2 --no-init --hang-timeout 90s", "x = 1")
     text = describe(found, ["Places now: rank 0 → local-0"])
-    assert "Ranks: 4, at least 2; GPUs per rank: none" in text
+    assert "Ranks: 4, at least 2; GPUs per rank: 1 if the workers have as many" in text
     assert "not initialised for the cell; prepare() uses ddp" in text
     assert "Restarts: at most 3; a hang is no step for 90 s" in text
     assert "Places now: rank 0 → local-0" in text

@@ -84,7 +84,7 @@ def held(*, competes: bool) -> SlotBook:
 
 def test_a_group_waits_for_other_runs_as_long_as_it_takes() -> None:
     clock = Clock()
-    patience = Patience("ddp", 2, held(competes=True), None, clock)
+    patience = Patience("ddp", 2, held(competes=True), None, clock=clock)
     for _ in range(100):
         patience.look(is_waiting=True)
         clock.now_s += 3600.0
@@ -92,7 +92,7 @@ def test_a_group_waits_for_other_runs_as_long_as_it_takes() -> None:
 
 def test_a_deadline_of_ones_own_names_the_holder() -> None:
     clock = Clock()
-    patience = Patience("ddp", 2, held(competes=True), 60.0, clock)
+    patience = Patience("ddp", 2, held(competes=True), 60.0, clock=clock)
     patience.look(is_waiting=True)
     clock.now_s += 59.0
     patience.look(is_waiting=True)
@@ -108,7 +108,7 @@ def test_a_deadline_of_ones_own_names_the_holder() -> None:
 
 def test_a_group_that_runs_in_between_waits_anew() -> None:
     clock = Clock()
-    patience = Patience("ddp", 2, held(competes=True), 60.0, clock)
+    patience = Patience("ddp", 2, held(competes=True), 60.0, clock=clock)
     patience.look(is_waiting=True)
     clock.now_s += 59.0
     patience.look(is_waiting=False)
@@ -122,7 +122,7 @@ def test_slots_that_are_kept_or_missing_are_waited_for_ten_minutes(lost_worker: 
     slots = held(competes=lost_worker)
     if lost_worker:
         slots.set_workers({"a": 1})
-    patience = Patience("ddp", 2, slots, None, clock)
+    patience = Patience("ddp", 2, slots, None, clock=clock)
     patience.look(is_waiting=True)
     clock.now_s += 599.0
     patience.look(is_waiting=True)

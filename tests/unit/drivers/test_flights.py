@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from jupyter_ddl.drivers.flights import Flight, FlightBook, evictions
 from jupyter_ddl.events.messages import AttemptFinished, AttemptStarted, Notice, Reported
+from jupyter_ddl.placement.gpus import Grant
 from jupyter_ddl.spec.assignment import Assignment, TrialAssignment
 
 
@@ -22,7 +23,7 @@ def finished(trial: int, attempt: int = 1) -> AttemptFinished:
 
 def flown() -> tuple[FlightBook, Flight]:
     book = FlightBook()
-    return book, book.launch([assignment("a1", (0, 1), (1, 1), (2, 1))], ["w0"])
+    return book, book.launch([assignment("a1", (0, 1), (1, 1), (2, 1))], Grant(("w0",)))
 
 
 def test_events_count_while_their_attempt_is_open() -> None:
@@ -47,7 +48,7 @@ def test_a_trial_belongs_to_its_latest_flight() -> None:
     book, first = flown()
     book.land(first)
     assert (book.of_trial(1), len(book)) == (None, 0)
-    second = book.launch([assignment("a2", (1, 2))], ["w1"])
+    second = book.launch([assignment("a2", (1, 2))], Grant(("w1",)))
     book.land(first)  # landing again takes nothing from the second
     assert book.of_trial(1) is second
     assert book.admit(second, [started(1, attempt=1)]) == []

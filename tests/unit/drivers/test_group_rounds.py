@@ -17,6 +17,7 @@ from jupyter_ddl.events.messages import (
 )
 from jupyter_ddl.events.reducer import fold
 from jupyter_ddl.events.run_state import RunState
+from jupyter_ddl.placement.gpus import Grant
 from jupyter_ddl.placement.slots import SlotBook
 from jupyter_ddl.spec.assignment import TrialAssignment
 from jupyter_ddl.spec.program import Program
@@ -49,10 +50,10 @@ def test_a_round_takes_all_its_slots_or_none() -> None:
     rounds = Rounds(spec_of(3), slots, Clock())
     slots.join("other")
     slots.take("other", 1, 1)
-    assert rounds.take() == ()
+    assert rounds.take() is None
     assert slots.n_free == 2
     slots.give("other", "a")
-    assert sorted(rounds.take()) == ["a", "b", "c"]
+    assert sorted(rounds.take().workers) == ["a", "b", "c"]
 
 
 def test_a_waiting_group_gets_the_next_slots_before_those_who_came_later() -> None:
@@ -60,27 +61,27 @@ def test_a_waiting_group_gets_the_next_slots_before_those_who_came_later() -> No
     slots.join("search")
     assert slots.take("search", 1, 8) == "a"
     rounds = Rounds(spec_of(2), slots, Clock())
-    assert rounds.take() == ()
+    assert rounds.take() is None
     assert slots.take("search", 1, 8) is None
     slots.give("search", "a")
     assert slots.take("search", 1, 8) is None
-    assert sorted(rounds.take()) == ["a", "b"]
+    assert sorted(rounds.take().workers) == ["a", "b"]
 
 
 def test_fewer_ranks_begin_after_the_deadline_but_never_too_few() -> None:
     clock = Clock()
     slots = book(a=1, b=1)
     rounds = Rounds(spec_of(4, 2), slots, clock)
-    assert rounds.take() == ()
+    assert rounds.take() is None
     clock.now_s += 4.9
-    assert rounds.take() == ()
+    assert rounds.take() is None
     clock.now_s += 0.2
-    assert sorted(rounds.take()) == ["a", "b"]
+    assert sorted(rounds.take().workers) == ["a", "b"]
     too_few = book(a=1)
     rounds = Rounds(spec_of(4, 2), too_few, clock)
     rounds.take()
     clock.now_s += 100.0
-    assert rounds.take() == ()
+    assert rounds.take() is None
     assert too_few.n_free == 1
 
 
@@ -89,7 +90,7 @@ def test_without_min_ranks_a_group_waits_for_all() -> None:
     rounds = Rounds(spec_of(2), book(a=1), clock)
     rounds.take()
     clock.now_s += 1000.0
-    assert rounds.take() == ()
+    assert rounds.take() is None
     assert rounds.waiting.startswith("2 ranks wait: the cluster has 1 slot at present, 1 free")
 
 
@@ -99,7 +100,7 @@ def test_a_smaller_round_grows_once_there_is_room_for_a_while() -> None:
     rounds = Rounds(spec_of(2, 1), slots, clock)
     rounds.take()
     clock.now_s += 6.0
-    assert rounds.take() == ["a"]
+    assert rounds.take() == Grant(("a",))
     assert not rounds.may_grow(1)
     slots.set_workers({"a": 1, "b": 1})
     assert not rounds.may_grow(1)
@@ -162,7 +163,7 @@ def test_what_can_be_scaled_to_or_begun_smaller_is_admitted() -> None:
 
 
 def test_gpus_that_nobody_has_are_refused() -> None:
-    with pytest.raises(PlacementError, match="--gpus-per-rank 2: the workers of this cluster have"):
+    with pytest.raises(PlacementError, match="--gpus-per-rank 2: the worker of this cluster has"):
         check_group_fits(spec_of(1, gpus=2), book(a=1), 1)
 
 
