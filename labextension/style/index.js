@@ -1,1 +1,2 @@
 import './base.css';
+import '../../jupyter_ddl/views/live/live.css';

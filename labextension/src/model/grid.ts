@@ -7,11 +7,16 @@ export interface Grid {
   pitch: number;
 }
 
-export const PITCH = 16;
 export const GAP = 2;
+/** From this pitch on, a cell has room for its number. */
+export const ROOMY = 44;
+const SMALL = 16;
+const MIDDLE = 24;
 
+/** Few cells are large, many are small. */
 export function makeGrid(nCells: number, width: number): Grid {
-  return { nCells, nColumns: Math.max(1, Math.floor(width / PITCH)), pitch: PITCH };
+  const pitch = nCells <= 32 ? ROOMY : nCells <= 200 ? MIDDLE : SMALL;
+  return { nCells, nColumns: Math.max(1, Math.floor(width / pitch)), pitch };
 }
 
 export function gridHeight(grid: Grid): number {

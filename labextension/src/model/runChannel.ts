@@ -24,10 +24,9 @@ export class RunChannel implements Channel {
   constructor(
     private readonly _link: Link,
     store: Store,
-    runId: string
+    private readonly _runId: string
   ) {
-    this._unwatch = _link.watch('run', runId);
-    this._unsubscribe = store.onRun(runId, message => this._hear(message));
+    this._unsubscribe = store.onRun(_runId, message => this._hear(message));
   }
 
   readonly send = (message: FromBrowser): void => {
@@ -45,9 +44,15 @@ export class RunChannel implements Channel {
     return () => this._callbacks.delete(callback);
   };
 
+  /** Out of sight, the run is not watched; the view keeps what it has. */
+  setVisible(isVisible: boolean): void {
+    this._unwatch();
+    this._unwatch = isVisible ? this._link.watch('run', this._runId) : () => undefined;
+  }
+
   dispose(): void {
     this._unsubscribe();
-    this._unwatch();
+    this.setVisible(false);
     this._callbacks.clear();
   }
 
@@ -77,7 +82,7 @@ export class RunChannel implements Channel {
   private readonly _asked = new Set<number>();
   private readonly _newest = new Map<string, RunView | TelemetryView>();
   private readonly _callbacks = new Set<(message: unknown) => void>();
-  private readonly _unwatch: () => void;
+  private _unwatch: () => void = () => undefined;
   private readonly _unsubscribe: () => void;
 }
 

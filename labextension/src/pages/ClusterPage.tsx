@@ -11,7 +11,7 @@ import { heatCells, MEASURES, workerLines } from '../model/workers';
 import type { Measure } from '../model/workers';
 import type { ClusterStatus } from '../protocol';
 import { ClusterLog } from '../parts/ClusterLog';
-import { ConnectionBanner, StateLabel } from '../parts/controls';
+import { StateLabel } from '../parts/controls';
 import { HeatMap } from '../parts/HeatMap';
 import { useKnown } from '../parts/hooks';
 
@@ -31,13 +31,7 @@ export class ClusterPage extends ReactWidget {
   }
 
   protected render(): React.ReactElement {
-    return (
-      <ClusterView
-        {...this._context}
-        cluster={this.cluster}
-        isVisible={this._isInSight}
-      />
-    );
+    return <ClusterView {...this._context} cluster={this.cluster} isVisible={this._isInSight} />;
   }
 
   private readonly _isInSight = () => this.isVisible && !document.hidden;
@@ -56,13 +50,9 @@ function ClusterView(
   React.useEffect(() => link.watch('cluster', name), [link, name]);
   return (
     <div className="jp-ddl-page-body">
-      <ConnectionBanner known={known} />
       <div className="jp-ddl-row">
         <h2>{name}</h2>
         <StateLabel state={cluster?.state ?? (known.hasClusters ? 'ended' : 'connecting')} />
-        <span className="jp-ddl-buttons">
-          {cluster !== undefined && <ClusterButtons name={name} actions={actions} />}
-        </span>
       </div>
       {cluster !== undefined && <Facts cluster={cluster} actions={actions} />}
       {telemetry?.verdicts.map(verdict => (
@@ -79,28 +69,6 @@ function ClusterView(
         isVisible={props.isVisible}
       />
     </div>
-  );
-}
-
-function ClusterButtons(props: { name: string; actions: Actions }): React.ReactElement {
-  const { name, actions } = props;
-  return (
-    <>
-      <button
-        type="button"
-        className="jp-Button jp-mod-styled jp-mod-reject"
-        onClick={() => void actions.scaleCluster(name)}
-      >
-        Scale…
-      </button>
-      <button
-        type="button"
-        className="jp-Button jp-mod-styled jp-mod-warn"
-        onClick={() => void actions.stopCluster(name)}
-      >
-        Stop…
-      </button>
-    </>
   );
 }
 

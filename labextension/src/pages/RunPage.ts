@@ -1,27 +1,21 @@
 /** One run in the main area: the same live view as in the cell. */
 
-import { ReactWidget } from '@jupyterlab/ui-components';
 import type { Message } from '@lumino/messaging';
-import { Panel, Widget } from '@lumino/widgets';
-import * as React from 'react';
+import { Widget } from '@lumino/widgets';
 
+// Plain ES modules, the same that the view in the cell is made of.
+import { mount } from '../../../jupyter_ddl/views/live/index.js';
 import { RunChannel } from '../model/runChannel';
-import { RunHeader } from '../parts/RunHeader';
 import type { PageContext } from './ClusterPage';
 
-export class RunPage extends Panel {
+export class RunPage extends Widget {
   constructor(
     private readonly _context: PageContext,
     readonly runId: string
   ) {
     super();
     this.addClass('jp-ddl-page');
-    const { store, actions } = _context;
-    this.addWidget(
-      ReactWidget.create(React.createElement(RunHeader, { store, actions, runId }))
-    );
-    this._view.addClass('jp-ddl-run-view');
-    this.addWidget(this._view);
+    this.addClass('jp-ddl-run-view');
   }
 
   override dispose(): void {
@@ -33,14 +27,25 @@ export class RunPage extends Panel {
     super.onAfterAttach(message);
     const { link, store } = this._context;
     const channel = new RunChannel(link, store, this.runId);
-    const unmount = channel.subscribe(heard => {
-      this._view.node.textContent = JSON.stringify(heard);
-    });
+    const view = mount(this.node, channel, { runId: this.runId });
+    channel.setVisible(this.isVisible);
+    this._channel = channel;
     this._leave = () => {
       this._leave = () => undefined;
-      unmount();
+      this._channel = null;
+      view.destroy();
       channel.dispose();
     };
+  }
+
+  protected override onAfterShow(message: Message): void {
+    super.onAfterShow(message);
+    this._channel?.setVisible(true);
+  }
+
+  protected override onAfterHide(message: Message): void {
+    super.onAfterHide(message);
+    this._channel?.setVisible(false);
   }
 
   protected override onBeforeDetach(message: Message): void {
@@ -48,6 +53,6 @@ export class RunPage extends Panel {
     super.onBeforeDetach(message);
   }
 
+  private _channel: RunChannel | null = null;
   private _leave: () => void = () => undefined;
-  private readonly _view = new Widget();
 }

@@ -81,11 +81,11 @@ export function ClusterFormView(props: ClusterFormProps): React.ReactElement {
             </select>
           </label>
         )}
-        <Field {...field} name="workers" label="Workers" hint="as the host allows" />
+        <Field {...field} name="workers" label="Workers" hint="automatic" />
         <Field {...field} name="cpus" label="CPUs each" hint="" />
-        <Field {...field} name="memory" label="Memory each" hint="as the host allows" />
-        <Field {...field} name="idle" label="Ends if idle for" hint="30m" />
-        <Field {...field} name="age" label="Ends at the latest after" hint="24h" />
+        <Field {...field} name="memory" label="Memory each" hint="automatic" />
+        <Field {...field} name="idle" label="Idle timeout" hint="30m" />
+        <Field {...field} name="age" label="Maximum age" hint="24h" />
       </fieldset>
       <div className="jp-ddl-form-end">
         <button type="submit" className="jp-Button jp-mod-styled jp-mod-accept" disabled={isStarting}>

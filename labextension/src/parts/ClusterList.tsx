@@ -116,7 +116,7 @@ function ClusterCard(props: {
         </span>
         <Bar share={nSlots ? nBusy / nSlots : 0} label={`${nBusy} of ${nSlots} slots busy`} />
       </div>
-      <GpuLine telemetry={telemetry} />
+      <GpuLine telemetry={telemetry} fallback={cluster.gpus} />
       <Verdict cluster={cluster} />
       <Lease cluster={cluster} since_ms={props.since_ms} />
     </li>
@@ -130,10 +130,15 @@ function workersText(cluster: ClusterStatus): string {
     : `${n} of ${formatCount(cluster.n_wanted, 'worker')}`;
 }
 
-function GpuLine(props: { telemetry: ClusterTelemetry | undefined }): React.ReactElement | null {
+/** `fallback` says in words what there is, before the first measurement. */
+function GpuLine(props: {
+  telemetry: ClusterTelemetry | undefined;
+  fallback: string;
+}): React.ReactElement | null {
   const { nGpus, nBusy, mean, state } = gpuSummary(props.telemetry);
   if (nGpus === 0) {
-    return state ? <div className="jp-ddl-fact">GPU {state}</div> : null;
+    const text = state ? `GPU ${state}` : props.fallback;
+    return text ? <div className="jp-ddl-fact">{text}</div> : null;
   }
   return (
     <div className="jp-ddl-measure">
@@ -146,14 +151,14 @@ function GpuLine(props: { telemetry: ClusterTelemetry | undefined }): React.Reac
   );
 }
 
-/** The environment's verdict in one word, once controllers tell one. */
+/** How the workers' environment compares with the kernel's. */
 function Verdict(props: { cluster: ClusterStatus }): React.ReactElement | null {
-  const verdict = 'environment' in props.cluster ? String(props.cluster.environment) : '';
-  return verdict ? (
-    <div className="jp-ddl-fact">
-      environment <StateLabel state={verdict} />
+  const { environment } = props.cluster;
+  return environment === null ? null : (
+    <div className="jp-ddl-fact" title={`${environment.text} ${environment.mend}`.trim()}>
+      environment <StateLabel state={environment.word} />
     </div>
-  ) : null;
+  );
 }
 
 function Lease(props: { cluster: ClusterStatus; since_ms: number }): React.ReactElement {

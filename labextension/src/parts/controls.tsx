@@ -3,7 +3,8 @@
 import type { LabIcon } from '@jupyterlab/ui-components';
 import * as React from 'react';
 
-import type { Known } from '../model/store';
+import type { Store } from '../model/store';
+import { useKnown } from './hooks';
 
 /** A button that is only an icon; its label is read out and shown as a tip. */
 export function IconButton(props: {
@@ -57,8 +58,8 @@ export function Bar(props: {
 }
 
 /** Says what is wrong with the connection; nothing while all is well. */
-export function ConnectionBanner(props: { known: Known }): React.ReactElement {
-  const { state, otherVersion } = props.known;
+export function LiveBanner(props: { store: Store }): React.ReactElement {
+  const { state, otherVersion } = useKnown(props.store);
   let text = '';
   if (state === 'connecting') {
     text = 'Connecting…';

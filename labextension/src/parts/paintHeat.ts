@@ -1,6 +1,7 @@
 /** Draws the cells in sight onto a canvas. */
 
-import { cellCorner, cellsInSight, GAP } from '../model/grid';
+import { formatShare } from '../format';
+import { cellCorner, cellsInSight, GAP, ROOMY } from '../model/grid';
 import type { Grid } from '../model/grid';
 import type { HeatCell } from '../model/workers';
 
@@ -23,34 +24,68 @@ export function paintHeat(
   if (context === null) {
     return;
   }
-  const style = getComputedStyle(canvas);
-  const [low, high, text] = ['low', 'high', 'mark'].map(name =>
-    style.getPropertyValue(`--jp-ddl-heat-${name}`).trim()
-  ) as [string, string, string];
+  const colours = coloursOf(canvas);
   fit(canvas, context, sight);
   const side = grid.pitch - GAP;
   const [first, behind] = cellsInSight(grid, sight.top, sight.height);
   for (let index = first; index < behind; index += 1) {
     const [x, y] = cellCorner(grid, index);
-    const share = cells[index]?.share ?? null;
-    const top = y - sight.top;
-    if (share === null) {
-      context.strokeStyle = low;
-      context.strokeRect(x + 0.5, top + 0.5, side - 1, side - 1);
-    } else {
-      context.fillStyle = low;
-      context.fillRect(x, top, side, side);
-      context.globalAlpha = Math.min(1, Math.max(0, share));
-      context.fillStyle = high;
-      context.fillRect(x, top, side, side);
-      context.globalAlpha = 1;
-    }
+    const cell = { x, y: y - sight.top, side, share: cells[index]?.share ?? null };
+    paintCell(context, colours, cell);
     if (index === sight.marked) {
-      context.strokeStyle = text;
+      context.strokeStyle = colours.mark;
       context.lineWidth = 2;
-      context.strokeRect(x + 1, top + 1, side - 2, side - 2);
+      context.strokeRect(cell.x + 1, cell.y + 1, side - 2, side - 2);
       context.lineWidth = 1;
     }
+  }
+}
+
+interface Colours {
+  low: string;
+  high: string;
+  mark: string;
+  font: string;
+}
+
+interface Square {
+  x: number;
+  y: number;
+  side: number;
+  share: number | null;
+}
+
+function coloursOf(canvas: HTMLCanvasElement): Colours {
+  const style = getComputedStyle(canvas);
+  const read = (name: string) => style.getPropertyValue(`--jp-ddl-heat-${name}`).trim();
+  return {
+    low: read('low'),
+    high: read('high'),
+    mark: read('mark'),
+    font: `11px ${style.fontFamily}`
+  };
+}
+
+/** A frame alone means: not measured. */
+function paintCell(context: CanvasRenderingContext2D, colours: Colours, cell: Square): void {
+  const { x, y, side, share } = cell;
+  if (share === null) {
+    context.strokeStyle = colours.low;
+    context.strokeRect(x + 0.5, y + 0.5, side - 1, side - 1);
+  } else {
+    context.fillStyle = colours.low;
+    context.fillRect(x, y, side, side);
+    context.globalAlpha = Math.min(1, Math.max(0, share));
+    context.fillStyle = colours.high;
+    context.fillRect(x, y, side, side);
+    context.globalAlpha = 1;
+  }
+  if (side + GAP >= ROOMY) {
+    context.fillStyle = colours.mark;
+    context.font = colours.font;
+    context.textAlign = 'center';
+    context.textBaseline = 'middle';
+    context.fillText(formatShare(share), x + side / 2, y + side / 2);
   }
 }
 

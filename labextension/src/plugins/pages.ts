@@ -2,12 +2,15 @@
 
 import type { ILayoutRestorer, JupyterFrontEnd } from '@jupyterlab/application';
 import { MainAreaWidget, WidgetTracker } from '@jupyterlab/apputils';
+import { ReactWidget, ToolbarButton } from '@jupyterlab/ui-components';
 import type { Widget } from '@lumino/widgets';
+import * as React from 'react';
 
 import { ddlIcon } from '../icons';
 import type { PageContext } from '../pages/ClusterPage';
 import { ClusterPage } from '../pages/ClusterPage';
 import { RunPage } from '../pages/RunPage';
+import { LiveBanner } from '../parts/controls';
 
 export class Pages {
   constructor(
@@ -16,17 +19,34 @@ export class Pages {
   ) {}
 
   openRun(runId: string): void {
-    this._open(this._runs, `jupyter-ddl-run-${runId}`, () => {
-      const { store } = this._context();
-      const line = store.known.runs.find(run => run.run_id === runId);
-      return { content: new RunPage(this._context(), runId), label: line?.name || runId };
-    });
+    const { store, actions } = this._context();
+    const line = () => store.known.runs.find(run => run.run_id === runId);
+    this._open(this._runs, `jupyter-ddl-run-${runId}`, () => ({
+      content: new RunPage(this._context(), runId),
+      label: line()?.name || runId,
+      buttons: [
+        button('Insert code to attach', 'Follow this run in the notebook that was used last', () =>
+          actions.attachRun(runId)
+        ),
+        button('Open its cluster', 'Workers, GPUs and logs', () => {
+          const cluster = line()?.cluster;
+          if (cluster) {
+            actions.openCluster(cluster);
+          }
+        })
+      ]
+    }));
   }
 
   openCluster(name: string): void {
+    const { actions } = this._context();
     this._open(this._clusters, `jupyter-ddl-cluster-${name}`, () => ({
       content: new ClusterPage(this._context(), name),
-      label: name
+      label: name,
+      buttons: [
+        button('Scale…', 'Another number of workers', () => void actions.scaleCluster(name)),
+        button('Stop…', 'End this cluster', () => void actions.stopCluster(name))
+      ]
     }));
   }
 
@@ -46,17 +66,21 @@ export class Pages {
   private _open<T extends Widget>(
     tracker: WidgetTracker<MainAreaWidget<T>>,
     id: string,
-    make: () => { content: T; label: string }
+    make: () => { content: T; label: string; buttons: ToolbarButton[] }
   ): void {
     let widget = tracker.find(each => each.id === id);
     if (widget === undefined) {
-      const { content, label } = make();
+      const { content, label, buttons } = make();
+      const { store } = this._context();
       widget = new MainAreaWidget({ content });
+      buttons.forEach((each, index) => widget?.toolbar.addItem(`ddl-${index}`, each));
+      widget.contentHeader.addWidget(
+        ReactWidget.create(React.createElement(LiveBanner, { store }))
+      );
       widget.id = id;
       widget.title.label = label;
       widget.title.icon = ddlIcon;
       widget.title.closable = true;
-      widget.toolbar.hide();
       void tracker.add(widget);
       this._app.shell.add(widget, 'main');
     }
@@ -69,4 +93,8 @@ export class Pages {
   private readonly _clusters = new WidgetTracker<MainAreaWidget<ClusterPage>>({
     namespace: 'jupyter-ddl-clusters'
   });
+}
+
+function button(label: string, tooltip: string, onClick: () => void): ToolbarButton {
+  return new ToolbarButton({ label, tooltip, onClick });
 }

@@ -14,8 +14,7 @@ import type { Actions } from '../actions';
 import { ddlIcon } from '../icons';
 import type { Store } from '../model/store';
 import { ClusterList } from '../parts/ClusterList';
-import { ConnectionBanner } from '../parts/controls';
-import { useKnown } from '../parts/hooks';
+import { LiveBanner } from '../parts/controls';
 import { RunList } from '../parts/RunList';
 
 export class DdlPanel extends SidePanel {
@@ -27,7 +26,7 @@ export class DdlPanel extends SidePanel {
     this.title.caption = 'Clusters and runs';
     this.node.setAttribute('role', 'region');
     this.node.setAttribute('aria-label', 'Clusters and runs');
-    this.header.addWidget(ReactWidget.create(React.createElement(Banner, { store })));
+    this.header.addWidget(ReactWidget.create(React.createElement(LiveBanner, { store })));
     this._clusters = new ClusterSection(store, actions);
     this.addWidget(
       section('Clusters', this._clusters, [
@@ -78,10 +77,6 @@ class ClusterSection extends ReactWidget {
   };
 
   private _hasForm = false;
-}
-
-function Banner(props: { store: Store }): React.ReactElement {
-  return React.createElement(ConnectionBanner, { known: useKnown(props.store) });
 }
 
 function section(title: string, content: Widget, buttons: ToolbarButton[]): PanelWithToolbar {

@@ -7,24 +7,27 @@ import type { Link } from '../model/link';
 import { answerOf } from '../model/runChannel';
 import type { StopRun, StopTrial } from '../protocol';
 
-/** Raised by `views/live` on its element; `detail` is a message from a browser. */
+/**
+ * Raised by `views/live` on its element: `detail` is a message from a browser, `reply` takes the
+ * answer.
+ */
 const SEND = 'jupyter-ddl:send';
-/** Raised in reply on the same element; `detail` is the answer with the request's id. */
-const ANSWER = 'jupyter-ddl:answer';
 
 export function relayRequests(link: Link): void {
   document.addEventListener(SEND, event => {
     const message = event instanceof CustomEvent ? stopIn(event.detail) : null;
-    const target = event.target;
-    if (message === null || target === null || link.state !== 'connected') {
+    if (message === null || link.state !== 'connected') {
       return;
     }
     // Taken: the view need not send it through the kernel.
     event.preventDefault();
     const { id, ...ask } = message;
-    void answerOf(link, ask).then(answer =>
-      target.dispatchEvent(new CustomEvent(ANSWER, { detail: { ...answer, id } }))
-    );
+    const reply: unknown = Reflect.get(event, 'reply');
+    void answerOf(link, ask).then(answer => {
+      if (typeof reply === 'function') {
+        reply({ ...answer, id });
+      }
+    });
   });
 }
 
