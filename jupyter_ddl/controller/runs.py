@@ -8,12 +8,13 @@ import os
 import shutil
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import msgspec
 
-from jupyter_ddl.drivers.admission import check_group_fits
+from jupyter_ddl.controller.event_files import EventFileWriters
+from jupyter_ddl.drivers.admission import check_group_fits, wants_gpus, with_gpus
 from jupyter_ddl.drivers.assigning import RunContext
 from jupyter_ddl.drivers.group_record import end_record
 from jupyter_ddl.drivers.make import make_driver
@@ -58,6 +59,7 @@ class RunRegistry:
         n_wanted: Callable[[], int],
         n_possible: Callable[[], int] | None = None,
         usage: Callable[[str], Usage | None] = lambda _: None,
+        gpus_known: Callable[[], Awaitable[None]],
     ) -> None:
         self._host_of = host_of
         self._cluster = cluster
@@ -66,10 +68,12 @@ class RunRegistry:
         self._n_wanted = n_wanted
         self._n_possible = n_possible or n_wanted
         self._usage = usage
+        self._gpus_known = gpus_known
         self._opening = asyncio.Lock()
         self._drivers: dict[str, TrialDriver] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._ended: OrderedDict[str, RunSnapshot] = OrderedDict()
+        self._event_files = EventFileWriters()
 
     @property
     def active(self) -> tuple[str, ...]:
@@ -101,6 +105,9 @@ class RunRegistry:
             )
         if directory.exists():
             raise SpecError(f"run {spec.run_id} exists already; a new run needs a new id")
+        if wants_gpus(spec):
+            await self._gpus_known()
+        spec = with_gpus(spec, self._slots)
         check_group_fits(spec, self._slots, self._n_possible())
         spec = _with_window(spec, max(self._slots.n_slots, self._n_wanted()))
         try:
@@ -226,6 +233,7 @@ class RunRegistry:
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        await self._event_files.close()
 
     def _context(self, spec: RunSpec) -> RunContext:
         directories = blob_dirs()
@@ -246,6 +254,7 @@ class RunRegistry:
         run_id = driver.spec.run_id
         self._ended.pop(run_id, None)
         self._drivers[run_id] = driver
+        self._event_files.start(driver.spec)
         self._tasks[run_id] = asyncio.create_task(self._drive(driver), name=run_id)
 
     async def _drive(self, driver: TrialDriver) -> None:

@@ -7,6 +7,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from jupyter_ddl.spec.fit import FitSpec
+from jupyter_ddl.spec.facts import EnvironmentStatus
 from jupyter_ddl.spec.group import CollectiveBackend
 from jupyter_ddl.spec.program import Program
 from jupyter_ddl.spec.space import Distribution
@@ -65,6 +66,7 @@ class SearchSpec(msgspec.Struct, frozen=True, tag="search"):
     are told.  Set once by the controller and recorded: the trial list never depends on timing."""
     ranks_per_trial: int = 1
     gpus_per_trial: int = 0
+    """Divided evenly among the trial's ranks."""
 
 
 class MapSpec(msgspec.Struct, frozen=True, tag="map"):
@@ -85,7 +87,8 @@ class DdpSpec(msgspec.Struct, frozen=True, tag="ddp"):
     min_ranks: int | None = None
     """With fewer slots than ``n_ranks`` the group goes on with those, down to this number."""
     backend: CollectiveBackend = "auto"
-    gpus_per_rank: int = 0
+    gpus_per_rank: int | None = None
+    """None: one each, where the workers have as many; the record of a run has the number."""
     hang_timeout_s: float | None = None
     """No step for so long is a hang; None: max(60 s, 10 × the median step)."""
     resize_after_s: float = 5.0
@@ -101,7 +104,8 @@ class GroupSpec(msgspec.Struct, frozen=True, tag="run"):
     n_ranks: int | None = None
     """None: one for every slot that is free; the record has the number."""
     backend: CollectiveBackend = "auto"
-    gpus_per_rank: int = 0
+    gpus_per_rank: int | None = None
+    """None: one each, where the workers have as many; the record has the number."""
     initialize: bool = True
     """Whether torch's process group is initialised, where torch is installed."""
     name: str = "default"
@@ -153,6 +157,8 @@ class Provenance(msgspec.Struct, frozen=True):
     packages: dict[str, str] = {}
     git_revision: str | None = None
     git_dirty: bool = False
+    environment: EnvironmentStatus | None = None
+    """What the comparison of the kernel with the workers came to; None where there was none."""
 
 
 class RunSpec(msgspec.Struct, frozen=True):
@@ -207,3 +213,14 @@ class RunSpec(msgspec.Struct, frozen=True):
                 return 1
             case GroupSpec(n_ranks=n_ranks):
                 return n_ranks or 1
+
+    @property
+    def gpus_per_rank(self) -> int:
+        """Whole GPUs of each rank."""
+        match self.verb:
+            case SearchSpec(gpus_per_trial=number, ranks_per_trial=n_ranks):
+                return number // n_ranks
+            case DdpSpec(gpus_per_rank=n_gpus) | GroupSpec(gpus_per_rank=n_gpus):
+                return n_gpus or 0
+            case _:
+                return 0
