@@ -26,7 +26,8 @@ class CommonOptions:
     wait: bool = True
     timeout_s: float | None = None
     dry_run: bool = False
-    env_check: EnvCheck = "warn"
+    env_check: EnvCheck | None = None
+    """None: what breaks the cell is refused, and other differences are a warning."""
     resume: str | None = None
     isolate: bool = False
     max_failures: int = 3
@@ -49,9 +50,8 @@ def add_common(parser: argparse.ArgumentParser, *, with_trials: bool) -> None:
     add(
         "--env-check",
         type=values.one_of(*ENV_CHECKS),
-        default="warn",
         metavar="warn|strict|off",
-        help="no effect yet: local workers have the notebook's own packages",
+        help="default: refuse what breaks the cell, warn of other differences of environments",
     )
     add("--resume", metavar="RUN", help="go on with a run; finished trials are kept")
     add("--tensorboard", action="store_true", help="write event files: %%tensorboard shows them")

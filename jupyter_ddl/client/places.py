@@ -16,7 +16,7 @@ from jupyter_ddl.spec.run import DdpSpec, SearchSpec
 if TYPE_CHECKING:
     from jupyter_ddl.cell.compile import CompiledCell
 
-__all__ = ["places_now"]
+__all__ = ["cluster_now", "places_now"]
 
 _TIMEOUT_S = 5.0
 _N_SHOWN = 16
@@ -38,12 +38,18 @@ def places_now(compiled: CompiledCell) -> list[str]:
     return list(_places(status, n_ranks))
 
 
-def _status() -> ClusterStatus | None:
-    """Of the cluster that a run would go to; None where one would be started."""
+def cluster_now() -> str | None:
+    """Name of the cluster that a run would go to; None where one would be started."""
     current = session().current
     running = [info.name for info in list_connections()]
     if current not in running:
         current = running[0] if len(running) == 1 and current is None else None
+    return current
+
+
+def _status() -> ClusterStatus | None:
+    """Of the cluster that a run would go to; None where one would be started."""
+    current = cluster_now()
     if current is None:
         return None
     try:

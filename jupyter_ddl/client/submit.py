@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = ["check_supported", "new_run_id", "resume_run", "submit"]
 
+log = logging.getLogger(__name__)
+
 _ID_LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"
 
 

@@ -43,6 +43,7 @@ class Requests:
                 return StatusResult(self._house.status())
             case ask.SubmitRun(spec=spec):
                 await self._house.runs.submit(spec)
+                self._house.environment.note(spec.provenance.environment)
                 return Accepted(run_id=spec.run_id)
             case ask.ResumeRun(run_id=run_id):
                 await self._house.runs.resume(run_id)
@@ -69,6 +70,8 @@ class Requests:
             case ask.GetTelemetry() | ask.WatchTelemetry() | ask.UnwatchTelemetry():
                 house = self._house
                 return answer_telemetry(body, session, house.telemetry, house.is_active)
+            case ask.GetEnvironment() | ask.SyncEnvironment() | ask.TellVerdict():
+                return await self._house.environment.answer(body)
             case ask.StopCluster():
                 self._stop("a client asked for it")
                 return Accepted()

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from jupyter_ddl.cluster.base import Backend, WorkerInfo
 from jupyter_ddl.cluster.registry import make_backend
+from jupyter_ddl.controller.environment import WorkerEnvironments
 from jupyter_ddl.controller.groups import GroupRegistry
 from jupyter_ddl.controller.leases import Lease
 from jupyter_ddl.controller.runs import RunRegistry
@@ -54,6 +55,11 @@ class House:
         self._workers: dict[str, WorkerInfo] = {}
         self._scaling = asyncio.Lock()
         self._size_keeper: asyncio.Task[None] | None = None
+        self.environment = WorkerEnvironments(
+            lambda: self.backend.client,
+            lambda: self._workers,
+            lambda: self._workers_changed(self._workers),
+        )
 
     async def open(self, on_phase: Callable[[str], None]) -> None:
         """Start the backend and everything that stands on it; deadline: the backend's own."""
@@ -114,6 +120,7 @@ class House:
             await self.runs.close()
         if hasattr(self, "telemetry"):
             await self.telemetry.close()
+        await self.environment.close()
         await self.backend.close()
 
     def status(self) -> ClusterStatus:
@@ -135,6 +142,7 @@ class House:
             age_left_s=self.lease.age_left_s(now),
             adapt=self.adapt,
             groups=self.groups.status(),
+            environment=self.environment.verdict,
             gpus=self.telemetry.gpu_line(),
         )
 
@@ -231,7 +239,9 @@ class House:
 
     def _workers_changed(self, workers: dict[str, WorkerInfo]) -> None:
         self._workers = dict(workers)
-        self.slots.set_workers({a: info.n_slots for a, info in workers.items()})
+        # A worker without what the others were given takes no work yet.
+        ready = {a: info for a, info in workers.items() if self.environment.is_ready(a)}
+        self.slots.set_workers({a: info.n_slots for a, info in ready.items()})
         self.slots.gpus.set_workers({a: info.gpus or SeenGpus() for a, info in workers.items()})
         self.telemetry.keep({info.name for info in workers.values()})
         if self.state == "ready":

@@ -9,10 +9,12 @@ import msgspec
 from jupyter_ddl.events.cell_results import CellResult
 from jupyter_ddl.events.snapshot import RunSnapshot
 from jupyter_ddl.events.status import ClusterStatus, GroupStatus
+from jupyter_ddl.spec.facts import Facts
 from jupyter_ddl.events.telemetry import ClusterTelemetry
 
 __all__ = [
     "Accepted",
+    "EnvironmentResult",
     "GroupResult",
     "LogText",
     "Refused",
@@ -56,6 +58,30 @@ class TelemetryResult(msgspec.Struct, frozen=True, tag="telemetry"):
     telemetry: ClusterTelemetry
 
 
+class EnvironmentResult(msgspec.Struct, frozen=True, tag="environment"):
+    """The environments of a cluster's workers.
+
+    Attributes
+    ----------
+    workers : dict
+        Digest of the facts by the worker's name.
+    facts : dict
+        Facts by digest, of those that the client does not know.
+    errors : dict
+        By the worker's name: why packages could not be installed.
+    n_silent : int
+        Workers that did not answer.
+    patch : tuple of str
+        Packages that all workers are given on top of what they have.
+    """
+
+    workers: dict[str, str]
+    facts: dict[str, Facts] = {}
+    errors: dict[str, str] = {}
+    n_silent: int = 0
+    patch: tuple[str, ...] = ()
+
+
 class Refused(msgspec.Struct, frozen=True, tag="refused"):
     """The request failed: the class of the error (in ``jupyter_ddl.errors``) and its message."""
 
@@ -70,6 +96,7 @@ Result: TypeAlias = (
     | StatusResult
     | SnapshotResult
     | TelemetryResult
+    | EnvironmentResult
     | GroupResult
     | CellResult
     | FitResults

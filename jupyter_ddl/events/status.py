@@ -6,6 +6,8 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from jupyter_ddl.spec.facts import EnvironmentStatus
+
 __all__ = ["ClusterState", "ClusterStatus", "GroupStatus", "RankStatus", "WorkerStatus"]
 
 ClusterState: TypeAlias = Literal["starting", "ready", "degraded", "stopping"]
@@ -73,6 +75,8 @@ class ClusterStatus(msgspec.Struct, frozen=True):
     adapt: tuple[int, int] | None = None
     groups: tuple[GroupStatus, ...] = ()
     """Persistent groups; their ids are among ``active_runs``."""
+    environment: EnvironmentStatus | None = None
+    """What the last comparison of a kernel with the workers came to; None before the first."""
     gpus: str = ""
     """Those of all workers in a few words, or why there are none."""
 

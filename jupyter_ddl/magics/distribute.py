@@ -18,7 +18,7 @@ from jupyter_ddl.magics.failures import shown
 from jupyter_ddl.magics.live import watch
 from jupyter_ddl.magics.notebook import cell_number, notebook_path
 from jupyter_ddl.magics.run_cell import run_cell
-from jupyter_ddl.magics.saying import Phases, say
+from jupyter_ddl.magics.saying import Phases, say, say_note
 from jupyter_ddl.spec.run import DdpSpec, MapSpec
 
 if TYPE_CHECKING:
@@ -65,9 +65,11 @@ def _run_cell(shell: Any, line: str, options: Options, cell: str) -> None:
     check_supported(compiled)
     if options.dry_run:
         from jupyter_ddl.cell.dry_run import describe
+        from jupyter_ddl.client.environment import environment_now
         from jupyter_ddl.client.places import places_now
 
-        say(describe(compiled, places_now(compiled)))
+        lines = [*places_now(compiled), *environment_now(compiled, notebook)]
+        say(describe(compiled, lines))
         return
     run = _start(compiled, line, cell, notebook)
     _bind(shell, run, options)
@@ -104,7 +106,7 @@ def _start(compiled: CompiledCell, line: str, cell: str, notebook: Path | None) 
     for note in compiled.notes:
         say(f"Note: {note}.")
     if compiled.resume is None:
-        return submit(compiled, line=line, cell=cell, notebook=notebook)
+        return submit(compiled, line=line, cell=cell, notebook=notebook, on_notice=say_note)
     with Phases() as phases:
         run = resume_run(compiled.resume, compiled, phases)
         phases.done("ready")

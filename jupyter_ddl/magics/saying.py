@@ -9,13 +9,18 @@ from types import TracebackType
 
 from jupyter_ddl.views.display import in_notebook
 
-__all__ = ["Phases", "say"]
+__all__ = ["Phases", "say", "say_note"]
 
 
 def say(text: str) -> None:
     """Write a line to standard output, whatever that is for the cell that runs."""
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
+
+
+def say_note(text: str) -> None:
+    """Write a sentence that is worth knowing."""
+    say(f"Note: {text.rstrip('.')}.")
 
 
 class Phases:

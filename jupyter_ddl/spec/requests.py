@@ -12,6 +12,7 @@ import msgspec
 
 from jupyter_ddl.spec.assignment import StopWhen
 from jupyter_ddl.spec.cells import Cell
+from jupyter_ddl.spec.facts import EnvironmentStatus, Patch
 from jupyter_ddl.spec.run import RunSpec
 
 __all__ = [
@@ -20,7 +21,9 @@ __all__ = [
     "Adapt",
     "Body",
     "CloseGroup",
+    "EnvironmentBody",
     "ExecuteCell",
+    "GetEnvironment",
     "GetLog",
     "GetStatus",
     "GetTelemetry",
@@ -36,6 +39,7 @@ __all__ = [
     "StopRunRequest",
     "StopTrialRequest",
     "SubmitRun",
+    "SyncEnvironment",
     "TakeFit",
     "TelemetryBody",
     "UnwatchTelemetry",
@@ -128,6 +132,29 @@ class UnwatchTelemetry(msgspec.Struct, frozen=True, tag="unwatch_telemetry"):
 TelemetryBody: TypeAlias = GetTelemetry | WatchTelemetry | UnwatchTelemetry
 
 
+class GetEnvironment(msgspec.Struct, frozen=True, tag="get_environment"):
+    """The environments of all workers; ``known``: digests of facts that need not be sent."""
+
+    known: tuple[str, ...] = ()
+    fresh: bool = False
+    """Ask the workers now; otherwise what they told last will do."""
+
+
+class SyncEnvironment(msgspec.Struct, frozen=True, tag="sync_environment"):
+    """Install packages on all workers; the wheels of the patch are blobs of this host."""
+
+    patch: Patch
+
+
+class TellVerdict(msgspec.Struct, frozen=True, tag="tell_verdict"):
+    """What a kernel's comparison with the workers came to, for whoever looks at the cluster."""
+
+    verdict: EnvironmentStatus
+
+
+EnvironmentBody: TypeAlias = GetEnvironment | SyncEnvironment | TellVerdict
+
+
 class OpenGroup(msgspec.Struct, frozen=True, tag="open_group"):
     """A persistent group as ``spec.verb`` says: the one that is open, or else a new one."""
 
@@ -180,6 +207,7 @@ Body: TypeAlias = (
     | GetLog
     | StopCluster
     | TelemetryBody
+    | EnvironmentBody
     | GroupBody
 )
 

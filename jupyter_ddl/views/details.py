@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 from jupyter_ddl.events.snapshot import RunSnapshot
+from jupyter_ddl.spec.facts import EnvironmentStatus
 from jupyter_ddl.spec.run import DdpSpec, GroupSpec, RunSpec, SearchSpec
 from jupyter_ddl.views.columns import TextColumn, columns_text
 from jupyter_ddl.views.drawing import Drawing
@@ -72,10 +73,18 @@ def _settings(spec: RunSpec, directory: Path) -> list[tuple[str, str]]:
         ("git revision", f"{revision} (changed)" if revision and origin.git_dirty else revision),
         ("python", origin.python),
         ("packages", ", ".join(f"{name} {v}" for name, v in origin.packages.items())),
+        ("environment", _environment(origin.environment)),
         ("resumed from", spec.resumed_from or ""),
         ("directory", str(directory)),
     ]
     return [(label, plain(value, _CELL)) for label, value in facts if value]
+
+
+def _environment(verdict: EnvironmentStatus | None) -> str:
+    """Whether the workers had the kernel's environment when the run began."""
+    if verdict is None:
+        return ""
+    return f"{verdict.word}: {verdict.text}" if verdict.text else verdict.word
 
 
 def _group(spec: RunSpec) -> str:

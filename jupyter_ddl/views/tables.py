@@ -9,6 +9,7 @@ import msgspec
 
 from jupyter_ddl.events.snapshot import RunStateName
 from jupyter_ddl.events.status import ClusterState, ClusterStatus, GroupStatus
+from jupyter_ddl.spec.facts import EnvironmentStatus
 from jupyter_ddl.views.columns import TextColumn, columns_text
 from jupyter_ddl.views.drawing import Drawing
 from jupyter_ddl.views.escape import esc, plain
@@ -86,6 +87,8 @@ class ClusterRow(msgspec.Struct, frozen=True):
     """A line about each persistent group."""
     n_busy: int = 0
     """Slots that run a trial now."""
+    environment: str = ""
+    """The verdict in one word, and what differs; empty before the first comparison."""
 
 
 def cluster_row(status: ClusterStatus) -> ClusterRow:
@@ -107,7 +110,14 @@ def cluster_row(status: ClusterStatus) -> ClusterRow:
         address=status.scheduler_address,
         n_busy=sum(worker.n_busy for worker in status.workers),
         groups=tuple(_group_line(group) for group in status.groups),
+        environment=_environment_line(status.environment),
     )
+
+
+def _environment_line(verdict: EnvironmentStatus | None) -> str:
+    if verdict is None:
+        return ""
+    return f"{verdict.word}: {verdict.text}" if verdict.text else f"{verdict.word} as the kernel's"
 
 
 def _group_line(group: GroupStatus) -> str:
@@ -215,6 +225,7 @@ def _cluster_facts(row: ClusterRow) -> list[tuple[str, str]]:
         ("limits", limits),
         ("runs", f"{format_count(row.n_runs)} active" if row.n_runs else "none active"),
         *(("group", plain(line, 120)) for line in row.groups),
+        ("environment", plain(row.environment, 300)),
         ("ends", _ends(row)),
         ("scheduler", plain(row.address, 80)),
         ("controller", f"process {row.controller_pid}"),

@@ -35,6 +35,7 @@ from jupyter_ddl.worker.execution import Execution
 from jupyter_ddl.worker.leaving import Leaving
 from jupyter_ddl.worker.memory_guard import MemoryGuard
 from jupyter_ddl.worker.preload import bind_to_nanny
+from jupyter_ddl.worker.rank_environment import EXTENSION, RankEnvironment
 from jupyter_ddl.worker.rank_pool import RankPool
 from jupyter_ddl.worker.sampler_ranks import SamplerRanks
 from jupyter_ddl.worker.settings import WorkerSettings
@@ -77,6 +78,7 @@ class RankPlugin(WorkerPlugin):  # type: ignore[misc]
         self._pool = RankPool(self.settings, self._on_notice)
         self._samplers = SamplerRanks(self._pool)
         self._cell_ranks = CellRanks(self._pool)
+        worker.extensions[EXTENSION] = RankEnvironment(self._pool)
         worker.handlers[CALL_RANK] = self.call_rank
         self._archive = ChunkArchive()
         self._executions: dict[str, Execution] = {}

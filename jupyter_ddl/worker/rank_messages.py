@@ -49,6 +49,8 @@ class ImportPackages(msgspec.Struct, frozen=True, tag="import_packages"):
 
 class ZygoteReady(msgspec.Struct, frozen=True, tag="zygote_ready"):
     pid: int
+    loaded: tuple[str, ...] = ()
+    """Top-level modules that it has loaded by now, and that its ranks will have."""
 
 
 class RankForked(msgspec.Struct, frozen=True, tag="rank_forked"):
@@ -75,6 +77,8 @@ class PackagesImported(msgspec.Struct, frozen=True, tag="packages_imported"):
 
     imported: tuple[str, ...]
     failed: dict[str, str]
+    loaded: tuple[str, ...] = ()
+    """All top-level modules that are loaded by now."""
 
 
 class Execute(msgspec.Struct, frozen=True, tag="execute"):

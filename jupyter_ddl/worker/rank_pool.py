@@ -6,7 +6,10 @@ import asyncio
 import logging
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeAlias
+
+import msgspec
 
 from jupyter_ddl.errors import LaunchError
 from jupyter_ddl.spec.assignment import Assignment
@@ -21,6 +24,8 @@ log = logging.getLogger(__name__)
 
 IDLE_TIMEOUT_S = 60.0
 _CLOSE_TIMEOUT_S = 5.0
+
+OnLoaded: TypeAlias = Callable[[Iterable[str]], None]
 
 
 class RankPool:
@@ -41,6 +46,12 @@ class RankPool:
         self._idle_timers: dict[str, asyncio.TimerHandle] = {}
         self._n_forked = 0
         self._complaints: set[str] = set()
+        self._retired: list[Zygote] = []
+        self._retiring: set[asyncio.Task[None]] = set()
+        self.on_zygote: OnLoaded = lambda _: None
+        """Told what a new zygote has loaded."""
+        self.on_loaded: OnLoaded = lambda _: None
+        """Told what the zygote has loaded since."""
 
     @property
     def zygote_pid(self) -> int | None:
@@ -75,10 +86,11 @@ class RankPool:
             self._settings,
             on_rank_exited=self._on_rank_exited,
             on_imported=self._on_imported,
-            on_lost=self._on_zygote_lost,
+            on_lost=lambda: self._on_zygote_lost(zygote),
         )
         try:
             await zygote.start()
+            self.on_zygote(zygote.loaded)
         except BaseException as error:
             await zygote.close()
             if isinstance(error, OSError):
@@ -86,6 +98,39 @@ class RankPool:
             raise
         log.info("zygote %s serves after %.3f s", zygote.pid, time.monotonic() - started_s)
         return zygote
+
+    async def renew(self, overlay: str) -> None:
+        """Fork further ranks from a new zygote, which finds packages in ``overlay`` first.
+
+        Ranks that work are left alone: the zygote that has forked them ends with the last one.
+
+        Raises
+        ------
+        LaunchError
+            The new one can't be started.
+        """
+        for rank in self.ranks:
+            if rank.name in self._idle_timers:
+                self._discard(rank)
+        async with self._starting:
+            self._settings = msgspec.structs.replace(self._settings, overlay=overlay)
+            old, self._zygote = self._zygote, None
+            if old is not None:
+                self._retired.append(old)
+        await self.start()
+        self._close_retired()
+
+    def _close_retired(self) -> None:
+        """Close zygotes that were replaced and have no rank left."""
+        for zygote in self._retired.copy():
+            if not any(self._of_zygote(zygote)):
+                self._retired.remove(zygote)
+                task = asyncio.create_task(zygote.close(), name="ddl-zygote-retire")
+                self._retiring.add(task)
+                task.add_done_callback(self._retiring.discard)
+
+    def _of_zygote(self, zygote: Zygote) -> Iterator[RankProcess]:
+        return (rank for rank in self.ranks if rank.name.split(":")[1] == str(zygote.pid))
 
     async def import_packages(self, names: tuple[str, ...]) -> None:
         """Have the zygote import packages; returns without waiting for that."""
@@ -172,6 +217,8 @@ class RankPool:
     def _forget(self, rank: RankProcess) -> None:
         self._remove_idle(rank)
         self._ranks.pop(rank.name, None)
+        if self._retired and not self._closed:
+            self._close_retired()
 
     def _on_rank_exited(self, message: RankExited) -> None:
         rank = self._ranks.get(message.name)
@@ -180,14 +227,15 @@ class RankPool:
 
     def _on_imported(self, message: PackagesImported) -> None:
         log.info("zygote imported %s", ", ".join(message.imported) or "nothing")
+        self.on_loaded(message.loaded)
         for name, error in message.failed.items():
             if name not in self._complaints:
                 self._complaints.add(name)
                 self._on_notice(f"{name} can't be imported ahead of the ranks: {error}")
 
-    def _on_zygote_lost(self) -> None:
+    def _on_zygote_lost(self, zygote: Zygote) -> None:
         self._on_notice("the zygote was lost with its rank processes; a new one is started")
-        for rank in self.ranks:
+        for rank in tuple(self._of_zygote(zygote)):
             rank.zygote_lost()
 
     async def close(self) -> None:
@@ -197,8 +245,10 @@ class RankPool:
             self._remove_idle(rank)
             rank.kill("stop", "its worker is closing")
         async with self._starting:
-            if self._zygote is not None:
-                await self._zygote.close()
+            for zygote in (*self._retired, self._zygote):
+                if zygote is not None:
+                    await zygote.close()
+        await asyncio.gather(*self._retiring, return_exceptions=True)
         for rank in self.ranks:
             rank.zygote_lost()  # nobody is left who could tell of its end
         left = [rank.ended for rank in self.ranks]

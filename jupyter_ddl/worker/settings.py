@@ -25,6 +25,8 @@ class WorkerSettings(msgspec.Struct, frozen=True):
     """Installed packages that the zygote imports ahead of need."""
     rank_memory_bytes: int | None = None
     """A rank whose process tree holds more is ended with failure kind ``memory``."""
+    overlay: str = ""
+    """Directory of packages that ranks find before all others; empty for none."""
     telemetry_topic: str = ""
     """Dask topic that samples of telemetry are published on."""
     telemetry_interval_s: float = 0.0

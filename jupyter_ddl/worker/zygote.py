@@ -50,6 +50,9 @@ def zygote_environment(settings: WorkerSettings, zygote_id: str) -> dict[str, st
     """Environment of a zygote, and by that of its ranks."""
     threads = str(max(1, settings.cpus_per_slot))
     inherited = dict(os.environ)
+    if settings.overlay:
+        path = [settings.overlay, inherited.get("PYTHONPATH", "")]
+        inherited["PYTHONPATH"] = os.pathsep.join(each for each in path if each)
     if inherited.get(_TRIM_VARIABLE) == _TRIM_OF_DASK:
         # Good for a worker that moves data; in a training every freed tensor would go back to the
         # system and be faulted in again by the next step: 15 to 20 % of a rank's CPU time.
@@ -97,6 +100,8 @@ class Zygote:
         self._closing = False
         self._reaping: asyncio.Task[None] | None = None
         self.is_lost = False
+        self.loaded: tuple[str, ...] = ()
+        """Top-level modules that it had loaded when it began to serve."""
 
     @property
     def pid(self) -> int | None:
@@ -198,6 +203,7 @@ class Zygote:
         elif isinstance(message, PackagesImported):
             self._on_imported(message)
         elif isinstance(message, ZygoteReady) and not self._ready.done():
+            self.loaded = message.loaded
             self._ready.set_result(None)
 
     def _on_closed(self) -> None:

@@ -61,7 +61,7 @@ class Zygote:
 
     def serve(self) -> NoReturn:
         self._listen_to_signals()
-        self._send(ZygoteReady(os.getpid()))
+        self._send(ZygoteReady(os.getpid(), _loaded()))
         poll = select.poll()
         poll.register(self._control, select.POLLIN)
         poll.register(self._wake_read, select.POLLIN)
@@ -125,7 +125,7 @@ class Zygote:
                 imported.append(name)
         self._bind(signal.SIGCONT)
         gc.collect()
-        self._send(PackagesImported(tuple(imported), failed))
+        self._send(PackagesImported(tuple(imported), failed, _loaded()))
 
     def _fork(self, name: str) -> None:
         if not self._rank_fds:
@@ -213,6 +213,11 @@ def _kill(pid: int, *, whole_group: bool) -> None:
     for send in (os.killpg, os.kill) if whole_group else (os.kill,):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             send(pid, signal.SIGKILL)
+
+
+def _loaded() -> tuple[str, ...]:
+    """Top-level modules of packages."""
+    return tuple({name.partition(".")[0] for name in sys.modules} - sys.stdlib_module_names)
 
 
 def _exited_child() -> int | None:

@@ -1,0 +1,238 @@
+"""Compares this kernel with the workers before a cell goes there, and says what differs."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from jupyter_ddl.cell.common_options import EnvCheck
+from jupyter_ddl.client.places import cluster_now
+from jupyter_ddl.client.session import session
+from jupyter_ddl.environment.binder import (
+    configuration_stamp,
+    has_configuration,
+    read_configuration,
+)
+from jupyter_ddl.environment.compare import compare
+from jupyter_ddl.environment.configuration import Configuration
+from jupyter_ddl.environment.kernel import kernel_environment
+from jupyter_ddl.environment.scope import Scope
+from jupyter_ddl.environment.wording import verdict_line
+from jupyter_ddl.errors import ClusterError, EnvironmentFileError, WorkerEnvironmentError
+from jupyter_ddl.events.replies import EnvironmentResult
+from jupyter_ddl.spec.facts import EnvironmentStatus, EnvironmentVerdict, Facts
+from jupyter_ddl.spec.requests import GetEnvironment, TellVerdict
+from jupyter_ddl.spec.run import DdpSpec
+
+if TYPE_CHECKING:
+    from jupyter_ddl.cell.compile import CompiledCell
+
+__all__ = [
+    "Checked",
+    "cell_imports",
+    "check_before",
+    "compare_with",
+    "environment_now",
+    "folder_of",
+    "last_imports",
+    "status_of",
+    "tell",
+]
+
+log = logging.getLogger(__name__)
+
+_N_VERDICTS = 50
+_TIMEOUT_S = 15.0
+
+OnNotice = Callable[[str], None]
+
+_facts: dict[str, Facts] = {}
+_verdicts: dict[object, EnvironmentVerdict] = {}
+_asked: dict[object, tuple[Configuration | None, str]] = {}
+_said: set[str] = set()
+_imports: set[str] = set()
+_fresh_with: dict[str, str] = {}
+"""By cluster: this kernel's digest when the workers were asked last."""
+
+
+class Checked(NamedTuple):
+    """A comparison, and what it was made of."""
+
+    verdict: EnvironmentVerdict
+    workers: dict[str, Facts]
+    """By name."""
+    asked: Configuration | None
+    notes: tuple[str, ...] = ()
+    """What could not be compared, a sentence each."""
+
+
+def check_before(
+    cluster: str,
+    imports: Iterable[str],
+    folder: Path,
+    mode: EnvCheck | None,
+    on_notice: OnNotice = log.warning,
+) -> EnvironmentStatus | None:
+    """Compare before a cell is sent; a difference that was told is not told again.
+
+    Parameters
+    ----------
+    cluster : str
+        Name of a running cluster.
+    imports : iterable of str
+        Top-level modules that the cell imports; what differs elsewhere does not count.
+    folder : Path
+        The notebook's, whose binder files are compared as well.
+    mode : str, optional
+        ``warn``: nothing is refused; ``strict``: any difference is; ``off``: nothing is compared.
+        By default what breaks a cell is refused, and the rest is a warning.
+
+    Returns
+    -------
+    EnvironmentStatus or None
+        For the run's record; None where nothing was compared.
+
+    Raises
+    ------
+    WorkerEnvironmentError
+        The cell is refused; one line with what mends it.
+    """
+    if mode == "off":
+        return None
+    names = frozenset(imports)
+    _imports.update(names)
+    try:
+        checked = compare_with(cluster, kernel_environment().scope(names), folder)
+    except ClusterError as error:
+        raise WorkerEnvironmentError(
+            f"the workers' environment is not known: {error.message}; --env-check off sends the "
+            f"cell without"
+        ) from error
+    status = status_of(checked.verdict)
+    for note in checked.notes:
+        _say_once(note, on_notice)
+    refused = {"broken"} if mode is None else {"broken", "drift"} if mode == "strict" else set()
+    if status.word in refused:
+        tell(cluster, status)
+        raise WorkerEnvironmentError(
+            f"the cell was not sent: {status.text} (--env-check warn sends it all the same)",
+            word=status.word,
+        )
+    if status.text:
+        _say_once(f"environment {status.word}: {status.text}", on_notice)
+    return status
+
+
+def environment_now(compiled: CompiledCell, notebook: Path | None) -> list[str]:
+    """Lines for ``--dry-run``: how the workers would differ; nothing is started for it."""
+    cluster = cluster_now()
+    if cluster is None or compiled.env_check == "off":
+        return []
+    scope = kernel_environment().scope(cell_imports(compiled))
+    try:
+        checked = compare_with(cluster, scope, folder_of(notebook))
+    except ClusterError as error:
+        return [f"Environment: not known ({error.message})"]
+    text = status_of(checked.verdict).text
+    return [f"Environment: {checked.verdict.word}{f': {text}' if text else ' as here'}"]
+
+
+def cell_imports(compiled: CompiledCell) -> frozenset[str]:
+    """Top-level modules that a cell needs on the workers."""
+    imports = set(compiled.program.imports)
+    if isinstance(compiled.verb, DdpSpec):
+        imports.add("torch")  # the group is made with it, whatever the cell imports
+    return frozenset(imports)
+
+
+def folder_of(notebook: Path | None) -> Path:
+    """Where binder files are looked for."""
+    return Path.cwd() if notebook is None else notebook.parent
+
+
+def compare_with(cluster: str, scope: Scope | None, folder: Path | None) -> Checked:
+    """This process, a cluster's workers and a folder's binder files, as of now.
+
+    Raises
+    ------
+    ClusterError
+        The cluster does not answer.
+    """
+    kernel = kernel_environment()
+    asked, problem = _asked_for(folder)
+    # Something was installed here since: then perhaps there, too.
+    fresh = _fresh_with.get(cluster) != kernel.digest
+    result = _ask(cluster, fresh=fresh)
+    verdict = _verdict(result, scope, asked)
+    if verdict.word != "same" and not fresh:
+        result = _ask(cluster, fresh=True)
+        verdict = _verdict(result, scope, asked)
+    _fresh_with[cluster] = kernel.digest
+    workers = {name: _facts[digest] for name, digest in result.workers.items()}
+    notes = [problem] if problem else []
+    if result.n_silent:
+        notes.append(f"{result.n_silent} workers did not tell their environment in time")
+    return Checked(verdict, workers, asked, tuple(notes))
+
+
+def _verdict(
+    result: EnvironmentResult, scope: Scope | None, asked: Configuration | None
+) -> EnvironmentVerdict:
+    """The comparison, once for the same facts."""
+    kernel = kernel_environment()
+    of_workers = tuple(sorted(result.workers.items()))
+    key = (kernel.digest, of_workers, scope, None if asked is None else asked.digest)
+    if key not in _verdicts:
+        if len(_verdicts) >= _N_VERDICTS:
+            _verdicts.clear()
+        workers = {name: _facts[digest] for name, digest in of_workers}
+        _verdicts[key] = compare(kernel.facts(), workers, scope=scope, asked=asked)
+    return _verdicts[key]
+
+
+def status_of(verdict: EnvironmentVerdict) -> EnvironmentStatus:
+    """A verdict as records and clusters keep it."""
+    return EnvironmentStatus(verdict.word, verdict_line(verdict), verdict.mend, time.time())
+
+
+def tell(cluster: str, status: EnvironmentStatus) -> None:
+    """Let a cluster know the verdict, so that others who look at it see it."""
+    session().ask(cluster, TellVerdict(status))
+
+
+def last_imports() -> frozenset[str]:
+    """Top-level modules of all cells that this process has checked."""
+    return frozenset(_imports)
+
+
+def _ask(cluster: str, *, fresh: bool) -> EnvironmentResult:
+    result = session().ask(cluster, GetEnvironment(tuple(_facts), fresh), _TIMEOUT_S)
+    if not isinstance(result, EnvironmentResult):
+        raise ClusterError(f"the controller answered {type(result).__name__} instead of facts")
+    _facts.update(result.facts)
+    return result
+
+
+def _asked_for(folder: Path | None) -> tuple[Configuration | None, str]:
+    """What a folder's files ask for, and what is wrong with them."""
+    if folder is None:
+        return None, ""
+    key = configuration_stamp(folder)
+    if key not in _asked:
+        _asked.clear()
+        try:
+            there = has_configuration(folder)
+            found = read_configuration(folder, with_code=False) if there else None
+            _asked[key] = found, ""
+        except EnvironmentFileError as error:
+            _asked[key] = None, error.message
+    return _asked[key]
+
+
+def _say_once(text: str, on_notice: OnNotice) -> None:
+    if text not in _said:
+        _said.add(text)
+        on_notice(text)

@@ -1,0 +1,230 @@
+"""The environments of a cluster's workers: asked for, patched, and the same on replaced workers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+
+import msgspec
+from distributed import Client
+
+from jupyter_ddl.cluster.base import WorkerInfo
+from jupyter_ddl.events.replies import Accepted, EnvironmentResult
+from jupyter_ddl.spec.facts import (
+    EnvironmentCall,
+    EnvironmentStatus,
+    Facts,
+    Patch,
+    WorkerEnvironment,
+)
+from jupyter_ddl.spec.requests import (
+    EnvironmentBody,
+    GetEnvironment,
+    SyncEnvironment,
+    TellVerdict,
+)
+from jupyter_ddl.store.blobs import read_blob
+from jupyter_ddl.store.paths import blob_dirs
+from jupyter_ddl.worker.facts import normal_name
+from jupyter_ddl.worker.overlay import INSTALL_TIMEOUT_S
+from jupyter_ddl.worker.rank_environment import ask_environment
+
+__all__ = ["WorkerEnvironments", "merge_patches"]
+
+log = logging.getLogger(__name__)
+
+_ASK_TIMEOUT_S = 10.0
+_MARGIN_S = 30.0
+_AGAIN_S = 15.0
+_KEEP_S = 2.0
+"""Older answers are given as well, but asked for anew."""
+
+
+class WorkerEnvironments:
+    """Used on the controller's loop only.
+
+    Parameters
+    ----------
+    client : callable
+        The present connection to the scheduler.
+    workers : callable
+        Workers by address.
+    on_ready : callable
+        Called when a worker that had to be patched may take work.
+    """
+
+    def __init__(
+        self,
+        client: Callable[[], Client],
+        workers: Callable[[], Mapping[str, WorkerInfo]],
+        on_ready: Callable[[], None],
+    ) -> None:
+        self._client = client
+        self._workers = workers
+        self._on_ready = on_ready
+        self._patch = Patch()
+        self._wheels: dict[str, bytes] = {}
+        self._patched: set[str] = set()
+        self._preparing: dict[str, asyncio.Task[None]] = {}
+        self._syncing = asyncio.Lock()
+        self._answers: dict[str, WorkerEnvironment] = {}
+        self._facts: dict[str, Facts] = {}
+        self._looked_at_s = 0.0
+        self._looking: asyncio.Task[None] | None = None
+        self.verdict: EnvironmentStatus | None = None
+        """The last one that a kernel has told."""
+
+    async def answer(self, body: EnvironmentBody) -> EnvironmentResult | Accepted:
+        """What a client's request comes to."""
+        match body:
+            case GetEnvironment(known=known, fresh=fresh):
+                return await self.ask(known, fresh=fresh)
+            case SyncEnvironment(patch=patch):
+                return await self.sync(patch)
+            case TellVerdict(verdict=verdict):
+                self.note(verdict)
+        return Accepted()
+
+    def note(self, verdict: EnvironmentStatus | None) -> None:
+        """Keep a kernel's verdict, for whoever looks at the cluster."""
+        self.verdict = verdict or self.verdict
+
+    async def ask(self, known: Iterable[str], *, fresh: bool) -> EnvironmentResult:
+        """Every worker's environment; those that do not answer within 10 s are left out.
+
+        Unless it is to be fresh, what workers told last will do, and they are asked behind it.
+        """
+        addresses = tuple(self._workers())
+        missing = tuple(each for each in addresses if fresh or each not in self._answers)
+        if missing:
+            await self._look(missing)
+        elif time.monotonic() - self._looked_at_s > _KEEP_S and self._looking is None:
+            self._looking = asyncio.create_task(self._look(addresses), name="ask environments")
+        return self._result({a: self._answers[a] for a in addresses if a in self._answers}, known)
+
+    async def _look(self, addresses: tuple[str, ...]) -> None:
+        try:
+            found = await self._call(addresses, EnvironmentCall(tuple(self._facts)), _ASK_TIMEOUT_S)
+        finally:
+            self._looking = None
+        self._take(found)
+        self._looked_at_s = time.monotonic()
+        for address in addresses:
+            if address not in found:
+                self._answers.pop(address, None)
+
+    def _take(self, answers: Mapping[str, WorkerEnvironment]) -> None:
+        self._answers.update(answers)
+        for answer in answers.values():
+            if answer.facts is not None:
+                self._facts[answer.digest] = answer.facts
+
+    async def sync(self, patch: Patch) -> EnvironmentResult:
+        """Install packages on all workers, and on those that will take their places.
+
+        A package of an earlier patch is kept, unless this one has another version of it.  What
+        could not be installed on any worker is not remembered.
+        """
+        async with self._syncing:
+            merged = merge_patches(self._patch, patch)
+            wheels = await asyncio.to_thread(_wheels_of, merged)
+            addresses = tuple(self._workers())
+            call = EnvironmentCall((), merged, wheels)
+            answers = await self._call(addresses, call, INSTALL_TIMEOUT_S + _MARGIN_S)
+            self._take(answers)
+            done = {address for address, answer in answers.items() if not answer.error}
+            if done or not addresses:
+                self._patch, self._wheels, self._patched = merged, wheels, done
+                log.info("environment patched: %s", ", ".join(merged.requirements))
+                self._on_ready()
+            return self._result(answers, ())
+
+    def is_ready(self, address: str) -> bool:
+        """Whether a worker has all that others were given; if not, it is being prepared."""
+        if not self._patch.requirements or address in self._patched:
+            return True
+        if address not in self._preparing:
+            task = asyncio.create_task(self._prepare(address), name=f"prepare {address}")
+            self._preparing[address] = task
+            task.add_done_callback(lambda _: self._preparing.pop(address, None))
+        return False
+
+    async def close(self) -> None:
+        tasks = [*self._preparing.values(), *([self._looking] if self._looking else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _prepare(self, address: str) -> None:
+        """Patch a worker that has come; again and again while it is there."""
+        while address in self._workers():
+            async with self._syncing:
+                call = EnvironmentCall((), self._patch, self._wheels)
+                answers = await self._call((address,), call, INSTALL_TIMEOUT_S + _MARGIN_S)
+                self._take(answers)
+                answer = answers.get(address)
+                if answer is not None and not answer.error:
+                    self._patched.add(address)
+                    break
+            why = "it did not answer" if answer is None else answer.error
+            log.warning("worker %s takes no work, its packages are missing: %s", address, why)
+            await asyncio.sleep(_AGAIN_S)
+        self._on_ready()
+
+    async def _call(
+        self, addresses: tuple[str, ...], call: EnvironmentCall, timeout_s: float
+    ) -> dict[str, WorkerEnvironment]:
+        if not addresses:
+            return {}
+        payload = msgspec.msgpack.encode(call)
+        try:
+            async with asyncio.timeout(timeout_s):
+                replies = await self._client().run(
+                    ask_environment, payload, workers=list(addresses), on_error="return"
+                )
+        except (OSError, TimeoutError, ValueError) as error:
+            log.warning("workers did not tell their environment: %r", error)
+            return {}
+        return {
+            address: msgspec.msgpack.decode(reply, type=WorkerEnvironment)
+            for address, reply in replies.items()
+            if isinstance(reply, bytes)
+        }
+
+    def _result(
+        self, answers: Mapping[str, WorkerEnvironment], known: Iterable[str]
+    ) -> EnvironmentResult:
+        workers = self._workers()
+        names = {address: info.name for address, info in workers.items()}
+        wanted = {answer.digest for answer in answers.values()}.difference(known)
+        return EnvironmentResult(
+            workers={names.get(a, a): answer.digest for a, answer in answers.items()},
+            facts={digest: self._facts[digest] for digest in wanted},
+            errors={names.get(a, a): answer.error for a, answer in answers.items() if answer.error},
+            n_silent=len(workers.keys() - answers.keys()),
+            patch=self._patch.requirements,
+        )
+
+
+def merge_patches(old: Patch, new: Patch) -> Patch:
+    """Both; of a package that both have, the new one."""
+    names = {_name(text) for text in new.requirements}
+    kept = [text for text in old.requirements if _name(text) not in names]
+    wheels = {each.name: each for each in old.wheels if _wheel_name(each.name) not in names}
+    wheels |= {each.name: each for each in new.wheels}
+    return Patch((*kept, *new.requirements), tuple(wheels.values()))
+
+
+def _name(requirement: str) -> str:
+    return normal_name(requirement.partition("==")[0].partition("@")[0].strip())
+
+
+def _wheel_name(file: str) -> str:
+    return normal_name(file.partition("-")[0])
+
+
+def _wheels_of(patch: Patch) -> dict[str, bytes]:
+    directories = blob_dirs()
+    return {each.name: read_blob(each.digest, directories) for each in patch.wheels}
