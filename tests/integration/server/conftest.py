@@ -1,0 +1,22 @@
+"""A Jupyter server and a panel for each test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from jupyter_process import Browser, JupyterServer, serving
+from leaks import Home
+
+
+@pytest.fixture
+def server(home: Home) -> Iterator[JupyterServer]:
+    with serving(home) as found:
+        yield found
+
+
+@pytest.fixture
+def browser(server: JupyterServer) -> Iterator[Browser]:
+    found = server.connect()
+    yield found
+    found.close()

@@ -1,0 +1,200 @@
+"""A real Jupyter server in a process of its own, and browsers that talk to it."""
+
+from __future__ import annotations
+
+import contextlib
+import http.cookiejar
+import json
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import websocket
+from leaks import Home
+from until import until
+
+API = "jupyter-ddl/api"
+
+
+@dataclass
+class Answer:
+    status: int
+    body: bytes
+    headers: Any
+
+
+class JupyterServer:
+    """Started in a home of a test; :meth:`stop` ends it as its user would.
+
+    Parameters
+    ----------
+    base_url : str
+        As JupyterHub gives it to a user's server.
+    """
+
+    def __init__(self, home: Home, *, base_url: str = "/") -> None:
+        self._home = home
+        self.token = secrets.token_hex(8)
+        self._base_url = base_url
+        self.log = home.root / f"server-{self.token}.log"
+        options = {
+            "ServerApp.port": 0,
+            "ServerApp.base_url": base_url,
+            "ServerApp.open_browser": False,
+            "ServerApp.allow_root": True,
+            "ServerApp.root_dir": home.work,
+            "IdentityProvider.token": self.token,
+            "ServerApp.jpserver_extensions": "{'jupyter_ddl': True}",
+        }
+        words = [f"--{name}={value}" for name, value in options.items()]
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "jupyter_server", *words],
+                env=os.environ | home.variables(),
+                stdout=log,
+                stderr=log,
+                cwd=home.work,
+            )
+        self.port = until(self._find_port, 30.0, f"the server, see {self.log}")
+
+    def _find_port(self) -> int | None:
+        if self.process.poll() is not None:
+            raise AssertionError(self.log.read_text())
+        path = Path(self._home.runtime) / f"jpserver-{self.process.pid}.json"
+        if not path.exists():
+            return None
+        # The file is there a moment before the server listens.
+        with contextlib.suppress(json.JSONDecodeError, OSError):
+            port = int(json.loads(path.read_text())["port"])
+            socket.create_connection(("127.0.0.1", port), timeout=5).close()
+            return port
+        return None
+
+    def stop(self) -> None:
+        if self.process.poll() is None:
+            self.process.terminate()
+        self.process.wait(20)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(20)
+
+    def ask(self, path: str, *, method: str = "GET", token: bool = True, **headers: str) -> Answer:
+        """One request; refusals are answers, too."""
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{self.port}{self._base_url}{path}",
+            method=method,
+            data=b"{}" if method == "POST" else None,
+            headers={name.replace("_", "-"): value for name, value in headers.items()},
+        )
+        if token:
+            request.add_header("Authorization", f"token {self.token}")
+        try:
+            with urllib.request.urlopen(request, timeout=20) as reply:
+                return Answer(reply.status, reply.read(), reply.headers)
+        except urllib.error.HTTPError as error:
+            return Answer(error.code, error.read(), error.headers)
+
+    def log_in(self) -> str:
+        """The cookies of a browser whose user has typed the token into Jupyter's own form."""
+        jar = http.cookiejar.CookieJar(http.cookiejar.DefaultCookiePolicy(strict_domain=False))
+        opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(jar))
+        form = f"http://127.0.0.1:{self.port}{self._base_url}login"
+        opener.open(form, timeout=20).close()
+        xsrf = next(cookie.value or "" for cookie in jar if cookie.name == "_xsrf")
+        fields = urllib.parse.urlencode({"password": self.token, "_xsrf": xsrf})
+        opener.open(form, fields.encode(), timeout=20).close()
+        return "; ".join(f"{cookie.name}={cookie.value}" for cookie in jar)
+
+    def connect(self, *, token: bool = True, **options: Any) -> Browser:
+        """A websocket; raises ``websocket.WebSocketBadStatusException`` when it is refused."""
+        credentials = f"?token={self.token}" if token else ""
+        url = f"ws://127.0.0.1:{self.port}{self._base_url}{API}/live{credentials}"
+        return Browser(websocket.create_connection(url, timeout=20, **options))
+
+
+class Browser:
+    """One open panel."""
+
+    def __init__(self, socket: websocket.WebSocket) -> None:
+        self.socket = socket
+        self._id = 0
+        self.seen: list[dict[str, Any]] = []
+
+    def send(self, kind: str, **fields: Any) -> None:
+        self.socket.send(json.dumps({"kind": kind, **fields}))
+
+    def ask(self, kind: str, timeout_s: float = 20.0, **fields: Any) -> dict[str, Any]:
+        """Send a request, and return what answers it in the end."""
+        self._id += 1
+        self.send(kind, id=self._id, **fields)
+        number = self._id
+        return self.wait(lambda m: m.get("id") == number and m["kind"] != "progress", timeout_s)
+
+    def next(self, timeout_s: float = 20.0) -> dict[str, Any]:
+        self.socket.settimeout(max(0.01, timeout_s))
+        text = self.socket.recv()
+        if not text:
+            raise ConnectionError(f"closed: {self.close_reason}")
+        message: dict[str, Any] = json.loads(text)
+        self.seen.append(message)
+        return message
+
+    close_reason = ""
+
+    def wait(
+        self, wanted: Callable[[dict[str, Any]], bool], timeout_s: float = 20.0
+    ) -> dict[str, Any]:
+        """The first message from now on that is wanted."""
+        deadline = time.monotonic() + timeout_s
+        while (left := deadline - time.monotonic()) > 0:
+            try:
+                message = self.next(left)
+            except websocket.WebSocketTimeoutException:
+                break
+            if wanted(message):
+                return message
+        kinds = [each["kind"] for each in self.seen[-20:]]
+        raise AssertionError(f"not within {timeout_s:g} s; last: {self.seen[-1:]} after {kinds}")
+
+    def wait_kind(
+        self,
+        kind: str,
+        wanted: Callable[[dict[str, Any]], bool] = lambda _: True,
+        timeout_s: float = 20.0,
+    ) -> dict[str, Any]:
+        return self.wait(lambda m: m["kind"] == kind and wanted(m), timeout_s)
+
+    def watch_run(
+        self, run_id: str, wanted: Callable[[dict[str, Any]], bool], timeout_s: float = 30.0
+    ) -> dict[str, Any]:
+        """The first snapshot of a watched run that is wanted."""
+        found = self.wait_kind(
+            "run",
+            lambda m: m["snapshot"]["run_id"] == run_id and wanted(m["snapshot"]),
+            timeout_s,
+        )
+        snapshot: dict[str, Any] = found["snapshot"]
+        return snapshot
+
+    def close(self) -> None:
+        self.socket.close()
+
+
+@contextlib.contextmanager
+def serving(home: Home, **options: Any) -> Iterator[JupyterServer]:
+    server = JupyterServer(home, **options)
+    try:
+        yield server
+    finally:
+        server.stop()

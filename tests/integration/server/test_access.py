@@ -1,0 +1,82 @@
+"""Who may talk to the extension: Jupyter's own user, from Jupyter's own pages."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import websocket
+from jupyter_process import API, Browser, JupyterServer, serving
+from leaks import Home
+from run_tools import STEPS, start_search
+
+from jupyter_ddl.server.hub import MAX_CONNECTIONS
+
+pytestmark = pytest.mark.integration
+
+ROUTES = [f"{API}/status", f"{API}/runs/r1121-abcde/export", f"{API}/live"]
+
+
+def refusal(server: JupyterServer, **options: Any) -> int:
+    with pytest.raises(websocket.WebSocketBadStatusException) as caught:
+        server.connect(**options)
+    return int(caught.value.status_code)
+
+
+def test_strangers_are_refused_on_every_route(server: JupyterServer) -> None:
+    for route in ROUTES:
+        for path in (route, f"{route}?token=wrong"):
+            assert server.ask(path, token=False).status == 403, path
+            assert server.ask(path, token=False, method="POST").status == 403, path
+    assert refusal(server, token=False) == 403
+
+
+def test_other_pages_cannot_use_the_cookies_of_a_user(server: JupyterServer) -> None:
+    cookie = server.log_in()
+    own = f"http://127.0.0.1:{server.port}"
+    browser = server.connect(token=False, cookie=cookie, origin=own)
+    assert browser.wait_kind("welcome")["version"]
+    browser.close()
+    for origin in ("http://evil.example", "null", f"{own}.evil.example"):
+        assert refusal(server, token=False, cookie=cookie, origin=origin) == 403, origin
+    # DNS rebinding: the browser believes that the page's host is ours.
+    evil = {"host": "evil.example", "origin": "http://evil.example"}
+    assert refusal(server, token=False, cookie=cookie, **evil) == 403
+    assert refusal(server, **evil) == 403
+    page = {"Cookie": cookie, "Origin": "http://evil.example"}
+    answer = server.ask(f"{API}/status", token=False, **page)
+    assert answer.status in (403, 404)
+    assert "Access-Control-Allow-Origin" not in answer.headers
+    # A form on another page carries the cookie, but not the token against forgery.
+    for route in ROUTES:
+        assert server.ask(route, method="POST", token=False, Cookie=cookie).status == 403, route
+
+
+def test_a_server_below_a_hub_answers_at_its_own_address(home: Home) -> None:
+    with serving(home, base_url="/user/ann/") as server:
+        assert server.ask(f"{API}/status").status == 200
+        browser = server.connect()
+        assert browser.wait_kind("welcome")["backends"] == ["local"]
+        browser.close()
+
+
+def test_more_tabs_than_one_user_has_are_refused(server: JupyterServer) -> None:
+    tabs = [server.connect() for _ in range(MAX_CONNECTIONS)]
+    assert refusal(server) == 429
+    for tab in tabs:
+        tab.close()
+
+
+def test_events_are_downloaded_as_json_lines(
+    cluster: object, server: JupyterServer, browser: Browser
+) -> None:
+    run = start_search(STEPS, 2).wait(30)
+    answer = server.ask(f"{API}/runs/{run.id}/export")
+    lines = [json.loads(line) for line in answer.body.splitlines()]
+    assert len(lines) == len(run.events())
+    assert answer.headers["Content-Disposition"] == f'attachment; filename="{run.id}.jsonl"'
+    gone = server.ask(f"{API}/runs/r0000-none/export")
+    assert (gone.status, json.loads(gone.body)["code"]) == (404, "DDL-5001")
+    for path in ("..%2f..%2fetc%2fpasswd", "../status", "a/b", "%00"):
+        assert server.ask(f"{API}/runs/{path}/export").status == 404

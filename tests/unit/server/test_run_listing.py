@@ -1,0 +1,124 @@
+"""The list of runs: complete, newest first, and read again only where something has changed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from jupyter_ddl.events.ledger import LedgerWriter
+from jupyter_ddl.events.messages import (
+    AttemptFinished,
+    Event,
+    RunFinished,
+    RunStarted,
+    RunSubmitted,
+    TrialCreated,
+)
+from jupyter_ddl.server import run_list
+from jupyter_ddl.server.folds import Folds
+from jupyter_ddl.server.run_list import N_RUNS, RunListing
+from jupyter_ddl.spec.program import Program
+from jupyter_ddl.spec.run import RunSpec, SearchSpec
+from jupyter_ddl.spec.space import Uniform
+from jupyter_ddl.store.paths import ledger_path, run_dir
+
+
+def record(run_id: str, *events: Event, created_at_s: float = 1000.0, n_trials: int = 2) -> None:
+    verb = SearchSpec("acc", "max", n_trials, {"lr": Uniform(0.0, 1.0)})
+    spec = RunSpec(run_id, verb, Program("x = 1", "In [3]"), 7, "local", created_at_s)
+    run_dir(run_id).mkdir(parents=True)
+    with LedgerWriter.open(ledger_path(run_id), create=True) as ledger:
+        ledger.append([RunSubmitted(spec, created_at_s), *events])
+
+
+def go_on(run_id: str, *events: Event) -> None:
+    with LedgerWriter.open(ledger_path(run_id)) as ledger:
+        ledger.append(list(events))
+
+
+def trial(number: int, value: float) -> list[Event]:
+    return [
+        TrialCreated(number, {"lr": 0.5}, 1002.0),
+        AttemptFinished(number, 1, "complete", 1003.0, 1.0, value),
+    ]
+
+
+STARTED = RunStarted(1001.0, 1, 2, 2, 42)
+ENDED = RunFinished(1009.0, "complete", totals={"complete": 2}, best_trial=1, best_value=0.9)
+
+
+@pytest.fixture
+def reads(home: Any, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Runs whose ledger was opened for the list, in order."""
+    found: list[str] = []
+    real = run_list.read_summary
+
+    def counted(path: Any) -> Any:
+        found.append(path.parent.name)
+        return real(path)
+
+    monkeypatch.setattr(run_list, "read_summary", counted)
+    return found
+
+
+def test_runs_are_listed_newest_first_with_progress_and_best(home: Any) -> None:
+    record("old", STARTED, *trial(0, 0.1), *trial(1, 0.9), ENDED, created_at_s=1000.0)
+    record("new", STARTED, *trial(0, 0.3), created_at_s=2000.0)
+    new, old = RunListing(Folds()).look({"new"})
+    assert (new.run_id, new.state, new.live) == ("new", "running", True)
+    assert (new.n_finished, new.n_trials, new.best) == (1, 2, 0.3)
+    assert (old.run_id, old.state, old.live, old.best) == ("old", "complete", False, 0.9)
+    assert (old.n_finished, old.finished_at_s, old.metric) == (2, 1009.0, "acc")
+
+
+def test_a_run_that_ended_is_read_once_and_one_that_goes_on_when_it_grew(
+    reads: list[str],
+) -> None:
+    record("ended", STARTED, ENDED)
+    record("active", STARTED)
+    listing = RunListing(Folds())
+    listing.look(())
+    for _ in range(3):
+        listing.look(())
+    assert sorted(reads) == ["active", "ended"]
+    go_on("active", *trial(0, 0.3))
+    assert {line.run_id: line.best for line in listing.look(())}["active"] == 0.3
+    assert reads.count("active") == 2
+    assert reads.count("ended") == 1
+
+
+def test_runs_come_and_go_with_their_directories(home: Any) -> None:
+    record("first", STARTED, ENDED)
+    listing = RunListing(Folds())
+    assert [line.run_id for line in listing.look(())] == ["first"]
+    record("second", STARTED, created_at_s=2000.0)
+    assert [line.run_id for line in listing.look(())] == ["second", "first"]
+    for path in run_dir("first").iterdir():
+        path.unlink()
+    run_dir("first").rmdir()
+    assert [line.run_id for line in listing.look(())] == ["second"]
+
+
+def test_a_resumed_run_is_seen_although_it_had_ended(home: Any) -> None:
+    record("again", STARTED, RunFinished(1009.0, "cancelled"))
+    listing = RunListing(Folds())
+    assert listing.look(())[0].state == "cancelled"
+    go_on("again", RunStarted(1010.0, 2, 2, 2, 43))
+    assert listing.look({"again"})[0].state == "running"
+
+
+def test_a_run_that_is_being_created_or_is_damaged_is_left_out(home: Any) -> None:
+    run_dir("empty").mkdir(parents=True)
+    run_dir("noise").mkdir()
+    ledger_path("noise").write_bytes(b"no ledger at all" * 10)
+    record("good", STARTED)
+    assert [line.run_id for line in RunListing(Folds()).look(())] == ["good"]
+
+
+def test_only_the_newest_are_listed_however_many_there_are(home: Any) -> None:
+    for number in range(N_RUNS + 20):
+        record(f"r{number}", STARTED, ENDED, created_at_s=1000.0 + number)
+    lines = RunListing(Folds()).look(())
+    assert len(lines) == N_RUNS
+    assert lines[0].run_id == f"r{N_RUNS + 19}"
