@@ -1,0 +1,131 @@
+"""``dask worker`` processes that are told to go, as a pod's first process is: ranks save first."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import dask
+import msgspec
+import psutil
+import pytest
+from distributed import Client, Scheduler
+from leaks import Home
+
+from jupyter_ddl.events.messages import (
+    AttemptFinished,
+    AttemptStarted,
+    CheckpointSaved,
+    RankEvent,
+    Reported,
+    WorkerLeaving,
+)
+from jupyter_ddl.launch.dispatcher import Dispatcher
+from jupyter_ddl.spec.assignment import Assignment, TrialAssignment
+from jupyter_ddl.spec.program import Program
+from jupyter_ddl.store.blobs import put_blob
+from jupyter_ddl.worker.plugin import RankPlugin
+from jupyter_ddl.worker.settings import WorkerSettings
+
+pytestmark = pytest.mark.integration
+
+_PRELOAD = "jupyter_ddl.worker.preload"
+_DEADLINE_S = 40.0
+
+SAVING = """
+import time
+from jupyter_ddl import checkpoint, report
+for step in range(1000):
+    time.sleep(0.2)
+    report(step=step, score=1.0)
+    if step % 5 == 4:
+        checkpoint(step=step, where=step)
+"""
+"""A checkpoint a second."""
+
+
+@asynccontextmanager
+async def dask_worker(*options: str) -> AsyncIterator[tuple[Client, psutil.Process]]:
+    """A scheduler here, and a ``dask worker`` of its own process tree."""
+    with dask.config.set({"distributed.scheduler.http.routes": []}):
+        async with (
+            Scheduler(host="127.0.0.1", port=0, dashboard=False) as scheduler,
+            Client(scheduler.address, asynchronous=True, set_as_default=False) as client,
+        ):
+            command = [sys.executable, "-m", "distributed.cli.dask_worker", scheduler.address]
+            fixed = ["--nthreads=1", "--no-dashboard", "--memory-limit=0", f"--preload={_PRELOAD}"]
+            process = await asyncio.create_subprocess_exec(*command, *fixed, *options)
+            try:
+                await client.wait_for_workers(1, timeout=_DEADLINE_S)
+                await client.register_plugin(RankPlugin(WorkerSettings(owner_token="t")))
+                yield client, psutil.Process(process.pid)
+            finally:
+                if process.returncode is None:
+                    process.kill()
+                await process.wait()
+
+
+async def _until(what: Callable[[], object]) -> None:
+    async with asyncio.timeout(_DEADLINE_S):
+        while not what():  # noqa: ASYNC110 - what is waited for comes from another process
+            await asyncio.sleep(0.02)
+
+
+def _assignment(home: Home) -> Assignment:
+    blobs = home.root / "blobs"
+    blobs.mkdir()
+    program = Program(source=SAVING, filename="In [1]")
+    return Assignment(
+        run_id="r1",
+        assignment_id="r1-1",
+        program=put_blob(msgspec.msgpack.encode(program), [blobs]),
+        trials=(TrialAssignment(0, 1, {}, 1),),
+        run_dir=str(home.root / "run"),
+        blob_dirs=(str(blobs),),
+        topic="events",
+    )
+
+
+async def _told_to_go(home: Home, *options: str) -> tuple[list[RankEvent], float]:
+    """Events of a run whose ``dask worker`` gets SIGTERM; how long that took to end, in seconds."""
+    events: list[RankEvent] = []
+    async with dask_worker(*options) as (client, process):
+        dispatcher = Dispatcher(client, "events")
+        dispatcher.start()
+        (worker,) = (await client.scheduler.identity())["workers"]
+        work = asyncio.create_task(dispatcher.execute(_assignment(home), worker, events.extend))
+        await _until(lambda: any(isinstance(e, Reported) for e in events))
+        told_at_s = time.monotonic()
+        os.kill(process.pid, signal.SIGTERM)
+        await asyncio.wait_for(work, _DEADLINE_S)
+        await _until(lambda: not process.is_running())
+        return events, time.monotonic() - told_at_s
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param((f"--preload-nanny={_PRELOAD}",), id="with a nanny"),
+        pytest.param(("--no-nanny",), id="without a nanny"),
+    ],
+)
+def test_sigterm_of_the_first_process_has_ranks_save_before_it_ends(
+    home: Home, options: tuple[str, ...]
+) -> None:
+    events, took_s = asyncio.run(_told_to_go(home, *options))
+    (end,) = [event for event in events if isinstance(event, AttemptFinished)]
+    assert end.outcome == "moved"
+    assert any(isinstance(event, WorkerLeaving) for event in events)
+    saved = [event for event in events if isinstance(event, CheckpointSaved)][-1]
+    last = [event for event in events if isinstance(event, Reported)][-1]
+    assert saved.step == last.step, "it left where it had saved, and nowhere else"
+    (started,) = [event for event in events if isinstance(event, AttemptStarted)]
+    assert not psutil.pid_exists(started.pid)
+    assert took_s < 24.0
+    assert (Path(home.root) / "run" / "checkpoints" / saved.file).exists()
