@@ -10,14 +10,17 @@ FAST   := not slow and not kube and not gpu and not browser
 # Rank groups on real clusters: many small starts and deaths, 7 minutes on 2 cores.
 GROUPS := tests/integration/ddp tests/integration/groups
 ARGS   ?=
+# The panel needs node and 500 MB of packages to be built: only targets that show it build it.
+export JUPYTER_DDL_NO_PANEL := 1
+PANEL  := $(BIN)/python tools/build_labextension.py
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-groups test-slow lab lint format bench docs pictures clean
+.PHONY: help install demo test test-groups test-slow test-js test-browser labextension lab lint format bench docs pictures clean
 
 help:  ## show this
 	@echo "make TARGET, where TARGET is one of"
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1|\2/p' $(MAKEFILE_LIST) | \
-		while IFS='|' read -r name text; do printf '  %-11s %s\n' "$$name" "$$text"; done
+		while IFS='|' read -r name text; do printf '  %-12s %s\n' "$$name" "$$text"; done
 
 install: $(READY)  ## make the virtual environment .venv (the other targets do it when needed)
 
@@ -33,20 +36,33 @@ test-groups: $(READY)  ## rank groups on real clusters: training, faults, persis
 test-slow: $(READY)  ## the tests that take minutes
 	@$(BIN)/python -m pytest -m "slow and not kube and not gpu and not browser" $(ARGS)
 
-lab: $(READY)  ## open JupyterLab on the notebooks
+test-js: node  ## the tests of the panel's TypeScript
+	@$(PANEL) --test
+
+test-browser: labextension  ## JupyterLab in a real browser (needs chromium)
+	@$(BIN)/python -c 'import playwright' 2>/dev/null || \
+		$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[browser]'
+	@$(BIN)/python -m pytest tests/browser $(ARGS)
+
+labextension: node  ## build the panel for JupyterLab where it is missing or old
+	@$(PANEL) --link
+
+lab: labextension  ## open JupyterLab on the notebooks
 	@$(BIN)/jupyter lab --notebook-dir=notebooks $(ARGS)
 
-lint: $(READY)  ## style, types, layers and stripped notebooks
+lint: $(READY)  ## style, types, layers, stripped notebooks, the panel's copy of the messages
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tools/strip_notebooks.py --check
+	$(BIN)/python tools/make_types.py --check
 
 format: $(READY)  ## rewrite what `make lint` can mend by itself
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	$(BIN)/python tools/strip_notebooks.py
+	$(BIN)/python tools/make_types.py
 
 bench: $(READY)  ## measure the figures of docs/performance.md; ARGS="--quick --no-peers" is shorter
 	@$(BIN)/python -m bench $(ARGS)
@@ -60,8 +76,15 @@ pictures: $(READY)  ## take the README's pictures anew from a real run (needs ch
 
 clean:  ## delete the environment and everything that was made; runs of yours stay
 	rm -rf $(VENV) out build dist bench/.peers .mypy_cache .ruff_cache .pytest_cache \
-		.import_linter_cache .hypothesis
+		.import_linter_cache .hypothesis \
+		jupyter_ddl/labextension labextension/lib labextension/.jest labextension/node_modules
 	find jupyter_ddl tests bench tools docs -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# A node of the system is not used: its version is anybody's guess.
+.PHONY: node
+node: $(READY)
+	@test -x $(BIN)/node || \
+		$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[panel]'
 
 # The stamp is written last, so an interrupted installation is repeated.
 $(READY): pyproject.toml constraints.txt tools/check_python.sh

