@@ -20,10 +20,17 @@ from jupyter_ddl.controller.connection import (
     list_connections,
     read_connection,
 )
-from jupyter_ddl.errors import ClusterError
-from jupyter_ddl.events.replies import Result, SnapshotResult
+from jupyter_ddl.errors import ClusterError, ControllerError
+from jupyter_ddl.events.replies import Result, SnapshotResult, TelemetryResult
+from jupyter_ddl.events.telemetry import ClusterTelemetry
 from jupyter_ddl.spec.cluster import ClusterSpec
-from jupyter_ddl.spec.requests import Body, WatchRun
+from jupyter_ddl.spec.requests import (
+    Body,
+    GetTelemetry,
+    UnwatchTelemetry,
+    WatchRun,
+    WatchTelemetry,
+)
 from jupyter_ddl.store.paths import runtime_dir
 
 __all__ = ["Session", "session"]
@@ -125,6 +132,30 @@ class Session:
         if link is not None:
             link.unwatch(run_id, mailbox.put, mailbox.break_off)
 
+    def telemetry(self, name: str, run_id: str = "") -> ClusterTelemetry:
+        """What the workers measure now: of a whole cluster, or of one of its runs."""
+        result = self.ask(name, GetTelemetry(run_id))
+        if not isinstance(result, TelemetryResult):
+            raise ControllerError(f"cluster {name} answered with {type(result).__name__}")
+        return result.telemetry
+
+    def watch_telemetry(
+        self, name: str, run_id: str, on_telemetry: Callable[[ClusterTelemetry], None]
+    ) -> Callable[[], None]:
+        """Have ``on_telemetry`` called now and then at most once a second.
+
+        It is called on the client's loop, and no more once the run has ended or the controller is
+        gone.  Returns what ends it earlier, from any thread but that loop's, more than once.
+        """
+        link = self._link(name)
+        self._call(_watch_telemetry(link, run_id, on_telemetry), _REQUEST_TIMEOUT_S)
+
+        def end() -> None:
+            if link.unwatch_telemetry(run_id, on_telemetry) and not link.closed.is_set():
+                client_loop().begin(link.request(UnwatchTelemetry(run_id)))
+
+        return end
+
     def close(self) -> None:
         """Close all connections; clusters and runs go on."""
         with self._guard:
@@ -174,6 +205,19 @@ async def _watch(link: ControllerLink, run_id: str, mailbox: Mailbox) -> None:
         raise
     if isinstance(result, SnapshotResult):
         mailbox.put(result.snapshot)
+
+
+async def _watch_telemetry(
+    link: ControllerLink, run_id: str, on_telemetry: Callable[[ClusterTelemetry], None]
+) -> None:
+    link.watch_telemetry(run_id, on_telemetry)
+    try:
+        result = await link.request(WatchTelemetry(run_id))
+    except BaseException:
+        link.unwatch_telemetry(run_id, on_telemetry)
+        raise
+    if isinstance(result, TelemetryResult):
+        on_telemetry(result.telemetry)
 
 
 def _spec_path(name: str) -> str:

@@ -38,7 +38,7 @@ class Telemetry:
         self._looking = asyncio.create_task(self._look_on(), name="look at usage")
 
     def reconnect(self, client: Client) -> None:
-        """Listen to another scheduler from now on."""
+        """Go on with another scheduler."""
         self._client = client
         client.subscribe_topic(self._topic, self._on_message)
 

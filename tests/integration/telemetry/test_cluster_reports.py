@@ -1,0 +1,174 @@
+"""Workers of a real cluster report; a driver that hangs, is lost or missing harms nobody."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import msgspec
+import pytest
+from fake_nvml import FakeNvml
+from leaks import Home
+from run_tools import start_search
+from until import until
+
+from jupyter_ddl import train
+from jupyter_ddl.client.clusters import Cluster
+from jupyter_ddl.client.session import session
+from jupyter_ddl.controller.connection import read_connection
+from jupyter_ddl.events.telemetry import ClusterTelemetry, RankSample
+from jupyter_ddl.spec.cluster import ClusterSpec
+
+pytestmark = pytest.mark.integration
+
+LOADING = """
+import time
+import torch
+
+class Slow(torch.utils.data.Dataset):
+    def __len__(self):
+        return 60
+    def __getitem__(self, index):
+        time.sleep(0.09)
+        return torch.ones(4)
+
+held = bytearray(150 << 20)
+done = 0
+for batch in torch.utils.data.DataLoader(Slow(), batch_size=1):
+    time.sleep(0.01)
+    done += 1
+    report(step=done, done=done)
+"""
+SHORT = """
+from jupyter_ddl import report, uniform
+x = uniform(0.0, 1.0)
+report(step=0, score=x)
+"""
+
+
+@pytest.fixture
+def fake(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
+    found = FakeNvml(tmp_path)
+    for name, value in found.variables().items():
+        monkeypatch.setenv(name, value)
+    return found
+
+
+@pytest.fixture
+def gpu_cluster(fake: FakeNvml) -> Iterator[Cluster]:
+    """Two workers that see the fake's GPUs, and zygotes that have torch."""
+    session().start(ClusterSpec(name="test", n_workers=2, prewarm=("torch",)))
+    cluster = Cluster("test")
+    yield cluster
+    if read_connection("test") is not None:
+        cluster.stop()
+
+
+def picture(run_id: str = "") -> ClusterTelemetry:
+    return session().telemetry("test", run_id)
+
+
+def ranks_of(telemetry: ClusterTelemetry) -> list[RankSample]:
+    return [rank for worker in telemetry.workers for rank in worker.ranks]
+
+
+def test_a_run_s_ranks_their_loader_memory_and_hours_are_seen(gpu_cluster: Cluster) -> None:
+    run = train(LOADING, 2, namespace={}, wait=False)
+    pushed: list[ClusterTelemetry] = []
+    end_watch = session().watch_telemetry("test", run.id, pushed.append)
+
+    def both_load() -> bool:
+        ranks = ranks_of(picture(run.id))
+        return len(ranks) == 2 and all((r.loader_share or 0.0) > 0.5 for r in ranks)
+
+    until(both_load, 30.0, "two ranks that wait for their loaders")
+    seen = picture(run.id)
+    assert sorted(rank.rank for rank in ranks_of(seen)) == [0, 1]
+    for worker in seen.workers:
+        assert worker.gpu_state == ""
+        assert [gpu.utilization for gpu in worker.gpus] == [0.8, 0.8]
+        assert worker.memory_bytes > worker.ranks[0].memory_bytes >= 150 << 20
+    status = gpu_cluster.status()
+    assert status.gpus == "2 × Fake 80, 2 busy"
+    run.wait()
+    end_watch()
+    assert len(pushed) >= 3
+    assert [each.seq for each in pushed] == sorted({each.seq for each in pushed})
+    assert pushed[-1].histories[0].gpu
+    assert len(msgspec.json.encode(pushed[-1])) < 128_000
+    snapshot = run.snapshot()
+    usage = snapshot.usage
+    assert usage is not None
+    lasted_s = snapshot.finished_at_s - snapshot.started_at_s
+    assert usage.cpu_hours == pytest.approx(2 * lasted_s / 3600, rel=0.5)
+    assert usage.gpu_hours == 0.0
+    assert all((peak or 0) >= 150 << 20 for peak in usage.peak_memory_bytes)
+    assert len(usage.peak_memory_bytes) == 2
+    total = picture()
+    assert total.cpu_hours == pytest.approx(usage.cpu_hours, rel=0.1)
+
+
+def test_a_driver_that_hangs_for_a_minute_delays_no_trial_and_no_stop(
+    gpu_cluster: Cluster, fake: FakeNvml
+) -> None:
+    until(lambda: picture().n_workers == 2, 10.0, "samples of both workers")
+    start_search(SHORT, 4).wait()
+    fake.tell(gpus=2, hang_s=60)
+    until(
+        lambda: {w.gpu_state for w in picture().workers} == {"n/a: NVML does not answer"},
+        10.0,
+        "the hang to be seen",
+    )
+    began_s = time.monotonic()
+    assert start_search(SHORT, 8).wait().snapshot().counts.complete == 8
+    assert time.monotonic() - began_s < 20.0
+    until(
+        lambda: any("does not answer for" in text for text in picture().verdicts),
+        15.0,
+        "a verdict on the hang",
+    )
+    ages_s = [time.time() - worker.at_s for worker in picture().workers]
+    assert max(ages_s) < 5.0  # the samples go on
+    fake.tell(gpus=2, utilization=50)
+    until(lambda: {w.gpu_state for w in picture().workers} == {""}, 10.0, "the driver's answer")
+    fake.tell(gpus=2, lost=1)
+    until(
+        lambda: any("is lost" in text for text in picture().verdicts), 15.0, "a verdict on the loss"
+    )
+    fake.tell(gpus=2, hang_s=60)
+    until(lambda: "does not answer" in gpu_cluster.status().gpus, 10.0, "the hang to be seen")
+    began_s = time.monotonic()
+    gpu_cluster.stop()
+    assert time.monotonic() - began_s < 20.0
+
+
+def test_without_a_driver_the_cluster_says_so_and_watches_end(cluster: Cluster) -> None:
+    pushed: list[ClusterTelemetry] = []
+    end_watch = session().watch_telemetry("test", "", pushed.append)
+    until(lambda: len(pushed) >= 3, 15.0, "pushes")
+    gaps = [later.at_s - earlier.at_s for earlier, later in pairwise(pushed[1:])]
+    assert min(gaps) > 0.8
+    if pushed[-1].workers[0].gpus:
+        pytest.skip("this host has GPUs")
+    assert pushed[-1].workers[0].gpu_state.startswith("n/a: ")
+    until(lambda: cluster.status().gpus.startswith("n/a: "), 5.0, "the line about GPUs")
+    end_watch()
+    end_watch()
+    n_pushed = len(pushed)
+    until(lambda: picture().seq > pushed[-1].seq + 4, 10.0, "newer samples")
+    assert len(pushed) == n_pushed
+    assert picture("no-such-run").workers == ()
+
+
+def test_telemetry_can_be_switched_off(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JUPYTER_DDL_TELEMETRY_INTERVAL", "0")
+    session().start(ClusterSpec(name="test", n_workers=1))
+    cluster = Cluster("test")
+    try:
+        assert start_search(SHORT, 8).wait().snapshot().counts.complete == 8
+        assert picture().workers == ()
+        assert cluster.status().gpus == ""
+    finally:
+        cluster.stop()
