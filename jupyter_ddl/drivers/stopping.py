@@ -21,6 +21,8 @@ class RunStop:
         self._limits = limits
         self.when: StopWhen | None = None
         self.reason = ""
+        self.finishes = False
+        """Whether the run is to count as complete with what it has."""
         self._given_up_at_s: float | None = None
         self._timeout_at_s: float | None = None
 
@@ -36,11 +38,12 @@ class RunStop:
             spent_s = max(0.0, time.time() - state.started_at_s)
         self._timeout_at_s = time.monotonic() + max(0.0, self._limits.timeout_s - spent_s)
 
-    def request(self, when: StopWhen, reason: str) -> bool:
+    def request(self, when: StopWhen, reason: str, *, finishes: bool = False) -> bool:
         """Ask for a stop; False when that changes nothing."""
         if self.when == "now" or self.when == when:
             return False
         self.when = when
+        self.finishes = finishes
         self.reason = self.reason or reason
         if when == "now":
             grace_s = self._limits.stop_grace_s + _STOP_MARGIN_S

@@ -30,7 +30,8 @@ def final_event(
             reason = _why(spec, state)
         event = RunFinished(now_s, "failed", reason, failure=failure, failed_trial=trial)
         return with_totals(state, event)
-    return with_totals(state, RunFinished(at_s=now_s, state="complete"))
+    # With a reason, when it was told to finish early.
+    return with_totals(state, RunFinished(at_s=now_s, state="complete", reason=reason))
 
 
 def _why(spec: RunSpec, state: RunState) -> str:

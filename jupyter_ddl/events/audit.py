@@ -80,7 +80,8 @@ class _Audit:
         """All violations, once the last record was seen."""
         if not self._submitted:
             self._blame("end", "there is no RunSubmitted")
-        if self._over is not None and self._over.state == "complete":
+        # One that has a reason was told to finish early.
+        if self._over is not None and self._over.state == "complete" and not self._over.reason:
             for number, trial in self._trials.items():
                 if trial.outcome is None:
                     self._blame("end", f"the run is complete, but trial {number} has no outcome")

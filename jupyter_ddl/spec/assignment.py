@@ -73,13 +73,14 @@ class Assignment(msgspec.Struct, frozen=True):
 class StopTrial(msgspec.Struct, frozen=True, tag="stop_trial"):
     """End one attempt: at its next report, or at once by the stop ladder.
 
-    ``reason`` becomes the outcome.  ``moved`` is for an attempt that is to go on elsewhere.
+    ``reason`` becomes the outcome.  ``moved`` is for an attempt that is to go on elsewhere;
+    ``complete`` for one that counts with what it has, which is for its next report only.
     """
 
     run_id: str
     trial: int
     attempt: int
-    reason: Literal["pruned", "cancelled", "moved"]
+    reason: Literal["pruned", "cancelled", "moved", "complete"]
     when: StopWhen | Literal["next_checkpoint"] = "next_report"
     rank: int | None = None
     """Only this rank of a group; None: all."""

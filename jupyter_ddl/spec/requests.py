@@ -6,7 +6,7 @@ down; :class:`jupyter_ddl.events.replies.Reply` or a snapshot push up.
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -36,6 +36,7 @@ __all__ = [
     "ResumeRun",
     "Scale",
     "StopCluster",
+    "StopHow",
     "StopRunRequest",
     "StopTrialRequest",
     "SubmitRun",
@@ -46,6 +47,10 @@ __all__ = [
     "WatchRun",
     "WatchTelemetry",
 ]
+
+StopHow: TypeAlias = StopWhen | Literal["epoch", "keep_best"]
+"""Both of the others finish the run early, as complete: ``epoch`` lets what runs reach its next
+report and counts it, ``keep_best`` cancels what runs at its next report."""
 
 PROTOCOL_VERSION = 1
 MAX_FRAME_BYTES = 4 << 20
@@ -81,7 +86,7 @@ class WatchRun(msgspec.Struct, frozen=True, tag="watch_run"):
 
 class StopRunRequest(msgspec.Struct, frozen=True, tag="stop_run_request"):
     run_id: str
-    when: StopWhen = "next_report"
+    when: StopHow = "next_report"
 
 
 class StopTrialRequest(msgspec.Struct, frozen=True, tag="stop_trial_request"):

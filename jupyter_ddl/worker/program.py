@@ -212,6 +212,13 @@ class LoadedProgram:
             if error.code not in (None, 0):
                 raise
             result = None
+        except TrialStopped as stopped:
+            if stopped.reason != "complete":
+                raise
+            # It counts with what it has: values that it has not made yet can't come home.
+            made = tuple(name for name in assignment.bring if name in namespace)
+            assignment = msgspec.structs.replace(assignment, bring=made)
+            result = None
         if assignment.over is not None:
             return self._map_ending(result, trial, assignment, namespace, first_names)
         ending = _Ending("complete")

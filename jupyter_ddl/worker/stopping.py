@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 
 __all__ = ["StopFlag", "StopReason", "TrialStopped", "stop_flag"]
 
-StopReason: TypeAlias = Literal["pruned", "cancelled", "moved"]
+StopReason: TypeAlias = Literal["pruned", "cancelled", "moved", "complete"]
 
 
 class TrialStopped(BaseException):
