@@ -15,7 +15,7 @@ from jupyter_ddl.cell.sizes import size_text
 from jupyter_ddl.errors import TrialError
 from jupyter_ddl.magics.expansion import expand_line
 from jupyter_ddl.magics.failures import shown
-from jupyter_ddl.magics.live import watch
+from jupyter_ddl.magics.live import follow, watch
 from jupyter_ddl.magics.notebook import cell_number, notebook_path
 from jupyter_ddl.magics.run_cell import run_cell
 from jupyter_ddl.magics.saying import Phases, say, say_note
@@ -76,7 +76,8 @@ def _run_cell(shell: Any, line: str, options: Options, cell: str) -> None:
     if run.spec.tensorboard:
         say(_tensorboard_lines(run))
     if not options.wait:
-        say(f"Run {run.id} goes on in the background: `%runs attach {run.id}` shows it.")
+        if not follow(run):
+            say(f"Run {run.id} goes on in the background: `%runs attach {run.id}` shows it.")
         return
     _finish(shell, run, options, watch(run))
 

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from jupyter_ddl.errors import JupyterDDLError
 from jupyter_ddl.events.snapshot import RunSnapshot
 from jupyter_ddl.magics.saying import say
-from jupyter_ddl.views.display import LiveDisplay
+from jupyter_ddl.views.display import LiveDisplay, Screen
 
 if TYPE_CHECKING:
     from jupyter_ddl.client.run import Run
     from jupyter_ddl.client.waiting import OnInterrupt
 
-__all__ = ["watch"]
+__all__ = ["follow", "watch"]
+
+log = logging.getLogger(__name__)
 
 _REFRESH_S = 1.0
 """Elapsed times grow while nothing happens."""
@@ -25,8 +30,10 @@ _REFRESH_S = 1.0
 class _Live:
     """Feeds a display from the callbacks of a wait."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._display = LiveDisplay()
+    def __init__(
+        self, screen: Screen | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._display = LiveDisplay(screen)
         self._clock = clock
         self._last: RunSnapshot | None = None
         self._drawn_s = 0.0
@@ -68,8 +75,9 @@ def watch(run: Run, on_interrupt: OnInterrupt = "stop") -> RunSnapshot:
     """
     from jupyter_ddl.client.session import session
     from jupyter_ddl.client.waiting import wait_for_run
+    from jupyter_ddl.views.cell_screen import cell_screen
 
-    live = _Live()
+    live = _Live(cell_screen(session(), run.spec.cluster, run.id))
     try:
         last = wait_for_run(
             session(),
@@ -86,3 +94,37 @@ def watch(run: Run, on_interrupt: OnInterrupt = "stop") -> RunSnapshot:
         raise
     live.finish(last)
     return last
+
+
+def follow(run: Run) -> bool:
+    """Show a run while other cells run; False where nobody is there to see it.
+
+    Returns once the view is in the output of this cell; a thread feeds it until the run's end.
+    """
+    from jupyter_ddl.client.session import session
+    from jupyter_ddl.views.cell_screen import cell_screen
+
+    screen = cell_screen(session(), run.spec.cluster, run.id)
+    if screen is None:
+        return False
+    live = _Live(screen)
+    live.snapshot(run.snapshot())
+    threading.Thread(
+        target=_follow, args=(run, live), name=f"ddl-follow-{run.id}", daemon=True
+    ).start()
+    return True
+
+
+def _follow(run: Run, live: _Live) -> None:
+    from jupyter_ddl.client.session import session
+    from jupyter_ddl.client.waiting import wait_for_run
+
+    last = None
+    try:
+        last = wait_for_run(session(), run.id, None, live.snapshot, on_tick=live.tick)
+    except JupyterDDLError as error:
+        log.warning("run %s is not shown any more: %s", run.id, error.message)
+    except RuntimeError as error:
+        log.debug("run %s is not shown any more: %s", run.id, error)  # the kernel is ending
+    finally:
+        live.finish(last)

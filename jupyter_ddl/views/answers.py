@@ -96,7 +96,7 @@ def log_part(state: RunState, directory: Path, ask: GetLog) -> LogPart:
 _SORTS: dict[str, Callable[[TrialState], Any]] = {
     "number": lambda trial: trial.number,
     "state": lambda trial: trial.state,
-    "value": lambda trial: _finite(trial.objective if trial.value is None else trial.value),
+    "value": lambda trial: _value(trial),
     "duration_s": lambda trial: trial.duration_s,
     "worker": lambda trial: trial.worker or None,
     "step": lambda trial: trial.step,
@@ -120,8 +120,12 @@ def _comparable(value: Any) -> tuple[int, float, str] | None:
     return (1, 0.0, str(value))
 
 
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None
+def _value(trial: TrialState) -> float | None:
+    """What a trial had when it was cancelled is no result."""
+    value = trial.objective if trial.value is None else trial.value
+    if value is None or not math.isfinite(value) or trial.state in ("cancelled", "failed"):
+        return None
+    return value
 
 
 def _matches(trial: TrialState, contains: str) -> bool:

@@ -99,11 +99,17 @@ class LiveDisplay:
 
 
 class NotebookScreen:
-    """One output of the cell that runs now, updated by its display id."""
+    """One output of the cell that runs now, updated by its display id.
 
-    def __init__(self) -> None:
-        self._display_id = f"ddl-{uuid.uuid4().hex}"
-        self._shown = False
+    Parameters
+    ----------
+    display_id : str, optional
+        Of an output that is there already; by default a new one is made.
+    """
+
+    def __init__(self, display_id: str | None = None) -> None:
+        self._display_id = display_id or f"ddl-{uuid.uuid4().hex}"
+        self._shown = display_id is not None
 
     def draw(self, snapshot: RunSnapshot, now_s: float) -> None:
         self._publish(snapshot, now_s, live=True)

@@ -49,8 +49,9 @@ export class Actions {
     this._said = h("span", { class: "ddl-muted ddl-said", role: "status" });
     this._buttons = BUTTONS.map((each) => {
       const button = h("button", { type: "button", class: "ddl-button", text: each.label, title: each.title });
-      scope.listen(button, "click", () => this._press(each, button));
-      return { ...each, button, armedMs: -Infinity };
+      const own = { ...each, button, armedMs: -Infinity };
+      scope.listen(button, "click", () => this._press(own));
+      return own;
     });
     this.element = h(
       "div",

@@ -53,7 +53,7 @@ function stripsOf(telemetry) {
     const nCpus = worker.n_cpus || 1;
     const cpu = {
       kind: "cpu",
-      label: `${clean(worker.worker, 20)} CPU`,
+      label: `${nameOf(worker)} CPU`,
       title: clean(worker.host, 60),
       value: worker.cpu === null ? "–" : percent(worker.cpu / nCpus),
       shares: (history?.cpu ?? []).map((each) => (each === null ? null : each / nCpus)),
@@ -62,7 +62,7 @@ function stripsOf(telemetry) {
     };
     const gpus = worker.gpus.map((gpu) => ({
       kind: "gpu",
-      label: `${clean(worker.worker, 14)} GPU ${gpu.index}`,
+      label: `${nameOf(worker)} GPU ${gpu.index}`,
       title: `${clean(gpu.name, 60)} ${clean(gpu.uuid, 60)}`,
       value: gpu.state ? `n/a: ${clean(gpu.state, 40)}` : percent(gpu.utilization),
       shares: history?.gpu?.[gpu.uuid] ?? [],
@@ -75,6 +75,12 @@ function stripsOf(telemetry) {
     }));
     return [cpu, ...gpus];
   });
+}
+
+/** Local workers are called by numbers. */
+function nameOf(worker) {
+  const name = clean(worker.worker, 18);
+  return /^\d+$/.test(name) ? `worker ${name}` : name;
 }
 
 function rates(worker) {

@@ -1,0 +1,139 @@
+"""The live view of a run as a widget in the cell that started it.
+
+The snapshots travel as custom messages and never as the widget's state, so what a front end keeps
+of it is small, and a page that is loaded again asks for the current one.  Front ends that cannot
+show widgets find the last snapshot as HTML and text in the same output.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import anywidget
+import traitlets
+
+from jupyter_ddl.events.snapshot import RunSnapshot
+from jupyter_ddl.views.bundle import live_css, live_esm
+from jupyter_ddl.views.channel import Answer, Channel
+from jupyter_ddl.views.html import render_html
+from jupyter_ddl.views.messages import FromBrowser, RunView, TelemetryView
+from jupyter_ddl.views.text import render_text
+
+__all__ = ["WIDGET_MIME", "RunWidget", "WidgetLink", "widget_bundle"]
+
+log = logging.getLogger(__name__)
+
+WIDGET_MIME = "application/vnd.jupyter.widget-view+json"
+
+
+class RunWidget(anywidget.AnyWidget):
+    """Only carries messages; what it shows is in the front end.
+
+    Parameters
+    ----------
+    run_id : str
+        The run whose messages its views draw.
+    """
+
+    _esm = live_esm()
+    _css = live_css()
+    run_id = traitlets.Unicode().tag(sync=True)
+
+    def __init__(self, run_id: str, **names: Any) -> None:
+        super().__init__(run_id=run_id, **names)
+        comm = self.comm
+        # ipykernel 7.4 sends a view's messages to the thread that spoke on this comm last, which
+        # is the one that the cell blocks; where the front end wants them is right.
+        if hasattr(comm, "_reply_subshell_for"):
+            comm._reply_subshell_for = lambda _data, default: default
+
+
+def widget_bundle(widget: RunWidget, snapshot: RunSnapshot, now_s: float) -> dict[str, Any]:
+    """What is displayed while the run goes on: the widget, and what stands for it elsewhere."""
+    return {
+        WIDGET_MIME: {"version_major": 2, "version_minor": 0, "model_id": widget.model_id},
+        "text/html": render_html(snapshot, now_s=now_s, live=True),
+        "text/plain": render_text(snapshot, now_s),
+    }
+
+
+class WidgetLink:
+    """Feeds one widget from a thread of its own, and hands on what its views ask for.
+
+    Parameters
+    ----------
+    on_request : callable
+        Gets requests, on whatever thread the kernel reads them; must not wait.
+    on_closed : callable
+        Called once, when nothing is sent any more.
+    """
+
+    def __init__(
+        self,
+        run_id: str,
+        on_request: Callable[[FromBrowser], bool],
+        on_closed: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.widget = RunWidget(run_id)
+        self.channel = Channel()
+        self._on_request = on_request
+        self._on_closed = on_closed
+        self._wake = threading.Event()
+        self._closed = threading.Event()
+        self._heard = threading.Event()
+        self.widget.on_msg(self._receive)
+        self._thread = threading.Thread(target=self._run, name=f"ddl-live-{run_id}", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether any view has spoken."""
+        return self._heard.is_set()
+
+    def show(self, snapshot: RunSnapshot) -> None:
+        self._offer(RunView(0, time.time(), snapshot))
+
+    def show_telemetry(self, view: TelemetryView) -> None:
+        self._offer(view)
+
+    def answer(self, message: Answer) -> None:
+        self.channel.answer(message)
+        self._wake.set()
+
+    def close(self) -> None:
+        """Send nothing any more, and take the widget away."""
+        self._closed.set()
+        self._wake.set()
+
+    def _offer(self, view: RunView | TelemetryView) -> None:
+        self.channel.offer(view)
+        self._wake.set()
+
+    def _receive(self, _widget: Any, content: Any, _buffers: Any) -> None:
+        n_refused = self.channel.n_refused
+        body = self.channel.receive(content)
+        if self.channel.n_refused == n_refused:
+            self._heard.set()
+        if body is not None and not self._on_request(body):
+            self.channel.refuse()
+        self._wake.set()
+
+    def _run(self) -> None:
+        """Send until the end has been seen or nobody is there to see it."""
+        try:
+            while not self._closed.is_set() and not self.channel.is_over:
+                for message in self.channel.due():
+                    self.widget.send({}, [message])
+                self._wake.wait(max(0.01, self.channel.wait_s()))
+                self._wake.clear()
+        except Exception:  # the wall of this thread; the run itself is not touched
+            log.exception("the live view of run %s ended", self.widget.run_id)
+        finally:
+            self._on_closed()
+            with contextlib.suppress(Exception):  # the kernel may be ending, its sockets closed
+                self.widget.close()
