@@ -8,6 +8,8 @@ import os
 import time
 from collections.abc import Callable
 
+from distributed import Client
+
 from jupyter_ddl.cluster.base import Backend, WorkerInfo
 from jupyter_ddl.cluster.registry import make_backend
 from jupyter_ddl.controller.environment import WorkerEnvironments
@@ -17,12 +19,14 @@ from jupyter_ddl.controller.runs import RunRegistry
 from jupyter_ddl.controller.telemetry import Telemetry
 from jupyter_ddl.errors import ClusterError
 from jupyter_ddl.events.status import ClusterState, ClusterStatus, WorkerStatus
+from jupyter_ddl.launch.courier import Courier
 from jupyter_ddl.launch.dispatcher import Dispatcher
 from jupyter_ddl.launch.rank_calls import RankCalls
 from jupyter_ddl.launch.workers import WorkerWatch
 from jupyter_ddl.placement.autoscale import wanted_workers
 from jupyter_ddl.placement.slots import SlotBook
 from jupyter_ddl.spec.cluster import ClusterSpec
+from jupyter_ddl.spec.group import SeenGpus
 from jupyter_ddl.worker.plugin import RankPlugin
 from jupyter_ddl.worker.settings import WorkerSettings, telemetry_interval_s
 
@@ -70,6 +74,7 @@ class House:
             owner_token=self._token,
             cpus_per_slot=self.spec.cpus_per_worker,
             prewarm=self.spec.prewarm,
+            shares_files=self.backend.shared_filesystem,
             rank_memory_bytes=self.spec.memory_per_worker_bytes,
             telemetry_topic=f"{topic}-telemetry",
             telemetry_interval_s=telemetry_interval_s(os.environ),
@@ -95,9 +100,10 @@ class House:
         )
         self.groups = GroupRegistry(
             self.slots,
-            RankCalls(self.backend.client),
+            self._calls,
             host_of=self._host_of,
             on_free=self.runs.wake,
+            gpus_known=self._gpus_known,
         )
         dispatcher.start()
         self.telemetry.start()
@@ -114,6 +120,8 @@ class House:
         if self._size_keeper is not None:
             self._size_keeper.cancel()
             await asyncio.gather(self._size_keeper, return_exceptions=True)
+        if hasattr(self, "_watch"):
+            await self._watch.close()
         if hasattr(self, "groups"):
             await self.groups.close()
         if hasattr(self, "runs"):
@@ -194,6 +202,8 @@ class House:
     async def _keep_size_once(self) -> None:
         async with self._scaling, asyncio.timeout(_SCALE_TIMEOUT_S):
             await self.backend.repair()
+        if self.backend.client is not self._client:
+            await self._follow(self.backend.client)
         if self.adapt is None:
             self._surplus_since_s = None
             return
@@ -232,6 +242,9 @@ class House:
     def _n_possible(self) -> int:
         """The most workers that the cluster can have without a person's doing."""
         return max(self.backend.n_wanted, 0 if self.adapt is None else self.adapt[1])
+
+    async def _gpus_known(self) -> None:
+        await self._watch.gpus_known()
 
     def _host_of(self, address: str) -> str:
         info = self._workers.get(address)

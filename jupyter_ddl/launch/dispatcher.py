@@ -9,14 +9,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
 from distributed import Client
 
-from jupyter_ddl.errors import LaunchError
 from jupyter_ddl.events.chunk import AssignmentResult, EventChunk
 from jupyter_ddl.events.messages import RankEvent
+from jupyter_ddl.launch.calls import WorkerLostError
+from jupyter_ddl.launch.carrying import Carrying
+from jupyter_ddl.launch.courier import Courier, blobs_of_program
 from jupyter_ddl.launch.inbox import ChunkInbox
 from jupyter_ddl.spec.assignment import Assignment, Control
 from jupyter_ddl.spec.sampling import SamplerAnswers, SamplerCall
@@ -34,10 +37,6 @@ _CONTROL_TIMEOUT_S = 40.0
 _REPLAY_TIMEOUT_S = 30.0
 
 
-class WorkerLostError(LaunchError):
-    """The worker of an assignment is gone; what it had not reported is to be repeated."""
-
-
 class _Flight:
     """An assignment on its way."""
 
@@ -50,16 +49,30 @@ class _Flight:
 
 
 class Dispatcher:
-    """Assignments down, events up.  Used on the controller's loop only."""
+    """Assignments down, events up.  Used on the controller's loop only.
 
-    def __init__(self, client: Client, topic: str) -> None:
+    Parameters
+    ----------
+    courier : Courier, optional
+        For workers that do not share the controller's files.
+    """
+
+    def __init__(self, client: Client, topic: str, courier: Courier | None = None) -> None:
         self._client = client
         self.topic = topic
+        self._courier = courier
         self._flights: dict[str, _Flight] = {}
 
     def start(self) -> None:
         """Subscribe to the controller's topic; call once, before any assignment."""
         self._client.subscribe_topic(self.topic, self._on_message)
+
+    def reconnect(self, client: Client) -> None:
+        """Use another scheduler from now on: what was on its way at the old one is lost."""
+        self._client = client
+        for flight in self._flights.values():
+            flight.lost.set()
+        self.start()
 
     async def execute(self, assignment: Assignment, worker: str, on_events: OnEvents) -> None:
         """Run one assignment on one worker; returns when all its events were delivered.
@@ -69,10 +82,13 @@ class Dispatcher:
         WorkerLostError
             The worker was removed from the cluster, or can't be asked for lost events.
         """
+        carrying = None
+        if self._courier is not None:
+            carrying = Carrying(self._courier, assignment, worker, on_events)
+            on_events = carrying.add
         flight = _Flight(worker, on_events)
         self._flights[assignment.assignment_id] = flight
-        future = self._submit(assignment, worker)
-        work = asyncio.create_task(self._events_of(assignment.assignment_id, future, flight))
+        work = asyncio.create_task(self._work(assignment, flight, carrying))
         lost = asyncio.create_task(flight.lost.wait())
         try:
             await asyncio.wait({work, lost}, return_when=asyncio.FIRST_COMPLETED)
@@ -84,8 +100,22 @@ class Dispatcher:
             work.cancel()
             lost.cancel()
             await asyncio.gather(work, lost, return_exceptions=True)
+            if carrying is not None:
+                await carrying.close()
+
+    async def _work(
+        self, assignment: Assignment, flight: _Flight, carrying: Carrying | None
+    ) -> None:
+        if carrying is not None:
+            await carrying.begin()
+        future = self._submit(assignment, flight.worker)
+        try:
+            await self._events_of(assignment.assignment_id, future, flight)
+        finally:
             # The scheduler forgets the task: its history lives in the ledger.
             future.release()
+        if carrying is not None:
+            await carrying.finish()
 
     async def control(self, worker: str, control: Control) -> None:
         """Deliver a signal to a worker's ranks; a worker that is gone needs none."""
@@ -107,6 +137,10 @@ class Dispatcher:
             The worker is gone, or did not answer in time.
         """
         payload = msgspec.msgpack.encode(call)
+        if self._courier is not None:
+            dirs = tuple(Path(directory) for directory in call.blob_dirs)
+            digests = blobs_of_program(call.program, dirs)
+            await self._courier.send_blobs(worker, call.run_id, call.run_id, digests, dirs)
         try:
             async with asyncio.timeout(call.timeout_s + _CONTROL_TIMEOUT_S):
                 replies = await self._client.run(
@@ -121,6 +155,8 @@ class Dispatcher:
 
     def worker_removed(self, address: str) -> None:
         """Fail what is on its way at a worker that the scheduler has removed."""
+        if self._courier is not None:
+            self._courier.worker_removed(address)
         for flight in self._flights.values():
             if flight.worker == address:
                 flight.lost.set()

@@ -1,26 +1,40 @@
-"""Calls to the ranks of persistent groups: straight to their workers, past the scheduler."""
+"""Calls to the ranks of persistent groups: straight to their workers, past the scheduler.
+
+Where workers have a file system of their own, they may be out of reach as well: then calls go by
+way of the scheduler, and files are carried.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import msgspec
 from distributed import Client
 
-from jupyter_ddl.events.cell_results import RankAnswer
-from jupyter_ddl.launch.dispatcher import WorkerLostError
-from jupyter_ddl.spec.cells import RankCall
-from jupyter_ddl.worker.plugin import CALL_RANK
+from jupyter_ddl.events.cell_results import CellDone, RankAnswer
+from jupyter_ddl.launch.calls import WorkerLostError, call_worker
+from jupyter_ddl.launch.courier import Courier, blobs_of_cell
+from jupyter_ddl.spec.cells import RankCall, RunCell
+from jupyter_ddl.store.paths import blob_dirs, run_dir
+from jupyter_ddl.worker import plugin
 
 __all__ = ["RankCalls"]
+
+_LOG_INTERVAL_S = 0.3
 
 
 class RankCalls:
     """Used on the controller's loop only.  Connections are kept and used again."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, courier: Courier | None = None) -> None:
         self._client = client
+        self._courier = courier
         self._decoder: msgspec.msgpack.Decoder[RankAnswer] = msgspec.msgpack.Decoder(RankAnswer)
+
+    def reconnect(self, client: Client) -> None:
+        """Use another scheduler from now on."""
+        self._client = client
 
     async def call(self, worker: str, call: RankCall, timeout_s: float | None) -> RankAnswer:
         """Ask one rank.
@@ -35,7 +49,16 @@ class RankCalls:
         WorkerLostError
             The worker is gone, or did not answer in time.
         """
-        handler = getattr(self._client.rpc(worker), CALL_RANK)
+        if self._courier is None:
+            return await self._call_directly(worker, call, timeout_s)
+        if isinstance(call, RunCell):
+            return await self._run_cell(self._courier, worker, call)
+        return await self._call_through(worker, call, timeout_s)
+
+    async def _call_directly(
+        self, worker: str, call: RankCall, timeout_s: float | None
+    ) -> RankAnswer:
+        handler = getattr(self._client.rpc(worker), plugin.CALL_RANK)
         try:
             async with asyncio.timeout(timeout_s):
                 answer = await handler(payload=msgspec.msgpack.encode(call))
@@ -44,3 +67,31 @@ class RankCalls:
                 f"worker {worker} did not answer {type(call).__name__}: {error!r}"
             ) from error
         return self._decoder.decode(answer)
+
+    async def _call_through(
+        self, worker: str, call: RankCall, timeout_s: float | None
+    ) -> RankAnswer:
+        payload = msgspec.msgpack.encode(call)
+        answer = await call_worker(
+            self._client, worker, plugin.call_rank, payload, timeout_s=timeout_s
+        )
+        return self._decoder.decode(answer)
+
+    async def _run_cell(self, courier: Courier, worker: str, call: RunCell) -> RankAnswer:
+        group_id = call.group_id
+        if blobs := blobs_of_cell(call.cell):
+            name = f"{group_id}-{call.number}"
+            await courier.send_blobs(worker, group_id, name, blobs, blob_dirs())
+        directory, logs = run_dir(group_id), {f"rank-{call.rank}.log"}
+        answering = asyncio.create_task(self._call_through(worker, call, None))
+        try:
+            while not answering.done():
+                await asyncio.wait({answering}, timeout=_LOG_INTERVAL_S)
+                with contextlib.suppress(WorkerLostError):
+                    await courier.fetch_logs(worker, group_id, directory, logs)
+            answer = answering.result()
+        finally:
+            answering.cancel()
+        if isinstance(answer, CellDone) and answer.values_file is not None:
+            await courier.fetch(worker, group_id, directory, f"values/{answer.values_file}")
+        return answer

@@ -19,6 +19,7 @@ from jupyter_ddl.worker.checkpoint_file import (
 __all__ = [
     "SavedCheckpoint",
     "checkpoint_names",
+    "keep_newest",
     "newest_checkpoint",
     "read_or_notice",
     "save_checkpoint",
@@ -63,7 +64,7 @@ def save_checkpoint(
             os.unlink(partial)
         raise
     _sync_directory(directory)
-    _remove_older(directory, keep=path)
+    keep_newest(directory, keep=path)
     return SavedCheckpoint(f"{directory.name}/{path.name}", digest, size_bytes)
 
 
@@ -123,7 +124,8 @@ def _newest_first(directory: Path) -> list[Path]:
     return [path for _, _, path in sorted(found, reverse=True)]
 
 
-def _remove_older(directory: Path, keep: Path) -> None:
+def keep_newest(directory: Path, keep: Path) -> None:
+    """Remove a trial's checkpoints but the two newest ones, and ``keep``."""
     for path in _newest_first(directory)[_N_KEPT:]:
         if path != keep:
             path.unlink(missing_ok=True)

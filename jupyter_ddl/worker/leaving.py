@@ -29,10 +29,18 @@ class Leaving:
     ----------
     executions : callable
         What the worker is executing.
+    n_unfetched : callable
+        Assignments whose files are still to be fetched from here.
     """
 
-    def __init__(self, worker: Worker, executions: Callable[[], Sequence[Execution]]) -> None:
+    def __init__(
+        self,
+        worker: Worker,
+        executions: Callable[[], Sequence[Execution]],
+        n_unfetched: Callable[[], int] = lambda: 0,
+    ) -> None:
         self._worker = worker
+        self._n_unfetched = n_unfetched
         self._executions = executions
         self._task: asyncio.Task[None] | None = None
         self._listens = threading.current_thread() is threading.main_thread()
@@ -62,6 +70,9 @@ class Leaving:
             execution.worker_leaves(GRACE_S)
         deadline = asyncio.get_running_loop().time() + GRACE_S
         # Not the executions' own events: others may begin while these end.
-        while self._executions() and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110
+        while self._is_needed() and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(_POLL_S)
         await self._worker.close(nanny=False, reason="SIGTERM")
+
+    def _is_needed(self) -> bool:
+        return bool(self._executions() or self._n_unfetched())

@@ -36,6 +36,7 @@ from jupyter_ddl.worker.leaving import Leaving
 from jupyter_ddl.worker.memory_guard import MemoryGuard
 from jupyter_ddl.worker.preload import bind_to_nanny
 from jupyter_ddl.worker.rank_environment import EXTENSION, RankEnvironment
+from jupyter_ddl.worker.own_files import OwnFiles
 from jupyter_ddl.worker.rank_pool import RankPool
 from jupyter_ddl.worker.sampler_ranks import SamplerRanks
 from jupyter_ddl.worker.settings import WorkerSettings
@@ -48,9 +49,11 @@ __all__ = [
     "ask_sampler",
     "control",
     "describe",
+    "call_rank",
     "execute_assignment",
     "replay",
 ]
+    "plugin_of",
 
 log = logging.getLogger(__name__)
 
@@ -81,11 +84,14 @@ class RankPlugin(WorkerPlugin):  # type: ignore[misc]
         worker.extensions[EXTENSION] = RankEnvironment(self._pool)
         worker.handlers[CALL_RANK] = self.call_rank
         self._archive = ChunkArchive()
+        self.files = None if self.settings.shares_files else OwnFiles()
         self._executions: dict[str, Execution] = {}
         self._stopped_at_s: dict[str, float] = {}
         self._notices: list[str] = []
         self._tasks: set[asyncio.Task[None]] = set()
-        self._leaving = Leaving(worker, lambda: tuple(self._executions.values()))
+        self._leaving = Leaving(
+            worker, lambda: tuple(self._executions.values()), lambda: self._n_unfetched
+        )
         self._in_background(self._start_zygote(), "ddl-zygote-start")
         if self.settings.rank_memory_bytes is not None:
             guard = MemoryGuard(self.settings.rank_memory_bytes, lambda: self._pool.ranks)
@@ -142,6 +148,9 @@ class RankPlugin(WorkerPlugin):  # type: ignore[misc]
             return AssignmentResult(assignment_id, 0)
         worker, topic = self._worker, assignment.topic
         relay = ChunkRelay(
+        if self.files is not None:
+            self.files.unfetched.add(assignment_id)
+            assignment = self.files.local(assignment)
             assignment.run_id,
             assignment_id,
             lambda chunk: worker.log_event(topic, chunk),
@@ -189,16 +198,20 @@ class RankPlugin(WorkerPlugin):  # type: ignore[misc]
             self._in_background(execution.stop_run(message), "ddl-stop-run")
         self._pool.discard_idle(message.run_id)
 
+            if self.files is not None:
+                self.files.forget(message.run_id)
     async def call_rank(self, payload: bytes) -> bytes:
         """Answer an encoded ``RankCall``.
 
         A handler of the worker's own, because the way through the scheduler takes 2 ms.
         """
-        answer = await self._cell_ranks.call(msgspec.msgpack.decode(payload, type=RankCall))
-        return msgspec.msgpack.encode(answer)
+        call = msgspec.msgpack.decode(payload, type=RankCall)
+        if self.files is not None and isinstance(call, OpenRank):
+            call = self.files.local(call)
+        return msgspec.msgpack.encode(await self._cell_ranks.call(call))
 
     async def ask_sampler(self, call: SamplerCall) -> SamplerAnswers:
-        return await self._samplers.call(call)
+        return await self._samplers.call(call if self.files is None else self.files.local(call))
 
     def replay(self, assignment_id: str, from_chunk: int) -> list[bytes]:
         return self._archive.chunks(assignment_id, from_chunk)
@@ -218,6 +231,10 @@ class RankPlugin(WorkerPlugin):  # type: ignore[misc]
         return [e for e in self._executions.values() if e.run_id == run_id]
 
     async def _start_zygote(self) -> None:
+    @property
+    def _n_unfetched(self) -> int:
+        return 0 if self.files is None else len(self.files.unfetched)
+
         try:
             await self._pool.start()
         except LaunchError as error:
@@ -244,7 +261,7 @@ class RankPlugin(WorkerPlugin):  # type: ignore[misc]
             log.error("worker %s: %s failed", self._worker.address, task, exc_info=error)
 
 
-def _plugin_of(worker: Worker) -> RankPlugin:
+def plugin_of(worker: Worker) -> RankPlugin:
     plugin = worker.plugins.get(_NAME)
     if not isinstance(plugin, RankPlugin):
         raise LaunchError(
@@ -264,27 +281,32 @@ async def execute_assignment(encoded: bytes) -> bytes:
         does makes this raise.
     """
     assignment = msgspec.msgpack.decode(encoded, type=Assignment)
-    result = await _plugin_of(get_worker()).execute(assignment)
+    result = await plugin_of(get_worker()).execute(assignment)
     return msgspec.msgpack.encode(result)
 
 
 async def control(encoded: bytes, dask_worker: Worker) -> None:
     """Deliver an encoded ``Control``; its effect shows in the events."""
     message = msgspec.msgpack.decode(encoded, type=Control)
-    await _plugin_of(dask_worker).control(message)
+    await plugin_of(dask_worker).control(message)
+async def call_rank(encoded: bytes, dask_worker: Worker) -> bytes:
+    """The same as the worker's handler ``CALL_RANK``, for callers that can't reach the worker."""
+    return await plugin_of(dask_worker).call_rank(encoded)
+
+
 
 
 async def ask_sampler(encoded: bytes, dask_worker: Worker) -> bytes:
     """Pass an encoded ``SamplerCall`` to the run's sampler; returns encoded ``SamplerAnswers``."""
     call = msgspec.msgpack.decode(encoded, type=SamplerCall)
-    return msgspec.msgpack.encode(await _plugin_of(dask_worker).ask_sampler(call))
+    return msgspec.msgpack.encode(await plugin_of(dask_worker).ask_sampler(call))
 
 
 def replay(assignment_id: str, from_chunk: int, dask_worker: Worker) -> list[bytes]:
     """Encoded chunks of an assignment, from a number on, if it ended less than 30 s ago."""
-    return _plugin_of(dask_worker).replay(assignment_id, from_chunk)
+    return plugin_of(dask_worker).replay(assignment_id, from_chunk)
 
 
 def describe(dask_worker: Worker) -> dict[str, Any]:
     """Pids below a worker: ``zygote_pid`` and, for each of ``ranks``, ``pid`` and state."""
-    return _plugin_of(dask_worker).describe()
+    return plugin_of(dask_worker).describe()

@@ -1,0 +1,228 @@
+"""Carries files between the controller and workers that have a file system of their own.
+
+Down go blobs (once per worker and run) and checkpoints (when a trial goes on elsewhere).  Up come
+logs, checkpoints and values; an event that names a file is passed on once the file is here, so
+that what the ledger says is always true of the run directory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from distributed import Client
+
+from jupyter_ddl.events.messages import (
+    AttemptFinished,
+    AttemptStarted,
+    CheckpointSaved,
+    RankEvent,
+)
+from jupyter_ddl.launch.calls import WorkerLostError, call_worker
+from jupyter_ddl.spec.cells import Cell
+from jupyter_ddl.spec.program import Program
+from jupyter_ddl.store.blobs import BlobMissingError, find_blob, read_blob
+from jupyter_ddl.worker import file_calls
+from jupyter_ddl.worker.checkpoints import checkpoint_names, keep_newest
+
+__all__ = ["Courier", "blobs_of_cell", "blobs_of_program"]
+
+log = logging.getLogger(__name__)
+
+PART_BYTES = 4 << 20
+"""Of one call: small enough for the scheduler in between to stay responsive."""
+_N_SENT = 2
+"""Checkpoints that go down: a second one, should the newest be broken."""
+
+
+class Courier:
+    """Used on the controller's loop only."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self._has: set[tuple[str, str]] = set()
+        self._sending: dict[str, asyncio.Lock] = {}
+
+    # -- down ------------------------------------------------------------------------------------
+
+    async def send_blobs(
+        self, worker: str, run_id: str, name: str, digests: Iterable[str], dirs: Iterable[Path]
+    ) -> None:
+        """Make sure that a worker has these blobs.
+
+        Parameters
+        ----------
+        name : str
+            What they are the blobs of: asked about once per worker.
+
+        Raises
+        ------
+        WorkerLostError
+            The worker is gone.
+        BlobMissingError
+            The controller's own store has lost one.
+        """
+        async with self._sending.setdefault(worker, asyncio.Lock()):
+            if (worker, name) in self._has:
+                return
+            directories = tuple(dirs)
+            missing = await self._call(
+                worker, file_calls.missing_blobs, run_id, tuple(dict.fromkeys(digests))
+            )
+            for digest in missing:
+                path = find_blob(digest, directories)
+                if path is None:
+                    raise BlobMissingError(digest)
+                await self._send(worker, path, file_calls.put_blob, digest)
+            self._has.add((worker, name))
+
+    async def send_checkpoints(self, worker: str, run_id: str, run_dir: Path, trial: int) -> None:
+        """Bring the newest checkpoints of a trial to where it goes on."""
+        directory = run_dir / "checkpoints"
+        wanted = checkpoint_names(directory, trial)[:_N_SENT]
+        if not wanted:
+            return
+        there = await self._call(worker, file_calls.list_checkpoints, run_id, trial)
+        for name in wanted:
+            if name in there:
+                continue
+            path = f"checkpoints/trial-{trial}/{name}"
+            await self._send(worker, run_dir / path, file_calls.put_file, run_id, path)
+
+    async def _send(self, worker: str, path: Path, put: Callable[..., None], *target: str) -> None:
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            offset, is_last = 0, False
+            while not is_last:
+                data = await asyncio.to_thread(file.read, PART_BYTES)
+                is_last = not data or offset + len(data) >= size
+                await self._call(worker, put, *target, offset, data, is_last)
+                offset += len(data)
+
+    def worker_removed(self, worker: str) -> None:
+        self._has = {known for known in self._has if known[0] != worker}
+        self._sending.pop(worker, None)
+
+    # -- up --------------------------------------------------------------------------------------
+
+    async def fetch_for(
+        self, worker: str, run_id: str, run_dir: Path, events: Sequence[RankEvent], logs: set[str]
+    ) -> list[RankEvent]:
+        """Fetch what events speak of; those whose files are gone for good are left out.
+
+        Parameters
+        ----------
+        logs : set of str
+            Names of the logs of this assignment; grows.
+
+        Raises
+        ------
+        WorkerLostError
+            The worker is gone before the files were here.
+        """
+        logs.update(each.log for each in events if isinstance(each, AttemptStarted) and each.log)
+        if any(isinstance(each, AttemptFinished) for each in events):
+            with contextlib.suppress(WorkerLostError):  # a result is worth more than its log's end
+                await self.fetch_logs(worker, run_id, run_dir, logs)
+        return [each for each in events if await self._has_file(worker, run_id, run_dir, each)]
+
+    async def _has_file(self, worker: str, run_id: str, run_dir: Path, event: RankEvent) -> bool:
+        if isinstance(event, CheckpointSaved):
+            path = f"checkpoints/{event.file}"
+            if not await self.fetch(worker, run_id, run_dir, path):
+                return False  # a newer one has taken its place already
+            target = run_dir / path
+            await asyncio.to_thread(keep_newest, target.parent, target)
+        elif isinstance(event, AttemptFinished) and event.values_file is not None:
+            return await self.fetch(worker, run_id, run_dir, f"values/{event.values_file}")
+        return True
+
+    async def fetch(self, worker: str, run_id: str, run_dir: Path, path: str) -> bool:
+        """Fetch a whole file; False when the worker no longer has it."""
+        target = run_dir / path
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fd, partial = tempfile.mkstemp(prefix=".partial-", dir=target.parent)
+        try:
+            with os.fdopen(fd, "wb") as file:
+                if not await self._read_into(file, worker, run_id, path):
+                    return False
+                await asyncio.to_thread(_flush_to_disk, file)
+            os.replace(partial, target)
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(partial)
+        return True
+
+    async def _read_into(self, file: Any, worker: str, run_id: str, path: str) -> bool:
+        offset = 0
+        while True:
+            part = await self._call(worker, file_calls.read_part, run_id, path, offset, PART_BYTES)
+            if part is None:
+                return False
+            data, size = part
+            await asyncio.to_thread(file.write, data)
+            offset += len(data)
+            if offset >= size:
+                return True
+
+    async def fetch_logs(
+        self, worker: str, run_id: str, run_dir: Path, names: Iterable[str]
+    ) -> None:
+        """Append what logs have grown by since they were fetched last."""
+        for name in tuple(names):
+            path = run_dir / "logs" / name
+            with path.open("ab") as file:
+                while True:
+                    offset = file.tell()
+                    part = await self._call(
+                        worker, file_calls.read_part, run_id, f"logs/{name}", offset, PART_BYTES
+                    )
+                    if part is None or file.tell() != offset:
+                        break
+                    file.write(part[0])
+                    file.flush()
+                    if file.tell() >= part[1]:
+                        break
+            path.chmod(0o600)
+
+    async def all_fetched(self, worker: str, assignment_id: str) -> None:
+        """Tell a worker that it may go as far as this assignment is concerned."""
+        with contextlib.suppress(WorkerLostError):
+            await self._call(worker, file_calls.fetched, assignment_id)
+
+    async def _call(self, worker: str, function: Callable[..., Any], *args: Any) -> Any:
+        return await call_worker(self.client, worker, function, *args)
+
+
+def blobs_of_program(digest: str, dirs: Iterable[Path]) -> list[str]:
+    """Everything that a rank needs to load a program, itself included.
+
+    Raises
+    ------
+    BlobMissingError
+        The program is not in the controller's store.
+    """
+    program = msgspec.msgpack.decode(read_blob(digest, dirs), type=Program)
+    return [digest, *_blobs(program)]
+
+
+def blobs_of_cell(cell: Cell) -> list[str]:
+    """The same for a cell of a persistent group."""
+    return _blobs(cell)
+
+
+def _blobs(holder: Program | Cell) -> list[str]:
+    payload = () if holder.payload is None else (holder.payload,)
+    return [*payload, *holder.buffers, *(module.digest for module in holder.modules)]
+
+
+def _flush_to_disk(file: Any) -> None:
+    file.flush()
+    os.fsync(file.fileno())

@@ -1,0 +1,133 @@
+"""Files of a worker that does not see the controller's run directories: a pod's.
+
+Ranks read and write here as they do anywhere.  The controller sends down what they need (blobs,
+checkpoints) and fetches what they made (logs, checkpoints, values), part by part, through Dask's
+own encrypted connections.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from pathlib import Path, PurePosixPath
+from typing import TypeVar
+
+import msgspec
+
+from jupyter_ddl.errors import ProtocolError
+from jupyter_ddl.spec.assignment import Assignment
+from jupyter_ddl.spec.cells import OpenRank
+from jupyter_ddl.spec.sampling import SamplerCall
+from jupyter_ddl.store.paths import home_dir, private_dir, run_dir
+from jupyter_ddl.worker.checkpoints import checkpoint_names
+
+__all__ = ["OwnFiles"]
+
+Located = TypeVar("Located", Assignment, SamplerCall, OpenRank)
+
+_KEPT_BYTES = 1 << 30
+"""Blobs of ended runs that stay for the next one."""
+
+
+class OwnFiles:
+    """Used on the worker's loop only; every call is one small read or write."""
+
+    def __init__(self) -> None:
+        self._blob_dir = private_dir(home_dir() / "blobs")
+        self._blobs_of: dict[str, frozenset[str]] = {}
+        self.unfetched: set[str] = set()
+        """Assignments whose files the controller has not all fetched yet."""
+
+    def local(self, message: Located) -> Located:
+        """The same message with this host's directories in place of the controller's."""
+        run_id = message.group_id if isinstance(message, OpenRank) else message.run_id
+        directory = private_dir(run_dir(run_id))
+        for name in ("logs", "checkpoints", "values"):
+            private_dir(directory / name)
+        return msgspec.structs.replace(
+            message, run_dir=str(directory), blob_dirs=(str(self._blob_dir),)
+        )
+
+    # -- down ------------------------------------------------------------------------------------
+
+    def missing_blobs(self, run_id: str, digests: tuple[str, ...]) -> list[str]:
+        """Which blobs of a run are not here; the others stay until the run is over."""
+        self._blobs_of[run_id] = self._blobs_of.get(run_id, frozenset()) | frozenset(digests)
+        return [digest for digest in digests if not (self._blob_dir / digest).exists()]
+
+    def put_blob(self, digest: str, offset: int, data: bytes, is_last: bool) -> None:
+        """One part of a blob; it is whole and visible with the last one."""
+        _put_part(self._blob_dir / _plain_name(digest), offset, data, is_last)
+
+    def checkpoints(self, run_id: str, trial: int) -> list[str]:
+        """Names of a trial's checkpoints that are here, the newest first."""
+        return checkpoint_names(run_dir(run_id) / "checkpoints", trial)
+
+    def put_file(self, run_id: str, path: str, offset: int, data: bytes, is_last: bool) -> None:
+        """One part of a file of a run."""
+        target = _inside(run_id, path)
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _put_part(target, offset, data, is_last)
+
+    # -- up --------------------------------------------------------------------------------------
+
+    def read(self, run_id: str, path: str, offset: int, limit: int) -> tuple[bytes, int] | None:
+        """Bytes of a run's file from ``offset`` on, and its size; None when it is not here."""
+        try:
+            with _inside(run_id, path).open("rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                file.seek(offset)
+                return file.read(limit), size
+        except FileNotFoundError:
+            return None
+
+    # -- the end ---------------------------------------------------------------------------------
+
+    def forget(self, run_id: str) -> None:
+        """A run is over, and all of it is at the controller."""
+        self._blobs_of.pop(run_id, None)
+        shutil.rmtree(run_dir(run_id), ignore_errors=True)
+        needed = frozenset().union(*self._blobs_of.values())
+        self._trim(needed)
+
+    def _trim(self, needed: frozenset[str]) -> None:
+        left: list[tuple[float, int, Path]] = []
+        for path in self._blob_dir.iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                stat = path.stat()
+                if path.name not in needed:
+                    left.append((stat.st_mtime, stat.st_size, path))
+        n_bytes = sum(size for _, size, _ in left)
+        for _, size, path in sorted(left):
+            if n_bytes <= _KEPT_BYTES:
+                return
+            path.unlink(missing_ok=True)
+            n_bytes -= size
+
+
+def _put_part(target: Path, offset: int, data: bytes, is_last: bool) -> None:
+    partial = target.with_name(f".partial-{target.name}")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (os.O_TRUNC if offset == 0 else 0)
+    fd = os.open(partial, flags, 0o600)
+    with os.fdopen(fd, "wb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size != offset:
+            raise ProtocolError(f"{target.name}: a part at {offset:,} came behind {size:,} bytes")
+        file.seek(offset)
+        file.write(data)
+    if is_last:
+        partial.replace(target)
+
+
+def _plain_name(name: str) -> str:
+    if not name.isalnum():
+        raise ProtocolError(f"{name!r} is not the digest of a blob")
+    return name
+
+
+def _inside(run_id: str, path: str) -> Path:
+    relative = PurePosixPath(path)
+    if relative.is_absolute() or ".." in relative.parts or "/" in run_id or run_id.startswith("."):
+        raise ProtocolError(f"{path!r} is not a file of run {run_id!r}")
+    return run_dir(run_id) / relative
