@@ -17,8 +17,6 @@ __all__ = ["GpuBook", "Grant", "device_text"]
 
 _COOLING_S = 3.0
 """Of a GPU whose worker was lost: its ranks are being killed, and their memory goes with them."""
-_N_SHOWN = 8
-"""Characters of a UUID that people are shown: ``GPU-ab12``."""
 
 
 class Grant(NamedTuple):
@@ -127,9 +125,9 @@ class GpuBook:
 
 
 def device_text(gpus: Sequence[str], names: Mapping[str, str]) -> str:
-    """``cuda GPU-ab12… NVIDIA H100``; ``cpu`` without GPUs."""
+    """``cuda GPU-ab12cd34 NVIDIA H100``, with the UUID's first part; ``cpu`` without GPUs."""
     if not gpus:
         return "cpu"
-    which = ", ".join(f"{uuid[:_N_SHOWN]}…" for uuid in gpus)
+    which = ", ".join("-".join(uuid.split("-")[:2]) for uuid in gpus)
     kinds = dict.fromkeys(names[uuid] for uuid in gpus if names.get(uuid))
     return " ".join(["cuda", which, *kinds])

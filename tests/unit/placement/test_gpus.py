@@ -206,7 +206,7 @@ def test_a_group_that_waits_for_gpus_says_who_holds_them_and_may_begin_smaller()
 
 
 def test_a_device_is_called_by_what_people_know_it_by() -> None:
-    names = {"GPU-ab12cd34": "NVIDIA H100", "GPU-ffff0000": "NVIDIA H100"}
-    assert device_text(("GPU-ab12cd34",), names) == "cuda GPU-ab12… NVIDIA H100"
-    assert device_text(tuple(names), names) == "cuda GPU-ab12…, GPU-ffff… NVIDIA H100"
+    names = {"GPU-ab12cd34-01-02": "NVIDIA H100", "GPU-ffff0000-01-02": "NVIDIA H100"}
+    assert device_text(("GPU-ab12cd34-01-02",), names) == "cuda GPU-ab12cd34 NVIDIA H100"
+    assert device_text(tuple(names), names) == "cuda GPU-ab12cd34, GPU-ffff0000 NVIDIA H100"
     assert device_text((), names) == "cpu"
