@@ -26,7 +26,7 @@ from jupyter_ddl.spec.assignment import (
     StopRun,
     StopTrial,
 )
-from jupyter_ddl.spec.cells import RankCall
+from jupyter_ddl.spec.cells import OpenRank, RankCall
 from jupyter_ddl.spec.group import JoinGroup
 from jupyter_ddl.spec.sampling import SamplerAnswers, SamplerCall
 from jupyter_ddl.worker.cell_ranks import CellRanks
