@@ -15,6 +15,7 @@ from typing import Any
 import dask
 from distributed import Client, LocalCluster, Security, Status
 
+from jupyter_ddl.cluster.dask_config import DASK_CONFIG
 from jupyter_ddl.cluster.sizing import n_local_workers
 from jupyter_ddl.errors import ClusterError
 from jupyter_ddl.spec.cluster import ClusterSpec
@@ -28,26 +29,6 @@ _LOST = frozenset({Status.closed, Status.failed})
 _COMES_BACK_S = 20.0
 """By then a nanny has started its worker again, also on a host that is busy."""
 _CLOSE_NANNY_S = 5.0
-
-_DASK_CONFIG = {
-    # A trial's fate is decided by its own budgets, never by Dask's counter (measured: 23 of 24
-    # trials lost with the default of 3 under frequent worker kills).
-    "distributed.scheduler.allowed-failures": 1_000_000,
-    # The ledger holds history; Dask need not.
-    "distributed.admin.log-length": 0,
-    "distributed.admin.low-level-log-length": 0,
-    # Dask closes a worker's nanny for good when the worker is not back by then, even if it is just
-    # starting: :meth:`LocalBackend.repair` takes its place.
-    "distributed.deploy.lost-worker-timeout": "365 days",
-    "distributed.scheduler.work-stealing": False,
-    "distributed.scheduler.active-memory-manager.start": False,
-    "distributed.comm.require-encryption": True,
-    "distributed.worker.profile.enabled": False,
-    "distributed.diagnostics.nvml": False,
-    "distributed.scheduler.http.routes": [],
-    "distributed.worker.http.routes": [],
-    "distributed.diagnostics.computations.max-history": 1,
-}
 
 
 class LocalBackend:
@@ -72,7 +53,7 @@ class LocalBackend:
         return True
 
     async def start(self, on_phase: Callable[[str], None]) -> None:
-        dask.config.set(_DASK_CONFIG)
+        dask.config.set(DASK_CONFIG)
         dask.config.set({"distributed.scheduler.worker-ttl": self._spec.worker_timeout_s})
         on_phase(f"starting {self._n_wanted} workers")
         try:

@@ -4,7 +4,30 @@ from __future__ import annotations
 
 import msgspec
 
-__all__ = ["ClusterSpec"]
+__all__ = ["ClusterSpec", "KubeSpec"]
+
+
+class KubeSpec(msgspec.Struct, frozen=True):
+    """What only a cluster on Kubernetes has."""
+
+    image: str | None = None
+    """Of scheduler and workers; None: the one that the notebook itself runs in."""
+    namespace: str | None = None
+    """None: the one of the kubeconfig's context, or the notebook's own pod's."""
+    gpus: int = 0
+    """``nvidia.com/gpu`` of each worker."""
+    node_selector: dict[str, str] = {}
+    tolerations: tuple[str, ...] = ()
+    """As ``kubectl taint`` writes them: ``key=value:Effect``, ``key:Effect``, ``key``."""
+    priority: str | None = None
+    """Name of a PriorityClass."""
+    env: dict[str, str] = {}
+    volumes: tuple[str, ...] = ()
+    """``pvc:CLAIM:/path``, ``configmap:NAME:/path`` or ``secret:NAME:/path``."""
+    pod_template: str | None = None
+    """A pod in Kubernetes' own form, as JSON; it has the last word."""
+    lease_s: float = 300.0
+    """The pods end by themselves when the controller was silent for so long."""
 
 
 class ClusterSpec(msgspec.Struct, frozen=True):
@@ -26,3 +49,4 @@ class ClusterSpec(msgspec.Struct, frozen=True):
     """A worker that has been silent for so long is given up, and its trials run elsewhere."""
     shrink_after_s: float = 30.0
     """An adaptive cluster keeps workers that have nothing to do for so long."""
+    kubernetes: KubeSpec = KubeSpec()

@@ -1,0 +1,237 @@
+"""The backend on Kubernetes: a DaskCluster, watched while it starts, and its scheduler's client."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import dask
+from distributed import Client, Security
+
+from jupyter_ddl.cluster.dask_config import DASK_CONFIG
+from jupyter_ddl.cluster.kubernetes import lease, manifest, names
+from jupyter_ddl.cluster.kubernetes.api import ApiError, KubeApi
+from jupyter_ddl.cluster.kubernetes.image import chosen_image
+from jupyter_ddl.cluster.kubernetes.preflight import check_access, check_options
+from jupyter_ddl.cluster.kubernetes.route import Route
+from jupyter_ddl.cluster.kubernetes.scheduler_pod import RENEW
+from jupyter_ddl.cluster.kubernetes.shrinking import worker_names_to_stop
+from jupyter_ddl.cluster.kubernetes.starting import Starting
+from jupyter_ddl.errors import ClusterError
+from jupyter_ddl.spec.cluster import ClusterSpec
+
+__all__ = ["KubeBackend"]
+
+log = logging.getLogger(__name__)
+
+_N_WORKERS = 2
+_RENEW_S = 30.0
+_CONNECT_S = 5.0
+_CALL_S = 5.0
+_CLOSE_S = 8.0
+
+Json = dict[str, Any]
+
+
+class KubeBackend:
+    """Made and used on the controller's loop."""
+
+    client: Client
+
+    def __init__(self, spec: ClusterSpec) -> None:
+        self._spec = spec
+        self._n_wanted = _N_WORKERS if spec.n_workers is None else spec.n_workers
+        self._api: KubeApi | None = None
+        self._cluster: Json | None = None
+        self._route: Route | None = None
+        self._scheduler_id: str | None = None
+        self._retiring: tuple[str, ...] = ()
+        self._renewing: asyncio.Task[None] | None = None
+        self._is_lost = False
+
+    @property
+    def n_wanted(self) -> int:
+        return self._n_wanted
+
+    @property
+    def shared_filesystem(self) -> bool:
+        return False
+
+    # -- start -----------------------------------------------------------------------------------
+
+    async def start(self, on_phase: Callable[[str], None]) -> None:
+        spec = self._spec
+        check_options(spec)
+        image = chosen_image(spec.kubernetes.image)
+        dask.config.set(DASK_CONFIG)
+        try:
+            async with asyncio.timeout(spec.start_timeout_s):
+                await self._start(image, on_phase)
+        except TimeoutError:
+            await self.close()
+            raise ClusterError(
+                f"starting {self._n_wanted} pods took longer than {spec.start_timeout_s:.0f} s; "
+                f"`%cluster doctor` checks what is missing"
+            ) from None
+        except BaseException:
+            await asyncio.shield(self.close())
+            raise
+
+    async def _start(self, image: str, on_phase: Callable[[str], None]) -> None:
+        spec = self._spec
+        api = self._api = await KubeApi.connect(spec.kubernetes.namespace)
+        on_phase(f"asking {api.server} for {self._n_wanted} workers in namespace {api.namespace}")
+        await check_access(api)
+        await self._end_orphans(api)
+        self._security = Security.temporary()
+        cluster = self._cluster = await self._create(api, image)
+        name = cluster["metadata"]["name"]
+        self._route = Route(api, f"{name}-scheduler")
+        starting = Starting(api, cluster, self._n_wanted, on_phase)
+        await starting.until_scheduler_serves(self._try_connect)
+        self._renewing = asyncio.create_task(self._renew_on(), name="renew lease")
+        await starting.until_workers_serve(self._n_connected)
+
+    async def _create(self, api: KubeApi, image: str) -> Json:
+        spec = self._spec
+        body = manifest.dask_cluster(
+            spec,
+            names.object_name(spec.name),
+            api.namespace,
+            image=image,
+            user=names.user_name(),
+            n_workers=self._n_wanted,
+            annotations=lease.controller_annotations(),
+            owner=await lease.own_pod(api),
+        )
+        cluster = self._cluster = await api.create("daskclusters", body)
+        security = self._security
+        secret = manifest.tls_secret(cluster, security.tls_ca_file, security.tls_scheduler_key)
+        await api.create("secrets", secret)
+        await api.create("networkpolicies", manifest.network_policy(cluster))
+        return cluster
+
+    async def _end_orphans(self, api: KubeApi) -> None:
+        """Delete clusters of this name whose controllers were killed on this host."""
+        selector = names.selector_of(names.user_name(), self._spec.name)
+        for found in await api.list("daskclusters", labelSelector=selector):
+            if lease.is_orphan(found):
+                log.warning("deleting DaskCluster %s: its controller is gone", _name(found))
+                await _delete(api, _name(found))
+
+    # -- the scheduler ---------------------------------------------------------------------------
+
+    async def _try_connect(self, is_ready: bool) -> bool:
+        """Connect to the scheduler if it answers; ``is_ready`` is what Kubernetes says of it."""
+        if self._route is None:
+            return False
+        address = await self._route.address(may_forward=is_ready)
+        if address is None:
+            return False
+        try:
+            client = await Client(
+                address,
+                security=self._security,
+                asynchronous=True,
+                set_as_default=False,
+                timeout=_CONNECT_S,
+            )
+        except (OSError, TimeoutError) as error:
+            log.info("the scheduler at %s does not serve yet: %s", address, error)
+            return False
+        former, self.client = getattr(self, "client", None), client
+        if former is not None:
+            await _close(former)
+        self._is_lost = False
+        self._scheduler_id = await self._renew()
+        return True
+
+    async def _n_connected(self) -> int:
+        identity = await self.client.scheduler.identity(n_workers=-1)
+        return len(identity["workers"])
+
+    async def _renew(self) -> str:
+        async with asyncio.timeout(_CALL_S):
+            return str(await getattr(self.client.scheduler, RENEW)(retiring=self._retiring))
+
+    async def _renew_on(self) -> None:
+        """Tell the scheduler that its controller lives, until cancelled."""
+        interval_s = min(_RENEW_S, self._spec.kubernetes.lease_s / 4)
+        while True:
+            await asyncio.sleep(interval_s)
+            await self._look_after_scheduler()
+
+    async def _look_after_scheduler(self) -> None:
+        try:
+            if await self._renew() != self._scheduler_id:
+                self._is_lost = True
+        except (OSError, TimeoutError, AttributeError) as error:
+            log.warning("the scheduler does not answer: %r", error)
+            self._is_lost = True
+
+    async def repair(self) -> None:
+        """Find the scheduler again when it was lost; pods are replaced by Kubernetes."""
+        if self.client.status != "running" and not self._is_lost:
+            log.warning("the connection to the scheduler is lost")
+            self._is_lost = True
+        if self._is_lost and await self._try_connect(is_ready=False):
+            log.info("connected to scheduler %s", self._scheduler_id)
+
+    # -- size ------------------------------------------------------------------------------------
+
+    async def scale(self, n_workers: int, keep: Sequence[str]) -> None:
+        api, cluster = self._started()
+        self._n_wanted = n_workers
+        pods = await api.list(
+            "pods",
+            labelSelector=f"dask.org/cluster-name={_name(cluster)},dask.org/component=worker",
+        )
+        identity = await self.client.scheduler.identity(n_workers=-1)
+        connected = {facts["name"]: address for address, facts in identity["workers"].items()}
+        self._retiring = worker_names_to_stop(pods, connected, keep, n_workers)
+        await self._renew()  # the operator asks the scheduler which ones are to go
+        patch = {"spec": {"worker": {"replicas": n_workers}}}
+        await api.patch("daskclusters", _name(cluster), patch)
+
+    def _started(self) -> tuple[KubeApi, Json]:
+        if self._api is None or self._cluster is None:
+            raise ClusterError("this cluster has not been started")
+        return self._api, self._cluster
+
+    # -- the end ---------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        if self._renewing is not None:
+            self._renewing.cancel()
+            await asyncio.gather(self._renewing, return_exceptions=True)
+        cluster, self._cluster = self._cluster, None
+        if self._api is not None and cluster is not None:
+            try:
+                async with asyncio.timeout(_CLOSE_S):
+                    await _delete(self._api, _name(cluster))
+            except (ApiError, TimeoutError) as error:
+                log.error("DaskCluster %s is not deleted: %r", _name(cluster), error)
+        client = getattr(self, "client", None)
+        if client is not None:
+            await _close(client)
+        if self._route is not None:
+            await self._route.close()
+
+
+async def _delete(api: KubeApi, name: str) -> None:
+    await api.delete("daskclusters", name)
+    # The operator makes it a part of the cluster some time after it has made it.
+    await api.delete("daskworkergroups", f"{name}-default")
+
+
+async def _close(client: Client) -> None:
+    with contextlib.suppress(Exception):  # what is left of a connection that was lost
+        async with asyncio.timeout(_CALL_S):
+            await client.close()
+
+
+def _name(cluster: Json) -> str:
+    return str(cluster["metadata"]["name"])

@@ -1,0 +1,280 @@
+"""Why a cluster is not there yet: one sentence and one way out, from what Kubernetes tells.  Pure.
+
+Pods and events are the API server's own objects, as dictionaries.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from jupyter_ddl.cluster.kubernetes.refusal import one_line
+
+__all__ = ["Cause", "View", "diagnose", "is_connecting", "progress"]
+
+Json = dict[str, Any]
+
+_PULL = {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"}
+_CONFIG = {"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
+_NO_NAME = re.compile(
+    r"gaierror|Name or service not known|Temporary failure in name resolution|"
+    r"No address associated with hostname|nodename nor servname",
+)
+_INSUFFICIENT = re.compile(r"Insufficient ([\w./-]+)")
+
+
+class Cause(msgspec.Struct, frozen=True):
+    """What holds a cluster up."""
+
+    sentence: str
+    fix: str
+    after_s: float = 0.0
+    """For how long it must have been so before it is believed: it may mend itself."""
+    is_about_room: bool = False
+    """There is not room for all workers; those that are there can serve."""
+
+    @property
+    def text(self) -> str:
+        return f"{self.sentence}; {self.fix}"
+
+
+class View(msgspec.Struct, frozen=True):
+    """What was seen of a cluster that is starting."""
+
+    name: str
+    age_s: float
+    cluster: Json
+    pods: Sequence[Json]
+    events: Sequence[Json] = ()
+    logs: Mapping[str, str] = {}
+    """The last lines of pods that crashed, or run without having connected."""
+    n_workers: int = 0
+    n_connected: int = 0
+
+
+def progress(view: View) -> str:
+    """One line: how many pods are at which step."""
+    steps = {"scheduled": 0, "pulling": 0, "starting": 0}
+    for pod in view.pods:
+        step = _step(pod, view.events)
+        if step in steps:
+            steps[step] += 1
+    counts = [f"{n} {step}" for step, n in steps.items() if n]
+    n_waiting = sum(_step(pod, ()) == "waiting" for pod in view.pods)
+    if n_waiting or not view.pods:
+        counts.insert(0, f"{max(n_waiting, 1)} waiting for a node" if view.pods else "asked for")
+    connected = f"{view.n_connected} of {view.n_workers} workers connected"
+    return f"pods: {', '.join([*counts, connected])}"
+
+
+def is_connecting(pod: Json) -> bool:
+    """Whether its container runs."""
+    return any("running" in each.get("state", {}) for each in _statuses(pod))
+
+
+def _step(pod: Json, events: Iterable[Json]) -> str:
+    if not pod.get("spec", {}).get("nodeName"):
+        return "waiting"
+    if is_connecting(pod):
+        return "starting"
+    name = pod["metadata"]["name"]
+    seen = {e["reason"] for e in events if e.get("involvedObject", {}).get("name") == name}
+    return "pulling" if "Pulling" in seen and "Pulled" not in seen else "scheduled"
+
+
+def diagnose(view: View) -> Cause | None:
+    """The first cause found, the most certain first; None: all goes its way."""
+    for look in (_crash, _image, _config, _mount, _not_created, _unschedulable, _names, _operator):
+        cause = look(view)
+        if cause is not None:
+            return cause
+    return None
+
+
+def _crash(view: View) -> Cause | None:
+    for pod in view.pods:
+        for status in _statuses(pod):
+            ended = status.get("lastState", {}).get("terminated") or status.get("state", {}).get(
+                "terminated"
+            )
+            if not ended:
+                continue
+            name = pod["metadata"]["name"]
+            if ended.get("reason") == "OOMKilled":
+                return Cause(
+                    f"pod {name} was ended for using more memory than its limit",
+                    "give each worker more with --memory",
+                )
+            n_times = int(status.get("restartCount", 0)) + ("terminated" in status["state"])
+            lines = one_line(view.logs.get(name, "")) or one_line(str(ended.get("message", "")))
+            log = f"; its last lines: {lines}" if lines else ", and printed nothing"
+            if _NO_NAME.search(view.logs.get(name, "")):
+                continue  # told by _names
+            return Cause(
+                f"pod {name} crashed {n_times} times with exit code {ended.get('exitCode')}{log}",
+                "is the image the notebook's own environment, with jupyter_ddl in it?",
+                after_s=2.0,
+            )
+    return None
+
+
+def _image(view: View) -> Cause | None:
+    for pod, container, waiting in _waiting(view):
+        if waiting["reason"] not in _PULL:
+            continue
+        why = next(
+            (m for m in _messages(view.events, pod, "Failed") if "Back-off" not in m),
+            waiting.get("message", waiting["reason"]),
+        )
+        return Cause(
+            f"image {container.get('image')} can't be pulled: {one_line(str(why))}",
+            "name one that the nodes can pull with --env IMAGE",
+            after_s=5.0,
+        )
+    return None
+
+
+def _config(view: View) -> Cause | None:
+    for pod, _, waiting in _waiting(view):
+        if waiting["reason"] in _CONFIG:
+            return Cause(
+                f"pod {pod['metadata']['name']} can't be made: "
+                f"{one_line(str(waiting.get('message', waiting['reason'])))}",
+                "correct the pod template, or the image's command and user",
+                after_s=5.0,
+            )
+    return None
+
+
+def _mount(view: View) -> Cause | None:
+    for pod in view.pods:
+        for text in _messages(view.events, pod, "FailedMount"):
+            if is_connecting(pod):
+                continue
+            fix = "it was deleted or never made: stop this cluster and start it anew"
+            if f"{view.name}-tls" not in text:
+                fix = "make what --volume or the pod template names, in the same namespace"
+            return Cause(
+                f"a volume of pod {pod['metadata']['name']} can't be mounted: {one_line(text)}",
+                fix,
+                after_s=8.0,
+            )
+    return None
+
+
+def _not_created(view: View) -> Cause | None:
+    """Pods that were refused: by a quota, an admission policy, a limit range."""
+    for event in view.events:
+        if event.get("reason") != "FailedCreate" or not _is_of(view, event):
+            continue
+        said = one_line(event.get("message", ""))
+        is_quota = "exceeded quota" in said
+        fix = "ask for fewer or smaller workers, or for a larger quota"
+        return Cause(
+            f"Kubernetes refused a pod: {said}",
+            fix if is_quota else "ask who keeps the namespace, or adapt --pod-template to it",
+            after_s=3.0,
+            is_about_room=is_quota,
+        )
+    for event in view.events:
+        if event.get("involvedObject", {}).get("kind") != "DaskCluster":
+            continue
+        if event.get("type") in ("Error", "Warning") and _is_of(view, event):
+            return Cause(
+                f"the operator could not make the cluster: {one_line(event.get('message', ''))}",
+                "correct what it names in the options or the pod template",
+                after_s=5.0,
+            )
+    return None
+
+
+def _unschedulable(view: View) -> Cause | None:
+    for pod in view.pods:
+        for condition in pod.get("status", {}).get("conditions", []):
+            if condition["type"] != "PodScheduled" or condition["status"] != "False":
+                continue
+            said = one_line(condition.get("message", ""))
+            asked = _requests(pod)
+            return Cause(
+                f"no node fits pod {pod['metadata']['name']} ({asked}): {said}",
+                _room(said),
+                after_s=12.0,
+                is_about_room=True,
+            )
+    return None
+
+
+def _room(said: str) -> str:
+    lacking = _INSUFFICIENT.findall(said)
+    if "nvidia.com/gpu" in lacking:
+        return "ask for fewer with --gpus, or wait for a node that has free GPUs"
+    if lacking:
+        option = {"cpu": "--cpus", "memory": "--memory"}.get(lacking[0], "fewer workers (-n)")
+        return f"ask for less with {option} or for fewer workers with -n"
+    if "taint" in said:
+        return "pass --toleration for the nodes' taint"
+    if "selector" in said or "affinity" in said:
+        return "correct --node-selector: no node has these labels"
+    return "ask for less, or wait for a node"
+
+
+def _names(view: View) -> Cause | None:
+    for name, text in view.logs.items():
+        if _NO_NAME.search(text):
+            return Cause(
+                f"pod {name} can't resolve the name of its scheduler: the DNS of Kubernetes does "
+                f"not answer",
+                "ask who keeps the cluster to look at its DNS (kube-system/kube-dns)",
+                after_s=3.0,
+            )
+    return None
+
+
+def _operator(view: View) -> Cause | None:
+    if view.pods or view.cluster.get("status", {}).get("phase"):
+        return None
+    return Cause(
+        f"nobody acts on DaskCluster {view.name}: dask-kubernetes' operator does not run, or does "
+        f"not watch this namespace",
+        "have it started (`kubectl get pods -A -l app.kubernetes.io/name="
+        "dask-kubernetes-operator` shows it)",
+        after_s=12.0,
+    )
+
+
+# -- reading objects ------------------------------------------------------------------------------
+
+
+def _statuses(pod: Json) -> list[Json]:
+    found: list[Json] = pod.get("status", {}).get("containerStatuses", [])
+    return found
+
+
+def _waiting(view: View) -> Iterable[tuple[Json, Json, Json]]:
+    for pod in view.pods:
+        for status in _statuses(pod):
+            waiting = status.get("state", {}).get("waiting")
+            if waiting and waiting.get("reason"):
+                yield pod, status, waiting
+
+
+def _messages(events: Iterable[Json], pod: Json, reason: str) -> list[str]:
+    name = pod["metadata"]["name"]
+    return [
+        str(event.get("message", ""))
+        for event in events
+        if event.get("reason") == reason and event.get("involvedObject", {}).get("name") == name
+    ]
+
+
+def _is_of(view: View, event: Json) -> bool:
+    name = str(event.get("involvedObject", {}).get("name", ""))
+    return name == view.name or name.startswith(f"{view.name}-")
+
+
+def _requests(pod: Json) -> str:
+    wanted = pod["spec"]["containers"][0].get("resources", {}).get("requests", {})
+    return ", ".join(f"{key} {value}" for key, value in sorted(wanted.items())) or "no requests"

@@ -1,0 +1,77 @@
+"""Names and labels of everything that belongs to a cluster.  Pure."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import re
+import secrets
+
+from jupyter_ddl.errors import ClusterError
+
+__all__ = [
+    "CLUSTER_LABEL",
+    "HOST_ANNOTATION",
+    "MANAGED",
+    "OWNER_ANNOTATION",
+    "USER_LABEL",
+    "check_dns_label",
+    "labels_of",
+    "object_name",
+    "selector_of",
+    "user_name",
+]
+
+MANAGED = {"app.kubernetes.io/managed-by": "jupyter-ddl"}
+CLUSTER_LABEL = "jupyter-ddl/cluster"
+USER_LABEL = "jupyter-ddl/user"
+OWNER_ANNOTATION = "jupyter-ddl/controller"
+"""``pid:start time`` of the controller, meaningful on the host of :data:`HOST_ANNOTATION`."""
+HOST_ANNOTATION = "jupyter-ddl/boot"
+"""Boot id of the controller's host."""
+
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_NOT_LABEL = re.compile(r"[^A-Za-z0-9_.-]+")
+_NAME_CHARS = 28
+"""The operator appends ``-default-worker-0123456789``, and Kubernetes two hashes to that."""
+
+
+def user_name() -> str:
+    """Whose clusters these are: JupyterHub's user, or the system's, as a label's value."""
+    try:
+        name = os.environ.get("JUPYTERHUB_USER") or getpass.getuser()
+    except (KeyError, OSError):  # a uid without a name, as containers have
+        name = f"uid-{os.getuid()}"
+    return _NOT_LABEL.sub("-", name)[:63].strip("-_.") or "user"
+
+
+def object_name(cluster: str) -> str:
+    """A new name of the DaskCluster of ``cluster``: two users may both call theirs ``kube``."""
+    return f"{cluster[:_NAME_CHARS].strip('-')}-{secrets.token_hex(3)}"
+
+
+def labels_of(cluster: str, user: str) -> dict[str, str]:
+    return {**MANAGED, CLUSTER_LABEL: cluster, USER_LABEL: user}
+
+
+def selector_of(user: str, cluster: str | None = None) -> str:
+    """Label selector of a user's clusters, or of those of one name."""
+    wanted = {**MANAGED, USER_LABEL: user}
+    if cluster is not None:
+        wanted[CLUSTER_LABEL] = cluster
+    return ",".join(f"{key}={value}" for key, value in wanted.items())
+
+
+def check_dns_label(what: str, value: str) -> None:
+    """Refuse what Kubernetes would not take as a name.
+
+    Raises
+    ------
+    ClusterError
+        It is none; the message says what one is.
+    """
+    if not _LABEL.fullmatch(value):
+        raise ClusterError(
+            f"{what} {value!r} is not a DNS label; up to 63 of a-z, 0-9 and - are expected, "
+            f"beginning and ending with a letter or digit"
+        )

@@ -1,0 +1,85 @@
+"""The way from the controller to a cluster's scheduler: straight, or through the API server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import Any
+
+from jupyter_ddl.cluster.kubernetes.api import KubeApi
+from jupyter_ddl.cluster.kubernetes.pods import COMM_PORT
+
+__all__ = ["Route"]
+
+log = logging.getLogger(__name__)
+
+_DIRECT_S = 1.0
+_FORWARD_S = 10.0
+
+
+class Route:
+    """Used on the controller's loop only; ``close`` gives a forwarded port back."""
+
+    def __init__(self, api: KubeApi, service: str) -> None:
+        self._api = api
+        self._service = service
+        self._host: str | None = None
+        self._forward: Any = None
+
+    async def address(self, *, may_forward: bool) -> str | None:
+        """Where the scheduler answers now; None while it does not.
+
+        Parameters
+        ----------
+        may_forward : bool
+            The scheduler is known to serve: if it can't be reached straight, it is out of reach.
+        """
+        if self._host is None:
+            self._host = await self._cluster_ip()
+        if self._host is not None and await _answers(self._host, COMM_PORT):
+            return f"tls://{_bracketed(self._host)}:{COMM_PORT}"
+        if not may_forward:
+            return None
+        port = await self._forwarded()
+        return f"tls://127.0.0.1:{port}" if await _answers("127.0.0.1", port) else None
+
+    async def _cluster_ip(self) -> str | None:
+        service = await self._api.get("services", self._service)
+        host = service["spec"].get("clusterIP")
+        return None if host in (None, "", "None") else str(host)
+
+    async def _forwarded(self) -> int:
+        if self._forward is None:
+            from kr8s.asyncio.objects import Service
+
+            log.info("service %s is out of reach: forwarding a port to it", self._service)
+            service = await Service.get(
+                self._service, namespace=self._api.namespace, api=self._api.raw
+            )
+            forward = service.portforward(COMM_PORT, local_port="auto", address=["127.0.0.1"])
+            async with asyncio.timeout(_FORWARD_S):
+                await forward.start()
+            self._forward = forward
+        return int(self._forward.local_port)
+
+    async def close(self) -> None:
+        forward, self._forward = self._forward, None
+        if forward is not None:
+            with contextlib.suppress(Exception):  # its connections may be broken in any way
+                async with asyncio.timeout(_DIRECT_S):
+                    await forward.stop()
+
+
+async def _answers(host: str, port: int) -> bool:
+    try:
+        async with asyncio.timeout(_DIRECT_S):
+            _, writer = await asyncio.open_connection(host, port)
+    except (OSError, TimeoutError):
+        return False
+    writer.close()
+    return True
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

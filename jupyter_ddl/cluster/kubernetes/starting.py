@@ -1,0 +1,187 @@
+"""Watches a cluster that is starting: tells its phases, and ends the wait when it is hopeless."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from jupyter_ddl.cluster.kubernetes.api import KubeApi
+from jupyter_ddl.cluster.kubernetes.diagnosis import (
+    Cause,
+    View,
+    diagnose,
+    is_connecting,
+    progress,
+)
+from jupyter_ddl.errors import ClusterError
+
+__all__ = ["Starting"]
+
+log = logging.getLogger(__name__)
+
+_TICK_S = 0.25
+_LOOK_S = 0.75
+"""How often pods are listed; the scheduler is tried more often."""
+_UNREACHABLE_S = 25.0
+_SILENT_S = 6.0
+"""A pod that runs for so long without having connected has its log read."""
+_LOG_S = 4.0
+
+Json = dict[str, Any]
+
+
+class Starting:
+    """Used on the controller's loop only."""
+
+    def __init__(
+        self, api: KubeApi, cluster: Json, n_workers: int, on_phase: Callable[[str], None]
+    ) -> None:
+        self._api = api
+        self._cluster = cluster
+        self._name = str(cluster["metadata"]["name"])
+        self._n_workers = n_workers
+        self._on_phase = on_phase
+        self._loop = asyncio.get_running_loop()
+        self._began_s = self._loop.time()
+        self._looked_s = self._read_logs_s = float("-inf")
+        self._running_since_s: dict[str, float] = {}
+        self._logs: dict[str, str] = {}
+        self._view = View(self._name, 0.0, cluster, ())
+        self._told = ""
+        self._cause: tuple[str, float] | None = None
+
+    async def until_scheduler_serves(self, try_connect: Callable[[bool], Awaitable[bool]]) -> None:
+        """Until the scheduler is connected.
+
+        Raises
+        ------
+        ClusterError
+            It will not come; one sentence says why, and what to do.
+        """
+        ready_since_s: float | None = None
+        while True:
+            await self._look(0)
+            scheduler = self._scheduler()
+            if scheduler is not None and is_connecting(scheduler):
+                is_ready = _is_ready(scheduler)
+                if is_ready and ready_since_s is None:
+                    ready_since_s = self._loop.time()
+                if await try_connect(is_ready):
+                    return
+                self._refuse_when_unreachable(ready_since_s)
+            self._refuse_when_hopeless()
+            await asyncio.sleep(_TICK_S)
+
+    async def until_workers_serve(self, count: Callable[[], Awaitable[int]]) -> None:
+        """Until all workers are connected, or those for which there is room.
+
+        Raises
+        ------
+        ClusterError
+            None will come; one sentence says why, and what to do.
+        """
+        while (n_connected := await count()) < self._n_workers:
+            await self._look(n_connected)
+            cause = self._believed()
+            if cause is not None and cause.is_about_room and n_connected:
+                log.warning("%s", cause.text)
+                self._on_phase(f"{n_connected} of {self._n_workers} workers: {cause.text}")
+                return
+            if cause is not None:
+                raise ClusterError(cause.text)
+            await asyncio.sleep(_TICK_S)
+
+    async def _look(self, n_connected: int) -> None:
+        now_s = self._loop.time()
+        if now_s - self._looked_s < _LOOK_S:
+            return
+        self._looked_s = now_s
+        selector = f"dask.org/cluster-name={self._name}"
+        pods, events, cluster = await asyncio.gather(
+            self._api.list("pods", labelSelector=selector),
+            self._api.list("events"),
+            self._api.get("daskclusters", self._name),
+        )
+        await self._read_logs(pods, n_connected)
+        self._view = View(
+            name=self._name,
+            age_s=now_s - self._began_s,
+            cluster=cluster,
+            pods=[pod for pod in pods if "deletionTimestamp" not in pod["metadata"]],
+            events=[event for event in events if _is_about(event, self._name)],
+            logs=self._logs,
+            n_workers=self._n_workers,
+            n_connected=n_connected,
+        )
+        line = progress(self._view)
+        if line != self._told:
+            self._told = line
+            self._on_phase(line)
+
+    async def _read_logs(self, pods: list[Json], n_connected: int) -> None:
+        """Logs of pods that crashed, and of those that run without getting connected."""
+        now_s = self._loop.time()
+        if now_s - self._read_logs_s < _LOG_S:
+            return
+        wanted: dict[str, bool] = {}
+        for pod in pods:
+            name = pod["metadata"]["name"]
+            statuses = pod.get("status", {}).get("containerStatuses", [])
+            since_s = self._running_since_s.setdefault(name, now_s)
+            if any("terminated" in each.get("lastState", {}) for each in statuses):
+                wanted[name] = True
+            elif any("terminated" in each.get("state", {}) for each in statuses) or (
+                is_connecting(pod) and now_s - since_s > _SILENT_S
+            ):
+                wanted[name] = False
+        if not wanted:
+            return
+        self._read_logs_s = now_s
+        for name, is_previous in wanted.items():
+            text = await self._api.log_tail(name, previous=is_previous)
+            if text:
+                self._logs[name] = text
+
+    def _believed(self) -> Cause | None:
+        """What holds the cluster up, if it has done so for long enough."""
+        cause = diagnose(self._view)
+        if cause is None:
+            self._cause = None
+            return None
+        kind = cause.sentence.split()[0] + cause.fix
+        now_s = self._loop.time()
+        if self._cause is None or self._cause[0] != kind:
+            self._cause = (kind, now_s)
+        return cause if now_s - self._cause[1] >= cause.after_s else None
+
+    def _refuse_when_hopeless(self) -> None:
+        cause = self._believed()
+        if cause is not None:
+            raise ClusterError(cause.text)
+
+    def _refuse_when_unreachable(self, ready_since_s: float | None) -> None:
+        if ready_since_s is None or self._loop.time() - ready_since_s < _UNREACHABLE_S:
+            return
+        raise ClusterError(
+            f"the scheduler of {self._name} runs, but there is no route to it from here, neither "
+            f"straight nor through the API server; allow `create pods/portforward`, or start from "
+            f"a notebook inside the cluster"
+        )
+
+    def _scheduler(self) -> Json | None:
+        for pod in self._view.pods:
+            if pod["metadata"]["labels"].get("dask.org/component") == "scheduler":
+                return pod
+        return None
+
+
+def _is_ready(pod: Json) -> bool:
+    conditions = pod.get("status", {}).get("conditions", [])
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+
+
+def _is_about(event: Json, name: str) -> bool:
+    about = str(event.get("involvedObject", {}).get("name", ""))
+    return about == name or about.startswith(f"{name}-")
