@@ -16,7 +16,6 @@ from jupyter_ddl.events.run_state import RunState
 from jupyter_ddl.server.folds import Folds
 from jupyter_ddl.server.links import Links
 from jupyter_ddl.spec import requests as down
-from jupyter_ddl.spec.assignment import StopWhen
 from jupyter_ddl.spec.cluster import ClusterSpec
 from jupyter_ddl.store.paths import run_dir
 from jupyter_ddl.store.processes import is_alive
@@ -62,9 +61,7 @@ class Requests:
     async def _answer(self, body: say.FromBrowser, tell: Tell) -> Answer:
         match body:
             case say.StopRun():
-                # An epoch ends with a report, and the best trial's values are kept either way.
-                when: StopWhen = "now" if body.how == "now" else "next_report"
-                await self._ask_of_run(body.run_id, down.StopRunRequest(body.run_id, when))
+                await self._ask_of_run(body.run_id, down.StopRunRequest(body.run_id, body.how))
                 return say.Done(body.id, "the run stops")
             case say.StopTrial():
                 request = down.StopTrialRequest(body.run_id, body.trial)
