@@ -12,7 +12,12 @@ from jupyter_ddl.spec.run import DdpSpec, GroupSpec, RunSpec, SearchSpec
 from jupyter_ddl.views.columns import TextColumn, columns_text
 from jupyter_ddl.views.drawing import Drawing
 from jupyter_ddl.views.escape import esc, plain, plain_lines
-from jupyter_ddl.views.format import format_count, format_distribution, format_duration
+from jupyter_ddl.views.format import (
+    format_bytes,
+    format_count,
+    format_distribution,
+    format_duration,
+)
 from jupyter_ddl.views.group_cells import cells_html, cells_text
 from jupyter_ddl.views.html import render_html
 from jupyter_ddl.views.palette import GREY, MUTED, ROOT_STYLE, tint
@@ -102,6 +107,27 @@ def _group(spec: RunSpec) -> str:
     )
 
 
+def _held(snapshot: RunSnapshot) -> list[tuple[str, str]]:
+    """What a run that is over has held."""
+    usage = snapshot.usage
+    if usage is None:
+        return []
+    held = _hours(usage.cpu_hours, "CPU")
+    if usage.gpu_hours:
+        held += f", {_hours(usage.gpu_hours, 'GPU')}"
+    peaks = [peak for peak in usage.peak_memory_bytes if peak is not None]
+    facts = [("held", held)]
+    if peaks:
+        most = max(peaks)
+        rank = f" (rank {usage.peak_memory_bytes.index(most)})" if len(peaks) > 1 else ""
+        facts.append(("peak memory", f"{format_bytes(most)}{rank}"))
+    return facts
+
+
+def _hours(hours: float, unit: str) -> str:
+    return f"{hours:.3g} {unit}-hours" if hours >= 0.1 else f"{3600 * hours:.3g} {unit}-seconds"
+
+
 def _captures(spec: RunSpec) -> str:
     names = [each.name for each in spec.program.captures]
     more = f" and {len(names) - 12} more" if len(names) > 12 else ""
@@ -127,7 +153,7 @@ def _html(snapshot: RunSnapshot, spec: RunSpec, directory: Path, now_s: float) -
     space = _space(spec)
     if space:
         parts.append(_table(space, "Search space"))
-    parts.append(_table(_settings(spec, directory), "Settings"))
+    parts.append(_table([*_held(snapshot), *_settings(spec, directory)], "Settings"))
     again = again_line(spec)
     if again:
         parts.append(_heading("The line that runs it again") + _pre(again))
@@ -161,7 +187,8 @@ def _pre(text: str) -> str:
 def _text(snapshot: RunSnapshot, spec: RunSpec, directory: Path, now_s: float) -> str:
     is_cells = isinstance(spec.verb, GroupSpec)
     lines = [cells_text(snapshot, _WIDTH) if is_cells else render_text(snapshot, now_s, _WIDTH)]
-    for title, facts in (("Search space", _space(spec)), ("Settings", _settings(spec, directory))):
+    settings = [*_held(snapshot), *_settings(spec, directory)]
+    for title, facts in (("Search space", _space(spec)), ("Settings", settings)):
         if facts:
             lines += ["", title, *_facts_text(facts)]
     again = again_line(spec)

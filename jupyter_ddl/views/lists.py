@@ -64,11 +64,13 @@ def _columns(
     """(heading, cells, right-aligned)."""
     if not rows:
         return []
+    gpus = tuple("" if row.gpus.startswith("n/a") else plain(row.gpus, 40) for row in rows)
     return [
         ("cluster", tuple(plain(row.name, 40) for row in rows), False),
         ("state", tuple(row.state for row in rows), False),
         ("workers", tuple(format_count(row.n_workers) for row in rows), True),
         ("slots", tuple(format_count(row.n_slots) for row in rows), True),
+        *([("GPUs", gpus, False)] if any(gpus) else []),
         ("runs", tuple(format_count(row.n_runs) for row in rows), True),
         ("ends if idle in", tuple(format_duration(row.idle_left_s) for row in rows), True),
         ("at the latest in", tuple(format_duration(row.age_left_s) for row in rows), True),

@@ -87,6 +87,8 @@ class ClusterRow(msgspec.Struct, frozen=True):
     """A line about each persistent group."""
     n_busy: int = 0
     """Slots that run a trial now."""
+    gpus: str = ""
+    """GPUs of all workers, or why there are none; empty: not known yet."""
     environment: str = ""
     """The verdict in one word, and what differs; empty before the first comparison."""
 
@@ -110,6 +112,7 @@ def cluster_row(status: ClusterStatus) -> ClusterRow:
         address=status.scheduler_address,
         n_busy=sum(worker.n_busy for worker in status.workers),
         groups=tuple(_group_line(group) for group in status.groups),
+        gpus=status.gpus,
         environment=_environment_line(status.environment),
     )
 
@@ -223,6 +226,7 @@ def _cluster_facts(row: ClusterRow) -> list[tuple[str, str]]:
     facts = [
         ("size", size),
         ("limits", limits),
+        ("GPUs", plain(row.gpus, 120)),
         ("runs", f"{format_count(row.n_runs)} active" if row.n_runs else "none active"),
         *(("group", plain(line, 120)) for line in row.groups),
         ("environment", plain(row.environment, 300)),

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import view_samples as samples
 
 from jupyter_ddl.events.reader import RunSummary
-from jupyter_ddl.events.snapshot import Counts
+from jupyter_ddl.events.snapshot import Counts, RunSnapshot
+from jupyter_ddl.events.telemetry import Usage
 from jupyter_ddl.spec.program import Program
 from jupyter_ddl.spec.run import Provenance, RunSpec, SearchSpec
 from jupyter_ddl.spec.space import Uniform
@@ -100,3 +102,27 @@ def test_a_run_in_full_shows_space_origin_and_code_and_escapes_them() -> None:
     assert "<script>" in text
     assert "<script>" not in page
     assert "The cell (1 line)" in page
+
+
+def test_clusters_are_listed_with_their_gpus_where_any_has_some() -> None:
+    plain = _cluster("a")
+    with_gpus = msgspec.structs.replace(_cluster("b"), gpus="2 × NVIDIA L4, 1 busy")
+    without = msgspec.structs.replace(_cluster("c"), gpus="n/a: no NVIDIA driver")
+    assert "2 × NVIDIA L4, 1 busy" in repr(render_clusters([plain, with_gpus], current=None))
+    assert "GPUs" not in repr(render_clusters([plain, without], current=None))
+
+
+def test_a_run_that_is_over_tells_what_it_has_held() -> None:
+    def details(snapshot: RunSnapshot) -> str:
+        drawn = render_details(snapshot, _spec(), directory=Path("/r"), now_s=samples.NOW_S)
+        assert ("CPU-hours" in drawn._repr_html_()) == ("CPU-hours" in repr(drawn))
+        return repr(drawn)
+
+    usage = Usage(0.5034, 2.0, (3 << 30, None, 5 << 30))
+    text = details(msgspec.structs.replace(samples.search(), usage=usage))
+    assert "0.503 CPU-hours, 2 GPU-hours" in text
+    assert "5 GiB (rank 2)" in text
+    assert "1.8 CPU-seconds" in details(
+        msgspec.structs.replace(samples.search(), usage=Usage(0.0005, 0.0))
+    )
+    assert "CPU-" not in details(samples.search())

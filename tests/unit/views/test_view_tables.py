@@ -231,3 +231,12 @@ def test_tables_use_only_the_allowed_elements(at: int) -> None:
     assert structure.tags <= SAFE_TAGS
     assert structure.attributes <= SAFE_ATTRIBUTES
     assert structure.depth == 0
+
+
+def test_a_cluster_tells_of_its_gpus_or_why_there_are_none() -> None:
+    told = msgspec.structs.replace(CLUSTER, gpus="8 × NVIDIA A100, 3 busy")
+    assert "GPUs        8 × NVIDIA A100, 3 busy" in repr(render_cluster(told))
+    assert "8 × NVIDIA A100, 3 busy" in html_of(render_cluster(told))
+    none = msgspec.structs.replace(CLUSTER, gpus="n/a: driver not loaded")
+    assert "n/a: driver not loaded" in repr(render_cluster(none))
+    assert "GPUs" not in repr(render_cluster(CLUSTER))
