@@ -16,6 +16,8 @@ __all__ = [
     "ClusterError",
     "ControllerError",
     "EnvironmentFileError",
+    "FitError",
+    "FitStoppedError",
     "GroupLostError",
     "ImageError",
     "JupyterDDLError",
@@ -165,6 +167,18 @@ class QuotaError(ProtocolError):
     """A browser asked for more at once than one may."""
 
     code = "DDL-6002"
+
+
+class FitError(JupyterDDLError, ValueError):
+    """A scikit-learn fit can't be distributed as it is, or a part of it was lost."""
+
+    code = "DDL-8005"
+
+
+class FitStoppedError(FitError):
+    """A fit was stopped; what was finished is kept."""
+
+    code = "DDL-8006"
 
 
 class TrialError(JupyterDDLError):

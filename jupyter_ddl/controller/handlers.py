@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
+from jupyter_ddl.controller.fit_requests import answer_fit
 from jupyter_ddl.controller.house import House
 from jupyter_ddl.controller.server import Session
 from jupyter_ddl.controller.telemetry_watch import answer_telemetry
@@ -18,6 +19,7 @@ from jupyter_ddl.spec import requests as ask
 __all__ = ["Requests"]
 
 _PUSH_INTERVAL_S = 0.2
+_REFRESH_S = 1.0
 _LOOK_INTERVAL_S = 0.01
 _MAX_WORKERS = 1024
 _LOOKS = (ask.Hello, ask.GetStatus, ask.GetTelemetry, ask.WatchTelemetry, ask.UnwatchTelemetry)
@@ -72,6 +74,8 @@ class Requests:
                 return answer_telemetry(body, session, house.telemetry, house.is_active)
             case ask.GetEnvironment() | ask.SyncEnvironment() | ask.TellVerdict():
                 return await self._house.environment.answer(body)
+            case ask.FeedFit() | ask.TakeFit() | ask.FinishFit():
+                return await answer_fit(body, self._house.runs)
             case ask.StopCluster():
                 self._stop("a client asked for it")
                 return Accepted()
@@ -129,7 +133,10 @@ class Requests:
         return SnapshotResult(snapshot)
 
     async def _push(self, run_id: str, session: Session) -> None:
-        """Snapshots whenever something changed, at most five a second, and the last one at once."""
+        """Snapshots whenever something changed, at most five a second, and the last one at once.
+
+        Without changes one a second: ages grow.
+        """
         seen: tuple[int, str] | None = None
         pushed_at_s = 0.0
         is_active = True
@@ -138,7 +145,8 @@ class Requests:
             is_active = run_id in self._house.runs.active
             mark = self._house.runs.mark(run_id)
             now = time.monotonic()
-            if mark == seen or (is_active and now - pushed_at_s < _PUSH_INTERVAL_S):
+            interval_s = _REFRESH_S if mark == seen else _PUSH_INTERVAL_S
+            if is_active and now - pushed_at_s < interval_s:
                 continue
             seen, pushed_at_s = mark, now
             session.push(self._house.runs.snapshot(run_id))

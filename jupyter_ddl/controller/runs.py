@@ -17,6 +17,7 @@ from jupyter_ddl.controller.event_files import EventFileWriters
 from jupyter_ddl.drivers.admission import check_group_fits, wants_gpus, with_gpus
 from jupyter_ddl.drivers.assigning import RunContext
 from jupyter_ddl.drivers.group_record import end_record
+from jupyter_ddl.drivers.fit import FitDriver
 from jupyter_ddl.drivers.make import make_driver
 from jupyter_ddl.drivers.trials import TrialDriver
 from jupyter_ddl.errors import (
@@ -34,7 +35,7 @@ from jupyter_ddl.events.snapshot import RunSnapshot
 from jupyter_ddl.events.telemetry import Usage
 from jupyter_ddl.launch.dispatcher import Dispatcher
 from jupyter_ddl.placement.slots import SlotBook
-from jupyter_ddl.spec.run import RunSpec, SearchSpec
+from jupyter_ddl.spec.run import FitSpec, RunSpec, SearchSpec
 from jupyter_ddl.store.blobs import put_blob
 from jupyter_ddl.store.paths import blob_dirs, ledger_path, private_dir, run_dir, runs_dir
 
@@ -70,7 +71,7 @@ class RunRegistry:
         self._usage = usage
         self._gpus_known = gpus_known
         self._opening = asyncio.Lock()
-        self._drivers: dict[str, TrialDriver] = {}
+        self._drivers: dict[str, TrialDriver | FitDriver] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._ended: OrderedDict[str, RunSnapshot] = OrderedDict()
         self._event_files = EventFileWriters()
@@ -170,7 +171,8 @@ class RunRegistry:
             state = await asyncio.to_thread(_fold_all, run_id)
             if state.spec is None:
                 raise LedgerError(f"run {run_id} has no first record; `%runs rm {run_id}`")
-            if state.end is not None and state.end.state == "complete":
+            is_fit = isinstance(state.spec.verb, FitSpec)  # its notebook wants the outcomes again
+            if state.end is not None and state.end.state == "complete" and not is_fit:
                 self._remember(run_id, state.snapshot(time.time()))
                 ledger.close()
                 return
@@ -199,7 +201,7 @@ class RunRegistry:
             resumed.append(run_id)
         return resumed
 
-    def driver(self, run_id: str) -> TrialDriver:
+    def driver(self, run_id: str) -> TrialDriver | FitDriver:
         """The driver of an active run.
 
         Raises
@@ -213,6 +215,13 @@ class RunRegistry:
                 f"run {run_id} is not active on cluster {self._cluster}; `%runs` lists all",
                 run_id=run_id,
             )
+        return driver
+
+    def fit(self, run_id: str) -> FitDriver:
+        """The driver of an active run of fits.  Raises as :meth:`driver` does."""
+        driver = self.driver(run_id)
+        if not isinstance(driver, FitDriver):
+            raise SpecError(f"run {run_id} is no run of fits; it can't be fed")
         return driver
 
     def mark(self, run_id: str) -> tuple[int, str]:
@@ -250,14 +259,14 @@ class RunRegistry:
             usage=self._usage,
         )
 
-    def _start(self, driver: TrialDriver) -> None:
+    def _start(self, driver: TrialDriver | FitDriver) -> None:
         run_id = driver.spec.run_id
         self._ended.pop(run_id, None)
         self._drivers[run_id] = driver
         self._event_files.start(driver.spec)
         self._tasks[run_id] = asyncio.create_task(self._drive(driver), name=run_id)
 
-    async def _drive(self, driver: TrialDriver) -> None:
+    async def _drive(self, driver: TrialDriver | FitDriver) -> None:
         run_id = driver.spec.run_id
         try:
             await driver.run()
@@ -276,7 +285,7 @@ class RunRegistry:
         while len(self._ended) > _N_REMEMBERED:
             self._ended.popitem(last=False)
 
-    async def _record_failure(self, driver: TrialDriver, reason: str) -> None:
+    async def _record_failure(self, driver: TrialDriver | FitDriver, reason: str) -> None:
         event = RunFinished(at_s=time.time(), state="failed", reason=reason)
         path = ledger_path(driver.spec.run_id)
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from jupyter_ddl.drivers.assigning import RunContext
+from jupyter_ddl.drivers.fit import FitDriver
 from jupyter_ddl.drivers.judge import Judge, PlainJudge, PruningJudge
 from jupyter_ddl.drivers.remote_sampler import RemoteSamplerLink
 from jupyter_ddl.drivers.source import MapSource, StudySource, TrialSource
@@ -11,7 +12,7 @@ from jupyter_ddl.events.ledger import LedgerWriter
 from jupyter_ddl.events.run_state import RunState
 from jupyter_ddl.search.pruners import make_pruner
 from jupyter_ddl.search.study import Study
-from jupyter_ddl.spec.run import RunSpec, SearchSpec
+from jupyter_ddl.spec.run import FitSpec, RunSpec, SearchSpec
 from jupyter_ddl.spec.sampling import SamplerStart
 
 __all__ = ["make_driver"]
@@ -19,7 +20,7 @@ __all__ = ["make_driver"]
 
 def make_driver(
     spec: RunSpec, ledger: LedgerWriter, state: RunState, context: RunContext
-) -> TrialDriver:
+) -> TrialDriver | FitDriver:
     """A driver that goes on from ``state``.
 
     Raises
@@ -27,6 +28,8 @@ def make_driver(
     JupyterDDLError
         A sampler, pruner or space that no study can be made of.
     """
+    if isinstance(spec.verb, FitSpec):
+        return FitDriver(spec, spec.verb, ledger, state, context)
     max_parallel = spec.verb.max_parallel or max(1, context.slots.n_slots)
     if not isinstance(spec.verb, SearchSpec):
         source: TrialSource = MapSource(spec.n_trials)

@@ -14,7 +14,7 @@ from jupyter_ddl.events.codec import encodable
 from jupyter_ddl.events.fold_ranks import group_fields
 from jupyter_ddl.events.messages import Failure
 from jupyter_ddl.events.snapshot import BestTrial, RunSnapshot, TrialRow
-from jupyter_ddl.spec.run import RunSpec, SearchSpec, verb_name
+from jupyter_ddl.spec.run import FitSpec, RunSpec, SearchSpec, verb_name
 
 if TYPE_CHECKING:  # run_state offers snapshot() as a method
     from jupyter_ddl.events.run_state import RunState, TrialState
@@ -100,9 +100,11 @@ def _draw(
     state: RunState, spec: RunSpec, now_s: float, paused: str, detail: _Detail
 ) -> RunSnapshot:
     search = spec.verb if isinstance(spec.verb, SearchSpec) else None
+    judged = spec.judged
+    n_trials = state.n_created if isinstance(spec.verb, FitSpec) else spec.n_trials
     end = state.end
     rate = _trials_per_s(state, now_s)
-    remaining = max(spec.n_trials - state.n_finished, 0)
+    remaining = max(n_trials - state.n_finished, 0)
     failure, failed_trial = _first_cause(state)
     return RunSnapshot(
         seq=state.seq,
@@ -112,18 +114,18 @@ def _draw(
         state=state.state,
         cluster=_short(spec.cluster, 80),
         created_at_s=spec.created_at_s,
-        n_trials=spec.n_trials,
+        n_trials=n_trials,
         counts=state.counts,
         started_at_s=state.started_at_s,
         finished_at_s=state.finished_at_s,
-        metric=None if search is None else _short(search.metric, 80),
-        mode="max" if search is None else search.mode,
+        metric=None if judged is None else _short(judged.metric, 80),
+        mode="max" if judged is None else judged.mode,
         sampler="" if search is None else _short(search.sampler.name, 80),
         pruner="" if search is None else _short(search.pruner.name, 80),
-        best=None if search is None else _best(state, detail),
-        rows=_rows(state, now_s, detail, search is not None),
-        curve=() if search is None else _curve(state, detail.n_points),
-        best_curve=() if search is None else tuple(state.best_curve),
+        best=None if judged is None else _best(state, detail),
+        rows=_rows(state, now_s, detail, judged is not None),
+        curve=() if judged is None else _curve(state, detail.n_points),
+        best_curve=() if judged is None else tuple(state.best_curve),
         trials_per_s=rate,
         eta_s=remaining / rate if rate and state.state == "running" and not paused else None,
         n_evictions=state.n_evictions,

@@ -20,6 +20,7 @@ __all__ = [
     "Event",
     "Failure",
     "FailureKind",
+    "FoldFinished",
     "HangVerdict",
     "Notice",
     "OfAttempt",
@@ -246,6 +247,8 @@ class AttemptFinished(msgspec.Struct, frozen=True, tag="attempt_finished"):
     inline_value: bool | int | float | str | None = None
     """The cell's value (map) when it is small and JSON-able; then no file was written."""
     has_inline_value: bool = False
+    result: bytes = b""
+    """Of a fit: an encoded ``NodeResult`` or ``UnitResult``.  Not recorded in this form."""
 
 
 class StopRequested(msgspec.Struct, frozen=True, tag="stop_requested"):
@@ -280,6 +283,26 @@ class CellExecuted(msgspec.Struct, frozen=True, tag="cell_executed"):
     """Bytes of the targets' logs between which its output lies."""
     failure: Failure | None = None
     """Of the first rank that failed."""
+
+
+class FoldFinished(msgspec.Struct, frozen=True, tag="fold_finished"):
+    """One unit of a fit has its outcome: a candidate on a fold, or a part of a parallel call."""
+
+    trial: int
+    fold: int
+    key: bytes
+    """Digest of all that the outcome depends on: a resumed run takes it from here."""
+    at_s: float
+    duration_s: float
+    outcome: bytes = b""
+    """Pickled for the notebook that asked for it, if small."""
+    file: str = ""
+    """Where a large outcome lies, relative to ``<run_dir>/values``."""
+    score: float | None = None
+    has_raised: bool = False
+    failure: Failure | None = None
+    is_lost: bool = False
+    """Its process died, with ``failure``: there is no outcome."""
 
 
 class RunFinished(msgspec.Struct, frozen=True, tag="run_finished"):
@@ -338,5 +361,6 @@ Event: TypeAlias = (
     | StopRequested
     | Notice
     | CellExecuted
+    | FoldFinished
     | RunFinished
 )

@@ -24,6 +24,7 @@ from jupyter_ddl.events.messages import (
     CellExecuted,
     CheckpointSaved,
     Event,
+    FoldFinished,
     HangVerdict,
     Notice,
     RankEnded,
@@ -37,7 +38,7 @@ from jupyter_ddl.events.messages import (
 )
 from jupyter_ddl.events.run_state import N_RECENT, N_TOP, RunState, TrialState
 from jupyter_ddl.events.snapshot import TrialStateName
-from jupyter_ddl.spec.run import SearchSpec
+from jupyter_ddl.spec.run import FitSpec, SearchSpec
 
 __all__ = ["RunState", "TrialState", "fold", "fold_all", "is_late", "with_totals"]
 
@@ -105,7 +106,7 @@ def with_totals(state: RunState, event: RunFinished) -> RunFinished:
     open_trials = totals.pop("waiting", 0) + totals.pop("running", 0)
     if open_trials:
         totals["cancelled"] = totals.get("cancelled", 0) + open_trials
-    search = state.spec is not None and isinstance(state.spec.verb, SearchSpec)
+    search = state.spec is not None and state.spec.judged is not None
     return msgspec.structs.replace(
         event,
         totals=totals,
@@ -193,7 +194,7 @@ def _reported(state: RunState, event: Reported) -> None:
     trial.metric_names = _shared(state, event.metrics)
     trial.metric_values = tuple(event.metrics.values())
     verb = state.spec.verb if state.spec is not None else None
-    if type(verb) is SearchSpec and verb.metric in event.metrics:
+    if isinstance(verb, SearchSpec | FitSpec) and verb.metric in event.metrics:
         trial.objective = event.metrics[verb.metric]
 
 
@@ -287,7 +288,8 @@ def _rank(state: RunState, trial: TrialState, value: float) -> None:
     if trial.state != "complete":
         return
     verb = state.spec.verb if state.spec is not None else None
-    key = value if type(verb) is SearchSpec and verb.mode == "min" else -value
+    is_min = isinstance(verb, SearchSpec | FitSpec) and verb.mode == "min"
+    key = value if is_min else -value
     top = state.top
     if not top or key < top[0][0]:
         state.best_curve.append((state.n_finished, value))
@@ -367,5 +369,6 @@ _HANDLERS: dict[type, _Handler] = {
     StopRequested: _stop_requested,
     Notice: _notice,
     CellExecuted: cell_executed,
+    FoldFinished: lambda _state, _event: None,  # its candidate is told of it by Reported
     RunFinished: _run_finished,
 }

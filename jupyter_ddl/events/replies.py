@@ -7,10 +7,11 @@ from typing import Any, TypeAlias
 import msgspec
 
 from jupyter_ddl.events.cell_results import CellResult
+from jupyter_ddl.events.fit_results import FitResults
 from jupyter_ddl.events.snapshot import RunSnapshot
 from jupyter_ddl.events.status import ClusterStatus, GroupStatus
-from jupyter_ddl.spec.facts import Facts
 from jupyter_ddl.events.telemetry import ClusterTelemetry
+from jupyter_ddl.spec.facts import Facts
 
 __all__ = [
     "Accepted",

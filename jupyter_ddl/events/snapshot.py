@@ -94,6 +94,10 @@ class RankRow(msgspec.Struct, frozen=True):
     """Last reported step."""
     metrics: dict[str, float] = {}
     """Last reported metrics."""
+    phase: str = ""
+    """``loading``, ``rendezvous``, ``cell`` or ``leaving``; empty: not known."""
+    beat_age_s: float | None = None
+    """Seconds since its last step or phase; None: not known."""
 
 
 class RestartRow(msgspec.Struct, frozen=True):
@@ -119,7 +123,7 @@ class RunSnapshot(msgspec.Struct, frozen=True):
     seq: int
     run_id: str
     name: str
-    verb: Literal["search", "map", "ddp", "run"]
+    verb: Literal["search", "map", "ddp", "run", "fit"]
     state: RunStateName
     cluster: str
     created_at_s: float

@@ -6,6 +6,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from jupyter_ddl.spec.fit import DropOutputs, FitWork
 from jupyter_ddl.spec.group import JoinGroup, RankPlace
 from jupyter_ddl.spec.space import ParamValue
 
@@ -67,7 +68,21 @@ class Assignment(msgspec.Struct, frozen=True):
     place: RankPlace | None = None
     """Set for a rank of a group: then there is exactly one trial, and every rank of the group
     has an assignment of its own."""
+    gpus: tuple[str, ...] = ()
+    """UUIDs of the GPUs of a trial that is no group; ``place`` has those of a group."""
     stop_grace_s: float = 5.0
+    fit: FitWork | None = None
+    """Set for scikit-learn's fits: the attempts are its nodes and units, not the program's."""
+
+    @property
+    def visible_gpus(self) -> tuple[str, ...]:
+        """UUIDs of the GPUs that the rank may see, in the order of their CUDA numbers."""
+        return self.gpus if self.place is None else self.place.gpus
+
+    @property
+    def own_gpus(self) -> tuple[str, ...]:
+        """UUIDs of the GPUs that are this rank's own."""
+        return self.gpus if self.place is None else self.place.own_gpus
 
 
 class StopTrial(msgspec.Struct, frozen=True, tag="stop_trial"):
@@ -112,4 +127,4 @@ class DumpStacks(msgspec.Struct, frozen=True, tag="dump_stacks"):
     attempt: int
 
 
-Control: TypeAlias = StopTrial | StopRun | Prewarm | JoinGroup | DumpStacks
+Control: TypeAlias = StopTrial | StopRun | Prewarm | JoinGroup | DumpStacks | DropOutputs

@@ -13,6 +13,7 @@ import msgspec
 from jupyter_ddl.spec.assignment import StopWhen
 from jupyter_ddl.spec.cells import Cell
 from jupyter_ddl.spec.facts import EnvironmentStatus, Patch
+from jupyter_ddl.spec.fit import FeedFit, FinishFit, TakeFit
 from jupyter_ddl.spec.run import RunSpec
 
 __all__ = [
@@ -23,6 +24,9 @@ __all__ = [
     "CloseGroup",
     "EnvironmentBody",
     "ExecuteCell",
+    "FeedFit",
+    "FinishFit",
+    "FitBody",
     "GetEnvironment",
     "GetLog",
     "GetStatus",
@@ -199,6 +203,8 @@ class CloseGroup(msgspec.Struct, frozen=True, tag="close_group"):
 
 GroupBody: TypeAlias = OpenGroup | ExecuteCell | LookAtCell | InterruptCell | CloseGroup
 
+FitBody: TypeAlias = FeedFit | TakeFit | FinishFit
+
 Body: TypeAlias = (
     Hello
     | GetStatus
@@ -214,6 +220,7 @@ Body: TypeAlias = (
     | TelemetryBody
     | EnvironmentBody
     | GroupBody
+    | FitBody
 )
 
 

@@ -27,16 +27,18 @@ from jupyter_ddl.spec.assignment import (
     StopTrial,
 )
 from jupyter_ddl.spec.cells import OpenRank, RankCall
+from jupyter_ddl.spec.fit import DropOutputs
 from jupyter_ddl.spec.group import JoinGroup
 from jupyter_ddl.spec.sampling import SamplerAnswers, SamplerCall
 from jupyter_ddl.worker.cell_ranks import CellRanks
 from jupyter_ddl.worker.chunks import ChunkArchive, ChunkRelay
 from jupyter_ddl.worker.execution import Execution
+from jupyter_ddl.worker.fit.dropping import drop_outputs
 from jupyter_ddl.worker.leaving import Leaving
 from jupyter_ddl.worker.memory_guard import MemoryGuard
+from jupyter_ddl.worker.own_files import OwnFiles
 from jupyter_ddl.worker.preload import bind_to_nanny
 from jupyter_ddl.worker.rank_environment import EXTENSION, RankEnvironment
-from jupyter_ddl.worker.own_files import OwnFiles
 from jupyter_ddl.worker.rank_pool import RankPool
 from jupyter_ddl.worker.sampler_ranks import SamplerRanks
 from jupyter_ddl.worker.settings import WorkerSettings
@@ -47,13 +49,13 @@ __all__ = [
     "RankPlugin",
     "WorkerSettings",
     "ask_sampler",
+    "call_rank",
     "control",
     "describe",
-    "call_rank",
     "execute_assignment",
+    "plugin_of",
     "replay",
 ]
-    "plugin_of",
 
 log = logging.getLogger(__name__)
 
@@ -82,9 +84,9 @@ class RankPlugin(WorkerPlugin):  # type: ignore[misc]
         self._samplers = SamplerRanks(self._pool)
         self._cell_ranks = CellRanks(self._pool)
         worker.extensions[EXTENSION] = RankEnvironment(self._pool)
+        self.files = None if self.settings.shares_files else OwnFiles()
         worker.handlers[CALL_RANK] = self.call_rank
         self._archive = ChunkArchive()
-        self.files = None if self.settings.shares_files else OwnFiles()
         self._executions: dict[str, Execution] = {}
         self._stopped_at_s: dict[str, float] = {}
         self._notices: list[str] = []
@@ -146,11 +148,11 @@ class RankPlugin(WorkerPlugin):  # type: ignore[misc]
             return AssignmentResult(assignment_id, n_chunks)
         if time.monotonic() - self._stopped_at_s.get(assignment.run_id, -_STOPPED_S) < _STOPPED_S:
             return AssignmentResult(assignment_id, 0)
-        worker, topic = self._worker, assignment.topic
-        relay = ChunkRelay(
         if self.files is not None:
             self.files.unfetched.add(assignment_id)
             assignment = self.files.local(assignment)
+        worker, topic = self._worker, assignment.topic
+        relay = ChunkRelay(
             assignment.run_id,
             assignment_id,
             lambda chunk: worker.log_event(topic, chunk),
@@ -184,6 +186,8 @@ class RankPlugin(WorkerPlugin):  # type: ignore[misc]
         elif isinstance(message, DumpStacks):
             for execution in self._of_run(message.run_id):
                 self._in_background(execution.probe(message), "ddl-probe")
+        elif isinstance(message, DropOutputs):
+            await asyncio.to_thread(drop_outputs, message)
         elif isinstance(message, StopRun):
             self._stop_run(message)
 
@@ -194,12 +198,12 @@ class RankPlugin(WorkerPlugin):  # type: ignore[misc]
         if message.is_over:
             del self._stopped_at_s[message.run_id]  # what comes now, comes from its next session
             self._samplers.end(message.run_id)
+            if self.files is not None:
+                self.files.forget(message.run_id)
         for execution in self._of_run(message.run_id):
             self._in_background(execution.stop_run(message), "ddl-stop-run")
         self._pool.discard_idle(message.run_id)
 
-            if self.files is not None:
-                self.files.forget(message.run_id)
     async def call_rank(self, payload: bytes) -> bytes:
         """Answer an encoded ``RankCall``.
 
@@ -227,14 +231,14 @@ class RankPlugin(WorkerPlugin):  # type: ignore[misc]
             "assignments": list(self._executions),
         }
 
-    def _of_run(self, run_id: str) -> list[Execution]:
-        return [e for e in self._executions.values() if e.run_id == run_id]
-
-    async def _start_zygote(self) -> None:
     @property
     def _n_unfetched(self) -> int:
         return 0 if self.files is None else len(self.files.unfetched)
 
+    def _of_run(self, run_id: str) -> list[Execution]:
+        return [e for e in self._executions.values() if e.run_id == run_id]
+
+    async def _start_zygote(self) -> None:
         try:
             await self._pool.start()
         except LaunchError as error:
@@ -285,15 +289,15 @@ async def execute_assignment(encoded: bytes) -> bytes:
     return msgspec.msgpack.encode(result)
 
 
-async def control(encoded: bytes, dask_worker: Worker) -> None:
-    """Deliver an encoded ``Control``; its effect shows in the events."""
-    message = msgspec.msgpack.decode(encoded, type=Control)
-    await plugin_of(dask_worker).control(message)
 async def call_rank(encoded: bytes, dask_worker: Worker) -> bytes:
     """The same as the worker's handler ``CALL_RANK``, for callers that can't reach the worker."""
     return await plugin_of(dask_worker).call_rank(encoded)
 
 
+async def control(encoded: bytes, dask_worker: Worker) -> None:
+    """Deliver an encoded ``Control``; its effect shows in the events."""
+    message = msgspec.msgpack.decode(encoded, type=Control)
+    await plugin_of(dask_worker).control(message)
 
 
 async def ask_sampler(encoded: bytes, dask_worker: Worker) -> bytes:

@@ -40,6 +40,7 @@ from jupyter_ddl.store.blobs import BlobMissingError
 from jupyter_ddl.worker.beats import Beats, Phase
 from jupyter_ddl.worker.cell_service import CellService
 from jupyter_ddl.worker.deathsig import bind_forked_children
+from jupyter_ddl.worker.fit.runner import FitRunner
 from jupyter_ddl.worker.frames import FrameSocket
 from jupyter_ddl.worker.gpus import use_gpus
 from jupyter_ddl.worker.leftovers import RANK_VARIABLE
@@ -101,6 +102,7 @@ class _Rank:
         self._log: RankLog | None = None
         self._program: LoadedProgram | None = None
         self._beats: Beats | None = None
+        self._fits = FitRunner()
         self._stack_dump = StackDump()
         self._is_rank = True
 
@@ -238,6 +240,8 @@ class _Rank:
     ) -> AttemptFinished:
         """Run a trial, between meeting the other ranks and leaving them if it has any."""
         place = assignment.place
+        if assignment.fit is not None:
+            return self._fits.run(trial, assignment, self._log_position)
         if place is None:
             return program.run_trial(trial, assignment, self._emit, stop_flag, self._log_position)
         self._begin("rendezvous")

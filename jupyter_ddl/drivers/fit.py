@@ -1,0 +1,379 @@
+"""Drives the fits of one cell: the kernel feeds batches, units come back as they are done.
+
+As everywhere, an outcome counts once it is committed; only then may the kernel fetch it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+
+from jupyter_ddl.drivers.assigning import RunContext
+from jupyter_ddl.drivers.committer import Committer
+from jupyter_ddl.drivers.fit_batch import FitBatch
+from jupyter_ddl.drivers.fit_candidates import Candidates
+from jupyter_ddl.drivers.fit_graph import Piece
+from jupyter_ddl.drivers.fit_outputs import Outputs
+from jupyter_ddl.drivers.fit_sending import FitSender, PieceDone
+from jupyter_ddl.drivers.stopping import RunStop
+from jupyter_ddl.errors import SpecError
+from jupyter_ddl.events.fit_results import FitResults, NodeResult, TakenUnit
+from jupyter_ddl.events.ledger import LedgerWriter
+from jupyter_ddl.events.messages import (
+    AttemptStarted,
+    Event,
+    FoldFinished,
+    Notice,
+    RunFinished,
+    RunStarted,
+    StopRequested,
+)
+from jupyter_ddl.events.reader import read_ledger
+from jupyter_ddl.events.reducer import with_totals
+from jupyter_ddl.events.run_state import RunState
+from jupyter_ddl.events.snapshot import RunSnapshot
+from jupyter_ddl.spec.assignment import Prewarm, StopWhen
+from jupyter_ddl.spec.fit import FeedFit, FinishFit, FitSpec, TakeFit
+from jupyter_ddl.spec.run import RunSpec
+from jupyter_ddl.store.processes import ProcessIdentity, is_alive
+
+__all__ = ["FitDriver"]
+
+log = logging.getLogger(__name__)
+
+_TICK_S = 0.5
+_LOOK_AT_CLIENT_S = 5.0
+
+
+class FitDriver:
+    """One run from its first batch to its last record.  Used on the controller's loop only."""
+
+    def __init__(
+        self,
+        spec: RunSpec,
+        verb: FitSpec,
+        ledger: LedgerWriter,
+        state: RunState,
+        context: RunContext,
+    ) -> None:
+        self.spec = spec
+        self.state = state
+        self.begun = asyncio.Event()
+        """Set once this session's first record is committed."""
+        self.is_ending = False
+        self._ledger = ledger
+        self._context = context
+        self._session = state.session + 1
+        self._committer = Committer(ledger, state, self._committed)
+        self._outputs = Outputs(spec.run_id, verb, context)
+        self._sender = FitSender(spec, context, self._outputs, self._session, self._done, self.wake)
+        self._sender.on_started = self._started
+        self._sender.on_notice = self._put
+        self._candidates = Candidates(state, verb.metric)
+        self._batches: dict[int, FitBatch] = {}
+        self._waiting: dict[tuple[int, int], tuple[FitBatch, TakenUnit]] = {}
+        self._recorded: dict[bytes, FoldFinished] = {}
+        self._client = ProcessIdentity(
+            verb.client_pid, verb.client_started_at_s, verb.client_boot_id
+        )
+        self._client_seen_s = time.monotonic()
+        self._is_orphan = False
+        self._finish: FinishFit | None = None
+        self._stop = RunStop(spec.limits)
+        self._wake = asyncio.Event()
+
+    # -- what the controller sees ----------------------------------------------------------------
+
+    @property
+    def demand_slots(self) -> int:
+        if self._stop.when is not None or self.is_ending:
+            return 0
+        return sum(b.graph.n_ready for b in self._active()) + len(self._sender)
+
+    @property
+    def paused(self) -> str:
+        """Why the run waits for something outside it; empty when it doesn't."""
+        if self._committer.paused:
+            return self._committer.paused
+        if self._context.slots.n_slots == 0 and self._context.n_wanted():
+            return "no worker is connected"
+        return ""
+
+    def snapshot(self) -> RunSnapshot:
+        return self.state.snapshot(time.time(), paused=self.paused)
+
+    def wake(self) -> None:
+        """Slots, workers or batches have changed."""
+        self._wake.set()
+
+    def stop(self, when: StopWhen, by: str, reason: str = "") -> None:
+        """End the run: what is computed is kept, what runs ends now or with its unit."""
+        if self.is_ending or not self._stop.request(when, reason or f"stopped by {by}"):
+            return
+        self._put([StopRequested(at_s=time.time(), when=when, by=by)])
+        self._sender.stop_all(when)
+        self._tell_all()
+
+    def stop_trial(self, trial: int, when: StopWhen, by: str) -> bool:
+        """A candidate can't be stopped alone: the search needs all of them."""
+        return False
+
+    # -- what the kernel asks --------------------------------------------------------------------
+
+    async def feed(self, request: FeedFit) -> None:
+        """Take in a part of a batch.
+
+        Raises
+        ------
+        SpecError
+            The run is over, or parts are missing.
+        """
+        await self.begun.wait()
+        if self.is_ending or self._stop.when is not None:
+            raise SpecError(f"run {self.spec.run_id} is over and takes no more fits")
+        batch = self._batches.get(request.batch)
+        if batch is None:
+            batch = self._batches[request.batch] = FitBatch(request.batch, request.table)
+            await self._import(request.imports)
+        if request.part < batch.n_parts:
+            return
+        if request.part > batch.n_parts or batch.graph.is_fed:
+            raise SpecError(f"part {request.part} of batch {request.batch} was not expected")
+        batch.n_parts += 1
+        numbers, events = self._candidates.add(request.candidates)
+        now = time.time()
+        self._put([*events, *(Notice(now, text) for text in request.notes)])
+        batch.trials += numbers
+        first = batch.graph.n_units
+        known = {
+            first + offset: fold
+            for offset, unit in enumerate(request.units)
+            if (fold := self._recorded.get(unit.key)) is not None
+        }
+        trials = {first + i: batch.trials[u.candidate] for i, u in enumerate(request.units)}
+        batch.graph.add(request.nodes, request.units, frozenset(known))
+        for index, fold in known.items():
+            self._take_from_record(batch, index, fold, trials[index])
+        if request.is_last:
+            batch.graph.begin()
+        self._wake.set()
+
+    def _take_from_record(
+        self, batch: FitBatch, index: int, fold: FoldFinished, trial: int
+    ) -> None:
+        again = FoldFinished(
+            trial,
+            fold.fold,
+            fold.key,
+            fold.at_s,
+            fold.duration_s,
+            score=fold.score,
+            failure=fold.failure,
+        )
+        self._put(self._candidates.finished(again))
+        batch.deliver(_taken(index, fold))
+
+    async def take(self, request: TakeFit) -> FitResults:
+        """Outcomes of a batch that the kernel has not got yet; waits for one if there is none."""
+        self._client_seen_s = time.monotonic()
+        batch = self._batches.get(request.batch)
+        if batch is None:
+            raise SpecError(f"batch {request.batch} was not fed to run {self.spec.run_id}")
+        units = batch.take(request.n_taken)
+        if not units and not batch.is_over and self._stop.when is None:
+            try:
+                async with asyncio.timeout(request.timeout_s):
+                    await batch.news.wait()
+            except TimeoutError:
+                pass
+            units = batch.take(request.n_taken)
+        is_stopped = not units and self._stop.when is not None and self._is_quiet()
+        return FitResults(units, is_stopped, self._stop.reason if is_stopped else "")
+
+    async def finish(self, request: FinishFit) -> None:
+        """The cell is over, or gives a batch up."""
+        if request.batch is None:
+            self._finish = request
+            self._stop_pieces()
+        elif (batch := self._batches.pop(request.batch, None)) is not None and not batch.is_over:
+            batch.is_given_up = True
+            self._put(self._candidates.given_up(batch.trials, time.time()))
+            self._sender.drop(batch)
+        self._wake.set()
+
+    def _stop_pieces(self) -> None:
+        if len(self._sender):
+            self._sender.stop_all("now")
+
+    async def _import(self, imports: tuple[str, ...]) -> None:
+        if not imports:
+            return
+        addresses = list(self._context.slots.addresses())
+        control = self._context.dispatcher.control
+        await asyncio.gather(*(control(address, Prewarm(imports)) for address in addresses))
+
+    # -- the run ---------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Drive the run to its end.  Cancelling it leaves a ledger that can be resumed.
+
+        Raises
+        ------
+        Exception
+            Events can't be committed for another reason than a full disk.
+        """
+        committing = asyncio.create_task(self._committer.run(), name=f"commit {self.spec.run_id}")
+        self._context.slots.join(self.spec.run_id)
+        try:
+            await self._begin()
+            while not self._is_over():
+                await self._wait()
+                if self._stop.when is None and self._finish is None:
+                    self._sender.fill(self._active())
+                self._outputs.drop_soon()
+            self.is_ending = True
+            self._put([with_totals(self.state, self._end())])
+            await self._committer.drain()
+            await self._sender.release_workers()
+            await self._outputs.close()
+        finally:
+            self.is_ending = True
+            self._tell_all()
+            await self._sender.close()
+            self._context.slots.leave(self.spec.run_id)
+            committing.cancel()
+            await asyncio.gather(committing, return_exceptions=True)
+            self._ledger.close()
+
+    async def _begin(self) -> None:
+        self._stop.begin(self.state)
+        if self._session > 1:
+            self._recorded = await asyncio.to_thread(_recorded, self._ledger)
+        started = RunStarted(
+            at_s=time.time(),
+            session=self._session,
+            n_slots=self._context.slots.n_slots,
+            max_parallel=self._context.slots.n_slots,
+            controller_pid=self._context.pid,
+        )
+        self._put([started])
+        await self._committer.drain()
+        self.begun.set()
+
+    async def _wait(self) -> None:
+        try:
+            async with asyncio.timeout(_TICK_S):
+                await self._wake.wait()
+        except TimeoutError:
+            pass
+        self._wake.clear()
+        if self._committer.error is not None:
+            raise self._committer.error
+        if self._stop.is_timed_out:
+            text = f"stopped by its timeout of {self.spec.limits.timeout_s:.0f} s"
+            self.stop("now", by="timeout", reason=text)
+        if self._stop.is_given_up:
+            self._sender.give_up()
+        self._look_at_client()
+
+    def _look_at_client(self) -> None:
+        """Whether somebody is left who feeds: a notebook may also compute between its fits."""
+        now = time.monotonic()
+        if self._is_orphan or now - self._client_seen_s < _LOOK_AT_CLIENT_S:
+            return
+        self._client_seen_s = now
+        self._is_orphan = not is_alive(self._client)
+
+    def _is_quiet(self) -> bool:
+        return not len(self._sender) and self._committer.is_idle and not self._waiting
+
+    def _is_over(self) -> bool:
+        if not self._is_quiet():
+            return False
+        if self._finish is not None or self._stop.when is not None:
+            return True
+        return self._is_orphan and not any(True for _ in self._active())
+
+    def _end(self) -> RunFinished:
+        now = time.time()
+        if self._finish is not None and self._stop.when is None:
+            asked = self._finish
+            return RunFinished(now, asked.state, asked.reason)
+        if self._stop.when is not None:
+            return RunFinished(now, "cancelled", self._stop.reason)
+        return RunFinished(now, "cancelled", "the notebook's kernel ended before the cell did")
+
+    def _active(self) -> Sequence[FitBatch]:
+        return [b for b in self._batches.values() if b.graph.is_fed and not b.is_over]
+
+    # -- outcomes --------------------------------------------------------------------------------
+
+    def _started(self, batch: FitBatch, piece: Piece, event: AttemptStarted) -> None:
+        unit = None if piece.is_node else batch.graph.unit(piece.index)
+        if unit is not None:
+            self._put(self._candidates.started(batch.trials[unit.candidate], event))
+
+    def _done(self, done: PieceDone) -> None:
+        batch, index = done.batch, done.piece.index
+        if done.piece.is_node:
+            result = done.node or NodeResult("nowhere", reason="failed")
+            batch.graph.settle_node(index, result)
+            self._outputs.settled(batch, index, result)
+        else:
+            self._unit_done(done)
+        self._outputs.release(batch)
+
+    def _unit_done(self, done: PieceDone) -> None:
+        batch, index = done.batch, done.piece.index
+        unit = batch.graph.settle_unit(index)
+        if unit is None or batch.is_given_up:
+            return
+        result = done.unit
+        fold = FoldFinished(
+            trial=batch.trials[unit.candidate],
+            fold=unit.fold,
+            key=unit.key,
+            at_s=done.at_s,
+            duration_s=done.duration_s,
+            outcome=b"" if result is None else result.outcome,
+            file="" if result is None else result.file,
+            score=None if result is None else result.score,
+            has_raised=result is not None and result.has_raised,
+            failure=done.failure if result is None else result.failure,
+            is_lost=result is None,
+        )
+        self._waiting[fold.trial, fold.fold] = batch, _taken(index, fold)
+        self._put([fold, *self._candidates.finished(fold, done.log, done.log_end)])
+
+    def _committed(self, events: Sequence[Event]) -> None:
+        self._wake.set()
+        for event in events:
+            if type(event) is FoldFinished:
+                waiting = self._waiting.pop((event.trial, event.fold), None)
+                if waiting is not None:
+                    waiting[0].deliver(waiting[1])
+
+    def _put(self, events: Sequence[Event]) -> None:
+        if events:
+            self._committer.put(events)
+
+    def _tell_all(self) -> None:
+        for batch in self._batches.values():
+            batch.news.set()
+        self._wake.set()
+
+
+def _taken(index: int, fold: FoldFinished) -> TakenUnit:
+    lost = fold.failure if fold.is_lost else None
+    return TakenUnit(index, fold.outcome, fold.file, fold.has_raised, lost)
+
+
+def _recorded(ledger: LedgerWriter) -> dict[bytes, FoldFinished]:
+    """Outcomes of the sessions before, but those that may turn out better next time."""
+    return {
+        event.key: event
+        for event in read_ledger(ledger.path)
+        if isinstance(event, FoldFinished) and not event.is_lost and not event.has_raised
+    }

@@ -1,0 +1,156 @@
+"""Candidates of a fit as trials: begun with their first unit, over with their last.  Pure."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from jupyter_ddl.events.messages import (
+    AttemptFinished,
+    AttemptStarted,
+    Event,
+    Failure,
+    FoldFinished,
+    Reported,
+    TrialCreated,
+)
+from jupyter_ddl.events.run_state import RunState
+from jupyter_ddl.spec.fit import FitCandidate
+
+__all__ = ["Candidates"]
+
+FOLD_METRIC = "fold_score"
+
+
+@dataclass(slots=True)
+class _Open:
+    """A candidate whose units are not all done."""
+
+    attempt: int
+    n_units: int
+    started_at_s: float | None = None
+    log: str = ""
+    log_end: int | None = None
+    n_done: int = 0
+    n_scored: int = 0
+    total: float = 0.0
+    n_failed: int = 0
+    failure: Failure | None = None
+
+
+class Candidates:
+    """The trials of one run.
+
+    Parameters
+    ----------
+    metric : str
+        Name under which the mean score so far is reported.
+    """
+
+    def __init__(self, state: RunState, metric: str) -> None:
+        self._state = state
+        self._metric = metric
+        self._open: dict[int, _Open] = {}
+        self._n_asked = 0
+        self._n_before = self._n_created = state.n_created
+
+    @property
+    def n_open(self) -> int:
+        return len(self._open)
+
+    def add(self, candidates: tuple[FitCandidate, ...]) -> tuple[list[int], list[Event]]:
+        """Trial numbers of candidates, and the events that create those which are new.
+
+        A resumed run has most of them: the cell asks for the same ones in the same order.
+        """
+        numbers: list[int] = []
+        events: list[Event] = []
+        for candidate in candidates:
+            number, attempt = self._n_asked, 1
+            trial = self._state.trials.get(number) if number < self._n_before else None
+            self._n_asked += 1
+            if trial is not None and trial.params == candidate.params:
+                attempt = self._state.next_attempt(number)
+            else:
+                number = self._n_created
+                self._n_created += 1
+                events.append(TrialCreated(number, candidate.params, time.time()))
+            self._open[number] = _Open(attempt, candidate.n_units)
+            numbers.append(number)
+        return numbers, events
+
+    def started(self, number: int, unit: AttemptStarted) -> list[Event]:
+        """A unit has begun: so has its candidate, if this is the first one."""
+        known = self._open.get(number)
+        if known is None or known.started_at_s is not None:
+            return []
+        known.started_at_s, known.log = unit.at_s, unit.log
+        return [
+            AttemptStarted(
+                trial=number,
+                attempt=known.attempt,
+                at_s=unit.at_s,
+                worker=unit.worker,
+                pid=unit.pid,
+                log=unit.log,
+                log_start=unit.log_start,
+            )
+        ]
+
+    def finished(
+        self, fold: FoldFinished, log: str = "", log_end: int | None = None
+    ) -> list[Event]:
+        """A unit has its outcome: what that says of its candidate."""
+        known = self._open.get(fold.trial)
+        if known is None:
+            return []
+        events: list[Event] = []
+        if known.started_at_s is None:  # a resumed run had it
+            begin = AttemptStarted(fold.trial, known.attempt, time.time(), "", 0, "", 0)
+            events += self.started(fold.trial, begin)
+        known.n_done += 1
+        if log and log == known.log:
+            known.log_end = log_end
+        if fold.failure is not None:
+            known.n_failed += 1
+            known.failure = known.failure or fold.failure
+        if fold.score is not None:
+            known.n_scored += 1
+            known.total += fold.score
+        if known.n_scored and fold.score is not None:
+            metrics = {self._metric: known.total / known.n_scored, FOLD_METRIC: fold.score}
+            at = (fold.trial, known.attempt, known.n_done)
+            events.append(Reported(*at, metrics, fold.at_s))
+        if known.n_done == known.n_units:
+            events.append(self._end(fold.trial, known, fold.at_s))
+        return events
+
+    def _end(self, number: int, known: _Open, at_s: float) -> AttemptFinished:
+        del self._open[number]
+        failure = known.failure
+        if failure is not None and known.n_units > 1:
+            text = f"{known.n_failed} of {known.n_units} folds failed, the first one: "
+            failure = Failure(
+                failure.kind, failure.type_name, text + failure.message, failure.traceback
+            )
+        is_scored = known.n_scored == known.n_units
+        return AttemptFinished(
+            trial=number,
+            attempt=known.attempt,
+            outcome="complete" if failure is None else "failed",
+            at_s=at_s,
+            duration_s=max(0.0, at_s - (known.started_at_s or at_s)),
+            value=known.total / known.n_scored if is_scored and known.n_scored else None,
+            log_end=known.log_end,
+            failure=failure,
+        )
+
+    def given_up(self, numbers: list[int], at_s: float) -> list[Event]:
+        """Candidates that nobody waits for any more."""
+        events: list[Event] = []
+        for number in numbers:
+            known = self._open.pop(number, None)
+            if known is not None:
+                outcome = AttemptFinished(number, known.attempt, "cancelled", at_s, 0.0)
+                events.append(outcome)
+        return events

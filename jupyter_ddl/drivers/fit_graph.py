@@ -1,0 +1,251 @@
+"""One batch of a fit: which nodes and units can run, what each waits for, what may go.  Pure."""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Literal
+
+from jupyter_ddl.events.fit_results import NodeResult
+from jupyter_ddl.search.batching import BatchSizer
+from jupyter_ddl.spec.fit import FitNode, FitUnit
+
+__all__ = ["FitGraph", "Piece"]
+
+_CHUNK_S = 0.15
+"""Short nodes are sent together, about so long ones."""
+_N_SEEN = 8
+_UNITS_FIRST_SHARE = 0.5
+"""Above this share of the memory bound, units that free outputs go before nodes that add some."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A node or unit by its index in the batch."""
+
+    is_node: bool
+    index: int
+
+
+@dataclass(slots=True)
+class _Node:
+    spec: FitNode
+    n_waits_for: int = 0
+    depth: int = 0
+    users: list[Piece] = field(default_factory=list)
+    n_users_left: int = 0
+    result: NodeResult | None = None
+    is_released: bool = False
+
+
+class FitGraph:
+    """Nodes before units, units before what they free is let go."""
+
+    def __init__(self) -> None:
+        self._nodes: list[_Node] = []
+        self._units: list[FitUnit | None] = []
+        self._n_waits: dict[int, int] = {}
+        """Nodes that a unit still waits for."""
+        self._ready_nodes: list[tuple[int, float, int]] = []
+        self._ready_units: deque[int] = deque()
+        self._unit_sizer = BatchSizer()
+        self._seconds: dict[int, deque[float]] = {}
+        self._released: list[int] = []
+        self.n_units_left = 0
+        self.memory_bytes = 0
+        """Of outputs in memory."""
+        self.is_fed = False
+        """Whether the whole batch is known."""
+
+    @property
+    def n_units(self) -> int:
+        return len(self._units)
+
+    @property
+    def n_ready(self) -> int:
+        return len(self._ready_nodes) + len(self._ready_units)
+
+    @property
+    def unit_s(self) -> float | None:
+        """Median duration of a unit; None: not known yet."""
+        return self._unit_sizer.median_trial_s
+
+    def unit(self, index: int) -> FitUnit | None:
+        """A unit; None once it is settled."""
+        return self._units[index]
+
+    def node(self, index: int) -> FitNode:
+        return self._nodes[index].spec
+
+    def n_users(self, index: int) -> int:
+        return len(self._nodes[index].users)
+
+    def outputs(self, nodes: Iterable[int]) -> tuple[int, ...]:
+        """Prefixes of those nodes whose outputs are kept."""
+        return tuple(
+            self._nodes[index].spec.prefix
+            for index in nodes
+            if (result := self._nodes[index].result) is not None and result.where != "nowhere"
+        )
+
+    # -- in --------------------------------------------------------------------------------------
+
+    def add(
+        self, nodes: Sequence[FitNode], units: Sequence[FitUnit], done: frozenset[int] = frozenset()
+    ) -> None:
+        """Take in a part of the batch; units at the indices ``done`` need not be computed."""
+        first = len(self._nodes)
+        for offset, spec in enumerate(nodes):
+            node = _Node(spec)
+            self._nodes.append(node)
+            for parent in spec.parents:
+                above = self._nodes[parent]
+                above.users.append(Piece(True, first + offset))
+                above.n_users_left += 1
+                node.depth = max(node.depth, above.depth + 1)
+                node.n_waits_for += above.result is None
+        for unit in units:
+            self._add_unit(unit, len(self._units) in done)
+
+    def _add_unit(self, unit: FitUnit, is_done: bool) -> None:
+        index = len(self._units)
+        self._units.append(None if is_done else unit)
+        if is_done:
+            return
+        self.n_units_left += 1
+        n_waits = 0
+        for each in unit.nodes:
+            node = self._nodes[each]
+            node.users.append(Piece(False, index))
+            node.n_users_left += 1
+            n_waits += node.result is None
+        if n_waits:
+            self._n_waits[index] = n_waits
+        else:
+            self._ready_units.append(index)
+
+    def begin(self) -> None:
+        """All parts are in: what waits for nothing can run, unless nobody needs it."""
+        self.is_fed = True
+        for index in reversed(range(len(self._nodes))):
+            if not self._nodes[index].n_users_left:
+                self._drop(index)
+        for index, node in enumerate(self._nodes):
+            if node.result is None and not node.n_waits_for:
+                self._push(index)
+
+    def _drop(self, index: int) -> None:
+        """A node that nobody uses (its units were done before) is not computed."""
+        node = self._nodes[index]
+        node.result = NodeResult("nowhere")
+        for parent in node.spec.parents:
+            self._nodes[parent].n_users_left -= 1
+
+    def _push(self, index: int) -> None:
+        node = self._nodes[index]
+        heapq.heappush(self._ready_nodes, (node.depth, -self._estimate(node.spec.prefix), index))
+
+    # -- out -------------------------------------------------------------------------------------
+
+    def next_pieces(self, n_slots: int, bound_bytes: int) -> list[Piece]:
+        """Jobs for one assignment; all nodes or all units, empty when nothing is ready."""
+        units_first = self.memory_bytes > bound_bytes * _UNITS_FIRST_SHARE
+        if self._ready_nodes and not (units_first and self._ready_units):
+            return [Piece(True, index) for index in self._next_nodes(n_slots)]
+        n_ready = len(self._ready_units)
+        size = self._unit_sizer.next_size(n_ready, 2 * n_slots) if n_ready else 0
+        return [Piece(False, self._ready_units.popleft()) for _ in range(min(size, n_ready))]
+
+    def _next_nodes(self, n_slots: int) -> list[int]:
+        share = max(1, -(-len(self._ready_nodes) // (2 * n_slots)))
+        chosen: list[int] = []
+        total_s = 0.0
+        while self._ready_nodes and len(chosen) < share:
+            index = self._ready_nodes[0][2]
+            seconds = self._estimate(self._nodes[index].spec.prefix)
+            if chosen and total_s + seconds > _CHUNK_S:
+                break
+            heapq.heappop(self._ready_nodes)
+            chosen.append(index)
+            total_s += seconds
+        return chosen
+
+    def _estimate(self, prefix: int) -> float:
+        """Seconds that a prefix takes on a fold; long as long as nobody knows."""
+        seen = self._seconds.get(prefix)
+        return median(seen) if seen else 1e6 - prefix
+
+    def put_back(self, pieces: Iterable[Piece]) -> None:
+        """Jobs that were sent and not done."""
+        for piece in pieces:
+            if piece.is_node:
+                self._push(piece.index)
+            else:
+                self._ready_units.appendleft(piece.index)
+
+    # -- results ---------------------------------------------------------------------------------
+
+    def settle_node(self, index: int, result: NodeResult) -> None:
+        """A node was computed, or could not be."""
+        node = self._nodes[index]
+        if node.result is not None:
+            return
+        node.result = result
+        if result.where == "memory":
+            self.memory_bytes += result.size_bytes
+        if result.duration_s:
+            seen = self._seconds.setdefault(node.spec.prefix, deque(maxlen=_N_SEEN))
+            seen.append(result.duration_s)
+        for parent in node.spec.parents:
+            self._let_go(parent)
+        for user in node.users:
+            self._told(user, result.reason)
+
+    def _told(self, user: Piece, reason: Literal["", "failed", "random", "bound"]) -> None:
+        """One of what ``user`` waits for is there."""
+        if not user.is_node:
+            left = self._n_waits[user.index] = self._n_waits[user.index] - 1
+            if not left:
+                del self._n_waits[user.index]
+                self._ready_units.append(user.index)
+            return
+        node = self._nodes[user.index]
+        node.n_waits_for -= 1
+        if reason in ("failed", "random"):
+            # What comes behind it would fail, or differ from fit to fit, as well.
+            self.settle_node(user.index, NodeResult("nowhere", reason=reason))
+        elif not node.n_waits_for and node.result is None:
+            self._push(user.index)
+
+    def settle_unit(self, index: int) -> FitUnit | None:
+        """A unit has its outcome; None when it had one before."""
+        unit, self._units[index] = self._units[index], None
+        if unit is None:
+            return None
+        self.n_units_left -= 1
+        for each in unit.nodes:
+            self._let_go(each)
+        return unit
+
+    def _let_go(self, index: int) -> None:
+        node = self._nodes[index]
+        node.n_users_left -= 1
+        result = node.result
+        if node.n_users_left or result is None or node.is_released or result.where == "nowhere":
+            return
+        node.is_released = True
+        self._released.append(index)
+        if result.where == "memory":
+            self.memory_bytes -= result.size_bytes
+
+    def take_released(self) -> list[FitNode]:
+        """Nodes whose last user is done, since the last call."""
+        released, self._released = self._released, []
+        return [self._nodes[index].spec for index in released]
+
+    def observe_units(self, n_units: int, seconds: float) -> None:
+        """An assignment of ``n_units`` took ``seconds``."""
+        self._unit_sizer.observe(n_units, seconds)
