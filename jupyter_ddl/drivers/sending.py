@@ -82,6 +82,11 @@ class Sender:
         """Why the next rank group can't begin yet; empty when none waits."""
         return "" if self._rounds is None or len(self._flights) else self._rounds.waiting
 
+    def signs(self) -> dict[int, tuple[str, float]]:
+        """Of a run's one group: phase of each running rank, and the seconds since it moved."""
+        groups = [flight.group for flight in self._flights if flight.group is not None]
+        return groups[0].signs() if len(groups) == 1 else {}
+
     def look(self) -> None:
         """See whether a group that had to begin smaller can grow; called at every tick.
 
@@ -231,14 +236,12 @@ class Sender:
         """
         first: dict[str, list[StopTrial]] = {}
         for flight in self._flights:
-            for worker in flight.workers:
-                first.setdefault(worker, [])
-            for trial in flight.started if counts else ():
-                rank = 0 if self._spec.is_grouped else None
-                stop = StopTrial(
-                    self._spec.run_id, trial, flight.open[trial], "complete", when, rank
-                )
-                first[flight.workers[0]].append(stop)
+            stops = [
+                StopTrial(self._spec.run_id, trial, flight.open[trial], "complete", when)
+                for trial in (flight.started if counts else ())
+            ]
+            for worker in set(flight.workers):
+                first.setdefault(worker, []).extend(stops)
         for worker, stops in first.items():
             self._spawn(self._stop_worker(worker, stops, when))
 

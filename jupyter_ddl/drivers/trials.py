@@ -22,6 +22,7 @@ from jupyter_ddl.drivers.pausing import Pauses
 from jupyter_ddl.drivers.queue import TrialQueue
 from jupyter_ddl.drivers.records import to_record
 from jupyter_ddl.drivers.sending import Sender
+from jupyter_ddl.drivers.signs import with_signs
 from jupyter_ddl.drivers.source import TrialSource
 from jupyter_ddl.drivers.stopping import RunStop
 from jupyter_ddl.drivers.values import ValueFiles
@@ -105,7 +106,8 @@ class TrialDriver:
         return self._pauses.text or self._sender.waiting
 
     def snapshot(self) -> RunSnapshot:
-        return self.state.snapshot(time.time(), paused=self.paused)
+        drawn = self.state.snapshot(time.time(), paused=self.paused)
+        return with_signs(drawn, self._sender.signs())
 
     def wake(self) -> None:
         """Slots or workers have changed."""

@@ -56,6 +56,10 @@ class HangWatch:
         else:
             self._steps.see(rank, event, time.monotonic())
 
+    def signs(self) -> dict[int, tuple[str, float]]:
+        """Phase of each running rank, and the seconds since it last moved."""
+        return self._steps.signs(time.monotonic())
+
     async def run(self) -> None:
         """Look once a second, until cancelled or somebody is to blame."""
         while True:

@@ -42,12 +42,23 @@ class StepWatch:
         self._phases = dict.fromkeys(range(n_ranks), "loading")
         self._n_steps = dict.fromkeys(range(n_ranks), 0)
         self._last_beat_s: dict[int, float] = {}
+        self._moved_s: dict[int, float] = {}
+        self._began_s = now_s
         self._durations: deque[float] = deque(maxlen=_N_DURATIONS)
         self._last_step_s = now_s
         self._quiet_until_s = now_s
 
+    def signs(self, now_s: float) -> dict[int, tuple[str, float]]:
+        """Phase of each running rank, and the seconds since it last moved."""
+        return {
+            rank: (self._phases[rank], now_s - self._moved_s.get(rank, self._began_s))
+            for rank in self._running
+        }
+
     def see(self, rank: int, event: RankEvent, now_s: float) -> None:
         """Take note of what a rank has sent."""
+        if not isinstance(event, Probe):
+            self._moved_s[rank] = now_s
         match event:
             case Reported() | AttemptStarted() | RendezvousReady():
                 self._last_step_s = now_s
@@ -98,7 +109,8 @@ class StepWatch:
             Sight(rank, self._phases[rank], self._n_steps[rank], probes.get(rank))
             for rank in sorted(self._running)
         ]
-        blame = judge(sights, now_s - self._last_step_s, self.timeout_s)
+        is_given = self._timeout_s is not None
+        blame = judge(sights, now_s - self._last_step_s, self.timeout_s, is_given=is_given)
         if blame is None:
             self._quiet_until_s = now_s + max(_AGAIN_S, self.timeout_s / 2)
         return blame
