@@ -24,14 +24,14 @@ const BUTTONS = [
     how: "next_report",
     label: "Stop",
     title: "Cancel what runs at its next report; the run can be resumed",
-    verbs: ["search", "map", "ddp", "run"],
+    verbs: ["search", "map", "ddp", "run", "fit"],
     said: "Stopping at the next report…",
   },
   {
     how: "now",
     label: "Stop now",
     title: "End all processes of the run at once; the run can be resumed",
-    verbs: ["search", "map", "ddp", "run"],
+    verbs: ["search", "map", "ddp", "run", "fit"],
     said: "Stopping now…",
     confirm: "Really stop now?",
   },
@@ -66,6 +66,7 @@ export class Actions {
   /** @param {any} snapshot */
   update(snapshot) {
     this._runId = snapshot.run_id;
+    show(this._said, this._said.textContent !== "");
     const ended = isFinal(snapshot.state);
     show(this.element, !ended);
     for (const each of this._buttons) {
@@ -89,6 +90,7 @@ export class Actions {
     setText(button, each.label);
     this._asked = each.how;
     setText(this._said, "Asking…");
+    show(this._said, true);
     for (const other of this._buttons) setAttribute(other.button, "disabled", other.how !== "now" || each.how === "now");
     const answer = await this._client.request({ kind: "stop_run", run_id: this._runId, how: each.how });
     const denied = answer.kind !== "done";

@@ -83,17 +83,6 @@ export class Chart {
     this._data = data;
     this._xs = [...new Set(data.series.flatMap((each) => each.points.map((point) => point[0])))].sort((a, b) => a - b);
     setText(this._title, data.title);
-    const several = data.series.length > 1;
-    repeat(
-      this._legend,
-      several ? data.series : [],
-      () => h("span", {}, h("i", { "aria-hidden": "true" }), h("span")),
-      (child, series) => {
-        child.firstChild.style.background = series.color;
-        setAttribute(child.firstChild, "class", `ddl-key ddl-key-${series.kind}`);
-        setText(child.lastChild, series.name);
-      },
-    );
     const positive = data.series.some((each) => each.points.some((point) => point[1] !== null && point[1] > 0));
     show(this._log, positive);
     this._draw();
@@ -119,7 +108,7 @@ export class Chart {
     const y = makeScale(range[0], range[1], HEIGHT - BOTTOM, TOP, { log: isLog });
     const texts = y.ticks.map(number);
     const left = Math.max(26, Math.ceil(Math.max(...texts.map((text) => text.length)) * CHAR) + 10);
-    const nTicks = Math.max(2, Math.floor((this._width - left) / 110));
+    const nTicks = Math.max(2, Math.floor((this._width - left) / 64));
     const x = makeScale(xRange[0], xRange[1], left, this._width - RIGHT, {
       nTicks,
       round: false,
@@ -152,14 +141,16 @@ export class Chart {
         }
       },
     );
+    const nameFrom = this._width - RIGHT - this._data.xName.length * CHAR - 14;
     const marks = [
       ...y.ticks.map((tick, i) => [left - 6, y.place(tick) + 4, texts[i], "end"]),
       ...x.ticks.map((tick, i) => [
-        x.place(tick),
+        i === 0 ? Math.max(left, x.place(tick) - 3) : x.place(tick),
         HEIGHT - 5,
-        i === x.ticks.length - 1 ? `${this._data.xName} ${number(tick)}` : number(tick),
-        x.place(tick) > this._width - 60 ? "end" : "middle",
-      ]),
+        number(tick),
+        i === 0 ? "start" : x.place(tick) > this._width - 30 ? "end" : "middle",
+      ]).filter(([place]) => place < nameFrom),
+      [this._width - RIGHT, HEIGHT - 5, this._data.xName, "end"],
     ];
     repeat(
       this._labels,
@@ -205,7 +196,8 @@ export class Chart {
 
   _move(at) {
     this._at = at;
-    setText(this._readout, this._data === null ? "" : this._reading(at));
+    if (this._data === null) return;
+    this._read(at);
     const visible = at !== null && this._x !== undefined && at >= this._xs[0];
     show(this._cursor, visible);
     const found = visible ? this._found(at) : [];
@@ -239,6 +231,26 @@ export class Chart {
       found.push([series, point]);
     }
     return found;
+  }
+
+  /** The legend tells the values: at the cursor, else the newest. */
+  _read(at) {
+    const data = this._data;
+    const found = new Map(this._found(at ?? this._xs[this._xs.length - 1] ?? 0));
+    repeat(
+      this._legend,
+      data.series,
+      () => h("span", {}, h("i", { "aria-hidden": "true" }), h("span"), h("b")),
+      (child, series) => {
+        const [key, name, value] = child.children;
+        key.style.background = series.color;
+        setAttribute(key, "class", `ddl-key ddl-key-${series.kind}`);
+        setText(name, data.series.length > 1 ? series.name : "");
+        const point = found.get(series) ?? (at === null ? series.points[series.points.length - 1] : undefined);
+        setText(value, point === undefined ? "–" : number(point[1]));
+      },
+    );
+    setText(this._readout, at === null ? "" : `${data.xName} ${number(at)}`);
   }
 
   _reading(at) {

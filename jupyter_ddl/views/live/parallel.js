@@ -15,7 +15,7 @@ const MAX_LINES = 160;
 export class Parallel {
   /** @param {import("./dom.js").Scope} scope */
   constructor(scope) {
-    this._readout = h("span", { class: "ddl-readout" });
+    this._readout = h("span", { class: "ddl-readout ddl-readout-wide" });
     this._lines = s("g", {});
     this._axes = s("g", {});
     this._svg = s(

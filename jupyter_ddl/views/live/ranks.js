@@ -3,6 +3,7 @@
 import { clean, h, repeat, setAttribute, setText, show } from "./dom.js";
 import { count, duration, number } from "./format.js";
 
+const PHASES = { loading: "loading", rendezvous: "meeting", cell: "running", leaving: "leaving" };
 const SLOW_S = 5;
 const LATE_S = 20;
 
@@ -47,7 +48,7 @@ export class Ranks {
     const [rank, state, step, bar, age, metrics, place] = line.children;
     const running = row.state === "running";
     setText(rank, String(row.rank));
-    setText(state.firstChild, running && row.phase ? clean(row.phase, 14) : clean(row.state, 14));
+    setText(state.firstChild, running ? PHASES[row.phase] ?? "running" : clean(row.state, 14));
     setAttribute(state.firstChild, "class", `ddl-dot ddl-is-${clean(row.state, 12)}`);
     setText(step, row.step === null ? "–" : count(row.step));
     bar.firstChild.firstChild.style.width = `${Math.max(0, Math.min(100, (100 * (row.step ?? 0)) / furthest)).toFixed(1)}%`;

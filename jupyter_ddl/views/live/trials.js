@@ -5,6 +5,7 @@ import { clean, h, repeat, setAttribute, setText, show } from "./dom.js";
 import { count, duration, param, score } from "./format.js";
 
 const PAGE = 12;
+const N_PINNED = 4;
 const MAX_PARAMS = 8;
 const ASK_MS = 2000;
 const TYPE_MS = 250;
@@ -33,6 +34,7 @@ export class Trials {
       "aria-label": "Filter trials by state, worker or name=value",
     });
     this._head = h("tr");
+    this._pinned = h("tbody", { class: "ddl-pinned" });
     this._body = h("tbody");
     this._shown = h("span", { class: "ddl-muted", "aria-live": "off" });
     this._previous = h("button", { type: "button", class: "ddl-button", text: "‹", "aria-label": "Previous page" });
@@ -44,7 +46,7 @@ export class Trials {
       h(
         "div",
         { class: "ddl-scroll", tabindex: "0", role: "region", "aria-label": "Trials" },
-        h("table", { class: "ddl-table" }, h("thead", {}, this._head), this._body),
+        h("table", { class: "ddl-table" }, h("thead", {}, this._head), this._pinned, this._body),
       ),
     );
     let typing = 0;
@@ -77,6 +79,12 @@ export class Trials {
     return snapshot.rows.length >= total;
   }
 
+  /** Running trials stand above the others, where they can be stopped. */
+  _running(snapshot) {
+    if (this._filter.value.trim() !== "" || this._offset > 0) return [];
+    return snapshot.rows.filter((row) => row.state === "running").slice(0, N_PINNED);
+  }
+
   _turn(offset) {
     this._offset = Math.max(0, offset);
     if (this._snapshot === null) return;
@@ -98,7 +106,8 @@ export class Trials {
     const unknown = rows.filter((row) => keyOf(row, sort) === null);
     known.sort((a, b) => compare(keyOf(a, sort), keyOf(b, sort)) || a.number - b.number);
     if (descending) known.reverse();
-    const ordered = [...known, ...unknown];
+    const pinned = new Set(this._running(snapshot).map((row) => row.number));
+    const ordered = [...known, ...unknown].filter((row) => !pinned.has(row.number));
     if (this._offset >= ordered.length) this._offset = Math.max(0, (Math.ceil(ordered.length / PAGE) - 1) * PAGE);
     return { rows: ordered.slice(this._offset, this._offset + PAGE), nMatching: ordered.length };
   }
@@ -131,7 +140,8 @@ export class Trials {
 
   _draw({ rows, nMatching }) {
     const snapshot = this._snapshot;
-    const columns = this._columns(snapshot, rows);
+    const pinned = this._running(snapshot);
+    const columns = this._columns(snapshot, [...pinned, ...rows]);
     const [sort, descending] = this._order(snapshot);
     repeat(
       this._head,
@@ -148,15 +158,18 @@ export class Trials {
       },
     );
     const best = snapshot.best?.number ?? -1;
-    repeat(
-      this._body,
-      rows,
-      () => h("tr"),
-      (line, row) => {
-        setAttribute(line, "class", row.number === best ? "ddl-is-best" : null);
-        repeat(line, columns, () => h("td", {}, h("span")), (cell, column) => this._cell(cell, column, row, best));
-      },
-    );
+    for (const [body, shown] of [[this._pinned, pinned], [this._body, rows]]) {
+      repeat(
+        body,
+        shown,
+        () => h("tr"),
+        (line, row) => {
+          setAttribute(line, "class", row.number === best ? "ddl-is-best" : null);
+          repeat(line, columns, () => h("td", {}, h("span")), (cell, column) => this._cell(cell, column, row, best));
+        },
+      );
+    }
+    show(this._pinned, pinned.length > 0);
     const last = Math.min(nMatching, this._offset + rows.length);
     setText(this._shown, nMatching === 0 ? "none" : `${count(this._offset + 1)}–${count(last)} of ${count(nMatching)}`);
     setAttribute(this._previous, "disabled", this._offset === 0);
