@@ -47,6 +47,7 @@ class Connection:
         self._close = close
         self._channel = Channel(listens=False, lossy=False)
         self._wake = asyncio.Event()
+        self._is_refused = False
         self._asked: set[asyncio.Task[None]] = set()
         self._pump = asyncio.create_task(self._run(), name="browser")
         self.runs: set[str] = set()
@@ -69,6 +70,8 @@ class Connection:
 
     def receive(self, data: str | bytes) -> None:
         """Take in one message; never raises."""
+        if self._is_refused:
+            return  # what arrives until the socket is closed
         n_refused = self._channel.n_refused
         if isinstance(data, bytes):
             self._channel.refuse()  # the language is text
@@ -130,6 +133,7 @@ class Connection:
         """Say no to what is no message; a few of them are a mistake, many are an attack."""
         self._hub.n_refused += 1
         if self._channel.n_refused > _MAX_REFUSED:
+            self._is_refused = True
             self._close(POLICY_VIOLATION, "too many messages that are malformed or too frequent")
             return
         text = "this is no message of this version, is too large, or one of too many a second"

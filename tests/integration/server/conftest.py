@@ -6,12 +6,19 @@ from collections.abc import Iterator
 
 import pytest
 from jupyter_process import Browser, JupyterServer, serving
-from leaks import Home
+from leaks import Home, new_home
 
 
 @pytest.fixture
 def server(home: Home) -> Iterator[JupyterServer]:
     with serving(home) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def idle_server() -> Iterator[JupyterServer]:
+    """One for all tests of a file that start nothing; its start takes seconds."""
+    with new_home() as home, serving(home) as found:
         yield found
 
 

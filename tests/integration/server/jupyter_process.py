@@ -24,6 +24,13 @@ from leaks import Home
 from until import until
 
 API = "jupyter-ddl/api"
+_EXTENSIONS = {
+    "jupyter_ddl": True,
+    "jupyterlab": False,  # the others take most of a start
+    "jupyter_lsp": False,
+    "jupyter_server_terminals": False,
+    "notebook_shim": False,
+}
 
 
 @dataclass
@@ -46,6 +53,7 @@ class JupyterServer:
         self._home = home
         self.token = secrets.token_hex(8)
         self._base_url = base_url
+        self._browsers: list[Browser] = []
         self.log = home.root / f"server-{self.token}.log"
         options = {
             "ServerApp.port": 0,
@@ -54,7 +62,7 @@ class JupyterServer:
             "ServerApp.allow_root": True,
             "ServerApp.root_dir": home.work,
             "IdentityProvider.token": self.token,
-            "ServerApp.jpserver_extensions": "{'jupyter_ddl': True}",
+            "ServerApp.jpserver_extensions": str(_EXTENSIONS),
         }
         words = [f"--{name}={value}" for name, value in options.items()]
         with self.log.open("wb") as log:
@@ -81,6 +89,8 @@ class JupyterServer:
         return None
 
     def stop(self) -> None:
+        for browser in self._browsers:
+            browser.close()
         if self.process.poll() is None:
             self.process.terminate()
         self.process.wait(20)
@@ -120,7 +130,9 @@ class JupyterServer:
         """A websocket; raises ``websocket.WebSocketBadStatusException`` when it is refused."""
         credentials = f"?token={self.token}" if token else ""
         url = f"ws://127.0.0.1:{self.port}{self._base_url}{API}/live{credentials}"
-        return Browser(websocket.create_connection(url, timeout=20, **options))
+        browser = Browser(websocket.create_connection(url, timeout=20, **options))
+        self._browsers.append(browser)
+        return browser
 
 
 class Browser:
@@ -188,7 +200,7 @@ class Browser:
         return snapshot
 
     def close(self) -> None:
-        self.socket.close()
+        self.socket.close(timeout=1)
 
 
 @contextlib.contextmanager

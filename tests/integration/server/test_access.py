@@ -24,46 +24,48 @@ def refusal(server: JupyterServer, **options: Any) -> int:
     return int(caught.value.status_code)
 
 
-def test_strangers_are_refused_on_every_route(server: JupyterServer) -> None:
+def test_strangers_are_refused_on_every_route(idle_server: JupyterServer) -> None:
     for route in ROUTES:
         for path in (route, f"{route}?token=wrong"):
-            assert server.ask(path, token=False).status == 403, path
-            assert server.ask(path, token=False, method="POST").status == 403, path
-    assert refusal(server, token=False) == 403
+            assert idle_server.ask(path, token=False).status == 403, path
+            assert idle_server.ask(path, token=False, method="POST").status == 403, path
+    assert refusal(idle_server, token=False) == 403
 
 
-def test_other_pages_cannot_use_the_cookies_of_a_user(server: JupyterServer) -> None:
-    cookie = server.log_in()
-    own = f"http://127.0.0.1:{server.port}"
-    browser = server.connect(token=False, cookie=cookie, origin=own)
+def test_other_pages_cannot_use_the_cookies_of_a_user(idle_server: JupyterServer) -> None:
+    cookie = idle_server.log_in()
+    own = f"http://127.0.0.1:{idle_server.port}"
+    browser = idle_server.connect(token=False, cookie=cookie, origin=own)
     assert browser.wait_kind("welcome")["version"]
     browser.close()
     for origin in ("http://evil.example", "null", f"{own}.evil.example"):
-        assert refusal(server, token=False, cookie=cookie, origin=origin) == 403, origin
+        assert refusal(idle_server, token=False, cookie=cookie, origin=origin) == 403, origin
     # DNS rebinding: the browser believes that the page's host is ours.
     evil = {"host": "evil.example", "origin": "http://evil.example"}
-    assert refusal(server, token=False, cookie=cookie, **evil) == 403
-    assert refusal(server, **evil) == 403
+    assert refusal(idle_server, token=False, cookie=cookie, **evil) == 403
+    assert refusal(idle_server, **evil) == 403
     page = {"Cookie": cookie, "Origin": "http://evil.example"}
-    answer = server.ask(f"{API}/status", token=False, **page)
+    answer = idle_server.ask(f"{API}/status", token=False, **page)
     assert answer.status in (403, 404)
     assert "Access-Control-Allow-Origin" not in answer.headers
     # A form on another page carries the cookie, but not the token against forgery.
     for route in ROUTES:
-        assert server.ask(route, method="POST", token=False, Cookie=cookie).status == 403, route
+        assert idle_server.ask(route, method="POST", token=False, Cookie=cookie).status == 403, (
+            route
+        )
 
 
 def test_a_server_below_a_hub_answers_at_its_own_address(home: Home) -> None:
     with serving(home, base_url="/user/ann/") as server:
         assert server.ask(f"{API}/status").status == 200
         browser = server.connect()
-        assert browser.wait_kind("welcome")["backends"] == ["local"]
+        assert "local" in browser.wait_kind("welcome")["backends"]
         browser.close()
 
 
-def test_more_tabs_than_one_user_has_are_refused(server: JupyterServer) -> None:
-    tabs = [server.connect() for _ in range(MAX_CONNECTIONS)]
-    assert refusal(server) == 429
+def test_more_tabs_than_one_user_has_are_refused(idle_server: JupyterServer) -> None:
+    tabs = [idle_server.connect() for _ in range(MAX_CONNECTIONS)]
+    assert refusal(idle_server) == 429
     for tab in tabs:
         tab.close()
 
