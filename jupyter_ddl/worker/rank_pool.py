@@ -148,7 +148,7 @@ class RankPool:
         if idle and not assignment.fresh_process:
             rank = idle.pop()
             self._idle_timers.pop(rank.name).cancel()
-            rank.is_busy = True
+            rank.settle(assignment)
             return rank
         return await self._fork(assignment)
 
@@ -165,8 +165,7 @@ class RankPool:
         self._n_forked += 1
         name = f"{assignment.run_id}:{zygote.pid}:{self._n_forked}"
         rank = RankProcess(name, assignment.run_id, assignment.program)
-        rank.is_busy = True
-        rank.place = assignment.place
+        rank.settle(assignment)
         ours, theirs = socket.socketpair()
         self._ranks[name] = rank
         loop = asyncio.get_running_loop()

@@ -53,6 +53,8 @@ class RankProcess:
         self.is_busy = False
         self.log = ""
         self.place: RankPlace | None = None
+        self.gpus: tuple[str, ...] = ()
+        """UUIDs of its GPUs."""
         self.trial = 0
         """The latest one."""
         self.loader_share: float | None = None
@@ -66,6 +68,13 @@ class RankProcess:
         self._exit: RankExited | None = None
         self._cause: tuple[EndCause, str] = ("itself", "")
         self._timers: list[asyncio.TimerHandle] = []
+
+    def settle(self, assignment: Assignment) -> None:
+        """It is to serve this assignment: take note of where it stands."""
+        place = assignment.place
+        self.place = place
+        self.gpus = assignment.gpus if place is None else place.own_gpus
+        self.is_busy = True
 
     def execute(self, assignment: Assignment, worker: str, on_message: OnMessage) -> None:
         """Send trials; ``on_message`` gets each message of the rank and its encoded form."""

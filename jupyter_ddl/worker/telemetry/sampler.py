@@ -136,7 +136,6 @@ class WorkerSampler:
 
 def _rank_sample(rank: RankProcess, used: TreeUse) -> RankSample:
     place = rank.place
-    own = () if place is None else place.gpus[place.local_rank : place.local_rank + 1]
     return RankSample(
         rank.run_id,
         rank.trial,
@@ -147,6 +146,6 @@ def _rank_sample(rank: RankProcess, used: TreeUse) -> RankSample:
         read_bytes_s=used.read_bytes_s,
         write_bytes_s=used.write_bytes_s,
         loader_share=rank.loader_share if rank.is_busy else None,
-        gpus=own,
+        gpus=rank.gpus,
         is_busy=rank.is_busy,
     )
