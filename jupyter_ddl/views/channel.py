@@ -45,6 +45,8 @@ _MAX_REQUESTS_PER_S = 20.0
 _MAX_FIELDS = 16
 _MAX_TEXT = 1000
 _MAX_REQUEST_BYTES = 16_384
+_MAX_NUMBER = 2**53
+"""JavaScript has no whole numbers beyond."""
 
 Answer: TypeAlias = TrialPage | LogPart | ClusterLogPart | Progress | Done | Denied
 
@@ -189,7 +191,10 @@ class Channel:
             elif isinstance(message, Seen):
                 for topic in self._topics.values():
                     topic.see(message.run_id)
-            elif not isinstance(message, Have):
+            elif isinstance(message, Have):
+                for topic in self._topics.values():
+                    topic.have(message.seq)
+            else:
                 return self._first(message)
         return None
 
@@ -219,7 +224,7 @@ class Channel:
 
     def _drawn(self, topic: Topic, now_s: float) -> bytes:
         self._seq += 1
-        view = topic.send(now_s)
+        view = topic.send(now_s, self._seq)
         if isinstance(view, TelemetryView):
             return msgspec.json.encode(msgspec.structs.replace(view, seq=self._seq))
         return msgspec.json.encode(msgspec.structs.replace(view, seq=self._seq, at_s=self._now()))
@@ -248,7 +253,7 @@ def _decode(data: Any) -> FromBrowser | None:
             if len(data) > _MAX_REQUEST_BYTES:
                 return None
             message: FromBrowser = msgspec.json.decode(data, type=FromBrowser)
-            return message
+            return _bounded(message)
         if not isinstance(data, dict) or len(data) > _MAX_FIELDS:
             return None
         for name, value in data.items():
@@ -257,6 +262,16 @@ def _decode(data: Any) -> FromBrowser | None:
             if not isinstance(value, str | int | float | bool | None):
                 return None
         converted: FromBrowser = msgspec.convert(data, type=FromBrowser)
-        return converted
+        return _bounded(converted)
     except (msgspec.MsgspecError, RecursionError, TypeError, UnicodeError):
         return None
+
+
+def _bounded(message: FromBrowser) -> FromBrowser | None:
+    values = (getattr(message, name) for name in message.__struct_fields__)
+    for value in values:
+        if isinstance(value, int | float) and not -_MAX_NUMBER <= value <= _MAX_NUMBER:
+            return None
+        if isinstance(value, str) and len(value) > _MAX_TEXT:
+            return None
+    return message

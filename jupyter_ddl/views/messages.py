@@ -195,8 +195,9 @@ class AskAgain(msgspec.Struct, frozen=True, tag="again", tag_field="kind"):
 
 
 class Have(msgspec.Struct, frozen=True, tag="have", tag_field="kind"):
-    """Sign of life of a view: it is there, and has seen ``seq``.  Sent every two seconds; whoever
-    sends through something that keeps what nobody reads stops while there is none."""
+    """Sign of life of a view, and the number of the newest :class:`RunView` that it has: soon after
+    each new one, and every two seconds.  Who does not hear it of what was sent last sends that
+    again; who hears nothing at all sends nothing more."""
 
     seq: int
 

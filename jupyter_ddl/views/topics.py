@@ -14,6 +14,10 @@ _FINAL_GAPS_S = (*(0.1,) * 12, *(0.2,) * 5, *(0.5,) * 4)
 """After the end, so that even with half of all messages lost it arrives within a second or two."""
 _FINAL_GAP_S = 1.0
 _FINAL_FOR_S = 30.0
+_ACK_S = 0.6
+_UNACKED_GAP_S = 0.1
+_N_UNACKED = 15
+"""Repeats of something new that nobody says to have: enough when half of all messages are lost."""
 
 Shown: TypeAlias = RunView | TelemetryView | ClusterList | RunList | Welcome
 
@@ -36,6 +40,8 @@ class Topic:
         self._n_final = 0
         self._is_seen = False
         self._is_asked = False
+        self._first_seq: int | None = None
+        self._n_repeats = 0
 
     def put(self, view: Shown, now_s: float) -> None:
         old = self.view
@@ -71,10 +77,20 @@ class Topic:
             return at_s if at_s < self._final_s + _FINAL_FOR_S else float("inf")
         if not heard:
             return float("inf")
-        return self.sent_s + (interval_s if self._is_new else _REPEAT_S)
+        if self._is_new:
+            return self.sent_s + interval_s
+        if self._first_seq is None or self._n_repeats >= _N_UNACKED:
+            return self.sent_s + _REPEAT_S
+        return self.sent_s + (_UNACKED_GAP_S if self._n_repeats else _ACK_S)
 
-    def send(self, now_s: float) -> Shown:
+    def send(self, now_s: float, seq: int) -> Shown:
+        """What goes out now as number ``seq``."""
         assert self.view is not None
+        if self._is_new:
+            self._n_repeats = 0
+            self._first_seq = seq if isinstance(self.view, RunView) else None
+        else:
+            self._n_repeats += 1
         self._is_new = self._is_asked = False
         self.sent_s = now_s
         self._n_final += self._final_s is not None
@@ -82,6 +98,11 @@ class Topic:
 
     def ask(self, now_s: float) -> None:
         self._is_asked = True
+
+    def have(self, seq: int) -> None:
+        """The viewer has number ``seq``."""
+        if self._first_seq is not None and seq >= self._first_seq:
+            self._first_seq = None
 
     def see(self, run_id: str) -> None:
         view = self.view

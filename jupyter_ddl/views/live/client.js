@@ -4,6 +4,7 @@
 const SILENCE_MS = 1500;
 const GAP_MS = 300;
 const HAVE_MS = 2000;
+const QUIET_MS = 300;
 const MAX_SILENCE_MS = 15000;
 const RETRY_MS = 700;
 const N_TRIES = 10;
@@ -38,7 +39,8 @@ export class Client {
     this._waiting = new Map();
     this._nextId = 1 + Math.floor(Math.random() * 1e9);
     this._silenceMs = SILENCE_MS;
-    this._haveSentMs = 0;
+    this._haveSentMs = -Infinity;
+    this._haveTimer = 0;
     this._heardMs = this._now();
     /** Newest `RunView`, or null. */
     this.view = null;
@@ -96,6 +98,7 @@ export class Client {
     this._unsubscribe();
     this._timers.clearInterval(this._timer);
     this._timers.clearTimeout(this._asking);
+    this._timers.clearTimeout(this._haveTimer);
     for (const waiting of this._waiting.values()) this._timers.clearTimeout(waiting.timer);
     this._waiting.clear();
   }
@@ -110,10 +113,14 @@ export class Client {
     if (message.kind === "run") this._takeRun(message, nowMs);
     else if (message.kind === "telemetry") this._takeTelemetry(message);
     else if (typeof message.id === "number" && message.kind !== "progress") this._answer(message);
-    if (nowMs - this._haveSentMs >= HAVE_MS) {
-      this._haveSentMs = nowMs;
-      this._send({ kind: "have", seq: this._seq });
-    }
+    if (nowMs - this._haveSentMs >= HAVE_MS) this._have();
+  }
+
+  /** Tell what is here: the other end repeats what it does not know to have arrived. */
+  _have() {
+    this._haveSentMs = this._now();
+    this._timers.clearTimeout(this._haveTimer);
+    this._send({ kind: "have", seq: this.view?.seq ?? 0 });
   }
 
   _takeRun(message, nowMs) {
@@ -128,6 +135,8 @@ export class Client {
     this.view = message;
     this._viewMs = nowMs;
     this._onChange();
+    this._timers.clearTimeout(this._haveTimer);
+    this._haveTimer = this._timers.setTimeout(() => this._have(), QUIET_MS);
     // Every time: what told of the first one may have been lost.
     if (this.ended) this._send({ kind: "seen", run_id: snapshot.run_id });
   }

@@ -1,0 +1,71 @@
+"""The joiner: one text out of many modules that does the same."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from node_tools import node
+
+from jupyter_ddl.views.bundle import LIVE_DIR, BundleError, join_modules, live_css, live_esm
+
+
+def write(folder: Path, **modules: str) -> Path:
+    for name, source in modules.items():
+        (folder / f"{name}.js").write_text(source)
+    return folder
+
+
+def result_of(folder: Path, source: str) -> str:
+    (folder / "joined.mjs").write_text(source)
+    (folder / "call.mjs").write_text('import it from "./joined.mjs";\nconsole.log(it());\n')
+    return subprocess.run(
+        [node(), str(folder / "call.mjs")], capture_output=True, text=True, check=True, timeout=60
+    ).stdout.strip()
+
+
+def test_joined_modules_do_what_they_did_apart(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        a='export const NAME = "a";\nconst own = 1;\nexport function twice(x) { return 2 * x; }\n',
+        b='import { NAME as n, twice } from "./a.js";\nconst own = 2;\n'
+        "export class Box { get() { return n + twice(own); } }\n",
+        main='import { Box } from "./b.js";\nimport {\n  twice,\n} from "./a.js";\n'
+        "export default () => new Box().get() + twice(10);\n",
+    )
+    assert result_of(tmp_path, join_modules(tmp_path, "main.js")) == "a420"
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ('import it from "./a.js";\nexport default it;\n', "is a form that the joiner lacks"),
+        ('export * from "./a.js";\nexport default 1;\n', "is a form that the joiner lacks"),
+        ("const x = 1;\n", "0 default exports"),
+        ('import { y } from "./main.js";\nexport default y;\n', "in a circle"),
+    ],
+)
+def test_what_can_not_be_joined_is_refused(tmp_path: Path, source: str, message: str) -> None:
+    write(tmp_path, a="export const y = 1;\n", main=source)
+    with pytest.raises(BundleError, match=message):
+        join_modules(tmp_path, "main.js")
+
+
+def test_the_view_is_one_module_without_addresses(tmp_path: Path) -> None:
+    joined = live_esm()
+    path = tmp_path / "live.mjs"
+    path.write_text(joined)
+    subprocess.run([node(), "--check", str(path)], check=True, timeout=60)
+    assert len(joined.encode()) + len(live_css().encode()) < 200_000
+    outside = joined.replace("http://www.w3.org/2000/svg", "")
+    assert "http" not in outside
+    assert "import " not in outside
+
+
+def test_no_module_writes_markup() -> None:
+    forbidden = ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(")
+    forbidden += ("new Function", "DOMParser", "setHTML", "createContextualFragment")
+    for path in LIVE_DIR.glob("*.js"):
+        source = path.read_text()
+        assert [word for word in forbidden if word in source] == [], path.name
