@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from jupyter_ddl.cli.environment import environment
 from jupyter_ddl.client.history import find_run, live_runs, remove_run
 from jupyter_ddl.client.run import Run
 from jupyter_ddl.errors import ControllerError, OptionError
@@ -175,6 +176,7 @@ ACTIONS: dict[str, Callable[[Namespace], int]] = {
     "clusters": _clusters,
     "runs": _runs,
     "start": _start,
+    "env": environment,
     "attach": _attach,
     "stop": _stop,
     "show": _show,

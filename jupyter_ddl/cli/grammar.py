@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from jupyter_ddl.cell import values
-from jupyter_ddl.client.commands import RUN_COMMANDS, START
+from jupyter_ddl.client.commands import ENV, RUN_COMMANDS, START
 from jupyter_ddl.client.grammar import Command, Grammar
 
 __all__ = ["GRAMMAR"]
@@ -41,6 +41,7 @@ GRAMMAR = Grammar(
         Command("clusters", "All running clusters of yours on this host."),
         Command("runs", "All runs, newest first."),
         START,
+        ENV,
         Command("stop", "Stop a run or one trial of it, or a cluster.", _add_stop),
         _SHARED["attach"],
         _SHARED["show"],

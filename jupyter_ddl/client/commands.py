@@ -18,6 +18,7 @@ from jupyter_ddl.errors import ClusterError, OptionError
 
 __all__ = [
     "CLUSTER_GRAMMAR",
+    "ENV",
     "RUNS_GRAMMAR",
     "RUN_COMMANDS",
     "START",
@@ -57,6 +58,26 @@ def _add_adapt(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("maximum", type=values.count(0), metavar="MAX")
 
 
+def _add_env(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "action",
+        nargs="?",
+        default="show",
+        type=values.one_of("show", "check", "sync"),
+        metavar="check|sync",
+        help="compare with the workers, or install on them what they lack; default: show it",
+    )
+    parser.add_argument(
+        "packages",
+        nargs="*",
+        metavar="PACKAGE",
+        help="what sync installs; default: what the notebook and its cells use",
+    )
+    parser.add_argument("--all", action="store_true", help="sync everything that is installed here")
+
+
+ENV = Command("env", "The environment of kernel and workers: shown, compared, synced.", _add_env)
+
 START = Command("start", "Start a cluster and use it from now on.", _add_start)
 
 CLUSTER_GRAMMAR = Grammar(
@@ -79,11 +100,11 @@ CLUSTER_GRAMMAR = Grammar(
         Command("adapt", "Let the number of workers follow the work, within bounds.", _add_adapt),
         Command("stop", "End a cluster; unfinished runs stay resumable.", _add_stop_cluster),
         Command("logs", "The newest lines of the controller's log.", _add_worker_logs),
+        ENV,
     ],
     bare="status",
     absent={
         "connect": "`%cluster attach NAME` uses one that was started on this host",
-        "env": "workers on this host use this very environment",
         "doctor": "`%cluster logs` shows what the controller says",
     },
 )

@@ -37,6 +37,7 @@ __all__ = [
     "compare_with",
     "environment_now",
     "folder_of",
+    "forget_answers",
     "last_imports",
     "status_of",
     "tell",
@@ -201,6 +202,12 @@ def status_of(verdict: EnvironmentVerdict) -> EnvironmentStatus:
 def tell(cluster: str, status: EnvironmentStatus) -> None:
     """Let a cluster know the verdict, so that others who look at it see it."""
     session().ask(cluster, TellVerdict(status))
+
+
+def forget_answers(cluster: str) -> None:
+    """Ask the workers anew at the next comparison, and say again what differs then."""
+    _fresh_with.pop(cluster, None)
+    _said.clear()
 
 
 def last_imports() -> frozenset[str]:

@@ -92,11 +92,11 @@ class WorkerEnvironments:
         self.verdict = verdict or self.verdict
 
     async def ask(self, known: Iterable[str], *, fresh: bool) -> EnvironmentResult:
-        """Every worker's environment; those that do not answer within 10 s are left out.
+        """The environments of workers that take work; the silent are left out after 10 s.
 
         Unless it is to be fresh, what workers told last will do, and they are asked behind it.
         """
-        addresses = tuple(self._workers())
+        addresses = tuple(each for each in self._workers() if self.is_ready(each))
         missing = tuple(each for each in addresses if fresh or each not in self._answers)
         if missing:
             await self._look(missing)
@@ -203,7 +203,7 @@ class WorkerEnvironments:
             workers={names.get(a, a): answer.digest for a, answer in answers.items()},
             facts={digest: self._facts[digest] for digest in wanted},
             errors={names.get(a, a): answer.error for a, answer in answers.items() if answer.error},
-            n_silent=len(workers.keys() - answers.keys()),
+            n_silent=len({each for each in workers if self.is_ready(each)} - answers.keys()),
             patch=self._patch.requirements,
         )
 
@@ -214,7 +214,7 @@ def merge_patches(old: Patch, new: Patch) -> Patch:
     kept = [text for text in old.requirements if _name(text) not in names]
     wheels = {each.name: each for each in old.wheels if _wheel_name(each.name) not in names}
     wheels |= {each.name: each for each in new.wheels}
-    return Patch((*kept, *new.requirements), tuple(wheels.values()))
+    return Patch((*kept, *new.requirements), tuple(wheels.values()), new.made_at_s)
 
 
 def _name(requirement: str) -> str:

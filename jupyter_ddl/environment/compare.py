@@ -21,15 +21,17 @@ __all__ = ["SYNC", "PairDifference", "compare", "differences"]
 
 SYNC = "`%cluster env sync`"
 _AGAIN = "`%cluster stop` and `%cluster start`"
+_RENEW = f"{SYNC} (or {_AGAIN})"
 _IMAGE = "start the cluster with the kernel's own image (`--env auto`)"
 _RESTART = "restart the kernel"
 _MISSING = "none"
 _NUMERICAL = frozenset({"numpy", "torch", "jax", "tensorflow", "scipy"})
 
-Mend: TypeAlias = Literal["sync", "again", "kernel", "image", "nothing"]
+Mend: TypeAlias = Literal["sync", "again", "renew", "kernel", "image", "nothing"]
 _MENDS: dict[Mend, str] = {
     "sync": SYNC,
     "again": _AGAIN,
+    "renew": _RENEW,
     "kernel": _RESTART,
     "image": _IMAGE,
     "nothing": "",
@@ -148,7 +150,7 @@ def _rank(name: str, a: str, b: str, scope: Scope | None) -> int:
 
 def _mend(name: str, ours: Facts, theirs: Facts) -> Mend:
     if name in theirs.held:
-        return "again"
+        return "again" if name in CORE else "renew"
     if name in ours.held:
         return "kernel"
     if name in CORE:

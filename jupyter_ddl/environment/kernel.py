@@ -11,7 +11,7 @@ from typing import Any
 
 import psutil
 
-from jupyter_ddl.environment.scope import Scope, scope_of
+from jupyter_ddl.environment.scope import Scope, needs_of, scope_of
 from jupyter_ddl.spec.facts import Facts
 from jupyter_ddl.worker.facts import EnvironmentReader, top_levels
 
@@ -22,8 +22,7 @@ class KernelEnvironment:
     """Facts of this process; each question costs microseconds unless something was installed."""
 
     def __init__(self) -> None:
-        self._path = tuple(sys.path)
-        self.reader = EnvironmentReader(self._path)
+        self.reader = EnvironmentReader(sys.path)
         self.reader.note_replaced(_replaced_since_start(self.reader))
         self._scopes: dict[tuple[object, frozenset[str]], Scope] = {}
 
@@ -40,6 +39,7 @@ class KernelEnvironment:
     def scope(self, imports: Iterable[str]) -> Scope:
         """Packages behind top-level modules, see :func:`scope_of`."""
         names = frozenset(imports)
+        self.reader.use_path(sys.path)
         key = (self.reader.stamp, names)
         if key not in self._scopes:
             if len(self._scopes) > 100:
@@ -47,7 +47,12 @@ class KernelEnvironment:
             self._scopes[key] = scope_of(names, self.reader.installed)
         return self._scopes[key]
 
+    def scope_of_packages(self, names: Iterable[str]) -> Scope:
+        """Packages by their own normalised names, and what they need."""
+        return needs_of(names, self.reader.installed)
+
     def _look(self) -> None:
+        self.reader.use_path(sys.path)
         self.reader.note_loaded({name.partition(".")[0] for name in tuple(sys.modules)})
 
 

@@ -12,7 +12,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 
 from jupyter_ddl.worker.facts import Installed, normal_name, top_levels
 
-__all__ = ["Scope", "distributions_of", "scope_of"]
+__all__ = ["Scope", "distributions_of", "needs_of", "scope_of"]
 
 _REQUIRES = re.compile(r"^Requires-Dist:(.+)$", re.MULTILINE)
 
@@ -29,10 +29,14 @@ class Scope(NamedTuple):
 def scope_of(imports: Iterable[str], installed: Mapping[str, Installed]) -> Scope:
     """The packages behind top-level modules.
 
-    A module that no installed package brings counts under its own name: it is missing here, and
-    may be there.
+    Modules that no installed package brings do not count: they travel with the cell.
     """
-    direct = distributions_of(imports, installed)
+    return needs_of(distributions_of(imports, installed), installed)
+
+
+def needs_of(names: Iterable[str], installed: Mapping[str, Installed]) -> Scope:
+    """Packages, and all that they require."""
+    direct = frozenset(names)
     needed = set(direct)
     waiting = list(direct)
     while waiting:
@@ -41,7 +45,7 @@ def scope_of(imports: Iterable[str], installed: Mapping[str, Installed]) -> Scop
             new = _requires(installed[name]) - needed
             needed |= new
             waiting += new
-    return Scope(frozenset(direct), frozenset(needed))
+    return Scope(direct, frozenset(needed))
 
 
 def distributions_of(imports: Iterable[str], installed: Mapping[str, Installed]) -> set[str]:

@@ -10,6 +10,7 @@ from typing import Any
 from IPython.display import display
 
 from jupyter_ddl.errors import OptionError
+from jupyter_ddl.magics.environment import environment, refresh_verdict
 from jupyter_ddl.magics.expansion import expand_line
 from jupyter_ddl.magics.failures import shown
 from jupyter_ddl.magics.saying import Phases, say
@@ -41,7 +42,9 @@ def _status(_: Namespace) -> None:
     if current_cluster() is None and not list_clusters():
         say("No cluster is running; `%cluster start` starts one, and so does `%%distribute`.")
         return
-    display(render_cluster(cluster_row(chosen_cluster().status())))
+    chosen = chosen_cluster()
+    refresh_verdict(chosen.name)
+    display(render_cluster(cluster_row(chosen.status())))
 
 
 def _start(options: Namespace) -> None:
@@ -127,4 +130,5 @@ _ACTIONS: dict[str, Callable[[Namespace], None]] = {
     "adapt": _adapt,
     "stop": _stop,
     "logs": _logs,
+    "env": environment,
 }

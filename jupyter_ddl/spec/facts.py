@@ -95,6 +95,8 @@ class WheelFile(msgspec.Struct, frozen=True):
     name: str
     digest: str
     size_bytes: int
+    origin: str = ""
+    """Where the kernel has the package from, as its ``direct_url.json`` tells; kept with it."""
 
 
 class Patch(msgspec.Struct, frozen=True):
@@ -104,6 +106,8 @@ class Patch(msgspec.Struct, frozen=True):
     """``name==version`` or ``name @ url``, one per package."""
     wheels: tuple[WheelFile, ...] = ()
     """Locally built ones; their packages are among the requirements."""
+    made_at_s: float = 0.0
+    """Unix seconds.  A later patch is applied even if it installs nothing: ranks begin anew."""
 
 
 class EnvironmentCall(msgspec.Struct, frozen=True):

@@ -49,13 +49,18 @@ class EnvironmentReader:
     """
 
     def __init__(self, path: Sequence[str]) -> None:
-        self._path = tuple(each for each in path if each)
+        self._path: tuple[str, ...] = ()
+        self.use_path(path)
         self._stamp: object = None
         self._installed: dict[str, Installed] = {}
         self._loaded: dict[str, Mapping[str, Installed]] = {}
         self._replaced: dict[str, str] = {}
         self._facts: Facts | None = None
         self._digest = ""
+
+    def use_path(self, path: Sequence[str]) -> None:
+        """Look into these directories from now on."""
+        self._path = tuple(each for each in path if each)
 
     def note_loaded(self, names: Iterable[str]) -> None:
         """Take note of top-level modules that the process has loaded, in the versions of now."""
@@ -164,6 +169,7 @@ def scan(path: Sequence[str]) -> dict[str, Installed]:
             entries = [each.name for each in os.scandir(directory)]
         except OSError:  # a zip file, or a directory that is not there
             continue
+        here: dict[str, Installed] = {}
         for entry in sorted(entries):
             stem, _, kind = entry.rpartition(".")
             if kind not in ("dist-info", "egg-info"):
@@ -172,8 +178,19 @@ def scan(path: Sequence[str]) -> dict[str, Installed]:
             place = str(Path(directory) / entry)
             if kind == "egg-info":
                 version = _EGG_PYTHON.sub("", version) or _egg_version(place)
-            found.setdefault(normal_name(name), Installed(version, place))
+            key, each = normal_name(name), Installed(version, place)
+            here[key] = _newer(here[key], each) if key in here else each
+        found = {**here, **found}
     return found
+
+
+def _newer(one: Installed, other: Installed) -> Installed:
+    """Of two records in one directory: ``pip install --target --upgrade`` leaves the old one."""
+    try:
+        times = [Path(each.directory).stat().st_mtime_ns for each in (one, other)]
+    except OSError:
+        return one
+    return one if times[0] > times[1] else other
 
 
 def _egg_version(place: str) -> str:

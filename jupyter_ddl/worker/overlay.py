@@ -113,8 +113,18 @@ async def _install(
         await asyncio.to_thread(shutil.rmtree, old, ignore_errors=True)
     files = [str(path) for path in dict.fromkeys(own)]
     await _pip(["install", "--no-deps", "--no-index", "--target", str(part), *files], deadline_s)
+    _tell_origins(patch, part)
     (part / _DONE).touch()
     part.rename(target)
+
+
+def _tell_origins(patch: Patch, part: Path) -> None:
+    """A package that was built of the kernel's checkout is the kernel's, not another one."""
+    for each in patch.wheels:
+        stem = "-".join(each.name.split("-")[:2])
+        info = part / f"{stem}.dist-info"
+        if each.origin and info.is_dir():
+            (info / "direct_url.json").write_text(each.origin)
 
 
 def _write_wheels(patch: Patch, wheels: Mapping[str, bytes], store: Path) -> list[Path]:

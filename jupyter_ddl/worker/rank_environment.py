@@ -59,9 +59,9 @@ class RankEnvironment:
         async with self._changing:
             if patch == self._patch:
                 return
-            overlay = await install(patch, wheels)
-            self._path = (str(overlay), *sys.path)
-            await self._pool.renew(str(overlay))
+            overlay = str(await install(patch, wheels)) if patch.requirements else ""
+            self._path = (overlay, *sys.path)
+            await self._pool.renew(overlay)
             self._patch = patch
 
     def _new_zygote(self, loaded: Iterable[str]) -> None:
