@@ -84,6 +84,11 @@ class Folds:
         with self._guard:
             self._entries.pop(run_id, None)
 
+    def clear(self) -> None:
+        """Forget all runs: nobody looks at them now."""
+        with self._guard:
+            self._entries.clear()
+
     def _entry(self, run_id: str) -> _Entry:
         check_run_id(run_id)
         with self._guard:

@@ -95,7 +95,8 @@ class Hub:
             self.unwatch_run(connection, run_id)
         for cluster in tuple(connection.clusters):
             self.unwatch_cluster(connection, cluster)
-        self._leave(self._lists, connection)
+        if self._leave(self._lists, connection):
+            self.folds.clear()
         await connection.close()
 
     async def close(self) -> None:

@@ -31,6 +31,9 @@ _MAX_TEXT = 4096
 _LOG_BYTES = 64_000
 _STOP_TIMEOUT_S = 5.0
 
+_LOOKS = (say.GetTrials, say.GetLog, say.GetClusterLog)
+"""Requests that change nothing."""
+
 Tell = Callable[[say.Progress], None]
 
 
@@ -56,7 +59,8 @@ class Requests:
         except JupyterDDLError as error:
             return say.Denied(number, error.code, error.message)
         finally:
-            self._on_change()
+            if not isinstance(body, _LOOKS):
+                self._on_change()
 
     async def _answer(self, body: say.FromBrowser, tell: Tell) -> Answer:
         match body:
