@@ -53,6 +53,19 @@ def _start(options: Namespace) -> int:
     return 0
 
 
+def _doctor(options: Namespace) -> int:
+    from jupyter_ddl.client.kube_clusters import examine_kubernetes, print_rbac
+    from jupyter_ddl.spec.cluster import KubeSpec
+
+    if options.print_rbac:
+        _say(print_rbac(options.namespace).rstrip())
+        return 0
+    findings = examine_kubernetes(KubeSpec(image=options.env, namespace=options.namespace))
+    for found in findings:
+        _say(f"{found.verdict:<8}{found.what}: {found.text}")
+    return int(any(found.verdict == "broken" for found in findings))
+
+
 def _attach(options: Namespace) -> int:
     from jupyter_ddl.views.display import LiveDisplay, TerminalScreen
 
@@ -177,6 +190,7 @@ ACTIONS: dict[str, Callable[[Namespace], int]] = {
     "runs": _runs,
     "start": _start,
     "env": environment,
+    "doctor": _doctor,
     "attach": _attach,
     "stop": _stop,
     "show": _show,

@@ -8,12 +8,15 @@ import signal
 import time
 from collections.abc import Callable
 
+import msgspec
+
+from jupyter_ddl.client.kube_options import KUBE, START_TIMEOUT_S, with_image
 from jupyter_ddl.client.session import session
 from jupyter_ddl.controller.connection import list_connections, read_connection
 from jupyter_ddl.errors import ClusterError, ControllerError
 from jupyter_ddl.events.replies import LogText, Result, StatusResult
 from jupyter_ddl.events.status import ClusterStatus
-from jupyter_ddl.spec.cluster import ClusterSpec
+from jupyter_ddl.spec.cluster import ClusterSpec, KubeSpec
 from jupyter_ddl.spec.requests import Adapt, Body, GetLog, GetStatus, Scale, StopCluster
 from jupyter_ddl.store.processes import is_alive
 
@@ -89,6 +92,7 @@ def start_cluster(
     memory_bytes: int | None = None,
     idle_timeout_s: float = 1800.0,
     max_age_s: float = 86400.0,
+    kubernetes: KubeSpec | None = None,
     on_phase: Callable[[str], None] = lambda _: None,
 ) -> Cluster:
     """Start a cluster and make it the one that this process uses.
@@ -107,6 +111,8 @@ def start_cluster(
         A rank whose process tree uses more is ended, and its trial fails for memory.
     idle_timeout_s, max_age_s : float
         After how many seconds the cluster ends by itself: without runs and requests, and in all.
+    kubernetes : KubeSpec, optional
+        For ``kube``: image, namespace and what else only pods have.
     on_phase : callable
         Gets one short sentence per step.
 
@@ -115,6 +121,7 @@ def start_cluster(
     ClusterError
         It can't be started; one sentence says why, and nothing is left running.
     """
+    pods = kubernetes or KubeSpec()
     spec = ClusterSpec(
         name=name or backend,
         backend=backend,
@@ -123,7 +130,10 @@ def start_cluster(
         memory_per_worker_bytes=memory_bytes,
         idle_timeout_s=idle_timeout_s,
         max_age_s=max_age_s,
+        kubernetes=with_image(pods) if backend == KUBE else pods,
     )
+    if backend == KUBE:
+        spec = msgspec.structs.replace(spec, start_timeout_s=START_TIMEOUT_S)
     return Cluster(session().start(spec, on_phase))
 
 

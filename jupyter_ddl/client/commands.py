@@ -13,11 +13,13 @@ from jupyter_ddl.client.clusters import (
     list_clusters,
     start_cluster,
 )
-from jupyter_ddl.client.grammar import Command, Grammar, not_yet
+from jupyter_ddl.client.grammar import Command, Grammar
+from jupyter_ddl.client.kube_options import KUBE, add_kube_options, kube_spec
 from jupyter_ddl.errors import ClusterError, OptionError
 
 __all__ = [
     "CLUSTER_GRAMMAR",
+    "DOCTOR",
     "ENV",
     "RUNS_GRAMMAR",
     "RUN_COMMANDS",
@@ -25,8 +27,6 @@ __all__ = [
     "chosen_cluster",
     "start_from",
 ]
-
-_KUBERNETES = "clusters on Kubernetes come with a later version; `start local` works today"
 
 
 def _add_start(parser: argparse.ArgumentParser) -> None:
@@ -38,9 +38,8 @@ def _add_start(parser: argparse.ArgumentParser) -> None:
     add("--memory", type=values.size_bytes, metavar="2GB", help="limit of each trial")
     add("--idle-timeout", type=values.duration_s, default=1800.0, metavar="30m")
     add("--max-age", type=values.duration_s, default=86400.0, metavar="24h")
-    hidden = argparse.SUPPRESS
-    add("--gpus", type=not_yet("GPUs are not assigned to workers yet"), help=hidden)
-    add("--env", type=not_yet("workers use this very environment"), help=hidden)
+    add("--env", metavar="IMAGE", help="image of the pods (default: this notebook's own)")
+    add_kube_options(parser)
 
 
 def _add_worker_logs(parser: argparse.ArgumentParser) -> None:
@@ -48,9 +47,15 @@ def _add_worker_logs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--lines", type=values.count(1), default=50, metavar="N")
 
 
+def _add_doctor(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--print-rbac", action="store_true", help="the smallest Role, as YAML")
+    parser.add_argument("--namespace", metavar="NS", help="default: as `start kube` takes it")
+    parser.add_argument("--env", metavar="IMAGE", help="image of the pods")
+
+
 def _add_stop_cluster(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", nargs="?", metavar="NAME", help="default: the current one")
-    parser.add_argument("--all", action="store_true", help="every cluster of yours on this host")
+    parser.add_argument("--all", action="store_true", help="every cluster of yours")
 
 
 def _add_adapt(parser: argparse.ArgumentParser) -> None:
@@ -80,6 +85,8 @@ ENV = Command("env", "The environment of kernel and workers: shown, compared, sy
 
 START = Command("start", "Start a cluster and use it from now on.", _add_start)
 
+DOCTOR = Command("doctor", "Check what a cluster on Kubernetes needs.", _add_doctor)
+
 CLUSTER_GRAMMAR = Grammar(
     "%cluster",
     "Start, inspect and stop clusters; without a command: the state of the current one.",
@@ -100,12 +107,12 @@ CLUSTER_GRAMMAR = Grammar(
         Command("adapt", "Let the number of workers follow the work, within bounds.", _add_adapt),
         Command("stop", "End a cluster; unfinished runs stay resumable.", _add_stop_cluster),
         Command("logs", "The newest lines of the controller's log.", _add_worker_logs),
+        DOCTOR,
         ENV,
     ],
     bare="status",
     absent={
         "connect": "`%cluster attach NAME` uses one that was started on this host",
-        "doctor": "`%cluster logs` shows what the controller says",
     },
 )
 
@@ -195,8 +202,11 @@ def start_from(
     ClusterError
         It can't be started; one sentence says why.
     """
-    if options.backend in ("kube", "kubernetes", "k8s"):
-        raise OptionError(f"start {options.backend}: {_KUBERNETES}")
+    if options.backend in ("kubernetes", "k8s"):
+        options.backend = KUBE
+    kubernetes = kube_spec(options)
+    if options.env is not None and options.backend != KUBE:
+        raise OptionError("--env is for clusters on Kubernetes; a local one uses this environment")
     return start_cluster(
         options.backend,
         options.workers,
@@ -205,6 +215,7 @@ def start_from(
         memory_bytes=options.memory,
         idle_timeout_s=options.idle_timeout,
         max_age_s=options.max_age,
+        kubernetes=kubernetes,
         on_phase=on_phase,
     )
 

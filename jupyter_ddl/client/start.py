@@ -27,6 +27,7 @@ _HEAVY = ("numpy", "pandas", "scipy", "sklearn", "torch")
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 _MARGIN_S = 15.0
+_GIVE_UP_S = 12.0
 
 _children: list[subprocess.Popen[bytes]] = []
 
@@ -64,8 +65,7 @@ def start_controller(
     try:
         resumed = _wait_ready(process, spec, on_phase)
     except BaseException:
-        process.kill()
-        process.wait()
+        _end(process)
         raise
     finally:
         if process.stdout is not None:
@@ -75,6 +75,16 @@ def start_controller(
     if info is None:
         raise ControllerError(f"cluster {spec.name} ended at once; {_log_tail(spec.name)}")
     return info, resumed
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a controller that is still starting; it takes back what it has begun."""
+    process.terminate()
+    try:
+        process.wait(_GIVE_UP_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def _check(spec: ClusterSpec) -> None:

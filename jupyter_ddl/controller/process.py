@@ -29,7 +29,7 @@ from jupyter_ddl.controller.house import House
 from jupyter_ddl.controller.leftovers import end_leftovers, owner_token
 from jupyter_ddl.controller.name_lock import hold_name
 from jupyter_ddl.controller.server import Server
-from jupyter_ddl.errors import JupyterDDLError
+from jupyter_ddl.errors import ClusterError, JupyterDDLError
 from jupyter_ddl.spec.cluster import ClusterSpec
 from jupyter_ddl.store.paths import runtime_dir
 from jupyter_ddl.store.processes import this_process
@@ -120,7 +120,8 @@ async def _serve(spec: ClusterSpec, phases: Phases) -> None:
     leftovers = asyncio.create_task(asyncio.to_thread(end_leftovers))
     house = House(spec, owner_token(process))
     try:
-        await house.open(lambda text: phases.tell("phase", text=text))
+        opening = asyncio.create_task(house.open(lambda text: phases.tell("phase", text=text)))
+        await _unless_stopped(opening, stopped, reasons)
         # Before anybody can ask for them.
         resumed = await house.runs.resume_unfinished()
         path = socket_path(spec.name)
@@ -143,6 +144,22 @@ async def _serve(spec: ClusterSpec, phases: Phases) -> None:
         async with asyncio.timeout(_CLOSE_TIMEOUT_S):
             await house.close()
             await asyncio.to_thread(care_for_blobs, leaving=True)
+
+
+async def _unless_stopped(
+    opening: asyncio.Task[None], stopped: asyncio.Event, reasons: list[str]
+) -> None:
+    """Wait for the cluster, or for whoever started it to change their mind."""
+    stopping = asyncio.create_task(stopped.wait())
+    try:
+        await asyncio.wait({opening, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if not opening.done():
+            opening.cancel()
+            await asyncio.gather(opening, return_exceptions=True)
+            raise ClusterError(f"given up while it was starting: {'; '.join(reasons)}")
+    finally:
+        stopping.cancel()
+    opening.result()
 
 
 async def _care_for_blobs() -> None:

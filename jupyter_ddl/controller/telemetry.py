@@ -74,7 +74,7 @@ class Telemetry:
 
     def gpu_line(self) -> str:
         """The cluster's GPUs in a few words."""
-        return gpu_line(self._store.samples())
+        return gpu_line(self._store.samples()) or self._slots.gpus.why_none()
 
     def _on_message(self, event: tuple[float, bytes]) -> None:
         sample = self._store.add(event[1])
@@ -87,15 +87,8 @@ class Telemetry:
             await asyncio.sleep(_LOOK_INTERVAL_S)
 
     def _look(self) -> None:
-        self._meter.look(time.monotonic(), self._slots.holders(), self._held_gpus())
-
-    def _held_gpus(self) -> dict[str, int]:
-        held: dict[str, set[str]] = {}
-        for sample in self._store.samples():
-            for rank in sample.ranks:
-                if rank.is_busy and rank.gpus:
-                    held.setdefault(rank.run_id, set()).update(rank.gpus)
-        return {run_id: len(uuids) for run_id, uuids in held.items()}
+        slots = self._slots
+        self._meter.look(time.monotonic(), slots.holders(), slots.gpus.holders())
 
 
 def gpu_line(samples: Iterable[WorkerSample]) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from IPython.display import display
 
-from jupyter_ddl.errors import OptionError
+from jupyter_ddl.errors import ClusterError, OptionError
 from jupyter_ddl.magics.environment import environment, refresh_verdict
 from jupyter_ddl.magics.expansion import expand_line
 from jupyter_ddl.magics.failures import shown
@@ -68,6 +68,21 @@ def _list(_: Namespace) -> None:
 
     rows = [cluster_row(each.status()) for each in list_clusters()]
     display(render_clusters(rows, current=session().current))
+    for each in _elsewhere():
+        say(
+            f"{each.name} in namespace {each.namespace} ({_counted(each.n_workers, 'worker')}) was "
+            f"started elsewhere; `%cluster stop {each.name}` ends it."
+        )
+
+
+def _elsewhere() -> list[Any]:
+    from jupyter_ddl.client.kube_clusters import clusters_elsewhere
+
+    try:
+        return list(clusters_elsewhere())
+    except ClusterError as error:
+        say(f"Clusters on Kubernetes are not listed: {error.message}")
+        return []
 
 
 def _attach(options: Namespace) -> None:
@@ -95,15 +110,39 @@ def _adapt(options: Namespace) -> None:
 def _stop(options: Namespace) -> None:
     from jupyter_ddl.client.clusters import list_clusters
     from jupyter_ddl.client.commands import chosen_cluster
+    from jupyter_ddl.client.kube_clusters import delete_elsewhere
 
     if options.all and options.name:
         raise OptionError(f"%cluster stop: either {options.name} or --all, not both")
-    targets = list_clusters() if options.all else [chosen_cluster(options.name)]
-    if not targets:
+    running = list_clusters()
+    elsewhere = _elsewhere() if options.all or options.name else []
+    if not options.all:
+        elsewhere = [each for each in elsewhere if each.name == options.name]
+    if options.all:
+        targets = running
+    elif elsewhere and options.name not in {each.name for each in running}:
+        targets = []
+    else:
+        targets, elsewhere = [chosen_cluster(options.name)], []
+    if not targets and not elsewhere:
         say("No cluster is running.")
     for each in targets:
         each.stop()
         say(f"Cluster {each.name} has ended.")
+    for found in elsewhere:
+        delete_elsewhere(found)
+        say(f"Cluster {found.name} in namespace {found.namespace} is deleted.")
+
+
+def _doctor(options: Namespace) -> None:
+    from jupyter_ddl.client.kube_clusters import examine_kubernetes, print_rbac
+    from jupyter_ddl.spec.cluster import KubeSpec
+
+    if options.print_rbac:
+        say(print_rbac(options.namespace).rstrip())
+        return
+    wanted = KubeSpec(image=options.env, namespace=options.namespace)
+    say("\n".join(f"{f.verdict:<8}{f.what}: {f.text}" for f in examine_kubernetes(wanted)))
 
 
 def _logs(options: Namespace) -> None:
@@ -130,5 +169,6 @@ _ACTIONS: dict[str, Callable[[Namespace], None]] = {
     "adapt": _adapt,
     "stop": _stop,
     "logs": _logs,
+    "doctor": _doctor,
     "env": environment,
 }

@@ -11,7 +11,7 @@ class KubeSpec(msgspec.Struct, frozen=True):
     """What only a cluster on Kubernetes has."""
 
     image: str | None = None
-    """Of scheduler and workers; None: the one that the notebook itself runs in."""
+    """Of scheduler and workers.  The client chooses it: a backend does not guess."""
     namespace: str | None = None
     """None: the one of the kubeconfig's context, or the notebook's own pod's."""
     gpus: int = 0

@@ -40,13 +40,21 @@ class ApiError(ClusterError):
 class KubeApi:
     """Used on one event loop."""
 
-    def __init__(self, api: Any, namespace: str) -> None:
+    def __init__(self, api: Any, namespace: str, patience_s: float) -> None:
         self._api = api
         self.namespace = namespace
+        self._patience_s = patience_s
 
     @classmethod
-    async def connect(cls, namespace: str | None = None) -> KubeApi:
+    async def connect(
+        cls, namespace: str | None = None, *, patience_s: float = _RETRIES_S
+    ) -> KubeApi:
         """Find the credentials.
+
+        Parameters
+        ----------
+        patience_s : float
+            How long an API server that can't be reached is asked again.
 
         Raises
         ------
@@ -70,7 +78,7 @@ class KubeApi:
                 )
             except Exception as error:  # noqa: BLE001 - plugins of any kind fetch credentials
                 raise ApiError(refused("find", "credentials", "", error), status=0) from None
-        return cls(api, namespace or str(api.namespace))
+        return cls(api, namespace or str(api.namespace), patience_s)
 
     @property
     def server(self) -> str:
@@ -91,8 +99,10 @@ class KubeApi:
         answer = await self._call("list", resource, params=params)
         return list(answer.get("items", []))
 
-    async def create(self, resource: str, body: Json) -> Json:
-        return await self._call("create", resource, body=body)
+    async def create(self, resource: str, body: Json, *, is_dry_run: bool = False) -> Json:
+        """Create, or with ``is_dry_run`` have it examined only."""
+        params = {"dryRun": "All"} if is_dry_run else None
+        return await self._call("create", resource, body=body, params=params)
 
     async def patch(self, resource: str, name: str, body: Json) -> Json:
         return await self._call("patch", resource, name, body=body)
@@ -105,6 +115,12 @@ class KubeApi:
         except ApiError as error:
             if error.status != 404:
                 raise
+
+    async def delete_cluster(self, name: str) -> None:
+        """Delete a DaskCluster with everything that belongs to it."""
+        await self.delete("daskclusters", name)
+        # The operator makes it a part of the cluster some time after it has made it.
+        await self.delete("daskworkergroups", f"{name}-default")
 
     async def log_tail(self, pod: str, *, previous: bool, n_lines: int = 5) -> str:
         """The last lines that a pod has printed; empty when there are none to be had."""
@@ -147,7 +163,7 @@ class KubeApi:
     ) -> Json:
         """One request; one that did not reach the server is tried again for a while."""
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + _RETRIES_S
+        deadline = loop.time() + self._patience_s
         while True:
             try:
                 return await self._request(verb, resource, name, body, params, is_text)

@@ -14,7 +14,6 @@ from distributed import Client, Security
 from jupyter_ddl.cluster.dask_config import DASK_CONFIG
 from jupyter_ddl.cluster.kubernetes import lease, manifest, names
 from jupyter_ddl.cluster.kubernetes.api import ApiError, KubeApi
-from jupyter_ddl.cluster.kubernetes.image import chosen_image
 from jupyter_ddl.cluster.kubernetes.preflight import check_access, check_options
 from jupyter_ddl.cluster.kubernetes.route import Route
 from jupyter_ddl.cluster.kubernetes.scheduler_pod import RENEW
@@ -65,11 +64,10 @@ class KubeBackend:
     async def start(self, on_phase: Callable[[str], None]) -> None:
         spec = self._spec
         check_options(spec)
-        image = chosen_image(spec.kubernetes.image)
         dask.config.set(DASK_CONFIG)
         try:
             async with asyncio.timeout(spec.start_timeout_s):
-                await self._start(image, on_phase)
+                await self._start(on_phase)
         except TimeoutError:
             await self.close()
             raise ClusterError(
@@ -80,14 +78,14 @@ class KubeBackend:
             await asyncio.shield(self.close())
             raise
 
-    async def _start(self, image: str, on_phase: Callable[[str], None]) -> None:
+    async def _start(self, on_phase: Callable[[str], None]) -> None:
         spec = self._spec
         api = self._api = await KubeApi.connect(spec.kubernetes.namespace)
         on_phase(f"asking {api.server} for {self._n_wanted} workers in namespace {api.namespace}")
         await check_access(api)
         await self._end_orphans(api)
         self._security = Security.temporary()
-        cluster = self._cluster = await self._create(api, image)
+        cluster = self._cluster = await self._create(api)
         name = cluster["metadata"]["name"]
         self._route = Route(api, f"{name}-scheduler")
         starting = Starting(api, cluster, self._n_wanted, on_phase)
@@ -95,13 +93,12 @@ class KubeBackend:
         self._renewing = asyncio.create_task(self._renew_on(), name="renew lease")
         await starting.until_workers_serve(self._n_connected)
 
-    async def _create(self, api: KubeApi, image: str) -> Json:
+    async def _create(self, api: KubeApi) -> Json:
         spec = self._spec
         body = manifest.dask_cluster(
             spec,
             names.object_name(spec.name),
             api.namespace,
-            image=image,
             user=names.user_name(),
             n_workers=self._n_wanted,
             annotations=lease.controller_annotations(),
@@ -120,7 +117,7 @@ class KubeBackend:
         for found in await api.list("daskclusters", labelSelector=selector):
             if lease.is_orphan(found):
                 log.warning("deleting DaskCluster %s: its controller is gone", _name(found))
-                await _delete(api, _name(found))
+                await api.delete_cluster(_name(found))
 
     # -- the scheduler ---------------------------------------------------------------------------
 
@@ -211,7 +208,7 @@ class KubeBackend:
         if self._api is not None and cluster is not None:
             try:
                 async with asyncio.timeout(_CLOSE_S):
-                    await _delete(self._api, _name(cluster))
+                    await self._api.delete_cluster(_name(cluster))
             except (ApiError, TimeoutError) as error:
                 log.error("DaskCluster %s is not deleted: %r", _name(cluster), error)
         client = getattr(self, "client", None)
@@ -219,12 +216,6 @@ class KubeBackend:
             await _close(client)
         if self._route is not None:
             await self._route.close()
-
-
-async def _delete(api: KubeApi, name: str) -> None:
-    await api.delete("daskclusters", name)
-    # The operator makes it a part of the cluster some time after it has made it.
-    await api.delete("daskworkergroups", f"{name}-default")
 
 
 async def _close(client: Client) -> None:

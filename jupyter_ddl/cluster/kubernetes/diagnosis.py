@@ -182,7 +182,7 @@ def _not_created(view: View) -> Cause | None:
     for event in view.events:
         if event.get("involvedObject", {}).get("kind") != "DaskCluster":
             continue
-        if event.get("type") in ("Error", "Warning") and _is_of(view, event):
+        if event.get("type") == "Error" and _is_of(view, event):
             return Cause(
                 f"the operator could not make the cluster: {one_line(event.get('message', ''))}",
                 "correct what it names in the options or the pod template",

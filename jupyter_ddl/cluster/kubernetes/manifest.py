@@ -19,7 +19,6 @@ def dask_cluster(
     name: str,
     namespace: str,
     *,
-    image: str,
     user: str,
     n_workers: int,
     annotations: dict[str, str],
@@ -49,7 +48,7 @@ def dask_cluster(
             # The operator asks the scheduler, which answers when its lease is over.
             "idleTimeout": max(1, round(spec.kubernetes.lease_s)),
             "scheduler": {
-                "spec": scheduler_pod(spec, name, image),
+                "spec": scheduler_pod(spec, name),
                 "service": {
                     "type": "ClusterIP",
                     "selector": selector,
@@ -58,7 +57,7 @@ def dask_cluster(
             },
             "worker": {
                 "replicas": n_workers,
-                "spec": worker_pod(spec, name, namespace, image),
+                "spec": worker_pod(spec, name, namespace),
             },
         },
     }

@@ -30,10 +30,10 @@ _GRACE_S = 30
 Json = dict[str, Any]
 
 
-def scheduler_pod(spec: ClusterSpec, name: str, image: str) -> Json:
+def scheduler_pod(spec: ClusterSpec, name: str) -> Json:
     """Pod of the Dask scheduler, which also ends the cluster when nobody renews its lease."""
     container = {
-        **_container("scheduler", image),
+        **_container("scheduler", spec.kubernetes.image),
         "args": [
             "dask",
             "scheduler",
@@ -72,11 +72,11 @@ def scheduler_pod(spec: ClusterSpec, name: str, image: str) -> Json:
     return pod if template is None else merged(pod, json.loads(template), container_fields=False)
 
 
-def worker_pod(spec: ClusterSpec, name: str, namespace: str, image: str) -> Json:
+def worker_pod(spec: ClusterSpec, name: str, namespace: str) -> Json:
     """Pod of one Dask worker: one slot."""
     kube = spec.kubernetes
     container = {
-        **_container("worker", image),
+        **_container("worker", kube.image),
         "args": [
             "dask",
             "worker",
@@ -132,7 +132,7 @@ def _pod(spec: ClusterSpec, name: str, container: Json) -> Json:
     return pod
 
 
-def _container(role: str, image: str) -> Json:
+def _container(role: str, image: str | None) -> Json:
     return {
         "name": role,
         "image": image,

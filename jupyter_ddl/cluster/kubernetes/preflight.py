@@ -38,6 +38,8 @@ def check_options(spec: ClusterSpec) -> None:
         raise ClusterError(
             f"--memory is {memory:,} bytes; 64MB to 64TB are expected (did you mean {memory}GB?)"
         )
+    if kube.image is None:
+        raise ClusterError("no image was chosen for the pods; name one with --env IMAGE")
     if kube.gpus < 0:
         raise ClusterError(f"--gpus {kube.gpus}: 0 or more are expected")
     for text in kube.volumes:

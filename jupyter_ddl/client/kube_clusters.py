@@ -1,0 +1,69 @@
+"""Clusters on Kubernetes whose controllers are not on this host, and what can be checked ahead."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jupyter_ddl.client.kube_options import with_image
+from jupyter_ddl.client.loop import client_loop
+from jupyter_ddl.controller.connection import list_connections
+from jupyter_ddl.errors import ClusterError, ImageError
+from jupyter_ddl.spec.cluster import ClusterSpec, KubeSpec
+
+if TYPE_CHECKING:
+    from jupyter_ddl.cluster.kubernetes.doctor import Finding
+    from jupyter_ddl.cluster.kubernetes.listing import FoundCluster
+
+__all__ = ["clusters_elsewhere", "delete_elsewhere", "examine_kubernetes", "print_rbac"]
+
+_CALL_S = 30.0
+
+
+def clusters_elsewhere(namespace: str | None = None) -> list[FoundCluster]:
+    """This user's clusters that no controller of this host holds; none without credentials.
+
+    Raises
+    ------
+    ClusterError
+        The API server can't be asked.
+    """
+    from jupyter_ddl.cluster.kubernetes import listing
+
+    if not listing.is_configured():
+        return []
+    here = {info.name for info in list_connections()}
+    found = client_loop().call(listing.find_clusters(namespace), _CALL_S)
+    return [
+        each
+        for each in found
+        if not each.is_ending and not (each.is_from_here and each.name in here)
+    ]
+
+
+def delete_elsewhere(found: FoundCluster) -> None:
+    """Delete a cluster by the API server alone; its controller, if it lives, loses it."""
+    from jupyter_ddl.cluster.kubernetes.listing import delete_cluster
+
+    client_loop().call(delete_cluster(found), _CALL_S)
+
+
+def examine_kubernetes(kubernetes: KubeSpec) -> list[Finding]:
+    """What ``%cluster doctor`` shows."""
+    from jupyter_ddl.cluster.kubernetes.doctor import Finding, examine
+
+    try:
+        kubernetes = with_image(kubernetes)
+    except ImageError as error:
+        return [Finding("image", "broken", error.message)]
+    spec = ClusterSpec(name="kube", backend="kube", kubernetes=kubernetes)
+    try:
+        return client_loop().call(examine(spec), _CALL_S)
+    except ClusterError as error:
+        return [Finding("API server", "broken", error.message)]
+
+
+def print_rbac(namespace: str | None) -> str:
+    """The smallest Role, as YAML."""
+    from jupyter_ddl.cluster.kubernetes.doctor import rbac_text
+
+    return client_loop().call(rbac_text(namespace), _CALL_S)

@@ -1,0 +1,115 @@
+"""The options of ``%cluster start kube``, and what they make of a cluster's spec."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+from pathlib import Path
+
+import msgspec
+
+from jupyter_ddl.cell import values
+from jupyter_ddl.errors import ImageError, OptionError
+from jupyter_ddl.spec.cluster import KubeSpec
+
+__all__ = ["KUBE", "START_TIMEOUT_S", "add_kube_options", "kube_spec", "with_image"]
+
+KUBE = "kube"
+START_TIMEOUT_S = 900.0
+"""Pulling an image of several GB may take as long; what hinders a start is told much earlier."""
+_PAIR = re.compile(r"[^=\s]+=.*")
+_DEFAULT = KubeSpec()
+
+
+def add_kube_options(parser: argparse.ArgumentParser) -> None:
+    """What only pods have."""
+    add = parser.add_argument_group("on Kubernetes").add_argument
+    add("--namespace", metavar="NS", help="default: the one of the kubeconfig, or of this pod")
+    add("--gpus", type=values.count(0), metavar="G", help="nvidia.com/gpu of each worker")
+    _many(add, "--node-selector", _pair, "KEY=VALUE", "nodes on which workers may run")
+    _many(add, "--toleration", str, "KEY[=VALUE][:EFFECT]", "a taint that pods tolerate")
+    _many(add, "--set-env", _pair, "NAME=VALUE", "a variable of the workers' environment")
+    _many(add, "--volume", str, "KIND:NAME:/PATH", "a pvc, configmap or secret to mount")
+    add("--priority", metavar="CLASS", help="name of a PriorityClass")
+    add("--pod-template", metavar="FILE", help="a pod in Kubernetes' form, laid over ours")
+    add("--lease", type=values.duration_s, metavar="5m", help="pods end so long after a crash")
+
+
+def kube_spec(options: argparse.Namespace) -> KubeSpec:
+    """The spec that the options ask for.
+
+    Raises
+    ------
+    OptionError
+        An option of Kubernetes was given for another backend.
+    ClusterError
+        The pod template can't be read.
+    """
+    given = _given(options)
+    if given and options.backend != KUBE:
+        raise OptionError(
+            f"{given[0]} is for clusters on Kubernetes; `%cluster start kube {given[0]} …`"
+        )
+    template = None
+    if options.pod_template is not None:
+        from jupyter_ddl.cluster.kubernetes.template import read_template
+
+        template = read_template(options.pod_template)
+    return KubeSpec(
+        image=getattr(options, "env", None),
+        namespace=options.namespace,
+        gpus=options.gpus or 0,
+        node_selector=dict(options.node_selector),
+        tolerations=tuple(options.toleration),
+        priority=options.priority,
+        env=dict(options.set_env),
+        volumes=tuple(options.volume),
+        pod_template=template,
+        lease_s=options.lease or _DEFAULT.lease_s,
+    )
+
+
+def with_image(spec: KubeSpec) -> KubeSpec:
+    """The spec with the image that its pods are to run: the one named, or the notebook's own.
+
+    Raises
+    ------
+    ImageError
+        None is known, or what was named is none.
+    """
+    from jupyter_ddl.environment.choice import choose_env
+
+    choice = choose_env(spec.image or "auto", os.environ, Path.cwd())
+    if choice.image is None:
+        raise ImageError(
+            f"--env {spec.image} is a directory, of which no image is built by `%cluster start`; "
+            f"build one and name it with --env IMAGE"
+        )
+    return msgspec.structs.replace(spec, image=str(choice.image))
+
+
+def _given(options: argparse.Namespace) -> list[str]:
+    names = (
+        "namespace",
+        "gpus",
+        "node_selector",
+        "toleration",
+        "set_env",
+        "volume",
+        "priority",
+        "pod_template",
+        "lease",
+    )
+    return [f"--{name.replace('_', '-')}" for name in names if getattr(options, name)]
+
+
+def _many(add, option: str, kind, metavar: str, help: str) -> None:  # type: ignore[no-untyped-def]  # noqa: A002
+    add(option, type=kind, action="append", default=[], metavar=metavar, help=f"{help}; repeatable")
+
+
+def _pair(text: str) -> tuple[str, str]:
+    if not _PAIR.fullmatch(text):
+        raise argparse.ArgumentTypeError(f"{text!r}; expected NAME=VALUE")
+    name, _, value = text.partition("=")
+    return name, value

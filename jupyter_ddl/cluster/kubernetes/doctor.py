@@ -1,0 +1,94 @@
+"""Checks everything that a cluster needs before one is started; creates nothing."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from jupyter_ddl.cluster.kubernetes import manifest, names
+from jupyter_ddl.cluster.kubernetes.access import role_manifest
+from jupyter_ddl.cluster.kubernetes.api import ApiError, KubeApi
+from jupyter_ddl.cluster.kubernetes.preflight import missing_access
+from jupyter_ddl.errors import ClusterError
+from jupyter_ddl.spec.cluster import ClusterSpec
+
+__all__ = ["Finding", "examine", "rbac_text"]
+
+Verdict: TypeAlias = Literal["ok", "broken", "unknown"]
+_PATIENCE_S = 3.0
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One thing that was looked at."""
+
+    what: str
+    verdict: Verdict
+    text: str = ""
+
+
+async def examine(spec: ClusterSpec) -> list[Finding]:
+    """Findings in the order in which a start needs the things; the first broken one ends it."""
+    findings: list[Finding] = []
+    try:
+        api = await KubeApi.connect(spec.kubernetes.namespace, patience_s=_PATIENCE_S)
+        missing = await missing_access(api)
+    except ClusterError as error:
+        return [Finding("API server", "broken", error.message)]
+    where = f"namespace {api.namespace}"
+    findings.append(Finding("API server", "ok", f"{api.server} answers"))
+    needed = [need.text for need in missing if not need.is_optional]
+    wished = [f"{need.text} ({need.purpose})" for need in missing if need.is_optional]
+    if needed:
+        text = f"not allowed in {where}: {', '.join(needed)}; --print-rbac prints the Role"
+        return [*findings, Finding("access", "broken", text)]
+    text = f"not allowed, and not always needed: {', '.join(wished)}" if wished else ""
+    findings.append(Finding("access", "ok", text or f"everything needed is allowed in {where}"))
+    try:
+        await api.list("daskclusters")
+    except ApiError as error:
+        return [*findings, Finding("operator", "broken", error.message)]
+    findings.append(Finding("resources", "ok", "DaskCluster is known"))
+    findings.append(await _dry_run(api, spec))
+    findings.append(await _operator(api))
+    return findings
+
+
+async def _dry_run(api: KubeApi, spec: ClusterSpec) -> Finding:
+    if spec.kubernetes.image is None:
+        return Finding("image", "broken", "not known; name one with --env IMAGE")
+    body = manifest.dask_cluster(
+        spec,
+        names.object_name(spec.name),
+        api.namespace,
+        user=names.user_name(),
+        n_workers=1,
+        annotations={},
+    )
+    try:
+        await api.create("daskclusters", body, is_dry_run=True)
+    except ApiError as error:
+        return Finding("cluster", "broken", error.message)
+    return Finding("cluster", "ok", f"would be taken, with image {spec.kubernetes.image}")
+
+
+async def _operator(api: KubeApi) -> Finding:
+    """The operator lives in another namespace, which these credentials may not see."""
+    selector = "app.kubernetes.io/name=dask-kubernetes-operator"
+    try:
+        pods = await api.list("pods", labelSelector=selector)
+    except ApiError:
+        pods = []
+    if any(pod.get("status", {}).get("phase") == "Running" for pod in pods):
+        return Finding("operator", "ok", f"runs in namespace {api.namespace}")
+    return Finding("operator", "unknown", "not to be seen from here; a start tells within 20 s")
+
+
+async def rbac_text(namespace: str | None) -> str:
+    """The Role and the namespace it is for."""
+    if namespace is None:
+        try:
+            namespace = (await KubeApi.connect(patience_s=0.0)).namespace
+        except ClusterError:
+            namespace = "default"
+    return role_manifest(namespace)
