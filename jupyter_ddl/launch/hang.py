@@ -1,8 +1,11 @@
 """Who is to blame when no rank of a group makes a step any more.  Pure.
 
 Three pieces of evidence: the state of each rank's process, its use of the CPU, and its stacks.  A
-rank that is stopped is to blame; one that computes is not, even in a C call that holds the GIL;
-where all wait, the one that waits in another place than the others is.
+rank that is stopped is to blame; where all wait, the one that waits in another place than the
+others is.  A rank that computes is given 20 hang timeouts, even in a C call that holds the GIL;
+then it is to blame if the group has made steps before, if others wait for it, or if the user has
+said how long a step may take.  Ranks that all compute and never told of a step are let be without
+``--hang-timeout``: nothing tells an endless loop from long work that reports nothing.
 """
 
 from __future__ import annotations
@@ -41,8 +44,16 @@ class Sight(msgspec.Struct, frozen=True):
         return self.probe is not None and self.probe.state in ("T", "t")
 
     @property
+    def waits_for_others(self) -> bool:
+        if self.place.waits_in:
+            return True
+        return self.phase == "rendezvous" and not self.computes
+
+    @property
     def computes(self) -> bool:
-        busy = self.probe is not None and self.probe.cpu_share >= _BUSY_SHARE
+        probe = self.probe
+        # On a host with too much to do, who computes is seen waiting for a CPU.
+        busy = probe is not None and (probe.cpu_share >= _BUSY_SHARE or probe.state == "R")
         # A collective on a GPU is waited for by spinning.
         return busy and not self.place.waits_in
 
@@ -53,7 +64,9 @@ class Blame(msgspec.Struct, frozen=True):
     line: int | None = None
 
 
-def judge(sights: Sequence[Sight], silent_s: float, timeout_s: float) -> Blame | None:
+def judge(
+    sights: Sequence[Sight], silent_s: float, timeout_s: float, *, is_given: bool = True
+) -> Blame | None:
     """The rank that the others wait for; None while some rank computes and may be waited for.
 
     Parameters
@@ -64,15 +77,16 @@ def judge(sights: Sequence[Sight], silent_s: float, timeout_s: float) -> Blame |
         Seconds since the last step of any rank.
     timeout_s
         The hang timeout.
+    is_given
+        Whether the user has said how long a step may take.
     """
     for sight in sights:
         if sight.is_stopped:
             return _blame(sight, sights, "is stopped (SIGSTOP)")
     computing = [sight for sight in sights if sight.computes]
     if computing:
-        made_steps = any(sight.n_steps for sight in sights)
-        # Who never made a step may not tell of any: then computing is no sign of a hang.
-        if not made_steps or silent_s < _COMPUTING_FACTOR * timeout_s:
+        is_evident = is_given or any(s.n_steps or s.waits_for_others for s in sights)
+        if not is_evident or silent_s < _COMPUTING_FACTOR * timeout_s:
             return None
         return _blame(computing[0], sights, f"has computed for {silent_s:.0f} s without a step")
     for sight in sights:

@@ -95,6 +95,7 @@ def start(
     verb: Verb | None = None,
     max_own_failures: int = 4,
     name: str = "test",
+    admission_timeout_s: float | None = None,
     **options: Any,
 ) -> Started:
     """Submit a program as a rank group; its first line is line 1."""
@@ -106,7 +107,7 @@ def start(
         seed=1,
         cluster=name,
         created_at_s=time.time(),
-        limits=Limits(max_own_failures=max_own_failures),
+        limits=Limits(max_own_failures=max_own_failures, admission_timeout_s=admission_timeout_s),
     )
     session().ask(name, SubmitRun(spec))
     return Started(Run(run_id))

@@ -56,6 +56,18 @@ report(step=1)
 """
 """Rank 1 sorts for longer than the timeout, in C and with the GIL held."""
 
+LOOP = """
+import torch
+import torch.distributed as dist
+if rank() == 1:
+    n = 0
+    while True:
+        n += 1
+dist.all_reduce(torch.ones(4))
+report(step=0)
+"""
+"""Rank 1 never comes to its first step, nor lets the others come to theirs."""
+
 
 def _verdict(run: Started, timeout_s: float = _TIMEOUT_S + _MARGIN_S) -> HangVerdict:
     found = until(lambda: run.events(HangVerdict), timeout_s, "a verdict")
@@ -118,3 +130,15 @@ def test_a_rank_that_computes_in_c_with_the_gil_held_is_waited_for(cluster: obje
     assert run.run.snapshot().state == "complete"
     assert time.monotonic() - began_s > 2.0
     assert run.events(HangVerdict) == []
+
+
+@pytest.mark.timeout(90)
+def test_an_endless_loop_before_the_first_step_is_ended_where_others_wait(cluster: object) -> None:
+    run = start(LOOP, hang_timeout_s=1.0, max_own_failures=1)
+    verdict = _verdict(run, timeout_s=60.0)
+    assert verdict.rank == 1
+    assert verdict.line in (6, 7)
+    assert "without a step" in verdict.text
+    assert verdict.text.endswith("; rank 0 waits in all_reduce at line 8")
+    until(lambda: run.run.snapshot().state == "failed", 15.0, "the failed run")
+    assert not any(map(psutil.pid_exists, run.pids(1).values()))

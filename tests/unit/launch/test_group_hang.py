@@ -81,9 +81,45 @@ def test_a_rank_that_computes_is_not_to_blame_for_long() -> None:
     assert blame.text.startswith("rank 1 has computed for 1260 s without a step at line 7")
 
 
+def computes(rank: int, n_steps: int = 0, phase: str = "cell") -> Sight:
+    return sight(rank, Probe(0, 1, "R", 1.0, stacks(7)), n_steps, phase)
+
+
 def test_a_cell_that_never_made_a_step_may_compute_for_ever() -> None:
-    ranks = [sight(0, Probe(0, 1, "R", 1.0, stacks(7)), n_steps=0)]
-    assert judge(ranks, 1e6, 60.0) is None
+    assert judge([computes(0), computes(1)], 1e6, 60.0, is_given=False) is None
+
+
+def test_a_rank_that_waits_for_a_cpu_computes() -> None:
+    starved = sight(1, Probe(0, 1, "R", 0.05, stacks(7)))
+    assert judge([sight(0, waits("all_reduce", 9)), starved], 60.0, 60.0) is None
+
+
+def test_who_says_how_long_a_step_may_take_has_endless_loops_ended() -> None:
+    ranks = [computes(0), computes(1)]
+    assert judge(ranks, 19 * 60.0, 60.0) is None
+    blame = judge(ranks, 20 * 60.0, 60.0)
+    assert blame is not None
+    assert blame.text == (
+        "rank 0 has computed for 1200 s without a step at line 7; rank 1 computes at line 7"
+    )
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        sight(0, waits("all_reduce", 9), n_steps=0),
+        sight(0, Probe(0, 1, "S", 0.0, ""), 0, "rendezvous"),
+    ],
+)
+@pytest.mark.parametrize("phase", ["cell", "loading"])
+def test_a_loop_before_the_first_step_is_to_blame_where_others_wait_for_it(
+    other: Sight, phase: str
+) -> None:
+    ranks = [other, computes(1, phase=phase)]
+    assert judge(ranks, 19 * 60.0, 60.0, is_given=False) is None
+    blame = judge(ranks, 20 * 60.0, 60.0, is_given=False)
+    assert blame is not None
+    assert blame.rank == 1
 
 
 def test_waiting_on_a_gpu_is_no_computing() -> None:
