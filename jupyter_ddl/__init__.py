@@ -57,6 +57,7 @@ _EXPORTS: dict[str, tuple[str, str | None]] = {
     "choice": (_INCELL, "choice"),
     "device": (_INCELL, "device"),
     "dist": ("jupyter_ddl.dist", None),
+    "fit": ("jupyter_ddl.estimators.twin", "fit"),
     "list_clusters": (_CLUSTERS, "list_clusters"),
     "local_rank": (_INCELL, "local_rank"),
     "log": (_INCELL, "log"),

@@ -10,6 +10,7 @@ from jupyter_ddl.client.run import Run
 from jupyter_ddl.client.verbs import map_cell as map  # noqa: A004, F401 - not in __all__, for star imports
 from jupyter_ddl.client.verbs import search
 from jupyter_ddl.client.verbs import train as train  # not in __all__ either
+from jupyter_ddl.estimators.twin import fit as fit  # not in __all__ either
 from jupyter_ddl.spec.sampling import Sampler
 from jupyter_ddl.worker.incell import (
     checkpoint,

@@ -15,6 +15,7 @@ from typing import Any, NoReturn, TypeAlias
 from jupyter_ddl.cell import values
 from jupyter_ddl.cell.common_options import ENV_CHECKS, CommonOptions, EnvCheck, add_common
 from jupyter_ddl.cell.ddp_options import BACKENDS, DdpOptions, add_admission, add_ddp
+from jupyter_ddl.cell.fit_options import FitOptions, add_fit
 from jupyter_ddl.cell.nearest import did_you_mean
 from jupyter_ddl.cell.run_options import RunOptions, add_run
 from jupyter_ddl.cell.strategies import strategy_names
@@ -29,6 +30,7 @@ __all__ = [
     "CommonOptions",
     "DdpOptions",
     "EnvCheck",
+    "FitOptions",
     "HelpRequested",
     "MapOptions",
     "Options",
@@ -40,7 +42,7 @@ __all__ = [
     "parse_line",
 ]
 
-VERBS = ("search", "map", "ddp", "run")
+VERBS = ("search", "map", "ddp", "fit", "run")
 SAMPLERS = ("grid", "random", "tpe", "cmaes", "gp", "qmc", "de")
 PRUNERS = ("none", "median", "asha", "hyperband")
 MODES = ("max", "min")
@@ -96,7 +98,7 @@ class MapOptions(CommonOptions):
 Options: TypeAlias = SearchOptions | MapOptions | DdpOptions
 
 
-def parse_line(line: str) -> Options | RunOptions:
+def parse_line(line: str) -> Options | FitOptions | RunOptions:
     """Options of a magic's line, without the ``%%distribute``.
 
     Parameters
@@ -130,10 +132,11 @@ def parse_line(line: str) -> Options | RunOptions:
         raise _unknown_option(verb, unknown[0])
     fields = vars(found)
     del fields["help"]
-    make: dict[str, Callable[[dict[str, Any]], Options | RunOptions]] = {
+    make: dict[str, Callable[[dict[str, Any]], Options | FitOptions | RunOptions]] = {
         "search": _search,
         "map": _map,
         "ddp": _ddp,
+        "fit": lambda given: FitOptions(**given),
         "run": lambda given: RunOptions(**given),
     }
     return make[verb](fields)
@@ -191,6 +194,7 @@ def _parser(verb: str) -> _Parser:
         "search": "Search hyper-parameters: the cell is one trial.",
         "map": "Run the cell once per element of a sequence; results come in order.",
         "ddp": "Train data-parallel: the cell runs on N ranks that share a process group.",
+        "fit": "Run the cell here and its scikit-learn fits on the cluster, each prefix once.",
         "run": "Run the cell on the ranks of a group that keeps its variables between cells.",
     }[verb]
     parser = _Parser(
@@ -200,9 +204,15 @@ def _parser(verb: str) -> _Parser:
         allow_abbrev=False,
         formatter_class=functools.partial(argparse.HelpFormatter, width=100, max_help_position=32),
     )
-    add_own = {"search": _add_search, "map": _add_map, "ddp": add_ddp, "run": add_run}
+    add_own = {
+        "search": _add_search,
+        "map": _add_map,
+        "ddp": add_ddp,
+        "fit": add_fit,
+        "run": add_run,
+    }
     add_own[verb](parser)
-    if verb != "run":
+    if verb not in ("fit", "run"):
         add_common(parser, with_trials=verb != "ddp")
     return parser
 

@@ -16,8 +16,8 @@ import msgspec
 from jupyter_ddl.controller.event_files import EventFileWriters
 from jupyter_ddl.drivers.admission import check_group_fits, wants_gpus, with_gpus
 from jupyter_ddl.drivers.assigning import RunContext
-from jupyter_ddl.drivers.group_record import end_record
 from jupyter_ddl.drivers.fit import FitDriver
+from jupyter_ddl.drivers.group_record import end_record
 from jupyter_ddl.drivers.make import make_driver
 from jupyter_ddl.drivers.trials import TrialDriver
 from jupyter_ddl.errors import (

@@ -39,7 +39,6 @@ _DEPTH = 2
 """One assignment runs at a worker and one waits there, so that no slot is ever idle."""
 _MAX_CRASHES = 2
 _DROP_TIMEOUT_S = 20.0
-_DROP_POLL_S = 0.01
 _RESULT: msgspec.msgpack.Decoder[NodeResult | UnitResult] = msgspec.msgpack.Decoder(
     NodeResult | UnitResult
 )
@@ -69,6 +68,7 @@ class _Flight:
     logs: dict[int, str] = field(default_factory=dict)
     started_s: float | None = None
     n_units: int = 0
+    is_over: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class FitSender:
@@ -197,6 +197,7 @@ class FitSender:
         n_done = flight.n_units - len(flight.pieces)
         if n_done > 0 and flight.started_s is not None:
             flight.batch.graph.observe_units(n_done, time.monotonic() - flight.started_s)
+        flight.is_over.set()
         self._context.slots.give(self._spec.run_id, flight.worker)
         self._context.wake_all()
 
@@ -260,9 +261,10 @@ class FitSender:
         control, run_id = self._context.dispatcher.control, self._spec.run_id
         try:
             await asyncio.gather(*(control(w, StopRun(run_id, "now")) for w in workers))
-            deadline = time.monotonic() + _DROP_TIMEOUT_S
-            while any(f in self._flights for f in flying) and time.monotonic() < deadline:
-                await asyncio.sleep(_DROP_POLL_S)
+            landed = [asyncio.create_task(flight.is_over.wait()) for flight in flying]
+            _, late = await asyncio.wait(landed, timeout=_DROP_TIMEOUT_S)
+            for task in late:
+                task.cancel()
             # A stopped run's workers begin nothing of it for a while, unless this is said.
             await asyncio.gather(*(control(w, StopRun(run_id, is_over=True)) for w in workers))
         finally:

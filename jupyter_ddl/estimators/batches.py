@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import io
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from jupyter_ddl.cell.capture import CellPickler, capture
+from jupyter_ddl.cell.modules import read_modules
+from jupyter_ddl.cell.source import CellSource
 from jupyter_ddl.estimators.keys import key_of, keys_of
 from jupyter_ddl.spec.fit import BatchKind, FitCandidate, FitNode, FitPrefix, FitTable, FitUnit
 from jupyter_ddl.worker.fit.table import SHARED
@@ -46,7 +50,7 @@ class Batch:
 
 
 def sealed(
-    batch: Batch, namespace: Mapping[str, Any], limit_bytes: int | None = None
+    batch: Batch, namespace: Mapping[str, Any], folder: Path, limit_bytes: int | None = None
 ) -> tuple[FitTable, list[tuple[str, bytes | memoryview]], frozenset[str]]:
     """The batch's table, the blobs that it refers to, and modules that its values come from.
 
@@ -56,15 +60,17 @@ def sealed(
         A value can't be pickled, or is too large.
     """
     captured = capture(batch.values, namespace, limit_bytes)
+    modules = read_modules(CellSource("", ast.parse(""), "fit"), folder, captured.modules)
     table = FitTable(
         kind=batch.kind,
         captures=captured.names,
         payload=captured.digest,
         buffers=tuple(digest for digest, _ in captured.buffers),
+        modules=modules.files,
         prefixes=batch.prefixes,
         keep_fitted=batch.keep_fitted,
     )
-    blobs: list[tuple[str, bytes | memoryview]] = list(captured.buffers)
+    blobs: list[tuple[str, bytes | memoryview]] = [*captured.buffers, *modules.contents]
     if captured.digest is not None:
         blobs.append((captured.digest, captured.payload))
     return table, blobs, captured.modules

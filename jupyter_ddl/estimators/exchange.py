@@ -49,8 +49,10 @@ class FitSetting:
     """What the cell, or the caller of ``fit``, has chosen."""
 
     namespace: Mapping[str, Any]
-    program: Program
-    blobs: tuple[tuple[str, bytes | memoryview], ...] = ()
+    """The notebook's globals: the very dict, because its functions refer to it."""
+    folder: Path
+    """Modules below it travel."""
+    filename: str = "fit"
     line: str = ""
     cell: str = ""
     notebook: Path | None = None
@@ -112,8 +114,9 @@ class FitRun:
         CaptureError
             Something of the batch can't travel; nothing was sent.
         """
+        setting = self._setting
         table, blobs, modules = sealed(
-            batch, self._setting.namespace, self._setting.capture_limit_bytes
+            batch, setting.namespace, setting.folder, setting.capture_limit_bytes
         )
         run = self._open()
         directories = blob_dirs()
@@ -204,9 +207,6 @@ class FitRun:
         if self._run is not None:
             return self._run
         self._cluster = session().ensure(self._setting.on_phase)
-        directories = blob_dirs()
-        for digest, data in self._setting.blobs:
-            put_blob(data, directories, digest)
         run_id = self._setting.resume or new_run_id()
         if self._setting.resume is None:
             self._ask(SubmitRun(self._spec(run_id)))
@@ -230,7 +230,7 @@ class FitRun:
                 max_parallel=setting.max_parallel,
                 memory_bytes=setting.memory_bytes,
             ),
-            program=setting.program,
+            program=Program("", setting.filename),
             seed=secrets.randbits(32) if setting.seed is None else setting.seed,
             cluster=self._cluster,
             created_at_s=time.time(),

@@ -40,7 +40,7 @@ class RunSummary(msgspec.Struct, frozen=True):
 
     run_id: str
     name: str
-    verb: Literal["search", "map", "ddp", "run"]
+    verb: Literal["search", "map", "ddp", "run", "fit"]
     state: RunStateName
     """As the ledger tells: a run whose controller has died is still ``running`` here."""
     cluster: str

@@ -36,9 +36,9 @@ class _DDLMagics(Magics):  # type: ignore[misc]  # IPython has no types
 
     @no_var_expand  # the body of a cell is Python's; the line is expanded by `expand_line`
     @line_cell_magic
-    def distribute(self, line: str, cell: str | None = None) -> None:
-        """Run this cell as a search or a map: ``%distribute --help``."""
-        distribute(self.shell, line, cell)
+    def distribute(self, line: str, cell: str | None = None) -> Any:
+        """Run this cell as a search, a map, …: ``%distribute --help``."""
+        return distribute(self.shell, line, cell)
 
     @no_var_expand
     @line_magic

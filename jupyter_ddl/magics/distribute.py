@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
 
-from jupyter_ddl.cell.options import CommonOptions, Options, RunOptions, parse_line
+from jupyter_ddl.cell.options import CommonOptions, FitOptions, Options, RunOptions, parse_line
 from jupyter_ddl.cell.sizes import size_text
 from jupyter_ddl.errors import TrialError
 from jupyter_ddl.magics.expansion import expand_line
 from jupyter_ddl.magics.failures import shown
+from jupyter_ddl.magics.fit_cell import fit_cell
 from jupyter_ddl.magics.live import follow, watch
 from jupyter_ddl.magics.notebook import cell_number, notebook_path
 from jupyter_ddl.magics.run_cell import run_cell
@@ -32,8 +33,8 @@ _LAST_RUN = "_run"
 """Name in the notebook that always holds the latest run."""
 
 
-def distribute(shell: Any, line: str, cell: str | None) -> None:
-    """Carry out one ``%%distribute`` line.
+def distribute(shell: Any, line: str, cell: str | None) -> Any:
+    """Carry out one ``%%distribute`` line; returns the value of a cell that runs here.
 
     Parameters
     ----------
@@ -53,8 +54,11 @@ def distribute(shell: Any, line: str, cell: str | None) -> None:
         whole_line = f"%%distribute {expanded.strip()}"
         if isinstance(options, RunOptions):
             run_cell(shell, whole_line, options, cell)
+        elif isinstance(options, FitOptions):
+            return fit_cell(shell, whole_line, options, cell)
         else:
             _run_cell(shell, whole_line, options, cell)
+    return None
 
 
 def _run_cell(shell: Any, line: str, options: Options, cell: str) -> None:

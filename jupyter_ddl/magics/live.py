@@ -19,12 +19,38 @@ if TYPE_CHECKING:
     from jupyter_ddl.client.run import Run
     from jupyter_ddl.client.waiting import OnInterrupt
 
-__all__ = ["follow", "watch"]
+__all__ = ["LiveFit", "follow", "watch"]
 
 log = logging.getLogger(__name__)
 
 _REFRESH_S = 1.0
 """Elapsed times grow while nothing happens."""
+
+
+class LiveFit:
+    """The view of fits, which exists once something is fitted."""
+
+    def __init__(self) -> None:
+        self._live: _Live | None = None
+
+    def begin(self, run: Run) -> None:
+        """Put the view into the output of this cell."""
+        from jupyter_ddl.client.session import session
+        from jupyter_ddl.views.cell_screen import cell_screen
+
+        self._live = _Live(cell_screen(session(), run.spec.cluster, run.id))
+
+    def snapshot(self, snapshot: RunSnapshot) -> None:
+        if self._live is not None:
+            self._live.snapshot(snapshot)
+
+    def tick(self) -> None:
+        if self._live is not None:
+            self._live.tick()
+
+    def finish(self) -> None:
+        if self._live is not None:
+            self._live.finish()
 
 
 class _Live:

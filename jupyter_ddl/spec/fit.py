@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from jupyter_ddl.spec.program import CapturedName
+from jupyter_ddl.spec.program import CapturedName, ModuleFile
 from jupyter_ddl.spec.space import ParamValue
 
 __all__ = [
@@ -72,6 +72,8 @@ class FitTable(msgspec.Struct, frozen=True):
     captures: tuple[CapturedName, ...]
     payload: str | None
     buffers: tuple[str, ...]
+    modules: tuple[ModuleFile, ...] = ()
+    """Files beside the notebook that the values come from."""
     prefixes: tuple[FitPrefix, ...] = ()
     keep_fitted: bool = False
     """Whether fitted transformers are kept beside their outputs: somebody may look at them."""

@@ -6,8 +6,8 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from jupyter_ddl.spec.fit import FitSpec
 from jupyter_ddl.spec.facts import EnvironmentStatus
+from jupyter_ddl.spec.fit import FitSpec
 from jupyter_ddl.spec.group import CollectiveBackend
 from jupyter_ddl.spec.program import Program
 from jupyter_ddl.spec.space import Distribution

@@ -145,8 +145,8 @@ class StandIn:
         self.position_ = position
         self._memory = memory
 
-    @property
-    def __class__(self) -> Any:  # type: ignore[misc]  # so that isinstance() sees the transformer's class
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:  # so that isinstance() sees the transformer's class
         return type(self.__dict__["unfitted"])
 
     def transform(self, rows: Any, *args: Any, **kwargs: Any) -> Any:

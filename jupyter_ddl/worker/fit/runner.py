@@ -76,7 +76,7 @@ class FitRunner:
 
         item = next(item for item in work.items if item.number == trial.trial)
         dirs = tuple(Path(directory) for directory in assignment.blob_dirs)
-        table = self._loaded(work.table, dirs)
+        table = self._loaded(work.table, dirs, Path(assignment.run_dir))
         store = NodeStore(dirs, Path(work.spill_dir))
         seed_everything(trial.seed)
         # What fits in parallel inside of this fit shares the rank's own CPUs.
@@ -91,10 +91,10 @@ class FitRunner:
                 result = run_score(table, item.candidate, item.fold, steps)
         return _stored(result, Path(assignment.run_dir), trial)
 
-    def _loaded(self, digest: str, dirs: tuple[Path, ...]) -> LoadedTable:
+    def _loaded(self, digest: str, dirs: tuple[Path, ...], run_dir: Path) -> LoadedTable:
         if self._table is None or self._table.digest != digest:
             self._table = None  # the former one goes before the next one comes
-            self._table = LoadedTable(digest, dirs)
+            self._table = LoadedTable(digest, dirs, run_dir)
         self._table.enter()
         return self._table
 

@@ -15,6 +15,7 @@ import msgspec
 from jupyter_ddl.spec.fit import FitTable
 from jupyter_ddl.spec.program import MAIN_GLOBALS, Program
 from jupyter_ddl.store.blobs import read_blob
+from jupyter_ddl.worker.modules import install_modules
 from jupyter_ddl.worker.payload import CapturedValues
 
 __all__ = ["SHARED", "LoadedTable"]
@@ -27,9 +28,10 @@ _TABLE = msgspec.msgpack.Decoder(FitTable)
 class LoadedTable:
     """One batch, ready to be executed."""
 
-    def __init__(self, digest: str, dirs: tuple[Path, ...]) -> None:
+    def __init__(self, digest: str, dirs: tuple[Path, ...], run_dir: Path) -> None:
         self.digest = digest
         self.table = _TABLE.decode(read_blob(digest, dirs))
+        install_modules(self.table.modules, dirs, run_dir)
         self._main = ModuleType("__main__")
         program = Program(
             "",

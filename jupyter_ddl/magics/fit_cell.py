@@ -1,0 +1,118 @@
+"""``%%distribute fit``: the cell runs here, its fits on the cluster, shown while they run."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jupyter_ddl.cell.fit_options import FitOptions
+from jupyter_ddl.errors import FitStoppedError, OptionError
+from jupyter_ddl.magics.live import LiveFit
+from jupyter_ddl.magics.notebook import cell_number, notebook_path
+from jupyter_ddl.magics.saying import Phases, say, say_note
+
+if TYPE_CHECKING:
+    from jupyter_ddl.client.run import Run
+    from jupyter_ddl.estimators.exchange import FitSetting
+
+__all__ = ["fit_cell"]
+
+
+def fit_cell(shell: Any, line: str, options: FitOptions, cell: str) -> Any:
+    """Run the cell; returns the value of its last expression, if it ends in one."""
+    from jupyter_ddl.estimators.context import distributed_fits
+
+    number = cell_number(shell) or 0
+    body, last = _compiled(shell, cell, number)
+    live = LiveFit()
+    try:
+        with distributed_fits(_setting(shell, line, options, cell, number, live)) as fits:
+            exec(body, shell.user_ns)
+            value = None if last is None else eval(last, shell.user_ns)
+    except FitStoppedError as stopped:
+        live.finish()
+        say(f"Stopped: {stopped.message.removeprefix('the fit was stopped: ')}.")
+        return None
+    except BaseException:
+        live.finish()
+        raise
+    live.finish()
+    if fits.run is None:
+        say_note("the cell has fitted nothing in parallel, so nothing went to the cluster")
+    return value
+
+
+def _setting(
+    shell: Any, line: str, options: FitOptions, cell: str, number: int, live: LiveFit
+) -> FitSetting:
+    from jupyter_ddl.estimators.exchange import FitSetting
+
+    notebook = notebook_path(shell.user_ns)
+    phases = Phases()
+
+    def on_run(run: Run) -> None:
+        phases.done("ready")
+        live.begin(run)
+        shell.push({"_run": run} | ({} if options.out is None else {options.out: run}))
+
+    return FitSetting(
+        namespace=shell.user_ns,
+        folder=Path.cwd() if notebook is None else notebook.parent,
+        filename=f"In [{number}]",
+        line=line,
+        cell=cell,
+        notebook=notebook,
+        name=options.name,
+        seed=options.seed,
+        timeout_s=options.timeout_s,
+        max_parallel=options.max_parallel,
+        memory_bytes=options.memory_bytes,
+        capture_limit_bytes=options.capture_limit_bytes,
+        resume=_resumed(options.resume, cell),
+        on_phase=phases,
+        on_snapshot=live.snapshot,
+        on_tick=live.tick,
+        on_run=on_run,
+    )
+
+
+def _resumed(run_id: str | None, cell: str) -> str | None:
+    """The run to go on with.
+
+    Raises
+    ------
+    OptionError
+        It is none of fits, or of another cell.
+    """
+    if run_id is None:
+        return None
+    from jupyter_ddl.client.history import find_run
+    from jupyter_ddl.client.run import Run
+    from jupyter_ddl.spec.run import FitSpec
+
+    run = Run(find_run(run_id))
+    if not isinstance(run.spec.verb, FitSpec):
+        raise OptionError(f"--resume {run.id}: this is no run of `%%distribute fit`")
+    if run.spec.provenance.cell.strip() != cell.strip():
+        say_note(
+            f"the cell is not the one that run {run.id} was made of: what is the same is taken "
+            f"from there, the rest is computed"
+        )
+    return run.id
+
+
+def _compiled(shell: Any, cell: str, number: int) -> tuple[Any, Any]:
+    """Code of the cell, and of its last expression; lines are the notebook's own."""
+    source = shell.transform_cell("\n" + cell)
+    filename = shell.compile.cache(source, number)
+    tree = ast.parse(source, filename)
+    last = None
+    if tree.body and isinstance(tree.body[-1], ast.Expr) and not _is_silent(source):
+        last = ast.Expression(tree.body.pop().value)
+    body = compile(tree, filename, "exec")
+    return body, None if last is None else compile(last, filename, "eval")
+
+
+def _is_silent(source: str) -> bool:
+    return source.rstrip().endswith(";")
