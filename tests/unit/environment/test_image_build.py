@@ -1,0 +1,180 @@
+"""An image is built once, out loud, or not at all: with repo2docker itself, as far as it goes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from jupyter_ddl.environment.binder import read_configuration
+from jupyter_ddl.environment.build_log import explain_failure, tail_of
+from jupyter_ddl.environment.configuration import Configuration
+from jupyter_ddl.environment.image import (
+    build_image,
+    find_engine,
+    lacks_worker,
+    plan_build,
+)
+from jupyter_ddl.errors import ImageError
+
+_REGISTRY = "registry.example/team"
+
+
+@pytest.fixture
+def configuration(tmp_path: Path) -> Configuration:
+    (tmp_path / "binder").mkdir()
+    (tmp_path / "binder" / "requirements.txt").write_text("numpy\njupyter_ddl\nddl-absent==1.0\n")
+    (tmp_path / "binder" / "runtime.txt").write_text("python-3.12")
+    return read_configuration(tmp_path)
+
+
+def test_repo2docker_makes_a_dockerfile_of_what_we_have_read(configuration: Configuration) -> None:
+    pytest.importorskip("repo2docker")
+    plan = plan_build(configuration, _REGISTRY)
+    command = [each for each in plan.command if each not in ("--json-logs", "--no-run", "--push")]
+    command[3:3] = ["--no-build", "--debug"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    dockerfile = done.stdout + done.stderr
+    # The same buildpack, files and Python that our reading has.
+    assert 'pip install --no-cache-dir -r "binder/requirements.txt"' in dockerfile
+    assert "Building conda environment for python=3.12" in dockerfile
+
+
+def test_the_command_names_the_image_by_the_digest(configuration: Configuration) -> None:
+    plan = plan_build(configuration, _REGISTRY)
+    tag = configuration.digest[:40]
+    assert str(plan.image) == f"{_REGISTRY}/jupyter-ddl-env:{tag}"
+    assert plan.command[-3:] == ("--image-name", str(plan.image), configuration.directory)
+    assert {"--no-run", "--push", "--json-logs"} < set(plan.command)
+    with pytest.raises(ImageError, match=r"pass --registry HOST/PATH, or start with a base image"):
+        plan_build(configuration, "")
+
+
+def test_an_image_that_workers_could_not_run_in_is_not_built(tmp_path: Path) -> None:
+    (tmp_path / "requirements.txt").write_text("numpy\n")
+    plain = read_configuration(tmp_path)
+    assert lacks_worker(plain)
+    with pytest.raises(ImageError, match="does not ask for jupyter_ddl"):
+        plan_build(plain, _REGISTRY)
+    (tmp_path / "postBuild").write_text("#!/bin/bash\npip install ./wheels/*\n")
+    assert not lacks_worker(read_configuration(tmp_path))  # only a build could tell
+    (tmp_path / "Dockerfile").write_text("FROM scratch\n")
+    assert not lacks_worker(read_configuration(tmp_path))
+
+
+def test_without_an_engine_nothing_is_built_and_the_way_out_is_told(
+    configuration: Configuration, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("repo2docker")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    said: list[str] = []
+    with pytest.raises(ImageError) as refused:
+        build_image(plan_build(configuration, _REGISTRY), said.append)
+    assert "there is no docker command" in refused.value.message
+    assert "%cluster env sync" in refused.value.message
+    assert said == []
+    with pytest.raises(ImageError, match="there is no podman command"):
+        find_engine({"DOCKER_HOST": "unix:///run/podman/podman.sock"})
+
+
+@pytest.mark.skipif(shutil.which("docker") is None, reason="no docker command")
+def test_an_engine_that_does_not_answer_is_told_in_its_own_words(
+    configuration: Configuration, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("repo2docker")
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/nobody.sock")
+    with pytest.raises(ImageError, match=r"no container engine.*nobody\.sock"):
+        build_image(plan_build(configuration, _REGISTRY), lambda _: None)
+
+
+@pytest.mark.skipif(shutil.which("docker") is None, reason="no docker command")
+def test_a_failing_build_of_repo2docker_is_one_line_and_a_tail(
+    configuration: Configuration, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The engine answers our question and has gone when repo2docker asks it.
+    pytest.importorskip("repo2docker")
+    engine = tmp_path / "bin" / "docker"
+    engine.parent.mkdir()
+    real = shutil.which("docker")
+    answered = tmp_path / "answered"
+    engine.write_text(
+        f'#!/bin/sh\n[ -e {answered} ] || {{ touch {answered}; exit 0; }}\nexec {real} "$@"\n'
+    )
+    engine.chmod(engine.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", f"{engine.parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/nobody.sock")
+    said: list[str] = []
+    with pytest.raises(ImageError) as failed:
+        build_image(plan_build(configuration, _REGISTRY), said.append)
+    assert "\n" not in failed.value.message
+    assert f"building the image of {configuration.directory} failed" in failed.value.message
+    assert "nobody.sock" in failed.value.log
+    assert said[0].startswith("looking for registry.example/team/jupyter-ddl-env:")
+    assert said[1].startswith("building registry.example/team/jupyter-ddl-env:")
+
+
+def test_the_line_that_asked_for_a_missing_package_is_found_in_pips_own_words(
+    configuration: Configuration,
+) -> None:
+    command = [sys.executable, "-m", "pip", "install", "--no-index", "--dry-run", "-r"]
+    done = subprocess.run(
+        [*command, "binder/requirements.txt"],
+        cwd=configuration.directory,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode != 0
+    found = explain_failure((done.stdout + done.stderr).splitlines(), configuration)
+    assert (found.file, found.line) == ("binder/requirements.txt", 3)
+    assert "ddl-absent" in found.reason
+
+
+def test_the_failing_line_of_a_script_is_found_in_the_shells_own_words(
+    configuration: Configuration,
+) -> None:
+    script = Path(configuration.directory, "binder", "postBuild")
+    script.write_text("set -e\ntrue\nno-such-command --now\n")
+    done = subprocess.run(
+        ["bash", "binder/postBuild"],
+        cwd=configuration.directory,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    log = ["#12 [8/9] RUN ./binder/postBuild", *(f"#12 0.31 {x}" for x in done.stderr.splitlines())]
+    log += ['#12 ERROR: process "/bin/sh -c ./binder/postBuild" did not complete: exit code: 127']
+    found = explain_failure(log, configuration)
+    assert (found.file, found.line) == ("binder/postBuild", 3)
+    assert "no-such-command: command not found" in found.reason
+    assert str(found).startswith("binder/postBuild, line 3: ")
+
+
+@pytest.mark.parametrize(
+    ("line", "package"),
+    [
+        ("E: Unable to locate package ddl-absent", "ddl-absent"),
+        ("    └─ ddl-absent 1.0**  does not exist (perhaps a typo or a missing channel).", "ddl"),
+        ("  - nothing provides requested ddl-absent 1.0**", "ddl-absent"),
+    ],
+)
+def test_other_installers_are_understood(
+    configuration: Configuration, line: str, package: str
+) -> None:
+    found = explain_failure(["Reading …", f"#9 12.40 {line}"], configuration)
+    assert (found.file, found.line) == ("binder/requirements.txt", 3)
+    assert package in found.reason
+
+
+def test_a_log_without_a_known_cause_gives_its_error(configuration: Configuration) -> None:
+    log = ["#1 building", "\x1b[31mERROR: failed to solve: no space left on device\x1b[0m", ""]
+    assert str(explain_failure(log, configuration)) == "failed to solve: no space left on device"
+    assert str(explain_failure([], configuration)) == "it ended without a word"
+    assert tail_of(log) == ["building", "ERROR: failed to solve: no space left on device"]
