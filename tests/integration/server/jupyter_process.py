@@ -73,7 +73,11 @@ class JupyterServer:
                 stderr=log,
                 cwd=home.work,
             )
-        self.port = until(self._find_port, 30.0, f"the server, see {self.log}")
+        try:
+            self.port = until(self._find_port, 90.0, f"the server, see {self.log}")
+        except BaseException:
+            self.kill()
+            raise
 
     def _find_port(self) -> int | None:
         if self.process.poll() is not None:
