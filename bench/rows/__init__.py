@@ -8,6 +8,8 @@ from bench.rows.load_ext import ROW as LOAD_EXT
 from bench.rows.memory import ROW as MEMORY
 from bench.rows.run_cell import ROW as RUN_CELL
 from bench.rows.start import ROW as START
+from bench.rows.telemetry import ROW as TELEMETRY
+from bench.rows.telemetry_load import ROW as TELEMETRY_LOAD
 from bench.rows.trials import ROW as TRIALS
 from bench.rows.warm import ROW as WARM
 
@@ -23,5 +25,7 @@ ROWS = (
     WARM,
     DDP_START,
     DDP_SPEED,
+    TELEMETRY,
+    TELEMETRY_LOAD,
     RUN_CELL,
 )
