@@ -15,7 +15,7 @@ export JUPYTER_DDL_NO_PANEL := 1
 PANEL  := $(BIN)/python tools/build_labextension.py
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-groups test-slow test-js test-browser labextension lab lint format bench docs pictures clean
+.PHONY: help install demo test test-groups test-gpu test-slow test-js test-browser labextension lab lint format bench docs pictures clean
 
 help:  ## show this
 	@echo "make TARGET, where TARGET is one of"
@@ -32,6 +32,9 @@ test: $(READY)  ## the test suite without the long ones below; ARGS="-k name -x"
 
 test-groups: $(READY)  ## rank groups on real clusters: training, faults, persistent groups
 	@$(BIN)/python -m pytest -m "$(FAST)" $(GROUPS) $(ARGS)
+
+test-gpu: $(READY)  ## training on this host's GPUs under nccl; skipped with a reason without one
+	@$(BIN)/python -m pytest -m gpu tests/gpu $(ARGS)
 
 test-slow: $(READY)  ## the tests that take minutes
 	@$(BIN)/python -m pytest -m "slow and not kube and not gpu and not browser" $(ARGS)
