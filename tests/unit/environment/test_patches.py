@@ -1,0 +1,99 @@
+"""What is to be installed on workers, and how one list of it follows another.  Real pip."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from tiny_wheels import make_wheel
+
+from jupyter_ddl.client.sync import wanted_packages
+from jupyter_ddl.controller.environment import merge_patches
+from jupyter_ddl.errors import WorkerEnvironmentError
+from jupyter_ddl.spec.facts import Facts, Patch, WheelFile
+from jupyter_ddl.store.blobs import digest_of
+from jupyter_ddl.worker.overlay import install, overlay_base
+
+
+def facts(packages: dict[str, str], **fields: dict[str, str]) -> Facts:
+    return Facts("3.12.1", "cpython", "x86_64", packages, **fields)
+
+
+def test_what_differs_on_any_worker_is_installed() -> None:
+    kernel = facts({"a": "1", "b": "2", "c": "3", "dask": "9"}, sources={"c": "editable file:///c"})
+    workers = {
+        "0": facts({"a": "1", "b": "1", "c": "3", "dask": "8", "only-there": "1"}),
+        "1": facts({"b": "2", "c": "3", "dask": "9"}, sources={"c": "editable file:///c"}),
+    }
+    assert wanted_packages(kernel, workers, None) == (("a", "b", "c"), (), ("dask",))
+    assert wanted_packages(kernel, workers, frozenset({"b"})) == (("b",), (), ())
+    assert wanted_packages(kernel, {}, None) == ((), (), ())
+
+
+def test_what_is_on_the_workers_disk_already_only_needs_new_ranks() -> None:
+    kernel = facts({"a": "2"})
+    held = facts({"a": "1"}, held={"a": "2"})
+    assert wanted_packages(kernel, {"0": held}, None) == ((), ("a",), ())
+    # One of them lacks it altogether.
+    assert wanted_packages(kernel, {"0": held, "1": facts({})}, None) == (("a",), (), ())
+
+
+def test_a_newer_patch_replaces_what_both_have_and_keeps_the_rest() -> None:
+    old_wheel, new_wheel = (WheelFile(f"A_b-{v}-py3-none-any.whl", v, 1) for v in ("1", "2"))
+    old = Patch(("a-b==1", "c==1", "d @ git+https://host.example/d"), (old_wheel,), 1.0)
+    new = Patch(("a-b==2", "D==3"), (new_wheel,), 2.0)
+    assert merge_patches(old, new) == Patch(("c==1", "a-b==2", "D==3"), (new_wheel,), 2.0)
+    assert merge_patches(Patch(), new) == new
+
+
+@pytest.fixture
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "index"))
+    monkeypatch.setenv("JUPYTER_DDL_OVERLAY", str(tmp_path / "overlay"))
+    (tmp_path / "index").mkdir()
+    return tmp_path / "index"
+
+
+def test_workers_of_one_host_install_once_and_share_it(index: Path) -> None:
+    make_wheel(index, "ddltiny", "1.0")
+    own = make_wheel(index.parent / "own", "ddlown", "1.0").read_bytes()
+    wheel = WheelFile("ddlown-1.0-py3-none-any.whl", digest_of(own), len(own), '{"url": "x"}')
+    patch = Patch(("ddltiny==1.0", "ddlown==1.0"), (wheel,))
+
+    async def both() -> list[Path]:
+        return await asyncio.gather(*(install(patch, {wheel.name: own}) for _ in range(2)))
+
+    first, second = asyncio.run(both())
+    assert first == second
+    assert {path.name for path in first.glob("*.py")} == {"ddltiny.py", "ddlown.py"}
+    assert (first / "ddlown-1.0.dist-info" / "direct_url.json").read_text() == '{"url": "x"}'
+    # Fetched once: the next patch of this host needs no index for it.
+    (index / "ddltiny-1.0-py3-none-any.whl").unlink()
+    make_wheel(index, "ddlnext", "1.0")
+    more = Patch(("ddltiny==1.0", "ddlnext==1.0"))
+    directory = asyncio.run(install(more, {}))
+    assert {path.name for path in directory.glob("*.py")} == {"ddltiny.py", "ddlnext.py"}
+
+
+def test_a_failed_installation_leaves_nothing_that_counts(index: Path) -> None:
+    patch = Patch(("ddltiny==1.0",))
+    with pytest.raises(WorkerEnvironmentError, match=r"No matching distribution found for ddltiny"):
+        asyncio.run(install(patch, {}))
+    make_wheel(index, "ddltiny", "1.0")
+    assert (asyncio.run(install(patch, {})) / "ddltiny.py").exists()
+
+
+def test_packages_go_where_something_can_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blocked = tmp_path / "file"
+    blocked.touch()  # as a read-only root: no directory can be made below it
+    monkeypatch.setenv("JUPYTER_DDL_OVERLAY", str(blocked / "overlay"))
+    monkeypatch.setenv("JUPYTER_DDL_HOME", str(blocked / "home"))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert overlay_base().parent == tmp_path
+    monkeypatch.setattr("tempfile.tempdir", str(blocked))
+    with pytest.raises(WorkerEnvironmentError, match=r"set JUPYTER_DDL_OVERLAY"):
+        overlay_base()
