@@ -18,7 +18,7 @@ import { Pages } from './plugins/pages';
 import { DdlPanel } from './plugins/panel';
 import { relayRequests } from './plugins/relay';
 import { ServerActions } from './plugins/serverActions';
-import { followSettings } from './plugins/settings';
+import { followSettings, PANEL_PLACE } from './plugins/settings';
 
 const plugin: JupyterFrontEndPlugin<void> = {
   id: 'jupyter_ddl:plugin',
@@ -60,7 +60,7 @@ function activate(
   };
   const panel = new DdlPanel(store, actions);
   const showPanel = () => app.shell.activateById(panel.id);
-  app.shell.add(panel, 'left', { rank: 650, type: 'Clusters and runs' });
+  app.shell.add(panel, 'left', PANEL_PLACE);
   restorer?.add(panel, panel.id);
   addCommands(app, palette, {
     store,

@@ -27,6 +27,7 @@ OUT = Path(__file__).resolve().parents[2] / "out" / "browser"
 THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
 
 _START_S = 60.0
+_STOP_S = 15.0
 _SETTINGS = "config/lab/user-settings"
 _STOP_CLUSTERS = (
     "from jupyter_ddl.client.clusters import list_clusters\n"
@@ -94,7 +95,12 @@ class Lab:
         """End the server and its kernels; clusters go on."""
         if self._process is not None:
             self._process.terminate()
-            self._process.wait(timeout=30)
+            try:
+                self._process.wait(timeout=_STOP_S)
+            except subprocess.TimeoutExpired:
+                # A worker thread of anyio can outlive the server's loop and hold up its process.
+                self._process.kill()
+                self._process.wait(timeout=_STOP_S)
             self._process = None
 
     def close(self) -> None:

@@ -6,6 +6,8 @@ import type { ISettingRegistry } from '@jupyterlab/settingregistry';
 import type { Store } from '../model/store';
 import type { DdlPanel } from './panel';
 
+export const PANEL_PLACE = { rank: 650, type: 'Clusters and runs' };
+
 export async function followSettings(
   registry: ISettingRegistry,
   id: string,
@@ -14,16 +16,16 @@ export async function followSettings(
   store: Store
 ): Promise<void> {
   const settings = await registry.load(id);
-  let side = 'left';
   const apply = () => {
     const rate = settings.get('refreshPerSecond').composite;
     store.refreshPerSecond = typeof rate === 'number' && rate > 0 ? rate : 4;
-    const wanted = settings.get('side').composite === 'right' ? 'right' : 'left';
-    if (wanted !== side) {
-      side = wanted;
-      app.shell.add(panel, side, { rank: 650, type: 'Clusters and runs' });
+    const side = settings.get('side').composite === 'right' ? 'right' : 'left';
+    if (![...app.shell.widgets(side)].includes(panel)) {
+      app.shell.add(panel, side, PANEL_PLACE);
     }
   };
+  // The layout that is restored may still have the panel where it was before.
+  await app.restored;
   settings.changed.connect(apply);
   apply();
 }
