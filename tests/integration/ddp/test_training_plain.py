@@ -58,6 +58,22 @@ for _ in range(3):
 [before, sums, int(os.environ["RANK"]) == rank()]
 """
 
+OTHERS = """
+IMPORTS
+import json, os, socket
+
+config = json.loads(os.environ["TF_CONFIG"])
+host, _, port = config["cluster"]["worker"][config["task"]["index"]].rpartition(":")
+with socket.socket() as server:
+    server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    server.bind((host, int(port)))
+jax = {name: os.environ[name] for name in sorted(os.environ) if name.startswith("JAX_")}
+torchrun = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK",
+            "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID")
+[config, jax, {name: os.environ[name] for name in torchrun}]
+"""
+"""What TensorFlow and JAX would read, and whether this rank could open its own port."""
+
 
 def test_ddp_distributed_sampler_and_loader_workers_go_on_from_a_checkpoint(
     cluster: object,
@@ -79,3 +95,27 @@ def test_a_cell_may_initialise_the_group_itself_and_again(cluster: object) -> No
         "import torch.distributed as dist\ndist.destroy_process_group()" + INIT, 2, namespace={}
     )
     assert run.values == [[False, [[2.0, 2.0]] * 3, True]] * 2
+
+
+@pytest.mark.parametrize("imports", ["", "import torch, torch.distributed"])
+def test_ranks_have_what_tensorflow_and_jax_look_for(cluster: object, imports: str) -> None:
+    first, second = train(OTHERS.replace("IMPORTS", imports), 2, namespace={}).values
+    workers = first[0]["cluster"]["worker"]
+    assert first[0]["cluster"] == second[0]["cluster"], "every rank has the same list"
+    assert [each[0]["task"] for each in (first, second)] == [
+        {"type": "worker", "index": 0},
+        {"type": "worker", "index": 1},
+    ]
+    hosts, ports = zip(*(address.split(":") for address in workers), strict=True)
+    assert set(hosts) == {"127.0.0.1"}
+    assert len(set(ports)) == 2
+    for rank, (_, jax, torchrun) in enumerate((first, second)):
+        assert jax["JAX_COORDINATOR_ADDRESS"] == workers[0]
+        assert (jax["JAX_NUM_PROCESSES"], jax["JAX_PROCESS_ID"]) == ("2", str(rank))
+        assert (torchrun["RANK"], torchrun["LOCAL_RANK"]) == (str(rank), str(rank))
+        assert (torchrun["WORLD_SIZE"], torchrun["LOCAL_WORLD_SIZE"]) == ("2", "2")
+        assert torchrun["GROUP_RANK"] == "0"
+    if imports:
+        assert first[2]["MASTER_PORT"] not in ports, "torch's store has that one"
+    for name in ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID"):
+        assert first[2][name] == second[2][name]
