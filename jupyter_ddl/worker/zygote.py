@@ -60,6 +60,9 @@ def zygote_environment(settings: WorkerSettings, zygote_id: str) -> dict[str, st
     return {
         **inherited,
         **dict.fromkeys(_THREAD_VARIABLES, threads),
+        # A package that only asks whether there is a GPU must not open CUDA here: no forked rank
+        # could use it any more.
+        "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
         OWNER_VARIABLE: settings.owner_token,
         ZYGOTE_VARIABLE: zygote_id,
     }

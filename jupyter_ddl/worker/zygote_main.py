@@ -41,6 +41,10 @@ from jupyter_ddl.worker.rank_messages import (
 __all__ = ["main"]
 
 _END_TIMEOUT_S = 3.0
+"""A worker that closes waits a little longer for its zygote, and then looks for what is left."""
+_ORPHAN_TIMEOUT_S = 60.0
+"""Nobody looks behind a worker that was killed.  On a host with too much to do, a process with
+torch takes seconds to die, and what it leaves comes to light only then."""
 _MAX_FDS_PER_READ = 16
 _LAZY_PARTS = {"numpy": ("numpy.random",), "torch": ("torch._dynamo",)}
 """What a package imports at first use, in every rank anew: numpy.random for its seed (20 ms),
@@ -197,7 +201,8 @@ class Zygote:
 
     def _end(self) -> NoReturn:
         """Kill every descendant, then leave.  Runs in a signal handler too."""
-        deadline = time.monotonic() + _END_TIMEOUT_S
+        is_orphan = os.getppid() != self._worker_pid
+        deadline = time.monotonic() + (_ORPHAN_TIMEOUT_S if is_orphan else _END_TIMEOUT_S)
         while (children := child_pids()) and time.monotonic() < deadline:
             for pid in children:
                 _kill(pid, whole_group=pid in self._ranks)
