@@ -8,10 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from jupyter_ddl.cell.group_cell import CompiledGroupCell, compile_group_cell, transfer_cell
 from jupyter_ddl.cell.provenance import collect
 from jupyter_ddl.cell.run_options import DEFAULT_GROUP
 from jupyter_ddl.client.cell_wait import CellWait, OnProgress
+from jupyter_ddl.client.environment import check_before, folder_of
 from jupyter_ddl.client.rank_results import RankResults
 from jupyter_ddl.client.rank_text import RankLogs
 from jupyter_ddl.client.session import session
@@ -184,6 +187,9 @@ def open_group(
         A rank can't be started.
     """
     cluster = session().ensure(on_phase)
+    # What its cells will import is not known; that they can be sent at all is.
+    needed = ["torch"] if initialize else []
+    environment = check_before(cluster, needed, folder_of(None), None)
     spec = RunSpec(
         run_id=new_run_id(),
         verb=GroupSpec(
@@ -198,7 +204,7 @@ def open_group(
         cluster=cluster,
         created_at_s=time.time(),
         name="" if name == DEFAULT_GROUP else name,
-        provenance=collect(line, "", None, ()),
+        provenance=msgspec.structs.replace(collect(line, "", None, ()), environment=environment),
     )
     result = session().ask(cluster, OpenGroup(spec, reset), _OPEN_TIMEOUT_S)
     if not isinstance(result, GroupResult):

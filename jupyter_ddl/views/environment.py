@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
-from jupyter_ddl.environment.configuration import Configuration
+from jupyter_ddl.environment.configuration import Configuration, Declared
 from jupyter_ddl.spec.facts import EnvironmentVerdict, Facts, VerdictWord
 from jupyter_ddl.views.columns import TextColumn, columns_text
 from jupyter_ddl.views.drawing import Drawing
@@ -17,6 +17,7 @@ from jupyter_ddl.views.trial_table import Column, draw_table
 __all__ = ["render_environment", "render_verdict"]
 
 _LIMIT = 120
+_CELL = 32
 _MAX_ROWS = 40
 _COLORS: Final[dict[VerdictWord, str]] = {"same": GREEN, "drift": AMBER, "broken": RED}
 _SENTENCES: Final[dict[VerdictWord, str]] = {
@@ -57,18 +58,29 @@ def render_verdict(
     shown = verdict.differences[:_MAX_ROWS]
     table: _Table = [
         ("differs", tuple(plain(each.what, 40) for each in shown)),
-        ("here", tuple(plain(each.kernel, _LIMIT) for each in shown)),
-        ("there", tuple(plain(each.other, _LIMIT) for each in shown)),
-        ("where", tuple(plain(each.where, _LIMIT) for each in shown)),
+        ("here", tuple(plain(each.kernel, _CELL) for each in shown)),
+        ("there", tuple(plain(each.other, _CELL) for each in shown)),
+        ("where", tuple(plain(each.where, _CELL) for each in shown)),
         ("", tuple("breaks cells" if each.breaks else "" for each in shown)),
-        ("what mends it", tuple(plain(each.mend.replace("`", ""), _LIMIT) for each in shown)),
     ]
     table = [column for column in table if any(column[1])]
-    lines = _more(verdict, len(verdict.differences) - len(shown), notes)
+    lines = _mends(verdict) + _more(verdict, len(verdict.differences) - len(shown), notes)
     return Drawing(
         html=lambda: _verdict_html(verdict.word, table, lines),
         text=lambda: _verdict_text(verdict.word, table, lines, width),
     )
+
+
+def _mends(verdict: EnvironmentVerdict) -> list[str]:
+    """Each command once, with what it mends."""
+    grouped: dict[str, list[str]] = {}
+    for each in verdict.differences:
+        if each.mend:
+            grouped.setdefault(each.mend.replace("`", ""), []).append(plain(each.what, 40))
+    return [
+        f"To mend {', '.join(dict.fromkeys(whats))}: {plain(mend, 200)}"
+        for mend, whats in grouped.items()
+    ]
 
 
 def _more(verdict: EnvironmentVerdict, n_hidden: int, notes: Sequence[str]) -> list[str]:
@@ -102,7 +114,9 @@ def _facts(asked: Configuration | None, kernel: Facts) -> list[tuple[str, str]]:
 
 def _torch(kernel: Facts) -> str:
     version = kernel.packages.get("torch")
-    return f"torch {version} for {kernel.torch_build}" if version else ""
+    if not version or kernel.torch_build in version:
+        return f"torch {version}" if version else ""
+    return f"torch {version} for {kernel.torch_build}"
 
 
 def _packages(
@@ -113,7 +127,7 @@ def _packages(
             (
                 each.name,
                 each.specifier or "any",
-                _here(each.name, each.installer, kernel.packages),
+                _here(each, kernel),
                 f"{each.file}:{each.line}",
             )
             for each in asked.packages
@@ -130,9 +144,11 @@ def _packages(
     return (table if shown else []), len(rows) - len(shown)
 
 
-def _here(name: str, installer: str, packages: Mapping[str, str]) -> str:
-    version = packages.get(name, "")
-    return version or ("none" if installer == "pip" else "not a Python package")
+def _here(each: Declared, kernel: Facts) -> str:
+    if each.name == "python":
+        return kernel.python
+    version = kernel.packages.get(each.name, "")
+    return version or ("none" if each.installer == "pip" else "no Python package")
 
 
 def _html(facts: list[tuple[str, str]], table: _Table, n_more: int) -> str:
@@ -155,8 +171,7 @@ def _draw(table: _Table, caption: str) -> str:
     if not table:
         return ""
     columns = [
-        Column(heading, tuple(esc(cell, _LIMIT) for cell in cells), wraps=heading == "there")
-        for heading, cells in table
+        Column(heading, tuple(esc(cell, _LIMIT) for cell in cells)) for heading, cells in table
     ]
     return draw_table(columns, caption=caption)
 
