@@ -13,7 +13,7 @@ from typing import Any
 from jupyter_ddl.cell.capture import CellPickler, capture
 from jupyter_ddl.cell.modules import read_modules
 from jupyter_ddl.cell.source import CellSource
-from jupyter_ddl.estimators.keys import key_of, keys_of
+from jupyter_ddl.estimators.keys import keys_of
 from jupyter_ddl.spec.fit import BatchKind, FitCandidate, FitNode, FitPrefix, FitTable, FitUnit
 from jupyter_ddl.worker.fit.table import SHARED
 
@@ -89,7 +89,7 @@ def calls_batch(calls: Sequence[Call], namespace: Mapping[str, Any]) -> Batch:
     numbers = {id(value): number for number, value in enumerate(shared)}
     encoded = [_encoded(call, numbers, namespace) for call in calls]
     name = _name_of(calls[0][0])
-    common = keys_of(len(calls), *(key_of(value) for value in shared))
+    common = keys_of(len(calls), *shared)
     return Batch(
         kind="calls",
         values={"shared": shared, "calls": encoded},

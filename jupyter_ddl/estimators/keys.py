@@ -6,6 +6,7 @@ count (``1`` and ``1.0`` may mean different things to an estimator); identities 
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterable
 from typing import Any
 
@@ -22,8 +23,11 @@ _DIRECT = (type(None), bool, int, float, complex, str, bytes)
 
 
 def keys_of(*values: Any) -> bytes:
-    """Digest of several values in order."""
-    return _joined(b"keys", (key_of(value) for value in values))
+    """Digest of several values in order; unlike any other if one of them can't be pickled."""
+    try:
+        return _joined(b"keys", [key_of(value) for value in values])
+    except Exception:  # noqa: BLE001 - sending it is refused with its name, or it never travels
+        return secrets.token_bytes(_SIZE)
 
 
 def key_of(value: Any) -> bytes:

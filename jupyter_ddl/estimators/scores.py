@@ -9,7 +9,7 @@ from jupyter_ddl.cell.nearest import did_you_mean
 from jupyter_ddl.errors import FitError
 from jupyter_ddl.estimators.batches import Batch, Call
 from jupyter_ddl.estimators.chains import chain_of, is_shareable
-from jupyter_ddl.estimators.keys import key_of, keys_of
+from jupyter_ddl.estimators.keys import keys_of
 from jupyter_ddl.prefix import Chain, Plan, plan
 from jupyter_ddl.spec.fit import FitCandidate, FitNode, FitPrefix, FitUnit
 from jupyter_ddl.spec.space import ParamValue
@@ -70,7 +70,7 @@ def score_batch(calls: Sequence[Call]) -> Batch:
         estimator, rows, y, kwargs["scorer"], arguments, getattr(function, "config", {})
     )
     nodes, of_unit = _nodes(shared, len(reading.folds))
-    parameter_keys = [key_of(each) for each in reading.parameters]
+    parameter_keys = [keys_of(each) for each in reading.parameters]
     fold_keys = [keys_of(*each) for each in reading.folds]
     n_units = [0] * len(reading.parameters)
     for candidate, _ in reading.units:
@@ -124,7 +124,7 @@ class _Reading:
         for _, _, kwargs in calls:
             progress = kwargs.get("candidate_progress")
             parameters = kwargs["parameters"]
-            name = ("", progress[0]) if progress is not None else ("key", key_of(parameters))
+            name = ("", progress[0]) if progress is not None else ("key", keys_of(parameters))
             if name not in candidates:
                 candidates[name] = len(self.parameters)
                 self.parameters.append(parameters)

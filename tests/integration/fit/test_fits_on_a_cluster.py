@@ -1,0 +1,259 @@
+"""Fits on a real cluster: the answer, the record, deaths, stops and resumes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import joblib
+import numpy as np
+import psutil
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from fit_models import Counting, Dying, Greedy, Trivial, Waiting, no_number
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import Pipeline
+from until import until
+
+import jupyter_ddl
+from jupyter_ddl.client.run import Run
+from jupyter_ddl.errors import CaptureError, FitError, FitStoppedError
+from jupyter_ddl.estimators.context import distributed_fits
+from jupyter_ddl.estimators.exchange import FitSetting
+from jupyter_ddl.events.messages import FoldFinished
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+
+FOLDER = Path(__file__).parent
+X = np.arange(40.0).reshape(20, 2)
+Y = np.array([0, 1] * 10)
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(FOLDER)
+
+
+@pytest.fixture
+def shared(cluster: Any, here: None) -> Any:
+    return cluster
+
+
+def _setting(**options: Any) -> FitSetting:
+    return FitSetting(namespace=globals(), folder=FOLDER, **options)
+
+
+def _grid(estimator: Any, **grid: Any) -> GridSearchCV:
+    return GridSearchCV(estimator, grid, cv=4)
+
+
+def test_a_cell_of_fits_is_one_run_with_candidates_as_trials(shared: Any, tmp_path: Path) -> None:
+    pipeline = Pipeline([("count", Counting(str(tmp_path))), ("clf", Trivial())])
+    grid = {"count__power": [1, 2], "clf__c": [0.0, 1.0, 2.0]}
+    expected = GridSearchCV(
+        Pipeline([("count", Counting(str(tmp_path))), ("clf", Trivial())]), grid, cv=4
+    )
+    expected.fit(X, Y)
+    for file in tmp_path.iterdir():
+        file.unlink()
+    before = joblib.Parallel.__call__, GridSearchCV.fit
+    search = GridSearchCV(pipeline, grid, cv=4, refit=False)
+    with distributed_fits(_setting(name="a test")) as fits:
+        assert joblib.Parallel.__call__ is not before[0]
+        search.fit(X, Y)
+        scores = cross_val_score(Trivial(), X, Y, cv=2)
+        forest = RandomForestClassifier(6, random_state=0, n_jobs=2).fit(X, Y)
+    assert (joblib.Parallel.__call__, GridSearchCV.fit) == before
+    # Each prefix was fitted once per fold, wherever that was.
+    assert sorted(p.name[:5] for p in tmp_path.iterdir()) == ["fit-1"] * 4 + ["fit-2"] * 4
+    for name in ("mean_test_score", "rank_test_score", "split3_test_score"):
+        np.testing.assert_array_equal(search.cv_results_[name], expected.cv_results_[name])
+    np.testing.assert_array_equal(scores, [0.5, 0.5])
+    np.testing.assert_array_equal(
+        forest.predict(X), RandomForestClassifier(6, random_state=0).fit(X, Y).predict(X)
+    )
+    run = fits.run
+    assert run is not None
+    snapshot = run.snapshot()
+    assert (snapshot.verb, snapshot.state, snapshot.n_trials) == ("fit", "complete", 8)
+    assert snapshot.counts.complete == 8
+    assert snapshot.notices == ("count (Counting): 8 fits instead of 24",)
+    rows = snapshot.rows
+    assert rows[0].params == {"clf__c": 0.0, "count__power": 1}
+    assert [row.value for row in rows[:6]] == [0.5] * 6
+    assert rows[7].params == {"parallel": "parallel_build_trees", "calls": 6}
+    assert _outputs(run.id) == []
+
+
+def _outputs(run_id: str) -> list[Path]:
+    from jupyter_ddl.store.paths import blob_dirs, run_dir
+
+    folders = (*blob_dirs(), run_dir(run_id) / "spill")
+    return [path for folder in folders for path in folder.glob(f"fit-{run_id}-*")]
+
+
+def test_a_fold_whose_worker_is_killed_is_computed_again(shared: Any, tmp_path: Path) -> None:
+    def kill() -> None:
+        begun = until(lambda: list(tmp_path.glob("begun-*")), 60, "a fit begins")
+        rank = psutil.Process(int(begun[0].name.split("-")[2]))
+        worker = next(p for p in rank.parents() if "spawn_main" in " ".join(p.cmdline()))
+        os.kill(worker.pid, signal.SIGKILL)
+        (tmp_path / "go").touch()
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    search = _grid(Waiting(folder=str(tmp_path)), c=[1.0, 2.0])
+    with distributed_fits(_setting()) as fits:
+        search.fit(X, Y)
+    killer.join()
+    assert not np.isnan(search.cv_results_["mean_test_score"]).any()
+    assert fits.run is not None
+    assert any("a worker was lost" in text for text in fits.run.snapshot().notices)
+    folds = [e for e in fits.run.events() if isinstance(e, FoldFinished)]
+    assert sorted((e.trial, e.fold) for e in folds) == [(c, f) for c in (0, 1) for f in range(4)]
+
+
+def test_a_process_that_dies_is_a_failed_fold_with_its_reason(shared: Any) -> None:
+    search = _grid(Dying(), c=[0.0, 1.0])
+    with distributed_fits(_setting()) as fits, pytest.warns() as warned:
+        search.fit(X, Y)
+    assert any("fits failed" in str(each.message) for each in warned)
+    means = search.cv_results_["mean_test_score"]
+    assert means[0] == 0.5
+    assert np.isnan(means[1])
+    assert fits.run is not None
+    row = fits.run.snapshot().rows[1]
+    assert row.state == "failed"
+    assert row.failure is not None
+    assert "4 of 4 folds failed" in row.failure.message
+    assert row.failure.type_name == "SIGABRT"
+    search.error_score = "raise"
+    with pytest.raises(FitError, match="was lost: SIGABRT"), distributed_fits(_setting()):
+        search.fit(X, Y)
+
+
+def test_a_fold_that_takes_too_much_memory_says_so(home: Any, here: None) -> None:
+    cluster = jupyter_ddl.start_cluster(
+        n_workers=1, name="small", memory_per_worker_bytes=500 << 20
+    )
+    try:
+        search = GridSearchCV(Greedy(), {"c": [0.0, 1.0]}, cv=2)
+        with distributed_fits(_setting()) as fits, pytest.warns() as warned:
+            search.fit(X, Y)
+        assert any("over the limit" in str(each.message) for each in warned)
+        assert search.cv_results_["mean_test_score"][0] == 0.5
+        assert fits.run is not None
+        failure = fits.run.snapshot().rows[1].failure
+        assert failure is not None
+        assert failure.kind == "memory"
+    finally:
+        cluster.stop()
+
+
+def test_stop_keeps_what_is_done_and_resume_computes_the_rest(shared: Any, tmp_path: Path) -> None:
+    search = _grid(Waiting(folder=str(tmp_path)), c=[0.0, 0.5, 1.0, 2.0])
+    runs: list[Run] = []
+
+    def stop() -> None:
+        until(lambda: list(tmp_path.glob("begun-1*")), 60, "a fit that waits begins")
+        until(lambda: runs[0].snapshot().counts.complete == 2, 60, "two candidates are finished")
+        runs[0].cancel("now")
+
+    stopper = threading.Thread(target=stop)
+    stopper.start()
+    with (
+        pytest.raises(FitStoppedError, match="8 of 16 fits are done"),
+        distributed_fits(_setting(on_run=runs.append)),
+    ):
+        search.fit(X, Y)
+    stopper.join()
+    assert search.cv_results_["params"] == [{"c": 0.0}, {"c": 0.5}]
+    assert search.best_params_ == {"c": 0.0}
+    assert not hasattr(search, "best_estimator_")
+    assert runs[0].state == "cancelled"
+    for file in tmp_path.iterdir():
+        file.unlink()
+    (tmp_path / "go").touch()
+    with distributed_fits(_setting(resume=runs[0].id)):
+        search.fit(X, Y)
+    begun = {path.name.split("-")[1] for path in tmp_path.glob("begun-*")}
+    assert begun == {"1.0", "2.0", "0.0"}  # 0.0 is the refit, which is done here
+    assert len(list(tmp_path.glob("begun-0.0*"))) == 1
+    assert len(search.cv_results_["params"]) == 4
+    snapshot = runs[0].snapshot()
+    assert (snapshot.state, snapshot.n_trials, snapshot.counts.complete) == ("complete", 4, 4)
+
+
+def test_bad_input_is_refused_before_anything_is_sent(shared: Any) -> None:
+    def run_of(search: Any, *data: Any) -> Any:
+        with distributed_fits(_setting()) as fits:
+            try:
+                search.fit(*(data or (X, Y)))
+            finally:
+                assert fits.run is None
+
+    with pytest.raises(FitError, match=r"'clf__cc'.*did you mean 'clf__c'"):
+        run_of(_grid(Pipeline([("clf", Trivial())]), clf__cc=[1.0, 2.0]))
+    unpicklable = Trivial(c=threading.Lock())  # type: ignore[arg-type]
+    with pytest.raises((TypeError, CaptureError), match="lock"):
+        run_of(_grid(unpicklable, c=[1.0]))
+    with pytest.raises(CaptureError, match="X"):
+        run_of(_grid(Trivial(), c=[1.0]), [threading.Lock() for _ in Y], Y)
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        run_of(_grid(Trivial(), c=[1.0]), X, Y[:-1])
+
+
+def test_what_raises_in_a_fold_raises_here_and_leaves_nothing_running(shared: Any) -> None:
+    search = GridSearchCV(Trivial(), {"c": [0.0, 1.0]}, cv=2, scoring=no_number)
+    with distributed_fits(_setting()) as fits:
+        with pytest.raises(ValueError, match="scoring must return a number"):
+            search.fit(X, Y)
+        # A generator of folds is read once, and used for every candidate.
+        folds = (each for each in [(range(10), range(10, 20)), (range(10, 20), range(10))])
+        again = GridSearchCV(Trivial(), {"c": [0.0, 1.0]}, cv=folds, refit=False).fit(X, Y)
+    np.testing.assert_array_equal(again.cv_results_["mean_test_score"], [0.5, 0.5])
+    assert fits.run is not None
+    assert fits.run.state == "complete"
+
+
+def test_the_twin_fits_and_returns_the_search(shared: Any) -> None:
+    snapshots: list[Any] = []
+    search = jupyter_ddl.fit(_grid(Trivial(), c=[0.0, 1.0]), X, Y, on_snapshot=snapshots.append)
+    assert search.best_score_ == 0.5
+    assert snapshots[-1].state == "complete"
+
+
+def test_the_end_of_the_feeding_process_ends_its_run(
+    shared: Any, tmp_path: Path, home: Any
+) -> None:
+    import subprocess
+
+    (tmp_path / "go").touch()
+    code = (
+        "import os\n"
+        "import numpy as np\n"
+        "from fit_models import Trivial\n"
+        "from sklearn.model_selection import GridSearchCV\n"
+        "import jupyter_ddl\n"
+        "jupyter_ddl.attach_cluster('test')\n"
+        "X, y = np.arange(40.0).reshape(20, 2), [0, 1] * 10\n"
+        "seen = []\n"
+        "def die(snapshot):\n"
+        "    print(snapshot.run_id, flush=True)\n"
+        "    os._exit(3)\n"
+        "jupyter_ddl.fit(GridSearchCV(Trivial(), {'c': [0., 1.]}, cv=4), X, y, on_snapshot=die)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=FOLDER, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 3, done.stderr
+    run = Run(done.stdout.split()[0])
+    until(lambda: run.state == "cancelled", 30, "the run ends")
+    assert "kernel ended" in run.snapshot().reason
