@@ -121,16 +121,16 @@ def test_a_panel_sees_a_run_through_the_death_of_its_controller(
     assert_clean(run, 8)
 
 
-def test_a_panel_that_reconnects_to_a_new_server_finds_all_as_it_is(
-    cluster: object, home: Home
-) -> None:
-    with serving(home) as server:
-        run = start_search(LONG, 4)
+def test_a_panel_that_reconnects_to_a_new_server_finds_all_as_it_is(stopping: Home) -> None:
+    """Also the cluster that the killed server has started."""
+    with serving(stopping) as server:
         tab = server.connect()
+        tab.ask("start_cluster", name="test", n_workers=2, timeout_s=60.0)
+        run = start_search(LONG, 4)
         tab.ask("watch", run_id=run.id)
         before = tab.watch_run(run.id, lambda s: len(running(s)) == 2)
         server.kill()
-    with serving(home) as server:
+    with serving(stopping) as server:
         tab = server.connect()
         tab.wait_kind("clusters", lambda m: [c for c in m["clusters"] if c["name"] == "test"])
         tab.wait_kind("runs", lambda m: m["runs"][0]["live"])
