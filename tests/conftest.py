@@ -11,7 +11,7 @@ from leaks import Home, end_processes, leftovers_of, new_home
 if TYPE_CHECKING:
     from live_kernel import LiveKernel
 
-_REAL = ("integration", "kernel", "notebooks")
+_REAL = ("integration", "kernel", "kube", "notebooks")
 
 
 @pytest.fixture

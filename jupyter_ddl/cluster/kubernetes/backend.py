@@ -81,7 +81,7 @@ class KubeBackend:
     async def _start(self, on_phase: Callable[[str], None]) -> None:
         spec = self._spec
         api = self._api = await KubeApi.connect(spec.kubernetes.namespace)
-        on_phase(f"asking {api.server} for {self._n_wanted} workers in namespace {api.namespace}")
+        on_phase(f"asking {api.server} for pods in namespace {api.namespace}")
         await check_access(api)
         await self._end_orphans(api)
         self._security = Security.temporary()
@@ -106,10 +106,26 @@ class KubeBackend:
         )
         cluster = self._cluster = await api.create("daskclusters", body)
         security = self._security
-        secret = manifest.tls_secret(cluster, security.tls_ca_file, security.tls_scheduler_key)
-        await api.create("secrets", secret)
-        await api.create("networkpolicies", manifest.network_policy(cluster))
+        self._parts = {
+            "secrets": manifest.tls_secret(
+                cluster, security.tls_ca_file, security.tls_scheduler_key
+            ),
+            "networkpolicies": manifest.network_policy(cluster),
+        }
+        for resource, part in self._parts.items():
+            await api.create(resource, part)
         return cluster
+
+    async def _put_back(self) -> None:
+        """Create what pods need and somebody has deleted; what is there is refused as such."""
+        api, _ = self._started()
+        for resource, part in self._parts.items():
+            try:
+                await api.create(resource, part)
+                log.warning("%s %s was deleted; made anew", resource, _name(part))
+            except ApiError as error:
+                if error.status != 409:
+                    log.warning("%s", error.message)
 
     async def _end_orphans(self, api: KubeApi) -> None:
         """Delete clusters of this name whose controllers were killed on this host."""
@@ -160,6 +176,7 @@ class KubeBackend:
         while True:
             await asyncio.sleep(interval_s)
             await self._look_after_scheduler()
+            await self._put_back()
 
     async def _look_after_scheduler(self) -> None:
         try:

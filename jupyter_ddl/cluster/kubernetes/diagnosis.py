@@ -23,7 +23,7 @@ _NO_NAME = re.compile(
     r"gaierror|Name or service not known|Temporary failure in name resolution|"
     r"No address associated with hostname|nodename nor servname",
 )
-_INSUFFICIENT = re.compile(r"Insufficient ([\w./-]+)")
+_INSUFFICIENT = re.compile(r"Insufficient ([\w./-]*\w)")
 
 
 class Cause(msgspec.Struct, frozen=True):

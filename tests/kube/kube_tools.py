@@ -1,0 +1,96 @@
+"""A real Kubernetes seen from outside: with kubectl, not with the code under test."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+from until import until
+
+from jupyter_ddl.client.clusters import Cluster, start_cluster
+from jupyter_ddl.spec.cluster import KubeSpec
+
+__all__ = [
+    "IMAGE",
+    "LAB",
+    "apply",
+    "delete_pod",
+    "gone",
+    "kubectl",
+    "objects",
+    "pods",
+    "start_kube",
+]
+
+IMAGE = os.environ.get("JUPYTER_DDL_TEST_IMAGE", "")
+LAB = Path(os.environ.get("JUPYTER_DDL_KUBELAB", "/nonexistent"))
+KINDS = "pods,services,secrets,deployments,networkpolicies,daskclusters,daskworkergroups"
+
+Json = dict[str, Any]
+
+
+def kubectl(*args: str, stdin: str | None = None, check: bool = True) -> str:
+    """What kubectl prints."""
+    done = subprocess.run(
+        ["kubectl", *args], input=stdin, capture_output=True, text=True, timeout=90, check=False
+    )
+    if check and done.returncode:
+        raise AssertionError(f"kubectl {' '.join(args)}: {done.stderr}")
+    return done.stdout
+
+
+def items(kinds: str, namespace: str, *args: str) -> list[Json]:
+    text = kubectl("get", kinds, "-n", namespace, "-o", "json", *args)
+    found: list[Json] = json.loads(text)["items"]
+    return found
+
+
+def objects(namespace: str) -> list[str]:
+    """Everything that a cluster is made of, as ``Kind/name``."""
+    found = items(KINDS, namespace)
+    return sorted(
+        f"{each['kind']}/{each['metadata']['name']}"
+        for each in found
+        if each.get("type") != "kubernetes.io/service-account-token"
+    )
+
+
+def gone(namespace: str, timeout_s: float = 60.0) -> float:
+    """Wait until nothing is left of any cluster; returns the seconds it took."""
+    began_s = time.monotonic()
+    until(lambda: not objects(namespace), timeout_s, f"{objects(namespace)} to go")
+    return time.monotonic() - began_s
+
+
+def pods(namespace: str, component: str) -> list[Json]:
+    """Pods of a component that are not being deleted, by name."""
+    selector = f"dask.org/component={component}"
+    found = items("pods", namespace, "-l", selector)
+    return sorted(
+        (each for each in found if "deletionTimestamp" not in each["metadata"]),
+        key=lambda each: str(each["metadata"]["name"]),
+    )
+
+
+def delete_pod(namespace: str, name: str) -> None:
+    """As if its node had been switched off: no signal, no grace."""
+    kubectl("delete", "pod", name, "-n", namespace, "--grace-period=0", "--force", "--wait=false")
+
+
+def apply(manifest: str, namespace: str) -> None:
+    kubectl("apply", "-n", namespace, "-f", "-", stdin=manifest)
+
+
+def start_kube(namespace: str, n_workers: int, *, name: str = "kube", **kube: Any) -> Cluster:
+    """A cluster of pods; the phases of its start are printed."""
+    began_s = time.monotonic()
+
+    def tell(text: str) -> None:
+        print(f"{time.monotonic() - began_s:6.2f} s  {text}")
+
+    spec = KubeSpec(**{"image": IMAGE, "namespace": namespace, **kube})
+    return start_cluster("kube", n_workers, name=name, kubernetes=spec, on_phase=tell)

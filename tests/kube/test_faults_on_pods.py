@@ -1,0 +1,135 @@
+"""A lost pod, node or scheduler is an eviction, never a failed trial."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from kube_tools import delete_pod, gone, kubectl, pods, start_kube
+from run_tools import assert_clean, outcomes, starts, wait_for
+from until import until
+
+from jupyter_ddl.client.verbs import search, train
+
+pytestmark = [pytest.mark.kube, pytest.mark.timeout(600)]
+
+LONG = """
+import time
+from jupyter_ddl import checkpoint, report, resume, uniform
+x = uniform(0.0, 1.0)
+state = resume()
+print("begins at", None if state is None else state["step"])
+for step in range(0 if state is None else state["step"] + 1, 40):
+    time.sleep(0.25)
+    report(step=step, score=x)
+    checkpoint(step=step, x=x)
+"""
+
+
+def test_worker_pod_deleted_in_mid_trial(namespace: str) -> None:
+    cluster = start_kube(namespace, 1)
+    run = search(LONG, namespace={}, metric="score", trials=1, wait=False)
+    wait_for(run, lambda seen: _steps(run.directory) >= 6, 90)
+    began_s = time.monotonic()
+    (worker,) = pods(namespace, "worker")
+    delete_pod(namespace, worker["metadata"]["name"])
+    until(lambda: len(starts(run)) == 2, 90, "the trial to start again")
+    print(f"resumed {time.monotonic() - began_s:.1f} s after its pod was deleted")
+    run.wait()
+    assert [end.outcome for end in outcomes(run)] == ["evicted", "complete"]
+    assert "begins at None" in run.logs(0)
+    resumed_at = int(run.logs(0).rsplit("begins at ", 1)[1].split()[0])
+    assert resumed_at >= 4, "it went on from its checkpoint"
+    assert run.state == "complete"
+    cluster.stop()
+    gone(namespace)
+
+
+def test_scheduler_pod_deleted_in_mid_search(namespace: str) -> None:
+    cluster = start_kube(namespace, 2)
+    run = search(LONG, namespace={}, metric="score", trials=4, wait=False)
+    wait_for(run, lambda seen: _steps(run.directory) >= 6, 90)
+    (scheduler,) = pods(namespace, "scheduler")
+    began_s = time.monotonic()
+    delete_pod(namespace, scheduler["metadata"]["name"])
+    until(lambda: len(starts(run)) >= 4, 120, "the trials to go on")
+    print(f"went on {time.monotonic() - began_s:.1f} s after the scheduler was deleted")
+    run.wait()
+    assert run.state == "complete"
+    assert run.errors == {}
+    assert_clean(run, 4)
+    assert 1 <= len(outcomes(run, "evicted")) <= 2, "only what was in flight is repeated"
+    assert len(cluster.status().workers) == 2
+    cluster.stop()
+    gone(namespace)
+
+
+def test_scaling_down_spares_what_is_busy_and_moves_the_rest(namespace: str) -> None:
+    cluster = start_kube(namespace, 2)
+    run = search(LONG, namespace={}, metric="score", trials=1, wait=False)
+    wait_for(run, lambda seen: _steps(run.directory) >= 2, 90)
+    cluster.scale(1)
+    until(lambda: len(pods(namespace, "worker")) == 1, 90)
+    run.wait()
+    assert [end.outcome for end in outcomes(run)] == ["complete"], "the busy worker stayed"
+
+    cluster.adapt(0, 2)
+    until(lambda: len(pods(namespace, "worker")) == 0, 120, "an idle cluster to shrink to nothing")
+    run = search(LONG, namespace={}, metric="score", trials=1, wait=True)
+    assert run.state == "complete", "it grew again for the run"
+    cluster.stop()
+    gone(namespace)
+
+
+@pytest.mark.slow
+def test_node_lost_during_a_search_and_a_ddp_run(namespace: str, lab: Path) -> None:
+    subprocess.run([lab / "up", "--nodes", "2"], check=True, capture_output=True, timeout=120)
+    kubectl("wait", "--for=condition=Ready", "node/node2", "--timeout=60s")
+    try:
+        cluster = start_kube(namespace, 2, pod_template=_one_per_node())
+        nodes = {pod["spec"]["nodeName"] for pod in pods(namespace, "worker")}
+        assert nodes == {"node1", "node2"}
+        run = train(_DDP, 2, namespace={}, wait=False, min_ranks=1)
+        wait_for(run, lambda seen: _steps(run.directory) >= 4, 120)
+        subprocess.run([lab / "down", "--node", "2"], check=True, capture_output=True, timeout=90)
+        until(lambda: len(starts(run)) >= 2, 240, "the run to go on smaller")
+        subprocess.run([lab / "up", "--nodes", "2"], check=True, capture_output=True, timeout=120)
+        run.wait()
+        assert run.state == "complete"
+        until(lambda: len(cluster.status().workers) == 2, 180, "the cluster to be whole again")
+        cluster.stop()
+    finally:
+        subprocess.run([lab / "up", "--nodes", "2"], check=False, capture_output=True, timeout=120)
+
+
+_DDP = """
+import time
+import torch, torch.distributed as dist
+from jupyter_ddl import checkpoint, rank, report, resume
+state = resume()
+for step in range(0 if state is None else int(state["step"]) + 1, 60):
+    x = torch.ones(1)
+    dist.all_reduce(x)
+    time.sleep(0.5)
+    report(step=step, world=float(x[0]))
+    checkpoint(step=step, x=x)
+"""
+
+
+def _one_per_node() -> str:
+    spread = {
+        "maxSkew": 1,
+        "topologyKey": "kubernetes.io/hostname",
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"dask.org/component": "worker"}},
+    }
+    return json.dumps({"containers": [], "topologySpreadConstraints": [spread]})
+
+
+def _steps(directory: Path) -> int:
+    """The largest step of which a checkpoint is at the controller."""
+    found = directory.glob("checkpoints/trial-*/step-*.ckpt")
+    return max((int(path.name.split("-")[1]) for path in found), default=-1)

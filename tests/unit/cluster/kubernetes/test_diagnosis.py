@@ -1,0 +1,243 @@
+"""One sentence for every way in which a cluster does not start; the objects are as servers send
+them, cut to what is read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from jupyter_ddl.cluster.kubernetes.access import NEEDS, role_manifest
+from jupyter_ddl.cluster.kubernetes.diagnosis import Cause, View, diagnose, progress
+from jupyter_ddl.cluster.kubernetes.names import object_name, selector_of
+from jupyter_ddl.cluster.kubernetes.refusal import one_line, refused
+from jupyter_ddl.cluster.kubernetes.shrinking import worker_names_to_stop
+
+Json = dict[str, Any]
+
+
+def pod(name: str = "kube-1-default-worker-x", **status: Any) -> Json:
+    return {
+        "metadata": {"name": name, "labels": {"dask.org/component": "worker"}},
+        "spec": {
+            "nodeName": "n1",
+            "containers": [
+                {
+                    "env": [{"name": "DASK_WORKER_NAME", "value": name}],
+                    "resources": {"requests": {"cpu": "900m", "nvidia.com/gpu": "4"}},
+                }
+            ],
+        },
+        "status": status,
+    }
+
+
+def waiting(reason: str, message: str = "") -> Json:
+    state = {"waiting": {"reason": reason, "message": message}}
+    return pod(containerStatuses=[{"image": "team/image:1", "state": state}])
+
+
+def event(reason: str, message: str, name: str = "kube-1-default-worker-x", **more: str) -> Json:
+    about = {"name": name, "kind": more.pop("kind", "Pod")}
+    return {"reason": reason, "message": message, "involvedObject": about, **more}
+
+
+def look(*pods: Json, events: tuple[Json, ...] = (), **more: Any) -> Cause | None:
+    cluster = {"status": {"phase": "Running"}}
+    return diagnose(View("kube-1", 30.0, cluster, pods, events, **more))
+
+
+def unschedulable(message: str) -> Json:
+    condition = {"type": "PodScheduled", "status": "False", "message": message}
+    found = pod(conditions=[condition])
+    del found["spec"]["nodeName"]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("cause", "sentence", "fix"),
+    [
+        (
+            look(
+                waiting("ImagePullBackOff", "Back-off pulling image"),
+                events=(event("Failed", "manifest unknown"),),
+            ),
+            "image team/image:1 can't be pulled: manifest unknown",
+            "--env IMAGE",
+        ),
+        (
+            look(unschedulable("0/3 nodes are available: 3 Insufficient nvidia.com/gpu.")),
+            "no node fits",
+            "--gpus",
+        ),
+        (look(unschedulable("0/3 nodes: 3 Insufficient memory.")), "no node fits", "--memory"),
+        (look(unschedulable("0/1 nodes: 1 node(s) had taint {a: b}")), "no node", "--toleration"),
+        (
+            look(unschedulable("0/1 nodes: 1 node(s) didn't match node selector.")),
+            "no node",
+            "--node-selector",
+        ),
+        (
+            look(
+                pod(
+                    containerStatuses=[
+                        {
+                            "restartCount": 2,
+                            "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+                            "lastState": {"terminated": {"exitCode": 1, "reason": "Error"}},
+                        }
+                    ]
+                ),
+                logs={"kube-1-default-worker-x": "Traceback\nImportError: no torch"},
+            ),
+            "crashed 2 times with exit code 1; its last lines: Traceback ImportError: no torch",
+            "jupyter_ddl in it",
+        ),
+        (
+            look(
+                pod(
+                    containerStatuses=[
+                        {
+                            "restartCount": 1,
+                            "state": {"running": {}},
+                            "lastState": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}},
+                        }
+                    ]
+                )
+            ),
+            "more memory than its limit",
+            "--memory",
+        ),
+        (
+            look(pod(), events=(event("FailedMount", 'secret "kube-1-tls" not found'),)),
+            "can't be mounted",
+            "start it anew",
+        ),
+        (
+            look(events=(event("FailedCreate", "exceeded quota: small", "kube-1-scheduler-7"),)),
+            "exceeded quota: small",
+            "larger quota",
+        ),
+        (
+            look(
+                events=(event("FailedCreate", "violates PodSecurity", "kube-1-default-worker-x-1"),)
+            ),
+            "violates PodSecurity",
+            "--pod-template",
+        ),
+        (
+            look(
+                events=(
+                    event("Logging", "Invalid: spec.x", "kube-1", kind="DaskCluster", type="Error"),
+                )
+            ),
+            "could not make the cluster: Invalid: spec.x",
+            "correct",
+        ),
+        (
+            look(
+                pod(containerStatuses=[{"state": {"running": {}}}]),
+                logs={"kube-1-default-worker-x": "socket.gaierror: [Errno -3]"},
+            ),
+            "DNS",
+            "kube-dns",
+        ),
+        (diagnose(View("kube-1", 20.0, {}, ())), "operator does not run", "kubectl get pods"),
+        (look(waiting("CreateContainerConfigError", "runs as root")), "runs as root", "template"),
+    ],
+)
+def test_each_hindrance_has_its_sentence_and_its_fix(
+    cause: Cause | None, sentence: str, fix: str
+) -> None:
+    assert cause is not None
+    assert sentence in cause.sentence
+    assert fix in cause.fix
+
+
+def test_what_goes_its_way_is_no_hindrance() -> None:
+    assert look() is None
+    assert look(waiting("ContainerCreating")) is None
+    assert look(pod(containerStatuses=[{"state": {"running": {}}, "restartCount": 0}])) is None
+    doubt = event("Logging", "Unable to connect", "kube-1", kind="DaskCluster", type="Warning")
+    assert look(events=(doubt,)) is None
+    others = event("FailedCreate", "exceeded quota", "other-1-scheduler")
+    assert look(events=(others,)) is None
+
+
+def test_room_for_some_is_not_room_for_none() -> None:
+    cause = look(unschedulable("0/1 nodes: 1 Insufficient cpu."))
+    assert cause is not None
+    assert cause.is_about_room
+    assert cause.after_s > 0
+
+
+def test_foreign_text_stays_one_short_line() -> None:
+    text = one_line("a\n\x1b[31mred\x00" + "b" * 1000)
+    assert text.isprintable()
+    assert len(text) < 450
+
+
+def test_progress_counts_pods_by_step() -> None:
+    pulling = waiting("ContainerCreating")
+    line = progress(
+        View("kube-1", 1.0, {}, (pulling,), (event("Pulling", ""),), n_workers=2, n_connected=0)
+    )
+    assert line == "pods: 1 pulling, 0 of 2 workers connected"
+    assert "asked for" in progress(View("kube-1", 0.0, {}, (), n_workers=1))
+    assert "1 waiting for a node" in progress(View("k", 0.0, {}, (unschedulable(""),), n_workers=1))
+
+
+class _Answer:
+    def __init__(self, status_code: int) -> None:
+        self.status_code = status_code
+
+
+class _Refusal(Exception):
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.response = _Answer(status)
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (_Refusal(401, "Unauthorized"), "expired"),
+        (_Refusal(403, 'cannot create resource "daskclusters"'), "--print-rbac"),
+        (_Refusal(403, "exceeded quota: q"), "larger quota"),
+        (_Refusal(403, "because it is being terminated"), "--namespace"),
+        (_Refusal(404, "the server could not find the requested resource"), "helm install"),
+        (_Refusal(422, "spec.worker: Invalid value"), "spec.worker"),
+        (_Refusal(500, "etcd"), "500"),
+        (ConnectionError("refused"), "can't be reached"),
+    ],
+)
+def test_each_refusal_of_the_server_has_its_sentence(error: Exception, expected: str) -> None:
+    text = refused("create", "daskclusters", "space", error)
+    assert expected in text
+    assert "\n" not in text
+
+
+def test_the_role_has_every_need_and_nothing_that_reads_secrets_or_makes_pods() -> None:
+    text = role_manifest("space")
+    for need in NEEDS:
+        assert need.purpose in text
+    forbidden = {("create", "pods", ""), ("create", "pods", "exec"), ("get", "secrets", "")}
+    assert not forbidden & {(need.verb, need.resource, need.subresource) for need in NEEDS}
+    assert "namespace: space" in text
+    assert "*" not in text.replace("# ", "")
+
+
+def test_those_not_connected_go_first_and_the_busy_ones_last() -> None:
+    pods = [pod("a"), pod("b"), pod("c"), pod("d")]
+    pods[3]["metadata"]["deletionTimestamp"] = "now"
+    connected = {"a": "tls://1", "b": "tls://2"}
+    assert worker_names_to_stop(pods, connected, ["tls://1"], 2) == ("c",)
+    assert worker_names_to_stop(pods, connected, ["tls://1"], 1) == ("c", "b")
+    assert worker_names_to_stop(pods, connected, [], 5) == ()
+
+
+def test_names_leave_room_for_what_the_operator_appends() -> None:
+    name = object_name("n" * 40)
+    assert len(f"{name}-default-worker-0123456789-7975c6f7bf-bq7r4") <= 80
+    assert object_name("kube") != object_name("kube")
+    assert selector_of("me", "kube").count("=") == 3

@@ -1,0 +1,235 @@
+"""Pods that pass the *restricted* Pod Security Standard, and templates laid over them."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jupyter_ddl.cluster.kubernetes.manifest import dask_cluster, network_policy, tls_secret
+from jupyter_ddl.cluster.kubernetes.pods import scheduler_pod, worker_pod
+from jupyter_ddl.cluster.kubernetes.preflight import check_options
+from jupyter_ddl.cluster.kubernetes.template import merged, read_template
+from jupyter_ddl.errors import ClusterError
+from jupyter_ddl.spec.cluster import ClusterSpec, KubeSpec
+
+_ALLOWED_VOLUMES = {
+    "configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim",
+    "projected", "secret",
+}  # fmt: skip
+
+
+def spec(**kube: Any) -> ClusterSpec:
+    return ClusterSpec(
+        name="kube", backend="kube", kubernetes=KubeSpec(**{"image": "team/image:1", **kube})
+    )
+
+
+def worker(wanted: ClusterSpec) -> dict[str, Any]:
+    return worker_pod(wanted, "kube-abc", "space")
+
+
+def violations(pod: dict[str, Any]) -> list[str]:
+    """What the restricted standard forbids, rule by rule as its page lists them."""
+    found = []
+    for key in ("hostNetwork", "hostPID", "hostIPC"):
+        if pod.get(key):
+            found.append(key)
+    for volume in pod["volumes"]:
+        found += [f"volume {kind}" for kind in volume.keys() - {"name"} - _ALLOWED_VOLUMES]
+    outer = pod["securityContext"]
+    for container in pod["containers"]:
+        inner = container.get("securityContext", {})
+        if inner.get("allowPrivilegeEscalation") is not False:
+            found.append("allowPrivilegeEscalation")
+        if inner.get("privileged"):
+            found.append("privileged")
+        if not inner.get("runAsNonRoot", outer.get("runAsNonRoot")):
+            found.append("runAsNonRoot")
+        if inner.get("runAsUser", outer.get("runAsUser")) == 0:
+            found.append("runAsUser")
+        profile = inner.get("seccompProfile", outer.get("seccompProfile", {}))
+        if profile.get("type") not in ("RuntimeDefault", "Localhost"):
+            found.append("seccompProfile")
+        if "ALL" not in inner.get("capabilities", {}).get("drop", []):
+            found.append("capabilities.drop")
+        if set(inner.get("capabilities", {}).get("add", [])) - {"NET_BIND_SERVICE"}:
+            found.append("capabilities.add")
+        if any("hostPort" in port for port in container.get("ports", [])):
+            found.append("hostPort")
+    return found
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        spec(),
+        spec(gpus=2, volumes=("pvc:data:/data",), tolerations=("gpu=yes:NoSchedule",)),
+        spec(env={"A": "1"}, node_selector={"disk": "ssd"}, priority="low"),
+    ],
+)
+def test_pods_pass_the_restricted_standard_and_more(wanted: ClusterSpec) -> None:
+    for pod in (worker(wanted), scheduler_pod(wanted, "kube-abc")):
+        assert violations(pod) == []
+        assert pod["automountServiceAccountToken"] is False
+        (container,) = pod["containers"]
+        assert container["securityContext"]["readOnlyRootFilesystem"] is True
+        assert set(container["resources"]["limits"]) >= {"cpu", "memory"}
+        assert set(container["resources"]["requests"]) >= {"cpu", "memory"}
+
+
+def test_the_check_itself_can_fail() -> None:
+    pod = worker(spec())
+    pod["containers"][0]["securityContext"]["capabilities"] = {"add": ["SYS_ADMIN"]}
+    pod["hostNetwork"] = True
+    pod["volumes"].append({"name": "x", "hostPath": {"path": "/"}})
+    assert violations(pod) == [
+        "hostNetwork", "volume hostPath", "capabilities.drop", "capabilities.add",
+    ]  # fmt: skip
+
+
+def test_options_become_fields() -> None:
+    pod = worker(
+        spec(
+            gpus=2,
+            node_selector={"disk": "ssd"},
+            tolerations=("gpu=yes:NoSchedule", "spot"),
+            priority="low",
+            env={"MODE": "fast"},
+            volumes=("pvc:data:/data", "secret:keys:/keys"),
+        )
+    )
+    container = pod["containers"][0]
+    assert container["resources"]["limits"]["nvidia.com/gpu"] == "2"
+    assert pod["nodeSelector"] == {"disk": "ssd"}
+    assert pod["tolerations"] == [
+        {"key": "gpu", "operator": "Equal", "value": "yes", "effect": "NoSchedule"},
+        {"key": "spot", "operator": "Exists"},
+    ]
+    assert pod["priorityClassName"] == "low"
+    assert {"name": "MODE", "value": "fast"} in container["env"]
+    mounts = {mount["mountPath"] for mount in container["volumeMounts"]}
+    assert {"/data", "/keys"} <= mounts
+
+
+def test_two_workers_of_one_cpu_and_their_scheduler_fit_on_two_cpus() -> None:
+    def millis(pod: dict[str, Any]) -> int:
+        return int(pod["containers"][0]["resources"]["requests"]["cpu"].removesuffix("m"))
+
+    assert 2 * millis(worker(spec())) + millis(scheduler_pod(spec(), "kube-abc")) <= 2000
+
+
+def test_dask_reads_the_configuration_that_pods_inherit() -> None:
+    import dask.config
+
+    variables = {each["name"]: each.get("value") for each in worker(spec())["containers"][0]["env"]}
+    found = dask.config.deserialize(variables["DASK_INTERNAL_INHERIT_CONFIG"])
+    assert found["distributed"]["comm"]["require-encryption"] is True
+
+
+def test_a_template_has_the_last_word_and_keeps_what_it_does_not_name() -> None:
+    template = {
+        "nodeSelector": {"zone": "a"},
+        "containers": [
+            {
+                "name": "anything",
+                "resources": {"limits": {"memory": "9Gi"}},
+                "env": [{"name": "HOME", "value": "/data"}, {"name": "NEW", "value": "1"}],
+                "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+            },
+            {"name": "sidecar", "image": "side:1"},
+        ],
+        "volumes": [{"name": "data", "emptyDir": {}}],
+    }
+    pod = merged(worker(spec(node_selector={"disk": "ssd"})), template)
+    container, sidecar = pod["containers"]
+    assert pod["nodeSelector"] == {"disk": "ssd", "zone": "a"}
+    assert container["name"] == "worker"
+    assert container["resources"]["limits"] == {"cpu": "1", "memory": "9Gi"}
+    variables = {each["name"]: each.get("value") for each in container["env"]}
+    assert (variables["HOME"], variables["NEW"]) == ("/data", "1")
+    assert "DASK_SCHEDULER_ADDRESS" in variables
+    assert {mount["mountPath"] for mount in container["volumeMounts"]} >= {"/tmp", "/data"}
+    assert {volume["name"] for volume in pod["volumes"]} == {"scratch", "shm", "tls", "data"}
+    assert sidecar["name"] == "sidecar"
+
+
+def test_a_template_moves_the_scheduler_but_does_not_resize_it() -> None:
+    template = {
+        "priorityClassName": "low",
+        "containers": [{"resources": {"limits": {"cpu": "64"}}}],
+    }
+    wanted = spec(pod_template=json.dumps(template))
+    pod = scheduler_pod(wanted, "kube-abc")
+    assert pod["priorityClassName"] == "low"
+    assert pod["containers"][0]["resources"]["limits"]["cpu"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("spec:\n  containers: []\n   bad", "line 3"),
+        ("just words", "holds no pod"),
+        ("spec: {containers: {a: 1}}", "not a list"),
+    ],
+)
+def test_a_template_that_is_none_is_refused_in_one_line(
+    tmp_path: Path, text: str, expected: str
+) -> None:
+    path = tmp_path / "pod.yaml"
+    path.write_text(text)
+    with pytest.raises(ClusterError, match=expected) as caught:
+        read_template(str(path))
+    assert "\n" not in caught.value.message
+
+
+def test_a_template_is_a_pod_or_its_spec(tmp_path: Path) -> None:
+    path = tmp_path / "pod.yaml"
+    path.write_text("kind: Pod\nspec: {nodeName: a}\n")
+    assert json.loads(read_template(str(path))) == {"nodeName": "a"}
+    path.write_text("nodeName: a\n")
+    assert json.loads(read_template(str(path))) == {"nodeName": "a"}
+    with pytest.raises(ClusterError, match="No such file"):
+        read_template(str(tmp_path / "none.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        (spec(namespace="Not_One"), "not a DNS label"),
+        (spec(gpus=-1), "--gpus -1"),
+        (spec(volumes=("data:/x",)), "KIND:NAME:/path"),
+        (spec(env={"1A": "x"}), "not the name of a variable"),
+        (spec(image=None), "--env IMAGE"),
+        (ClusterSpec("kube", memory_per_worker_bytes=2, kubernetes=KubeSpec("a")), "2GB?"),
+        (ClusterSpec("kube", cpus_per_worker=0, kubernetes=KubeSpec("a")), "--cpus 0"),
+        (ClusterSpec("Kube", kubernetes=KubeSpec("a")), "not a DNS label"),
+    ],
+)
+def test_absurd_wishes_are_refused_before_anything_is_made(
+    wanted: ClusterSpec, expected: str
+) -> None:
+    with pytest.raises(ClusterError) as caught:
+        check_options(wanted)
+    assert expected in caught.value.message
+
+
+def test_secret_and_policy_belong_to_the_cluster() -> None:
+    cluster = dask_cluster(
+        spec(), "kube-abc", "space", user="me", n_workers=3, annotations={"a": "b"}
+    )
+    assert cluster["spec"]["worker"]["replicas"] == 3
+    cluster["metadata"]["uid"] = "u-1"
+    secret = tls_secret(cluster, "CERT", "KEY")
+    for made in (secret, network_policy(cluster)):
+        (owner,) = made["metadata"]["ownerReferences"]
+        assert (owner["kind"], owner["uid"]) == ("DaskCluster", "u-1")
+        assert made["metadata"]["labels"]["jupyter-ddl/user"] == "me"
+    assert base64.b64decode(secret["data"]["tls.key"]) == b"KEY"
+    assert any(
+        volume.get("secret", {}).get("secretName") == secret["metadata"]["name"]
+        for volume in worker(spec())["volumes"]
+    )
