@@ -1,0 +1,179 @@
+"""The live view of a cell in a real kernel: what it tells while the cell runs, and what it does."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Iterator
+
+import pytest
+from cells import QUICK, STEADY
+from front_end import FrontEnd
+from leaks import end_processes, leftovers_of, new_home
+from live_kernel import LiveKernel
+
+from jupyter_ddl.views.widget import WIDGET_MIME
+
+pytestmark = pytest.mark.kernel
+
+SEARCH = "%%distribute search --metric acc --trials 4 --sampler random {}\n" + STEADY
+
+
+@pytest.fixture(scope="module")
+def live() -> Iterator[LiveKernel]:
+    """A kernel with a cluster of two workers for all tests here."""
+    with new_home() as home:
+        kernel = LiveKernel(home)
+        kernel.run("%load_ext jupyter_ddl\n%cluster start -n 2").check()
+        yield kernel
+        kernel.close()
+        found = leftovers_of(home)
+        end_processes(home)
+        if found:
+            pytest.fail("left behind:\n" + "\n".join(found), pytrace=False)
+
+
+@pytest.fixture
+def front_end(live: LiveKernel) -> FrontEnd:
+    """A front end that sends as JupyterLab does."""
+    end = FrontEnd(live)
+    end.open_subshell()
+    return end
+
+
+def begin(end: FrontEnd, options: str = "") -> str:
+    """Start a search; returns when the view has shown a report of it."""
+    cell = end.start(SEARCH.format(options))
+    end.until(lambda: end.comm_id, 20, "the widget")
+    end.send({"kind": "again", "seq": 0})
+    end.until(lambda: end.snapshot().get("counts", {}).get("running"), 20, "a running trial")
+    return cell
+
+
+def test_the_view_lives_while_its_cell_runs_and_stops_it(front_end: FrontEnd) -> None:
+    cell = begin(front_end)
+    assert len(json.dumps(front_end.state).encode()) <= 256 * 1024
+    assert set(front_end.bundles[-1]) == {WIDGET_MIME, "text/html", "text/plain"}
+    n_before = len(front_end.messages)
+    front_end.until(lambda: len(front_end.messages) >= n_before + 6, 10, "six more messages")
+    run_id = front_end.snapshot()["run_id"]
+
+    front_end.send({"kind": "stop_trial", "id": 1, "run_id": run_id, "trial": 0})
+    front_end.until(lambda: front_end.newest("done"), 5, "the answer to stop_trial")
+    front_end.until(lambda: front_end.snapshot()["counts"]["cancelled"], 5, "trial 0's end")
+    assert front_end.snapshot()["state"] == "running"
+
+    front_end.send({"kind": "stop_run", "id": 2, "run_id": run_id, "how": "now"})
+    front_end.until(lambda: front_end.snapshot()["state"] == "cancelled", 10, "the run's end")
+    assert front_end.finish(cell)["status"] == "ok"
+    assert set(front_end.bundles[-1]) == {"text/html", "text/plain"}
+    assert "cancelled" in front_end.bundles[-1]["text/plain"]
+    front_end.send({"kind": "seen", "run_id": run_id})
+    front_end.until(lambda: front_end.comm_id in front_end.closed, 5, "the widget's end")
+
+
+def test_pages_and_logs_are_answered_while_the_cell_runs(front_end: FrontEnd) -> None:
+    cell = begin(front_end)
+    run_id = front_end.snapshot()["run_id"]
+    front_end.send({"kind": "get_trials", "id": 1, "run_id": run_id, "sort": "x", "limit": 1})
+    front_end.send({"kind": "get_log", "id": 2, "run_id": run_id, "trial": 77})
+    front_end.send({"kind": "get_log", "id": 3, "run_id": "r1-other"})
+    front_end.until(lambda: front_end.newest("trials"), 10, "a page")
+    page = front_end.newest("trials")
+    assert page is not None
+    assert len(page["rows"]) == 1
+    assert page["n_matching"] >= 2
+    front_end.until(
+        lambda: {2, 3} <= {m["id"] for m in front_end.messages if m["kind"] == "denied"},
+        10,
+        "two refusals",
+    )
+    front_end.until(lambda: front_end.newest("telemetry"), 10, "telemetry")
+    front_end.send({"kind": "stop_run", "id": 4, "run_id": run_id, "how": "now"})
+    front_end.finish(cell)
+
+
+def test_keep_best_finishes_with_the_best_trial_s_values(front_end: FrontEnd) -> None:
+    source = QUICK.replace("for epoch", "import time\nfor epoch").replace(
+        "    report(", "    time.sleep(0.1)\n    report("
+    )
+    cell = front_end.start(
+        "%%distribute search --metric val_acc --trials 200 --bring model -o found\n" + source
+    )
+    front_end.until(lambda: front_end.comm_id, 20, "the widget")
+    front_end.send({"kind": "again", "seq": 0})
+    front_end.until(
+        lambda: front_end.snapshot().get("counts", {}).get("complete", 0) >= 3, 30, "3 trials"
+    )
+    run_id = front_end.snapshot()["run_id"]
+    front_end.send({"kind": "stop_run", "id": 1, "run_id": run_id, "how": "keep_best"})
+    assert front_end.finish(cell)["status"] == "ok"
+    end = front_end.bundles[-1]["text/plain"]
+    assert "complete" in end
+    assert "finished early by user" in end
+    state = front_end.kernel.value("(found.state, found.best is not None, model['w'] > 0)")
+    assert state == "('complete', True, True)"
+
+
+def test_after_this_epoch_what_runs_is_complete_and_counts(front_end: FrontEnd) -> None:
+    cell = begin(front_end, "--bring x -o found")
+    run_id = front_end.snapshot()["run_id"]
+    front_end.send({"kind": "stop_run", "id": 1, "run_id": run_id, "how": "epoch"})
+    assert front_end.finish(cell)["status"] == "ok"
+    value = front_end.kernel.value(
+        "(found.state, sum(found.trials.state == 'complete'), x == found.best.value)"
+    )
+    assert value == "('complete', 2, True)"
+
+
+def test_a_run_that_is_not_waited_for_is_shown_beside_other_cells(front_end: FrontEnd) -> None:
+    cell = front_end.start(SEARCH.format("-a -o found"))
+    assert front_end.finish(cell, 20)["status"] == "ok"
+    assert front_end.comm_id
+    front_end.send({"kind": "again", "seq": 0})
+    front_end.until(lambda: front_end.snapshot().get("counts", {}).get("running"), 20, "a trial")
+    front_end.finish(front_end.start("1 + 1"))
+    found = len(front_end.messages)
+    front_end.until(lambda: len(front_end.messages) > found + 3, 10, "messages afterwards")
+    front_end.finish(front_end.start("found.cancel()"))
+    front_end.until(lambda: "cancelled" in front_end.bundles[-1]["text/plain"], 15, "static form")
+    assert WIDGET_MIME not in front_end.bundles[-1]
+
+
+def test_without_a_person_there_is_no_widget(live: LiveKernel) -> None:
+    out = live.run("%%distribute search --metric val_acc --trials 4\n" + QUICK, 60).check()
+    assert all(WIDGET_MIME not in bundle for bundle in out.displays)
+    assert "4 of 4 trials" in out.displays[-1]["text/plain"]
+
+
+def test_a_front_end_that_never_speaks_up_gets_html(front_end: FrontEnd) -> None:
+    cell = front_end.start(SEARCH.format(""))
+    front_end.until(lambda: front_end.comm_id, 20, "the widget")
+    front_end.until(lambda: front_end.bundles, 20, "the first drawing")
+    front_end.until(lambda: WIDGET_MIME not in front_end.bundles[-1], 15, "HTML in its place")
+    assert front_end.comm_id in front_end.closed
+    assert "running" in front_end.bundles[-1]["text/plain"]
+    front_end.kernel.interrupt()
+    front_end.kernel.interrupt()
+    front_end.finish(cell)
+
+
+def test_hostile_messages_are_refused_and_the_run_goes_on(front_end: FrontEnd) -> None:
+    cell = begin(front_end)
+    rng = random.Random(7)
+    run_id = front_end.snapshot()["run_id"]
+    junk = [None, [], "x" * 100_000, {"kind": "stop_run"}, {"kind": ["stop_run"], "id": {}}]
+    junk += [
+        {"kind": "stop_run", "id": 1, "run_id": run_id, "how": "NOW"},
+        {str(k): k for k in range(99)},
+    ]
+    for _ in range(1_000):
+        front_end.send(rng.choice(junk))
+    time_before = time.time()
+    front_end.until(
+        lambda: (front_end.newest() or {"at_s": 0})["at_s"] > time_before + 1, 30, "news"
+    )
+    assert front_end.snapshot()["state"] == "running"
+    front_end.send({"kind": "stop_run", "id": 5, "run_id": run_id, "how": "now"})
+    assert front_end.finish(cell)["status"] == "ok"
