@@ -3,6 +3,7 @@
 from bench.rows.captured import ROW as CAPTURED
 from bench.rows.ddp_speed import ROW as DDP_SPEED
 from bench.rows.ddp_start import ROW as DDP_START
+from bench.rows.environment import ROW as ENVIRONMENT
 from bench.rows.first_report import ROW as FIRST_REPORT
 from bench.rows.load_ext import ROW as LOAD_EXT
 from bench.rows.memory import ROW as MEMORY
@@ -22,6 +23,7 @@ ROWS = (
     CAPTURED,
     MEMORY,
     LOAD_EXT,
+    ENVIRONMENT,
     WARM,
     DDP_START,
     DDP_SPEED,

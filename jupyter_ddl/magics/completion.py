@@ -109,6 +109,8 @@ def _for_cluster(words: list[str]) -> Iterable[str]:
     command = words[0]
     if command == "start":
         return (*_backends(words), *CLUSTER_GRAMMAR.flags("start"))
+    if command == "env":
+        return (*(() if len(words) > 1 else ("check", "sync")), *CLUSTER_GRAMMAR.flags("env"))
     names = _cluster_names() if command in ("attach", "stop") else ()
     return (*names, *CLUSTER_GRAMMAR.flags(command))
 

@@ -20,6 +20,8 @@ __all__ = ["EXTENSION", "RankEnvironment", "ask_environment"]
 
 EXTENSION = "jupyter_ddl_environment"
 """Name among the extensions of the Dask worker."""
+_POLL_S = 0.02
+_N_POLLS = 400
 
 
 class RankEnvironment:
@@ -94,5 +96,9 @@ def _merge(own: Facts, ranks: Facts) -> Facts:
 
 async def ask_environment(encoded: bytes, dask_worker: Worker) -> bytes:
     """Answer an encoded ``EnvironmentCall`` on a worker; called with ``Client.run``."""
+    for _ in range(_N_POLLS):
+        if EXTENSION in dask_worker.extensions:
+            break
+        await asyncio.sleep(_POLL_S)  # a worker is announced before its plugins are set up
     answering: RankEnvironment = dask_worker.extensions[EXTENSION]
     return await answering.call(encoded)

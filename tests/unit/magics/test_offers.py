@@ -73,6 +73,7 @@ def test_below_the_first_line_python_completes_itself() -> None:
 def test_clusters_and_runs_offer_their_commands(home: Home) -> None:
     assert {"start", "stop", "adapt"} <= _offered("%cluster ")
     assert {"local", "--idle-timeout"} <= _offered("%cluster start ")
+    assert {"check", "sync", "--all"} <= _offered("%cluster env ")
     assert {"show", "compare"} <= _offered("%runs ")
 
 
