@@ -21,6 +21,7 @@ from jupyter_ddl.spec.requests import ResumeRun, SubmitRun
 from jupyter_ddl.spec.run import DdpSpec, RunSpec, SearchSpec
 from jupyter_ddl.store.blobs import put_blob
 from jupyter_ddl.store.paths import blob_dirs
+from jupyter_ddl.tensorboard.writing import check_installed
 from jupyter_ddl.worker.telemetry.nvml import inventory
 
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ def check_supported(compiled: CompiledCell) -> None:
     OptionError
         Names the option.
     """
+    if compiled.tensorboard:
+        check_installed("--tensorboard")
     flag, n_gpus = _gpus_asked_for(compiled)
     if not n_gpus or list_connections():
         return

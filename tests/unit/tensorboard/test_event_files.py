@@ -11,6 +11,9 @@ from typing import Any
 
 import pytest
 
+from jupyter_ddl.cell.compile import CellContext, compile_cell
+from jupyter_ddl.cell.options import RunOptions, parse_line
+from jupyter_ddl.client.submit import check_supported
 from jupyter_ddl.errors import LedgerBusyError, OptionError, RunNotFoundError
 from jupyter_ddl.events.ledger import LedgerWriter
 from jupyter_ddl.events.messages import (
@@ -261,20 +264,16 @@ def test_two_writers_of_one_directory_are_refused(tmp_path: Path, home: Any) -> 
         write_run("r1121-abcde", tmp_path / "files")
 
 
-def test_a_missing_package_is_told_before_anything_starts(
-    home: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from jupyter_ddl.client.verbs import search as search_cell
-
+def test_a_missing_package_is_told_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    context = CellContext(cell_number=None, notebook_dir=Path.cwd())
+    cell = "from jupyter_ddl import uniform\nx = uniform(0, 1)\n"
+    options = parse_line("search --metric x --tensorboard")
+    assert not isinstance(options, RunOptions)
+    compiled = compile_cell(options, cell, {}, context)
+    check_supported(compiled)
     monkeypatch.setitem(sys.modules, "tensorboard", None)
     with pytest.raises(OptionError, match=r"--tensorboard: .* `%pip install tensorboard`"):
-        search_cell(
-            "from jupyter_ddl import uniform\nx = uniform(0, 1)\n",
-            namespace={},
-            metric="x",
-            tensorboard=True,
-        )
-    assert not list(home.data.glob("runs/*"))
+        check_supported(compiled)
 
 
 def test_an_unknown_run_is_refused(tmp_path: Path, home: Any) -> None:
