@@ -121,11 +121,11 @@ def _comparable(value: Any) -> tuple[int, float, str] | None:
 
 
 def _value(trial: TrialState) -> float | None:
-    """What a trial had when it was cancelled is no result."""
+    """What a trial had when it was cancelled, or when an attempt was lost, is no result."""
     value = trial.objective if trial.value is None else trial.value
-    if value is None or not math.isfinite(value) or trial.state in ("cancelled", "failed"):
+    if value is None or not math.isfinite(value):
         return None
-    return value
+    return value if trial.state in ("complete", "pruned", "running") else None
 
 
 def _matches(trial: TrialState, contains: str) -> bool:

@@ -7,6 +7,7 @@ test.  Screenshots go to ``out/browser`` (see :func:`lab_tools.take`).
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +18,9 @@ from leaks import end_processes, leftovers_of, new_home
 if TYPE_CHECKING:
     from lab_tools import Lab
     from playwright.sync_api import Browser, Page
+
+# Samples and payloads of the static views' tests serve here, too.
+sys.path.append(str(Path(__file__).parents[1] / "unit" / "views"))
 
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 _TIMEOUT_MS = 60_000

@@ -6,8 +6,8 @@ const GAP_MS = 300;
 const HAVE_MS = 2000;
 const QUIET_MS = 300;
 const MAX_SILENCE_MS = 15000;
-const RETRY_MS = 700;
-const N_TRIES = 10;
+const RETRY_MS = 400;
+const N_TRIES = 24;
 const FINAL = new Set(["complete", "failed", "cancelled"]);
 
 /**

@@ -269,7 +269,7 @@ function matches(row, wanted) {
 
 function keyOf(row, sort) {
   // What a trial had when it was cancelled is no result.
-  const counts = row.state !== "cancelled" && row.state !== "failed";
+  const counts = ["complete", "pruned", "running"].includes(row.state);
   const own = { number: row.number, state: row.state, value: counts ? row.value : null, duration_s: row.duration_s, worker: row.worker, step: row.step };
   const value = sort in own ? own[sort] : row.params[sort];
   return value === undefined || value === "" ? null : value;

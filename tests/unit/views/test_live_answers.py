@@ -1,0 +1,122 @@
+"""Pages of trials and ends of logs, as a view asks for them."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from jupyter_ddl.errors import TrialError
+from jupyter_ddl.events.messages import (
+    AttemptFinished,
+    AttemptStarted,
+    Reported,
+    RunStarted,
+    RunSubmitted,
+    TrialCreated,
+)
+from jupyter_ddl.events.reducer import fold
+from jupyter_ddl.events.run_state import RunState
+from jupyter_ddl.spec.program import Program
+from jupyter_ddl.spec.run import RunSpec, SearchSpec
+from jupyter_ddl.spec.space import Uniform
+from jupyter_ddl.views.answers import MAX_LOG_BYTES, log_part, trial_page
+from jupyter_ddl.views.messages import GetLog, GetTrials
+
+N_TRIALS = 300
+
+
+@pytest.fixture(scope="module")
+def state() -> RunState:
+    """A search of which every third trial has lost its attempt and the last one runs."""
+    verb = SearchSpec("acc", "max", N_TRIALS, {"lr": Uniform(0.0, 1.0)})
+    spec = RunSpec("r", verb, Program("x = 1", "In [3]"), 7, "local", 1000.0)
+    found = RunState()
+    fold(found, RunSubmitted(spec, 1.0))
+    fold(found, RunStarted(2.0, 1, 2, 2, 4242))
+    for n in range(N_TRIALS):
+        params = {"lr": (n * 37 % 300) / 300, "act": "relu" if n % 2 else "tanh"}
+        fold(found, TrialCreated(n, params, 2.0))
+        fold(found, AttemptStarted(n, 1, 2.0, worker=f"w{n % 2}", pid=9, log="a.log", log_start=0))
+        fold(found, Reported(n, 1, 0, {"acc": float(n * 61 % 300)}, 3.0))
+        if n < N_TRIALS - 1:
+            outcome = "failed" if n % 3 == 0 else "complete"
+            value = None if outcome == "failed" else float(n * 61 % 300)
+            end = AttemptFinished(n, 1, outcome, 4.0, duration_s=1.0 + n, value=value, log_end=30)
+            fold(found, end)
+    return found
+
+
+def ask(state: RunState, **options: object) -> tuple[list[int], int]:
+    page = trial_page(state, GetTrials(1, "r", **options), time.time())  # type: ignore[arg-type]
+    return [row.number for row in page.rows], page.n_matching
+
+
+def test_a_page_is_sorted_among_all_trials(state: RunState) -> None:
+    numbers, n_matching = ask(state, sort="number", descending=True, limit=3)
+    assert numbers == [299, 298, 297]
+    assert n_matching == N_TRIALS
+    by_param, _ = ask(state, sort="lr", limit=2)
+    assert by_param == [0, 73]
+
+
+def test_what_has_no_value_stands_last_in_both_directions(state: RunState) -> None:
+    for descending in (False, True):
+        pages = [
+            ask(state, sort="value", descending=descending, offset=offset, limit=100)[0]
+            for offset in range(0, N_TRIALS, 100)
+        ]
+        order = [number for page in pages for number in page]
+        assert len(order) == N_TRIALS
+        assert {state.trials[number].state for number in order[200:]} == {"waiting"}
+        values = [number * 61 % 300 for number in order[:150]]
+        assert values == sorted(values, reverse=descending)
+
+
+def test_a_filter_looks_at_states_parameters_and_numbers(state: RunState) -> None:
+    assert ask(state, contains="running") == ([299], 1)
+    assert ask(state, contains="ACT=relu")[1] == 150
+    assert ask(state, contains="#299") == ([299], 1)
+    assert ask(state, contains="<script>") == ([], 0)
+
+
+def test_out_of_range_asks_get_what_there_is(state: RunState) -> None:
+    assert ask(state, offset=10_000) == ([], N_TRIALS)
+    assert len(ask(state, offset=-5, limit=100_000)[0]) == 100
+    assert ask(state, sort="no such column", limit=2)[1] == N_TRIALS
+
+
+def log_of(state: RunState, folder: Path, **options: object) -> tuple[str, ...]:
+    return log_part(state, folder, GetLog(1, "r", **options)).lines  # type: ignore[arg-type]
+
+
+def test_the_end_of_a_log_is_clean_and_bounded(state: RunState, tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    noise = b"\x1b[31mred\x1b[0m\r10%\r100% done\n    indented \xff\x00\x07\n" + b"x" * 5_000_000
+    (tmp_path / "logs" / "a.log").write_bytes(
+        noise + b"\n" + b"".join(b"%d\n" % k for k in range(9))
+    )
+    lines = log_of(state, tmp_path, n_lines=10)
+    assert lines[-9:] == tuple(str(k) for k in range(9))
+    assert log_of(state, tmp_path, contains="4") == ("4",)
+    (tmp_path / "logs" / "a.log").write_bytes(noise[:60])
+    assert log_of(state, tmp_path)[:2] == ("100% done", "    indented \ufffd")
+    (tmp_path / "logs" / "a.log").write_bytes(b"y" * 4000 + (b"\n" + b"y" * 4000) * 400)
+    part = log_part(state, tmp_path, GetLog(1, "r", n_lines=500))
+    assert len(msgspec.json.encode(part)) <= MAX_LOG_BYTES + 2000
+    assert len(part.lines) >= 10
+
+
+def test_a_trial_has_its_own_piece_of_the_log(state: RunState, tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "a.log").write_text("mine\n" * 6 + "another's\n" * 5)
+    assert set(log_of(state, tmp_path, trial=1)) == {"mine"}
+    with pytest.raises(TrialError, match="no trial 5000"):
+        log_of(state, tmp_path, trial=5000)
+
+
+def test_no_log_is_no_error(state: RunState, tmp_path: Path) -> None:
+    assert log_of(state, tmp_path) == ()
+    assert log_of(state, tmp_path, trial=3) == ()
