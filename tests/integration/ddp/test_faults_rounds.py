@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import time
 
 import psutil
 import pytest
 from fault_runs import TRAIN, Started, kill, start
+from leaks import Home, processes_of
 from until import until
 
 from jupyter_ddl import train
 from jupyter_ddl.client.clusters import start_cluster
+from jupyter_ddl.client.session import session
 from jupyter_ddl.errors import RunFailedError
 from jupyter_ddl.events.audit import audit
-from jupyter_ddl.events.messages import AttemptFinished, RankStarted
+from jupyter_ddl.events.messages import AttemptFinished, RankStarted, Reported
+from jupyter_ddl.spec.requests import GetStatus
 
 pytestmark = pytest.mark.integration
 
@@ -71,7 +75,7 @@ def _waits(pid: int) -> bool:
     return sum(process.cpu_times()[:2]) - before < 0.02
 
 
-def test_a_rank_that_dies_while_it_loads_ends_the_round(home: object) -> None:
+def test_a_rank_that_dies_while_it_loads_ends_the_round(home: Home) -> None:
     started = start_cluster(n_workers=2, name="test")
     run = start(BRIEF)
     kill(_loading(run, 1))
@@ -83,7 +87,7 @@ def test_a_rank_that_dies_while_it_loads_ends_the_round(home: object) -> None:
     started.stop()
 
 
-def test_a_rank_that_dies_in_the_rendezvous_ends_the_round(home: object) -> None:
+def test_a_rank_that_dies_in_the_rendezvous_ends_the_round(home: Home) -> None:
     started = start_cluster(n_workers=2, name="test")
     run = start(BRIEF)
     stopped, victim = _loading(run, 0), _loading(run, 1)
@@ -121,3 +125,46 @@ def test_a_worker_that_goes_is_not_asked_again_and_again(cluster: object) -> Non
     evicted = [e for e in run.events(AttemptFinished) if e.outcome == "evicted"]
     assert len(evicted) <= 3, [e.failure for e in evicted]
     run.stop()
+
+
+PROLIFIC = """
+import os, subprocess, sys, threading, time
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+sleeping = [sys.executable, "-c", "import time; time.sleep(600)"]
+apart = subprocess.Popen(sleeping, start_new_session=True)
+
+def fork_apart():
+    if os.fork() == 0:
+        os.setsid()
+        time.sleep(600)
+        os._exit(0)
+
+thread = threading.Thread(target=fork_apart)
+thread.start()
+thread.join()
+loader = DataLoader(TensorDataset(torch.arange(10_000)), batch_size=1, num_workers=2)
+for step, _ in enumerate(loader):
+    report(step=step)
+    time.sleep(0.05)
+"""
+"""Loader processes, a program in a session of its own, and a child that a helper thread forked."""
+
+
+def test_whatever_ranks_have_started_ends_with_a_killed_controller(
+    cluster: object, home: Home
+) -> None:
+    run = start(PROLIFIC)
+    until(lambda: {e.rank for e in run.events(Reported)} == {0, 1}, 60.0, "reports of both ranks")
+    assert len(processes_of(home)) >= 1 + 2 + 2 + 2 * (1 + 2 + 2)
+    kill(session().ask("test", GetStatus()).status.controller_pid)
+    until(lambda: not _described_processes(home), 15.0, "the end of all processes")
+
+
+def _described_processes(home: Home) -> list[str]:
+    found = []
+    for process in processes_of(home):
+        with contextlib.suppress(psutil.Error):
+            found.append(f"{process.pid} {process.ppid()} {' '.join(process.cmdline())[:90]}")
+    return found
