@@ -84,6 +84,8 @@ def _load(text: str, name: str) -> dict[str, _Located]:
         reason = str(error).splitlines()[0]
         line = text[: getattr(error, "position", 0)].count("\n") + 1
         raise _wrong(name, line, f"it is no YAML: {reason}") from None
+    except RecursionError:
+        raise _wrong(name, 1, "it is nested too deeply") from None
     if node is None:
         return {}
     if not isinstance(node, yaml.MappingNode):

@@ -46,8 +46,10 @@ def read_project(text: str, name: str) -> PartialReading:
         A syntax error, or a dependency that is none; with file and line.
     """
     told = _toml(text, name)
-    project = told.get("project", {})
-    dependencies = project.get("dependencies", []) if isinstance(project, dict) else []
+    project = _table(told, "project", text, name)
+    dependencies = project.get("dependencies", [])
+    if not isinstance(dependencies, list):
+        raise _wrong(name, _line_of(text, "dependencies"), "`dependencies` is no list")
     packages = tuple(
         parse_requirement(str(each), name, _line_of(text, str(each))) for each in dependencies
     )
@@ -60,9 +62,9 @@ def read_pipfile(text: str, name: str) -> PartialReading:
     told = _toml(text, name)
     packages = tuple(
         Declared(normal_name(key), _pipfile_versions(value), "pip", name, _line_of(text, key))
-        for key, value in told.get("packages", {}).items()
+        for key, value in _table(told, "packages", text, name).items()
     )
-    requires = told.get("requires", {})
+    requires = _table(told, "requires", text, name)
     python = str(requires.get("python_full_version") or requires.get("python_version") or "")
     return PartialReading(json.dumps(told, sort_keys=True, default=str), packages, python)
 
@@ -72,14 +74,17 @@ def read_lock(text: str, name: str) -> PartialReading:
     try:
         told = json.loads(text)
     except json.JSONDecodeError as error:
-        raise EnvironmentFileError(
-            f"{name}, line {error.lineno}: it is no JSON: {error.msg}", path=name, line=error.lineno
-        ) from None
+        raise _wrong(name, error.lineno, f"it is no JSON: {error.msg}") from None
+    except RecursionError:
+        raise _wrong(name, 1, "it is nested too deeply") from None
+    if not isinstance(told, dict):
+        raise _wrong(name, 1, "it is no lock of pipenv")
     packages = tuple(
-        Declared(normal_name(key), str(value.get("version", "")), "pip", name, _line_of(text, key))
-        for key, value in told.get("default", {}).items()
+        Declared(normal_name(key), _pipfile_versions(value), "pip", name, _line_of(text, key))
+        for key, value in _table(told, "default", text, name).items()
     )
-    python = str(told.get("_meta", {}).get("requires", {}).get("python_version", ""))
+    meta = _table(told, "_meta", text, name)
+    python = str(_table(meta, "requires", text, name).get("python_version", ""))
     return PartialReading(json.dumps(told, sort_keys=True), packages, python)
 
 
@@ -123,9 +128,20 @@ def _toml(text: str, name: str) -> dict[str, Any]:
         match = re.search(r"line (\d+)", str(error))
         line = int(match[1]) if match else text.count("\n") + 1
         reason = str(error).partition(" (at")[0]
-        raise EnvironmentFileError(
-            f"{name}, line {line}: it is no TOML: {reason}", path=name, line=line
-        ) from None
+        raise _wrong(name, line, f"it is no TOML: {reason}") from None
+    except RecursionError:
+        raise _wrong(name, 1, "it is nested too deeply") from None
+
+
+def _table(told: dict[str, Any], key: str, text: str, name: str) -> dict[str, Any]:
+    found = told.get(key, {})
+    if not isinstance(found, dict):
+        raise _wrong(name, _line_of(text, key), f"`{key}` is no table")
+    return found
+
+
+def _wrong(name: str, line: int, reason: str) -> EnvironmentFileError:
+    return EnvironmentFileError(f"{name}, line {line}: {reason}", path=name, line=line)
 
 
 def _pipfile_versions(value: Any) -> str:

@@ -147,7 +147,7 @@ def _include(target: str, name: str, line: int, root: Path, depth: int) -> Requi
         )
     try:
         text = (root / path).read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
         raise EnvironmentFileError(
             f"{name}, line {line}: {target} cannot be read ({reason})", path=name, line=line

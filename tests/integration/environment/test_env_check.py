@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -109,4 +111,13 @@ def test_files_beside_the_notebook_are_compared_with_the_kernel(
     assert status.word == "same"
     assert "requirements.txt, line 1: 'numpy>=' is no requirement" in said[-1]
     (tmp_path / "requirements.txt").unlink()
+    done = subprocess.run(
+        [sys.executable, "-m", "jupyter_ddl.cli", "env", "check"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "environment · same" in done.stdout
     assert check_before("test", ["numpy"], tmp_path, "off") is None

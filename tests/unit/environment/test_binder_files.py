@@ -129,6 +129,12 @@ def test_a_project_that_is_no_package_builds_nothing(tmp_path: Path) -> None:
         ({"requirements_dot_txt": "numpy", "apt_dot_txt": "ok\n; rm -rf /\n"}, 2, "Debian"),
         ({"Pipfile": "[packages]\nnumpy = = 1\n"}, 2, "no TOML"),
         ({"Pipfile_dot_lock": "{\n  'x': 1}\n"}, 2, "no JSON"),
+        ({"Pipfile_dot_lock": "[]"}, 1, "no lock"),
+        ({"Pipfile_dot_lock": "[" * 100_000}, 1, "nested too deeply"),
+        ({"Pipfile": "[requires]\nx=1\n[[packages]]\n"}, 3, "`packages` is no table"),
+        ({"pyproject_dot_toml": "[project]\ndependencies=1\n[build-system]"}, 2, "no list"),
+        ({"environment_dot_yml": "a: " + "[" * 10_000}, 1, "nested too deeply"),
+        ({"requirements_dot_txt": "numpy\n-r \x00\n"}, 2, "cannot be read"),
         ({"pyproject_dot_toml": "[project]\ndependencies = [\n 'a b']\n[build-system]"}, 3, "a b"),
     ],
 )
