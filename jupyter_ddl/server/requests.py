@@ -10,7 +10,13 @@ import time
 from collections.abc import Callable
 
 from jupyter_ddl.client.session import Session
-from jupyter_ddl.errors import ClusterError, ControllerError, JupyterDDLError, ProtocolError
+from jupyter_ddl.errors import (
+    ClusterError,
+    ControllerError,
+    JupyterDDLError,
+    ProtocolError,
+    RunNotFoundError,
+)
 from jupyter_ddl.events.replies import LogText
 from jupyter_ddl.events.run_state import RunState
 from jupyter_ddl.server.folds import Folds
@@ -23,6 +29,7 @@ from jupyter_ddl.views import messages as say
 from jupyter_ddl.views.answers import MAX_LINES, log_part, trial_page
 from jupyter_ddl.views.channel import Answer
 from jupyter_ddl.views.escape import plain_lines
+from jupyter_ddl.views.run_requests import STOP_TEXTS
 
 __all__ = ["Requests"]
 
@@ -65,12 +72,11 @@ class Requests:
     async def _answer(self, body: say.FromBrowser, tell: Tell) -> Answer:
         match body:
             case say.StopRun():
-                await self._ask_of_run(body.run_id, down.StopRunRequest(body.run_id, body.how))
-                return say.Done(body.id, "the run stops")
+                return await self._stop_run(body)
             case say.StopTrial():
                 request = down.StopTrialRequest(body.run_id, body.trial)
                 await self._ask_of_run(body.run_id, request)
-                return say.Done(body.id, f"trial {body.trial} stops")
+                return say.Done(body.id, f"trial {body.trial} stops at its next report")
             case say.GetTrials():
                 return await self._look(body.run_id, lambda s: trial_page(s, body, time.time()))
             case say.GetLog():
@@ -90,6 +96,14 @@ class Requests:
 
     async def _look(self, run_id: str, read: Callable[[RunState], Answer]) -> Answer:
         return await asyncio.to_thread(self._folds.look, run_id, read)
+
+    async def _stop_run(self, body: say.StopRun) -> say.Done:
+        try:
+            await self._ask_of_run(body.run_id, down.StopRunRequest(body.run_id, body.how))
+        except RunNotFoundError:
+            if not await asyncio.to_thread(self._folds.look, body.run_id, _has_ended):
+                raise  # otherwise it ended in this very moment
+        return say.Done(body.id, STOP_TEXTS[body.how])
 
     async def _ask_of_run(self, run_id: str, request: down.Body) -> None:
         cluster = await asyncio.to_thread(self._folds.look, run_id, _cluster)
@@ -133,6 +147,10 @@ class Requests:
         text = result.text if isinstance(result, LogText) else ""
         lines = await asyncio.to_thread(_log_lines, text, body.contains, n_lines)
         return say.ClusterLogPart(body.id, body.cluster, lines)
+
+
+def _has_ended(state: RunState) -> bool:
+    return state.end is not None
 
 
 def _cluster(state: RunState) -> str:

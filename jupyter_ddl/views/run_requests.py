@@ -20,14 +20,14 @@ from jupyter_ddl.views import messages as say
 from jupyter_ddl.views.answers import log_part, trial_page
 from jupyter_ddl.views.channel import Answer
 
-__all__ = ["RunRequests"]
+__all__ = ["STOP_TEXTS", "RunRequests"]
 
 log = logging.getLogger(__name__)
 
 _MAX_WAITING = 32
 _TIMEOUT_S = 10.0
 _TELEMETRY_S = 1.0
-_SAID = {
+STOP_TEXTS = {
     "next_report": "stopping at the next report",
     "now": "stopping now",
     "epoch": "ending after this epoch",
@@ -120,7 +120,7 @@ class RunRequests:
         match body:
             case say.StopRun(id=number, how=how):
                 self._ask(down.StopRunRequest(self._run_id, how))
-                return say.Done(number, _SAID[how])
+                return say.Done(number, STOP_TEXTS[how])
             case say.StopTrial(id=number, trial=trial):
                 self._ask(down.StopTrialRequest(self._run_id, trial))
                 return say.Done(number, f"trial {trial} stops at its next report")
