@@ -21,6 +21,7 @@ __all__ = [
     "GroupLostError",
     "ImageError",
     "JupyterDDLError",
+    "KubernetesError",
     "LaunchError",
     "LedgerBusyError",
     "LedgerError",
@@ -113,6 +114,12 @@ class ControllerError(ClusterError):
     """The controller of a cluster does not answer, or answered with an error."""
 
     code = "DDL-3002"
+
+
+class KubernetesError(ClusterError):
+    """Kubernetes refused something, or a cluster of pods does not come up."""
+
+    code = "DDL-3003"
 
 
 class PlacementError(JupyterDDLError):

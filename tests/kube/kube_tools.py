@@ -59,7 +59,7 @@ def objects(namespace: str) -> list[str]:
     )
 
 
-def gone(namespace: str, timeout_s: float = 60.0) -> float:
+def gone(namespace: str, timeout_s: float = 150.0) -> float:
     """Wait until nothing is left of any cluster; returns the seconds it took."""
     began_s = time.monotonic()
     until(lambda: not objects(namespace), timeout_s, f"{objects(namespace)} to go")

@@ -176,11 +176,10 @@ def test_pod_template_that_kubernetes_refuses(namespace: str) -> None:
 
 
 def test_pod_template_that_only_the_operator_can_refuse(namespace: str) -> None:
-    template = json.dumps(
-        {"containers": [{"name": "worker", "volumeMounts": [{"name": "no", "mountPath": "/x"}]}]}
-    )
+    probe = {"exec": {"command": ["true"]}, "tcpSocket": {"port": 1}}
+    template = json.dumps({"containers": [{"name": "worker", "livenessProbe": probe}]})
     said = refused(lambda: start_kube(namespace, 1, pod_template=template))
-    assert "volumeMounts" in said
+    assert "the operator could not make the cluster" in said
     gone(namespace)
 
 

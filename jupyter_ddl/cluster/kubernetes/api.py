@@ -13,9 +13,9 @@ import warnings
 from typing import Any
 
 from jupyter_ddl.cluster.kubernetes.refusal import refused
-from jupyter_ddl.errors import ClusterError
+from jupyter_ddl.errors import ClusterError, KubernetesError
 
-__all__ = ["ApiError", "KubeApi"]
+__all__ = ["KubeApi"]
 
 log = logging.getLogger(__name__)
 
@@ -28,17 +28,12 @@ _DASK = "kubernetes.dask.org/v1"
 Json = dict[str, Any]
 
 
-class ApiError(ClusterError):
-    """The API server refused something, or can't be reached."""
-
-    @property
-    def status(self) -> int:
-        """HTTP status; 0 when there was no answer."""
-        return int(self.fields.get("status", 0))
-
-
 class KubeApi:
-    """Used on one event loop."""
+    """Used on one event loop.
+
+    Every call raises :class:`KubernetesError` for a refusal; its ``status`` is the HTTP status, 0
+    when there was no answer.
+    """
 
     def __init__(self, api: Any, namespace: str, patience_s: float) -> None:
         self._api = api
@@ -77,7 +72,7 @@ class KubeApi:
                     namespace=namespace, kubeconfig=os.environ.get("KUBECONFIG")
                 )
             except Exception as error:  # noqa: BLE001 - plugins of any kind fetch credentials
-                raise ApiError(refused("find", "credentials", "", error), status=0) from None
+                raise KubernetesError(refused("find", "credentials", "", error), status=0) from None
         return cls(api, namespace or str(api.namespace), patience_s)
 
     @property
@@ -112,7 +107,7 @@ class KubeApi:
         try:
             body = {"propagationPolicy": "Background"}
             await self._call("delete", resource, name, body=body)
-        except ApiError as error:
+        except KubernetesError as error:
             if error.status != 404:
                 raise
 
@@ -127,7 +122,7 @@ class KubeApi:
         params = {"tailLines": str(n_lines), "previous": "true" if previous else "false"}
         try:
             answer = await self._call("get", "pods", f"{pod}/log", params=params, is_text=True)
-        except ApiError:
+        except KubernetesError:
             return ""
         return str(answer["text"]).strip()
 
@@ -167,7 +162,7 @@ class KubeApi:
         while True:
             try:
                 return await self._request(verb, resource, name, body, params, is_text)
-            except ApiError as error:
+            except KubernetesError as error:
                 again = error.status == 0 or error.status in (429, 500, 502, 503, 504)
                 if not again or loop.time() > deadline:
                     raise
@@ -208,7 +203,7 @@ class KubeApi:
             if status == 0 and isinstance(error, ssl.SSLError):
                 status = 495  # no retry: another try meets the same certificate
             text = refused(verb, resource, self.namespace, error)
-            raise ApiError(text, status=status) from None
+            raise KubernetesError(text, status=status) from None
 
 
 _METHODS = {"get": "GET", "list": "GET", "create": "POST", "patch": "PATCH", "delete": "DELETE"}

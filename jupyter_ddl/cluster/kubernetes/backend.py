@@ -13,13 +13,13 @@ from distributed import Client, Security
 
 from jupyter_ddl.cluster.dask_config import DASK_CONFIG
 from jupyter_ddl.cluster.kubernetes import lease, manifest, names
-from jupyter_ddl.cluster.kubernetes.api import ApiError, KubeApi
+from jupyter_ddl.cluster.kubernetes.api import KubeApi
 from jupyter_ddl.cluster.kubernetes.preflight import check_access, check_options
-from jupyter_ddl.cluster.kubernetes.route import Route
+from jupyter_ddl.cluster.kubernetes.route import Route, is_policy_enforced
 from jupyter_ddl.cluster.kubernetes.scheduler_pod import RENEW
 from jupyter_ddl.cluster.kubernetes.shrinking import worker_names_to_stop
 from jupyter_ddl.cluster.kubernetes.starting import Starting
-from jupyter_ddl.errors import ClusterError
+from jupyter_ddl.errors import ClusterError, KubernetesError
 from jupyter_ddl.spec.cluster import ClusterSpec
 
 __all__ = ["KubeBackend"]
@@ -70,7 +70,7 @@ class KubeBackend:
                 await self._start(on_phase)
         except TimeoutError:
             await self.close()
-            raise ClusterError(
+            raise KubernetesError(
                 f"starting {self._n_wanted} pods took longer than {spec.start_timeout_s:.0f} s; "
                 f"`%cluster doctor` checks what is missing"
             ) from None
@@ -92,6 +92,7 @@ class KubeBackend:
         await starting.until_scheduler_serves(self._try_connect)
         self._renewing = asyncio.create_task(self._renew_on(), name="renew lease")
         await starting.until_workers_serve(self._n_connected)
+        await self._probe_policy(starting.scheduler_host, on_phase)
 
     async def _create(self, api: KubeApi) -> Json:
         spec = self._spec
@@ -116,6 +117,16 @@ class KubeBackend:
             await api.create(resource, part)
         return cluster
 
+    async def _probe_policy(self, scheduler_host: str, on_phase: Callable[[str], None]) -> None:
+        """Say so when the cluster's NetworkPolicy has no effect."""
+        identity = await self.client.scheduler.identity(n_workers=-1)
+        address = next(iter(identity["workers"]), None)
+        if address is None or await is_policy_enforced(scheduler_host, address) is not False:
+            return
+        text = "this Kubernetes does not enforce network policies: other pods can reach the workers"
+        log.warning("%s", text)
+        on_phase(text)
+
     async def _put_back(self) -> None:
         """Create what pods need and somebody has deleted; what is there is refused as such."""
         api, _ = self._started()
@@ -123,7 +134,7 @@ class KubeBackend:
             try:
                 await api.create(resource, part)
                 log.warning("%s %s was deleted; made anew", resource, _name(part))
-            except ApiError as error:
+            except KubernetesError as error:
                 if error.status != 409:
                     log.warning("%s", error.message)
 
@@ -226,7 +237,7 @@ class KubeBackend:
             try:
                 async with asyncio.timeout(_CLOSE_S):
                     await self._api.delete_cluster(_name(cluster))
-            except (ApiError, TimeoutError) as error:
+            except (KubernetesError, TimeoutError) as error:
                 log.error("DaskCluster %s is not deleted: %r", _name(cluster), error)
         client = getattr(self, "client", None)
         if client is not None:

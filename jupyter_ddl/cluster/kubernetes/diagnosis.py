@@ -180,12 +180,13 @@ def _not_created(view: View) -> Cause | None:
             is_about_room=is_quota,
         )
     for event in view.events:
-        if event.get("involvedObject", {}).get("kind") != "DaskCluster":
+        if event.get("involvedObject", {}).get("kind") not in ("DaskCluster", "DaskWorkerGroup"):
             continue
         if event.get("type") == "Error" and _is_of(view, event):
             return Cause(
                 f"the operator could not make the cluster: {one_line(event.get('message', ''))}",
-                "correct what it names in the options or the pod template",
+                "correct what Kubernetes does not take of the options or the pod template (the "
+                "operator's log names the field)",
                 after_s=5.0,
             )
     return None

@@ -8,9 +8,9 @@ import msgspec
 
 from jupyter_ddl.cluster.kubernetes import manifest, names
 from jupyter_ddl.cluster.kubernetes.access import role_manifest
-from jupyter_ddl.cluster.kubernetes.api import ApiError, KubeApi
+from jupyter_ddl.cluster.kubernetes.api import KubeApi
 from jupyter_ddl.cluster.kubernetes.preflight import missing_access
-from jupyter_ddl.errors import ClusterError
+from jupyter_ddl.errors import ClusterError, KubernetesError
 from jupyter_ddl.spec.cluster import ClusterSpec
 
 __all__ = ["Finding", "examine", "rbac_text"]
@@ -46,7 +46,7 @@ async def examine(spec: ClusterSpec) -> list[Finding]:
     findings.append(Finding("access", "ok", text or f"everything needed is allowed in {where}"))
     try:
         await api.list("daskclusters")
-    except ApiError as error:
+    except KubernetesError as error:
         return [*findings, Finding("operator", "broken", error.message)]
     findings.append(Finding("resources", "ok", "DaskCluster is known"))
     findings.append(await _dry_run(api, spec))
@@ -67,7 +67,7 @@ async def _dry_run(api: KubeApi, spec: ClusterSpec) -> Finding:
     )
     try:
         await api.create("daskclusters", body, is_dry_run=True)
-    except ApiError as error:
+    except KubernetesError as error:
         return Finding("cluster", "broken", error.message)
     return Finding("cluster", "ok", f"would be taken, with image {spec.kubernetes.image}")
 
@@ -77,7 +77,7 @@ async def _operator(api: KubeApi) -> Finding:
     selector = "app.kubernetes.io/name=dask-kubernetes-operator"
     try:
         pods = await api.list("pods", labelSelector=selector)
-    except ApiError:
+    except KubernetesError:
         pods = []
     if any(pod.get("status", {}).get("phase") == "Running" for pod in pods):
         return Finding("operator", "ok", f"runs in namespace {api.namespace}")

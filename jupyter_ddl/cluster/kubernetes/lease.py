@@ -6,8 +6,9 @@ import os
 from pathlib import Path
 from typing import Any
 
-from jupyter_ddl.cluster.kubernetes.api import ApiError, KubeApi
+from jupyter_ddl.cluster.kubernetes.api import KubeApi
 from jupyter_ddl.cluster.kubernetes.names import HOST_ANNOTATION, OWNER_ANNOTATION
+from jupyter_ddl.errors import KubernetesError
 from jupyter_ddl.store.processes import ProcessIdentity, boot_id, is_alive, this_process
 
 __all__ = ["controller_annotations", "is_orphan", "own_pod"]
@@ -48,7 +49,7 @@ async def own_pod(api: KubeApi) -> Json | None:
     name = os.environ.get("POD_NAME") or os.environ.get("HOSTNAME", "")
     try:
         pod = await api.get("pods", name)
-    except ApiError:
+    except KubernetesError:
         return None
     return {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": pod["metadata"]["uid"]}
 

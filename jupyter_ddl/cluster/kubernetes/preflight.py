@@ -8,7 +8,9 @@ import re
 from jupyter_ddl.cluster.kubernetes.access import NEEDS, Need
 from jupyter_ddl.cluster.kubernetes.api import KubeApi
 from jupyter_ddl.cluster.kubernetes.names import check_dns_label
-from jupyter_ddl.errors import ClusterError
+from jupyter_ddl.cluster.kubernetes.pods import worker_pod
+from jupyter_ddl.cluster.kubernetes.template import check_mounts
+from jupyter_ddl.errors import ClusterError, KubernetesError
 from jupyter_ddl.spec.cluster import ClusterSpec
 
 __all__ = ["check_access", "check_options", "missing_access"]
@@ -47,6 +49,8 @@ def check_options(spec: ClusterSpec) -> None:
             raise ClusterError(
                 f"--volume {text!r}: KIND:NAME:/path is expected; KIND is pvc, configmap or secret"
             )
+    if kube.pod_template is not None:
+        check_mounts(worker_pod(spec, "name", "namespace"))
     for name in kube.env:
         if not _VARIABLE.fullmatch(name):
             raise ClusterError(f"--set-env {name!r} is not the name of a variable; NAME=VALUE is")
@@ -57,13 +61,13 @@ async def check_access(api: KubeApi) -> None:
 
     Raises
     ------
-    ClusterError
+    KubernetesError
         Names what is not allowed, and the namespace.
     """
     missing = [need for need in await missing_access(api) if not need.is_optional]
     if missing:
         listed = ", ".join(need.text for need in missing)
-        raise ClusterError(
+        raise KubernetesError(
             f"these credentials may not {listed} in namespace {api.namespace}; "
             f"`%cluster doctor --print-rbac` prints the Role that it takes"
         )

@@ -24,7 +24,7 @@ def refused(verb: str, resource: str, namespace: str, error: BaseException) -> s
     tried = f"Kubernetes: {verb} {resource}{where}"
     said = one_line(str(error)) or type(error).__name__
     if answer is None:
-        if verb == "find":
+        if verb == "find" and not _is_connection(error):
             return (
                 f"no credentials for Kubernetes were found ({said}); set KUBECONFIG, or run where "
                 f"a service account is mounted"
@@ -42,14 +42,20 @@ def refused(verb: str, resource: str, namespace: str, error: BaseException) -> s
         return f"{tried}: the namespace is being deleted; use another one with --namespace"
     if status == 403:
         return f"{tried} is forbidden (403: {said}); {_ROLE}"
+    if status == 404 and 'namespaces "' in said:
+        return f"{tried}: {said}; name an existing one with --namespace"
     if status == 404 and resource.startswith("dask"):
         return (
             f"{tried}: this Kubernetes does not know the resource (404), so dask-kubernetes' "
             f"operator is not installed; `helm install --repo https://helm.dask.org --create-"
             f"namespace -n dask-operator --generate-name dask-kubernetes-operator` installs it"
         )
-    if status == 404 and "namespaces" in said:
-        return f"{tried}: {said}; name an existing one with --namespace"
     if status == 422:
         return f"{tried} was refused as invalid: {said}; correct the field that it names"
     return f"{tried} failed ({status}: {said})"
+
+
+def _is_connection(error: BaseException) -> bool:
+    """Whether the way to the server failed, whichever library tells it."""
+    names = {kind.__name__ for kind in type(error).__mro__}
+    return bool(names & {"TransportError", "APITimeoutError", "OSError", "SSLError"})

@@ -10,7 +10,7 @@ from typing import Any
 from jupyter_ddl.cluster.kubernetes.api import KubeApi
 from jupyter_ddl.cluster.kubernetes.pods import COMM_PORT
 
-__all__ = ["Route"]
+__all__ = ["Route", "is_policy_enforced"]
 
 log = logging.getLogger(__name__)
 
@@ -69,6 +69,20 @@ class Route:
             with contextlib.suppress(Exception):  # its connections may be broken in any way
                 async with asyncio.timeout(_DIRECT_S):
                     await forward.stop()
+
+
+async def is_policy_enforced(scheduler_host: str, worker_address: str) -> bool | None:
+    """Whether the network keeps this process, which is no pod of the cluster, from a worker.
+
+    Returns
+    -------
+    bool or None
+        None when pods are out of reach from here anyway.
+    """
+    if not await _answers(scheduler_host, COMM_PORT):
+        return None
+    host, _, port = worker_address.removeprefix("tls://").rpartition(":")
+    return not await _answers(host.strip("[]"), int(port))
 
 
 async def _answers(host: str, port: int) -> bool:

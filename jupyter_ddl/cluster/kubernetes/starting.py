@@ -15,7 +15,7 @@ from jupyter_ddl.cluster.kubernetes.diagnosis import (
     is_connecting,
     progress,
 )
-from jupyter_ddl.errors import ClusterError
+from jupyter_ddl.errors import KubernetesError
 
 __all__ = ["Starting"]
 
@@ -57,7 +57,7 @@ class Starting:
 
         Raises
         ------
-        ClusterError
+        KubernetesError
             It will not come; one sentence says why, and what to do.
         """
         ready_since_s: float | None = None
@@ -79,7 +79,7 @@ class Starting:
 
         Raises
         ------
-        ClusterError
+        KubernetesError
             None will come; one sentence says why, and what to do.
         """
         while (n_connected := await count()) < self._n_workers:
@@ -90,8 +90,14 @@ class Starting:
                 self._on_phase(f"{n_connected} of {self._n_workers} workers: {cause.text}")
                 return
             if cause is not None:
-                raise ClusterError(cause.text)
+                raise KubernetesError(cause.text)
             await asyncio.sleep(_TICK_S)
+
+    @property
+    def scheduler_host(self) -> str:
+        """Address of the scheduler's pod; empty while it has none."""
+        scheduler = self._scheduler()
+        return "" if scheduler is None else str(scheduler.get("status", {}).get("podIP", ""))
 
     async def _look(self, n_connected: int) -> None:
         now_s = self._loop.time()
@@ -159,12 +165,12 @@ class Starting:
     def _refuse_when_hopeless(self) -> None:
         cause = self._believed()
         if cause is not None:
-            raise ClusterError(cause.text)
+            raise KubernetesError(cause.text)
 
     def _refuse_when_unreachable(self, ready_since_s: float | None) -> None:
         if ready_since_s is None or self._loop.time() - ready_since_s < _UNREACHABLE_S:
             return
-        raise ClusterError(
+        raise KubernetesError(
             f"the scheduler of {self._name} runs, but there is no route to it from here, neither "
             f"straight nor through the API server; allow `create pods/portforward`, or start from "
             f"a notebook inside the cluster"

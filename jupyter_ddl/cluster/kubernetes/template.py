@@ -14,7 +14,7 @@ from typing import Any
 
 from jupyter_ddl.errors import ClusterError
 
-__all__ = ["merged", "read_template"]
+__all__ = ["check_mounts", "merged", "read_template"]
 
 Json = dict[str, Any]
 
@@ -69,6 +69,24 @@ def merged(pod: Json, template: Json, *, container_fields: bool = True) -> Json:
         elif container_fields or key not in ("volumes", "initContainers"):
             result[key] = _laid_over(result.get(key), value, key)
     return result
+
+
+def check_mounts(pod: Json) -> None:
+    """Refuse a mount of a volume that is not there: the operator alone would be told of it.
+
+    Raises
+    ------
+    ClusterError
+        Names the field.
+    """
+    volumes = {volume.get("name") for volume in pod.get("volumes", [])}
+    for container in pod["containers"]:
+        for mount in container.get("volumeMounts", []):
+            if mount.get("name") not in volumes:
+                raise ClusterError(
+                    f"--pod-template: spec.containers[{container['name']}].volumeMounts names "
+                    f"volume {mount.get('name')!r}, which spec.volumes does not have; add it there"
+                )
 
 
 def _containers(ours: list[Json], theirs: list[Json]) -> list[Json]:

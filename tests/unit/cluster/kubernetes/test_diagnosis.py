@@ -206,6 +206,7 @@ class _Refusal(Exception):
         (_Refusal(403, "exceeded quota: q"), "larger quota"),
         (_Refusal(403, "because it is being terminated"), "--namespace"),
         (_Refusal(404, "the server could not find the requested resource"), "helm install"),
+        (_Refusal(404, 'namespaces "space" not found'), "--namespace"),
         (_Refusal(422, "spec.worker: Invalid value"), "spec.worker"),
         (_Refusal(500, "etcd"), "500"),
         (ConnectionError("refused"), "can't be reached"),

@@ -34,10 +34,7 @@ def worker(wanted: ClusterSpec) -> dict[str, Any]:
 
 def violations(pod: dict[str, Any]) -> list[str]:
     """What the restricted standard forbids, rule by rule as its page lists them."""
-    found = []
-    for key in ("hostNetwork", "hostPID", "hostIPC"):
-        if pod.get(key):
-            found.append(key)
+    found = [key for key in ("hostNetwork", "hostPID", "hostIPC") if pod.get(key)]
     for volume in pod["volumes"]:
         found += [f"volume {kind}" for kind in volume.keys() - {"name"} - _ALLOWED_VOLUMES]
     outer = pod["securityContext"]
@@ -204,6 +201,10 @@ def test_a_template_is_a_pod_or_its_spec(tmp_path: Path) -> None:
         (spec(volumes=("data:/x",)), "KIND:NAME:/path"),
         (spec(env={"1A": "x"}), "not the name of a variable"),
         (spec(image=None), "--env IMAGE"),
+        (
+            spec(pod_template='{"containers": [{"volumeMounts": [{"name": "no"}]}]}'),
+            "volumeMounts names volume 'no'",
+        ),
         (ClusterSpec("kube", memory_per_worker_bytes=2, kubernetes=KubeSpec("a")), "2GB?"),
         (ClusterSpec("kube", cpus_per_worker=0, kubernetes=KubeSpec("a")), "--cpus 0"),
         (ClusterSpec("Kube", kubernetes=KubeSpec("a")), "not a DNS label"),

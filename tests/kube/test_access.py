@@ -1,0 +1,101 @@
+"""The Role that ``--print-rbac`` prints: all works with it, and each of its verbs is needed."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from pathlib import Path
+
+import pytest
+from kube_tools import IMAGE, apply, kubectl, start_kube
+from until import until
+
+from jupyter_ddl.client.clusters import list_clusters
+from jupyter_ddl.client.kube_clusters import (
+    clusters_elsewhere,
+    examine_kubernetes,
+    print_rbac,
+)
+from jupyter_ddl.cluster.kubernetes.access import NEEDS, Need
+from jupyter_ddl.errors import ClusterError
+from jupyter_ddl.spec.cluster import KubeSpec
+
+pytestmark = [pytest.mark.kube, pytest.mark.timeout(400)]
+
+ADMIN = os.environ.get("KUBECONFIG", "")
+_BINDING = """
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: jupyter-ddl}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: jupyter-ddl}
+subjects: [{kind: ServiceAccount, name: notebook}]
+"""
+
+
+@pytest.fixture
+def account(namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The namespace, with credentials of a service account that may do what the Role says."""
+    kubectl("create", "serviceaccount", "notebook", "-n", namespace)
+    apply(print_rbac(namespace), namespace)
+    apply(_BINDING, namespace)
+    config = json.loads(kubectl("config", "view", "--raw", "--minify", "-o", "json"))
+    config["users"][0]["user"] = {"token": _token(namespace)}
+    path = tmp_path / "kubeconfig"
+    path.write_text(json.dumps(config))
+    monkeypatch.setenv("KUBECONFIG", str(path))
+    return namespace
+
+
+def _token(namespace: str) -> str:
+    """Of the account: made by the controllers of old versions, asked for from new ones."""
+    secret = """
+apiVersion: v1
+kind: Secret
+metadata: {name: notebook-token, annotations: {kubernetes.io/service-account.name: notebook}}
+type: kubernetes.io/service-account-token
+"""
+    apply(secret, namespace)
+
+    def read() -> str:
+        return kubectl(
+            "get", "secret", "notebook-token", "-n", namespace, "-o", "jsonpath={.data.token}"
+        )
+
+    return base64.b64decode(until(read, 20)).decode()
+
+
+def _without(need: Need, namespace: str, admin: str) -> None:
+    """Take one verb from the Role, as an administrator."""
+    role = json.loads(
+        kubectl("--kubeconfig", admin, "get", "role", "jupyter-ddl", "-n", namespace, "-o", "json")
+    )
+    for rule in role["rules"]:
+        if need.full_resource in rule["resources"] and need.group in rule["apiGroups"]:
+            rule["verbs"] = [verb for verb in rule["verbs"] if verb != need.verb]
+    role["rules"] = [rule for rule in role["rules"] if rule["verbs"]]
+    kubectl("--kubeconfig", admin, "replace", "-f", "-", stdin=json.dumps(role))
+
+
+def test_the_printed_role_is_enough_for_everything(account: str) -> None:
+    findings = examine_kubernetes(KubeSpec(image=IMAGE, namespace=account))
+    assert [each.what for each in findings if each.verdict == "broken"] == []
+    cluster = start_kube(account, 1)
+    cluster.scale(2)
+    until(lambda: len(cluster.status().workers) == 2, 90)
+    cluster.scale(1)
+    until(lambda: len(cluster.status().workers) == 1, 90)
+    assert clusters_elsewhere(account) == []
+    cluster.stop()
+    assert list_clusters() == []
+
+
+@pytest.mark.parametrize("need", [n for n in NEEDS if not n.is_optional], ids=lambda n: n.text)
+def test_each_verb_is_missed(need: Need, account: str) -> None:
+    """Without it a start is refused before anything is made, and the verb is named."""
+    _without(need, account, ADMIN)
+    with pytest.raises(ClusterError) as caught:
+        start_kube(account, 1)
+    assert need.text in caught.value.message
+    assert f"namespace {account}" in caught.value.message
+    assert "--print-rbac" in caught.value.message

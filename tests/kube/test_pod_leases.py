@@ -1,0 +1,105 @@
+"""Nothing is orphaned, whoever dies first."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import pytest
+from kube_tools import gone, kubectl, objects, pods, start_kube
+from leaks import Home
+from run_tools import kill_controller
+from until import until
+
+from jupyter_ddl.client.clusters import list_clusters
+from jupyter_ddl.client.kube_clusters import clusters_elsewhere, delete_elsewhere
+
+pytestmark = [pytest.mark.kube, pytest.mark.timeout(500)]
+
+_LEASE_S = 8.0
+
+
+def test_controller_killed_and_never_back(namespace: str) -> None:
+    """The operator is told by the scheduler that the lease is over, and deletes the cluster."""
+    start_kube(namespace, 1, lease_s=_LEASE_S)
+    kill_controller("kube")
+    took_s = gone(namespace, _LEASE_S + 60)
+    print(f"nothing was left {took_s:.1f} s after the controller's death")
+    assert took_s > _LEASE_S / 2
+
+
+def test_cluster_that_is_renewed_outlives_its_lease(namespace: str) -> None:
+    cluster = start_kube(namespace, 1, lease_s=_LEASE_S)
+    deadline = time.monotonic() + 3 * _LEASE_S
+    until(lambda: time.monotonic() > deadline, 4 * _LEASE_S)
+    assert len(cluster.status().workers) == 1
+    cluster.stop()
+    assert gone(namespace) < 150
+
+
+def test_killed_controller_is_replaced_by_the_next_of_its_name(namespace: str) -> None:
+    start_kube(namespace, 1)
+    (before,) = [each for each in objects(namespace) if each.startswith("DaskCluster/")]
+    kill_controller("kube")
+    start_kube(namespace, 1)
+    until(lambda: before not in objects(namespace), 30)
+    (after,) = [each for each in objects(namespace) if each.startswith("DaskCluster/")]
+    assert after != before
+
+
+def test_clusters_side_by_side_are_listed_and_stopped(
+    namespace: str, home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = start_kube(namespace, 0, name="one")
+    start_kube(namespace, 0, name="two")
+    assert {each.name for each in list_clusters()} == {"one", "two"}
+    assert clusters_elsewhere(namespace) == []
+    first.stop()
+
+    # From another host, which has none of this one's connection files, the other one is seen.
+    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(home.root / "elsewhere"))
+    (found,) = clusters_elsewhere(namespace)
+    assert (found.name, found.namespace) == ("two", namespace)
+    delete_elsewhere(found)
+    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(home.runtime))
+    assert gone(namespace) < 150
+
+
+def test_start_that_is_given_up_leaves_nothing(namespace: str) -> None:
+    """Interrupted while its pods wait for a node."""
+    pid = os.getpid()
+    pending = []
+
+    def interrupt(text: str) -> None:
+        if "waiting for a node" in text and not pending:
+            pending.append(text)
+            os.kill(pid, signal.SIGINT)
+
+    from kube_tools import IMAGE
+
+    from jupyter_ddl.client.clusters import start_cluster
+    from jupyter_ddl.spec.cluster import KubeSpec
+
+    spec = KubeSpec(image=IMAGE, namespace=namespace, node_selector={"no": "such"})
+    with pytest.raises(KeyboardInterrupt):
+        start_cluster("kube", 1, kubernetes=spec, on_phase=interrupt)
+    assert gone(namespace) < 150
+
+
+@pytest.mark.slow
+def test_without_operator_and_controller_pods_end_by_themselves(namespace: str) -> None:
+    start_kube(namespace, 1, lease_s=_LEASE_S)
+    kubectl("-n", "dask-operator", "scale", "deployment/dask-operator", "--replicas=0")
+    try:
+        kill_controller("kube")
+
+        def is_over() -> bool:
+            (scheduler,) = pods(namespace, "scheduler")
+            statuses = scheduler["status"].get("containerStatuses", [])
+            return any(each["restartCount"] > 0 for each in statuses)
+
+        until(is_over, _LEASE_S + 90)
+    finally:
+        kubectl("-n", "dask-operator", "scale", "deployment/dask-operator", "--replicas=1")
+    assert gone(namespace, 180) < 180
