@@ -130,7 +130,7 @@ def start_cluster(
         memory_per_worker_bytes=memory_bytes,
         idle_timeout_s=idle_timeout_s,
         max_age_s=max_age_s,
-        kubernetes=with_image(pods) if backend == KUBE else pods,
+        kubernetes=with_image(pods, on_phase) if backend == KUBE else pods,
     )
     if backend == KUBE:
         spec = msgspec.structs.replace(spec, start_timeout_s=START_TIMEOUT_S)

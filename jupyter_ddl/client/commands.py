@@ -38,7 +38,7 @@ def _add_start(parser: argparse.ArgumentParser) -> None:
     add("--memory", type=values.size_bytes, metavar="2GB", help="limit of each trial")
     add("--idle-timeout", type=values.duration_s, default=1800.0, metavar="30m")
     add("--max-age", type=values.duration_s, default=86400.0, metavar="24h")
-    add("--env", metavar="IMAGE", help="image of the pods (default: this notebook's own)")
+    add("--env", metavar="auto|IMAGE|DIR", help="image of the pods, or what it is built of")
     add_kube_options(parser)
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
 from jupyter_ddl.cell import values
-from jupyter_ddl.errors import ImageError, OptionError
+from jupyter_ddl.errors import OptionError
 from jupyter_ddl.spec.cluster import KubeSpec
 
 __all__ = ["KUBE", "START_TIMEOUT_S", "add_kube_options", "kube_spec", "with_image"]
@@ -25,6 +26,7 @@ _DEFAULT = KubeSpec()
 def add_kube_options(parser: argparse.ArgumentParser) -> None:
     """What only pods have."""
     add = parser.add_argument_group("on Kubernetes").add_argument
+    add("--registry", metavar="HOST/PATH", help="where an image of --env DIRECTORY is pushed to")
     add("--namespace", metavar="NS", help="default: the one of the kubeconfig, or of this pod")
     add("--gpus", type=values.count(0), metavar="G", help="nvidia.com/gpu of each worker")
     _many(add, "--node-selector", _pair, "KEY=VALUE", "nodes on which workers may run")
@@ -58,6 +60,7 @@ def kube_spec(options: argparse.Namespace) -> KubeSpec:
         template = read_template(options.pod_template)
     return KubeSpec(
         image=getattr(options, "env", None),
+        registry=options.registry,
         namespace=options.namespace,
         gpus=options.gpus or 0,
         node_selector=dict(options.node_selector),
@@ -70,27 +73,41 @@ def kube_spec(options: argparse.Namespace) -> KubeSpec:
     )
 
 
-def with_image(spec: KubeSpec) -> KubeSpec:
-    """The spec with the image that its pods are to run: the one named, or the notebook's own.
+def with_image(spec: KubeSpec, on_phase: Callable[[str], None] | None = None) -> KubeSpec:
+    """The spec with the image that its pods are to run.
+
+    The one named, the notebook's own, or one that is built of a directory and pushed.
+
+    Parameters
+    ----------
+    on_phase : callable, optional
+        Gets the steps of a build; None: nothing is built, only whether it could be is found out.
 
     Raises
     ------
     ImageError
-        None is known, or what was named is none.
+        None is known, what was named is none, or it cannot be built.
+    EnvironmentFileError
+        A file of the directory cannot be read as what it is.
     """
     from jupyter_ddl.environment.choice import choose_env
+    from jupyter_ddl.environment.image import build_image, find_engine, plan_build
 
     choice = choose_env(spec.image or "auto", os.environ, Path.cwd())
-    if choice.image is None:
-        raise ImageError(
-            f"--env {spec.image} is a directory, of which no image is built by `%cluster start`; "
-            f"build one and name it with --env IMAGE"
-        )
-    return msgspec.structs.replace(spec, image=str(choice.image))
+    image = choice.image
+    if choice.configuration is not None:
+        plan = plan_build(choice.configuration, spec.registry or "")
+        if on_phase is None:
+            find_engine()
+            image = plan.image
+        else:
+            image = build_image(plan, on_phase)
+    return msgspec.structs.replace(spec, image=str(image))
 
 
 def _given(options: argparse.Namespace) -> list[str]:
     names = (
+        "registry",
         "namespace",
         "gpus",
         "node_selector",

@@ -94,7 +94,7 @@ def _is_digest(text: str) -> bool:
 def _component_reason(part: str) -> str:
     if not part:
         return "name: a part between two / is empty"
-    if part != part.lower():
+    if part != part.lower() and _COMPONENT.fullmatch(part.lower()):
         return f"name {part!r}; expected small letters, {part.lower()!r} perhaps"
     return f"name {part!r}; expected small letters and digits, with single . _ or - between them"
 

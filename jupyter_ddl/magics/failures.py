@@ -45,6 +45,8 @@ def _renderer(error: BaseException) -> Callable[[], list[str]]:
     def render() -> list[str]:
         fields: dict[str, Any] = getattr(error, "fields", {})
         lines: list[str] = []
+        if fields.get("log"):
+            lines += [*str(fields["log"]).split("\n"), ""]
         if fields.get("traceback"):
             lines += [*str(fields["traceback"]).rstrip().split("\n"), ""]
         message = str(error)

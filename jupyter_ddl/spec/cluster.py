@@ -12,6 +12,8 @@ class KubeSpec(msgspec.Struct, frozen=True):
 
     image: str | None = None
     """Of scheduler and workers.  The client chooses it: a backend does not guess."""
+    registry: str | None = None
+    """Where an image that is built of a directory is pushed to."""
     namespace: str | None = None
     """None: the one of the kubeconfig's context, or the notebook's own pod's."""
     gpus: int = 0

@@ -39,6 +39,7 @@ def test_a_reference_is_taken_apart(
     [
         ("", "a part between two / is empty"),
         ("Image", "small letters, 'image' perhaps"),
+        ("A B", "small letters and digits"),
         ("a//b", "is empty"),
         ("a/", "is empty"),
         ("a b", "small letters and digits"),

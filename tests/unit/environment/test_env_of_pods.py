@@ -1,0 +1,47 @@
+"""``%cluster start kube --env …``: refused in one line before anything is created."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from jupyter_ddl.client.kube_options import with_image
+from jupyter_ddl.errors import EnvironmentFileError, ImageError
+from jupyter_ddl.spec.cluster import KubeSpec
+
+
+@pytest.fixture(autouse=True)
+def nothing_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("JUPYTER_IMAGE_SPEC", raising=False)
+    monkeypatch.delenv("JUPYTER_IMAGE", raising=False)
+
+
+def test_the_notebooks_own_image_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JUPYTER_IMAGE", "hub.example/lecture:v3")
+    assert with_image(KubeSpec()).image == "hub.example/lecture:v3"
+    assert with_image(KubeSpec(image="auto")).image == "hub.example/lecture:v3"
+    assert with_image(KubeSpec(image="other:1")).image == "other:1"
+
+
+def test_without_one_it_is_said_what_to_pass() -> None:
+    with pytest.raises(ImageError, match="pass --env IMAGE or --env PATH"):
+        with_image(KubeSpec())
+
+
+def test_a_directory_is_built_only_where_it_can_be_pushed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("repo2docker")
+    (tmp_path / "requirements.txt").write_text("jupyter_ddl\nnumpy\n")
+    said: list[str] = []
+    with pytest.raises(ImageError, match="pass --registry HOST/PATH, or start with a base image"):
+        with_image(KubeSpec(image="."), said.append)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ImageError, match="no container engine can build"):
+        with_image(KubeSpec(image=".", registry="registry.example/team"), said.append)
+    (tmp_path / "requirements.txt").write_text("numpy>>1\n")
+    with pytest.raises(EnvironmentFileError, match=r"requirements\.txt, line 1"):
+        with_image(KubeSpec(image="."), said.append)
+    assert said == []
