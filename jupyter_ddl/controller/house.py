@@ -186,6 +186,11 @@ class House:
         return self.lease.expired(now, self._n_working)
 
     @property
+    def is_working(self) -> bool:
+        """Whether a run is active, or a group executes a cell."""
+        return self._n_working > 0
+
+    @property
     def _n_working(self) -> int:
         """Runs, and groups that execute a cell: an idle group keeps no cluster alive."""
         return len(self.runs.active) + self.groups.n_busy

@@ -133,7 +133,7 @@ async def _serve(spec: ClusterSpec, phases: Phases) -> None:
         phases.close()
         log.info("ready; resumed runs: %s", ", ".join(resumed) or "none")
         caring = asyncio.create_task(_care_for_blobs())
-        await _until_over(house, stopped, stop)
+        await _until_over(house, connection_path(spec.name), stopped, stop)
         caring.cancel()
         log.info("ending: %s", "; ".join(reasons))
         await server.close()
@@ -168,12 +168,21 @@ async def _care_for_blobs() -> None:
         await asyncio.sleep(_BLOB_CARE_S)
 
 
-async def _until_over(house: House, stopped: asyncio.Event, stop: Callable[[str], None]) -> None:
+async def _until_over(
+    house: House, announced: Path, stopped: asyncio.Event, stop: Callable[[str], None]
+) -> None:
     while not stopped.is_set():
         try:
             async with asyncio.timeout(_TICK_S):
                 await stopped.wait()
         except TimeoutError:
-            reason = house.expired()
+            reason = house.expired() or _unreachable(house, announced)
             if reason is not None:
                 stop(reason)
+
+
+def _unreachable(house: House, announced: Path) -> str | None:
+    """Why an unannounced cluster is to end, or None: runs that are active are seen through."""
+    if house.is_working or announced.exists():
+        return None
+    return f"nobody can reach it any more: {announced} is gone"

@@ -29,6 +29,12 @@ def test_an_idle_cluster_ends_and_leaves_nothing(home: Home) -> None:
     assert not socket.exists()
 
 
+def test_a_cluster_that_nobody_can_reach_ends(home: Home) -> None:
+    session().start(ClusterSpec(name="test", n_workers=1))
+    connection_path("test").unlink()
+    until(lambda: not processes_of(home), 15.0, "the end of the cluster")
+
+
 def test_a_cluster_at_its_maximum_age_ends_and_the_next_one_goes_on(stopping: Home) -> None:
     session().start(ClusterSpec(name="test", n_workers=2, max_age_s=3.0))
     first = controller_pid()
