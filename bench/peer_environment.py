@@ -18,6 +18,7 @@ _NEEDS = {
     "ray": ("ray[tune]", "ray.tune"),
     "optuna": ("optuna", "optuna"),
     "dask": ("distributed cryptography", "distributed, cryptography"),
+    "daskml": ("dask-ml distributed cryptography", "dask_ml.model_selection"),
     "ipyparallel": ("ipyparallel", "ipyparallel"),
 }
 """By the first word of a peer's script: what to install, and what must import then."""

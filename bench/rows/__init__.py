@@ -5,6 +5,7 @@ from bench.rows.ddp_speed import ROW as DDP_SPEED
 from bench.rows.ddp_start import ROW as DDP_START
 from bench.rows.environment import ROW as ENVIRONMENT
 from bench.rows.first_report import ROW as FIRST_REPORT
+from bench.rows.fit import ROW as FIT
 from bench.rows.load_ext import ROW as LOAD_EXT
 from bench.rows.memory import ROW as MEMORY
 from bench.rows.run_cell import ROW as RUN_CELL
@@ -30,4 +31,5 @@ ROWS = (
     TELEMETRY,
     TELEMETRY_LOAD,
     RUN_CELL,
+    FIT,
 )
