@@ -15,7 +15,7 @@ export JUPYTER_DDL_NO_PANEL := 1
 PANEL  := $(BIN)/python tools/build_labextension.py
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-groups test-gpu test-slow test-js test-browser labextension lab lint format bench docs pictures clean
+.PHONY: help install demo test test-groups test-gpu test-kube test-slow test-js test-browser labextension lab lint format bench docs pictures clean
 
 help:  ## show this
 	@echo "make TARGET, where TARGET is one of"
@@ -49,6 +49,9 @@ test-browser: labextension  ## JupyterLab in a real browser (needs chromium)
 
 labextension: node  ## build the panel for JupyterLab where it is missing or old
 	@$(PANEL) --link
+
+test-kube: $(READY)  ## clusters of pods on the Kubernetes of KUBECONFIG (docs/kubernetes.md)
+	@$(BIN)/python -m pytest tests/kube -m "kube and not slow" $(ARGS)
 
 lab: labextension  ## open JupyterLab on the notebooks
 	@$(BIN)/jupyter lab --notebook-dir=notebooks $(ARGS)
