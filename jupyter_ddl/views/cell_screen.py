@@ -85,8 +85,8 @@ class CellScreen:
             if is_final(snapshot):
                 # The views are told as well: the static form may get lost on its way.
                 self._link.show(snapshot)
-            if self._requests is not None:
-                self._requests.run_ended()
+                if self._requests is not None:
+                    self._requests.run_ended()
             if not (is_final(snapshot) and self._link.is_heard):
                 self._end()
         shown = self._link is not None

@@ -22,12 +22,15 @@ from jupyter_ddl.views.bundle import live_css, live_esm
 from jupyter_ddl.views.channel import Answer, Channel
 from jupyter_ddl.views.html import render_html
 from jupyter_ddl.views.messages import FromBrowser, RunView, TelemetryView
+from jupyter_ddl.views.summary import is_final
 from jupyter_ddl.views.text import render_text
 
 __all__ = ["WIDGET_MIME", "RunWidget", "WidgetLink", "widget_bundle"]
 
 log = logging.getLogger(__name__)
 
+_REPLACED_S = 1.5
+_STAYS_S = 4.0
 WIDGET_MIME = "application/vnd.jupyter.widget-view+json"
 
 
@@ -86,6 +89,8 @@ class WidgetLink:
         self._wake = threading.Event()
         self._closed = threading.Event()
         self._heard = threading.Event()
+        self._heard_s = 0.0
+        self._final_s: float | None = None
         self.widget.on_msg(self._receive)
         self._thread = threading.Thread(target=self._run, name=f"ddl-live-{run_id}", daemon=True)
         self._thread.start()
@@ -96,6 +101,8 @@ class WidgetLink:
         return self._heard.is_set()
 
     def show(self, snapshot: RunSnapshot) -> None:
+        if self._final_s is None and is_final(snapshot):
+            self._final_s = time.monotonic()
         self._offer(RunView(0, time.time(), snapshot))
 
     def show_telemetry(self, view: TelemetryView) -> None:
@@ -119,14 +126,25 @@ class WidgetLink:
         body = self.channel.receive(content)
         if self.channel.n_refused == n_refused:
             self._heard.set()
+            self._heard_s = time.monotonic()
         if body is not None and not self._on_request(body):
             self.channel.refuse()
         self._wake.set()
 
+    def _is_gone(self) -> bool:
+        """Whether no view has spoken once the static form should have taken its place."""
+        if self._final_s is None or time.monotonic() < self._final_s + _STAYS_S:
+            return False
+        return self._heard_s < self._final_s + _REPLACED_S
+
     def _run(self) -> None:
-        """Send until the end has been seen or nobody is there to see it."""
+        """Send until the end has been seen or nobody is there to see it.
+
+        A page that was loaded again does not find the output that is to become static; its view
+        stays, and is answered as long as the kernel lives.
+        """
         try:
-            while not self._closed.is_set() and not self.channel.is_over:
+            while not self._closed.is_set() and not (self.channel.is_over and self._is_gone()):
                 for message in self.channel.due():
                     self.widget.send({}, [message])
                 self._wake.wait(max(0.01, self.channel.wait_s()))

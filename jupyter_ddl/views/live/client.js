@@ -5,6 +5,7 @@ const SILENCE_MS = 1500;
 const GAP_MS = 300;
 const HAVE_MS = 2000;
 const QUIET_MS = 300;
+const STAYS_MS = 2000;
 const MAX_SILENCE_MS = 15000;
 const RETRY_MS = 400;
 const N_TRIES = 24;
@@ -99,6 +100,7 @@ export class Client {
     this._timers.clearInterval(this._timer);
     this._timers.clearTimeout(this._asking);
     this._timers.clearTimeout(this._haveTimer);
+    this._timers.clearTimeout(this._lastSeen);
     for (const waiting of this._waiting.values()) this._timers.clearTimeout(waiting.timer);
     this._waiting.clear();
   }
@@ -138,7 +140,14 @@ export class Client {
     this._timers.clearTimeout(this._haveTimer);
     this._haveTimer = this._timers.setTimeout(() => this._have(), QUIET_MS);
     // Every time: what told of the first one may have been lost.
-    if (this.ended) this._send({ kind: "seen", run_id: snapshot.run_id });
+    if (this.ended) this._seen(snapshot.run_id);
+  }
+
+  /** Twice: the second one tells that this view was not replaced by the static form. */
+  _seen(runId) {
+    this._send({ kind: "seen", run_id: runId });
+    if (this._lastSeen !== undefined) return;
+    this._lastSeen = this._timers.setTimeout(() => this._send({ kind: "seen", run_id: runId }), STAYS_MS);
   }
 
   _takeTelemetry(message) {

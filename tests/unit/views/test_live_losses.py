@@ -123,6 +123,7 @@ def test_without_losses_nothing_is_asked_twice(viewer: Viewer) -> None:
     carrier.run(3)
     assert carrier.channel.is_over
     assert carrier.channel.n_sent - n_before <= 2
+    assert carrier.seen["state"] == "complete"
 
 
 def test_a_request_gets_through_losses_and_is_carried_out_once(viewer: Viewer) -> None:
