@@ -1,0 +1,158 @@
+"""The live view in the cell of a real JupyterLab, while the cell runs and afterwards."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from lab_tools import Lab, cell_at, open_notebook, run_cell, set_theme, take, wait_done
+from playwright.sync_api import Locator, Page, expect
+from until import until
+
+START = "%load_ext jupyter_ddl\n%cluster start -n 2"
+SEARCH = """%%distribute search --metric acc --trials 200 --sampler tpe --name digits
+import math, random, time
+from jupyter_ddl import choice, loguniform, report, uniform
+lr = loguniform(1e-4, 1e-1, default=1e-2)
+width = choice(32, 64, 128, 256)
+drop = uniform(0.0, 0.6)
+for step in range(8):
+    time.sleep(0.15)
+    acc = 0.95 - 0.05 * abs(math.log10(lr) + 2.3) - 0.1 * drop * drop - 0.3 * math.exp(-step / 2)
+    print(f"epoch {step}: acc {acc:.4f}")
+    report(step=step, acc=acc + random.random() * 0.02)
+"""
+SLOW_SEARCH = SEARCH.replace("range(8)", "range(80)").replace("--trials 200", "--trials 4")
+DDP = """%%distribute ddp -n 2 --name blobs
+import math, random, time
+from jupyter_ddl import checkpoint, rank, report
+for step in range(400):
+    time.sleep(0.1)
+    report(step=step, train_loss=2.3 * math.exp(-step / 25) + 0.05 * random.random())
+    if step % 10 == 0:
+        checkpoint(step=step, done=step)
+"""
+
+
+@pytest.fixture
+def errors(page: Page) -> list[str]:
+    """What went wrong in the page's scripts."""
+    found: list[str] = []
+    page.on("pageerror", lambda error: found.append(str(error)))
+    return found
+
+
+def view_of(page: Page) -> Locator:
+    """The live view, once it draws."""
+    page.wait_for_selector(".ddl-live[data-run]")
+    return page.locator(".ddl-live").first
+
+
+def n_finished(view: Locator) -> int:
+    return int(view.locator("[role=progressbar]").get_attribute("aria-valuenow") or 0)
+
+
+def button(view: Locator, name: str) -> Locator:
+    return view.get_by_role("button", name=name, exact=True)
+
+
+def saved(page: Page, lab: Lab, name: str, index: int) -> dict[str, object]:
+    """The outputs of a cell as the notebook file has them."""
+    page.evaluate("() => window.jupyterapp.commands.execute('docmanager:save')")
+    notebook = json.loads((lab.home.work / name).read_text())
+    return dict(notebook["cells"][index])
+
+
+def test_a_search_is_watched_and_stopped_while_its_cell_runs(
+    lab: Lab, page: Page, errors: list[str]
+) -> None:
+    page.set_viewport_size({"width": 1200, "height": 1400})
+    open_notebook(page, lab, "search.ipynb", START, SLOW_SEARCH, SEARCH)
+    run_cell(page, 0)
+    run_cell(page, 1, wait=False)
+    view = view_of(page)
+    stop = view.get_by_role("button", name="Stop trial 0")
+    stop.click()
+    expect(view.locator(".ddl-counts")).to_contain_text("cancelled", timeout=10_000)
+    assert view.get_attribute("data-state") == "running"
+    button(view, "Stop now").click()
+    button(view, "Really stop now?").click()
+    wait_done(page, 1, 20)
+
+    run_cell(page, 2, wait=False)
+    view = view_of(page)
+    until(lambda: n_finished(view) >= 6, 60, "six trials")
+    line = view.locator(".ddl-dots").first.get_attribute("d")
+    before = n_finished(view)
+    until(lambda: n_finished(view) > before, 30, "one more trial")
+    until(lambda: view.locator(".ddl-dots").first.get_attribute("d") != line, 10, "a new point")
+    assert view.locator(".ddl-strand").count() >= 6
+    view.locator("summary", has_text="Output").click()
+    expect(view.locator(".ddl-log")).to_contain_text("epoch", timeout=10_000)
+    take(view, "cell-search-light")
+    set_theme(page, "dark")
+    take(view, "cell-search-dark")
+    button(view, "Keep best and finish").click()
+    wait_done(page, 2, 20)
+    output = cell_at(page, 2).locator(".jp-Cell-outputArea")
+    expect(output).to_contain_text("finished early by user")
+    expect(page.locator(".ddl-live")).to_have_count(0)
+    take(cell_at(page, 2), "cell-search-end-dark")
+    set_theme(page, "light")
+    take(cell_at(page, 2), "cell-search-end-light")
+    cell = saved(page, lab, "search.ipynb", 2)
+    assert len(json.dumps(cell["outputs"]).encode()) <= 64 * 1024
+    assert "widget-view" not in json.dumps(cell)
+    assert errors == []
+
+
+def test_a_training_is_watched_rank_by_rank(lab: Lab, page: Page, errors: list[str]) -> None:
+    page.set_viewport_size({"width": 1200, "height": 1200})
+    open_notebook(page, lab, "ddp.ipynb", START, DDP)
+    run_cell(page, 0)
+    run_cell(page, 1, wait=False)
+    view = view_of(page)
+    lanes = view.locator("tbody tr", has=page.locator(".ddl-lane"))
+    expect(lanes).to_have_count(2)
+    expect(lanes.first).to_contain_text("running")
+    expect(lanes.first).to_contain_text("ago")
+    path = view.locator(".ddl-line").first
+    drawn = path.get_attribute("d") or ""
+    until(lambda: len(path.get_attribute("d") or "") > len(drawn) + 20, 20, "a longer curve")
+    expect(view.locator(".ddl-strip").first).to_contain_text("CPU", timeout=20_000)
+    take(view, "cell-ddp-light")
+    set_theme(page, "dark")
+    take(view, "cell-ddp-dark")
+    set_theme(page, "light")
+    page.set_viewport_size({"width": 500, "height": 1600})
+    box = view.bounding_box()
+    assert box is not None
+    assert box["width"] <= 420
+    take(view, "cell-ddp-narrow")
+    assert view.evaluate("view => view.scrollWidth <= view.clientWidth + 1")
+    button(view, "Stop after this epoch").click()
+    wait_done(page, 1, 20)
+    expect(cell_at(page, 1)).to_contain_text("complete")
+    assert errors == []
+
+
+def test_a_page_that_is_loaded_again_shows_the_run_as_it_is(lab: Lab, page: Page) -> None:
+    open_notebook(page, lab, "again.ipynb", START, SEARCH.replace("search ", "search -a "), "1 + 1")
+    run_cell(page, 0)
+    run_cell(page, 1)
+    view = view_of(page)
+    until(lambda: n_finished(view) >= 2, 60, "two trials")
+    page.evaluate("() => window.jupyterapp.commands.execute('docmanager:save')")
+    before = n_finished(view)
+    page.reload()
+    view = view_of(page)
+    assert n_finished(view) >= before
+    until(lambda: n_finished(view) > before, 30, "news after the reload")
+    button(view, "Stop").click()
+    expect(view).to_have_attribute("data-state", "cancelled", timeout=20_000)
+    # The output that would have become static belongs to the page before: this view stays.
+    run_cell(page, 2)
+    page.wait_for_timeout(6_000)
+    expect(view.locator(".ddl-facts")).to_contain_text("search")
+    view.locator("summary", has_text="Output").click()
+    expect(view.locator(".ddl-log")).to_contain_text("epoch", timeout=10_000)
