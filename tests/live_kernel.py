@@ -148,6 +148,11 @@ class LiveKernel:
         self._manager.shutdown_kernel(now=True)
         self._client.stop_channels()
 
+    def restart(self) -> None:
+        """As a front end does it: an interrupt, a request to shut down, a new process."""
+        self._manager.restart_kernel()
+        self._client.wait_for_ready(timeout=60)
+
     def close(self, *, stop_clusters: bool = True) -> None:
         """Stop all clusters of the home from inside, then end the kernel."""
         if self._manager.is_alive():

@@ -18,7 +18,7 @@ from jupyter_ddl.store.paths import ledger_path
 if TYPE_CHECKING:
     from jupyter_ddl.client.session import Session
 
-__all__ = ["OnInterrupt", "OnSnapshot", "OnTick", "wait_for_run"]
+__all__ = ["IsLeaving", "OnInterrupt", "OnSnapshot", "OnTick", "wait_for_run"]
 
 log = logging.getLogger(__name__)
 
@@ -31,16 +31,26 @@ OnSnapshot = Callable[[RunSnapshot], Any]
 OnTick = Callable[[], Any]
 OnInterrupt: TypeAlias = Literal["stop", "leave"]
 """What an interrupt does to the run: it stops, or goes on without this wait."""
+IsLeaving = Callable[[], bool]
+"""Asked at the first interrupt: whether this process is being ended, and the run shall go on."""
 
 
 class _Interrupts:
     """The first interrupt stops at the next report, the second now, the third leaves."""
 
-    def __init__(self, session: Session, cluster: str, run_id: str, meaning: OnInterrupt) -> None:
+    def __init__(
+        self,
+        session: Session,
+        cluster: str,
+        run_id: str,
+        meaning: OnInterrupt,
+        is_leaving: IsLeaving,
+    ) -> None:
         self._session = session
         self._cluster = cluster
         self._run_id = run_id
         self._meaning = meaning
+        self._is_leaving = is_leaving
         self._n_seen = 0
 
     def forward(self) -> None:
@@ -50,6 +60,9 @@ class _Interrupts:
             if self._meaning == "leave" or self._n_seen > 2:
                 raise KeyboardInterrupt
             try:
+                if self._n_seen == 1 and self._is_leaving():
+                    self._meaning = "leave"
+                    continue
                 self._stop("next_report" if self._n_seen == 1 else "now")
                 return
             except KeyboardInterrupt:
@@ -85,6 +98,7 @@ def wait_for_run(
     *,
     on_tick: OnTick | None = None,
     on_interrupt: OnInterrupt = "stop",
+    is_leaving: IsLeaving = lambda: False,
 ) -> RunSnapshot:
     """The last snapshot of a run, as soon as it has ended.
 
@@ -97,18 +111,20 @@ def wait_for_run(
         Called on this thread: with what is new, and about ten times per second in between.
     on_interrupt
         With ``leave``, the first interrupt ends the wait and not the run.
+    is_leaving
+        Asked at the first interrupt; when true, the interrupt ends the wait and not the run.
 
     Raises
     ------
     KeyboardInterrupt
-        The third interrupt, or the first with ``leave``; the run goes on or is stopping.
+        The third interrupt, or the first of a wait that leaves; the run goes on or is stopping.
     TimeoutError
         ``timeout_s`` passed; the run goes on.
     ControllerError
         The controller died four times in a row without bringing any trial to its end.
     """
     cluster = read_submitted(ledger_path(run_id)).spec.cluster
-    interrupts = _Interrupts(session, cluster, run_id, on_interrupt)
+    interrupts = _Interrupts(session, cluster, run_id, on_interrupt, is_leaving)
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     look = _Look(on_snapshot, on_tick)
     n_lost, n_finished = 0, 0

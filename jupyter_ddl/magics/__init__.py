@@ -23,6 +23,7 @@ from IPython.core.magic import (
 from jupyter_ddl.magics.cluster import cluster
 from jupyter_ddl.magics.completion import complete
 from jupyter_ddl.magics.distribute import distribute
+from jupyter_ddl.magics.kernel_end import watch_kernel_end
 from jupyter_ddl.magics.runs import runs
 
 __all__ = ["load"]
@@ -57,6 +58,7 @@ def load(ipython: Any) -> None:
     """Register magics, completion and the display of runs; nothing enters the namespace."""
     _warn_of_others(ipython)
     ipython.register_magics(_DDLMagics)
+    watch_kernel_end(ipython)
     matchers = ipython.Completer.custom_matchers
     matchers[:] = [each for each in matchers if not _is_ours(each)] + [complete]
     ipython.display_formatter.mimebundle_formatter.for_type_by_name(

@@ -12,6 +12,7 @@ import msgspec
 
 from jupyter_ddl.errors import JupyterDDLError
 from jupyter_ddl.events.snapshot import RunSnapshot
+from jupyter_ddl.magics.kernel_end import is_kernel_ending
 from jupyter_ddl.magics.saying import say
 from jupyter_ddl.views.display import LiveDisplay, Screen
 
@@ -112,6 +113,7 @@ def watch(run: Run, on_interrupt: OnInterrupt = "stop") -> RunSnapshot:
             live.snapshot,
             on_tick=live.tick,
             on_interrupt=on_interrupt,
+            is_leaving=is_kernel_ending,
         )
     except BaseException as error:
         live.finish()

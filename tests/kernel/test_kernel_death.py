@@ -1,4 +1,4 @@
-"""A kernel that is killed takes no run with it."""
+"""A kernel that is killed or restarted takes no run with it."""
 
 from __future__ import annotations
 
@@ -47,3 +47,22 @@ def test_a_new_kernel_sees_the_run_of_a_killed_one_through(home: Home) -> None:
         )
     finally:
         second.close()
+
+
+def test_a_restart_does_not_stop_the_run_of_the_cell_that_it_interrupts(home: Home) -> None:
+    from jupyter_ddl.client.history import list_runs
+
+    kernel = LiveKernel(home)
+    try:
+        kernel.run("%load_ext jupyter_ddl").check()
+        kernel.run("%cluster start -n 2").check()
+        kernel.finish(kernel.start(_CELL), until_text="2 running")
+
+        kernel.restart()
+
+        kernel.run("%load_ext jupyter_ddl").check()
+        assert "12 of 12 trials" in kernel.run("%runs attach last", timeout_s=60).check().everything
+        (summary,) = list_runs()
+        assert summary.state == "complete"
+    finally:
+        kernel.close()
