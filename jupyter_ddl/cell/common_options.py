@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 
 from jupyter_ddl.cell import values
 
-__all__ = ["ENV_CHECKS", "CommonOptions", "EnvCheck", "add_common"]
+__all__ = ["ENV_CHECKS", "CommonOptions", "EnvCheck", "add_common", "add_env_check"]
 
 ENV_CHECKS = ("warn", "strict", "off")
 
@@ -37,6 +37,16 @@ class CommonOptions:
     tensorboard: bool = False
 
 
+def add_env_check(parser: argparse.ArgumentParser) -> None:
+    """Add the option of every verb whose cells are compared with the workers before they go."""
+    parser.add_argument(
+        "--env-check",
+        type=values.one_of(*ENV_CHECKS),
+        metavar="warn|strict|off",
+        help="default: refuse what breaks the cell, warn of other differences of environments",
+    )
+
+
 def add_common(parser: argparse.ArgumentParser, *, with_trials: bool) -> None:
     """Add the options to a parser; ``with_trials``: also those of runs with many trials."""
     add = parser.add_argument
@@ -47,12 +57,7 @@ def add_common(parser: argparse.ArgumentParser, *, with_trials: bool) -> None:
     add("-a", "--no-wait", dest="wait", action="store_false", help="return at once")
     add("--timeout", dest="timeout_s", type=values.duration_s, metavar="2h")
     add("--dry-run", action="store_true", help="show what would be sent; start nothing")
-    add(
-        "--env-check",
-        type=values.one_of(*ENV_CHECKS),
-        metavar="warn|strict|off",
-        help="default: refuse what breaks the cell, warn of other differences of environments",
-    )
+    add_env_check(parser)
     add("--resume", metavar="RUN", help="go on with a run; finished trials are kept")
     add("--tensorboard", action="store_true", help="write event files: %%tensorboard shows them")
     add("--capture-limit", dest="capture_limit_bytes", type=values.size_bytes, metavar="2GB")

@@ -6,6 +6,7 @@ import argparse
 from dataclasses import dataclass
 
 from jupyter_ddl.cell import values
+from jupyter_ddl.cell.common_options import EnvCheck, add_env_check
 
 __all__ = ["FitOptions", "add_fit"]
 
@@ -28,6 +29,7 @@ class FitOptions:
     memory_bytes: int | None = None
     capture_limit_bytes: int | None = None
     seed: int | None = None
+    env_check: EnvCheck | None = None
 
 
 def add_fit(parser: argparse.ArgumentParser) -> None:
@@ -47,4 +49,5 @@ def add_fit(parser: argparse.ArgumentParser) -> None:
     )
     add("--capture-limit", dest="capture_limit_bytes", type=values.size_bytes, metavar="2GB")
     add("--seed", type=values.count(0, 2**32 - 1), metavar="N", help="default: a fresh one")
+    add_env_check(parser)
     add("-h", "--help", action="store_true", help="show this and run nothing")

@@ -12,7 +12,9 @@ from typing import Any
 
 import msgspec
 
+from jupyter_ddl.cell.common_options import EnvCheck
 from jupyter_ddl.cell.provenance import collect
+from jupyter_ddl.client.environment import check_before
 from jupyter_ddl.client.mailbox import Mailbox
 from jupyter_ddl.client.run import Run
 from jupyter_ddl.client.session import session
@@ -28,6 +30,7 @@ from jupyter_ddl.estimators.batches import Batch, sealed
 from jupyter_ddl.events.fit_results import FitResults, TakenUnit
 from jupyter_ddl.events.snapshot import RunSnapshot
 from jupyter_ddl.spec.assignment import StopWhen
+from jupyter_ddl.spec.facts import EnvironmentStatus
 from jupyter_ddl.spec.fit import FeedFit, FinishFit, FitEnding, FitSpec, TakeFit
 from jupyter_ddl.spec.program import Program
 from jupyter_ddl.spec.requests import ResumeRun, StopRunRequest, SubmitRun
@@ -62,6 +65,7 @@ class FitSetting:
     max_parallel: int | None = None
     memory_bytes: int | None = None
     capture_limit_bytes: int | None = None
+    env_check: EnvCheck | None = None
     resume: str | None = None
     on_phase: Callable[[str], None] = lambda _: None
     on_snapshot: Callable[[RunSnapshot], Any] | None = None
@@ -208,8 +212,11 @@ class FitRun:
             return self._run
         self._cluster = session().ensure(self._setting.on_phase)
         run_id = self._setting.resume or new_run_id()
+        environment = check_before(
+            self._cluster, ("sklearn",), self._setting.folder, self._setting.env_check
+        )
         if self._setting.resume is None:
-            self._ask(SubmitRun(self._spec(run_id)))
+            self._ask(SubmitRun(self._spec(run_id, environment)))
         else:
             self._ask(ResumeRun(run_id))
         self._run = Run(run_id)
@@ -219,8 +226,9 @@ class FitRun:
             self._mailbox = session().watch(self._cluster, run_id)
         return self._run
 
-    def _spec(self, run_id: str) -> RunSpec:
+    def _spec(self, run_id: str, environment: EnvironmentStatus | None) -> RunSpec:
         setting, me = self._setting, this_process()
+        origin = collect(setting.line, setting.cell, setting.notebook, ("sklearn",))
         return RunSpec(
             run_id=run_id,
             verb=FitSpec(
@@ -237,7 +245,7 @@ class FitRun:
             name=setting.name,
             # A candidate that has failed has done so in scikit-learn's own way: once and for all.
             limits=Limits(timeout_s=setting.timeout_s, max_own_failures=1),
-            provenance=collect(setting.line, setting.cell, setting.notebook, ("sklearn",)),
+            provenance=msgspec.structs.replace(origin, environment=environment),
         )
 
     def close(self, state: FitEnding, reason: str = "") -> None:

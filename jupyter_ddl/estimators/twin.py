@@ -69,6 +69,7 @@ def fit(
         max_parallel=chosen.max_parallel,
         memory_bytes=chosen.memory_bytes,
         capture_limit_bytes=chosen.capture_limit_bytes,
+        env_check=chosen.env_check,
         resume=None if chosen.resume is None else find_run(chosen.resume),
         on_snapshot=on_snapshot,
     )

@@ -69,6 +69,7 @@ def _setting(
         max_parallel=options.max_parallel,
         memory_bytes=options.memory_bytes,
         capture_limit_bytes=options.capture_limit_bytes,
+        env_check=options.env_check,
         resume=_resumed(options.resume, cell),
         on_phase=phases,
         on_snapshot=live.snapshot,
