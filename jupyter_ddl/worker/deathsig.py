@@ -15,7 +15,13 @@ import sys
 import threading
 from collections.abc import Callable
 
-__all__ = ["become_subreaper", "bind_forked_children", "bind_to_parent", "flush_c_stdio"]
+__all__ = [
+    "become_subreaper",
+    "bind_forked_children",
+    "bind_to_parent",
+    "flush_c_stdio",
+    "request_death_signal",
+]
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -49,9 +55,14 @@ def bind_to_parent(parent_pid: int, death_signal: signal.Signals = signal.SIGKIL
     death_signal : signal.Signals
         ``SIGKILL``, or a signal that this process handles.
     """
-    _prctl(_PR_SET_PDEATHSIG, death_signal)
+    request_death_signal(death_signal)
     if os.getppid() != parent_pid:
         os._exit(128 + signal.SIGKILL)
+
+
+def request_death_signal(death_signal: signal.Signals) -> None:
+    """Have the kernel send this process ``death_signal`` when its parent dies from now on."""
+    _prctl(_PR_SET_PDEATHSIG, death_signal)
 
 
 def become_subreaper() -> None:

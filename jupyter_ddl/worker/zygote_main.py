@@ -25,6 +25,7 @@ import msgspec
 from jupyter_ddl.worker import rank_main
 from jupyter_ddl.worker.deathsig import become_subreaper, bind_to_parent
 from jupyter_ddl.worker.frames import FrameBuffer, encode_frame
+from jupyter_ddl.worker.guard import guard_zygote
 from jupyter_ddl.worker.leftovers import RANK_VARIABLE, child_pids, environment_value
 from jupyter_ddl.worker.rank_messages import (
     ForkFailed,
@@ -117,6 +118,7 @@ class Zygote:
 
     def _import(self, request: ImportPackages) -> None:
         imported, failed = [], {}
+        guard = self._fork_guard() if self._ranks else None
         # An import may hang in C, where no handler runs: then this process is to be killed.
         self._bind(signal.SIGKILL)
         names = [each for name in request.names for each in (name, *_LAZY_PARTS.get(name, ()))]
@@ -128,8 +130,25 @@ class Zygote:
             else:
                 imported.append(name)
         self._bind(signal.SIGCONT)
+        if guard is not None:
+            os.kill(guard, signal.SIGKILL)
+            os.waitpid(guard, 0)
         gc.collect()
         self._send(PackagesImported(tuple(imported), failed, _loaded()))
+
+    def _fork_guard(self) -> int | None:
+        """A process that ends what ranks have started, should this one be killed."""
+        zygote_pid = os.getpid()
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGCONT})
+        try:
+            pid = os.fork()
+        except OSError:
+            pid = None  # no process to spare: the import goes on without
+        if pid == 0:
+            inherited = (self._wake_read, self._wake_write, *self._rank_fds)
+            guard_zygote(zygote_pid, (self._control.detach(), *inherited))
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+        return pid
 
     def _fork(self, name: str) -> None:
         if not self._rank_fds:

@@ -15,6 +15,7 @@ import pytest
 from worker_bench import Bench, finishes, in_bench, is_alive, open_bench, until
 
 from jupyter_ddl.events.messages import AttemptStarted
+from jupyter_ddl.spec.assignment import Prewarm
 from jupyter_ddl.worker.leftovers import OWNER_VARIABLE, pids_with
 
 pytestmark = pytest.mark.integration
@@ -63,8 +64,9 @@ async def kill_worker(bench: Bench) -> float:
         (ASLEEP, ("rank",)),
         (WITH_CHILDREN, ()),
         (WITH_CHILDREN, ("rank", "zygote")),
+        (WITH_CHILDREN, ("import",)),
     ],
-    ids=["asleep", "gil-bound", "stopped", "with-children", "everything-stopped"],
+    ids=["asleep", "gil-bound", "stopped", "with-children", "everything-stopped", "importing"],
 )
 def test_killing_the_worker_leaves_nothing(
     tmp_path: Path, source: str, signals: tuple[str, ...]
@@ -77,6 +79,8 @@ def test_killing_the_worker_leaves_nothing(
                 await until(lambda: len(alive_below(bench)) >= 7)
             if "rank" in signals:
                 os.kill(started.pid, signal.SIGSTOP)
+            if "import" in signals:
+                await bench.control(Prewarm(("torch",)))  # takes a second or more
             if "zygote" in signals:
                 os.kill((await bench.describe())[0]["zygote_pid"], signal.SIGSTOP)
             print(f"gone after {await kill_worker(bench):.3f} s")
