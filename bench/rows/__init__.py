@@ -1,11 +1,14 @@
 """The rows of the report, in the order of the issue's table."""
 
+import os
+
 from bench.rows.captured import ROW as CAPTURED
 from bench.rows.ddp_speed import ROW as DDP_SPEED
 from bench.rows.ddp_start import ROW as DDP_START
 from bench.rows.environment import ROW as ENVIRONMENT
 from bench.rows.first_report import ROW as FIRST_REPORT
 from bench.rows.fit import ROW as FIT
+from bench.rows.kube import ROW as KUBE
 from bench.rows.load_ext import ROW as LOAD_EXT
 from bench.rows.memory import ROW as MEMORY
 from bench.rows.run_cell import ROW as RUN_CELL
@@ -32,4 +35,6 @@ ROWS = (
     TELEMETRY_LOAD,
     RUN_CELL,
     FIT,
+    # Where there is a Kubernetes.
+    *((KUBE,) if os.environ.get("JUPYTER_DDL_TEST_IMAGE") else ()),
 )

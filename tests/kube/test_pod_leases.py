@@ -103,3 +103,16 @@ def test_without_operator_and_controller_pods_end_by_themselves(namespace: str) 
     finally:
         kubectl("-n", "dask-operator", "scale", "deployment/dask-operator", "--replicas=1")
     assert gone(namespace, 180) < 180
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(2400)
+def test_thirty_clusters_in_a_row(namespace: str) -> None:
+    """None gives up, and none leaves anything."""
+    for _ in range(30):
+        began_s = time.monotonic()
+        cluster = start_kube(namespace, 2)
+        started_s = time.monotonic() - began_s
+        assert len(cluster.status().workers) == 2
+        cluster.stop()
+        print(f"started in {started_s:.1f} s, gone after {gone(namespace):.1f} s")
