@@ -146,3 +146,10 @@ def test_flags_and_choices_complete():
     assert choices("map", "--pruner") == ()
     assert choices("ddp", "--backend") == ("auto", "gloo", "nccl")
     assert choices("ddp", "--strategy")[:2] == ("ddp", "fsdp")
+
+
+def test_gpus_that_can_not_be_divided_among_the_ranks_of_a_trial_are_refused():
+    with pytest.raises(OptionError, match="--gpus-per-trial 3 can't be divided among"):
+        parse_line("search --ranks-per-trial 2 --gpus-per-trial 3")
+    assert parse_line("search --ranks-per-trial 2 --gpus-per-trial 4").gpus_per_trial == 4
+    assert parse_line("ddp -n 2 --admission-timeout 10m").admission_timeout_s == 600.0
