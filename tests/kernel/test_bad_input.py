@@ -119,9 +119,9 @@ _CASES = [
     _Bad(
         "GPUs per rank without GPUs",
         "%%distribute ddp -n 2 --gpus-per-rank 1\n1\n",
-        "no GPU (n/a: ",
+        "has no GPU .n/a: ",
     ),
-    _Bad("GPUs per trial", "%%distribute search --gpus-per-trial 1\n" + _GOOD, "no GPU (n/a: "),
+    _Bad("GPUs per trial", "%%distribute search --gpus-per-trial 1\n" + _GOOD, "has no GPU .n/a: "),
     _Bad(
         "a value that does not expand", "%%distribute search --trials {nn}\n" + _GOOD, "'nn' is not"
     ),
