@@ -17,10 +17,10 @@ ROW = Row(
     repeats=3,
     warmups=0,  # every probe warms up by a search of its own
     note=(
-        "CountVectorizer, TfidfTransformer, SGDClassifier; no refit; a small search before it warms "
-        "up. Distinct work: every prefix and every classifier once per fold, in one process, divided "
-        "by 2 cores. Overhead: a classifier that does nothing, per candidate and fold, of the whole "
-        "`fit` call."
+        "CountVectorizer, TfidfTransformer, SGDClassifier; no refit; a small search before it "
+        "warms up. Distinct work: every prefix and every classifier once per fold, in one process, "
+        "divided by 2 cores. Overhead: a classifier that does nothing, per candidate and fold, of "
+        "the whole `fit` call."
     ),
     lines=(
         Line("`%%distribute fit`", _OURS, "fit_s", "s"),

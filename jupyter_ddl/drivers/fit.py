@@ -45,6 +45,8 @@ log = logging.getLogger(__name__)
 
 _TICK_S = 0.5
 _LOOK_AT_CLIENT_S = 5.0
+_SHORT_UNIT_S = 0.02
+_GATHER_S = 0.03
 
 
 class FitDriver:
@@ -188,6 +190,8 @@ class FitDriver:
                     await batch.news.wait()
             except TimeoutError:
                 pass
+            if (unit_s := batch.graph.unit_s) is not None and unit_s < _SHORT_UNIT_S:
+                await asyncio.sleep(_GATHER_S)  # others come close behind it
             units = batch.take(request.n_taken)
         is_stopped = not units and self._stop.when is not None and self._is_quiet()
         return FitResults(units, is_stopped, self._stop.reason if is_stopped else "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from array import array
 from dataclasses import dataclass
 
 from jupyter_ddl.events.messages import (
@@ -51,12 +52,10 @@ class Candidates:
         self._state = state
         self._metric = metric
         self._open: dict[int, _Open] = {}
+        self._n_units = array("l")
+        """Units of each trial; 0: it is over, or of a session before."""
         self._n_asked = 0
         self._n_before = self._n_created = state.n_created
-
-    @property
-    def n_open(self) -> int:
-        return len(self._open)
 
     def add(self, candidates: tuple[FitCandidate, ...]) -> tuple[list[int], list[Event]]:
         """Trial numbers of candidates, and the events that create those which are new.
@@ -66,22 +65,30 @@ class Candidates:
         numbers: list[int] = []
         events: list[Event] = []
         for candidate in candidates:
-            number, attempt = self._n_asked, 1
+            number = self._n_asked
             trial = self._state.trials.get(number) if number < self._n_before else None
             self._n_asked += 1
-            if trial is not None and trial.params == candidate.params:
-                attempt = self._state.next_attempt(number)
-            else:
+            if trial is None or trial.params != candidate.params:
                 number = self._n_created
                 self._n_created += 1
                 events.append(TrialCreated(number, candidate.params, time.time()))
-            self._open[number] = _Open(attempt, candidate.n_units)
+            self._n_units.extend([0] * (number + 1 - len(self._n_units)))
+            self._n_units[number] = candidate.n_units
             numbers.append(number)
         return numbers, events
 
+    def _known(self, number: int) -> _Open | None:
+        """A candidate that is not over, from its first unit on."""
+        known = self._open.get(number)
+        if known is None and number < len(self._n_units) and self._n_units[number]:
+            is_known = number in self._state.trials
+            attempt = self._state.next_attempt(number) if is_known else 1
+            known = self._open[number] = _Open(attempt, self._n_units[number])
+        return known
+
     def started(self, number: int, unit: AttemptStarted) -> list[Event]:
         """A unit has begun: so has its candidate, if this is the first one."""
-        known = self._open.get(number)
+        known = self._known(number)
         if known is None or known.started_at_s is not None:
             return []
         known.started_at_s, known.log = unit.at_s, unit.log
@@ -101,7 +108,7 @@ class Candidates:
         self, fold: FoldFinished, log: str = "", log_end: int | None = None
     ) -> list[Event]:
         """A unit has its outcome: what that says of its candidate."""
-        known = self._open.get(fold.trial)
+        known = self._known(fold.trial)
         if known is None:
             return []
         events: list[Event] = []
@@ -127,6 +134,7 @@ class Candidates:
 
     def _end(self, number: int, known: _Open, at_s: float) -> AttemptFinished:
         del self._open[number]
+        self._n_units[number] = 0
         failure = known.failure
         if failure is not None and known.n_units > 1:
             text = f"{known.n_failed} of {known.n_units} folds failed, the first one: "
@@ -149,8 +157,10 @@ class Candidates:
         """Candidates that nobody waits for any more."""
         events: list[Event] = []
         for number in numbers:
-            known = self._open.pop(number, None)
+            known = self._known(number)
             if known is not None:
+                del self._open[number]
+                self._n_units[number] = 0
                 outcome = AttemptFinished(number, known.attempt, "cancelled", at_s, 0.0)
                 events.append(outcome)
         return events

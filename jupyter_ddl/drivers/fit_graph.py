@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from array import array
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -41,12 +42,51 @@ class _Node:
     is_released: bool = False
 
 
+_KEY_BYTES = 16
+
+
+class _Units:
+    """The units of a batch, in arrays: there may be a hundred thousand."""
+
+    def __init__(self) -> None:
+        self._candidates = array("l")
+        self._folds = array("l")
+        self._keys = bytearray()
+        self._nodes: dict[int, tuple[int, ...]] = {}
+        self._is_settled = bytearray()
+
+    def __len__(self) -> int:
+        return len(self._is_settled)
+
+    def add(self, unit: FitUnit, is_settled: bool) -> None:
+        if unit.nodes:
+            self._nodes[len(self)] = unit.nodes
+        self._candidates.append(unit.candidate)
+        self._folds.append(unit.fold)
+        self._keys += unit.key
+        self._is_settled.append(is_settled)
+
+    def get(self, index: int) -> FitUnit | None:
+        """A unit; None once it is settled."""
+        if self._is_settled[index]:
+            return None
+        key = bytes(self._keys[_KEY_BYTES * index : _KEY_BYTES * (index + 1)])
+        nodes = self._nodes.get(index, ())
+        return FitUnit(self._candidates[index], self._folds[index], nodes, key)
+
+    def settle(self, index: int) -> FitUnit | None:
+        """The unit that is settled by this; None if it was settled before."""
+        unit = self.get(index)
+        self._is_settled[index] = True
+        return unit
+
+
 class FitGraph:
     """Nodes before units, units before what they free is let go."""
 
     def __init__(self) -> None:
         self._nodes: list[_Node] = []
-        self._units: list[FitUnit | None] = []
+        self._units = _Units()
         self._n_waits: dict[int, int] = {}
         """Nodes that a unit still waits for."""
         self._ready_nodes: list[tuple[int, float, int]] = []
@@ -75,7 +115,7 @@ class FitGraph:
 
     def unit(self, index: int) -> FitUnit | None:
         """A unit; None once it is settled."""
-        return self._units[index]
+        return self._units.get(index)
 
     def node(self, index: int) -> FitNode:
         return self._nodes[index].spec
@@ -112,7 +152,7 @@ class FitGraph:
 
     def _add_unit(self, unit: FitUnit, is_done: bool) -> None:
         index = len(self._units)
-        self._units.append(None if is_done else unit)
+        self._units.add(unit, is_done)
         if is_done:
             return
         self.n_units_left += 1
@@ -222,7 +262,7 @@ class FitGraph:
 
     def settle_unit(self, index: int) -> FitUnit | None:
         """A unit has its outcome; None when it had one before."""
-        unit, self._units[index] = self._units[index], None
+        unit = self._units.settle(index)
         if unit is None:
             return None
         self.n_units_left -= 1
