@@ -76,9 +76,12 @@ bench: $(READY)  ## measure the figures of docs/performance.md; ARGS="--quick --
 docs: $(READY)  ## build the documents into out/site; a warning is an error
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet $(ARGS)
 
-pictures: $(READY)  ## take the README's pictures anew from a real run (needs chromium)
+pictures: $(READY)  ## take the documents' pictures anew (needs chromium)
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[browser]'
 	@$(BIN)/python docs/make_pictures.py
+	@$(MAKE) --no-print-directory test-browser ARGS="-q -k reads_well"
+	@for theme in light dark; do \
+		cp out/browser/panel-wide-$$theme.png docs/images/panel_$$theme.png; done
 
 clean:  ## delete the environment and everything that was made; runs of yours stay
 	rm -rf $(VENV) out build dist bench/.peers .mypy_cache .ruff_cache .pytest_cache \

@@ -23,7 +23,8 @@ export class Pages {
     const line = () => store.known.runs.find(run => run.run_id === runId);
     this._open(this._runs, `jupyter-ddl-run-${runId}`, () => ({
       content: new RunPage(this._context(), runId),
-      label: line()?.name || runId,
+      // A page that is restored is there before the list of runs.
+      label: () => line()?.name || runId,
       buttons: [
         button('Insert code to attach', 'Follow this run in the notebook that was used last', () =>
           actions.attachRun(runId)
@@ -42,7 +43,7 @@ export class Pages {
     const { actions } = this._context();
     this._open(this._clusters, `jupyter-ddl-cluster-${name}`, () => ({
       content: new ClusterPage(this._context(), name),
-      label: name,
+      label: () => name,
       buttons: [
         button('Scale…', 'Another number of workers', () => void actions.scaleCluster(name)),
         button('Stop…', 'End this cluster', () => void actions.stopCluster(name))
@@ -66,23 +67,22 @@ export class Pages {
   private _open<T extends Widget>(
     tracker: WidgetTracker<MainAreaWidget<T>>,
     id: string,
-    make: () => { content: T; label: string; buttons: ToolbarButton[] }
+    make: () => { content: T; label: () => string; buttons: ToolbarButton[] }
   ): void {
-    let widget = tracker.find(each => each.id === id);
-    if (widget === undefined) {
+    if (tracker.find(each => each.id === id) === undefined) {
       const { content, label, buttons } = make();
       const { store } = this._context();
-      widget = new MainAreaWidget({ content });
-      buttons.forEach((each, index) => widget?.toolbar.addItem(`ddl-${index}`, each));
-      widget.contentHeader.addWidget(
-        ReactWidget.create(React.createElement(LiveBanner, { store }))
-      );
-      widget.id = id;
-      widget.title.label = label;
-      widget.title.icon = ddlIcon;
-      widget.title.closable = true;
-      void tracker.add(widget);
-      this._app.shell.add(widget, 'main');
+      const page = new MainAreaWidget({ content });
+      buttons.forEach((each, index) => page.toolbar.addItem(`ddl-${index}`, each));
+      page.contentHeader.addWidget(ReactWidget.create(React.createElement(LiveBanner, { store })));
+      page.id = id;
+      page.title.icon = ddlIcon;
+      page.title.closable = true;
+      const name = () => (page.title.label = label());
+      name();
+      page.disposed.connect(store.subscribe(name));
+      void tracker.add(page);
+      this._app.shell.add(page, 'main');
     }
     this._app.shell.activateById(id);
   }
