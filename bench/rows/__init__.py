@@ -8,6 +8,7 @@ from bench.rows.ddp_start import ROW as DDP_START
 from bench.rows.environment import ROW as ENVIRONMENT
 from bench.rows.first_report import ROW as FIRST_REPORT
 from bench.rows.fit import ROW as FIT
+from bench.rows.flood import ROW as FLOOD
 from bench.rows.kube import ROW as KUBE
 from bench.rows.load_ext import ROW as LOAD_EXT
 from bench.rows.memory import ROW as MEMORY
@@ -33,6 +34,7 @@ ROWS = (
     DDP_SPEED,
     TELEMETRY,
     TELEMETRY_LOAD,
+    FLOOD,
     RUN_CELL,
     FIT,
     # Where there is a Kubernetes.
