@@ -124,10 +124,11 @@ def test_a_training_is_watched_rank_by_rank(lab: Lab, page: Page, errors: list[s
     set_theme(page, "dark")
     take(view, "cell-ddp-dark")
     set_theme(page, "light")
-    page.set_viewport_size({"width": 500, "height": 1600})
+    page.evaluate("() => window.jupyterapp.commands.execute('application:toggle-left-area')")
+    page.set_viewport_size({"width": 520, "height": 1400})
     box = view.bounding_box()
     assert box is not None
-    assert box["width"] <= 420
+    assert 350 <= box["width"] <= 420
     take(view, "cell-ddp-narrow")
     assert view.evaluate("view => view.scrollWidth <= view.clientWidth + 1")
     button(view, "Stop after this epoch").click()

@@ -55,8 +55,8 @@ function searchCharts(snapshot) {
       title: `${metric} by trial`,
       xName: "trial",
       series: [
-        { name: "best so far", color: "var(--ddl-green)", points: bestByTrial(snapshot), kind: "step" },
-        { name: "trial's value", color: "var(--ddl-blue)", points: snapshot.curve, kind: "dots" },
+        { name: "best", color: "var(--ddl-green)", points: bestByTrial(snapshot), kind: "step" },
+        { name: "value", color: "var(--ddl-blue)", points: snapshot.curve, kind: "dots" },
       ],
       marked: best === null ? null : [best.number, best.value],
     });
