@@ -111,20 +111,24 @@ def waiting_text(run_id: str, n_ranks: int, slots: SlotBook, gpus_per_rank: int 
     n_slots = slots.n_slots
     if n_slots < n_ranks:
         return (
-            f"{_count(n_ranks, 'rank')} wait: the cluster has {_count(n_slots, 'slot')} at present"
+            f"{_waiting(n_ranks)}: the cluster has {_count(n_slots, 'slot')} at present"
             f"{_usage(slots)}; lost workers are replaced, `%cluster scale {n_ranks}` adds others"
         )
     if gpus_per_rank and slots.n_free >= n_ranks:
         gpus = slots.gpus
         held = _held(gpus.holders())
         return (
-            f"{_count(n_ranks, 'rank')} wait for {_count(n_ranks * gpus_per_rank, 'GPU')}: "
+            f"{_waiting(n_ranks)} for {_count(n_ranks * gpus_per_rank, 'GPU')}: "
             f"{gpus.n_free} of {gpus.n_gpus} free{held}; {_stop(run_id, gpus.holders())}or wait"
         )
     return (
-        f"{_count(n_ranks, 'rank')} wait: the cluster has {_count(n_slots, 'slot')}"
+        f"{_waiting(n_ranks)}: the cluster has {_count(n_slots, 'slot')}"
         f"{_usage(slots)}; {_stop(run_id, slots.holders())}`%cluster scale N`, or wait"
     )
+
+
+def _waiting(n_ranks: int) -> str:
+    return "1 rank waits" if n_ranks == 1 else f"{n_ranks} ranks wait"
 
 
 def _stop(run_id: str, holders: dict[str, int]) -> str:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Literal
 
-from jupyter_ddl.drivers.admission import n_fewest
+from jupyter_ddl.drivers.admission import n_fewest, waiting_text
 from jupyter_ddl.drivers.assigning import RunContext, make_assignment, make_group
 from jupyter_ddl.drivers.flights import Flight, FlightBook, evictions
 from jupyter_ddl.drivers.patience import Patience
@@ -79,8 +79,16 @@ class Sender:
 
     @property
     def waiting(self) -> str:
-        """Why the next rank group can't begin yet; empty when none waits."""
-        return "" if self._rounds is None or len(self._flights) else self._rounds.waiting
+        """Why no rank group, or trial on a GPU, can begin yet; empty when none waits."""
+        if len(self._flights):
+            return ""
+        if self._rounds is not None:
+            return self._rounds.waiting
+        spec, slots = self._spec, self._context.slots
+        n_gpus = spec.gpus_per_rank
+        if not n_gpus or not self._queue.may_have_more or slots.n_within_reach(spec.run_id, n_gpus):
+            return ""
+        return waiting_text(spec.run_id, 1, slots, n_gpus)
 
     def signs(self) -> dict[int, tuple[str, float]]:
         """Of a run's one group: phase of each running rank, and the seconds since it moved."""

@@ -193,6 +193,7 @@ def test_a_group_that_waits_for_gpus_says_who_holds_them_and_may_begin_smaller()
     assert waiting_text("ddp", 2, slots, 1) == (
         "2 ranks wait for 2 GPUs: 1 of 2 free (1 held by run r7); `%runs stop r7`, or wait"
     )
+    assert waiting_text("ddp", 1, slots, 2).startswith("1 rank waits for 2 GPUs: 1 of 2 free")
     rounds = Rounds(spec_of(DdpSpec(2, min_ranks=1, gpus_per_rank=1)), slots, clock)
     assert rounds.take() is None
     clock.now_s += 6.0
