@@ -140,9 +140,7 @@ def test_a_process_that_dies_is_a_failed_fold_with_its_reason(shared: Any) -> No
 
 
 def test_a_fold_that_takes_too_much_memory_says_so(home: Any, here: None) -> None:
-    cluster = jupyter_ddl.start_cluster(
-        n_workers=1, name="small", memory_bytes=500 << 20
-    )
+    cluster = jupyter_ddl.start_cluster(n_workers=1, name="small", memory_bytes=500 << 20)
     try:
         search = GridSearchCV(Greedy(), {"c": [0.0, 1.0]}, cv=2)
         with distributed_fits(_setting()) as fits, pytest.warns() as warned:
