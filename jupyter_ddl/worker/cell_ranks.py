@@ -72,6 +72,11 @@ class CellRanks:
         self._pool = pool
         self._ranks: dict[tuple[str, int], _CellRank] = {}
 
+    @property
+    def group_ids(self) -> frozenset[str]:
+        """Groups that have ranks here."""
+        return frozenset(group_id for group_id, _ in self._ranks)
+
     async def call(self, call: RankCall) -> RankAnswer:
         """Do what the controller asks of one rank; one that is gone says why."""
         if isinstance(call, OpenRank):

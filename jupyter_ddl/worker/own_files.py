@@ -19,7 +19,7 @@ from jupyter_ddl.errors import ProtocolError
 from jupyter_ddl.spec.assignment import Assignment
 from jupyter_ddl.spec.cells import OpenRank
 from jupyter_ddl.spec.sampling import SamplerCall
-from jupyter_ddl.store.paths import home_dir, private_dir, run_dir
+from jupyter_ddl.store.paths import home_dir, private_dir
 from jupyter_ddl.worker.checkpoints import checkpoint_names
 
 __all__ = ["OwnFiles"]
@@ -34,7 +34,10 @@ class OwnFiles:
     """Used on the worker's loop only; every call is one small read or write."""
 
     def __init__(self) -> None:
-        self._blob_dir = private_dir(home_dir() / "blobs")
+        # Never the controller's own tree, should somebody mount its home here all the same.
+        root = private_dir(home_dir() / "away")
+        self._blob_dir = private_dir(root / "blobs")
+        self._runs_dir = private_dir(root / "runs")
         self._blobs_of: dict[str, frozenset[str]] = {}
         self.unfetched: set[str] = set()
         """Assignments whose files the controller has not all fetched yet."""
@@ -42,7 +45,7 @@ class OwnFiles:
     def local(self, message: Located) -> Located:
         """The same message with this host's directories in place of the controller's."""
         run_id = message.group_id if isinstance(message, OpenRank) else message.run_id
-        directory = private_dir(run_dir(run_id))
+        directory = private_dir(self._run_dir(run_id))
         for name in ("logs", "checkpoints", "values"):
             private_dir(directory / name)
         return msgspec.structs.replace(
@@ -62,11 +65,11 @@ class OwnFiles:
 
     def checkpoints(self, run_id: str, trial: int) -> list[str]:
         """Names of a trial's checkpoints that are here, the newest first."""
-        return checkpoint_names(run_dir(run_id) / "checkpoints", trial)
+        return checkpoint_names(self._run_dir(run_id) / "checkpoints", trial)
 
     def put_file(self, run_id: str, path: str, offset: int, data: bytes, is_last: bool) -> None:
         """One part of a file of a run."""
-        target = _inside(run_id, path)
+        target = self._inside(run_id, path)
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         _put_part(target, offset, data, is_last)
 
@@ -75,7 +78,7 @@ class OwnFiles:
     def read(self, run_id: str, path: str, offset: int, limit: int) -> tuple[bytes, int] | None:
         """Bytes of a run's file from ``offset`` on, and its size; None when it is not here."""
         try:
-            with _inside(run_id, path).open("rb") as file:
+            with self._inside(run_id, path).open("rb") as file:
                 size = os.fstat(file.fileno()).st_size
                 file.seek(offset)
                 return file.read(limit), size
@@ -87,9 +90,20 @@ class OwnFiles:
     def forget(self, run_id: str) -> None:
         """A run is over, and all of it is at the controller."""
         self._blobs_of.pop(run_id, None)
-        shutil.rmtree(run_dir(run_id), ignore_errors=True)
+        shutil.rmtree(self._run_dir(run_id), ignore_errors=True)
         needed = frozenset().union(*self._blobs_of.values())
         self._trim(needed)
+
+    def _run_dir(self, run_id: str) -> Path:
+        if not run_id.replace("-", "").isalnum():
+            raise ProtocolError(f"{run_id!r} is not the id of a run")
+        return self._runs_dir / run_id
+
+    def _inside(self, run_id: str, path: str) -> Path:
+        relative = PurePosixPath(path)
+        if relative.is_absolute() or ".." in relative.parts:
+            raise ProtocolError(f"{path!r} is not a file of run {run_id}")
+        return self._run_dir(run_id) / relative
 
     def _trim(self, needed: frozenset[str]) -> None:
         left: list[tuple[float, int, Path]] = []
@@ -124,10 +138,3 @@ def _plain_name(name: str) -> str:
     if not name.isalnum():
         raise ProtocolError(f"{name!r} is not the digest of a blob")
     return name
-
-
-def _inside(run_id: str, path: str) -> Path:
-    relative = PurePosixPath(path)
-    if relative.is_absolute() or ".." in relative.parts or "/" in run_id or run_id.startswith("."):
-        raise ProtocolError(f"{path!r} is not a file of run {run_id!r}")
-    return run_dir(run_id) / relative

@@ -212,7 +212,10 @@ class RankPlugin(WorkerPlugin):  # type: ignore[misc]
         call = msgspec.msgpack.decode(payload, type=RankCall)
         if self.files is not None and isinstance(call, OpenRank):
             call = self.files.local(call)
-        return msgspec.msgpack.encode(await self._cell_ranks.call(call))
+        answer = await self._cell_ranks.call(call)
+        if self.files is not None and call.group_id not in self._cell_ranks.group_ids:
+            self.files.forget(call.group_id)
+        return msgspec.msgpack.encode(answer)
 
     async def ask_sampler(self, call: SamplerCall) -> SamplerAnswers:
         return await self._samplers.call(call if self.files is None else self.files.local(call))

@@ -39,7 +39,9 @@ def test_worker_pod_deleted_in_mid_trial(namespace: str) -> None:
     until(lambda: len(starts(run)) == 2, 90, "the trial to start again")
     print(f"resumed {time.monotonic() - began_s:.1f} s after its pod was deleted")
     run.wait()
-    assert [end.outcome for end in outcomes(run)] == ["evicted", "complete"]
+    first, second = (end.outcome for end in outcomes(run))
+    assert first in ("evicted", "moved"), "a force-deleted pod may still be told to go"
+    assert second == "complete"
     assert "begins at None" in run.logs(0)
     resumed_at = int(run.logs(0).rsplit("begins at ", 1)[1].split()[0])
     assert resumed_at >= 4, "it went on from its checkpoint"

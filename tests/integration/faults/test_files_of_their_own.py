@@ -1,0 +1,132 @@
+"""Workers that share no file with the controller, as pods do: files travel, and nothing is missing.
+
+The workers are this host's, with a tree of files of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import time
+from collections.abc import Callable
+from multiprocessing import resource_tracker
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+from leaks import Home
+from run_tools import assert_clean, outcomes
+
+from jupyter_ddl.cell.compile import CellContext, CompiledCell, compile_search
+from jupyter_ddl.cell.options import SearchOptions
+from jupyter_ddl.client.run import Run
+from jupyter_ddl.cluster.local import LocalBackend
+from jupyter_ddl.controller.house import House
+from jupyter_ddl.spec.cluster import ClusterSpec
+from jupyter_ddl.spec.run import RunSpec
+from jupyter_ddl.store.blobs import put_blob
+from jupyter_ddl.store.paths import blob_dirs
+
+pytestmark = pytest.mark.integration
+
+CELL = """
+import os, time
+from jupyter_ddl import checkpoint, report, resume, uniform
+x = uniform(0.0, 1.0)
+log = os.readlink("/proc/self/fd/1")
+state = resume()
+begin = 0 if state is None else state["step"] + 1
+print("begins at", begin, "sum", data.sum())
+for step in range(begin, 6):
+    time.sleep(pause)
+    report(step=step, score=x)
+    checkpoint(step=step, weights=data[:1000])
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def tracker() -> None:
+    """Multiprocessing's own helper of this process belongs to no test's home."""
+    resource_tracker.ensure_running()
+
+
+class ApartBackend(LocalBackend):
+    """Local workers that are treated as if they were far away."""
+
+    @property
+    def shared_filesystem(self) -> bool:
+        return False
+
+
+def compiled(n_trials: int, pause: float) -> CompiledCell:
+    options = SearchOptions(metric="score", trials=n_trials, seed=1, bring=("log",))
+    context = CellContext(cell_number=None, notebook_dir=Path.cwd(), main_globals={})
+    namespace = {"data": np.arange(100_000, dtype=float), "pause": pause}
+    return compile_search(options, CELL, namespace, context)
+
+
+async def run_apart(cell: CompiledCell, meanwhile: Callable[[House], Any] | None = None) -> None:
+    house = House(ClusterSpec(name="apart", n_workers=2), token="1:0.0")
+    await house.open(lambda _: None)
+    try:
+        spec = RunSpec("apart", cell.verb, cell.program, 1, "apart", time.time(), bring=cell.bring)
+        await house.runs.submit(spec)
+        async with asyncio.timeout(60):
+            while house.runs.active:
+                await asyncio.sleep(0.02)
+                if meanwhile is not None and meanwhile(house):
+                    meanwhile = None
+    finally:
+        await house.close()
+
+
+@pytest.fixture
+def apart(home: Home, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the workers' files lie."""
+    monkeypatch.setattr("jupyter_ddl.controller.house.make_backend", ApartBackend)
+    return home.data / "away"
+
+
+def store(cell: CompiledCell) -> CompiledCell:
+    for digest, data in cell.blobs:
+        put_blob(data, blob_dirs(), digest)
+    return cell
+
+
+def test_logs_checkpoints_and_values_come_home(home: Home, apart: Path) -> None:
+    asyncio.run(run_apart(store(compiled(3, 0.0))))
+    run = Run("apart")
+    assert_clean(run, 3)
+    assert run.state == "complete"
+    for trial in range(3):
+        assert "begins at 0 sum 4999950000.0" in run.logs(trial)
+        saved = sorted(p.name for p in (run.directory / f"checkpoints/trial-{trial}").iterdir())
+        assert saved == ["step-4-a1.ckpt", "step-5-a1.ckpt"]
+    assert run.value("log").startswith(str(apart / "runs"))
+    assert not (apart / "runs" / "apart").exists(), "nothing of the run is left there"
+
+
+def test_a_lost_worker_costs_what_was_not_saved(home: Home, apart: Path) -> None:
+    def kill_once(house: House) -> bool:
+        if not list((home.data / "runs/apart").glob("checkpoints/*/step-2-*.ckpt")):
+            return False
+        for process in psutil.Process().children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                if any("zygote_main" in part for part in process.cmdline()):
+                    process.parent().send_signal(signal.SIGKILL)
+                    # Its files are lost with its pod.
+                    for path in (apart / "runs").rglob("*.ckpt"):
+                        path.unlink()
+                    return True
+        return False
+
+    asyncio.run(run_apart(store(compiled(2, 0.2)), kill_once))
+    run = Run("apart")
+    assert_clean(run, 2)
+    (evicted,) = outcomes(run, "evicted")
+    log = run.logs(evicted.trial)
+    resumed = int(log.rsplit("begins at ", 1)[1].split()[0])
+    assert resumed >= 2, "it went on from the checkpoint that had come home"
