@@ -12,6 +12,7 @@ from bench.rows.flood import ROW as FLOOD
 from bench.rows.kube import ROW as KUBE
 from bench.rows.load_ext import ROW as LOAD_EXT
 from bench.rows.memory import ROW as MEMORY
+from bench.rows.panel_scroll import ROW as PANEL_SCROLL
 from bench.rows.run_cell import ROW as RUN_CELL
 from bench.rows.start import ROW as START
 from bench.rows.telemetry import ROW as TELEMETRY
@@ -35,6 +36,7 @@ ROWS = (
     TELEMETRY,
     TELEMETRY_LOAD,
     FLOOD,
+    PANEL_SCROLL,
     RUN_CELL,
     FIT,
     # Where there is a Kubernetes.
