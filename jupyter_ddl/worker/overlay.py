@@ -31,7 +31,6 @@ __all__ = ["INSTALL_TIMEOUT_S", "install", "overlay_base"]
 INSTALL_TIMEOUT_S = 540.0
 _POLL_S = 0.2
 _VARIABLE = "JUPYTER_DDL_OVERLAY"
-_DONE = ".complete"
 _WHEEL = re.compile(r"(?P<name>[^-]+)-(?P<version>[^-]+)-.+\.whl")
 _PIP = ("-m", "pip", "--disable-pip-version-check", "--no-input", "--quiet")
 
@@ -89,7 +88,7 @@ async def install(patch: Patch, wheels: Mapping[str, bytes]) -> Path:
     target = base / digest_of(msgspec.json.encode(key))[:16]
     deadline_s = time.monotonic() + INSTALL_TIMEOUT_S
     async with _lock(base / f"{target.name}.lock", deadline_s):
-        if not (target / _DONE).exists():
+        if not target.exists():
             await _install(patch, wheels, base / "wheels", target, deadline_s)
     return target
 
@@ -109,13 +108,11 @@ async def _install(
         own += [path for path, made_at in _wheels_in(store).items() if before.get(path) != made_at]
     own += [found[key] for text in others if (key := _requirement_key(text)) in found]
     part = target.with_name(f"{target.name}.part")
-    for old in (part, target):
-        await asyncio.to_thread(shutil.rmtree, old, ignore_errors=True)
+    await asyncio.to_thread(shutil.rmtree, part, ignore_errors=True)
     files = [str(path) for path in dict.fromkeys(own)]
     await _pip(["install", "--no-deps", "--no-index", "--target", str(part), *files], deadline_s)
     _tell_origins(patch, part)
-    (part / _DONE).touch()
-    part.rename(target)
+    part.rename(target)  # so that it is whole wherever it is
 
 
 def _tell_origins(patch: Patch, part: Path) -> None:

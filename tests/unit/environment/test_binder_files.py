@@ -59,6 +59,16 @@ def test_an_environment_yml_wins_over_requirements_and_runtime(tmp_path: Path) -
     assert ("graphviz", "", "apt", 1) in asked
 
 
+def test_of_two_conda_files_the_first_is_read(tmp_path: Path) -> None:
+    found = read(
+        tmp_path,
+        environment_dot_yml="dependencies: [numpy]",
+        environment_dot_yaml="dependencies: [scipy]",
+    )
+    assert [each.name for each in found.packages] == ["numpy"]
+    assert found.ignored == ("environment.yaml",)
+
+
 def test_a_binder_directory_hides_the_root(tmp_path: Path) -> None:
     found = read(
         tmp_path,

@@ -35,6 +35,9 @@ def test_what_is_on_the_workers_disk_already_only_needs_new_ranks() -> None:
     kernel = facts({"a": "2"})
     held = facts({"a": "1"}, held={"a": "2"})
     assert wanted_packages(kernel, {"0": held}, None) == ((), ("a",), ())
+    # Something else than the kernel's version is on the disk.
+    other = facts({"a": "1"}, held={"a": "3"})
+    assert wanted_packages(kernel, {"0": other}, None) == (("a",), (), ())
     # One of them lacks it altogether.
     assert wanted_packages(kernel, {"0": held, "1": facts({})}, None) == (("a",), (), ())
 
