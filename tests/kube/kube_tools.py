@@ -17,6 +17,7 @@ from jupyter_ddl.spec.cluster import KubeSpec
 __all__ = [
     "IMAGE",
     "LAB",
+    "OTHER_IMAGE",
     "apply",
     "delete_pod",
     "gone",
@@ -27,6 +28,8 @@ __all__ = [
 ]
 
 IMAGE = os.environ.get("JUPYTER_DDL_TEST_IMAGE", "")
+OTHER_IMAGE = os.environ.get("JUPYTER_DDL_TEST_OTHER_IMAGE", "ddl-operator:test")
+"""One that the nodes have, and in which this package is not."""
 LAB = Path(os.environ.get("JUPYTER_DDL_KUBELAB", "/nonexistent"))
 KINDS = "pods,services,secrets,deployments,networkpolicies,daskclusters,daskworkergroups"
 

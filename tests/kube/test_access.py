@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
-from kube_tools import IMAGE, apply, kubectl, start_kube
+from kube_tools import IMAGE, OTHER_IMAGE, apply, kubectl, start_kube
 from until import until
 
 from jupyter_ddl.client.clusters import list_clusters
@@ -18,8 +20,10 @@ from jupyter_ddl.client.kube_clusters import (
     print_rbac,
 )
 from jupyter_ddl.cluster.kubernetes.access import NEEDS, Need
-from jupyter_ddl.errors import ClusterError
-from jupyter_ddl.spec.cluster import KubeSpec
+from jupyter_ddl.cluster.kubernetes.api import KubeApi
+from jupyter_ddl.cluster.kubernetes.backend import KubeBackend
+from jupyter_ddl.errors import ClusterError, KubernetesError
+from jupyter_ddl.spec.cluster import ClusterSpec, KubeSpec
 
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(400)]
 
@@ -99,3 +103,36 @@ def test_each_verb_is_missed(need: Need, account: str) -> None:
     assert need.text in caught.value.message
     assert f"namespace {account}" in caught.value.message
     assert "--print-rbac" in caught.value.message
+
+
+def test_a_life_of_a_cluster_asks_for_nothing_else(
+    namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every call of a whole life is recorded on its way: they are the Role, no more, no less."""
+    asked: set[tuple[str, str]] = set()
+    request = KubeApi._request
+
+    async def recorded(self: KubeApi, verb: str, resource: str, name: str = "", *rest: Any) -> Any:
+        asked.add((verb, f"{resource}/log" if name.endswith("/log") else resource))
+        return await request(self, verb, resource, name, *rest)
+
+    monkeypatch.setattr(KubeApi, "_request", recorded)
+    asyncio.run(_live(namespace))
+    asked.discard(("create", "selfsubjectaccessreviews"))
+    needed = {(need.verb, need.full_resource) for need in NEEDS if not need.is_optional}
+    assert asked == needed
+
+
+async def _live(namespace: str) -> None:
+    kube = KubeSpec(image=IMAGE, namespace=namespace)
+    backend = KubeBackend(ClusterSpec("kube", "kube", 1, kubernetes=kube))
+    try:
+        await backend.start(print)
+        await backend.scale(2, [])
+    finally:
+        await backend.close()
+    broken = KubeBackend(
+        ClusterSpec("kube", "kube", 1, kubernetes=KubeSpec(image=OTHER_IMAGE, namespace=namespace))
+    )
+    with pytest.raises(KubernetesError):
+        await broken.start(print)

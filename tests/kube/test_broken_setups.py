@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from kube_tools import apply, gone, kubectl, objects, pods, start_kube
+from kube_tools import OTHER_IMAGE, apply, gone, kubectl, objects, pods, start_kube
 from leaks import Home
 from until import until
 
@@ -43,7 +43,7 @@ def test_image_that_does_not_exist(namespace: str) -> None:
 
 def test_image_without_this_package(namespace: str) -> None:
     """It crashes: the last lines of its log are told."""
-    said = refused(lambda: start_kube(namespace, 1, image="ddl-operator:dev"))
+    said = refused(lambda: start_kube(namespace, 1, image=OTHER_IMAGE))
     assert "crashed" in said
     assert "No module named 'jupyter_ddl'" in said or "jupyter_ddl" in said
     gone(namespace)

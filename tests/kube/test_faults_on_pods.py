@@ -7,6 +7,7 @@ import subprocess
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 from kube_tools import delete_pod, gone, kubectl, pods, start_kube
 from run_tools import assert_clean, outcomes, starts, wait_for
@@ -135,3 +136,22 @@ def _steps(directory: Path) -> int:
     """The largest step of which a checkpoint is at the controller."""
     found = directory.glob("checkpoints/trial-*/step-*.ckpt")
     return max((int(path.name.split("-")[1]) for path in found), default=-1)
+
+
+def test_api_server_restarted(namespace: str, lab: Path) -> None:
+    """Runs go on without it; what needs it waits for it."""
+    cluster = start_kube(namespace, 1)
+    run = search(LONG, namespace={}, metric="score", trials=1, wait=False)
+    wait_for(run, lambda seen: _steps(run.directory) >= 2, 90)
+    for process in psutil.process_iter(["name"]):
+        if process.info["name"] == "kube-apiserver":
+            process.kill()
+            process.wait(10)
+    restarting = subprocess.Popen([lab / "up"], stdout=subprocess.DEVNULL)
+    cluster.scale(2)
+    assert restarting.wait(120) == 0
+    until(lambda: len(cluster.status().workers) == 2, 120)
+    run.wait()
+    assert [end.outcome for end in outcomes(run)] == ["complete"]
+    cluster.stop()
+    gone(namespace)

@@ -12,6 +12,7 @@ import ssl
 import warnings
 from typing import Any
 
+from jupyter_ddl.cluster.kubernetes.inside import own_namespace
 from jupyter_ddl.cluster.kubernetes.refusal import refused
 from jupyter_ddl.errors import ClusterError, KubernetesError
 
@@ -65,6 +66,7 @@ class KubeApi:
             ) from None
         # kr8s logs every request, and warns of versions that it does not know.
         logging.getLogger("httpx").setLevel(logging.WARNING)
+        namespace = namespace or own_namespace()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any
 
 from jupyter_ddl.cluster.kubernetes.api import KubeApi
+from jupyter_ddl.cluster.kubernetes.inside import in_pod, own_namespace
 from jupyter_ddl.cluster.kubernetes.names import HOST_ANNOTATION, OWNER_ANNOTATION
 from jupyter_ddl.errors import KubernetesError
 from jupyter_ddl.store.processes import ProcessIdentity, boot_id, is_alive, this_process
 
 __all__ = ["controller_annotations", "is_orphan", "own_pod"]
-
-_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 Json = dict[str, Any]
 
@@ -34,7 +32,7 @@ def is_orphan(cluster: Json) -> bool:
     """
     notes = cluster["metadata"].get("annotations", {})
     pid, _, started = str(notes.get(OWNER_ANNOTATION, "")).partition(":")
-    if notes.get(HOST_ANNOTATION) != boot_id() or _in_pod():
+    if notes.get(HOST_ANNOTATION) != boot_id() or in_pod():
         return False  # pods share a boot id, and have pids of their own
     try:
         return not is_alive(ProcessIdentity(int(pid), float(started), boot_id()))
@@ -44,7 +42,7 @@ def is_orphan(cluster: Json) -> bool:
 
 async def own_pod(api: KubeApi) -> Json | None:
     """Owner reference to the pod that this process runs in, if it may own something here."""
-    if _own_namespace() != api.namespace:
+    if own_namespace() != api.namespace:
         return None  # an owner in another namespace would have its property deleted
     name = os.environ.get("POD_NAME") or os.environ.get("HOSTNAME", "")
     try:
@@ -52,11 +50,3 @@ async def own_pod(api: KubeApi) -> Json | None:
     except KubernetesError:
         return None
     return {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": pod["metadata"]["uid"]}
-
-
-def _own_namespace() -> str | None:
-    return _ACCOUNT.read_text().strip() if _in_pod() else None
-
-
-def _in_pod() -> bool:
-    return _ACCOUNT.exists()

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from jupyter_ddl.cluster.kubernetes.api import KubeApi
+from jupyter_ddl.cluster.kubernetes.inside import in_pod
 from jupyter_ddl.cluster.kubernetes.names import (
     CLUSTER_LABEL,
     HOST_ANNOTATION,
@@ -44,8 +45,7 @@ class FoundCluster(msgspec.Struct, frozen=True):
 def is_configured() -> bool:
     """Whether there are credentials to look with, so that others are not bothered."""
     path = os.environ.get("KUBECONFIG", "").split(os.pathsep)[0] or "~/.kube/config"
-    in_pod = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
-    return Path(path).expanduser().exists() or in_pod.exists()
+    return Path(path).expanduser().exists() or in_pod()
 
 
 async def find_clusters(namespace: str | None = None) -> list[FoundCluster]:
