@@ -10,7 +10,7 @@ from pathlib import Path
 
 from jupyter_ddl.events.messages import RankEvent
 from jupyter_ddl.launch.calls import WorkerLostError
-from jupyter_ddl.launch.courier import Courier, blobs_of_program
+from jupyter_ddl.launch.courier import Courier, blobs_of_program, blobs_of_table
 from jupyter_ddl.spec.assignment import Assignment
 
 __all__ = ["Carrying"]
@@ -57,6 +57,11 @@ class Carrying:
         await self._courier.send_blobs(
             self._worker, assignment.run_id, assignment.run_id, digests, dirs
         )
+        if assignment.fit is not None:
+            table = assignment.fit.table
+            await self._courier.send_blobs(
+                self._worker, assignment.run_id, table, blobs_of_table(table, dirs), dirs
+            )
         for trial in assignment.trials:
             await self._courier.send_checkpoints(
                 self._worker, assignment.run_id, self._run_dir, trial.trial

@@ -27,12 +27,13 @@ from jupyter_ddl.events.messages import (
 )
 from jupyter_ddl.launch.calls import WorkerLostError, call_worker
 from jupyter_ddl.spec.cells import Cell
+from jupyter_ddl.spec.fit import FitTable
 from jupyter_ddl.spec.program import Program
 from jupyter_ddl.store.blobs import BlobMissingError, find_blob, read_blob
 from jupyter_ddl.worker import file_calls
 from jupyter_ddl.worker.checkpoints import checkpoint_names, keep_newest
 
-__all__ = ["Courier", "blobs_of_cell", "blobs_of_program"]
+__all__ = ["Courier", "blobs_of_cell", "blobs_of_program", "blobs_of_table"]
 
 log = logging.getLogger(__name__)
 
@@ -213,12 +214,18 @@ def blobs_of_program(digest: str, dirs: Iterable[Path]) -> list[str]:
     return [digest, *_blobs(program)]
 
 
+def blobs_of_table(digest: str, dirs: Iterable[Path]) -> list[str]:
+    """The same for a batch of scikit-learn's fits."""
+    table = msgspec.msgpack.decode(read_blob(digest, dirs), type=FitTable)
+    return [digest, *_blobs(table)]
+
+
 def blobs_of_cell(cell: Cell) -> list[str]:
     """The same for a cell of a persistent group."""
     return _blobs(cell)
 
 
-def _blobs(holder: Program | Cell) -> list[str]:
+def _blobs(holder: Program | Cell | FitTable) -> list[str]:
     payload = () if holder.payload is None else (holder.payload,)
     return [*payload, *holder.buffers, *(module.digest for module in holder.modules)]
 

@@ -48,9 +48,13 @@ class OwnFiles:
         directory = private_dir(self._run_dir(run_id))
         for name in ("logs", "checkpoints", "values"):
             private_dir(directory / name)
-        return msgspec.structs.replace(
+        local = msgspec.structs.replace(
             message, run_dir=str(directory), blob_dirs=(str(self._blob_dir),)
         )
+        if isinstance(local, Assignment) and local.fit is not None:
+            work = msgspec.structs.replace(local.fit, spill_dir=str(directory / "spill"))
+            return msgspec.structs.replace(local, fit=work)
+        return local
 
     # -- down ------------------------------------------------------------------------------------
 

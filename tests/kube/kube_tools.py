@@ -31,6 +31,8 @@ IMAGE = os.environ.get("JUPYTER_DDL_TEST_IMAGE", "")
 OTHER_IMAGE = os.environ.get("JUPYTER_DDL_TEST_OTHER_IMAGE", "ddl-operator:test")
 """One that the nodes have, and in which this package is not."""
 LAB = Path(os.environ.get("JUPYTER_DDL_KUBELAB", "/nonexistent"))
+ADMIN = os.environ.get("KUBECONFIG", "")
+"""Tests look with these credentials, also where the code under test has others."""
 KINDS = "pods,services,secrets,deployments,networkpolicies,daskclusters,daskworkergroups"
 
 Json = dict[str, Any]
@@ -39,7 +41,13 @@ Json = dict[str, Any]
 def kubectl(*args: str, stdin: str | None = None, check: bool = True) -> str:
     """What kubectl prints."""
     done = subprocess.run(
-        ["kubectl", *args], input=stdin, capture_output=True, text=True, timeout=90, check=False
+        ["kubectl", *args],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+        env={**os.environ, "KUBECONFIG": ADMIN},
     )
     if check and done.returncode:
         raise AssertionError(f"kubectl {' '.join(args)}: {done.stderr}")

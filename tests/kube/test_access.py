@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,6 @@ from jupyter_ddl.spec.cluster import ClusterSpec, KubeSpec
 
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(400)]
 
-ADMIN = os.environ.get("KUBECONFIG", "")
 _BINDING = """
 apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
@@ -69,16 +67,14 @@ type: kubernetes.io/service-account-token
     return base64.b64decode(until(read, 20)).decode()
 
 
-def _without(need: Need, namespace: str, admin: str) -> None:
+def _without(need: Need, namespace: str) -> None:
     """Take one verb from the Role, as an administrator."""
-    role = json.loads(
-        kubectl("--kubeconfig", admin, "get", "role", "jupyter-ddl", "-n", namespace, "-o", "json")
-    )
+    role = json.loads(kubectl("get", "role", "jupyter-ddl", "-n", namespace, "-o", "json"))
     for rule in role["rules"]:
         if need.full_resource in rule["resources"] and need.group in rule["apiGroups"]:
             rule["verbs"] = [verb for verb in rule["verbs"] if verb != need.verb]
     role["rules"] = [rule for rule in role["rules"] if rule["verbs"]]
-    kubectl("--kubeconfig", admin, "replace", "-f", "-", stdin=json.dumps(role))
+    kubectl("replace", "-f", "-", stdin=json.dumps(role))
 
 
 def test_the_printed_role_is_enough_for_everything(account: str) -> None:
@@ -97,7 +93,7 @@ def test_the_printed_role_is_enough_for_everything(account: str) -> None:
 @pytest.mark.parametrize("need", [n for n in NEEDS if not n.is_optional], ids=lambda n: n.text)
 def test_each_verb_is_missed(need: Need, account: str) -> None:
     """Without it a start is refused before anything is made, and the verb is named."""
-    _without(need, account, ADMIN)
+    _without(need, account)
     with pytest.raises(ClusterError) as caught:
         start_kube(account, 1)
     assert need.text in caught.value.message
