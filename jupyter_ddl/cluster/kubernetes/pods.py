@@ -37,8 +37,7 @@ def scheduler_pod(spec: ClusterSpec, name: str) -> Json:
         "args": [
             "dask",
             "scheduler",
-            "--protocol=tls",
-            "--host=$(POD_IP)",
+            "--protocol=tls",  # on all interfaces: a forwarded port arrives at the loopback
             f"--port={COMM_PORT}",
             f"--dashboard-address=:{HTTP_PORT}",
             "--no-dashboard",

@@ -1,0 +1,49 @@
+"""A controller that can't reach the pods' network: all of it goes through the API server."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from kube_tools import gone, start_kube
+
+from jupyter_ddl.client.group import open_group
+from jupyter_ddl.client.verbs import search
+
+pytestmark = [pytest.mark.kube, pytest.mark.timeout(500)]
+
+_RULE = ["OUTPUT", "-d", "10.76.0.0/14", "-p", "tcp", "!", "--dport", "6443", "-j", "REJECT"]
+"""This host's own connections to the lab's pods and services, but not to its API server."""
+
+SEARCH = """
+from jupyter_ddl import checkpoint, report, uniform
+x = uniform(0.0, 1.0)
+report(step=0, score=x + float(data[1]))
+checkpoint(step=0, weights=data)
+print("done", data.sum())
+"""
+
+
+@pytest.fixture
+def no_way(lab: Path) -> Iterator[None]:
+    subprocess.run(["iptables", "-I", *_RULE], check=True)
+    yield
+    subprocess.run(["iptables", "-D", *_RULE], check=True)
+
+
+def test_pods_out_of_reach_serve_all_the_same(namespace: str, no_way: None) -> None:
+    cluster = start_kube(namespace, 1)
+    assert "127.0.0.1" in cluster.status().scheduler_address
+    data = np.arange(2_000_000, dtype=float)
+    run = search(SEARCH, namespace={"data": data}, metric="score", trials=2)
+    assert (run.state, run.errors) == ("complete", {})
+    assert f"done {data.sum()}" in run.logs(1)
+    assert len(list(run.directory.glob("checkpoints/*/*.ckpt"))) == 2
+    group = open_group(1)
+    assert group.execute("1 + 1").values == [2]
+    group.close()
+    cluster.stop()
+    gone(namespace)
