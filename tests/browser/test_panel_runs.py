@@ -107,6 +107,8 @@ def test_a_training_is_followed_and_survives_reload_and_a_server_restart(
     expect(run_row(page, "training")).to_contain_text("running")
     take(page, "panel-training")
 
+    # JupyterLab writes its layout a moment after a change.
+    until(lambda: "jupyter-ddl-runs" in json.dumps(lab.ask("lab/api/workspaces")), 20, "a layout")
     page.reload()
     live = page.locator(".jp-ddl-run-view .ddl-live[data-run]")
     expect(live).to_be_visible()
