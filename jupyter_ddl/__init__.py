@@ -55,6 +55,7 @@ _EXPORTS: dict[str, tuple[str, str | None]] = {
     "attach_cluster": (_CLUSTERS, "attach_cluster"),
     "checkpoint": (_INCELL, "checkpoint"),
     "choice": (_INCELL, "choice"),
+    "client": ("jupyter_ddl.client", None),
     "device": (_INCELL, "device"),
     "dist": ("jupyter_ddl.dist", None),
     "fit": ("jupyter_ddl.estimators.twin", "fit"),

@@ -4,6 +4,7 @@ from typing import Any
 
 from jupyter_ddl import dist
 from jupyter_ddl.client.clusters import Cluster, attach_cluster, list_clusters, start_cluster
+from jupyter_ddl.client.dask_client import connect_client as client  # noqa: F401
 from jupyter_ddl.client.group import RankGroup, open_group
 from jupyter_ddl.client.history import list_runs as runs
 from jupyter_ddl.client.run import Run

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from jupyter_ddl.client.dask_client import forget_client
 from jupyter_ddl.client.kube_options import KUBE, START_TIMEOUT_S, with_image
 from jupyter_ddl.client.session import session
 from jupyter_ddl.controller.connection import list_connections, read_connection
@@ -58,6 +59,7 @@ class Cluster:
             It still runs after 20 s; the message gives the pid.
         """
         info = session().info(self.name)
+        forget_client(self.name)
         try:
             self._ask(StopCluster())
         except ControllerError:

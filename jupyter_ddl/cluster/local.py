@@ -78,7 +78,8 @@ class LocalBackend:
             host="127.0.0.1",
             scheduler_port=0,
             dashboard_address="127.0.0.1:0",  # None would mean port 8787
-            memory_limit=0,  # ranks are bounded one by one; the worker itself holds no data
+            # Of plain Dask code; ranks are processes of their own, bounded one by one.
+            memory_limit=self._spec.memory_per_worker_bytes or "auto",
             preload=["jupyter_ddl.worker.preload"],
             silence_logs=False,
         )

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
+from jupyter_ddl.controller.dask_access import dask_access
 from jupyter_ddl.controller.fit_requests import answer_fit
 from jupyter_ddl.controller.house import House
 from jupyter_ddl.controller.server import Session
@@ -76,6 +77,8 @@ class Requests:
                 return await self._house.environment.answer(body)
             case ask.FeedFit() | ask.TakeFit() | ask.FinishFit():
                 return await answer_fit(body, self._house.runs)
+            case ask.GetDask():
+                return dask_access(self._house.backend.client)
             case ask.StopCluster():
                 self._stop("a client asked for it")
                 return Accepted()

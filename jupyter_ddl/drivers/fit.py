@@ -10,6 +10,8 @@ import logging
 import time
 from collections.abc import Sequence
 
+import msgspec
+
 from jupyter_ddl.drivers.assigning import RunContext
 from jupyter_ddl.drivers.committer import Committer
 from jupyter_ddl.drivers.fit_batch import FitBatch
@@ -36,6 +38,7 @@ from jupyter_ddl.events.run_state import RunState
 from jupyter_ddl.events.snapshot import RunSnapshot
 from jupyter_ddl.spec.assignment import Prewarm, StopWhen
 from jupyter_ddl.spec.fit import FeedFit, FinishFit, FitSpec, TakeFit
+from jupyter_ddl.spec.requests import StopHow
 from jupyter_ddl.spec.run import RunSpec
 from jupyter_ddl.store.processes import ProcessIdentity, is_alive
 
@@ -110,8 +113,9 @@ class FitDriver:
         """Slots, workers or batches have changed."""
         self._wake.set()
 
-    def stop(self, when: StopWhen, by: str, reason: str = "") -> None:
+    def stop(self, how: StopHow, by: str, reason: str = "") -> None:
         """End the run: what is computed is kept, what runs ends now or with its unit."""
+        when: StopWhen = "now" if how == "now" else "next_report"
         if self.is_ending or not self._stop.request(when, reason or f"stopped by {by}"):
             return
         self._put([StopRequested(at_s=time.time(), when=when, by=by)])
@@ -238,7 +242,8 @@ class FitDriver:
                     self._sender.fill(self._active())
                 self._outputs.drop_soon()
             self.is_ending = True
-            self._put([with_totals(self.state, self._end())])
+            end = msgspec.structs.replace(self._end(), usage=self._context.usage(self.spec.run_id))
+            self._put([with_totals(self.state, end)])
             await self._committer.drain()
             await self._sender.release_workers()
             await self._outputs.close()

@@ -15,6 +15,7 @@ from jupyter_ddl.spec.facts import Facts
 
 __all__ = [
     "Accepted",
+    "DaskAccess",
     "EnvironmentResult",
     "GroupResult",
     "LogText",
@@ -83,6 +84,15 @@ class EnvironmentResult(msgspec.Struct, frozen=True, tag="environment"):
     patch: tuple[str, ...] = ()
 
 
+class DaskAccess(msgspec.Struct, frozen=True, tag="dask_access"):
+    """The scheduler's address, and PEM texts that open it; empty where it has no TLS."""
+
+    address: str
+    ca: str = ""
+    certificate: str = ""
+    key: str = ""
+
+
 class Refused(msgspec.Struct, frozen=True, tag="refused"):
     """The request failed: the class of the error (in ``jupyter_ddl.errors``) and its message."""
 
@@ -101,6 +111,7 @@ Result: TypeAlias = (
     | GroupResult
     | CellResult
     | FitResults
+    | DaskAccess
     | Refused
 )
 

@@ -24,6 +24,7 @@ from jupyter_ddl.magics.cluster import cluster
 from jupyter_ddl.magics.completion import complete
 from jupyter_ddl.magics.distribute import distribute
 from jupyter_ddl.magics.kernel_end import watch_kernel_end
+from jupyter_ddl.magics.plain_dask import before_cell
 from jupyter_ddl.magics.runs import runs
 
 __all__ = ["load"]
@@ -61,9 +62,17 @@ def load(ipython: Any) -> None:
     watch_kernel_end(ipython)
     matchers = ipython.Completer.custom_matchers
     matchers[:] = [each for each in matchers if not _is_ours(each)] + [complete]
+    _register_once(ipython)
     ipython.display_formatter.mimebundle_formatter.for_type_by_name(
         "jupyter_ddl.client.run", "Run", _run_bundle
     )
+
+
+def _register_once(ipython: Any) -> None:
+    """Have cells with plain Dask code find the cluster, however often this is loaded."""
+    callbacks = ipython.events.callbacks["pre_run_cell"]
+    if before_cell not in callbacks:
+        ipython.events.register("pre_run_cell", before_cell)
 
 
 def _warn_of_others(ipython: Any) -> None:

@@ -27,6 +27,7 @@ __all__ = [
     "FeedFit",
     "FinishFit",
     "FitBody",
+    "GetDask",
     "GetEnvironment",
     "GetLog",
     "GetStatus",
@@ -113,6 +114,10 @@ class GetLog(msgspec.Struct, frozen=True, tag="get_log"):
 
     worker: str | None = None
     n_lines: int = 200
+
+
+class GetDask(msgspec.Struct, frozen=True, tag="get_dask"):
+    """How plain Dask code of this user reaches the scheduler."""
 
 
 class StopCluster(msgspec.Struct, frozen=True, tag="stop_cluster"):
@@ -221,6 +226,7 @@ Body: TypeAlias = (
     | EnvironmentBody
     | GroupBody
     | FitBody
+    | GetDask
 )
 
 

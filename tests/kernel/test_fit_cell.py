@@ -75,6 +75,7 @@ def test_a_cell_runs_here_and_its_fits_on_the_cluster(kernel: LiveKernel, tmp_pa
     started = kernel.start("%%distribute fit\n" + slow)
     until(flag.exists, 60, "a fit that waits has begun")
     kernel.interrupt()
+    kernel.finish(started, 30, until_text="stopping")
     kernel.interrupt()
     stopped = kernel.finish(started, 60).check()
     assert "Stopped: 2 of 4 fits are done; `--resume " in stopped.everything

@@ -70,7 +70,7 @@ def test_a_full_memory_sends_outputs_to_disk_or_nowhere() -> None:
     assert choose_place(10**9, 0.01, 3, 100) == "nowhere"
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_every_batch_ends_and_every_output_is_released_once(data: st.DataObject) -> None:
     n_nodes = data.draw(st.integers(0, 6))

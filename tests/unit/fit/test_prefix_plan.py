@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jupyter_ddl.prefix import Chain, Link, Saving, plan
@@ -64,6 +64,7 @@ keys = st.sampled_from("abc")
 chains = st.lists(keys, max_size=4).map(lambda k: chain(*k))
 
 
+@settings(deadline=None)
 @given(st.lists(chains, min_size=1, max_size=12))
 def test_every_plan_can_be_carried_out(given_chains: list[Chain]) -> None:
     found = plan(given_chains)

@@ -91,7 +91,7 @@ def searches(draw: Any) -> GridSearchCV:
     )
 
 
-@settings(max_examples=25, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(search=searches(), bound=st.sampled_from([0, 1 << 40]))
 def test_any_search_gives_the_same_results(search: GridSearchCV, bound: int) -> None:
     with warnings.catch_warnings(), tempfile.TemporaryDirectory() as folder:
