@@ -14,6 +14,7 @@ from jupyter_ddl.errors import JupyterDDLError
 from jupyter_ddl.events.snapshot import RunSnapshot
 from jupyter_ddl.magics.kernel_end import is_kernel_ending
 from jupyter_ddl.magics.saying import say
+from jupyter_ddl.magics.shell_service import ShellService
 from jupyter_ddl.views.display import LiveDisplay, Screen
 
 if TYPE_CHECKING:
@@ -58,18 +59,24 @@ class _Live:
     """Feeds a display from the callbacks of a wait."""
 
     def __init__(
-        self, screen: Screen | None = None, clock: Callable[[], float] = time.monotonic
+        self,
+        screen: Screen | None = None,
+        service: ShellService | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._display = LiveDisplay(screen)
+        self._service = service
         self._clock = clock
         self._last: RunSnapshot | None = None
         self._drawn_s = 0.0
 
     def snapshot(self, snapshot: RunSnapshot) -> None:
+        self._serve()
         snapshot = self._last = _without_traceback(snapshot)
         self._mark(self._display.offer(snapshot))
 
     def tick(self) -> None:
+        self._serve()
         if self._last is not None and self._clock() - self._drawn_s > _REFRESH_S:
             self._mark(self._display.offer(self._last))
         else:
@@ -77,6 +84,10 @@ class _Live:
 
     def finish(self, snapshot: RunSnapshot | None = None) -> None:
         self._display.finish(None if snapshot is None else _without_traceback(snapshot))
+
+    def _serve(self) -> None:
+        if self._service is not None:
+            self._service.serve()
 
     def _mark(self, drawn: bool) -> None:
         if drawn:
@@ -104,7 +115,8 @@ def watch(run: Run, on_interrupt: OnInterrupt = "stop") -> RunSnapshot:
     from jupyter_ddl.client.waiting import wait_for_run
     from jupyter_ddl.views.cell_screen import cell_screen
 
-    live = _Live(cell_screen(session(), run.spec.cluster, run.id))
+    screen = cell_screen(session(), run.spec.cluster, run.id)
+    live = _Live(screen, None if screen is None else _service())
     try:
         last = wait_for_run(
             session(),
@@ -122,6 +134,14 @@ def watch(run: Run, on_interrupt: OnInterrupt = "stop") -> RunSnapshot:
         raise
     live.finish(last)
     return last
+
+
+def _service() -> ShellService:
+    from IPython import get_ipython
+
+    from jupyter_ddl.views.widget import is_live_comm
+
+    return ShellService(get_ipython(), is_live_comm)
 
 
 def follow(run: Run) -> bool:

@@ -25,13 +25,21 @@ from jupyter_ddl.views.messages import FromBrowser, RunView, TelemetryView
 from jupyter_ddl.views.summary import is_final
 from jupyter_ddl.views.text import render_text
 
-__all__ = ["WIDGET_MIME", "RunWidget", "WidgetLink", "widget_bundle"]
+__all__ = ["WIDGET_MIME", "RunWidget", "WidgetLink", "is_live_comm", "widget_bundle"]
 
 log = logging.getLogger(__name__)
 
 _REPLACED_S = 1.5
 _STAYS_S = 4.0
 WIDGET_MIME = "application/vnd.jupyter.widget-view+json"
+
+
+_open_comms: set[str] = set()
+
+
+def is_live_comm(comm_id: str) -> bool:
+    """Whether a comm of this kernel is a live view's."""
+    return comm_id in _open_comms
 
 
 class RunWidget(anywidget.AnyWidget):
@@ -49,6 +57,7 @@ class RunWidget(anywidget.AnyWidget):
 
     def __init__(self, run_id: str, **names: Any) -> None:
         super().__init__(run_id=run_id, **names)
+        _open_comms.add(self.model_id)
         comm = self.comm
         # ipykernel 7.4 sends a view's messages to the thread that spoke on this comm last, which
         # is the one that the cell blocks; where the front end wants them is right.
@@ -83,6 +92,7 @@ class WidgetLink:
         on_closed: Callable[[], None] = lambda: None,
     ) -> None:
         self.widget = RunWidget(run_id)
+        self._comm_id = self.widget.model_id
         self.channel = Channel()
         self._on_request = on_request
         self._on_closed = on_closed
@@ -153,5 +163,6 @@ class WidgetLink:
             log.exception("the live view of run %s ended", self.widget.run_id)
         finally:
             self._on_closed()
+            _open_comms.discard(self._comm_id)
             with contextlib.suppress(Exception):  # the kernel may be ending, its sockets closed
                 self.widget.close()

@@ -85,6 +85,17 @@ class FrontEnd:
             message["header"]["subshell_id"] = self._subshell
         self._client.shell_channel.send(message)
 
+    def comms(self) -> list[str]:
+        """Ids of the kernel's open comms, as a page asks for them when it is loaded."""
+        request = self._client.session.msg("comm_info_request", {"target_name": _WIDGETS})
+        self._client.shell_channel.send(request)
+        deadline = time.monotonic() + 10
+        while time.monotonic() < deadline:
+            reply = self._client.get_shell_msg(timeout=10)
+            if reply["parent_header"].get("msg_id") == request["header"]["msg_id"]:
+                return list(reply["content"]["comms"])
+        raise AssertionError("no answer to comm_info_request")
+
     def newest(self, kind: str = "run") -> dict[str, Any] | None:
         """The last message of a kind."""
         return next((each for each in reversed(self.messages) if each["kind"] == kind), None)

@@ -48,6 +48,7 @@ def begin(end: FrontEnd, options: str = "") -> str:
     end.until(lambda: end.comm_id, 20, "the widget")
     end.send({"kind": "again", "seq": 0})
     end.until(lambda: end.snapshot().get("counts", {}).get("running"), 20, "a running trial")
+    end.until(lambda: end.bundles, 20, "the first drawing")
     return cell
 
 
@@ -177,3 +178,25 @@ def test_hostile_messages_are_refused_and_the_run_goes_on(front_end: FrontEnd) -
     assert front_end.snapshot()["state"] == "running"
     front_end.send({"kind": "stop_run", "id": 5, "run_id": run_id, "how": "now"})
     assert front_end.finish(cell)["status"] == "ok"
+
+
+def test_a_front_end_without_subshells_is_heard_while_the_cell_runs(live: LiveKernel) -> None:
+    end = FrontEnd(live)
+    cell = begin(end)
+    run_id = end.snapshot()["run_id"]
+    later = end.start("2 + 2")
+    end.send({"kind": "stop_run", "id": 1, "run_id": run_id, "how": "now"})
+    end.until(lambda: end.newest("done"), 5, "the answer")
+    assert end.finish(cell)["status"] == "ok"
+    assert end.finish(later)["status"] == "ok"
+
+
+def test_a_page_that_is_loaded_again_learns_of_the_view_while_the_cell_runs(
+    live: LiveKernel,
+) -> None:
+    end = FrontEnd(live)
+    cell = begin(end)
+    assert end.comm_id in end.comms()
+    run_id = end.snapshot()["run_id"]
+    end.send({"kind": "stop_run", "id": 1, "run_id": run_id, "how": "now"})
+    end.finish(cell)
