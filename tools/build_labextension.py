@@ -1,8 +1,9 @@
 """Builds the JupyterLab extension where its bundle is missing or older than its sources.
 
-``python tools/build_labextension.py [--link | --test]`` needs what the extra ``panel`` brings.
-``--link`` lets this environment's JupyterLab read the bundle from the checkout; ``--test`` runs the
-tests of the TypeScript instead.  ``hatch_build.py`` uses it for wheels, sdists and editable
+``python tools/build_labextension.py [--link | --test | --check]`` needs what the extra ``panel``
+brings.  ``--link`` lets this environment's JupyterLab read the bundle from the checkout; ``--test``
+runs the tests of the TypeScript instead; ``--check`` only tells, by the exit status, whether the
+bundle is as its sources.  ``hatch_build.py`` uses it for wheels, sdists and editable
 installations.
 """
 
@@ -40,7 +41,10 @@ def main() -> None:
     either = parser.add_mutually_exclusive_group()
     either.add_argument("--link", action="store_true")
     either.add_argument("--test", action="store_true")
+    either.add_argument("--check", action="store_true")
     options = parser.parse_args()
+    if options.check:
+        sys.exit(not is_fresh())
     if options.test:
         _install()
         print(_call("jlpm", "test", cwd=SOURCES))

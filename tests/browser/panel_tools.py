@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lab_tools import Lab, open_notebook, run_cell
@@ -26,6 +30,8 @@ __all__ = [
 LOAD = "%load_ext jupyter_ddl\nfrom jupyter_ddl import choice, rank, report, uniform"
 
 
+_BUILD = Path(__file__).resolve().parents[2] / "tools" / "build_labextension.py"
+
 # Everything here may wait for a cluster's start.
 expect.set_options(timeout=30_000)
 
@@ -44,8 +50,16 @@ def search_cell(name: str, n_trials: int, n_steps: int, step_s: float = 0.1) -> 
     )
 
 
+@cache
+def _must_be_fresh() -> None:
+    command = [sys.executable, _BUILD, "--check"]
+    if subprocess.run(command, timeout=60, check=False).returncode != 0:
+        raise AssertionError("the panel's bundle is missing or old: make labextension")
+
+
 def execute(page: Page, command: str) -> None:
     """Execute a command of JupyterLab's; not awaited, for it may wait for a person."""
+    _must_be_fresh()
     page.evaluate("name => { void window.jupyterapp.commands.execute(name); }", command)
 
 
