@@ -266,7 +266,7 @@ def _best(snapshot: RunSnapshot, detail: _Detail) -> str:
 
 
 def _curve(snapshot: RunSnapshot, *, live: bool, detail: _Detail) -> str:
-    if snapshot.verb != "search":
+    if snapshot.metric is None:
         return ""
     series = series_of(snapshot, color=ACCENT, n_points=detail.n_points)
     if series is None or len(series.points) < 2:

@@ -159,7 +159,7 @@ def ordered_rows(snapshot: RunSnapshot, n_shown: int) -> tuple[TrialRow, ...]:
     scored = [row for row in snapshot.rows if row.state == "complete" and _has_value(row)]
     scored.sort(key=lambda row: _badness(row, snapshot.mode, best_number))
     running = [row for row in snapshot.rows if row.state == "running"]
-    top = scored[:_N_BEST] if snapshot.verb == "search" else []
+    top = scored[:_N_BEST] if snapshot.metric is not None else []
     taken = {row.number for row in (*top, *running)}
     rest = sorted(
         (row for row in snapshot.rows if row.number not in taken), key=lambda row: -row.number

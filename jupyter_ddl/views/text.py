@@ -159,7 +159,7 @@ def _columns(snapshot: RunSnapshot, rows: Sequence[TrialRow]) -> list[TextColumn
         TextColumn(noun(snapshot, 1), numbers, right=True),
         TextColumn("state", tuple(row.state for row in rows)),
     ]
-    if snapshot.verb == "search":
+    if snapshot.metric is not None:
         values = tuple("" if row.value is None else format_score(row.value) for row in rows)
         columns.append(TextColumn(plain(snapshot.metric or "value", 20), values, right=True))
     durations = tuple(

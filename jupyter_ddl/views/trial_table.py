@@ -99,7 +99,7 @@ def trial_table(snapshot: RunSnapshot, rows: Sequence[TrialRow], limit: int) -> 
         Column(one, tuple(_number(row, best_number) for row in rows), "right"),
         Column("state", tuple(_state(row) for row in rows)),
     ]
-    if snapshot.verb == "search":
+    if snapshot.metric is not None:
         columns.append(
             Column(
                 esc(snapshot.metric or "value", limit),
@@ -118,7 +118,7 @@ def trial_table(snapshot: RunSnapshot, rows: Sequence[TrialRow], limit: int) -> 
 
 def _order_text(snapshot: RunSnapshot) -> str:
     groups = [
-        *(["best"] if snapshot.verb == "search" else []),
+        *(["best"] if snapshot.metric is not None else []),
         *(["running"] if snapshot.counts.running else []),
         "latest",
     ]

@@ -121,8 +121,8 @@ class View {
     setAttribute(this._root, "data-seq", snapshot.seq);
     this._actions.update(snapshot);
     this._curves.update(snapshot);
-    show(this._parallel.element, snapshot.verb === "search");
-    if (snapshot.verb === "search") this._parallel.update(snapshot);
+    show(this._parallel.element, ["search", "fit"].includes(snapshot.verb));
+    if (["search", "fit"].includes(snapshot.verb)) this._parallel.update(snapshot);
     show(this._ranksPart, snapshot.ranks.length > 0);
     this._ranks.update(snapshot);
     show(this._trialsPart, !isGroup && snapshot.rows.length > 0);

@@ -95,7 +95,7 @@ export class Trials {
   _order(snapshot) {
     // A search begins with its best trials, anything else with the newest.
     if (this._sort !== "") return [this._sort, this._descending];
-    return snapshot.verb === "search" ? ["value", snapshot.mode !== "min"] : ["number", true];
+    return ["search", "fit"].includes(snapshot.verb) ? ["value", snapshot.mode !== "min"] : ["number", true];
   }
 
   _local(snapshot) {
@@ -193,7 +193,7 @@ export class Trials {
 
   _columns(snapshot, rows) {
     const names = [...new Set(rows.flatMap((row) => Object.keys(row.params)))].slice(0, MAX_PARAMS);
-    const isSearch = snapshot.verb === "search";
+    const isSearch = ["search", "fit"].includes(snapshot.verb);
     const hasSteps = rows.some((row) => row.step !== null);
     const canStop = !isFinal(snapshot.state) && rows.some((row) => row.state === "running");
     return [
