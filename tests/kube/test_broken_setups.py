@@ -176,8 +176,8 @@ def test_pod_template_that_kubernetes_refuses(namespace: str) -> None:
 
 
 def test_pod_template_that_only_the_operator_can_refuse(namespace: str) -> None:
-    probe = {"exec": {"command": ["true"]}, "tcpSocket": {"port": 1}}
-    template = json.dumps({"containers": [{"name": "worker", "livenessProbe": probe}]})
+    ports = [{"containerPort": 99999}]
+    template = json.dumps({"containers": [{"name": "worker", "ports": ports}]})
     said = refused(lambda: start_kube(namespace, 1, pod_template=template))
     assert "the operator could not make the cluster" in said
     gone(namespace)
