@@ -1,0 +1,113 @@
+"""The lease of a cluster at a real Dask scheduler, and what the operator is told."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import dask
+import pytest
+from distributed import Scheduler, rpc
+from tornado.httpclient import AsyncHTTPClient, HTTPClientError
+
+from jupyter_ddl.cluster.kubernetes import scheduler_pod
+from jupyter_ddl.cluster.kubernetes.scheduler_pod import RENEW, PodLease, dask_setup
+
+_CONFIG = {"distributed.scheduler.http.routes": [scheduler_pod.__name__]}
+
+
+@asynccontextmanager
+async def scheduler(lease_s: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Scheduler]:
+    monkeypatch.setenv("JUPYTER_DDL_LEASE_S", lease_s)
+    with dask.config.set(_CONFIG):
+        made = Scheduler(host="127.0.0.1", port=0, dashboard_address="127.0.0.1:0", dashboard=False)
+        dask_setup(made)
+        async with made:
+            yield made
+            made.ddl_lease_watch.cancel()
+
+
+async def ask(made: Scheduler, path: str, body: Any = None) -> Any:
+    port = made.http_server.port
+    answer = await AsyncHTTPClient().fetch(
+        f"http://127.0.0.1:{port}/api/v1/{path}",
+        method="GET" if body is None else "POST",
+        body=None if body is None else json.dumps(body),
+    )
+    return json.loads(answer.body)
+
+
+def test_a_lease_that_is_renewed_is_never_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def live() -> None:
+        async with scheduler("0.3", monkeypatch) as made, rpc(made.address) as calls:
+            deadline = time.monotonic() + 1.0
+            while time.monotonic() < deadline:
+                assert await getattr(calls, RENEW)(retiring=[]) == made.id
+                assert await ask(made, "check_idle") == {"idle_since": 0}
+                await asyncio.sleep(0.05)
+
+    asyncio.run(live())
+
+
+def test_when_it_is_over_the_operator_is_told_whatever_its_clock_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def live() -> None:
+        async with scheduler("0.05", monkeypatch) as made:
+            await asyncio.sleep(0.1)
+            idle_since = (await ask(made, "check_idle"))["idle_since"]
+            an_hour_slow = time.time() - 3600
+            assert an_hour_slow > idle_since + 300, "as the operator compares"
+
+    asyncio.run(live())
+
+
+def test_without_an_operator_the_scheduler_ends_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduler_pod, "_OPERATOR_S", 0.2)
+    monkeypatch.setattr(scheduler_pod, "_LOOK_S", 0.05)
+
+    async def live() -> None:
+        async with scheduler("0.2", monkeypatch) as made:
+            async with asyncio.timeout(10):
+                await made.finished()
+
+    asyncio.run(live())
+
+
+def test_only_workers_that_the_controller_named_are_retired(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def live() -> None:
+        async with scheduler("300", monkeypatch) as made, rpc(made.address) as calls:
+            with pytest.raises(HTTPClientError):
+                await ask(made, "retire_workers", {"n": 3})
+            await getattr(calls, RENEW)(retiring=["a", "b"])
+            assert await ask(made, "retire_workers", {"n": 1}) == {"a": {"name": "a"}}
+            both = await ask(made, "retire_workers", {"n": 9})
+            assert sorted(both) == ["a", "b"], "asked again, it says the same"
+            with pytest.raises(HTTPClientError):
+                await ask(made, "retire_workers", {"n": "many"})
+
+    asyncio.run(live())
+
+
+def test_nothing_else_answers_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def live() -> None:
+        async with scheduler("300", monkeypatch) as made:
+            for path in ("get_workers", "adaptive_target", "../../info/main/workers.html"):
+                with pytest.raises(HTTPClientError):
+                    await ask(made, path)
+
+    asyncio.run(live())
+
+
+def test_lease_is_kept_by_the_scheduler_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def live() -> None:
+        async with scheduler("300", monkeypatch) as made:
+            assert isinstance(made.extensions["jupyter_ddl_lease"], PodLease)
+
+    asyncio.run(live())
