@@ -22,6 +22,7 @@ __all__ = [
     "delete_pod",
     "gone",
     "kubectl",
+    "lab_up",
     "objects",
     "pods",
     "start_kube",
@@ -31,11 +32,17 @@ IMAGE = os.environ.get("JUPYTER_DDL_TEST_IMAGE", "")
 OTHER_IMAGE = os.environ.get("JUPYTER_DDL_TEST_OTHER_IMAGE", "ddl-operator:test")
 """One that the nodes have, and in which this package is not."""
 LAB = Path(os.environ.get("JUPYTER_DDL_KUBELAB", "/nonexistent"))
+OUTSIDE = dict(os.environ)
 ADMIN = os.environ.get("KUBECONFIG", "")
 """Tests look with these credentials, also where the code under test has others."""
 KINDS = "pods,services,secrets,deployments,networkpolicies,daskclusters,daskworkergroups"
 
 Json = dict[str, Any]
+
+
+def lab_up(*args: str) -> None:
+    """Start what does not run of the lab; it is no process of the test that does so."""
+    subprocess.run([LAB / "up", *args], check=True, capture_output=True, timeout=120, env=OUTSIDE)
 
 
 def kubectl(*args: str, stdin: str | None = None, check: bool = True) -> str:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import subprocess
+import threading
 import time
 from pathlib import Path
 
 import psutil
 import pytest
-from kube_tools import delete_pod, gone, kubectl, pods, start_kube
+from kube_tools import delete_pod, gone, kubectl, lab_up, pods, start_kube
 from run_tools import assert_clean, outcomes, starts, wait_for
 from until import until
 
@@ -90,7 +91,7 @@ def test_scaling_down_spares_what_is_busy_and_moves_the_rest(namespace: str) -> 
 
 @pytest.mark.slow
 def test_node_lost_during_a_search_and_a_ddp_run(namespace: str, lab: Path) -> None:
-    subprocess.run([lab / "up", "--nodes", "2"], check=True, capture_output=True, timeout=120)
+    lab_up("--nodes", "2")
     kubectl("wait", "--for=condition=Ready", "node/node2", "--timeout=60s")
     try:
         cluster = start_kube(namespace, 2, pod_template=_one_per_node())
@@ -100,13 +101,13 @@ def test_node_lost_during_a_search_and_a_ddp_run(namespace: str, lab: Path) -> N
         wait_for(run, lambda seen: _steps(run.directory) >= 4, 120)
         subprocess.run([lab / "down", "--node", "2"], check=True, capture_output=True, timeout=90)
         until(lambda: len(starts(run)) >= 2, 240, "the run to go on smaller")
-        subprocess.run([lab / "up", "--nodes", "2"], check=True, capture_output=True, timeout=120)
+        lab_up("--nodes", "2")
         run.wait()
         assert run.state == "complete"
         until(lambda: len(cluster.status().workers) == 2, 180, "the cluster to be whole again")
         cluster.stop()
     finally:
-        subprocess.run([lab / "up", "--nodes", "2"], check=False, capture_output=True, timeout=120)
+        lab_up("--nodes", "2")
 
 
 _DDP = """
@@ -148,9 +149,10 @@ def test_api_server_restarted(namespace: str, lab: Path) -> None:
         if process.info["name"] == "kube-apiserver":
             process.kill()
             process.wait(10)
-    restarting = subprocess.Popen([lab / "up"], stdout=subprocess.DEVNULL)
+    restarting = threading.Thread(target=lab_up)
+    restarting.start()
     cluster.scale(2)
-    assert restarting.wait(120) == 0
+    restarting.join(120)
     until(lambda: len(cluster.status().workers) == 2, 120)
     run.wait()
     assert [end.outcome for end in outcomes(run)] == ["complete"]

@@ -15,7 +15,7 @@ from jupyter_ddl.client.verbs import search
 
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(500)]
 
-_RULE = ["OUTPUT", "-d", "10.76.0.0/14", "-p", "tcp", "!", "--dport", "6443", "-j", "REJECT"]
+_RULE = ["OUTPUT", "-d", "10.78.0.0/15", "-p", "tcp", "--syn", "-j", "REJECT"]
 """This host's own connections to the lab's pods and services, but not to its API server."""
 
 SEARCH = """
