@@ -88,7 +88,10 @@ def test_over_takes_a_name_or_an_element_in_a_name(line, expected):
     ("line", "message"),
     [
         ("", "needs a verb: search, map, ddp, fit or run"),
-        ("serch", "unknown verb 'serch'; expected search, map, ddp, fit or run; did you mean 'search'"),
+        (
+            "serch",
+            "unknown verb 'serch'; expected search, map, ddp, fit or run; did you mean 'search'",
+        ),
         ("search --metrc x", "unknown option '--metrc'; did you mean '--metric'"),
         ("search --mode maxx", "'maxx' is not a choice; expected max, min; did you mean 'max'"),
         ("search --pruner medain", "did you mean 'median'"),

@@ -84,6 +84,6 @@ def test_run_ids_are_those_on_disk(home: Home) -> None:
     assert _offered("%%distribute search --resume ") == {"r1-abc"}
 
 
-@pytest.mark.parametrize("word", ["connect", "doctor"])
+@pytest.mark.parametrize("word", ["connect"])
 def test_commands_of_later_versions_are_not_offered(word: str) -> None:
     assert word not in _offered("%cluster ")

@@ -10,7 +10,7 @@ from jupyter_ddl.drivers.admission import check_group_fits, waiting_text, with_g
 from jupyter_ddl.drivers.rounds import Rounds
 from jupyter_ddl.errors import PlacementError
 from jupyter_ddl.launch.group import place_ranks
-from jupyter_ddl.placement.gpus import Grant, GpuBook, device_text
+from jupyter_ddl.placement.gpus import GpuBook, Grant, device_text
 from jupyter_ddl.placement.slots import SlotBook
 from jupyter_ddl.spec.group import RankPlace, SeenGpus
 from jupyter_ddl.spec.program import Program
