@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import secrets
 import subprocess
+import sys
 import time
 from typing import Any
 
@@ -126,7 +127,8 @@ def measure() -> None:
             began_s = time.perf_counter()
             try:
                 cluster = _start(namespace)
-            except ClusterError:
+            except ClusterError as error:
+                print(error, file=sys.stderr)
                 figures["n_failed"] += 1
                 continue
             starts.append(time.perf_counter() - began_s)
