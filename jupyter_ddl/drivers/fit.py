@@ -148,7 +148,7 @@ class FitDriver:
         if request.part > batch.n_parts or batch.graph.is_fed:
             raise SpecError(f"part {request.part} of batch {request.batch} was not expected")
         batch.n_parts += 1
-        numbers, events = self._candidates.add(request.candidates)
+        numbers, events = self._candidates.add(request.candidates, request.first_candidate)
         now = time.time()
         self._put([*events, *(Notice(now, text) for text in request.notes)])
         batch.trials += numbers

@@ -54,20 +54,20 @@ class Candidates:
         self._open: dict[int, _Open] = {}
         self._n_units = array("l")
         """Units of each trial; 0: it is over, or of a session before."""
-        self._n_asked = 0
         self._n_before = self._n_created = state.n_created
 
-    def add(self, candidates: tuple[FitCandidate, ...]) -> tuple[list[int], list[Event]]:
+    def add(
+        self, candidates: tuple[FitCandidate, ...], n_before: int
+    ) -> tuple[list[int], list[Event]]:
         """Trial numbers of candidates, and the events that create those which are new.
 
-        A resumed run has most of them: the cell asks for the same ones in the same order.
+        A resumed run has most of them: the cell asks for the same ones in the same order,
+        ``n_before`` of them before these.
         """
         numbers: list[int] = []
         events: list[Event] = []
-        for candidate in candidates:
-            number = self._n_asked
+        for number, candidate in enumerate(candidates, n_before):
             trial = self._state.trials.get(number) if number < self._n_before else None
-            self._n_asked += 1
             if trial is None or trial.params != candidate.params:
                 number = self._n_created
                 self._n_created += 1

@@ -98,6 +98,7 @@ class FitRun:
         self._cluster = ""
         self._mailbox: Mailbox | None = None
         self._n_batches = 0
+        self._n_candidates = 0
         self._n_interrupts = 0
         self.is_stopped = False
 
@@ -128,7 +129,11 @@ class FitRun:
             put_blob(data, directories, digest)
         digest = put_blob(msgspec.msgpack.encode(table), directories)
         self._n_batches += 1
-        parts = list(_parts(run.id, self._n_batches, digest, batch, _imports(modules)))
+        parts = [
+            msgspec.structs.replace(part, first_candidate=self._n_candidates)
+            for part in _parts(run.id, self._n_batches, digest, batch, _imports(modules))
+        ]
+        self._n_candidates += len(batch.candidates)
         return self._exchange(run, batch, parts)
 
     def _exchange(self, run: Run, batch: Batch, parts: list[FeedFit]) -> dict[int, TakenUnit]:

@@ -111,6 +111,8 @@ class FeedFit(msgspec.Struct, frozen=True, tag="feed_fit"):
     part: int
     table: str
     candidates: tuple[FitCandidate, ...] = ()
+    first_candidate: int = 0
+    """How many candidates the cell had fed before this batch."""
     nodes: tuple[FitNode, ...] = ()
     units: tuple[FitUnit, ...] = ()
     notes: tuple[str, ...] = ()

@@ -189,6 +189,33 @@ def test_stop_keeps_what_is_done_and_resume_computes_the_rest(shared: Any, tmp_p
     assert (snapshot.state, snapshot.n_trials, snapshot.counts.complete) == ("complete", 4, 4)
 
 
+def test_a_controller_that_is_killed_is_started_again_and_told_the_rest(
+    shared: Any, tmp_path: Path
+) -> None:
+    from jupyter_ddl.client.session import session
+
+    runs: list[Run] = []
+
+    def kill() -> None:
+        until(lambda: list(tmp_path.glob("begun-1*")), 60, "a fit that waits begins")
+        until(lambda: runs[0].snapshot().counts.complete == 2, 60, "one candidate is finished")
+        os.kill(session().info("test").process.pid, signal.SIGKILL)
+        (tmp_path / "go").touch()
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    search = _grid(Waiting(folder=str(tmp_path)), c=[0.0, 1.0, 2.0])
+    with distributed_fits(_setting(on_run=runs.append)) as fits:
+        scores = cross_val_score(Trivial(), X, Y, cv=4)
+        search.fit(X, Y)
+    killer.join()
+    assert len(scores) == 4
+    assert not np.isnan(search.cv_results_["mean_test_score"]).any()
+    assert fits.run is not None
+    snapshot = fits.run.snapshot()
+    assert (snapshot.state, snapshot.n_trials, snapshot.counts.complete) == ("complete", 4, 4)
+
+
 def test_bad_input_is_refused_before_anything_is_sent(shared: Any) -> None:
     def run_of(search: Any, *data: Any) -> Any:
         with distributed_fits(_setting()) as fits:
