@@ -1,0 +1,38 @@
+"""The examples of docs/coming-from: every cell marked *here* runs, in a real kernel, in order."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from live_kernel import LiveKernel
+
+pytestmark = [pytest.mark.kernel, pytest.mark.timeout(240)]
+
+_PAGES = sorted((Path(__file__).resolve().parents[2] / "docs" / "coming-from").glob("*.md"))
+_BLOCK = re.compile(r'^```\w+ title="(here|there)"\n(.*?)^```$', re.MULTILINE | re.DOTALL)
+
+
+def _cells(page: Path) -> list[str]:
+    return [code for who, code in _BLOCK.findall(page.read_text()) if who == "here"]
+
+
+@pytest.mark.parametrize("page", _PAGES, ids=lambda page: page.stem)
+def test_every_cell_runs_as_it_stands_in_the_page(page: Path, kernel: LiveKernel) -> None:
+    cells = _cells(page)
+    assert len(cells) > 4
+    for cell in cells:
+        kernel.run(cell, timeout_s=90).check()
+
+
+@pytest.mark.parametrize("page", _PAGES, ids=lambda page: page.stem)
+def test_every_section_shows_both_sides(page: Path) -> None:
+    sections = re.split(r"^## ", page.read_text(), flags=re.MULTILINE)[1:]
+    assert sections
+    one_sided = [
+        section.splitlines()[0]
+        for section in sections
+        if {who for who, _ in _BLOCK.findall(section)} != {"here", "there"}
+    ]
+    assert one_sided == []
