@@ -14,9 +14,12 @@ from jupyter_ddl.events.messages import RankEvent
 __all__ = ["ChunkArchive", "ChunkRelay"]
 
 FLUSH_INTERVAL_S = 0.02
+_LONGEST_INTERVAL_S = 0.32
+"""A chunk costs the worker and the controller 2 ms of CPU whatever it holds, so a rank that goes on
+reporting has its reports sent in larger ones: the interval doubles until there is a pause."""
 FLUSH_BYTES = 64 * 1024
-_PAUSE_BYTES = 128 * 1024
-"""Bytes an assignment may send in one flush interval before its rank has to wait."""
+_PAUSE_BYTES_PER_S = 128 * 1024 / FLUSH_INTERVAL_S
+"""Bytes an assignment may send before its rank has to wait for the interval's end."""
 _KEEP_S = 30.0
 _KEEP_BYTES = 64 << 20
 
@@ -92,6 +95,7 @@ class ChunkRelay:
         self._events: list[msgspec.Raw] = []
         self._n_pending_bytes = 0
         self._n_interval_bytes = 0
+        self._interval_s = FLUSH_INTERVAL_S
         self._timer: asyncio.TimerHandle | None = None
         self._resume: Callable[[], None] | None = None
         self.n_chunks = 0
@@ -108,14 +112,16 @@ class ChunkRelay:
         if self._timer is None:
             # The first event after a pause goes at once, with those of the same read; what comes
             # in the interval behind it goes together.
-            self._timer = self._loop.call_later(FLUSH_INTERVAL_S, self._on_timer)
+            self._interval_s = FLUSH_INTERVAL_S
+            self._timer = self._loop.call_later(self._interval_s, self._on_timer)
             self._loop.call_soon(self.flush)
         if self._n_pending_bytes >= FLUSH_BYTES:
             self.flush()
 
     def slow_down(self, pause: Callable[[], None], resume: Callable[[], None]) -> None:
         """Call ``pause`` if this interval's share is used up, and ``resume`` when it ends."""
-        if self._n_interval_bytes > _PAUSE_BYTES and self._resume is None and self._timer:
+        share = _PAUSE_BYTES_PER_S * self._interval_s
+        if self._n_interval_bytes > share and self._resume is None and self._timer:
             self._resume = resume
             pause()
 
@@ -142,7 +148,8 @@ class ChunkRelay:
         self._end_interval()
         if self._events:
             self.flush()
-            self._timer = self._loop.call_later(FLUSH_INTERVAL_S, self._on_timer)
+            self._interval_s = min(2 * self._interval_s, _LONGEST_INTERVAL_S)
+            self._timer = self._loop.call_later(self._interval_s, self._on_timer)
 
     def _end_interval(self) -> None:
         if self._timer is not None:

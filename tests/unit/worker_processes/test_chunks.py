@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import pytest
@@ -70,6 +73,48 @@ def test_a_rank_that_sends_too_much_is_paused_until_the_interval_ends() -> None:
         relay.close()
 
     asyncio.run(body())
+
+
+class _Clock:
+    """An event loop's timers in virtual time."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self._timers: list[list[Any]] = []
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        callback()
+
+    def call_later(self, delay_s: float, callback: Callable[[], None]) -> Any:
+        timer = [self.now_s + delay_s, callback]
+        self._timers.append(timer)
+        return SimpleNamespace(cancel=lambda: timer in self._timers and self._timers.remove(timer))
+
+    def advance(self, seconds: float) -> None:
+        self.now_s += seconds
+        for timer in [timer for timer in self._timers if timer[0] <= self.now_s]:
+            self._timers.remove(timer)
+            timer[1]()
+
+
+def test_a_rank_that_goes_on_reporting_sends_a_few_chunks_a_second() -> None:
+    clock, published = _Clock(), list[bytes]()
+
+    async def body() -> ChunkRelay:
+        return ChunkRelay("r", "a", published.append, ChunkArchive())
+
+    relay = asyncio.run(body())
+    relay._loop = clock  # type: ignore[assignment]
+    for step in range(500):  # 50 a second, for ten seconds
+        relay.add(reported(step))
+        clock.advance(0.02)
+    assert 25 < len(published) < 50
+    for _ in range(50):
+        clock.advance(0.02)
+    assert [event.step for chunk in decoded(published) for event in chunk.events] == [*range(500)]
+    n_before = len(published)
+    relay.add(reported(500))  # after a pause: at once
+    assert len(published) == n_before + 1
 
 
 def test_an_assignment_without_events_has_no_chunks() -> None:
