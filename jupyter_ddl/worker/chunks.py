@@ -14,9 +14,10 @@ from jupyter_ddl.events.messages import RankEvent
 __all__ = ["ChunkArchive", "ChunkRelay"]
 
 FLUSH_INTERVAL_S = 0.02
-_LONGEST_INTERVAL_S = 0.32
-"""A chunk costs the worker and the controller 2 ms of CPU whatever it holds, so a rank that goes on
-reporting has its reports sent in larger ones: the interval doubles until there is a pause."""
+_CHUNKS_PER_S = 4.0
+_CHUNKS_AT_ONCE = 10.0
+"""A chunk costs the worker and the controller 2 ms of CPU whatever it holds.  So an assignment may
+send a few as soon as there is something; one that goes on and on sends larger ones."""
 FLUSH_BYTES = 64 * 1024
 _PAUSE_BYTES_PER_S = 128 * 1024 / FLUSH_INTERVAL_S
 """Bytes an assignment may send before its rank has to wait for the interval's end."""
@@ -96,6 +97,8 @@ class ChunkRelay:
         self._n_pending_bytes = 0
         self._n_interval_bytes = 0
         self._interval_s = FLUSH_INTERVAL_S
+        self._allowance = _CHUNKS_AT_ONCE
+        self._allowed_at_s = self._loop.time()
         self._timer: asyncio.TimerHandle | None = None
         self._resume: Callable[[], None] | None = None
         self.n_chunks = 0
@@ -110,11 +113,11 @@ class ChunkRelay:
         self._n_pending_bytes += len(payload)
         self._n_interval_bytes += len(payload)
         if self._timer is None:
-            # The first event after a pause goes at once, with those of the same read; what comes
-            # in the interval behind it goes together.
-            self._interval_s = FLUSH_INTERVAL_S
-            self._timer = self._loop.call_later(self._interval_s, self._on_timer)
-            self._loop.call_soon(self.flush)
+            wait_s = self._wait_s()
+            self._begin_interval(wait_s)
+            if not wait_s:
+                # At once, with those of the same read; what comes behind it goes together.
+                self._loop.call_soon(self.flush)
         if self._n_pending_bytes >= FLUSH_BYTES:
             self.flush()
 
@@ -134,6 +137,7 @@ class ChunkRelay:
         chunk = _EncodedChunk(self._run_id, self._assignment_id, self.n_chunks, events)
         encoded = msgspec.msgpack.encode(chunk)
         self.n_chunks += 1
+        self._allowance = max(0.0, self._allowed() - 1.0)
         self._archive.add(self._assignment_id, encoded)
         self._publish(encoded)
 
@@ -148,8 +152,23 @@ class ChunkRelay:
         self._end_interval()
         if self._events:
             self.flush()
-            self._interval_s = min(2 * self._interval_s, _LONGEST_INTERVAL_S)
-            self._timer = self._loop.call_later(self._interval_s, self._on_timer)
+            self._begin_interval(self._wait_s())
+
+    def _begin_interval(self, wait_s: float) -> None:
+        self._interval_s = max(wait_s, FLUSH_INTERVAL_S)
+        self._timer = self._loop.call_later(self._interval_s, self._on_timer)
+
+    def _wait_s(self) -> float:
+        """Seconds until the next chunk may go."""
+        return max(0.0, 1.0 - self._allowed()) / _CHUNKS_PER_S
+
+    def _allowed(self) -> float:
+        """Chunks that may go now."""
+        now_s = self._loop.time()
+        gained = (now_s - self._allowed_at_s) * _CHUNKS_PER_S
+        self._allowance = min(self._allowance + gained, _CHUNKS_AT_ONCE)
+        self._allowed_at_s = now_s
+        return self._allowance
 
     def _end_interval(self) -> None:
         if self._timer is not None:
