@@ -11,6 +11,7 @@ import msgspec
 
 from jupyter_ddl.errors import LedgerError
 from jupyter_ddl.events.codec import encodable
+from jupyter_ddl.events.fold_learning import learning_curves
 from jupyter_ddl.events.fold_ranks import group_fields
 from jupyter_ddl.events.messages import Failure
 from jupyter_ddl.events.snapshot import BestTrial, RunSnapshot, TrialRow
@@ -45,15 +46,17 @@ class _Detail(NamedTuple):
     n_points: int
     n_cause: int
     """Characters of the first cause's traceback."""
+    n_curves: int
+    """Learning curves."""
 
 
 # From generous to bare: the first one that fits is taken.
 _DETAILS = (
-    _Detail(60, 40, 20, 80, 1000, 1000, 300, 4096),
-    _Detail(60, 12, 6, 40, 0, 300, 300, 4096),
-    _Detail(30, 6, 3, 40, 0, 200, 150, 4096),
-    _Detail(15, 4, 2, 30, 0, 100, 100, 1500),
-    _Detail(3, 2, 1, 20, 0, 80, 50, 1500),
+    _Detail(60, 40, 20, 80, 1000, 1000, 300, 4096, 12),
+    _Detail(60, 12, 6, 40, 0, 300, 300, 4096, 12),
+    _Detail(30, 6, 3, 40, 0, 200, 150, 4096, 8),
+    _Detail(15, 4, 2, 30, 0, 100, 100, 1500, 4),
+    _Detail(3, 2, 1, 20, 0, 80, 50, 1500, 0),
 )
 
 
@@ -126,6 +129,7 @@ def _draw(
         rows=_rows(state, now_s, detail, judged is not None),
         curve=() if judged is None else _curve(state, detail.n_points),
         best_curve=() if judged is None else tuple(state.best_curve),
+        learning=learning_curves(state, detail.n_curves),
         trials_per_s=rate,
         eta_s=remaining / rate if rate and state.state == "running" and not paused else None,
         n_evictions=state.n_evictions,

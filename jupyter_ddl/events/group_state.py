@@ -11,7 +11,7 @@ import msgspec
 from jupyter_ddl.events.messages import HangVerdict, RankEnded, RankStarted, Reported
 from jupyter_ddl.events.snapshot import RestartRow
 
-__all__ = ["N_POINTS", "FailedRound", "GroupHistory", "LastReport", "RankGroupState"]
+__all__ = ["N_POINTS", "FailedRound", "GroupHistory", "LastReport", "RankGroupState", "Series"]
 
 N_POINTS = 300
 """Most points of a metric's series."""
@@ -57,12 +57,13 @@ class FailedRound(msgspec.Struct, frozen=True):
         )
 
 
-class _Series:
+class Series:
     """A metric over the steps, thinned evenly; a round that resumes overwrites what it repeats."""
 
-    __slots__ = ("last", "n_seen", "points", "stride")
+    __slots__ = ("_max_points", "last", "n_seen", "points", "stride")
 
-    def __init__(self) -> None:
+    def __init__(self, max_points: int) -> None:
+        self._max_points = max_points
         self.points: list[tuple[int, float]] = []
         self.last: tuple[int, float] | None = None
         self.stride = 1
@@ -75,7 +76,7 @@ class _Series:
         self.last = (step, value)
         if self.n_seen % self.stride == 0:
             points.append(self.last)
-            if len(points) >= N_POINTS:
+            if len(points) >= self._max_points:
                 del points[1::2]
                 self.stride *= 2
         self.n_seen += 1
@@ -103,7 +104,7 @@ class GroupHistory:
     """Whether two rounds failed in the same way: another one would, too."""
     n_unmet: int = 0
     """Rounds in a row that were lost before all ranks were there."""
-    _series: dict[str, _Series] = field(default_factory=dict)
+    _series: dict[str, Series] = field(default_factory=dict)
 
     def add_report(self, event: Reported) -> None:
         """A point per metric of rank 0's report."""
@@ -114,7 +115,7 @@ class GroupHistory:
             if series is None:
                 if len(self._series) == _N_SERIES:
                     continue
-                series = self._series[name] = _Series()
+                series = self._series[name] = Series(N_POINTS)
             series.add(event.step, value)
 
     def add_restart(self, row: RestartRow) -> None:

@@ -18,6 +18,7 @@ from jupyter_ddl.errors import LedgerError
 from jupyter_ddl.events import fold_group
 from jupyter_ddl.events.fold_cells import cell_executed
 from jupyter_ddl.events.fold_failures import kept_failure, lost_too_often, shortened
+from jupyter_ddl.events.fold_learning import trial_reported
 from jupyter_ddl.events.messages import (
     AttemptFinished,
     AttemptStarted,
@@ -196,6 +197,7 @@ def _reported(state: RunState, event: Reported) -> None:
     verb = state.spec.verb if state.spec is not None else None
     if isinstance(verb, SearchSpec | FitSpec) and verb.metric in event.metrics:
         trial.objective = event.metrics[verb.metric]
+        trial_reported(state, event)
 
 
 def _checkpoint_saved(state: RunState, event: CheckpointSaved) -> None:
@@ -340,10 +342,11 @@ def _move(state: RunState, trial: TrialState, new: TrialStateName) -> None:
 
 
 def _forget(state: RunState, number: int) -> None:
-    """Drop the metrics of a finished trial that no list shows any more."""
+    """Drop metrics and curve of a finished trial that no list shows any more."""
     if number not in state.recent and all(number != other for _, other in state.top):
         trial = state.trials[number]
         trial.metric_names = trial.metric_values = ()
+        state.learning.pop(number, None)
 
 
 def _shared(state: RunState, named: dict[str, Any]) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from jupyter_ddl.events.fold_snapshot import snapshot
-from jupyter_ddl.events.group_state import GroupHistory, RankGroupState
+from jupyter_ddl.events.group_state import GroupHistory, RankGroupState, Series
 from jupyter_ddl.events.messages import (
     CheckpointSaved,
     Failure,
@@ -130,6 +130,8 @@ class RunState:
     trial_stops: dict[int, StopWhen] = field(default_factory=dict)
     ranks: dict[int, RankGroupState] = field(default_factory=dict)
     """Rank groups by trial; of a search, only those of running trials and the best one."""
+    learning: dict[int, Series] = field(default_factory=dict)
+    """Of a search: objective over steps of trials that run, are among the best or ended last."""
     cells: deque[CellRow] = field(default_factory=lambda: deque(maxlen=_N_CELLS))
     """The last cells of a persistent group."""
     group: GroupHistory = field(default_factory=GroupHistory)

@@ -14,6 +14,7 @@ __all__ = [
     "BestTrial",
     "CellRow",
     "Counts",
+    "LearningCurve",
     "RankRow",
     "RestartRow",
     "RunSnapshot",
@@ -67,6 +68,15 @@ class BestTrial(msgspec.Struct, frozen=True):
     number: int
     params: dict[str, ParamValue]
     value: float
+
+
+class LearningCurve(msgspec.Struct, frozen=True):
+    """How the objective of one trial went."""
+
+    trial: int
+    state: TrialStateName
+    points: tuple[tuple[int, float], ...]
+    """(step, objective), thinned to at most 40 points."""
 
 
 class CellRow(msgspec.Struct, frozen=True):
@@ -142,6 +152,8 @@ class RunSnapshot(msgspec.Struct, frozen=True):
     """(trial number, objective) of finished trials, thinned to at most 300 points."""
     best_curve: tuple[tuple[int, float], ...] = ()
     """(trials finished, best so far), one point per improvement, at most 100."""
+    learning: tuple[LearningCurve, ...] = ()
+    """Of a search: the best trials, the newest running and the last ended ones, at most 12."""
     trials_per_s: float | None = None
     eta_s: float | None = None
     n_evictions: int = 0
