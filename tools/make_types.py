@@ -19,6 +19,7 @@ from golden_messages import golden_files
 from msgspec import inspect as shapes
 
 import jupyter_ddl
+from jupyter_ddl.spec.cluster import MAX_WORKERS
 from jupyter_ddl.views import messages
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -31,6 +32,9 @@ _HEAD = """\
 
 /** Version of the package that these types belong to. */
 export const VERSION = {version};
+
+/** Most workers of a cluster. */
+export const MAX_WORKERS = {max_workers};
 """
 _SHAPE_HEAD = """\
 /** What a value must look like; names in `struct` are keys of STRUCTS. */
@@ -83,7 +87,7 @@ def types_text() -> str:
     # What the browser writes itself may leave out what has a default.
     optional = requests.keys() - answers.keys()
     structs = answers | requests
-    parts = [_HEAD.format(version=_text(jupyter_ddl.__version__))]
+    parts = [_HEAD.format(version=_text(jupyter_ddl.__version__), max_workers=MAX_WORKERS)]
     parts += [_interface(structs[name], name in optional) for name in sorted(structs)]
     parts.append(_union("ToBrowser", to_browser))
     parts.append(_union("FromBrowser", from_browser))

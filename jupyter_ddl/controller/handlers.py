@@ -16,13 +16,13 @@ from jupyter_ddl.controller.telemetry_watch import answer_telemetry
 from jupyter_ddl.errors import ProtocolError, SpecError
 from jupyter_ddl.events.replies import Accepted, LogText, Result, SnapshotResult, StatusResult
 from jupyter_ddl.spec import requests as ask
+from jupyter_ddl.spec.cluster import MAX_WORKERS
 
 __all__ = ["Requests"]
 
 _PUSH_INTERVAL_S = 0.2
 _REFRESH_S = 1.0
 _LOOK_INTERVAL_S = 0.01
-_MAX_WORKERS = 1024
 _LOOKS = (ask.Hello, ask.GetStatus, ask.GetTelemetry, ask.WatchTelemetry, ask.UnwatchTelemetry)
 """No use of the cluster: a panel that is open all night must not keep it alive."""
 
@@ -157,8 +157,8 @@ class Requests:
 
 
 def _check_workers(n_workers: int) -> None:
-    if not 0 <= n_workers <= _MAX_WORKERS:
-        raise SpecError(f"{n_workers} workers were asked for; 0 to {_MAX_WORKERS} are possible")
+    if not 0 <= n_workers <= MAX_WORKERS:
+        raise SpecError(f"{n_workers} workers were asked for; 0 to {MAX_WORKERS} are possible")
 
 
 def _tail(path: Path, worker: str | None, n_lines: int) -> str:

@@ -22,7 +22,7 @@ from jupyter_ddl.events.run_state import RunState
 from jupyter_ddl.server.folds import Folds
 from jupyter_ddl.server.links import Links
 from jupyter_ddl.spec import requests as down
-from jupyter_ddl.spec.cluster import ClusterSpec
+from jupyter_ddl.spec.cluster import MAX_WORKERS, ClusterSpec
 from jupyter_ddl.store.paths import run_dir
 from jupyter_ddl.store.processes import is_alive
 from jupyter_ddl.views import messages as say
@@ -33,7 +33,6 @@ from jupyter_ddl.views.run_requests import STOP_TEXTS
 
 __all__ = ["Requests"]
 
-_MAX_WORKERS = 1024
 _MAX_TEXT = 4096
 _LOG_BYTES = 64_000
 _STOP_TIMEOUT_S = 5.0
@@ -166,7 +165,7 @@ def _spec(body: say.StartCluster) -> ClusterSpec:
         A value is out of its range.
     """
     limits = {
-        "workers": (body.n_workers, 0, _MAX_WORKERS),
+        "workers": (body.n_workers, 0, MAX_WORKERS),
         "CPUs per worker": (body.cpus_per_worker, 1, 1024),
         "bytes of memory per worker": (body.memory_per_worker_bytes, 1 << 20, 1 << 50),
         "seconds of idle time": (body.idle_timeout_s, 1, 365 * 86400),

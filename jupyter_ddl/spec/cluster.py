@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-__all__ = ["ClusterSpec", "KubeSpec"]
+__all__ = ["MAX_WORKERS", "ClusterSpec", "KubeSpec"]
+
+MAX_WORKERS = 1024
+"""Most workers that a cluster is started with, or scaled to."""
 
 
 class KubeSpec(msgspec.Struct, frozen=True):

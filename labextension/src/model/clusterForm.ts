@@ -1,5 +1,6 @@
 /** What people type to start a cluster, and what it means. */
 
+import { MAX_WORKERS } from '../protocol';
 import type { StartCluster } from '../protocol';
 
 /** The fields as they are typed. Empty: as the host allows. */
@@ -51,9 +52,9 @@ export function readForm(
   } else if (taken.includes(name)) {
     wrong.name = `A cluster named ${name} runs already`;
   }
-  const n_workers = readOptional(form.workers, text => readCount(text, 1, 10_000));
+  const n_workers = readOptional(form.workers, text => readCount(text, 1, MAX_WORKERS));
   if (n_workers === undefined) {
-    wrong.workers = 'A whole number from 1 to 10000, or nothing';
+    wrong.workers = `A whole number from 1 to ${MAX_WORKERS}, or nothing`;
   }
   const cpus = readCount(form.cpus, 1, 1024);
   if (cpus === undefined) {

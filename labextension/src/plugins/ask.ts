@@ -4,9 +4,8 @@ import { Dialog, InputDialog, showDialog } from '@jupyterlab/apputils';
 
 import { formatCount } from '../format';
 import { readCount } from '../model/clusterForm';
+import { MAX_WORKERS } from '../protocol';
 import type { ClusterStatus, RunLine } from '../protocol';
-
-export const MAX_WORKERS = 10_000;
 
 /** A name out of some; the only one without asking, null when there is none or none is chosen. */
 export async function chooseCluster(
@@ -34,7 +33,7 @@ export async function chooseSize(cluster: ClusterStatus): Promise<number | null>
     label: `Workers, from 0 to ${MAX_WORKERS} (now ${cluster.n_wanted})`,
     text: String(cluster.n_wanted),
     okLabel: 'Scale',
-    pattern: '[0-9]{1,5}',
+    pattern: '[0-9]{1,4}',
     required: true
   });
   if (value === null) {
