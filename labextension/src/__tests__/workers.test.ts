@@ -43,6 +43,30 @@ test('there is a cell for each GPU, with the reason where it can not be read', (
   expect(cells[1]?.text).toContain('lost');
 });
 
+test('workers without room for a sample have cells by their few numbers', () => {
+  const [name, shares] = Object.entries(full.others)[0] as [string, (number | null)[]];
+  const { clusters } = golden('clusters');
+  const cluster = clusters[0] as (typeof clusters)[0];
+  const worker = cluster.workers[0] as (typeof cluster.workers)[0];
+  const others = { [name]: shares, w1: [0.5, null, 0.75, null] };
+  const telemetry = { ...full, workers: [], others };
+  const workers = [name, 'w1', 'w2'].map(each => ({ ...worker, name: each }));
+  const lines = workerLines({ ...cluster, workers }, telemetry);
+  const shared = (measure: 'cpu' | 'memory' | 'gpu') =>
+    Object.fromEntries(
+      ['w1', 'w2', name].map(each => [
+        each,
+        heatCells(lines, measure).flatMap(cell => (cell.worker.name === each ? [cell.share] : []))
+      ])
+    );
+  expect(shared('cpu')).toEqual({ w1: [0.5], w2: [null], [name]: [shares[0] ?? null] });
+  expect(shared('memory')).toEqual({ w1: [null], w2: [null], [name]: [shares[1] ?? null] });
+  expect(shared('gpu')).toEqual({ w1: [0.75, null], w2: [], [name]: shares.slice(2) });
+  const texts = heatCells(lines, 'cpu').map(cell => cell.text);
+  expect(texts).toContainEqual(expect.stringContaining('CPU 50 %, memory –, GPU 0 75 %'));
+  expect(gpuSummary(telemetry)).toMatchObject({ nBusy: 1, nGpus: shares.slice(2).length + 2 });
+});
+
 test('a GPU that two workers see counts once', () => {
   const busy = { ...gpu, utilization: 0.5 };
   const workers = ['a', 'b'].map(worker => ({ ...sample, worker, gpus: [busy] }));

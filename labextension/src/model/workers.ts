@@ -9,6 +9,8 @@ export interface WorkerLine {
   nSlots: number;
   nBusy: number;
   sample: WorkerSample | null;
+  /** Where there is no room for a sample: share of CPUs, of memory, utilization of each GPU. */
+  shares: readonly (number | null)[];
 }
 
 /** What the colour of a cell means. */
@@ -35,14 +37,16 @@ export function workerLines(
   telemetry: ClusterTelemetry | undefined
 ): WorkerLine[] {
   const samples = new Map((telemetry?.workers ?? []).map(sample => [sample.worker, sample]));
+  const others = telemetry?.others ?? {};
   const known = new Map<string, WorkerLine>();
   for (const { name, host, n_slots, n_busy } of cluster?.workers ?? []) {
     const sample = samples.get(name) ?? null;
-    known.set(name, { name, host, nSlots: n_slots, nBusy: n_busy, sample });
+    const shares = others[name] ?? [];
+    known.set(name, { name, host, nSlots: n_slots, nBusy: n_busy, sample, shares });
   }
   for (const [name, sample] of samples) {
     if (!known.has(name)) {
-      known.set(name, { name, host: sample.host, nSlots: 0, nBusy: 0, sample });
+      known.set(name, { name, host: sample.host, nSlots: 0, nBusy: 0, sample, shares: [] });
     }
   }
   const order = new Intl.Collator('en', { numeric: true });
@@ -53,17 +57,34 @@ export function workerLines(
 export function heatCells(workers: readonly WorkerLine[], measure: Measure): HeatCell[] {
   if (measure === 'cpu' || measure === 'memory') {
     return workers.map(worker => {
-      const share = measure === 'cpu' ? cpuShare(worker.sample) : memoryShare(worker.sample);
+      const share = measure === 'cpu' ? cpuShare(worker) : memoryShare(worker);
       return { worker, share, text: describe(worker) };
     });
   }
   return workers.flatMap(worker =>
-    (worker.sample?.gpus ?? []).map(gpu => ({
-      worker,
-      share: measure === 'gpu' ? gpu.utilization : gpuMemoryShare(gpu),
-      text: `${worker.name}: ${describeGpu(gpu)}`
-    }))
+    worker.sample === null ? otherGpus(worker, measure) : measuredGpus(worker, measure)
   );
+}
+
+function measuredGpus(worker: WorkerLine, measure: Measure): HeatCell[] {
+  return (worker.sample?.gpus ?? []).map(gpu => ({
+    worker,
+    share: measure === 'gpu' ? gpu.utilization : gpuMemoryShare(gpu),
+    text: `${worker.name}: ${describeGpu(gpu)}`
+  }));
+}
+
+/** Of these only the utilization is told. */
+function otherGpus(worker: WorkerLine, measure: Measure): HeatCell[] {
+  return gpuShares(worker.shares).map((share, index) => ({
+    worker,
+    share: measure === 'gpu' ? share : null,
+    text: `${worker.name}: GPU ${index} ${formatShare(share)}`
+  }));
+}
+
+function gpuShares(shares: readonly (number | null)[]): readonly (number | null)[] {
+  return shares.slice(2);
 }
 
 /** GPUs of a cluster that do something, how many there are, and their mean utilization. */
@@ -80,23 +101,30 @@ export function gpuSummary(telemetry: ClusterTelemetry | undefined): {
     // Two workers of one host may see the same GPU.
     worker.gpus.forEach(gpu => gpus.set(gpu.uuid, gpu));
   }
-  const measured = [...gpus.values()].flatMap(gpu => gpu.utilization ?? []);
+  const others = Object.values(telemetry?.others ?? {}).flatMap(gpuShares);
+  const measured = [...[...gpus.values()].map(gpu => gpu.utilization), ...others].flatMap(
+    share => share ?? []
+  );
   return {
-    nGpus: gpus.size,
+    nGpus: gpus.size + others.length,
     nBusy: measured.filter(share => share >= 0.05).length,
     mean: measured.length ? measured.reduce((sum, share) => sum + share, 0) / measured.length : null,
     state
   };
 }
 
-function cpuShare(sample: WorkerSample | null): number | null {
-  return sample === null || sample.cpu === null || !sample.n_cpus
-    ? null
-    : sample.cpu / sample.n_cpus;
+function cpuShare({ sample, shares }: WorkerLine): number | null {
+  if (sample === null) {
+    return shares[0] ?? null;
+  }
+  return sample.cpu === null || !sample.n_cpus ? null : sample.cpu / sample.n_cpus;
 }
 
-function memoryShare(sample: WorkerSample | null): number | null {
-  return sample === null || sample.memory_bytes === null || !sample.memory_limit_bytes
+function memoryShare({ sample, shares }: WorkerLine): number | null {
+  if (sample === null) {
+    return shares[1] ?? null;
+  }
+  return sample.memory_bytes === null || !sample.memory_limit_bytes
     ? null
     : sample.memory_bytes / sample.memory_limit_bytes;
 }
@@ -108,12 +136,17 @@ function gpuMemoryShare(gpu: GpuSample): number | null {
 }
 
 function describe(worker: WorkerLine): string {
-  const { name, host, nBusy, nSlots, sample } = worker;
+  const { name, host, nBusy, nSlots, sample, shares } = worker;
   const parts = [`${name} on ${host}: ${nBusy} of ${nSlots} slots busy`];
-  if (sample === null) {
+  if (sample === null && shares.length === 0) {
     return [...parts, 'not measured yet'].join(', ');
   }
-  parts.push(`CPU ${formatShare(cpuShare(sample))}`, `memory ${formatBytes(sample.memory_bytes)}`);
+  parts.push(`CPU ${formatShare(cpuShare(worker))}`);
+  if (sample === null) {
+    const gpus = gpuShares(shares).map((share, index) => `GPU ${index} ${formatShare(share)}`);
+    return [...parts, `memory ${formatShare(memoryShare(worker))}`, ...gpus].join(', ');
+  }
+  parts.push(`memory ${formatBytes(sample.memory_bytes)}`);
   parts.push(...sample.gpus.map(describeGpu));
   if (sample.gpu_state) {
     parts.push(`GPU ${sample.gpu_state}`);
