@@ -119,7 +119,7 @@ class KubeApi:
         # The operator makes it a part of the cluster some time after it has made it.
         await self.delete("daskworkergroups", f"{name}-default")
 
-    async def log_tail(self, pod: str, *, previous: bool, n_lines: int = 5) -> str:
+    async def log_tail(self, pod: str, *, previous: bool, n_lines: int) -> str:
         """The last lines that a pod has printed; empty when there are none to be had."""
         params = {"tailLines": str(n_lines), "previous": "true" if previous else "false"}
         try:

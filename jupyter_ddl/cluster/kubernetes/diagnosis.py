@@ -224,6 +224,13 @@ def _room(said: str) -> str:
 
 def _names(view: View) -> Cause | None:
     for name, text in view.logs.items():
+        if "Waiting to connect to" in text and "Registered to" not in text:
+            return Cause(
+                f"pod {name} runs and does not find its scheduler by name: the DNS of Kubernetes "
+                f"does not answer, or a network policy is in the way",
+                "ask who keeps the cluster to look at its DNS (kube-system/kube-dns)",
+                after_s=10.0,
+            )
         if _NO_NAME.search(text):
             return Cause(
                 f"pod {name} can't resolve the name of its scheduler: the DNS of Kubernetes does "

@@ -28,6 +28,9 @@ _UNREACHABLE_S = 25.0
 _SILENT_S = 6.0
 """A pod that runs for so long without having connected has its log read."""
 _LOG_S = 4.0
+_N_CRASH_LINES = 5
+_N_SILENT_LINES = 14
+"""A worker says whom it waits for, then six lines about itself."""
 
 Json = dict[str, Any]
 
@@ -146,7 +149,8 @@ class Starting:
             return
         self._read_logs_s = now_s
         for name, is_previous in wanted.items():
-            text = await self._api.log_tail(name, previous=is_previous)
+            n_lines = _N_CRASH_LINES if is_previous else _N_SILENT_LINES
+            text = await self._api.log_tail(name, previous=is_previous, n_lines=n_lines)
             if text:
                 self._logs[name] = text
 

@@ -142,6 +142,14 @@ def unschedulable(message: str) -> Json:
             "DNS",
             "kube-dns",
         ),
+        (
+            look(
+                pod(containerStatuses=[{"state": {"running": {}}}]),
+                logs={"kube-1-default-worker-x": "Waiting to connect to: tls://kube-1.svc:8786"},
+            ),
+            "does not find its scheduler by name",
+            "kube-dns",
+        ),
         (diagnose(View("kube-1", 20.0, {}, ())), "operator does not run", "kubectl get pods"),
         (look(waiting("CreateContainerConfigError", "runs as root")), "runs as root", "template"),
     ],
