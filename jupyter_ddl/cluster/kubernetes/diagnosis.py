@@ -229,7 +229,7 @@ def _names(view: View) -> Cause | None:
                 f"pod {name} runs and does not find its scheduler by name: the DNS of Kubernetes "
                 f"does not answer, or a network policy is in the way",
                 "ask who keeps the cluster to look at its DNS (kube-system/kube-dns)",
-                after_s=10.0,
+                after_s=7.0,
             )
         if _NO_NAME.search(text):
             return Cause(
