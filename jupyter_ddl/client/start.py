@@ -8,8 +8,10 @@ import re
 import select
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -29,17 +31,21 @@ _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 _MARGIN_S = 15.0
 _GIVE_UP_S = 12.0
 
-_children: list[subprocess.Popen[bytes]] = []
 
-
-def packages_to_warm() -> tuple[str, ...]:
+def packages_to_warm(*, if_installed: bool = False) -> tuple[str, ...]:
     """Packages that zygotes import ahead of need: the heavy ones that this process has imported.
 
     ``JUPYTER_DDL_PREWARM`` names others, separated by commas, or none at all when it is empty.
+
+    Parameters
+    ----------
+    if_installed : bool
+        For a process that imports none itself: those that it could import.
     """
     configured = os.environ.get("JUPYTER_DDL_PREWARM")
     if configured is None:
-        return tuple(name for name in _HEAVY if name in sys.modules)
+        known = find_spec if if_installed else sys.modules.get
+        return tuple(name for name in _HEAVY if known(name) is not None)
     return tuple(name.strip() for name in configured.split(",") if name.strip())
 
 
@@ -59,8 +65,6 @@ def start_controller(
         A bad name, a name in use, or no workers by the deadline; nothing is left running.
     """
     _check(spec)
-    for child in _children:
-        child.poll()  # reap controllers that have ended since
     process = _spawn(spec)
     try:
         resumed = _wait_ready(process, spec, on_phase)
@@ -70,7 +74,10 @@ def start_controller(
     finally:
         if process.stdout is not None:
             process.stdout.close()
-    _children.append(process)
+    # Who starts it may be a server that lives for months: ended controllers must not pile up.
+    threading.Thread(
+        target=process.wait, name=f"jupyter-ddl-end-of-{spec.name}", daemon=True
+    ).start()
     info = read_connection(spec.name)
     if info is None:
         raise ControllerError(f"cluster {spec.name} ended at once; {_log_tail(spec.name)}")

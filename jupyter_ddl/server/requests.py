@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 
 from jupyter_ddl.client.session import Session
+from jupyter_ddl.client.start import packages_to_warm
 from jupyter_ddl.errors import (
     ClusterError,
     ControllerError,
@@ -115,7 +116,7 @@ class Requests:
         await self._links.ask(cluster, request)
 
     async def _start(self, body: say.StartCluster, tell: Tell) -> say.Done:
-        spec = _spec(body)
+        spec = await asyncio.to_thread(_spec, body)
         loop = asyncio.get_running_loop()
 
         def on_phase(text: str) -> None:
@@ -182,6 +183,7 @@ def _spec(body: say.StartCluster) -> ClusterSpec:
         memory_per_worker_bytes=body.memory_per_worker_bytes,
         idle_timeout_s=body.idle_timeout_s,
         max_age_s=body.max_age_s,
+        prewarm=packages_to_warm(if_installed=True),
     )
 
 

@@ -7,6 +7,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from jupyter_process import Browser, JupyterServer, serving
 from leaks import Home
@@ -161,9 +162,11 @@ def test_clusters_are_started_scaled_and_stopped_from_the_panel(
     assert browser.ask("scale_cluster", cluster="panel", n_workers=10**6)["code"] == "DDL-2001"
     log = browser.ask("get_cluster_log", cluster="panel", contains="READY")
     assert "ready; resumed runs: none" in log["lines"][-1]
+    pid = controller_pid("panel")
     assert browser.ask("stop_cluster", cluster="panel")["kind"] == "done"
     browser.wait_kind("clusters", lambda m: not m["clusters"] and not m["unreachable"])
     until(lambda: read_connection("panel") is None, 10.0, "the end of the cluster")
+    until(lambda: not psutil.pid_exists(pid), 10.0, "the server to bury its child")
 
 
 def test_an_open_panel_keeps_no_idle_cluster_alive(browser: Browser, stopping: Home) -> None:
