@@ -82,6 +82,18 @@ test('a lost connection comes back, with what is watched and asked', async () =>
   await expect(answer).resolves.toMatchObject({ text: 'ended' });
 });
 
+test('nothing is due any more once it is closed', async () => {
+  last().say(WELCOME);
+  link.watch('run', 'r1');
+  const [asked] = last().of('watch');
+  last().say({ kind: 'denied', id: asked?.id ?? -1, code: 'DDL-5003', text: 'not there yet' });
+  link.watch('cluster', 'local');
+  await Promise.resolve();
+  link.close();
+  await Promise.resolve();
+  expect(jest.getTimerCount()).toBe(0);
+});
+
 test('attempts to connect become rarer, and a restarted server is found within 20 s', () => {
   const delays = [0, 1, 2, 3, 4, 5, 6, 7].map(() => {
     const nBefore = sockets.length;

@@ -91,6 +91,7 @@ export class Link {
   close(): void {
     this._isClosed = true;
     clearInterval(this._look);
+    this._later.forEach(timer => clearTimeout(timer));
     this._leave();
     this._requests.close();
   }
@@ -199,11 +200,16 @@ export class Link {
 
   /** A cluster that begins, or a run that is being written, can be watched a moment later. */
   private _watchLater(kind: 'run' | 'cluster', name: string): void {
-    setTimeout(() => {
-      if (!this._isClosed && this._watched.has(`${kind} ${name}`)) {
+    if (this._isClosed) {
+      return;
+    }
+    const timer = setTimeout(() => {
+      this._later.delete(timer);
+      if (this._watched.has(`${kind} ${name}`)) {
         this._sendWatch(kind, name, true);
       }
     }, WATCH_AGAIN_MS);
+    this._later.add(timer);
   }
 
   private _askAgain(): void {
@@ -252,6 +258,8 @@ export class Link {
   >();
   private readonly _look: ReturnType<typeof setInterval>;
   private _retry: ReturnType<typeof setTimeout> | null = null;
+  /** What is watched again in a moment. */
+  private readonly _later = new Set<ReturnType<typeof setTimeout>>();
   private _socket: Socket | null = null;
   private _state: LinkState = 'connecting';
   private _isGreeted = false;
