@@ -47,7 +47,7 @@ def learning_curves(state: RunState, n_curves: int) -> tuple[LearningCurve, ...]
     chosen = [number for _, number in state.top[:_N_BEST]]
     chosen += nlargest(_N_RUNNING, state.running & state.learning.keys())
     chosen += reversed(state.recent)
-    curves = []
+    curves: list[LearningCurve] = []
     for number in dict.fromkeys(chosen):
         series = state.learning.get(number)
         points = () if series is None else series.drawn()
