@@ -79,7 +79,8 @@ class House:
             telemetry_topic=f"{topic}-telemetry",
             telemetry_interval_s=telemetry_interval_s(os.environ),
         )
-        client = self._client = self.backend.client
+        client = self.backend.client
+        self._client: Client | None = client
         self._plugin = RankPlugin(settings)
         await client.register_plugin(self._plugin)
         courier = self._courier = None if settings.shares_files else Courier(client)
@@ -138,7 +139,7 @@ class House:
             backend=self.spec.backend,
             state=self.state,
             controller_pid=os.getpid(),
-            scheduler_address=self.backend.client.scheduler.address,
+            scheduler_address=getattr(self.backend.client.scheduler, "address", ""),
             started_at_s=self._started_at_s,
             workers=tuple(self._worker_status(info) for info in self._workers.values()),
             n_wanted=self.backend.n_wanted,
@@ -207,8 +208,9 @@ class House:
     async def _keep_size_once(self) -> None:
         async with self._scaling, asyncio.timeout(_SCALE_TIMEOUT_S):
             await self.backend.repair()
-        if self.backend.client is not self._client:
-            await self._follow(self.backend.client)
+        client = self.backend.client
+        if client is not self._client and client.status == "running":
+            await self._follow(client)
         if self.adapt is None:
             self._surplus_since_s = None
             return
@@ -225,6 +227,10 @@ class House:
             self._courier.client = client
         self._calls.reconnect(client)
         self._dispatcher.reconnect(client)
+        if self._client is not None and self._client.status != "running":
+            log.warning("cluster %s has lost its scheduler", self.spec.name)
+            self._client = None
+            self._watch.lost()  # nothing can be sent: runs wait for workers
         self.telemetry.reconnect(client)
         await self._watch.reconnect(client)
 

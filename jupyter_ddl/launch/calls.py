@@ -32,6 +32,8 @@ async def call_worker(
     WorkerLostError
         The worker is gone, did not answer in time, or the function raised.
     """
+    if client.scheduler is None:
+        raise WorkerLostError(f"worker {worker} can't be asked: the scheduler is lost")
     try:
         async with asyncio.timeout(timeout_s):
             replies = await client.run(function, *args, workers=[worker], on_error="return")

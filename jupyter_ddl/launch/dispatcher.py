@@ -123,7 +123,7 @@ class Dispatcher:
         try:
             async with asyncio.timeout(_CONTROL_TIMEOUT_S):
                 await self._client.run(plugin.control, payload, workers=[worker], on_error="return")
-        except (OSError, TimeoutError, ValueError) as error:
+        except (OSError, TimeoutError, ValueError, AttributeError) as error:
             log.warning(
                 "control %s for %s not delivered: %s", type(control).__name__, worker, error
             )
@@ -146,7 +146,7 @@ class Dispatcher:
                 replies = await self._client.run(
                     plugin.ask_sampler, payload, workers=[worker], on_error="return"
                 )
-        except (OSError, TimeoutError, ValueError) as error:
+        except (OSError, TimeoutError, ValueError, AttributeError) as error:
             raise WorkerLostError(f"worker {worker} did not answer: {error!r}") from error
         answer = replies.get(worker)
         if not isinstance(answer, bytes):
@@ -198,7 +198,7 @@ class Dispatcher:
                 replies = await self._client.run(
                     plugin.replay, assignment_id, first, workers=[flight.worker], on_error="return"
                 )
-        except (OSError, TimeoutError, ValueError) as error:
+        except (OSError, TimeoutError, ValueError, AttributeError) as error:
             raise WorkerLostError(f"worker {flight.worker} did not answer: {error!r}") from error
         chunks = replies.get(flight.worker)
         if isinstance(chunks, list):

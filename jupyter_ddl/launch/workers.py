@@ -45,10 +45,15 @@ class WorkerWatch:
 
     async def reconnect(self, client: Client) -> None:
         """Follow another scheduler from now on; the workers of the old one are gone."""
+        self.lost()
         self._client = client
+        await self.start()
+
+    def lost(self) -> None:
+        """The scheduler is gone, and with it whatever its workers had to do."""
         for address in tuple(self.workers):
             self._remove(address)
-        await self.start()
+        self._on_change(self.workers)
 
     async def refresh(self) -> None:
         """Read the scheduler's list; a worker that is not in it any more is removed."""
