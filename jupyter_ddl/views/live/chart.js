@@ -17,6 +17,7 @@ const CHAR = 6.3;
  * @property {[number, number | null][]} points by growing x
  * @property {"line" | "dots" | "step"} kind
  * @property {boolean} [faint]
+ * @property {boolean} [unnamed] one of many: not in the legend
  */
 
 /** @typedef {{title: string, xName: string, whole?: boolean, series: Series[], marked?: [number, number] | null}} ChartData */
@@ -239,7 +240,7 @@ export class Chart {
     const found = new Map(this._found(at ?? this._xs[this._xs.length - 1] ?? 0));
     repeat(
       this._legend,
-      data.series,
+      data.series.filter((each) => !each.unnamed),
       () => h("span", {}, h("i", { "aria-hidden": "true" }), h("span"), h("b")),
       (child, series) => {
         const [key, name, value] = child.children;

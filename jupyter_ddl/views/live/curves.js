@@ -63,6 +63,8 @@ function searchCharts(snapshot) {
   }
   const learning = (snapshot.learning ?? []).filter((each) => each.points.length > 0);
   if (learning.length > 0) {
+    // The legend has room for two.
+    const newest = Math.max(...learning.map((each) => (each.state === "running" ? each.trial : -1)));
     charts.push({
       title: `${metric} by step`,
       xName: "step",
@@ -72,6 +74,7 @@ function searchCharts(snapshot) {
         points: each.points,
         kind: "line",
         faint: each.state !== "running" && each.trial !== snapshot.best?.number,
+        unnamed: each.trial !== newest && each.trial !== snapshot.best?.number,
       })),
     });
   }
