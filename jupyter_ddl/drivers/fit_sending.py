@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,7 @@ from jupyter_ddl.drivers.assigning import RunContext, make_assignment
 from jupyter_ddl.drivers.fit_batch import FitBatch
 from jupyter_ddl.drivers.fit_graph import Piece
 from jupyter_ddl.drivers.fit_outputs import Outputs
+from jupyter_ddl.drivers.service import WorkerService
 from jupyter_ddl.events.fit_results import NodeResult, UnitResult
 from jupyter_ddl.events.messages import (
     AttemptFinished,
@@ -71,7 +72,7 @@ class _Flight:
     is_over: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-class FitSender:
+class FitSender(WorkerService):
     """Keeps the slots of one run busy.
 
     Parameters
@@ -89,8 +90,8 @@ class FitSender:
         on_done: Callable[[PieceDone], None],
         wake: Callable[[], None],
     ) -> None:
+        super().__init__(spec.run_id, context)
         self._spec = spec
-        self._context = context
         self._outputs = outputs
         self._session = session
         self._on_done = on_done
@@ -99,8 +100,6 @@ class FitSender:
         self._n_pieces = 0
         self._crashes: dict[tuple[int, Piece], int] = {}
         self._flights: list[_Flight] = []
-        self._served: set[str] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
         self._is_stopped = False
         self._n_dropping = 0
         self.on_started: Callable[[FitBatch, Piece, AttemptStarted], None] = lambda *_: None
@@ -277,28 +276,6 @@ class FitSender:
         stop = StopRun(run_id=self._spec.run_id, when=when)
         for worker in {flight.worker for flight in self._flights}:
             self._spawn(self._context.dispatcher.control(worker, stop))
-
-    def give_up(self) -> None:
-        """Forget what is on its way: its workers had their time to answer."""
-        for task in self._tasks:
-            task.cancel()
-
-    async def release_workers(self) -> None:
-        """End this run's idle rank processes on the workers that served it."""
-        stop = StopRun(run_id=self._spec.run_id, is_over=True)
-        known = set(self._context.slots.addresses())
-        await asyncio.gather(
-            *(self._context.dispatcher.control(a, stop) for a in self._served & known)
-        )
-
-    async def close(self) -> None:
-        self.give_up()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
 
 def _seed_number(item: FitItem) -> int:

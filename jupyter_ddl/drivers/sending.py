@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Sequence
+from typing import Literal
 
 from jupyter_ddl.drivers.admission import n_fewest, waiting_text
 from jupyter_ddl.drivers.assigning import RunContext, make_assignment, make_group
@@ -14,6 +13,7 @@ from jupyter_ddl.drivers.flights import Flight, FlightBook, evictions
 from jupyter_ddl.drivers.patience import Patience
 from jupyter_ddl.drivers.queue import TrialQueue
 from jupyter_ddl.drivers.rounds import Rounds, round_notices
+from jupyter_ddl.drivers.service import WorkerService
 from jupyter_ddl.events.messages import Event, RankEvent, WorkerLeaving
 from jupyter_ddl.events.run_state import RunState
 from jupyter_ddl.launch.dispatcher import WorkerLostError
@@ -27,7 +27,7 @@ __all__ = ["Sender"]
 log = logging.getLogger(__name__)
 
 
-class Sender:
+class Sender(WorkerService):
     """Keeps the slots of one run busy.  Used on the controller's loop only.
 
     Parameters
@@ -48,8 +48,8 @@ class Sender:
         *,
         session: int,
     ) -> None:
+        super().__init__(spec.run_id, context)
         self._spec = spec
-        self._context = context
         self._queue = queue
         self._state = state
         self._put = put
@@ -64,8 +64,6 @@ class Sender:
             spec.gpus_per_rank,
         )
         self._n_assignments = 0
-        self._served: set[str] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
 
     def __len__(self) -> int:
         """Assignments on their way."""
@@ -258,23 +256,6 @@ class Sender:
             await self._context.dispatcher.control(worker, stop)
         await self._context.dispatcher.control(worker, StopRun(self._spec.run_id, when))
 
-    def give_up(self) -> None:
-        """Forget what is on its way: its workers had their time to answer."""
-        for task in self._tasks:
-            task.cancel()
-
-    async def release_workers(self) -> None:
-        """End this run's idle rank processes on the workers that served it."""
-        stop = StopRun(run_id=self._spec.run_id, is_over=True)
-        known = set(self._context.slots.addresses())
-        await asyncio.gather(
-            *(self._context.dispatcher.control(a, stop) for a in self._served & known)
-        )
-
-    async def close(self) -> None:
-        self.give_up()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
     def _signal_trial(
         self, trial: int, when: StopWhen, reason: Literal["pruned", "cancelled"]
     ) -> bool:
@@ -289,8 +270,3 @@ class Sender:
         for worker in workers:
             self._spawn(self._context.dispatcher.control(worker, stop))
         return True
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
