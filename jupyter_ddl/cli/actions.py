@@ -16,6 +16,7 @@ from jupyter_ddl.client.run import Run
 from jupyter_ddl.errors import ControllerError, OptionError
 
 if TYPE_CHECKING:
+    from jupyter_ddl.client.clusters import Cluster
     from jupyter_ddl.views.drawing import Drawing
 
 __all__ = ["ACTIONS"]
@@ -42,9 +43,19 @@ def _runs(_: Namespace) -> int:
 
 def _start(options: Namespace) -> int:
     from jupyter_ddl.client.commands import start_from
+
+    return _begun(start_from(options, lambda phase: _say(f"{phase} …")))
+
+
+def _connect(options: Namespace) -> int:
+    from jupyter_ddl.client.commands import connect_from
+
+    return _begun(connect_from(options, lambda phase: _say(f"{phase} …")))
+
+
+def _begun(started: Cluster) -> int:
     from jupyter_ddl.client.session import session
 
-    started = start_from(options, lambda phase: _say(f"{phase} …"))
     n_workers = len(started.status().workers)
     noun = "worker" if n_workers == 1 else "workers"
     _say(f"cluster {started.name} is ready with {n_workers} {noun}")
@@ -189,6 +200,7 @@ ACTIONS: dict[str, Callable[[Namespace], int]] = {
     "clusters": _clusters,
     "runs": _runs,
     "start": _start,
+    "connect": _connect,
     "env": environment,
     "doctor": _doctor,
     "attach": _attach,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from jupyter_ddl.cell import values
-from jupyter_ddl.client.commands import DOCTOR, ENV, RUN_COMMANDS, START
+from jupyter_ddl.client.commands import CONNECT, DOCTOR, ENV, RUN_COMMANDS, START
 from jupyter_ddl.client.grammar import Command, Grammar
 
 __all__ = ["GRAMMAR"]
@@ -41,6 +41,7 @@ GRAMMAR = Grammar(
         Command("clusters", "All running clusters of yours on this host."),
         Command("runs", "All runs, newest first."),
         START,
+        CONNECT,
         ENV,
         DOCTOR,
         Command("stop", "Stop a run or one trial of it, or a cluster.", _add_stop),

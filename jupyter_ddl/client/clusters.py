@@ -11,6 +11,7 @@ from collections.abc import Callable
 import msgspec
 
 from jupyter_ddl.client.dask_client import forget_client
+from jupyter_ddl.client.dask_options import CONNECT_TIMEOUT_S, DASK, scheduler_spec
 from jupyter_ddl.client.kube_options import KUBE, START_TIMEOUT_S, with_image
 from jupyter_ddl.client.session import session
 from jupyter_ddl.controller.connection import list_connections, read_connection
@@ -21,7 +22,14 @@ from jupyter_ddl.spec.cluster import ClusterSpec, KubeSpec
 from jupyter_ddl.spec.requests import Adapt, Body, GetLog, GetStatus, Scale, StopCluster
 from jupyter_ddl.store.processes import is_alive
 
-__all__ = ["Cluster", "attach_cluster", "current_cluster", "list_clusters", "start_cluster"]
+__all__ = [
+    "Cluster",
+    "attach_cluster",
+    "connect_cluster",
+    "current_cluster",
+    "list_clusters",
+    "start_cluster",
+]
 
 _STOP_TIMEOUT_S = 20.0
 _POLL_S = 0.05
@@ -136,6 +144,50 @@ def start_cluster(
     )
     if backend == KUBE:
         spec = msgspec.structs.replace(spec, start_timeout_s=START_TIMEOUT_S)
+    return Cluster(session().start(spec, on_phase))
+
+
+def connect_cluster(
+    address: str,
+    *,
+    name: str | None = None,
+    cpus: int = 1,
+    memory_bytes: int | None = None,
+    idle_timeout_s: float = 1800.0,
+    max_age_s: float = 86400.0,
+    on_phase: Callable[[str], None] = lambda _: None,
+) -> Cluster:
+    """Use a Dask scheduler that runs already.
+
+    Its workers are never scaled or stopped, and left as they were found.  The files for TLS are
+    those of Dask's configuration (``distributed.comm.tls``).
+
+    Parameters
+    ----------
+    address : str
+        ``tls://HOST:PORT``, or ``tcp://HOST:PORT`` for one without TLS.
+    name : str, optional
+        By default ``dask``.
+    cpus, memory_bytes, idle_timeout_s, max_age_s, on_phase
+        As for :func:`start_cluster`; at the end of the lease the controller disconnects.
+
+    Raises
+    ------
+    OptionError
+        The address is not one, or files for TLS are missing.
+    ClusterError
+        It can't be used; one sentence says why.
+    """
+    spec = ClusterSpec(
+        name=name or DASK,
+        backend=DASK,
+        cpus_per_worker=cpus,
+        memory_per_worker_bytes=memory_bytes,
+        idle_timeout_s=idle_timeout_s,
+        max_age_s=max_age_s,
+        start_timeout_s=CONNECT_TIMEOUT_S,
+        scheduler=scheduler_spec(address),
+    )
     return Cluster(session().start(spec, on_phase))
 
 

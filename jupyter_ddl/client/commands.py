@@ -9,6 +9,7 @@ from jupyter_ddl.cell import values
 from jupyter_ddl.cell.nearest import did_you_mean
 from jupyter_ddl.client.clusters import (
     Cluster,
+    connect_cluster,
     current_cluster,
     list_clusters,
     start_cluster,
@@ -19,12 +20,14 @@ from jupyter_ddl.errors import ClusterError, OptionError
 
 __all__ = [
     "CLUSTER_GRAMMAR",
+    "CONNECT",
     "DOCTOR",
     "ENV",
     "RUNS_GRAMMAR",
     "RUN_COMMANDS",
     "START",
     "chosen_cluster",
+    "connect_from",
     "start_from",
 ]
 
@@ -36,10 +39,24 @@ def _add_start(parser: argparse.ArgumentParser) -> None:
     add("--name", metavar="NAME", help="default: the backend's name")
     add("--cpus", type=values.count(1), default=1, metavar="C", help="CPUs of each worker")
     add("--memory", type=values.size_bytes, metavar="2GB", help="limit of each trial")
-    add("--idle-timeout", type=values.duration_s, default=1800.0, metavar="30m")
-    add("--max-age", type=values.duration_s, default=86400.0, metavar="24h")
+    _add_lease(parser)
     add("--env", metavar="auto|IMAGE|DIR", help="image of the pods, or what it is built of")
     add_kube_options(parser)
+
+
+def _add_connect(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("address", metavar="ADDRESS", help="tls://HOST:PORT, or tcp://HOST:PORT without TLS")
+    add("--name", metavar="NAME", help="default: dask")
+    add("--cpus", type=values.count(1), default=1, metavar="C", help="CPUs of each slot")
+    add("--memory", type=values.size_bytes, metavar="2GB", help="limit of each trial")
+    _add_lease(parser)
+
+
+def _add_lease(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--idle-timeout", type=values.duration_s, default=1800.0, metavar="30m")
+    add("--max-age", type=values.duration_s, default=86400.0, metavar="24h")
 
 
 def _add_worker_logs(parser: argparse.ArgumentParser) -> None:
@@ -85,6 +102,8 @@ ENV = Command("env", "The environment of kernel and workers: shown, compared, sy
 
 START = Command("start", "Start a cluster and use it from now on.", _add_start)
 
+CONNECT = Command("connect", "Use a Dask scheduler that runs already.", _add_connect)
+
 DOCTOR = Command("doctor", "Check what a cluster on Kubernetes needs.", _add_doctor)
 
 CLUSTER_GRAMMAR = Grammar(
@@ -93,6 +112,7 @@ CLUSTER_GRAMMAR = Grammar(
     [
         Command("status", "Workers, slots, limits and when it ends by itself."),
         START,
+        CONNECT,
         Command("list", "All running clusters of yours on this host."),
         Command(
             "attach",
@@ -216,6 +236,29 @@ def start_from(
         idle_timeout_s=options.idle_timeout,
         max_age_s=options.max_age,
         kubernetes=kubernetes,
+        on_phase=on_phase,
+    )
+
+
+def connect_from(
+    options: argparse.Namespace, on_phase: Callable[[str], None] = lambda _: None
+) -> Cluster:
+    """Use the scheduler that the options of ``connect`` name.
+
+    Raises
+    ------
+    OptionError
+        The address is not one, or files for TLS are missing.
+    ClusterError
+        It can't be used; one sentence says why.
+    """
+    return connect_cluster(
+        options.address,
+        name=options.name,
+        cpus=options.cpus,
+        memory_bytes=options.memory,
+        idle_timeout_s=options.idle_timeout,
+        max_age_s=options.max_age,
         on_phase=on_phase,
     )
 

@@ -185,9 +185,7 @@ def _security(wanted: SchedulerSpec) -> Security:
 
 def _is_there(record: dict[str, Any]) -> bool:
     if record["boot_id"] == boot_id():
-        return is_alive(
-            ProcessIdentity(record["pid"], record["started_at_s"], record["boot_id"])
-        )
+        return is_alive(ProcessIdentity(record["pid"], record["started_at_s"], record["boot_id"]))
     return bool(time.time() - record["at_s"] < _SILENT_S)
 
 

@@ -59,3 +59,8 @@ class Backend(Protocol):
     def shared_filesystem(self) -> bool:
         """Whether workers see the controller's run directories and blobs."""
         ...
+
+    @property
+    def owns_workers(self) -> bool:
+        """Whether the workers are this backend's; others are never scaled, and left as found."""
+        ...

@@ -52,6 +52,10 @@ class LocalBackend:
     def shared_filesystem(self) -> bool:
         return True
 
+    @property
+    def owns_workers(self) -> bool:
+        return True
+
     async def start(self, on_phase: Callable[[str], None]) -> None:
         dask.config.set(DASK_CONFIG)
         dask.config.set({"distributed.scheduler.worker-ttl": self._spec.worker_timeout_s})

@@ -38,9 +38,7 @@ async def check_listens(address: str, security: Security) -> None:
     context = security.get_connection_args("client")["ssl_context"] if scheme == "tls" else None
     try:
         async with asyncio.timeout(_CONNECT_S):
-            reader, writer = await asyncio.open_connection(
-                host.strip("[]"), int(port), ssl=context
-            )
+            reader, writer = await asyncio.open_connection(host.strip("[]"), int(port), ssl=context)
     except TimeoutError:
         hint = "a firewall may be in between, or it waits for plain TCP (tcp://)"
         raise _unreachable(address, f"no answer within {_CONNECT_S:.0f} s; {hint}") from None

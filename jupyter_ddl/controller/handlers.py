@@ -62,6 +62,7 @@ class Requests:
             case ask.StopTrialRequest():
                 return self._stop_trial(body)
             case ask.Scale(n_workers=n_workers):
+                self._house.check_scalable()
                 _check_workers(n_workers)
                 self._house.adapt = None
                 await self._house.scale(n_workers)
@@ -115,6 +116,7 @@ class Requests:
     def _adapt(self, minimum: int, maximum: int) -> Result:
         if not 0 <= minimum <= maximum:
             raise SpecError(f"adapt got {minimum} {maximum}; 0 <= MIN <= MAX is expected")
+        self._house.check_scalable()
         _check_workers(maximum)
         self._house.adapt = (minimum, maximum)
         return StatusResult(self._house.status())

@@ -36,6 +36,7 @@ log = logging.getLogger(__name__)
 
 _KEEP_SIZE_INTERVAL_S = 1.0
 _SCALE_TIMEOUT_S = 60.0
+_LEAVE_TIMEOUT_S = 8.0
 
 
 class House:
@@ -75,6 +76,7 @@ class House:
             cpus_per_slot=self.spec.cpus_per_worker,
             prewarm=self.spec.prewarm,
             shares_files=self.backend.shared_filesystem,
+            keeps_http=not self.backend.owns_workers,
             rank_memory_bytes=self.spec.memory_per_worker_bytes,
             telemetry_topic=f"{topic}-telemetry",
             telemetry_interval_s=telemetry_interval_s(os.environ),
@@ -82,7 +84,7 @@ class House:
         client = self.backend.client
         self._client: Client | None = client
         self._plugin = RankPlugin(settings)
-        await client.register_plugin(self._plugin)
+        await self._enter_workers(client)
         courier = self._courier = None if settings.shares_files else Courier(client)
         self._calls = RankCalls(client, courier)
         dispatcher = self._dispatcher = Dispatcher(client, topic, courier)
@@ -130,7 +132,26 @@ class House:
         if hasattr(self, "telemetry"):
             await self.telemetry.close()
         await self.environment.close()
+        if hasattr(self, "_plugin") and not self.backend.owns_workers:
+            await self._leave_workers()
         await self.backend.close()
+
+    async def _enter_workers(self, client: Client) -> None:
+        try:
+            await client.register_plugin(self._plugin)
+        except Exception as error:  # whatever the plugin's setup raises on a worker
+            raise ClusterError(
+                f"the workers of cluster {self.spec.name} do not take jupyter_ddl's plugin: "
+                f"{str(error) or repr(error)}; see `%cluster logs`"
+            ) from error
+
+    async def _leave_workers(self) -> None:
+        """Take the plugin, and every process below it, from workers that go on without us."""
+        try:
+            async with asyncio.timeout(_LEAVE_TIMEOUT_S):
+                await self.backend.client.unregister_worker_plugin(self._plugin.name)
+        except Exception:  # a worker's, too: nothing may hinder the end
+            log.exception("the workers were left with the plugin")
 
     def status(self) -> ClusterStatus:
         now = time.monotonic()
@@ -158,6 +179,14 @@ class House:
     def is_active(self, run_id: str) -> bool:
         """Whether a run, or a persistent group, goes on here."""
         return run_id in self.runs.active or run_id in self.groups.active
+
+    def check_scalable(self) -> None:
+        """Raise :class:`ClusterError` where the number of workers is for others to decide."""
+        if not self.backend.owns_workers:
+            raise ClusterError(
+                f"cluster {self.spec.name} was connected to, not started here: it is scaled where "
+                f"it was started"
+            )
 
     async def scale(self, n_workers: int) -> None:
         """Ask for ``n_workers``; one change of size at a time.
@@ -206,6 +235,10 @@ class House:
                 log.exception("keeping the size of cluster %s failed", self.spec.name)
 
     async def _keep_size_once(self) -> None:
+        if self._client is not None and self._client.status != "running":
+            log.warning("cluster %s has lost its scheduler", self.spec.name)
+            self._client = None
+            self._watch.lost()  # nothing can be sent: runs wait for workers
         async with self._scaling, asyncio.timeout(_SCALE_TIMEOUT_S):
             await self.backend.repair()
         client = self.backend.client
@@ -227,10 +260,6 @@ class House:
             self._courier.client = client
         self._calls.reconnect(client)
         self._dispatcher.reconnect(client)
-        if self._client is not None and self._client.status != "running":
-            log.warning("cluster %s has lost its scheduler", self.spec.name)
-            self._client = None
-            self._watch.lost()  # nothing can be sent: runs wait for workers
         self.telemetry.reconnect(client)
         await self._watch.reconnect(client)
 

@@ -49,10 +49,21 @@ def _status(_: Namespace) -> None:
 
 def _start(options: Namespace) -> None:
     from jupyter_ddl.client.commands import start_from
+
+    _begin(lambda phases: start_from(options, phases))
+
+
+def _connect(options: Namespace) -> None:
+    from jupyter_ddl.client.commands import connect_from
+
+    _begin(lambda phases: connect_from(options, phases))
+
+
+def _begin(start: Callable[[Phases], Any]) -> None:
     from jupyter_ddl.client.session import session
 
     with Phases() as phases:
-        started = start_from(options, phases)
+        started = start(phases)
         n_workers = len(started.status().workers)
         phases.done(f"cluster {started.name} is ready with {_counted(n_workers, 'worker')}")
     resumed = session().resumed
@@ -163,6 +174,7 @@ def _counted(n: int, noun: str) -> str:
 _ACTIONS: dict[str, Callable[[Namespace], None]] = {
     "status": _status,
     "start": _start,
+    "connect": _connect,
     "list": _list,
     "attach": _attach,
     "scale": _scale,

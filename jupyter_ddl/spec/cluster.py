@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-__all__ = ["MAX_WORKERS", "ClusterSpec", "KubeSpec"]
+__all__ = ["MAX_WORKERS", "ClusterSpec", "KubeSpec", "SchedulerSpec"]
 
 MAX_WORKERS = 1024
 """Most workers that a cluster is started with, or scaled to."""
@@ -35,6 +35,16 @@ class KubeSpec(msgspec.Struct, frozen=True):
     """The pods end by themselves when the controller was silent for so long."""
 
 
+class SchedulerSpec(msgspec.Struct, frozen=True):
+    """A Dask scheduler that runs already, and the files that TLS to it takes."""
+
+    address: str = ""
+    """``tls://HOST:PORT``, or ``tcp://HOST:PORT`` where there is no TLS."""
+    ca_file: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
+
+
 class ClusterSpec(msgspec.Struct, frozen=True):
     """A cluster to start.  ``None`` means: as the host (its cgroup, not its CPU count) allows."""
 
@@ -55,3 +65,5 @@ class ClusterSpec(msgspec.Struct, frozen=True):
     shrink_after_s: float = 30.0
     """An adaptive cluster keeps workers that have nothing to do for so long."""
     kubernetes: KubeSpec = KubeSpec()
+    scheduler: SchedulerSpec = SchedulerSpec()
+    """Of ``%cluster connect``."""

@@ -44,6 +44,7 @@ class Leaving:
         self._executions = executions
         self._task: asyncio.Task[None] | None = None
         self._listens = threading.current_thread() is threading.main_thread()
+        self._former = signal.getsignal(signal.SIGTERM)
         if self._listens:
             # Elsewhere (a worker inside a notebook) the signal is not ours to handle.
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._begin)
@@ -58,6 +59,7 @@ class Leaving:
             self._listens = False
             with contextlib.suppress(RuntimeError):
                 asyncio.get_running_loop().remove_signal_handler(signal.SIGTERM)
+            signal.signal(signal.SIGTERM, self._former)
 
     def _begin(self) -> None:
         self.close()

@@ -78,7 +78,8 @@ class RankPlugin(WorkerPlugin):  # type: ignore[misc]
     def setup(self, worker: Worker) -> None:
         """Called on the worker's loop; the zygote starts in the background."""
         bind_to_nanny()
-        worker.http_server.stop()  # it knows neither users nor TLS, and nobody reads it
+        if not self.settings.keeps_http:
+            worker.http_server.stop()  # it knows neither users nor TLS, and nobody reads it
         self._worker = worker
         self._pool = RankPool(self.settings, self._on_notice)
         self._samplers = SamplerRanks(self._pool)
@@ -125,8 +126,10 @@ class RankPlugin(WorkerPlugin):  # type: ignore[misc]
             self._worker.log_event(self.settings.telemetry_topic, sample)
 
     async def teardown(self, worker: Worker) -> None:
-        """End everything below this worker."""
+        """End everything below this worker, which may go on without us."""
         self._leaving.close()
+        worker.extensions.pop(EXTENSION, None)
+        worker.handlers.pop(CALL_RANK, None)
         if self._telemetry is not None:
             await asyncio.to_thread(self._telemetry.close)
         for task in self._tasks:

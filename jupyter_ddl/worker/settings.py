@@ -33,6 +33,8 @@ class WorkerSettings(msgspec.Struct, frozen=True):
     """Seconds between samples; 0: none are taken."""
     shares_files: bool = True
     """Whether the worker sees the controller's run directories and blobs."""
+    keeps_http: bool = False
+    """Whether Dask's HTTP server stays: that of a worker which is somebody else's."""
 
 
 def telemetry_interval_s(environ: Mapping[str, str]) -> float:

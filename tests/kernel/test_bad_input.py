@@ -145,7 +145,7 @@ _CASES = [
         r"environment\.yml, line 3: it is no YAML.*DDL-9002",
         "open('environment.yml', 'w').write('dependencies:\\n  - numpy\\n - scipy\\n')",
     ),
-    _Bad("connect", "%cluster connect tcp://x", "no such command"),
+    _Bad("a scheduler without a port", "%cluster connect tcp://x", "'tcp://x' is not.*HOST:PORT"),
     _Bad("doctor", "%cluster doctor", "no such command"),
     _Bad("a bad cluster name", "%cluster start --name 'My Cluster'", "'My Cluster'"),
     _Bad("no cluster to stop", "%cluster stop", "no cluster is running"),

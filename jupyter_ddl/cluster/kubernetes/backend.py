@@ -59,6 +59,10 @@ class KubeBackend:
     def shared_filesystem(self) -> bool:
         return False
 
+    @property
+    def owns_workers(self) -> bool:
+        return True
+
     # -- start -----------------------------------------------------------------------------------
 
     async def start(self, on_phase: Callable[[str], None]) -> None:

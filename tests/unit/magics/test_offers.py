@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from leaks import Home
 
 from jupyter_ddl.magics.completion import offers
@@ -71,7 +70,7 @@ def test_below_the_first_line_python_completes_itself() -> None:
 
 
 def test_clusters_and_runs_offer_their_commands(home: Home) -> None:
-    assert {"start", "stop", "adapt"} <= _offered("%cluster ")
+    assert {"start", "stop", "adapt", "connect"} <= _offered("%cluster ")
     assert {"local", "--idle-timeout"} <= _offered("%cluster start ")
     assert {"check", "sync", "--all"} <= _offered("%cluster env ")
     assert {"show", "compare"} <= _offered("%runs ")
@@ -82,8 +81,3 @@ def test_run_ids_are_those_on_disk(home: Home) -> None:
     ledger_path("r1-abc").touch()
     assert {"r1-abc", "last"} <= _offered("%runs show ")
     assert _offered("%%distribute search --resume ") == {"r1-abc"}
-
-
-@pytest.mark.parametrize("word", ["connect"])
-def test_commands_of_later_versions_are_not_offered(word: str) -> None:
-    assert word not in _offered("%cluster ")

@@ -1,0 +1,67 @@
+"""What ``%cluster connect ADDRESS`` makes of the address and of Dask's configuration."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from jupyter_ddl.errors import OptionError
+from jupyter_ddl.spec.cluster import SchedulerSpec
+
+__all__ = ["CONNECT_TIMEOUT_S", "DASK", "scheduler_spec"]
+
+DASK = "dask"
+"""Name of the backend, and of its cluster by default."""
+CONNECT_TIMEOUT_S = 8.0
+_ADDRESS = re.compile(r"(?:(tls|tcp)://)?((?:\[[0-9a-fA-F:.]+\]|[\w.-]+):(\d{1,5}))/?")
+_FILES = {
+    "ca_file": "distributed.comm.tls.ca-file",
+    "cert_file": "distributed.comm.tls.client.cert",
+    "key_file": "distributed.comm.tls.client.key",
+}
+
+
+def scheduler_spec(address: str) -> SchedulerSpec:
+    """Address and files, checked here: the controller does not know this process's settings.
+
+    Without ``tls://`` or ``tcp://`` before it, TLS is meant.
+
+    Raises
+    ------
+    OptionError
+        The address is not one, Dask's configuration names no files for TLS or such that are not
+        there, or forbids plain TCP.
+    """
+    import dask.config
+
+    found = _ADDRESS.fullmatch(address)
+    if found is None or not 0 < int(found[3]) < 65536:
+        raise OptionError(
+            f"{address!r} is not the address of a scheduler; tls://HOST:PORT is expected, or "
+            f"tcp://HOST:PORT for one without TLS"
+        )
+    if found[1] == "tcp":
+        if dask.config.get("distributed.comm.require-encryption", None):
+            raise OptionError(
+                f"{address} is not encrypted, and Dask's configuration asks for it "
+                f"(distributed.comm.require-encryption); connect to tls://{found[2]}"
+            )
+        return SchedulerSpec(f"tcp://{found[2]}")
+    files = {field: dask.config.get(key, None) for field, key in _FILES.items()}
+    return SchedulerSpec(f"tls://{found[2]}", **{f: _existing(f, p) for f, p in files.items()})
+
+
+def _existing(field: str, value: object) -> str:
+    if not value:
+        raise OptionError(
+            f"TLS takes the scheduler's CA and a certificate of ours, and Dask's configuration has "
+            f"no {_FILES[field]}; set {', '.join(_FILES.values())}, or connect to tcp://HOST:PORT "
+            f"if there is no TLS"
+        )
+    text = str(value)
+    if "\n" in text:  # the certificate itself, as Security.temporary() has it
+        raise OptionError(f"{_FILES[field]} in Dask's configuration holds no path of a file")
+    path = Path(text).expanduser().absolute()
+    if not path.is_file():
+        raise OptionError(f"{_FILES[field]} in Dask's configuration is {text!r}: no such file")
+    return str(path)

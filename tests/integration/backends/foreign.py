@@ -1,0 +1,145 @@
+"""A Dask cluster that somebody else has started: a scheduler and workers of Dask's own commands."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import distributed
+import psutil
+from distributed import Client, Security
+from leaks import Home
+from until import until
+
+__all__ = ["Foreign", "certificates", "foreign_cluster", "outside", "security_of"]
+
+_START_S = 30.0
+_PRELOAD = ("--preload", "jupyter_ddl.worker.preload")
+_PRELOAD_NANNY = ("--preload-nanny", "jupyter_ddl.worker.preload")
+
+
+@dataclass
+class Foreign:
+    """Where it is, what opens it, and its processes."""
+
+    address: str
+    security: Security
+    words: tuple[str, ...]
+    home: Home
+    processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def add_worker(self, *, nanny: bool = True, has_jupyter_ddl: bool = True) -> None:
+        """Start one, and wait for it."""
+        with self.client() as client:
+            n_before = len(client.scheduler_info(n_workers=-1)["workers"])
+            kind = ("--nthreads", "1", "--no-dashboard", *(() if nanny else ("--no-nanny",)))
+            if has_jupyter_ddl:
+                kind += (*_PRELOAD, *(_PRELOAD_NANNY if nanny else ()))
+            words = ("worker", self.address, *kind, *self.words)
+            path = None if has_jupyter_ddl else _packages_without_ours(self.home)
+            self.processes.append(_start(self.home, *words, path=path))
+            client.wait_for_workers(n_before + 1, timeout=_START_S)
+
+    def client(self) -> Client:
+        """Of its owner."""
+        return Client(self.address, security=self.security, set_as_default=False, timeout=10)
+
+    def below(self) -> set[str]:
+        """Command lines of all processes below the scheduler and its workers."""
+        found = set()
+        for process in self.processes:
+            for child in psutil.Process(process.pid).children(recursive=True):
+                with contextlib.suppress(psutil.Error):
+                    found.add(" ".join(child.cmdline()))
+        return found
+
+
+@contextlib.contextmanager
+def foreign_cluster(
+    home: Home, n_workers: int = 2, *, nanny: bool = True, tls: bool = True
+) -> Iterator[Foreign]:
+    """Run ``dask scheduler`` and ``dask worker``, which live outside the test's home."""
+    files = certificates(home.work) if tls else []
+    scheduler_file = home.work / "scheduler.json"
+    words = ("--protocol", "tls" if tls else "tcp", "--host", "127.0.0.1", *files)
+    foreign = Foreign("", security_of(files), words, home)
+    place = ("--port", "0", "--no-dashboard", "--scheduler-file", str(scheduler_file))
+    try:
+        foreign.processes.append(_start(home, "scheduler", *words, *place))
+        text = until(lambda: _text(scheduler_file), _START_S, "the scheduler's file")
+        foreign.address = json.loads(text)["address"]
+        for _ in range(n_workers):
+            foreign.add_worker(nanny=nanny)
+        yield foreign
+    finally:
+        for process in reversed(foreign.processes):
+            process.terminate()
+        for process in reversed(foreign.processes):
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def outside(home: Home) -> dict[str, str]:
+    """The environment of processes that do not belong to the test's home."""
+    mine = home.variables()
+    kept = {name: value for name, value in os.environ.items() if name not in mine}
+    return kept | {"JUPYTER_DDL_HOME": str(home.root / "elsewhere")}
+
+
+def _text(path: Path) -> str:
+    return path.read_text() if path.exists() else ""
+
+
+def _start(home: Home, *words: str, path: Path | None = None) -> subprocess.Popen[bytes]:
+    python = (sys.executable,) if path is None else (sys.executable, "-S")
+    variables = {} if path is None else {"PYTHONPATH": str(path)}
+    with (home.work / "foreign.log").open("ab") as log:
+        return subprocess.Popen(
+            [*python, "-m", "dask", *words],
+            env=outside(home) | variables,
+            cwd=home.work,
+            stdout=log,
+            stderr=log,
+        )
+
+
+def _packages_without_ours(home: Home) -> Path:
+    """A directory with everything that is installed here but this package."""
+    directory = home.work / "packages"
+    directory.mkdir()
+    for each in Path(distributed.__file__).parents[1].iterdir():
+        if "jupyter_ddl" not in each.name:
+            (directory / each.name).symlink_to(each)
+    return directory
+
+
+def security_of(files: list[str]) -> Security:
+    """What opens a scheduler that was started with these options."""
+    named: dict[str, Any] = dict(zip(files[::2], files[1::2], strict=True))
+    if not named:
+        return Security(require_encryption=False)
+    return Security(
+        require_encryption=True,
+        tls_ca_file=named["--tls-ca-file"],
+        tls_client_cert=named["--tls-cert"],
+        tls_client_key=named["--tls-key"],
+    )
+
+
+def certificates(directory: Path) -> list[str]:
+    """New ones in files, as options of Dask's commands."""
+    security = Security.temporary()
+    cert, key = directory / "cert.pem", directory / "key.pem"
+    cert.write_text(security.tls_client_cert)
+    key.write_text(security.tls_client_key)
+    return ["--tls-ca-file", str(cert), "--tls-cert", str(cert), "--tls-key", str(key)]

@@ -1,0 +1,135 @@
+"""``%cluster connect``: a cluster of somebody else is used, and left as it was found."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import dask
+import pytest
+from distributed import Security
+from foreign import Foreign, certificates, foreign_cluster, security_of
+from leaks import Home
+from run_tools import STEPS, assert_clean, kill_controller
+from until import until
+
+from jupyter_ddl.client.clusters import Cluster, connect_cluster
+from jupyter_ddl.client.verbs import search, train
+from jupyter_ddl.controller.connection import read_connection
+from jupyter_ddl.errors import ClusterError, OptionError, WorkerEnvironmentError
+
+pytestmark = pytest.mark.integration
+
+_DDP = """
+import torch, torch.distributed as dist
+total = torch.tensor([float(dist.get_rank() + 1)])
+dist.all_reduce(total)
+answer = total.item()
+"""
+
+
+@pytest.fixture
+def foreign(home: Home) -> Iterator[Foreign]:
+    with foreign_cluster(home) as found, configured(found.security):
+        yield found
+
+
+def configured(security: Security) -> dask.config.set:
+    """What a user has in the configuration file."""
+    return dask.config.set(
+        {
+            "distributed.comm.tls.ca-file": security.tls_ca_file,
+            "distributed.comm.tls.client.cert": security.tls_client_cert,
+            "distributed.comm.tls.client.key": security.tls_client_key,
+        }
+    )
+
+
+def _works_for_its_owner(found: Foreign, n_workers: int) -> bool:
+    with found.client() as client:
+        plugins = client.run(lambda dask_worker: list(dask_worker.plugins))
+        assert all("jupyter_ddl" not in names for names in plugins.values())
+        assert len(plugins) == n_workers
+        return client.submit(sum, [1, 2], pure=False).result(10) == 3
+
+
+def test_a_search_and_ddp_run_there_and_stop_leaves_it_clean(home: Home, foreign: Foreign) -> None:
+    before = foreign.below()
+    connected = connect_cluster(foreign.address)
+    assert len(connected.status().workers) == 2
+    run = search(STEPS, namespace={}, metric="score", trials=4)
+    assert_clean(run, 4)
+    group = train(_DDP, namespace={}, n=2, bring=("answer",))
+    assert group.value("answer", rank=0) == 3.0
+    for refused in (lambda: connected.scale(3), lambda: connected.adapt(0, 4)):
+        with pytest.raises(ClusterError, match="was connected to, not started here"):
+            refused()
+    with pytest.raises(ClusterError, match="in use by another controller"):
+        connect_cluster(foreign.address, name="second")
+
+    connected.stop()
+    until(lambda: foreign.below() <= before, 10, "the workers' own processes")
+    assert _works_for_its_owner(foreign, 2)
+
+
+def test_workers_without_a_nanny_go_on_after_the_lease(home: Home) -> None:
+    with foreign_cluster(home, 1, nanny=False) as found, configured(found.security):
+        before = found.below()
+        connect_cluster(found.address, idle_timeout_s=1.0)
+        until(lambda: read_connection("dask") is None, 20, "the end of the lease")
+        until(lambda: found.below() <= before, 10, "the worker's own processes")
+        assert _works_for_its_owner(found, 1)
+        worker = found.processes[-1]
+        worker.terminate()
+        assert worker.wait(20) == 0, "SIGTERM is Dask's own again"
+
+
+def test_a_killed_controller_is_followed_by_another(home: Home, foreign: Foreign) -> None:
+    connect_cluster(foreign.address)
+    kill_controller("dask")
+    again: Cluster = connect_cluster(foreign.address)
+    assert_clean(search(STEPS, namespace={}, metric="score", trials=2), 2)
+    again.stop()
+    assert _works_for_its_owner(foreign, 2)
+
+
+def _refused(address: str, expected: str) -> None:
+    begun_s = time.monotonic()
+    with pytest.raises(ClusterError, match=expected) as refusal:
+        connect_cluster(address)
+    assert time.monotonic() - begun_s < 12
+    assert "\n" not in refusal.value.message
+    assert read_connection("dask") is None
+
+
+def test_what_is_no_usable_scheduler_is_refused_in_one_line(home: Home) -> None:
+    with foreign_cluster(home, 1) as found, configured(found.security):
+        rest = found.address.partition("://")[2]
+        with found.client() as client:
+            worker = next(iter(client.scheduler_info()["workers"]))
+        _refused("tls://127.0.0.1:1", "nothing listens at port 1")
+        _refused("tls://no-such-host.invalid:8786", "no-such-host.invalid is not known")
+        _refused(f"tcp://{rest}", f"a scheduler with TLS is tls://{rest}")
+        _refused(worker, "is a Dask worker, not a scheduler; its scheduler is")
+
+
+def test_plain_tcp_works_where_there_is_no_tls(home: Home) -> None:
+    with foreign_cluster(home, 0, tls=False) as found:
+        rest = found.address.partition("://")[2]
+        with pytest.raises(OptionError, match=r"no distributed\.comm\.tls\.ca-file"):
+            connect_cluster(f"tls://{rest}")
+        with configured(security_of(certificates(home.work))):
+            _refused(f"tls://{rest}", f"does not speak TLS.*tcp://{rest}")
+        _refused(found.address, "has no workers")
+        found.add_worker()
+        connected = connect_cluster(found.address)
+        assert_clean(search(STEPS, namespace={}, metric="score", trials=1), 1)
+        connected.stop()
+
+
+def test_workers_that_lack_the_package_are_refused(home: Home) -> None:
+    with foreign_cluster(home, 0, tls=False) as found:
+        found.add_worker(nanny=False, has_jupyter_ddl=False)
+        with pytest.raises(WorkerEnvironmentError, match=r"1 of 1 workers .* has no jupyter_ddl"):
+            connect_cluster(found.address)
+        assert _works_for_its_owner(found, 1)
