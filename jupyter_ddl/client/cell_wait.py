@@ -9,6 +9,7 @@ from typing import Any
 
 from jupyter_ddl.client.rank_text import RankLogs
 from jupyter_ddl.client.session import Session
+from jupyter_ddl.client.waiting import IsLeaving
 from jupyter_ddl.errors import (
     ClusterError,
     ControllerError,
@@ -36,17 +37,23 @@ class CellWait:
 
     Parameters
     ----------
-    on_progress
-        Called at most ten times a second while the cell runs, when there is something new.
+    is_leaving
+        Asked at the first interrupt; when true, it ends the wait and not the cell.
     """
 
     def __init__(
-        self, session: Session, cluster: str, request: ExecuteCell, logs: RankLogs
+        self,
+        session: Session,
+        cluster: str,
+        request: ExecuteCell,
+        logs: RankLogs,
+        is_leaving: IsLeaving = lambda: False,
     ) -> None:
         self._session = session
         self._cluster = cluster
         self._request = request
         self._logs = logs
+        self._is_leaving = is_leaving
         self._n_interrupts = 0
         self._texts: dict[int, str] = {}
         self._seen: CellResult | None = None
@@ -55,12 +62,17 @@ class CellWait:
     def run(self, on_progress: OnProgress | None) -> CellResult:
         """Execute the cell.  The first interrupt ends it, the second the group.
 
+        Parameters
+        ----------
+        on_progress
+            Called at most ten times a second while the cell runs, when there is something new.
+
         Raises
         ------
         GroupLostError
             The group has ended; its variables are gone.
         KeyboardInterrupt
-            The third interrupt: nobody waits for the group any more.
+            The third interrupt, or the first of a wait that leaves: nobody waits any more.
         """
         try:
             future = self._session.begin(self._cluster, self._request)
@@ -119,6 +131,9 @@ class CellWait:
             if self._n_interrupts > 2:
                 raise KeyboardInterrupt
             try:
+                if self._n_interrupts == 1 and self._is_leaving():
+                    self._n_interrupts = 2
+                    continue
                 self._pass_on()
             except KeyboardInterrupt:
                 continue

@@ -19,6 +19,7 @@ from jupyter_ddl.client.rank_results import RankResults
 from jupyter_ddl.client.rank_text import RankLogs
 from jupyter_ddl.client.session import session
 from jupyter_ddl.client.submit import new_run_id
+from jupyter_ddl.client.waiting import IsLeaving
 from jupyter_ddl.errors import ProtocolError
 from jupyter_ddl.events.replies import GroupResult
 from jupyter_ddl.events.status import GroupStatus
@@ -97,6 +98,7 @@ class RankGroup:
         compiled: CompiledGroupCell,
         targets: Sequence[int] | None = None,
         on_progress: OnProgress | None = None,
+        is_leaving: IsLeaving = lambda: False,
     ) -> RankResults:
         """The same for a compiled cell; the results tell whether it failed."""
         if compiled.blobs:
@@ -112,7 +114,8 @@ class RankGroup:
             }
         )
         request = ExecuteCell(self.id, compiled.cell, None if targets is None else chosen)
-        result = CellWait(session(), self.cluster, request, logs).run(on_progress)
+        wait = CellWait(session(), self.cluster, request, logs, is_leaving)
+        result = wait.run(on_progress)
         ends = {done.rank: done.log_end for done in result.ranks}
         self._log_ends.update(ends)
         return RankResults(result, logs.final(ends), self.directory)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from IPython.display import display, update_display
 
 from jupyter_ddl.cell.run_options import RunOptions
+from jupyter_ddl.magics.kernel_end import is_kernel_ending
 from jupyter_ddl.magics.notebook import cell_number, notebook_path
 from jupyter_ddl.magics.saying import Phases, say
 
@@ -89,7 +90,7 @@ def _execute(
     from jupyter_ddl.errors import GroupLostError
 
     try:
-        return group.execute_compiled(compiled, options.targets, live.progress)
+        return group.execute_compiled(compiled, options.targets, live.progress, is_kernel_ending)
     except GroupLostError:
         _groups.pop((group.cluster, options.name), None)
         raise

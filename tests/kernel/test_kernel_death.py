@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from leaks import Home
 from live_kernel import LiveKernel
+from until import until
 
 from jupyter_ddl.events.audit import audit
 
@@ -64,5 +65,22 @@ def test_a_restart_does_not_stop_the_run_of_the_cell_that_it_interrupts(home: Ho
         assert "12 of 12 trials" in kernel.run("%runs attach last", timeout_s=60).check().everything
         (summary,) = list_runs()
         assert summary.state == "complete"
+    finally:
+        kernel.close()
+
+
+def test_a_restart_does_not_end_the_cell_of_a_persistent_group(home: Home) -> None:
+    kernel = LiveKernel(home)
+    try:
+        kernel.run("%load_ext jupyter_ddl").check()
+        kernel.run("%cluster start -n 1").check()
+        cell = "%%distribute run\nimport time\nprint('begun')\ntime.sleep(5)\nkept = 42"
+        kernel.finish(kernel.start(cell), until_text="begun")
+
+        kernel.restart()
+
+        kernel.run("%load_ext jupyter_ddl").check()
+        ask = "%%distribute run\nkept"  # refused while the group still executes the other cell
+        until(lambda: "42" in kernel.run(ask, timeout_s=30).everything, 30.0, "the cell's end")
     finally:
         kernel.close()
