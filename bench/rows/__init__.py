@@ -10,6 +10,7 @@ from bench.rows.first_report import ROW as FIRST_REPORT
 from bench.rows.fit import ROW as FIT
 from bench.rows.flood import ROW as FLOOD
 from bench.rows.kube import ROW as KUBE
+from bench.rows.live_page import ROW as LIVE_PAGE
 from bench.rows.load_ext import ROW as LOAD_EXT
 from bench.rows.memory import ROW as MEMORY
 from bench.rows.panel_scroll import ROW as PANEL_SCROLL
@@ -36,6 +37,7 @@ ROWS = (
     TELEMETRY,
     TELEMETRY_LOAD,
     FLOOD,
+    LIVE_PAGE,
     PANEL_SCROLL,
     RUN_CELL,
     FIT,

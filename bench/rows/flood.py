@@ -51,7 +51,7 @@ for tick in range(1, {n_ticks} + 1):
     report(step=tick, elapsed_s=time.monotonic() - began)
     time.sleep(max(0.0, began + tick / 10 - time.monotonic()))
 """
-_WATCH = """() => {
+WATCH = """() => {
   window.late = [];
   window.answers = [];
   let due = performance.now() + 10;
@@ -62,7 +62,7 @@ _WATCH = """() => {
   };
   setTimeout(look, 10);
 }"""
-_QUANTILE = """share => {
+QUANTILE = """share => {
   const sorted = window.late.slice().sort((a, b) => a - b);
   return sorted[Math.floor(share * (sorted.length - 1))];
 }"""
@@ -133,7 +133,7 @@ def _measure(lab: Any, page: Any, empty: Any) -> dict[str, float]:
     page.wait_for_selector(".ddl-lane")
     page.locator("summary", has_text="Output").click()
     for each in (page, empty):
-        each.evaluate(_WATCH)
+        each.evaluate(WATCH)
     frames.n_messages = frames.n_bytes = 0
     began = time.perf_counter()
     while page.locator(".ddl-lane").count() and not prompt_of(page, 1)[1:-2].isdecimal():
@@ -148,8 +148,8 @@ def _measure(lab: Any, page: Any, empty: Any) -> dict[str, float]:
         "lines_per_s": n_lines / _printing_s(lab.home.data),
         "messages_per_s": frames.n_messages / took_s,
         "kb_per_s": frames.n_bytes / took_s / 1e3,
-        "blocked_p99_ms": page.evaluate(_QUANTILE, 0.99),
-        "empty_p99_ms": empty.evaluate(_QUANTILE, 0.99),
+        "blocked_p99_ms": page.evaluate(QUANTILE, 0.99),
+        "empty_p99_ms": empty.evaluate(QUANTILE, 0.99),
         "answer_p50_ms": 1e3 * answers[len(answers) // 2] if answers else float("nan"),
     }
 
