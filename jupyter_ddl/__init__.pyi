@@ -3,7 +3,13 @@
 from typing import Any
 
 from jupyter_ddl import dist
-from jupyter_ddl.client.clusters import Cluster, attach_cluster, list_clusters, start_cluster
+from jupyter_ddl.client.clusters import (
+    Cluster,
+    attach_cluster,
+    connect_cluster,
+    list_clusters,
+    start_cluster,
+)
 from jupyter_ddl.client.dask_client import connect_client as client  # noqa: F401
 from jupyter_ddl.client.group import RankGroup, open_group
 from jupyter_ddl.client.history import list_runs as runs
@@ -39,6 +45,7 @@ __all__ = [
     "attach_cluster",
     "checkpoint",
     "choice",
+    "connect_cluster",
     "device",
     "dist",
     "list_clusters",

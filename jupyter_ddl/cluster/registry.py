@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from importlib.metadata import entry_points
+from collections.abc import Callable
+from importlib.metadata import EntryPoint, entry_points
 
 from jupyter_ddl.cluster.base import Backend
 from jupyter_ddl.errors import ClusterError
@@ -25,13 +26,24 @@ def make_backend(spec: ClusterSpec) -> Backend:
     Raises
     ------
     ClusterError
-        No such backend; the message gives the nearest name.
+        No such backend (the message gives the nearest name), or one whose packages are missing.
     """
     for entry in entry_points(group=_GROUP):
         if entry.name == spec.backend:
-            backend: Backend = entry.load()(spec)
+            backend: Backend = _load(entry)(spec)
             return backend
     known = backend_names()
     near = difflib.get_close_matches(spec.backend, known, n=1)
     hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
     raise ClusterError(f"there is no cluster backend {spec.backend!r}; {hint}")
+
+
+def _load(entry: EntryPoint) -> Callable[[ClusterSpec], Backend]:
+    try:
+        factory: Callable[[ClusterSpec], Backend] = entry.load()
+    except ModuleNotFoundError as error:
+        raise ClusterError(
+            f"cluster backend {entry.name!r} needs the package {error.name}, which is not there; "
+            f"`pip install` the extra of jupyter_ddl that brings it where the notebook runs"
+        ) from None
+    return factory

@@ -16,8 +16,11 @@ __all__ = ["dask_access"]
 def dask_access(client: Any) -> DaskAccess:
     """Address and temporary certificate of the scheduler that ``client`` is connected to."""
     security = client.security
+    address = client.scheduler.address
+    if address.startswith("gateway://"):  # one certificate, which has signed itself
+        return DaskAccess(address, security.tls_cert, security.tls_cert, security.tls_key)
     return DaskAccess(
-        address=client.scheduler.address,
+        address=address,
         ca=security.tls_ca_file or "",
         certificate=security.tls_client_cert or "",
         key=security.tls_client_key or "",

@@ -1,0 +1,135 @@
+"""``%cluster start gateway`` against a real Dask Gateway with its local backend."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from foreign import outside
+from leaks import Home
+from run_tools import STEPS, assert_clean, kill_controller
+from until import until
+
+from jupyter_ddl.client.clusters import start_cluster
+from jupyter_ddl.client.dask_client import connect_client
+from jupyter_ddl.client.verbs import search, train
+from jupyter_ddl.errors import ClusterError
+
+pytest.importorskip("dask_gateway", reason="needs the extra gateway")
+pytest.importorskip("dask_gateway_server", reason="needs the extra gateway-server")
+
+pytestmark = pytest.mark.integration
+
+_CONFIG = """
+c.DaskGateway.backend_class = "dask_gateway_server.backends.local.UnsafeLocalBackend"
+c.DaskGateway.authenticator_class = "dask_gateway_server.auth.SimpleAuthenticator"
+c.DaskGateway.address = "127.0.0.1:{api}"
+c.Proxy.address = "127.0.0.1:{proxy}"
+c.LocalBackend.inherited_environment = ["PATH", "JUPYTER_DDL_HOME"]
+# distributed installs neither dask-scheduler nor dask-worker any more.
+c.ClusterConfig.scheduler_cmd = ["dask", "scheduler"]
+c.ClusterConfig.worker_cmd = ["dask", "worker"]
+"""
+_DDP = """
+import torch, torch.distributed as dist
+total = torch.tensor([float(dist.get_rank() + 1)])
+dist.all_reduce(total)
+answer = total.item()
+"""
+
+
+@pytest.fixture
+def gateway(home: Home, monkeypatch: pytest.MonkeyPatch) -> Iterator[psutil.Process]:
+    """A server that lives outside the test's home."""
+    api, proxy = _free_port(), _free_port()
+    config = home.work / "gateway.py"
+    config.write_text(_CONFIG.format(api=api, proxy=proxy))
+    binaries = Path(sys.executable).parent
+    variables = outside(home) | {"PATH": f"{binaries}{os.pathsep}{os.environ['PATH']}"}
+    program = shutil.which("dask-gateway-server", path=variables["PATH"])
+    assert program is not None
+    with (home.work / "gateway.log").open("wb") as log:
+        server = subprocess.Popen(
+            [program, "--config", str(config)],
+            env=variables,
+            cwd=home.work,
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        until(lambda: _answers(f"http://127.0.0.1:{proxy}/api/health"), 30, "the gateway")
+        monkeypatch.setenv("DASK_GATEWAY__ADDRESS", f"http://127.0.0.1:{proxy}")
+        yield psutil.Process(server.pid)
+    finally:
+        server.terminate()
+        try:
+            server.wait(30)
+        except subprocess.TimeoutExpired:
+            server.kill()
+            server.wait()
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=2) as answer:
+            return bool(answer.status == 200)
+    except (urllib.error.URLError, ConnectionError):
+        return False
+
+
+def _n_dask(gateway: psutil.Process) -> int:
+    """Schedulers and workers that the gateway runs."""
+    names = []
+    for child in gateway.children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            names.append(" ".join(child.cmdline()))
+    return sum("dask scheduler" in name or "dask worker" in name for name in names)
+
+
+def test_verbs_run_on_a_gateway_and_stop_ends_its_cluster(
+    home: Home, gateway: psutil.Process
+) -> None:
+    started = start_cluster("gateway", 2)
+    assert len(started.status().workers) == 2
+    assert_clean(search(STEPS, namespace={}, metric="score", trials=4), 4)
+    run = train(_DDP, namespace={}, n=2, bring=("answer",))
+    assert run.value("answer", rank=0) == 3.0
+    assert connect_client().submit(sum, [1, 2], pure=False).result(10) == 3
+    started.scale(1)
+    until(lambda: len(started.status().workers) == 1, 20, "one worker less")
+    started.stop()
+    until(lambda: _n_dask(gateway) == 0, 20, "the end of the gateway's processes")
+
+
+def test_a_killed_controller_leaves_no_second_cluster(home: Home, gateway: psutil.Process) -> None:
+    start_cluster("gateway", 1)
+    assert _n_dask(gateway) >= 2
+    kill_controller("gateway")
+    again = start_cluster("gateway", 0)
+    until(lambda: _n_dask(gateway) == 1, 30, "the end of the former cluster")
+    again.stop()
+
+
+def test_no_gateway_is_one_line(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DASK_GATEWAY__ADDRESS", raising=False)
+    with pytest.raises(ClusterError, match=r"no gateway is known: set gateway\.address"):
+        start_cluster("gateway", 1)
+    monkeypatch.setenv("DASK_GATEWAY__ADDRESS", "http://127.0.0.1:1")
+    with pytest.raises(ClusterError, match=r"gateway http://127\.0\.0\.1:1 starts no cluster"):
+        start_cluster("gateway", 1)
