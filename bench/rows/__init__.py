@@ -14,6 +14,7 @@ from bench.rows.live_page import ROW as LIVE_PAGE
 from bench.rows.load_ext import ROW as LOAD_EXT
 from bench.rows.memory import ROW as MEMORY
 from bench.rows.panel_scroll import ROW as PANEL_SCROLL
+from bench.rows.reload import ROW as RELOAD
 from bench.rows.run_cell import ROW as RUN_CELL
 from bench.rows.start import ROW as START
 from bench.rows.telemetry import ROW as TELEMETRY
@@ -39,6 +40,7 @@ ROWS = (
     FLOOD,
     LIVE_PAGE,
     PANEL_SCROLL,
+    RELOAD,
     RUN_CELL,
     FIT,
     # Where there is a Kubernetes.

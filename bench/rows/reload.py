@@ -1,0 +1,92 @@
+"""How soon the live view is back when a page is loaded again while its cell runs."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from bench.harness import ROOT, Line, Probe, Row, is_quick, tell
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+_PROBE = Probe("bench.rows.reload")
+_ANSWER = b'"kernel_info_reply"'
+
+ROW = Row(
+    name="reload",
+    title="JupyterLab loaded again while a cell's search runs",
+    better="lower",
+    repeats=1,
+    warmups=0,
+    note=(
+        "Headless Chromium; all times from the reload. JupyterLab holds back a page's messages "
+        "until the kernel has said who it is, at most 3 s: a kernel that is busy answers because "
+        "what waits for a run hands the shell's questions on."
+    ),
+    lines=(
+        Line("cells in sight", _PROBE, "cells_s", "s"),
+        Line("the busy kernel has answered", _PROBE, "kernel_s", "s"),
+        Line("the view shows the run", _PROBE, "view_s", "s"),
+    ),
+)
+
+
+def main() -> None:
+    sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "browser")]
+    from lab_tools import Lab, open_notebook, run_cell
+    from leaks import end_processes, new_home
+    from panel_tools import LOAD, search_cell
+    from playwright.sync_api import sync_playwright
+
+    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    with new_home() as home, sync_playwright() as driver:
+        lab = Lab(home)
+        lab.start()
+        browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        try:
+            page = browser.new_page(viewport={"width": 1100, "height": 1000})
+            cells = (LOAD, "%cluster start -n 2", search_cell("long", 1000, 20))
+            open_notebook(page, lab, "reload.ipynb", *cells)
+            run_cell(page, 0)
+            run_cell(page, 1)
+            run_cell(page, 2, wait=False)
+            page.wait_for_selector(".ddl-live[data-run]")
+            page.evaluate("() => window.jupyterapp.commands.execute('docmanager:save')")
+            rounds = [_reload(page) for _ in range(2 if is_quick() else 5)]
+        finally:
+            browser.close()
+            lab.close()
+            end_processes(home)
+    tell({key: [times[key] for times in rounds] for key in rounds[0]})
+
+
+def _reload(page: Page) -> dict[str, float]:
+    """Seconds from the reload."""
+    answered: list[float] = []
+
+    def received(payload: bytes | str) -> None:
+        data = payload if isinstance(payload, bytes) else payload.encode()
+        if _ANSWER in data:
+            answered.append(time.perf_counter())
+
+    def opened(socket: Any) -> None:
+        if "/channels" in socket.url:
+            socket.on("framereceived", received)
+
+    page.on("websocket", opened)
+    began = time.perf_counter()
+    page.reload()
+    page.wait_for_selector(".jp-NotebookPanel .jp-Cell")
+    cells = time.perf_counter()
+    page.wait_for_selector(".ddl-live[data-run]")
+    view = time.perf_counter()
+    page.remove_listener("websocket", opened)
+    kernel = answered[0] if answered else float("nan")
+    return {"cells_s": cells - began, "kernel_s": kernel - began, "view_s": view - began}
+
+
+if __name__ == "__main__":
+    main()
