@@ -35,8 +35,8 @@ class Foreign:
     home: Home
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
-    def add_worker(self, *, nanny: bool = True, has_jupyter_ddl: bool = True) -> None:
-        """Start one, and wait for it."""
+    def add_workers(self, n: int, *, nanny: bool = True, has_jupyter_ddl: bool = True) -> None:
+        """Start ``n``, and wait for them."""
         with self.client() as client:
             n_before = len(client.scheduler_info(n_workers=-1)["workers"])
             kind = ("--nthreads", "1", "--no-dashboard", *(() if nanny else ("--no-nanny",)))
@@ -44,8 +44,9 @@ class Foreign:
                 kind += (*_PRELOAD, *(_PRELOAD_NANNY if nanny else ()))
             words = ("worker", self.address, *kind, *self.words)
             path = None if has_jupyter_ddl else _packages_without_ours(self.home)
-            self.processes.append(_start(self.home, *words, path=path))
-            client.wait_for_workers(n_before + 1, timeout=_START_S)
+            for _ in range(n):
+                self.processes.append(_start(self.home, *words, path=path))
+            client.wait_for_workers(n_before + n, timeout=_START_S)
 
     def client(self) -> Client:
         """Of its owner."""
@@ -75,8 +76,8 @@ def foreign_cluster(
         foreign.processes.append(_start(home, "scheduler", *words, *place))
         text = until(lambda: _text(scheduler_file), _START_S, "the scheduler's file")
         foreign.address = json.loads(text)["address"]
-        for _ in range(n_workers):
-            foreign.add_worker(nanny=nanny)
+        if n_workers:
+            foreign.add_workers(n_workers, nanny=nanny)
         yield foreign
     finally:
         for process in reversed(foreign.processes):

@@ -13,7 +13,8 @@ from leaks import Home
 from run_tools import STEPS, assert_clean, kill_controller
 from until import until
 
-from jupyter_ddl.client.clusters import Cluster, connect_cluster
+from jupyter_ddl.client.clusters import connect_cluster
+from jupyter_ddl.client.dask_client import connect_client
 from jupyter_ddl.client.verbs import search, train
 from jupyter_ddl.controller.connection import read_connection
 from jupyter_ddl.errors import ClusterError, OptionError, WorkerEnvironmentError
@@ -61,6 +62,7 @@ def test_a_search_and_ddp_run_there_and_stop_leaves_it_clean(home: Home, foreign
     assert_clean(run, 4)
     group = train(_DDP, namespace={}, n=2, bring=("answer",))
     assert group.value("answer", rank=0) == 3.0
+    assert connect_client().submit(sum, [1, 2], pure=False).result(10) == 3
     for refused in (lambda: connected.scale(3), lambda: connected.adapt(0, 4)):
         with pytest.raises(ClusterError, match="was connected to, not started here"):
             refused()
@@ -84,13 +86,14 @@ def test_workers_without_a_nanny_go_on_after_the_lease(home: Home) -> None:
         assert worker.wait(20) == 0, "SIGTERM is Dask's own again"
 
 
-def test_a_killed_controller_is_followed_by_another(home: Home, foreign: Foreign) -> None:
-    connect_cluster(foreign.address)
-    kill_controller("dask")
-    again: Cluster = connect_cluster(foreign.address)
-    assert_clean(search(STEPS, namespace={}, metric="score", trials=2), 2)
-    again.stop()
-    assert _works_for_its_owner(foreign, 2)
+def test_a_killed_controller_is_followed_by_another(home: Home) -> None:
+    with foreign_cluster(home, 1) as found, configured(found.security):
+        connect_cluster(found.address)
+        kill_controller("dask")
+        again = connect_cluster(found.address)
+        assert_clean(search(STEPS, namespace={}, metric="score", trials=2), 2)
+        again.stop()
+        assert _works_for_its_owner(found, 1)
 
 
 def _refused(address: str, expected: str) -> None:
@@ -121,7 +124,7 @@ def test_plain_tcp_works_where_there_is_no_tls(home: Home) -> None:
         with configured(security_of(certificates(home.work))):
             _refused(f"tls://{rest}", f"does not speak TLS.*tcp://{rest}")
         _refused(found.address, "has no workers")
-        found.add_worker()
+        found.add_workers(1)
         connected = connect_cluster(found.address)
         assert_clean(search(STEPS, namespace={}, metric="score", trials=1), 1)
         connected.stop()
@@ -129,7 +132,7 @@ def test_plain_tcp_works_where_there_is_no_tls(home: Home) -> None:
 
 def test_workers_that_lack_the_package_are_refused(home: Home) -> None:
     with foreign_cluster(home, 0, tls=False) as found:
-        found.add_worker(nanny=False, has_jupyter_ddl=False)
+        found.add_workers(1, nanny=False, has_jupyter_ddl=False)
         with pytest.raises(WorkerEnvironmentError, match=r"1 of 1 workers .* has no jupyter_ddl"):
             connect_cluster(found.address)
         assert _works_for_its_owner(found, 1)
