@@ -79,9 +79,11 @@ docs: $(READY)  ## build the documents into out/site; a warning is an error
 pictures: $(READY)  ## take the documents' pictures anew (needs chromium)
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[browser]'
 	@$(BIN)/python docs/make_pictures.py
-	@$(MAKE) --no-print-directory test-browser ARGS="-q -k reads_well"
+	@$(MAKE) --no-print-directory test-browser \
+		ARGS="-q -k 'panel_reads_well or watched_rank_by_rank'"
 	@for theme in light dark; do \
-		cp out/browser/panel-wide-$$theme.png docs/images/panel_$$theme.png; done
+		cp out/browser/panel-wide-$$theme.png docs/images/panel_$$theme.png; \
+		cp out/browser/cell-ddp-$$theme.png docs/images/training_$$theme.png; done
 
 clean:  ## delete the environment and everything that was made; runs of yours stay
 	rm -rf $(VENV) out build dist bench/.peers .mypy_cache .ruff_cache .pytest_cache \

@@ -30,8 +30,8 @@ _LAST_CELL = "search"
 _LINE = "%%distribute search --metric val_acc --mode max --trials 60 --sampler tpe --name digits"
 """Short enough for the picture's width, and long enough a run for two pictures."""
 _THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
-_WIDTH, _HEIGHT = 1000, 1100
-_WAIT_S = 120.0
+_WIDTH, _HEIGHT = 1000, 1700
+_WAIT_S = 300.0
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 _SEARCH_CELL = ".jp-CodeCell:has-text('%%distribute')"
 _HALF_DONE = r"/\b[34]\d of 60 trials/"
