@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ from leaks import Home
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 _TIMEOUT_S = 270
+_EXTRAS = {"05_large_data": ("dask_ml", "large-data")}
+"""Notebooks that need what no test installs: the module, and the extra that brings it."""
 
 
 def test_there_are_notebooks_to_run() -> None:
@@ -24,6 +27,9 @@ def test_there_are_notebooks_to_run() -> None:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_passes_under_nbval_and_leaves_nothing(notebook: Path, home: Home) -> None:
+    module, extra = _EXTRAS.get(notebook.stem, ("jupyter_ddl", ""))
+    if find_spec(module) is None:
+        pytest.skip(f"needs {module}: pip install -e '.[{extra}]'")
     # A copy, so that no file beside the notebook in the checkout is written.
     copy = shutil.copy(notebook, home.work)
     # An ini file of its own: this suite's options are none of the notebook's.
