@@ -157,3 +157,21 @@ def test_a_page_that_is_loaded_again_shows_the_run_as_it_is(lab: Lab, page: Page
     expect(view.locator(".ddl-facts")).to_contain_text("search")
     view.locator("summary", has_text="Output").click()
     expect(view.locator(".ddl-log")).to_contain_text("epoch", timeout=10_000)
+
+
+def test_a_page_that_is_loaded_again_while_the_cell_runs_shows_and_stops_it(
+    lab: Lab, page: Page
+) -> None:
+    open_notebook(page, lab, "busy.ipynb", START, SEARCH)
+    run_cell(page, 0)
+    run_cell(page, 1, wait=False)
+    view = view_of(page)
+    until(lambda: n_finished(view) >= 2, 60, "two trials")
+    page.evaluate("() => window.jupyterapp.commands.execute('docmanager:save')")
+    before = n_finished(view)
+    page.reload()
+    view = view_of(page)
+    until(lambda: n_finished(view) > before, 30, "news after the reload")
+    button(view, "Stop now").click()
+    button(view, "Really stop now?").click()
+    expect(view).to_have_attribute("data-state", "cancelled", timeout=20_000)
