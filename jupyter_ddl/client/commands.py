@@ -131,9 +131,6 @@ CLUSTER_GRAMMAR = Grammar(
         ENV,
     ],
     bare="status",
-    absent={
-        "connect": "`%cluster attach NAME` uses one that was started on this host",
-    },
 )
 
 

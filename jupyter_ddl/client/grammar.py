@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -15,7 +15,7 @@ from jupyter_ddl.cell.nearest import did_you_mean
 from jupyter_ddl.cell.options import HelpRequested
 from jupyter_ddl.errors import OptionError
 
-__all__ = ["Command", "Grammar", "not_yet"]
+__all__ = ["Command", "Grammar"]
 
 _HELP_WORDS = ("-h", "--help", "help")
 
@@ -52,8 +52,6 @@ class Grammar:
         In the order of ``--help``.
     bare : str, optional
         Command that is meant when none is given.
-    absent : mapping, optional
-        Words of later versions, with a sentence about what to do instead.
     """
 
     def __init__(
@@ -63,13 +61,11 @@ class Grammar:
         commands: Sequence[Command],
         *,
         bare: str | None = None,
-        absent: Mapping[str, str] | None = None,
     ) -> None:
         self.prog = prog
         self.purpose = purpose
         self.commands = {command.name: command for command in commands}
         self._bare = bare
-        self._absent = dict(absent or {})
 
     def parse(self, words: Sequence[str]) -> tuple[str, argparse.Namespace]:
         """The command and its options.
@@ -86,10 +82,6 @@ class Grammar:
         name = words[0] if words else ""
         if name in _HELP_WORDS:
             raise HelpRequested(self.help_text())
-        if name in self._absent:
-            raise OptionError(
-                f"{self.prog} {name}: this version has no such command; {self._absent[name]}"
-            )
         if name not in self.commands:
             expected = ", ".join(self.commands)
             hint = did_you_mean(name, self.commands)
@@ -138,15 +130,6 @@ class Grammar:
         command.add(parser)
         parser.add_argument("-h", "--help", action="store_true", help="show this and do nothing")
         return parser
-
-
-def not_yet(advice: str) -> Callable[[str], NoReturn]:
-    """Converter of an option that a later version will have: always refused."""
-
-    def refuse(_: str) -> NoReturn:
-        raise argparse.ArgumentTypeError(f"this version has no such option; {advice}")
-
-    return refuse
 
 
 class _Parser(argparse.ArgumentParser):
