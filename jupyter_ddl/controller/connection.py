@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from jupyter_ddl.controller.name_lock import free_name
-from jupyter_ddl.store.paths import private_dir, runtime_dir
+from jupyter_ddl.store.paths import private_dir, runtime_dir, runtime_path
 from jupyter_ddl.store.processes import ProcessIdentity, is_alive
 
 __all__ = [
@@ -43,7 +43,8 @@ class ConnectionInfo(msgspec.Struct, frozen=True):
 
 
 def connection_path(name: str) -> Path:
-    return runtime_dir() / f"{name}.json"
+    """The file of a cluster; looking for it makes no directory."""
+    return runtime_path() / f"{name}.json"
 
 
 def socket_path(name: str) -> Path:
@@ -69,7 +70,7 @@ def _own_prefix() -> str:
 
 def write_connection(info: ConnectionInfo) -> Path:
     """Write atomically; a reader sees a whole file or none."""
-    path = connection_path(info.name)
+    path = runtime_dir() / connection_path(info.name).name
     temporary = path.with_suffix(f".{os.getpid()}.tmp")
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(fd, "wb") as file:
@@ -100,5 +101,5 @@ def _read(name: str) -> ConnectionInfo | None:
 
 def list_connections() -> list[ConnectionInfo]:
     """All live controllers of this user, by name."""
-    names = sorted(path.stem for path in runtime_dir().glob("*.json"))
+    names = sorted(path.stem for path in runtime_path().glob("*.json"))
     return [info for name in names if (info := read_connection(name)) is not None]

@@ -20,6 +20,7 @@ __all__ = [
     "run_dir",
     "runs_dir",
     "runtime_dir",
+    "runtime_path",
 ]
 
 
@@ -35,9 +36,14 @@ def home_dir() -> Path:
     return private_dir(Path(configured) if configured else Path(jupyter_data_dir()) / "jupyter_ddl")
 
 
+def runtime_path() -> Path:
+    """Where connection files and sockets lie; it need not exist."""
+    return Path(jupyter_runtime_dir()) / "jupyter_ddl"
+
+
 def runtime_dir() -> Path:
-    """Directory of connection files and sockets (0700)."""
-    path = private_dir(Path(jupyter_runtime_dir()) / "jupyter_ddl")
+    """Directory of connection files and sockets (0700), made if it is missing."""
+    path = private_dir(runtime_path())
     path.chmod(0o700)
     return path
 

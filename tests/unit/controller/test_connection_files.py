@@ -21,6 +21,7 @@ from jupyter_ddl.controller.connection import (
 )
 from jupyter_ddl.controller.name_lock import free_name, hold_name
 from jupyter_ddl.errors import ClusterError
+from jupyter_ddl.store.paths import runtime_dir
 from jupyter_ddl.store.processes import this_process
 
 
@@ -67,7 +68,7 @@ def test_a_stale_file_stays_while_a_controller_of_that_name_starts(held: int) ->
 
 @pytest.mark.parametrize("text", [b"", b"{", b"[]", b'{"name": 1}', b"\xff"])
 def test_a_file_that_is_none_is_no_connection(home: Home, text: bytes) -> None:
-    connection_path("a").write_bytes(text)
+    (runtime_dir() / "a.json").write_bytes(text)
     assert read_connection("a") is None
     assert list_connections() == []
 
