@@ -121,7 +121,9 @@ def _adapt(options: Namespace) -> None:
 def _stop(options: Namespace) -> None:
     from jupyter_ddl.client.clusters import list_clusters
     from jupyter_ddl.client.commands import chosen_cluster
+    from jupyter_ddl.client.dask_options import DASK
     from jupyter_ddl.client.kube_clusters import delete_elsewhere
+    from jupyter_ddl.client.session import session
 
     if options.all and options.name:
         raise OptionError(f"%cluster stop: either {options.name} or --all, not both")
@@ -138,8 +140,10 @@ def _stop(options: Namespace) -> None:
     if not targets and not elsewhere:
         say("No cluster is running.")
     for each in targets:
+        backend = session().info(each.name).backend
         each.stop()
-        say(f"Cluster {each.name} has ended.")
+        goes_on = "is left, and goes on where it was started"
+        say(f"Cluster {each.name} {goes_on if backend == DASK else 'has ended'}.")
     for found in elsewhere:
         delete_elsewhere(found)
         say(f"Cluster {found.name} in namespace {found.namespace} is deleted.")
