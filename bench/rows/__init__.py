@@ -17,6 +17,7 @@ from bench.rows.panel_scroll import ROW as PANEL_SCROLL
 from bench.rows.reload import ROW as RELOAD
 from bench.rows.run_cell import ROW as RUN_CELL
 from bench.rows.start import ROW as START
+from bench.rows.stop import ROW as STOP
 from bench.rows.telemetry import ROW as TELEMETRY
 from bench.rows.telemetry_load import ROW as TELEMETRY_LOAD
 from bench.rows.trials import ROW as TRIALS
@@ -41,6 +42,7 @@ ROWS = (
     LIVE_PAGE,
     PANEL_SCROLL,
     RELOAD,
+    STOP,
     RUN_CELL,
     FIT,
     # Where there is a Kubernetes.
