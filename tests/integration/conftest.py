@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 
+import dask.config
 import pytest
 from leaks import Home
 
@@ -16,3 +18,12 @@ def stopping(home: Home) -> Iterator[Home]:
     yield home
     for cluster in list_clusters():
         cluster.stop()
+
+
+@pytest.fixture(autouse=True)
+def own_dask_config() -> Iterator[None]:
+    """What a backend in this process sets, which is a controller's elsewhere, ends with the test."""
+    saved = copy.deepcopy(dask.config.config)
+    yield
+    dask.config.config.clear()
+    dask.config.config.update(saved)

@@ -106,8 +106,8 @@ def test_leaving_attach_leaves_the_run_and_stop_ends_it(home: Home, cluster: Clu
     [
         (["rns"], 2, "did you mean 'runs'?"),
         (["runs", "--al"], 2, "unknown option '--al'"),
-        (["start", "kube"], 2, "later version"),
-        (["start", "--gpus", "1"], 2, "no such option"),
+        (["start", "kube"], 1, "pass --env IMAGE"),
+        (["start", "--gpus", "1"], 2, "--gpus is for clusters on Kubernetes"),
         (["stop"], 2, "either a RUN or --cluster NAME"),
         (["show", "r1-zzzzz"], 1, "no run 'r1-zzzzz'"),
         (["stop", "--cluster", "nope"], 1, "'nope' is running"),

@@ -126,7 +126,6 @@ def test_a_lost_worker_costs_what_was_not_saved(home: Home, apart: Path) -> None
     asyncio.run(run_apart(store(compiled(2, 0.2)), kill_once))
     run = Run("apart")
     assert_clean(run, 2)
-    (evicted,) = outcomes(run, "evicted")
-    log = run.logs(evicted.trial)
-    resumed = int(log.rsplit("begins at ", 1)[1].split()[0])
-    assert resumed >= 2, "it went on from the checkpoint that had come home"
+    evicted = {end.trial for end in outcomes(run, "evicted")}
+    resumed = [int(run.logs(trial).rsplit("begins at ", 1)[1].split()[0]) for trial in evicted]
+    assert max(resumed) >= 2, "one went on from the checkpoint that had come home"
