@@ -22,7 +22,7 @@ def stopping(home: Home) -> Iterator[Home]:
 
 @pytest.fixture(autouse=True)
 def own_dask_config() -> Iterator[None]:
-    """What a backend in this process sets, which is a controller's elsewhere, ends with the test."""
+    """A backend in this process sets what a controller may: it ends with the test."""
     saved = copy.deepcopy(dask.config.config)
     yield
     dask.config.config.clear()
