@@ -9,18 +9,20 @@ READY  := $(VENV)/.installed
 FAST   := not slow and not kube and not gpu and not browser
 # Rank groups on real clusters: many small starts and deaths, 7 minutes on 2 cores.
 GROUPS := tests/integration/ddp tests/integration/groups
+# What runs on clusters and beside them, in depth: backends, faults, environments, fits, the server.
+DEPTH  := $(addprefix tests/integration/,backends environment faults fit server telemetry tensorboard worker)
 ARGS   ?=
 # The panel needs node and 500 MB of packages to be built: only targets that show it build it.
 export JUPYTER_DDL_NO_PANEL := 1
 PANEL  := $(BIN)/python tools/build_labextension.py
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-groups test-gpu test-kube test-slow test-js test-browser labextension lab lint format bench docs pictures clean
+.PHONY: help install demo test test-clusters test-groups test-gpu test-kube test-slow test-js test-browser labextension lab lint format bench docs pictures clean
 
 help:  ## show this
 	@echo "make TARGET, where TARGET is one of"
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1|\2/p' $(MAKEFILE_LIST) | \
-		while IFS='|' read -r name text; do printf '  %-12s %s\n' "$$name" "$$text"; done
+		while IFS='|' read -r name text; do printf '  %-13s %s\n' "$$name" "$$text"; done
 
 install: $(READY)  ## make the virtual environment .venv (the other targets do it when needed)
 
@@ -28,7 +30,10 @@ demo: $(READY)  ## execute the quickstart notebook here, with progress, and prin
 	@$(BIN)/python tools/demo.py
 
 test: $(READY)  ## the test suite without the long ones below; ARGS="-k name -x" reaches pytest
-	@$(BIN)/python -m pytest -m "$(FAST)" $(GROUPS:%=--ignore=%) $(ARGS)
+	@$(BIN)/python -m pytest -m "$(FAST)" $(GROUPS:%=--ignore=%) $(DEPTH:%=--ignore=%) $(ARGS)
+
+test-clusters: $(READY)  ## clusters in depth: other backends, faults, environments, fits, the server
+	@$(BIN)/python -m pytest -m "$(FAST)" $(DEPTH) $(ARGS)
 
 test-groups: $(READY)  ## rank groups on real clusters: training, faults, persistent groups
 	@$(BIN)/python -m pytest -m "$(FAST)" $(GROUPS) $(ARGS)
