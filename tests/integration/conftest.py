@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import gc
+import warnings
 from collections.abc import Iterator
 
 import dask.config
@@ -22,8 +24,15 @@ def stopping(home: Home) -> Iterator[Home]:
 
 @pytest.fixture(autouse=True)
 def own_dask_config() -> Iterator[None]:
-    """A backend in this process sets what a controller may: it ends with the test."""
+    """A backend in this process sets what a controller may: it ends with the test.
+
+    So do the sockets of a Dask cluster whose other end was killed: distributed leaves them to the
+    garbage collector, which would complain in the middle of another test.
+    """
     saved = copy.deepcopy(dask.config.config)
     yield
     dask.config.config.clear()
     dask.config.config.update(saved)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()

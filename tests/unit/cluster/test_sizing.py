@@ -53,5 +53,5 @@ def test_backends_are_found_by_name_and_near_misses_are_told() -> None:
     assert isinstance(make_backend(ClusterSpec()), LocalBackend)
     with pytest.raises(ClusterError, match=r"no cluster backend 'locl'; did you mean local\?"):
         make_backend(ClusterSpec(backend="locl"))
-    with pytest.raises(ClusterError, match="known are kube, local"):
+    with pytest.raises(ClusterError, match="known are dask, gateway, kube, local"):
         make_backend(ClusterSpec(backend="xyz"))
