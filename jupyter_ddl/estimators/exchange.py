@@ -20,7 +20,7 @@ from jupyter_ddl.client.run import Run
 from jupyter_ddl.client.session import session
 from jupyter_ddl.client.submit import new_run_id
 from jupyter_ddl.errors import (
-    ControllerError,
+    ClusterError,
     FitStoppedError,
     JupyterDDLError,
     ProtocolError,
@@ -162,7 +162,7 @@ class FitRun:
                 self._interrupted(run)
             except RunNotFoundError:
                 raise self._stopped(batch, done, "") from None
-            except ControllerError:
+            except ClusterError:
                 n_lost += 1
                 if n_lost > _MAX_REVIVALS:
                     raise
