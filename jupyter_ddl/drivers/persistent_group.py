@@ -242,8 +242,8 @@ class PersistentGroup:
         if (other := self._running) is not None:
             raise SpecError(
                 f"group {self.group_id} still executes {other.cell.filename} on "
-                f"{len(other.targets)} ranks, for {time.time() - other.at_s:.0f} s; wait for it, "
-                f"or replace the group with --reset"
+                f"{len(other.targets)} of {len(self._workers)} ranks, for "
+                f"{time.time() - other.at_s:.0f} s; wait for it, or replace the group with --reset"
             )
         self._n_cells += 1
         running = self._running = _Running(self._n_cells, cell, chosen)
