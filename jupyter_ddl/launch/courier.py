@@ -1,8 +1,9 @@
 """Carries files between the controller and workers that have a file system of their own.
 
-Down go blobs (once per worker and run) and checkpoints (when a trial goes on elsewhere).  Up come
-logs, checkpoints and values; an event that names a file is passed on once the file is here, so
-that what the ledger says is always true of the run directory.
+Down go blobs (once per worker and run) and checkpoints (when a trial goes on elsewhere).  A large
+blob leaves here once: workers give it to one another.  Up come logs, checkpoints and values; an
+event that names a file is passed on once the file is here, so that what the ledger says is always
+true of the run directory.
 """
 
 from __future__ import annotations
@@ -41,6 +42,12 @@ PART_BYTES = 4 << 20
 """Of one call: small enough for the scheduler in between to stay responsive."""
 _N_SENT = 2
 """Checkpoints that go down: a second one, should the newest be broken."""
+_SHARED_BYTES = 1 << 20
+"""Blobs from this size on are fetched from a worker that has them already."""
+_N_SERVED = 2
+"""Workers that one worker gives a blob to at a time: then the number that has it grows fastest."""
+_SLOWEST_BYTES_PER_S = 1 << 20
+_CALL_S = 60.0
 
 
 class Courier:
@@ -50,6 +57,7 @@ class Courier:
         self.client = client
         self._has: set[tuple[str, str]] = set()
         self._sending: dict[str, asyncio.Lock] = {}
+        self._sources: dict[str, asyncio.Queue[str | None]] = {}
 
     # -- down ------------------------------------------------------------------------------------
 
@@ -81,8 +89,46 @@ class Courier:
                 path = find_blob(digest, directories)
                 if path is None:
                     raise BlobMissingError(digest)
-                await self._send(worker, path, file_calls.put_blob, digest)
+                await self._bring(worker, digest, path)
             self._has.add((worker, name))
+
+    async def _bring(self, worker: str, digest: str, path: Path) -> None:
+        """Let a worker have a blob, from another worker if one can give it.
+
+        Places to have it from wait in a queue, first this one (None).  Whoever takes one puts at
+        least one back, whatever happens: so nobody waits for longer than others take.
+        """
+        size = _size_of(path)
+        if size < _SHARED_BYTES:
+            await self._send(worker, path, file_calls.put_blob, digest)
+            return
+        if digest not in self._sources:
+            self._sources[digest] = asyncio.Queue()
+            self._sources[digest].put_nowait(None)
+        sources = self._sources[digest]
+        source = await sources.get()
+        back: list[str | None] = [source]
+        try:
+            if source is None or not await self._copy(worker, source, digest, size):
+                back = [None]
+                await self._send(worker, path, file_calls.put_blob, digest)
+                log.info("sent %d bytes of %s to %s", size, digest, worker)
+                back = []
+            back += [worker] * _N_SERVED
+        finally:
+            for each in back:
+                sources.put_nowait(each)
+
+    async def _copy(self, worker: str, source: str, digest: str, size: int) -> bool:
+        """Whether one worker could give a blob to another."""
+        timeout_s = _CALL_S + size / _SLOWEST_BYTES_PER_S
+        try:
+            return bool(
+                await self._call(worker, file_calls.copy_blob, digest, source, timeout_s=timeout_s)
+            )
+        except WorkerLostError as error:
+            log.info("%s does not get a blob from %s: %s", worker, source, error.message)
+            return False
 
     async def send_checkpoints(self, worker: str, run_id: str, run_dir: Path, trial: int) -> None:
         """Bring the newest checkpoints of a trial to where it goes on."""
@@ -198,8 +244,14 @@ class Courier:
         with contextlib.suppress(WorkerLostError):
             await self._call(worker, file_calls.fetched, assignment_id)
 
-    async def _call(self, worker: str, function: Callable[..., Any], *args: Any) -> Any:
-        return await call_worker(self.client, worker, function, *args)
+    async def _call(
+        self,
+        worker: str,
+        function: Callable[..., Any],
+        *args: Any,
+        timeout_s: float = _CALL_S,
+    ) -> Any:
+        return await call_worker(self.client, worker, function, *args, timeout_s=timeout_s)
 
 
 def blobs_of_program(digest: str, dirs: Iterable[Path]) -> list[str]:
@@ -228,6 +280,10 @@ def blobs_of_cell(cell: Cell) -> list[str]:
 def _blobs(holder: Program | Cell | FitTable) -> list[str]:
     payload = () if holder.payload is None else (holder.payload,)
     return [*payload, *holder.buffers, *(module.digest for module in holder.modules)]
+
+
+def _size_of(path: Path) -> int:
+    return path.stat().st_size
 
 
 def _flush_to_disk(file: Any) -> None:

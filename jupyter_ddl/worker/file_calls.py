@@ -9,6 +9,7 @@ from jupyter_ddl.worker.own_files import OwnFiles
 from jupyter_ddl.worker.plugin import plugin_of
 
 __all__ = [
+    "copy_blob",
     "fetched",
     "list_checkpoints",
     "missing_blobs",
@@ -24,6 +25,11 @@ def missing_blobs(run_id: str, digests: tuple[str, ...], dask_worker: Worker) ->
 
 def put_blob(digest: str, offset: int, data: bytes, is_last: bool, dask_worker: Worker) -> None:
     _files(dask_worker).put_blob(digest, offset, data, is_last)
+
+
+async def copy_blob(digest: str, source: str, dask_worker: Worker) -> bool:
+    """Have a worker fetch a blob from the one at ``source``; False when it is not there."""
+    return await _files(dask_worker).copy_blob(digest, dask_worker.rpc(source))
 
 
 def list_checkpoints(run_id: str, trial: int, dask_worker: Worker) -> list[str]:

@@ -2,16 +2,17 @@
 
 Ranks read and write here as they do anywhere.  The controller sends down what they need (blobs,
 checkpoints) and fetches what they made (logs, checkpoints, values), part by part, through Dask's
-own encrypted connections.
+own encrypted connections.  Workers fetch large blobs from one another.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import shutil
 from pathlib import Path, PurePosixPath
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -22,12 +23,17 @@ from jupyter_ddl.spec.sampling import SamplerCall
 from jupyter_ddl.store.paths import home_dir, private_dir
 from jupyter_ddl.worker.checkpoints import checkpoint_names
 
-__all__ = ["OwnFiles"]
+__all__ = ["READ_BLOB", "OwnFiles"]
+
+READ_BLOB = "jupyter_ddl_read_blob"
+"""Name of the worker's handler for parts of its blobs, which other workers call."""
 
 Located = TypeVar("Located", Assignment, SamplerCall, OpenRank)
 
 _KEPT_BYTES = 1 << 30
 """Blobs of ended runs that stay for the next one."""
+_PART_BYTES = 4 << 20
+_PART_S = 30.0
 
 
 class OwnFiles:
@@ -67,6 +73,37 @@ class OwnFiles:
         """One part of a blob; it is whole and visible with the last one."""
         _put_part(self._blob_dir / _plain_name(digest), offset, data, is_last)
 
+    def read_blob(self, digest: str, offset: int) -> tuple[bytes, int] | None:
+        """A part of a blob from ``offset`` on, and its whole size; None when it is not here."""
+        return _read_part(self._blob_dir / _plain_name(digest), offset, _PART_BYTES)
+
+    async def copy_blob(self, digest: str, source: Any) -> bool:
+        """Fetch a blob from another worker; False when that one does not have it.
+
+        Parameters
+        ----------
+        source : distributed.core.PooledRPCCall
+            Calls to the other worker.
+
+        Raises
+        ------
+        TimeoutError
+            A part took longer than 30 s.
+        """
+        if (self._blob_dir / _plain_name(digest)).exists():
+            return True  # workers of one host share the directory
+        offset, is_last = 0, False
+        while not is_last:
+            async with asyncio.timeout(_PART_S):
+                part = await getattr(source, READ_BLOB)(digest=digest, offset=offset)
+            if part is None:
+                return False
+            data, size = part
+            is_last = offset + len(data) >= size
+            self.put_blob(digest, offset, data, is_last)
+            offset += len(data)
+        return True
+
     def checkpoints(self, run_id: str, trial: int) -> list[str]:
         """Names of a trial's checkpoints that are here, the newest first."""
         return checkpoint_names(self._run_dir(run_id) / "checkpoints", trial)
@@ -81,13 +118,7 @@ class OwnFiles:
 
     def read(self, run_id: str, path: str, offset: int, limit: int) -> tuple[bytes, int] | None:
         """Bytes of a run's file from ``offset`` on, and its size; None when it is not here."""
-        try:
-            with self._inside(run_id, path).open("rb") as file:
-                size = os.fstat(file.fileno()).st_size
-                file.seek(offset)
-                return file.read(limit), size
-        except FileNotFoundError:
-            return None
+        return _read_part(self._inside(run_id, path), offset, limit)
 
     # -- the end ---------------------------------------------------------------------------------
 
@@ -122,6 +153,16 @@ class OwnFiles:
                 return
             path.unlink(missing_ok=True)
             n_bytes -= size
+
+
+def _read_part(path: Path, offset: int, limit: int) -> tuple[bytes, int] | None:
+    try:
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            file.seek(offset)
+            return file.read(limit), size
+    except FileNotFoundError:
+        return None
 
 
 def _put_part(target: Path, offset: int, data: bytes, is_last: bool) -> None:

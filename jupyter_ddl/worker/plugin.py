@@ -36,7 +36,7 @@ from jupyter_ddl.worker.execution import Execution
 from jupyter_ddl.worker.fit.dropping import drop_outputs
 from jupyter_ddl.worker.leaving import Leaving
 from jupyter_ddl.worker.memory_guard import MemoryGuard
-from jupyter_ddl.worker.own_files import OwnFiles
+from jupyter_ddl.worker.own_files import READ_BLOB, OwnFiles
 from jupyter_ddl.worker.preload import bind_to_nanny
 from jupyter_ddl.worker.rank_environment import EXTENSION, RankEnvironment
 from jupyter_ddl.worker.rank_pool import RankPool
@@ -87,6 +87,8 @@ class RankPlugin(WorkerPlugin):  # type: ignore[misc]
         worker.extensions[EXTENSION] = RankEnvironment(self._pool)
         self.files = None if self.settings.shares_files else OwnFiles()
         worker.handlers[CALL_RANK] = self.call_rank
+        if self.files is not None:
+            worker.handlers[READ_BLOB] = self.files.read_blob
         self._archive = ChunkArchive()
         self._executions: dict[str, Execution] = {}
         self._stopped_at_s: dict[str, float] = {}
@@ -130,6 +132,7 @@ class RankPlugin(WorkerPlugin):  # type: ignore[misc]
         self._leaving.close()
         worker.extensions.pop(EXTENSION, None)
         worker.handlers.pop(CALL_RANK, None)
+        worker.handlers.pop(READ_BLOB, None)
         if self._telemetry is not None:
             await asyncio.to_thread(self._telemetry.close)
         for task in self._tasks:

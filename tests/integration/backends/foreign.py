@@ -45,7 +45,9 @@ class Foreign:
             words = ("worker", self.address, *kind, *self.words)
             path = None if has_jupyter_ddl else _packages_without_ours(self.home)
             for _ in range(n):
-                self.processes.append(_start(self.home, *words, path=path))
+                # As on hosts of their own: none sees another one's files.
+                away = self.home.root / f"elsewhere-{len(self.processes)}"
+                self.processes.append(_start(self.home, *words, path=path, away=away))
             client.wait_for_workers(n_before + n, timeout=_START_S)
 
     def client(self) -> Client:
@@ -90,24 +92,26 @@ def foreign_cluster(
                 process.wait()
 
 
-def outside(home: Home) -> dict[str, str]:
+def outside(home: Home, away: Path | None = None) -> dict[str, str]:
     """The environment of processes that do not belong to the test's home."""
     mine = home.variables()
     kept = {name: value for name, value in os.environ.items() if name not in mine}
-    return kept | {"JUPYTER_DDL_HOME": str(home.root / "elsewhere")}
+    return kept | {"JUPYTER_DDL_HOME": str(away or home.root / "elsewhere")}
 
 
 def _text(path: Path) -> str:
     return path.read_text() if path.exists() else ""
 
 
-def _start(home: Home, *words: str, path: Path | None = None) -> subprocess.Popen[bytes]:
+def _start(
+    home: Home, *words: str, path: Path | None = None, away: Path | None = None
+) -> subprocess.Popen[bytes]:
     python = (sys.executable,) if path is None else (sys.executable, "-S")
     variables = {} if path is None else {"PYTHONPATH": str(path)}
     with (home.work / "foreign.log").open("ab") as log:
         return subprocess.Popen(
             [*python, "-m", "dask", *words],
-            env=outside(home) | variables,
+            env=outside(home, away) | variables,
             cwd=home.work,
             stdout=log,
             stderr=log,
