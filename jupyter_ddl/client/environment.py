@@ -68,6 +68,8 @@ class Checked(NamedTuple):
     asked: Configuration | None
     notes: tuple[str, ...] = ()
     """What could not be compared, a sentence each."""
+    apart: bool = False
+    """Whether workers have file systems of their own."""
 
 
 def check_before(
@@ -176,7 +178,7 @@ def compare_with(cluster: str, scope: Scope | None, folder: Path | None) -> Chec
     notes = [problem] if problem else []
     if result.n_silent:
         notes.append(f"{result.n_silent} workers did not tell their environment in time")
-    return Checked(verdict, workers, asked, tuple(notes))
+    return Checked(verdict, workers, asked, tuple(notes), result.apart)
 
 
 def _verdict(

@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+
 from jupyter_ddl.client.environment import compare_with, forget_answers
 from jupyter_ddl.client.session import session
 from jupyter_ddl.environment.kernel import kernel_environment
-from jupyter_ddl.environment.wheels import build_wheel
+from jupyter_ddl.environment.wheels import build_wheel, fetch_wheels, runs_on
 from jupyter_ddl.errors import ClusterError, WorkerEnvironmentError
 from jupyter_ddl.events.replies import EnvironmentResult
 from jupyter_ddl.spec.facts import CORE, Facts, Patch, WheelFile
@@ -24,6 +26,8 @@ __all__ = ["Synced", "sync_environment", "synced_lines", "wanted_packages"]
 
 _TIMEOUT_S = 600.0
 _MAX_WHEELS_BYTES = 256 << 20
+_MAX_FETCHED_BYTES = 100 << 20
+"""Of an index' wheels that are sent: beyond, workers have to get theirs from it themselves."""
 
 
 class Synced(NamedTuple):
@@ -71,6 +75,8 @@ def sync_environment(
         return Synced((), (), left)
     with tempfile.TemporaryDirectory(prefix="jupyter-ddl-wheels-") as directory:
         patch = _patch(facts, wanted, Path(directory), on_phase)
+        if checked.apart:
+            patch = _with_fetched(patch, facts, checked.workers, Path(directory), on_phase)
         on_phase(f"installing on {len(checked.workers)} workers")
         result = session().ask(cluster, SyncEnvironment(patch), _TIMEOUT_S)
     forget_answers(cluster)
@@ -157,6 +163,26 @@ def _patch(
         )
     requirements = tuple(f"{name}=={facts.packages[name]}" for name in names)
     return Patch(requirements, tuple(wheels), time.time())
+
+
+def _with_fetched(
+    patch: Patch,
+    facts: Facts,
+    workers: Mapping[str, Facts],
+    directory: Path,
+    on_phase: Callable[[str], None],
+) -> Patch:
+    """The patch with what an index has, for workers that perhaps reach none."""
+    wanted = [each for each in patch.requirements if not facts.sources.get(each.split("==")[0])]
+    if wanted:
+        on_phase(f"fetching {', '.join(wanted)}")
+    wheels, n_bytes = list(patch.wheels), 0
+    found = fetch_wheels(wanted, directory)
+    for path in sorted(found, key=lambda path: path.stat().st_size):
+        n_bytes += path.stat().st_size
+        if n_bytes <= _MAX_FETCHED_BYTES and runs_on(path, facts, workers.values()):
+            wheels.append(_stored(path, ""))
+    return msgspec.structs.replace(patch, wheels=tuple(wheels))
 
 
 def _origin(name: str) -> str:

@@ -11,6 +11,7 @@ import msgspec
 from distributed import Client
 
 from jupyter_ddl.cluster.base import WorkerInfo
+from jupyter_ddl.controller.kept_packages import KeptPackages
 from jupyter_ddl.events.replies import Accepted, EnvironmentResult
 from jupyter_ddl.spec.facts import (
     EnvironmentCall,
@@ -53,6 +54,10 @@ class WorkerEnvironments:
         Workers by address.
     on_ready : callable
         Called when a worker that had to be patched may take work.
+    kept : KeptPackages
+        Where the list of packages outlives this controller.
+    apart : bool
+        Workers have file systems of their own.
     """
 
     def __init__(
@@ -60,7 +65,12 @@ class WorkerEnvironments:
         client: Callable[[], Client],
         workers: Callable[[], Mapping[str, WorkerInfo]],
         on_ready: Callable[[], None],
+        *,
+        kept: KeptPackages,
+        apart: bool,
     ) -> None:
+        self._kept = kept
+        self._apart = apart
         self._client = client
         self._workers = workers
         self._on_ready = on_ready
@@ -75,6 +85,17 @@ class WorkerEnvironments:
         self._looking: asyncio.Task[None] | None = None
         self.verdict: EnvironmentStatus | None = None
         """The last one that a kernel has told."""
+
+    async def recall(self) -> tuple[str, ...]:
+        """Give workers what a controller before this one has given its own; returns the list."""
+        found = await asyncio.to_thread(self._kept.read)
+        if found is not None:
+            self._patch, self._wheels = found
+        return self._patch.requirements
+
+    def forget(self) -> None:
+        """The next controller of this name begins without."""
+        self._kept.remove()
 
     async def answer(self, body: EnvironmentBody) -> EnvironmentResult | Accepted:
         """What a client's request comes to."""
@@ -137,6 +158,7 @@ class WorkerEnvironments:
             done = {address for address, answer in answers.items() if not answer.error}
             if done or not addresses:
                 self._patch, self._wheels, self._patched = merged, wheels, done
+                await asyncio.to_thread(self._kept.write, merged, wheels)
                 log.info("environment patched: %s", ", ".join(merged.requirements))
                 self._on_ready()
             return self._result(answers, ())
@@ -205,6 +227,7 @@ class WorkerEnvironments:
             errors={names.get(a, a): answer.error for a, answer in answers.items() if answer.error},
             n_silent=len({each for each in workers if self.is_ready(each)} - answers.keys()),
             patch=self._patch.requirements,
+            apart=self._apart,
         )
 
 

@@ -14,6 +14,7 @@ from jupyter_ddl.cluster.base import Backend, WorkerInfo
 from jupyter_ddl.cluster.registry import make_backend
 from jupyter_ddl.controller.environment import WorkerEnvironments
 from jupyter_ddl.controller.groups import GroupRegistry
+from jupyter_ddl.controller.kept_packages import KeptPackages
 from jupyter_ddl.controller.leases import Lease
 from jupyter_ddl.controller.runs import RunRegistry
 from jupyter_ddl.controller.telemetry import Telemetry
@@ -64,6 +65,8 @@ class House:
             lambda: self.backend.client,
             lambda: self._workers,
             lambda: self._workers_changed(self._workers),
+            kept=KeptPackages(spec),
+            apart=not self.backend.shared_filesystem,
         )
 
     async def open(self, on_phase: Callable[[str], None]) -> None:
@@ -113,12 +116,16 @@ class House:
         self._watch = WorkerWatch(
             self.backend.client, self._workers_changed, dispatcher.worker_removed
         )
+        if packages := await self.environment.recall():
+            on_phase(f"giving workers {', '.join(packages)} again")
         await self._watch.start()
         self._size_keeper = asyncio.create_task(self._keep_size(), name="keep size")
         self.lease.begin(time.monotonic())  # starting took its time, too
         self.state = "ready"
 
     async def close(self) -> None:
+        if self.state == "ready" and not self.runs.active:
+            self.environment.forget()
         self.state = "stopping"
         if self._size_keeper is not None:
             self._size_keeper.cancel()

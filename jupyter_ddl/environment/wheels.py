@@ -1,14 +1,16 @@
-"""Wheels of packages that no index has: built from the checkout that the kernel imports."""
+"""Wheels that travel: built of what no index has, or fetched for workers that reach none."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from jupyter_ddl.errors import WorkerEnvironmentError
+from jupyter_ddl.spec.facts import Facts
 
-__all__ = ["build_wheel", "wheel_target"]
+__all__ = ["build_wheel", "fetch_wheels", "runs_on", "wheel_target"]
 
 _TIMEOUT_S = 300.0
 _BACKEND_MISSING = ("Cannot import", "BackendUnavailable", "ModuleNotFoundError")
@@ -42,9 +44,9 @@ def build_wheel(name: str, source: str, directory: Path) -> Path:
             package=name,
         )
     before = set(directory.glob("*.whl"))
-    done = _pip(target, directory, "--no-build-isolation")
+    done = _pip([target], directory, "--no-build-isolation")
     if done.returncode and any(word in done.stdout for word in _BACKEND_MISSING):
-        done = _pip(target, directory)
+        done = _pip([target], directory)
     made = sorted(set(directory.glob("*.whl")) - before)
     if done.returncode or not made:
         raise WorkerEnvironmentError(
@@ -55,11 +57,40 @@ def build_wheel(name: str, source: str, directory: Path) -> Path:
     return made[0]
 
 
-def _pip(target: str, directory: Path, *options: str) -> subprocess.CompletedProcess[str]:
+def fetch_wheels(requirements: Sequence[str], directory: Path) -> list[Path]:
+    """Wheels of packages in given versions, of those that this host's pip can get.
+
+    Parameters
+    ----------
+    requirements : sequence of str
+        ``name==version``.
+    """
+    before = set(directory.glob("*.whl"))
+    if requirements and _pip(requirements, directory).returncode:
+        for each in requirements:  # what one lacks, the others need not lack
+            _pip([each], directory)
+    return sorted(set(directory.glob("*.whl")) - before)
+
+
+def runs_on(wheel: Path, kernel: Facts, workers: Iterable[Facts]) -> bool:
+    """Whether a wheel that was fetched for this kernel is one for these workers as well."""
+    if wheel.name.endswith("-none-any.whl"):
+        return True
+    return all(_platform(each) == _platform(kernel) for each in workers)
+
+
+def _platform(facts: Facts) -> tuple[str, ...]:
+    minor = ".".join(facts.python.split(".")[:2])
+    return minor, facts.implementation, facts.machine, facts.libc.partition(" ")[0]
+
+
+def _pip(
+    targets: Sequence[str], directory: Path, *options: str
+) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", "wheel"]
     try:
         return subprocess.run(
-            [*command, "--no-deps", *options, "--wheel-dir", str(directory), target],
+            [*command, "--no-deps", *options, "--wheel-dir", str(directory), *targets],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,
@@ -70,7 +101,7 @@ def _pip(target: str, directory: Path, *options: str) -> subprocess.CompletedPro
         )
     except subprocess.TimeoutExpired:
         raise WorkerEnvironmentError(
-            f"building a wheel of {target} took longer than {_TIMEOUT_S:.0f} s"
+            f"making wheels of {', '.join(targets)} took longer than {_TIMEOUT_S:.0f} s"
         ) from None
 
 

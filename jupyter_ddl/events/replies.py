@@ -75,6 +75,8 @@ class EnvironmentResult(msgspec.Struct, frozen=True, tag="environment"):
         Workers that did not answer.
     patch : tuple of str
         Packages that all workers are given on top of what they have.
+    apart : bool
+        Workers have file systems of their own, and perhaps no way to an index of packages.
     """
 
     workers: dict[str, str]
@@ -82,6 +84,7 @@ class EnvironmentResult(msgspec.Struct, frozen=True, tag="environment"):
     errors: dict[str, str] = {}
     n_silent: int = 0
     patch: tuple[str, ...] = ()
+    apart: bool = False
 
 
 class DaskAccess(msgspec.Struct, frozen=True, tag="dask_access"):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from leaks import Home
-from run_tools import workers
+from run_tools import kill_controller, workers
 from tiny_wheels import install, make_wheel
 from until import until
 
@@ -86,6 +86,18 @@ def test_packages_are_installed_on_workers_and_on_those_that_take_their_places(
     install(make_wheel(index, "ddltiny", "2.0"), here)
     sync_environment("test", packages=["ddltiny"])
     assert _values() == {"2.0"}
+
+
+def test_the_controller_after_a_killed_one_gives_its_workers_the_same(
+    index: Path, here: Path, home: Home, cluster: Cluster
+) -> None:
+    install(make_wheel(index, "ddltiny", "1.0"), here)
+    sync_environment("test", packages=["ddltiny"])
+    kill_controller("test")
+    again = start_cluster(n_workers=1, name="test")
+    assert _values() == {"1.0"}
+    again.stop()
+    assert list((home.runtime / "jupyter_ddl").glob("*.packages")) == [], "it has ended in order"
 
 
 def test_a_package_that_nobody_has_is_refused_with_the_reason_of_pip(

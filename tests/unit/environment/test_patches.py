@@ -10,7 +10,10 @@ from tiny_wheels import make_wheel
 
 from jupyter_ddl.client.sync import wanted_packages
 from jupyter_ddl.controller.environment import merge_patches
+from jupyter_ddl.controller.kept_packages import KeptPackages
+from jupyter_ddl.environment.wheels import fetch_wheels, runs_on
 from jupyter_ddl.errors import WorkerEnvironmentError
+from jupyter_ddl.spec.cluster import ClusterSpec, KubeSpec
 from jupyter_ddl.spec.facts import Facts, Patch, WheelFile
 from jupyter_ddl.store.blobs import digest_of
 from jupyter_ddl.worker.overlay import install, overlay_base
@@ -78,6 +81,51 @@ def test_workers_of_one_host_install_once_and_share_it(index: Path) -> None:
     more = Patch(("ddltiny==1.0", "ddlnext==1.0"))
     directory = asyncio.run(install(more, {}))
     assert {path.name for path in directory.glob("*.py")} == {"ddltiny.py", "ddlnext.py"}
+
+
+def test_what_can_be_fetched_here_is_and_the_rest_is_left_to_the_workers(
+    index: Path, tmp_path: Path
+) -> None:
+    for name in ("ddlone", "ddltwo"):
+        make_wheel(index, name, "1.0")
+    target = tmp_path / "fetched"
+    target.mkdir()
+    found = fetch_wheels(["ddlone==1.0", "ddlabsent==1.0", "ddltwo==1.0"], target)
+    assert [path.name.split("-")[0] for path in found] == ["ddlone", "ddltwo"]
+    assert fetch_wheels([], target) == []
+
+
+def test_a_wheel_of_this_platform_goes_to_workers_of_the_same() -> None:
+    kernel = facts({})
+    compiled, pure = Path("x-1-cp312-cp312-linux_x86_64.whl"), Path("x-1-py3-none-any.whl")
+    patch_version, other = (
+        Facts("3.12.9", "cpython", "x86_64", {}),
+        Facts("3.12.1", "cpython", "aarch64", {}),
+    )
+    assert runs_on(compiled, kernel, [kernel, patch_version])
+    assert not runs_on(compiled, kernel, [kernel, other])
+    assert runs_on(pure, kernel, [kernel, other])
+
+
+def test_a_list_outlives_its_controller_for_workers_of_the_same_image(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path))
+
+    def kept(image: str) -> KeptPackages:
+        return KeptPackages(ClusterSpec("a", "kube", kubernetes=KubeSpec(image=image)))
+
+    assert kept("one:1").read() is None
+    patch, wheels = Patch(("x==1",), made_at_s=1.0), {"x-1-py3-none-any.whl": b"wheel"}
+    kept("one:1").write(patch, wheels)
+    assert kept("one:1").read() == (patch, wheels)
+    assert kept("two:1").read() is None
+    (file,) = (tmp_path / "jupyter_ddl").iterdir()
+    file.write_bytes(b"cut off")
+    assert kept("one:1").read() is None
+    kept("one:1").remove()
+    kept("one:1").remove()
+    assert list((tmp_path / "jupyter_ddl").iterdir()) == []
 
 
 def test_a_failed_installation_leaves_nothing_that_counts(index: Path) -> None:
