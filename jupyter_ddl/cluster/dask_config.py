@@ -21,6 +21,15 @@ DASK_CONFIG: dict[str, Any] = {
     "distributed.comm.require-encryption": True,
     "distributed.worker.profile.enabled": False,
     "distributed.diagnostics.nvml": False,
+    # Dask looks at its own loops 50 times a second in the scheduler, each nanny and each worker,
+    # and at the host twice a second: half of what an idle cluster costs.  A training whose ranks
+    # fill the cores pays for each of these looks.
+    "distributed.admin.tick.interval": "500ms",
+    "distributed.admin.system-monitor.interval": "2s",
+    "distributed.admin.system-monitor.disk": False,
+    "distributed.admin.system-monitor.gil.enabled": False,
+    "distributed.admin.system-monitor.log-length": 300,
+    "distributed.worker.memory.monitor-interval": "250ms",
     "distributed.scheduler.http.routes": [],
     "distributed.worker.http.routes": [],
     "distributed.diagnostics.computations.max-history": 1,
