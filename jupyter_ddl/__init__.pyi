@@ -18,6 +18,7 @@ from jupyter_ddl.client.verbs import map_cell as map  # noqa: A004, F401 - not i
 from jupyter_ddl.client.verbs import search
 from jupyter_ddl.client.verbs import train as train  # not in __all__ either
 from jupyter_ddl.estimators.twin import fit as fit  # not in __all__ either
+from jupyter_ddl.recording.show import replay
 from jupyter_ddl.spec.sampling import Sampler
 from jupyter_ddl.worker.incell import (
     checkpoint,
@@ -57,6 +58,7 @@ __all__ = [
     "prepare",
     "randint",
     "rank",
+    "replay",
     "report",
     "resume",
     "runs",

@@ -30,6 +30,7 @@ __all__ = [
     "ProtocolError",
     "QuotaError",
     "RankFailedError",
+    "RecordingError",
     "RunFailedError",
     "RunNotFoundError",
     "SpaceError",
@@ -162,6 +163,12 @@ class RunNotFoundError(JupyterDDLError, LookupError):
     """No run has this id."""
 
     code = "DDL-5003"
+
+
+class RecordingError(JupyterDDLError):
+    """A recording of a run cannot be written, read or played; carries its path and line."""
+
+    code = "DDL-5004"
 
 
 class ProtocolError(JupyterDDLError):

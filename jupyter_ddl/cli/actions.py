@@ -148,19 +148,17 @@ def _compare(options: Namespace) -> int:
 
 
 def _export(options: Namespace) -> int:
-    from jupyter_ddl.events.export import export_jsonl
-    from jupyter_ddl.store.paths import ledger_path
+    from jupyter_ddl.recording.export import export_run
 
     run = Run(find_run(options.run))
-    target = Path(options.file or options.tensorboard).expanduser()
+    if options.tensorboard is None:
+        _say(export_run(run.id, options.file, overwrite=options.overwrite))
+        return 0
+    target = Path(options.tensorboard).expanduser()
     try:
-        if options.tensorboard is not None:
-            _say(f"tensorboard --logdir {run.tensorboard(target)}")
-            return 0
-        n_events = export_jsonl(ledger_path(run.id), target)
+        _say(f"tensorboard --logdir {run.tensorboard(target)}")
     except OSError as error:
         raise OptionError(f"export: {target}: {error.strerror}") from None
-    _say(f"{n_events:,} events of run {run.id} are in {target}")
     return 0
 
 

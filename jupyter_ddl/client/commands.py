@@ -174,8 +174,21 @@ def _add_compare(parser: argparse.ArgumentParser) -> None:
 def _add_export(parser: argparse.ArgumentParser) -> None:
     _add_run(parser)
     target = parser.add_mutually_exclusive_group(required=True)
-    target.add_argument("file", nargs="?", metavar="FILE.jsonl", help="all events")
+    target.add_argument(
+        "file",
+        nargs="?",
+        metavar="FILE",
+        help="a recording (.jsonl, .jsonl.gz), or a page that plays it (.html)",
+    )
     target.add_argument("--tensorboard", metavar="DIR", help="event files of TensorBoard")
+    parser.add_argument("--overwrite", action="store_true", help="replace the file if it is there")
+
+
+def _add_replay(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", metavar="FILE", help="what `%%runs export` wrote")
+    parser.add_argument(
+        "--speed", type=float, default=4.0, metavar="X", help="times faster than the run (4)"
+    )
 
 
 def _add_remove(parser: argparse.ArgumentParser) -> None:
@@ -191,7 +204,7 @@ RUN_COMMANDS = (
     Command("stop", "Stop a run, or one trial of it, at its next report.", _add_stop_run),
     Command("logs", "Everything that a run printed.", _add_run_logs),
     Command("compare", "Two runs side by side.", _add_compare),
-    Command("export", "Write a run as JSON lines, or for TensorBoard.", _add_export),
+    Command("export", "Write a run as a recording, as a page, or for TensorBoard.", _add_export),
     Command("rm", "Delete runs: records, logs, checkpoints and values.", _add_remove),
 )
 """What ``%runs`` and the terminal call by the same words."""
@@ -202,6 +215,7 @@ RUNS_GRAMMAR = Grammar(
     [
         Command("list", "All runs, newest first."),
         *RUN_COMMANDS,
+        Command("replay", "Play a recording in the live view; no cluster is needed.", _add_replay),
     ],
     bare="list",
 )

@@ -52,15 +52,15 @@ class _Detail(NamedTuple):
 
 # From generous to bare: the first one that fits is taken.
 _DETAILS = (
-    _Detail(60, 40, 20, 80, 1000, 1000, 300, 4096, 12),
-    _Detail(60, 12, 6, 40, 0, 300, 300, 4096, 12),
+    _Detail(64, 40, 20, 80, 1000, 1000, 300, 4096, 12),
+    _Detail(64, 12, 6, 40, 0, 300, 300, 4096, 12),
     _Detail(30, 6, 3, 40, 0, 200, 150, 4096, 8),
     _Detail(15, 4, 2, 30, 0, 100, 100, 1500, 4),
     _Detail(3, 2, 1, 20, 0, 80, 50, 1500, 0),
 )
 
 
-def snapshot(state: RunState, now_s: float, paused: str = "", max_rows: int = 60) -> RunSnapshot:
+def snapshot(state: RunState, now_s: float, paused: str = "", max_rows: int = 64) -> RunSnapshot:
     """Draw up a run at one moment.
 
     Parameters

@@ -198,6 +198,6 @@ class RunState:
         """Where the values that a trial brought lie, relative to ``<run_dir>/values``."""
         return self.trials[number].values_file
 
-    def snapshot(self, now_s: float, paused: str = "", max_rows: int = 60) -> RunSnapshot:
+    def snapshot(self, now_s: float, paused: str = "", max_rows: int = 64) -> RunSnapshot:
         """See :func:`jupyter_ddl.events.fold_snapshot.snapshot`."""
         return snapshot(self, now_s, paused, max_rows)

@@ -127,7 +127,7 @@ def _for_runs(words: list[str]) -> Iterable[str]:
     if not words:
         return (*RUNS_GRAMMAR.commands, "--help")
     command = words[0]
-    ids = () if command == "list" else ("last", *_run_ids())
+    ids = () if command in ("list", "replay") else ("last", *_run_ids())
     return (*ids, *RUNS_GRAMMAR.flags(command))
 
 

@@ -97,19 +97,23 @@ def _compare(_shell: Any, options: Namespace) -> None:
 
 
 def _export(_shell: Any, options: Namespace) -> None:
-    from jupyter_ddl.events.export import export_jsonl
-    from jupyter_ddl.store.paths import ledger_path
+    from jupyter_ddl.recording.export import export_run
 
     run = _run(options.run)
-    target = Path(options.file or options.tensorboard).expanduser()
+    if options.tensorboard is None:
+        say(export_run(run.id, options.file, overwrite=options.overwrite))
+        return
+    target = Path(options.tensorboard).expanduser()
     try:
-        if options.tensorboard is not None:
-            say(f"%load_ext tensorboard\n%tensorboard --logdir {run.tensorboard(target)}")
-            return
-        n_events = export_jsonl(ledger_path(run.id), target)
+        say(f"%load_ext tensorboard\n%tensorboard --logdir {run.tensorboard(target)}")
     except OSError as error:
         raise OptionError(f"%runs export: {target}: {error.strerror}") from None
-    say(f"{n_events:,} events of run {run.id} are in {target}.")
+
+
+def _replay(_shell: Any, options: Namespace) -> None:
+    from jupyter_ddl.recording.show import replay
+
+    display(replay(options.file, options.speed))
 
 
 def _remove(shell: Any, options: Namespace) -> None:
@@ -149,5 +153,6 @@ _ACTIONS: dict[str, Callable[[Any, Namespace], None]] = {
     "logs": _logs,
     "compare": _compare,
     "export": _export,
+    "replay": _replay,
     "rm": _remove,
 }

@@ -16,10 +16,9 @@ from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
 from jupyter_ddl import __version__
 from jupyter_ddl.errors import JupyterDDLError
-from jupyter_ddl.events.export import export_jsonl
+from jupyter_ddl.recording.write import record_run, write_recording
 from jupyter_ddl.server.connection import Connection
 from jupyter_ddl.server.hub import MAX_CONNECTIONS, Hub
-from jupyter_ddl.store.paths import ledger_path
 
 __all__ = ["routes"]
 
@@ -52,7 +51,7 @@ class StatusHandler(APIHandler):
 
 
 class ExportHandler(APIHandler):
-    """A run's events as JSON lines, to be saved."""
+    """A recording of a run, to be saved."""
 
     auth_resource = _RESOURCE
 
@@ -60,9 +59,9 @@ class ExportHandler(APIHandler):
     @authorized
     async def get(self, run_id: str) -> None:
         with tempfile.TemporaryDirectory() as directory:
-            file = Path(directory) / "events.jsonl"
+            file = Path(directory) / "recording.jsonl"
             try:
-                await asyncio.to_thread(export_jsonl, ledger_path(run_id), file)
+                await asyncio.to_thread(_record, run_id, file)
             except JupyterDDLError as error:
                 self.set_status(404)
                 await self.finish({"code": error.code, "message": error.message})
@@ -74,6 +73,10 @@ class ExportHandler(APIHandler):
                     self.write(chunk)
                     await self.flush()
         await self.finish()
+
+
+def _record(run_id: str, file: Path) -> None:
+    write_recording(record_run(run_id), file)
 
 
 class LiveHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):

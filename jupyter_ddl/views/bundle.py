@@ -11,7 +11,15 @@ import re
 from functools import cache
 from pathlib import Path
 
-__all__ = ["LIVE_DIR", "BundleError", "join_modules", "live_css", "live_esm"]
+__all__ = [
+    "LIVE_DIR",
+    "BundleError",
+    "join_modules",
+    "live_css",
+    "live_esm",
+    "replay_esm",
+    "replay_page_esm",
+]
 
 LIVE_DIR = Path(__file__).with_name("live")
 
@@ -86,6 +94,18 @@ def _add(
 def live_esm() -> str:
     """The live view as one ES module."""
     return join_modules(LIVE_DIR, "widget.js")
+
+
+@cache
+def replay_esm() -> str:
+    """The player of recordings as one ES module, for a widget."""
+    return join_modules(LIVE_DIR, "replay_widget.js")
+
+
+@cache
+def replay_page_esm() -> str:
+    """The player of recordings for a page of its own; its default export starts it."""
+    return join_modules(LIVE_DIR, "replay_page.js")
 
 
 @cache

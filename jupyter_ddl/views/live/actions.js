@@ -68,7 +68,7 @@ export class Actions {
     this._runId = snapshot.run_id;
     show(this._said, this._said.textContent !== "");
     const ended = isFinal(snapshot.state);
-    show(this.element, !ended);
+    show(this.element, !ended && !this._client.isReplay);
     for (const each of this._buttons) {
       show(each.button, each.verbs.includes(snapshot.verb));
       // Once it stops, all that is left to want is that it stops at once.

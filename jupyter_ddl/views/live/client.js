@@ -25,8 +25,10 @@ export class Client {
   /**
    * @param {{send: (message: object) => void, subscribe: (callback: (message: any) => void) => () => void}} channel
    * @param {{runId?: string, onChange: () => void, timers?: any, now?: () => number,
-   *          relay?: (message: object, reply: (answer: any) => void) => boolean}} options
-   *   `relay` may take a request over; it returns whether it has.
+   *          relay?: (message: object, reply: (answer: any) => void) => boolean,
+   *          clock?: () => number}} options
+   *   `relay` may take a request over; it returns whether it has.  `clock`: of a recording, Unix
+   *   seconds of the moment that is shown.
    */
   constructor(channel, options) {
     this._channel = channel;
@@ -34,6 +36,9 @@ export class Client {
     this._relay = options.relay ?? (() => false);
     this._timers = options.timers ?? globalThis;
     this._now = options.now ?? (() => Date.now());
+    this._clock = options.clock;
+    /** Whether what is shown is over: there is nothing to stop. */
+    this.isReplay = options.clock !== undefined;
     this._runId = options.runId ?? "";
     this._seq = 0;
     this._asking = null;
@@ -65,6 +70,7 @@ export class Client {
 
   /** Unix seconds at the sender, as far as can be told. */
   get nowS() {
+    if (this._clock !== undefined) return this._clock();
     if (this.view === null) return this._now() / 1000;
     return this.view.at_s + (this._now() - this._viewMs) / 1000;
   }
@@ -93,6 +99,12 @@ export class Client {
       };
       attempt();
     });
+  }
+
+  /** Believe what comes next, though it be older than what is here. */
+  forget() {
+    this.view = null;
+    this.telemetry = null;
   }
 
   close() {

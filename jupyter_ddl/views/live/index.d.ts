@@ -10,10 +10,14 @@ export interface ILiveOptions {
   runId?: string;
   /** What is said before the first news. */
   waiting?: string;
+  /** Of a recording: Unix seconds of the moment that is shown. */
+  clock?: () => number;
 }
 
 export interface ILiveView {
   destroy(): void;
+  /** Older news count again. */
+  forget(): void;
 }
 
 /** Show a run in an element; live.css has the styles. */

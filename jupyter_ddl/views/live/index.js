@@ -20,8 +20,10 @@ const TICK_MS = 1000;
  * @param {HTMLElement} element its content is this view's until `destroy`
  * @param {{send: (message: object) => void, subscribe: (callback: (message: any) => void) => () => void}} channel
  *   JSON objects as views/messages.py describes them
- * @param {{runId?: string, waiting?: string}} [options] `waiting`: what is said before the first news
- * @returns {{destroy: () => void}}
+ * @param {{runId?: string, waiting?: string, clock?: () => number}} [options]
+ *   `waiting`: what is said before the first news; `clock`: of a recording, Unix seconds of the
+ *   moment that is shown: then nothing can be stopped
+ * @returns {{destroy: () => void, forget: () => void}} `forget`: older news count again
  */
 export function mount(element, channel, options = {}) {
   const scope = new Scope();
@@ -41,12 +43,14 @@ export function mount(element, channel, options = {}) {
     runId: options.runId,
     onChange: schedule,
     relay: (message, reply) => relayed(root, message, reply),
+    clock: options.clock,
   });
   const view = new View(root, waiting, scope, client);
   scope.every(schedule, TICK_MS);
   scope.add(() => cancelAnimationFrame(frame));
   scope.add(() => client.close());
   return {
+    forget: () => client.forget(),
     destroy: () => {
       scope.close();
       root.remove();

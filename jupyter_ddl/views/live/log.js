@@ -60,6 +60,7 @@ export class LogTail {
   update(snapshot) {
     this._runId = snapshot.run_id;
     this._isEnding = isFinal(snapshot.state);
+    if (!this._isEnding) this._isLast = false;
     const wanted = sources(snapshot);
     const key = wanted.map((each) => each.value).join();
     if (key === this._key) return;

@@ -18,7 +18,7 @@ export class Ranks {
       {},
       h(
         "div",
-        { class: "ddl-scroll", tabindex: "0", role: "region", "aria-label": "Ranks" },
+        { class: "ddl-scroll ddl-lanes", tabindex: "0", role: "region", "aria-label": "Ranks" },
         h(
           "table",
           { class: "ddl-table" },

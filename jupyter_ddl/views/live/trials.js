@@ -8,6 +8,7 @@ const PAGE = 12;
 const N_PINNED = 4;
 const MAX_PARAMS = 8;
 const ASK_MS = 2000;
+const REPLAY_ASK_MS = 300;
 const TYPE_MS = 250;
 
 /** Sorted, filtered, paged; the best one marked; running ones can be stopped. */
@@ -18,6 +19,7 @@ export class Trials {
    */
   constructor(scope, client) {
     this._client = client;
+    this._askMs = client.isReplay ? REPLAY_ASK_MS : ASK_MS;
     this._sort = "";
     this._descending = false;
     this._offset = 0;
@@ -70,7 +72,7 @@ export class Trials {
       return;
     }
     const settled = isFinal(snapshot.state) && this._page !== null && this._page.isLast;
-    if (!settled && Date.now() - this._askedMs > ASK_MS) this._ask();
+    if (!settled && Date.now() - this._askedMs > this._askMs) this._ask();
     this._draw(this._page ?? this._local(snapshot));
   }
 
@@ -101,15 +103,10 @@ export class Trials {
   _local(snapshot) {
     const [sort, descending] = this._order(snapshot);
     const wanted = this._filter.value.trim().toLowerCase();
-    const rows = snapshot.rows.filter((row) => wanted === "" || matches(row, wanted));
-    const known = rows.filter((row) => keyOf(row, sort) !== null);
-    const unknown = rows.filter((row) => keyOf(row, sort) === null);
-    known.sort((a, b) => compare(keyOf(a, sort), keyOf(b, sort)) || a.number - b.number);
-    if (descending) known.reverse();
     const pinned = new Set(this._running(snapshot).map((row) => row.number));
-    const ordered = [...known, ...unknown].filter((row) => !pinned.has(row.number));
-    if (this._offset >= ordered.length) this._offset = Math.max(0, (Math.ceil(ordered.length / PAGE) - 1) * PAGE);
-    return { rows: ordered.slice(this._offset, this._offset + PAGE), nMatching: ordered.length };
+    const rows = ordered(snapshot.rows, sort, descending, wanted).filter((row) => !pinned.has(row.number));
+    if (this._offset >= rows.length) this._offset = Math.max(0, (Math.ceil(rows.length / PAGE) - 1) * PAGE);
+    return { rows: rows.slice(this._offset, this._offset + PAGE), nMatching: rows.length };
   }
 
   async _ask() {
@@ -195,7 +192,7 @@ export class Trials {
     const names = [...new Set(rows.flatMap((row) => Object.keys(row.params)))].slice(0, MAX_PARAMS);
     const isSearch = ["search", "fit"].includes(snapshot.verb);
     const hasSteps = rows.some((row) => row.step !== null);
-    const canStop = !isFinal(snapshot.state) && rows.some((row) => row.state === "running");
+    const canStop = !this._client.isReplay && !isFinal(snapshot.state) && rows.some((row) => row.state === "running");
     return [
       { title: "#", sort: "number", numeric: true, text: (row) => String(row.number) },
       { title: "state", sort: "state", state: true, text: (row) => clean(row.state, 12) },
@@ -253,6 +250,23 @@ export class Trials {
       setText(this._shown, clean(answer.text, 200));
     }
   }
+}
+
+/**
+ * The rows that contain a text, in order; what has no value stands at the end in either direction.
+ * @param {any[]} rows
+ * @param {string} sort
+ * @param {boolean} descending
+ * @param {string} wanted in small letters
+ * @returns {any[]}
+ */
+export function ordered(rows, sort, descending, wanted) {
+  const matching = rows.filter((row) => wanted === "" || matches(row, wanted));
+  const known = matching.filter((row) => keyOf(row, sort) !== null);
+  const unknown = matching.filter((row) => keyOf(row, sort) === null);
+  known.sort((a, b) => compare(keyOf(a, sort), keyOf(b, sort)) || a.number - b.number);
+  if (descending) known.reverse();
+  return [...known, ...unknown];
 }
 
 function noteOf(row) {

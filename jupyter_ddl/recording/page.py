@@ -1,0 +1,138 @@
+"""A recording as one page of HTML that plays it: no kernel, no server, no network.
+
+The page's own policy forbids every script but the one in it, and every address.  What comes from
+the run is base64 in an element of data, so nothing in it can end a script or begin one.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+from pathlib import Path
+
+from jupyter_ddl.recording.facts import Head, Recording
+from jupyter_ddl.recording.film import film_of, last_snapshot
+from jupyter_ddl.recording.lines import time_of
+from jupyter_ddl.recording.write import save_text
+from jupyter_ddl.views.bundle import live_css, replay_page_esm
+from jupyter_ddl.views.escape import esc, plain_lines
+from jupyter_ddl.views.html import render_html
+
+__all__ = ["page_html", "save_page"]
+
+_MAX_CELL = 20_000
+_CSS = """
+:root { color-scheme: light dark; }
+body {
+  margin: 0 auto;
+  padding: 16px;
+  max-width: 1040px;
+  background: Canvas;
+  color: CanvasText;
+  font: 14px/1.5 system-ui, -apple-system, "Segoe UI", sans-serif;
+}
+body > header h1 { margin: 0; font-size: 19px; overflow-wrap: anywhere; }
+body > header p { margin: 2px 0 12px; opacity: 0.75; }
+body > details { margin: 0 0 12px; }
+body > details > summary { cursor: pointer; }
+pre {
+  margin: 6px 0;
+  padding: 10px 12px;
+  overflow-x: auto;
+  border-radius: 6px;
+  background: color-mix(in srgb, CanvasText 6%, Canvas);
+  font: 12.5px/1.5 ui-monospace, "SFMono-Regular", Menlo, monospace;
+}
+"""
+_PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; script-src '{digest}'; \
+style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="referrer" content="no-referrer">
+<title>{title}</title>
+<style>{css}</style>
+</head>
+<body>
+<header><h1>{title}</h1><p>{origin}</p></header>
+{cell}
+<main id="replay" data-speed="{speed:g}">{still}</main>
+<script id="film" type="application/gzip">{film}</script>
+<script type="module">{script}</script>
+</body>
+</html>
+"""
+
+
+def page_html(recording: Recording, *, speed: float = 4.0) -> str:
+    """The page, at most 2.5 MB.  Without scripts it shows how the run ended.
+
+    Parameters
+    ----------
+    speed : float
+        How much faster than the run it plays at first.
+
+    Raises
+    ------
+    RecordingError
+        The facts do not follow from each other, or are too many for a page.
+    """
+    head = recording.head
+    end_s = max(map(time_of, recording.facts))
+    script = f"{_script()}\n"
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return _PAGE.format(
+        digest=f"sha256-{digest}",
+        title=esc(head.name or head.run_id, 200),
+        css=_CSS + live_css(),
+        origin=_origin(head),
+        cell=_cell(head),
+        speed=speed,
+        still=render_html(last_snapshot(recording), now_s=end_s, live=False),
+        film=base64.b64encode(film_of(recording)).decode(),
+        script=script,
+    )
+
+
+def save_page(
+    recording: Recording, path: str | Path, *, speed: float = 4.0, overwrite: bool = False
+) -> int:
+    """Write the page, and return its size in bytes.
+
+    Raises
+    ------
+    RecordingError
+        As :func:`page_html`; or the file is there already, or can't be written.
+    """
+    data = page_html(recording, speed=speed).encode()
+    save_text(data, Path(path).expanduser(), overwrite=overwrite)
+    return len(data)
+
+
+def _script() -> str:
+    """The player, started as soon as the page is there."""
+    joined = replay_page_esm()
+    body, found, _ = joined.rpartition("export default ")
+    assert found, "the joiner ends in the default export"
+    return f"{body}$replay_page.$default();"
+
+
+def _origin(head: Head) -> str:
+    version = esc(head.version, 20)
+    if head.origin == "simulated":
+        text = "A simulated run: no cluster has executed it."
+    else:
+        text = "A recorded run."
+    missing = f" Left out: {esc(', '.join(head.left_out), 300)}." if head.left_out else ""
+    return f"{text} Played by the live view of jupyter_ddl {version}.{missing}"
+
+
+def _cell(head: Head) -> str:
+    text = "\n".join(part for part in (head.line, head.cell) if part)
+    if not text:
+        return ""
+    shown = html.escape(plain_lines(text, _MAX_CELL))
+    return f"<details><summary>The cell</summary><pre>{shown}</pre></details>"

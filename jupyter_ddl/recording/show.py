@@ -1,0 +1,143 @@
+"""Shows a recording in a notebook: the player while it plays, static HTML afterwards."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jupyter_ddl.errors import RecordingError
+from jupyter_ddl.recording.facts import Head, Recording
+from jupyter_ddl.recording.film import film_of, last_snapshot
+from jupyter_ddl.recording.lines import time_of
+from jupyter_ddl.recording.page import save_page
+from jupyter_ddl.recording.read import read_recording
+from jupyter_ddl.views.cell_screen import is_watched
+from jupyter_ddl.views.html import render_html
+from jupyter_ddl.views.text import render_text
+
+if TYPE_CHECKING:
+    from jupyter_ddl.recording.widget import ReplayWidget
+
+__all__ = ["MAX_SPEED", "Replay", "replay"]
+
+MAX_SPEED = 1000.0
+_WIDGET_MIME = "application/vnd.jupyter.widget-view+json"
+_SIMULATED = "Simulated run, played from a recording."
+_RECORDED = "Played from a recording."
+
+
+def replay(path: str | Path, speed: float = 4.0) -> Replay:
+    """Play a recorded run in the live view: no cluster is needed, and none is started.
+
+    Parameters
+    ----------
+    path : path
+        A file that ``%runs export RUN FILE.jsonl`` has written; ``.jsonl.gz`` works as well.
+    speed : float
+        How much faster than the run, above 0 and at most 1000; the view can change it.
+
+    Returns
+    -------
+    Replay
+        Shows itself at the end of a cell; :meth:`Replay.save_html` writes a page of it.
+
+    Raises
+    ------
+    RecordingError
+        The file is missing, is no recording, is of a newer format or is damaged; or ``speed`` is
+        out of range.
+    """
+    if not 0 < speed <= MAX_SPEED:
+        raise RecordingError(
+            f"replaying {path} failed: speed is {speed}; give more than 0 and at most {MAX_SPEED:g}"
+        )
+    return Replay(read_recording(path), speed)
+
+
+class Replay:
+    """A recording as it is shown.
+
+    Parameters
+    ----------
+    recording : Recording
+    speed : float
+        How much faster than the run it plays at first.
+    """
+
+    def __init__(self, recording: Recording, speed: float) -> None:
+        self._recording = recording
+        self._speed = speed
+        self.snapshot = last_snapshot(recording)
+        """The run as it ended, or as far as it was recorded."""
+
+    @property
+    def head(self) -> Head:
+        """What the recording says of itself: its origin, the run, the cell."""
+        return self._recording.head
+
+    @property
+    def recording(self) -> Recording:
+        """All facts."""
+        return self._recording
+
+    def save_html(self, path: str | Path, *, overwrite: bool = False) -> Path:
+        """Write one page of HTML that plays it in any browser, without kernel and server.
+
+        Raises
+        ------
+        RecordingError
+            The file is there already, or can't be written; or the run is too large for a page.
+        """
+        path = Path(path).expanduser()
+        save_page(self._recording, path, speed=self._speed, overwrite=overwrite)
+        return path
+
+    def _ipython_display_(self) -> None:
+        from IPython.display import display
+
+        if not is_watched():
+            display(self.still(), raw=True)
+            return
+        from jupyter_ddl.recording.widget import ReplayWidget
+
+        film = film_of(self._recording)
+        widget = ReplayWidget(self.head.run_id, film, self._speed)
+        display_id = f"ddl-{uuid.uuid4().hex}"
+        widget.on_msg(_Ending(self, widget, display_id))
+        view = {"version_major": 2, "version_minor": 0, "model_id": widget.model_id}
+        display({_WIDGET_MIME: view, **self.still()}, raw=True, display_id=display_id)
+
+    def still(self) -> dict[str, str]:
+        """The end of the run, for front ends without widgets and for the saved notebook."""
+        note = _SIMULATED if self.head.origin == "simulated" else _RECORDED
+        now_s = self._now_s
+        drawn = render_html(self.snapshot, now_s=now_s, live=False)
+        return {
+            "text/html": f"{drawn}<div><i>{note}</i></div>",
+            "text/plain": f"{render_text(self.snapshot, now_s)}\n{note}",
+        }
+
+    @property
+    def _now_s(self) -> float:
+        return max(map(time_of, self._recording.facts))
+
+    def __repr__(self) -> str:
+        return f"<Replay of {self.head.origin} run {self.head.run_id}, {self.snapshot.state}>"
+
+
+class _Ending:
+    """Puts the static form in the player's place once somebody has seen the end."""
+
+    def __init__(self, shown: Replay, widget: ReplayWidget, display_id: str) -> None:
+        self._shown = shown
+        self._widget = widget
+        self._display_id = display_id
+
+    def __call__(self, _widget: Any, content: Any, _buffers: Any) -> None:
+        if not isinstance(content, dict) or content.get("kind") != "seen":
+            return
+        from IPython.display import update_display
+
+        update_display(self._shown.still(), raw=True, display_id=self._display_id)
+        self._widget.close()

@@ -1,0 +1,109 @@
+// The sending end of a view that plays a recording: it says what a run's own channel would say.
+
+import { picturesOf, indexAt } from "./film.js";
+import { ordered } from "./trials.js";
+
+const MAX_LINES = 500;
+
+/** Tells what there is to see at a moment, and answers questions about that moment. */
+export class Projector {
+  /** @param {any} film */
+  constructor(film) {
+    this._film = film;
+    this._pictures = picturesOf(film);
+    this._callbacks = new Set();
+    this._seq = 0;
+    this._index = 0;
+    /** Seconds since the beginning. */
+    this.atS = 0;
+    this.channel = {
+      send: (message) => this._take(message),
+      subscribe: (callback) => {
+        this._callbacks.add(callback);
+        return () => this._callbacks.delete(callback);
+      },
+    };
+  }
+
+  /** Unix seconds of the moment that is shown. */
+  get nowS() {
+    return this._film.began_s + this.atS;
+  }
+
+  /**
+   * Go to a moment.
+   * @param {number} atS
+   * @returns {boolean} whether it lies before the one that was shown last
+   */
+  go(atS) {
+    this.atS = atS;
+    const index = indexAt(this._pictures, atS);
+    const isBack = index < this._index;
+    this._index = index;
+    return isBack;
+  }
+
+  /** Say what is to be seen now; complete in itself, as every message is. */
+  show() {
+    const { telemetry } = this._picture;
+    this._say({ kind: "run", seq: ++this._seq, at_s: this.nowS, snapshot: this._snapshot() });
+    if (telemetry !== null) {
+      const cluster = this._picture.snapshot.cluster;
+      this._say({ kind: "telemetry", seq: ++this._seq, cluster, telemetry, run_id: this._film.run_id });
+    }
+  }
+
+  get _picture() {
+    return this._pictures[this._index].picture;
+  }
+
+  _snapshot() {
+    const { snapshot, trials, heard } = this._picture;
+    const ranks = snapshot.ranks.map((row) => ({
+      ...row,
+      beat_age_s: heard[row.rank] === undefined ? null : Math.max(0, this.nowS - heard[row.rank]),
+    }));
+    const rows = snapshot.rows.map((number) => this._row(trials[number]));
+    return { ...snapshot, rows, ranks, learning: Object.values(snapshot.learning) };
+  }
+
+  _row(row) {
+    if (row.state !== "running" || row.started_at_s === null) return row;
+    return { ...row, duration_s: Math.max(0, this.nowS - row.started_at_s) };
+  }
+
+  _take(message) {
+    if (typeof message.id !== "number") return;
+    // Later, as an answer from afar would come.
+    queueMicrotask(() => this._say(this._answer(message)));
+  }
+
+  _answer(message) {
+    const { id, run_id } = message;
+    if (message.kind === "get_trials") return { kind: "trials", id, run_id, ...this._page(message) };
+    if (message.kind === "get_log") return { kind: "log", id, run_id, ...this._log(message) };
+    return { kind: "denied", id, code: "replay", text: "A recording can only be watched." };
+  }
+
+  _page({ sort, descending, contains, offset, limit }) {
+    const all = Object.values(this._picture.trials).map((row) => this._row(row));
+    const rows = ordered(all, sort, descending, contains.toLowerCase());
+    return { rows: rows.slice(offset, offset + limit), n_matching: rows.length };
+  }
+
+  _log({ trial, rank, contains, n_lines }) {
+    const wanted = contains.toLowerCase();
+    const chosen = this._picture.printed.filter(
+      ([ofTrial, ofRank, line]) =>
+        (trial === undefined || trial === ofTrial) &&
+        (rank === undefined || rank === ofRank) &&
+        line.toLowerCase().includes(wanted),
+    );
+    const lines = chosen.slice(-Math.min(n_lines, MAX_LINES)).map(([, , line]) => line);
+    return { lines, n_bytes: 0, path: "" };
+  }
+
+  _say(message) {
+    for (const callback of this._callbacks) callback(message);
+  }
+}

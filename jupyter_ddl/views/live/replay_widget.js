@@ -1,0 +1,39 @@
+// A recording in a notebook: the film travels as the widget's state, and plays without the kernel.
+
+import { h } from "./dom.js";
+import { unpacked } from "./film.js";
+import { play } from "./player.js";
+
+const REST_MS = 4000;
+
+export default {
+  initialize({ model }) {
+    model.send({ kind: "have", seq: 0 });
+  },
+  render({ model, el }) {
+    let player = null;
+    let isGone = false;
+    let timer = 0;
+    // Who plays it again, or looks at another moment, has not seen enough of it.
+    const stay = () => clearTimeout(timer);
+    el.addEventListener("pointerdown", stay);
+    el.addEventListener("keydown", stay);
+    const options = {
+      speed: model.get("speed"),
+      onEnd: () => {
+        timer = setTimeout(() => model.send({ kind: "seen", run_id: model.get("run_id") }), REST_MS);
+      },
+    };
+    unpacked(model.get("film")).then(
+      (film) => {
+        if (!isGone) player = play(el, film, options);
+      },
+      () => el.append(h("div", { class: "ddl-live", text: "This browser can't unpack the recording." })),
+    );
+    return () => {
+      isGone = true;
+      stay();
+      player?.destroy();
+    };
+  },
+};

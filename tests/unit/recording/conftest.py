@@ -1,0 +1,10 @@
+"""Makers of events, hostile texts and simulated runs serve here, too."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+_TESTS = Path(__file__).resolve().parents[1]
+for _folder in (_TESTS / "events", _TESTS / "views", _TESTS.parents[1] / "tools"):
+    sys.path.append(str(_folder))
