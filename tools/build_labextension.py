@@ -15,6 +15,7 @@ import os
 import shutil
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 __all__ = ["BUNDLE", "build", "is_fresh"]
@@ -86,7 +87,7 @@ def _digest() -> str:
 
 def _call(name: str, *words: str, cwd: Path) -> str:
     """What a command of this Python's environment, else of the path, has said."""
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    path = _path()
     command = shutil.which(name, path=path)
     if command is None:
         sys.exit(f"the panel can't be built without {name}: pip install 'jupyter_ddl[panel]'")
@@ -103,6 +104,21 @@ def _call(name: str, *words: str, cwd: Path) -> str:
     if done.returncode != 0:
         sys.exit(f"{name} {' '.join(words)} failed in {cwd}:\n{done.stdout[-4000:]}")
     return done.stdout
+
+
+def _path() -> str:
+    """Where commands are looked for."""
+    own, given = str(Path(sys.executable).parent), os.environ.get("PATH", "")
+    found = find_spec("jupyter_builder")
+    # pip builds in isolation with the interpreter of the environment that it installs into, whose
+    # commands (an older JupyterLab's `jlpm`) can't import what the build has been given; the
+    # commands that can are the first ones of the path.
+    is_isolated = (
+        found is not None
+        and found.origin is not None
+        and not Path(found.origin).is_relative_to(sys.prefix)
+    )
+    return os.pathsep.join([given, own] if is_isolated else [own, given])
 
 
 def _is_linked() -> bool:
