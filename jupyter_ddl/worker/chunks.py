@@ -14,7 +14,7 @@ from jupyter_ddl.events.messages import RankEvent
 __all__ = ["ChunkArchive", "ChunkRelay"]
 
 FLUSH_INTERVAL_S = 0.02
-_CHUNKS_PER_S = 4.0
+_CHUNKS_PER_S = 2.0
 _CHUNKS_AT_ONCE = 10.0
 """A chunk costs the worker and the controller 2 ms of CPU whatever it holds.  So an assignment may
 send a few as soon as there is something; one that goes on and on sends larger ones."""
