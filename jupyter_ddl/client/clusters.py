@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from jupyter_ddl.binder_mode import check_backend
 from jupyter_ddl.client.dask_client import forget_client
 from jupyter_ddl.client.dask_options import CONNECT_TIMEOUT_S, DASK, scheduler_spec
 from jupyter_ddl.client.kube_options import KUBE, START_TIMEOUT_S, with_image
@@ -131,6 +132,7 @@ def start_cluster(
     ClusterError
         It can't be started; one sentence says why, and nothing is left running.
     """
+    check_backend(backend)  # before an image is looked for, or built
     pods = kubernetes or KubeSpec()
     spec = ClusterSpec(
         name=name or backend,
@@ -178,6 +180,7 @@ def connect_cluster(
     ClusterError
         It can't be used; one sentence says why.
     """
+    check_backend(DASK)
     spec = ClusterSpec(
         name=name or DASK,
         backend=DASK,

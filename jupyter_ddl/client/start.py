@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 
 from jupyter_ddl import errors
+from jupyter_ddl.binder_mode import sized_for_binder
 from jupyter_ddl.controller.connection import ConnectionInfo, read_connection
 from jupyter_ddl.errors import ClusterError, ControllerError
 from jupyter_ddl.spec.cluster import ClusterSpec
@@ -62,8 +63,10 @@ def start_controller(
     Raises
     ------
     ClusterError
-        A bad name, a name in use, or no workers by the deadline; nothing is left running.
+        A bad name, a name in use, what Binder has no room for, or no workers by the deadline;
+        nothing is left running.
     """
+    spec = sized_for_binder(spec)
     _check(spec)
     process = _spawn(spec)
     try:

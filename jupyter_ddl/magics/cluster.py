@@ -35,10 +35,13 @@ def _words(line: str) -> list[str]:
 
 
 def _status(_: Namespace) -> None:
+    from jupyter_ddl.binder_mode import binder_sentence
     from jupyter_ddl.client.clusters import current_cluster, list_clusters
     from jupyter_ddl.client.commands import chosen_cluster
     from jupyter_ddl.views.tables import cluster_row, render_cluster
 
+    if mode := binder_sentence():
+        say(mode)
     if current_cluster() is None and not list_clusters():
         say("No cluster is running; `%cluster start` starts one, and so does `%%distribute`.")
         return
