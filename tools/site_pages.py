@@ -7,6 +7,7 @@ of the magics is what ``--help`` prints.  Links between them are turned to the p
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,9 @@ _PAGES = {
 }
 _BARE = ("LICENSE", "notebooks/", "binder/", "bench/", "labextension/")
 """What a reader of the site finds only in the repository: its links become plain words."""
-_LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
+_LINK = re.compile(r"(!?)\[((?:!\[[^\]]*\]\([^)\s]+\)|[^\[\]])*)\]\(([^)\s]+)\)")
+"""A link or an image; the words of a link may be an image."""
+_REPLAY = "replays/search.html"
 _SOURCE = re.compile(r'(src|srcset)="docs/')
 
 
@@ -39,6 +42,8 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Turn the links of written pages that leave the folder of the documents."""
     if page.file.src_uri in (*_PAGES.values(), "reference/magics.md"):
         return markdown
+    if page.file.src_uri == "live.md":
+        return markdown.replace("{{ binder }}", _binder_build()).replace("{{ replay }}", _REPLAY)
     up = "../" * (page.file.src_uri.count("/") + 1)
     back = "../" * page.file.src_uri.count("/")
 
@@ -54,7 +59,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 def _turned(text: str) -> str:
     """A file of the root as a page of the site."""
     text = _SOURCE.sub(r'\1="', text)
-    return _LINK.sub(lambda match: _link(match[1], match[2], match[3], ""), text)
+    return _LINK.sub(lambda match: _link(match[1], _turned(match[2]), match[3], ""), text)
 
 
 def _link(mark: str, words: str, target: str, back: str) -> str:
@@ -67,6 +72,14 @@ def _link(mark: str, words: str, target: str, back: str) -> str:
     if path.startswith(_BARE):
         return words if words.startswith("`") else f"`{words}`"
     return f"{mark}[{words}]({target})"
+
+
+def _binder_build() -> str:
+    """Where Binder builds this repository; empty while nobody has said where that is."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    address = project.get("urls", {}).get("Repository", "")
+    found = re.fullmatch(r"https://github\.com/([\w.-]+/[\w.-]+?)(?:\.git)?/?", address)
+    return f"https://mybinder.org/build/gh/{found[1]}/HEAD" if found else ""
 
 
 def _magics() -> str:
