@@ -61,11 +61,12 @@ test-kube: $(READY)  ## clusters of pods on the Kubernetes of KUBECONFIG (docs/k
 lab: labextension  ## open JupyterLab on the notebooks
 	@$(BIN)/jupyter lab --notebook-dir=notebooks $(ARGS)
 
-lint: $(READY)  ## style, types, layers, stripped notebooks, the panel's copy of the messages
+lint: $(READY)  ## style, types, layers, spelling, stripped notebooks, the panel's copy of the messages
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/codespell *.md docs notebooks jupyter_ddl tools bench binder labextension/src
 	$(BIN)/python tools/strip_notebooks.py --check
 	$(BIN)/python tools/make_types.py --check
 
