@@ -9,6 +9,7 @@ from bench.rows.environment import ROW as ENVIRONMENT
 from bench.rows.first_report import ROW as FIRST_REPORT
 from bench.rows.fit import ROW as FIT
 from bench.rows.flood import ROW as FLOOD
+from bench.rows.idle import ROW as IDLE
 from bench.rows.kube import ROW as KUBE
 from bench.rows.live_page import ROW as LIVE_PAGE
 from bench.rows.load_ext import ROW as LOAD_EXT
@@ -33,6 +34,7 @@ ROWS = (
     MEMORY,
     LOAD_EXT,
     ENVIRONMENT,
+    IDLE,
     WARM,
     DDP_START,
     DDP_SPEED,
