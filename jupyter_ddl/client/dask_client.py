@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from distributed import Client
 
-__all__ = ["connect_client", "forget_client", "has_client"]
+__all__ = ["connect_client", "forget_client", "has_client", "is_ours"]
 
 _clients: dict[str, Client] = {}
 
@@ -64,6 +64,11 @@ def has_client() -> bool:
     """Whether a client of the cluster in use is connected."""
     known = _clients.get(session().current or "")
     return known is not None and known.status == "running"
+
+
+def is_ours(client: Client) -> bool:
+    """Whether a client is that of the cluster in use."""
+    return _clients.get(session().current or "") is client
 
 
 def forget_client(name: str) -> None:

@@ -14,6 +14,7 @@ from jupyter_ddl.events.messages import (
     AttemptStarted,
     CellExecuted,
     Event,
+    FoldFinished,
     RankEnded,
     RankStarted,
 )
@@ -28,16 +29,22 @@ class Piece(msgspec.Struct, frozen=True):
     start: int
     end: int | None = None
     worker: str = ""
+    is_fold: bool = False
+    """Of a fit: what a candidate printed on one fold."""
 
 
 class _Attempt(msgspec.Struct):
     number: int
     ranks: dict[int, Piece] = {}
     is_group: bool = False
+    has_folds: bool = False
 
 
 Pieces: TypeAlias = dict[int, dict[int, Piece]]
-"""trial → rank → piece, of each trial's last attempt; trials in order of starting."""
+"""trial → rank → piece, of each trial's last attempt; trials in order of starting.
+
+In a fit a candidate's folds stand in the ranks' place.
+"""
 
 
 def find_pieces(events: Iterable[Event]) -> Pieces:
@@ -45,13 +52,18 @@ def find_pieces(events: Iterable[Event]) -> Pieces:
     found: dict[int, _Attempt] = {}
     for event in events:
         if isinstance(event, AttemptStarted):
-            found.pop(event.trial, None)
+            before = found.pop(event.trial, None)
+            if before is not None and before.has_folds:  # a resumed candidate keeps what it had
+                found[event.trial] = _Attempt(event.attempt, before.ranks, has_folds=True)
+                continue
             piece = Piece(event.log, event.log_start, None, event.worker)
             found[event.trial] = _Attempt(event.attempt, {0: piece})
         elif isinstance(event, RankStarted):
             _begin_rank(found, event)
         elif isinstance(event, CellExecuted):
             found[event.number] = _Attempt(1, _cell_pieces(event), is_group=True)
+        elif isinstance(event, FoldFinished):
+            _add_fold(found, event)
         elif isinstance(event, RankEnded | AttemptFinished):
             _end(found, event)
     return {trial: attempt.ranks for trial, attempt in found.items()}
@@ -76,12 +88,22 @@ def _begin_rank(found: dict[int, _Attempt], event: RankStarted) -> None:
     attempt.ranks[event.rank] = Piece(event.log, event.log_start, None, event.worker)
 
 
+def _add_fold(found: dict[int, _Attempt], event: FoldFinished) -> None:
+    attempt = found.get(event.trial)
+    if attempt is None or not event.log:
+        return
+    if not attempt.has_folds:  # the attempt's start told of one fold only, and not which
+        attempt.ranks, attempt.has_folds = {}, True
+    piece = Piece(event.log, event.log_start, event.log_end, is_fold=True)
+    attempt.ranks[event.fold] = piece
+
+
 def _end(found: dict[int, _Attempt], event: RankEnded | AttemptFinished) -> None:
     attempt = found.get(event.trial)
     if attempt is None or attempt.number != event.attempt:
         return
     if isinstance(event, AttemptFinished):
-        if attempt.is_group:
+        if attempt.is_group or attempt.has_folds:
             return
         rank = 0
     else:
@@ -96,7 +118,7 @@ def trials_text(pieces: Pieces, directory: Path) -> str:
 
 
 def ranks_text(ranks: dict[int, Piece], directory: Path, rank: int | None = None) -> str:
-    """The output of one rank, or of all with a line in front of each.
+    """The output of one rank or fold, or of all with a line in front of each.
 
     Raises
     ------
@@ -112,10 +134,18 @@ def ranks_text(ranks: dict[int, Piece], directory: Path, rank: int | None = None
         return "".join(_read(directory, piece) for piece in ranks.values())
     texts = []
     for number in sorted(ranks):
-        text = _read(directory, ranks[number])
+        piece = ranks[number]
+        text = _read(directory, piece)
+        if piece.is_fold and not text:
+            continue  # most candidates of a large grid print nothing on any fold
         end = "" if not text or text.endswith("\n") else "\n"
-        texts.append(f"── rank {number} of {len(ranks)}, {ranks[number].worker}\n{text}{end}")
+        texts.append(f"{_heading(number, len(ranks), piece)}\n{text}{end}")
     return "".join(texts)
+
+
+def _heading(number: int, n: int, piece: Piece) -> str:
+    what = "fold" if piece.is_fold else "rank"
+    return f"── {what} {number} of {n}" + (f", {piece.worker}" if piece.worker else "")
 
 
 def _read(directory: Path, piece: Piece) -> str:

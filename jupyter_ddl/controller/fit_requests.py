@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jupyter_ddl.controller.runs import RunRegistry
 from jupyter_ddl.events.replies import Accepted, Result
-from jupyter_ddl.spec.fit import FeedFit, FinishFit, TakeFit
+from jupyter_ddl.spec.fit import FeedFit, FinishFit, TakeFit, TellFit
 from jupyter_ddl.spec.requests import FitBody
 
 __all__ = ["answer_fit"]
@@ -28,4 +28,6 @@ async def answer_fit(body: FitBody, runs: RunRegistry) -> Result:
             return await driver.take(body)
         case FinishFit():
             await driver.finish(body)
+        case TellFit():
+            await driver.tell(body)
     return Accepted(run_id=body.run_id)

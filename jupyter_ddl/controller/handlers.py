@@ -76,7 +76,7 @@ class Requests:
                 return answer_telemetry(body, session, house.telemetry, house.is_active)
             case ask.GetEnvironment() | ask.SyncEnvironment() | ask.TellVerdict():
                 return await self._house.environment.answer(body)
-            case ask.FeedFit() | ask.TakeFit() | ask.FinishFit():
+            case ask.FeedFit() | ask.TakeFit() | ask.FinishFit() | ask.TellFit():
                 return await answer_fit(body, self._house.runs)
             case ask.GetDask():
                 return dask_access(self._house.backend.client)

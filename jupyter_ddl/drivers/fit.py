@@ -37,7 +37,7 @@ from jupyter_ddl.events.reducer import with_totals
 from jupyter_ddl.events.run_state import RunState
 from jupyter_ddl.events.snapshot import RunSnapshot
 from jupyter_ddl.spec.assignment import Prewarm, StopWhen
-from jupyter_ddl.spec.fit import FeedFit, FinishFit, FitSpec, TakeFit
+from jupyter_ddl.spec.fit import FeedFit, FinishFit, FitSpec, TakeFit, TellFit
 from jupyter_ddl.spec.requests import StopHow
 from jupyter_ddl.spec.run import RunSpec
 from jupyter_ddl.store.processes import ProcessIdentity, is_alive
@@ -136,9 +136,7 @@ class FitDriver:
         SpecError
             The run is over, or parts are missing.
         """
-        await self.begun.wait()
-        if self.is_ending or self._stop.when is not None:
-            raise SpecError(f"run {self.spec.run_id} is over and takes no more fits")
+        await self._check_open()
         batch = self._batches.get(request.batch)
         if batch is None:
             batch = self._batches[request.batch] = FitBatch(request.batch, request.table)
@@ -166,19 +164,27 @@ class FitDriver:
             batch.graph.begin()
         self._wake.set()
 
+    async def tell(self, request: TellFit) -> None:
+        """Note how plain Dask work of the cell gets on.
+
+        Raises
+        ------
+        SpecError
+            The run is over.
+        """
+        await self._check_open()
+        self._client_seen_s = time.monotonic()
+        self._put(self._candidates.told(request, time.time()))
+
+    async def _check_open(self) -> None:
+        await self.begun.wait()
+        if self.is_ending or self._stop.when is not None:
+            raise SpecError(f"run {self.spec.run_id} is over and takes no more fits")
+
     def _take_from_record(
         self, batch: FitBatch, index: int, fold: FoldFinished, trial: int
     ) -> None:
-        again = FoldFinished(
-            trial,
-            fold.fold,
-            fold.key,
-            fold.at_s,
-            fold.duration_s,
-            score=fold.score,
-            failure=fold.failure,
-        )
-        self._put(self._candidates.finished(again))
+        self._put(self._candidates.finished(msgspec.structs.replace(fold, trial=trial)))
         batch.deliver(_taken(index, fold))
 
     async def take(self, request: TakeFit) -> FitResults:
@@ -352,9 +358,12 @@ class FitDriver:
             has_raised=result is not None and result.has_raised,
             failure=done.failure if result is None else result.failure,
             is_lost=result is None,
+            log=done.log,
+            log_start=done.log_start,
+            log_end=done.log_end,
         )
         self._waiting[fold.trial, fold.fold] = batch, _taken(index, fold)
-        self._put([fold, *self._candidates.finished(fold, done.log, done.log_end)])
+        self._put([fold, *self._candidates.finished(fold)])
 
     def _committed(self, events: Sequence[Event]) -> None:
         self._wake.set()

@@ -16,7 +16,7 @@ from jupyter_ddl.events.messages import (
     TrialCreated,
 )
 from jupyter_ddl.events.run_state import RunState
-from jupyter_ddl.spec.fit import FitCandidate
+from jupyter_ddl.spec.fit import FitCandidate, TellFit
 
 __all__ = ["Candidates"]
 
@@ -55,6 +55,7 @@ class Candidates:
         self._n_units = array("l")
         """Units of each trial; 0: it is over, or of a session before."""
         self._n_before = self._n_created = state.n_created
+        self._told: int | None = None
 
     def add(
         self, candidates: tuple[FitCandidate, ...], n_before: int
@@ -71,7 +72,8 @@ class Candidates:
             if trial is None or trial.params != candidate.params:
                 number = self._n_created
                 self._n_created += 1
-                events.append(TrialCreated(number, candidate.params, time.time()))
+                now = time.time()
+                events.append(TrialCreated(number, candidate.params, now, candidate.is_refit))
             self._n_units.extend([0] * (number + 1 - len(self._n_units)))
             self._n_units[number] = candidate.n_units
             numbers.append(number)
@@ -104,9 +106,7 @@ class Candidates:
             )
         ]
 
-    def finished(
-        self, fold: FoldFinished, log: str = "", log_end: int | None = None
-    ) -> list[Event]:
+    def finished(self, fold: FoldFinished) -> list[Event]:
         """A unit has its outcome: what that says of its candidate."""
         known = self._known(fold.trial)
         if known is None:
@@ -116,8 +116,8 @@ class Candidates:
             begin = AttemptStarted(fold.trial, known.attempt, time.time(), "", 0, "", 0)
             events += self.started(fold.trial, begin)
         known.n_done += 1
-        if log and log == known.log:
-            known.log_end = log_end
+        if fold.log and fold.log == known.log:
+            known.log_end = fold.log_end
         if fold.failure is not None:
             known.n_failed += 1
             known.failure = known.failure or fold.failure
@@ -152,6 +152,22 @@ class Candidates:
             log_end=known.log_end,
             failure=failure,
         )
+
+    def told(self, request: TellFit, at_s: float) -> list[Event]:
+        """What the kernel says of its plain Dask work, which is one trial of the run."""
+        events: list[Event] = []
+        if self._told is None:
+            one = (FitCandidate(request.params, 1),)
+            (self._told,), events = self.add(one, request.first_candidate)
+            events += self.started(self._told, AttemptStarted(0, 1, at_s, "", 0, "", 0))
+        known = self._known(self._told)
+        if known is None:
+            return events
+        at = (self._told, known.attempt, request.step)
+        events.append(Reported(*at, request.metrics, at_s))
+        if request.is_over:
+            events.append(self._end(self._told, known, at_s))
+        return events
 
     def given_up(self, numbers: list[int], at_s: float) -> list[Event]:
         """Candidates that nobody waits for any more."""

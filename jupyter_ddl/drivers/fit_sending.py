@@ -57,6 +57,7 @@ class PieceDone:
     unit: UnitResult | None = None
     failure: Failure | None = None
     log: str = ""
+    log_start: int = 0
     log_end: int | None = None
 
 
@@ -66,7 +67,8 @@ class _Flight:
     worker: str
     pieces: dict[int, Piece]
     """Not done yet, by number."""
-    logs: dict[int, str] = field(default_factory=dict)
+    logs: dict[int, tuple[str, int]] = field(default_factory=dict)
+    """Log and where in it the output begins, by number."""
     started_s: float | None = None
     n_units: int = 0
     is_over: asyncio.Event = field(default_factory=asyncio.Event)
@@ -207,7 +209,7 @@ class FitSender(WorkerService):
             match event:
                 case AttemptStarted(trial=number) if number in flight.pieces:
                     flight.started_s = flight.started_s or time.monotonic()
-                    flight.logs[number] = event.log
+                    flight.logs[number] = event.log, event.log_start
                     self.on_started(flight.batch, flight.pieces[number], event)
                 case AttemptFinished(trial=number) if number in flight.pieces:
                     self._finished(flight, event)
@@ -225,6 +227,7 @@ class FitSender(WorkerService):
         if result is None and not self._is_lost(flight.batch, piece, event):
             return
         del flight.pieces[event.trial]
+        log, log_start = flight.logs.pop(event.trial, ("", 0))
         self._on_done(
             PieceDone(
                 batch=flight.batch,
@@ -234,7 +237,8 @@ class FitSender(WorkerService):
                 node=result if isinstance(result, NodeResult) else None,
                 unit=result if isinstance(result, UnitResult) else None,
                 failure=event.failure,
-                log=flight.logs.get(event.trial, ""),
+                log=log,
+                log_start=log_start,
                 log_end=event.log_end,
             )
         )

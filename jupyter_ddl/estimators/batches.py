@@ -76,8 +76,15 @@ def sealed(
     return table, blobs, captured.modules
 
 
-def calls_batch(calls: Sequence[Call], namespace: Mapping[str, Any]) -> Batch:
+def calls_batch(
+    calls: Sequence[Call], namespace: Mapping[str, Any], *, is_refit: bool = False
+) -> Batch:
     """Any parallel section: what several calls have in common travels once.
+
+    Parameters
+    ----------
+    is_refit : bool
+        Whether a search makes the calls to fit its best candidate anew.
 
     Raises
     ------
@@ -93,7 +100,13 @@ def calls_batch(calls: Sequence[Call], namespace: Mapping[str, Any]) -> Batch:
     return Batch(
         kind="calls",
         values={"shared": shared, "calls": encoded},
-        candidates=(FitCandidate({"parallel": name, "calls": len(calls)}, len(calls)),),
+        candidates=(
+            FitCandidate(
+                {"refit" if is_refit else "parallel": name, "calls": len(calls)},
+                len(calls),
+                is_refit,
+            ),
+        ),
         units=tuple(
             FitUnit(0, number, (), keys_of(common, number, data))
             for number, data in enumerate(encoded)

@@ -13,8 +13,9 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from jupyter_ddl.errors import FitError
+from jupyter_ddl.errors import FitError, FitStoppedError
 from jupyter_ddl.estimators.batches import calls_batch
+from jupyter_ddl.estimators.dask_work import DaskWork, dask_client_class
 from jupyter_ddl.estimators.exchange import FitRun, FitSetting, StoppedError
 from jupyter_ddl.estimators.outcomes import Outcomes
 from jupyter_ddl.estimators.partial import SearchRecord
@@ -37,14 +38,17 @@ def distributed_fits(setting: FitSetting) -> Iterator[FitRun]:
     """
     joblib = _joblib()
     run = FitRun(setting)
-    fits = _Fits(run, setting)
+    fits, work = _Fits(run, setting), DaskWork(run)
     with contextlib.ExitStack() as stack:
         stack.enter_context(joblib.parallel_config(backend=_backend_class()(), n_jobs=-1))
         stack.enter_context(_replaced(joblib.Parallel, "__call__", fits.parallel))
         stack.enter_context(_replaced(_base_search(), "fit", fits.search))
+        if (client := dask_client_class()) is not None:
+            stack.enter_context(_replaced(client, "get", work.get))
         try:
             yield run
-        except StoppedError:
+            work.close()
+        except FitStoppedError:
             run.close("cancelled")
             raise
         except KeyboardInterrupt:
@@ -146,7 +150,9 @@ class _Fits:
             elif parallel.n_jobs == 1:
                 return original(parallel, calls)
             else:
-                batch = calls_batch(calls, self._setting.namespace)
+                # What a search does in parallel beside its scoring is its refit.
+                is_refit = bool(self._searches)
+                batch = calls_batch(calls, self._setting.namespace, is_refit=is_refit)
             return self._executed(batch)
 
         return call

@@ -25,13 +25,14 @@ from jupyter_ddl.errors import (
     JupyterDDLError,
     ProtocolError,
     RunNotFoundError,
+    SpecError,
 )
 from jupyter_ddl.estimators.batches import Batch, sealed
 from jupyter_ddl.events.fit_results import FitResults, TakenUnit
 from jupyter_ddl.events.snapshot import RunSnapshot
 from jupyter_ddl.spec.assignment import StopWhen
 from jupyter_ddl.spec.facts import EnvironmentStatus
-from jupyter_ddl.spec.fit import FeedFit, FinishFit, FitEnding, FitSpec, TakeFit
+from jupyter_ddl.spec.fit import FeedFit, FinishFit, FitEnding, FitSpec, TakeFit, TellFit
 from jupyter_ddl.spec.program import Program
 from jupyter_ddl.spec.requests import ResumeRun, StopRunRequest, SubmitRun
 from jupyter_ddl.spec.run import Limits, RunSpec
@@ -39,11 +40,12 @@ from jupyter_ddl.store.blobs import put_blob
 from jupyter_ddl.store.paths import blob_dirs
 from jupyter_ddl.store.processes import this_process
 
-__all__ = ["FitRun", "FitSetting", "StoppedError"]
+__all__ = ["DaskProgress", "FitRun", "FitSetting", "StoppedError"]
 
 _TAKE_S = 0.25
 _UNITS_PER_PART = 2_000
-_MAX_REVIVALS = 3
+_MAX_REVIVALS = 5
+_WAIT_S = 0.2
 _WARM = ("sklearn.model_selection", "sklearn.pipeline", "sklearn.compose")
 
 
@@ -71,6 +73,16 @@ class FitSetting:
     on_snapshot: Callable[[RunSnapshot], Any] | None = None
     on_tick: Callable[[], Any] | None = None
     on_run: Callable[[Run], Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DaskProgress:
+    """How plain Dask work of the cell gets on."""
+
+    name: str
+    step: int
+    metrics: dict[str, float]
+    is_over: bool = False
 
 
 class StoppedError(FitStoppedError):
@@ -166,8 +178,10 @@ class FitRun:
                 n_lost += 1
                 if n_lost > _MAX_REVIVALS:
                     raise
+                time.sleep(_WAIT_S * n_lost)  # a killed one is not gone at once
                 # A new controller goes on with the run; it is told again what it had been told.
-                self._revive(run)
+                with contextlib.suppress(ClusterError):
+                    self._revive(run)
                 is_fed = False
         with contextlib.suppress(JupyterDDLError):
             self._ask(FinishFit(run.id, batch=number))
@@ -209,6 +223,32 @@ class FitRun:
             self._ask(ResumeRun(run.id))
         if self._mailbox is not None:
             self._mailbox = session().watch(self._cluster, run.id)
+
+    # -- plain Dask work -------------------------------------------------------------------------
+
+    def add_candidate(self) -> int:
+        """A place among the candidates for what is told of; returns how many came before."""
+        self._n_candidates += 1
+        return self._n_candidates - 1
+
+    def tell(self, place: int, work: DaskProgress) -> None:
+        """Put on record how plain Dask work gets on, and show it.
+
+        Raises
+        ------
+        FitStoppedError
+            The run was stopped.
+        """
+        run = self._open()
+        told = TellFit(run.id, place, {"dask": work.name}, work.step, work.metrics, work.is_over)
+        try:
+            self._ask(told)
+        except (RunNotFoundError, SpecError):
+            self.is_stopped = True
+            raise FitStoppedError(
+                f"the fit was stopped: {work.step:,} Dask computations had begun"
+            ) from None
+        self._show()
 
     # -- the run ---------------------------------------------------------------------------------
 

@@ -104,10 +104,12 @@ def _draw(
 ) -> RunSnapshot:
     search = spec.verb if isinstance(spec.verb, SearchSpec) else None
     judged = spec.judged
-    n_trials = state.n_created if isinstance(spec.verb, FitSpec) else spec.n_trials
+    n_candidates = state.n_created - len(state.refits)
+    n_trials = n_candidates if isinstance(spec.verb, FitSpec) else spec.n_trials
     end = state.end
     rate = _trials_per_s(state, now_s)
-    remaining = max(n_trials - state.n_finished, 0)
+    counts = state.counts
+    remaining = max(n_trials - counts.finished, 0)
     failure, failed_trial = _first_cause(state)
     return RunSnapshot(
         seq=state.seq,
@@ -118,7 +120,7 @@ def _draw(
         cluster=_short(spec.cluster, 80),
         created_at_s=spec.created_at_s,
         n_trials=n_trials,
-        counts=state.counts,
+        counts=counts,
         started_at_s=state.started_at_s,
         finished_at_s=state.finished_at_s,
         metric=None if judged is None else _short(judged.metric, 80),

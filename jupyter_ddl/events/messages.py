@@ -98,6 +98,8 @@ class TrialCreated(msgspec.Struct, frozen=True, tag="trial_created"):
     trial: int
     params: dict[str, ParamValue]
     at_s: float
+    is_refit: bool = False
+    """Of a fit: no candidate, but a parallel call of a search's refit."""
 
 
 class AttemptStarted(msgspec.Struct, frozen=True, tag="attempt_started"):
@@ -303,6 +305,10 @@ class FoldFinished(msgspec.Struct, frozen=True, tag="fold_finished"):
     failure: Failure | None = None
     is_lost: bool = False
     """Its process died, with ``failure``: there is no outcome."""
+    log: str = ""
+    log_start: int = 0
+    log_end: int | None = None
+    """Bytes of ``<run_dir>/logs/<log>`` that it printed; without an end, up to the file's."""
 
 
 class RunFinished(msgspec.Struct, frozen=True, tag="run_finished"):

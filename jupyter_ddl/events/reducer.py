@@ -103,7 +103,8 @@ def with_totals(state: RunState, event: RunFinished) -> RunFinished:
 
     ``state`` has not folded ``event`` yet: what waits or runs in it is cancelled by the end.
     """
-    totals = {name: number for name, number in state.numbers.items() if number}
+    counts = msgspec.structs.asdict(state.counts)
+    totals = {name: number for name, number in counts.items() if number}
     open_trials = totals.pop("waiting", 0) + totals.pop("running", 0)
     if open_trials:
         totals["cancelled"] = totals.get("cancelled", 0) + open_trials
@@ -154,6 +155,8 @@ def _trial_created(state: RunState, event: TrialCreated) -> None:
     state.trials[event.trial] = TrialState(event.trial, names, tuple(event.params.values()))
     state.waiting.add(event.trial)
     state.numbers["waiting"] = state.numbers.get("waiting", 0) + 1
+    if event.is_refit:
+        state.refits.append(event.trial)
 
 
 def _attempt_started(state: RunState, event: AttemptStarted) -> None:

@@ -106,6 +106,8 @@ class RunState:
     """Cancelled only because the run ended: another session takes them up again."""
     numbers: dict[TrialStateName, int] = field(default_factory=dict)
     """Trials per state."""
+    refits: list[int] = field(default_factory=list)
+    """Trials that are no candidates: they are shown, and not counted."""
     n_finished_before: int = 0
     """Trials finished before this session."""
     n_attempts: int = 0
@@ -140,7 +142,10 @@ class RunState:
 
     @property
     def counts(self) -> Counts:
-        return Counts(**self.numbers)
+        numbers = dict(self.numbers)
+        for refit in self.refits:
+            numbers[self.trials[refit].state] -= 1
+        return Counts(**numbers)
 
     @property
     def n_created(self) -> int:

@@ -29,6 +29,7 @@ __all__ = [
     "FitUnit",
     "FitWork",
     "TakeFit",
+    "TellFit",
 ]
 
 BatchKind = Literal["score", "calls"]
@@ -84,6 +85,8 @@ class FitCandidate(msgspec.Struct, frozen=True):
 
     params: dict[str, ParamValue]
     n_units: int
+    is_refit: bool = False
+    """A parallel call of a search's refit: shown with the others, and not counted."""
 
 
 class FitNode(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -143,6 +146,18 @@ class FinishFit(msgspec.Struct, frozen=True, tag="finish_fit"):
     state: FitEnding = "complete"
     reason: str = ""
     batch: int | None = None
+
+
+class TellFit(msgspec.Struct, frozen=True, tag="tell_fit"):
+    """How plain Dask work of the cell gets on: the kernel sees it, and no rank of ours does it."""
+
+    run_id: str
+    first_candidate: int
+    """How many candidates the cell had fed when its Dask work began."""
+    params: dict[str, ParamValue]
+    step: int
+    metrics: dict[str, float]
+    is_over: bool = False
 
 
 class DropOutputs(msgspec.Struct, frozen=True, tag="drop_outputs"):

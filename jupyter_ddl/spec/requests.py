@@ -13,7 +13,7 @@ import msgspec
 from jupyter_ddl.spec.assignment import StopWhen
 from jupyter_ddl.spec.cells import Cell
 from jupyter_ddl.spec.facts import EnvironmentStatus, Patch
-from jupyter_ddl.spec.fit import FeedFit, FinishFit, TakeFit
+from jupyter_ddl.spec.fit import FeedFit, FinishFit, TakeFit, TellFit
 from jupyter_ddl.spec.run import RunSpec
 
 __all__ = [
@@ -48,6 +48,7 @@ __all__ = [
     "SyncEnvironment",
     "TakeFit",
     "TelemetryBody",
+    "TellFit",
     "UnwatchTelemetry",
     "WatchRun",
     "WatchTelemetry",
@@ -208,7 +209,7 @@ class CloseGroup(msgspec.Struct, frozen=True, tag="close_group"):
 
 GroupBody: TypeAlias = OpenGroup | ExecuteCell | LookAtCell | InterruptCell | CloseGroup
 
-FitBody: TypeAlias = FeedFit | TakeFit | FinishFit
+FitBody: TypeAlias = FeedFit | TakeFit | FinishFit | TellFit
 
 Body: TypeAlias = (
     Hello

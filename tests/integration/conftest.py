@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Iterator
 
 import dask.config
+import distributed  # noqa: F401  # adds its defaults to the configuration, once
 import pytest
 from leaks import Home
 

@@ -27,6 +27,15 @@ class Trivial(ClassifierMixin, BaseEstimator):
         return np.full(len(rows), self.classes_[int(self.c) % len(self.classes_)])
 
 
+class Talking(Trivial):
+    """Says what it is fitted with."""
+
+    def fit(self, rows: Any, y: Any) -> Talking:
+        print(f"c is {self.c}, {len(rows)} rows")
+        super().fit(rows, y)
+        return self
+
+
 class Waiting(Trivial):
     """Tells by a file that a fit has begun, and waits for ``go``."""
 

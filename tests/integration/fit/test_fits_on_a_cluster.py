@@ -16,10 +16,11 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from fit_models import Counting, Dying, Greedy, Trivial, Waiting, no_number
+from fit_models import Counting, Dying, Greedy, Talking, Trivial, Waiting, no_number
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.model_selection import GridSearchCV, cross_val_score
-from sklearn.pipeline import Pipeline
+from sklearn.pipeline import FeatureUnion, Pipeline
+from sklearn.preprocessing import FunctionTransformer
 from until import until
 
 import jupyter_ddl
@@ -97,6 +98,21 @@ def _outputs(run_id: str) -> list[Path]:
 
     folders = (*blob_dirs(), run_dir(run_id) / "spill")
     return [path for folder in folders for path in folder.glob(f"fit-{run_id}-*")]
+
+
+def test_a_refit_is_no_candidate_and_each_fold_has_what_it_printed(shared: Any) -> None:
+    union = FeatureUnion([("a", FunctionTransformer()), ("b", FunctionTransformer())])
+    search = _grid(Pipeline([("union", union), ("clf", Talking())]), clf__c=[0.0, 1.0])
+    with distributed_fits(_setting()) as fits:
+        search.fit(X, Y)
+    run = fits.run
+    assert run is not None
+    snapshot = run.snapshot()
+    assert (snapshot.n_trials, snapshot.counts.complete) == (2, 2)
+    assert snapshot.rows[2].params == {"refit": "fit_transform_one", "calls": 2}
+    lines = run.logs(1).splitlines()
+    assert lines[::2] == [f"── fold {n} of 4" for n in range(4)]
+    assert lines[1::2] == ["c is 1.0, 15 rows"] * 4
 
 
 def test_a_fold_whose_worker_is_killed_is_computed_again(shared: Any, tmp_path: Path) -> None:

@@ -8,7 +8,13 @@ import pytest
 
 from jupyter_ddl.client.logs import find_pieces, ranks_text, trials_text
 from jupyter_ddl.errors import TrialError
-from jupyter_ddl.events.messages import AttemptFinished, AttemptStarted, RankEnded, RankStarted
+from jupyter_ddl.events.messages import (
+    AttemptFinished,
+    AttemptStarted,
+    FoldFinished,
+    RankEnded,
+    RankStarted,
+)
 
 
 def begun(trial: int, attempt: int, log: str, start: int) -> AttemptStarted:
@@ -21,6 +27,10 @@ def over(trial: int, attempt: int, end: int | None) -> AttemptFinished:
 
 def rank_begun(rank: int, attempt: int, log: str, start: int) -> RankStarted:
     return RankStarted(0, attempt, rank, 0.0, f"w{rank}", "h", 1, log, start)
+
+
+def fold_over(fold: int, log: str, start: int, end: int | None) -> FoldFinished:
+    return FoldFinished(0, fold, b"", 1.0, 1.0, log=log, log_start=start, log_end=end)
 
 
 def rank_over(rank: int, attempt: int, end: int | None) -> RankEnded:
@@ -84,3 +94,17 @@ def test_a_rank_that_the_last_round_did_not_have_is_refused_with_those_it_had(
 
 def test_a_log_that_is_gone_is_empty(directory: Path) -> None:
     assert trials_text(find_pieces([begun(0, 1, "gone", 0)]), directory) == ""
+
+
+def test_a_candidate_has_what_all_its_folds_printed_in_the_order_of_folds(directory: Path) -> None:
+    events = [begun(0, 1, "b", 0), fold_over(1, "b", 0, 6), fold_over(0, "a", 6, None)]
+    pieces = find_pieces([*events, fold_over(2, "a", 6, 6), over(0, 1, 6)])
+    text = ranks_text(pieces[0], directory)
+    assert text == "── fold 0 of 3\nnew a\n── fold 1 of 3\nold b\n"
+    assert ranks_text(pieces[0], directory, 1) == "old b\n"
+
+
+def test_a_resumed_candidate_keeps_the_folds_of_the_session_before(directory: Path) -> None:
+    events = [begun(0, 1, "a", 0), fold_over(0, "a", 0, 6), begun(0, 2, "b", 6)]
+    pieces = find_pieces([*events, fold_over(1, "b", 6, None), over(0, 2, None)])
+    assert ranks_text(pieces[0], directory) == "── fold 0 of 2\nold a\n── fold 1 of 2\nnew b\n"
