@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import random
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 from simulated_search import simulate_search
@@ -30,6 +31,7 @@ EXAMPLES: dict[str, Callable[[random.Random], Story]] = {
 """File name without suffixes, and what makes its story."""
 
 
+@cache
 def simulated(name: str, seed: int = SEED) -> Recording:
     """One of :data:`EXAMPLES`."""
     facts = tuple(EXAMPLES[name](random.Random(seed)).facts)

@@ -173,7 +173,9 @@ class _Film:
         snapshot["learning"] = {str(curve["trial"]): curve for curve in snapshot["learning"]}
         telemetry = self._machines.view(at_s)
         if telemetry is not self._telemetry:
-            self._telemetry, self._shown = telemetry, _plain(telemetry)
+            # Rounded where it was measured.
+            shown = msgspec.json.decode(msgspec.json.encode(telemetry))
+            self._telemetry, self._shown = telemetry, shown
         is_group = bool(snapshot["ranks"])
         return {
             "snapshot": snapshot,

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 __all__ = ["MAX_SPEED", "Replay", "replay"]
 
 MAX_SPEED = 1000.0
-_WIDGET_MIME = "application/vnd.jupyter.widget-view+json"
 _SIMULATED = "Simulated run, played from a recording."
 _RECORDED = "Played from a recording."
 
@@ -100,13 +99,14 @@ class Replay:
             display(self.still(), raw=True)
             return
         from jupyter_ddl.recording.widget import ReplayWidget
+        from jupyter_ddl.views.widget import WIDGET_MIME
 
         film = film_of(self._recording)
         widget = ReplayWidget(self.head.run_id, film, self._speed)
         display_id = f"ddl-{uuid.uuid4().hex}"
         widget.on_msg(_Ending(self, widget, display_id))
         view = {"version_major": 2, "version_minor": 0, "model_id": widget.model_id}
-        display({_WIDGET_MIME: view, **self.still()}, raw=True, display_id=display_id)
+        display({WIDGET_MIME: view, **self.still()}, raw=True, display_id=display_id)
 
     def still(self) -> dict[str, str]:
         """The end of the run, for front ends without widgets and for the saved notebook."""

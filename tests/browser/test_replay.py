@@ -1,0 +1,183 @@
+"""Recordings in a real JupyterLab, and a page of one in a browser that has nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from lab_tools import Lab, cell_at, open_notebook, run_cell, set_theme, take
+from playwright.sync_api import Browser, Locator, Page, expect
+from until import until
+
+from jupyter_ddl.recording.page import save_page
+from jupyter_ddl.recording.read import read_recording
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "examples"
+TRAINING = EXAMPLES / "training-64-ranks.jsonl.gz"
+SEARCH = EXAMPLES / "search-500-trials.jsonl.gz"
+REPLAY = f"import jupyter_ddl as ddl\nddl.replay({str(SEARCH)!r}, speed={{}})"
+
+OpenPage = Callable[..., Page]
+
+
+def n_finished(page: Page) -> int:
+    bar = page.locator(".ddl-live [role=progressbar]")
+    return int(bar.get_attribute("aria-valuenow") or 0)
+
+
+def place(page: Page) -> float:
+    return float(page.get_by_label("Moment of the run").input_value())
+
+
+def seek(page: Page, at_s: float) -> None:
+    slider = page.get_by_label("Moment of the run")
+    slider.evaluate(
+        "(slider, at) => { slider.value = String(at);"
+        " slider.dispatchEvent(new Event('input', {bubbles: true})); }",
+        at_s,
+    )
+
+
+def view_of(page: Page) -> Locator:
+    page.wait_for_selector(".ddl-live[data-run]")
+    return page.locator(".ddl-live")
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with both examples as pages."""
+    folder = tmp_path_factory.mktemp("pages")
+    for path, speed in ((TRAINING, 32.0), (SEARCH, 32.0)):
+        save_page(read_recording(path), folder / f"{path.name.split('.')[0]}.html", speed=speed)
+    return folder
+
+
+@pytest.fixture
+def open_page(chromium: Browser, pages: Path) -> Iterator[OpenPage]:
+    """Opens a page without a network; whatever it asks for or complains of fails the test."""
+    contexts = []
+    trouble: list[str] = []
+
+    def opened(name: str, theme: str = "light", width: int = 1100, motion: bool = True) -> Page:
+        context = chromium.new_context(
+            viewport={"width": width, "height": 900},
+            color_scheme="dark" if theme == "dark" else "light",
+            reduced_motion="no-preference" if motion else "reduce",
+            offline=True,
+        )
+        contexts.append(context)
+        page = context.new_page()
+        page.on("pageerror", lambda error: trouble.append(str(error)))
+        page.on("console", lambda message: trouble.append(message.text))
+        page.on("request", lambda request: trouble.extend(_foreign(request.url)))
+        page.goto((pages / f"{name}.html").as_uri())
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+    assert trouble == []
+
+
+def _foreign(url: str) -> list[str]:
+    return [] if url.startswith(("file:", "data:")) else [url]
+
+
+def test_a_page_plays_to_the_end_and_again(open_page: OpenPage) -> None:
+    page = open_page("search-500-trials")
+    view = view_of(page)
+    expect(page.locator(".ddl-origin")).to_have_text("Replay · simulated")
+    expect(page.get_by_role("button", name="Stop")).to_have_count(0)
+    until(lambda: n_finished(page) > 20, 20, "20 trials")
+    expect(view).to_have_attribute("data-state", "complete", timeout=30_000)
+    assert n_finished(page) == 500
+    page.get_by_role("button", name="Play again").click()
+    expect(view).to_have_attribute("data-state", "running", timeout=5_000)
+    until(lambda: 0 < n_finished(page) < 400, 20, "the run from its beginning")
+
+
+def test_any_moment_can_be_looked_at_without_playing(open_page: OpenPage) -> None:
+    page = open_page("search-500-trials", motion=False)
+    view = view_of(page)
+    assert place(page) == 0.0  # who wants no motion begins with a still picture
+    seek(page, 60)
+    until(lambda: n_finished(page) > 150, 10, "the middle of the run")
+    middle = n_finished(page)
+    seek(page, 20)
+    until(lambda: 0 < n_finished(page) < middle, 10, "an earlier moment")
+    expect(view.locator(".ddl-times")).to_contain_text("20 s")
+    seek(page, 10_000)
+    expect(view).to_have_attribute("data-state", "complete")
+    view.get_by_label("Filter trials by state").fill("failed")
+    expect(view.locator("table")).to_contain_text("FloatingPointError")
+    expect(view.locator("table tbody tr").first).to_contain_text("failed")
+    view.locator("summary", has_text="Output").click()
+    expect(view.locator(".ddl-log")).to_contain_text("epoch 27: loss")
+    assert place(page) > 100
+
+
+def test_playing_can_be_paused_by_the_keyboard(open_page: OpenPage) -> None:
+    page = open_page("training-64-ranks")
+    view_of(page)
+    until(lambda: place(page) > 2, 20, "the first seconds")
+    page.get_by_role("button", name="Pause").press("Enter")
+    expect(page.get_by_role("button", name="Play", exact=True)).to_be_focused()
+    stands_at = place(page)
+    page.wait_for_timeout(700)
+    assert place(page) == stands_at
+    page.get_by_label("Speed").select_option("0.5")
+    page.get_by_role("button", name="Play", exact=True).press("Enter")
+    until(lambda: place(page) > stands_at, 10, "it to go on")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [400, 1100])
+@pytest.mark.parametrize(
+    ("name", "at_s"), [("training-64-ranks", 112.0), ("search-500-trials", 62.0)]
+)
+def test_a_page_reads_well(
+    open_page: OpenPage, name: str, at_s: float, theme: str, width: int
+) -> None:
+    page = open_page(name, theme, width, motion=False)
+    view = view_of(page)
+    seek(page, at_s)
+    expect(view.locator(".ddl-strip").first).to_be_visible()
+    page.wait_for_timeout(700)  # the table of trials is asked for
+    take(page.locator("body"), f"replay-{name.split('-')[0]}-{theme}-{width}")
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+
+
+def test_a_page_without_scripts_shows_how_the_run_ended(chromium: Browser, pages: Path) -> None:
+    context = chromium.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto((pages / "search-500-trials.html").as_uri())
+    expect(page.locator("#replay")).to_contain_text("500 of 500 trials")
+    expect(page.locator("header")).to_contain_text("A simulated run")
+    context.close()
+
+
+def test_a_cell_plays_without_a_cluster_and_becomes_static(lab: Lab, page: Page) -> None:
+    open_notebook(page, lab, "replay.ipynb", REPLAY.format(2), REPLAY.format(200), "1 + 1")
+    run_cell(page, 0)
+    view = view_of(page)
+    until(lambda: place(page) > 2, 30, "the first seconds")
+    expect(page.locator(".ddl-origin")).to_have_text("Replay · simulated")
+    expect(page.get_by_role("button", name="Stop")).to_have_count(0)
+    run_cell(page, 2)  # the kernel is free meanwhile
+    seek(page, 60)
+    until(lambda: n_finished(page) > 150, 10, "the middle of the run")
+    take(view, "replay-cell-light")
+    set_theme(page, "dark")
+    take(cell_at(page, 0), "replay-cell-dark")
+    set_theme(page, "light")
+    page.evaluate("() => window.jupyterapp.commands.execute('notebook:clear-all-cell-outputs')")
+
+    run_cell(page, 1)
+    view_of(page)
+    output = cell_at(page, 1).locator(".jp-Cell-outputArea")
+    expect(output).to_contain_text("Simulated run, played from a recording.", timeout=30_000)
+    expect(output).to_contain_text("500 of 500 trials")
+    expect(page.locator(".ddl-controls")).to_have_count(0)
+    take(output, "replay-end")
+    assert list((lab.home.root).rglob("ledger.ddl")) == []
