@@ -37,7 +37,7 @@ def test_what_runs_in_the_build_is_executable() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_the_steps_of_the_build_work_in_a_fresh_environment(tmp_path: Path) -> None:
     checkout = tmp_path / "checkout"
     subprocess.run(["git", "clone", "-q", str(ROOT), str(checkout)], check=True, timeout=60)
@@ -61,7 +61,7 @@ def _without_conda(path: str) -> list[str]:
 
 def _run(command: list[str], folder: Path, env: dict[str, str]) -> str:
     done = subprocess.run(
-        command, cwd=folder, env=env, capture_output=True, text=True, timeout=600, check=False
+        command, cwd=folder, env=env, capture_output=True, text=True, timeout=1200, check=False
     )
     assert done.returncode == 0, f"{command}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
     return done.stdout
