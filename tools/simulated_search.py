@@ -265,7 +265,7 @@ class _Search:
                     worker=f"worker-{worker}",
                     host=f"node-{worker // 2}",
                     at_s=round(BEGAN_S + now_s, 2),
-                    cpu=round(self._cpu[worker] + 0.2 * self._chance.random(), 2),
+                    cpu=round(min(_SLOTS, self._cpu[worker] + 0.2 * self._chance.random()), 2),
                     n_cpus=float(_SLOTS),
                     memory_bytes=(700 + 950 * len(own) + self._chance.randint(0, 90)) << 20,
                     memory_limit_bytes=_MEMORY_BYTES,

@@ -110,8 +110,8 @@ def test_any_moment_can_be_looked_at_without_playing(open_page: OpenPage) -> Non
     seek(page, 10_000)
     expect(view).to_have_attribute("data-state", "complete")
     view.get_by_label("Filter trials by state").fill("failed")
-    expect(view.locator("table")).to_contain_text("FloatingPointError")
-    expect(view.locator("table tbody tr").first).to_contain_text("failed")
+    rows = view.get_by_label("Trials", exact=True).locator("tbody tr")
+    expect(rows.first).to_contain_text("FloatingPointError")
     view.locator("summary", has_text="Output").click()
     expect(view.locator(".ddl-log")).to_contain_text("epoch 27: loss")
     assert place(page) > 100

@@ -95,8 +95,8 @@ def test_the_status_table_names_size_and_lease_and_runs_can_be_managed(kernel: L
     )
     assert "done" in kernel.run("%runs logs last --trial 1").check().text
     assert "The code is the same" in kernel.run("%runs compare last last").check().everything
-    assert "events of run" in kernel.run("%runs export last events.jsonl").check().text
-    assert (kernel.home.work / "events.jsonl").read_text().count("\n") > 4
+    assert "facts of run" in kernel.run("%runs export last demo.jsonl").check().text
+    assert (kernel.home.work / "demo.jsonl").read_text().count("\n") > 4
     assert "--yes deletes" in kernel.run("%runs rm last").check().text
     assert "is deleted" in kernel.run("%runs rm last --yes").check().text
     assert kernel.run("%runs").check().everything == "No runs yet."

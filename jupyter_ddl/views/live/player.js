@@ -79,11 +79,14 @@ class Player {
     return h(
       "div",
       { class: "ddl-controls", role: "group", "aria-label": "Replay" },
-      h("span", { class: "ddl-origin", text: isSimulated ? "Replay · simulated" : "Replay", title }),
-      this._button,
-      this._place,
-      this._time,
-      this._rate,
+      h(
+        "div",
+        { class: "ddl-part" },
+        h("span", { class: "ddl-origin", text: isSimulated ? "Replay · simulated" : "Replay", title }),
+        this._button,
+        this._rate,
+      ),
+      h("div", { class: "ddl-part ddl-wide" }, this._place, this._time),
     );
   }
 

@@ -70,13 +70,15 @@ def test_more_tabs_than_one_user_has_are_refused(idle_server: JupyterServer) -> 
         tab.close()
 
 
-def test_events_are_downloaded_as_json_lines(
+def test_a_recording_is_downloaded(
     cluster: object, server: JupyterServer, browser: Browser
 ) -> None:
     run = start_search(STEPS, 2).wait(30)
     answer = server.ask(f"{API}/runs/{run.id}/export")
-    lines = [json.loads(line) for line in answer.body.splitlines()]
-    assert len(lines) == len(run.events())
+    head, *facts = (json.loads(line) for line in answer.body.splitlines())
+    assert (head["type"], head["run_id"]) == ("recording", run.id)
+    added = ("printed", "measured")
+    assert sum(fact["type"] not in added for fact in facts) == len(run.events())
     assert answer.headers["Content-Disposition"] == f'attachment; filename="{run.id}.jsonl"'
     gone = server.ask(f"{API}/runs/r0000-none/export")
     assert (gone.status, json.loads(gone.body)["code"]) == (404, "DDL-5001")
