@@ -1,12 +1,13 @@
-"""``make pictures``: the README's pictures, from a real run in a real JupyterLab.
+"""``make pictures``: the README's moving picture, from a real run in a real JupyterLab.
 
-Opens the quickstart up to its search in a headless Chromium, waits until half of the search is
-done, and takes the cell with its live view in the light and in the dark theme.
+Opens the quickstart up to its search in a headless Chromium, and films the upper part of the cell
+with its live view until the search is over, in the light and in the dark theme.
 """
 
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import secrets
@@ -23,18 +24,24 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from PIL import Image
 from playwright.sync_api import Page, sync_playwright
 
 ROOT = Path(__file__).resolve().parent.parent
 _LAST_CELL = "search"
-_LINE = "%%distribute search --metric val_acc --mode max --trials 60 --sampler tpe --name digits"
-"""Short enough for the picture's width, and long enough a run for two pictures."""
+_N_TRIALS = 60
+_LINE = f"%%distribute search --metric val_acc --trials {_N_TRIALS} --sampler tpe --name digits"
 _THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
-_WIDTH, _HEIGHT = 1000, 1700
+_WIDTH, _HEIGHT = 900, 1700
+_SHOWN_HEIGHT = 600
+"""Down to the curves: what lies below hardly moves."""
+_TRIALS_PER_FRAME = 3
+_FRAME_MS, _LAST_MS = 350, 4000
+_QUALITY = 70
+_MAX_BYTES = 600_000
 _WAIT_S = 300.0
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 _SEARCH_CELL = ".jp-CodeCell:has-text('%%distribute')"
-_HALF_DONE = r"/\b[34]\d of 60 trials/"
 
 
 def main() -> int:
@@ -50,9 +57,10 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="ddl-", ignore_cleanup_errors=True) as folder:
         _make_home(Path(folder))
         with _lab(Path(folder)) as address, _page(browser, address) as page:
-            _run_until_busy(page)
-            for theme, name in _THEMES.items():
-                _take(page, name, output / f"live_view_{theme}.png")
+            _run_all(page)
+            films = _film(page)
+    for theme, frames in films.items():
+        _save(frames, output / f"live_view_{theme}.webp")
     return 0
 
 
@@ -137,8 +145,8 @@ def _page(browser: str, address: str) -> Iterator[Page]:
         chromium.close()
 
 
-def _run_until_busy(page: Page) -> None:
-    """Run all cells, and return in the middle of the search."""
+def _run_all(page: Page) -> None:
+    """Run all cells; returns when the first trial of the search has ended."""
     page.wait_for_selector(_SEARCH_CELL)
     # The toolbar calls the kernel idle before there is a session: ask the session itself.
     page.evaluate(
@@ -147,8 +155,25 @@ def _run_until_busy(page: Page) -> None:
     )
     _execute(page, "application:toggle-left-area")
     _execute(page, "notebook:run-all-cells", wait=False)
+    _wait_for_trials(page, 1)
+
+
+def _film(page: Page) -> dict[str, list[Image.Image]]:
+    """Frames of both themes, one pair per few trials and one of the end."""
+    films: dict[str, list[Image.Image]] = {theme: [] for theme in _THEMES}
+    for n_trials in (*range(1, _N_TRIALS, _TRIALS_PER_FRAME), _N_TRIALS):
+        _wait_for_trials(page, n_trials)
+        for theme, name in _THEMES.items():
+            films[theme].append(_frame(page, name))
+    return films
+
+
+def _wait_for_trials(page: Page, least: int) -> None:
     page.wait_for_function(
-        f"() => {_HALF_DONE}.test(document.querySelector('.jp-Notebook').innerText)"
+        "least => { const text = document.querySelector('.jp-Notebook').innerText;"
+        f" const done = text.match(/(\\d+) of {_N_TRIALS} trials/);"
+        " return done && Number(done[1]) >= least; }",
+        arg=least,
     )
 
 
@@ -158,14 +183,33 @@ def _execute(page: Page, command: str, arguments: Any = None, *, wait: bool = Tr
     page.evaluate(f"([name, values]) => {{ {body}; }}", [command, arguments or {}])
 
 
-def _take(page: Page, theme: str, target: Path) -> None:
+def _frame(page: Page, theme: str) -> Image.Image:
+    """The upper part of the cell in a theme."""
     _execute(page, "apputils:change-theme", {"theme": theme})
     is_light = "true" if "Light" in theme else "false"
     page.wait_for_function(f"() => document.body.dataset.jpThemeLight === '{is_light}'")
     cell = page.locator(_SEARCH_CELL).last
-    cell.scroll_into_view_if_needed()
-    cell.screenshot(path=target, animations="disabled")
-    print(f"{target}: {target.stat().st_size / 1000:.0f} kB")
+    cell.evaluate("cell => cell.scrollIntoView({ block: 'start' })")
+    box = cell.bounding_box()
+    if box is None:
+        raise SystemExit("the cell is not to be seen")
+    area = {"x": box["x"], "y": box["y"], "width": box["width"], "height": _SHOWN_HEIGHT}
+    taken = page.screenshot(clip=area, animations="disabled")
+    return Image.open(io.BytesIO(taken)).convert("RGB")
+
+
+def _save(frames: list[Image.Image], target: Path) -> None:
+    """An animated WebP that stays on its last frame for a while, and begins again."""
+    durations = [*[_FRAME_MS] * (len(frames) - 1), _LAST_MS]
+    first, *others = frames
+    first.save(
+        target, save_all=True, append_images=others, duration=durations, loop=0,
+        quality=_QUALITY, method=6,
+    )  # fmt: skip
+    n_bytes = target.stat().st_size
+    if n_bytes > _MAX_BYTES:
+        raise SystemExit(f"{target} has {n_bytes:,} bytes; at most {_MAX_BYTES:,} are wanted")
+    print(f"{target}: {len(frames)} frames, {n_bytes / 1000:.0f} kB")
 
 
 if __name__ == "__main__":
