@@ -25,7 +25,8 @@ _BARE = ("LICENSE", "notebooks/", "binder/", "bench/", "labextension/")
 """What a reader of the site finds only in the repository: its links become plain words."""
 _LINK = re.compile(r"(!?)\[((?:!\[[^\]]*\]\([^)\s]+\)|[^\[\]])*)\]\(([^)\s]+)\)")
 """A link or an image; the words of a link may be an image."""
-_REPLAY = "replays/search.html"
+_REPLAY = "examples/search.html"
+_RECORDING = "docs/examples/search-500-trials.jsonl.gz"
 _SOURCE = re.compile(r'(src|srcset)="docs/')
 
 
@@ -35,6 +36,7 @@ def on_files(files: Files, config: Any) -> Files:
         text = _turned((ROOT / source).read_text(encoding="utf-8"))
         files.append(File.generated(config, page, content=text))
     files.append(File.generated(config, "reference/magics.md", content=_magics()))
+    files.append(File.generated(config, _REPLAY, content=_replay()))
     return files
 
 
@@ -72,6 +74,14 @@ def _link(mark: str, words: str, target: str, back: str) -> str:
     if path.startswith(_BARE):
         return words if words.startswith("`") else f"`{words}`"
     return f"{mark}[{words}]({target})"
+
+
+def _replay() -> str:
+    """A page of its own, which plays an example: what the live cells fall back on."""
+    from jupyter_ddl.recording.page import page_html
+    from jupyter_ddl.recording.read import read_recording
+
+    return page_html(read_recording(ROOT / _RECORDING), speed=8.0)
 
 
 def _binder_build() -> str:
