@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable
 
 from distributed import Client
 
+from jupyter_ddl.controller.telemetry_record import TelemetryRecord
 from jupyter_ddl.controller.telemetry_store import TelemetryStore
 from jupyter_ddl.controller.usage import UsageMeter
 from jupyter_ddl.events.telemetry import ClusterTelemetry, Usage, WorkerSample
@@ -29,6 +30,7 @@ class Telemetry:
         self._topic = topic
         self._slots = slots
         self._store = TelemetryStore()
+        self._record = TelemetryRecord()
         self._meter = UsageMeter(cpus_per_slot, time.monotonic())
         self._looking: asyncio.Task[None] | None = None
 
@@ -47,6 +49,7 @@ class Telemetry:
         if self._looking is not None:
             self._looking.cancel()
             await asyncio.gather(self._looking, return_exceptions=True)
+        await self._record.flush()
 
     @property
     def seq(self) -> int:
@@ -80,10 +83,12 @@ class Telemetry:
         sample = self._store.add(event[1])
         if sample is not None:
             self._meter.see(sample.ranks)
+            self._record.see(sample)
 
     async def _look_on(self) -> None:
         while True:
             self._look()
+            await self._record.flush()
             await asyncio.sleep(_LOOK_INTERVAL_S)
 
     def _look(self) -> None:

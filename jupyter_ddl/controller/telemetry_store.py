@@ -16,7 +16,7 @@ from jupyter_ddl.events.telemetry import (
     WorkerSample,
 )
 
-__all__ = ["MAX_SAMPLE_BYTES", "TelemetryStore"]
+__all__ = ["MAX_SAMPLE_BYTES", "TelemetryStore", "of_run"]
 
 MAX_SAMPLE_BYTES = 256 << 10
 _MAX_HISTORIES = 32
@@ -113,7 +113,7 @@ class TelemetryStore:
             for name, worker in sorted(self._workers.items(), key=_by_name)
             if worker.sample is not None and (not run_id or run_id in worker.runs)
         }
-        samples = [_of_run(w.sample, run_id) for w in chosen.values() if w.sample is not None]
+        samples = [of_run(w.sample, run_id) for w in chosen.values() if w.sample is not None]
         shown = _within(sorted(samples, key=_interest), _SAMPLES_BYTES)
         names = {sample.worker for sample in shown}
         others = [(s.worker, _brief(s)) for s in samples if s.worker not in names]
@@ -144,7 +144,8 @@ def _interest(sample: WorkerSample) -> int:
     return -2 * troubled - busy
 
 
-def _of_run(sample: WorkerSample, run_id: str) -> WorkerSample:
+def of_run(sample: WorkerSample, run_id: str) -> WorkerSample:
+    """The sample with the ranks of one run only; of all when ``run_id`` is empty."""
     if not run_id:
         return sample
     ranks: tuple[RankSample, ...] = tuple(r for r in sample.ranks if r.run_id == run_id)

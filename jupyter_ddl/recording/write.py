@@ -10,11 +10,15 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import msgspec
+
 from jupyter_ddl import __version__
+from jupyter_ddl.controller.telemetry_record import samples_path
 from jupyter_ddl.errors import RecordingError
 from jupyter_ddl.events.messages import Event, Reported, RunSubmitted
 from jupyter_ddl.events.reader import read_ledger
-from jupyter_ddl.recording.facts import FORMAT, Fact, Head, Origin, Recording
+from jupyter_ddl.events.telemetry import WorkerSample
+from jupyter_ddl.recording.facts import FORMAT, Fact, Head, Measured, Origin, Recording
 from jupyter_ddl.recording.lines import in_time, line_of, time_of
 from jupyter_ddl.recording.printed import printed_lines
 from jupyter_ddl.recording.privacy import Scrubber
@@ -23,6 +27,7 @@ from jupyter_ddl.store.paths import ledger_path, run_dir
 
 __all__ = ["MAX_REPORTS", "head_of", "record_run", "save_text", "write_recording"]
 
+_SAMPLE = msgspec.json.Decoder(WorkerSample)
 MAX_REPORTS = 200_000
 """Of more reports, every second one is left out, until they fit."""
 
@@ -38,9 +43,11 @@ def record_run(run_id: str) -> Recording:
     events = list(read_ledger(ledger_path(run_id)))
     kept, left_out = _thinned(events)
     printed, cut = printed_lines(events, run_dir(run_id) / "logs")
+    measured = _measured(run_id)
     scrub = Scrubber()
     printed.sort(key=time_of)
-    merged = heapq.merge(in_time(kept), in_time(printed), key=lambda pair: pair[0])
+    beside = (in_time(printed), in_time(measured))
+    merged = heapq.merge(in_time(kept), *beside, key=lambda pair: pair[0])
     facts = [scrub.fact(fact) for _, fact in merged]
     return Recording(head_of(facts, "recorded", (*left_out, *cut)), tuple(facts))
 
@@ -130,6 +137,21 @@ def _thinned(events: list[Event]) -> tuple[list[Event], tuple[str, ...]]:
                 continue
         kept.append(event)
     return kept, (f"{len(events) - len(kept):,} of {n_reports:,} reports",)
+
+
+def _measured(run_id: str) -> list[Fact]:
+    """The samples that the controller has kept; none where it has kept none."""
+    try:
+        lines = samples_path(run_id).read_bytes().splitlines()
+    except OSError:
+        return []
+    found: list[Fact] = []
+    for line in lines:
+        try:
+            found.append(Measured(_SAMPLE.decode(line)))
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            continue  # the last one may be cut off
+    return sorted(found, key=time_of)
 
 
 def _refusal(path: Path, what: str) -> RecordingError:

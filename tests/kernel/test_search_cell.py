@@ -100,6 +100,10 @@ def test_the_status_table_names_size_and_lease_and_runs_can_be_managed(kernel: L
     assert "--yes deletes" in kernel.run("%runs rm last").check().text
     assert "is deleted" in kernel.run("%runs rm last --yes").check().text
     assert kernel.run("%runs").check().everything == "No runs yet."
+    # A recording needs no run.
+    replayed = kernel.run("%runs replay demo.jsonl").check().everything
+    assert "4 of 4 trials" in replayed
+    assert "Played from a recording." in replayed
 
     assert "1 worker wanted" in kernel.run("%cluster scale 1").check().text
     assert "between 1 and 2 workers" in kernel.run("%cluster adapt 1 2").check().text

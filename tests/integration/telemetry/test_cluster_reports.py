@@ -19,6 +19,8 @@ from jupyter_ddl.client.clusters import Cluster
 from jupyter_ddl.client.session import session
 from jupyter_ddl.controller.connection import read_connection
 from jupyter_ddl.events.telemetry import ClusterTelemetry, RankSample
+from jupyter_ddl.recording.facts import Measured
+from jupyter_ddl.recording.write import record_run
 from jupyter_ddl.spec.cluster import ClusterSpec
 
 pytestmark = pytest.mark.integration
@@ -108,6 +110,11 @@ def test_a_run_s_ranks_their_loader_memory_and_hours_are_seen(gpu_cluster: Clust
     assert len(usage.peak_memory_bytes) == 2
     total = picture()
     assert total.cpu_hours == pytest.approx(usage.cpu_hours, rel=0.1)
+    # Flushed four times a second: what was measured before the end is in a recording of it.
+    kept = [fact.sample for fact in record_run(run.id).facts if isinstance(fact, Measured)]
+    assert len(kept) >= 4
+    assert {each.worker for each in kept} == {worker.worker for worker in seen.workers}
+    assert all(gpu.utilization == 0.8 for each in kept for gpu in each.gpus)
 
 
 def test_a_driver_that_hangs_for_a_minute_delays_no_trial_and_no_stop(

@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 from event_makers import (
     begun,
@@ -30,10 +31,12 @@ from jupyter_ddl.events.messages import (
     TrialCreated,
 )
 from jupyter_ddl.events.reducer import fold_all
+from jupyter_ddl.events.telemetry import WorkerSample
 from jupyter_ddl.recording import write
 from jupyter_ddl.recording.export import export_run
 from jupyter_ddl.recording.facts import FORMAT, Measured, Printed, Recording
 from jupyter_ddl.recording.film import last_snapshot
+from jupyter_ddl.recording.lines import in_time
 from jupyter_ddl.recording.read import read_recording
 from jupyter_ddl.recording.write import head_of, record_run, write_recording
 from jupyter_ddl.spec.program import Program
@@ -130,6 +133,19 @@ def test_a_run_is_exported_with_what_it_printed(tmp_path: Path) -> None:
     assert first[-1].at_s == 1005.0
     events = [fact for fact in recording.facts if not isinstance(fact, Printed | Measured)]
     assert events == twenty_events()
+
+
+def test_a_run_is_exported_with_what_its_machines_did(tmp_path: Path) -> None:
+    folder = ledger("r1", twenty_events())
+    samples = [WorkerSample("w0", "h", at_s, cpu=1.5) for at_s in (1004.5, 1003.5)]
+    lines = b"".join(msgspec.json.encode(sample) + b"\n" for sample in samples)
+    (folder / "telemetry.jsonl").write_bytes(lines + lines[:40])
+    export_run("r1", tmp_path / "demo.jsonl")
+    facts = read_recording(tmp_path / "demo.jsonl").facts
+    measured = [fact.sample.at_s for fact in facts if isinstance(fact, Measured)]
+    assert measured == [1003.5, 1004.5]
+    times = [at_s for at_s, _ in in_time(facts)]
+    assert times == sorted(times)
 
 
 def test_of_long_outputs_the_end_is_kept_and_the_head_tells_so(tmp_path: Path) -> None:
