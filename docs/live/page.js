@@ -6,15 +6,15 @@ import { Kernel } from "./kernel.js";
 import { Output } from "./output.js";
 
 const board = document.querySelector("#ddl-live");
-const state = { kernel: null, isStarting: false, cells: [] };
+/** `starting` is the promise of a kernel that is on its way. */
+const state = { kernel: null, starting: null, button: null, said: null };
 
 function begin() {
-  for (const block of document.querySelectorAll(".ddl-cell")) state.cells.push(makeCell(block));
-  const start = button("Start a kernel", connect);
-  start.className = "md-button md-button--primary";
-  state.start = start;
+  for (const block of document.querySelectorAll(".ddl-cell")) makeCell(block);
+  state.button = button("Start a kernel", connect);
+  state.button.className = "md-button md-button--primary";
   state.said = make("span", { className: "ddl-said", role: "status" });
-  board.append(start, state.said, ownServer());
+  board.append(state.button, state.said, ownServer());
   const given = new URLSearchParams(location.hash.slice(1));
   if (given.has("server")) {
     board.querySelector("[name=server]").value = given.get("server");
@@ -26,7 +26,8 @@ function begin() {
 
 /** One block of code: editable, with buttons and a place for what it shows. */
 function makeCell(block) {
-  const code = make("textarea", { spellcheck: false, value: block.querySelector("code").textContent.trimEnd() });
+  const source = block.querySelector("code").textContent.trimEnd();
+  const code = make("textarea", { spellcheck: false, value: source });
   code.setAttribute("aria-label", "Code of the cell");
   const fit = () => {
     code.style.height = "auto";
@@ -34,9 +35,10 @@ function makeCell(block) {
   };
   code.addEventListener("input", fit);
   const output = make("div", { className: "ddl-output" });
-  const cell = { code, output: new Output(output) };
+  const frame = make("section", { className: "ddl-live-cell" });
+  const cell = { code, frame, output: new Output(output) };
   cell.run = button("Run", () => runCell(cell));
-  cell.stop = button("Interrupt", () => state.kernel.interrupt());
+  cell.stop = button("Interrupt", () => state.kernel?.interrupt());
   cell.stop.hidden = true;
   code.addEventListener("keydown", (event) => {
     if (event.key === "Enter" && event.shiftKey) {
@@ -44,33 +46,40 @@ function makeCell(block) {
       runCell(cell);
     }
   });
-  const frame = make("section", { className: "ddl-live-cell" });
   frame.append(code, cell.run, cell.stop, output);
   block.replaceWith(frame);
   fit();
-  return cell;
 }
 
 async function runCell(cell) {
-  if (cell.run.disabled || !(state.kernel ?? (await connect()))) return;
-  cell.output.clear();
+  if (cell.run.disabled) return;
   cell.run.disabled = true;
-  cell.stop.hidden = false;
+  cell.frame.dataset.state = "running";
+  const kernel = await connect();
+  cell.stop.hidden = kernel === null;
   try {
-    await state.kernel.execute(cell.code.value, (kind, content) => cell.output.take(kind, content));
+    cell.output.clear();
+    await kernel?.execute(cell.code.value, (kind, content) => cell.output.take(kind, content));
   } catch (error) {
     cell.output.print(`${error.message}\n`, "stderr");
   } finally {
     cell.run.disabled = false;
     cell.stop.hidden = true;
+    cell.frame.dataset.state = "done";
   }
 }
 
 /** The kernel, or null: then the recorded run plays. */
-async function connect() {
-  if (state.kernel || state.isStarting) return state.kernel;
-  state.isStarting = true;
-  state.start.disabled = true;
+function connect() {
+  state.starting ??= start().finally(() => {
+    state.starting = null;
+  });
+  return state.starting;
+}
+
+async function start() {
+  if (state.kernel) return state.kernel;
+  state.button.disabled = true;
   try {
     say("Starting a kernel …");
     state.kernel = await Kernel.start(await findServer());
@@ -79,10 +88,8 @@ async function connect() {
     say("The kernel is ready: Shift-Enter runs a cell.");
     board.dataset.state = "ready";
   } catch (error) {
+    state.button.disabled = false;
     fallBack(error);
-  } finally {
-    state.isStarting = false;
-    state.start.disabled = state.kernel !== null;
   }
   return state.kernel;
 }
@@ -96,7 +103,7 @@ function findServer() {
 
 function lose() {
   state.kernel = null;
-  state.start.disabled = false;
+  state.button.disabled = false;
   say("The kernel is gone; its runs go on where their cluster is.");
   board.dataset.state = "lost";
 }
