@@ -1,4 +1,4 @@
-"""The documents build without a warning: links, anchors, the reference's docstrings."""
+"""The documents: links, anchors, the reference's docstrings, spelling, pictures, the badge."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from html.parser import HTMLParser
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
+from PIL import Image
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -67,15 +70,71 @@ def test_every_link_within_the_site_has_a_target(site: Path) -> None:
 
 
 def test_the_reference_names_every_verb_and_every_public_name(site: Path) -> None:
+    from jupyter_ddl import _EXPORTS
     from jupyter_ddl import __all__ as public
     from jupyter_ddl.cell.options import VERBS
 
-    text = "".join(page.read_text(encoding="utf-8") for page in site.glob("reference/*.html"))
-    assert [verb for verb in VERBS if f"%%distribute {verb}" not in text] == []
-    hidden = {"__version__", "load_ipython_extension", "runs"}  # runs: list_runs is its own name
-    assert [name for name in sorted({*public} - hidden) if name not in text] == []
+    pages = [_read(page) for page in site.glob("reference/*.html")]
+    magics = (site / "reference" / "magics.html").read_text(encoding="utf-8")
+    assert [verb for verb in VERBS if f"%%distribute {verb}" not in magics] == []
+    documented = {each for page in pages for each in page.ids}
+    paths = {name: f"jupyter_ddl.{name}" for name in {*public, *_EXPORTS}}
+    paths["client"] = "jupyter_ddl.client.dask_client.connect_client"  # the package has its name
+    hidden = {"__version__", "load_ipython_extension"}
+    assert [name for name in sorted({*paths} - hidden) if paths[name] not in documented] == []
 
 
 def test_nothing_in_the_site_is_fetched_from_elsewhere(site: Path) -> None:
     fetched = re.compile(r'<(?:script|link|img|iframe)[^>]+(?:src|href)="(?:https?:)?//')
     assert [page.name for page in site.rglob("*.html") if fetched.search(page.read_text())] == []
+
+
+_READ = (".md", ".ipynb")
+
+
+def _written() -> list[Path]:
+    """What people read, as it lies in the repository."""
+    folders = [ROOT / "docs", ROOT / "notebooks"]
+    pages = [path for folder in folders for path in folder.rglob("*") if path.suffix in _READ]
+    return [*ROOT.glob("*.md"), *pages]
+
+
+def test_the_documents_are_spelled_well() -> None:
+    command = [sys.executable, "-m", "codespell_lib", "--toml", str(ROOT / "pyproject.toml")]
+    done = subprocess.run(
+        [*command, *map(str, _written())], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_links_to_elsewhere_are_well_formed() -> None:
+    wrong = []
+    for path in _written():
+        for link in re.findall(r"\]\((\w+://[^)\s]*)\)", path.read_text(encoding="utf-8")):
+            parts = urlsplit(link)
+            if parts.scheme != "https" or "." not in parts.netloc or "@" in parts.netloc:
+                wrong.append((path.name, link))
+    assert wrong == []
+
+
+def test_the_badge_leads_to_binder_or_to_how_one_gets_there() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    address = project.get("urls", {}).get("Repository")
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    found = re.search(r"\[!\[[^\]]*\]\(docs/images/binder_badge\.svg\)\]\(([^)]+)\)", readme)
+    assert found is not None
+    if address is None:
+        assert found[1] == "docs/binder.md"
+    else:
+        owner, name = urlsplit(address).path.removesuffix(".git").strip("/").split("/")
+        assert found[1].startswith(f"https://mybinder.org/v2/gh/{owner}/{name}/")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_picture_of_the_readme_moves_and_is_small(theme: str) -> None:
+    path = ROOT / "docs" / "images" / f"live_view_{theme}.webp"
+    assert path.stat().st_size <= 600_000
+    with Image.open(path) as picture:
+        assert picture.n_frames >= 10
+        assert picture.width >= 2 * 600  # sharp at the width at which it is shown
+    assert f'docs/images/{path.name}"' in (ROOT / "README.md").read_text(encoding="utf-8")
