@@ -13,13 +13,12 @@ from collections.abc import Sequence
 import msgspec
 
 from jupyter_ddl.drivers.assigning import RunContext
-from jupyter_ddl.drivers.committer import Committer
+from jupyter_ddl.drivers.driving import RunDriver
 from jupyter_ddl.drivers.fit_batch import FitBatch
 from jupyter_ddl.drivers.fit_candidates import Candidates
 from jupyter_ddl.drivers.fit_graph import Piece
 from jupyter_ddl.drivers.fit_outputs import Outputs
 from jupyter_ddl.drivers.fit_sending import FitSender, PieceDone
-from jupyter_ddl.drivers.stopping import RunStop
 from jupyter_ddl.errors import SpecError
 from jupyter_ddl.events.fit_results import FitResults, NodeResult, TakenUnit
 from jupyter_ddl.events.ledger import LedgerWriter
@@ -29,7 +28,6 @@ from jupyter_ddl.events.messages import (
     FoldFinished,
     Notice,
     RunFinished,
-    RunStarted,
     StopRequested,
 )
 from jupyter_ddl.events.reader import read_ledger
@@ -46,13 +44,12 @@ __all__ = ["FitDriver"]
 
 log = logging.getLogger(__name__)
 
-_TICK_S = 0.5
 _LOOK_AT_CLIENT_S = 5.0
 _SHORT_UNIT_S = 0.02
 _GATHER_S = 0.03
 
 
-class FitDriver:
+class FitDriver(RunDriver):
     """One run from its first batch to its last record.  Used on the controller's loop only."""
 
     def __init__(
@@ -63,19 +60,13 @@ class FitDriver:
         state: RunState,
         context: RunContext,
     ) -> None:
-        self.spec = spec
-        self.state = state
-        self.begun = asyncio.Event()
-        """Set once this session's first record is committed."""
-        self.is_ending = False
-        self._ledger = ledger
-        self._context = context
-        self._session = state.session + 1
-        self._committer = Committer(ledger, state, self._committed)
+        super().__init__(spec, ledger, state, context)
         self._outputs = Outputs(spec.run_id, verb, context)
-        self._sender = FitSender(spec, context, self._outputs, self._session, self._done, self.wake)
+        self._sender: FitSender = FitSender(
+            spec, context, self._outputs, self._session, self._done, self.wake
+        )
         self._sender.on_started = self._started
-        self._sender.on_notice = self._put
+        self._sender.on_notice = self._committer.put
         self._candidates = Candidates(state, verb.metric)
         self._batches: dict[int, FitBatch] = {}
         self._waiting: dict[tuple[int, int], tuple[FitBatch, TakenUnit]] = {}
@@ -86,8 +77,6 @@ class FitDriver:
         self._client_seen_s = time.monotonic()
         self._is_orphan = False
         self._finish: FinishFit | None = None
-        self._stop = RunStop(spec.limits)
-        self._wake = asyncio.Event()
 
     # -- what the controller sees ----------------------------------------------------------------
 
@@ -109,16 +98,12 @@ class FitDriver:
     def snapshot(self) -> RunSnapshot:
         return self.state.snapshot(time.time(), paused=self.paused)
 
-    def wake(self) -> None:
-        """Slots, workers or batches have changed."""
-        self._wake.set()
-
     def stop(self, how: StopHow, by: str, reason: str = "") -> None:
         """End the run: what is computed is kept, what runs ends now or with its unit."""
         when: StopWhen = "now" if how == "now" else "next_report"
         if self.is_ending or not self._stop.request(when, reason or f"stopped by {by}"):
             return
-        self._put([StopRequested(at_s=time.time(), when=when, by=by)])
+        self._put(StopRequested(at_s=time.time(), when=when, by=by))
         self._sender.stop_all(when)
         self._tell_all()
 
@@ -148,7 +133,7 @@ class FitDriver:
         batch.n_parts += 1
         numbers, events = self._candidates.add(request.candidates, request.first_candidate)
         now = time.time()
-        self._put([*events, *(Notice(now, text) for text in request.notes)])
+        self._put(*events, *(Notice(now, text) for text in request.notes))
         batch.trials += numbers
         first = batch.graph.n_units
         known = {
@@ -174,7 +159,7 @@ class FitDriver:
         """
         await self._check_open()
         self._client_seen_s = time.monotonic()
-        self._put(self._candidates.told(request, time.time()))
+        self._put(*self._candidates.told(request, time.time()))
 
     async def _check_open(self) -> None:
         await self.begun.wait()
@@ -184,7 +169,7 @@ class FitDriver:
     def _take_from_record(
         self, batch: FitBatch, index: int, fold: FoldFinished, trial: int
     ) -> None:
-        self._put(self._candidates.finished(msgspec.structs.replace(fold, trial=trial)))
+        self._put(*self._candidates.finished(msgspec.structs.replace(fold, trial=trial)))
         batch.deliver(_taken(index, fold))
 
     async def take(self, request: TakeFit) -> FitResults:
@@ -213,7 +198,7 @@ class FitDriver:
             self._stop_pieces()
         elif (batch := self._batches.pop(request.batch, None)) is not None and not batch.is_over:
             batch.is_given_up = True
-            self._put(self._candidates.given_up(batch.trials, time.time()))
+            self._put(*self._candidates.given_up(batch.trials, time.time()))
             self._sender.drop(batch)
         self._wake.set()
 
@@ -230,70 +215,25 @@ class FitDriver:
 
     # -- the run ---------------------------------------------------------------------------------
 
-    async def run(self) -> None:
-        """Drive the run to its end.  Cancelling it leaves a ledger that can be resumed.
-
-        Raises
-        ------
-        Exception
-            Events can't be committed for another reason than a full disk.
-        """
-        committing = asyncio.create_task(self._committer.run(), name=f"commit {self.spec.run_id}")
-        self._context.slots.join(self.spec.run_id)
-        try:
-            await self._begin()
-            while not self._is_over():
-                await self._wait()
-                if self._stop.when is None and self._finish is None:
-                    self._sender.fill(self._active())
-                self._outputs.drop_soon()
-            self.is_ending = True
-            end = msgspec.structs.replace(self._end(), usage=self._context.usage(self.spec.run_id))
-            self._put([with_totals(self.state, end)])
-            await self._committer.drain()
-            await self._sender.release_workers()
-            await self._outputs.close()
-        finally:
-            self.is_ending = True
-            self._tell_all()
-            await self._sender.close()
-            self._context.slots.leave(self.spec.run_id)
-            committing.cancel()
-            await asyncio.gather(committing, return_exceptions=True)
-            self._ledger.close()
-
-    async def _begin(self) -> None:
-        self._stop.begin(self.state)
+    async def _drive(self) -> RunFinished:
         if self._session > 1:
             self._recorded = await asyncio.to_thread(_recorded, self._ledger)
-        started = RunStarted(
-            at_s=time.time(),
-            session=self._session,
-            n_slots=self._context.slots.n_slots,
-            max_parallel=self._context.slots.n_slots,
-            controller_pid=self._context.pid,
-        )
-        self._put([started])
-        await self._committer.drain()
-        self.begun.set()
+        await self._open(self._context.slots.n_slots)
+        while not self._is_over():
+            await self._wait()
+            if self._stop.when is None and self._finish is None:
+                self._sender.fill(self._active())
+            self._outputs.drop_soon()
+        return with_totals(self.state, self._end())
 
-    async def _wait(self) -> None:
-        try:
-            async with asyncio.timeout(_TICK_S):
-                await self._wake.wait()
-        except TimeoutError:
-            pass
-        self._wake.clear()
-        if self._committer.error is not None:
-            raise self._committer.error
-        if self._stop.is_timed_out:
-            text = f"stopped by its timeout of {self.spec.limits.timeout_s:.0f} s"
-            self.stop("now", by="timeout", reason=text)
-        if self._stop.is_given_up:
-            self._sender.give_up()
-        self._look_at_client()
+    async def _recorded_end(self) -> None:
+        await super()._recorded_end()
+        await self._outputs.close()
 
-    def _look_at_client(self) -> None:
+    def _leave(self) -> None:
+        self._tell_all()
+
+    def _look(self) -> None:
         """Whether somebody is left who feeds: a notebook may also compute between its fits."""
         now = time.monotonic()
         if self._is_orphan or now - self._client_seen_s < _LOOK_AT_CLIENT_S:
@@ -328,7 +268,7 @@ class FitDriver:
     def _started(self, batch: FitBatch, piece: Piece, event: AttemptStarted) -> None:
         unit = None if piece.is_node else batch.graph.unit(piece.index)
         if unit is not None:
-            self._put(self._candidates.started(batch.trials[unit.candidate], event))
+            self._put(*self._candidates.started(batch.trials[unit.candidate], event))
 
     def _done(self, done: PieceDone) -> None:
         batch, index = done.batch, done.piece.index
@@ -363,7 +303,7 @@ class FitDriver:
             log_end=done.log_end,
         )
         self._waiting[fold.trial, fold.fold] = batch, _taken(index, fold)
-        self._put([fold, *self._candidates.finished(fold)])
+        self._put(fold, *self._candidates.finished(fold))
 
     def _committed(self, events: Sequence[Event]) -> None:
         self._wake.set()
@@ -372,10 +312,6 @@ class FitDriver:
                 waiting = self._waiting.pop((event.trial, event.fold), None)
                 if waiting is not None:
                     waiting[0].deliver(waiting[1])
-
-    def _put(self, events: Sequence[Event]) -> None:
-        if events:
-            self._committer.put(events)
 
     def _tell_all(self) -> None:
         for batch in self._batches.values():

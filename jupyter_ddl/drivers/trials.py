@@ -11,11 +11,9 @@ import logging
 import time
 from collections.abc import Sequence
 
-import msgspec
-
 from jupyter_ddl.drivers.assigning import RunContext
 from jupyter_ddl.drivers.backoff import Backoff
-from jupyter_ddl.drivers.committer import Committer
+from jupyter_ddl.drivers.driving import RunDriver
 from jupyter_ddl.drivers.early import EarlyCheck
 from jupyter_ddl.drivers.judge import Judge
 from jupyter_ddl.drivers.pausing import Pauses
@@ -24,7 +22,6 @@ from jupyter_ddl.drivers.records import to_record
 from jupyter_ddl.drivers.sending import Sender
 from jupyter_ddl.drivers.signs import with_signs
 from jupyter_ddl.drivers.source import TrialSource
-from jupyter_ddl.drivers.stopping import RunStop
 from jupyter_ddl.drivers.values import ValueFiles
 from jupyter_ddl.drivers.verdict import final_event
 from jupyter_ddl.errors import JupyterDDLError
@@ -34,7 +31,6 @@ from jupyter_ddl.events.messages import (
     Event,
     Notice,
     RunFinished,
-    RunStarted,
     StopRequested,
     TrialCreated,
 )
@@ -51,10 +47,8 @@ __all__ = ["TrialDriver"]
 
 log = logging.getLogger(__name__)
 
-_TICK_S = 0.5
 
-
-class TrialDriver:
+class TrialDriver(RunDriver):
     """One run from its first ask to its last record."""
 
     def __init__(
@@ -66,29 +60,18 @@ class TrialDriver:
         state: RunState,
         context: RunContext,
     ) -> None:
-        self.spec = spec
-        self.state = state
+        super().__init__(spec, ledger, state, context)
         self._source = source
         self._judge = judge
-        self._ledger = ledger
-        self._context = context
-        self._session = state.session + 1
-        self._committer = Committer(ledger, state, self._committed)
         self._queue = TrialQueue(spec, source, state.n_created, self._created, self.wake)
-        self._sender = Sender(
+        self._sender: Sender = Sender(
             spec, context, self._queue, state, self._committer.put, session=self._session
         )
         self._early = EarlyCheck(source, _metric_of(spec), self._sender.prune)
         self._pauses = Pauses(self._committer, context.slots, context.n_wanted)
-        self._stop = RunStop(spec.limits)
         self._backoff = Backoff()
         self._values = ValueFiles(context.run_dir / "values")
-        self._wake = asyncio.Event()
-        self.begun = asyncio.Event()
-        """Set once this session's first record is committed."""
         self._judges = False  # not before the judge knows the sessions before
-        self.is_ending = False
-        """Whether the run's last record is written or about to be: nothing changes any more."""
 
     # -- what the controller sees ------------------------------------------------------------
 
@@ -109,10 +92,6 @@ class TrialDriver:
         drawn = self.state.snapshot(time.time(), paused=self.paused)
         return with_signs(drawn, self._sender.signs())
 
-    def wake(self) -> None:
-        """Slots or workers have changed."""
-        self._wake.set()
-
     def stop(self, how: StopHow, by: str, reason: str = "") -> None:
         """End the run: running trials at their next report, or all of them now."""
         finishes = how in ("epoch", "keep_best")
@@ -132,33 +111,6 @@ class TrialDriver:
         return True
 
     # -- the run -----------------------------------------------------------------------------
-
-    async def run(self) -> None:
-        """Drive the run to its end.  Cancelling it leaves a ledger that can be resumed.
-
-        Raises
-        ------
-        Exception
-            Events can't be committed for another reason than a full disk.
-        """
-        committing = asyncio.create_task(self._committer.run(), name=f"commit {self.spec.run_id}")
-        self._context.slots.join(self.spec.run_id)
-        try:
-            end = await self._drive()
-            self.is_ending = True
-            usage = self._context.usage(self.spec.run_id)
-            self._put(msgspec.structs.replace(end, usage=usage))
-            await self._committer.drain()
-            await self._sender.release_workers()
-        finally:
-            self.is_ending = True
-            self._queue.close()
-            self._early.close()
-            await self._sender.close()
-            self._context.slots.leave(self.spec.run_id)
-            committing.cancel()
-            await asyncio.gather(committing, return_exceptions=True)
-            self._ledger.close()
 
     async def _drive(self) -> RunFinished:
         """Everything up to the run's last record."""
@@ -185,18 +137,7 @@ class TrialDriver:
     async def _begin(self) -> None:
         state = self.state
         asked_to_stop = state.stop if state.end is None else None
-        self._stop.begin(state)
-        started = RunStarted(
-            at_s=time.time(),
-            session=self._session,
-            n_slots=self._context.slots.n_slots,
-            max_parallel=self._sender.max_parallel,
-            controller_pid=self._context.pid,
-        )
-        self._put(started)
-        # Folded before anything is told: it opens the trials that only ended with the run.
-        await self._committer.drain()
-        self.begun.set()
+        await self._open(self._sender.max_parallel)
         await self._source.replay([to_record(state.trial(n)) for n in range(state.n_created)])
         if self._session > 1:
             past = read_ledger(self._ledger.path)
@@ -213,24 +154,14 @@ class TrialDriver:
         while len(self._sender) or not self._committer.is_idle:
             await self._wait()
 
-    async def _wait(self) -> None:
-        """Until something happens, at most half a second; then see whether it is time to stop."""
-        try:
-            async with asyncio.timeout(_TICK_S):
-                await self._wake.wait()
-        except TimeoutError:
-            pass
-        self._wake.clear()
-        if self._committer.error is not None:
-            raise self._committer.error
+    def _look(self) -> None:
         self._pauses.look()
         if self._stop.when is None:
             self._sender.look()
-        if self._stop.is_timed_out:
-            text = f"stopped by its timeout of {self.spec.limits.timeout_s:.0f} s"
-            self.stop("now", by="timeout", reason=text)
-        if self._stop.is_given_up:
-            self._sender.give_up()  # what it had is cancelled with the run
+
+    def _leave(self) -> None:
+        self._queue.close()
+        self._early.close()
 
     def _over(self) -> bool:
         if len(self._sender) or not self._committer.is_idle:
@@ -244,10 +175,6 @@ class TrialDriver:
             self._sender.fill()
 
     # -- what was committed --------------------------------------------------------------------
-
-    def _put(self, *events: Event) -> None:
-        if events:
-            self._committer.put(events)
 
     def _created(self, trial: Proposal) -> None:
         self._put(TrialCreated(trial.number, trial.params, time.time()))
