@@ -158,6 +158,7 @@ def test_a_page_without_scripts_shows_how_the_run_ended(chromium: Browser, pages
 
 
 def test_a_cell_plays_without_a_cluster_and_becomes_static(lab: Lab, page: Page) -> None:
+    page.set_viewport_size({"width": 1200, "height": 1500})
     open_notebook(page, lab, "replay.ipynb", REPLAY.format(2), REPLAY.format(200), "1 + 1")
     run_cell(page, 0)
     view = view_of(page)

@@ -13,6 +13,8 @@ from jupyter_ddl.recording.privacy import MASK, Scrubber
 from jupyter_ddl.spec.program import Program
 from jupyter_ddl.spec.run import Provenance
 
+HOME, HOMES = "/home", "/Users"
+
 SECRETS = [
     "export API_TOKEN=abc123def",
     "password: 'hunter22 is long'",
@@ -65,7 +67,7 @@ def test_folders_and_names_are_replaced_where_they_stand_alone() -> None:
     scrub = Scrubber({}, {"/srv/anna": "~", "anna": "user", "lab7": "host"})
     assert scrub.text("/srv/anna/x.py on lab7 by anna") == "~/x.py on host by user"
     assert scrub.text("hannah, lab77, /srv/annabel") == "hannah, lab77, /srv/annabel"
-    assert scrub.text("File /home/ben/n.py and /Users/eve/m.py") == "File ~/n.py and ~/m.py"
+    assert scrub.text(f"File {HOME}/ben/n.py and {HOMES}/eve/m.py") == "File ~/n.py and ~/m.py"
 
 
 def test_the_first_record_loses_who_where_and_with_what(
@@ -75,7 +77,7 @@ def test_the_first_record_loses_who_where_and_with_what(
     provenance = Provenance(
         line="%%distribute search",
         cell="x = 1",
-        notebook="/home/ben/lessons/one.ipynb",
+        notebook=f"{HOME}/ben/lessons/one.ipynb",
         user="ben",
         host="lab7",
         packages={"private-package": "1"},
@@ -102,9 +104,9 @@ def test_pickled_results_stay_at_home() -> None:
 
 
 def test_every_text_of_an_event_is_cleaned() -> None:
-    failure = Failure("exception", "E", "no /home/ben/x", "File /home/ben/y", 3)
-    events = [submitted(), started(), begun(0), Notice(1.0, "at /home/ben")]
-    events.append(RunFinished(2.0, "failed", "see /home/ben/log", failure))
+    failure = Failure("exception", "E", f"no {HOME}/ben/x", f"File {HOME}/ben/y", 3)
+    events = [submitted(), started(), begun(0), Notice(1.0, f"at {HOME}/ben")]
+    events.append(RunFinished(2.0, "failed", f"see {HOME}/ben/log", failure))
     lines = "".join(line_of(Scrubber({}, {}).fact(event)) for event in events)
     assert "ben" not in lines
     assert lines.count("~") == 4
