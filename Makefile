@@ -17,12 +17,12 @@ export JUPYTER_DDL_NO_PANEL := 1
 PANEL  := $(BIN)/python tools/build_labextension.py
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-clusters test-groups test-gpu test-kube test-slow test-js test-browser labextension lab lint format bench docs pictures clean
+.PHONY: help install demo test test-clusters test-groups test-gpu test-kube test-kube-slow test-slow test-js test-browser labextension lab lint format bench docs notebooks pictures clean
 
 help:  ## show this
 	@echo "make TARGET, where TARGET is one of"
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1|\2/p' $(MAKEFILE_LIST) | \
-		while IFS='|' read -r name text; do printf '  %-13s %s\n' "$$name" "$$text"; done
+		while IFS='|' read -r name text; do printf '  %-17s %s\n' "$$name" "$$text"; done
 
 install: $(READY)  ## make the virtual environment .venv (the other targets do it when needed)
 
@@ -58,6 +58,9 @@ labextension: node  ## build the panel for JupyterLab where it is missing or old
 test-kube: $(READY)  ## clusters of pods on the Kubernetes of KUBECONFIG (docs/kubernetes.md)
 	@$(BIN)/python -m pytest tests/kube -m "kube and not slow" $(ARGS)
 
+test-kube-slow: $(READY)  ## pods again and again, and without an operator: 20 minutes
+	@$(BIN)/python -m pytest tests/kube -m "kube and slow" $(ARGS)
+
 lab: labextension  ## open JupyterLab on the notebooks
 	@$(BIN)/jupyter lab --notebook-dir=notebooks $(ARGS)
 
@@ -81,6 +84,11 @@ bench: $(READY)  ## measure the figures of docs/performance.md; ARGS="--quick --
 
 docs: $(READY)  ## build the documents into out/site; a warning is an error
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet $(ARGS)
+
+notebooks: $(READY)  ## execute the notebooks and write them with outputs into docs/notebooks; ARGS=FILE
+	@$(BIN)/python -c 'import dask_ml' 2>/dev/null || \
+		$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[large-data]'
+	@$(BIN)/python tools/publish_notebooks.py $(ARGS)
 
 pictures: $(READY)  ## take the documents' pictures anew (needs chromium)
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[browser]'

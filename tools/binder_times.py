@@ -1,0 +1,128 @@
+"""How long the notebooks' first cells take in a container like Binder's: one CPU and 2 GB.
+
+Executes each notebook below memory and CPU cgroups (version 1, which takes root), with BinderHub's
+variables.  ``python tools/binder_times.py [--cpus 1] [--memory-gb 2] [NOTEBOOK …]``
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from notebook_runs import FOLDER, execute
+
+_GROUPS = Path("/sys/fs/cgroup")
+_VARIABLES = {
+    "BINDER_LAUNCH_HOST": "https://mybinder.org/",
+    "BINDER_REPO_URL": "https://github.com/example/example",
+}
+_NOTEBOOK_TIMEOUT_S = 900
+
+
+def main() -> int:
+    """Exit status 1 when a notebook failed or went over its memory."""
+    options = _options()
+    if options.inside is not None:
+        _inside(options.inside)
+        return 0
+    print(f"{options.cpus:g} CPU, {options.memory_gb:g} GB; seconds from sending a cell to its end")
+    print(f"{'notebook':26}{'kernel':>8}{'first':>8}{'start':>8}{'cell':>8}{'all':>8}{'peak':>9}")
+    paths = options.notebooks or sorted(FOLDER.glob("*.ipynb"))
+    return max([_measure(path, options.cpus, options.memory_gb) for path in paths], default=0)
+
+
+def _measure(path: Path, cpus: float, memory_gb: float) -> int:
+    memory_bytes = int(memory_gb * 2**30)
+    with _container(cpus, memory_bytes) as groups:
+        enter = "".join(f"echo $$ > {group}/cgroup.procs; " for group in groups)
+        command = [sys.executable, __file__, "--inside", str(path)]
+        done = subprocess.run(
+            ["sh", "-c", f'{enter}exec "$@"', "sh", *command],
+            env={**os.environ, **_VARIABLES},
+            capture_output=True,
+            text=True,
+            timeout=_NOTEBOOK_TIMEOUT_S,
+            check=False,
+        )
+        peak = int((groups[0] / "memory.max_usage_in_bytes").read_text())
+        killed = "oom_kill 0" not in (groups[0] / "memory.oom_control").read_text()
+    if done.returncode:
+        print(f"{path.stem:26}failed: {done.stderr.strip()[-1500:]}")
+        return 1
+    found = json.loads(done.stdout.splitlines()[-1])
+    figures = [found[name] for name in ("kernel", "first", "start", "cell", "all")]
+    shown = "".join("      --" if each is None else f"{each:8.2f}" for each in figures)
+    print(f"{path.stem:26}{shown}{peak / 2**20:6.0f} MB{' KILLED' if killed else ''}", flush=True)
+    return int(killed)
+
+
+@contextlib.contextmanager
+def _container(cpus: float, memory_bytes: int) -> Iterator[list[Path]]:
+    """Directories of a new memory and a new CPU group, removed afterwards."""
+    name = f"ddl-binder-{os.getpid()}"
+    groups = [_GROUPS / "memory" / name, _GROUPS / "cpu" / name]
+    for group in groups:
+        group.mkdir()
+    try:
+        (groups[0] / "memory.limit_in_bytes").write_text(str(memory_bytes))
+        (groups[1] / "cpu.cfs_period_us").write_text("100000")
+        (groups[1] / "cpu.cfs_quota_us").write_text(str(int(cpus * 100_000)))
+        yield groups
+    finally:
+        for group in groups:
+            _remove(group)
+
+
+def _remove(group: Path) -> None:
+    deadline = time.monotonic() + 20
+    while group.is_dir():
+        try:
+            group.rmdir()
+        except OSError:  # its last processes are just ending
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+
+
+def _inside(path: Path) -> None:
+    """Execute one notebook here, and tell its times as JSON."""
+    began_s = time.monotonic()
+    done = execute(path)
+    all_s = time.monotonic() - began_s
+    sources = [cell.source for cell in done.notebook.cells if cell.cell_type == "code"]
+    print(
+        json.dumps(
+            {
+                "kernel": done.kernel_s,
+                "first": done.seconds[0],
+                "start": _of_first(sources, done.seconds, "%cluster start"),
+                "cell": _of_first(sources, done.seconds, "%%distribute"),
+                "all": all_s,
+            }
+        )
+    )
+
+
+def _of_first(sources: list[str], seconds: list[float], beginning: str) -> float | None:
+    found = [n for n, source in enumerate(sources) if source.startswith(beginning)]
+    return seconds[found[0]] if found else None
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Time notebooks in a container like Binder's.")
+    parser.add_argument("--cpus", type=float, default=1.0)
+    parser.add_argument("--memory-gb", type=float, default=2.0)
+    parser.add_argument("--inside", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("notebooks", nargs="*", type=Path, help="default: all in notebooks/")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
