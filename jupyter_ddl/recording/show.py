@@ -114,8 +114,8 @@ class Replay:
         now_s = self._now_s
         drawn = render_html(self.snapshot, now_s=now_s, live=False)
         return {
-            "text/html": f"{drawn}<div><i>{note}</i></div>",
-            "text/plain": f"{render_text(self.snapshot, now_s)}\n{note}",
+            "text/html": f"<div><i>{note}</i></div>{drawn}",
+            "text/plain": f"{note}\n{render_text(self.snapshot, now_s)}",
         }
 
     @property

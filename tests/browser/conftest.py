@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 # Samples and payloads of the static views' tests serve here, too.
 sys.path.append(str(Path(__file__).parents[1] / "unit" / "views"))
+sys.path.append(str(Path(__file__).parents[1] / "unit" / "events"))
 
 if importlib.util.find_spec("playwright") is None:
     # Test files import it, and a plain `make test` reads them before it leaves them out.

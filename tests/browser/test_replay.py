@@ -6,12 +6,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from event_makers import begun, search_spec, started
 from lab_tools import Lab, cell_at, open_notebook, run_cell, set_theme, take
 from playwright.sync_api import Browser, Locator, Page, expect
 from until import until
+from view_payloads import PAYLOADS
 
+from jupyter_ddl.events.messages import Notice, RunSubmitted, TrialCreated
+from jupyter_ddl.recording.facts import Fact, Printed, Recording
 from jupyter_ddl.recording.page import save_page
 from jupyter_ddl.recording.read import read_recording
+from jupyter_ddl.recording.write import head_of
+from jupyter_ddl.spec.run import Provenance
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "examples"
 TRAINING = EXAMPLES / "training-64-ranks.jsonl.gz"
@@ -155,6 +161,31 @@ def test_a_page_without_scripts_shows_how_the_run_ended(chromium: Browser, pages
     expect(page.locator("#replay")).to_contain_text("500 of 500 trials")
     expect(page.locator("header")).to_contain_text("A simulated run")
     context.close()
+
+
+def test_hostile_texts_of_a_run_are_only_text(chromium: Browser, tmp_path: Path) -> None:
+    payloads = [each for each in PAYLOADS if "\ud800" not in each][::7]
+    bad = payloads[0] + payloads[20]
+    spec = search_spec(name=bad, provenance=Provenance(line=bad, cell="\n".join(payloads)))
+    facts: list[Fact] = [RunSubmitted(spec, 1000.0), started()]
+    facts += [TrialCreated(0, {bad: bad, "__proto__": "x"}, 1002.0), begun(0)]
+    facts += [Printed(1003.0, 0, tuple(payloads)), Notice(1004.0, bad)]
+    recording = Recording(head_of(facts, "recorded", (bad,)), tuple(facts))
+    save_page(recording, tmp_path / "bad.html", speed=1000.0)
+    page = chromium.new_page()
+    trouble: list[str] = []
+    page.on("console", lambda message: trouble.append(message.text))
+    page.on("pageerror", lambda error: trouble.append(str(error)))
+    page.on("dialog", lambda dialog: (trouble.append(dialog.message), dialog.dismiss())[1])
+    page.goto((tmp_path / "bad.html").as_uri())
+    view = view_of(page)
+    view.locator("summary", has_text="Output").click()
+    expect(view.locator(".ddl-log")).to_contain_text("alert(1)")
+    expect(view.locator(".ddl-title")).to_contain_text("<script>")
+    assert page.evaluate("document.scripts.length") == 2
+    assert page.evaluate("document.querySelectorAll('iframe, img, object, form').length") == 0
+    assert trouble == []
+    page.close()
 
 
 def test_a_cell_plays_without_a_cluster_and_becomes_static(lab: Lab, page: Page) -> None:

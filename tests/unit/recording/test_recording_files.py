@@ -26,6 +26,8 @@ from jupyter_ddl.events.messages import (
     AttemptStarted,
     Event,
     Notice,
+    RankEnded,
+    RankStarted,
     Reported,
     RunSubmitted,
     TrialCreated,
@@ -133,6 +135,26 @@ def test_a_run_is_exported_with_what_it_printed(tmp_path: Path) -> None:
     assert first[-1].at_s == 1005.0
     events = [fact for fact in recording.facts if not isinstance(fact, Printed | Measured)]
     assert events == twenty_events()
+
+
+def test_ranks_of_a_group_have_their_own_output_and_none_is_told_twice() -> None:
+    def rank_started(rank: int, log: str) -> RankStarted:
+        return RankStarted(0, 1, rank, 1003.0, "w", "h", 7, log, 0)
+
+    def rank_ended(rank: int, log_end: int) -> RankEnded:
+        return RankEnded(0, 1, rank, "complete", 1009.0, 6.0, log_end)
+
+    events: list[Event] = [submitted(), started(), TrialCreated(0, {}, 1002.0), begun(0)]
+    events += [rank_started(0, "r1-1-1.log"), rank_started(1, "one.log")]
+    events += [rank_ended(0, 10), rank_ended(1, 9), ended(0, at_s=1009.0)]
+    folder = ledger("r1", events)
+    (folder / "logs" / "r1-1-1.log").write_text("from zero\n")
+    (folder / "logs" / "one.log").write_text("from one\nof a later round\n")
+    printed = [fact for fact in record_run("r1").facts if isinstance(fact, Printed)]
+    assert [(each.rank, each.lines) for each in printed] == [
+        (0, ("from zero",)),
+        (1, ("from one",)),
+    ]
 
 
 def test_a_run_is_exported_with_what_its_machines_did(tmp_path: Path) -> None:

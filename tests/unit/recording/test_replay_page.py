@@ -117,6 +117,7 @@ def test_a_replay_tells_what_it_is_and_writes_its_page(tmp_path: Path) -> None:
     assert 'data-speed="16"' in page
     with pytest.raises(RecordingError, match="it is there already"):
         shown.save_html(tmp_path / "search.html")
+    assert len(page) < 400_000  # docs/replay.md says so
     still = shown.still()
     assert "Simulated run, played from a recording." in still["text/plain"]
     assert len(still["text/html"].encode()) < 64_000
