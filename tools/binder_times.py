@@ -1,7 +1,8 @@
 """How long the notebooks' first cells take in a container like Binder's: one CPU and 2 GB.
 
 Executes each notebook below memory and CPU cgroups (version 1, which takes root), with BinderHub's
-variables.  ``python tools/binder_times.py [--cpus 1] [--memory-gb 2] [NOTEBOOK …]``
+variables.  The CPUs are its own: what else runs on the host has to wait.
+``python tools/binder_times.py [--cpus 1] [--memory-gb 2] [--short] [NOTEBOOK …]``
 """
 
 from __future__ import annotations
@@ -24,25 +25,28 @@ _VARIABLES = {
     "BINDER_REPO_URL": "https://github.com/example/example",
 }
 _NOTEBOOK_TIMEOUT_S = 900
+_CELL = "%%distribute"
+_SHARES = 200_000
+"""Of CPU time, where other processes have 1,024: as if nobody else were there."""
 
 
 def main() -> int:
     """Exit status 1 when a notebook failed or went over its memory."""
     options = _options()
     if options.inside is not None:
-        _inside(options.inside)
+        _inside(options.inside, _CELL if options.short else None)
         return 0
     print(f"{options.cpus:g} CPU, {options.memory_gb:g} GB; seconds from sending a cell to its end")
     print(f"{'notebook':26}{'kernel':>8}{'first':>8}{'start':>8}{'cell':>8}{'all':>8}{'peak':>9}")
     paths = options.notebooks or sorted(FOLDER.glob("*.ipynb"))
-    return max([_measure(path, options.cpus, options.memory_gb) for path in paths], default=0)
+    return max([_measure(path, options) for path in paths], default=0)
 
 
-def _measure(path: Path, cpus: float, memory_gb: float) -> int:
-    memory_bytes = int(memory_gb * 2**30)
-    with _container(cpus, memory_bytes) as groups:
+def _measure(path: Path, options: argparse.Namespace) -> int:
+    with _container(options.cpus, int(options.memory_gb * 2**30)) as groups:
         enter = "".join(f"echo $$ > {group}/cgroup.procs; " for group in groups)
         command = [sys.executable, __file__, "--inside", str(path)]
+        command += ["--short"] if options.short else []
         done = subprocess.run(
             ["sh", "-c", f'{enter}exec "$@"', "sh", *command],
             env={**os.environ, **_VARIABLES},
@@ -74,6 +78,7 @@ def _container(cpus: float, memory_bytes: int) -> Iterator[list[Path]]:
         (groups[0] / "memory.limit_in_bytes").write_text(str(memory_bytes))
         (groups[1] / "cpu.cfs_period_us").write_text("100000")
         (groups[1] / "cpu.cfs_quota_us").write_text(str(int(cpus * 100_000)))
+        (groups[1] / "cpu.shares").write_text(str(_SHARES))
         yield groups
     finally:
         for group in groups:
@@ -91,10 +96,10 @@ def _remove(group: Path) -> None:
             time.sleep(0.1)
 
 
-def _inside(path: Path) -> None:
+def _inside(path: Path, last: str | None) -> None:
     """Execute one notebook here, and tell its times as JSON."""
     began_s = time.monotonic()
-    done = execute(path)
+    done = execute(path, last)
     all_s = time.monotonic() - began_s
     sources = [cell.source for cell in done.notebook.cells if cell.cell_type == "code"]
     print(
@@ -103,7 +108,7 @@ def _inside(path: Path) -> None:
                 "kernel": done.kernel_s,
                 "first": done.seconds[0],
                 "start": _of_first(sources, done.seconds, "%cluster start"),
-                "cell": _of_first(sources, done.seconds, "%%distribute"),
+                "cell": _of_first(sources, done.seconds, _CELL),
                 "all": all_s,
             }
         )
@@ -119,6 +124,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Time notebooks in a container like Binder's.")
     parser.add_argument("--cpus", type=float, default=1.0)
     parser.add_argument("--memory-gb", type=float, default=2.0)
+    parser.add_argument("--short", action="store_true", help="to the first %%%%distribute only")
     parser.add_argument("--inside", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("notebooks", nargs="*", type=Path, help="default: all in notebooks/")
     return parser.parse_args()

@@ -48,8 +48,13 @@ class Executed:
     seconds: list[float] = field(default_factory=list)
 
 
-def execute(path: Path) -> Executed:
+def execute(path: Path, last: str | None = None) -> Executed:
     """Execute one notebook from its first cell to its last.
+
+    Parameters
+    ----------
+    last : str, optional
+        Leave off behind the first cell that begins so.
 
     Raises
     ------
@@ -78,6 +83,8 @@ def execute(path: Path) -> Executed:
                     client.execute_cell(cell, index)
                     if cell.cell_type == "code":
                         done.seconds.append(time.monotonic() - began_s)
+                        if last is not None and cell.source.startswith(last):
+                            break
             finally:
                 stop = nbformat.v4.new_code_cell(_STOP)  # type: ignore[no-untyped-call]
                 notebook.cells.append(stop)
