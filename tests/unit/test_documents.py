@@ -78,8 +78,13 @@ def test_the_reference_names_every_verb_and_every_public_name(site: Path) -> Non
     magics = (site / "reference" / "magics.html").read_text(encoding="utf-8")
     assert [verb for verb in VERBS if f"%%distribute {verb}" not in magics] == []
     documented = {each for page in pages for each in page.ids}
-    paths = {name: f"jupyter_ddl.{name}" for name in {*public, *_EXPORTS}}
-    paths["client"] = "jupyter_ddl.client.dask_client.connect_client"  # the package has its name
+    # A package has the name of some: what is meant is the function.
+    packages = {path.name for path in (ROOT / "jupyter_ddl").iterdir() if path.is_dir()}
+    paths = {
+        name: ".".join(_EXPORTS[name]) if name in packages else f"jupyter_ddl.{name}"
+        for name in {*public, *_EXPORTS} - {"client"}
+    }
+    paths["client"] = "jupyter_ddl.client.dask_client.connect_client"
     hidden = {"__version__", "load_ipython_extension"}
     assert [name for name in sorted({*paths} - hidden) if paths[name] not in documented] == []
 
