@@ -113,12 +113,6 @@ class KubeApi:
             if error.status != 404:
                 raise
 
-    async def delete_cluster(self, name: str) -> None:
-        """Delete a DaskCluster with everything that belongs to it."""
-        await self.delete("daskclusters", name)
-        # The operator makes it a part of the cluster some time after it has made it.
-        await self.delete("daskworkergroups", f"{name}-default")
-
     async def log_tail(self, pod: str, *, previous: bool, n_lines: int) -> str:
         """The last lines that a pod has printed; empty when there are none to be had."""
         params = {"tailLines": str(n_lines), "previous": "true" if previous else "false"}

@@ -14,6 +14,7 @@ from distributed import Client, Security
 from jupyter_ddl.cluster.dask_config import DASK_CONFIG
 from jupyter_ddl.cluster.kubernetes import lease, manifest, names
 from jupyter_ddl.cluster.kubernetes.api import KubeApi
+from jupyter_ddl.cluster.kubernetes.ending import end_cluster
 from jupyter_ddl.cluster.kubernetes.preflight import check_access, check_options
 from jupyter_ddl.cluster.kubernetes.route import Route, is_policy_enforced
 from jupyter_ddl.cluster.kubernetes.scheduler_pod import RENEW
@@ -148,7 +149,7 @@ class KubeBackend:
         for found in await api.list("daskclusters", labelSelector=selector):
             if lease.is_orphan(found):
                 log.warning("deleting DaskCluster %s: its controller is gone", _name(found))
-                await api.delete_cluster(_name(found))
+                await end_cluster(api, _name(found))
 
     # -- the scheduler ---------------------------------------------------------------------------
 
@@ -240,7 +241,7 @@ class KubeBackend:
         if self._api is not None and cluster is not None:
             try:
                 async with asyncio.timeout(_CLOSE_S):
-                    await self._api.delete_cluster(_name(cluster))
+                    await end_cluster(self._api, _name(cluster))
             except (KubernetesError, TimeoutError) as error:
                 log.error("DaskCluster %s is not deleted: %r", _name(cluster), error)
         client = getattr(self, "client", None)

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from jupyter_ddl.cluster.kubernetes.api import KubeApi
+from jupyter_ddl.cluster.kubernetes.ending import end_cluster
 from jupyter_ddl.cluster.kubernetes.inside import in_pod
 from jupyter_ddl.cluster.kubernetes.names import (
     CLUSTER_LABEL,
@@ -70,7 +71,7 @@ async def delete_cluster(found: FoundCluster) -> None:
         The API server refused.
     """
     api = await KubeApi.connect(found.namespace, patience_s=_PATIENCE_S)
-    await api.delete_cluster(found.object_name)
+    await end_cluster(api, found.object_name)
 
 
 def _found(item: Json) -> FoundCluster:

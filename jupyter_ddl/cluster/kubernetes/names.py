@@ -11,6 +11,7 @@ from jupyter_ddl.errors import ClusterError
 
 __all__ = [
     "CLUSTER_LABEL",
+    "ENDING_ANNOTATION",
     "HOST_ANNOTATION",
     "MANAGED",
     "OWNER_ANNOTATION",
@@ -29,6 +30,8 @@ OWNER_ANNOTATION = "jupyter-ddl/controller"
 """``pid:start time`` of the controller, meaningful on the host of :data:`HOST_ANNOTATION`."""
 HOST_ANNOTATION = "jupyter-ddl/boot"
 """Boot id of the controller's host."""
+ENDING_ANNOTATION = "jupyter-ddl/ending"
+"""Seconds since the deletion: a change, so that the operator looks at the cluster again."""
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _NOT_LABEL = re.compile(r"[^A-Za-z0-9_.-]+")
