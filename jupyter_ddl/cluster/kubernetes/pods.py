@@ -17,6 +17,7 @@ __all__ = ["COMM_PORT", "HTTP_PORT", "scheduler_pod", "worker_pod"]
 
 COMM_PORT = 8786
 HTTP_PORT = 8787
+_DASK = ("python", "-m", "jupyter_ddl.cluster.kubernetes.pod_main")
 _TLS = "/etc/jupyter-ddl/tls"
 _USER_ID = 1000
 _OVERHEAD_BYTES = 400 << 20
@@ -35,7 +36,7 @@ def scheduler_pod(spec: ClusterSpec, name: str) -> Json:
     container = {
         **_container("scheduler", spec.kubernetes.image),
         "args": [
-            "dask",
+            *_DASK,
             "scheduler",
             "--protocol=tls",  # on all interfaces: a forwarded port arrives at the loopback
             f"--port={COMM_PORT}",
@@ -77,7 +78,7 @@ def worker_pod(spec: ClusterSpec, name: str, namespace: str) -> Json:
     container = {
         **_container("worker", kube.image),
         "args": [
-            "dask",
+            *_DASK,
             "worker",
             "--name=$(DASK_WORKER_NAME)",
             "--host=$(POD_IP)",
