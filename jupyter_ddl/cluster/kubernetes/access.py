@@ -7,6 +7,7 @@ import msgspec
 __all__ = ["NEEDS", "Need", "role_manifest"]
 
 _DASK = "kubernetes.dask.org"
+_FORWARD = "reach the scheduler from outside the cluster's network"
 
 
 class Need(msgspec.Struct, frozen=True):
@@ -44,13 +45,10 @@ NEEDS = (
     Need("list", "", "events", "say why a pod does not start"),
     Need("get", "", "pods", "the last lines of a pod that crashed", subresource="log"),
     Need("get", "", "pods", "let the cluster end with the notebook's pod", is_optional=True),
-    Need(
-        "create",
-        "",
-        "pods",
-        "reach the scheduler from outside the cluster's network",
-        subresource="portforward",
-        is_optional=True,
+    *(
+        # A WebSocket begins with a GET; newer versions of Kubernetes ask for `create` as well.
+        Need(verb, "", "pods", _FORWARD, subresource="portforward", is_optional=True)
+        for verb in ("get", "create")
     ),
 )
 

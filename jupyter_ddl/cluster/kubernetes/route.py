@@ -25,6 +25,7 @@ class Route:
         self._api = api
         self._service = service
         self._host: str | None = None
+        self._found: dict[str, Any] = {}
         self._forward: Any = None
 
     async def address(self, *, may_forward: bool) -> str | None:
@@ -36,27 +37,27 @@ class Route:
             The scheduler is known to serve: if it can't be reached straight, it is out of reach.
         """
         if self._host is None:
-            self._host = await self._cluster_ip()
+            self._found = await self._api.get("services", self._service)
+            host = self._found["spec"].get("clusterIP")
+            self._host = None if host in (None, "", "None") else str(host)
         if self._host is not None and await _answers(self._host, COMM_PORT):
             return f"tls://{_bracketed(self._host)}:{COMM_PORT}"
         if not may_forward:
             return None
-        port = await self._forwarded()
+        try:
+            port = await self._forwarded()
+        except Exception as error:  # noqa: BLE001 - kr8s and httpx have trees of their own
+            log.warning("no port can be forwarded to service %s: %r", self._service, error)
+            return None
         return f"tls://127.0.0.1:{port}" if await _answers("127.0.0.1", port) else None
-
-    async def _cluster_ip(self) -> str | None:
-        service = await self._api.get("services", self._service)
-        host = service["spec"].get("clusterIP")
-        return None if host in (None, "", "None") else str(host)
 
     async def _forwarded(self) -> int:
         if self._forward is None:
             from kr8s.asyncio.objects import Service
 
             log.info("service %s is out of reach: forwarding a port to it", self._service)
-            service = await Service.get(
-                self._service, namespace=self._api.namespace, api=self._api.raw
-            )
+            # Not fetched by kr8s, which lists where the Role allows to get.
+            service = Service(self._found, namespace=self._api.namespace, api=self._api.raw)
             forward = service.portforward(COMM_PORT, local_port="auto", address=["127.0.0.1"])
             async with asyncio.timeout(_FORWARD_S):
                 await forward.start()

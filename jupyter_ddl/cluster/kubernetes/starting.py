@@ -24,6 +24,10 @@ log = logging.getLogger(__name__)
 _TICK_S = 0.25
 _LOOK_S = 0.75
 """How often pods are listed; the scheduler is tried more often."""
+_AWAY_S = 2.0
+"""An API server that took so long was away: operator and nodes have to find it again, too."""
+_NODES_S = 2.0
+"""How long nodes take to lead the way to a scheduler that is ready."""
 _UNREACHABLE_S = 25.0
 _SILENT_S = 6.0
 """A pod that runs for so long without having connected has its log read."""
@@ -68,10 +72,9 @@ class Starting:
             await self._look(0)
             scheduler = self._scheduler()
             if scheduler is not None and is_connecting(scheduler):
-                is_ready = _is_ready(scheduler)
-                if is_ready and ready_since_s is None:
+                if _is_ready(scheduler) and ready_since_s is None:
                     ready_since_s = self._loop.time()
-                if await try_connect(is_ready):
+                if await try_connect(self._is_out_of_reach(ready_since_s)):
                     return
                 self._refuse_when_unreachable(ready_since_s)
             self._refuse_when_hopeless()
@@ -113,6 +116,8 @@ class Starting:
             self._api.list("events"),
             self._api.get("daskclusters", self._name),
         )
+        if self._loop.time() - now_s > _AWAY_S:
+            self._cause = None
         await self._read_logs(pods, n_connected)
         self._view = View(
             name=self._name,
@@ -171,13 +176,17 @@ class Starting:
         if cause is not None:
             raise KubernetesError(cause.text)
 
+    def _is_out_of_reach(self, ready_since_s: float | None) -> bool:
+        """Whether a scheduler that does not answer now must be reached another way."""
+        return ready_since_s is not None and self._loop.time() - ready_since_s > _NODES_S
+
     def _refuse_when_unreachable(self, ready_since_s: float | None) -> None:
         if ready_since_s is None or self._loop.time() - ready_since_s < _UNREACHABLE_S:
             return
         raise KubernetesError(
             f"the scheduler of {self._name} runs, but there is no route to it from here, neither "
-            f"straight nor through the API server; allow `create pods/portforward`, or start from "
-            f"a notebook inside the cluster"
+            f"straight nor through the API server; allow get and create of pods/portforward, or "
+            f"start from a notebook inside the cluster"
         )
 
     def _scheduler(self) -> Json | None:
