@@ -116,7 +116,7 @@ def _crash(view: View) -> Cause | None:
             return Cause(
                 f"pod {name} crashed {n_times} times with exit code {ended.get('exitCode')}{log}",
                 "is the image the notebook's own environment, with jupyter_ddl in it?",
-                after_s=2.0,
+                after_s=2.0 if lines else 8.0,  # its log comes a little later
             )
     return None
 
@@ -184,7 +184,7 @@ def _not_created(view: View) -> Cause | None:
             continue
         if event.get("type") == "Error" and _is_of(view, event):
             return Cause(
-                f"the operator could not make the cluster: {one_line(event.get('message', ''))}",
+                f"the operator could not make the cluster: {_outcome(event.get('message', ''))}",
                 "correct what Kubernetes does not take of the options or the pod template (the "
                 "operator's log names the field)",
                 after_s=5.0,
@@ -276,6 +276,13 @@ def _messages(events: Iterable[Json], pod: Json, reason: str) -> list[str]:
         for event in events
         if event.get("reason") == reason and event.get("involvedObject", {}).get("name") == name
     ]
+
+
+def _outcome(message: str) -> str:
+    """What an operator's message comes to, without the way through its source."""
+    head, trace, rest = message.partition("Traceback (most recent call last)")
+    lines = rest.strip().splitlines()
+    return one_line(f"{head} {lines[-1]}" if trace and lines else message)
 
 
 def _is_of(view: View, event: Json) -> bool:

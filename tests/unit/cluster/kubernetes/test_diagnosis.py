@@ -136,6 +136,21 @@ def unschedulable(message: str) -> Json:
         ),
         (
             look(
+                events=(
+                    event(
+                        "Logging",
+                        "Handler failed.\nTraceback (most recent call last):\n  File x\nBad: y",
+                        "kube-1",
+                        kind="DaskCluster",
+                        type="Error",
+                    ),
+                )
+            ),
+            "could not make the cluster: Handler failed. Bad: y",
+            "correct",
+        ),
+        (
+            look(
                 pod(containerStatuses=[{"state": {"running": {}}}]),
                 logs={"kube-1-default-worker-x": "socket.gaierror: [Errno -3]"},
             ),
