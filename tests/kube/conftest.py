@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kube_tools import IMAGE, LAB, kubectl
+from kube_tools import IMAGE, LAB, apply, kubectl
 from leaks import Home
+from until import until
+
+from jupyter_ddl.client.kube_clusters import print_rbac
+
+_PREFIX = "ddl-"
+"""Of the namespaces of tests."""
+_BINDING = """
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: jupyter-ddl}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: jupyter-ddl}
+subjects: [{kind: ServiceAccount, name: notebook}]
+"""
+_OPERATOR = ("-n", "dask-operator")
+_RESOURCE = "daskclusters.kubernetes.dask.org"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -26,12 +43,80 @@ def namespace(home: Home) -> Iterator[str]:
     """A namespace of this test alone; clusters that still run are stopped, then it is deleted."""
     from jupyter_ddl.client.clusters import list_clusters
 
-    name = f"ddl-{secrets.token_hex(4)}"
+    name = f"{_PREFIX}{secrets.token_hex(4)}"
     kubectl("create", "namespace", name)
     yield name
     for cluster in list_clusters():
         cluster.stop()
     kubectl("delete", "namespace", name, "--wait=false")
+
+
+@pytest.fixture
+def account(namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The namespace, with credentials of a service account that may do what the Role says."""
+    kubectl("create", "serviceaccount", "notebook", "-n", namespace)
+    apply(print_rbac(namespace), namespace)
+    apply(_BINDING, namespace)
+    config = json.loads(kubectl("config", "view", "--raw", "--minify", "-o", "json"))
+    config["users"][0]["user"] = {"token": _token(namespace)}
+    path = tmp_path / "kubeconfig"
+    path.write_text(json.dumps(config))
+    monkeypatch.setenv("KUBECONFIG", str(path))
+    return namespace
+
+
+def _token(namespace: str) -> str:
+    """Of the account: made by the controllers of old versions, asked for from new ones."""
+    secret = """
+apiVersion: v1
+kind: Secret
+metadata: {name: notebook-token, annotations: {kubernetes.io/service-account.name: notebook}}
+type: kubernetes.io/service-account-token
+"""
+    where = ["get", "secret", "notebook-token", "-n", namespace, "-o", "jsonpath={.data.token}"]
+
+    def read() -> str:
+        apply(secret, namespace)  # one of an account that is not known yet may be taken away
+        return kubectl(*where, check=False)
+
+    return base64.b64decode(until(read, 60)).decode()
+
+
+@pytest.fixture
+def no_operator() -> Iterator[None]:
+    """The operator stopped; afterwards it runs again, whatever the test came to."""
+    try:
+        kubectl(*_OPERATOR, "scale", "deployment/dask-operator", "--replicas=0")
+        until(
+            lambda: not kubectl(*_OPERATOR, "get", "pods", "-o", "name"), 60, "the operator's end"
+        )
+        yield
+    finally:
+        kubectl(*_OPERATOR, "scale", "deployment/dask-operator", "--replicas=1")
+        kubectl(*_OPERATOR, "rollout", "status", "deployment/dask-operator", "--timeout=80s")
+
+
+@pytest.fixture
+def no_resource(no_operator: None) -> Iterator[None]:
+    """DaskCluster deleted as a kind; afterwards it is known again, and there are none."""
+    definition = json.loads(kubectl("get", "crd", _RESOURCE, "-o", "json"))
+    for each in json.loads(kubectl("get", "daskclusters", "-A", "-o", "json"))["items"]:
+        name, where = each["metadata"]["name"], each["metadata"]["namespace"]
+        if not where.startswith(_PREFIX):
+            pytest.skip(f"DaskCluster {name} in namespace {where} would go with its kind")
+        # Of a test before: who would have taken its finalizer off is away, and it would stay.
+        free = '{"metadata": {"finalizers": null}}'
+        kubectl("patch", "daskcluster", name, "-n", where, "--type=merge", "-p", free, check=False)
+    try:
+        kubectl("delete", "crd", _RESOURCE, "--timeout=60s")
+        yield
+    finally:
+        definition.pop("status")
+        notes = definition["metadata"].get("annotations", {})
+        definition["metadata"] = {"name": _RESOURCE, "annotations": notes}
+        kubectl("wait", "--for=delete", f"crd/{_RESOURCE}", "--timeout=30s", check=False)
+        kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(definition))
+        kubectl("wait", "--for=condition=Established", f"crd/{_RESOURCE}", "--timeout=30s")
 
 
 @pytest.fixture

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
+import threading
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 from until import until
 
 from jupyter_ddl.client.clusters import Cluster, start_cluster
@@ -18,6 +22,7 @@ __all__ = [
     "IMAGE",
     "LAB",
     "OTHER_IMAGE",
+    "api_server_restarts",
     "apply",
     "delete_pod",
     "gone",
@@ -77,11 +82,30 @@ def objects(namespace: str) -> list[str]:
     )
 
 
-def gone(namespace: str, timeout_s: float = 150.0) -> float:
-    """Wait until nothing is left of any cluster; returns the seconds it took."""
+def gone(namespace: str, timeout_s: float = 90.0) -> float:
+    """Wait until nothing is left of any cluster; returns the seconds it took.
+
+    Pods that were deleted and whose containers have ended are nothing: kubelets before 1.22 take
+    up to a minute to say so of some of them.
+    """
     began_s = time.monotonic()
-    until(lambda: not objects(namespace), timeout_s, f"{objects(namespace)} to go")
+    until(lambda: not _lasting(namespace), timeout_s, f"{_lasting(namespace)} to go")
     return time.monotonic() - began_s
+
+
+def _lasting(namespace: str) -> list[str]:
+    ended = {
+        f"Pod/{pod['metadata']['name']}"
+        for pod in items("pods", namespace)
+        if "deletionTimestamp" in pod["metadata"]
+        and not any("running" in each["state"] for each in _statuses(pod))
+    }
+    return [each for each in objects(namespace) if each not in ended]
+
+
+def _statuses(pod: Json) -> list[Json]:
+    found: list[Json] = pod["status"].get("containerStatuses", [])
+    return found
 
 
 def pods(namespace: str, component: str) -> list[Json]:
@@ -103,12 +127,35 @@ def apply(manifest: str, namespace: str) -> None:
     kubectl("apply", "-n", namespace, "-f", "-", stdin=manifest)
 
 
-def start_kube(namespace: str, n_workers: int, *, name: str = "kube", **kube: Any) -> Cluster:
-    """A cluster of pods; the phases of its start are printed."""
+@contextlib.contextmanager
+def api_server_restarts() -> Iterator[None]:
+    """The API server is killed now, and comes back meanwhile."""
+    for process in psutil.process_iter(["name"]):
+        if process.info["name"] == "kube-apiserver":
+            process.kill()
+            process.wait(10)
+    starting = threading.Thread(target=lab_up)
+    starting.start()
+    try:
+        yield
+    finally:
+        starting.join(120)
+
+
+def start_kube(
+    namespace: str,
+    n_workers: int,
+    *,
+    name: str = "kube",
+    on_phase: Callable[[str], None] = lambda text: None,
+    **kube: Any,
+) -> Cluster:
+    """A cluster of pods; the phases of its start are printed, and handed to ``on_phase``."""
     began_s = time.monotonic()
 
     def tell(text: str) -> None:
         print(f"{time.monotonic() - began_s:6.2f} s  {text}")
+        on_phase(text)
 
     spec = KubeSpec(**{"image": IMAGE, "namespace": namespace, **kube})
     return start_cluster("kube", n_workers, name=name, kubernetes=spec, on_phase=tell)

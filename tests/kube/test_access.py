@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
-from kube_tools import IMAGE, OTHER_IMAGE, apply, kubectl, start_kube
+from kube_tools import IMAGE, OTHER_IMAGE, kubectl, start_kube
 from until import until
 
 from jupyter_ddl.client.clusters import list_clusters
 from jupyter_ddl.client.kube_clusters import (
     clusters_elsewhere,
     examine_kubernetes,
-    print_rbac,
 )
 from jupyter_ddl.cluster.kubernetes.access import NEEDS, Need
 from jupyter_ddl.cluster.kubernetes.api import KubeApi
@@ -25,46 +22,6 @@ from jupyter_ddl.errors import ClusterError, KubernetesError
 from jupyter_ddl.spec.cluster import ClusterSpec, KubeSpec
 
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(400)]
-
-_BINDING = """
-apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
-metadata: {name: jupyter-ddl}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: jupyter-ddl}
-subjects: [{kind: ServiceAccount, name: notebook}]
-"""
-
-
-@pytest.fixture
-def account(namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The namespace, with credentials of a service account that may do what the Role says."""
-    kubectl("create", "serviceaccount", "notebook", "-n", namespace)
-    apply(print_rbac(namespace), namespace)
-    apply(_BINDING, namespace)
-    config = json.loads(kubectl("config", "view", "--raw", "--minify", "-o", "json"))
-    config["users"][0]["user"] = {"token": _token(namespace)}
-    path = tmp_path / "kubeconfig"
-    path.write_text(json.dumps(config))
-    monkeypatch.setenv("KUBECONFIG", str(path))
-    return namespace
-
-
-def _token(namespace: str) -> str:
-    """Of the account: made by the controllers of old versions, asked for from new ones."""
-    secret = """
-apiVersion: v1
-kind: Secret
-metadata: {name: notebook-token, annotations: {kubernetes.io/service-account.name: notebook}}
-type: kubernetes.io/service-account-token
-"""
-    apply(secret, namespace)
-
-    def read() -> str:
-        return kubectl(
-            "get", "secret", "notebook-token", "-n", namespace, "-o", "jsonpath={.data.token}"
-        )
-
-    return base64.b64decode(until(read, 20)).decode()
 
 
 def _without(need: Need, namespace: str) -> None:

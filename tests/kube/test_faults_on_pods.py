@@ -1,20 +1,16 @@
-"""A lost pod, node or scheduler is an eviction, never a failed trial."""
+"""A lost pod or scheduler is an eviction, never a failed trial; nodes: `test_node_loss.py`."""
 
 from __future__ import annotations
 
-import json
-import subprocess
-import threading
 import time
 from pathlib import Path
 
-import psutil
 import pytest
-from kube_tools import delete_pod, gone, kubectl, lab_up, pods, start_kube
+from kube_tools import api_server_restarts, delete_pod, gone, pods, start_kube
 from run_tools import assert_clean, outcomes, starts, wait_for
 from until import until
 
-from jupyter_ddl.client.verbs import search, train
+from jupyter_ddl.client.verbs import search
 
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(600)]
 
@@ -89,51 +85,6 @@ def test_scaling_down_spares_what_is_busy_and_moves_the_rest(namespace: str) -> 
     gone(namespace)
 
 
-@pytest.mark.slow
-def test_node_lost_during_a_search_and_a_ddp_run(namespace: str, lab: Path) -> None:
-    lab_up("--nodes", "2")
-    kubectl("wait", "--for=condition=Ready", "node/node2", "--timeout=60s")
-    try:
-        cluster = start_kube(namespace, 2, pod_template=_one_per_node())
-        nodes = {pod["spec"]["nodeName"] for pod in pods(namespace, "worker")}
-        assert nodes == {"node1", "node2"}
-        run = train(_DDP, 2, namespace={}, wait=False, min_ranks=1)
-        wait_for(run, lambda seen: _steps(run.directory) >= 4, 120)
-        subprocess.run([lab / "down", "--node", "2"], check=True, capture_output=True, timeout=90)
-        until(lambda: len(starts(run)) >= 2, 240, "the run to go on smaller")
-        lab_up("--nodes", "2")
-        run.wait()
-        assert run.state == "complete"
-        until(lambda: len(cluster.status().workers) == 2, 180, "the cluster to be whole again")
-        cluster.stop()
-    finally:
-        lab_up("--nodes", "2")
-
-
-_DDP = """
-import time
-import torch, torch.distributed as dist
-from jupyter_ddl import checkpoint, rank, report, resume
-state = resume()
-for step in range(0 if state is None else int(state["step"]) + 1, 60):
-    x = torch.ones(1)
-    dist.all_reduce(x)
-    time.sleep(0.5)
-    report(step=step, world=float(x[0]))
-    checkpoint(step=step, x=x)
-"""
-
-
-def _one_per_node() -> str:
-    spread = {
-        "maxSkew": 1,
-        "topologyKey": "kubernetes.io/hostname",
-        "whenUnsatisfiable": "DoNotSchedule",
-        "labelSelector": {"matchLabels": {"dask.org/component": "worker"}},
-    }
-    return json.dumps({"containers": [], "topologySpreadConstraints": [spread]})
-
-
 def _steps(directory: Path) -> int:
     """The largest step of which a checkpoint is at the controller."""
     found = directory.glob("checkpoints/trial-*/step-*.ckpt")
@@ -145,14 +96,8 @@ def test_api_server_restarted(namespace: str, lab: Path) -> None:
     cluster = start_kube(namespace, 1)
     run = search(LONG, namespace={}, metric="score", trials=1, wait=False)
     wait_for(run, lambda seen: _steps(run.directory) >= 2, 90)
-    for process in psutil.process_iter(["name"]):
-        if process.info["name"] == "kube-apiserver":
-            process.kill()
-            process.wait(10)
-    restarting = threading.Thread(target=lab_up)
-    restarting.start()
-    cluster.scale(2)
-    restarting.join(120)
+    with api_server_restarts():
+        cluster.scale(2)
     until(lambda: len(cluster.status().workers) == 2, 120)
     run.wait()
     assert [end.outcome for end in outcomes(run)] == ["complete"]

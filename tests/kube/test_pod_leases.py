@@ -35,7 +35,7 @@ def test_cluster_that_is_renewed_outlives_its_lease(namespace: str) -> None:
     until(lambda: time.monotonic() > deadline, 4 * _LEASE_S)
     assert len(cluster.status().workers) == 1
     cluster.stop()
-    assert gone(namespace) < 150
+    gone(namespace)
 
 
 def test_killed_controller_is_replaced_by_the_next_of_its_name(namespace: str) -> None:
@@ -63,7 +63,7 @@ def test_clusters_side_by_side_are_listed_and_stopped(
     assert (found.name, found.namespace) == ("two", namespace)
     delete_elsewhere(found)
     monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(home.runtime))
-    assert gone(namespace) < 150
+    gone(namespace)
 
 
 def test_start_that_is_given_up_leaves_nothing(namespace: str) -> None:
@@ -84,7 +84,7 @@ def test_start_that_is_given_up_leaves_nothing(namespace: str) -> None:
     spec = KubeSpec(image=IMAGE, namespace=namespace, node_selector={"no": "such"})
     with pytest.raises(KeyboardInterrupt):
         start_cluster("kube", 1, kubernetes=spec, on_phase=interrupt)
-    assert gone(namespace) < 150
+    gone(namespace)
 
 
 @pytest.mark.slow
@@ -102,17 +102,24 @@ def test_without_operator_and_controller_pods_end_by_themselves(namespace: str) 
         until(is_over, _LEASE_S + 90)
     finally:
         kubectl("-n", "dask-operator", "scale", "deployment/dask-operator", "--replicas=1")
-    assert gone(namespace, 180) < 180
+    gone(namespace)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(2400)
 def test_thirty_clusters_in_a_row(namespace: str) -> None:
     """None gives up, and none leaves anything."""
-    for _ in range(30):
+    for number in range(30):
         began_s = time.monotonic()
         cluster = start_kube(namespace, 2)
         started_s = time.monotonic() - began_s
         assert len(cluster.status().workers) == 2
+        began_s = time.monotonic()
         cluster.stop()
-        print(f"started in {started_s:.1f} s, gone after {gone(namespace):.1f} s")
+        stopped_s = time.monotonic() - began_s
+        ended_s = gone(namespace)
+        print(
+            f"{number + 1}: started in {started_s:.1f} s, stopped in {stopped_s:.1f} s, "
+            f"all ended {ended_s:.1f} s later"
+        )
+    until(lambda: not objects(namespace), 120, "the last pods to be forgotten")

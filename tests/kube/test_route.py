@@ -34,8 +34,9 @@ def no_way(lab: Path) -> Iterator[None]:
     subprocess.run(["iptables", "-D", *_RULE], check=True)
 
 
-def test_pods_out_of_reach_serve_all_the_same(namespace: str, no_way: None) -> None:
-    cluster = start_kube(namespace, 1)
+def test_pods_out_of_reach_serve_all_the_same(account: str, no_way: None) -> None:
+    """With no more rights than the printed Role gives."""
+    cluster = start_kube(account, 1)
     assert "127.0.0.1" in cluster.status().scheduler_address
     data = np.arange(2_000_000, dtype=float)
     run = search(SEARCH, namespace={"data": data}, metric="score", trials=2)
@@ -46,4 +47,4 @@ def test_pods_out_of_reach_serve_all_the_same(namespace: str, no_way: None) -> N
     assert group.execute("1 + 1").values == [2]
     group.close()
     cluster.stop()
-    gone(namespace)
+    gone(account)
