@@ -263,7 +263,7 @@ class Run:
         if isinstance(self.spec.verb, DdpSpec):
             return f"<Run {self.id} {state.state}, {self.spec.n_ranks} ranks>"
         best = "" if state.best is None else f", best {state.best.value:.4g}"
-        return f"<Run {self.id} {state.state}, {state.n_finished} of {self.spec.n_trials}{best}>"
+        return f"<Run {self.id} {state.state}, {state.counts.finished} of {state.n_trials}{best}>"
 
     def __del__(self) -> None:
         reader = getattr(self, "_reader", None)

@@ -15,7 +15,7 @@ from jupyter_ddl.events.fold_learning import learning_curves
 from jupyter_ddl.events.fold_ranks import group_fields
 from jupyter_ddl.events.messages import Failure
 from jupyter_ddl.events.snapshot import BestTrial, RunSnapshot, TrialRow
-from jupyter_ddl.spec.run import FitSpec, RunSpec, SearchSpec, verb_name
+from jupyter_ddl.spec.run import RunSpec, SearchSpec, verb_name
 
 if TYPE_CHECKING:  # run_state offers snapshot() as a method
     from jupyter_ddl.events.run_state import RunState, TrialState
@@ -104,12 +104,10 @@ def _draw(
 ) -> RunSnapshot:
     search = spec.verb if isinstance(spec.verb, SearchSpec) else None
     judged = spec.judged
-    n_candidates = state.n_created - len(state.refits)
-    n_trials = n_candidates if isinstance(spec.verb, FitSpec) else spec.n_trials
     end = state.end
     rate = _trials_per_s(state, now_s)
     counts = state.counts
-    remaining = max(n_trials - counts.finished, 0)
+    remaining = max(state.n_trials - counts.finished, 0)
     failure, failed_trial = _first_cause(state)
     return RunSnapshot(
         seq=state.seq,
@@ -119,7 +117,7 @@ def _draw(
         state=state.state,
         cluster=_short(spec.cluster, 80),
         created_at_s=spec.created_at_s,
-        n_trials=n_trials,
+        n_trials=state.n_trials,
         counts=counts,
         started_at_s=state.started_at_s,
         finished_at_s=state.finished_at_s,

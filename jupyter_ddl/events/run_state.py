@@ -28,7 +28,7 @@ from jupyter_ddl.events.snapshot import (
     TrialStateName,
 )
 from jupyter_ddl.spec.assignment import StopWhen
-from jupyter_ddl.spec.run import RunSpec
+from jupyter_ddl.spec.run import FitSpec, RunSpec
 from jupyter_ddl.spec.space import ParamValue
 
 __all__ = ["N_RECENT", "N_TOP", "RunState", "TrialState"]
@@ -150,6 +150,13 @@ class RunState:
     @property
     def n_created(self) -> int:
         return len(self.trials)
+
+    @property
+    def n_trials(self) -> int:
+        """Trials of which the run consists; of a fit, the candidates that it was fed so far."""
+        if self.spec is None or isinstance(self.spec.verb, FitSpec):
+            return self.n_created - len(self.refits)
+        return self.spec.n_trials
 
     @property
     def n_finished(self) -> int:

@@ -109,6 +109,7 @@ def test_a_refit_is_no_candidate_and_each_fold_has_what_it_printed(shared: Any) 
     assert run is not None
     snapshot = run.snapshot()
     assert (snapshot.n_trials, snapshot.counts.complete) == (2, 2)
+    assert "complete, 2 of 2" in repr(run)
     assert snapshot.rows[2].params == {"refit": "fit_transform_one", "calls": 2}
     lines = run.logs(1).splitlines()
     assert lines[::2] == [f"── fold {n} of 4" for n in range(4)]
