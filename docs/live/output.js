@@ -1,7 +1,7 @@
 // What a cell shows.  HTML goes into a frame in which no script runs, whoever wrote it.
 
 const ANSI = /\u001b\[[0-9;]*m/g;
-const FRAME_STYLE = "html { color-scheme: light dark } body { margin: 0; font: 14px system-ui }";
+const FRAME_STYLE = "body { display: flow-root; margin: 0; font: 14px system-ui }";
 
 export class Output {
   /** @param {HTMLElement} element */
@@ -85,8 +85,16 @@ function html(place, markup) {
     const style = frame.contentDocument.createElement("style");
     style.textContent = FRAME_STYLE;
     frame.contentDocument.head.append(style);
+    const { body } = frame.contentDocument;
+    const fit = () => {
+      frame.style.height = `${Math.ceil(body.getBoundingClientRect().height)}px`;
+    };
+    new ResizeObserver(fit).observe(body);
   }
+  // A frame inherits neither of them, and the reader may have changed the theme.
+  const { color, colorScheme } = getComputedStyle(place);
+  frame.contentDocument.documentElement.style.colorScheme = colorScheme;
+  frame.contentDocument.body.style.color = color;
   // Redrawn in place: a document that is loaded anew would flicker.
   frame.contentDocument.body.innerHTML = markup;
-  frame.style.height = `${frame.contentDocument.documentElement.scrollHeight}px`;
 }

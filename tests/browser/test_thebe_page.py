@@ -182,6 +182,18 @@ def test_a_server_of_the_readers_own_and_its_html_runs_no_script(
     shown = _run(page, 0)
     expect(shown.frame_locator("iframe").locator("b")).to_have_text("seen")
     assert page.title() != "stolen"
+    code.fill(
+        "from IPython.display import HTML\n"
+        "HTML('<details><summary>more</summary><p style=\"height: 300px\">all</p></details>')"
+    )
+    page.evaluate("() => { document.body.dataset.mdColorScheme = 'slate'; }")
+    shown = _run(page, 0)
+    assert shown.locator("iframe").evaluate(
+        "frame => getComputedStyle(frame.contentDocument.body).color"
+        " === getComputedStyle(frame.parentElement).color"
+    )
+    shown.frame_locator("iframe").locator("summary").click()
+    page.wait_for_function("() => document.querySelector('.ddl-output iframe').clientHeight > 300")
     code.fill("import time\ntime.sleep(60)")
     cell = _cell(page, 0)
     code.press("Shift+Enter")
