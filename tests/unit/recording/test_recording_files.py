@@ -118,6 +118,7 @@ def test_a_packed_recording_is_the_same_one_and_the_same_file_every_time(tmp_pat
     again = written(tmp_path, twenty_events(), "again.jsonl.gz")
     assert read_recording(packed) == read_recording(plain)
     assert packed.read_bytes() == again.read_bytes()
+    assert packed.read_bytes()[4:8] == bytes(4)  # no time in it
     assert gzip.decompress(packed.read_bytes()) == plain.read_bytes()
 
 
