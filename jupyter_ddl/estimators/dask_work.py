@@ -18,6 +18,7 @@ from jupyter_ddl.estimators.exchange import DaskProgress, FitRun
 __all__ = ["DaskWork", "dask_client_class"]
 
 _LOOK_S = 0.25
+_ANSWER_S = 5.0
 _NAME = "computations of the cell"
 _OURS = "ddl"
 """Keys of our own assignments begin so."""
@@ -42,6 +43,7 @@ class DaskWork:
         self._told_s = 0.0
         self._counts: dict[str, float] = {}
         self._n_done_before: int | None = None
+        self._is_silent = False
 
     def get(self, original: Any) -> Any:
         """What takes the place of ``Client.get``: the same, but it looks on while it waits."""
@@ -55,7 +57,7 @@ class DaskWork:
 
             if self._client is None:
                 self._place = self._run.add_candidate()
-                self._n_done(client)
+                self._count(client)
             self._client = client
             packed = original(client, dsk, keys, **{**kwargs, "sync": False})
             futures = futures_of(packed)
@@ -89,17 +91,25 @@ class DaskWork:
             return
 
     def _look(self, client: Any, *, is_over: bool = False) -> None:
-        if client.status == "running":
-            self._counts = self._counted(client)
+        self._count(client)
         self._told_s = time.monotonic()
         metrics = {"computations": float(self._n_computations), **self._counts}
         self._run.tell(
             self._place, DaskProgress(_NAME, self._n_computations, metrics, is_over=is_over)
         )
 
+    def _count(self, client: Any) -> None:
+        if client.status != "running" or self._is_silent:
+            return
+        try:
+            self._counts = self._counted(client)
+        except (TimeoutError, OSError):
+            # An older scheduler does not answer what it does not know.  The row does without.
+            self._is_silent = True
+
     def _counted(self, client: Any) -> dict[str, float]:
         n_done = self._n_done(client)
-        prefixes = client.sync(client.scheduler.get_task_prefix_states)
+        prefixes = client.sync(client.scheduler.get_task_prefix_states, callback_timeout=_ANSWER_S)
         plain = [states for name, states in prefixes.items() if not name.startswith(_OURS)]
         return {
             "done": float(n_done),
@@ -109,7 +119,7 @@ class DaskWork:
 
     def _n_done(self, client: Any) -> int:
         """Tasks that have ended since the first computation of the cell."""
-        index: int = client.sync(client.scheduler.get_task_stream_index)
+        index: int = client.sync(client.scheduler.get_task_stream_index, callback_timeout=_ANSWER_S)
         if self._n_done_before is None:
             self._n_done_before = index
         return index - self._n_done_before
