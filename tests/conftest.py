@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 from leaks import Home, end_processes, leftovers_of, new_home
+from until import until
 
 if TYPE_CHECKING:
     from live_kernel import LiveKernel
 
 _REAL = ("integration", "kernel", "kube", "notebooks")
+
+# A shell starts what it puts in the background with SIGINT ignored, and Python leaves that so;
+# tests of interrupts would wait for ever.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
@@ -46,12 +53,15 @@ def no_leftovers(request: pytest.FixtureRequest) -> Iterator[None]:
 def cluster(home: Home) -> Iterator[object]:
     """A local cluster with two workers, held by a real controller; stopped after the test."""
     from jupyter_ddl.client.clusters import start_cluster
-    from jupyter_ddl.controller.connection import read_connection
+    from jupyter_ddl.controller.connection import connection_path, read_connection
 
     started = start_cluster(n_workers=2, name="test")
     yield started
     if read_connection("test") is not None:
         started.stop()
+    # What a killed controller leaves is removed by whoever looks, once its name is free.
+    path = connection_path("test")
+    until(lambda: read_connection("test") is None and not path.exists(), 20.0, "a free name")
 
 
 @pytest.fixture

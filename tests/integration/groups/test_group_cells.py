@@ -121,7 +121,7 @@ def test_a_second_cell_is_refused_while_one_is_executed(group: RankGroup) -> Non
     thread.start()
     group.execute("import time\nprint('begun', flush=True)\ntime.sleep(1)\n")
     thread.join()
-    assert "still executes In [ ] on 2 ranks" in str(caught)
+    assert "still executes In [ ] on 2 of 2 ranks" in str(caught)
 
 
 def test_a_killed_rank_ends_the_group_and_the_cell_says_which(group: RankGroup) -> None:
