@@ -16,7 +16,7 @@ _BASE_IMAGE = ("ipykernel==7.0.1", "jupyterlab==4.4.9")
 _CHECK = """
 import importlib.metadata as metadata
 assert metadata.version("ipykernel") != "7.0.1", "the broken ipykernel is still there"
-import jupyter_ddl, torch
+import dask_ml.cluster, jupyter_ddl, sklearn, torch  # what the notebooks need
 assert not torch.version.cuda, torch.__version__
 print("ready")
 """
