@@ -11,6 +11,12 @@ from live_kernel import LiveKernel
 pytestmark = [pytest.mark.kernel, pytest.mark.timeout(240)]
 
 _PAGES = sorted((Path(__file__).resolve().parents[2] / "docs" / "coming-from").glob("*.md"))
+_TOOLS = (
+    "GridSearchCV", "dask-ml", "joblib", "Horovod", "tf.distribute", "TensorFlowOnSpark",
+    "Spark MLlib", "Maggy", "Hopsworks", "collective_all_reduce", "Katib", "PyTorchJob",
+    "Kubeflow pipelines", "Ray Tune", "Ray Train", "Optuna", "ipyparallel", "nbdistributed",
+    "torchrun", "accelerate",
+)  # fmt: skip
 _BLOCK = re.compile(r'^```\w+ title="(here|there)"\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 
 
@@ -36,3 +42,9 @@ def test_every_section_shows_both_sides(page: Path) -> None:
         if {who for who, _ in _BLOCK.findall(section)} != {"here", "there"}
     ]
     assert one_sided == []
+
+
+def test_everybody_finds_the_tool_they_come_from() -> None:
+    text = "".join(page.read_text() for page in _PAGES)
+    headings = "\n".join(re.findall(r"^## (.+)$", text, re.MULTILINE))
+    assert [tool for tool in _TOOLS if tool not in headings] == []
