@@ -9,7 +9,7 @@ import pytest
 from kube_tools import IMAGE, apply, delete_pod, gone, items, kubectl
 from until import until
 
-from jupyter_ddl.client.kube_clusters import print_rbac
+from jupyter_ddl.cluster.kubernetes.access import role_manifest
 
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(500)]
 
@@ -50,7 +50,7 @@ def _pod() -> dict[str, Any]:
 
 def test_a_cluster_belongs_to_the_notebooks_pod(namespace: str) -> None:
     kubectl("create", "serviceaccount", "notebook", "-n", namespace)
-    apply(print_rbac(namespace), namespace)
+    apply(role_manifest(namespace), namespace)
     kubectl(
         "create", "rolebinding", "notebook", "-n", namespace, "--role=jupyter-ddl",
         f"--serviceaccount={namespace}:notebook",

@@ -87,6 +87,12 @@ class KubeApi:
         """The library's own client."""
         return self._api
 
+    async def aclose(self) -> None:
+        """Close the connections; another call would open new ones."""
+        session = self._api._session  # kr8s 0.20 has no call for it
+        if session is not None:
+            await session.aclose()
+
     # -- calls -----------------------------------------------------------------------------------
 
     async def get(self, resource: str, name: str) -> Json:

@@ -249,6 +249,8 @@ class KubeBackend:
             await _close(client)
         if self._route is not None:
             await self._route.close()
+        if self._api is not None:
+            await self._api.aclose()
 
 
 async def _close(client: Client) -> None:

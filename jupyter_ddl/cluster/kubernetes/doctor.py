@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import aclosing
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -29,9 +30,17 @@ class Finding(msgspec.Struct, frozen=True):
 
 async def examine(spec: ClusterSpec) -> list[Finding]:
     """Findings in the order in which a start needs the things; the first broken one ends it."""
-    findings: list[Finding] = []
     try:
         api = await KubeApi.connect(spec.kubernetes.namespace, patience_s=_PATIENCE_S)
+    except ClusterError as error:
+        return [Finding("API server", "broken", error.message)]
+    async with aclosing(api):
+        return await _examine(api, spec)
+
+
+async def _examine(api: KubeApi, spec: ClusterSpec) -> list[Finding]:
+    findings: list[Finding] = []
+    try:
         missing = await missing_access(api)
     except ClusterError as error:
         return [Finding("API server", "broken", error.message)]
@@ -88,7 +97,8 @@ async def rbac_text(namespace: str | None) -> str:
     """The Role and the namespace it is for."""
     if namespace is None:
         try:
-            namespace = (await KubeApi.connect(patience_s=0.0)).namespace
+            async with aclosing(await KubeApi.connect(patience_s=0.0)) as api:
+                namespace = api.namespace
         except ClusterError:
             namespace = "default"
     return role_manifest(namespace)

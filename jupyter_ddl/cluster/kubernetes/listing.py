@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import aclosing
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -57,8 +58,8 @@ async def find_clusters(namespace: str | None = None) -> list[FoundCluster]:
     ClusterError
         The API server can't be asked.
     """
-    api = await KubeApi.connect(namespace, patience_s=_PATIENCE_S)
-    items = await api.list("daskclusters", labelSelector=selector_of(user_name()))
+    async with aclosing(await KubeApi.connect(namespace, patience_s=_PATIENCE_S)) as api:
+        items = await api.list("daskclusters", labelSelector=selector_of(user_name()))
     return sorted((_found(item) for item in items), key=lambda each: each.name)
 
 
@@ -70,8 +71,8 @@ async def delete_cluster(found: FoundCluster) -> None:
     ClusterError
         The API server refused.
     """
-    api = await KubeApi.connect(found.namespace, patience_s=_PATIENCE_S)
-    await end_cluster(api, found.object_name)
+    async with aclosing(await KubeApi.connect(found.namespace, patience_s=_PATIENCE_S)) as api:
+        await end_cluster(api, found.object_name)
 
 
 def _found(item: Json) -> FoundCluster:
