@@ -24,12 +24,17 @@ metadata: {name: jupyter-ddl}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: jupyter-ddl}
 subjects: [{kind: ServiceAccount, name: notebook}]
 """
+_DISRUPTIVE = {"no_operator", "no_resource", "lab"}
+"""Fixtures of tests that disturb whoever uses the same Kubernetes."""
 _OPERATOR = ("-n", "dask-operator")
 _RESOURCE = "daskclusters.kubernetes.dask.org"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
+    for item in items:
+        if _DISRUPTIVE.intersection(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.disruptive)
     if IMAGE:
         return
     why = pytest.mark.skip(reason='no Kubernetes; `eval "$(tools/kube_lab.sh)"` starts one')

@@ -68,6 +68,7 @@ def test_scheduler_pod_deleted_in_mid_search(namespace: str) -> None:
     gone(namespace)
 
 
+@pytest.mark.slow
 def test_scaling_down_spares_what_is_busy_and_moves_the_rest(namespace: str) -> None:
     cluster = start_kube(namespace, 2)
     run = search(LONG, namespace={}, metric="score", trials=1, wait=False)
