@@ -103,7 +103,11 @@ export class Chart {
     if (this._width === 0) this._width = Math.round(this._svg.clientWidth) || 480;
     const isLog = this._isLog && !this._log.hidden;
     const values = data.series.flatMap((each) => each.points.map((point) => point[1]));
-    const range = isLog ? extent(values, true) : calmExtent(values);
+    const best = data.marked ?? null;
+    const calm = isLog ? extent(values, true) : calmExtent(values);
+    // However rare it is, the best value is what everybody looks for.
+    const reached = data.series.filter((each) => each.kind === "step").map((each) => each.points.at(-1)?.[1] ?? null);
+    const range = isLog || calm === null ? calm : extent([...calm, best?.[1] ?? null, ...reached]);
     const xRange = extent(this._xs);
     if (range === null || xRange === null) return;
     const y = makeScale(range[0], range[1], HEIGHT - BOTTOM, TOP, { log: isLog });
@@ -118,7 +122,6 @@ export class Chart {
     Object.assign(this, { _x: x, _y: y, _left: left });
     this._axes(x, y, texts, left);
     this._paths(x, y, isLog);
-    const best = data.marked ?? null;
     const bestVisible = best !== null && best[1] >= y.low && best[1] <= y.high;
     show(this._best, bestVisible);
     if (bestVisible) {
