@@ -71,9 +71,11 @@ def test_the_terminal_reads_runs_of_a_notebook(home: Home, cluster: Cluster) -> 
     assert _ddl("logs", "last", "--trial", "2").stdout.startswith("x is ")
     assert "4 of 4 trials" in _ddl("attach", "last").stdout
     assert "The code is the same" in _ddl("compare", "last", run.id).stdout
-    target = home.work / "events.jsonl"
+    target = home.work / "demo.jsonl"
     assert _ddl("export", run.id, str(target)).returncode == 0
-    assert target.read_text().count("\n") == len(run.events())
+    again = _ddl("export", run.id, str(target))
+    assert (again.returncode, "it is there already" in again.stderr) == (1, True)
+    assert target.read_text().count("\n") > len(run.events())
     refused = _ddl("rm", run.id)
     assert (refused.returncode, run.directory.exists()) == (1, True)
     assert _ddl("rm", run.id, "--yes").returncode == 0
