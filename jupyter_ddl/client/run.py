@@ -19,7 +19,12 @@ from jupyter_ddl.events.reader import LedgerReader
 from jupyter_ddl.events.reducer import fold
 from jupyter_ddl.events.run_state import RunState
 from jupyter_ddl.events.snapshot import BestTrial, RunSnapshot, RunStateName
-from jupyter_ddl.events.tables import metrics_table, trials_table
+from jupyter_ddl.events.tables import (
+    METRIC_COLUMNS,
+    TRIAL_COLUMNS,
+    metrics_table,
+    trials_table,
+)
 from jupyter_ddl.spec.assignment import StopWhen
 from jupyter_ddl.spec.requests import StopRunRequest, StopTrialRequest
 from jupyter_ddl.spec.run import DdpSpec, MapSpec, RunSpec
@@ -80,14 +85,16 @@ class Run:
         """One row per trial, one column per parameter; see ``events.tables.trials_table``."""
         import pandas as pd
 
-        return pd.DataFrame(trials_table(self._fold()))
+        rows = trials_table(self._fold())
+        return pd.DataFrame(rows, columns=None if rows else TRIAL_COLUMNS)
 
     @property
     def metrics(self) -> pd.DataFrame:
         """One row per report: trial, attempt, step, one column per metric."""
         import pandas as pd
 
-        return pd.DataFrame(metrics_table(self.events()))
+        rows = metrics_table(self.events())
+        return pd.DataFrame(rows, columns=None if rows else METRIC_COLUMNS)
 
     @property
     def errors(self) -> dict[int, Failure]:

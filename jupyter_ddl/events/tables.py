@@ -8,9 +8,9 @@ from typing import Any
 from jupyter_ddl.events.messages import AttemptFinished, AttemptStarted, Event, Reported
 from jupyter_ddl.events.reducer import RunState, fold_all
 
-__all__ = ["metrics_table", "trials_table"]
+__all__ = ["METRIC_COLUMNS", "TRIAL_COLUMNS", "metrics_table", "trials_table"]
 
-_TRIAL_COLUMNS = (
+TRIAL_COLUMNS = (
     "number",
     "state",
     "value",
@@ -21,7 +21,8 @@ _TRIAL_COLUMNS = (
     "started_at_s",
     "duration_s",
 )
-_METRIC_COLUMNS = ("trial", "attempt", "rank", "step")
+METRIC_COLUMNS = ("trial", "attempt", "rank", "step")
+"""What every row has, or may have; a table without rows has these columns."""
 
 
 def trials_table(run: RunState | Iterable[Event]) -> list[dict[str, Any]]:
@@ -37,7 +38,7 @@ def trials_table(run: RunState | Iterable[Event]) -> list[dict[str, Any]]:
         trial = state.trials[number]
         row: dict[str, Any] = {"number": number, "state": trial.state}
         params = zip(trial.param_names, trial.param_values, strict=True)
-        row |= {_column(name, "param_", _TRIAL_COLUMNS): value for name, value in params}
+        row |= {_column(name, "param_", TRIAL_COLUMNS): value for name, value in params}
         row |= {
             "value": trial.value,
             "attempts": trial.n_attempts,
@@ -97,7 +98,7 @@ def _metric_row(report: Reported, *, with_rank: bool) -> dict[str, Any]:
         row["rank"] = report.rank
     row["step"] = report.step
     for name, value in report.metrics.items():
-        row[_column(name, "metric_", _METRIC_COLUMNS)] = value
+        row[_column(name, "metric_", METRIC_COLUMNS)] = value
     return row
 
 
