@@ -167,7 +167,6 @@ def test_pod_template_that_only_the_operator_can_refuse(namespace: str) -> None:
     gone(namespace)
 
 
-@pytest.mark.slow
 def test_no_dns(namespace: str) -> None:
     """Pods that can't resolve the scheduler's name: here by a resolver that does not answer."""
     template = json.dumps(
