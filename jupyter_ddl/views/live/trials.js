@@ -103,8 +103,7 @@ export class Trials {
   _local(snapshot) {
     const [sort, descending] = this._order(snapshot);
     const wanted = this._filter.value.trim().toLowerCase();
-    const pinned = new Set(this._running(snapshot).map((row) => row.number));
-    const rows = ordered(snapshot.rows, sort, descending, wanted).filter((row) => !pinned.has(row.number));
+    const rows = ordered(snapshot.rows, sort, descending, wanted);
     if (this._offset >= rows.length) this._offset = Math.max(0, (Math.ceil(rows.length / PAGE) - 1) * PAGE);
     return { rows: rows.slice(this._offset, this._offset + PAGE), nMatching: rows.length };
   }
@@ -135,9 +134,12 @@ export class Trials {
     this._draw(this._page);
   }
 
-  _draw({ rows, nMatching }) {
+  _draw({ rows: page, nMatching }) {
     const snapshot = this._snapshot;
     const pinned = this._running(snapshot);
+    // A page that was asked for may hold those above it, too.
+    const above = new Set(pinned.map((row) => row.number));
+    const rows = page.filter((row) => !above.has(row.number));
     const columns = this._columns(snapshot, [...pinned, ...rows]);
     const [sort, descending] = this._order(snapshot);
     repeat(
@@ -167,7 +169,7 @@ export class Trials {
       );
     }
     show(this._pinned, pinned.length > 0);
-    const last = Math.min(nMatching, this._offset + rows.length);
+    const last = Math.min(nMatching, this._offset + page.length);
     setText(this._shown, nMatching === 0 ? "none" : `${count(this._offset + 1)}–${count(last)} of ${count(nMatching)}`);
     setAttribute(this._previous, "disabled", this._offset === 0);
     setAttribute(this._next, "disabled", last >= nMatching);
