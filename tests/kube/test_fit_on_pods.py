@@ -11,7 +11,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 
 from jupyter_ddl import runs
-from jupyter_ddl.client.history import find_run
+from jupyter_ddl.client.run import Run
 from jupyter_ddl.estimators.twin import fit
 
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(300)]
@@ -30,5 +30,5 @@ def test_a_grid_search_finds_on_pods_what_it_finds_here(namespace: str) -> None:
     scores = there.cv_results_["mean_test_score"]
     assert scores == pytest.approx(here.cv_results_["mean_test_score"], abs=1e-6)
     (summary,) = runs()
-    run = find_run(summary.run_id)
+    run = Run(summary.run_id)
     assert (run.state, run.snapshot().counts.complete) == ("complete", 6)
