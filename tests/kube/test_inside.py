@@ -11,7 +11,7 @@ from until import until
 
 from jupyter_ddl.cluster.kubernetes.access import role_manifest
 
-pytestmark = [pytest.mark.kube, pytest.mark.timeout(500)]
+pytestmark = [pytest.mark.kube, pytest.mark.slow, pytest.mark.timeout(500)]
 
 _NOTEBOOK = """
 from jupyter_ddl.client.clusters import start_cluster
