@@ -112,7 +112,7 @@ def test_a_rank_that_goes_on_reporting_sends_a_few_chunks_a_second() -> None:
     for step in range(500):  # 50 a second, for ten seconds
         relay.add(reported(step))
         clock.advance(0.02)
-    assert 40 < len(published) < 60  # ten at once, then four a second
+    assert 25 < len(published) < 35  # ten at once, then two a second
     for _ in range(50):
         clock.advance(0.02)
     assert [event.step for chunk in decoded(published) for event in chunk.events] == [*range(500)]
