@@ -32,17 +32,22 @@ class LabextensionHook(BuildHookInterface):  # type: ignore[type-arg]
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Build what is missing and add it to what is packed."""
+        if not self._is_wanted():
+            return
         if self._must_build():
             build()
-        if not is_fresh():
-            return
         if self.target_name == "wheel":
-            build_data["shared_data"] |= {
-                str(BUNDLE): _INSTALLED,
-                str(ROOT / "labextension" / "install.json"): f"{_INSTALLED}/install.json",
-            }
+            shared = build_data["shared_data"]
+            shared[str(BUNDLE)] = _INSTALLED
+            # pip has written it into the bundle where the environment links to that.
+            if not (BUNDLE / "install.json").exists():
+                described = ROOT / "labextension" / "install.json"
+                shared[str(described)] = f"{_INSTALLED}/install.json"
         else:
             build_data["artifacts"].append("/jupyter_ddl/labextension")
 
+    def _is_wanted(self) -> bool:
+        return os.environ.get("JUPYTER_DDL_NO_PANEL", "") in {"", "0"}
+
     def _must_build(self) -> bool:
-        return not is_fresh() and os.environ.get("JUPYTER_DDL_NO_PANEL", "") in {"", "0"}
+        return self._is_wanted() and not is_fresh()
