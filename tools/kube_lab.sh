@@ -17,6 +17,10 @@ if [ ! -x "$lab/up" ]; then
     echo "there is no lab beside this checkout; docs/kubernetes.md shows how to use kind or minikube" >&2
     exit 1
 fi
+if [[ $root == /tmp/* ]]; then
+    echo "pods have a /tmp of their own, so their image can't be a checkout below /tmp: $root" >&2
+    exit 1
+fi
 lab=$(cd "$lab" && pwd)
 venv=${VIRTUAL_ENV:-$root/.venv}
 image=ddl-worker:test
