@@ -53,6 +53,8 @@ def namespace(home: Home) -> Iterator[str]:
     yield name
     for cluster in list_clusters():
         cluster.stop()
+    # Pods hold the room of the next test's until they are gone, which an old kubelet may put off.
+    kubectl("delete", "pods", "--all", "-n", name, "--grace-period=0", "--force", check=False)
     kubectl("delete", "namespace", name, "--wait=false")
 
 
