@@ -202,7 +202,7 @@ def _unschedulable(view: View) -> Cause | None:
             return Cause(
                 f"no node fits pod {pod['metadata']['name']} ({asked}): {said}",
                 _room(said),
-                after_s=18.0,  # pods that end, of a cluster that was stopped, hold their room a while
+                after_s=18.0,  # pods of a cluster that has been stopped hold their room a while
                 is_about_room=True,
             )
     return None
