@@ -243,6 +243,8 @@ class FitGraph:
             self._let_go(parent)
         for user in node.users:
             self._told(user, result.reason)
+        # Its users may be gone already, where something else that they need has failed.
+        self._release_unused(index)
 
     def _told(self, user: Piece, reason: Literal["", "failed", "random", "bound"]) -> None:
         """One of what ``user`` waits for is there."""
@@ -271,8 +273,11 @@ class FitGraph:
         return unit
 
     def _let_go(self, index: int) -> None:
+        self._nodes[index].n_users_left -= 1
+        self._release_unused(index)
+
+    def _release_unused(self, index: int) -> None:
         node = self._nodes[index]
-        node.n_users_left -= 1
         result = node.result
         if node.n_users_left or result is None or node.is_released or result.where == "nowhere":
             return

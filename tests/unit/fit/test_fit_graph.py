@@ -70,6 +70,15 @@ def test_a_full_memory_sends_outputs_to_disk_or_nowhere() -> None:
     assert choose_place(10**9, 0.01, 3, 100) == "nowhere"
 
 
+def test_an_output_whose_user_has_failed_meanwhile_is_released() -> None:
+    nodes = [FitNode(0, 0, ()), FitNode(1, 0, ()), FitNode(2, 0, (0, 1))]
+    graph = fed(nodes, [unit(0, 0, 2)])
+    graph.settle_node(0, NodeResult("nowhere", reason="failed"))
+    graph.settle_node(1, NodeResult("memory", 60, 1.0))
+    assert [node.prefix for node in graph.take_released()] == [1]
+    assert graph.memory_bytes == 0
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_every_batch_ends_and_every_output_is_released_once(data: st.DataObject) -> None:
