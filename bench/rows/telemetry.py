@@ -19,9 +19,9 @@ ROW = Row(
     note=(
         "500 steps of the network of the row before, in pairs taken in turns on two clusters: one "
         "with telemetry at 1 Hz, where each rank reports and prints 50 times a second, and one "
-        "without telemetry, where it prints as often, to nowhere. Beats, one message a second, are on "
-        "both sides. "
-        "A rank's CPU time hardly depends on who else uses the machine; its throughput does."
+        "without telemetry, where it prints as often, to nowhere. Beats, one message a second, are "
+        "on both sides. A rank's CPU time hardly depends on who else uses the machine; its "
+        "throughput does."
     ),
     lines=(
         Line("throughput lost, of each pair", _PROBE, "lost_percent", "%", Goal(1.0, "lower")),

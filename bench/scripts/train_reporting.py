@@ -1,7 +1,7 @@
 """The training of ``train_steps.py``, which reports and prints 50 times a second if it is to.
 
-A cell of ``%%distribute ddp``; on a cluster without telemetry it does not report, and prints to nowhere:
-what formatting and writing a line costs is the training's own.
+A cell of ``%%distribute ddp``; on a cluster without telemetry it does not report, and prints to
+nowhere: what formatting and writing a line costs is the training's own.
 """
 
 import os
