@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from leaks import end_processes, leftovers_of, new_home
 
 if TYPE_CHECKING:
     from lab_tools import Lab
@@ -51,17 +50,10 @@ def chromium() -> Iterator[Browser]:
 def lab() -> Iterator[Lab]:
     """A JupyterLab server on a free port; its kernels and clusters are gone afterwards."""
     pytest.importorskip("jupyterlab", reason="no JupyterLab: pip install 'jupyter_ddl[lab]'")
-    from lab_tools import Lab
+    from lab_tools import served_lab
 
-    with new_home() as home:
-        server = Lab(home)
-        server.start()
+    with served_lab() as server:
         yield server
-        server.close()
-        found = leftovers_of(home)
-        end_processes(home)
-        if found:
-            pytest.fail("left behind:\n" + "\n".join(found), pytrace=False)
 
 
 @pytest.fixture

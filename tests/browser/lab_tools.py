@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
@@ -11,16 +12,28 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from leaks import Home
+import pytest
+from leaks import Home, end_processes, leftovers_of, new_home
 from until import until
 
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
 
-__all__ = ["OUT", "THEMES", "Lab", "open_notebook", "run_cell", "set_theme", "take", "wait_done"]
+__all__ = [
+    "OUT",
+    "THEMES",
+    "Lab",
+    "open_notebook",
+    "run_cell",
+    "served_lab",
+    "set_theme",
+    "take",
+    "wait_done",
+]
 
 OUT = Path(__file__).resolve().parents[2] / "out" / "browser"
 """Where pictures are left."""
@@ -226,6 +239,20 @@ def take(target: Page | Locator, name: str) -> Path:
     path = OUT / f"{name}.png"
     target.screenshot(path=path)
     return path
+
+
+@contextlib.contextmanager
+def served_lab(*options: str) -> Iterator[Lab]:
+    """A server with a home of its own; its kernels and clusters are gone afterwards, or it fails."""
+    with new_home() as home:
+        server = Lab(home, *options)
+        server.start()
+        yield server
+        server.close()
+        found = leftovers_of(home)
+        end_processes(home)
+        if found:
+            pytest.fail("left behind:\n" + "\n".join(found), pytrace=False)
 
 
 def _free_port() -> int:

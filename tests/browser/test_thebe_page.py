@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from lab_tools import OUT, Lab
-from leaks import end_processes, leftovers_of, new_home
+from lab_tools import OUT, Lab, served_lab
 from playwright.sync_api import expect
 
 if TYPE_CHECKING:
@@ -102,15 +101,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Site]:
 @pytest.fixture
 def jupyter(site: _Site) -> Iterator[Lab]:
     """A server that this site may use; its kernels and clusters are gone afterwards."""
-    with new_home() as home:
-        server = Lab(home, f"--ServerApp.allow_origin={site.address}")
-        server.start()
+    with served_lab(f"--ServerApp.allow_origin={site.address}") as server:
         yield server
-        server.close()
-        found = leftovers_of(home)
-        end_processes(home)
-        if found:
-            pytest.fail("left behind:\n" + "\n".join(found), pytrace=False)
 
 
 def _open(page: Page, site: _Site, *, binder: str = "", after: str = "") -> list[str]:
