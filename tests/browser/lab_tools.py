@@ -243,7 +243,7 @@ def take(target: Page | Locator, name: str) -> Path:
 
 @contextlib.contextmanager
 def served_lab(*options: str) -> Iterator[Lab]:
-    """A server with a home of its own; its kernels and clusters are gone afterwards, or it fails."""
+    """A server with a home of its own; it fails unless all kernels and clusters end with it."""
     with new_home() as home:
         server = Lab(home, *options)
         server.start()
