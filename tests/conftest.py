@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -19,6 +22,31 @@ _REAL = ("integration", "kernel", "kube", "notebooks")
 # tests of interrupts would wait for ever.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+_ALONE = "JUPYTER_DDL_TEST_ALONE"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """A test marked ``forks`` runs in a fresh process, which has no thread but its own.
+
+    This process has had clusters and kernels: what their threads held at the moment of a fork
+    is held for ever in the child.
+    """
+    if pyfuncitem.get_closest_marker("forks") is None or _ALONE in os.environ:
+        return None
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", pyfuncitem.nodeid],
+        cwd=pyfuncitem.config.rootpath,
+        env={**os.environ, _ALONE: "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        pytest.fail(f"alone in its process:\n{done.stdout}{done.stderr}", pytrace=False)
+    return True
 
 
 @pytest.fixture

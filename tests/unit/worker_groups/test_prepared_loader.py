@@ -105,6 +105,7 @@ class _Noise(Dataset[Any]):
         return (torch.rand(()),)
 
 
+@pytest.mark.forks
 def test_worker_processes_draw_other_numbers_on_every_rank_and_in_every_epoch() -> None:
     options: dict[str, Any] = {"batch_size": 2, "num_workers": 2}
     drawn = []
@@ -117,6 +118,7 @@ def test_worker_processes_draw_other_numbers_on_every_rank_and_in_every_epoch() 
     assert [float(value) for (batch,) in again for value in batch] == drawn[:4]
 
 
+@pytest.mark.forks
 def test_persistent_workers_shuffle_every_epoch_too() -> None:
     loader = _prepared(shuffle=True, num_workers=1, persistent_workers=True)
     passes = [_samples(loader) for _ in range(3)]

@@ -203,6 +203,7 @@ def test_classes_of_the_cell_pickle_by_plain_pickle(host: Any) -> None:
     assert sys.modules["__main__"] is main
 
 
+@pytest.mark.forks
 def test_forked_loader_workers_find_a_dataset_class_of_the_cell(host: Any) -> None:
     source = (
         "import torch\n"

@@ -186,6 +186,7 @@ def test_a_failing_cleanup_is_noticed_and_does_not_fail_the_trial(host: Any) -> 
     assert sys.stdout is stdout
 
 
+@pytest.mark.forks
 def test_a_report_from_a_forked_child_is_refused(host: Any) -> None:
     source = (
         "import os\n"
