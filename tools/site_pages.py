@@ -25,8 +25,13 @@ _BARE = ("LICENSE", "notebooks/", "binder/", "bench/", "labextension/")
 """What a reader of the site finds only in the repository: its links become plain words."""
 _LINK = re.compile(r"(!?)\[((?:!\[[^\]]*\]\([^)\s]+\)|[^\[\]])*)\]\(([^)\s]+)\)")
 """A link or an image; the words of a link may be an image."""
-_REPLAY = "examples/search.html"
-_RECORDING = "docs/examples/search-500-trials.jsonl.gz"
+_FALLBACK = "examples/search.html"
+_REPLAYS = {
+    _FALLBACK: "search-500-trials.jsonl.gz",
+    "examples/training.html": "training-64-ranks.jsonl.gz",
+}
+"""Pages that play a recording of ``docs/examples``; live cells fall back on the first one."""
+_REPLAY_SPEED = 8.0
 _SOURCE = re.compile(r'(src|srcset)="docs/')
 
 
@@ -36,7 +41,8 @@ def on_files(files: Files, config: Any) -> Files:
         text = _turned((ROOT / source).read_text(encoding="utf-8"))
         files.append(File.generated(config, page, content=text))
     files.append(File.generated(config, "reference/magics.md", content=_magics()))
-    files.append(File.generated(config, _REPLAY, content=_replay()))
+    for page, recording in _REPLAYS.items():
+        files.append(File.generated(config, page, content=_replay(recording)))
     return files
 
 
@@ -45,7 +51,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     if page.file.src_uri in (*_PAGES.values(), "reference/magics.md"):
         return markdown
     if page.file.src_uri == "live.md":
-        return markdown.replace("{{ binder }}", _binder_build()).replace("{{ replay }}", _REPLAY)
+        return markdown.replace("{{ binder }}", _binder_build()).replace("{{ replay }}", _FALLBACK)
     up = "../" * (page.file.src_uri.count("/") + 1)
     back = "../" * page.file.src_uri.count("/")
 
@@ -76,12 +82,12 @@ def _link(mark: str, words: str, target: str, back: str) -> str:
     return f"{mark}[{words}]({target})"
 
 
-def _replay() -> str:
-    """A page of its own, which plays an example: what the live cells fall back on."""
+def _replay(recording: str) -> str:
+    """A page of its own, which plays an example."""
     from jupyter_ddl.recording.page import page_html
     from jupyter_ddl.recording.read import read_recording
 
-    return page_html(read_recording(ROOT / _RECORDING), speed=8.0)
+    return page_html(read_recording(ROOT / "docs" / "examples" / recording), speed=_REPLAY_SPEED)
 
 
 def _binder_build() -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import os
 import re
 import subprocess
@@ -92,6 +94,20 @@ def test_the_reference_names_every_verb_and_every_public_name(site: Path) -> Non
 def test_nothing_in_the_site_is_fetched_from_elsewhere(site: Path) -> None:
     fetched = re.compile(r'<(?:script|link|img|iframe)[^>]+(?:src|href)="(?:https?:)?//')
     assert [page.name for page in site.rglob("*.html") if fetched.search(page.read_text())] == []
+
+
+def test_every_recorded_run_plays_in_the_page_about_recordings(site: Path) -> None:
+    page = _read(site / "replay.html")
+    frames = [link for link in page.found if link.startswith("examples/")]
+    played = [re.search(r"<title>(.*)</title>", (site / each).read_text()) for each in frames]
+    heads = [_head(path) for path in (ROOT / "docs" / "examples").iterdir()]
+    assert sorted(found[1] for found in played if found) == sorted(head["name"] for head in heads)
+
+
+def _head(recording: Path) -> dict[str, str]:
+    with gzip.open(recording, "rt", encoding="utf-8") as lines:
+        head: dict[str, str] = json.loads(next(lines))
+    return head
 
 
 _READ = (".md", ".ipynb")
