@@ -17,7 +17,7 @@ export JUPYTER_DDL_NO_PANEL := 1
 PANEL  := $(BIN)/python tools/build_labextension.py
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-clusters test-groups test-gpu test-kube test-kube-slow test-slow test-js test-browser labextension lab lint format bench docs notebooks pictures clean
+.PHONY: help install demo test test-clusters test-groups test-gpu test-kube test-kube-slow test-slow test-js test-browser labextension lab lint format bench docs notebooks badge pictures clean
 
 help:  ## show this
 	@echo "make TARGET, where TARGET is one of"
@@ -89,6 +89,9 @@ notebooks: $(READY)  ## execute the notebooks and write them with outputs into d
 	@$(BIN)/python -c 'import dask_ml' 2>/dev/null || \
 		$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[large-data]'
 	@$(BIN)/python tools/publish_notebooks.py $(ARGS)
+
+badge:  ## lead the Binder badge and the live cells to your repository; ARGS=ADDRESS, else git's origin
+	@$(PYTHON) tools/repository.py $(ARGS)
 
 pictures: $(READY)  ## take the documents' pictures anew (needs chromium)
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[browser]'

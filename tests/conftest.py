@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,6 +16,9 @@ from until import until
 
 if TYPE_CHECKING:
     from live_kernel import LiveKernel
+
+# What is in tools/ is tested like the package.
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tools"))
 
 _REAL = ("integration", "kernel", "kube", "notebooks")
 

@@ -7,12 +7,12 @@ of the magics is what ``--help`` prints.  Links between them are turned to the p
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from mkdocs.structure.files import File, Files
+from repository import binder_build
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -51,7 +51,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     if page.file.src_uri in (*_PAGES.values(), "reference/magics.md"):
         return markdown
     if page.file.src_uri == "live.md":
-        return markdown.replace("{{ binder }}", _binder_build()).replace("{{ replay }}", _FALLBACK)
+        return markdown.replace("{{ binder }}", binder_build()).replace("{{ replay }}", _FALLBACK)
     up = "../" * (page.file.src_uri.count("/") + 1)
     back = "../" * page.file.src_uri.count("/")
 
@@ -88,14 +88,6 @@ def _replay(recording: str) -> str:
     from jupyter_ddl.recording.read import read_recording
 
     return page_html(read_recording(ROOT / "docs" / "examples" / recording), speed=_REPLAY_SPEED)
-
-
-def _binder_build() -> str:
-    """Where Binder builds this repository; empty while nobody has said where that is."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    address = project.get("urls", {}).get("Repository", "")
-    found = re.fullmatch(r"https://github\.com/([\w.-]+/[\w.-]+?)(?:\.git)?/?", address)
-    return f"https://mybinder.org/build/gh/{found[1]}/HEAD" if found else ""
 
 
 def _magics() -> str:

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
 import nbformat
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
-
 from notebook_runs import Executed
 from publish_notebooks import MOST_BYTES_OF_A_CELL, MOST_BYTES_OF_A_PAGE, write_page
 

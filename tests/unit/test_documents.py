@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -14,6 +15,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+import repository
 from PIL import Image
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -138,17 +140,37 @@ def test_links_to_elsewhere_are_well_formed() -> None:
     assert wrong == []
 
 
+_BADGE = re.compile(r"\[!\[[^\]]*\]\(docs/images/binder_badge\.svg\)\]\(([^)]+)\)")
+
+
 def test_the_badge_leads_to_binder_or_to_how_one_gets_there() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     address = project.get("urls", {}).get("Repository")
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    found = re.search(r"\[!\[[^\]]*\]\(docs/images/binder_badge\.svg\)\]\(([^)]+)\)", readme)
-    assert found is not None
+    badge = _BADGE.search((ROOT / "README.md").read_text(encoding="utf-8"))
+    assert badge is not None
     if address is None:
-        assert found[1] == "docs/binder.md"
+        assert badge[1] == "docs/binder.md"
     else:
-        owner, name = urlsplit(address).path.removesuffix(".git").strip("/").split("/")
-        assert found[1].startswith(f"https://mybinder.org/v2/gh/{owner}/{name}/")
+        assert badge[1] == repository.badge_target(address)
+
+
+def test_one_command_leads_the_badge_and_the_live_cells_to_a_fork(tmp_path: Path) -> None:
+    for name in ("README.md", "pyproject.toml"):
+        shutil.copy(ROOT / name, tmp_path)
+    with pytest.raises(ValueError, match=r"expected https://github\.com/OWNER/NAME"):
+        repository.set_address("https://example.org/me/mine", tmp_path)
+    for address, name in (
+        ("git@github.com:me/mine.git", "me/mine"),
+        ("https://github.com/her/hers", "her/hers"),
+        ("https://github.com/her/hers", "her/hers"),
+    ):
+        repository.set_address(address, tmp_path)
+        badge = _BADGE.search((tmp_path / "README.md").read_text(encoding="utf-8"))
+        assert badge is not None
+        assert badge[1].startswith(f"https://mybinder.org/v2/gh/{name}/HEAD?")
+        assert repository.binder_build(tmp_path) == f"https://mybinder.org/build/gh/{name}/HEAD"
+        settings = (tmp_path / "pyproject.toml").read_text(encoding="utf-8")
+        assert settings.count("[project.urls]") == 1
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

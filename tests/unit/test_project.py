@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 import subprocess
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import strip_notebooks
 
 import jupyter_ddl
 from jupyter_ddl import errors
@@ -100,22 +100,20 @@ def test_no_tracked_file_holds_a_path_of_somebodys_machine() -> None:
 
 
 def test_notebooks_lie_in_git_without_outputs() -> None:
-    stripping = _load_tool("strip_notebooks")
     notebooks = sorted((ROOT / "notebooks").glob("*.ipynb"))
     assert notebooks
-    assert [path.name for path in notebooks if not stripping.is_stripped(path)] == []
+    assert [path.name for path in notebooks if not strip_notebooks.is_stripped(path)] == []
 
 
 def test_an_executed_notebook_is_recognised_and_stripped(tmp_path: Path) -> None:
-    stripping = _load_tool("strip_notebooks")
     notebook = json.loads((ROOT / "notebooks" / "01_quickstart.ipynb").read_text())
     code = next(cell for cell in notebook["cells"] if cell["cell_type"] == "code")
     code["execution_count"] = 3
     code["outputs"] = [{"output_type": "stream", "name": "stdout", "text": ["printed just now\n"]}]
     executed = tmp_path / "executed.ipynb"
     executed.write_text(json.dumps(notebook))
-    assert not stripping.is_stripped(executed)
-    assert "printed just now" not in stripping.stripped_text(executed)
+    assert not strip_notebooks.is_stripped(executed)
+    assert "printed just now" not in strip_notebooks.stripped_text(executed)
 
 
 # -- versions and imports ----------------------------------------------------------------------
@@ -204,12 +202,3 @@ def test_every_target_of_make_says_what_it_does() -> None:
 
 def _doc(name: str) -> str:
     return (ROOT / "docs" / name).read_text()
-
-
-def _load_tool(name: str) -> Any:
-    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module

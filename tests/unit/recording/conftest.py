@@ -1,4 +1,4 @@
-"""Makers of events, hostile texts and simulated runs serve here, too."""
+"""Makers of events and hostile texts serve here, too."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import sys
 from pathlib import Path
 
 _TESTS = Path(__file__).resolve().parents[1]
-for _folder in (_TESTS / "events", _TESTS / "views", _TESTS.parents[1] / "tools"):
+for _folder in (_TESTS / "events", _TESTS / "views"):
     sys.path.append(str(_folder))
