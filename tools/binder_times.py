@@ -31,15 +31,29 @@ _SHARES = 200_000
 
 
 def main() -> int:
-    """Exit status 1 when a notebook failed or went over its memory."""
+    """Exit status 1 when a notebook failed or went over its memory, or none can be measured."""
     options = _options()
     if options.inside is not None:
-        _inside(options.inside, _CELL if options.short else None)
+        print(json.dumps(times(options.inside, _CELL if options.short else None)))
         return 0
+    if (reason := refusal(_GROUPS)) is not None:
+        print(reason, file=sys.stderr)
+        return 1
     print(f"{options.cpus:g} CPU, {options.memory_gb:g} GB; seconds from sending a cell to its end")
     print(f"{'notebook':26}{'kernel':>8}{'first':>8}{'start':>8}{'cell':>8}{'all':>8}{'peak':>9}")
     paths = options.notebooks or sorted(FOLDER.glob("*.ipynb"))
     return max([_measure(path, options) for path in paths], default=0)
+
+
+def refusal(groups: Path) -> str | None:
+    """Why no container can be made below these control groups; None where it can."""
+    lacking = [name for name in ("memory", "cpu") if not os.access(groups / name, os.W_OK)]
+    if not lacking:
+        return None
+    return (
+        f"no container can be made: {' and '.join(lacking)} below {groups} can't be written; "
+        "expected control groups of version 1 and root's rights"
+    )
 
 
 def _measure(path: Path, options: argparse.Namespace) -> int:
@@ -60,11 +74,15 @@ def _measure(path: Path, options: argparse.Namespace) -> int:
     if done.returncode:
         print(f"{path.stem:26}failed: {done.stderr.strip()[-1500:]}")
         return 1
-    found = json.loads(done.stdout.splitlines()[-1])
-    figures = [found[name] for name in ("kernel", "first", "start", "cell", "all")]
-    shown = "".join("      --" if each is None else f"{each:8.2f}" for each in figures)
-    print(f"{path.stem:26}{shown}{peak / 2**20:6.0f} MB{' KILLED' if killed else ''}", flush=True)
+    print(row(path.stem, json.loads(done.stdout.splitlines()[-1]), peak, killed), flush=True)
     return int(killed)
+
+
+def row(name: str, found: dict[str, float | None], peak_bytes: int, killed: bool) -> str:
+    """One line of the table: seconds of :func:`times`, and the most memory."""
+    figures = [found[part] for part in ("kernel", "first", "start", "cell", "all")]
+    shown = "".join("      --" if each is None else f"{each:8.2f}" for each in figures)
+    return f"{name:26}{shown}{peak_bytes / 2**20:6.0f} MB{' KILLED' if killed else ''}"
 
 
 @contextlib.contextmanager
@@ -96,23 +114,25 @@ def _remove(group: Path) -> None:
             time.sleep(0.1)
 
 
-def _inside(path: Path, last: str | None) -> None:
-    """Execute one notebook here, and tell its times as JSON."""
+def times(path: Path, last: str | None = None) -> dict[str, float | None]:
+    """Execute one notebook here; seconds of its kernel, its first cells and all of it.
+
+    Parameters
+    ----------
+    last : str, optional
+        Leave off behind the first cell that begins so.
+    """
     began_s = time.monotonic()
     done = execute(path, last)
     all_s = time.monotonic() - began_s
     sources = [cell.source for cell in done.notebook.cells if cell.cell_type == "code"]
-    print(
-        json.dumps(
-            {
-                "kernel": done.kernel_s,
-                "first": done.seconds[0],
-                "start": _of_first(sources, done.seconds, "%cluster start"),
-                "cell": _of_first(sources, done.seconds, _CELL),
-                "all": all_s,
-            }
-        )
-    )
+    return {
+        "kernel": done.kernel_s,
+        "first": done.seconds[0],
+        "start": _of_first(sources, done.seconds, "%cluster start"),
+        "cell": _of_first(sources, done.seconds, _CELL),
+        "all": all_s,
+    }
 
 
 def _of_first(sources: list[str], seconds: list[float], beginning: str) -> float | None:
