@@ -19,6 +19,7 @@ from jupyter_ddl.events import fold_group
 from jupyter_ddl.events.fold_cells import cell_executed
 from jupyter_ddl.events.fold_failures import kept_failure, lost_too_often, shortened
 from jupyter_ddl.events.fold_learning import trial_reported
+from jupyter_ddl.events.fold_logs import fold_finished
 from jupyter_ddl.events.messages import (
     AttemptFinished,
     AttemptStarted,
@@ -375,6 +376,6 @@ _HANDLERS: dict[type, _Handler] = {
     StopRequested: _stop_requested,
     Notice: _notice,
     CellExecuted: cell_executed,
-    FoldFinished: lambda _state, _event: None,  # its candidate is told of it by Reported
+    FoldFinished: fold_finished,
     RunFinished: _run_finished,
 }

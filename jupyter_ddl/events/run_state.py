@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from jupyter_ddl.events.fold_logs import LogSpan
 from jupyter_ddl.events.fold_snapshot import snapshot
 from jupyter_ddl.events.group_state import GroupHistory, RankGroupState, Series
 from jupyter_ddl.events.messages import (
@@ -134,6 +135,8 @@ class RunState:
     """Rank groups by trial; of a search, only those of running trials and the best one."""
     learning: dict[int, Series] = field(default_factory=dict)
     """Of a search: objective over steps of trials that run, are among the best or ended last."""
+    fold_logs: dict[int, dict[int, LogSpan]] = field(default_factory=dict)
+    """Of a fit: what the folds of a candidate have printed, by trial and fold."""
     cells: deque[CellRow] = field(default_factory=lambda: deque(maxlen=_N_CELLS))
     """The last cells of a persistent group."""
     group: GroupHistory = field(default_factory=GroupHistory)

@@ -8,14 +8,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from jupyter_ddl.errors import TrialError
 from jupyter_ddl.events.fold_snapshot import trial_rows
 from jupyter_ddl.events.run_state import RunState, TrialState
-from jupyter_ddl.spec.run import DdpSpec
+from jupyter_ddl.spec.run import DdpSpec, FitSpec
 from jupyter_ddl.views.escape import plain_lines
 from jupyter_ddl.views.messages import GetLog, GetTrials, LogPart, TrialPage
 
@@ -71,25 +71,26 @@ def log_part(state: RunState, directory: Path, ask: GetLog) -> LogPart:
         There is no such trial or rank.
     """
     pieces = _pieces(state, ask)
-    paths = [(directory / "logs" / name, start, end) for name, start, end in pieces]
-    if not paths and ask.trial is None and ask.rank is None:
-        paths = [(path, 0, None) for path in _newest(directory / "logs")]
-    n_lines = max(1, min(ask.n_lines, MAX_LINES))
+    if not pieces and ask.trial is None and ask.rank is None:
+        pieces = [_Piece(name) for name in _newest(directory / "logs")]
+    left = max(1, min(ask.n_lines, MAX_LINES))
     lines: list[str] = []
-    n_bytes = 0
-    for path, start, end in paths:
-        found, size = _read(path, start, end, n_lines, ask.contains)
-        n_bytes += size
-        lines = found + lines
-        if len(lines) >= n_lines:
+    sizes: dict[str, int] = {}
+    for piece in pieces:
+        path = directory / "logs" / piece.log
+        found, sizes[piece.log] = _read(path, piece.start, piece.end, left, ask.contains)
+        left -= len(found)
+        heading = [piece.heading] if found and piece.heading else []
+        lines = [*heading, *found, *lines]
+        if left <= 0:
             break
-    path_text = str(paths[0][0]) if len(paths) == 1 else str(directory / "logs")
+    logs = directory / "logs"
     return LogPart(
         id=ask.id,
         run_id=ask.run_id,
-        lines=_bounded(lines[-n_lines:]),
-        n_bytes=n_bytes,
-        path=path_text,
+        lines=_bounded(lines),
+        n_bytes=sum(sizes.values()),
+        path=str(logs / pieces[0].log if len(pieces) == 1 else logs),
     )
 
 
@@ -143,9 +144,19 @@ def _texts(trial: TrialState) -> Iterable[str]:
         yield f"{name}={value}"
 
 
-def _pieces(state: RunState, ask: GetLog) -> list[tuple[str, int, int | None]]:
-    """(file, start, end) of what is asked for, the newest first; empty for the whole run."""
-    is_ddp = state.spec is not None and isinstance(state.spec.verb, DdpSpec)
+class _Piece(NamedTuple):
+    """A part of a log; without an end it may still grow."""
+
+    log: str
+    start: int = 0
+    end: int | None = None
+    heading: str = ""
+
+
+def _pieces(state: RunState, ask: GetLog) -> list[_Piece]:
+    """What is asked for, the newest first; empty for the whole run."""
+    verb = None if state.spec is None else state.spec.verb
+    is_ddp, is_fit = isinstance(verb, DdpSpec), isinstance(verb, FitSpec)
     if ask.trial is None and not (is_ddp and ask.rank is not None):
         return []
     number = 0 if ask.trial is None else ask.trial
@@ -154,7 +165,7 @@ def _pieces(state: RunState, ask: GetLog) -> list[tuple[str, int, int | None]]:
         raise TrialError(f"run {ask.run_id} has no trial {number}", trial=number)
     group = state.ranks.get(number)
     if group is None or not group.started:
-        return [(trial.log, trial.log_start or 0, trial.log_end)] if trial.log else []
+        return _pieces_of_fit(state, trial) if is_fit else _pieces_of_one(trial)
     ranks = sorted(group.started) if ask.rank is None else [ask.rank]
     found = []
     for rank in ranks:
@@ -165,17 +176,30 @@ def _pieces(state: RunState, ask: GetLog) -> list[tuple[str, int, int | None]]:
                 f"run {ask.run_id} has no rank {rank}; there are {there}", trial=number
             )
         ended = group.ended.get(rank)
-        found.append((started.log, started.log_start, None if ended is None else ended.log_end))
+        end = None if ended is None else ended.log_end
+        found.append(_Piece(started.log, started.log_start, end))
     return found
 
 
-def _newest(folder: Path) -> list[Path]:
+def _pieces_of_one(trial: TrialState) -> list[_Piece]:
+    return [_Piece(trial.log, trial.log_start or 0, trial.log_end)] if trial.log else []
+
+
+def _pieces_of_fit(state: RunState, trial: TrialState) -> list[_Piece]:
+    """The folds of a candidate that have printed something; its first one while that runs."""
+    spans = state.fold_logs.get(trial.number, {})
+    if not spans and trial.state == "running" and trial.step is None:
+        return _pieces_of_one(trial)
+    return [_Piece(*spans[fold], f"── fold {fold}") for fold in sorted(spans, reverse=True)]
+
+
+def _newest(folder: Path) -> list[str]:
     """Log files, the one written to last first."""
     try:
         found = [(path.stat().st_mtime, path) for path in folder.iterdir() if path.is_file()]
     except OSError:
         return []
-    return [path for _, path in sorted(found, reverse=True)]
+    return [path.name for _, path in sorted(found, reverse=True)]
 
 
 def _read(

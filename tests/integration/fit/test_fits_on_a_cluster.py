@@ -29,6 +29,9 @@ from jupyter_ddl.errors import CaptureError, FitError, FitStoppedError
 from jupyter_ddl.estimators.context import distributed_fits
 from jupyter_ddl.estimators.exchange import FitSetting
 from jupyter_ddl.events.messages import FoldFinished
+from jupyter_ddl.events.reducer import fold_all
+from jupyter_ddl.views.answers import log_part
+from jupyter_ddl.views.messages import GetLog
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 
@@ -114,6 +117,9 @@ def test_a_refit_is_no_candidate_and_each_fold_has_what_it_printed(shared: Any) 
     lines = run.logs(1).splitlines()
     assert lines[::2] == [f"── fold {n} of 4" for n in range(4)]
     assert lines[1::2] == ["c is 1.0, 15 rows"] * 4
+    shown = log_part(fold_all(run.events()), run.directory, GetLog(1, run.id, trial=1)).lines
+    assert shown[::2] == tuple(f"── fold {n}" for n in range(4))
+    assert shown[1::2] == ("c is 1.0, 15 rows",) * 4
 
 
 def test_a_fold_whose_worker_is_killed_is_computed_again(shared: Any, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from jupyter_ddl.errors import TrialError
 from jupyter_ddl.events.messages import (
     AttemptFinished,
     AttemptStarted,
+    FoldFinished,
     Reported,
     RunStarted,
     RunSubmitted,
@@ -19,6 +20,7 @@ from jupyter_ddl.events.messages import (
 )
 from jupyter_ddl.events.reducer import fold
 from jupyter_ddl.events.run_state import RunState
+from jupyter_ddl.spec.fit import FitSpec
 from jupyter_ddl.spec.program import Program
 from jupyter_ddl.spec.run import RunSpec, SearchSpec
 from jupyter_ddl.spec.space import Uniform
@@ -115,6 +117,29 @@ def test_a_trial_has_its_own_piece_of_the_log(state: RunState, tmp_path: Path) -
     assert set(log_of(state, tmp_path, trial=1)) == {"mine"}
     with pytest.raises(TrialError, match="no trial 5000"):
         log_of(state, tmp_path, trial=5000)
+
+
+def test_a_candidate_of_a_fit_has_what_all_its_folds_printed(tmp_path: Path) -> None:
+    spec = RunSpec("f", FitSpec(1, 0.0, "b"), Program("", "fit"), 7, "local", 1000.0)
+    state = RunState()
+    for event in (
+        RunSubmitted(spec, 1.0),
+        RunStarted(2.0, 1, 2, 2, 4242),
+        TrialCreated(0, {"c": 1.0}, 2.0),
+        AttemptStarted(0, 1, 2.0, worker="w", pid=9, log="a.log", log_start=4),
+    ):
+        fold(state, event)
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "a.log").write_text("xxx\none\ntwo\n")
+    (tmp_path / "logs" / "b.log").write_text("first\nxxx\n")
+    # As long as no fold is done, what the first one prints now.
+    assert log_of(state, tmp_path, trial=0) == ("one", "two")
+    for number, log, start, end in ((1, "a.log", 4, 12), (2, "a.log", 12, 12), (0, "b.log", 0, 6)):
+        place = {"log": log, "log_start": start, "log_end": end}
+        fold(state, FoldFinished(0, number, b"", 3.0, 1.0, **place))  # type: ignore[arg-type]
+    assert log_of(state, tmp_path, trial=0) == ("── fold 0", "first", "── fold 1", "one", "two")
+    assert log_of(state, tmp_path, trial=0, contains="two") == ("── fold 1", "two")
+    assert log_of(state, tmp_path, trial=0, n_lines=2) == ("── fold 1", "one", "two")
 
 
 def test_no_log_is_no_error(state: RunState, tmp_path: Path) -> None:
