@@ -86,6 +86,7 @@ class House:
         )
         client = self.backend.client
         self._client: Client | None = client
+        self._comm = client.scheduler_comm
         self._plugin = RankPlugin(settings)
         await self._enter_workers(client)
         courier = self._courier = None if settings.shares_files else Courier(client)
@@ -244,13 +245,18 @@ class House:
     async def _keep_size_once(self) -> None:
         if self._client is not None and self._client.status != "running":
             log.warning("cluster %s has lost its scheduler", self.spec.name)
-            self._client = None
-            self._watch.lost()  # nothing can be sent: runs wait for workers
+            self._lose_scheduler()
         async with self._scaling, asyncio.timeout(_SCALE_TIMEOUT_S):
             await self.backend.repair()
         client = self.backend.client
-        if client is not self._client and client.status == "running":
+        comm = client.scheduler_comm if client.status == "running" else None
+        if comm is not None and client is not self._client:
             await self._follow(client)
+        elif comm is not None and comm is not self._comm:
+            # Dask's client was cut off and came back within a second: nobody announces again what
+            # it has not heard.
+            self._comm = comm
+            await self._watch.refresh()
         if self.adapt is None:
             self._surplus_since_s = None
             return
@@ -261,14 +267,21 @@ class House:
     async def _follow(self, client: Client) -> None:
         """The scheduler was lost, and the backend has another one: what ran is repeated."""
         log.warning("cluster %s has a new scheduler: %s", self.spec.name, client.scheduler.address)
-        self._client = client
+        self._lose_scheduler()
         await client.register_plugin(self._plugin)
         if self._courier is not None:
             self._courier.client = client
         self._calls.reconnect(client)
         self._dispatcher.reconnect(client)
         self.telemetry.reconnect(client)
+        self._comm = client.scheduler_comm
         await self._watch.reconnect(client)
+        self._client = client  # not before: what has failed half-way is tried again
+
+    def _lose_scheduler(self) -> None:
+        """Nothing can be sent: runs wait for workers."""
+        self._client = None
+        self._watch.lost()
 
     def _wanted(self, minimum: int, maximum: int) -> int:
         now = time.monotonic()

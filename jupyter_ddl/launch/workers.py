@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -31,7 +32,7 @@ class WorkerWatch:
         on_change: Callable[[dict[str, WorkerInfo]], None],
         on_removed: Callable[[str], None],
     ) -> None:
-        self._client = client
+        self._client: Client | None = client
         self._on_change = on_change
         self._on_removed = on_removed
         self.workers: dict[str, WorkerInfo] = {}
@@ -40,7 +41,9 @@ class WorkerWatch:
 
     async def start(self) -> None:
         """Subscribe to the scheduler's announcements, then read the present state."""
-        self._client.subscribe_topic("all", self._on_message)
+        client = self._client
+        if client is not None:
+            client.subscribe_topic("all", functools.partial(self._on_message, client))
         await self.refresh()
 
     async def reconnect(self, client: Client) -> None:
@@ -50,16 +53,27 @@ class WorkerWatch:
         await self.start()
 
     def lost(self) -> None:
-        """The scheduler is gone, and with it whatever its workers had to do."""
+        """The scheduler is gone, and with it whatever its workers had to do.
+
+        Its client may connect to the next one by itself: nothing that it says counts any more, or
+        work would be sent there that :meth:`reconnect` takes away again.
+        """
+        self._client = None
         for address in tuple(self.workers):
             self._remove(address)
         self._on_change(self.workers)
 
     async def refresh(self) -> None:
         """Read the scheduler's list; a worker that is not in it any more is removed."""
+        client = self._client
+        if client is None:
+            return
+        scheduler = client.scheduler
         while True:
             n_removed = self._n_removed
-            identity = await self._client.scheduler.identity(n_workers=-1)
+            identity = await scheduler.identity(n_workers=-1)
+            if self._client is not client:
+                return
             if n_removed == self._n_removed:
                 break
             # A worker left while the answer was on its way, and may stand in it: ask again, for
@@ -71,7 +85,7 @@ class WorkerWatch:
         self.workers = {address: self.workers.get(address, info) for address, info in found.items()}
         self._on_change(self.workers)
         if new:
-            task = asyncio.create_task(self._ask_gpus(new), name="ask workers for GPUs")
+            task = asyncio.create_task(self._ask_gpus(client, new), name="ask workers for GPUs")
             self._asking.add(task)
             task.add_done_callback(self._asking.discard)
 
@@ -85,12 +99,10 @@ class WorkerWatch:
             task.cancel()
         await asyncio.gather(*self._asking, return_exceptions=True)
 
-    async def _ask_gpus(self, addresses: list[str]) -> None:
+    async def _ask_gpus(self, client: Client, addresses: list[str]) -> None:
         try:
             async with asyncio.timeout(_GPUS_TIMEOUT_S):
-                answers = await self._client.run(
-                    describe_gpus, workers=addresses, on_error="return"
-                )
+                answers = await client.run(describe_gpus, workers=addresses, on_error="return")
         except (OSError, TimeoutError, ValueError) as error:
             log.warning("workers %s did not tell of their GPUs: %r", addresses, error)
             return
@@ -102,9 +114,9 @@ class WorkerWatch:
             self.workers[address] = msgspec.structs.replace(info, gpus=seen)
         self._on_change(self.workers)
 
-    async def _on_message(self, event: tuple[float, Any]) -> None:
+    async def _on_message(self, client: Client, event: tuple[float, Any]) -> None:
         message = event[1]
-        if not isinstance(message, dict):
+        if client is not self._client or not isinstance(message, dict):
             return
         if message.get("action") == "remove-worker":
             self._remove(message["worker"])

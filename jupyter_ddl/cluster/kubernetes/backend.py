@@ -32,6 +32,8 @@ _RENEW_S = 30.0
 _CONNECT_S = 5.0
 _CALL_S = 5.0
 _CLOSE_S = 8.0
+_NO_ANSWER = (OSError, TimeoutError, AttributeError)
+"""Of a scheduler: a client that has given up knows none."""
 
 Json = dict[str, Any]
 
@@ -47,7 +49,7 @@ class KubeBackend:
         self._api: KubeApi | None = None
         self._cluster: Json | None = None
         self._route: Route | None = None
-        self._scheduler_id: str | None = None
+        self._scheduler_id = ""
         self._retiring: tuple[str, ...] = ()
         self._renewing: asyncio.Task[None] | None = None
         self._is_lost = False
@@ -171,20 +173,38 @@ class KubeBackend:
         except (OSError, TimeoutError) as error:
             log.info("the scheduler at %s does not serve yet: %s", address, error)
             return False
-        former, self.client = getattr(self, "client", None), client
+        try:
+            scheduler_id = await self._renew(client)
+        except _NO_ANSWER as error:
+            log.info("the scheduler at %s does not answer yet: %r", address, error)
+            await _close(client)
+            return False
+        former: Client | None = getattr(self, "client", None)
+        self._is_lost = False
+        if former is not None and self._serves(former, scheduler_id):
+            await _close(client)  # it was slow, not lost: what it has to do goes on
+            return True
+        self.client, self._scheduler_id = client, scheduler_id
         if former is not None:
             await _close(former)
-        self._is_lost = False
-        self._scheduler_id = await self._renew()
         return True
+
+    def _serves(self, client: Client, scheduler_id: str) -> bool:
+        """Whether a client is connected to this scheduler, and was to no other before.
+
+        Dask's client connects again by itself, to whoever answers at the address.
+        """
+        if client.status != "running" or scheduler_id != self._scheduler_id:
+            return False
+        return bool(client.scheduler_info().get("id") == scheduler_id)
 
     async def _n_connected(self) -> int:
         identity = await self.client.scheduler.identity(n_workers=-1)
         return len(identity["workers"])
 
-    async def _renew(self) -> str:
+    async def _renew(self, client: Client) -> str:
         async with asyncio.timeout(_CALL_S):
-            return str(await getattr(self.client.scheduler, RENEW)(retiring=self._retiring))
+            return str(await getattr(client.scheduler, RENEW)(retiring=self._retiring))
 
     async def _renew_on(self) -> None:
         """Tell the scheduler that its controller lives, until cancelled."""
@@ -195,16 +215,18 @@ class KubeBackend:
             await self._put_back()
 
     async def _look_after_scheduler(self) -> None:
+        client = self.client
         try:
-            if await self._renew() != self._scheduler_id:
-                self._is_lost = True
-        except (OSError, TimeoutError, AttributeError) as error:
+            is_lost = await self._renew(client) != self._scheduler_id
+        except _NO_ANSWER as error:
             log.warning("the scheduler does not answer: %r", error)
-            self._is_lost = True
+            is_lost = True
+        if client is self.client:  # else it was replaced meanwhile, and says nothing of the new one
+            self._is_lost = self._is_lost or is_lost
 
     async def repair(self) -> None:
         """Find the scheduler again when it was lost; pods are replaced by Kubernetes."""
-        if self.client.status != "running" and not self._is_lost:
+        if not self._is_lost and not self._serves(self.client, self._scheduler_id):
             log.warning("the connection to the scheduler is lost")
             self._is_lost = True
         if self._is_lost and await self._try_connect(is_ready=False):
@@ -222,7 +244,7 @@ class KubeBackend:
         identity = await self.client.scheduler.identity(n_workers=-1)
         connected = {facts["name"]: address for address, facts in identity["workers"].items()}
         self._retiring = worker_names_to_stop(pods, connected, keep, n_workers)
-        await self._renew()  # the operator asks the scheduler which ones are to go
+        await self._renew(self.client)  # the operator asks the scheduler which ones are to go
         patch = {"spec": {"worker": {"replicas": n_workers}}}
         await api.patch("daskclusters", _name(cluster), patch)
 

@@ -68,3 +68,28 @@ def test_changes_are_told_with_all_workers_and_losses_once() -> None:
         assert removed == ["a"]
 
     asyncio.run(work())
+
+
+def test_what_the_client_of_a_lost_scheduler_says_counts_no_more() -> None:
+    """Dask's client connects again by itself; work must wait until all else has followed."""
+
+    async def work() -> tuple[list[set[str]], list[str]]:
+        seen: list[set[str]] = []
+        removed: list[str] = []
+        old, new = Scheduler("a"), Scheduler("a", "b")
+        watch = WorkerWatch(old, lambda workers: seen.append(set(workers)), removed.append)
+        await watch.start()
+        old.before_answer.append(lambda: _lose(watch))
+        await old.add("c")
+        await old.add("d")
+        await watch.reconnect(new)
+        await old.remove("a")
+        return seen, removed
+
+    seen, removed = asyncio.run(work())
+    assert seen == [{"a"}, set(), set(), {"a", "b"}]
+    assert removed == ["a"], "once"
+
+
+async def _lose(watch: WorkerWatch) -> None:
+    watch.lost()
