@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
-from bench.harness import ROOT, Goal, Line, Probe, Row, is_quick, tell
+from bench.browser import lab_in_browser
+from bench.harness import Goal, Line, Probe, Row, is_quick, tell
 from jupyter_ddl.events.messages import Reported
 from jupyter_ddl.events.reader import read_ledger
 
@@ -100,22 +100,9 @@ class _Frames:
             self._asked.setdefault(digits, time.perf_counter())
 
 
-def measure() -> None:
-    from lab_tools import Lab
-    from leaks import new_home
-    from playwright.sync_api import sync_playwright
-
-    with new_home() as home, sync_playwright() as playwright:
-        lab = Lab(home)
-        lab.start()
-        chromium = playwright.chromium.launch(
-            executable_path="/usr/bin/chromium", args=["--no-sandbox"]
-        )
-        try:
-            tell(_measure(lab, chromium.new_page(), chromium.new_context().new_page()))
-        finally:
-            chromium.close()
-            lab.close()
+def main() -> None:
+    with lab_in_browser() as (lab, browser):
+        tell(_measure(lab, browser.new_page(), browser.new_context().new_page()))
 
 
 def _measure(lab: Any, page: Any, empty: Any) -> dict[str, float]:
@@ -162,6 +149,4 @@ def _printing_s(home: Path) -> float:
 
 
 if __name__ == "__main__":
-    # The browser tests' harness serves here, too.
-    sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "browser")]
-    measure()
+    main()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from bench.harness import ROOT, Goal, Line, Probe, Row, is_quick, tell
+from bench.browser import lab_in_browser
+from bench.harness import Goal, Line, Probe, Row, is_quick, tell
 from bench.rows.flood import QUANTILE, WATCH
 from jupyter_ddl.events.messages import (
     AttemptFinished,
@@ -53,24 +52,10 @@ ROW = Row(
 
 
 def main() -> None:
-    sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "browser")]
-    from lab_tools import Lab
-    from leaks import end_processes, new_home
-    from playwright.sync_api import sync_playwright
-
-    chromium = shutil.which("chromium") or shutil.which("google-chrome")
-    with new_home() as home, sync_playwright() as driver:
-        lab = Lab(home)
-        lab.start()
-        browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        try:
-            page = browser.new_page(viewport={"width": 1100, "height": 800})
-            empty = browser.new_context().new_page()
-            tell(_measure(page, empty, f"{lab.address}/lab?token={lab.token}&reset"))
-        finally:
-            browser.close()
-            lab.close()
-            end_processes(home)
+    with lab_in_browser() as (lab, browser):
+        page = browser.new_page(viewport={"width": 1100, "height": 800})
+        empty = browser.new_context().new_page()
+        tell(_measure(page, empty, f"{lab.address}/lab?token={lab.token}&reset"))
 
 
 def _measure(page: Page, empty: Page, address: str) -> dict[str, float]:

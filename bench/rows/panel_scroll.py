@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 import statistics
-import sys
 from typing import TYPE_CHECKING
 
-from bench.harness import ROOT, Goal, Line, Probe, Row, is_quick, tell
+from bench.browser import lab_in_browser
+from bench.harness import Goal, Line, Probe, Row, is_quick, tell
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -48,23 +47,9 @@ ROW = Row(
 
 
 def main() -> None:
-    sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "browser")]
-    from lab_tools import Lab
-    from leaks import end_processes, new_home
-    from playwright.sync_api import sync_playwright
-
-    chromium = shutil.which("chromium") or shutil.which("google-chrome")
-    with new_home() as home, sync_playwright() as driver:
-        lab = Lab(home)
-        lab.start()
-        browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        try:
-            page = browser.new_page(viewport={"width": 1100, "height": 800})
-            gaps_ms = _scroll(page, lab.address, lab.token)
-        finally:
-            browser.close()
-            lab.close()
-            end_processes(home)
+    with lab_in_browser() as (lab, browser):
+        page = browser.new_page(viewport={"width": 1100, "height": 800})
+        gaps_ms = _scroll(page, lab.address, lab.token)
     tell(
         {
             "frames_per_s": 1000 * len(gaps_ms) / sum(gaps_ms),

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from bench.harness import ROOT, Line, Probe, Row, is_quick, tell
+from bench.browser import lab_in_browser
+from bench.harness import Line, Probe, Row, is_quick, tell
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -35,31 +34,19 @@ ROW = Row(
 
 
 def main() -> None:
-    sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "browser")]
-    from lab_tools import Lab, open_notebook, run_cell
-    from leaks import end_processes, new_home
-    from panel_tools import LOAD, search_cell
-    from playwright.sync_api import sync_playwright
+    with lab_in_browser() as (lab, browser):
+        from lab_tools import open_notebook, run_cell
+        from panel_tools import LOAD, search_cell
 
-    chromium = shutil.which("chromium") or shutil.which("google-chrome")
-    with new_home() as home, sync_playwright() as driver:
-        lab = Lab(home)
-        lab.start()
-        browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        try:
-            page = browser.new_page(viewport={"width": 1100, "height": 1000})
-            cells = (LOAD, "%cluster start -n 2", search_cell("long", 1000, 20))
-            open_notebook(page, lab, "reload.ipynb", *cells)
-            run_cell(page, 0)
-            run_cell(page, 1)
-            run_cell(page, 2, wait=False)
-            page.wait_for_selector(".ddl-live[data-run]")
-            page.evaluate("() => window.jupyterapp.commands.execute('docmanager:save')")
-            rounds = [_reload(page) for _ in range(2 if is_quick() else 5)]
-        finally:
-            browser.close()
-            lab.close()
-            end_processes(home)
+        page = browser.new_page(viewport={"width": 1100, "height": 1000})
+        cells = (LOAD, "%cluster start -n 2", search_cell("long", 1000, 20))
+        open_notebook(page, lab, "reload.ipynb", *cells)
+        run_cell(page, 0)
+        run_cell(page, 1)
+        run_cell(page, 2, wait=False)
+        page.wait_for_selector(".ddl-live[data-run]")
+        page.evaluate("() => window.jupyterapp.commands.execute('docmanager:save')")
+        rounds = [_reload(page) for _ in range(2 if is_quick() else 5)]
     tell({key: [times[key] for times in rounds] for key in rounds[0]})
 
 

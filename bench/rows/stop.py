@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
 import time
 from pathlib import Path
 
-from bench.harness import ROOT, Goal, Line, Probe, Row, is_quick, tell
+from bench.browser import lab_in_browser
+from bench.harness import Goal, Line, Probe, Row, is_quick, tell
 from jupyter_ddl.events.messages import AttemptFinished
 from jupyter_ddl.events.reader import read_ledger
 
@@ -28,36 +27,24 @@ ROW = Row(
 
 
 def main() -> None:
-    sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "browser")]
-    from lab_tools import Lab, open_notebook, run_cell
-    from leaks import end_processes, new_home
-    from panel_tools import LOAD, search_cell
-    from playwright.sync_api import sync_playwright
+    with lab_in_browser() as (lab, browser):
+        from lab_tools import open_notebook, run_cell
+        from panel_tools import LOAD, search_cell
 
-    chromium = shutil.which("chromium") or shutil.which("google-chrome")
-    with new_home() as home, sync_playwright() as driver:
-        lab = Lab(home)
-        lab.start()
-        browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        try:
-            page = browser.new_page(viewport={"width": 1100, "height": 1000})
-            cells = (LOAD, "%cluster start -n 2", search_cell("long", 1000, 600))
-            open_notebook(page, lab, "stop.ipynb", *cells)
-            run_cell(page, 0)
-            run_cell(page, 1)
-            output = run_cell(page, 2, wait=False)
-            pressed = {}
-            for trial in range(3 if is_quick() else 10):
-                button = output.locator(f"button[data-trial='{trial}']")
-                button.wait_for()
-                pressed[trial] = time.time()
-                button.click()
-                button.wait_for(state="detached")
-            ended = _ended(home.data)
-        finally:
-            browser.close()
-            lab.close()
-            end_processes(home)
+        page = browser.new_page(viewport={"width": 1100, "height": 1000})
+        cells = (LOAD, "%cluster start -n 2", search_cell("long", 1000, 600))
+        open_notebook(page, lab, "stop.ipynb", *cells)
+        run_cell(page, 0)
+        run_cell(page, 1)
+        output = run_cell(page, 2, wait=False)
+        pressed = {}
+        for trial in range(3 if is_quick() else 10):
+            button = output.locator(f"button[data-trial='{trial}']")
+            button.wait_for()
+            pressed[trial] = time.time()
+            button.click()
+            button.wait_for(state="detached")
+        ended = _ended(lab.home.data)
     tell({"stop_s": [ended[trial] - at_s for trial, at_s in pressed.items()]})
 
 

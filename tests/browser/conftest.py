@@ -7,13 +7,13 @@ test.  Screenshots go to ``out/browser`` (see :func:`lab_tools.take`).
 from __future__ import annotations
 
 import importlib.util
-import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from chromium import NAMES, chromium_path, headless_chromium
 
 if TYPE_CHECKING:
     from lab_tools import Lab
@@ -27,23 +27,19 @@ if importlib.util.find_spec("playwright") is None:
     # Test files import it, and a plain `make test` reads them before it leaves them out.
     collect_ignore_glob = ["test_*.py"]
 
-_BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 _TIMEOUT_MS = 60_000
 
 
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Browser]:
     """One headless browser for all tests; skips with the reason where there is none."""
-    playwright = pytest.importorskip(
+    pytest.importorskip(
         "playwright.sync_api", reason="no playwright: pip install 'jupyter_ddl[browser]'"
     )
-    path = next((found for name in _BROWSERS if (found := shutil.which(name))), None)
-    if path is None:
-        pytest.skip(f"none of {', '.join(_BROWSERS)} is installed")
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
+    if chromium_path() is None:
+        pytest.skip(f"none of {', '.join(NAMES)} is installed")
+    with headless_chromium() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")
