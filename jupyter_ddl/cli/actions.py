@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from jupyter_ddl.cli.environment import environment
 from jupyter_ddl.client.history import find_run, live_runs, remove_run
 from jupyter_ddl.client.run import Run
-from jupyter_ddl.errors import ControllerError, OptionError
+from jupyter_ddl.client.stopping import stop_from
+from jupyter_ddl.errors import OptionError
 
 if TYPE_CHECKING:
     from jupyter_ddl.client.clusters import Cluster
@@ -104,16 +105,7 @@ def _stop(options: Namespace) -> int:
         chosen_cluster(options.cluster).stop()
         _say(f"cluster {options.cluster} has ended")
         return 0
-    run = Run(find_run(options.run))
-    if run.id not in live_runs():
-        raise ControllerError(f"no controller drives run {run.id}: it is {run.state}")
-    when = "at once" if options.now else "at the next report"
-    if options.trial is None:
-        run.cancel("now" if options.now else "next_report")
-        _say(f"run {run.id} stops {when}")
-    else:
-        run.stop_trial(options.trial, "now" if options.now else "next_report")
-        _say(f"trial {options.trial} of run {run.id} stops {when}")
+    _say(stop_from(Run(find_run(options.run)), options))
     return 0
 
 

@@ -7,6 +7,7 @@ import argparse
 from jupyter_ddl.cell import values
 from jupyter_ddl.client.commands import CONNECT, DOCTOR, ENV, RUN_COMMANDS, START
 from jupyter_ddl.client.grammar import Command, Grammar
+from jupyter_ddl.client.stopping import add_stop_options
 
 __all__ = ["GRAMMAR"]
 
@@ -16,10 +17,7 @@ _RUN = "an id, a unique beginning of one, or `last`"
 def _add_stop(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", nargs="?", metavar="RUN", help=_RUN)
     parser.add_argument("--cluster", metavar="NAME", help="stop a cluster instead of a run")
-    parser.add_argument("--trial", type=values.count(0), metavar="N", help="one trial only")
-    when = parser.add_mutually_exclusive_group()
-    when.add_argument("--after-report", action="store_true", help="at the next report (default)")
-    when.add_argument("--now", action="store_true", help="at once")
+    add_stop_options(parser)
 
 
 def _add_logs(parser: argparse.ArgumentParser) -> None:

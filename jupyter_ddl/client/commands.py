@@ -16,6 +16,7 @@ from jupyter_ddl.client.clusters import (
 )
 from jupyter_ddl.client.grammar import Command, Grammar
 from jupyter_ddl.client.kube_options import KUBE, add_kube_options, kube_spec
+from jupyter_ddl.client.stopping import add_stop_options
 from jupyter_ddl.errors import ClusterError, OptionError
 
 __all__ = [
@@ -156,14 +157,7 @@ def _add_run_logs(parser: argparse.ArgumentParser) -> None:
 
 def _add_stop_run(parser: argparse.ArgumentParser) -> None:
     _add_run(parser)
-    _add_stop_options(parser)
-
-
-def _add_stop_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--trial", type=values.count(0), metavar="N", help="one trial only")
-    when = parser.add_mutually_exclusive_group()
-    when.add_argument("--after-report", action="store_true", help="at the next report (default)")
-    when.add_argument("--now", action="store_true", help="at once")
+    add_stop_options(parser)
 
 
 def _add_compare(parser: argparse.ArgumentParser) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from IPython.display import display
 
-from jupyter_ddl.errors import ControllerError, OptionError
+from jupyter_ddl.errors import OptionError
 from jupyter_ddl.magics.expansion import expand_line
 from jupyter_ddl.magics.failures import shown
 from jupyter_ddl.magics.saying import say
@@ -69,18 +69,10 @@ def _attach(shell: Any, options: Namespace) -> None:
 
 
 def _stop(_shell: Any, options: Namespace) -> None:
-    from jupyter_ddl.client.history import live_runs
+    from jupyter_ddl.client.stopping import stop_from
 
-    run = _run(options.run)
-    if run.id not in live_runs():
-        raise ControllerError(f"no controller drives run {run.id}: it is {run.state}")
-    when = "at once" if options.now else "at the next report"
-    if options.trial is None:
-        run.cancel("now" if options.now else "next_report")
-        say(f"Run {run.id} stops {when}.")
-    else:
-        run.stop_trial(options.trial, "now" if options.now else "next_report")
-        say(f"Trial {options.trial} of run {run.id} stops {when}.")
+    text = stop_from(_run(options.run), options)
+    say(f"{text[0].upper()}{text[1:]}.")
 
 
 def _logs(_shell: Any, options: Namespace) -> None:
