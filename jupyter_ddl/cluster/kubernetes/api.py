@@ -25,6 +25,8 @@ _RETRIES_S = 20.0
 """An API server that restarts is away for a few seconds."""
 _PAUSE_S = 0.5
 _DASK = "kubernetes.dask.org/v1"
+_NO_LOG = "unable to retrieve container logs for"
+"""What a kubelet answers, as if it were the log, while it replaces a container."""
 
 Json = dict[str, Any]
 
@@ -126,7 +128,8 @@ class KubeApi:
             answer = await self._call("get", "pods", f"{pod}/log", params=params, is_text=True)
         except KubernetesError:
             return ""
-        return str(answer["text"]).strip()
+        text = str(answer["text"]).strip()
+        return "" if text.startswith(_NO_LOG) else text
 
     async def may(self, verb: str, group: str, resource: str, subresource: str = "") -> bool:
         """Whether these credentials may do something in the namespace."""
