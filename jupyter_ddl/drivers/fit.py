@@ -70,6 +70,8 @@ class FitDriver(RunDriver):
         self._candidates = Candidates(state, verb.metric)
         self._batches: dict[int, FitBatch] = {}
         self._waiting: dict[tuple[int, int], tuple[FitBatch, TakenUnit]] = {}
+        self._stopped: dict[int, tuple[FitBatch, list[TakenUnit]]] = {}
+        """Units of candidates that were stopped, until that is on record."""
         self._recorded: dict[bytes, FoldFinished] = {}
         self._client = ProcessIdentity(
             verb.client_pid, verb.client_started_at_s, verb.client_boot_id
@@ -108,8 +110,31 @@ class FitDriver(RunDriver):
         self._tell_all()
 
     def stop_trial(self, trial: int, when: StopWhen, by: str) -> bool:
-        """A candidate can't be stopped alone: the search needs all of them."""
-        return False
+        """Stop one candidate: its folds that are not done end now, for a fit has no reports.
+
+        Raises
+        ------
+        SpecError
+            It can't be stopped alone.
+        """
+        batch = next((b for b in self._batches.values() if trial in b.trials), None)
+        if (batch is not None and batch.is_whole) or self._candidates.is_told(trial):
+            raise SpecError(
+                f"row {trial} of run {self.spec.run_id} is no candidate: who has begun it needs "
+                f"all its parts; stop the run instead"
+            )
+        if batch is None or self.is_ending or self._stop.when is not None:
+            return False
+        units = batch.graph.stop_candidate(batch.trials.index(trial))
+        if not units:
+            return False
+        now = time.time()
+        self._stopped[trial] = batch, [TakenUnit(index, is_stopped=True) for index in units]
+        ends = self._candidates.given_up([trial], now)
+        self._put(StopRequested(at_s=now, when="now", trial=trial, by=by), *ends)
+        self._sender.stop_units(batch, units)
+        self._outputs.release(batch)
+        return True
 
     # -- what the kernel asks --------------------------------------------------------------------
 
@@ -135,6 +160,7 @@ class FitDriver(RunDriver):
         now = time.time()
         self._put(*events, *(Notice(now, text) for text in request.notes))
         batch.trials += numbers
+        batch.is_whole |= any(candidate.is_whole for candidate in request.candidates)
         first = batch.graph.n_units
         known = {
             first + offset: fold
@@ -312,6 +338,10 @@ class FitDriver(RunDriver):
                 waiting = self._waiting.pop((event.trial, event.fold), None)
                 if waiting is not None:
                     waiting[0].deliver(waiting[1])
+            elif type(event) is StopRequested and event.trial in self._stopped:
+                batch, units = self._stopped.pop(event.trial)
+                for unit in units:
+                    batch.deliver(unit)
 
     def _tell_all(self) -> None:
         for batch in self._batches.values():

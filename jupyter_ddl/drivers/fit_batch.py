@@ -20,6 +20,8 @@ class FitBatch:
     ----------
     trials : list of int
         Trial numbers of its candidates.
+    is_whole : bool
+        Whether all its units are needed, so that no candidate can be stopped alone.
     """
 
     def __init__(self, number: int, table: str) -> None:
@@ -29,6 +31,7 @@ class FitBatch:
         self.trials: list[int] = []
         self.n_parts = 0
         self.is_given_up = False
+        self.is_whole = False
         self.news = asyncio.Event()
         self._outbox: deque[TakenUnit] = deque()
         self._n_taken = 0

@@ -69,7 +69,9 @@ class Candidates:
         events: list[Event] = []
         for number, candidate in enumerate(candidates, n_before):
             trial = self._state.trials.get(number) if number < self._n_before else None
-            if trial is None or trial.params != candidate.params:
+            # What was stopped alone is over; who asks for it again gets a new one.
+            is_over = trial is not None and trial.state == "cancelled"
+            if trial is None or trial.params != candidate.params or is_over:
                 number = self._n_created
                 self._n_created += 1
                 now = time.time()
@@ -169,6 +171,10 @@ class Candidates:
             events.append(self._end(self._told, known, at_s))
         return events
 
+    def is_told(self, number: int) -> bool:
+        """Whether this is the plain Dask work of the cell, which the kernel tells of."""
+        return number == self._told
+
     def given_up(self, numbers: list[int], at_s: float) -> list[Event]:
         """Candidates that nobody waits for any more."""
         events: list[Event] = []
@@ -177,6 +183,7 @@ class Candidates:
             if known is not None:
                 del self._open[number]
                 self._n_units[number] = 0
-                outcome = AttemptFinished(number, known.attempt, "cancelled", at_s, 0.0)
+                seconds = max(0.0, at_s - (known.started_at_s or at_s))
+                outcome = AttemptFinished(number, known.attempt, "cancelled", at_s, seconds)
                 events.append(outcome)
         return events

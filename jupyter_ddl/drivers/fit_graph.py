@@ -80,6 +80,11 @@ class _Units:
         self._is_settled[index] = True
         return unit
 
+    def open_of(self, candidate: int) -> list[int]:
+        """Units of a candidate that are not settled."""
+        each = zip(self._candidates, self._is_settled, strict=True)
+        return [i for i, (c, is_settled) in enumerate(each) if c == candidate and not is_settled]
+
 
 class FitGraph:
     """Nodes before units, units before what they free is let go."""
@@ -182,7 +187,7 @@ class FitGraph:
         node = self._nodes[index]
         node.result = NodeResult("nowhere")
         for parent in node.spec.parents:
-            self._nodes[parent].n_users_left -= 1
+            self._let_go(parent)
 
     def _push(self, index: int) -> None:
         node = self._nodes[index]
@@ -223,7 +228,7 @@ class FitGraph:
         for piece in pieces:
             if piece.is_node:
                 self._push(piece.index)
-            else:
+            elif self._units.get(piece.index) is not None:
                 self._ready_units.appendleft(piece.index)
 
     # -- results ---------------------------------------------------------------------------------
@@ -249,6 +254,8 @@ class FitGraph:
     def _told(self, user: Piece, reason: Literal["", "failed", "random", "bound"]) -> None:
         """One of what ``user`` waits for is there."""
         if not user.is_node:
+            if user.index not in self._n_waits:
+                return  # its candidate was stopped
             left = self._n_waits[user.index] = self._n_waits[user.index] - 1
             if not left:
                 del self._n_waits[user.index]
@@ -271,6 +278,30 @@ class FitGraph:
         for each in unit.nodes:
             self._let_go(each)
         return unit
+
+    def stop_candidate(self, candidate: int) -> list[int]:
+        """Settle what a candidate has no outcome for; returns these units."""
+        stopped = self._units.open_of(candidate)
+        for index in stopped:
+            self._n_waits.pop(index, None)
+            self.settle_unit(index)
+        gone = frozenset(stopped)
+        self._ready_units = deque(i for i in self._ready_units if i not in gone)
+        self._drop_unused()
+        return stopped
+
+    def _drop_unused(self) -> None:
+        """Nodes that nobody needs any more are not begun; one that runs is let go when it ends."""
+        ready = {index for _, _, index in self._ready_nodes}
+        for index in reversed(range(len(self._nodes))):
+            node = self._nodes[index]
+            is_begun = not node.n_waits_for and index not in ready
+            if node.result is None and not node.n_users_left and not is_begun:
+                self._drop(index)
+        self._ready_nodes = [
+            entry for entry in self._ready_nodes if self._nodes[entry[2]].result is None
+        ]
+        heapq.heapify(self._ready_nodes)
 
     def _let_go(self, index: int) -> None:
         self._nodes[index].n_users_left -= 1

@@ -27,7 +27,7 @@ from jupyter_ddl.events.messages import (
     WorkerLeaving,
 )
 from jupyter_ddl.launch.dispatcher import WorkerLostError
-from jupyter_ddl.spec.assignment import StopRun, StopWhen, TrialAssignment
+from jupyter_ddl.spec.assignment import StopRun, StopTrial, StopWhen, TrialAssignment
 from jupyter_ddl.spec.fit import FitItem, FitWork
 from jupyter_ddl.spec.run import RunSpec
 from jupyter_ddl.spec.seeds import derive_seed
@@ -210,7 +210,7 @@ class FitSender(WorkerService):
                 case AttemptStarted(trial=number) if number in flight.pieces:
                     flight.started_s = flight.started_s or time.monotonic()
                     flight.logs[number] = event.log, event.log_start
-                    self.on_started(flight.batch, flight.pieces[number], event)
+                    self._started(flight, number, event)
                 case AttemptFinished(trial=number) if number in flight.pieces:
                     self._finished(flight, event)
                 case Notice():
@@ -251,6 +251,25 @@ class FitSender(WorkerService):
         return kind == "memory" or self._crashes[key] >= _MAX_CRASHES
 
     # -- signals ---------------------------------------------------------------------------------
+
+    def _started(self, flight: _Flight, number: int, event: AttemptStarted) -> None:
+        piece = flight.pieces[number]
+        if not piece.is_node and flight.batch.graph.unit(piece.index) is None:
+            self._stop_piece(flight, number)  # its candidate was stopped before it began
+        else:
+            self.on_started(flight.batch, piece, event)
+
+    def stop_units(self, batch: FitBatch, units: Sequence[int]) -> None:
+        """End units that have begun; those on their way are ended when they begin."""
+        stopped = {Piece(False, index) for index in units}
+        for flight in self._flights:
+            for number in flight.logs if flight.batch is batch else ():
+                if flight.pieces.get(number) in stopped:
+                    self._stop_piece(flight, number)
+
+    def _stop_piece(self, flight: _Flight, number: int) -> None:
+        stop = StopTrial(self._spec.run_id, number, 1, "cancelled", "now")
+        self._spawn(self._context.dispatcher.control(flight.worker, stop))
 
     def drop(self, batch: FitBatch) -> None:
         """Nobody waits for a batch any more: end what runs of it."""

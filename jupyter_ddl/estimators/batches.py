@@ -105,6 +105,7 @@ def calls_batch(
                 {"refit" if is_refit else "parallel": name, "calls": len(calls)},
                 len(calls),
                 is_refit,
+                is_whole=True,
             ),
         ),
         units=tuple(

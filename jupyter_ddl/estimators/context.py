@@ -18,7 +18,7 @@ from jupyter_ddl.estimators.batches import calls_batch
 from jupyter_ddl.estimators.dask_work import DaskWork, dask_client_class
 from jupyter_ddl.estimators.exchange import FitRun, FitSetting, StoppedError
 from jupyter_ddl.estimators.outcomes import Outcomes
-from jupyter_ddl.estimators.partial import SearchRecord
+from jupyter_ddl.estimators.partial import SearchRecord, without_stopped
 from jupyter_ddl.estimators.scores import is_scoring, score_batch
 from jupyter_ddl.store.paths import run_dir
 
@@ -43,6 +43,7 @@ def distributed_fits(setting: FitSetting) -> Iterator[FitRun]:
         stack.enter_context(joblib.parallel_config(backend=_backend_class()(), n_jobs=-1))
         stack.enter_context(_replaced(joblib.Parallel, "__call__", fits.parallel))
         stack.enter_context(_replaced(_base_search(), "fit", fits.search))
+        stack.enter_context(_replaced(_base_search(), "_format_results", without_stopped))
         if (client := dask_client_class()) is not None:
             stack.enter_context(_replaced(client, "get", work.get))
         try:
@@ -167,9 +168,9 @@ class _Fits:
             raise
         outcomes = self._outcomes(batch)
         for unit in sorted(done.values(), key=lambda unit: not unit.has_raised):
-            if unit.has_raised or len(done) < len(batch.units):
+            if unit.has_raised or (len(done) < len(batch.units) and not unit.is_stopped):
                 outcomes.value(unit)  # raises what ended the batch
-        values = [outcomes.value(done[number]) for number in range(len(batch.units))]
+        values = outcomes.values(done)
         if record is not None:
             record.add(batch, values)
         return values

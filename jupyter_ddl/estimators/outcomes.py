@@ -15,7 +15,7 @@ from jupyter_ddl.estimators.batches import Batch
 from jupyter_ddl.events.fit_results import TakenUnit
 from jupyter_ddl.events.messages import Failure
 
-__all__ = ["Outcomes"]
+__all__ = ["Outcomes", "StoppedFold"]
 
 
 class _RemoteError(Exception):
@@ -23,6 +23,10 @@ class _RemoteError(Exception):
 
     def __init__(self, text: str) -> None:
         super().__init__(f"\n{text}")
+
+
+class StoppedFold(dict[str, Any]):
+    """The result of a fold whose candidate was stopped: no score, and no error either."""
 
 
 class Outcomes:
@@ -38,6 +42,15 @@ class Outcomes:
         self._batch = batch
         self._values_dir = values_dir
         self._registry: dict[Any, Any] = {}
+
+    def values(self, done: dict[int, TakenUnit]) -> list[Any]:
+        """Results of all units, in order.  Raises as :meth:`value` does."""
+        wanted = range(len(self._batch.units))
+        found = {n: self.value(done[n]) for n in wanted if not done[n].is_stopped}
+        if len(found) == len(wanted):
+            return list(found.values())
+        like = next((result["test_scores"] for result in found.values()), None)
+        return [found[n] if n in found else self._of_stopped(n, like) for n in wanted]
 
     def value(self, unit: TakenUnit) -> Any:
         """The result of a unit; what it has warned about is warned about here.
@@ -74,12 +87,21 @@ class Outcomes:
         text = f"{where} was lost: {failure.type_name}: {failure.message}"
         if batch.kind != "score" or batch.error_score == "raise":
             raise FitError(text, kind=failure.kind)
-        scores: Any = batch.error_score
         names = getattr(batch.values["scoring"], "_scorers", None)
-        if names is not None:
-            scores = dict.fromkeys(names, batch.error_score)
+        scores = batch.error_score if names is None else dict.fromkeys(names, batch.error_score)
+        return self._without_fit(unit.unit, scores, f"Traceback (most recent call last):\n{text}")
+
+    def _of_stopped(self, unit: int, like: Any) -> StoppedFold:
+        """No scores, in the form of those of another fold."""
+        names = like or getattr(self._batch.values["scoring"], "_scorers", None)
+        scores = dict.fromkeys(names, np.nan) if isinstance(names, dict) else np.nan
+        return StoppedFold(self._without_fit(unit, scores, None))
+
+    def _without_fit(self, unit: int, scores: Any, error: str | None) -> dict[str, Any]:
+        batch = self._batch
+        spec = batch.units[unit]
         found = {
-            "fit_error": f"Traceback (most recent call last):\n{text}",
+            "fit_error": error,
             "test_scores": scores,
             "train_scores": dict(scores) if isinstance(scores, dict) else scores,
             "n_test_samples": _n_samples(batch.values["folds"][spec.fold][1]),

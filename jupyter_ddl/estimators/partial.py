@@ -3,15 +3,49 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import warnings
 from collections.abc import Sequence
 from typing import Any
 
+from jupyter_ddl.errors import FitStoppedError
 from jupyter_ddl.estimators.batches import Batch
-from jupyter_ddl.estimators.outcomes import Outcomes
+from jupyter_ddl.estimators.outcomes import Outcomes, StoppedFold
 from jupyter_ddl.events.fit_results import TakenUnit
 
 __all__ = ["SearchRecord"]
+
+
+def without_stopped(original: Any) -> Any:
+    """What takes the place of a search's ``_format_results``: candidates that were stopped alone
+    are left out, as those are that a stopped search has not finished.
+    """
+
+    @functools.wraps(original)
+    def format_results(
+        search: Any, candidates: Any, n_splits: int, out: Any, more_results: Any = None
+    ) -> Any:
+        kept = [
+            number
+            for number in range(len(candidates))
+            if not any(
+                isinstance(fold, StoppedFold)
+                for fold in out[number * n_splits : (number + 1) * n_splits]
+            )
+        ]
+        if len(kept) == len(candidates):
+            return original(search, candidates, n_splits, out, more_results)
+        if not kept:
+            raise FitStoppedError("the fit was stopped: all its candidates were")
+        return original(
+            search,
+            [candidates[number] for number in kept],
+            n_splits,
+            [fold for n in kept for fold in out[n * n_splits : (n + 1) * n_splits]],
+            {name: [each[n] for n in kept] for name, each in (more_results or {}).items()},
+        )
+
+    return format_results
 
 
 class SearchRecord:
@@ -38,7 +72,10 @@ class SearchRecord:
         for number, unit in enumerate(batch.units):
             units.setdefault(unit.candidate, []).append(number)
         for candidate, numbers in units.items():
-            if all(number in done and not done[number].has_raised for number in numbers):
+            units_done = [done[number] for number in numbers if number in done]
+            if len(units_done) == len(numbers) and not any(
+                unit.has_raised or unit.is_stopped for unit in units_done
+            ):
                 self._n_splits = len(numbers)
                 self._parameters.append(batch.parameters[candidate])
                 self._results += [outcomes.value(done[number]) for number in numbers]

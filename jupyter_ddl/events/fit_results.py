@@ -47,6 +47,8 @@ class TakenUnit(msgspec.Struct, frozen=True, array_like=True):
     has_raised: bool = False
     lost: Failure | None = None
     """Its process died: there is no outcome."""
+    is_stopped: bool = False
+    """Its candidate was stopped: there is no outcome."""
 
 
 class FitResults(msgspec.Struct, frozen=True, tag="fit_results"):

@@ -76,7 +76,7 @@ class Requests:
             case say.StopTrial():
                 request = down.StopTrialRequest(body.run_id, body.trial)
                 await self._ask_of_run(body.run_id, request)
-                return say.Done(body.id, f"trial {body.trial} stops at its next report")
+                return say.Done(body.id, f"trial {body.trial} is told to stop")
             case say.GetTrials():
                 return await self._look(body.run_id, lambda s: trial_page(s, body, time.time()))
             case say.GetLog():

@@ -87,6 +87,8 @@ class FitCandidate(msgspec.Struct, frozen=True):
     n_units: int
     is_refit: bool = False
     """A parallel call of a search's refit: shown with the others, and not counted."""
+    is_whole: bool = False
+    """All its units are needed by who has asked for them: it can't be stopped alone."""
 
 
 class FitNode(msgspec.Struct, frozen=True, array_like=True, gc=False):

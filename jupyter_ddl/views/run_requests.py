@@ -123,7 +123,7 @@ class RunRequests:
                 return say.Done(number, STOP_TEXTS[how])
             case say.StopTrial(id=number, trial=trial):
                 self._ask(down.StopTrialRequest(self._run_id, trial))
-                return say.Done(number, f"trial {trial} stops at its next report")
+                return say.Done(number, f"trial {trial} is told to stop")
             case say.GetTrials():
                 return trial_page(self._folded(), body, time.time())
             case say.GetLog():

@@ -25,9 +25,10 @@ from until import until
 
 import jupyter_ddl
 from jupyter_ddl.client.run import Run
-from jupyter_ddl.errors import CaptureError, FitError, FitStoppedError
+from jupyter_ddl.errors import CaptureError, FitError, FitStoppedError, SpecError
 from jupyter_ddl.estimators.context import distributed_fits
 from jupyter_ddl.estimators.exchange import FitSetting
+from jupyter_ddl.events.audit import audit
 from jupyter_ddl.events.messages import FoldFinished
 from jupyter_ddl.events.reducer import fold_all
 from jupyter_ddl.views.answers import log_part
@@ -210,6 +211,42 @@ def test_stop_keeps_what_is_done_and_resume_computes_the_rest(shared: Any, tmp_p
     assert len(search.cv_results_["params"]) == 4
     snapshot = runs[0].snapshot()
     assert (snapshot.state, snapshot.n_trials, snapshot.counts.complete) == ("complete", 4, 4)
+
+
+def test_a_candidate_that_is_stopped_alone_is_left_out(shared: Any, tmp_path: Path) -> None:
+    search = GridSearchCV(Waiting(folder=str(tmp_path)), {"c": [0.0, 1.0, 2.0]}, cv=4)
+    runs: list[Run] = []
+    refused: list[str] = []
+
+    def stop() -> None:
+        try:
+            until(lambda: list(tmp_path.glob("begun-1*")), 60, "a fold of it runs")
+            runs[0].stop_trial(1)
+            until(lambda: runs[0].snapshot().rows[1].state == "cancelled", 10, "it is cancelled")
+            # Its folds have ended, or the other's could not run on both workers.
+            until(lambda: len(list(tmp_path.glob("begun-2*"))) == 2, 30, "the other one runs")
+        finally:
+            (tmp_path / "go").touch()
+        until(lambda: runs[0].snapshot().rows[2].state == "complete", 60, "the last one is done")
+        for number in (1, 2):
+            with pytest.raises(SpecError) as error:
+                runs[0].stop_trial(number)
+            refused.append(error.value.message)
+
+    stopper = threading.Thread(target=stop)
+    stopper.start()
+    with distributed_fits(_setting(on_run=runs.append)):
+        search.fit(X, Y)
+        stopper.join()
+    assert search.cv_results_["params"] == [{"c": 0.0}, {"c": 2.0}]
+    assert (search.best_params_, search.best_estimator_.c) == ({"c": 0.0}, 0.0)
+    assert all("is not running" in text for text in refused)
+    snapshot = runs[0].snapshot()
+    assert [row.state for row in snapshot.rows] == ["complete", "cancelled", "complete"]
+    assert (snapshot.state, snapshot.counts.cancelled) == ("complete", 1)
+    folds = [e.trial for e in runs[0].events() if isinstance(e, FoldFinished)]
+    assert sorted(folds) == [0] * 4 + [2] * 4
+    assert audit(runs[0].events()) == []
 
 
 def test_a_controller_that_is_killed_is_started_again_and_told_the_rest(

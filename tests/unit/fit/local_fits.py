@@ -41,6 +41,8 @@ class LocalRun:
         self.notes: list[str] = []
         self.n_batches = 0
         self.batches: list[Batch] = []
+        self.stopped: tuple[int, ...] = ()
+        """Candidates of every batch that somebody stops as it begins."""
 
     def close(self, state: str, reason: str = "") -> None:
         self.ended = state
@@ -63,7 +65,11 @@ class LocalRun:
         graph = FitGraph()
         graph.add(batch.nodes, batch.units)
         graph.begin()
-        done: dict[int, TakenUnit] = {}
+        done = {
+            unit: TakenUnit(unit, is_stopped=True)
+            for candidate in self.stopped
+            for unit in graph.stop_candidate(candidate)
+        }
         while graph.n_units_left:
             pieces = graph.next_pieces(1, self.bound_bytes)
             assert pieces, "something waits for what never comes"

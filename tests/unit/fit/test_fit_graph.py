@@ -79,6 +79,19 @@ def test_an_output_whose_user_has_failed_meanwhile_is_released() -> None:
     assert graph.memory_bytes == 0
 
 
+def test_a_stopped_candidate_needs_nothing_any_more() -> None:
+    nodes = [FitNode(0, 0, ()), FitNode(1, 0, (0,)), FitNode(2, 0, (0,)), FitNode(3, 0, ())]
+    graph = fed(nodes, [unit(0, 1), unit(1, 2), unit(1, 3)])
+    (begun,) = graph.next_pieces(1, BOUND)
+    assert graph.stop_candidate(1) == [1, 2]
+    graph.settle_node(begun.index, NodeResult("memory", 60, 1.0))
+    # Node 1 is what candidate 0 waits for; nothing is begun for the other's nodes 2 and 3.
+    rest = [piece for _ in range(4) for piece in graph.next_pieces(1, BOUND)]
+    assert {begun, *rest} == {Piece(True, 0), Piece(True, 1)}
+    graph.put_back([Piece(False, 1)])
+    assert graph.next_pieces(1, BOUND) == []
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_every_batch_ends_and_every_output_is_released_once(data: st.DataObject) -> None:
@@ -98,16 +111,24 @@ def test_every_batch_ends_and_every_output_is_released_once(data: st.DataObject)
     graph = fed(nodes, units, data.draw(st.frozensets(st.integers(0, len(units) - 1))))
     released: list[int] = []
     kept = set()
+    stopped: set[int] = set()
     for _ in range(200):
         pieces = graph.next_pieces(2, data.draw(st.sampled_from([0, BOUND])))
         if not pieces:
             break
+        if data.draw(st.integers(0, 5)) == 0:
+            candidate = data.draw(st.integers(0, len(units) - 1))
+            stopped.update(graph.stop_candidate(candidate))
+            assert graph.stop_candidate(candidate) == []
         if data.draw(st.booleans()) and data.draw(st.booleans()):
             graph.put_back(pieces)  # their worker was lost
             continue
         for piece in pieces:
             if not piece.is_node:
                 known = graph.unit(piece.index)
+                if piece.index in stopped:
+                    assert graph.settle_unit(piece.index) is known is None
+                    continue
                 assert known is not None
                 assert graph.settle_unit(piece.index) == units[piece.index] == known
                 continue
