@@ -123,9 +123,9 @@ def no_resource(no_operator: None) -> Iterator[None]:
         definition["metadata"] = {"name": _RESOURCE, "annotations": notes}
         kubectl("wait", "--for=delete", f"crd/{_RESOURCE}", "--timeout=30s", check=False)
         kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(definition))
-        # `kubectl wait` takes a definition that has no conditions yet for a broken one.
+        # kubectl takes a definition that has no conditions yet for a broken one.
         known = "jsonpath={.status.conditions[?(@.type=='Established')].status}"
-        until(lambda: kubectl("get", "crd", _RESOURCE, "-o", known) == "True", 30)
+        until(lambda: kubectl("get", "crd", _RESOURCE, "-o", known, check=False) == "True", 30)
 
 
 @pytest.fixture
