@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 from kube_tools import api_server_restarts, delete_pod, gone, pods, start_kube
 from run_tools import assert_clean, outcomes, starts, wait_for
@@ -68,6 +69,25 @@ def test_scheduler_pod_deleted_in_mid_search(namespace: str) -> None:
     gone(namespace)
 
 
+def test_scheduler_that_is_slow_is_not_lost(namespace: str, lab: Path) -> None:
+    """It does not answer for longer than a renewal of the lease waits; nothing is repeated."""
+    cluster = start_kube(namespace, 1, lease_s=40.0)
+    run = search(LONG, namespace={}, metric="score", trials=1, wait=False)
+    wait_for(run, lambda seen: _steps(run.directory) >= 2, 90)
+    (scheduler,) = pods(namespace, "scheduler")
+    process = _first_process(scheduler["metadata"]["name"])
+    process.suspend()
+    try:
+        until(lambda: "the scheduler does not answer" in cluster.logs(), 60)
+    finally:
+        process.resume()
+    run.wait()
+    assert [end.outcome for end in outcomes(run)] == ["complete"]
+    assert len(cluster.status().workers) == 1
+    cluster.stop()
+    gone(namespace)
+
+
 @pytest.mark.slow
 def test_scaling_down_spares_what_is_busy_and_moves_the_rest(namespace: str) -> None:
     cluster = start_kube(namespace, 2)
@@ -84,6 +104,16 @@ def test_scaling_down_spares_what_is_busy_and_moves_the_rest(namespace: str) -> 
     assert run.state == "complete", "it grew again for the run"
     cluster.stop()
     gone(namespace)
+
+
+def _first_process(pod: str) -> psutil.Process:
+    """Of Dask's in a pod, whose host name is the pod's: nodes of the lab are on this machine."""
+    for process in psutil.process_iter(["cmdline"]):
+        if "jupyter_ddl.cluster.kubernetes.pod_main" not in (process.info["cmdline"] or ()):
+            continue
+        if process.environ().get("HOSTNAME") == pod and process.name().startswith("python"):
+            return process
+    raise AssertionError(f"no process of pod {pod}")
 
 
 def _steps(directory: Path) -> int:
