@@ -24,6 +24,7 @@ __all__ = [
 LIVE_DIR = Path(__file__).with_name("live")
 
 _IMPORT = re.compile(r'^import \{([^}]*)\} from "\./([\w.-]+)";\n', re.MULTILINE)
+_IMPORTED_CSS = re.compile(r'^@import "\./([\w/]+\.css)";\n', re.MULTILINE)
 _EXPORT = re.compile(r"^export ((?:async )?function|class|const) (\w+)", re.MULTILINE)
 _DEFAULT = re.compile(r"^export default ", re.MULTILINE)
 _ANY = re.compile(r"^(?:import|export)\b.*", re.MULTILINE)
@@ -110,5 +111,6 @@ def replay_page_esm() -> str:
 
 @cache
 def live_css() -> str:
-    """Its styles."""
-    return (LIVE_DIR / "live.css").read_text(encoding="utf-8")
+    """Its styles, without an import."""
+    text = (LIVE_DIR / "live.css").read_text(encoding="utf-8")
+    return _IMPORTED_CSS.sub(lambda part: (LIVE_DIR / part[1]).read_text(encoding="utf-8"), text)

@@ -1,2 +1,1 @@
-import './base.css';
-import '../../jupyter_ddl/views/live/live.css';
+import './index.css';

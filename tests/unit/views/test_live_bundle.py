@@ -63,6 +63,13 @@ def test_the_view_is_one_module_without_addresses(tmp_path: Path) -> None:
     assert "import " not in outside
 
 
+def test_the_styles_are_one_text_of_all_parts() -> None:
+    joined = live_css()
+    assert "@import" not in joined
+    parts = [path.read_text() for path in (LIVE_DIR / "styles").iterdir()]
+    assert [part[:80] for part in parts if joined.count(part) != 1] == []
+
+
 def test_no_module_writes_markup() -> None:
     forbidden = ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(")
     forbidden += ("new Function", "DOMParser", "setHTML", "createContextualFragment")
