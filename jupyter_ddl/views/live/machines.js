@@ -5,11 +5,12 @@ import { bytes, count, percent } from "./format.js";
 
 const WIDTH = 120;
 const HEIGHT = 20;
+const N_WORKERS = 32;
 
 /** What telemetry tells of the machines. */
 export class Machines {
   constructor() {
-    this._strips = h("div", { class: "ddl-strips" });
+    this._strips = h("div", { class: "ddl-strips", tabindex: "0", role: "region", "aria-label": "Machines" });
     this._notes = h("ul", { class: "ddl-notices", "aria-label": "Verdicts on the machines" });
     this._state = h("div", { class: "ddl-muted ddl-small-text" });
     this.element = h("div", {}, this._strips, this._notes, this._state);
@@ -48,7 +49,7 @@ export class Machines {
 
 function stripsOf(telemetry) {
   const histories = new Map(telemetry.histories.map((each) => [each.worker, each]));
-  return telemetry.workers.slice(0, 32).flatMap((worker) => {
+  return telemetry.workers.slice(0, N_WORKERS).flatMap((worker) => {
     const history = histories.get(worker.worker);
     const nCpus = worker.n_cpus || 1;
     const cpu = {
@@ -92,7 +93,8 @@ function footOf(telemetry) {
   const parts = [];
   const states = [...new Set(telemetry.workers.filter((each) => each.gpus.length === 0).map((each) => each.gpu_state).filter(Boolean))];
   for (const state of states.slice(0, 3)) parts.push(`GPU ${clean(state, 60)}`);
-  if (telemetry.n_workers > telemetry.workers.length) parts.push(`${count(telemetry.n_workers)} workers in all`);
+  const nShown = Math.min(N_WORKERS, telemetry.workers.length);
+  if (telemetry.n_workers > nShown) parts.push(`${count(nShown)} of ${count(telemetry.n_workers)} workers`);
   if (telemetry.gpu_hours !== null && telemetry.gpu_hours > 0) parts.push(`${telemetry.gpu_hours.toFixed(2)} GPU-hours`);
   if (telemetry.cpu_hours !== null && telemetry.cpu_hours > 0) parts.push(`${telemetry.cpu_hours.toFixed(2)} CPU-hours`);
   return parts.join(" · ");
