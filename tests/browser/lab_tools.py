@@ -231,6 +231,8 @@ def set_theme(page: Page, theme: str) -> None:
     page.wait_for_function(
         "light => document.body.dataset.jpThemeLight === light", arg=str(theme == "light").lower()
     )
+    # What JupyterLab lays over the page meanwhile fades away.
+    page.wait_for_selector("#jupyterlab-splash", state="detached")
 
 
 def take(target: Page | Locator, name: str) -> Path:
