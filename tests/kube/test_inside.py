@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -57,9 +58,11 @@ def test_a_cluster_belongs_to_the_notebooks_pod(namespace: str) -> None:
     )  # fmt: skip
     apply(json.dumps(_pod()), namespace)
     logs = ["logs", "notebook", "-n", namespace]
+    began_s = time.monotonic()
     until(lambda: "VALUES [1, 4, 9]" in kubectl(*logs, check=False), 180, "the run in the pod")
+    print(f"the run was over {time.monotonic() - began_s:.1f} s after the pod was made")
     (cluster,) = items("daskclusters", namespace)
     (owner,) = cluster["metadata"]["ownerReferences"]
     assert (owner["kind"], owner["name"]) == ("Pod", "notebook")
     delete_pod(namespace, "notebook")
-    gone(namespace)
+    print(f"nothing was left {gone(namespace):.1f} s after the pod was deleted")
