@@ -227,7 +227,7 @@ def test_nothing_of_a_recording_can_be_stopped(player: Player) -> None:
 
 def test_the_machines_and_the_last_steps_of_ranks_are_shown(player: Player) -> None:
     film = film_of(simulated("training-64-ranks"))
-    assert len(film) < 150_000  # docs/architecture.md says so
+    assert len(film) < 150_000  # docs/architecture/views.md says so
     player.ask(film=base64.b64encode(film).decode())
     run, telemetry = player.ask(at=185.0)["said"]
     assert len(run["snapshot"]["ranks"]) == 64
