@@ -124,6 +124,7 @@ function updateStrip(element, data) {
   setText(label, data.label);
   setText(value, data.value);
   setText(note, data.note);
+  setAttribute(note, "title", data.note);
   setAttribute(svg.firstChild, "d", areaOf(data.shares));
   setAttribute(svg.lastChild, "d", edgeOf(data.shares));
   show(memory, data.memory !== null);
