@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from distributed import Client
 
-__all__ = ["connect_client", "forget_client", "has_client", "is_ours"]
+__all__ = ["connect_client", "connected_client", "forget_client"]
 
 _clients: dict[str, Client] = {}
 
@@ -60,15 +60,10 @@ def connect_client(on_phase: Callable[[str], None] = lambda _: None) -> Client:
     return _clients[name]
 
 
-def has_client() -> bool:
-    """Whether a client of the cluster in use is connected."""
+def connected_client() -> Client | None:
+    """The client of the cluster in use, if one is connected."""
     known = _clients.get(session().current or "")
-    return known is not None and known.status == "running"
-
-
-def is_ours(client: Client) -> bool:
-    """Whether a client is that of the cluster in use."""
-    return _clients.get(session().current or "") is client
+    return known if known is not None and known.status == "running" else None
 
 
 def forget_client(name: str) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from jupyter_ddl.errors import FitError, FitStoppedError
 from jupyter_ddl.estimators.batches import calls_batch
-from jupyter_ddl.estimators.dask_work import DaskWork, dask_client_class
+from jupyter_ddl.estimators.dask_work import DaskWork, dask_waits
 from jupyter_ddl.estimators.exchange import FitRun, FitSetting, StoppedError
 from jupyter_ddl.estimators.outcomes import Outcomes
 from jupyter_ddl.estimators.partial import SearchRecord, without_stopped
@@ -44,8 +44,10 @@ def distributed_fits(setting: FitSetting) -> Iterator[FitRun]:
         stack.enter_context(_replaced(joblib.Parallel, "__call__", fits.parallel))
         stack.enter_context(_replaced(_base_search(), "fit", fits.search))
         stack.enter_context(_replaced(_base_search(), "_format_results", without_stopped))
-        if (client := dask_client_class()) is not None:
-            stack.enter_context(_replaced(client, "get", work.get))
+        if (waits := dask_waits()) is not None:
+            work.begin()
+            stack.callback(work.leave)
+            stack.enter_context(_replaced(waits, "sync", work.sync))
         try:
             yield run
             work.close()

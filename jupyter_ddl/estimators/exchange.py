@@ -246,7 +246,8 @@ class FitRun:
         except (RunNotFoundError, SpecError):
             self.is_stopped = True
             raise FitStoppedError(
-                f"the fit was stopped: {work.step:,} Dask computations had begun"
+                f"the fit was stopped: {work.step:,} of {int(work.metrics['tasks']):,} Dask tasks "
+                f"were done"
             ) from None
         self._show()
 

@@ -28,9 +28,9 @@ def before_cell(info: Any) -> None:
     name = session().current
     if name is None:
         return
-    from jupyter_ddl.client.dask_client import connect_client, has_client
+    from jupyter_ddl.client.dask_client import connect_client, connected_client
 
-    if has_client() or _has_another():
+    if connected_client() is not None or _has_another():
         return
     try:
         connect_client()

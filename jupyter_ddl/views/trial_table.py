@@ -178,7 +178,9 @@ def _optional_columns(snapshot: RunSnapshot, rows: Sequence[TrialRow], limit: in
         return "" if row.attempts <= 1 else format_count(row.attempts)
 
     def step(row: TrialRow) -> str:
-        return "" if row.step is None else format_count(row.step)
+        total = row.metrics.get("tasks") if snapshot.verb == "fit" else None  # of plain Dask work
+        of_total = "" if total is None else f" / {format_count(int(total))}"
+        return "" if row.step is None else format_count(row.step) + of_total
 
     def failure(row: TrialRow) -> str:
         return "" if row.failure is None else esc(row.failure.type_name, limit)

@@ -207,7 +207,7 @@ export class Trials {
         numeric: rows.some((row) => typeof row.params[name] === "number"),
         text: (row) => (name in row.params ? param(row.params[name], 24) : ""),
       })),
-      ...(hasSteps ? [{ title: "step", sort: "step", numeric: true, text: (row) => (row.step === null ? "–" : count(row.step)) }] : []),
+      ...(hasSteps ? [{ title: "step", sort: "step", numeric: true, text: (row) => steps(row, snapshot.verb) }] : []),
       { title: "time", sort: "duration_s", numeric: true, text: (row) => duration(row.duration_s) },
       { title: "worker", sort: "worker", muted: true, text: (row) => noteOf(row) },
       ...(canStop ? [{ title: "", sort: "", stop: true, text: () => "" }] : []),
@@ -269,6 +269,13 @@ export function ordered(rows, sort, descending, wanted) {
   known.sort((a, b) => compare(keyOf(a, sort), keyOf(b, sort)) || a.number - b.number);
   if (descending) known.reverse();
   return [...known, ...unknown];
+}
+
+function steps(row, verb) {
+  if (row.step === null) return "–";
+  // Plain Dask work of a fit knows how many tasks there are.
+  const total = verb === "fit" ? row.metrics.tasks : undefined;
+  return count(row.step) + (total === undefined ? "" : ` / ${count(total)}`);
 }
 
 function noteOf(row) {
