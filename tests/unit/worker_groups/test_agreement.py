@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from itertools import count
+from random import Random
 from typing import Any
 
 import pytest
@@ -60,6 +62,41 @@ def test_all_ranks_stop_at_the_same_report_one_ahead_of_rank_0(ranks: Any) -> No
     assert first.stop_after(3, None) is None
     assert first.stop_after(4, "pruned") == (5, "pruned")
     assert second.stop_after(5, None) == (5, "pruned")
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_ranks_one_report_apart_at_most_never_pass_the_stop_unknowing(
+    ranks: Any, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random = Random(seed)
+    now_s = 0.0
+    monkeypatch.setattr("time.monotonic", lambda: now_s)
+    pace_s, wanted_at = random.choice((0.001, 0.02, 0.1, 1.0)), random.randrange(1, 60)
+    n_reports, stops = [0, 0], [None, None]
+    while None in stops:
+        rank = random.choice([r for r in (0, 1) if n_reports[r] <= n_reports[1 - r]])
+        now_s += pace_s
+        n_reports[rank] += 1
+        reason = "pruned" if rank == 0 and n_reports[0] >= wanted_at else None
+        if stops[rank] is None:
+            stops[rank] = ranks[rank].stop_after(n_reports[rank], reason)
+        if stops[rank] is not None:
+            assert n_reports[rank] <= stops[rank][0]
+    assert stops[0] == stops[1]
+    assert wanted_at < stops[0][0] <= wanted_at + 8
+
+
+def test_reports_that_come_fast_are_decided_upon_several_at_a_time(
+    ranks: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, _ = ranks
+    clock = iter(count(0.0, 0.02))
+    monkeypatch.setattr("time.monotonic", lambda: next(clock))
+    before = first._store.num_keys()
+    assert [first.stop_after(number, None) for number in range(1, 51)] == [None] * 50
+    assert first._store.num_keys() == before + 1  # one word, told anew
+    n_looks = round(next(clock) / 0.02)
+    assert n_looks < 15
 
 
 def test_a_rank_whose_store_has_gone_reports_on() -> None:
