@@ -21,6 +21,13 @@ send a few as soon as there is something; one that goes on and on sends larger o
 FLUSH_BYTES = 64 * 1024
 _PAUSE_BYTES_PER_S = 128 * 1024 / FLUSH_INTERVAL_S
 """Bytes an assignment may send before its rank has to wait for the interval's end."""
+_REST_S = 0.25
+_REST_SHARE = 0.05
+_REST_BYTES = 4096.0
+"""Waking up for every report costs the worker 0.2 ms of CPU.  So what an assignment that goes on and
+on has sent lies in its rank's socket, which outlives the rank, for a while: so short that its end is
+told a twentieth of its time later at most, and that there is room for what comes (a socket holds
+about 280 messages)."""
 _KEEP_S = 30.0
 _KEEP_BYTES = 64 << 20
 
@@ -101,6 +108,9 @@ class ChunkRelay:
         self._allowed_at_s = self._loop.time()
         self._timer: asyncio.TimerHandle | None = None
         self._resume: Callable[[], None] | None = None
+        self._may_rest = True
+        self._began_s = self._rested_at_s = self._loop.time()
+        self._n_bytes_since = 0
         self.n_chunks = 0
 
     def add(self, event: RankEvent) -> None:
@@ -112,6 +122,7 @@ class ChunkRelay:
         self._events.append(msgspec.Raw(payload))
         self._n_pending_bytes += len(payload)
         self._n_interval_bytes += len(payload)
+        self._n_bytes_since += len(payload)
         if self._timer is None:
             wait_s = self._wait_s()
             self._begin_interval(wait_s)
@@ -122,11 +133,37 @@ class ChunkRelay:
             self.flush()
 
     def slow_down(self, pause: Callable[[], None], resume: Callable[[], None]) -> None:
-        """Call ``pause`` if this interval's share is used up, and ``resume`` when it ends."""
+        """Call ``pause`` if the rank is not to be read for a while, and ``resume`` behind that."""
+        if self._resume is not None:
+            return
         share = _PAUSE_BYTES_PER_S * self._interval_s
-        if self._n_interval_bytes > share and self._resume is None and self._timer:
-            self._resume = resume
-            pause()
+        if self._n_interval_bytes > share and self._timer:
+            wait_s = max(0.0, self._timer.when() - self._loop.time())
+        elif (wait_s := self._rest_s()) < FLUSH_INTERVAL_S:
+            return
+        self._resume = resume
+        pause()
+        self._loop.call_later(wait_s, self._read_on)
+
+    def hurry(self) -> None:
+        """What the rank has to tell is waited for: read it at once from now on."""
+        self._may_rest = False
+        self._read_on()
+
+    def _rest_s(self) -> float:
+        """How long what the rank sends may lie in its socket, by how fast it came lately."""
+        now_s = self._loop.time()
+        passed_s, self._rested_at_s = now_s - self._rested_at_s, now_s
+        n_bytes, self._n_bytes_since = self._n_bytes_since, 0
+        if not self._may_rest or self._allowed() >= 1.0:
+            return 0.0
+        age_s = now_s - self._began_s
+        return min(_REST_S, _REST_SHARE * age_s, _REST_BYTES * passed_s / max(1, n_bytes))
+
+    def _read_on(self) -> None:
+        if self._resume is not None:
+            resume, self._resume = self._resume, None
+            resume()
 
     def flush(self) -> None:
         """Publish what is pending."""
@@ -144,6 +181,7 @@ class ChunkRelay:
     def close(self) -> int:
         """Publish the rest; return how many chunks there were."""
         self._end_interval()
+        self._read_on()
         self.flush()
         self._archive.finish(self._assignment_id)
         return self.n_chunks
@@ -175,6 +213,3 @@ class ChunkRelay:
             self._timer.cancel()
             self._timer = None
         self._n_interval_bytes = 0
-        if self._resume is not None:
-            resume, self._resume = self._resume, None
-            resume()

@@ -234,6 +234,7 @@ class Execution:
         """Tell that this worker goes; what is not of a group leaves at its next checkpoint."""
         rank, current = self._rank, self._current
         self._is_stopped = True
+        self._relay.hurry()
         if rank is None or current is None:
             return
         self._relay.add(WorkerLeaving(current.trial, current.attempt, grace_s))
@@ -254,6 +255,7 @@ class Execution:
         waits = any((t.trial, t.attempt) == (message.trial, message.attempt) for t in self._waiting)
         if rank is None or not (waits or self._is_current(message.trial, message.attempt)):
             return
+        self._relay.hurry()
         rank.send(message)
         if message.when == "now" and not waits:
             await self._descend(
@@ -269,6 +271,7 @@ class Execution:
         rank = self._rank
         if rank is None:
             return
+        self._relay.hurry()
         rank.send(message)
         if message.when == "now":
             grace_s = self._assignment.stop_grace_s

@@ -32,8 +32,10 @@ def encode_frame(payload: bytes) -> bytes:
     ProtocolError
         The payload is larger than :data:`MAX_FRAME_BYTES`.
     """
-    _check_length(len(payload))
-    return _LENGTH.pack(len(payload)) + payload
+    length = len(payload)
+    if length > MAX_FRAME_BYTES:
+        _check_length(length)
+    return _LENGTH.pack(length) + payload
 
 
 def _check_length(length: int) -> None:
@@ -95,7 +97,7 @@ class FrameSocket:
         OSError
             The other end is closed.
         """
-        data = b"".join(map(encode_frame, payloads))
+        data = b"".join([encode_frame(payload) for payload in payloads])
         with self._sending:
             self.socket.sendall(data)
 
@@ -128,6 +130,7 @@ class FrameProtocol(asyncio.Protocol):
         self._on_closed = on_closed
         self._buffer = FrameBuffer()
         self._transport: asyncio.Transport | None = None
+        self._may_pause = True
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -146,13 +149,18 @@ class FrameProtocol(asyncio.Protocol):
             self._transport.write(encode_frame(payload))
 
     def pause(self) -> None:
-        """Stop reading, so that a sender that is too fast waits in the kernel."""
-        if self._transport is not None and not self._transport.is_closing():
+        """Stop reading: what is sent waits in the kernel, and a sender that is too fast as well."""
+        if self._may_pause and self._transport is not None and not self._transport.is_closing():
             self._transport.pause_reading()
 
     def resume(self) -> None:
         if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
+
+    def read_on(self) -> None:
+        """Read to the end: nothing pauses this any more."""
+        self._may_pause = False
+        self.resume()
 
     def close(self) -> None:
         """Close after what was queued has been written."""

@@ -105,6 +105,7 @@ class _Rank:
         self._fits = FitRunner()
         self._stack_dump = StackDump()
         self._is_rank = True
+        self._main_thread = threading.main_thread().ident
 
     def forget(self) -> None:
         """In a process that user code has forked: it is no rank and must not speak for one."""
@@ -300,14 +301,23 @@ class _Rank:
                 f"process {os.getpid()}, forked by the cell, reported {type(message).__name__}; "
                 f"call report() and checkpoint() in the process that runs the trial"
             )
-        encode = self._encoder.encode
-        with self._termination.held_back():
-            unsent, self._unsent = self._unsent, []
-            try:
-                self._channel.send([*map(encode, unsent), encode(message)])
-            except OSError:
-                # Closed by the worker, which is gone then, or by the cell: no result can be told.
-                os._exit(CHANNEL_LOST_EXIT_CODE)
+        # No context manager: this is called in the middle of a training, where caches hold nothing
+        # of it and each function more is felt.
+        is_main = threading.get_ident() == self._main_thread
+        if is_main:
+            self._termination.hold_back()
+        try:
+            payloads = [self._encoder.encode(message)]
+            if self._unsent:
+                unsent, self._unsent = self._unsent, []
+                payloads = [*map(self._encoder.encode, unsent), *payloads]
+            self._channel.send(payloads)
+        except OSError:
+            # Closed by the worker, which is gone then, or by the cell: no result can be told.
+            os._exit(CHANNEL_LOST_EXIT_CODE)
+        finally:
+            if is_main:
+                self._termination.let_through()
 
 
 def _finished(

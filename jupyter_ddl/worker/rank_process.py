@@ -119,6 +119,7 @@ class RankProcess:
 
     def exited(self, message: RankExited) -> None:
         self._exit = message
+        self.protocol.read_on()
         # Data may still lie in the socket; a process that the rank forked may keep it open.
         self._after(_DRAIN_TIMEOUT_S, self.protocol.close)
         self._end_if_over()
@@ -127,6 +128,7 @@ class RankProcess:
         """The zygote died, and the kernel kills its ranks; make sure of it."""
         self.kill("zygote", "the zygote, from which rank processes are forked, was killed")
         self._exit = RankExited(self.name, self.pid, signal_number=signal.SIGKILL)
+        self.protocol.read_on()
         self._after(_DRAIN_TIMEOUT_S, self.protocol.close)
         self._end_if_over()
 

@@ -60,17 +60,13 @@ class TerminationHandler:
         finally:
             self._current = None
 
-    @contextlib.contextmanager
-    def held_back(self) -> Iterator[None]:
-        """Within this, the signal does not raise; it does so at the end (main thread only)."""
-        if threading.get_ident() != self._main_thread:
-            yield
-            return
+    def hold_back(self) -> None:
+        """Until :meth:`let_through`, the signal does not raise.  Main thread only."""
         self._n_held += 1
-        try:
-            yield
-        finally:
-            self._n_held -= 1
+
+    def let_through(self) -> None:
+        """Undo one :meth:`hold_back`; a signal that came meanwhile raises now."""
+        self._n_held -= 1
         if self._deferred and not self._n_held:
             self._deferred = False
             self._raise_if_asked()

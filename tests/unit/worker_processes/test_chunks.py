@@ -91,7 +91,10 @@ class _Clock:
     def call_later(self, delay_s: float, callback: Callable[[], None]) -> Any:
         timer = [self.now_s + delay_s, callback]
         self._timers.append(timer)
-        return SimpleNamespace(cancel=lambda: timer in self._timers and self._timers.remove(timer))
+        return SimpleNamespace(
+            cancel=lambda: timer in self._timers and self._timers.remove(timer),
+            when=lambda: timer[0],
+        )
 
     def advance(self, seconds: float) -> None:
         self.now_s += seconds
@@ -100,15 +103,30 @@ class _Clock:
             timer[1]()
 
 
-def test_a_rank_that_goes_on_reporting_sends_a_few_chunks_a_second() -> None:
-    clock, published = _Clock(), list[bytes]()
+@pytest.fixture
+def clock() -> _Clock:
+    return _Clock()
 
-    async def body() -> ChunkRelay:
+
+@pytest.fixture
+def published() -> list[bytes]:
+    return []
+
+
+@pytest.fixture
+def relay(clock: _Clock, published: list[bytes]) -> ChunkRelay:
+    async def made() -> ChunkRelay:
         return ChunkRelay("r", "a", published.append, ChunkArchive())
 
-    relay = asyncio.run(body())
+    relay = asyncio.run(made())
     relay._loop = clock  # type: ignore[assignment]
-    relay._allowed_at_s = 0.0
+    relay._allowed_at_s = relay._began_s = relay._rested_at_s = 0.0
+    return relay
+
+
+def test_a_rank_that_goes_on_reporting_sends_a_few_chunks_a_second(
+    relay: ChunkRelay, clock: _Clock, published: list[bytes]
+) -> None:
     for step in range(500):  # 50 a second, for ten seconds
         relay.add(reported(step))
         clock.advance(0.02)
@@ -119,6 +137,77 @@ def test_a_rank_that_goes_on_reporting_sends_a_few_chunks_a_second() -> None:
     n_before = len(published)
     relay.add(reported(500))  # after a pause: at once
     assert len(published) == n_before + 1
+
+
+class _Rank:
+    """Sends reports at a pace into a socket, which is read unless that is paused."""
+
+    def __init__(self, relay: ChunkRelay, clock: _Clock) -> None:
+        self._relay, self._clock = relay, clock
+        self.waiting: list[Reported] = []
+        self.n_wakes = self.most_waiting = 0
+        self.is_paused = False
+        self.longest_s = 0.0
+
+    def run(self, for_s: float, per_s: float) -> None:
+        for step in range(round(for_s * per_s)):
+            self.waiting.append(reported(step))
+            self.most_waiting = max(self.most_waiting, len(self.waiting))
+            if not self.is_paused:
+                self.read()
+            self._clock.advance(1 / per_s)
+
+    def read(self) -> None:
+        self.n_wakes += bool(self.waiting)
+        events, self.waiting = self.waiting, []
+        for event in events:
+            self._relay.add(event)
+            self._relay.slow_down(self.pause, self.resume)
+
+    def pause(self) -> None:
+        self.is_paused, self._since_s = True, self._clock.now_s
+
+    def resume(self) -> None:
+        self.is_paused = False
+        self.longest_s = max(self.longest_s, self._clock.now_s - self._since_s)
+        self.read()
+
+
+@pytest.fixture
+def rank(relay: ChunkRelay, clock: _Clock) -> _Rank:
+    return _Rank(relay, clock)
+
+
+def test_a_rank_that_goes_on_reporting_is_read_a_few_times_a_second(rank: _Rank) -> None:
+    rank.run(20.0, per_s=50)
+    rank.n_wakes = 0
+    rank.run(10.0, per_s=50)
+    assert rank.n_wakes <= 45
+    assert rank.longest_s == pytest.approx(0.25, abs=0.03)
+
+
+def test_what_a_rank_tells_waits_for_a_twentieth_of_its_time_at_most(rank: _Rank) -> None:
+    rank.run(1.0, per_s=200)
+    assert rank.is_paused or rank.n_wakes < 200
+    assert rank.longest_s <= 0.055
+
+
+@pytest.mark.parametrize("per_s", [1_000, 5_000, 20_000])
+def test_a_rank_that_reports_without_end_finds_room_in_its_socket(
+    rank: _Rank, per_s: float
+) -> None:
+    rank.run(5.0, per_s=per_s)
+    rank.most_waiting = 0
+    rank.run(2.0, per_s=per_s)
+    assert rank.most_waiting < 200
+
+
+def test_a_rank_that_has_been_told_to_end_is_read_at_once(rank: _Rank, relay: ChunkRelay) -> None:
+    rank.run(10.0, per_s=50)
+    relay.hurry()
+    assert not rank.is_paused
+    rank.run(1.0, per_s=50)
+    assert not rank.is_paused
 
 
 def test_an_assignment_without_events_has_no_chunks() -> None:

@@ -86,10 +86,11 @@ def test_sigterm_waits_until_an_event_has_been_sent_whole(
 
     def attempt() -> None:
         with handler.during(3, 1):
-            with handler.held_back():
-                flag.request(3, 1, "pruned")
-                send_sigterm()
-                seen.append("sent")
+            handler.hold_back()
+            flag.request(3, 1, "pruned")
+            send_sigterm()
+            seen.append("sent")
+            handler.let_through()
             seen.append("went on")
 
     with pytest.raises(TrialStopped):
