@@ -13,6 +13,7 @@ from jupyter_ddl.controller.telemetry_record import TelemetryRecord
 from jupyter_ddl.controller.telemetry_store import TelemetryStore
 from jupyter_ddl.controller.usage import UsageMeter
 from jupyter_ddl.events.telemetry import ClusterTelemetry, Usage, WorkerSample
+from jupyter_ddl.launch.topics import hear
 from jupyter_ddl.placement.slots import SlotBook
 
 __all__ = ["Telemetry", "gpu_line"]
@@ -42,7 +43,7 @@ class Telemetry:
     def reconnect(self, client: Client) -> None:
         """Go on with another scheduler."""
         self._client = client
-        client.subscribe_topic(self._topic, self._on_message)
+        hear(client, self._topic, self._on_message)
 
     async def close(self) -> None:
         """Stop adding up; the client's end ends the subscription."""
@@ -79,8 +80,8 @@ class Telemetry:
         """The cluster's GPUs in a few words."""
         return gpu_line(self._store.samples()) or self._slots.gpus.why_none()
 
-    def _on_message(self, event: tuple[float, bytes]) -> None:
-        sample = self._store.add(event[1])
+    def _on_message(self, encoded: bytes) -> None:
+        sample = self._store.add(encoded)
         if sample is not None:
             self._meter.see(sample.ranks)
             self._record.see(sample)

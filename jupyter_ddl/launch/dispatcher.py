@@ -21,6 +21,7 @@ from jupyter_ddl.launch.calls import WorkerLostError
 from jupyter_ddl.launch.carrying import Carrying
 from jupyter_ddl.launch.courier import Courier, blobs_of_program
 from jupyter_ddl.launch.inbox import ChunkInbox
+from jupyter_ddl.launch.topics import hear
 from jupyter_ddl.spec.assignment import Assignment, Control
 from jupyter_ddl.spec.sampling import SamplerAnswers, SamplerCall
 from jupyter_ddl.worker import plugin
@@ -62,10 +63,11 @@ class Dispatcher:
         self.topic = topic
         self._courier = courier
         self._flights: dict[str, _Flight] = {}
+        self._decoder = msgspec.msgpack.Decoder(EventChunk)
 
     def start(self) -> None:
         """Subscribe to the controller's topic; call once, before any assignment."""
-        self._client.subscribe_topic(self.topic, self._on_message)
+        hear(self._client, self.topic, self._on_message)
 
     def reconnect(self, client: Client) -> None:
         """Use another scheduler from now on: what was on its way at the old one is lost."""
@@ -203,12 +205,12 @@ class Dispatcher:
         chunks = replies.get(flight.worker)
         if isinstance(chunks, list):
             for encoded in chunks:
-                self._deliver(msgspec.msgpack.decode(encoded, type=EventChunk))
+                self._deliver(self._decoder.decode(encoded))
         if flight.inbox.missing(n_chunks):
             raise WorkerLostError(f"worker {flight.worker} no longer has the events of its trials")
 
-    def _on_message(self, event: tuple[float, bytes]) -> None:
-        self._deliver(msgspec.msgpack.decode(event[1], type=EventChunk))
+    def _on_message(self, chunk: bytes) -> None:
+        self._deliver(self._decoder.decode(chunk))
 
     def _deliver(self, chunk: EventChunk) -> None:
         flight = self._flights.get(chunk.assignment_id)

@@ -54,11 +54,11 @@ def test_every_lost_event_is_replayed(home: Home, monkeypatch: pytest.MonkeyPatc
     counts = {"lost": 0, "kept": 0, "twice": 0}
     deliver = Dispatcher._on_message
 
-    def lossy(self: Dispatcher, event: tuple[float, bytes]) -> None:
+    def lossy(self: Dispatcher, chunk: bytes) -> None:
         fate = rng.choice(["lost", "lost", "kept", "twice"])
         counts[fate] += 1
         for _ in range({"lost": 0, "kept": 1, "twice": 2}[fate]):
-            deliver(self, event)
+            deliver(self, chunk)
 
     monkeypatch.setattr(Dispatcher, "_on_message", lossy)
     asyncio.run(run_in_this_process(spec_of(12), 60.0))
