@@ -24,10 +24,10 @@ _PAUSE_BYTES_PER_S = 128 * 1024 / FLUSH_INTERVAL_S
 _REST_S = 0.25
 _REST_SHARE = 0.05
 _REST_BYTES = 4096.0
-"""Waking up for every report costs the worker 0.2 ms of CPU.  So what an assignment that goes on and
-on has sent lies in its rank's socket, which outlives the rank, for a while: so short that its end is
-told a twentieth of its time later at most, and that there is room for what comes (a socket holds
-about 280 messages)."""
+"""Waking up for every report costs the worker 0.2 ms of CPU.  So what an assignment that goes on
+and on has sent lies in its rank's socket, which outlives the rank, for a while: so short that its
+end is told a twentieth of its time later at most, and that there is room for what comes (a socket
+holds about 280 messages)."""
 _KEEP_S = 30.0
 _KEEP_BYTES = 64 << 20
 
