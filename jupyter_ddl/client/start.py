@@ -21,7 +21,7 @@ from jupyter_ddl import errors
 from jupyter_ddl.binder_mode import sized_for_binder
 from jupyter_ddl.controller.connection import ConnectionInfo, read_connection
 from jupyter_ddl.errors import ClusterError, ControllerError
-from jupyter_ddl.spec.cluster import ClusterSpec
+from jupyter_ddl.spec.cluster import MAX_WORKERS, ClusterSpec
 from jupyter_ddl.store.paths import runtime_dir
 
 __all__ = ["packages_to_warm", "start_controller"]
@@ -108,8 +108,10 @@ def _check(spec: ClusterSpec) -> None:
             f"a cluster named {spec.name!r} runs already; `%cluster attach {spec.name}` uses it, "
             f"--name starts another one"
         )
-    if spec.n_workers is not None and spec.n_workers < 0:
-        raise ClusterError(f"{spec.n_workers} workers were asked for; 0 or more are expected")
+    if spec.n_workers is not None and not 0 <= spec.n_workers <= MAX_WORKERS:
+        raise ClusterError(
+            f"{spec.n_workers:,} workers were asked for; 0 to {MAX_WORKERS:,} are expected"
+        )
 
 
 def _spawn(spec: ClusterSpec) -> subprocess.Popen[bytes]:

@@ -134,6 +134,7 @@ _CASES = [
     _Bad("an unknown command of runs", "%runs lst", "'lst'.*'list'"),
     _Bad("an unknown command of cluster", "%cluster strat", "'strat'.*'start'"),
     _Bad("a backend that does not exist", "%cluster start lokal", "'lokal'.*local"),
+    _Bad("a million workers", "%cluster start -n 1000000", "1,000,000 workers.*0 to 1,024"),
     _Bad("a Kubernetes cluster without an image", "%cluster start kube", "pass --env IMAGE"),
     _Bad("GPUs of a local cluster", "%cluster start --gpus 2", "--gpus is for .* Kubernetes"),
     _Bad("an image of a local cluster", "%cluster start --env auto", "--env is for .* Kubernetes"),

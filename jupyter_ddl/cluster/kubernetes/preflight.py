@@ -11,14 +11,19 @@ from jupyter_ddl.cluster.kubernetes.names import check_dns_label
 from jupyter_ddl.cluster.kubernetes.pods import worker_pod
 from jupyter_ddl.cluster.kubernetes.template import check_mounts
 from jupyter_ddl.errors import ClusterError, KubernetesError
-from jupyter_ddl.spec.cluster import ClusterSpec
+from jupyter_ddl.spec.cluster import ClusterSpec, KubeSpec
 
 __all__ = ["check_access", "check_options", "missing_access"]
 
 _MAX_CPUS = 1024
+_MAX_GPUS = 64
 _MIN_MEMORY_BYTES = 64 << 20
 _MAX_MEMORY_BYTES = 1 << 46
 _VOLUME = re.compile(r"(pvc|configmap|secret):[a-z0-9][a-z0-9.-]*:/.+")
+_TOLERATION = re.compile(
+    r"[A-Za-z0-9][\w./-]*(=[\w.-]*)?(:(NoSchedule|PreferNoSchedule|NoExecute))?", re.ASCII
+)
+_PRIORITY = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -37,20 +42,34 @@ def check_options(spec: ClusterSpec) -> None:
     if not 1 <= spec.cpus_per_worker <= _MAX_CPUS:
         raise ClusterError(f"--cpus {spec.cpus_per_worker}: 1 to {_MAX_CPUS} are expected")
     if memory is not None and not _MIN_MEMORY_BYTES <= memory <= _MAX_MEMORY_BYTES:
-        raise ClusterError(
-            f"--memory is {memory:,} bytes; 64MB to 64TB are expected (did you mean {memory}GB?)"
-        )
+        hint = f" (did you mean {memory}GB?)" if memory < _MIN_MEMORY_BYTES else ""
+        raise ClusterError(f"--memory is {memory:,} bytes; 64MB to 64TB are expected{hint}")
+    _check_pods(kube)
+    if kube.pod_template is not None:
+        check_mounts(worker_pod(spec, "name", "namespace"))
+
+
+def _check_pods(kube: KubeSpec) -> None:
     if kube.image is None:
         raise ClusterError("no image was chosen for the pods; name one with --env IMAGE")
-    if kube.gpus < 0:
-        raise ClusterError(f"--gpus {kube.gpus}: 0 or more are expected")
+    if not 0 <= kube.gpus <= _MAX_GPUS:
+        raise ClusterError(
+            f"--gpus {kube.gpus}: 0 to {_MAX_GPUS} are expected; it is the number of each worker, "
+            f"-n that of workers"
+        )
     for text in kube.volumes:
         if not _VOLUME.fullmatch(text):
             raise ClusterError(
                 f"--volume {text!r}: KIND:NAME:/path is expected; KIND is pvc, configmap or secret"
             )
-    if kube.pod_template is not None:
-        check_mounts(worker_pod(spec, "name", "namespace"))
+    for text in kube.tolerations:
+        if not _TOLERATION.fullmatch(text):
+            raise ClusterError(
+                f"--toleration {text!r}: KEY=VALUE:EFFECT, KEY:EFFECT or KEY is expected; EFFECT "
+                f"is NoSchedule, PreferNoSchedule or NoExecute"
+            )
+    if kube.priority is not None and not _PRIORITY.fullmatch(kube.priority):
+        raise ClusterError(f"--priority {kube.priority!r} can't be the name of a PriorityClass")
     for name in kube.env:
         if not _VARIABLE.fullmatch(name):
             raise ClusterError(f"--set-env {name!r} is not the name of a variable; NAME=VALUE is")

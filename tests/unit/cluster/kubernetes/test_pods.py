@@ -198,7 +198,15 @@ def test_a_template_is_a_pod_or_its_spec(tmp_path: Path) -> None:
     [
         (spec(namespace="Not_One"), "not a DNS label"),
         (spec(gpus=-1), "--gpus -1"),
+        (spec(gpus=100_000), "--gpus 100000: 0 to 64"),
+        (
+            ClusterSpec("kube", memory_per_worker_bytes=1 << 50, kubernetes=KubeSpec("a")),
+            "64TB are",
+        ),
         (spec(volumes=("data:/x",)), "KIND:NAME:/path"),
+        (spec(tolerations=("",)), "--toleration ''"),
+        (spec(tolerations=("spot:Sometimes",)), "EFFECT is NoSchedule"),
+        (spec(priority="Very High"), "name of a PriorityClass"),
         (spec(env={"1A": "x"}), "not the name of a variable"),
         (spec(image=None), "--env IMAGE"),
         (
