@@ -60,6 +60,7 @@ def test_a_cluster_belongs_to_the_notebooks_pod(namespace: str) -> None:
     logs = ["logs", "notebook", "-n", namespace]
     began_s = time.monotonic()
     until(lambda: "VALUES [1, 4, 9]" in kubectl(*logs, check=False), 180, "the run in the pod")
+    print(kubectl(*logs, "--timestamps"))
     print(f"the run was over {time.monotonic() - began_s:.1f} s after the pod was made")
     (cluster,) = items("daskclusters", namespace)
     (owner,) = cluster["metadata"]["ownerReferences"]
