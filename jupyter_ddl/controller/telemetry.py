@@ -20,6 +20,8 @@ __all__ = ["Telemetry", "gpu_line"]
 
 _LOOK_INTERVAL_S = 0.25
 """Hours held are exact to about this time a slot."""
+_FLUSH_INTERVAL_S = 2.0
+"""Samples for recordings wait for so long: a write for each would cost more than the sample."""
 _BUSY = 0.05
 
 
@@ -87,9 +89,12 @@ class Telemetry:
             self._record.see(sample)
 
     async def _look_on(self) -> None:
+        flushed_at_s = time.monotonic()
         while True:
             self._look()
-            await self._record.flush()
+            if time.monotonic() - flushed_at_s >= _FLUSH_INTERVAL_S:
+                await self._record.flush()
+                flushed_at_s = time.monotonic()
             await asyncio.sleep(_LOOK_INTERVAL_S)
 
     def _look(self) -> None:
