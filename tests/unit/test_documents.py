@@ -140,6 +140,22 @@ def test_links_to_elsewhere_are_well_formed() -> None:
     assert wrong == []
 
 
+def test_files_that_the_documents_send_readers_to_exist() -> None:
+    pages = [*(ROOT / "docs" / "architecture").glob("*.md")]
+    pages += [
+        ROOT / "docs" / "tour.md",
+        ROOT / "docs" / "architecture.md",
+        ROOT / "CONTRIBUTING.md",
+    ]
+    missing = []
+    for page in pages:
+        for name in re.findall(r"`((?:[\w.]+/)+[\w*.]+\.\w+)`", page.read_text(encoding="utf-8")):
+            homes = (ROOT, ROOT / "jupyter_ddl")
+            if "<" not in name and not any(any(home.glob(name)) for home in homes):
+                missing.append((page.name, name))
+    assert missing == []
+
+
 _BADGE = re.compile(r"\[!\[[^\]]*\]\(docs/images/binder_badge\.svg\)\]\(([^)]+)\)")
 
 
