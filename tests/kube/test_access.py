@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from kube_tools import IMAGE, OTHER_IMAGE, kubectl, start_kube
+from kube_tools import IMAGE, OTHER_IMAGE, items, kubectl, start_kube
 from until import until
 
 from jupyter_ddl.client.clusters import list_clusters
@@ -18,6 +18,7 @@ from jupyter_ddl.client.kube_clusters import (
 from jupyter_ddl.cluster.kubernetes.access import NEEDS, Need
 from jupyter_ddl.cluster.kubernetes.api import KubeApi
 from jupyter_ddl.cluster.kubernetes.backend import KubeBackend
+from jupyter_ddl.cluster.kubernetes.names import IMAGE_ANNOTATION
 from jupyter_ddl.errors import ClusterError, KubernetesError
 from jupyter_ddl.spec.cluster import ClusterSpec, KubeSpec
 
@@ -38,6 +39,8 @@ def test_the_printed_role_is_enough_for_everything(account: str) -> None:
     findings = examine_kubernetes(KubeSpec(image=IMAGE, namespace=account))
     assert [each.what for each in findings if each.verdict == "broken"] == []
     cluster = start_kube(account, 1)
+    (found,) = items("daskclusters", account)
+    assert "sha256:" in found["metadata"]["annotations"][IMAGE_ANNOTATION]
     cluster.scale(2)
     until(lambda: len(cluster.status().workers) == 2, 90)
     cluster.scale(1)

@@ -14,6 +14,7 @@ from distributed import Client, Security
 from jupyter_ddl.cluster.dask_config import DASK_CONFIG
 from jupyter_ddl.cluster.kubernetes import lease, manifest, names
 from jupyter_ddl.cluster.kubernetes.api import KubeApi
+from jupyter_ddl.cluster.kubernetes.diagnosis import image_digest
 from jupyter_ddl.cluster.kubernetes.ending import end_cluster
 from jupyter_ddl.cluster.kubernetes.preflight import check_access, check_options
 from jupyter_ddl.cluster.kubernetes.route import Route, is_policy_enforced
@@ -99,6 +100,7 @@ class KubeBackend:
         await starting.until_scheduler_serves(self._try_connect)
         self._renewing = asyncio.create_task(self._renew_on(), name="renew lease")
         await starting.until_workers_serve(self._n_connected)
+        await self._record_image(api, name)
         await self._probe_policy(starting.scheduler_host, on_phase)
 
     async def _create(self, api: KubeApi) -> Json:
@@ -123,6 +125,15 @@ class KubeBackend:
         for resource, part in self._parts.items():
             await api.create(resource, part)
         return cluster
+
+    async def _record_image(self, api: KubeApi, name: str) -> None:
+        """Write down which image it was: what a tag means may change."""
+        selector = f"dask.org/cluster-name={name}"
+        image = image_digest(await api.list("pods", labelSelector=selector))
+        if image:
+            log.info("image %s is %s", self._spec.kubernetes.image, image)
+            note = {"metadata": {"annotations": {names.IMAGE_ANNOTATION: image}}}
+            await api.patch("daskclusters", name, note)
 
     async def _probe_policy(self, scheduler_host: str, on_phase: Callable[[str], None]) -> None:
         """Say so when the cluster's NetworkPolicy has no effect."""

@@ -13,7 +13,7 @@ import msgspec
 
 from jupyter_ddl.cluster.kubernetes.refusal import one_line
 
-__all__ = ["Cause", "View", "diagnose", "is_connecting", "progress"]
+__all__ = ["Cause", "View", "diagnose", "image_digest", "is_connecting", "progress"]
 
 Json = dict[str, Any]
 
@@ -68,6 +68,16 @@ def progress(view: View) -> str:
         counts.insert(0, f"{max(n_waiting, 1)} waiting for a node" if view.pods else "asked for")
     connected = f"{view.n_connected} of {view.n_workers} workers connected"
     return f"pods: {', '.join([*counts, connected])}"
+
+
+def image_digest(pods: Iterable[Json]) -> str:
+    """What the workers' image was resolved to; empty while no node has told."""
+    for pod in pods:
+        if pod["metadata"]["labels"].get("dask.org/component") == "worker":
+            for status in _statuses(pod):
+                if status.get("name") == "worker" and status.get("imageID"):
+                    return str(status["imageID"])
+    return ""
 
 
 def is_connecting(pod: Json) -> bool:

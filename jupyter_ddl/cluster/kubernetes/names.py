@@ -13,6 +13,7 @@ __all__ = [
     "CLUSTER_LABEL",
     "ENDING_ANNOTATION",
     "HOST_ANNOTATION",
+    "IMAGE_ANNOTATION",
     "MANAGED",
     "OWNER_ANNOTATION",
     "USER_LABEL",
@@ -30,6 +31,8 @@ OWNER_ANNOTATION = "jupyter-ddl/controller"
 """``pid:start time`` of the controller, meaningful on the host of :data:`HOST_ANNOTATION`."""
 HOST_ANNOTATION = "jupyter-ddl/boot"
 """Boot id of the controller's host."""
+IMAGE_ANNOTATION = "jupyter-ddl/image"
+"""What the image's reference meant when the cluster started, with its digest."""
 ENDING_ANNOTATION = "jupyter-ddl/ending"
 """Seconds since the deletion: a change, so that the operator looks at the cluster again."""
 

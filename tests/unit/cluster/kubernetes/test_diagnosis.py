@@ -8,7 +8,13 @@ from typing import Any
 import pytest
 
 from jupyter_ddl.cluster.kubernetes.access import NEEDS, role_manifest
-from jupyter_ddl.cluster.kubernetes.diagnosis import Cause, View, diagnose, progress
+from jupyter_ddl.cluster.kubernetes.diagnosis import (
+    Cause,
+    View,
+    diagnose,
+    image_digest,
+    progress,
+)
 from jupyter_ddl.cluster.kubernetes.names import object_name, selector_of
 from jupyter_ddl.cluster.kubernetes.refusal import one_line, refused
 from jupyter_ddl.cluster.kubernetes.shrinking import worker_names_to_stop
@@ -192,6 +198,14 @@ def test_room_for_some_is_not_room_for_none() -> None:
     assert cause is not None
     assert cause.is_about_room
     assert cause.after_s > 0
+
+
+def test_the_image_is_what_a_node_has_resolved_it_to() -> None:
+    waits = pod(containerStatuses=[{"name": "worker", "imageID": ""}])
+    side = {"name": "side", "imageID": "other@sha256:2"}
+    runs = pod(containerStatuses=[side, {"name": "worker", "imageID": "team/image@sha256:1"}])
+    assert image_digest([waits, runs]) == "team/image@sha256:1"
+    assert image_digest([waits]) == ""
 
 
 def test_foreign_text_stays_one_short_line() -> None:
