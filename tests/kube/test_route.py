@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
-from kube_tools import gone, start_kube
+from kube_tools import gone, kubectl, start_kube
 
 from jupyter_ddl.client.group import open_group
 from jupyter_ddl.client.verbs import search
+from jupyter_ddl.errors import ClusterError
 
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(500)]
 
@@ -47,4 +49,15 @@ def test_pods_out_of_reach_serve_all_the_same(account: str, no_way: None) -> Non
     assert group.execute("1 + 1").values == [2]
     group.close()
     cluster.stop()
+    gone(account)
+
+
+def test_pods_out_of_reach_without_the_right_to_forward_a_port(account: str, no_way: None) -> None:
+    role = json.loads(kubectl("get", "role", "jupyter-ddl", "-n", account, "-o", "json"))
+    role["rules"] = [rule for rule in role["rules"] if "pods/portforward" not in rule["resources"]]
+    kubectl("replace", "-f", "-", stdin=json.dumps(role))
+    with pytest.raises(ClusterError) as caught:
+        start_kube(account, 1)
+    assert "there is no route to it from here" in caught.value.message
+    assert "pods/portforward" in caught.value.message
     gone(account)
