@@ -46,8 +46,11 @@ Json = dict[str, Any]
 
 
 def lab_up(*args: str) -> None:
-    """Start what does not run of the lab; it is no process of the test that does so."""
-    subprocess.run([LAB / "up", *args], check=True, capture_output=True, timeout=120, env=OUTSIDE)
+    """Start what does not run of the lab; it is no process of the test that does so.
+
+    A node that is new has the images to load, which takes it minutes on a machine that is busy.
+    """
+    subprocess.run([LAB / "up", *args], check=True, capture_output=True, timeout=400, env=OUTSIDE)
 
 
 def kubectl(*args: str, stdin: str | None = None, check: bool = True) -> str:
