@@ -171,11 +171,17 @@ class GroupLaunch:
         self._act(*self._fold.lost(rank, time.time(), why))
 
     def _arrived(self, rank: int, events: Sequence[RankEvent]) -> None:
+        recorded: list[Event] = []
         for event in events:
             self._watch.see(rank, event)
             if isinstance(event, WorkerLeaving):
                 self._on_worker_leaving(self._workers[rank])
-            self._act(*self._fold.add(rank, event))
+            found, actions = self._fold.add(rank, event)
+            recorded += found
+            if actions:
+                self._act(recorded, actions)
+                recorded = []
+        self._act(recorded, ())
 
     def _on_hang(self, verdict: HangVerdict) -> None:
         self._act(*self._fold.hang(verdict))

@@ -22,6 +22,7 @@ from jupyter_ddl.events.messages import (
     RankEvent,
     RankStarted,
     RendezvousReady,
+    Reported,
     Unrecorded,
     WorkerLeaving,
 )
@@ -92,6 +93,8 @@ class GroupFold:
         if self.over:
             return [], []
         match event:
+            case Reported():  # the commonest
+                return self._recorded([event]), []
             case AttemptStarted():
                 return self._started(rank, event), []
             case RendezvousReady():
