@@ -223,7 +223,7 @@ def start_from(
     Raises
     ------
     OptionError
-        The backend comes with a later version.
+        An option is given that the backend does not have.
     ClusterError
         It can't be started; one sentence says why.
     """
