@@ -13,6 +13,7 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from jupyter_ddl.cell.capture import capture
 from jupyter_ddl.errors import FitError, FitStoppedError
 from jupyter_ddl.estimators.batches import calls_batch
 from jupyter_ddl.estimators.dask_work import DaskWork, dask_waits
@@ -190,6 +191,13 @@ class _Fits:
                 return original(search, *args, **kwargs)
             except StoppedError:
                 record.leave()
+                raise
+            except TypeError as error:
+                if "pickle" in str(error):
+                    # Scikit-learn could not clone it; the same, said with the name of the culprit.
+                    given = search.get_params(deep=False).items()
+                    cloned = {n: v for n, v in given if n.startswith(("estimator", "param"))}
+                    capture(cloned, self._setting.namespace)
                 raise
             finally:
                 self._searches.pop()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,21 @@ class Dying(Trivial):
             os.abort()
         super().fit(rows, y)
         return self
+
+
+class Changing(Trivial):
+    """Changes what it is given, so scikit-learn refuses to clone it."""
+
+    def __init__(self, c: float = 1.0) -> None:
+        self.c = c + 1
+
+
+class Locked(Trivial):
+    """Holds what can't travel, beside its parameters."""
+
+    def __init__(self, c: float = 1.0) -> None:
+        super().__init__(c)
+        self.lock_ = threading.Lock()
 
 
 class Counting(TransformerMixin, BaseEstimator):

@@ -16,7 +16,17 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from fit_models import Counting, Dying, Greedy, Talking, Trivial, Waiting, no_number
+from fit_models import (
+    Changing,
+    Counting,
+    Dying,
+    Greedy,
+    Locked,
+    Talking,
+    Trivial,
+    Waiting,
+    no_number,
+)
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import FeatureUnion, Pipeline
@@ -284,19 +294,42 @@ def test_bad_input_is_refused_before_anything_is_sent(shared: Any) -> None:
             finally:
                 assert fits.run is None
 
-    with pytest.raises(FitError, match=r"'clf__cc'.*did you mean 'clf__c'"):
-        run_of(_grid(Pipeline([("clf", Trivial())]), clf__cc=[1.0, 2.0]))
-    unpicklable = Trivial(c=threading.Lock())  # type: ignore[arg-type]
-    with pytest.raises((TypeError, CaptureError), match="lock"):
-        run_of(_grid(unpicklable, c=[1.0]))
-    with pytest.raises(CaptureError, match="X"):
-        run_of(_grid(Trivial(), c=[1.0]), [threading.Lock() for _ in Y], Y)
-    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
-        run_of(_grid(Trivial(), c=[1.0]), X, Y[:-1])
+    def refused(match: str, error: type[Exception], search: Any, *data: Any) -> None:
+        with pytest.raises(error, match=match) as raised:
+            run_of(search, *data)
+        assert "\n" not in str(raised.value)
+
+    pipeline = Pipeline([("clf", Trivial())])
+    refused(r"'clf__cc'.*did you mean 'clf__c'", FitError, _grid(pipeline, clf__cc=[1.0, 2.0]))
+    refused(r"'cfl__c'.*did you mean 'clf__c'", FitError, _grid(pipeline, cfl__c=[1.0]))
+    refused(r"'svm__gamma'.* it has memory, steps", FitError, _grid(pipeline, svm__gamma=[1.0]))
+    refused("Cannot clone object Changing.* parameter c", RuntimeError, _grid(Changing(), c=[1.0]))
+    unclonable = Trivial(c=threading.Lock())  # type: ignore[arg-type]
+    refused(r"estimator\.c, .*_thread\.lock", CaptureError, _grid(unclonable, c=[1.0]))
+    grid = _grid(Trivial(), c=[1.0, threading.Lock()])
+    refused(r"param_grid\['c'\]\[1\], .*_thread\.lock", CaptureError, grid)
+    refused(r"estimator\.lock_, .*_thread\.lock", CaptureError, _grid(Locked(), c=[1.0]))
+    locks = [threading.Lock() for _ in Y]
+    refused(r"X\[0\].*_thread\.lock", CaptureError, _grid(Trivial(), c=[1.0]), locks, Y)
+    refused("inconsistent numbers of samples", ValueError, _grid(Trivial(), c=[1.0]), X, Y[:-1])
+    used_up = GridSearchCV(Trivial(), {"c": [0.0]}, cv=iter(()))
+    refused("No fits were performed", ValueError, used_up)
 
 
 def test_what_raises_in_a_fold_raises_here_and_leaves_nothing_running(shared: Any) -> None:
     search = GridSearchCV(Trivial(), {"c": [0.0, 1.0]}, cv=2, scoring=no_number)
+    beyond = GridSearchCV(Trivial(), {"c": [0.0, 1.0]}, cv=[(range(10), range(10, 30))])
+    for raising, error, match in (
+        (search, ValueError, "scoring must return a number, got very good"),
+        (beyond, IndexError, "index 20 is out of bounds"),
+    ):
+        with pytest.raises(error, match=match) as raised, distributed_fits(_setting()) as fits:
+            raising.fit(X, Y)
+        assert "\n" not in str(raised.value)
+        assert fits.run is not None
+        assert fits.run.state == "failed"
+        assert shared.status().active_runs == ()
+        assert [worker.n_busy for worker in shared.status().workers] == [0, 0]
     with distributed_fits(_setting()) as fits:
         with pytest.raises(ValueError, match="scoring must return a number"):
             search.fit(X, Y)
