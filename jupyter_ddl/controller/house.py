@@ -91,7 +91,9 @@ class House:
         await self._enter_workers(client)
         courier = self._courier = None if settings.shares_files else Courier(client)
         self._calls = RankCalls(client, courier)
-        dispatcher = self._dispatcher = Dispatcher(client, topic, courier)
+        dispatcher = self._dispatcher = Dispatcher(
+            client, topic, courier, is_there=lambda worker: worker in self._workers
+        )
         self.telemetry = Telemetry(
             self.backend.client, settings.telemetry_topic, self.slots, self.spec.cpus_per_worker
         )

@@ -56,12 +56,21 @@ class Dispatcher:
     ----------
     courier : Courier, optional
         For workers that do not share the controller's files.
+    is_there : callable
+        Whether the cluster has a worker, by its address.
     """
 
-    def __init__(self, client: Client, topic: str, courier: Courier | None = None) -> None:
+    def __init__(
+        self,
+        client: Client,
+        topic: str,
+        courier: Courier | None = None,
+        is_there: Callable[[str], bool] = lambda _: True,
+    ) -> None:
         self._client = client
         self.topic = topic
         self._courier = courier
+        self._is_there = is_there
         self._flights: dict[str, _Flight] = {}
         self._decoder = msgspec.msgpack.Decoder(EventChunk)
 
@@ -84,6 +93,9 @@ class Dispatcher:
         WorkerLostError
             The worker was removed from the cluster, or can't be asked for lost events.
         """
+        if not self._is_there(worker):
+            # Lost between the choice of the place and now: nobody would tell of it a second time.
+            raise WorkerLostError(f"worker {worker} is gone")
         carrying = None
         if self._courier is not None:
             carrying = Carrying(self._courier, assignment, worker, on_events)
