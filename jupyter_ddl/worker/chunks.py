@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable
@@ -108,7 +109,9 @@ class ChunkRelay:
         self._allowed_at_s = self._loop.time()
         self._timer: asyncio.TimerHandle | None = None
         self._resume: Callable[[], None] | None = None
+        self._pause_timer: asyncio.TimerHandle | None = None
         self._may_rest = True
+        self._rests_soon = False
         self._began_s = self._rested_at_s = self._loop.time()
         self._n_bytes_since = 0
         self.n_chunks = 0
@@ -134,33 +137,40 @@ class ChunkRelay:
 
     def slow_down(self, pause: Callable[[], None], resume: Callable[[], None]) -> None:
         """Call ``pause`` if the rank is not to be read for a while, and ``resume`` behind that."""
-        if self._resume is not None:
-            return
         share = _PAUSE_BYTES_PER_S * self._interval_s
         if self._n_interval_bytes > share and self._timer:
-            wait_s = max(0.0, self._timer.when() - self._loop.time())
-        elif (wait_s := self._rest_s()) < FLUSH_INTERVAL_S:
-            return
-        self._resume = resume
-        pause()
-        self._loop.call_later(wait_s, self._read_on)
+            self._pause(max(0.0, self._timer.when() - self._loop.time()), pause, resume)
+        elif self._may_rest and self._interval_s > FLUSH_INTERVAL_S and not self._rests_soon:
+            # Not before all that came at once is counted.
+            self._rests_soon = True
+            self._loop.call_soon(self._rest, pause, resume)
+
+    def _pause(self, for_s: float, pause: Callable[[], None], resume: Callable[[], None]) -> None:
+        if self._resume is None:
+            self._resume = resume
+            pause()
+            self._pause_timer = self._loop.call_later(for_s, self._read_on)
 
     def hurry(self) -> None:
         """What the rank has to tell is waited for: read it at once from now on."""
         self._may_rest = False
         self._read_on()
 
-    def _rest_s(self) -> float:
-        """How long what the rank sends may lie in its socket, by how fast it came lately."""
+    def _rest(self, pause: Callable[[], None], resume: Callable[[], None]) -> None:
+        """Let what the rank sends lie in its socket, by how fast it came lately."""
+        self._rests_soon = False
         now_s = self._loop.time()
         passed_s, self._rested_at_s = now_s - self._rested_at_s, now_s
         n_bytes, self._n_bytes_since = self._n_bytes_since, 0
-        if not self._may_rest or self._allowed() >= 1.0:
-            return 0.0
         age_s = now_s - self._began_s
-        return min(_REST_S, _REST_SHARE * age_s, _REST_BYTES * passed_s / max(1, n_bytes))
+        rest_s = min(_REST_S, _REST_SHARE * age_s, _REST_BYTES * passed_s / max(1, n_bytes))
+        if self._may_rest and self._timer and rest_s > FLUSH_INTERVAL_S:
+            self._pause(rest_s, pause, resume)
 
     def _read_on(self) -> None:
+        if self._pause_timer is not None:
+            self._pause_timer.cancel()
+            self._pause_timer = None
         if self._resume is not None:
             resume, self._resume = self._resume, None
             resume()
@@ -187,6 +197,11 @@ class ChunkRelay:
         return self.n_chunks
 
     def _on_timer(self) -> None:
+        self._read_on()
+        # Not before the loop has read what lies in the rank's socket: one wake for both.
+        self._loop.call_soon(self._loop.call_soon, self._publish_interval)
+
+    def _publish_interval(self) -> None:
         self._end_interval()
         if self._events:
             self.flush()
@@ -197,8 +212,13 @@ class ChunkRelay:
         self._timer = self._loop.call_later(self._interval_s, self._on_timer)
 
     def _wait_s(self) -> float:
-        """Seconds until the next chunk may go."""
-        return max(0.0, 1.0 - self._allowed()) / _CHUNKS_PER_S
+        """Seconds until the next chunk may go, at the same time as those of the host's other ranks:
+        the controller then wakes up for all of them together."""
+        missing = 1.0 - self._allowed()
+        if missing <= 0.0:
+            return 0.0
+        at_s = self._loop.time() + missing / _CHUNKS_PER_S
+        return (math.ceil(at_s * _CHUNKS_PER_S - 0.1) / _CHUNKS_PER_S) - self._loop.time()
 
     def _allowed(self) -> float:
         """Chunks that may go now."""

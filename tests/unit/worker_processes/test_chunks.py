@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -80,13 +81,14 @@ class _Clock:
 
     def __init__(self) -> None:
         self.now_s = 0.0
+        self._ready: list[Callable[[], object]] = []
         self._timers: list[list[Any]] = []
 
     def time(self) -> float:
         return self.now_s
 
-    def call_soon(self, callback: Callable[[], None]) -> None:
-        callback()
+    def call_soon(self, callback: Callable[..., object], *args: object) -> None:
+        self._ready.append(partial(callback, *args))
 
     def call_later(self, delay_s: float, callback: Callable[[], None]) -> Any:
         timer = [self.now_s + delay_s, callback]
@@ -97,10 +99,16 @@ class _Clock:
         )
 
     def advance(self, seconds: float) -> None:
+        self.run_ready()
         self.now_s += seconds
-        for timer in [timer for timer in self._timers if timer[0] <= self.now_s]:
-            self._timers.remove(timer)
-            timer[1]()
+        while due := [timer for timer in self._timers if timer[0] <= self.now_s]:
+            self._timers.remove(due[0])
+            due[0][1]()
+            self.run_ready()
+
+    def run_ready(self) -> None:
+        while self._ready:
+            self._ready.pop(0)()
 
 
 @pytest.fixture
@@ -136,6 +144,7 @@ def test_a_rank_that_goes_on_reporting_sends_a_few_chunks_a_second(
     assert [event.step for chunk in decoded(published) for event in chunk.events] == [*range(500)]
     n_before = len(published)
     relay.add(reported(500))  # after a pause: at once
+    clock.run_ready()
     assert len(published) == n_before + 1
 
 
