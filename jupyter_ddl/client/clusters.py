@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import signal
 import time
 from collections.abc import Callable
 
@@ -21,7 +18,7 @@ from jupyter_ddl.events.replies import LogText, Result, StatusResult
 from jupyter_ddl.events.status import ClusterStatus
 from jupyter_ddl.spec.cluster import ClusterSpec, KubeSpec
 from jupyter_ddl.spec.requests import Adapt, Body, GetLog, GetStatus, Scale, StopCluster
-from jupyter_ddl.store.processes import is_alive
+from jupyter_ddl.store.processes import end_process, is_alive
 
 __all__ = [
     "Cluster",
@@ -33,6 +30,8 @@ __all__ = [
 ]
 
 _STOP_TIMEOUT_S = 20.0
+_STOP_ANSWER_S = 5.0
+_STOP_GRACE_S = 10.0
 _POLL_S = 0.05
 
 
@@ -70,12 +69,10 @@ class Cluster:
         info = session().info(self.name)
         forget_client(self.name)
         try:
-            self._ask(StopCluster())
+            session().ask(self.name, StopCluster(), _STOP_ANSWER_S)
         except ControllerError:
-            # It does not answer, or ended just now.
-            if is_alive(info.process):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(info.process.pid, signal.SIGTERM)
+            # It hangs, or ended just now.  Nothing outlives a controller that is killed.
+            end_process(info.process, _STOP_GRACE_S)
         deadline = time.monotonic() + _STOP_TIMEOUT_S
         while is_alive(info.process):
             if time.monotonic() > deadline:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
-import signal
 import time
 from collections.abc import Callable
 
@@ -25,7 +22,7 @@ from jupyter_ddl.server.links import Links
 from jupyter_ddl.spec import requests as down
 from jupyter_ddl.spec.cluster import MAX_WORKERS, ClusterSpec
 from jupyter_ddl.store.paths import run_dir
-from jupyter_ddl.store.processes import is_alive
+from jupyter_ddl.store.processes import end_process
 from jupyter_ddl.views import messages as say
 from jupyter_ddl.views.answers import MAX_LINES, log_part, trial_page
 from jupyter_ddl.views.channel import Answer
@@ -37,6 +34,7 @@ __all__ = ["Requests"]
 _MAX_TEXT = 4096
 _LOG_BYTES = 64_000
 _STOP_TIMEOUT_S = 5.0
+_STOP_GRACE_S = 10.0
 
 _LOOKS = (say.GetTrials, say.GetLog, say.GetClusterLog)
 """Requests that change nothing."""
@@ -133,11 +131,10 @@ class Requests:
         try:
             await self._links.ask(body.cluster, down.StopCluster(), _STOP_TIMEOUT_S)
         except ControllerError:
-            # It does not answer, or ended just now.
+            # It hangs, or ended just now.  Nothing outlives a controller that is killed.
             info = infos.get(body.cluster)
-            if info is not None and is_alive(info.process):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(info.process.pid, signal.SIGTERM)
+            if info is not None:
+                await asyncio.to_thread(end_process, info.process, _STOP_GRACE_S)
         return say.Done(body.id, f"cluster {body.cluster} ends")
 
     async def _cluster_log(self, body: say.GetClusterLog) -> say.ClusterLogPart:

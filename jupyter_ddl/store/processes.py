@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
+import time
 from pathlib import Path
 
 import msgspec
@@ -13,6 +15,7 @@ __all__ = [
     "OWNER_VARIABLE",
     "ProcessIdentity",
     "boot_id",
+    "end_process",
     "is_alive",
     "owned_processes",
     "this_process",
@@ -20,6 +23,7 @@ __all__ = [
 
 OWNER_VARIABLE = "JUPYTER_DDL_OWNER"
 """Environment variable that every process below a controller carries."""
+_POLL_S = 0.05
 
 
 class ProcessIdentity(msgspec.Struct, frozen=True):
@@ -53,6 +57,26 @@ def is_alive(identity: ProcessIdentity) -> bool:
         return same and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+
+
+def end_process(identity: ProcessIdentity, grace_s: float) -> None:
+    """Have a process end: by SIGTERM, and when it still runs after the grace by SIGKILL.
+
+    Returns when SIGTERM was enough, or at once after SIGKILL.
+    """
+    _send(identity, signal.SIGTERM)
+    deadline = time.monotonic() + grace_s
+    while is_alive(identity):
+        if time.monotonic() > deadline:
+            _send(identity, signal.SIGKILL)
+            return
+        time.sleep(_POLL_S)
+
+
+def _send(identity: ProcessIdentity, signum: signal.Signals) -> None:
+    if is_alive(identity):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(identity.pid, signum)
 
 
 def owned_processes() -> dict[str, list[psutil.Process]]:

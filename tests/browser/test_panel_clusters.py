@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
+
 from lab_tools import Lab, open_notebook, run_cell, take
 from panel_tools import LOAD, card, execute, show_panel
 from playwright.sync_api import Page, expect
@@ -69,6 +73,23 @@ def test_a_cluster_of_a_notebook_has_a_page_with_workers_and_log(lab: Lab, page:
     expect(view.locator(".jp-ddl-log pre")).to_have_text("No such lines.")
     view.get_by_role("radio", name="GPU", exact=True).click()
     expect(view.get_by_label("Heat map of the workers")).to_contain_text("GPU")
+
+
+def test_a_cluster_that_hangs_is_named_and_can_be_ended(lab: Lab, page: Page) -> None:
+    open_notebook(page, lab, "hangs.ipynb", LOAD, "%cluster start -n 1 --name stuck")
+    show_panel(page)
+    run_cell(page, 0)
+    run_cell(page, 1)
+    stuck = card(page, "stuck")
+    expect(stuck).to_contain_text("1 worker,")
+    connection = lab.home.runtime / "jupyter_ddl" / "stuck.json"
+    os.kill(json.loads(connection.read_text())["process"]["pid"], signal.SIGSTOP)
+    expect(stuck).to_contain_text("Its controller does not answer.")
+    stuck.get_by_role("button", name="Stop cluster stuck").click()
+    dialog = page.locator(".jp-Dialog")
+    expect(dialog).to_contain_text("Its controller does not answer")
+    dialog.get_by_role("button", name="Stop").click()
+    expect(stuck).to_have_count(0)
 
 
 def test_the_panel_can_be_on_the_other_side(lab: Lab, page: Page) -> None:

@@ -42,10 +42,13 @@ export function ClusterList(props: {
           />
         ))}
         {known.unreachable.map(name => (
-          <li className="jp-ddl-card" key={name}>
+          <li className="jp-ddl-card" key={name} data-cluster={name}>
             <div className="jp-ddl-row">
               <span className="jp-ddl-name">{name}</span>
               <StateLabel state="unreachable" />
+              <span className="jp-ddl-buttons">
+                <StopButton name={name} actions={actions} />
+              </span>
             </div>
             <div className="jp-ddl-fact">Its controller does not answer.</div>
           </li>
@@ -97,11 +100,7 @@ function ClusterCard(props: {
             label={`Scale cluster ${name}`}
             onClick={() => void actions.scaleCluster(name)}
           />
-          <IconButton
-            icon={closeIcon}
-            label={`Stop cluster ${name}`}
-            onClick={() => void actions.stopCluster(name)}
-          />
+          <StopButton name={name} actions={actions} />
         </span>
       </div>
       <div className="jp-ddl-fact">
@@ -120,6 +119,16 @@ function ClusterCard(props: {
       <Verdict cluster={cluster} />
       <Lease cluster={cluster} since_ms={props.since_ms} />
     </li>
+  );
+}
+
+function StopButton(props: { name: string; actions: Actions }): React.ReactElement {
+  return (
+    <IconButton
+      icon={closeIcon}
+      label={`Stop cluster ${props.name}`}
+      onClick={() => void props.actions.stopCluster(props.name)}
+    />
   );
 }
 

@@ -43,12 +43,16 @@ export async function chooseSize(cluster: ClusterStatus): Promise<number | null>
 }
 
 export async function confirmStop(cluster: ClusterStatus | undefined, name: string): Promise<boolean> {
+  const kept = 'What was finished is kept, and an unfinished run can be resumed.';
   const n = cluster?.active_runs.length ?? 0;
   const { button } = await showDialog({
     title: `Stop cluster ${name}?`,
-    body: n
-      ? `${formatCount(n, 'run')} on it will end now. What was finished is kept, and an unfinished run can be resumed.`
-      : 'No run is active on it.',
+    body:
+      cluster === undefined
+        ? `Its controller does not answer, and is ended with all its workers. ${kept}`
+        : n
+          ? `${formatCount(n, 'run')} on it will end now. ${kept}`
+          : 'No run is active on it.',
     buttons: [Dialog.cancelButton(), Dialog.warnButton({ label: 'Stop' })],
     defaultButton: 0
   });

@@ -90,6 +90,14 @@ def test_nothing_is_left_five_seconds_after_the_controller_was_killed(stopping: 
     assert read_connection("test") is None
 
 
+def test_a_controller_that_hangs_is_ended_by_a_stop(stopping: Home) -> None:
+    cluster = start_cluster(n_workers=1, name="test")
+    os.kill(controller_pid(), signal.SIGSTOP)
+    cluster.stop()
+    until(lambda: not processes_of(stopping), 5.0, "the end of every process")
+    assert read_connection("test") is None
+
+
 def test_the_waiting_client_sees_a_run_through_the_death_of_its_controller(stopping: Home) -> None:
     start_cluster(n_workers=2, name="test")
     calm = start_search(STEPS.replace("0.05", "0"), 20, seed=9, sampler="tpe").wait(60)
