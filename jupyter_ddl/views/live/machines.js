@@ -6,6 +6,7 @@ import { bytes, count, percent } from "./format.js";
 const WIDTH = 120;
 const HEIGHT = 20;
 const N_WORKERS = 32;
+const N_PROCESSES = 8;
 
 /** What telemetry tells of the machines. */
 export class Machines {
@@ -64,7 +65,7 @@ function stripsOf(telemetry) {
     const gpus = worker.gpus.map((gpu) => ({
       kind: "gpu",
       label: `${nameOf(worker)} GPU ${gpu.index}`,
-      title: `${clean(gpu.name, 60)} ${clean(gpu.uuid, 60)}`,
+      title: titleOf(gpu),
       value: gpu.state ? `n/a: ${clean(gpu.state, 40)}` : percent(gpu.utilization),
       shares: history?.gpu?.[gpu.uuid] ?? [],
       memory: gpu.memory_total_bytes ? (gpu.memory_used_bytes ?? 0) / gpu.memory_total_bytes : null,
@@ -84,9 +85,28 @@ function nameOf(worker) {
   return /^\d+$/.test(name) ? `worker ${name}` : name;
 }
 
+/** What a worker moves, where it is worth a word. */
 function rates(worker) {
-  const moved = (worker.received_bytes_s ?? 0) + (worker.sent_bytes_s ?? 0);
-  return moved > 100_000 ? `net ${bytes(moved)}/s` : "";
+  const moved = {
+    net: (worker.received_bytes_s ?? 0) + (worker.sent_bytes_s ?? 0),
+    disk: (worker.read_bytes_s ?? 0) + (worker.write_bytes_s ?? 0),
+  };
+  return Object.entries(moved)
+    .filter(([, rate]) => rate > 100_000)
+    .map(([name, rate]) => `${name} ${bytes(rate)}/s`)
+    .join(" · ");
+}
+
+/** What there is no room for: which GPU it is, its clock, whose memory it holds. */
+function titleOf(gpu) {
+  const parts = [`${clean(gpu.name, 60)} ${clean(gpu.uuid, 60)}`];
+  if (gpu.parent_uuid) parts.push(`part of ${clean(gpu.parent_uuid, 60)}`);
+  if (gpu.sm_clock_mhz !== null) parts.push(`SM ${count(Math.round(gpu.sm_clock_mhz))} MHz`);
+  for (const { pid, memory_bytes } of gpu.processes.slice(0, N_PROCESSES)) {
+    parts.push(memory_bytes === null ? `pid ${pid}` : `pid ${pid} ${bytes(memory_bytes)}`);
+  }
+  if (gpu.processes.length > N_PROCESSES) parts.push(`${gpu.processes.length - N_PROCESSES} more processes`);
+  return parts.join(" · ");
 }
 
 function footOf(telemetry) {

@@ -43,6 +43,13 @@ test('there is a cell for each GPU, with the reason where it can not be read', (
   expect(cells[1]?.text).toContain('lost');
 });
 
+test('a GPU tells its clock and whose processes are on it', () => {
+  const processes = [7, 8].map(pid => ({ pid, memory_bytes: null }));
+  const busy = { ...gpu, sm_clock_mhz: 1980.4, processes };
+  const [cell] = heatCells(workerLines(undefined, telemetryOf([{ ...sample, gpus: [busy] }])), 'gpu');
+  expect(cell?.text).toContain('1980 MHz, pid 7, 8');
+});
+
 test('workers without room for a sample have cells by their few numbers', () => {
   const [name, shares] = Object.entries(full.others)[0] as [string, (number | null)[]];
   const { clusters } = golden('clusters');

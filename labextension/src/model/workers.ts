@@ -13,6 +13,8 @@ export interface WorkerLine {
   shares: readonly (number | null)[];
 }
 
+const MAX_PIDS = 8;
+
 /** What the colour of a cell means. */
 export type Measure = 'cpu' | 'memory' | 'gpu' | 'gpu_memory';
 
@@ -164,6 +166,13 @@ function describeGpu(gpu: GpuSample): string {
   }
   if (gpu.power_w !== null) {
     parts.push(`${Math.round(gpu.power_w)} W`);
+  }
+  if (gpu.sm_clock_mhz !== null) {
+    parts.push(`${Math.round(gpu.sm_clock_mhz)} MHz`);
+  }
+  if (gpu.processes.length > 0) {
+    const pids = gpu.processes.slice(0, MAX_PIDS).map(process => process.pid);
+    parts.push(`pid ${pids.join(', ')}${gpu.processes.length > MAX_PIDS ? ' …' : ''}`);
   }
   return parts.join(', ');
 }
