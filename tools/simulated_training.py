@@ -111,6 +111,7 @@ class _Cluster:
             memory_total_bytes=80 * _GIB,
             power_w=float(round(75 + 560 * used)),
             temperature_c=float(round(self._heat[rank])),
+            sm_clock_mhz=345.0 if used < 0.05 else 1590.0 if throttled else 1980.0,
         )
 
 

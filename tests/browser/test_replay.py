@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -155,6 +156,9 @@ def test_a_page_reads_well(
     take(page.locator("body"), f"replay-{name.split('-')[0]}-{theme}-{width}")
     machines = view.get_by_label("Machines", exact=True)  # many of them are scrolled
     assert machines.evaluate("strips => strips.clientHeight") <= 430
+    gpus = machines.locator(".ddl-strip-gpu")
+    if gpus.count() > 0:
+        expect(gpus.first).to_have_attribute("title", re.compile(r"H100 .* · SM 1,980 MHz"))
     assert page.evaluate("document.documentElement.scrollWidth") == width
 
 
