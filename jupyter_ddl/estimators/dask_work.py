@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 _LOOK_S = 0.25
 _ANSWER_S = 5.0
-_NAME = "tasks of the cell"
+_NAME = "tasks"
 
 
 def dask_waits() -> Any:

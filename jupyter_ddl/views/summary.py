@@ -26,6 +26,7 @@ __all__ = [
     "recovery_text",
     "segments",
     "state_text",
+    "steps_text",
     "times",
 ]
 
@@ -180,3 +181,11 @@ def _badness(row: TrialRow, mode: str, best_number: int | None) -> tuple[bool, f
 def clock_text(at_s: float) -> str:
     """Local time of day, for a drawing that will not be updated any more."""
     return datetime.datetime.fromtimestamp(at_s).strftime("%H:%M:%S")
+
+
+def steps_text(snapshot: RunSnapshot, row: TrialRow) -> str:
+    """The last step; of a fit, the folds that are done, or the tasks of plain Dask work."""
+    if row.step is None:
+        return ""
+    total = row.metrics.get("tasks") if snapshot.verb == "fit" else None
+    return format_count(row.step) + ("" if total is None else f" / {format_count(int(total))}")

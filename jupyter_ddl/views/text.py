@@ -26,6 +26,7 @@ from jupyter_ddl.views.summary import (
     recovery_text,
     segments,
     state_text,
+    steps_text,
     times,
 )
 
@@ -162,6 +163,9 @@ def _columns(snapshot: RunSnapshot, rows: Sequence[TrialRow]) -> list[TextColumn
     if snapshot.metric is not None:
         values = tuple("" if row.value is None else format_score(row.value) for row in rows)
         columns.append(TextColumn(plain(snapshot.metric or "value", 20), values, right=True))
+    if any("tasks" in row.metrics for row in rows) and snapshot.verb == "fit":
+        done = tuple(steps_text(snapshot, row) for row in rows)
+        columns.append(TextColumn("done", done, right=True))
     durations = tuple(
         "" if row.duration_s is None else format_duration(row.duration_s) for row in rows
     )

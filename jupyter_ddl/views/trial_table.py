@@ -18,7 +18,7 @@ from jupyter_ddl.views.format import (
     format_score,
 )
 from jupyter_ddl.views.palette import GREEN, GREY, MUTED, TRIAL_COLORS, dot, tint
-from jupyter_ddl.views.summary import noun
+from jupyter_ddl.views.summary import noun, steps_text
 
 __all__ = ["Column", "draw_table", "trial_table"]
 
@@ -178,15 +178,13 @@ def _optional_columns(snapshot: RunSnapshot, rows: Sequence[TrialRow], limit: in
         return "" if row.attempts <= 1 else format_count(row.attempts)
 
     def step(row: TrialRow) -> str:
-        total = row.metrics.get("tasks") if snapshot.verb == "fit" else None  # of plain Dask work
-        of_total = "" if total is None else f" / {format_count(int(total))}"
-        return "" if row.step is None else format_count(row.step) + of_total
+        return steps_text(snapshot, row)
 
     def failure(row: TrialRow) -> str:
         return "" if row.failure is None else esc(row.failure.type_name, limit)
 
     wanted: tuple[tuple[str, Callable[[TrialRow], str], Align], ...] = (
-        ("step", step, "right"),
+        ("done" if snapshot.verb == "fit" else "step", step, "right"),
         ("last metrics", metrics, "left"),
         ("time", duration, "right"),
         ("attempts", attempts, "right"),

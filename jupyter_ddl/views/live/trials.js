@@ -207,7 +207,7 @@ export class Trials {
         numeric: rows.some((row) => typeof row.params[name] === "number"),
         text: (row) => (name in row.params ? param(row.params[name], 24) : ""),
       })),
-      ...(hasSteps ? [{ title: "step", sort: "step", numeric: true, text: (row) => steps(row, snapshot.verb) }] : []),
+      ...(hasSteps ? [{ title: snapshot.verb === "fit" ? "done" : "step", sort: "step", numeric: true, text: (row) => steps(row, snapshot.verb) }] : []),
       { title: "time", sort: "duration_s", numeric: true, text: (row) => duration(row.duration_s) },
       { title: "worker", sort: "worker", muted: true, text: (row) => noteOf(row) },
       ...(canStop ? [{ title: "", sort: "", stop: true, text: () => "" }] : []),

@@ -85,7 +85,7 @@ def test_computations_of_a_cell_of_fits_are_a_row_of_its_run(cluster: Any, tmp_p
     assert 2 <= counted["processing"] <= 20
     snapshot = fits.run.snapshot()
     assert (snapshot.state, snapshot.n_trials, snapshot.counts.complete) == ("complete", 1, 1)
-    assert snapshot.rows[0].params == {"dask": "tasks of the cell"}
+    assert snapshot.rows[0].params == {"dask": "tasks"}
     last = snapshot.rows[0].metrics
     assert (last["done"], last["tasks"], last["processing"]) == (22, 22, 0)
 

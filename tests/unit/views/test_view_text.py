@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from view_payloads import PAYLOADS
 
 from jupyter_ddl.events.snapshot import BestTrial, Counts
-from jupyter_ddl.views import render_line, render_text
+from jupyter_ddl.views import render_html, render_line, render_text
 from jupyter_ddl.views.columns import bar, cell_width, cut, to_ascii
 from jupyter_ddl.views.text import MIN_WIDTH
 
@@ -54,6 +54,15 @@ def test_the_text_tells_state_progress_best_failure_and_notices() -> None:
         "• 1 attempt evicted and tried again",
     ):
         assert part in text
+
+
+def test_plain_dask_work_of_a_fit_has_its_tasks_done_of_all() -> None:
+    work = replace(MID.rows[0], params={"dask": "tasks"}, step=1700, metrics={"tasks": 40_000.0})
+    snapshot = replace(MID, verb="fit", rows=(work,))
+    assert "1,700 / 40,000" in render_text(snapshot, samples.NOW_S)
+    assert "1,700 / 40,000" in render_html(snapshot, samples.NOW_S)
+    other = replace(snapshot, verb="search")  # whose metric may have any name
+    assert "/ 40,000" not in render_text(other, samples.NOW_S) + render_html(other, samples.NOW_S)
 
 
 def test_the_traceback_appears_only_when_it_ended_the_run() -> None:
