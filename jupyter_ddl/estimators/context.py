@@ -144,6 +144,7 @@ class _Fits:
     def parallel(self, original: Any) -> Any:
         @functools.wraps(original)
         def call(parallel: Any, iterable: Any) -> Any:
+            __tracebackhide__ = True
             if not isinstance(parallel._backend, _backend_class()) or parallel.return_generator:
                 return original(parallel, iterable)
             calls = list(iterable)
@@ -162,6 +163,7 @@ class _Fits:
         return call
 
     def _executed(self, batch: Any) -> list[Any]:
+        __tracebackhide__ = True
         record = self._searches[-1] if self._searches else None
         try:
             done = self._run.execute(batch)
@@ -185,6 +187,7 @@ class _Fits:
     def search(self, original: Any) -> Any:
         @functools.wraps(original)
         def fit(search: Any, *args: Any, **kwargs: Any) -> Any:
+            __tracebackhide__ = True
             record = SearchRecord(search)
             self._searches.append(record)
             try:

@@ -62,6 +62,7 @@ class Outcomes:
         FitError
             Its process died, and the search was told to raise.
         """
+        __tracebackhide__ = True
         if unit.lost is not None:
             return self._of_lost(unit, unit.lost)
         data = unit.outcome

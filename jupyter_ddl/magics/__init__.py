@@ -40,6 +40,7 @@ class _DDLMagics(Magics):  # type: ignore[misc]  # IPython has no types
     @line_cell_magic
     def distribute(self, line: str, cell: str | None = None) -> Any:
         """Run this cell as a search, a map, …: ``%distribute --help``."""
+        __tracebackhide__ = True
         return distribute(self.shell, line, cell)
 
     @no_var_expand

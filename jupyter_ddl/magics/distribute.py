@@ -43,6 +43,7 @@ def distribute(shell: Any, line: str, cell: str | None) -> Any:
     cell : str or None
         None for the line magic, which only explains.
     """
+    __tracebackhide__ = True  # IPython leaves our frames out of what a cell raises
     with shown():
         expanded = expand_line(line, shell.user_ns)
         options = parse_line(expanded)

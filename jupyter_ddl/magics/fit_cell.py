@@ -23,6 +23,7 @@ def fit_cell(shell: Any, line: str, options: FitOptions, cell: str) -> Any:
     """Run the cell; returns the value of its last expression, if it ends in one."""
     from jupyter_ddl.estimators.context import distributed_fits
 
+    __tracebackhide__ = True
     number = cell_number(shell) or 0
     body, last = _compiled(shell, cell, number)
     live = LiveFit()

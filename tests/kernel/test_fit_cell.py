@@ -63,6 +63,12 @@ def test_a_cell_runs_here_and_its_fits_on_the_cluster(kernel: LiveKernel, tmp_pa
     assert broken.error is not None
     assert broken.error[0] == "FitError"
     assert "did you mean 'clf__c'" in broken.error[1]
+    # Scikit-learn's own error comes with its own lines and the cell's, and without ours.
+    uneven = kernel.run("%%distribute fit\nGridSearchCV(pipe, {'clf__c': [1]}).fit(X, y[:-1])")
+    assert uneven.error is not None
+    assert "inconsistent numbers of samples: [20, 19]" in uneven.error[1]
+    assert "----> 1 GridSearchCV" in uneven.error[2]
+    assert "jupyter_ddl/" not in uneven.error[2]
     nothing = kernel.run("%%distribute fit\n1 + 1").check()
     assert "nothing went to the cluster" in nothing.everything
 
