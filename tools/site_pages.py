@@ -21,7 +21,9 @@ _PAGES = {
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
 }
-_BARE = ("LICENSE", "notebooks/", "binder/", "bench/", "labextension/")
+_NOTEBOOK = re.compile(r"notebooks/(\w+)\.ipynb")
+"""Its executed copy is a page of the site."""
+_BARE = ("LICENSE", "binder/", "bench/", "labextension/")
 """What a reader of the site finds only in the repository: its links become plain words."""
 _LINK = re.compile(r"(!?)\[((?:!\[[^\]]*\]\([^)\s]+\)|[^\[\]])*)\]\(([^)\s]+)\)")
 """A link or an image; the words of a link may be an image."""
@@ -75,6 +77,8 @@ def _link(mark: str, words: str, target: str, back: str) -> str:
     path, hash_, anchor = target.partition("#")
     if path in _PAGES:
         return f"{mark}[{words}]({back}{_PAGES[path]}{hash_}{anchor})"
+    if notebook := _NOTEBOOK.fullmatch(path):
+        return f"{mark}[{words}]({back}notebooks/{notebook[1]}.md)"
     if path.startswith("docs/"):
         return f"{mark}[{words}]({back}{target.removeprefix('docs/')})"
     if path.startswith(_BARE):

@@ -98,6 +98,11 @@ def test_nothing_in_the_site_is_fetched_from_elsewhere(site: Path) -> None:
     assert [page.name for page in site.rglob("*.html") if fetched.search(page.read_text())] == []
 
 
+def test_the_first_page_leads_to_every_lesson_with_its_outputs(site: Path) -> None:
+    lessons = {f"notebooks/{path.stem}.html" for path in (ROOT / "notebooks").glob("*.ipynb")}
+    assert lessons <= set(_read(site / "index.html").found)
+
+
 def test_every_recorded_run_plays_in_the_page_about_recordings(site: Path) -> None:
     page = _read(site / "replay.html")
     frames = [link for link in page.found if link.startswith("examples/")]
