@@ -328,7 +328,7 @@ def test_what_raises_in_a_fold_raises_here_and_leaves_nothing_running(shared: An
         assert "\n" not in str(raised.value)
         assert fits.run is not None
         assert fits.run.state == "failed"
-        assert shared.status().active_runs == ()
+        until(lambda: not shared.status().active_runs, 20, "no run is active")
         assert [worker.n_busy for worker in shared.status().workers] == [0, 0]
     with distributed_fits(_setting()) as fits:
         with pytest.raises(ValueError, match="scoring must return a number"):
