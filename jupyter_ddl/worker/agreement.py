@@ -21,7 +21,7 @@ _STOP = f"{_PREFIX}stop"
 _AHEAD_S = 0.15
 _MAX_AHEAD = 8
 """Reports that rank 0 decides upon at once where they come fast.  Asking the store takes a rank and
-rank 0 0.1 ms of CPU each, and a switch to and fro while the others wait."""
+rank 0 0.1 ms of CPU each, and a switch back and forth while the others wait."""
 
 
 class Agreement:
