@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from distributed import Worker
+from distributed.core import Status
 
 from jupyter_ddl.worker.execution import Execution
 
@@ -54,16 +55,29 @@ class Leaving:
         return self._task is not None
 
     def close(self) -> None:
-        """Listen no more: a second SIGTERM ends the process as it always did."""
-        if self._listens:
-            self._listens = False
-            with contextlib.suppress(RuntimeError):
-                asyncio.get_running_loop().remove_signal_handler(signal.SIGTERM)
+        """Listen no more, should the worker go on without us: SIGTERM does what it always did.
+
+        Where it closes, Dask must not hear of a SIGTERM: it would break off what is being closed,
+        and then wait for the end of that for ever.
+        """
+        if self._listens and not self._worker_ends:
+            self._stop_listening()
             signal.signal(signal.SIGTERM, self._former)
 
+    def _stop_listening(self) -> None:
+        """From here on SIGTERM ends the process at once."""
+        self._listens = False
+        with contextlib.suppress(RuntimeError):
+            asyncio.get_running_loop().remove_signal_handler(signal.SIGTERM)
+
+    @property
+    def _worker_ends(self) -> bool:
+        return self._worker.status in (Status.closing, Status.closed)
+
     def _begin(self) -> None:
-        self.close()
-        self._task = asyncio.create_task(self._leave(), name="ddl-leave")
+        self._stop_listening()
+        if not self._worker_ends:
+            self._task = asyncio.create_task(self._leave(), name="ddl-leave")
 
     async def _leave(self) -> None:
         running = self._executions()

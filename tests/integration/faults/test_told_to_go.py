@@ -129,3 +129,23 @@ def test_sigterm_of_the_first_process_has_ranks_save_before_it_ends(
     assert not psutil.pid_exists(started.pid)
     assert took_s < 24.0
     assert (Path(home.root) / "run" / "checkpoints" / saved.file).exists()
+
+
+async def _told_while_it_closes(after_s: float) -> float:
+    """Seconds until a worker is gone whose scheduler went shortly before its SIGTERM."""
+    async with dask_worker("--no-nanny") as (client, process):
+        closing = asyncio.create_task(client.scheduler.terminate(reason="test"))
+        await asyncio.sleep(after_s)
+        began_s = time.monotonic()
+        os.kill(process.pid, signal.SIGTERM)
+        await _until(lambda: not process.is_running() or process.status() == "zombie")
+        await asyncio.wait({closing}, timeout=_DEADLINE_S)
+        return time.monotonic() - began_s
+
+
+@pytest.mark.parametrize("after_s", [0.02, 0.1])
+def test_sigterm_of_a_worker_that_closes_already_does_not_make_it_stay(
+    home: Home, after_s: float
+) -> None:
+    """As in pods, whose scheduler is told to go at the same time."""
+    assert asyncio.run(_told_while_it_closes(after_s)) < 15.0
