@@ -8,6 +8,7 @@ from jupyter_ddl.cell import values
 from jupyter_ddl.client.history import live_runs
 from jupyter_ddl.client.run import Run
 from jupyter_ddl.errors import ControllerError
+from jupyter_ddl.spec.fit import FitSpec
 
 __all__ = ["add_stop_options", "stop_from"]
 
@@ -30,7 +31,9 @@ def stop_from(run: Run, options: argparse.Namespace) -> str:
     """
     if run.id not in live_runs():
         raise ControllerError(f"no controller drives run {run.id}: it is {run.state}")
-    when = "at once" if options.now else "at the next report"
+    # Folds report nothing, so a fit has no report to wait for.
+    is_now = options.now or isinstance(run.spec.verb, FitSpec)
+    when = "at once" if is_now else "at the next report"
     if options.trial is None:
         run.cancel("now" if options.now else "next_report")
         return f"run {run.id} stops {when}"
