@@ -31,8 +31,8 @@ def stop_from(run: Run, options: argparse.Namespace) -> str:
     """
     if run.id not in live_runs():
         raise ControllerError(f"no controller drives run {run.id}: it is {run.state}")
-    # Folds report nothing, so a fit has no report to wait for.
-    is_now = options.now or isinstance(run.spec.verb, FitSpec)
+    # The folds of one candidate report nothing that could be waited for.
+    is_now = options.now or (options.trial is not None and isinstance(run.spec.verb, FitSpec))
     when = "at once" if is_now else "at the next report"
     if options.trial is None:
         run.cancel("now" if options.now else "next_report")
