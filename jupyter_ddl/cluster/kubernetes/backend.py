@@ -237,8 +237,12 @@ class KubeBackend:
 
     async def repair(self) -> None:
         """Find the scheduler again when it was lost; pods are replaced by Kubernetes."""
-        if not self._is_lost and not self._serves(self.client, self._scheduler_id):
-            log.warning("the connection to the scheduler is lost")
+        if not self._serves(self.client, self._scheduler_id):
+            if self.client.status != "closed":
+                log.warning("the connection to the scheduler is lost")
+                # It would connect to the next one by itself, work would be sent that way, and be
+                # lost a second time when our own connection takes its place.
+                await _close(self.client)
             self._is_lost = True
         if self._is_lost and await self._try_connect(is_ready=False):
             log.info("connected to scheduler %s", self._scheduler_id)
@@ -247,6 +251,11 @@ class KubeBackend:
 
     async def scale(self, n_workers: int, keep: Sequence[str]) -> None:
         api, cluster = self._started()
+        if self.client.scheduler is None:
+            raise ClusterError(
+                f"the scheduler of {_name(cluster)} is lost, another one starts; scale again when "
+                f"`%cluster` shows workers"
+            )
         self._n_wanted = n_workers
         pods = await api.list(
             "pods",
