@@ -50,6 +50,17 @@ class Foreign:
                 self.processes.append(_start(self.home, *words, path=path, away=away))
             client.wait_for_workers(n_before + n, timeout=_START_S)
 
+    def kill_scheduler(self) -> None:
+        """Its workers end by themselves."""
+        self.processes[0].kill()
+        self.processes[0].wait()
+
+    def start_scheduler(self) -> None:
+        """Start another one at the address of the one that was killed."""
+        port = self.address.rpartition(":")[2]
+        place = ("--port", port, "--no-dashboard")
+        self.processes[0] = _start(self.home, "scheduler", *self.words, *place)
+
     def client(self) -> Client:
         """Of its owner."""
         return Client(self.address, security=self.security, set_as_default=False, timeout=10)

@@ -10,7 +10,7 @@ import pytest
 from distributed import Security
 from foreign import Foreign, certificates, foreign_cluster, security_of
 from leaks import Home
-from run_tools import STEPS, assert_clean, kill_controller
+from run_tools import STEPS, assert_clean, kill_controller, outcomes, start_search, wait_for
 from until import until
 
 from jupyter_ddl.client.clusters import connect_cluster
@@ -21,6 +21,8 @@ from jupyter_ddl.errors import ClusterError, OptionError, WorkerEnvironmentError
 
 pytestmark = pytest.mark.integration
 
+# Long enough to be amid it when the scheduler goes.
+_SLOW = STEPS.replace("range(4)", "range(40)")
 _DDP = """
 import torch, torch.distributed as dist
 total = torch.tensor([float(dist.get_rank() + 1)])
@@ -72,6 +74,26 @@ def test_a_search_and_ddp_run_there_and_stop_leaves_it_clean(home: Home, foreign
     connected.stop()
     until(lambda: foreign.below() <= before, 10, "the workers' own processes")
     assert _works_for_its_owner(foreign, 2)
+
+
+@pytest.mark.parametrize("is_late", [False, True], ids=["at once", "later"])
+def test_a_new_scheduler_at_the_address_repeats_what_was_in_flight(
+    home: Home, foreign: Foreign, is_late: bool
+) -> None:
+    connected = connect_cluster(foreign.address)
+    run = start_search(_SLOW, 6)
+    wait_for(run, lambda seen: seen.counts.running == 2)
+    foreign.kill_scheduler()
+    if is_late:
+        until(lambda: "has lost its scheduler" in connected.logs(), 30, "a client that gives up")
+    foreign.start_scheduler()
+    foreign.add_workers(2)
+    run.wait(90)
+    assert run.state == "complete"
+    assert run.errors == {}
+    assert_clean(run, 6)
+    assert 1 <= len(outcomes(run, "evicted")) <= 2
+    connected.stop()
 
 
 def test_workers_without_a_nanny_go_on_after_the_lease(home: Home) -> None:
