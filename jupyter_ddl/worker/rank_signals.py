@@ -18,6 +18,7 @@ _UNEXPLAINED_S = 0.5
 """How long a SIGTERM may precede the worker's message that explains it."""
 _EXPLAINED_S = 5.0
 """How long a SIGTERM may come behind that message; its attempt may have ended in between."""
+_AGAIN_S = 0.1
 
 
 class TerminationHandler:
@@ -72,9 +73,21 @@ class TerminationHandler:
             self._raise_if_asked()
 
     def interrupt(self) -> None:
-        """Have the main thread look at the flag now, wherever it is.  Any thread."""
+        """Have the main thread look at the flag now, wherever it is.  Any thread.
+
+        A signal that comes right before a system call is seen when that returns, be it in ten
+        minutes: so there is a second one.
+        """
         self._explained_at_s = time.monotonic()
         signal.pthread_kill(self._main_thread, signal.SIGTERM)
+        again = threading.Timer(_AGAIN_S, self._interrupt_again)
+        again.daemon = True
+        again.start()
+
+    def _interrupt_again(self) -> None:
+        # Not after the first has had its effect, and not to a handler of the cell's own.
+        if self._current is not None and signal.getsignal(signal.SIGTERM) == self._handle:
+            signal.pthread_kill(self._main_thread, signal.SIGTERM)
 
     def _handle(self, _number: int, _frame: FrameType | None) -> None:
         if self._dying:
