@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
+import psutil
 import pytest
 from leaks import Home, processes_of
 from run_tools import STEPS, kill_controller, start_search, wait_for
@@ -24,8 +26,12 @@ def contents(directory: Path) -> dict[str, bytes]:
 
 
 def writers(home: Home) -> list[int]:
-    name = "jupyter_ddl.tensorboard"
-    return [process.pid for process in processes_of(home) if name in process.cmdline()]
+    found = []
+    for process in processes_of(home):
+        with contextlib.suppress(psutil.Error):  # it has just ended
+            if "jupyter_ddl.tensorboard" in process.cmdline():
+                found.append(process.pid)
+    return found
 
 
 def assert_complete(run: Run, home: Home, tmp_path: Path) -> None:
