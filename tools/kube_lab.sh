@@ -22,7 +22,9 @@ if [[ $root == /tmp/* ]]; then
     exit 1
 fi
 lab=$(cd "$lab" && pwd)
-venv=${VIRTUAL_ENV:-$root/.venv}
+# The checkout's own, whatever is active: the image's packages have to match its jupyter_ddl.
+venv=$root/.venv
+[ -d "$venv" ] || venv=${VIRTUAL_ENV:?neither .venv nor an active environment}
 image=ddl-worker:test
 operator=${XDG_CACHE_HOME:-$HOME/.cache}/jupyter_ddl/operator
 
