@@ -31,7 +31,7 @@ import torch
 import torch.distributed as dist
 
 state = resume() or {"epoch": -1}
-for epoch in range(state["epoch"] + 1, 1000):
+for epoch in range(state["epoch"] + 1, 10**9):
     dist.all_reduce(torch.ones(4))
     report(step=epoch, size=world_size())
     checkpoint(step=epoch, epoch=epoch)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import signal
 import statistics
+from dataclasses import dataclass
 
 import psutil
 import pytest
@@ -19,21 +20,47 @@ from jupyter_ddl.spec.requests import GetStatus
 pytestmark = pytest.mark.integration
 
 
-def _kill_ranks(run: Started, n_kills: int, seed: int) -> list[float]:
-    """Kill a random rank again and again; return how long each recovery took, in seconds."""
+@dataclass(frozen=True)
+class _Recovery:
+    """How long a group was away after a kill, and how many steps it made twice."""
+
+    took_s: float
+    n_lost_steps: int
+
+
+def _kill_ranks(run: Started, n_kills: int, seed: int) -> list[_Recovery]:
+    """Kill a random rank at random moments, a fourth of them before the round's first step."""
     chance = random.Random(seed)
     recoveries = []
     for attempt in range(1, n_kills + 1):
-        run.wait_for_step(attempt)
         rank = chance.randrange(2)
+        if chance.random() < 0.25:
+            until(lambda n=attempt: len(run.pids(n)) == 2, 30.0, "two ranks that have begun")
+        else:
+            run.wait_for_step(attempt, more=chance.randint(1, 6))
         killed_at_s = kill(run.pids(attempt)[rank])
-        run.wait_for_step(attempt + 1, more=1, timeout_s=30.0)
-        after = [e for e in run.events(Reported, attempt + 1) if e.rank == 0]
-        recoveries.append(after[0].at_s - killed_at_s)
-        saved = run.events(CheckpointSaved, attempt)[-1].step
+        run.wait_for_step(attempt + 1, more=1)
+        before = [e.step for e in run.events(Reported) if e.attempt <= attempt and not e.rank]
+        saved = [e.step for e in run.events(CheckpointSaved) if e.attempt <= attempt]
+        after = next(e for e in run.events(Reported, attempt + 1) if e.rank == 0)
         # A rank may die between the saving of a file and the word about it: one step further.
-        assert after[0].step in (saved + 1, saved + 2), f"attempt {attempt + 1} lost steps"
+        newest = saved[-1] if saved else -1
+        assert after.step in (newest + 1, newest + 2), f"attempt {attempt + 1} lost steps"
+        n_lost = max(before, default=-1) + 1 - after.step
+        recoveries.append(_Recovery(after.at_s - killed_at_s, n_lost))
     return recoveries
+
+
+def _assert_all_came_back_soon(recoveries: list[_Recovery]) -> None:
+    took_s = [each.took_s for each in recoveries]
+    median_s, p95_s = statistics.median(took_s), statistics.quantiles(took_s, n=20)[-1]
+    n_lost = max(each.n_lost_steps for each in recoveries)
+    print(
+        f"{len(took_s)} killed ranks: back after {median_s:.2f} s (median), {p95_s:.2f} s (95th "
+        f"percentile), {max(took_s):.2f} s at most; {n_lost} step(s) lost at most"
+    )
+    assert p95_s <= 10.0, took_s
+    assert n_lost <= 1  # the cell saves at each step
 
 
 @pytest.mark.timeout(180)
@@ -41,10 +68,8 @@ def test_a_group_comes_back_from_the_last_checkpoint_whichever_rank_is_killed(
     cluster: object,
 ) -> None:
     run = start(TRAIN, max_own_failures=12)
-    recoveries = _kill_ranks(run, 10, seed=1)
+    _assert_all_came_back_soon(_kill_ranks(run, 10, seed=1))
     run.stop()
-    p95 = statistics.quantiles(recoveries, n=20)[-1]
-    assert p95 <= 10.0, recoveries
     assert run.run.snapshot().rows[0].own_failures == 10
     assert audit(run.all_events()) == []
 
@@ -53,9 +78,8 @@ def test_a_group_comes_back_from_the_last_checkpoint_whichever_rank_is_killed(
 @pytest.mark.timeout(1800)
 def test_two_hundred_killed_ranks_leave_no_group_stuck(cluster: object) -> None:
     run = start(TRAIN, max_own_failures=250)
-    recoveries = _kill_ranks(run, 200, seed=2)
+    _assert_all_came_back_soon(_kill_ranks(run, 200, seed=2))
     run.stop()
-    assert statistics.quantiles(recoveries, n=20)[-1] <= 10.0
     assert audit(run.all_events()) == []
 
 
