@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kube_tools import IMAGE, LAB, apply, kubectl
+from kube_tools import IMAGE, LAB, OPERATOR, apply, kubectl, restart_operator
 from leaks import Home
 from until import until
 
@@ -26,7 +26,6 @@ subjects: [{kind: ServiceAccount, name: notebook}]
 """
 _DISRUPTIVE = {"no_operator", "no_resource", "lab"}
 """Fixtures of tests that disturb whoever uses the same Kubernetes."""
-_OPERATOR = ("-n", "dask-operator")
 _RESOURCE = "daskclusters.kubernetes.dask.org"
 
 
@@ -93,14 +92,12 @@ type: kubernetes.io/service-account-token
 def no_operator() -> Iterator[None]:
     """The operator stopped; afterwards it runs again, whatever the test came to."""
     try:
-        kubectl(*_OPERATOR, "scale", "deployment/dask-operator", "--replicas=0")
-        until(
-            lambda: not kubectl(*_OPERATOR, "get", "pods", "-o", "name"), 60, "the operator's end"
-        )
+        kubectl(*OPERATOR, "scale", "deployment/dask-operator", "--replicas=0")
+        until(lambda: not kubectl(*OPERATOR, "get", "pods", "-o", "name"), 60, "the operator's end")
         yield
     finally:
-        kubectl(*_OPERATOR, "scale", "deployment/dask-operator", "--replicas=1")
-        kubectl(*_OPERATOR, "rollout", "status", "deployment/dask-operator", "--timeout=80s")
+        kubectl(*OPERATOR, "scale", "deployment/dask-operator", "--replicas=1")
+        kubectl(*OPERATOR, "rollout", "status", "deployment/dask-operator", "--timeout=80s")
 
 
 @pytest.fixture
@@ -126,6 +123,13 @@ def no_resource(no_operator: None) -> Iterator[None]:
         # kubectl takes a definition that has no conditions yet for a broken one.
         known = "jsonpath={.status.conditions[?(@.type=='Established')].status}"
         until(lambda: kubectl("get", "crd", _RESOURCE, "-o", known, check=False) == "True", 30)
+
+
+@pytest.fixture
+def operator_afterwards() -> Iterator[None]:
+    """The operator works after the test, whatever became of it when the API server went."""
+    yield
+    restart_operator()
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ from jupyter_ddl.spec.cluster import KubeSpec
 __all__ = [
     "IMAGE",
     "LAB",
+    "OPERATOR",
     "OTHER_IMAGE",
     "api_server_restarts",
     "apply",
@@ -29,7 +30,9 @@ __all__ = [
     "kubectl",
     "lab_up",
     "objects",
+    "operator_processes",
     "pods",
+    "restart_operator",
     "start_kube",
 ]
 
@@ -37,6 +40,7 @@ IMAGE = os.environ.get("JUPYTER_DDL_TEST_IMAGE", "")
 OTHER_IMAGE = os.environ.get("JUPYTER_DDL_TEST_OTHER_IMAGE", "ddl-operator:test")
 """One that the nodes have, and in which this package is not."""
 LAB = Path(os.environ.get("JUPYTER_DDL_KUBELAB", "/nonexistent"))
+OPERATOR = ("-n", "dask-operator")
 OUTSIDE = dict(os.environ)
 ADMIN = os.environ.get("KUBECONFIG", "")
 """Tests look with these credentials, also where the code under test has others."""
@@ -130,6 +134,23 @@ def apply(manifest: str, namespace: str) -> None:
     kubectl("apply", "-n", namespace, "-f", "-", stdin=manifest)
 
 
+def operator_processes() -> list[psutil.Process]:
+    """Of the lab's operator, whose node is on this machine."""
+    program = "dask_kubernetes.operator.controller"
+    found = psutil.process_iter(["cmdline"])
+    return [each for each in found if program in (each.info["cmdline"] or ())]
+
+
+def restart_operator() -> None:
+    """Have one that is not deaf.
+
+    kopf's watchers end for good at a 404, which an API server gives while it starts: the operator
+    goes on, answers its probe, and does not see clusters or worker groups any more.
+    """
+    kubectl(*OPERATOR, "rollout", "restart", "deployment/dask-operator")
+    kubectl(*OPERATOR, "rollout", "status", "deployment/dask-operator", "--timeout=80s")
+
+
 @contextlib.contextmanager
 def api_server_restarts() -> Iterator[None]:
     """The API server is killed now, and comes back meanwhile."""
@@ -137,7 +158,12 @@ def api_server_restarts() -> Iterator[None]:
         if process.info["name"] == "kube-apiserver":
             process.kill()
             process.wait(10)
-    starting = threading.Thread(target=lab_up)
+
+    def start() -> None:
+        lab_up()
+        restart_operator()
+
+    starting = threading.Thread(target=start)
     starting.start()
     try:
         yield

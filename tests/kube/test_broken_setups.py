@@ -10,19 +10,23 @@ from pathlib import Path
 
 import pytest
 from kube_tools import (
+    IMAGE,
     OTHER_IMAGE,
     api_server_restarts,
     apply,
     gone,
     kubectl,
     objects,
+    operator_processes,
     pods,
     start_kube,
 )
 from leaks import Home
 from until import until
 
+from jupyter_ddl.client.kube_clusters import examine_kubernetes
 from jupyter_ddl.errors import ClusterError
+from jupyter_ddl.spec.cluster import KubeSpec
 
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(400)]
 
@@ -143,6 +147,53 @@ def test_no_operator(namespace: str, no_operator: None) -> None:
     said = refused(lambda: start_kube(namespace, 1))
     assert "operator does not run" in said
     gone(namespace)
+
+
+def test_operator_that_hangs(namespace: str, lab: Path, operator_afterwards: None) -> None:
+    """Its pod is there, and does nothing."""
+    (operator,) = operator_processes()
+    operator.suspend()
+    try:
+        said = refused(lambda: start_kube(namespace, 1))
+    finally:
+        operator.resume()
+    assert "nobody acts on DaskCluster" in said
+    assert "kubectl rollout restart deployment" in said
+    gone(namespace)
+
+
+def test_operator_that_is_deaf_to_worker_groups(namespace: str, no_operator: None) -> None:
+    """It has begun with the cluster and makes nothing, as after a restart of the API server."""
+
+    def begin(text: str) -> None:
+        if "asked for" in text:
+            begun = '{"status": {"phase": "Created"}}'
+            name = kubectl("get", "daskclusters", "-n", namespace, "-o", "name").strip()
+            kubectl("patch", name, "-n", namespace, "--type=merge", "-p", begun)
+
+    said = refused(lambda: start_kube(namespace, 1, on_phase=begin))
+    assert "made no scheduler's pod" in said
+    assert "kubectl rollout restart deployment" in said
+    gone(namespace)
+
+
+def test_doctor_sees_that_nobody_acts(namespace: str, no_operator: None) -> None:
+    """A cluster that is a minute old, and not even begun with, tells of its operator."""
+    old = {
+        "apiVersion": "kubernetes.dask.org/v1",
+        "kind": "DaskCluster",
+        "metadata": {"name": "old"},
+        "spec": {},
+    }
+    apply(json.dumps(old), namespace)
+
+    def verdict() -> str:
+        found = examine_kubernetes(KubeSpec(image=IMAGE, namespace=namespace))
+        return next(each.verdict for each in found if each.what == "operator")
+
+    assert verdict() == "unknown"
+    until(lambda: verdict() == "broken", 90, "the minute after which it is told")
+    kubectl("delete", "daskcluster", "old", "-n", namespace)
 
 
 def test_no_custom_resource(namespace: str, no_resource: None) -> None:

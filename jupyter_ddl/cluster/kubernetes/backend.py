@@ -14,12 +14,12 @@ from distributed import Client, Security
 from jupyter_ddl.cluster.dask_config import DASK_CONFIG
 from jupyter_ddl.cluster.kubernetes import lease, manifest, names
 from jupyter_ddl.cluster.kubernetes.api import KubeApi
-from jupyter_ddl.cluster.kubernetes.diagnosis import image_digest
 from jupyter_ddl.cluster.kubernetes.ending import end_cluster
 from jupyter_ddl.cluster.kubernetes.preflight import check_access, check_options
 from jupyter_ddl.cluster.kubernetes.route import Route, is_policy_enforced
 from jupyter_ddl.cluster.kubernetes.scheduler_pod import RENEW
 from jupyter_ddl.cluster.kubernetes.shrinking import worker_names_to_stop
+from jupyter_ddl.cluster.kubernetes.sight import image_digest
 from jupyter_ddl.cluster.kubernetes.starting import Starting
 from jupyter_ddl.errors import ClusterError, KubernetesError
 from jupyter_ddl.spec.cluster import ClusterSpec
@@ -66,6 +66,12 @@ class KubeBackend:
     @property
     def owns_workers(self) -> bool:
         return True
+
+    @property
+    def trouble(self) -> str:
+        if self.client.status != "running":
+            return "lost, its pod's successor is waited for; runs wait"
+        return "silent, but its connection stands; what runs goes on" if self._is_lost else ""
 
     # -- start -----------------------------------------------------------------------------------
 

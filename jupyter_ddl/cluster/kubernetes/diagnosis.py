@@ -6,14 +6,22 @@ Pods and events are the API server's own objects, as dictionaries.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
+from jupyter_ddl.cluster.kubernetes.names import OPERATOR_LABEL
 from jupyter_ddl.cluster.kubernetes.refusal import one_line
+from jupyter_ddl.cluster.kubernetes.sight import (
+    View,
+    is_connecting,
+    is_ready,
+    is_scheduler,
+    statuses,
+)
 
-__all__ = ["Cause", "View", "diagnose", "image_digest", "is_connecting", "progress"]
+__all__ = ["START_OR_RESTART", "Cause", "diagnose"]
 
 Json = dict[str, Any]
 
@@ -22,6 +30,11 @@ _CONFIG = {"CreateContainerConfigError", "CreateContainerError", "RunContainerEr
 _NO_NAME = re.compile(
     r"gaierror|Name or service not known|Temporary failure in name resolution|"
     r"No address associated with hostname|nodename nor servname",
+)
+_RESTART = f"`kubectl rollout restart deployment -n ITS_NAMESPACE -l {OPERATOR_LABEL}`"
+START_OR_RESTART = (
+    f"have it started (`kubectl get pods -A -l {OPERATOR_LABEL}` shows it), or restarted: "
+    f"{_RESTART}"
 )
 _INSUFFICIENT = re.compile(r"Insufficient ([\w./-]*\w)")
 
@@ -41,63 +54,19 @@ class Cause(msgspec.Struct, frozen=True):
         return f"{self.sentence}; {self.fix}"
 
 
-class View(msgspec.Struct, frozen=True):
-    """What was seen of a cluster that is starting."""
-
-    name: str
-    age_s: float
-    cluster: Json
-    pods: Sequence[Json]
-    events: Sequence[Json] = ()
-    logs: Mapping[str, str] = {}
-    """The last lines of pods that crashed, or run without having connected."""
-    n_workers: int = 0
-    n_connected: int = 0
-
-
-def progress(view: View) -> str:
-    """One line: how many pods are at which step."""
-    steps = {"scheduled": 0, "pulling": 0, "starting": 0}
-    for pod in view.pods:
-        step = _step(pod, view.events)
-        if step in steps:
-            steps[step] += 1
-    counts = [f"{n} {step}" for step, n in steps.items() if n]
-    n_waiting = sum(_step(pod, ()) == "waiting" for pod in view.pods)
-    if n_waiting or not view.pods:
-        counts.insert(0, f"{max(n_waiting, 1)} waiting for a node" if view.pods else "asked for")
-    connected = f"{view.n_connected} of {view.n_workers} workers connected"
-    return f"pods: {', '.join([*counts, connected])}"
-
-
-def image_digest(pods: Iterable[Json]) -> str:
-    """What the workers' image was resolved to; empty while no node has told."""
-    for pod in pods:
-        if pod["metadata"]["labels"].get("dask.org/component") == "worker":
-            for status in _statuses(pod):
-                if status.get("name") == "worker" and status.get("imageID"):
-                    return str(status["imageID"])
-    return ""
-
-
-def is_connecting(pod: Json) -> bool:
-    """Whether its container runs."""
-    return any("running" in each.get("state", {}) for each in _statuses(pod))
-
-
-def _step(pod: Json, events: Iterable[Json]) -> str:
-    if not pod.get("spec", {}).get("nodeName"):
-        return "waiting"
-    if is_connecting(pod):
-        return "starting"
-    name = pod["metadata"]["name"]
-    seen = {e["reason"] for e in events if e.get("involvedObject", {}).get("name") == name}
-    return "pulling" if "Pulling" in seen and "Pulled" not in seen else "scheduled"
-
-
 def diagnose(view: View) -> Cause | None:
     """The first cause found, the most certain first; None: all goes its way."""
-    for look in (_crash, _image, _config, _mount, _not_created, _unschedulable, _names, _operator):
+    for look in (
+        _crash,
+        _image,
+        _config,
+        _mount,
+        _not_created,
+        _unschedulable,
+        _names,
+        _silent,
+        _operator,
+    ):
         cause = look(view)
         if cause is not None:
             return cause
@@ -106,7 +75,7 @@ def diagnose(view: View) -> Cause | None:
 
 def _crash(view: View) -> Cause | None:
     for pod in view.pods:
-        for status in _statuses(pod):
+        for status in statuses(pod):
             ended = status.get("lastState", {}).get("terminated") or status.get("state", {}).get(
                 "terminated"
             )
@@ -251,29 +220,56 @@ def _names(view: View) -> Cause | None:
     return None
 
 
+def _silent(view: View) -> Cause | None:
+    """A container that runs and does not get to its work, for a reason that nobody foresaw."""
+    for pod in view.pods:
+        name = pod["metadata"]["name"]
+        text = view.logs.get(name, "")
+        is_there = is_ready(pod) if is_scheduler(pod) else "Registered to" in text
+        if not text or is_there or not is_connecting(pod):
+            continue
+        return Cause(
+            f"pod {name} runs and does not get to work; its last lines: {one_line(text)}",
+            "is the image the notebook's own environment, and the pod template free of a command?",
+            after_s=60.0,
+        )
+    return None
+
+
 def _operator(view: View) -> Cause | None:
-    if view.pods or view.cluster.get("status", {}).get("phase"):
+    """One that does not run, or is deaf: kopf's watchers end one by one, and its probe answers on.
+
+    Each ends for good at a 404, as an API server gives that starts and does not know all kinds yet.
+    """
+    acted = bool(view.pods or view.cluster.get("status", {}).get("phase"))
+    if not acted:
+        return Cause(
+            f"nobody acts on DaskCluster {view.name}: dask-kubernetes' operator does not run, does "
+            f"not watch this namespace, or has gone deaf",
+            START_OR_RESTART,
+            after_s=12.0,
+        )
+    has_scheduler = any(is_scheduler(pod) for pod in view.pods)
+    n_made = len(view.pods) - has_scheduler
+    if n_made >= view.n_workers and has_scheduler:
         return None
+    made = f"{n_made} of {view.n_workers} workers' pods"
+    if not has_scheduler:
+        made = "no scheduler's pod"
     return Cause(
-        f"nobody acts on DaskCluster {view.name}: dask-kubernetes' operator does not run, or does "
-        f"not watch this namespace",
-        "have it started (`kubectl get pods -A -l app.kubernetes.io/name="
-        "dask-kubernetes-operator` shows it)",
-        after_s=12.0,
+        f"the operator has begun with DaskCluster {view.name} but made {made}, and reports no "
+        f"error: it has gone deaf in part, as after a restart of the API server",
+        f"have it restarted: {_RESTART}",
+        after_s=15.0,
     )
 
 
 # -- reading objects ------------------------------------------------------------------------------
 
 
-def _statuses(pod: Json) -> list[Json]:
-    found: list[Json] = pod.get("status", {}).get("containerStatuses", [])
-    return found
-
-
 def _waiting(view: View) -> Iterable[tuple[Json, Json, Json]]:
     for pod in view.pods:
-        for status in _statuses(pod):
+        for status in statuses(pod):
             waiting = status.get("state", {}).get("waiting")
             if waiting and waiting.get("reason"):
                 yield pod, status, waiting

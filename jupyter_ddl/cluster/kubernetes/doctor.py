@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from contextlib import aclosing
-from typing import Literal, TypeAlias
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
 from jupyter_ddl.cluster.kubernetes import manifest, names
 from jupyter_ddl.cluster.kubernetes.access import role_manifest
 from jupyter_ddl.cluster.kubernetes.api import KubeApi
+from jupyter_ddl.cluster.kubernetes.diagnosis import START_OR_RESTART
+from jupyter_ddl.cluster.kubernetes.names import OPERATOR_LABEL
 from jupyter_ddl.cluster.kubernetes.preflight import missing_access
 from jupyter_ddl.errors import ClusterError, KubernetesError
 from jupyter_ddl.spec.cluster import ClusterSpec
@@ -17,7 +20,9 @@ from jupyter_ddl.spec.cluster import ClusterSpec
 __all__ = ["Finding", "examine", "rbac_text"]
 
 Verdict: TypeAlias = Literal["ok", "broken", "unknown"]
+Json = dict[str, Any]
 _PATIENCE_S = 3.0
+_IGNORED = timedelta(minutes=1)
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -54,12 +59,12 @@ async def _examine(api: KubeApi, spec: ClusterSpec) -> list[Finding]:
     text = f"not allowed, and not always needed: {', '.join(wished)}" if wished else ""
     findings.append(Finding("access", "ok", text or f"everything needed is allowed in {where}"))
     try:
-        await api.list("daskclusters")
+        clusters = await api.list("daskclusters")
     except KubernetesError as error:
         return [*findings, Finding("operator", "broken", error.message)]
     findings.append(Finding("resources", "ok", "DaskCluster is known"))
     findings.append(await _dry_run(api, spec))
-    findings.append(await _operator(api))
+    findings.append(await _operator(api, clusters))
     return findings
 
 
@@ -81,16 +86,27 @@ async def _dry_run(api: KubeApi, spec: ClusterSpec) -> Finding:
     return Finding("cluster", "ok", f"would be taken, with image {spec.kubernetes.image}")
 
 
-async def _operator(api: KubeApi) -> Finding:
+async def _operator(api: KubeApi, clusters: list[Json]) -> Finding:
     """The operator lives in another namespace, which these credentials may not see."""
-    selector = "app.kubernetes.io/name=dask-kubernetes-operator"
+    ignored = [each["metadata"]["name"] for each in clusters if _is_ignored(each)]
+    if ignored:
+        text = f"nobody has acted on DaskCluster {ignored[0]} for a minute; {START_OR_RESTART}"
+        return Finding("operator", "broken", text)
     try:
-        pods = await api.list("pods", labelSelector=selector)
+        pods = await api.list("pods", labelSelector=OPERATOR_LABEL)
     except KubernetesError:
         pods = []
     if any(pod.get("status", {}).get("phase") == "Running" for pod in pods):
         return Finding("operator", "ok", f"runs in namespace {api.namespace}")
     return Finding("operator", "unknown", "not to be seen from here; a start tells within 20 s")
+
+
+def _is_ignored(cluster: Json) -> bool:
+    """Whether the operator, which says at once that it has begun, has not in a minute."""
+    if cluster.get("status", {}).get("phase"):
+        return False
+    made = datetime.fromisoformat(cluster["metadata"]["creationTimestamp"])
+    return datetime.now(UTC) - made > _IGNORED
 
 
 async def rbac_text(namespace: str | None) -> str:

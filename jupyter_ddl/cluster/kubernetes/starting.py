@@ -8,11 +8,12 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from jupyter_ddl.cluster.kubernetes.api import KubeApi
-from jupyter_ddl.cluster.kubernetes.diagnosis import (
-    Cause,
+from jupyter_ddl.cluster.kubernetes.diagnosis import Cause, diagnose
+from jupyter_ddl.cluster.kubernetes.sight import (
     View,
-    diagnose,
     is_connecting,
+    is_ready,
+    is_scheduler,
     progress,
 )
 from jupyter_ddl.errors import KubernetesError
@@ -72,7 +73,7 @@ class Starting:
             await self._look(0)
             scheduler = self._scheduler()
             if scheduler is not None and is_connecting(scheduler):
-                if _is_ready(scheduler) and ready_since_s is None:
+                if is_ready(scheduler) and ready_since_s is None:
                     ready_since_s = self._loop.time()
                 if await try_connect(self._is_out_of_reach(ready_since_s)):
                     return
@@ -191,14 +192,9 @@ class Starting:
 
     def _scheduler(self) -> Json | None:
         for pod in self._view.pods:
-            if pod["metadata"]["labels"].get("dask.org/component") == "scheduler":
+            if is_scheduler(pod):
                 return pod
         return None
-
-
-def _is_ready(pod: Json) -> bool:
-    conditions = pod.get("status", {}).get("conditions", [])
-    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
 
 def _is_about(event: Json, name: str) -> bool:

@@ -8,16 +8,11 @@ from typing import Any
 import pytest
 
 from jupyter_ddl.cluster.kubernetes.access import NEEDS, role_manifest
-from jupyter_ddl.cluster.kubernetes.diagnosis import (
-    Cause,
-    View,
-    diagnose,
-    image_digest,
-    progress,
-)
+from jupyter_ddl.cluster.kubernetes.diagnosis import Cause, diagnose
 from jupyter_ddl.cluster.kubernetes.names import object_name, selector_of
 from jupyter_ddl.cluster.kubernetes.refusal import one_line, refused
 from jupyter_ddl.cluster.kubernetes.shrinking import worker_names_to_stop
+from jupyter_ddl.cluster.kubernetes.sight import View, image_digest, progress
 
 Json = dict[str, Any]
 
@@ -38,6 +33,13 @@ def pod(name: str = "kube-1-default-worker-x", **status: Any) -> Json:
     }
 
 
+SCHEDULER: Json = {
+    "metadata": {"name": "kube-1-scheduler-x", "labels": {"dask.org/component": "scheduler"}},
+    "spec": {"nodeName": "n1", "containers": [{}]},
+    "status": {},
+}
+
+
 def waiting(reason: str, message: str = "") -> Json:
     state = {"waiting": {"reason": reason, "message": message}}
     return pod(containerStatuses=[{"image": "team/image:1", "state": state}])
@@ -49,8 +51,9 @@ def event(reason: str, message: str, name: str = "kube-1-default-worker-x", **mo
 
 
 def look(*pods: Json, events: tuple[Json, ...] = (), **more: Any) -> Cause | None:
+    """The first hindrance of a cluster that has its scheduler."""
     cluster = {"status": {"phase": "Running"}}
-    return diagnose(View("kube-1", 30.0, cluster, pods, events, **more))
+    return diagnose(View("kube-1", 30.0, cluster, (*pods, SCHEDULER), events, **more))
 
 
 def unschedulable(message: str) -> Json:
@@ -171,7 +174,21 @@ def unschedulable(message: str) -> Json:
             "does not find its scheduler by name",
             "kube-dns",
         ),
+        (
+            look(
+                pod(containerStatuses=[{"state": {"running": {}}}]),
+                logs={"kube-1-default-worker-x": "loading everything"},
+            ),
+            "does not get to work; its last lines: loading everything",
+            "command",
+        ),
         (diagnose(View("kube-1", 20.0, {}, ())), "operator does not run", "kubectl get pods"),
+        (
+            diagnose(View("kube-1", 20.0, {"status": {"phase": "Created"}}, ())),
+            "made no scheduler's pod",
+            "rollout restart",
+        ),
+        (look(pod(), n_workers=2), "made 1 of 2 workers' pods", "rollout restart"),
         (look(waiting("CreateContainerConfigError", "runs as root")), "runs as root", "template"),
     ],
 )
@@ -185,6 +202,9 @@ def test_each_hindrance_has_its_sentence_and_its_fix(
 
 def test_what_goes_its_way_is_no_hindrance() -> None:
     assert look() is None
+    assert look(pod(), n_workers=1) is None
+    connected = {"kube-1-default-worker-x": "Registered to: tls://kube-1.svc:8786"}
+    assert look(pod(containerStatuses=[{"state": {"running": {}}}]), logs=connected) is None
     assert look(waiting("ContainerCreating")) is None
     assert look(pod(containerStatuses=[{"state": {"running": {}}, "restartCount": 0}])) is None
     doubt = event("Logging", "Unable to connect", "kube-1", kind="DaskCluster", type="Warning")

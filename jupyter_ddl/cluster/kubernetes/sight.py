@@ -1,0 +1,91 @@
+"""What is seen of a cluster that starts, and how far its pods have come.  Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+__all__ = [
+    "View",
+    "image_digest",
+    "is_connecting",
+    "is_ready",
+    "is_scheduler",
+    "progress",
+    "statuses",
+]
+
+Json = dict[str, Any]
+
+
+class View(msgspec.Struct, frozen=True):
+    """What was seen of a cluster that is starting."""
+
+    name: str
+    age_s: float
+    cluster: Json
+    pods: Sequence[Json]
+    events: Sequence[Json] = ()
+    logs: Mapping[str, str] = {}
+    """The last lines of pods that crashed, or run without having connected."""
+    n_workers: int = 0
+    n_connected: int = 0
+
+
+def progress(view: View) -> str:
+    """One line: how many pods are at which step."""
+    steps = {"scheduled": 0, "pulling": 0, "starting": 0}
+    for pod in view.pods:
+        step = _step(pod, view.events)
+        if step in steps:
+            steps[step] += 1
+    counts = [f"{n} {step}" for step, n in steps.items() if n]
+    n_waiting = sum(_step(pod, ()) == "waiting" for pod in view.pods)
+    if n_waiting or not view.pods:
+        counts.insert(0, f"{max(n_waiting, 1)} waiting for a node" if view.pods else "asked for")
+    connected = f"{view.n_connected} of {view.n_workers} workers connected"
+    return f"pods: {', '.join([*counts, connected])}"
+
+
+def image_digest(pods: Iterable[Json]) -> str:
+    """What the workers' image was resolved to; empty while no node has told."""
+    for pod in pods:
+        if pod["metadata"]["labels"].get("dask.org/component") == "worker":
+            for status in statuses(pod):
+                if status.get("name") == "worker" and status.get("imageID"):
+                    return str(status["imageID"])
+    return ""
+
+
+def is_connecting(pod: Json) -> bool:
+    """Whether its container runs."""
+    return any("running" in each.get("state", {}) for each in statuses(pod))
+
+
+def is_ready(pod: Json) -> bool:
+    """Whether Kubernetes takes it to serve."""
+    conditions = pod.get("status", {}).get("conditions", [])
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+
+
+def is_scheduler(pod: Json) -> bool:
+    """The cluster's only other pods are workers."""
+    return bool(pod["metadata"]["labels"].get("dask.org/component") == "scheduler")
+
+
+def _step(pod: Json, events: Iterable[Json]) -> str:
+    if not pod.get("spec", {}).get("nodeName"):
+        return "waiting"
+    if is_connecting(pod):
+        return "starting"
+    name = pod["metadata"]["name"]
+    seen = {e["reason"] for e in events if e.get("involvedObject", {}).get("name") == name}
+    return "pulling" if "Pulling" in seen and "Pulled" not in seen else "scheduled"
+
+
+def statuses(pod: Json) -> list[Json]:
+    """Of its containers, as far as a node has told."""
+    found: list[Json] = pod.get("status", {}).get("containerStatuses", [])
+    return found
