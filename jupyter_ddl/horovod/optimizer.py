@@ -32,6 +32,7 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
     compression: Any = Compression.none,
     backward_passes_per_step: int = 1,
     op: str = Average,
+    gradient_predivide_factor: float = 1.0,
 ) -> Any:
     """Have an optimizer combine the gradients of all ranks before each of its steps.
 
@@ -51,6 +52,9 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
         and are combined once, at the step.
     op : optional
         ``Average`` or ``Sum``.
+    gradient_predivide_factor : float
+        Above 0.  For an average, gradients are divided by it before the sum, and by the rest of
+        the number of ranks after it; 1 leaves to this function how it divides.
 
     Raises
     ------
@@ -63,20 +67,15 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
             f"DistributedOptimizer() got {type(optimizer).__name__}; expected a torch.optim "
             f"optimizer"
         )
-    if op not in (Average, Sum):
-        raise SpecError(f"DistributedOptimizer(op={op!r}): expected hvd.Average or hvd.Sum")
-    if backward_passes_per_step < 1:
-        raise SpecError(
-            f"DistributedOptimizer(backward_passes_per_step={backward_passes_per_step}): expected "
-            f"at least 1"
-        )
+    _check_options(op, backward_passes_per_step, gradient_predivide_factor)
     if named_parameters is not None:
         _check_names(optimizer, list(named_parameters))
     if isinstance(optimizer, _Distributed):
         return optimizer
     kind = type(optimizer)
     optimizer.__class__ = type(kind.__name__, (_Distributed, kind), {"__module__": kind.__module__})
-    optimizer._reduction = _Reduction(optimizer, op == Average, compression)
+    divisor = None if op != Average else gradient_predivide_factor
+    optimizer._reduction = _Reduction(optimizer, divisor, compression)
     # A hook, not an overridden step(): a scheduler has put a step() of its own into the object.
     optimizer.register_step_pre_hook(_before_step)
     return optimizer
@@ -109,29 +108,38 @@ def _before_step(optimizer: Any, _args: Any, _kwargs: Any) -> None:
 class _Reduction:
     """Combines gradients in buckets, all of them under way at once."""
 
-    def __init__(self, optimizer: Any, average: bool, wire_type: Any) -> None:
+    def __init__(self, optimizer: Any, divisor: float | None, wire_type: Any) -> None:
         self._optimizer = optimizer
-        self._average = average
+        self._divisor = divisor
         self._wire_type = wire_type
         self.skipped = False
 
     def run(self) -> None:
         if size() == 1:
             return
+        # By default before the sum, which might not fit into 16 bits.
+        before, after = (1.0, 1.0) if self._divisor is None else _divisors(self._divisor)
         buckets = list(_buckets(_gradients(self._optimizer)))
         under_way = []
         for gradients in buckets:
             flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
             if self._wire_type is not None and flat.is_floating_point():
                 flat = flat.to(self._wire_type)
-            if self._average:
-                flat.div_(size())  # before the sum, which might not fit into 16 bits
+            if before != 1.0:
+                flat.div_(before)
             under_way.append((gradients, flat, dist.all_reduce(flat, async_op=True)))
         for gradients, flat, work in under_way:
             work.wait()
+            if after != 1.0:
+                flat.div_(after)
             parts = flat.split([gradient.numel() for gradient in gradients])
             for gradient, part in zip(gradients, parts, strict=True):
                 gradient.copy_(part.view_as(gradient))
+
+
+def _divisors(factor: float) -> tuple[float, float]:
+    """What to divide by before the sum, and after it."""
+    return (float(size()), 1.0) if factor == 1.0 else (factor, size() / factor)
 
 
 def _gradients(optimizer: Any) -> Iterator[Any]:
@@ -162,6 +170,20 @@ def _buckets(gradients: Iterable[Any]) -> Iterator[list[Any]]:
             yield kinds.pop(kind)
             del n_bytes[kind]
     yield from kinds.values()
+
+
+def _check_options(op: str, n_passes: int, factor: float) -> None:
+    if op not in (Average, Sum):
+        raise SpecError(f"DistributedOptimizer(op={op!r}): expected hvd.Average or hvd.Sum")
+    if n_passes < 1:
+        raise SpecError(
+            f"DistributedOptimizer(backward_passes_per_step={n_passes}): expected at least 1"
+        )
+    if not factor > 0 or (factor != 1.0 and op != Average):
+        raise SpecError(
+            f"DistributedOptimizer(gradient_predivide_factor={factor}): expected a number above 0, "
+            f"and op=hvd.Average"
+        )
 
 
 def _check_names(optimizer: Any, named: list[tuple[str, Any]]) -> None:

@@ -19,13 +19,14 @@ _KEPT_LONGEST = (FunctionType, ModuleType, type)
 
 
 class Surroundings:
-    """The process as the first trial finds it: directory, environment, paths, streams."""
+    """The process as the first trial finds it: directory, environment, arguments, streams."""
 
     def __init__(self) -> None:
         self._main = sys.modules["__main__"]
         self._cwd = os.getcwd()  # noqa: PTH109 - a Path would cost 3 µs per trial
         self._environ = dict(os.environb)
         self._path = sys.path.copy()
+        self._argv = sys.argv.copy()
         self._streams = sys.stdout, sys.stderr
         self._flush_c = ctypes.CDLL(None).fflush
         self._warnings: warnings.catch_warnings[None] | None = None
@@ -78,6 +79,8 @@ class Surroundings:
     def _restore_path(self) -> None:
         if sys.path != self._path:
             sys.path[:] = self._path
+        if sys.argv != self._argv:
+            sys.argv[:] = self._argv
 
     def _close_figures(self) -> None:
         pyplot = sys.modules.get("matplotlib.pyplot")

@@ -261,6 +261,7 @@ def _exit_message(name: str, pid: int, status: int) -> RankExited:
 
 def main() -> NoReturn:
     control_fd, worker_pid = int(sys.argv[1]), int(sys.argv[2])
+    sys.argv[:] = ["cell"]  # scripts that become cells parse their arguments: there are none
     bind_to_parent(worker_pid)
     gc.disable()
     control = socket.socket(fileno=control_fd)

@@ -9,11 +9,17 @@ from jupyter_ddl import train
 pytestmark = pytest.mark.integration
 
 DIGITS = """
+import argparse
 import torch
 import torch.nn.functional as F
 from sklearn.datasets import load_digits
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 import jupyter_ddl.horovod as hvd
+
+parser = argparse.ArgumentParser(description="PyTorch digits example")
+parser.add_argument("--epochs", type=int, default=8)
+parser.add_argument("--gradient-predivide-factor", type=float, default=1.0)
+args = parser.parse_args()
 
 hvd.init()
 torch.manual_seed(42 + hvd.rank())
@@ -34,10 +40,13 @@ schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
 hvd.broadcast_parameters(model.state_dict(), root_rank=0)
 hvd.broadcast_optimizer_state(optimizer, root_rank=0)
 optimizer = hvd.DistributedOptimizer(
-    optimizer, named_parameters=model.named_parameters(), op=hvd.Average
+    optimizer,
+    named_parameters=model.named_parameters(),
+    op=hvd.Average,
+    gradient_predivide_factor=args.gradient_predivide_factor,
 )
 
-for epoch in range(8):
+for epoch in range(args.epochs):
     model.train()
     train_sampler.set_epoch(epoch)
     for data, target in train_loader:
@@ -96,7 +105,16 @@ clipped = torch.nn.utils.clip_grad_norm_(layer.parameters(), 1e9).item()
 with sgd.skip_synchronize():
     sgd.step()
 is_sgd = isinstance(sgd, torch.optim.SGD)
-[combined, rows, root, thing, state, layer.weight.tolist(), clipped, is_sgd]
+stepped = layer.weight.tolist()
+
+torch.nn.init.zeros_(layer.weight)
+halved = hvd.DistributedOptimizer(
+    torch.optim.SGD(layer.parameters(), lr=1.0), gradient_predivide_factor=4.0
+)
+halved.zero_grad()
+layer(torch.full((1, 2), float(hvd.rank() + 1))).sum().backward()
+halved.step()
+[combined, rows, root, thing, state, stepped, clipped, is_sgd, layer.weight.tolist()]
 """
 
 
@@ -110,7 +128,7 @@ def test_the_five_steps_learn_digits_on_two_ranks(cluster: object) -> None:
 
 
 def test_every_operation_does_what_horovods_does(cluster: object) -> None:
-    for combined, rows, root, thing, state, weight, norm, is_sgd in train(
+    for combined, rows, root, thing, state, weight, norm, is_sgd, divided in train(
         OPERATIONS, 2, namespace={}
     ).values:
         assert combined == [1.5, 3.0, 3.0, 2.0, [4]]
@@ -121,3 +139,4 @@ def test_every_operation_does_what_horovods_does(cluster: object) -> None:
         assert weight == [[-3.0, -3.0]]  # two passes of 1 and of 2: their mean, twice
         assert norm == pytest.approx((3**2 + 3**2 + 2**2) ** 0.5)
         assert is_sgd
+        assert divided == [[-1.5, -1.5]]  # the mean of 1 and 2, however it is divided

@@ -67,6 +67,9 @@ def test_wrong_arguments_are_refused() -> None:
         hvd.DistributedOptimizer(sgd, op=hvd.Max)
     with pytest.raises(SpecError, match="expected at least 1"):
         hvd.DistributedOptimizer(sgd, backward_passes_per_step=0)
+    for wrong in ({"gradient_predivide_factor": 0.0}, {"op": hvd.Sum}):
+        with pytest.raises(SpecError, match=r"a number above 0, and op=hvd\.Average"):
+            hvd.DistributedOptimizer(sgd, **{"gradient_predivide_factor": 2.0, **wrong})
     with pytest.raises(SpecError, match=r"expected a torch\.optim optimizer"):
         hvd.DistributedOptimizer(layer)
     with pytest.raises(SpecError, match=r"expected hvd\.Average, Sum, Min or Max"):

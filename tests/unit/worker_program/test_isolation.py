@@ -23,12 +23,15 @@ def test_the_process_is_put_back_after_a_trial(host: Any) -> None:
         "os.mkdir('/tmp/ddl-%d' % os.getpid()); os.chdir('/tmp/ddl-%d' % os.getpid())\n"
         "os.rmdir(os.getcwd())\n"
         "sys.path.append('/elsewhere')\n"
+        "sys.argv.append('--elsewhere')\n"
         "sys.stdout = io.StringIO()\n"
         "warnings.simplefilter('ignore')\n"
     )
-    before = (sys.path.copy(), sys.stdout, warnings.filters.copy(), sys.modules["__main__"])
+    lists = (sys.path.copy(), sys.argv.copy(), warnings.filters.copy())
+    others = (sys.stdout, sys.modules["__main__"])
     assert host.load(source).run().failure is None
-    assert (sys.path, sys.stdout, warnings.filters, sys.modules["__main__"]) == before
+    assert (sys.path, sys.argv, warnings.filters) == lists
+    assert (sys.stdout, sys.modules["__main__"]) == others
     # The environment and the directory are checked by the fixture.
 
 
