@@ -334,6 +334,9 @@ def _failed(run_id: str, snapshot: RunSnapshot) -> RunFailedError:
     if failure is None:
         return RunFailedError(f"run {run_id} failed: {snapshot.reason}", run_id=run_id)
     where = f" at line {failure.line} of the cell" if failure.line is not None else ""
+    if failure.kind == "hang":  # its sentence has the lines of all ranks
+        stacks = snapshot.hang.stacks_file if snapshot.hang is not None else ""
+        where = f"; stacks of all ranks: {run_dir(run_id) / stacks}" if stacks else ""
     is_trial = snapshot.failed_trial is not None and snapshot.verb != "ddp"
     trial = f"trial {snapshot.failed_trial}: " if is_trial else ""
     return RunFailedError(

@@ -21,6 +21,7 @@ __all__ = [
     "series_shown",
     "shows_hang",
     "size_text",
+    "stacks_text",
 ]
 
 _MAX_METRICS = 3
@@ -81,11 +82,11 @@ def restart_texts(snapshot: RunSnapshot) -> list[str]:
 
 def _restart(snapshot: RunSnapshot, row: RestartRow) -> str:
     who = "the group" if row.rank is None else f"rank {row.rank}"
+    ended = f"round {row.round}: {who} {row.cause}"
     if row.is_over:
         went_on = "began anew" if row.step is None else f"resumed from step {row.step:,}"
-        return f"{round_text(snapshot, row.round + 1)}: {who} {row.cause}; {went_on}"
-    ended = f"{round_text(snapshot, row.round)}: {who} {row.cause}"
-    return ended if is_final(snapshot) else f"{ended}; the next one is being prepared"
+        return f"{ended}; {round_text(snapshot, row.round + 1)} {went_on}"
+    return ended if is_final(snapshot) else f"{ended}; the next round is being prepared"
 
 
 def series_shown(snapshot: RunSnapshot, n_shown: int) -> list[tuple[str, list[tuple[int, float]]]]:
@@ -100,14 +101,26 @@ def series_shown(snapshot: RunSnapshot, n_shown: int) -> list[tuple[str, list[tu
 
 
 def shows_hang(snapshot: RunSnapshot) -> bool:
-    """Whether a hang is worth a card: not any more once the run has done its work."""
-    return snapshot.hang is not None and snapshot.state != "complete"
+    """Whether a hang is worth a card: not once the run has done its work, or failed by it."""
+    return snapshot.hang is not None and snapshot.state != "complete" and not _failed_by(snapshot)
+
+
+def stacks_text(snapshot: RunSnapshot) -> str:
+    """Where the stacks of a run that failed by a hang are; empty of another one.  Not cleaned."""
+    if snapshot.hang is None or not _failed_by(snapshot) or not snapshot.hang.stacks_file:
+        return ""
+    return f"Stacks of all ranks: {snapshot.hang.stacks_file} in the run's directory"
+
+
+def _failed_by(snapshot: RunSnapshot) -> bool:
+    """Whether the run's first cause is its hang, so that one of them is told."""
+    return snapshot.failure is not None and snapshot.failure.kind == "hang"
 
 
 def notices_of(snapshot: RunSnapshot) -> tuple[str, ...]:
     """Notices but for what the restarts and the hang card tell already."""
     told = {f"restarted from the checkpoint at step {row.step}" for row in snapshot.restarts}
-    hang = snapshot.hang if shows_hang(snapshot) else None
+    hang = snapshot.hang if shows_hang(snapshot) or _failed_by(snapshot) else None
     return tuple(
         text
         for text in snapshot.notices

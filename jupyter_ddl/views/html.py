@@ -14,7 +14,7 @@ from jupyter_ddl.events.snapshot import RunSnapshot
 from jupyter_ddl.views.curve import draw_curve, series_of
 from jupyter_ddl.views.escape import esc, plain_lines
 from jupyter_ddl.views.format import format_count, format_number, format_param
-from jupyter_ddl.views.group import is_group
+from jupyter_ddl.views.group import is_group, stacks_text
 from jupyter_ddl.views.group_html import (
     group_caption,
     group_notes,
@@ -232,13 +232,11 @@ def _failure(snapshot: RunSnapshot, note: FailureNote, detail: _Detail) -> str:
             f'font-size:11px;line-height:1.4;white-space:pre;overflow-x:auto">'
             f"{html.escape(traceback)}</pre></details>"
         )
-    if snapshot.reason and snapshot.failure is not None:
-        content += (
-            f'<div style="font-size:12px;{MUTED}">{esc(snapshot.reason, detail.message)}</div>'
-        )
+    notes = [stacks_text(snapshot), "" if snapshot.failure is None else snapshot.reason]
     if note.n_more:
-        more = f"{format_count(note.n_more)} more {noun(snapshot, note.n_more)} failed"
-        content += f'<div style="font-size:12px;{MUTED}">{more}</div>'
+        notes.append(f"{format_count(note.n_more)} more {noun(snapshot, note.n_more)} failed")
+    for text in filter(None, notes):
+        content += f'<div style="font-size:12px;{MUTED}">{esc(text, detail.message)}</div>'
     return box(RED, content)
 
 

@@ -14,7 +14,7 @@ from jupyter_ddl.views.format import (
     format_params,
     format_score,
 )
-from jupyter_ddl.views.group import is_group
+from jupyter_ddl.views.group import is_group, stacks_text
 from jupyter_ddl.views.group_text import group_lines, group_progress, group_words
 from jupyter_ddl.views.summary import (
     failure_message,
@@ -144,6 +144,8 @@ def _failure(snapshot: RunSnapshot) -> list[str]:
     line = "" if failure.line is None else f" (cell line {failure.line})"
     type_name, message = plain(failure.type_name, 80), plain(failure_message(failure), _LINE_LIMIT)
     lines = [f"{where}{type_name}: {message}{line}"]
+    if stacks := stacks_text(snapshot):
+        lines.append(plain(stacks, _LINE_LIMIT))
     if snapshot.state == "failed" and failure.traceback:
         lines += [
             f"  {one}" for one in plain_lines(failure.traceback, _TRACEBACK_LIMIT).split("\n")

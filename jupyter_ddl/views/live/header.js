@@ -234,14 +234,16 @@ function troubles(snapshot, ended) {
       traceback: lines(failure.traceback),
     });
   }
-  if (snapshot.hang !== null && snapshot.hang !== undefined && snapshot.state !== "complete") {
-    cards.push({ tone: "failed", title: "Hang. ", text: clean(snapshot.hang.text, 600) });
+  const hung = snapshot.hang ?? null;
+  if (hung !== null && snapshot.state !== "complete" && failure?.kind !== "hang") {
+    cards.push({ tone: "failed", title: "Hang. ", text: clean(hung.text, 600) });
   }
   for (const row of snapshot.restarts ?? []) {
     const who = row.rank === null ? "the group" : `rank ${row.rank}`;
-    const went = !row.is_over ? "the next round is being prepared"
-      : row.step === null ? "began anew" : `resumed from step ${count(row.step)}`;
-    cards.push({ tone: "paused", title: `Round ${row.round}: `, text: `${who} ${clean(row.cause, 200)}; ${went}` });
+    const next = `round ${row.round + 1}`;
+    const went = !row.is_over ? (ended ? "" : "; the next round is being prepared")
+      : row.step === null ? `; ${next} began anew` : `; ${next} resumed from step ${count(row.step)}`;
+    cards.push({ tone: "paused", title: `Round ${row.round}: `, text: `${who} ${clean(row.cause, 200)}${went}` });
   }
   if (snapshot.reason && failure === null) {
     cards.push({ tone: snapshot.state === "failed" ? "failed" : "cancelled", title: "", text: clean(snapshot.reason, 500) });

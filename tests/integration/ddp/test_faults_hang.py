@@ -10,6 +10,7 @@ import pytest
 from fault_runs import TRAIN, Started, kill, start
 from until import until
 
+from jupyter_ddl.errors import RunFailedError
 from jupyter_ddl.events.messages import CheckpointSaved, HangVerdict, Reported
 
 pytestmark = pytest.mark.integration
@@ -112,6 +113,10 @@ def test_unequal_collectives_are_named_with_their_lines(cluster: object) -> None
     assert "waits in barrier at line 7" in verdict.text
     assert "same calls" in verdict.text
     until(lambda: run.run.snapshot().state == "failed", 15.0, "the failed run")
+    with pytest.raises(RunFailedError) as failed:
+        run.run.raise_for_failure()
+    stacks = f"{verdict.text}; stacks of all ranks: {run.run.directory / verdict.stacks_file} ("
+    assert stacks in failed.value.message
 
 
 def test_a_rank_that_sleeps_keeps_the_others_waiting(cluster: object) -> None:

@@ -6,6 +6,7 @@ import msgspec
 import view_samples as samples
 from view_payloads import PAYLOADS, Structure
 
+from jupyter_ddl.events.messages import Failure
 from jupyter_ddl.events.snapshot import RestartRow, RunSnapshot
 from jupyter_ddl.views import render_html, render_line, render_text
 
@@ -52,11 +53,13 @@ def test_each_rank_has_a_lane_from_host_to_device_with_what_it_said_last() -> No
 
 def test_a_restart_tells_its_cause_and_where_training_went_on() -> None:
     for drawn in (text_of(html(GROUP)), text(GROUP)):
-        assert "ound 2 of 4: rank 1 died by SIGKILL; resumed from step 120" in drawn
+        assert "ound 1: rank 1 died by SIGKILL; round 2 of 4 resumed from step 120" in drawn
     anew = replace(GROUP, restarts=(RestartRow(1, None, "lost its worker", None, is_over=True),))
-    assert "round 2 of 4: the group lost its worker; began anew" in text(anew)
+    assert "round 1: the group lost its worker; round 2 of 4 began anew" in text(anew)
     waits = replace(GROUP, restarts=(RestartRow(3, 0, "died by SIGKILL"),))
-    assert "round 3 of 4: rank 0 died by SIGKILL; the next one is being prepared" in text(waits)
+    assert "round 3: rank 0 died by SIGKILL; the next round is being prepared" in text(waits)
+    over = replace(waits, state="failed", finished_at_s=samples.NOW_S)
+    assert "round 3: rank 0 died by SIGKILL\n" in text(over) + "\n"
 
 
 def test_a_notice_that_says_the_same_as_a_restart_is_left_out() -> None:
@@ -74,6 +77,17 @@ def test_the_hang_card_stands_above_the_curves_and_goes_when_the_work_is_done() 
     assert text_of(drawn).count("made no step for 62 s") == 1
     assert "Hang:" not in html(DONE)
     assert "made no step for 62 s" in text_of(html(DONE))
+
+
+def test_a_run_that_failed_by_a_hang_tells_it_once_with_its_stacks() -> None:
+    hang = GROUP.hang
+    assert hang is not None
+    cause = Failure("hang", "Hang", hang.text, line=hang.line, rank=hang.rank)
+    hung = replace(FAILED, failure=cause, notices=(hang.text,))
+    for drawn in (text_of(html(hung)), text(hung)):
+        assert drawn.count("made no step for 62 s") == 1
+        assert f"Stacks of all ranks: {hang.stacks_file} in the run's directory" in drawn
+    assert "Stacks of all ranks" not in text(FAILED)
 
 
 def test_the_loss_is_drawn_first_and_a_metric_with_one_point_is_not() -> None:
