@@ -18,6 +18,7 @@ from jupyter_ddl.magics.failures import shown
 from jupyter_ddl.magics.fit_cell import fit_cell
 from jupyter_ddl.magics.live import follow, watch
 from jupyter_ddl.magics.notebook import cell_number, notebook_path
+from jupyter_ddl.magics.printed import printed_text
 from jupyter_ddl.magics.run_cell import run_cell
 from jupyter_ddl.magics.saying import Phases, say, say_note
 from jupyter_ddl.spec.run import DdpSpec, MapSpec
@@ -121,6 +122,8 @@ def _start(compiled: CompiledCell, line: str, cell: str, notebook: Path | None) 
 
 def _finish(shell: Any, run: Run, options: CommonOptions, last: RunSnapshot) -> None:
     run.raise_for_failure(last)
+    if last.verb == "ddp" and (text := printed_text(run.directory, last, options.out or _LAST_RUN)):
+        say(text)
     if last.state == "cancelled":
         say(_stopped(last))
     if options.bring:
@@ -136,6 +139,8 @@ def _tensorboard_lines(run: Run) -> str:
 
 def _stopped(last: RunSnapshot) -> str:
     """What an interrupted run keeps, and how it goes on."""
+    if last.verb == "ddp" and last.checkpoint_step is None:
+        return f"Stopped before a checkpoint was saved; `--resume {last.run_id}` begins anew."
     if last.verb == "ddp":
         return f"Stopped: this cell with `--resume {last.run_id}` goes on from its last checkpoint."
     noun = "items" if last.verb == "map" else "trials"

@@ -38,6 +38,7 @@ def test_one_cell_runs_plainly_on_two_ranks_and_as_a_search_of_two_rank_groups(
     (view,) = [bundle for bundle in ddp.displays if "text/html" in bundle]
     assert "2 ranks · 2 complete · step 2" in view["text/plain"]
     assert re.search(r"model ← rank 0 \(\d+.* B, dict\)", ddp.text)
+    assert "[0] rank 0 says 1.5\n" in ddp.text
     assert kernel.value("float(model['mean']), model['from']") == "(1.5, 0)"
     assert kernel.value("model['mean'].device.type, group is _run") == "('cpu', True)"
     assert kernel.value("group.logs(1)") == repr("rank 1 says 1.5\n")
@@ -153,6 +154,7 @@ def test_an_interrupted_group_stops_at_its_next_report_and_resumes_from_its_chec
     resumed = kernel.run(line + cell, 60).check()
 
     assert "restarted from the checkpoint at step" in resumed.everything
+    assert re.match(r"\[0\] from [1-9]", resumed.text)
     assert kernel.value("again.id == stopped.id, again.state") == "(True, 'complete')"
     assert kernel.value("int(again.logs(1).split()[1]) > 0") == "True"
     assert kernel.value("again.metrics.query('rank == 0').step.is_monotonic_increasing") == "True"
