@@ -28,7 +28,8 @@ class Piece(msgspec.Struct, frozen=True):
     log: str
     start: int
     end: int | None = None
-    worker: str = ""
+    origin: str = ""
+    """Which worker or cell it is from, for a line in front of it."""
     is_fold: bool = False
     """Of a fit: what a candidate printed on one fold."""
 
@@ -56,7 +57,7 @@ def find_pieces(events: Iterable[Event]) -> Pieces:
             if before is not None and before.has_folds:  # a resumed candidate keeps what it had
                 found[event.trial] = _Attempt(event.attempt, before.ranks, has_folds=True)
                 continue
-            piece = Piece(event.log, event.log_start, None, event.worker)
+            piece = Piece(event.log, event.log_start, None, f"worker {event.worker}")
             found[event.trial] = _Attempt(event.attempt, {0: piece})
         elif isinstance(event, RankStarted):
             _begin_rank(found, event)
@@ -85,7 +86,8 @@ def _begin_rank(found: dict[int, _Attempt], event: RankStarted) -> None:
         # The start of the attempt told of one rank only, and not which.
         found.pop(event.trial, None)
         attempt = found[event.trial] = _Attempt(event.attempt, {}, is_group=True)
-    attempt.ranks[event.rank] = Piece(event.log, event.log_start, None, event.worker)
+    origin = f"worker {event.worker}"
+    attempt.ranks[event.rank] = Piece(event.log, event.log_start, None, origin)
 
 
 def _add_fold(found: dict[int, _Attempt], event: FoldFinished) -> None:
@@ -145,7 +147,7 @@ def ranks_text(ranks: dict[int, Piece], directory: Path, rank: int | None = None
 
 def _heading(number: int, n: int, piece: Piece) -> str:
     what = "fold" if piece.is_fold else "rank"
-    return f"── {what} {number} of {n}" + (f", {piece.worker}" if piece.worker else "")
+    return f"── {what} {number} of {n}" + (f", {piece.origin}" if piece.origin else "")
 
 
 def _read(directory: Path, piece: Piece) -> str:

@@ -83,9 +83,7 @@ def check_gpus_fit(spec: RunSpec, slots: SlotBook) -> None:
     n_gpus, n_ranks = spec.gpus_per_rank, n_fewest(spec)
     if not n_gpus:
         return
-    is_search = isinstance(spec.verb, SearchSpec)
-    asked = n_gpus * spec.n_ranks if is_search else n_gpus
-    option = f"{'--gpus-per-trial' if is_search else '--gpus-per-rank'} {asked}"
+    option = _gpu_option(spec)
     n_workers, gpus = len(list(slots.addresses())), slots.gpus
     workers = "the worker" if n_workers == 1 else f"the {n_workers} workers"
     if not gpus.n_gpus:
@@ -104,6 +102,19 @@ def check_gpus_fit(spec: RunSpec, slots: SlotBook) -> None:
         f"{_count(n_fitting, 'rank')}; ask for fewer GPUs or ranks",
         n_gpus=n_gpus,
     )
+
+
+def _gpu_option(spec: RunSpec) -> str:
+    """What on the line asks for GPUs."""
+    if isinstance(spec.verb, SearchSpec):
+        return f"--gpus-per-trial {spec.gpus_per_rank * spec.n_ranks}"
+    if isinstance(spec.verb, DdpSpec | GroupSpec) and spec.verb.backend == "nccl":
+        return "--backend nccl" + _each(spec.gpus_per_rank)
+    return f"--gpus-per-rank {spec.gpus_per_rank}"
+
+
+def _each(n_gpus: int) -> str:
+    return "" if n_gpus == 1 else f" --gpus-per-rank {n_gpus}"
 
 
 def waiting_text(run_id: str, n_ranks: int, slots: SlotBook, gpus_per_rank: int = 0) -> str:

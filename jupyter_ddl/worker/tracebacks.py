@@ -21,6 +21,8 @@ _OUR_FILES = str(Path(__file__).parents[1]) + "/"
 _HIDDEN_FILES = (_OUR_FILES, "<frozen importlib")
 _NOTEBOOK_FILE = re.compile(r"ipykernel_\d+/\d+\.py$|^<ipython-input-")
 """What IPython names the cells that captured functions come from."""
+_INITIALIZED_TWICE = "trying to initialize the default process group twice"
+"""What torch says to a script that begins as it would under torchrun."""
 _MESSAGE_CHARS = 4_000
 _TRACEBACK_CHARS = 20_000
 _DISK_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -79,6 +81,8 @@ def message_of(error: BaseException, kind: FailureKind) -> str:
             f"{text} on host {host_name()}; make the environments equal "
             f"(%cluster env check shows the difference)"
         )
+    elif _INITIALIZED_TWICE in text:
+        text += " The group of these ranks is there already: leave the call out, or add --no-init"
     return text if len(text) <= _MESSAGE_CHARS else text[: _MESSAGE_CHARS - 1] + "…"
 
 

@@ -70,7 +70,7 @@ def test_of_a_group_the_last_round_counts_with_a_line_in_front_of_each_rank(
     ranks = find_pieces(events)[0]
     assert ranks_text(ranks, directory, 1) == "new b"
     assert ranks_text(ranks, directory) == (
-        "── rank 0 of 2, w0\nnew a\n── rank 1 of 2, w1\nnew b\n"
+        "── rank 0 of 2, worker w0\nnew a\n── rank 1 of 2, worker w1\nnew b\n"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from jupyter_ddl.drivers.admission import check_group_fits
@@ -165,6 +166,11 @@ def test_what_can_be_scaled_to_or_begun_smaller_is_admitted() -> None:
 def test_gpus_that_nobody_has_are_refused() -> None:
     with pytest.raises(PlacementError, match="--gpus-per-rank 2: the worker of this cluster has"):
         check_group_fits(spec_of(1, gpus=2), book(a=1), 1)
+    spec = spec_of(1, gpus=1)
+    assert isinstance(spec.verb, DdpSpec)
+    by_nccl = msgspec.structs.replace(spec, verb=msgspec.structs.replace(spec.verb, backend="nccl"))
+    with pytest.raises(PlacementError, match=r"^--backend nccl: the worker of this cluster has no"):
+        check_group_fits(by_nccl, book(a=1), 1)
 
 
 def _state(*, saved: bool) -> RunState:
