@@ -16,6 +16,7 @@ from jupyter_ddl.client.session import session
 from jupyter_ddl.events.audit import audit
 from jupyter_ddl.events.messages import CheckpointSaved, Notice, Reported
 from jupyter_ddl.spec.requests import GetStatus
+from jupyter_ddl.worker.checkpoints import newest_checkpoint
 
 pytestmark = pytest.mark.integration
 
@@ -168,6 +169,42 @@ def test_a_group_shrinks_when_slots_are_lost_and_grows_when_they_return(cluster:
     assert run.events(Reported, 3)[0].step == last + 1
     run.stop()
     assert audit(run.all_events()) == []
+
+
+SAMPLES = """
+import time
+import torch
+import torch.distributed as dist
+from torch.utils.data import DataLoader, TensorDataset
+
+loader = prepare(DataLoader(TensorDataset(torch.arange(400)), batch_size=4, shuffle=True))
+state = resume() or {"step": 0, "seen": []}
+step, seen = state["step"], state["seen"]
+for (batch,) in loader:
+    parts = [None] * world_size()
+    dist.all_gather_object(parts, batch.tolist())
+    seen = [*seen, *(sample for part in parts for sample in part)]
+    step += 1
+    report(step=step)
+    checkpoint(step=step, seen=seen)
+    time.sleep(0.05)
+"""
+
+
+def test_an_epoch_sees_each_sample_once_while_its_group_shrinks_and_grows(cluster: object) -> None:
+    run = start(SAMPLES, min_ranks=1, resize_after_s=0.5)
+    run.wait_for_step(1)
+    cluster.scale(1)  # type: ignore[attr-defined]
+    run.wait_for_step(2)
+    cluster.scale(2)  # type: ignore[attr-defined]
+    run.wait_for_step(3)
+    assert [len(run.pids(attempt)) for attempt in (1, 2, 3)] == [2, 1, 2]
+    until(lambda: run.run.snapshot().finished_at_s, 60.0, "the end of the epoch")
+    state = newest_checkpoint(run.run.directory / "checkpoints", 0, print)
+    assert state is not None
+    seen = state["seen"]
+    assert set(seen) == set(range(400))
+    assert len(seen) - 400 <= 4 * 2, "more than one batch of all ranks was seen twice"
 
 
 def test_a_cell_without_a_checkpoint_is_told_that_it_begins_anew(cluster: object) -> None:
