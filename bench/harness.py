@@ -40,6 +40,7 @@ TOKEN_VARIABLE = "JUPYTER_DDL_BENCH"
 QUICK_VARIABLE = "JUPYTER_DDL_BENCH_QUICK"
 
 _MARK = "BENCH-RESULT "
+_FAILURES = "failures"
 _TIMEOUT_S = 300.0
 _GRACE_S = 5.0
 _MAX_FAILURES = 2
@@ -114,7 +115,7 @@ class Series:
 
     values: list[float] = field(default_factory=list)
     failures: tuple[str, ...] = ()
-    """One reason per round in which the probe gave nothing."""
+    """One reason per round in which the probe gave nothing, and what it told to have failed."""
 
     @property
     def median(self) -> float:
@@ -129,9 +130,19 @@ class Series:
         return low, high
 
 
-def tell(figures: Mapping[str, float | Sequence[float]]) -> None:
-    """What a probe calls at its end: hand figures to the harness."""
-    print(_MARK + json.dumps(figures), flush=True)
+def tell(
+    figures: Mapping[str, float | Sequence[float]],
+    failures: Mapping[str, Sequence[str]] | None = None,
+) -> None:
+    """What a probe calls at its end: hand figures to the harness.
+
+    Parameters
+    ----------
+    failures
+        By the key of a figure: why something that it counts has failed.
+    """
+    told = {**figures, **({_FAILURES: dict(failures)} if failures else {})}
+    print(_MARK + json.dumps(told), flush=True)
 
 
 def is_quick() -> bool:
@@ -168,23 +179,33 @@ def measure_row(
                 failed.setdefault(probe, []).append(str(error))
                 on_progress(f"{row.name}: {probe.target} {' '.join(probe.args)} FAILED: {error}")
                 continue
+            told = figures.pop(_FAILURES, {})
+            for key, reasons in told.items():
+                for reason in reasons:
+                    on_progress(f"{row.name}: {key}: {reason}")
             text = ", ".join(f"{key} {_short(value)}" for key, value in figures.items())
             discarded = " (discarded)" if number < row.warmups else ""
             on_progress(f"{row.name}: {probe.target} {' '.join(probe.args)}{discarded}: {text}")
             if number >= row.warmups:
-                _collect(series, probe, figures)
+                _collect(series, probe, figures, told)
     for line, found in series.items():
-        found.failures = tuple(failed.get(line.probe, ()))
+        found.failures += tuple(failed.get(line.probe, ()))
         if not found.values and not found.failures:
             found.failures = (f"the probe told no {line.key}",)
     return series
 
 
-def _collect(series: dict[Line, Series], probe: Probe, figures: Mapping[str, Any]) -> None:
+def _collect(
+    series: dict[Line, Series],
+    probe: Probe,
+    figures: Mapping[str, Any],
+    told: Mapping[str, Sequence[str]],
+) -> None:
     for line, found in series.items():
         if line.probe == probe and line.key in figures:
             value = figures[line.key]
             found.values.extend(value if isinstance(value, list) else [value])
+            found.failures += tuple(told.get(line.key, ()))
 
 
 def _run(probe: Probe, python: Path, quick: bool) -> dict[str, Any]:
