@@ -9,11 +9,14 @@ from typing import NamedTuple
 from jupyter_ddl.environment.configuration import Configuration
 from jupyter_ddl.worker.facts import normal_name
 
-__all__ = ["BuildFailure", "explain_failure", "tail_of"]
+__all__ = ["BuildFailure", "explain_failure", "step_in", "tail_of"]
 
 _TAIL = 12
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _STEP = re.compile(r"^#\d+ (?:\d+\.\d+ )?")
+_PROGRESS = re.compile(
+    r"^(?:#\d+ \[(?:[\w.-]+ )? *|STEP )(?P<n>\d+)/(?P<of>\d+)(?:\] |: )(?P<what>.+)"
+)
 _FROM_FILE = re.compile(r"\(from -r (?P<file>[^\s(]+) \(line (?P<line>\d+)\)\)")
 _SCRIPT = re.compile(r"(?P<file>(?:[\w.]+/)*(?:postBuild|start|install\.R)): line (?P<line>\d+): ")
 _PACKAGES = (
@@ -66,6 +69,12 @@ def explain_failure(log: Sequence[str], configuration: Configuration) -> BuildFa
     errors = [line for line in lines if _ERRORS.search(line)]
     telling = [line for line in errors if not _NOISE.search(line)] or errors or lines[-1:]
     return BuildFailure(_reason(telling[0]) if telling else "it ended without a word")
+
+
+def step_in(line: str) -> str:
+    """What docker, or podman, begins with in a line of the log; empty if it begins with nothing."""
+    found = _PROGRESS.match(_ANSI.sub("", line))
+    return f"step {found['n']} of {found['of']}: {found['what'].strip()[:60]}" if found else ""
 
 
 def tail_of(log: Sequence[str]) -> list[str]:

@@ -20,7 +20,7 @@ from typing import IO
 
 import msgspec
 
-from jupyter_ddl.environment.build_log import explain_failure, tail_of
+from jupyter_ddl.environment.build_log import explain_failure, step_in, tail_of
 from jupyter_ddl.environment.choice import built_image
 from jupyter_ddl.environment.configuration import Configuration
 from jupyter_ddl.environment.reference import ImageReference
@@ -35,7 +35,7 @@ _N_KEPT = 2_000
 _INSTEAD = (
     "start with a base image (`--env IMAGE`) and let `%cluster env sync` install what it lacks"
 )
-_PHASES = {"fetching": "reading", "building": "building", "pushing": "pushing"}
+_PHASES = {"fetching": "reading the directory", "pushing": "pushing it"}
 
 OnPhase = Callable[[str], None]
 
@@ -199,12 +199,13 @@ def _run(command: list[str], plan: BuildPlan, on_phase: OnPhase, timeout_s: floa
     timer = threading.Timer(timeout_s, process.kill)
     timer.start()
     try:
-        phase = ""
-        for text, told in _records(process.stdout):
+        former = ""
+        for text, phase in _records(process.stdout):
             log.extend(text.splitlines())
-            if told in _PHASES and told != phase:
-                phase = told
-                on_phase(_PHASES[told])
+            step = step_in(text) or _PHASES.get(phase, "")
+            if step and step != former:
+                former = step
+                on_phase(step)
         status = process.wait()
     finally:
         timer.cancel()

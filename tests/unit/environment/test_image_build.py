@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_ddl.environment.binder import read_configuration
-from jupyter_ddl.environment.build_log import explain_failure, tail_of
+from jupyter_ddl.environment.build_log import explain_failure, step_in, tail_of
 from jupyter_ddl.environment.configuration import Configuration
 from jupyter_ddl.environment.image import (
     build_image,
@@ -118,6 +118,68 @@ def test_a_failing_build_of_repo2docker_is_one_line_and_a_tail(
     assert said[1].startswith("building registry.example/team/jupyter-ddl-env:")
 
 
+_ENGINE = """#!/bin/sh
+# What a container engine does with repo2docker's context: its step that runs pip, for real.
+case "$1 $2" in
+"image inspect") exit 1 ;;
+"manifest inspect") exec test -e {pushed} ;;
+"buildx build") ;;
+*) exit 0 ;;
+esac
+for context; do :; done
+cd "$context/src" || exit 9
+echo '#12 [8/9] RUN pip install --no-cache-dir -r "binder/requirements.txt"'
+{python} -m pip install --no-index --dry-run -r binder/requirements.txt > {log} 2>&1
+status=$?
+sed 's/^/#12 0.31 /' {log}
+[ $status = 0 ] && exec touch {pushed}
+echo 'ERROR: failed to build: failed to solve: process "/bin/sh -c pip" did not complete'
+exit 1
+"""
+
+
+@pytest.fixture
+def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container engine whose pip finds nothing but what is installed here."""
+    path = tmp_path / "engine" / "docker"
+    path.parent.mkdir()
+    names = {"pushed": tmp_path / "pushed", "log": tmp_path / "pip.log", "python": sys.executable}
+    path.write_text(_ENGINE.format(**names))
+    path.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{path.parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.delenv("DOCKER_HOST", raising=False)
+
+
+def test_a_package_that_is_missing_in_the_build_is_told_with_its_file_and_line(
+    configuration: Configuration, engine: None
+) -> None:
+    """From repo2docker's own log, in which pip's lines stand between its own and the engine's."""
+    pytest.importorskip("repo2docker")
+    said: list[str] = []
+    with pytest.raises(ImageError) as failed:
+        build_image(plan_build(configuration, _REGISTRY), said.append)
+    assert (failed.value.file, failed.value.line) == ("binder/requirements.txt", 3)
+    assert "binder/requirements.txt, line 3: " in failed.value.message
+    assert "ddl-absent==1.0" in failed.value.message
+    assert "\n" not in failed.value.message
+    assert any("No matching distribution" in line for line in failed.value.log.splitlines())
+    assert said[2] == "reading the directory"
+    assert said[3].startswith("step 8 of 9: RUN pip install")
+    assert len(said) == 4
+
+
+def test_what_was_built_once_is_not_built_again(configuration: Configuration, engine: None) -> None:
+    pytest.importorskip("repo2docker")
+    Path(configuration.directory, "binder", "requirements.txt").write_text("numpy\njupyter_ddl\n")
+    plan = plan_build(read_configuration(Path(configuration.directory)), _REGISTRY)
+    first: list[str] = []
+    assert build_image(plan, first.append) == plan.image
+    assert first[1].startswith("building registry.example/team/jupyter-ddl-env:")
+    second: list[str] = []
+    assert build_image(plan, second.append) == plan.image
+    assert second[1:] == ["it is there: nothing is built"]
+
+
 def test_the_line_that_asked_for_a_missing_package_is_found_in_pips_own_words(
     configuration: Configuration,
 ) -> None:
@@ -171,6 +233,20 @@ def test_other_installers_are_understood(
     found = explain_failure(["Reading …", f"#9 12.40 {line}"], configuration)
     assert (found.file, found.line) == ("binder/requirements.txt", 3)
     assert package in found.reason
+
+
+@pytest.mark.parametrize(
+    ("line", "step"),
+    [
+        ("#12 [ 8/15] RUN pip install -r x", "step 8 of 15: RUN pip install -r x"),
+        ("#9 [stage-1 2/4] COPY src/ .\n", "step 2 of 4: COPY src/ ."),
+        ("STEP 8/15: USER root", "step 8 of 15: USER root"),
+        ("#12 0.31 [1/2] of the package's own", ""),
+        ("#12 DONE 0.1s", ""),
+    ],
+)
+def test_steps_of_engines_are_told(line: str, step: str) -> None:
+    assert step_in(line) == step
 
 
 def test_a_log_without_a_known_cause_gives_its_error(configuration: Configuration) -> None:
