@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 
 import psutil
 import pytest
-from kube_tools import api_server_restarts, delete_pod, gone, pods, start_kube
+from kube_tools import (
+    api_server_restarts,
+    apply,
+    delete_pod,
+    gone,
+    kubectl,
+    pods,
+    start_kube,
+)
 from run_tools import assert_clean, outcomes, starts, wait_for
 from until import until
 
@@ -15,7 +24,9 @@ from jupyter_ddl.client.verbs import search
 
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(600)]
 
+_USED = "jsonpath={.status.used.pods}"
 LONG = """
+import json
 import time
 from jupyter_ddl import checkpoint, report, resume, uniform
 x = uniform(0.0, 1.0)
@@ -133,5 +144,24 @@ def test_api_server_restarted(namespace: str, lab: Path) -> None:
     until(lambda: len(cluster.status().workers) == 2, 120)
     run.wait()
     assert [end.outcome for end in outcomes(run)] == ["complete"]
+    cluster.stop()
+    gone(namespace)
+
+
+def test_workers_that_a_quota_refuses(namespace: str) -> None:
+    """A cluster that does not grow says why; one that has grown says nothing."""
+    cluster = start_kube(namespace, 1)
+    hard = {"pods": str(len(pods(namespace, "worker") + pods(namespace, "scheduler")))}
+    quota = {"kind": "ResourceQuota", "metadata": {"name": "small"}, "spec": {"hard": hard}}
+    apply(json.dumps({"apiVersion": "v1", **quota}), namespace)
+    until(
+        lambda: kubectl("get", "quota", "small", "-n", namespace, "-o", _USED) == hard["pods"], 30
+    )
+    cluster.scale(2)
+    until(lambda: "exceeded quota: small" in cluster.status().trouble, 60)
+    assert cluster.status().state == "degraded"
+    cluster.scale(1)
+    until(lambda: cluster.status().trouble == "", 30)
+    assert cluster.status().state == "ready"
     cluster.stop()
     gone(namespace)

@@ -15,12 +15,12 @@ from jupyter_ddl.cluster.dask_config import DASK_CONFIG
 from jupyter_ddl.cluster.kubernetes import lease, manifest, names
 from jupyter_ddl.cluster.kubernetes.api import KubeApi
 from jupyter_ddl.cluster.kubernetes.ending import end_cluster
+from jupyter_ddl.cluster.kubernetes.pod_watch import PodWatch
 from jupyter_ddl.cluster.kubernetes.preflight import check_access, check_options
 from jupyter_ddl.cluster.kubernetes.route import Route, is_policy_enforced
 from jupyter_ddl.cluster.kubernetes.scheduler_pod import RENEW
 from jupyter_ddl.cluster.kubernetes.shrinking import worker_names_to_stop
 from jupyter_ddl.cluster.kubernetes.sight import image_digest
-from jupyter_ddl.cluster.kubernetes.starting import Starting
 from jupyter_ddl.errors import ClusterError, KubernetesError
 from jupyter_ddl.spec.cluster import ClusterSpec
 
@@ -52,7 +52,8 @@ class KubeBackend:
         self._route: Route | None = None
         self._scheduler_id = ""
         self._retiring: tuple[str, ...] = ()
-        self._renewing: asyncio.Task[None] | None = None
+        self._watch: PodWatch | None = None
+        self._tasks: list[asyncio.Task[None]] = []
         self._is_lost = False
 
     @property
@@ -70,8 +71,10 @@ class KubeBackend:
     @property
     def trouble(self) -> str:
         if self.client.status != "running":
-            return "lost, its pod's successor is waited for; runs wait"
-        return "silent, but its connection stands; what runs goes on" if self._is_lost else ""
+            return "the scheduler's pod is lost: the next one is waited for, runs wait"
+        if self._is_lost:
+            return "the scheduler is silent, and connected: runs go on"
+        return "" if self._watch is None else self._watch.shortage
 
     # -- start -----------------------------------------------------------------------------------
 
@@ -102,12 +105,14 @@ class KubeBackend:
         cluster = self._cluster = await self._create(api)
         name = cluster["metadata"]["name"]
         self._route = Route(api, f"{name}-scheduler")
-        starting = Starting(api, cluster, self._n_wanted, on_phase)
-        await starting.until_scheduler_serves(self._try_connect)
-        self._renewing = asyncio.create_task(self._renew_on(), name="renew lease")
-        await starting.until_workers_serve(self._n_connected)
+        watch = self._watch = PodWatch(api, cluster, self._n_wanted, on_phase)
+        await watch.until_scheduler_serves(self._try_connect)
+        self._tasks.append(asyncio.create_task(self._renew_on(), name="renew lease"))
+        await watch.until_workers_serve(self._n_connected)
         await self._record_image(api, name)
-        await self._probe_policy(starting.scheduler_host, on_phase)
+        await self._probe_policy(watch.scheduler_host, on_phase)
+        explaining = watch.explain_shortages(lambda: self._n_wanted, self._n_connected)
+        self._tasks.append(asyncio.create_task(explaining, name="explain shortages"))
 
     async def _create(self, api: KubeApi) -> Json:
         spec = self._spec
@@ -282,9 +287,9 @@ class KubeBackend:
     # -- the end ---------------------------------------------------------------------------------
 
     async def close(self) -> None:
-        if self._renewing is not None:
-            self._renewing.cancel()
-            await asyncio.gather(self._renewing, return_exceptions=True)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         cluster, self._cluster = self._cluster, None
         if self._api is not None and cluster is not None:
             try:

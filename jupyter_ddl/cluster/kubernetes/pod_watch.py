@@ -1,4 +1,6 @@
-"""Watches a cluster that is starting: tells its phases, and ends the wait when it is hopeless."""
+"""Watches a cluster's pods: tells the phases of a start, and ends the wait when it is hopeless.
+
+Later it knows why workers are missing that were asked for."""
 
 from __future__ import annotations
 
@@ -18,13 +20,15 @@ from jupyter_ddl.cluster.kubernetes.sight import (
 )
 from jupyter_ddl.errors import KubernetesError
 
-__all__ = ["Starting"]
+__all__ = ["PodWatch"]
 
 log = logging.getLogger(__name__)
 
 _TICK_S = 0.25
 _LOOK_S = 0.75
 """How often pods are listed; the scheduler is tried more often."""
+_EXPLAIN_S = 4.0
+"""The same, of a cluster that serves."""
 _AWAY_S = 2.0
 """An API server that took so long was away: operator and nodes have to find it again, too."""
 _NODES_S = 2.0
@@ -40,7 +44,7 @@ _N_SILENT_LINES = 14
 Json = dict[str, Any]
 
 
-class Starting:
+class PodWatch:
     """Used on the controller's loop only."""
 
     def __init__(
@@ -58,6 +62,8 @@ class Starting:
         self._logs: dict[str, str] = {}
         self._view = View(self._name, 0.0, cluster, ())
         self._told = ""
+        self.shortage = ""
+        """Why workers are missing, in one line; empty: none are, or they may come yet."""
         self._cause: tuple[str, float] | None = None
 
     async def until_scheduler_serves(self, try_connect: Callable[[bool], Awaitable[bool]]) -> None:
@@ -100,6 +106,31 @@ class Starting:
                 raise KubernetesError(cause.text)
             await asyncio.sleep(_TICK_S)
 
+    async def explain_shortages(
+        self, n_wanted: Callable[[], int], count: Callable[[], Awaitable[int]]
+    ) -> None:
+        """Keep :attr:`shortage` true, until cancelled."""
+        while True:
+            await asyncio.sleep(_EXPLAIN_S)
+            try:
+                shortage = await self._explain(n_wanted(), await count())
+            except KubernetesError as error:
+                shortage = error.message
+            except (OSError, AttributeError):  # the scheduler is lost, which is told elsewhere
+                continue
+            if shortage and shortage != self.shortage:
+                log.warning("workers are missing: %s", shortage)
+            self.shortage = shortage
+
+    async def _explain(self, n_workers: int, n_connected: int) -> str:
+        self._n_workers = n_workers
+        if n_connected >= n_workers:
+            self._cause = None
+            return ""
+        await self._see(n_connected)
+        cause = self._believed()
+        return "" if cause is None else cause.text
+
     @property
     def scheduler_host(self) -> str:
         """Address of the scheduler's pod; empty while it has none."""
@@ -107,6 +138,13 @@ class Starting:
         return "" if scheduler is None else str(scheduler.get("status", {}).get("podIP", ""))
 
     async def _look(self, n_connected: int) -> None:
+        await self._see(n_connected)
+        line = progress(self._view)
+        if line != self._told:
+            self._told = line
+            self._on_phase(line)
+
+    async def _see(self, n_connected: int) -> None:
         now_s = self._loop.time()
         if now_s - self._looked_s < _LOOK_S:
             return
@@ -130,10 +168,6 @@ class Starting:
             n_workers=self._n_workers,
             n_connected=n_connected,
         )
-        line = progress(self._view)
-        if line != self._told:
-            self._told = line
-            self._on_phase(line)
 
     async def _read_logs(self, pods: list[Json], n_connected: int) -> None:
         """Logs of pods that crashed, and of those that run without getting connected."""
