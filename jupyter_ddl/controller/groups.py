@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from jupyter_ddl.drivers.admission import check_gpus_fit, with_gpus
+from jupyter_ddl.drivers.group_ranks import GroupRanks
 from jupyter_ddl.drivers.group_record import GroupRecord
 from jupyter_ddl.drivers.persistent_group import PersistentGroup
 from jupyter_ddl.errors import GroupLostError, PlacementError, SpecError
@@ -145,14 +146,15 @@ class GroupRegistry:
             raise self._no_room(n_ranks, spec.gpus_per_rank)
         try:
             record = self._records[spec.run_id] = GroupRecord(spec, self._slots.n_slots)
-            group = PersistentGroup(
+            ranks = GroupRanks(
                 spec,
                 self._calls,
-                record,
                 places,
                 [self._host_of(worker) for worker in places.workers],
                 self._slots.gpus.texts(places.gpus),
-                on_lost=lambda reason: self._spawn_end(group, reason),
+            )
+            group = PersistentGroup(
+                spec, ranks, record, on_lost=lambda reason: self._spawn_end(group, reason)
             )
             await group.open(tuple(str(path) for path in blob_dirs()))
         except BaseException as error:
