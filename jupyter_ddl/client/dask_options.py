@@ -47,8 +47,10 @@ def scheduler_spec(address: str) -> SchedulerSpec:
                 f"(distributed.comm.require-encryption); connect to tls://{found[2]}"
             )
         return SchedulerSpec(f"tcp://{found[2]}")
-    files = {field: dask.config.get(key, None) for field, key in _FILES.items()}
-    return SchedulerSpec(f"tls://{found[2]}", **{f: _existing(f, p) for f, p in files.items()})
+    files = {field: _existing(field, dask.config.get(key, None)) for field, key in _FILES.items()}
+    return SchedulerSpec(
+        f"tls://{found[2]}", files["ca_file"], files["cert_file"], files["key_file"]
+    )
 
 
 def _existing(field: str, value: object) -> str:

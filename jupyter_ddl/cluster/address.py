@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -49,6 +50,8 @@ class AddressBackend:
         self._identity: dict[str, Any] = {}
         self._is_owner = False
         self._renewed_at_s = 0.0
+        self._is_lost = False
+        self._silent_since_s: float | None = None
 
     @property
     def n_wanted(self) -> int:
@@ -63,6 +66,15 @@ class AddressBackend:
     def owns_workers(self) -> bool:
         return False
 
+    @property
+    def trouble(self) -> str:
+        if self._is_lost:
+            return "the scheduler is lost: connecting to its address again, runs wait"
+        if self._silent_since_s is not None:
+            silent_s = time.monotonic() - self._silent_since_s
+            return f"the scheduler is silent for {silent_s:.0f} s, and connected: runs go on"
+        return ""
+
     async def start(self, on_phase: Callable[[str], None]) -> None:
         on_phase(f"connecting to {self._address}")
         if self._address.startswith("tcp://"):
@@ -73,7 +85,7 @@ class AddressBackend:
                 await check_scheduler(self._address, self._security)
                 self.client = await self._connect()
                 await check_versions(self.client)
-                await self._become_owner()
+                await self._become_owner(self.client)
                 await self._look()
         except TimeoutError:
             await self.close()
@@ -99,17 +111,17 @@ class AddressBackend:
 
     # -- one controller at a time ----------------------------------------------------------------
 
-    async def _become_owner(self) -> None:
-        found = await self.client.get_metadata([_OWNER], default=None)
-        if found is not None and _is_there(found):
+    async def _become_owner(self, client: Client) -> None:
+        found = await client.get_metadata([_OWNER], default=None)
+        if found is not None and found["pid"] != os.getpid() and _is_there(found):
             raise ClusterError(
                 f"{self._address} is in use by another controller (pid {found['pid']}, cluster "
                 f"{found['name']!r}); `%cluster stop {found['name']}` where it runs sets it free"
             )
         self._is_owner = True
-        await self._renew()
+        await self._renew(client)
 
-    async def _renew(self) -> None:
+    async def _renew(self, client: Client) -> None:
         process = this_process()
         record = {
             "name": self._spec.name,
@@ -118,29 +130,66 @@ class AddressBackend:
             "boot_id": process.boot_id,
             "at_s": time.time(),
         }
-        await self.client.set_metadata([_OWNER], record)
+        await client.set_metadata([_OWNER], record)
         self._renewed_at_s = time.monotonic()
 
     # -- while it runs ---------------------------------------------------------------------------
+
+    async def repair(self) -> None:
+        """Connect again when the scheduler is gone; its workers are not ours to replace.
+
+        Gone is one whose connection is closed, as the end of a process does at once and the loss of
+        a host after half a minute (TCP's own deadline).  One that is silent while the connection
+        stands is slow: what it has to do goes on, until its deadline is over.
+        """
+        if not self._is_lost:
+            await self._look_after_scheduler()
+        if self._is_lost:
+            await self._connect_again()
+
+    async def _look_after_scheduler(self) -> None:
+        if not self._is_connected():
+            await self._lose("the connection is closed")
+            return
+        try:
+            await self._look()
+            if time.monotonic() - self._renewed_at_s > _RENEW_S:
+                async with asyncio.timeout(_CALL_S):
+                    await self._renew(self.client)
+        except OSError as error:  # a TimeoutError is one, too
+            await self._be_patient(error)
+        else:
+            if self._silent_since_s is not None:
+                log.warning("the scheduler %s answers again", self._address)
+            self._silent_since_s = None
+
+    def _is_connected(self) -> bool:
+        """Whether the client is connected to this scheduler, and was to no other before.
+
+        Dask's client connects again by itself, to whoever answers at the address.
+        """
+        if self.client.status != "running":
+            return False
+        return bool(self.client.scheduler_info().get("id") == self._identity["id"])
 
     async def _look(self) -> None:
         async with asyncio.timeout(_CALL_S):
             self._identity = await self.client.scheduler.identity(n_workers=-1)
 
-    async def repair(self) -> None:
-        """Connect again when the scheduler was lost; its workers are not ours to replace."""
-        former = self._identity.get("id")
-        try:
-            await self._look()
-            if self._identity["id"] != former:
-                raise OSError(f"{self._address} is another scheduler now")
-            if time.monotonic() - self._renewed_at_s > _RENEW_S:
-                async with asyncio.timeout(_CALL_S):
-                    await self._renew()
-        except (OSError, TimeoutError) as error:
-            log.warning("the scheduler %s is lost: %r; connecting again", self._address, error)
-            self._identity = {}
-            await self._connect_again()
+    async def _be_patient(self, error: OSError) -> None:
+        now_s = time.monotonic()
+        if self._silent_since_s is None:
+            log.warning("the scheduler %s does not answer: %r", self._address, error)
+            self._silent_since_s = now_s
+        elif now_s - self._silent_since_s > self._spec.scheduler.patience_s:
+            await self._lose(f"no answer for {now_s - self._silent_since_s:.0f} s")
+
+    async def _lose(self, why: str) -> None:
+        log.warning("the scheduler %s is lost: %s; connecting again", self._address, why)
+        self._is_lost, self._silent_since_s, self._identity = True, None, {}
+        # It would find the next scheduler by itself, work would be sent that way, and be lost a
+        # second time when our own connection takes its place.
+        await _close(self.client)
 
     async def _connect_again(self) -> None:
         try:
@@ -148,10 +197,15 @@ class AddressBackend:
         except ClusterError as error:
             log.info("%s", error.message)
             return
-        former, self.client = self.client, client
-        await _close(former)
-        await self._look()
-        await self._renew()
+        try:
+            async with asyncio.timeout(_CALL_S):
+                await self._become_owner(client)
+                self._identity = await client.scheduler.identity(n_workers=-1)
+        except (ClusterError, OSError) as error:
+            log.warning("connecting to %s again failed: %s", self._address, error)
+            await _close(client)
+            return
+        self.client, self._is_lost = client, False
 
     async def scale(self, n_workers: int, keep: Sequence[str]) -> None:
         raise ClusterError(

@@ -64,3 +64,8 @@ class Backend(Protocol):
     def owns_workers(self) -> bool:
         """Whether the workers are this backend's; others are never scaled, and left as found."""
         ...
+
+    @property
+    def trouble(self) -> str:
+        """What keeps the cluster from working as it should, in one line; empty: nothing does."""
+        ...

@@ -57,6 +57,11 @@ class GatewayBackend:
     def owns_workers(self) -> bool:
         return True
 
+    @property
+    def trouble(self) -> str:
+        is_lost = self.client.status != "running"
+        return "the scheduler is lost: connecting again, runs wait" if is_lost else ""
+
     async def start(self, on_phase: Callable[[str], None]) -> None:
         address = dask.config.get("gateway.address", None)
         if not address:

@@ -56,6 +56,10 @@ class LocalBackend:
     def owns_workers(self) -> bool:
         return True
 
+    @property
+    def trouble(self) -> str:
+        return ""  # the scheduler is a part of this process
+
     async def start(self, on_phase: Callable[[str], None]) -> None:
         dask.config.set(DASK_CONFIG)
         dask.config.set({"distributed.scheduler.worker-ttl": self._spec.worker_timeout_s})

@@ -165,10 +165,11 @@ class House:
 
     def status(self) -> ClusterStatus:
         now = time.monotonic()
+        trouble = self.backend.trouble if self.state == "ready" else ""
         return ClusterStatus(
             name=self.spec.name,
             backend=self.spec.backend,
-            state=self.state,
+            state="degraded" if trouble else self.state,
             controller_pid=os.getpid(),
             scheduler_address=getattr(self.backend.client.scheduler, "address", ""),
             started_at_s=self._started_at_s,
@@ -184,6 +185,7 @@ class House:
             groups=self.groups.status(),
             environment=self.environment.verdict,
             gpus=self.telemetry.gpu_line(),
+            trouble=trouble,
         )
 
     def is_active(self, run_id: str) -> bool:

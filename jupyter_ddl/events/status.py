@@ -79,6 +79,8 @@ class ClusterStatus(msgspec.Struct, frozen=True):
     """What the last comparison of a kernel with the workers came to; None before the first."""
     gpus: str = ""
     """Those of all workers in a few words, or why there are none."""
+    trouble: str = ""
+    """Why the state is ``degraded``, in one line; empty in others."""
 
     @property
     def n_slots(self) -> int:

@@ -43,6 +43,8 @@ class SchedulerSpec(msgspec.Struct, frozen=True):
     ca_file: str | None = None
     cert_file: str | None = None
     key_file: str | None = None
+    patience_s: float = 120.0
+    """A scheduler that is silent for longer is taken for lost, even if its connection stands."""
 
 
 class ClusterSpec(msgspec.Struct, frozen=True):

@@ -91,6 +91,8 @@ class ClusterRow(msgspec.Struct, frozen=True):
     """GPUs of all workers, or why there are none; empty: not known yet."""
     environment: str = ""
     """The verdict in one word, and what differs; empty before the first comparison."""
+    trouble: str = ""
+    """Why the state is ``degraded``; empty in others."""
 
 
 def cluster_row(status: ClusterStatus) -> ClusterRow:
@@ -113,6 +115,7 @@ def cluster_row(status: ClusterStatus) -> ClusterRow:
         n_busy=sum(worker.n_busy for worker in status.workers),
         groups=tuple(_group_line(group) for group in status.groups),
         gpus=status.gpus,
+        trouble=status.trouble,
         environment=_environment_line(status.environment),
     )
 
@@ -224,6 +227,7 @@ def _cluster_facts(row: ClusterRow) -> list[tuple[str, str]]:
     if row.memory_bytes is None:
         limits = f"{_counted(row.cpus, 'CPU')}, no memory limit"
     facts = [
+        ("trouble", plain(row.trouble, 300)),
         ("size", size),
         ("limits", limits),
         ("GPUs", plain(row.gpus, 120)),

@@ -116,6 +116,7 @@ function ClusterCard(props: {
         <Bar share={nSlots ? nBusy / nSlots : 0} label={`${nBusy} of ${nSlots} slots busy`} />
       </div>
       <GpuLine telemetry={telemetry} fallback={cluster.gpus} />
+      {cluster.trouble && <div className="jp-ddl-fact">{cluster.trouble}</div>}
       <Verdict cluster={cluster} />
       <Lease cluster={cluster} since_ms={props.since_ms} />
     </li>

@@ -55,6 +55,16 @@ class Foreign:
         self.processes[0].kill()
         self.processes[0].wait()
 
+    @contextlib.contextmanager
+    def scheduler_stands_still(self) -> Iterator[None]:
+        """It answers nobody, and its connections stand."""
+        scheduler = psutil.Process(self.processes[0].pid)
+        scheduler.suspend()
+        try:
+            yield
+        finally:
+            scheduler.resume()
+
     def start_scheduler(self) -> None:
         """Start another one at the address of the one that was killed."""
         port = self.address.rpartition(":")[2]

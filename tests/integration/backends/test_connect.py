@@ -2,27 +2,43 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
+import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import dask
+import msgspec
 import pytest
 from distributed import Security
 from foreign import Foreign, certificates, foreign_cluster, security_of
 from leaks import Home
-from run_tools import STEPS, assert_clean, kill_controller, outcomes, start_search, wait_for
+from run_tools import (
+    STEPS,
+    assert_clean,
+    kill_controller,
+    outcomes,
+    start_search,
+    starts,
+    wait_for,
+)
 from until import until
 
 from jupyter_ddl.client.clusters import connect_cluster
 from jupyter_ddl.client.dask_client import connect_client
+from jupyter_ddl.client.dask_options import scheduler_spec
 from jupyter_ddl.client.verbs import search, train
+from jupyter_ddl.cluster.address import AddressBackend
 from jupyter_ddl.controller.connection import read_connection
 from jupyter_ddl.errors import ClusterError, OptionError, WorkerEnvironmentError
+from jupyter_ddl.spec.cluster import ClusterSpec, SchedulerSpec
 
 pytestmark = pytest.mark.integration
 
 # Long enough to be amid it when the scheduler goes.
 _SLOW = STEPS.replace("range(4)", "range(40)")
+_SCHEDULER = "the scheduler is"
 _DDP = """
 import torch, torch.distributed as dist
 total = torch.tensor([float(dist.get_rank() + 1)])
@@ -94,6 +110,54 @@ def test_a_new_scheduler_at_the_address_repeats_what_was_in_flight(
     assert_clean(run, 6)
     assert 1 <= len(outcomes(run, "evicted")) <= 2
     connected.stop()
+
+
+def test_a_scheduler_that_is_slow_is_not_lost(home: Home, foreign: Foreign) -> None:
+    """It answers nobody for longer than two calls wait; nothing is repeated."""
+    connected = connect_cluster(foreign.address)
+    run = start_search(_SLOW, 4)
+    wait_for(run, lambda seen: seen.counts.running == 2)
+    with foreign.scheduler_stands_still():
+        until(lambda: re.search(r"silent for [6-9] s", connected.status().trouble), 30)
+        assert connected.status().state == "degraded"
+    until(lambda: connected.status().state == "ready", 20, "an answer")
+    run.wait(90)
+    assert run.state == "complete"
+    assert_clean(run, 4)
+    assert len(starts(run)) == 4, "nothing is repeated"
+    assert "is lost" not in connected.logs(n_lines=1000)
+    connected.stop()
+
+
+def test_a_scheduler_that_stays_silent_is_lost_after_its_deadline(foreign: Foreign) -> None:
+    seen: list[str] = []
+    lost = f"{_SCHEDULER} lost"
+
+    async def live() -> None:
+        files = scheduler_spec(foreign.address)
+        spec = SchedulerSpec(**{**msgspec.structs.asdict(files), "patience_s": 0.5})
+        backend = AddressBackend(ClusterSpec("dask", "dask", scheduler=spec))
+        await backend.start(lambda _: None)
+        first = backend.client
+
+        async def repair_until(is_over: Callable[[], bool]) -> None:
+            async with asyncio.timeout(40):
+                while not is_over():
+                    await backend.repair()
+                    seen.append(backend.trouble.split(":")[0].partition(" for ")[0])
+
+        try:
+            with foreign.scheduler_stands_still():
+                await repair_until(lambda: seen[-2:] == [lost, lost])
+            await repair_until(lambda: not backend.trouble)
+            assert backend.client is not first
+            assert await backend.client.submit(sum, [1, 2], pure=False) == 3
+        finally:
+            await backend.close()
+
+    asyncio.run(live())
+    assert [key for key, _ in itertools.groupby(seen)] == [f"{_SCHEDULER} silent", lost, ""]
+    assert _works_for_its_owner(foreign, 2)
 
 
 def test_workers_without_a_nanny_go_on_after_the_lease(home: Home) -> None:

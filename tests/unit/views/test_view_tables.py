@@ -147,6 +147,15 @@ def test_a_controllers_answer_becomes_a_cluster_row() -> None:
     assert cluster_row(status) == CLUSTER
 
 
+def test_what_troubles_a_cluster_is_shown_and_escaped() -> None:
+    row = replace(CLUSTER, state="degraded", trouble="the scheduler is <lost>: runs wait")
+    for text in (repr(render_cluster(row)), words(render_cluster(row))):
+        assert "degraded" in text
+        assert "the scheduler is <lost>: runs wait" in text
+    assert "&lt;lost&gt;" in html_of(render_cluster(row))
+    assert "trouble" not in repr(render_cluster(CLUSTER))
+
+
 def test_a_comparison_shows_what_differs_in_results_space_packages_and_code() -> None:
     first = compared(samples.search())
     changed = CELL.replace("train(lr)", "train(lr, clip)")
