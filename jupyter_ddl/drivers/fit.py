@@ -10,27 +10,25 @@ import logging
 import time
 from collections.abc import Sequence
 
-import msgspec
-
 from jupyter_ddl.drivers.assigning import RunContext
 from jupyter_ddl.drivers.driving import RunDriver
 from jupyter_ddl.drivers.fit_batch import FitBatch
 from jupyter_ddl.drivers.fit_candidates import Candidates
+from jupyter_ddl.drivers.fit_client import FitClient
 from jupyter_ddl.drivers.fit_graph import Piece
 from jupyter_ddl.drivers.fit_outputs import Outputs
+from jupyter_ddl.drivers.fit_records import FitRecords
 from jupyter_ddl.drivers.fit_sending import FitSender, PieceDone
 from jupyter_ddl.errors import SpecError
-from jupyter_ddl.events.fit_results import FitResults, NodeResult, TakenUnit
+from jupyter_ddl.events.fit_results import FitResults, NodeResult
 from jupyter_ddl.events.ledger import LedgerWriter
 from jupyter_ddl.events.messages import (
     AttemptStarted,
     Event,
-    FoldFinished,
     Notice,
     RunFinished,
     StopRequested,
 )
-from jupyter_ddl.events.reader import read_ledger
 from jupyter_ddl.events.reducer import with_totals
 from jupyter_ddl.events.run_state import RunState
 from jupyter_ddl.events.snapshot import RunSnapshot
@@ -38,13 +36,11 @@ from jupyter_ddl.spec.assignment import Prewarm, StopWhen
 from jupyter_ddl.spec.fit import FeedFit, FinishFit, FitSpec, TakeFit, TellFit
 from jupyter_ddl.spec.requests import StopHow
 from jupyter_ddl.spec.run import RunSpec
-from jupyter_ddl.store.processes import ProcessIdentity, is_alive
 
 __all__ = ["FitDriver"]
 
 log = logging.getLogger(__name__)
 
-_LOOK_AT_CLIENT_S = 5.0
 _SHORT_UNIT_S = 0.02
 _GATHER_S = 0.03
 
@@ -69,15 +65,8 @@ class FitDriver(RunDriver):
         self._sender.on_notice = self._committer.put
         self._candidates = Candidates(state, verb.metric)
         self._batches: dict[int, FitBatch] = {}
-        self._waiting: dict[tuple[int, int], tuple[FitBatch, TakenUnit]] = {}
-        self._stopped: dict[int, tuple[FitBatch, list[TakenUnit]]] = {}
-        """Units of candidates that were stopped, until that is on record."""
-        self._recorded: dict[bytes, FoldFinished] = {}
-        self._client = ProcessIdentity(
-            verb.client_pid, verb.client_started_at_s, verb.client_boot_id
-        )
-        self._client_seen_s = time.monotonic()
-        self._is_orphan = False
+        self._records = FitRecords(self._candidates, self._put)
+        self._client = FitClient(verb)
         self._finish: FinishFit | None = None
 
     # -- what the controller sees ----------------------------------------------------------------
@@ -129,7 +118,7 @@ class FitDriver(RunDriver):
         if not units:
             return False
         now = time.time()
-        self._stopped[trial] = batch, [TakenUnit(index, is_stopped=True) for index in units]
+        self._records.stop(trial, batch, units)
         ends = self._candidates.given_up([trial], now)
         self._put(StopRequested(at_s=now, when="now", trial=trial, by=by), *ends)
         self._sender.stop_units(batch, units)
@@ -165,12 +154,12 @@ class FitDriver(RunDriver):
         known = {
             first + offset: fold
             for offset, unit in enumerate(request.units)
-            if (fold := self._recorded.get(unit.key)) is not None
+            if (fold := self._records.of_before(unit.key)) is not None
         }
         trials = {first + i: batch.trials[u.candidate] for i, u in enumerate(request.units)}
         batch.graph.add(request.nodes, request.units, frozenset(known))
         for index, fold in known.items():
-            self._take_from_record(batch, index, fold, trials[index])
+            self._records.take_from_before(batch, index, fold, trials[index])
         if request.is_last:
             batch.graph.begin()
         self._wake.set()
@@ -184,7 +173,7 @@ class FitDriver(RunDriver):
             The run is over.
         """
         await self._check_open()
-        self._client_seen_s = time.monotonic()
+        self._client.heard()
         self._put(*self._candidates.told(request, time.time()))
 
     async def _check_open(self) -> None:
@@ -192,15 +181,9 @@ class FitDriver(RunDriver):
         if self.is_ending or self._stop.when is not None:
             raise SpecError(f"run {self.spec.run_id} is over and takes no more fits")
 
-    def _take_from_record(
-        self, batch: FitBatch, index: int, fold: FoldFinished, trial: int
-    ) -> None:
-        self._put(*self._candidates.finished(msgspec.structs.replace(fold, trial=trial)))
-        batch.deliver(_taken(index, fold))
-
     async def take(self, request: TakeFit) -> FitResults:
         """Outcomes of a batch that the kernel has not got yet; waits for one if there is none."""
-        self._client_seen_s = time.monotonic()
+        self._client.heard()
         batch = self._batches.get(request.batch)
         if batch is None:
             raise SpecError(f"batch {request.batch} was not fed to run {self.spec.run_id}")
@@ -243,7 +226,7 @@ class FitDriver(RunDriver):
 
     async def _drive(self) -> RunFinished:
         if self._session > 1:
-            self._recorded = await asyncio.to_thread(_recorded, self._ledger)
+            await asyncio.to_thread(self._records.read, self._ledger)
         await self._open(self._context.slots.n_slots)
         while not self._is_over():
             await self._wait()
@@ -260,22 +243,17 @@ class FitDriver(RunDriver):
         self._tell_all()
 
     def _look(self) -> None:
-        """Whether somebody is left who feeds: a notebook may also compute between its fits."""
-        now = time.monotonic()
-        if self._is_orphan or now - self._client_seen_s < _LOOK_AT_CLIENT_S:
-            return
-        self._client_seen_s = now
-        self._is_orphan = not is_alive(self._client)
+        self._client.look()
 
     def _is_quiet(self) -> bool:
-        return not len(self._sender) and self._committer.is_idle and not self._waiting
+        return not len(self._sender) and self._committer.is_idle and self._records.is_idle
 
     def _is_over(self) -> bool:
         if not self._is_quiet():
             return False
         if self._finish is not None or self._stop.when is not None:
             return True
-        return self._is_orphan and not any(True for _ in self._active())
+        return self._client.is_gone and not any(True for _ in self._active())
 
     def _end(self) -> RunFinished:
         now = time.time()
@@ -303,61 +281,14 @@ class FitDriver(RunDriver):
             batch.graph.settle_node(index, result)
             self._outputs.settled(batch, index, result)
         else:
-            self._unit_done(done)
+            self._records.done(done)
         self._outputs.release(batch)
-
-    def _unit_done(self, done: PieceDone) -> None:
-        batch, index = done.batch, done.piece.index
-        unit = batch.graph.settle_unit(index)
-        if unit is None or batch.is_given_up:
-            return
-        result = done.unit
-        fold = FoldFinished(
-            trial=batch.trials[unit.candidate],
-            fold=unit.fold,
-            key=unit.key,
-            at_s=done.at_s,
-            duration_s=done.duration_s,
-            outcome=b"" if result is None else result.outcome,
-            file="" if result is None else result.file,
-            score=None if result is None else result.score,
-            has_raised=result is not None and result.has_raised,
-            failure=done.failure if result is None else result.failure,
-            is_lost=result is None,
-            log=done.log,
-            log_start=done.log_start,
-            log_end=done.log_end,
-        )
-        self._waiting[fold.trial, fold.fold] = batch, _taken(index, fold)
-        self._put(fold, *self._candidates.finished(fold))
 
     def _committed(self, events: Sequence[Event]) -> None:
         self._wake.set()
-        for event in events:
-            if type(event) is FoldFinished:
-                waiting = self._waiting.pop((event.trial, event.fold), None)
-                if waiting is not None:
-                    waiting[0].deliver(waiting[1])
-            elif type(event) is StopRequested and event.trial in self._stopped:
-                batch, units = self._stopped.pop(event.trial)
-                for unit in units:
-                    batch.deliver(unit)
+        self._records.committed(events)
 
     def _tell_all(self) -> None:
         for batch in self._batches.values():
             batch.news.set()
         self._wake.set()
-
-
-def _taken(index: int, fold: FoldFinished) -> TakenUnit:
-    lost = fold.failure if fold.is_lost else None
-    return TakenUnit(index, fold.outcome, fold.file, fold.has_raised, lost)
-
-
-def _recorded(ledger: LedgerWriter) -> dict[bytes, FoldFinished]:
-    """Outcomes of the sessions before, but those that may turn out better next time."""
-    return {
-        event.key: event
-        for event in read_ledger(ledger.path)
-        if isinstance(event, FoldFinished) and not event.is_lost and not event.has_raised
-    }
