@@ -6,6 +6,16 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from jupyter_ddl.events.failure import Failure, FailureKind, Outcome
+from jupyter_ddl.events.rank_messages import (
+    Beat,
+    HangVerdict,
+    Probe,
+    RankEnded,
+    RankStarted,
+    RendezvousReady,
+    WorkerLeaving,
+)
 from jupyter_ddl.events.telemetry import Usage
 from jupyter_ddl.spec.run import RunSpec
 from jupyter_ddl.spec.space import ParamValue
@@ -42,38 +52,6 @@ __all__ = [
 
 SCHEMA_VERSION = 1
 """Version of these messages; a ledger and both ends of a socket state theirs."""
-
-Outcome: TypeAlias = Literal["complete", "pruned", "failed", "cancelled", "evicted", "moved"]
-"""How an attempt ended.  ``evicted``: its worker or rank was lost through no fault of its own.
-``moved``: it left at a checkpoint to go on elsewhere or with other ranks; charged to no budget."""
-
-FailureKind: TypeAlias = Literal[
-    "exception",  # the cell raised
-    "crash",  # the rank process died by a signal or by os._exit
-    "memory",  # killed for memory
-    "metric",  # no metric, or one that is not a finite real number
-    "values",  # a brought value is missing or cannot be pickled
-    "import",  # a module is missing on the worker
-    "disk",  # no space left where the rank writes; not charged to the trial
-    "timeout",
-    "hang",  # no rank of the group made a step for too long
-    "launch",  # the worker was lost, or could not start a rank; not charged to the trial
-]
-
-
-class Failure(msgspec.Struct, frozen=True):
-    """Why an attempt failed, ready to be shown."""
-
-    kind: FailureKind
-    type_name: str
-    """Exception class, or the signal's name (``SIGSEGV``)."""
-    message: str
-    traceback: str = ""
-    """The user's own frames, ending in the message; lines are the notebook's."""
-    line: int | None = None
-    """Line in the cell (the magic is line 1)."""
-    rank: int | None = None
-    """Of a rank group: the rank that failed first."""
 
 
 class RunSubmitted(msgspec.Struct, frozen=True, tag="run_submitted"):
@@ -112,96 +90,6 @@ class AttemptStarted(msgspec.Struct, frozen=True, tag="attempt_started"):
     pid: int
     log: str
     log_start: int
-
-
-class RankStarted(msgspec.Struct, frozen=True, tag="rank_started"):
-    """A rank of a group begins; ``log_start`` is a byte offset in ``<run_dir>/logs/<log>``."""
-
-    trial: int
-    attempt: int
-    rank: int
-    at_s: float
-    worker: str
-    host: str
-    pid: int
-    log: str
-    log_start: int
-    device: str = "cpu"
-    world_size: int = 0
-    """Ranks of this round; 0 in ledgers of before."""
-
-
-class RankEnded(msgspec.Struct, frozen=True, tag="rank_ended"):
-    """A rank of a group is over; the group's own end is its ``AttemptFinished``."""
-
-    trial: int
-    attempt: int
-    rank: int
-    outcome: Outcome
-    at_s: float
-    duration_s: float
-    log_end: int | None = None
-    values_file: str | None = None
-    failure: Failure | None = None
-    inline_value: bool | int | float | str | None = None
-    """The cell's value at this rank, as in :class:`AttemptFinished`."""
-    has_inline_value: bool = False
-
-
-class HangVerdict(msgspec.Struct, frozen=True, tag="hang_verdict"):
-    """No rank of a group made a step for too long: who is to blame, and what the others do."""
-
-    trial: int
-    attempt: int
-    rank: int
-    """The rank that the others wait for."""
-    at_s: float
-    text: str
-    """One sentence: which rank, which line of the cell, what the others wait for."""
-    line: int | None = None
-    stacks_file: str = ""
-    """Directory with the stacks of all ranks, relative to the run's."""
-
-
-class RendezvousReady(msgspec.Struct, frozen=True, tag="rendezvous_ready"):
-    """A rank of a group is ready to be joined.  Not recorded: it is for the launcher."""
-
-    trial: int
-    attempt: int
-    host: str
-    port: int
-
-
-class Beat(msgspec.Struct, frozen=True, tag="beat"):
-    """A rank's sign of life, about once a second.  Not recorded."""
-
-    trial: int
-    attempt: int
-    phase: Literal["loading", "rendezvous", "cell", "leaving"]
-    n_steps: int
-    """Optimizer steps and reports so far."""
-    at_s: float
-
-
-class Probe(msgspec.Struct, frozen=True, tag="probe"):
-    """What a worker sees of a rank from outside.  Not recorded."""
-
-    trial: int
-    attempt: int
-    state: str
-    """The process's state as the kernel tells it: ``R``, ``S``, ``D``, ``T`` …; empty: gone."""
-    cpu_share: float
-    """CPU time that it and its children took lately, in CPUs."""
-    stacks: str
-    """Of all its threads, as ``faulthandler`` writes them; empty when there are none."""
-
-
-class WorkerLeaving(msgspec.Struct, frozen=True, tag="worker_leaving"):
-    """The worker of an attempt was told to go and ends it soon.  Not recorded."""
-
-    trial: int
-    attempt: int
-    grace_s: float
 
 
 class Reported(msgspec.Struct, frozen=True, tag="reported"):

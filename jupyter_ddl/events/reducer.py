@@ -6,8 +6,6 @@ the package asks here what has become of a trial.
 
 from __future__ import annotations
 
-import math
-from bisect import insort
 from collections.abc import Callable, Iterable
 from sys import intern
 from typing import Any, TypeAlias
@@ -16,8 +14,10 @@ import msgspec
 
 from jupyter_ddl.errors import LedgerError
 from jupyter_ddl.events import fold_group
+from jupyter_ddl.events.fold_attempt import after_attempt
+from jupyter_ddl.events.fold_best import trial_ended, trial_valued
 from jupyter_ddl.events.fold_cells import cell_executed
-from jupyter_ddl.events.fold_failures import kept_failure, lost_too_often, shortened
+from jupyter_ddl.events.fold_failures import shortened
 from jupyter_ddl.events.fold_learning import trial_reported
 from jupyter_ddl.events.fold_logs import fold_finished
 from jupyter_ddl.events.messages import (
@@ -38,14 +38,12 @@ from jupyter_ddl.events.messages import (
     StopRequested,
     TrialCreated,
 )
-from jupyter_ddl.events.run_state import N_RECENT, N_TOP, RunState, TrialState
+from jupyter_ddl.events.run_state import RunState, TrialState
 from jupyter_ddl.events.snapshot import TrialStateName
 from jupyter_ddl.spec.run import FitSpec, SearchSpec
 
 __all__ = ["RunState", "TrialState", "fold", "fold_all", "is_late", "with_totals"]
 
-_N_CURVE = 300
-_N_BEST_CURVE = 100
 _N_FAILED = 64
 _MAX_NOTICE = 300
 
@@ -221,40 +219,13 @@ def _attempt_finished(state: RunState, event: AttemptFinished) -> None:
     trial.duration_s = event.duration_s
     trial.log_end = event.log_end
     fold_group.round_ended(state, event)
-    new = _after_attempt(state, trial, event)
+    new = after_attempt(state, trial, event)
     if new == "waiting":
         _move(state, trial, "waiting")
         return
     if new == "cancelled" and state.stop is not None and event.trial not in state.trial_stops:
         state.ended_with_run.add(event.trial)  # nobody meant this trial: it ends with its run
     _end_trial(state, trial, new, event)
-
-
-def _after_attempt(state: RunState, trial: TrialState, event: AttemptFinished) -> TrialStateName:
-    """What becomes of a trial whose attempt has ended; charges the right budget."""
-    if event.failure is not None:
-        trial.failure = kept_failure(state, event.failure)
-    limits = state.spec.limits if state.spec is not None else None
-    if event.outcome == "failed":
-        if event.failure is None or event.failure.kind != "disk":
-            trial.own_failures += 1
-        over = limits is not None and trial.own_failures >= limits.max_own_failures
-        # Asked in any case: it keeps count.
-        return "failed" if fold_group.fails_again(state, trial, event) or over else "waiting"
-    if event.outcome == "moved":
-        return "waiting"
-    if event.outcome == "evicted":
-        trial.evictions += 1
-        state.n_evictions += 1
-        if limits is None:
-            return "waiting"
-        n_unmet = state.group.n_unmet
-        failure = lost_too_often(event, trial.evictions, limits.max_evictions, n_unmet)
-        if failure is None:
-            return "waiting"
-        trial.failure = failure
-        return "failed"
-    return event.outcome
 
 
 def _end_trial(
@@ -273,38 +244,10 @@ def _end_trial(
     else:
         if new != "cancelled":
             trial.failure = None
-        if event.value is not None and math.isfinite(event.value):
-            _rank(state, trial, event.value)
-    forgotten = state.recent[0] if len(state.recent) == N_RECENT else None
-    state.recent.append(trial.number)
-    if forgotten is not None:
-        _forget(state, forgotten)
+        trial_valued(state, trial, event.value)
+    trial_ended(state, trial.number)
     if state.ranks:
         fold_group.forget_ended(state)
-
-
-def _rank(state: RunState, trial: TrialState, value: float) -> None:
-    """Put a finite value on the curve and, of a complete trial, among the best ones."""
-    if state.n_curve % state.curve_stride == 0:
-        state.curve.append((trial.number, value))
-        if len(state.curve) > _N_CURVE:
-            del state.curve[1::2]
-            state.curve_stride *= 2
-    state.n_curve += 1
-    if trial.state != "complete":
-        return
-    verb = state.spec.verb if state.spec is not None else None
-    is_min = isinstance(verb, SearchSpec | FitSpec) and verb.mode == "min"
-    key = value if is_min else -value
-    top = state.top
-    if not top or key < top[0][0]:
-        state.best_curve.append((state.n_finished, value))
-        if len(state.best_curve) > _N_BEST_CURVE:
-            del state.best_curve[1:-1:2]
-    if len(top) < N_TOP or (key, trial.number) < top[-1]:
-        insort(top, (key, trial.number))
-        if len(top) > N_TOP:
-            _forget(state, top.pop()[1])
 
 
 def _stop_requested(state: RunState, event: StopRequested) -> None:
@@ -343,14 +286,6 @@ def _move(state: RunState, trial: TrialState, new: TrialStateName) -> None:
         state.running.add(trial.number)
     elif new == "waiting":
         state.waiting.add(trial.number)
-
-
-def _forget(state: RunState, number: int) -> None:
-    """Drop metrics and curve of a finished trial that no list shows any more."""
-    if number not in state.recent and all(number != other for _, other in state.top):
-        trial = state.trials[number]
-        trial.metric_names = trial.metric_values = ()
-        state.learning.pop(number, None)
 
 
 def _shared(state: RunState, named: dict[str, Any]) -> tuple[str, ...]:
