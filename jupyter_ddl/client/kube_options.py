@@ -68,7 +68,9 @@ def kube_spec(options: argparse.Namespace) -> KubeSpec:
         priority=options.priority,
         env=dict(options.set_env),
         volumes=tuple(options.volume),
-        pod_template=template,
+        pod_template=None if template is None else template.spec,
+        pod_labels={} if template is None else template.labels,
+        pod_annotations={} if template is None else template.annotations,
         lease_s=options.lease or _DEFAULT.lease_s,
     )
 

@@ -30,7 +30,9 @@ class KubeSpec(msgspec.Struct, frozen=True):
     volumes: tuple[str, ...] = ()
     """``pvc:CLAIM:/path``, ``configmap:NAME:/path`` or ``secret:NAME:/path``."""
     pod_template: str | None = None
-    """A pod in Kubernetes' own form, as JSON; it has the last word."""
+    """A pod's spec in Kubernetes' own form, as JSON; it has the last word."""
+    pod_labels: dict[str, str] = {}
+    pod_annotations: dict[str, str] = {}
     lease_s: float = 300.0
     """The pods end by themselves when the controller was silent for so long."""
 

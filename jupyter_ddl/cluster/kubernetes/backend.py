@@ -16,7 +16,11 @@ from jupyter_ddl.cluster.kubernetes import lease, manifest, names
 from jupyter_ddl.cluster.kubernetes.api import KubeApi
 from jupyter_ddl.cluster.kubernetes.ending import end_cluster
 from jupyter_ddl.cluster.kubernetes.pod_watch import PodWatch
-from jupyter_ddl.cluster.kubernetes.preflight import check_access, check_options
+from jupyter_ddl.cluster.kubernetes.preflight import (
+    check_access,
+    check_cluster,
+    check_options,
+)
 from jupyter_ddl.cluster.kubernetes.route import Route, is_policy_enforced
 from jupyter_ddl.cluster.kubernetes.scheduler_pod import RENEW
 from jupyter_ddl.cluster.kubernetes.shrinking import worker_names_to_stop
@@ -125,6 +129,8 @@ class KubeBackend:
             annotations=lease.controller_annotations(),
             owner=await lease.own_pod(api),
         )
+        if spec.kubernetes.pod_template is not None:
+            await check_cluster(api, body)
         cluster = self._cluster = await api.create("daskclusters", body)
         security = self._security
         self._parts = {

@@ -13,7 +13,7 @@ from jupyter_ddl.cluster.kubernetes.access import role_manifest
 from jupyter_ddl.cluster.kubernetes.api import KubeApi
 from jupyter_ddl.cluster.kubernetes.diagnosis import START_OR_RESTART
 from jupyter_ddl.cluster.kubernetes.names import OPERATOR_LABEL
-from jupyter_ddl.cluster.kubernetes.preflight import missing_access
+from jupyter_ddl.cluster.kubernetes.preflight import check_cluster, missing_access
 from jupyter_ddl.errors import ClusterError, KubernetesError
 from jupyter_ddl.spec.cluster import ClusterSpec
 
@@ -80,7 +80,7 @@ async def _dry_run(api: KubeApi, spec: ClusterSpec) -> Finding:
         annotations={},
     )
     try:
-        await api.create("daskclusters", body, is_dry_run=True)
+        await check_cluster(api, body)
     except KubernetesError as error:
         return Finding("cluster", "broken", error.message)
     return Finding("cluster", "ok", f"would be taken, with image {spec.kubernetes.image}")

@@ -40,6 +40,7 @@ def dask_cluster(
     if owner is not None:
         metadata["ownerReferences"] = [owner]
     selector = {"dask.org/cluster-name": name, "dask.org/component": "scheduler"}
+    of_pods = {"labels": spec.kubernetes.pod_labels, "annotations": spec.kubernetes.pod_annotations}
     return {
         "apiVersion": "kubernetes.dask.org/v1",
         "kind": "DaskCluster",
@@ -48,6 +49,7 @@ def dask_cluster(
             # The operator asks the scheduler, which answers when its lease is over.
             "idleTimeout": max(1, round(spec.kubernetes.lease_s)),
             "scheduler": {
+                "metadata": of_pods,
                 "spec": scheduler_pod(spec, name),
                 "service": {
                     "type": "ClusterIP",
@@ -56,6 +58,7 @@ def dask_cluster(
                 },
             },
             "worker": {
+                "metadata": of_pods,
                 "replicas": n_workers,
                 "spec": worker_pod(spec, name, namespace),
             },

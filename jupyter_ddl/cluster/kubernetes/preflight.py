@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import re
+from typing import Any
 
 from jupyter_ddl.cluster.kubernetes.access import NEEDS, Need
 from jupyter_ddl.cluster.kubernetes.api import KubeApi
 from jupyter_ddl.cluster.kubernetes.names import check_dns_label
 from jupyter_ddl.cluster.kubernetes.pods import worker_pod
-from jupyter_ddl.cluster.kubernetes.template import check_mounts
+from jupyter_ddl.cluster.kubernetes.template import check_mounts, dropped_fields
 from jupyter_ddl.errors import ClusterError, KubernetesError
 from jupyter_ddl.spec.cluster import ClusterSpec, KubeSpec
 
-__all__ = ["check_access", "check_options", "missing_access"]
+__all__ = ["check_access", "check_cluster", "check_options", "missing_access"]
 
 _MAX_CPUS = 1024
 _MAX_GPUS = 64
@@ -24,6 +25,12 @@ _TOLERATION = re.compile(
     r"[A-Za-z0-9][\w./-]*(=[\w.-]*)?(:(NoSchedule|PreferNoSchedule|NoExecute))?", re.ASCII
 )
 _PRIORITY = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
+_LABEL_KEY = re.compile(
+    r"([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([\w.-]{0,61}[A-Za-z0-9])?", re.ASCII
+)
+_LABEL_VALUE = re.compile(r"([A-Za-z0-9]([\w.-]{0,61}[A-Za-z0-9])?)?", re.ASCII)
+_MIN_LEASE_S = 5.0
+_MAX_LEASE_S = 86400.0
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -68,11 +75,40 @@ def _check_pods(kube: KubeSpec) -> None:
                 f"--toleration {text!r}: KEY=VALUE:EFFECT, KEY:EFFECT or KEY is expected; EFFECT "
                 f"is NoSchedule, PreferNoSchedule or NoExecute"
             )
+    for key, value in kube.node_selector.items():
+        if not _LABEL_KEY.fullmatch(key) or not _LABEL_VALUE.fullmatch(value):
+            raise ClusterError(
+                f"--node-selector {f'{key}={value}'!r} can't be a label of nodes; up to 63 "
+                f"letters, digits, - _ and . are expected on both sides of ="
+            )
     if kube.priority is not None and not _PRIORITY.fullmatch(kube.priority):
-        raise ClusterError(f"--priority {kube.priority!r} can't be the name of a PriorityClass")
+        raise ClusterError(
+            f"--priority {kube.priority!r} can't be the name of a PriorityClass; small letters, "
+            f"digits, - and . are expected"
+        )
+    if not _MIN_LEASE_S <= kube.lease_s <= _MAX_LEASE_S:
+        raise ClusterError(f"--lease is {kube.lease_s:.0f} s; 5 s to 24 h are expected")
     for name in kube.env:
         if not _VARIABLE.fullmatch(name):
             raise ClusterError(f"--set-env {name!r} is not the name of a variable; NAME=VALUE is")
+
+
+async def check_cluster(api: KubeApi, cluster: dict[str, Any]) -> None:
+    """Have a DaskCluster examined, and refuse it where some of it would be left out.
+
+    Raises
+    ------
+    KubernetesError
+        Names the fields that Kubernetes refuses, or does not know.
+    """
+    taken = await api.create("daskclusters", cluster, is_dry_run=True)
+    unknown = sorted(set(dropped_fields(cluster["spec"]["worker"], taken["spec"]["worker"], "")))
+    if unknown:
+        listed = ", ".join(field.removeprefix(".") for field in unknown[:5])
+        raise KubernetesError(
+            f"this Kubernetes would leave out {listed} of the workers, which are fields that its "
+            f"DaskCluster does not know; correct --pod-template, or take them out"
+        )
 
 
 async def check_access(api: KubeApi) -> None:

@@ -1,55 +1,134 @@
 """A pod template of the user's own, in Kubernetes' form, laid over ours.
 
-The file is a Pod, a PodTemplateSpec (``metadata``, ``spec``) or a bare pod spec, in YAML or JSON.
-Containers are merged by name, or by position where a name is not ours; what they leave out stays
-as it is.
+The file is a Pod, a PodTemplate, what a Deployment has for one (``metadata``, ``spec``) or a bare
+pod spec, in YAML or JSON.  Containers are merged by name, or by position where a name is not ours;
+what they leave out stays as it is.
 """
 
 from __future__ import annotations
 
 import copy
 import json
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from jupyter_ddl.errors import ClusterError
 
-__all__ = ["check_mounts", "merged", "read_template"]
+__all__ = ["PodTemplate", "check_mounts", "dropped_fields", "merged", "read_template"]
 
 Json = dict[str, Any]
 
 _BY_NAME = ("volumes", "env", "initContainers", "imagePullSecrets", "envFrom")
+_LISTS = ("containers", "initContainers", "volumes", "imagePullSecrets", "tolerations")
+_CONTAINER_LISTS = ("env", "envFrom", "volumeMounts", "ports")
+_KINDS = ("Pod", "PodTemplate")
+_QUANTITY = re.compile(r"(\d+(\.\d*)?|\.\d+)([numkMGTPE]|[KMGTPE]i|[eE][+-]?\d+)?", re.ASCII)
 
 
-def read_template(path: str) -> str:
-    """The pod spec in a file, as JSON.
+class PodTemplate(msgspec.Struct, frozen=True):
+    """What a file holds."""
+
+    spec: str
+    """Of the pod, as JSON."""
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+
+
+def read_template(path: str) -> PodTemplate:
+    """The pod in a file.
 
     Raises
     ------
     ClusterError
-        It is not there, not YAML (with the line), or not a pod.
+        It is not there, not YAML (with the line), or not a pod (with the field).
     """
-    import yaml
-
-    try:
-        content = yaml.safe_load(Path(path).read_text())
-    except OSError as error:
-        raise ClusterError(f"--pod-template {path}: {error.strerror}") from None
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f", line {mark.line + 1}" if mark is not None else ""
-        problem = getattr(error, "problem", None) or "it is not YAML"
-        raise ClusterError(f"--pod-template {path}{where}: {problem}") from None
+    where = f"--pod-template {path}"
+    content = _parsed(path, where)
+    if isinstance(content, dict) and content.get("kind", "Pod") not in _KINDS:
+        has_pod = isinstance(content.get("spec"), dict) and "template" in content["spec"]
+        hint = "; its spec.template is one: give that alone" if has_pod else ""
+        raise ClusterError(f"{where} is a {content['kind']}, and a Pod is expected{hint}")
+    if isinstance(content, dict) and content.get("kind") == "PodTemplate":
+        content = content.get("template")
     spec = content.get("spec", content) if isinstance(content, dict) else None
     if not isinstance(spec, dict) or not all(isinstance(key, str) for key in spec):
         raise ClusterError(
-            f"--pod-template {path} holds no pod; a Pod, or its spec alone, is expected "
+            f"{where} holds no pod; a Pod, or its spec alone, is expected "
             f"(apiVersion: v1, kind: Pod, spec: {{containers: […]}})"
         )
-    containers = spec.get("containers", [])
-    if not isinstance(containers, list) or not all(isinstance(c, dict) for c in containers):
-        raise ClusterError(f"--pod-template {path}: spec.containers is not a list of containers")
-    return json.dumps(spec)
+    _check_lists(spec, _LISTS, f"{where}: spec")
+    for number, container in enumerate(spec.get("containers", [])):
+        _check_lists(container, _CONTAINER_LISTS, f"{where}: spec.containers[{number}]")
+        _check_resources(container, f"{where}: spec.containers[{number}]")
+    notes = content.get("metadata") if spec is not content else None
+    return PodTemplate(
+        json.dumps(spec), **{key: _texts(notes, key, where) for key in ("labels", "annotations")}
+    )
+
+
+def _parsed(path: str, where: str) -> Any:
+    import yaml
+
+    try:
+        return yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ClusterError(f"{where}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ClusterError(f"{where} is not text in UTF-8; YAML or JSON is expected") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f", line {mark.line + 1}" if mark is not None else ""
+        problem = getattr(error, "problem", None) or "it is not YAML"
+        raise ClusterError(f"{where}{line}: {problem}") from None
+
+
+def _check_lists(owner: Json, fields: tuple[str, ...], where: str) -> None:
+    for field in fields:
+        value = owner.get(field, [])
+        if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
+            raise ClusterError(f"{where}.{field} is {value!r:.60}, and not a list of objects")
+
+
+def _check_resources(container: Json, where: str) -> None:
+    """Quantities, as text: of a DaskCluster Kubernetes takes any text, and no number."""
+    resources = container.get("resources", {})
+    for kind in ("limits", "requests"):
+        wanted = resources.get(kind, {}) if isinstance(resources, dict) else None
+        if not isinstance(wanted, dict):
+            raise ClusterError(f"{where}.resources is {resources!r:.60}; see `kubectl explain pod`")
+        for key, value in wanted.items():
+            if not _QUANTITY.fullmatch(str(value)):
+                raise ClusterError(
+                    f"{where}.resources.{kind}.{key} is {value!r:.40}; a quantity is expected, as "
+                    f"2, 500m or 16Gi"
+                )
+            wanted[key] = str(value)
+
+
+def _texts(metadata: Any, key: str, where: str) -> dict[str, str]:
+    """Labels or annotations; nothing else of a pod's metadata is the user's to say."""
+    found = metadata.get(key) or {} if isinstance(metadata, dict) else {}
+    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
+        raise ClusterError(f"{where}: metadata.{key} is {found!r:.60}; NAME: 'TEXT' is expected")
+    return found
+
+
+def dropped_fields(sent: Any, kept: Any, path: str = "spec") -> Iterator[str]:
+    """Fields that the API server does not know, and has left out without a word."""
+    if isinstance(sent, dict):
+        for key, value in sent.items():
+            if not isinstance(kept, dict) or key not in kept:
+                if value not in (None, {}, []):
+                    yield f"{path}.{key}"
+            else:
+                yield from dropped_fields(value, kept[key], f"{path}.{key}")
+    elif isinstance(sent, list) and isinstance(kept, list):
+        for number, (value, there) in enumerate(zip(sent, kept, strict=False)):
+            yield from dropped_fields(value, there, f"{path}[{number}]")
 
 
 def merged(pod: Json, template: Json, *, container_fields: bool = True) -> Json:

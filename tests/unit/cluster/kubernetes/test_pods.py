@@ -12,7 +12,7 @@ import pytest
 from jupyter_ddl.cluster.kubernetes.manifest import dask_cluster, network_policy, tls_secret
 from jupyter_ddl.cluster.kubernetes.pods import scheduler_pod, worker_pod
 from jupyter_ddl.cluster.kubernetes.preflight import check_options
-from jupyter_ddl.cluster.kubernetes.template import merged, read_template
+from jupyter_ddl.cluster.kubernetes.template import dropped_fields, merged, read_template
 from jupyter_ddl.errors import ClusterError
 from jupyter_ddl.spec.cluster import ClusterSpec, KubeSpec
 
@@ -170,7 +170,16 @@ def test_a_template_moves_the_scheduler_but_does_not_resize_it() -> None:
     [
         ("spec:\n  containers: []\n   bad", "line 3"),
         ("just words", "holds no pod"),
-        ("spec: {containers: {a: 1}}", "not a list"),
+        ("spec: {containers: {a: 1}}", r"spec\.containers is \{'a': 1\}, and not a list"),
+        ("containers:", "spec.containers is None, and not a list"),
+        ("spec: {volumes: [3]}", "spec.volumes is .3., and not a list of objects"),
+        ("containers: [{volumeMounts: 3}]", r"spec\.containers\[0\]\.volumeMounts is 3"),
+        ("containers: [{resources: {limits: {memory: 16Gb}}}]", "limits.memory is '16Gb'; a quant"),
+        ("containers: [{resources: {limits: 3}}]", r"\[0\]\.resources is \{'limits': 3\}"),
+        ("kind: Service\nspec: {}", r"is a Service, and a Pod is expected \["),
+        ("kind: Deployment\nspec: {template: {}}", "its spec.template is one"),
+        ("metadata: {labels: {a: 1}}\nspec: {}", r"metadata\.labels is \{'a': 1\}; NAME: 'TEXT'"),
+        ("\x00", "it is not YAML"),
     ],
 )
 def test_a_template_that_is_none_is_refused_in_one_line(
@@ -186,11 +195,38 @@ def test_a_template_that_is_none_is_refused_in_one_line(
 def test_a_template_is_a_pod_or_its_spec(tmp_path: Path) -> None:
     path = tmp_path / "pod.yaml"
     path.write_text("kind: Pod\nspec: {nodeName: a}\n")
-    assert json.loads(read_template(str(path))) == {"nodeName": "a"}
+    assert json.loads(read_template(str(path)).spec) == {"nodeName": "a"}
     path.write_text("nodeName: a\n")
-    assert json.loads(read_template(str(path))) == {"nodeName": "a"}
+    assert json.loads(read_template(str(path)).spec) == {"nodeName": "a"}
+    path.write_text("kind: PodTemplate\ntemplate: {spec: {nodeName: a}}\n")
+    assert json.loads(read_template(str(path)).spec) == {"nodeName": "a"}
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(ClusterError, match="not text in UTF-8"):
+        read_template(str(path))
     with pytest.raises(ClusterError, match="No such file"):
         read_template(str(tmp_path / "none.yaml"))
+
+
+def test_labels_and_annotations_of_a_template_reach_all_pods(tmp_path: Path) -> None:
+    path = tmp_path / "pod.yaml"
+    path.write_text(
+        "metadata: {name: x, labels: {team: a}, annotations: {sidecar/inject: 'no'}}\n"
+        "spec: {containers: [{resources: {limits: {cpu: 2, memory: 1Gi}}}]}\n"
+    )
+    template = read_template(str(path))
+    notes = {"pod_labels": template.labels, "pod_annotations": template.annotations}
+    wanted = spec(pod_template=template.spec, **notes)
+    made = dask_cluster(wanted, "kube-1", "n", user="ann", n_workers=1, annotations={})["spec"]
+    expected = {"labels": {"team": "a"}, "annotations": {"sidecar/inject": "no"}}
+    assert made["worker"]["metadata"] == made["scheduler"]["metadata"] == expected
+    # A DaskCluster takes quantities as text alone.
+    assert made["worker"]["spec"]["containers"][0]["resources"]["limits"]["cpu"] == "2"
+
+
+def test_what_an_api_server_leaves_out_is_found() -> None:
+    sent = {"a": 1, "b": {"c": [{"d": 1, "new": 2}], "none": {}}, "old": None}
+    kept = {"a": 1, "b": {"c": [{"d": 1, "theirs": 3}]}, "default": 1}
+    assert list(dropped_fields(sent, kept)) == ["spec.b.c[0].new"]
 
 
 @pytest.mark.parametrize(
@@ -207,6 +243,9 @@ def test_a_template_is_a_pod_or_its_spec(tmp_path: Path) -> None:
         (spec(tolerations=("",)), "--toleration ''"),
         (spec(tolerations=("spot:Sometimes",)), "EFFECT is NoSchedule"),
         (spec(priority="Very High"), "name of a PriorityClass"),
+        (spec(node_selector={"disk": "ü"}), "--node-selector 'disk=ü' can't be a label"),
+        (spec(node_selector={"a/b/c": "x"}), "--node-selector 'a/b/c=x'"),
+        (spec(lease_s=1.0), "--lease is 1 s; 5 s to 24 h"),
         (spec(env={"1A": "x"}), "not the name of a variable"),
         (spec(image=None), "--env IMAGE"),
         (
