@@ -66,13 +66,12 @@ def _begun(started: Cluster) -> int:
 
 
 def _doctor(options: Namespace) -> int:
-    from jupyter_ddl.client.kube_clusters import examine_kubernetes, print_rbac
-    from jupyter_ddl.spec.cluster import KubeSpec
+    from jupyter_ddl.client.kube_clusters import examine_from, print_rbac
 
     if options.print_rbac:
         _say(print_rbac(options.namespace).rstrip())
         return 0
-    findings = examine_kubernetes(KubeSpec(image=options.env, namespace=options.namespace))
+    findings = examine_from(options)
     for found in findings:
         _say(f"{found.verdict:<8}{found.what}: {found.text}")
     return int(any(found.verdict == "broken" for found in findings))

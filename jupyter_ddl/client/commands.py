@@ -38,9 +38,15 @@ def _add_start(parser: argparse.ArgumentParser) -> None:
     add("backend", nargs="?", default="local", metavar="BACKEND", help="local by default")
     add("-n", "--workers", type=values.count(0), metavar="N", help="default: what the host allows")
     add("--name", metavar="NAME", help="default: the backend's name")
+    _add_lease(parser)
+    _add_workers(parser)
+
+
+def _add_workers(parser: argparse.ArgumentParser) -> None:
+    """What each worker is to be."""
+    add = parser.add_argument
     add("--cpus", type=values.count(1), default=1, metavar="C", help="CPUs of each worker")
     add("--memory", type=values.size_bytes, metavar="2GB", help="limit of each trial")
-    _add_lease(parser)
     add("--env", metavar="auto|IMAGE|DIR", help="image of the pods, or what it is built of")
     add_kube_options(parser)
 
@@ -67,8 +73,7 @@ def _add_worker_logs(parser: argparse.ArgumentParser) -> None:
 
 def _add_doctor(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--print-rbac", action="store_true", help="the smallest Role, as YAML")
-    parser.add_argument("--namespace", metavar="NS", help="default: as `start kube` takes it")
-    parser.add_argument("--env", metavar="IMAGE", help="image of the pods")
+    _add_workers(parser)
 
 
 def _add_stop_cluster(parser: argparse.ArgumentParser) -> None:
@@ -227,8 +232,11 @@ def start_from(
     ClusterError
         It can't be started; one sentence says why.
     """
+    from jupyter_ddl.cluster.registry import check_name
+
     if options.backend in ("kubernetes", "k8s"):
         options.backend = KUBE
+    check_name(options.backend)  # before options are said to be another's
     kubernetes = kube_spec(options)
     if options.env is not None and options.backend != KUBE:
         raise OptionError("--env is for clusters on Kubernetes; a local one uses this environment")

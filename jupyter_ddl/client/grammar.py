@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
@@ -18,6 +19,8 @@ from jupyter_ddl.errors import OptionError
 __all__ = ["Command", "Grammar"]
 
 _HELP_WORDS = ("-h", "--help", "help")
+_NEGATIVE = re.compile(r"-\d[\d.]*[A-Za-z]+")
+_OPTION = re.compile(r"--[a-z-]+")
 
 
 @dataclass(frozen=True)
@@ -144,4 +147,15 @@ class _Parser(argparse.ArgumentParser):
         # `stop --help` must not complain about a run id that is missing.
         if args and any(word in ("-h", "--help") for word in args):
             return argparse.Namespace(help=True), []
-        return super().parse_known_args(args, namespace)
+        return super().parse_known_args(None if args is None else _joined(args), namespace)
+
+
+def _joined(words: Sequence[str]) -> list[str]:
+    """``--memory -4GB`` as ``--memory=-4GB``: a value that is refused as such, and no option."""
+    joined: list[str] = []
+    for word in words:
+        if _NEGATIVE.fullmatch(word) and joined and _OPTION.fullmatch(joined[-1]):
+            joined[-1] += f"={word}"
+        else:
+            joined.append(word)
+    return joined

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import argparse
 from typing import TYPE_CHECKING
 
-from jupyter_ddl.client.kube_options import with_image
+import msgspec
+
+from jupyter_ddl.client.kube_options import KUBE, kube_spec, with_image
 from jupyter_ddl.client.loop import client_loop
 from jupyter_ddl.controller.connection import list_connections
-from jupyter_ddl.errors import ClusterError, ImageError
+from jupyter_ddl.errors import ClusterError, EnvironmentFileError, ImageError
 from jupyter_ddl.spec.cluster import ClusterSpec, KubeSpec
 
 if TYPE_CHECKING:
     from jupyter_ddl.cluster.kubernetes.doctor import Finding
     from jupyter_ddl.cluster.kubernetes.listing import FoundCluster
 
-__all__ = ["clusters_elsewhere", "delete_elsewhere", "examine_kubernetes", "print_rbac"]
+__all__ = [
+    "clusters_elsewhere",
+    "delete_elsewhere",
+    "examine_from",
+    "examine_kubernetes",
+    "print_rbac",
+]
 
 _CALL_S = 30.0
 
@@ -47,19 +56,42 @@ def delete_elsewhere(found: FoundCluster) -> None:
     client_loop().call(delete_cluster(found), _CALL_S)
 
 
-def examine_kubernetes(kubernetes: KubeSpec) -> list[Finding]:
-    """What ``%cluster doctor`` shows."""
-    from jupyter_ddl.cluster.kubernetes.doctor import Finding, examine
+def examine_from(options: argparse.Namespace) -> list[Finding]:
+    """What ``doctor`` shows; it takes the options of ``start kube``."""
+    from jupyter_ddl.cluster.kubernetes.doctor import Finding
 
+    options.backend = KUBE
+    try:
+        kubernetes = kube_spec(options)
+    except ClusterError as error:
+        return [Finding("options", "broken", error.message)]
+    return examine_kubernetes(kubernetes, options.cpus, options.memory)
+
+
+def examine_kubernetes(
+    kubernetes: KubeSpec, cpus: int = 1, memory_bytes: int | None = None
+) -> list[Finding]:
+    """What a cluster of such pods lacks; all is looked at, also without an image."""
+    from jupyter_ddl.cluster.kubernetes.doctor import Finding, examine
+    from jupyter_ddl.cluster.kubernetes.preflight import check_options
+
+    findings: list[Finding] = []
     try:
         kubernetes = with_image(kubernetes)
-    except ImageError as error:
-        return [Finding("image", "broken", error.message)]
-    spec = ClusterSpec(name="kube", backend="kube", kubernetes=kubernetes)
+    except (ImageError, EnvironmentFileError) as error:
+        findings.append(Finding("image", "broken", error.message))
+        kubernetes = msgspec.structs.replace(kubernetes, image=None)
+    spec = ClusterSpec(KUBE, KUBE, None, cpus, memory_bytes, kubernetes=kubernetes)
     try:
-        return client_loop().call(examine(spec), _CALL_S)
+        if not findings:
+            check_options(spec)
     except ClusterError as error:
-        return [Finding("API server", "broken", error.message)]
+        return [Finding("options", "broken", error.message)]
+    try:
+        seen = client_loop().call(examine(spec), _CALL_S)
+    except ClusterError as error:
+        seen = [Finding("API server", "broken", error.message)]
+    return [*findings, *(each for each in seen if not findings or each.what != "image")]
 
 
 def print_rbac(namespace: str | None) -> str:

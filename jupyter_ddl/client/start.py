@@ -146,10 +146,11 @@ def _wait_ready(
             raise kind(message["message"])
         elif message["kind"] == "ready":
             return list(message["resumed"])
-    raise ClusterError(
-        f"cluster {spec.name} was not ready after {spec.start_timeout_s:.0f} s or ended while "
-        f"starting; {_log_tail(spec.name)}"
+    is_late = time.monotonic() >= deadline
+    seen = (
+        f"was not ready after {spec.start_timeout_s:.0f} s" if is_late else "ended while starting"
     )
+    raise ClusterError(f"cluster {spec.name} {seen}; {_log_tail(spec.name)}")
 
 
 def _messages(process: subprocess.Popen[bytes], deadline: float) -> Any:

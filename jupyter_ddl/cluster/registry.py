@@ -10,7 +10,7 @@ from jupyter_ddl.cluster.base import Backend
 from jupyter_ddl.errors import ClusterError
 from jupyter_ddl.spec.cluster import ClusterSpec
 
-__all__ = ["backend_names", "make_backend"]
+__all__ = ["backend_names", "check_name", "make_backend"]
 
 _GROUP = "jupyter_ddl.backends"
 
@@ -32,10 +32,24 @@ def make_backend(spec: ClusterSpec) -> Backend:
         if entry.name == spec.backend:
             backend: Backend = _load(entry)(spec)
             return backend
+    check_name(spec.backend)
+    raise ClusterError(f"cluster backend {spec.backend!r} is gone")  # uninstalled just now
+
+
+def check_name(backend: str) -> None:
+    """Refuse a backend that nobody provides, without importing any.
+
+    Raises
+    ------
+    ClusterError
+        Gives the nearest name.
+    """
     known = backend_names()
-    near = difflib.get_close_matches(spec.backend, known, n=1)
+    if backend in known:
+        return
+    near = difflib.get_close_matches(backend, known, n=1)
     hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
-    raise ClusterError(f"there is no cluster backend {spec.backend!r}; {hint}")
+    raise ClusterError(f"there is no cluster backend {backend!r}; {hint}")
 
 
 def _load(entry: EntryPoint) -> Callable[[ClusterSpec], Backend]:

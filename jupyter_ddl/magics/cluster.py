@@ -153,14 +153,12 @@ def _stop(options: Namespace) -> None:
 
 
 def _doctor(options: Namespace) -> None:
-    from jupyter_ddl.client.kube_clusters import examine_kubernetes, print_rbac
-    from jupyter_ddl.spec.cluster import KubeSpec
+    from jupyter_ddl.client.kube_clusters import examine_from, print_rbac
 
     if options.print_rbac:
         say(print_rbac(options.namespace).rstrip())
         return
-    wanted = KubeSpec(image=options.env, namespace=options.namespace)
-    say("\n".join(f"{f.verdict:<8}{f.what}: {f.text}" for f in examine_kubernetes(wanted)))
+    say("\n".join(f"{f.verdict:<8}{f.what}: {f.text}" for f in examine_from(options)))
 
 
 def _logs(options: Namespace) -> None:

@@ -134,6 +134,17 @@ _CASES = [
     _Bad("an unknown command of runs", "%runs lst", "'lst'.*'list'"),
     _Bad("an unknown command of cluster", "%cluster strat", "'strat'.*'start'"),
     _Bad("a backend that does not exist", "%cluster start lokal", "'lokal'.*local"),
+    _Bad("one with options of another", "%cluster start kub --env x:1", "'kub'; did you mean kube"),
+    _Bad("a negative size", "%cluster start --memory -4GB", "'-4GB' is not a size; expected e.g."),
+    _Bad(
+        "a lease of a second", "%cluster start kube --env x:1 --lease 1", "--lease is 1 s; 5 s to"
+    ),
+    _Bad(
+        "a pod template that is no pod",
+        "%cluster start kube --env x:1 --pod-template job.yaml",
+        r"job\.yaml is a Job, and a Pod is expected; its spec\.template is one",
+        "open('job.yaml', 'w').write('kind: Job\\nspec: {template: {spec: {}}}')",
+    ),
     _Bad("a million workers", "%cluster start -n 1000000", "1,000,000 workers.*0 to 1,024"),
     _Bad("a Kubernetes cluster without an image", "%cluster start kube", "pass --env IMAGE"),
     _Bad("GPUs of a local cluster", "%cluster start --gpus 2", "--gpus is for .* Kubernetes"),

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from jupyter_ddl.client.commands import CLUSTER_GRAMMAR
+from jupyter_ddl.client.kube_clusters import examine_from
 from jupyter_ddl.client.kube_options import with_image
 from jupyter_ddl.errors import EnvironmentFileError, ImageError
 from jupyter_ddl.spec.cluster import KubeSpec
@@ -45,3 +47,23 @@ def test_a_directory_is_built_only_where_it_can_be_pushed(
     with pytest.raises(EnvironmentFileError, match=r"requirements\.txt, line 1"):
         with_image(KubeSpec(image="."), said.append)
     assert said == []
+
+
+def _doctor(*words: str) -> dict[str, str]:
+    """What is broken, by what was looked at."""
+    _, options = CLUSTER_GRAMMAR.parse(["doctor", *words])
+    return {each.what: each.text for each in examine_from(options) if each.verdict == "broken"}
+
+
+def test_the_doctor_looks_at_all_without_an_image_and_takes_the_options_of_a_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("kr8s")
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    found = _doctor()
+    assert "pass --env IMAGE" in found["image"]
+    assert "KUBECONFIG" in found["API server"]
+    (tmp_path / "environment.yml").write_text("dependencies:\n  - numpy\n - scipy\n")
+    assert "environment.yml, line 3" in _doctor("--env", ".")["image"]
+    assert _doctor("--env", "x:1", "--gpus", "99").keys() == {"options"}
+    assert "No such file" in _doctor("--env", "x:1", "--pod-template", "absent.yaml")["options"]
