@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import time
@@ -24,9 +25,9 @@ from kube_tools import (
 from leaks import Home
 from until import until
 
-from jupyter_ddl.client.kube_clusters import examine_kubernetes
+from jupyter_ddl.cluster.kubernetes.doctor import examine
 from jupyter_ddl.errors import ClusterError
-from jupyter_ddl.spec.cluster import KubeSpec
+from jupyter_ddl.spec.cluster import ClusterSpec, KubeSpec
 
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(400)]
 
@@ -179,16 +180,24 @@ def test_operator_that_is_deaf_to_worker_groups(namespace: str, no_operator: Non
 
 def test_doctor_sees_that_nobody_acts(namespace: str, no_operator: None) -> None:
     """A cluster that is a minute old, and not even begun with, tells of its operator."""
+    ports = [{"name": "tcp-comm", "port": 8786, "targetPort": "tcp-comm"}]
     old = {
         "apiVersion": "kubernetes.dask.org/v1",
         "kind": "DaskCluster",
         "metadata": {"name": "old"},
-        "spec": {},
+        "spec": {
+            "worker": {"replicas": 0, "spec": {"containers": [{"name": "worker"}]}},
+            "scheduler": {
+                "spec": {"containers": [{"name": "scheduler"}]},
+                "service": {"type": "ClusterIP", "selector": {"a": "b"}, "ports": ports},
+            },
+        },
     }
     apply(json.dumps(old), namespace)
+    spec = ClusterSpec("old", "kube", 1, kubernetes=KubeSpec(image=IMAGE, namespace=namespace))
 
     def verdict() -> str:
-        found = examine_kubernetes(KubeSpec(image=IMAGE, namespace=namespace))
+        found = asyncio.run(examine(spec))
         return next(each.verdict for each in found if each.what == "operator")
 
     assert verdict() == "unknown"
