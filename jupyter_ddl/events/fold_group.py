@@ -145,7 +145,7 @@ def _cause(event: AttemptFinished, ended: dict[int, RankEnded]) -> tuple[int | N
         return failure.rank, "lost its worker"
     if failure.kind == "crash":
         return failure.rank, f"died by {failure.type_name}"
-    if failure.kind == "memory":
+    if failure.kind == "memory" and not failure.type_name.endswith("Error"):
         return failure.rank, "was ended for its memory"
     return failure.rank, f"raised {failure.type_name}"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import msgspec
+import pytest
 from event_makers import begun, checkpointed, created, ended, started, submitted
 
 from jupyter_ddl.events.group_state import N_POINTS
@@ -90,6 +91,17 @@ def test_a_restart_tells_which_rank_began_it_and_where_the_next_round_goes_on() 
     assert restart.step == 20
     assert snapshot.round == 2
     assert all(row.state == "running" for row in snapshot.ranks)
+
+
+@pytest.mark.parametrize(
+    ("type_name", "cause"),
+    [("SIGKILL", "was ended for its memory"), ("OutOfMemoryError", "raised OutOfMemoryError")],
+)
+def test_a_rank_that_ran_out_of_memory_was_ended_or_raised(type_name: str, cause: str) -> None:
+    failure = Failure("memory", type_name, "too much", rank=1)
+    end = AttemptFinished(0, 1, "failed", 1005.0, 2.0, failure=failure)
+    (restart,) = drawn(*round_of(1), end).restarts
+    assert (restart.rank, restart.cause) == (1, cause)
 
 
 def test_a_lost_worker_is_a_restart_of_the_rank_that_was_there() -> None:
