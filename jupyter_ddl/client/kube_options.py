@@ -28,6 +28,7 @@ def add_kube_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("on Kubernetes").add_argument
     add("--registry", metavar="HOST/PATH", help="where an image of --env DIRECTORY is pushed to")
     add("--namespace", metavar="NS", help="default: the one of the kubeconfig, or of this pod")
+    add("--slots", type=values.count(1), metavar="S", help="ranks side by side in each pod")
     add("--gpus", type=values.count(0), metavar="G", help="nvidia.com/gpu of each worker")
     _many(add, "--node-selector", _pair, "KEY=VALUE", "nodes on which workers may run")
     _many(add, "--toleration", str, "KEY[=VALUE][:EFFECT]", "a taint that pods tolerate")
@@ -62,6 +63,7 @@ def kube_spec(options: argparse.Namespace) -> KubeSpec:
         image=getattr(options, "env", None),
         registry=options.registry,
         namespace=options.namespace,
+        slots=options.slots or 1,
         gpus=options.gpus or 0,
         node_selector=dict(options.node_selector),
         tolerations=tuple(options.toleration),
@@ -111,6 +113,7 @@ def _given(options: argparse.Namespace) -> list[str]:
     names = (
         "registry",
         "namespace",
+        "slots",
         "gpus",
         "node_selector",
         "toleration",

@@ -102,7 +102,7 @@ class House:
             self.slots,
             dispatcher,
             host_of=self._host_of,
-            n_wanted=lambda: self.backend.n_wanted,
+            n_wanted=lambda: self.backend.n_wanted * self.spec.kubernetes.slots,
             n_possible=self._n_possible,
             gpus_known=self._gpus_known,
             usage=self.telemetry.usage,
@@ -290,7 +290,8 @@ class House:
     def _wanted(self, minimum: int, maximum: int) -> int:
         now = time.monotonic()
         current, demand = self.backend.n_wanted, self.runs.demand_slots()
-        if demand >= current:
+        slots = self.spec.kubernetes.slots
+        if demand > (current - 1) * slots:
             self._surplus_since_s = None
         elif self._surplus_since_s is None:
             self._surplus_since_s = now
@@ -301,11 +302,13 @@ class House:
             minimum,
             maximum,
             may_shrink=surplus_for_s >= self.spec.shrink_after_s,
+            slots_per_worker=slots,
         )
 
     def _n_possible(self) -> int:
-        """The most workers that the cluster can have without a person's doing."""
-        return max(self.backend.n_wanted, 0 if self.adapt is None else self.adapt[1])
+        """The most slots that the cluster can have without a person's doing."""
+        n_workers = max(self.backend.n_wanted, 0 if self.adapt is None else self.adapt[1])
+        return n_workers * self.spec.kubernetes.slots
 
     async def _gpus_known(self) -> None:
         await self._watch.gpus_known()

@@ -19,6 +19,8 @@ class KubeSpec(msgspec.Struct, frozen=True):
     """Where an image that is built of a directory is pushed to."""
     namespace: str | None = None
     """None: the one of the kubeconfig's context, or the notebook's own pod's."""
+    slots: int = 1
+    """Of each pod: so many ranks side by side, which share what the pod holds."""
     gpus: int = 0
     """``nvidia.com/gpu`` of each worker."""
     node_selector: dict[str, str] = {}

@@ -98,15 +98,15 @@ class ClusterRow(msgspec.Struct, frozen=True):
 def cluster_row(status: ClusterStatus) -> ClusterRow:
     """What ``%cluster`` shows of a controller's answer."""
     n_workers = len(status.workers)
-    per_worker = status.memory_per_worker_bytes
+    per_slot = status.memory_per_worker_bytes
     return ClusterRow(
         name=status.name,
         backend=status.backend,
         state=status.state,
         n_workers=n_workers,
         n_slots=status.n_slots,
-        cpus=status.cpus_per_worker * n_workers,
-        memory_bytes=None if per_worker is None else per_worker * n_workers,
+        cpus=status.cpus_per_worker * status.n_slots,
+        memory_bytes=None if per_slot is None else per_slot * status.n_slots,
         n_runs=len(status.active_runs) - len(status.groups),
         idle_left_s=status.idle_left_s,
         age_left_s=status.age_left_s,

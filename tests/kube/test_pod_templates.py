@@ -1,4 +1,4 @@
-"""A pod template of the user's own, on a real Kubernetes: taken whole, or refused before all else."""
+"""A pod template on a real Kubernetes: taken whole, or refused before anything is made."""
 
 from __future__ import annotations
 

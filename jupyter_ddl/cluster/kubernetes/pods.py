@@ -73,7 +73,7 @@ def scheduler_pod(spec: ClusterSpec, name: str) -> Json:
 
 
 def worker_pod(spec: ClusterSpec, name: str, namespace: str) -> Json:
-    """Pod of one Dask worker: one slot."""
+    """Pod of one Dask worker."""
     kube = spec.kubernetes
     container = {
         **_container("worker", kube.image),
@@ -82,7 +82,7 @@ def worker_pod(spec: ClusterSpec, name: str, namespace: str) -> Json:
             "worker",
             "--name=$(DASK_WORKER_NAME)",
             "--host=$(POD_IP)",
-            "--nthreads=1",
+            f"--nthreads={kube.slots}",  # Dask's word for slots
             "--memory-limit=0",
             "--no-nanny",
             "--no-dashboard",
@@ -163,9 +163,10 @@ def _container(role: str, image: str | None) -> Json:
 
 
 def _worker_resources(spec: ClusterSpec) -> Json:
-    cpus, memory = spec.cpus_per_worker, spec.memory_per_worker_bytes
-    limit = _DEFAULT_LIMIT_BYTES if memory is None else memory + _OVERHEAD_BYTES
-    request = _DEFAULT_REQUEST_BYTES if memory is None else limit
+    slots, memory = spec.kubernetes.slots, spec.memory_per_worker_bytes
+    cpus = spec.cpus_per_worker * slots
+    limit = _DEFAULT_LIMIT_BYTES * slots if memory is None else memory * slots + _OVERHEAD_BYTES
+    request = _DEFAULT_REQUEST_BYTES * slots if memory is None else limit
     requests: Json = {"cpu": f"{round(cpus * 1000 * _CPU_SHARE)}m", "memory": str(request)}
     limits: Json = {"cpu": str(cpus), "memory": str(limit)}
     if spec.kubernetes.gpus:

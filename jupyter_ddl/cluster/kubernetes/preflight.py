@@ -48,6 +48,8 @@ def check_options(spec: ClusterSpec) -> None:
         check_dns_label("namespace", kube.namespace)
     if not 1 <= spec.cpus_per_worker <= _MAX_CPUS:
         raise ClusterError(f"--cpus {spec.cpus_per_worker}: 1 to {_MAX_CPUS} are expected")
+    if not 1 <= kube.slots <= _MAX_CPUS:
+        raise ClusterError(f"--slots {kube.slots}: 1 to {_MAX_CPUS} are expected")
     if memory is not None and not _MIN_MEMORY_BYTES <= memory <= _MAX_MEMORY_BYTES:
         hint = f" (did you mean {memory}GB?)" if memory < _MIN_MEMORY_BYTES else ""
         raise ClusterError(f"--memory is {memory:,} bytes; 64MB to 64TB are expected{hint}")

@@ -27,6 +27,14 @@ def test_workers_follow_the_demand(
     assert wanted_workers(demand, current, 0, 3, may_shrink=may_shrink) == expected
 
 
+@pytest.mark.parametrize(("demand", "expected"), [(0, 0), (1, 1), (4, 1), (5, 2), (99, 3)])
+def test_workers_of_several_slots_are_filled_before_another_starts(
+    demand: int, expected: int
+) -> None:
+    found = wanted_workers(demand, 2, 0, 3, may_shrink=True, slots_per_worker=4)
+    assert found == expected
+
+
 @given(st.integers(0, 99), st.integers(0, 99), st.integers(0, 9), st.integers(0, 9), st.booleans())
 def test_the_bounds_hold(demand: int, current: int, low: int, more: int, may_shrink: bool) -> None:
     wanted = wanted_workers(demand, current, low, low + more, may_shrink=may_shrink)

@@ -112,6 +112,19 @@ def test_options_become_fields() -> None:
     assert {"/data", "/keys"} <= mounts
 
 
+def test_slots_of_a_pod_have_what_they_were_asked_for_each() -> None:
+    pod = worker(
+        ClusterSpec("kube", "kube", 1, 2, 1 << 30, kubernetes=KubeSpec("a", slots=4, gpus=2))
+    )
+    (container,) = pod["containers"]
+    assert "--nthreads=4" in container["args"]
+    assert container["resources"]["limits"] == {
+        "cpu": "8",
+        "memory": str((4 << 30) + (400 << 20)),
+        "nvidia.com/gpu": "2",
+    }
+
+
 def test_two_workers_of_one_cpu_and_their_scheduler_fit_on_two_cpus() -> None:
     def millis(pod: dict[str, Any]) -> int:
         return int(pod["containers"][0]["resources"]["requests"]["cpu"].removesuffix("m"))
@@ -245,6 +258,7 @@ def test_what_an_api_server_leaves_out_is_found() -> None:
         (spec(priority="Very High"), "name of a PriorityClass"),
         (spec(node_selector={"disk": "ü"}), "--node-selector 'disk=ü' can't be a label"),
         (spec(node_selector={"a/b/c": "x"}), "--node-selector 'a/b/c=x'"),
+        (spec(slots=0), "--slots 0: 1 to 1024"),
         (spec(lease_s=1.0), "--lease is 1 s; 5 s to 24 h"),
         (spec(env={"1A": "x"}), "not the name of a variable"),
         (spec(image=None), "--env IMAGE"),
