@@ -1,13 +1,15 @@
 """Removes captured values that no run needs any more.
 
 A large array in shared memory is the host's memory: it goes an hour after its last use, and with
-the last controller.  What an unfinished run needs stays, so that it can be resumed.
+the last controller.  What an unfinished run needs stays, so that it can be resumed.  What another
+home has is left alone as long as that home exists.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import shutil
 from pathlib import Path
 
 import msgspec
@@ -17,7 +19,7 @@ from jupyter_ddl.errors import JupyterDDLError
 from jupyter_ddl.events.reader import read_submitted, read_summary
 from jupyter_ddl.spec.program import Program
 from jupyter_ddl.store.blobs import digest_of, trim_blobs
-from jupyter_ddl.store.paths import blob_dirs, memory_blob_dir, runs_dir
+from jupyter_ddl.store.paths import blob_dirs, home_of_memory, memory_blob_dir, runs_dir
 
 __all__ = ["care_for_blobs"]
 
@@ -48,7 +50,19 @@ def care_for_blobs(*, leaving: bool = False) -> int:
             freed += trim_blobs((directory,), keep, age_s)
     if freed:
         log.info("removed %d bytes of captured values", freed)
+    if memory is not None:
+        _forget_lost_homes(memory)
     return freed
+
+
+def _forget_lost_homes(memory: Path) -> None:
+    """Remove what lies beside our blobs and belonged to a home that was deleted."""
+    with contextlib.suppress(OSError):
+        for other in memory.parent.iterdir():
+            home = home_of_memory(other)
+            if home is not None and other != memory and not home.exists():
+                log.info("removing the captured values of %s, which is gone", home)
+                shutil.rmtree(other, ignore_errors=True)
 
 
 def _needed_blobs() -> frozenset[str]:

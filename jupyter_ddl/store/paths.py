@@ -1,19 +1,23 @@
 """Paths of this user's runs, blobs and connection files.
 
 ``JUPYTER_DDL_HOME`` moves the runs and blobs; connection files lie in Jupyter's runtime directory.
-``JUPYTER_DDL_MEMORY_DIR`` moves the large blobs out of the user's directory in ``/dev/shm``.
+Large blobs lie in the user's directory in ``/dev/shm``, those of each home apart, unless
+``JUPYTER_DDL_MEMORY_DIR`` says where.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 from pathlib import Path
+from urllib.parse import quote, unquote
 
 from jupyter_core.paths import jupyter_data_dir, jupyter_runtime_dir
 
 __all__ = [
     "blob_dirs",
     "home_dir",
+    "home_of_memory",
     "ledger_path",
     "memory_blob_dir",
     "private_dir",
@@ -22,6 +26,10 @@ __all__ = [
     "runtime_dir",
     "runtime_path",
 ]
+
+
+_LONGEST_NAME = 200
+"""Of a directory; most file systems allow 255 bytes."""
 
 
 def private_dir(path: Path) -> Path:
@@ -71,7 +79,27 @@ def memory_blob_dir() -> Path | None:
     if not (shm.is_dir() and os.access(shm, os.W_OK)):
         return None
     configured = os.environ.get("JUPYTER_DDL_MEMORY_DIR")
-    path = Path(configured) if configured else shm / f"jupyter_ddl-{os.getuid()}"
+    if configured:
+        return _own_dir(Path(configured))
+    of_user = _own_dir(shm / f"jupyter_ddl-{os.getuid()}")
+    # Apart from other homes: nobody there knows which of these blobs are still needed.
+    return None if of_user is None else _own_dir(of_user / _name_of_home())
+
+
+def home_of_memory(directory: Path) -> Path | None:
+    """The home whose large blobs lie in a directory of shared memory; None where it is unknown."""
+    path = unquote(directory.name)
+    return Path(path) if path.startswith("/") else None
+
+
+def _name_of_home() -> str:
+    path = str(home_dir().absolute())
+    name = quote(path, safe="")
+    return name if len(name) <= _LONGEST_NAME else hashlib.sha256(path.encode()).hexdigest()
+
+
+def _own_dir(path: Path) -> Path | None:
+    """A private directory, made if it is missing; None where it can't be had."""
     try:
         private_dir(path)
         owner = path.stat()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from pathlib import Path
 
 import pytest
+from leaks import Home
 
 from jupyter_ddl.controller.blob_care import care_for_blobs
 from jupyter_ddl.events.ledger import LedgerWriter
@@ -14,7 +16,13 @@ from jupyter_ddl.events.messages import RunFinished, RunSubmitted
 from jupyter_ddl.spec.program import Program
 from jupyter_ddl.spec.run import MapSpec, RunSpec
 from jupyter_ddl.store.blobs import find_blob, put_blob
-from jupyter_ddl.store.paths import blob_dirs, ledger_path, memory_blob_dir, run_dir
+from jupyter_ddl.store.paths import (
+    blob_dirs,
+    home_of_memory,
+    ledger_path,
+    memory_blob_dir,
+    run_dir,
+)
 
 
 def _run(run_id: str, payload: str, *, finished: bool) -> None:
@@ -61,3 +69,47 @@ def test_the_last_controller_leaves_no_memory_taken() -> None:
     care_for_blobs(leaving=True)
     assert {path.name for path in memory.iterdir()} == {open_run, new}
     assert find_blob(old, blob_dirs()) is None
+
+
+def test_homes_of_one_user_leave_each_others_memory_alone(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("JUPYTER_DDL_MEMORY_DIR")  # the user's real one, below /dev/shm
+    memory = memory_blob_dir()
+    if memory is None:
+        pytest.skip("this host has no shared memory directory")
+    try:
+        put_blob(b"of the first home", blob_dirs())
+        for path in memory.iterdir():
+            os.utime(path, (time.time() - 60,) * 2)
+        monkeypatch.setenv("JUPYTER_DDL_HOME", str(home.root / "second"))
+        care_for_blobs(leaving=True)
+        assert [path.read_bytes() for path in memory.iterdir()] == [b"of the first home"]
+        shutil.rmtree(home.data)
+        care_for_blobs()
+        assert not memory.exists()
+    finally:
+        shutil.rmtree(memory, ignore_errors=True)
+        second = memory_blob_dir()
+        assert second is not None
+        assert second.parent == memory.parent
+        second.rmdir()
+
+
+def test_a_home_with_a_long_path_has_memory_of_its_own_too(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("JUPYTER_DDL_MEMORY_DIR")
+    if memory_blob_dir() is None:
+        pytest.skip("this host has no shared memory directory")
+    found = [memory_blob_dir()]
+    for name in ("a", "b"):
+        monkeypatch.setenv("JUPYTER_DDL_HOME", str(home.root / ("x" * 150) / ("y" * 150) / name))
+        found.append(memory_blob_dir())
+    assert len(set(found)) == 3
+    assert [None if each is None else home_of_memory(each) for each in found] == [
+        home.data, None, None,
+    ]  # fmt: skip
+    for each in found:
+        assert each is not None
+        each.rmdir()
