@@ -62,8 +62,14 @@ def _add_connect(parser: argparse.ArgumentParser) -> None:
 
 def _add_lease(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--idle-timeout", type=values.duration_s, default=1800.0, metavar="30m")
-    add("--max-age", type=values.duration_s, default=86400.0, metavar="24h")
+    add(
+        "--idle-timeout",
+        type=values.duration_s,
+        default=1800.0,
+        metavar="30m",
+        help="it ends when nothing has run for so long",
+    )
+    add("--max-age", type=values.duration_s, default=86400.0, metavar="24h", help="and by then")
 
 
 def _add_worker_logs(parser: argparse.ArgumentParser) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -24,6 +25,7 @@ from jupyter_ddl.worker.facts import normal_name
 
 __all__ = ["Synced", "sync_environment", "synced_lines", "wanted_packages"]
 
+_NAME = re.compile(r"[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?", re.ASCII)
 _TIMEOUT_S = 600.0
 _MAX_WHEELS_BYTES = 256 << 20
 _MAX_FETCHED_BYTES = 100 << 20
@@ -77,7 +79,8 @@ def sync_environment(
         patch = _patch(facts, wanted, Path(directory), on_phase)
         if checked.apart:
             patch = _with_fetched(patch, facts, checked.workers, Path(directory), on_phase)
-        on_phase(f"installing on {len(checked.workers)} workers")
+        n = len(checked.workers)
+        on_phase(f"installing on {n} worker{'' if n == 1 else 's'}")
         result = session().ask(cluster, SyncEnvironment(patch), _TIMEOUT_S)
     forget_answers(cluster)
     _raise_for(result)
@@ -135,6 +138,13 @@ def _names(
     kernel = kernel_environment()
     if everything:
         return None
+    for each in packages:
+        if not _NAME.fullmatch(each):
+            raise WorkerEnvironmentError(
+                f"env sync {each}: this is no package's name; without a version one is expected, "
+                f"because workers get the kernel's",
+                package=each,
+            )
     chosen = [normal_name(each) for each in packages]
     absent = [each for each in chosen if each not in kernel.reader.installed]
     if absent:
@@ -203,7 +213,7 @@ def _raise_for(result: object) -> None:
     if result.errors:
         worker, reason = next(iter(sorted(result.errors.items())))
         more = len(result.errors) - 1
-        others = f" (and {more} more workers)" if more else ""
+        others = f" (and {more} more)" if more else ""
         raise WorkerEnvironmentError(
             f"env sync failed on worker {worker}{others}: {reason}", worker=worker
         )

@@ -63,7 +63,7 @@ class LocalBackend:
     async def start(self, on_phase: Callable[[str], None]) -> None:
         dask.config.set(DASK_CONFIG)
         dask.config.set({"distributed.scheduler.worker-ttl": self._spec.worker_timeout_s})
-        on_phase(f"starting {self._n_wanted} workers")
+        on_phase(f"starting {self._n_wanted} worker{'' if self._n_wanted == 1 else 's'}")
         try:
             async with asyncio.timeout(self._spec.start_timeout_s):
                 await self._start()

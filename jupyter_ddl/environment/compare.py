@@ -98,7 +98,7 @@ def compare(
             if each.counts:
                 grouped.setdefault(each, []).append(name)
     counted = [(each, _where(names, len(workers))) for each, names in grouped.items()]
-    asking = list(_of_asked(kernel, asked, scope)) if asked is not None else []
+    asking = list(unmet(kernel, asked, scope)) if asked is not None else []
     lines = [
         Difference(each.what, each.ours, each.theirs, where, each.breaks, _MENDS[each.mend])
         for each, where in sorted(counted, key=lambda pair: (pair[0].rank, pair[0].what, pair[1]))
@@ -185,12 +185,19 @@ def _counts(needed: frozenset[str] | None, names: Iterable[str]) -> bool:
     return needed is None or not needed.isdisjoint(names)
 
 
-def _of_asked(kernel: Facts, asked: Configuration, scope: Scope | None) -> Iterator[Difference]:
+def unmet(kernel: Facts, asked: Configuration, scope: Scope | None = None) -> Iterator[Difference]:
     """What files ask for and the kernel does not have; workers are compared with the kernel."""
     if asked.python and not _agrees(kernel.python, f"=={asked.python}.*"):
         file = next((name for name in asked.files if name.endswith(("runtime.txt", ".yml"))), "")
         where = file or asked.title
-        yield Difference("python", kernel.python, asked.python, where, False, _RESTART)
+        yield Difference(
+            "python",
+            kernel.python,
+            asked.python,
+            where,
+            False,
+            f"run the notebook with Python {asked.python}",
+        )
     for each in asked.packages:
         if each.installer == "apt" or each.specifier.startswith("@") or each.name == "python":
             continue

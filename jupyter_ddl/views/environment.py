@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from jupyter_ddl.environment.compare import unmet
 from jupyter_ddl.environment.configuration import Configuration, Declared
 from jupyter_ddl.spec.facts import EnvironmentVerdict, Facts, VerdictWord
 from jupyter_ddl.views.columns import TextColumn, columns_text
@@ -25,6 +26,7 @@ _SENTENCES: Final[dict[VerdictWord, str]] = {
     "drift": "Workers differ in what may change results.",
     "broken": "Workers differ in what breaks cells.",
 }
+_ONLY_FILES: Final = "Files beside the notebook ask for other packages than the kernel has."
 
 _Table = list[tuple[str, tuple[str, ...]]]
 """(heading, cells), cleaned but not escaped."""
@@ -65,9 +67,12 @@ def render_verdict(
     ]
     table = [column for column in table if any(column[1])]
     lines = _mends(verdict) + _more(verdict, len(verdict.differences) - len(shown), notes)
+    sentence = _SENTENCES[verdict.word]
+    if verdict.differences and not any("worker" in each.where for each in verdict.differences):
+        sentence = _ONLY_FILES
     return Drawing(
-        html=lambda: _verdict_html(verdict.word, table, lines),
-        text=lambda: _verdict_text(verdict.word, table, lines, width),
+        html=lambda: _verdict_html(verdict.word, sentence, table, lines),
+        text=lambda: _verdict_text(verdict.word, sentence, table, lines, width),
     )
 
 
@@ -123,25 +128,27 @@ def _packages(
     asked: Configuration | None, kernel: Facts, used: Sequence[str]
 ) -> tuple[_Table, int]:
     if asked is not None and asked.packages:
+        differing = {each.what for each in unmet(kernel, asked)}
         rows = [
             (
                 each.name,
                 each.specifier or "any",
                 _here(each, kernel),
                 f"{each.file}:{each.line}",
+                "differs" if each.name in differing else "",
             )
             for each in asked.packages
         ]
-        headings = ["package", "asked for", "here", "where"]
+        headings = ["package", "asked for", "here", "where", ""]
     else:
-        rows = [(name, kernel.packages.get(name, "none"), "", "") for name in used]
+        rows = [(name, kernel.packages.get(name, "none"), "", "", "") for name in used]
         headings = ["package", "here"]
     shown = rows[:_MAX_ROWS]
     table = [
         (heading, tuple(plain(row[at], _LIMIT) for row in shown))
         for at, heading in enumerate(headings)
     ]
-    return (table if shown else []), len(rows) - len(shown)
+    return [column for column in table if any(column[1])], len(rows) - len(shown)
 
 
 def _here(each: Declared, kernel: Facts) -> str:
@@ -186,8 +193,8 @@ def _text(facts: list[tuple[str, str]], table: _Table, n_more: int, width: int) 
     return "\n".join(lines)
 
 
-def _verdict_html(word: VerdictWord, table: _Table, lines: list[str]) -> str:
-    sentence = f'<span style="font-size:12px">{_SENTENCES[word]}</span>'
+def _verdict_html(word: VerdictWord, said: str, table: _Table, lines: list[str]) -> str:
+    sentence = f'<span style="font-size:12px">{said}</span>'
     notes = "".join(
         f'<div style="margin:6px 0 0;font-size:12px;{MUTED}">{esc(line, 400)}</div>'
         for line in lines
@@ -199,8 +206,8 @@ def _verdict_html(word: VerdictWord, table: _Table, lines: list[str]) -> str:
     )
 
 
-def _verdict_text(word: VerdictWord, table: _Table, lines: list[str], width: int) -> str:
-    drawn = [f"environment · {word}: {_SENTENCES[word]}"]
+def _verdict_text(word: VerdictWord, said: str, table: _Table, lines: list[str], width: int) -> str:
+    drawn = [f"environment · {word}: {said}"]
     if table:
         drawn += columns_text([TextColumn(*column) for column in table], width)
     return "\n".join([*drawn, *lines])

@@ -119,12 +119,13 @@ def test_a_kernel_knows_what_was_replaced_before_it_looked(
 
     install(make_wheel(site.parent, "ddltiny", "1.0"), site)
     monkeypatch.syspath_prepend(str(site))
-    monkeypatch.delitem(sys.modules, "ddltiny", raising=False)
     importlib.import_module("ddltiny")
-    install(make_wheel(site.parent, "ddltiny", "2.0"), site)
-    facts = KernelEnvironment().facts()
+    try:
+        install(make_wheel(site.parent, "ddltiny", "2.0"), site)
+        facts = KernelEnvironment().facts()
+    finally:
+        del sys.modules["ddltiny"]
     assert (facts.packages["ddltiny"], facts.held["ddltiny"]) == ("1.0", "2.0")
-    monkeypatch.delitem(sys.modules, "ddltiny")
 
 
 def test_imports_become_packages_with_all_that_they_need() -> None:

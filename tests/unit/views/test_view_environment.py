@@ -22,6 +22,7 @@ def test_what_files_ask_for_stands_beside_what_there_is(tmp_path: Path) -> None:
     for shown in _both(render_environment(read_configuration(tmp_path), _FACTS, ())):
         for part in ("requirements.txt:1", "numpy", "2.1.0", "absent", "none", "Python 3.12"):
             assert part in shown
+        assert shown.count("differs") == 1, "what is there is marked no more than what is met"
 
 
 def test_without_files_the_packages_that_the_notebook_uses_are_shown() -> None:
@@ -41,6 +42,13 @@ def test_a_verdict_has_its_table_and_each_command_once() -> None:
         assert "To mend numpy, scipy: %cluster env sync" in shown
         assert "3 other packages differ" in shown
         assert "Note: nothing more is known." in shown
+
+
+def test_what_only_files_ask_for_is_not_said_of_the_workers() -> None:
+    row = Difference("numpy", "2.1", ">=99", "requirements.txt, line 1", False, "")
+    for shown in _both(render_verdict(EnvironmentVerdict("drift", (row,)))):
+        assert "Files beside the notebook ask for other packages than the kernel has." in shown
+        assert "Workers differ" not in shown
 
 
 def test_names_from_elsewhere_are_text_and_nothing_else() -> None:
