@@ -158,3 +158,23 @@ def test_an_interrupted_group_stops_at_its_next_report_and_resumes_from_its_chec
     assert kernel.value("again.id == stopped.id, again.state") == "(True, 'complete')"
     assert kernel.value("int(again.logs(1).split()[1]) > 0") == "True"
     assert kernel.value("again.metrics.query('rank == 0').step.is_monotonic_increasing") == "True"
+
+
+def test_a_stopped_group_without_a_checkpoint_says_that_it_would_begin_anew(
+    kernel: LiveKernel,
+) -> None:
+    kernel.run("import torch\n%cluster start -n 2", 60).check()
+    cell = (
+        "import time\n"
+        "print('begun')\n"
+        "for step in range(400):\n"
+        "    time.sleep(0.05)\n"
+        "    report(step=step)\n"
+    )
+    message = kernel.start("%%distribute ddp -n 2 -o stopped\n" + cell)
+    kernel.finish(message, 40, until_text="step 1")
+    kernel.interrupt()
+    out = kernel.finish(message, 40).check()
+
+    assert out.text.startswith("[0] begun\nStopped before a checkpoint was saved; `--resume ")
+    assert kernel.value("stopped.state") == "'cancelled'"
