@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from jupyter_ddl.events.messages import Event, RunFinished
-from jupyter_ddl.events.reducer import fold, with_totals
+from jupyter_ddl.events.reducer import fold
 from jupyter_ddl.events.run_state import RunState
 from jupyter_ddl.events.telemetry import WorkerSample
+from jupyter_ddl.events.totals import with_totals
 from jupyter_ddl.recording.facts import Fact, Measured, Printed
 from jupyter_ddl.recording.lines import time_of
 

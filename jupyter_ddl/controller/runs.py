@@ -30,9 +30,10 @@ from jupyter_ddl.errors import (
 from jupyter_ddl.events.ledger import LedgerWriter
 from jupyter_ddl.events.messages import Notice, RunFinished, RunSubmitted
 from jupyter_ddl.events.reader import read_ledger, read_summary
-from jupyter_ddl.events.reducer import RunState, fold, with_totals
+from jupyter_ddl.events.reducer import RunState, fold
 from jupyter_ddl.events.snapshot import RunSnapshot
 from jupyter_ddl.events.telemetry import Usage
+from jupyter_ddl.events.totals import with_totals
 from jupyter_ddl.launch.dispatcher import Dispatcher
 from jupyter_ddl.placement.slots import SlotBook
 from jupyter_ddl.spec.run import FitSpec, RunSpec, SearchSpec

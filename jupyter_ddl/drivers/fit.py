@@ -29,9 +29,9 @@ from jupyter_ddl.events.messages import (
     RunFinished,
     StopRequested,
 )
-from jupyter_ddl.events.reducer import with_totals
 from jupyter_ddl.events.run_state import RunState
 from jupyter_ddl.events.snapshot import RunSnapshot
+from jupyter_ddl.events.totals import with_totals
 from jupyter_ddl.spec.assignment import Prewarm, StopWhen
 from jupyter_ddl.spec.fit import FeedFit, FinishFit, FitSpec, TakeFit, TellFit
 from jupyter_ddl.spec.requests import StopHow

@@ -35,9 +35,9 @@ from jupyter_ddl.events.messages import (
     TrialCreated,
 )
 from jupyter_ddl.events.reader import read_ledger
-from jupyter_ddl.events.reducer import with_totals
 from jupyter_ddl.events.run_state import RunState
 from jupyter_ddl.events.snapshot import RunSnapshot
+from jupyter_ddl.events.totals import with_totals
 from jupyter_ddl.search.answers import Proposal
 from jupyter_ddl.spec.assignment import StopWhen
 from jupyter_ddl.spec.requests import StopHow

@@ -20,8 +20,9 @@ from jupyter_ddl.events.frames import (
     frame_at,
 )
 from jupyter_ddl.events.messages import SCHEMA_VERSION, Event, RunFinished, RunSubmitted
-from jupyter_ddl.events.reducer import fold_all, with_totals
+from jupyter_ddl.events.reducer import fold_all
 from jupyter_ddl.events.snapshot import Counts, RunStateName
+from jupyter_ddl.events.totals import with_totals
 from jupyter_ddl.spec.run import verb_name
 
 __all__ = ["LedgerReader", "RunSummary", "read_ledger", "read_submitted", "read_summary"]

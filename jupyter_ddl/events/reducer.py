@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterable
 from sys import intern
 from typing import Any, TypeAlias
 
-import msgspec
-
 from jupyter_ddl.errors import LedgerError
 from jupyter_ddl.events import fold_group
 from jupyter_ddl.events.fold_attempt import after_attempt
@@ -42,7 +40,7 @@ from jupyter_ddl.events.run_state import RunState, TrialState
 from jupyter_ddl.events.snapshot import TrialStateName
 from jupyter_ddl.spec.run import FitSpec, SearchSpec
 
-__all__ = ["RunState", "TrialState", "fold", "fold_all", "is_late", "with_totals"]
+__all__ = ["RunState", "TrialState", "fold", "fold_all", "is_late"]
 
 _N_FAILED = 64
 _MAX_NOTICE = 300
@@ -95,25 +93,6 @@ def is_late(state: RunState, event: Event) -> bool:
     if isinstance(event, RunFinished):
         return state.end is not None
     return isinstance(event, RunSubmitted) and state.spec is not None
-
-
-def with_totals(state: RunState, event: RunFinished) -> RunFinished:
-    """The last record of a run with the totals that a listing of runs shows.
-
-    ``state`` has not folded ``event`` yet: what waits or runs in it is cancelled by the end.
-    """
-    counts = msgspec.structs.asdict(state.counts)
-    totals = {name: number for name, number in counts.items() if number}
-    open_trials = totals.pop("waiting", 0) + totals.pop("running", 0)
-    if open_trials:
-        totals["cancelled"] = totals.get("cancelled", 0) + open_trials
-    search = state.spec is not None and state.spec.judged is not None
-    return msgspec.structs.replace(
-        event,
-        totals=totals,
-        best_trial=state.best_number if search else None,
-        best_value=state.best_value if search else None,
-    )
 
 
 def _run_submitted(state: RunState, event: RunSubmitted) -> None:

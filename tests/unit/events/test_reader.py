@@ -24,8 +24,9 @@ from jupyter_ddl.events.frames import HEADER, pack_frames
 from jupyter_ddl.events.ledger import LedgerWriter
 from jupyter_ddl.events.messages import Event, Failure, Notice, RunFinished, RunSubmitted
 from jupyter_ddl.events.reader import LedgerReader, read_ledger, read_submitted, read_summary
-from jupyter_ddl.events.reducer import fold_all, with_totals
+from jupyter_ddl.events.reducer import fold_all
 from jupyter_ddl.events.snapshot import Counts
+from jupyter_ddl.events.totals import with_totals
 
 
 @pytest.fixture

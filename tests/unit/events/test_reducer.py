@@ -25,8 +25,9 @@ from jupyter_ddl.errors import LedgerError
 from jupyter_ddl.events.ledger import LedgerWriter
 from jupyter_ddl.events.messages import Event, Failure, Notice, RunFinished, StopRequested
 from jupyter_ddl.events.reader import read_ledger
-from jupyter_ddl.events.reducer import RunState, fold, fold_all, is_late, with_totals
+from jupyter_ddl.events.reducer import RunState, fold, fold_all, is_late
 from jupyter_ddl.events.snapshot import Counts
+from jupyter_ddl.events.totals import with_totals
 from jupyter_ddl.spec.run import Limits
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from event_makers import begun, created, ended, reported, started, submitted
 
 from jupyter_ddl.events.messages import RunFinished, TrialCreated
-from jupyter_ddl.events.reducer import fold, with_totals
+from jupyter_ddl.events.reducer import fold
 from jupyter_ddl.events.run_state import RunState
+from jupyter_ddl.events.totals import with_totals
 from jupyter_ddl.spec.fit import FitSpec
 from jupyter_ddl.spec.program import Program
 from jupyter_ddl.spec.run import RunSpec
