@@ -26,6 +26,17 @@ from jupyter_ddl.worker.training import PRIVATE_KEY, Training
 
 __all__ = ["Attempt"]
 
+_n_forks = 0
+"""Forks between the interpreter's start and this process."""
+
+
+def _count_fork() -> None:
+    global _n_forks
+    _n_forks += 1
+
+
+os.register_at_fork(after_in_child=_count_fork)
+
 
 class Attempt:
     """One attempt at one trial, used from the rank's main thread.
@@ -63,6 +74,7 @@ class Attempt:
         self._stop = stop
         self._last_step: int | None = None
         self._pid = os.getpid()
+        self._n_forks = _n_forks
 
     def objective_so_far(self) -> float | None:
         """The last reported objective if it is finite."""
@@ -77,21 +89,19 @@ class Attempt:
         self, step: int | None, metrics: Mapping[str, Any], reduce: str | None = None
     ) -> None:
         """See :func:`jupyter_ddl.worker.incell.report`."""
-        self._refuse_children("report")
-        check_reduction(reduce)
-        at = self._next_step(step)
+        # Called in the middle of a training, which has emptied the caches: each function more costs
+        # some microseconds here, and each system call ten.  So the common cases come first.
+        if self._n_forks != _n_forks:
+            self._refuse_children("report")
+        last = self._last_step
+        at = step if type(step) is int and (last is None or step > last) else self._next_step(step)
         values: dict[str, float] = {}
         for name, value in metrics.items():
-            number = as_number(value)
-            if number is None:
-                raise ReportError(
-                    f"metric {name!r} is {shown(value)} ({type(value).__name__}); "
-                    f"a number was expected",
-                    metric=name,
-                )
-            values[name] = number
-        if reduce is not None and self.world_size > 1:
-            values = reduced(values, reduce)
+            values[name] = value if type(value) is float else _number(name, value)
+        if reduce is not None:
+            check_reduction(reduce)
+            if self.world_size > 1:
+                values = reduced(values, reduce)
         self._last_step = at
         self._n_reports += 1
         self.reported.update(values)
@@ -106,8 +116,10 @@ class Attempt:
                 step=at,
             )
         reason = self._stop.pending(trial.trial, trial.attempt)
-        if self._agreement is not None:
-            reason = self._agreed(self._agreement, reason)
+        agreement = self._agreement
+        if agreement is not None:
+            is_open = self._stop_at is not None or self._n_reports >= agreement.next_look
+            reason = self._agreed(agreement, reason) if is_open else None
         if reason is not None:
             raise TrialStopped(reason)
 
@@ -121,7 +133,8 @@ class Attempt:
 
     def checkpoint(self, step: int | None, state: Mapping[str, Any]) -> None:
         """See :func:`jupyter_ddl.worker.incell.checkpoint`."""
-        self._refuse_children("checkpoint")
+        if self._n_forks != _n_forks:
+            self._refuse_children("checkpoint")
         at = (self._last_step or 0) if step is None else _whole("checkpoint", step)
         if PRIVATE_KEY in state:
             raise ReportError(f"checkpoint({PRIVATE_KEY}=…): this name is taken; use another one")
@@ -171,11 +184,20 @@ class Attempt:
 
     def _refuse_children(self, function: str) -> None:
         # A forked child shares the pipe to the worker, and its bytes would mix with ours.
-        if os.getpid() != self._pid:
-            raise ReportError(
-                f"{function}() was called in process {os.getpid()}, a child of the trial's process "
-                f"{self._pid}; return the values to the cell and call it there"
-            )
+        raise ReportError(
+            f"{function}() was called in process {os.getpid()}, a child of the trial's process "
+            f"{self._pid}; return the values to the cell and call it there"
+        )
+
+
+def _number(name: str, value: Any) -> float:
+    number = as_number(value)
+    if number is None:
+        raise ReportError(
+            f"metric {name!r} is {shown(value)} ({type(value).__name__}); a number was expected",
+            metric=name,
+        )
+    return number
 
 
 def _whole(function: str, step: Any) -> int:

@@ -22,6 +22,8 @@ MAX_FRAME_BYTES = 64 << 20
 
 _LENGTH = struct.Struct(">I")
 _READ_BYTES = 1 << 16
+_N_LENGTHS = 1024
+_LENGTHS = [_LENGTH.pack(length) for length in range(_N_LENGTHS)]
 
 
 def encode_frame(payload: bytes) -> bytes:
@@ -85,6 +87,7 @@ class FrameSocket:
 
     def __init__(self, sock: socket.socket) -> None:
         self.socket = sock
+        self._send_all = sock.sendall
         self._buffer = FrameBuffer()
         self._ready: list[bytes] = []
         self._sending = threading.Lock()
@@ -100,6 +103,14 @@ class FrameSocket:
         data = b"".join([encode_frame(payload) for payload in payloads])
         with self._sending:
             self.socket.sendall(data)
+
+    def send_one(self, payload: bytes) -> None:
+        """The same for one payload, with less around it: a training calls this at each report."""
+        length = len(payload)
+        # From a list: in the middle of a training even ``pack`` takes 5 µs.
+        frame = _LENGTHS[length] + payload if length < _N_LENGTHS else encode_frame(payload)
+        with self._sending:
+            self._send_all(frame)
 
     def receive(self) -> bytes | None:
         """Wait for the next payload; None when the other end is closed."""

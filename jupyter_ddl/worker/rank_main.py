@@ -270,7 +270,7 @@ class _Rank:
             The attempt was asked to leave at its next checkpoint, and has saved it.
         """
         self._send(event)
-        if isinstance(event, Reported):
+        if type(event) is Reported:
             if self._beats is not None:
                 self._beats.step()
         elif isinstance(event, CheckpointSaved):
@@ -307,11 +307,12 @@ class _Rank:
         if is_main:
             self._termination.hold_back()
         try:
-            payloads = [self._encoder.encode(message)]
+            payload = self._encoder.encode(message)
             if self._unsent:
                 unsent, self._unsent = self._unsent, []
-                payloads = [*map(self._encoder.encode, unsent), *payloads]
-            self._channel.send(payloads)
+                self._channel.send([*map(self._encoder.encode, unsent), payload])
+            else:
+                self._channel.send_one(payload)
         except OSError:
             # Closed by the worker, which is gone then, or by the cell: no result can be told.
             os._exit(CHANNEL_LOST_EXIT_CODE)
