@@ -12,23 +12,25 @@ import msgspec
 
 from jupyter_ddl.events.messages import RankEvent
 
-__all__ = ["ChunkArchive", "ChunkRelay"]
+__all__ = ["CHUNKS_PER_S", "CHUNKS_PER_S_OF_OTHERS", "ChunkArchive", "ChunkRelay"]
 
 FLUSH_INTERVAL_S = 0.02
-_CHUNKS_PER_S = 2.0
+CHUNKS_PER_S = 2.0
+CHUNKS_PER_S_OF_OTHERS = 1.0
+"""Of the ranks of a group behind the first one, whose reports are no curve that somebody sees
+grow.  A whole part of :data:`CHUNKS_PER_S`, so that both go together."""
 _CHUNKS_AT_ONCE = 10.0
 """A chunk costs the worker and the controller 2 ms of CPU whatever it holds.  So an assignment may
 send a few as soon as there is something; one that goes on and on sends larger ones."""
 FLUSH_BYTES = 64 * 1024
 _PAUSE_BYTES_PER_S = 128 * 1024 / FLUSH_INTERVAL_S
 """Bytes an assignment may send before its rank has to wait for the interval's end."""
-_REST_S = 0.25
 _REST_SHARE = 0.05
-_REST_BYTES = 4096.0
+_REST_BYTES = 8192.0
 """Waking up for every report costs the worker 0.2 ms of CPU.  So what an assignment that goes on
-and on has sent lies in its rank's socket, which outlives the rank, for a while: so short that its
-end is told a twentieth of its time later at most, and that there is room for what comes (a socket
-holds about 280 messages)."""
+and on has sent lies in its rank's socket, which outlives the rank, until its chunk is due: but so
+short that its end is told a twentieth of its time later at most, and that there is room for what
+comes (a socket holds 280 messages at least)."""
 _KEEP_S = 30.0
 _KEEP_BYTES = 64 << 20
 
@@ -87,6 +89,8 @@ class ChunkRelay:
     ----------
     publish : callable
         Sends one encoded chunk; must not wait.
+    chunks_per_s : float
+        In the long run.
     """
 
     def __init__(
@@ -95,7 +99,9 @@ class ChunkRelay:
         assignment_id: str,
         publish: Callable[[bytes], None],
         archive: ChunkArchive,
+        chunks_per_s: float = CHUNKS_PER_S,
     ) -> None:
+        self._chunks_per_s = chunks_per_s
         self._run_id = run_id
         self._assignment_id = assignment_id
         self._publish = publish
@@ -163,8 +169,9 @@ class ChunkRelay:
         passed_s, self._rested_at_s = now_s - self._rested_at_s, now_s
         n_bytes, self._n_bytes_since = self._n_bytes_since, 0
         age_s = now_s - self._began_s
-        rest_s = min(_REST_S, _REST_SHARE * age_s, _REST_BYTES * passed_s / max(1, n_bytes))
+        rest_s = min(_REST_SHARE * age_s, _REST_BYTES * passed_s / max(1, n_bytes))
         if self._may_rest and self._timer and rest_s > FLUSH_INTERVAL_S:
+            # The interval's timer reads on as well, and comes first where there is time enough.
             self._pause(rest_s, pause, resume)
 
     def _read_on(self) -> None:
@@ -217,13 +224,14 @@ class ChunkRelay:
         missing = 1.0 - self._allowed()
         if missing <= 0.0:
             return 0.0
-        at_s = self._loop.time() + missing / _CHUNKS_PER_S
-        return (math.ceil(at_s * _CHUNKS_PER_S - 0.1) / _CHUNKS_PER_S) - self._loop.time()
+        per_s = self._chunks_per_s
+        at_s = self._loop.time() + missing / per_s
+        return (math.ceil(at_s * per_s - 0.1) / per_s) - self._loop.time()
 
     def _allowed(self) -> float:
         """Chunks that may go now."""
         now_s = self._loop.time()
-        gained = (now_s - self._allowed_at_s) * _CHUNKS_PER_S
+        gained = (now_s - self._allowed_at_s) * self._chunks_per_s
         self._allowance = min(self._allowance + gained, _CHUNKS_AT_ONCE)
         self._allowed_at_s = now_s
         return self._allowance

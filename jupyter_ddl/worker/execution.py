@@ -21,6 +21,7 @@ from jupyter_ddl.events.messages import (
     Notice,
     Probe,
     RendezvousReady,
+    Reported,
     WorkerLeaving,
 )
 from jupyter_ddl.spec.assignment import (
@@ -144,6 +145,8 @@ class Execution:
 
     def _belongs(self, message: FromRank) -> bool:
         """Whether a rank may say this now: it speaks for the attempt it was given, no other."""
+        if isinstance(message, Reported):  # the commonest
+            return self._is_current(message.trial, message.attempt)
         if isinstance(message, AttemptStarted):
             if self._current is not None or not self._waiting:
                 return False
@@ -229,6 +232,7 @@ class Execution:
         seen = await look_at(rank.pid)
         if self._is_current(message.trial, message.attempt):
             self._relay.add(Probe(message.trial, message.attempt, *seen))
+            self._relay.flush()  # it is waited for
 
     def worker_leaves(self, grace_s: float) -> None:
         """Tell that this worker goes; what is not of a group leaves at its next checkpoint."""
@@ -238,6 +242,7 @@ class Execution:
         if rank is None or current is None:
             return
         self._relay.add(WorkerLeaving(current.trial, current.attempt, grace_s))
+        self._relay.flush()
         if self._assignment.place is None:
             stop = StopTrial(
                 self.run_id, current.trial, current.attempt, "moved", "next_checkpoint"

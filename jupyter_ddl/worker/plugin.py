@@ -31,7 +31,12 @@ from jupyter_ddl.spec.fit import DropOutputs
 from jupyter_ddl.spec.group import JoinGroup
 from jupyter_ddl.spec.sampling import SamplerAnswers, SamplerCall
 from jupyter_ddl.worker.cell_ranks import CellRanks
-from jupyter_ddl.worker.chunks import ChunkArchive, ChunkRelay
+from jupyter_ddl.worker.chunks import (
+    CHUNKS_PER_S,
+    CHUNKS_PER_S_OF_OTHERS,
+    ChunkArchive,
+    ChunkRelay,
+)
 from jupyter_ddl.worker.execution import Execution
 from jupyter_ddl.worker.fit.dropping import drop_outputs
 from jupyter_ddl.worker.leaving import Leaving
@@ -42,6 +47,7 @@ from jupyter_ddl.worker.rank_environment import EXTENSION, RankEnvironment
 from jupyter_ddl.worker.rank_pool import RankPool
 from jupyter_ddl.worker.sampler_ranks import SamplerRanks
 from jupyter_ddl.worker.settings import WorkerSettings
+from jupyter_ddl.worker.telemetry.posting import SamplePost
 from jupyter_ddl.worker.telemetry.sampler import WorkerSampler
 
 __all__ = [
@@ -101,27 +107,29 @@ class RankPlugin(WorkerPlugin):  # type: ignore[misc]
         if self.settings.rank_memory_bytes is not None:
             guard = MemoryGuard(self.settings.rank_memory_bytes, lambda: self._pool.ranks)
             self._in_background(guard.watch(), "ddl-memory-guard")
+        self._post: SamplePost | None = None
         self._telemetry = self._start_telemetry()
 
     def _start_telemetry(self) -> WorkerSampler | None:
         settings, worker = self.settings, self._worker
         if not settings.telemetry_interval_s:
             return None
-        loop = asyncio.get_running_loop()
-
-        def publish(sample: bytes) -> None:
-            loop.call_soon_threadsafe(self._publish_sample, sample)
-
+        self._post = SamplePost(settings.telemetry_interval_s, self._publish_sample)
         sampler = WorkerSampler(
             str(worker.name),
             settings.telemetry_interval_s,
             ranks=lambda: self._pool.ranks,
-            publish=publish,
+            publish=self._post.put,
             rank_memory_bytes=settings.rank_memory_bytes,
             n_slots=worker.state.nthreads,
         )
         sampler.start()
         return sampler
+
+    def _publish_chunk(self, topic: str, chunk: bytes) -> None:
+        self._worker.log_event(topic, chunk)
+        if self._post is not None:
+            self._post.go_along()
 
     def _publish_sample(self, sample: bytes) -> None:
         with contextlib.suppress(OSError):  # the scheduler is away: the next one tells more
@@ -133,6 +141,8 @@ class RankPlugin(WorkerPlugin):  # type: ignore[misc]
         worker.extensions.pop(EXTENSION, None)
         worker.handlers.pop(CALL_RANK, None)
         worker.handlers.pop(READ_BLOB, None)
+        if self._post is not None:
+            self._post.close()
         if self._telemetry is not None:
             await asyncio.to_thread(self._telemetry.close)
         for task in self._tasks:
@@ -157,14 +167,15 @@ class RankPlugin(WorkerPlugin):  # type: ignore[misc]
         if self.files is not None:
             self.files.unfetched.add(assignment_id)
             assignment = self.files.local(assignment)
-        worker, topic = self._worker, assignment.topic
+        topic, place = assignment.topic, assignment.place
         relay = ChunkRelay(
             assignment.run_id,
             assignment_id,
-            lambda chunk: worker.log_event(topic, chunk),
+            lambda chunk: self._publish_chunk(topic, chunk),
             self._archive,
+            CHUNKS_PER_S_OF_OTHERS if place is not None and place.rank else CHUNKS_PER_S,
         )
-        execution = Execution(assignment, self._pool, relay, str(worker.name))
+        execution = Execution(assignment, self._pool, relay, str(self._worker.name))
         self._executions[assignment_id] = execution
         try:
             if self._leaving.begun:

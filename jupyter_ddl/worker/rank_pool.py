@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 
 IDLE_TIMEOUT_S = 60.0
 _CLOSE_TIMEOUT_S = 5.0
+_ROOM_BYTES = 1 << 20
 
 OnLoaded: TypeAlias = Callable[[Iterable[str]], None]
 
@@ -167,6 +168,8 @@ class RankPool:
         rank = RankProcess(name, assignment.run_id, assignment.program)
         rank.settle(assignment)
         ours, theirs = socket.socketpair()
+        # Room for what a rank reports while it isn't read (chunks.py): as much as the kernel gives.
+        theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _ROOM_BYTES)
         self._ranks[name] = rank
         loop = asyncio.get_running_loop()
         with theirs:

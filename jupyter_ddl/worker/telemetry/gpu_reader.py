@@ -28,6 +28,8 @@ class GpuReading(msgspec.Struct, frozen=True):
 
     state: str = ""
     gpus: tuple[GpuSample, ...] = ()
+    stands_s: float = 0.0
+    """For so long the next reading would say the same."""
 
 
 class GpuReader:
@@ -54,7 +56,7 @@ class GpuReader:
         if self._listed_at_s is None or now_s - self._listed_at_s >= _LIST_INTERVAL_S:
             self._list(now_s)
         if not self._found.gpus:
-            return GpuReading(self._found.state)
+            return GpuReading(self._found.state, stands_s=_LIST_INTERVAL_S)
         return GpuReading("", tuple(map(_sample, self._found.gpus[:_MAX_GPUS])))
 
     def close(self) -> None:

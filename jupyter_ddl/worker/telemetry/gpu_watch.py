@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 
 import msgspec
@@ -20,8 +21,12 @@ NO_ANSWER = "n/a: NVML does not answer"
 class GpuWatch:
     """One reading at a time, in one thread: while a call hangs, no second one is made."""
 
-    def __init__(self, read: Callable[[], GpuReading]) -> None:
+    def __init__(
+        self, read: Callable[[], GpuReading], clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._read = read
+        self._clock = clock
+        self._stands_until_s = clock()
         self._wanted = threading.Event()
         self._ready = threading.Event()
         self._closed = False
@@ -30,11 +35,18 @@ class GpuWatch:
         threading.Thread(target=self._run, name="ddl-nvml", daemon=True).start()
 
     def latest(self, timeout_s: float) -> GpuReading:
-        """A new reading; when none comes in time, what is known of the GPUs, and that it hangs."""
+        """A new reading; when none comes in time, what is known of the GPUs, and that it hangs.
+
+        Where there are no GPUs the thread is left asleep: waking it would cost more than all that
+        it finds out.
+        """
+        if self._clock() < self._stands_until_s:
+            return self._last
         self._ready.clear()
         self._wanted.set()
         if self._ready.wait(timeout_s):
             self._known = self._last
+            self._stands_until_s = self._clock() + self._last.stands_s
             return self._last
         gpus = (msgspec.structs.replace(gpu, **_UNKNOWN) for gpu in self._known.gpus)
         return GpuReading(NO_ANSWER, tuple(gpus))

@@ -22,6 +22,7 @@ _PROC = Path("/proc")
 _HAS_PROC = (_PROC / "self" / "task").exists()
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_READ_BYTES = 4096
 _NEAR = 0.7
 """Share of a limit from which on memory is counted exactly."""
 
@@ -142,10 +143,14 @@ def _io(pid: int) -> tuple[int, int]:
 
 
 def _read(path: str) -> bytes:
-    """A small file of ``/proc``, whole."""
+    """A file of ``/proc``, whole.  Most are small; a large buffer would be mapped and unmapped."""
     fd = os.open(path, os.O_RDONLY)
     try:
-        return os.read(fd, 1 << 16)
+        data = part = os.read(fd, _READ_BYTES)
+        while len(part) > _READ_BYTES // 2:  # the kernel may stop short of a page
+            part = os.read(fd, _READ_BYTES)
+            data += part
+        return data
     finally:
         os.close(fd)
 

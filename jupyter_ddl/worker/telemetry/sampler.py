@@ -7,6 +7,7 @@ what it is given.
 from __future__ import annotations
 
 import logging
+import math
 import os
 import platform
 import threading
@@ -29,6 +30,7 @@ log = logging.getLogger(__name__)
 
 _GPU_TIMEOUT_S = 0.5
 _CLOSE_TIMEOUT_S = 1.0
+_SPARE_S = 0.02
 _MAX_RANKS = 64
 
 
@@ -88,8 +90,7 @@ class WorkerSampler:
         complained = False
         due_s = time.monotonic()
         while not self._closed.wait(max(0.0, due_s - time.monotonic())):
-            # Late ones are left out rather than caught up with.
-            due_s = max(due_s + self._interval_s, time.monotonic())
+            began_s = time.monotonic()
             try:
                 sample = self._sample(gpus, processes, network, limits.cpus, limit_bytes)
                 if not self._closed.is_set():
@@ -98,6 +99,7 @@ class WorkerSampler:
                 if not complained:
                     log.exception("worker %s: taking a sample failed", self._worker)
                 complained = True
+            due_s = _due_s(self._interval_s, began_s, time.monotonic())
         gpus.close()
 
     def _sample(
@@ -132,6 +134,18 @@ class WorkerSampler:
             gpus=reading.gpus,
             ranks=tuple(_rank_sample(rank, used.get(rank.pid, TreeUse())) for rank in ranks),
         )
+
+
+def _due_s(interval_s: float, began_s: float, now_s: float) -> float:
+    """When to begin the next sample: so that it is there at a whole multiple of the interval.
+
+    Samples are sent then (``posting.py``).  Late ones are left out rather than caught up with.
+    """
+    lead_s = min(now_s - began_s + _SPARE_S, interval_s / 2)
+    next_s = (math.floor(now_s / interval_s) + 1) * interval_s
+    if next_s - began_s < interval_s / 2 + lead_s:  # the sample just taken is for that time
+        next_s += interval_s
+    return next_s - lead_s
 
 
 def _rank_sample(rank: RankProcess, used: TreeUse) -> RankSample:

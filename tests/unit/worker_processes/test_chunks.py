@@ -191,8 +191,37 @@ def test_a_rank_that_goes_on_reporting_is_read_a_few_times_a_second(rank: _Rank)
     rank.run(20.0, per_s=50)
     rank.n_wakes = 0
     rank.run(10.0, per_s=50)
-    assert rank.n_wakes <= 45
-    assert rank.longest_s == pytest.approx(0.25, abs=0.03)
+    assert rank.n_wakes <= 25, "each chunk's wake reads what is in it"
+    assert rank.longest_s == pytest.approx(0.5, abs=0.03)
+
+
+def test_a_rank_behind_the_first_sends_half_as_many_chunks_at_the_same_times(
+    clock: _Clock,
+) -> None:
+    rates = (chunks.CHUNKS_PER_S, chunks.CHUNKS_PER_S_OF_OTHERS)
+    sent_at_s: list[list[float]] = [[], []]
+
+    def sender(number: int) -> Callable[[bytes], None]:
+        return lambda _: sent_at_s[number].append(clock.now_s)
+
+    async def made() -> list[ChunkRelay]:
+        return [
+            ChunkRelay("r", f"a{number}", sender(number), ChunkArchive(), per_s)
+            for number, per_s in enumerate(rates)
+        ]
+
+    relays = asyncio.run(made())
+    for relay in relays:
+        relay._loop = clock  # type: ignore[assignment]
+        relay._allowed_at_s = relay._began_s = relay._rested_at_s = 0.0
+    for step in range(1500):
+        for relay in relays:
+            relay.add(reported(step))
+        clock.advance(0.02)
+    first, other = ([at_s for at_s in times if at_s > 20] for times in sent_at_s)
+    assert len(first) == pytest.approx(20, abs=1)
+    assert len(other) == pytest.approx(10, abs=1)
+    assert set(other) <= set(first), "the controller wakes up for both at once"
 
 
 def test_what_a_rank_tells_waits_for_a_twentieth_of_its_time_at_most(rank: _Rank) -> None:

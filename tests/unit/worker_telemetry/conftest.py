@@ -21,7 +21,8 @@ from jupyter_ddl.worker.telemetry.gpu_watch import GpuWatch
 from jupyter_ddl.worker.telemetry.nvml import inventory
 
 now = 0.0
-watch = GpuWatch(GpuReader(os.environ, clock=lambda: now).read)
+clock = lambda: now
+watch = GpuWatch(GpuReader(os.environ, clock).read, clock)
 for line in sys.stdin:
     asked = json.loads(line)
     os.environ.update(asked["environ"])

@@ -61,3 +61,21 @@ def test_a_reading_that_fails_is_told_and_the_next_one_is_made(
     assert watch.latest(5.0).gpus == (GPU,)
     watch.close()
     assert "broken library" in caplog.text
+
+
+def test_where_there_are_no_gpus_the_thread_sleeps_until_they_are_looked_for_again() -> None:
+    clock, n_calls = [0.0], 0
+
+    def read() -> GpuReading:
+        nonlocal n_calls
+        n_calls += 1
+        return GpuReading("", (GPU,)) if n_calls == 2 else GpuReading("n/a: none", stands_s=60.0)
+
+    watch = GpuWatch(read, lambda: clock[0])
+    for clock[0] in (0.0, 1.0, 59.0):
+        assert watch.latest(5.0).state == "n/a: none"
+    assert n_calls == 1
+    for clock[0] in (60.0, 61.0):
+        watch.latest(5.0)
+    assert n_calls == 3, "one that has GPUs is asked every time"
+    watch.close()
