@@ -14,7 +14,8 @@ from distributed import Client, Security
 from jupyter_ddl.cluster.dask_config import DASK_CONFIG
 from jupyter_ddl.cluster.kubernetes import lease, manifest, names
 from jupyter_ddl.cluster.kubernetes.api import KubeApi
-from jupyter_ddl.cluster.kubernetes.ending import end_cluster
+from jupyter_ddl.cluster.kubernetes.ending import end_cluster, end_orphans
+from jupyter_ddl.cluster.kubernetes.parts import parts_of, put_back
 from jupyter_ddl.cluster.kubernetes.pod_watch import PodWatch
 from jupyter_ddl.cluster.kubernetes.preflight import (
     check_access,
@@ -104,7 +105,7 @@ class KubeBackend:
         api = self._api = await KubeApi.connect(spec.kubernetes.namespace)
         on_phase(f"asking {api.server} for pods in namespace {api.namespace}")
         await check_access(api)
-        await self._end_orphans(api)
+        await end_orphans(api, spec.name)
         self._security = Security.temporary()
         cluster = self._cluster = await self._create(api)
         name = cluster["metadata"]["name"]
@@ -132,13 +133,7 @@ class KubeBackend:
         if spec.kubernetes.pod_template is not None:
             await check_cluster(api, body)
         cluster = self._cluster = await api.create("daskclusters", body)
-        security = self._security
-        self._parts = {
-            "secrets": manifest.tls_secret(
-                cluster, security.tls_ca_file, security.tls_scheduler_key
-            ),
-            "networkpolicies": manifest.network_policy(cluster),
-        }
+        self._parts = parts_of(cluster, self._security)
         for resource, part in self._parts.items():
             await api.create(resource, part)
         return cluster
@@ -161,25 +156,6 @@ class KubeBackend:
         text = "this Kubernetes does not enforce network policies: other pods can reach the workers"
         log.warning("%s", text)
         on_phase(text)
-
-    async def _put_back(self) -> None:
-        """Create what pods need and somebody has deleted; what is there is refused as such."""
-        api, _ = self._started()
-        for resource, part in self._parts.items():
-            try:
-                await api.create(resource, part)
-                log.warning("%s %s was deleted; made anew", resource, _name(part))
-            except KubernetesError as error:
-                if error.status != 409:
-                    log.warning("%s", error.message)
-
-    async def _end_orphans(self, api: KubeApi) -> None:
-        """Delete clusters of this name whose controllers were killed on this host."""
-        selector = names.selector_of(names.user_name(), self._spec.name)
-        for found in await api.list("daskclusters", labelSelector=selector):
-            if lease.is_orphan(found):
-                log.warning("deleting DaskCluster %s: its controller is gone", _name(found))
-                await end_cluster(api, _name(found))
 
     # -- the scheduler ---------------------------------------------------------------------------
 
@@ -240,7 +216,7 @@ class KubeBackend:
         while True:
             await asyncio.sleep(interval_s)
             await self._look_after_scheduler()
-            await self._put_back()
+            await put_back(self._started()[0], self._parts)
 
     async def _look_after_scheduler(self) -> None:
         client = self.client

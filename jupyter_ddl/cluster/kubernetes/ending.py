@@ -7,10 +7,11 @@ import logging
 from typing import Any
 
 from jupyter_ddl.cluster.kubernetes.api import KubeApi
-from jupyter_ddl.cluster.kubernetes.names import ENDING_ANNOTATION
+from jupyter_ddl.cluster.kubernetes.lease import is_orphan
+from jupyter_ddl.cluster.kubernetes.names import ENDING_ANNOTATION, selector_of, user_name
 from jupyter_ddl.errors import KubernetesError
 
-__all__ = ["end_cluster"]
+__all__ = ["end_cluster", "end_orphans"]
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +48,22 @@ async def end_cluster(api: KubeApi, name: str) -> None:
         await _change(api, name, change)
     # The operator may make it after the deletion, and makes it a part of the cluster later still.
     await api.delete("daskworkergroups", f"{name}-default")
+
+
+async def end_orphans(api: KubeApi, cluster: str) -> None:
+    """Delete clusters of this name whose controllers were killed on this host.
+
+    Raises
+    ------
+    KubernetesError
+        The API server refused.
+    """
+    selector = selector_of(user_name(), cluster)
+    for found in await api.list("daskclusters", labelSelector=selector):
+        if is_orphan(found):
+            name = str(found["metadata"]["name"])
+            log.warning("deleting DaskCluster %s: its controller is gone", name)
+            await end_cluster(api, name)
 
 
 async def _is_there(api: KubeApi, name: str) -> bool:
