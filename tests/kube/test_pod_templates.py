@@ -45,8 +45,8 @@ def test_labels_annotations_and_numbers_reach_the_pods(namespace: str, tmp_path:
 
 def test_a_field_that_would_be_left_out_is_refused(namespace: str) -> None:
     """The API server drops without a word what the definition of a DaskCluster does not have."""
-    template = '{"nodeSelektor": {"disk": "ssd"}, "containers": [{"commnd": ["x"]}]}'
+    template = '{"nodeSelektor": {"disk": "ssd"}, "containers": [{"arguments": ["x"]}]}'
     with pytest.raises(ClusterError) as caught:
         start_kube(namespace, 1, pod_template=template)
-    assert "would leave out spec.containers[0].commnd, spec.nodeSelektor of" in caught.value.message
+    assert "would leave out spec.containers[0].arguments, spec.nodeSelektor of" in caught.value.message
     assert objects(namespace) == []
