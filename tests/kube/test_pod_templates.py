@@ -1,4 +1,4 @@
-"""A pod template on a real Kubernetes: taken whole, or refused before anything is made."""
+"""A pod template of the user's own, on a real Kubernetes: taken whole, or refused beforehand."""
 
 from __future__ import annotations
 
@@ -48,5 +48,6 @@ def test_a_field_that_would_be_left_out_is_refused(namespace: str) -> None:
     template = '{"nodeSelektor": {"disk": "ssd"}, "containers": [{"arguments": ["x"]}]}'
     with pytest.raises(ClusterError) as caught:
         start_kube(namespace, 1, pod_template=template)
-    assert "would leave out spec.containers[0].arguments, spec.nodeSelektor of" in caught.value.message
+    left_out = "spec.containers[0].arguments, spec.nodeSelektor"
+    assert f"would leave out {left_out} of" in caught.value.message
     assert objects(namespace) == []
