@@ -36,6 +36,16 @@ def test_a_payload_over_the_limit_is_not_sent() -> None:
         encode_frame(bytes(MAX_FRAME_BYTES + 1))
 
 
+@pytest.mark.parametrize("n_bytes", [0, 1, 1023, 1024, 5000])
+def test_a_payload_that_is_sent_alone_arrives_whole(n_bytes: int) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        sender, receiver = FrameSocket(ours), FrameSocket(theirs)
+        for payload in (b"x" * n_bytes, b"next"):
+            sender.send_one(payload)
+        assert [receiver.receive(), receiver.receive()] == [b"x" * n_bytes, b"next"]
+
+
 def test_two_threads_that_send_do_not_mix_their_frames() -> None:
     ours, theirs = socket.socketpair()
     sender, receiver = FrameSocket(ours), FrameSocket(theirs)
