@@ -31,6 +31,8 @@ _EXPLAIN_S = 4.0
 """The same, of a cluster that serves."""
 _AWAY_S = 2.0
 """An API server that took so long was away: operator and nodes have to find it again, too."""
+_FIND_S = 20.0
+"""For so long afterwards nothing is held against them: kopf tries again after 1, 2, 3, 5, 8 s."""
 _NODES_S = 2.0
 """How long nodes take to lead the way to a scheduler that is ready."""
 _UNREACHABLE_S = 25.0
@@ -57,7 +59,7 @@ class PodWatch:
         self._on_phase = on_phase
         self._loop = asyncio.get_running_loop()
         self._began_s = self._loop.time()
-        self._looked_s = self._read_logs_s = float("-inf")
+        self._looked_s = self._read_logs_s = self._patient_until_s = float("-inf")
         self._running_since_s: dict[str, float] = {}
         self._logs: dict[str, str] = {}
         self._view = View(self._name, 0.0, cluster, ())
@@ -157,6 +159,7 @@ class PodWatch:
         )
         if self._loop.time() - now_s > _AWAY_S:
             self._cause = None
+            self._patient_until_s = self._loop.time() + _FIND_S
         await self._read_logs(pods, n_connected)
         self._view = View(
             name=self._name,
@@ -203,7 +206,7 @@ class PodWatch:
         kind = cause.sentence.split()[0] + cause.fix
         now_s = self._loop.time()
         if self._cause is None or self._cause[0] != kind:
-            self._cause = (kind, now_s)
+            self._cause = (kind, max(now_s, self._patient_until_s))
         return cause if now_s - self._cause[1] >= cause.after_s else None
 
     def _refuse_when_hopeless(self) -> None:
