@@ -247,7 +247,7 @@ def _operator(view: View) -> Cause | None:
             f"nobody acts on DaskCluster {view.name}: dask-kubernetes' operator does not run, does "
             f"not watch this namespace, or has gone deaf",
             START_OR_RESTART,
-            after_s=12.0,
+            after_s=18.0,  # one that is being replaced takes as long
         )
     has_scheduler = any(is_scheduler(pod) for pod in view.pods)
     n_made = len(view.pods) - has_scheduler
@@ -260,7 +260,7 @@ def _operator(view: View) -> Cause | None:
         f"the operator has begun with DaskCluster {view.name} but made {made}, and reports no "
         f"error: it has gone deaf in part, as after a restart of the API server",
         f"have it restarted: {_RESTART}",
-        after_s=15.0,
+        after_s=24.0,
     )
 
 
