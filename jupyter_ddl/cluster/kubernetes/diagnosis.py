@@ -247,7 +247,7 @@ def _operator(view: View) -> Cause | None:
             f"nobody acts on DaskCluster {view.name}: dask-kubernetes' operator does not run, does "
             f"not watch this namespace, or has gone deaf",
             START_OR_RESTART,
-            after_s=18.0,  # one that is being replaced takes as long
+            after_s=22.0,  # one that is being replaced takes 18
         )
     has_scheduler = any(is_scheduler(pod) for pod in view.pods)
     n_made = len(view.pods) - has_scheduler
