@@ -115,7 +115,9 @@ class PodWatch:
         while True:
             await asyncio.sleep(_EXPLAIN_S)
             try:
-                shortage = await self._explain(n_wanted(), await count())
+                async with asyncio.timeout(_EXPLAIN_S):
+                    n_connected = await count()
+                shortage = await self._explain(n_wanted(), n_connected)
             except KubernetesError as error:
                 shortage = error.message
             except (OSError, AttributeError):  # the scheduler is lost, which is told elsewhere
