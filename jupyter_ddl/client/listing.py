@@ -37,4 +37,6 @@ def _with_progress(summary: RunSummary) -> RunSummary:
         counts=snapshot.counts,
         best_trial=None if best is None else best.number,
         best_value=None if best is None else best.value,
+        step=snapshot.last_step,
+        round=snapshot.round,
     )

@@ -14,6 +14,7 @@ from jupyter_ddl.client.rank_values import rank_results, rank_values
 from jupyter_ddl.client.session import Session, session
 from jupyter_ddl.client.waiting import OnInterrupt, OnSnapshot, OnTick, wait_for_run
 from jupyter_ddl.errors import RunFailedError, RunNotFoundError, TrialError
+from jupyter_ddl.events.fold_ranks import latest_step
 from jupyter_ddl.events.messages import AttemptFinished, Event, Failure
 from jupyter_ddl.events.reader import LedgerReader
 from jupyter_ddl.events.reducer import fold
@@ -268,7 +269,9 @@ class Run:
     def __repr__(self) -> str:
         state = self._fold()
         if isinstance(self.spec.verb, DdpSpec):
-            return f"<Run {self.id} {state.state}, {self.spec.n_ranks} ranks>"
+            step = latest_step(state)
+            told = "" if step is None else f", step {step:,}"
+            return f"<Run {self.id} {state.state}, {self.spec.n_ranks} ranks{told}>"
         best = "" if state.best is None else f", best {state.best.value:.4g}"
         return f"<Run {self.id} {state.state}, {state.counts.finished} of {state.n_trials}{best}>"
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from jupyter_ddl.events.group_state import RankGroupState
     from jupyter_ddl.events.run_state import RunState
 
-__all__ = ["group_fields"]
+__all__ = ["group_fields", "latest_round", "latest_step"]
 
 _N_ROWS = 64
 _N_METRICS = 4
@@ -39,7 +39,7 @@ def group_fields(
     return {
         "ranks": () if ranks is None else _rows(ranks, min(n_rows, _N_ROWS), n_text),
         "world_size": 0 if ranks is None else _world_size(ranks),
-        "round": 0 if ranks is None else ranks.attempt,
+        "round": latest_round(state),
         "max_rounds": spec.limits.max_own_failures,
         "restarts": tuple(group.restarts),
         "checkpoint_step": group.checkpoint_step,
@@ -49,6 +49,26 @@ def group_fields(
         },
         "hang": None if hang is None else _hang(hang),
     }
+
+
+def latest_round(state: RunState) -> int:
+    """The number of a ddp run's latest round, from 1; 0 before the first, and of other runs."""
+    ranks = _ranks(state)
+    return 0 if ranks is None else ranks.attempt
+
+
+def latest_step(state: RunState) -> int | None:
+    """The last step of a ddp run's latest round: rank 0's, else the furthest of any rank."""
+    ranks = _ranks(state)
+    if ranks is None or not ranks.reports:
+        return None
+    first = ranks.reports.get(0)
+    return max(each.step for each in ranks.reports.values()) if first is None else first.step
+
+
+def _ranks(state: RunState) -> RankGroupState | None:
+    is_group = state.spec is not None and isinstance(state.spec.verb, DdpSpec)
+    return state.ranks.get(0) if is_group else None
 
 
 def _world_size(ranks: RankGroupState) -> int:

@@ -210,6 +210,10 @@ class RunFinished(msgspec.Struct, frozen=True, tag="run_finished"):
     """Trials per state when the run ended, so that a listing need not fold the run."""
     best_trial: int | None = None
     best_value: float | None = None
+    step: int | None = None
+    """Of a ddp run: the last step that its latest round reported."""
+    round: int = 0
+    """Of a ddp run: the number of its latest round; 0 where none began."""
     usage: Usage | None = None
     """What it has held; None where nobody has measured."""
 

@@ -55,6 +55,10 @@ class RunSummary(msgspec.Struct, frozen=True):
     """None for a long run that has not ended: fold it, or ask its controller."""
     best_trial: int | None = None
     best_value: float | None = None
+    step: int | None = None
+    """Of a ddp run: the last step that its latest round reported."""
+    round: int = 0
+    """Of a ddp run: the number of its latest round; 0 where none began."""
     reason: str = ""
 
 
@@ -220,6 +224,8 @@ def _summary(
         counts=counts,
         best_trial=None if facts is None else facts.best_trial,
         best_value=None if facts is None else facts.best_value,
+        step=None if facts is None else facts.step,
+        round=0 if facts is None else facts.round,
         reason="" if last is None else last.reason,
     )
 

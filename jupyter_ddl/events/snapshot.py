@@ -185,3 +185,11 @@ class RunSnapshot(msgspec.Struct, frozen=True):
     """The latest verdict on a hang."""
     usage: Usage | None = None
     """Of a run that is over: what it has held."""
+
+    @property
+    def last_step(self) -> int | None:
+        """Of a ddp run: the last step of its latest round, rank 0's or the furthest of any rank."""
+        steps = [row.step for row in self.ranks if row.step is not None]
+        if self.ranks and self.ranks[0].rank == 0 and self.ranks[0].step is not None:
+            return self.ranks[0].step
+        return max(steps, default=None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from jupyter_ddl.events.fold_ranks import latest_round, latest_step
 from jupyter_ddl.events.messages import RunFinished
 from jupyter_ddl.events.run_state import RunState
 
@@ -26,4 +27,6 @@ def with_totals(state: RunState, event: RunFinished) -> RunFinished:
         totals=totals,
         best_trial=state.best_number if search else None,
         best_value=state.best_value if search else None,
+        step=latest_step(state),
+        round=latest_round(state),
     )

@@ -11,8 +11,12 @@ import os
 import time
 from collections.abc import Container
 from dataclasses import dataclass
+from typing import Any
+
+import msgspec
 
 from jupyter_ddl.errors import JupyterDDLError
+from jupyter_ddl.events.fold_ranks import latest_round, latest_step
 from jupyter_ddl.events.reader import RunSummary, read_summary
 from jupyter_ddl.events.run_state import RunState
 from jupyter_ddl.server.folds import Folds
@@ -96,30 +100,35 @@ class RunListing:
         n_folded = 0
         lines = []
         for summary in summaries:
-            n_finished = summary.counts.finished if summary.counts else 0
-            best = summary.best_value
             if summary.counts is None and n_folded < _MAX_FOLDED:
                 n_folded += 1
-                n_finished, best = self._progress(summary.run_id)
-            lines.append(_line(summary, n_finished, best, summary.run_id in live))
+                summary = self._with_progress(summary)
+            lines.append(_line(summary, summary.run_id in live))
         return tuple(lines)
 
-    def _progress(self, run_id: str) -> tuple[int, float | None]:
+    def _with_progress(self, summary: RunSummary) -> RunSummary:
         try:
-            return self._folds.look(run_id, _finished_and_best)
+            progress = self._folds.look(summary.run_id, _progress)
         except JupyterDDLError:
-            return 0, None  # it was removed in this moment, or is damaged
+            return summary  # it was removed in this moment, or is damaged
+        return msgspec.structs.replace(summary, **progress)
 
 
-def _finished_and_best(state: RunState) -> tuple[int, float | None]:
-    return state.n_finished, state.best_value
+def _progress(state: RunState) -> dict[str, Any]:
+    """Fields of a summary that only the whole ledger of a run that goes on tells."""
+    return {
+        "counts": state.counts,
+        "best_value": state.best_value,
+        "step": latest_step(state),
+        "round": latest_round(state),
+    }
 
 
 def _may_change(known: _Known) -> bool:
     return known.summary is None or known.summary.finished_at_s is None
 
 
-def _line(summary: RunSummary, n_finished: int, best: float | None, live: bool) -> RunLine:
+def _line(summary: RunSummary, live: bool) -> RunLine:
     return RunLine(
         run_id=summary.run_id,
         name=summary.name,
@@ -129,8 +138,10 @@ def _line(summary: RunSummary, n_finished: int, best: float | None, live: bool) 
         created_at_s=summary.created_at_s,
         finished_at_s=summary.finished_at_s,
         n_trials=summary.n_trials,
-        n_finished=n_finished,
-        best=best,
+        n_finished=summary.counts.finished if summary.counts else 0,
+        step=summary.step,
+        round=summary.round,
+        best=summary.best_value,
         metric=summary.metric,
         live=live,
     )

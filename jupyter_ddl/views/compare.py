@@ -21,6 +21,7 @@ from jupyter_ddl.views.format import (
     format_number,
     format_params,
 )
+from jupyter_ddl.views.group import is_group, progress_text
 from jupyter_ddl.views.palette import BLUE, GREEN, GREY, MUTED, ORANGE, RED, ROOT_STYLE, dot, tint
 from jupyter_ddl.views.summary import elapsed_s, state_text
 from jupyter_ddl.views.trial_table import Column, draw_table
@@ -86,11 +87,17 @@ def _results(run: ComparedRun, now_s: float) -> list[tuple[str, str]]:
         ("best", "" if best is None else format_number(best.value)),
         ("best trial", "" if best is None else str(best.number)),
         ("best parameters", "" if best is None else format_params(best.params)),
-        ("finished", f"{format_count(counts.finished)} of {format_count(shot.n_trials)}"),
+        ("progress", _progress(shot)),
         ("pruned", format_count(counts.pruned) if counts.pruned else ""),
         ("failed", format_count(counts.failed) if counts.failed else ""),
         ("time", format_duration(elapsed_s(shot, now_s))),
     ]
+
+
+def _progress(shot: RunSnapshot) -> str:
+    if is_group(shot):
+        return progress_text(shot.last_step, shot.round)
+    return f"{format_count(shot.counts.finished)} of {format_count(shot.n_trials)}"
 
 
 def _settings(spec: RunSpec) -> list[tuple[str, str]]:

@@ -11,10 +11,10 @@ from jupyter_ddl.views.summary import is_final
 
 __all__ = [
     "is_group",
-    "last_step",
     "metrics_text",
     "notices_of",
     "place_text",
+    "progress_text",
     "rank_counts",
     "restart_texts",
     "round_text",
@@ -48,19 +48,18 @@ def round_text(snapshot: RunSnapshot, number: int | None = None) -> str:
     )
 
 
+def progress_text(step: int | None, number: int) -> str:
+    """How far a ddp run is where lists tell it: ``step 640, round 2``; empty before a report."""
+    parts = ["" if step is None else f"step {format_count(step)}"]
+    parts.append(f"round {number}" if number > 1 else "")
+    return ", ".join(part for part in parts if part)
+
+
 def rank_counts(snapshot: RunSnapshot) -> list[tuple[str, int]]:
     """Ranks per state, running ones first; only those that the snapshot lists."""
     counts: Counter[str] = Counter(row.state for row in snapshot.ranks)
     order = ("running", "complete", "failed", "evicted", "pruned", "moved", "cancelled")
     return [(state, counts[state]) for state in order if counts[state]]
-
-
-def last_step(snapshot: RunSnapshot) -> int | None:
-    """The latest step that rank 0 reported, else the furthest of any rank."""
-    steps = [row.step for row in snapshot.ranks if row.step is not None]
-    if snapshot.ranks and snapshot.ranks[0].step is not None:
-        return snapshot.ranks[0].step
-    return max(steps, default=None)
 
 
 def metrics_text(row: RankRow) -> str:

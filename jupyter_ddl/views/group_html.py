@@ -9,7 +9,6 @@ from jupyter_ddl.views.axes import count_axis, value_axis
 from jupyter_ddl.views.escape import esc
 from jupyter_ddl.views.format import format_count, format_number
 from jupyter_ddl.views.group import (
-    last_step,
     metrics_text,
     notices_of,
     place_text,
@@ -45,7 +44,7 @@ def group_caption(snapshot: RunSnapshot, now_s: float) -> str:
         f"{format_count(n)} {state}</span>"
         for state, n in rank_counts(snapshot)
     ]
-    step = last_step(snapshot)
+    step = snapshot.last_step
     if step is not None:
         words.append(f"step {step:,}")
     if snapshot.checkpoint_step is not None:

@@ -7,7 +7,6 @@ from jupyter_ddl.views.columns import TextColumn, columns_text
 from jupyter_ddl.views.escape import plain
 from jupyter_ddl.views.format import format_count
 from jupyter_ddl.views.group import (
-    last_step,
     metrics_text,
     notices_of,
     place_text,
@@ -28,7 +27,7 @@ def group_progress(snapshot: RunSnapshot) -> str:
     """How many ranks do what, the step, the checkpoint, the round."""
     parts = [size_text(snapshot) or "no rank yet"]
     parts += [f"{format_count(n)} {state}" for state, n in rank_counts(snapshot)]
-    step = last_step(snapshot)
+    step = snapshot.last_step
     if step is not None:
         parts.append(f"step {step:,}")
     if snapshot.checkpoint_step is not None:
@@ -40,7 +39,7 @@ def group_progress(snapshot: RunSnapshot) -> str:
 
 def group_words(snapshot: RunSnapshot) -> list[str]:
     """The same for one line, what matters most first."""
-    step = last_step(snapshot)
+    step = snapshot.last_step
     metrics = metrics_text(snapshot.ranks[0]) if snapshot.ranks else ""
     return [
         size_text(snapshot),

@@ -33,6 +33,8 @@ def run_row(summary: RunSummary, *, live: bool, now_s: float) -> RunRow:
         verb=summary.verb,
         state=summary.state,
         progress=(summary.counts.finished if summary.counts else 0, summary.n_trials),
+        step=summary.step,
+        round=summary.round,
         best=summary.best_value,
         metric=summary.metric,
         created_at_s=summary.created_at_s,

@@ -118,6 +118,10 @@ class RunLine(msgspec.Struct, frozen=True):
     finished_at_s: float | None = None
     n_trials: int = 0
     n_finished: int = 0
+    step: int | None = None
+    """Of a ddp run: the last step that its latest round reported."""
+    round: int = 0
+    """Of a ddp run: the number of its latest round; 0 where none began."""
     best: float | None = None
     metric: str | None = None
     live: bool = False

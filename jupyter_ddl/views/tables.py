@@ -20,6 +20,7 @@ from jupyter_ddl.views.format import (
     format_duration,
     format_score,
 )
+from jupyter_ddl.views.group import progress_text
 from jupyter_ddl.views.palette import (
     AMBER,
     BLUE,
@@ -63,6 +64,10 @@ class RunRow(msgspec.Struct, frozen=True):
     live: bool
     """Whether a controller holds the run now; a run that has not ended and is not live is
     interrupted."""
+    step: int | None = None
+    """Of a ddp run: the last step that its latest round reported."""
+    round: int = 0
+    """Of a ddp run: the number of its latest round; 0 where none began."""
 
 
 class ClusterRow(msgspec.Struct, frozen=True):
@@ -165,7 +170,7 @@ def _runs_cells(rows: Sequence[RunRow], now_s: float) -> list[tuple[str, tuple[s
         ("run", tuple(plain(row.run_id, _LIMIT) for row in rows), False),
         ("name", tuple(plain(row.name, _LIMIT) for row in rows), False),
         ("state", tuple(_runs_state(row) for row in rows), False),
-        ("finished", tuple(_finished(row) for row in rows), True),
+        ("progress", tuple(_progress(row) for row in rows), True),
         ("best", tuple(_best(row) for row in rows), True),
         ("started", tuple(format_age(row.created_at_s, now_s) for row in rows), True),
         ("time", tuple(format_duration(row.duration_s) for row in rows), True),
@@ -175,7 +180,9 @@ def _runs_cells(rows: Sequence[RunRow], now_s: float) -> list[tuple[str, tuple[s
     return [column for column in columns if column[0] in {"run", "state"} or any(column[1])]
 
 
-def _finished(row: RunRow) -> str:
+def _progress(row: RunRow) -> str:
+    if row.verb == "ddp":
+        return progress_text(row.step, row.round)
     n_finished, n_planned = row.progress
     if not n_planned:  # a persistent group
         return ""

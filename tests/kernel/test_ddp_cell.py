@@ -46,6 +46,8 @@ def test_one_cell_runs_plainly_on_two_ranks_and_as_a_search_of_two_rank_groups(
     assert re.search(r"rank 0 of 2.*rank 0 says 1.5.*rank 1 of 2.*rank 1 says 1.5", both, re.S)
     assert kernel.run("%runs logs last --rank 1").check().text == "rank 1 says 1.5\n"
     assert kernel.value("[row.state for row in group.snapshot().ranks]") == str(["complete"] * 2)
+    assert "step 2" in kernel.run("%runs").check().everything
+    assert kernel.value("repr(group)").endswith(" complete, 2 ranks, step 2>'")
     assert "2; ddp over auto" in kernel.run("%runs show last").check().everything
 
     line = (

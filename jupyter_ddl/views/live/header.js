@@ -138,7 +138,10 @@ export class Header {
   /** For screen readers: what changed, at most every ten seconds. */
   _say(snapshot, word, ended) {
     const best = snapshot.best === null ? "" : `, best ${number(snapshot.best.value)}`;
-    const text = `${word}: ${finished(snapshot.counts)} of ${snapshot.n_trials} ${noun(snapshot)} finished${best}`;
+    const told = snapshot.verb === "ddp"
+      ? groupCounts(snapshot).map(({ text }) => text).join(", ")
+      : `${finished(snapshot.counts)} of ${snapshot.n_trials} ${noun(snapshot)} finished`;
+    const text = `${word}: ${told}${best}`;
     const nowMs = Date.now();
     if (text === this._said || (nowMs - this._saidMs < 10_000 && !ended)) return;
     this._said = text;
@@ -190,16 +193,26 @@ function segments(snapshot) {
 
 function groupCounts(snapshot) {
   const items = [];
-  const steps = snapshot.ranks.map((row) => row.step).filter((step) => step !== null);
+  const step = lastStep(snapshot.ranks);
   if (snapshot.world_size) {
     items.push({ text: `${count(snapshot.world_size)} ${snapshot.world_size === 1 ? "rank" : "ranks"}`, state: "" });
   }
-  if (steps.length) items.push({ text: `step ${count(Math.max(...steps))}`, state: "" });
-  if (snapshot.round > 1) items.push({ text: `round ${snapshot.round}`, state: "" });
+  if (step !== null) items.push({ text: `step ${count(step)}`, state: "" });
+  if (snapshot.round > 1) {
+    const of = snapshot.round <= snapshot.max_rounds ? ` of ${snapshot.max_rounds}` : "";
+    items.push({ text: `round ${snapshot.round}${of}`, state: "" });
+  }
   if (snapshot.checkpoint_step !== null) {
     items.push({ text: `checkpoint at step ${count(snapshot.checkpoint_step)}`, state: "complete" });
   }
   return items;
+}
+
+/** Rank 0's step, else the furthest of any rank. */
+function lastStep(ranks) {
+  if (ranks[0]?.rank === 0 && ranks[0].step !== null) return ranks[0].step;
+  const steps = ranks.map((row) => row.step).filter((step) => step !== null);
+  return steps.length ? Math.max(...steps) : null;
 }
 
 function timesOf(snapshot, client, ended) {

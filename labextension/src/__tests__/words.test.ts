@@ -45,6 +45,10 @@ test('progress of a training is not counted in trials', () => {
     text: '10/40'
   });
   expect(progressOf({ ...run, n_trials: 1, n_finished: 0 }).share).toBeNull();
+  const training = { ...run, verb: 'ddp', n_trials: 1, n_finished: 1, step: 1790, round: 1 };
+  expect(progressOf(training)).toEqual({ share: null, text: 'step 1,790' });
+  expect(progressOf({ ...training, round: 3 }).text).toBe('step 1,790, round 3');
+  expect(progressOf({ ...training, step: null }).text).toBe('');
 });
 
 test('the code that attaches loads the extension where the notebook does not', () => {

@@ -21,6 +21,11 @@ export function activeRuns(runs: readonly RunLine[]): readonly RunLine[] {
 
 /** How far a run is; the share is null where its length is not known. */
 export function progressOf(run: RunLine): { share: number | null; text: string } {
+  if (run.verb === 'ddp') {
+    const step = run.step === null ? '' : `step ${run.step.toLocaleString('en')}`;
+    const round = run.round > 1 ? `round ${run.round}` : '';
+    return { share: null, text: [step, round].filter(Boolean).join(', ') };
+  }
   if (run.n_trials <= 1) {
     return { share: null, text: '' };
   }

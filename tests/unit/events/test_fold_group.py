@@ -18,10 +18,12 @@ from jupyter_ddl.events.messages import (
     RankEnded,
     RankStarted,
     Reported,
+    RunFinished,
 )
 from jupyter_ddl.events.reducer import fold_all
 from jupyter_ddl.events.snapshot import RunSnapshot
 from jupyter_ddl.events.tables import metrics_table
+from jupyter_ddl.events.totals import with_totals
 from jupyter_ddl.spec.program import Program
 from jupyter_ddl.spec.run import DdpSpec, Limits, RunSpec, SearchSpec
 from jupyter_ddl.spec.space import Uniform
@@ -58,6 +60,22 @@ def round_of(attempt: int, *between: Event) -> list[Event]:
 def drawn(*events: Event) -> RunSnapshot:
     head = [submitted(ddp_spec()), started(), created(0)]
     return fold_all([*head, *events]).snapshot(1010.0)
+
+
+def test_how_far_a_training_came_is_in_its_last_record() -> None:
+    head = [submitted(ddp_spec()), started(), created(0)]
+    end = RunFinished(1010.0, "complete")
+    never = with_totals(fold_all(head), end)
+    assert (never.step, never.round) == (None, 0)
+    rounds = [*head, *round_of(1, told(5)), ended(0, outcome="evicted")]
+    rounds += round_of(2, told(9, rank=1, attempt=2))
+    assert with_totals(fold_all(rounds), end).step == 9
+    rounds.append(told(8, attempt=2))
+    state = fold_all(rounds)
+    last = with_totals(state, end)
+    assert (last.step, last.round) == (8, 2)
+    snapshot = state.snapshot(1010.0)
+    assert (snapshot.last_step, snapshot.round) == (8, 2)
 
 
 def test_a_snapshot_shows_each_ranks_place_and_its_last_report() -> None:

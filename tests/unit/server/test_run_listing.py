@@ -9,7 +9,10 @@ import pytest
 from jupyter_ddl.events.ledger import LedgerWriter
 from jupyter_ddl.events.messages import (
     AttemptFinished,
+    AttemptStarted,
     Event,
+    RankStarted,
+    Reported,
     RunFinished,
     RunStarted,
     RunSubmitted,
@@ -19,13 +22,14 @@ from jupyter_ddl.server import run_list
 from jupyter_ddl.server.folds import Folds
 from jupyter_ddl.server.run_list import N_RUNS, RunListing
 from jupyter_ddl.spec.program import Program
-from jupyter_ddl.spec.run import RunSpec, SearchSpec
+from jupyter_ddl.spec.run import DdpSpec, RunSpec, SearchSpec, Verb
 from jupyter_ddl.spec.space import Uniform
 from jupyter_ddl.store.paths import ledger_path, run_dir
 
+SEARCH = SearchSpec("acc", "max", 2, {"lr": Uniform(0.0, 1.0)})
 
-def record(run_id: str, *events: Event, created_at_s: float = 1000.0, n_trials: int = 2) -> None:
-    verb = SearchSpec("acc", "max", n_trials, {"lr": Uniform(0.0, 1.0)})
+
+def record(run_id: str, *events: Event, created_at_s: float = 1000.0, verb: Verb = SEARCH) -> None:
     spec = RunSpec(run_id, verb, Program("x = 1", "In [3]"), 7, "local", created_at_s)
     run_dir(run_id).mkdir(parents=True)
     with LedgerWriter.open(ledger_path(run_id), create=True) as ledger:
@@ -70,6 +74,24 @@ def test_runs_are_listed_newest_first_with_progress_and_best(home: Any) -> None:
     assert (new.n_finished, new.n_trials, new.best) == (1, 2, 0.3)
     assert (old.run_id, old.state, old.live, old.best) == ("old", "complete", False, 0.9)
     assert (old.n_finished, old.finished_at_s, old.metric) == (2, 1009.0, "acc")
+
+
+def test_a_training_tells_its_step_and_round_while_it_runs_and_afterwards(home: Any) -> None:
+    verb = DdpSpec(1)
+    begun = [
+        STARTED,
+        TrialCreated(0, {}, 1002.0),
+        AttemptStarted(0, 2, 1003.0, "w", 77, "a.log", 0),
+        RankStarted(0, 2, 0, 1003.0, "w", "h", 77, "a.log", 0, world_size=1),
+    ]
+    reports = [Reported(0, 2, step, {"loss": 0.5}, 1004.0) for step in range(2000)]
+    record("running", *begun, *reports, verb=verb)
+    assert ledger_path("running").stat().st_size > 1 << 16  # more than a summary folds
+    record("over", *begun, RunFinished(1009.0, "complete", totals={"complete": 1}, step=7, round=1),
+           verb=verb)  # fmt: skip
+    lines = {line.run_id: line for line in RunListing(Folds()).look({"running"})}
+    assert (lines["running"].step, lines["running"].round) == (1999, 2)
+    assert (lines["over"].step, lines["over"].round) == (7, 1)
 
 
 def test_a_run_that_ended_is_read_once_and_one_that_goes_on_when_it_grew(

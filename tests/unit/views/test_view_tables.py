@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 import msgspec
 import pytest
 import view_samples as samples
@@ -97,6 +99,24 @@ def test_runs_are_listed_with_progress_best_and_age() -> None:
     for text in (repr(render_runs([RUN], now_s=NOW_S)), words(render_runs([RUN], now_s=NOW_S))):
         for part in ("r-1", "width and rate", "24 of 40", "val_acc 0.8859", "5 min ago"):
             assert part in text
+
+
+def test_a_training_is_listed_with_its_step_and_not_as_one_trial() -> None:
+    training = replace(RUN, verb="ddp", progress=(1, 1), step=1790, round=1, best=None)
+    restarted = replace(training, run_id="r-2", round=3)
+    silent = replace(training, run_id="r-3", step=None)
+    text = repr(render_runs([training, restarted, silent], now_s=NOW_S))
+    assert "1 of 1" not in text
+    heading, *lines = text.split("\n")
+    end = heading.index("progress") + len("progress")
+    told = [line[:end].split("running")[1].strip() for line in lines]
+    assert told == ["step 1,790", "step 1,790, round 3", ""]
+
+
+def test_a_comparison_of_trainings_tells_how_far_they_came() -> None:
+    first = compared(replace(samples.group(), state="complete"))
+    text = repr(render_compare(first, compared(samples.search()), now_s=NOW_S))
+    assert re.search(r"progress +step 1,790, round 3 +24 of 40", text)
 
 
 def test_a_long_list_of_runs_is_cut_and_says_so() -> None:
