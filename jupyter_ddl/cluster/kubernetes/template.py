@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import json
 import re
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ _BY_NAME = ("volumes", "env", "initContainers", "imagePullSecrets", "envFrom")
 _LISTS = ("containers", "initContainers", "volumes", "imagePullSecrets", "tolerations")
 _CONTAINER_LISTS = ("env", "envFrom", "volumeMounts", "ports")
 _KINDS = ("Pod", "PodTemplate")
+_MAX_BYTES = 256 << 10
 _QUANTITY = re.compile(r"(\d+(\.\d*)?|\.\d+)([numkMGTPE]|[KMGTPE]i|[eE][+-]?\d+)?", re.ASCII)
 
 
@@ -73,17 +75,56 @@ def read_template(path: str) -> PodTemplate:
 def _parsed(path: str, where: str) -> Any:
     import yaml
 
+    text = _text(path, where)
     try:
-        return yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ClusterError(f"{where}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise ClusterError(f"{where} is not text in UTF-8; YAML or JSON is expected") from None
+        content = yaml.safe_load(text)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f", line {mark.line + 1}" if mark is not None else ""
         problem = getattr(error, "problem", None) or "it is not YAML"
         raise ClusterError(f"{where}{line}: {problem}") from None
+    except ValueError as error:  # a date that is none
+        raise ClusterError(f"{where}: {error}") from None
+    except RecursionError:
+        raise ClusterError(f"{where} is nested too deeply") from None
+    _check_json(content, where)
+    return content
+
+
+def _text(path: str, where: str) -> str:
+    try:
+        if stat.S_ISFIFO(Path(path).stat().st_mode):
+            raise ClusterError(f"{where} is a pipe; a file is expected")
+        with Path(path).open("rb") as file:
+            data = file.read(_MAX_BYTES + 1)
+        text = data.decode()
+    except OSError as error:
+        raise ClusterError(f"{where}: {error.strerror}") from None
+    except ValueError:
+        raise ClusterError(f"{where} is not text in UTF-8; YAML or JSON is expected") from None
+    if len(data) > _MAX_BYTES:
+        raise ClusterError(
+            f"{where} is larger than {_MAX_BYTES >> 10} KiB; a pod, or its spec alone, is expected"
+        )
+    return text
+
+
+def _check_json(content: Any, where: str) -> None:
+    """Refuse what JSON has not, and a few lines of aliases that stand for gigabytes."""
+    n_chars = 0
+    try:
+        for part in json.JSONEncoder(allow_nan=False).iterencode(content):
+            n_chars += len(part)
+            if n_chars > _MAX_BYTES:
+                raise ClusterError(
+                    f"{where} is larger than {_MAX_BYTES >> 10} KiB when what its aliases (*NAME) "
+                    f"stand for is written out"
+                )
+    except (TypeError, ValueError) as error:
+        raise ClusterError(
+            f"{where} holds a value that Kubernetes can't be sent ({error}); a date is text in "
+            f"quotes there"
+        ) from None
 
 
 def _check_lists(owner: Json, fields: tuple[str, ...], where: str) -> None:

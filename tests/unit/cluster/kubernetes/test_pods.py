@@ -178,48 +178,6 @@ def test_a_template_moves_the_scheduler_but_does_not_resize_it() -> None:
     assert pod["containers"][0]["resources"]["limits"]["cpu"] == "1"
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("spec:\n  containers: []\n   bad", "line 3"),
-        ("just words", "holds no pod"),
-        ("spec: {containers: {a: 1}}", r"spec\.containers is \{'a': 1\}, and not a list"),
-        ("containers:", "spec.containers is None, and not a list"),
-        ("spec: {volumes: [3]}", "spec.volumes is .3., and not a list of objects"),
-        ("containers: [{volumeMounts: 3}]", r"spec\.containers\[0\]\.volumeMounts is 3"),
-        ("containers: [{resources: {limits: {memory: 16Gb}}}]", "limits.memory is '16Gb'; a quant"),
-        ("containers: [{resources: {limits: 3}}]", r"\[0\]\.resources is \{'limits': 3\}"),
-        ("kind: Service\nspec: {}", r"is a Service, and a Pod is expected \["),
-        ("kind: Deployment\nspec: {template: {}}", "its spec.template is one"),
-        ("metadata: {labels: {a: 1}}\nspec: {}", r"metadata\.labels is \{'a': 1\}; NAME: 'TEXT'"),
-        ("\x00", "it is not YAML"),
-    ],
-)
-def test_a_template_that_is_none_is_refused_in_one_line(
-    tmp_path: Path, text: str, expected: str
-) -> None:
-    path = tmp_path / "pod.yaml"
-    path.write_text(text)
-    with pytest.raises(ClusterError, match=expected) as caught:
-        read_template(str(path))
-    assert "\n" not in caught.value.message
-
-
-def test_a_template_is_a_pod_or_its_spec(tmp_path: Path) -> None:
-    path = tmp_path / "pod.yaml"
-    path.write_text("kind: Pod\nspec: {nodeName: a}\n")
-    assert json.loads(read_template(str(path)).spec) == {"nodeName": "a"}
-    path.write_text("nodeName: a\n")
-    assert json.loads(read_template(str(path)).spec) == {"nodeName": "a"}
-    path.write_text("kind: PodTemplate\ntemplate: {spec: {nodeName: a}}\n")
-    assert json.loads(read_template(str(path)).spec) == {"nodeName": "a"}
-    path.write_bytes(b"\xff\xfe")
-    with pytest.raises(ClusterError, match="not text in UTF-8"):
-        read_template(str(path))
-    with pytest.raises(ClusterError, match="No such file"):
-        read_template(str(tmp_path / "none.yaml"))
-
-
 def test_labels_and_annotations_of_a_template_reach_all_pods(tmp_path: Path) -> None:
     path = tmp_path / "pod.yaml"
     path.write_text(
