@@ -19,9 +19,10 @@ import msgspec
 
 from jupyter_ddl import errors
 from jupyter_ddl.binder_mode import sized_for_binder
+from jupyter_ddl.cluster.sizing import check_size
 from jupyter_ddl.controller.connection import ConnectionInfo, read_connection
 from jupyter_ddl.errors import ClusterError, ControllerError
-from jupyter_ddl.spec.cluster import MAX_WORKERS, ClusterSpec
+from jupyter_ddl.spec.cluster import ClusterSpec
 from jupyter_ddl.store.paths import runtime_dir
 
 __all__ = ["packages_to_warm", "start_controller"]
@@ -63,8 +64,8 @@ def start_controller(
     Raises
     ------
     ClusterError
-        A bad name, a name in use, what Binder has no room for, or no workers by the deadline;
-        nothing is left running.
+        A bad name, a name in use, a size that is none, what Binder has no room for, or no workers
+        by the deadline; nothing is left running.
     """
     spec = sized_for_binder(spec)
     _check(spec)
@@ -108,10 +109,7 @@ def _check(spec: ClusterSpec) -> None:
             f"a cluster named {spec.name!r} runs already; `%cluster attach {spec.name}` uses it, "
             f"--name starts another one"
         )
-    if spec.n_workers is not None and not 0 <= spec.n_workers <= MAX_WORKERS:
-        raise ClusterError(
-            f"{spec.n_workers:,} workers were asked for; 0 to {MAX_WORKERS:,} are expected"
-        )
+    check_size(spec)
 
 
 def _spawn(spec: ClusterSpec) -> subprocess.Popen[bytes]:

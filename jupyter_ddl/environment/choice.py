@@ -53,16 +53,23 @@ def choose_env(text: str, environ: Mapping[str, str], folder: Path) -> EnvChoice
     if text == "auto":
         return _own_image(environ)
     path = folder / Path(text).expanduser()
-    if path.is_dir():
-        return EnvChoice(configuration=read_configuration(path), source=str(path))
-    if path.is_file():
-        return EnvChoice(configuration=read_configuration(path.parent), source=str(path))
+    directory = _directory_of(path)
+    if directory is not None:
+        return EnvChoice(configuration=read_configuration(directory), source=str(path))
     if text.startswith((".", "/", "~")) or text.endswith(_FILES):
         raise ImageError(
             f"--env {text}: there is no such directory; expected one with environment.yml, "
             f"requirements.txt or binder/, an image, or auto"
         )
     return EnvChoice(image=parse_reference(text), source="--env")
+
+
+def _directory_of(path: Path) -> Path | None:
+    """What is to be read of a directory, or of a file in it."""
+    try:
+        return path if path.is_dir() else path.parent if path.is_file() else None
+    except OSError:  # longer than a path can be, or in a place that is closed to us
+        return None
 
 
 def built_image(configuration: Configuration, registry: str) -> ImageReference:

@@ -145,6 +145,16 @@ _CASES = [
         r"job\.yaml is a Job, and a Pod is expected; its spec\.template is one",
         "open('job.yaml', 'w').write('kind: Job\\nspec: {template: {spec: {}}}')",
     ),
+    _Bad("a size without a unit", "%cluster start --memory 4", "is 4 bytes; .*did you mean 4GB"),
+    _Bad("more CPUs than there are", "%cluster start --cpus 9999", "--cpus 9999: 1 to 1024 are"),
+    _Bad(
+        "a pod template of aliases that stand for gigabytes",
+        "%cluster start kube --env x:1 --pod-template bomb.yaml",
+        r"bomb\.yaml is larger than 256 KiB when",
+        "open('bomb.yaml', 'w').write('a: &a0 [x, x]\\n' + ''.join("
+        "f'a{n}: &a{n + 1} [*a{n}, *a{n}]\\n' for n in range(40)))",
+    ),
+    _Bad("a very long image", f"%cluster start kube --env {'a' * 300}", "name of 300 characters"),
     _Bad("a million workers", "%cluster start -n 1000000", "1,000,000 workers.*0 to 1,024"),
     _Bad("a Kubernetes cluster without an image", "%cluster start kube", "pass --env IMAGE"),
     _Bad("GPUs of a local cluster", "%cluster start --gpus 2", "--gpus is for .* Kubernetes"),

@@ -11,15 +11,13 @@ from jupyter_ddl.cluster.kubernetes.api import KubeApi
 from jupyter_ddl.cluster.kubernetes.names import check_dns_label
 from jupyter_ddl.cluster.kubernetes.pods import worker_pod
 from jupyter_ddl.cluster.kubernetes.template import check_mounts, dropped_fields
+from jupyter_ddl.cluster.sizing import MAX_CPUS, check_size
 from jupyter_ddl.errors import ClusterError, KubernetesError
 from jupyter_ddl.spec.cluster import ClusterSpec, KubeSpec
 
 __all__ = ["check_access", "check_cluster", "check_options", "missing_access"]
 
-_MAX_CPUS = 1024
 _MAX_GPUS = 64
-_MIN_MEMORY_BYTES = 64 << 20
-_MAX_MEMORY_BYTES = 1 << 46
 _VOLUME = re.compile(r"(pvc|configmap|secret):[a-z0-9][a-z0-9.-]*:/.+")
 _TOLERATION = re.compile(
     r"[A-Za-z0-9][\w./-]*(=[\w.-]*)?(:(NoSchedule|PreferNoSchedule|NoExecute))?", re.ASCII
@@ -42,17 +40,13 @@ def check_options(spec: ClusterSpec) -> None:
     ClusterError
         Names the option, the value, and what is expected.
     """
-    kube, memory = spec.kubernetes, spec.memory_per_worker_bytes
+    kube = spec.kubernetes
     check_dns_label("cluster name", spec.name)
     if kube.namespace is not None:
         check_dns_label("namespace", kube.namespace)
-    if not 1 <= spec.cpus_per_worker <= _MAX_CPUS:
-        raise ClusterError(f"--cpus {spec.cpus_per_worker}: 1 to {_MAX_CPUS} are expected")
-    if not 1 <= kube.slots <= _MAX_CPUS:
-        raise ClusterError(f"--slots {kube.slots}: 1 to {_MAX_CPUS} are expected")
-    if memory is not None and not _MIN_MEMORY_BYTES <= memory <= _MAX_MEMORY_BYTES:
-        hint = f" (did you mean {memory}GB?)" if memory < _MIN_MEMORY_BYTES else ""
-        raise ClusterError(f"--memory is {memory:,} bytes; 64MB to 64TB are expected{hint}")
+    check_size(spec)
+    if not 1 <= kube.slots <= MAX_CPUS:
+        raise ClusterError(f"--slots {kube.slots}: 1 to {MAX_CPUS} are expected")
     _check_pods(kube)
     if kube.pod_template is not None:
         check_mounts(worker_pod(spec, "name", "namespace"))

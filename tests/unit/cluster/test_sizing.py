@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from jupyter_ddl.cluster.local import LocalBackend
 from jupyter_ddl.cluster.registry import backend_names, make_backend
-from jupyter_ddl.cluster.sizing import MIN_WORKER_BYTES, n_local_workers
+from jupyter_ddl.cluster.sizing import MIN_WORKER_BYTES, check_size, n_local_workers
 from jupyter_ddl.errors import ClusterError
 from jupyter_ddl.spec.cluster import ClusterSpec
 
@@ -55,3 +55,32 @@ def test_backends_are_found_by_name_and_near_misses_are_told() -> None:
         make_backend(ClusterSpec(backend="locl"))
     with pytest.raises(ClusterError, match="known are dask, gateway, kube, local"):
         make_backend(ClusterSpec(backend="xyz"))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        (ClusterSpec(n_workers=10**9), "1,000,000,000 workers were asked for; 0 to 1,024 are"),
+        (ClusterSpec(n_workers=-3), "-3 workers were asked for"),
+        (ClusterSpec(cpus_per_worker=0), "--cpus 0: 1 to 1024 are expected"),
+        (ClusterSpec(cpus_per_worker=10**23), "1 to 1024 are expected"),
+        (ClusterSpec(memory_per_worker_bytes=4), "is 4 bytes; 64MB to 64TB .*did you mean 4GB"),
+        (ClusterSpec(memory_per_worker_bytes=4000), "is 4,000 bytes; .*did you mean 4000MB"),
+        (
+            ClusterSpec(memory_per_worker_bytes=10**6),
+            "is 1,000,000 bytes; 64MB to 64TB are expected .DDL",
+        ),
+        (ClusterSpec(memory_per_worker_bytes=-(2**30)), "is -1,073,741,824 bytes"),
+        (ClusterSpec(memory_per_worker_bytes=10**30), "64MB to 64TB are expected .DDL"),
+    ],
+)
+def test_sizes_that_are_none_are_refused_whatever_the_backend(
+    wanted: ClusterSpec, expected: str
+) -> None:
+    with pytest.raises(ClusterError, match=expected):
+        check_size(wanted)
+
+
+@pytest.mark.parametrize("memory_bytes", [None, 64 * 10**6, 64 * 10**12])
+def test_the_sizes_that_are_named_as_possible_are_taken(memory_bytes: int | None) -> None:
+    check_size(ClusterSpec(n_workers=0, cpus_per_worker=1024, memory_per_worker_bytes=memory_bytes))

@@ -48,6 +48,8 @@ def test_anything_else_is_an_image_or_refused(tmp_path: Path) -> None:
     assert str(choose_env("user/image:1", {}, tmp_path).image) == "user/image:1"
     with pytest.raises(ImageError, match="'user/Image' is no image reference"):
         choose_env("user/Image", {}, tmp_path)
+    with pytest.raises(ImageError, match="name of 300 characters; expected at most 255"):
+        choose_env("a" * 300, {}, tmp_path)
 
 
 def test_the_name_of_a_built_image_follows_the_configuration(tmp_path: Path) -> None:
