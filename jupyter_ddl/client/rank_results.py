@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from jupyter_ddl.errors import RankFailedError, TrialError
 from jupyter_ddl.events.cell_results import CellDone, CellResult
 from jupyter_ddl.events.messages import Failure
+from jupyter_ddl.spec.rank_words import ranks_label
 
-__all__ = ["RankResults", "ranks_label", "spans"]
+__all__ = ["RankResults"]
 
 
 class RankResults:
@@ -104,22 +104,6 @@ class RankResults:
             with (self._directory / "values" / done.values_file).open("rb") as file:
                 self._values[done.rank] = pickle.load(file)
         return self._values[done.rank]
-
-
-def ranks_label(ranks: tuple[int, ...]) -> str:
-    """``rank 2`` or ``ranks 0-2, 5``."""
-    return f"rank{'' if len(ranks) == 1 else 's'} {spans(ranks)}"
-
-
-def spans(ranks: Iterable[int], separator: str = ", ") -> str:
-    """``0-2, 5``."""
-    parts: list[list[int]] = []
-    for rank in sorted(ranks):
-        if parts and parts[-1][1] == rank - 1:
-            parts[-1][1] = rank
-        else:
-            parts.append([rank, rank])
-    return separator.join(str(a) if a == b else f"{a}-{b}" for a, b in parts)
 
 
 def _failed(group_id: str, errors: dict[int, Failure]) -> RankFailedError:

@@ -14,6 +14,7 @@ from jupyter_ddl.events.rank_messages import (
     RankEnded,
     RankStarted,
     RendezvousReady,
+    ValueKept,
     WorkerLeaving,
 )
 from jupyter_ddl.events.telemetry import Usage
@@ -47,6 +48,7 @@ __all__ = [
     "StopRequested",
     "TrialCreated",
     "Unrecorded",
+    "ValueKept",
     "WorkerLeaving",
 ]
 
@@ -238,11 +240,12 @@ RankEvent: TypeAlias = (
     | RendezvousReady
     | Beat
     | Probe
+    | ValueKept
     | WorkerLeaving
 )
 """What comes from a rank or its worker; the driver writes the other events."""
 
-Unrecorded: TypeAlias = RendezvousReady | Beat | Probe | WorkerLeaving
+Unrecorded: TypeAlias = RendezvousReady | Beat | Probe | ValueKept | WorkerLeaving
 """Rank events that are for launcher and driver only."""
 
 Event: TypeAlias = (

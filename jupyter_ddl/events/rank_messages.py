@@ -15,6 +15,7 @@ __all__ = [
     "RankEnded",
     "RankStarted",
     "RendezvousReady",
+    "ValueKept",
     "WorkerLeaving",
 ]
 
@@ -99,6 +100,14 @@ class Probe(msgspec.Struct, frozen=True, tag="probe"):
     """CPU time that it and its children took lately, in CPUs."""
     stacks: str
     """Of all its threads, as ``faulthandler`` writes them; empty when there are none."""
+
+
+class ValueKept(msgspec.Struct, frozen=True, tag="value_kept"):
+    """A rank can't send its cell's value home.  Not recorded: its group tells it once."""
+
+    trial: int
+    attempt: int
+    why: str
 
 
 class WorkerLeaving(msgspec.Struct, frozen=True, tag="worker_leaving"):

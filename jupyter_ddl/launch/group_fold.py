@@ -17,6 +17,7 @@ from jupyter_ddl.events.messages import (
     Event,
     Failure,
     HangVerdict,
+    Notice,
     Outcome,
     RankEnded,
     RankEvent,
@@ -24,10 +25,12 @@ from jupyter_ddl.events.messages import (
     RendezvousReady,
     Reported,
     Unrecorded,
+    ValueKept,
     WorkerLeaving,
 )
 from jupyter_ddl.launch.group_verdict import conclusion_of, is_consequence, loss_of
 from jupyter_ddl.spec.assignment import Assignment
+from jupyter_ddl.spec.rank_words import ranks_label
 
 __all__ = ["Action", "AskToLeave", "AwaitCause", "GroupFold", "Join", "StopOthers"]
 
@@ -77,6 +80,7 @@ class GroupFold:
         self._log_rank = 0
         self._ends: dict[int, RankEnded] = {}
         self._values: dict[int, float | None] = {}
+        self._kept: dict[int, str] = {}
         self._told: set[int] = set()
         self._hang: HangVerdict | None = None
         self._stopping = False
@@ -99,6 +103,9 @@ class GroupFold:
                 return self._started(rank, event), []
             case RendezvousReady():
                 return [], self._is_ready(rank, event)
+            case ValueKept():
+                self._kept[rank] = event.why
+                return [], []
             case WorkerLeaving():
                 return [], [AskToLeave()]
             case AttemptFinished():
@@ -184,7 +191,8 @@ class GroupFold:
         events += self._recorded([ended]) if rank in self._starts else []
         if len(self._ends) == self._n_ranks:
             self.over = True
-            return [*events, self._conclusion(event.at_s)], []
+            end = self._conclusion(event.at_s)
+            return [*events, *self._values_kept(end), end], []
         return events, self._after_end(ended)
 
     def _end_of(self, rank: int, event: AttemptFinished) -> RankEnded:
@@ -222,6 +230,13 @@ class GroupFold:
         self._stopping = self._cause_is_known = True
         self._told.update(self.running)
         return [StopOthers(self.running, grace_s)]
+
+    def _values_kept(self, end: AttemptFinished) -> list[Event]:
+        """One sentence about the cell's values that stay on their ranks, which is rarely on one."""
+        if not self._kept or end.outcome != "complete":
+            return []
+        text = f"the cell's value on {ranks_label(self._kept)} did not come home: "
+        return [Notice(end.at_s, text + self._kept[min(self._kept)], "warning")]
 
     def _conclusion(self, at_s: float) -> AttemptFinished:
         ends = [self._ends[rank] for rank in range(self._n_ranks)]

@@ -114,7 +114,7 @@ class _Live:
 
     def progress(self, outputs: dict[int, str], done: CellResult | None) -> None:
         """Show what there is so far."""
-        from jupyter_ddl.client.rank_results import ranks_label
+        from jupyter_ddl.spec.rank_words import ranks_label
         from jupyter_ddl.views.rank_output import render_rank_output
 
         self._outputs = outputs

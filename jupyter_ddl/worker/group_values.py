@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from jupyter_ddl.events.messages import Notice
+from jupyter_ddl.events.messages import ValueKept
 from jupyter_ddl.spec.assignment import Assignment, TrialAssignment
 from jupyter_ddl.spec.space import ParamValue
 from jupyter_ddl.worker.training import Training
@@ -35,12 +34,12 @@ def save_rank_values(
     training: Training,
     trial: TrialAssignment,
     assignment: Assignment,
-    notice: Callable[[Notice], None],
+    emit: Callable[[ValueKept], None],
 ) -> RankValues:
     """Write the cell's value and the brought ones into this rank's own file.
 
     Called by all ranks, because sharded models are gathered.  The cell's value is a courtesy:
-    when it cannot be pickled, it comes home as None with a notice.
+    when it cannot be pickled, it comes home as None, and the group tells why.
 
     Raises
     ------
@@ -59,9 +58,7 @@ def save_rank_values(
     except ValuesError as error:
         if error.fields.get("name") != _RESULT:
             raise
-        rank = assignment.place.rank if assignment.place else 0
-        text = f"the cell's value on rank {rank} did not come home: {error.message}"
-        notice(Notice(time.time(), text, "warning"))
+        emit(ValueKept(trial.trial, trial.attempt, error.message))
         return RankValues(_save(values, trial, assignment), None, True)
     return RankValues(file, None, False)
 

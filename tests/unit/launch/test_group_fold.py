@@ -15,10 +15,12 @@ from jupyter_ddl.events.messages import (
     Event,
     Failure,
     HangVerdict,
+    Notice,
     RankEnded,
     RankStarted,
     RendezvousReady,
     Reported,
+    ValueKept,
     WorkerLeaving,
 )
 from jupyter_ddl.launch.group_fold import (
@@ -129,6 +131,26 @@ def test_the_others_are_told_to_end_when_a_rank_has_failed() -> None:
     assert isinstance(stop, StopOthers)
     assert stop.ranks == (0, 2)
     assert stop.grace_s < 1.0
+
+
+def test_values_that_cannot_be_sent_are_told_once_with_their_ranks() -> None:
+    fold = fold_of(4)
+    run(fold, [(rank, started(rank)) for rank in range(4)])
+    for rank in (3, 1, 2):
+        assert fold.add(rank, ValueKept(0, 1, f"a lock at 0x{rank}")) == ([], [])
+    events = run(fold, [(rank, ended("complete")) for rank in range(4)])
+    assert conclusion(events).outcome == "complete"
+    (notice,) = [event for event in events if isinstance(event, Notice)]
+    assert notice.text == "the cell's value on ranks 1-3 did not come home: a lock at 0x1"
+
+
+def test_a_round_that_fails_has_no_values_to_tell_of() -> None:
+    fold = fold_of(2)
+    run(fold, [(rank, started(rank)) for rank in range(2)])
+    fold.add(0, ValueKept(0, 1, "a lock"))
+    events = run(fold, [(0, ended("complete")), (1, ended("failed", failure=crash()))])
+    assert conclusion(events).outcome == "failed"
+    assert not [event for event in events if isinstance(event, Notice)]
 
 
 def test_a_mere_consequence_waits_for_its_cause_and_not_for_ever() -> None:
