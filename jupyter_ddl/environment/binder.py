@@ -14,6 +14,7 @@ import msgspec
 
 from jupyter_ddl.environment.condafile import read_conda_file
 from jupyter_ddl.environment.configuration import Configuration, Declared
+from jupyter_ddl.environment.contents import code_digest, copied_digest, named_digest
 from jupyter_ddl.environment.projectfiles import (
     PartialReading,
     read_apt,
@@ -49,9 +50,13 @@ _FILES = {
     "python": ("requirements.txt", "runtime.txt", "pyproject.toml", "setup.py", "setup.cfg",
                "environment.yml", "environment.yaml", "apt.txt"),
 }  # fmt: skip
+_REFUSED = "REQUIRE"
+"""Of Julia before 1.0: repo2docker knows it, and builds nothing of it any more."""
 _ALL = tuple(dict.fromkeys(name for names in _FILES.values() for name in names))
 _INSTALLS_ITSELF = re.compile(r"pip[0-9.]* install\s(?:[^\n]*\s)?\.(?:\s|/|\[|$)")
-_SKIPPED = frozenset({".git", ".venv", "node_modules", "__pycache__", ".ipynb_checkpoints"})
+_EXECUTED = (*_SCRIPTS, "install.R", "default.nix")
+"""Programs: they may use other files of the repository."""
+_MAX_BYTES = 10 << 20
 _READERS: dict[str, Callable[[str, str], PartialReading]] = {
     "pyproject.toml": read_project,
     "Pipfile": read_pipfile,
@@ -82,7 +87,7 @@ def binder_directory(root: Path) -> str:
 def has_configuration(root: Path) -> bool:
     """Whether there is anything in a directory that repo2docker would build from."""
     place = binder_directory(root)
-    return bool(_buildpack(root, place, _language(root, place)))
+    return bool(_buildpack(root, place))
 
 
 def configuration_stamp(root: Path) -> tuple[object, ...]:
@@ -107,8 +112,9 @@ def read_configuration(root: Path, *, with_code: bool = True) -> Configuration:
     root : Path
         The repository: the directory that has ``binder/``, or the files themselves.
     with_code : bool
-        Whether the repository's own Python files count, where it is installed itself; the digest
-        of a configuration without them is another one.
+        Whether other files of the repository count that go into its image: its code where it is
+        installed itself, what a Dockerfile copies, what scripts name.  The digest of a
+        configuration without them is another one.
 
     Raises
     ------
@@ -121,7 +127,7 @@ def read_configuration(root: Path, *, with_code: bool = True) -> Configuration:
     if not root.is_dir():
         raise EnvironmentFileError(f"{root} is no directory", path=str(root), line=0)
     place = binder_directory(root)
-    buildpack = _buildpack(root, place, _language(root, place))
+    buildpack = _buildpack(root, place)
     if not buildpack:
         where = f"{root / place}"
         raise EnvironmentFileError(
@@ -140,16 +146,26 @@ def _language(root: Path, place: str) -> str:
     return read_runtime(_text(file, shown), shown).runtime if file.is_file() else ""
 
 
-def _buildpack(root: Path, place: str, language: str) -> str:
+def _buildpack(root: Path, place: str) -> str:
     """The first one that repo2docker would take; empty for none."""
     there = {name for name in _ALL if _exists(root, place, name)}
-    is_python = language in ("", "python")
     if "Dockerfile" in there:
         return "docker"
     if there & {"Project.toml", "JuliaProject.toml"}:
         return "julia"
+    if _exists(root, place, _REFUSED):
+        shown = _shown(place, _REFUSED)
+        raise EnvironmentFileError(
+            f"{shown} is for Julia before 1.0, of which repo2docker builds nothing; a Project.toml "
+            f"is expected",
+            path=shown,
+            line=0,
+        )
     if "default.nix" in there:
         return "nix"
+    # Only now: repo2docker looks at no runtime.txt for those above, so nothing is wrong with it.
+    language = _language(root, place)
+    is_python = language in ("", "python")
     if language.startswith("r ") or "DESCRIPTION" in there:
         return "r"
     if there & {"environment.yml", "environment.yaml"}:
@@ -186,7 +202,7 @@ def _read(root: Path, place: str, buildpack: str, with_code: bool) -> Configurat
         wanted.remove("Pipfile")  # the lock is what is installed
     files: dict[str, str] = {}
     packages: list[Declared] = []
-    python, itself = "", False
+    python, itself = "", "DESCRIPTION" in wanted
     for name in wanted:
         shown = _shown(place, name)
         text = _text(root / shown, shown)
@@ -197,7 +213,9 @@ def _read(root: Path, place: str, buildpack: str, with_code: bool) -> Configurat
         itself |= local
     itself |= buildpack in ("python", "pipfile") and _is_package(root, place)
     if itself and with_code:
-        files["the repository's own code"] = _tree(root)
+        files["the repository's own code"] = code_digest(root)
+    if with_code:
+        files |= _used_files(place, wanted, root)
     left = tuple(_shown(place, name) for name in _ALL if _is_ignored(root, place, name, wanted))
     meaning = [buildpack, {_basename(shown): normal for shown, normal in files.items()}]
     return Configuration(
@@ -224,9 +242,22 @@ def _one_file(
     reader = _READERS.get(name)
     if reader is not None:
         part = reader(text, shown)
-        return part.normal, part.packages, part.python, False
+        return part.normal, part.packages, part.python, part.has_local
     normal = "\n".join(line.rstrip() for line in text.splitlines()).strip()
     return normal, (), "", name == "postBuild" and bool(_INSTALLS_ITSELF.search(text))
+
+
+def _used_files(place: str, wanted: list[str], root: Path) -> dict[str, str]:
+    """Digests of what programs among the files use of the repository, each under a title."""
+    found = {}
+    for name in (*_EXECUTED, "Dockerfile"):
+        if name in wanted:
+            shown = _shown(place, name)
+            digest_used = copied_digest if name == "Dockerfile" else named_digest
+            found[f"what {name} uses of the repository"] = digest_used(
+                _text(root / shown, shown), root
+            )
+    return {title: digest for title, digest in found.items() if digest}
 
 
 def _is_ignored(root: Path, place: str, name: str, wanted: list[str]) -> bool:
@@ -250,9 +281,17 @@ def _basename(shown: str) -> str:
 
 def _text(file: Path, shown: str) -> str:
     try:
-        return file.read_bytes().decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
+        with file.open("rb") as stream:
+            data = stream.read(_MAX_BYTES + 1)
+        if len(data) > _MAX_BYTES:
+            raise EnvironmentFileError(
+                f"{shown} is larger than {_MAX_BYTES >> 20} MiB, which no list of packages is",
+                path=shown,
+                line=0,
+            )
+        return data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError as error:
-        line = file.read_bytes()[: error.start].count(b"\n") + 1
+        line = error.object[: error.start].count(b"\n") + 1
         raise EnvironmentFileError(
             f"{shown}, line {line}: it is no UTF-8 text", path=shown, line=line
         ) from None
@@ -260,13 +299,3 @@ def _text(file: Path, shown: str) -> str:
         raise EnvironmentFileError(
             f"{shown} cannot be read: {error.strerror}", path=shown, line=0
         ) from None
-
-
-def _tree(root: Path) -> str:
-    """Digest of the Python files below a directory: what an installation of it would contain."""
-    parts = []
-    for path in sorted(root.rglob("*.py")):
-        relative = path.relative_to(root)
-        if not _SKIPPED.intersection(relative.parts) and path.is_file():
-            parts.append(f"{relative.as_posix()} {digest_of(path.read_bytes())}")
-    return digest_of("\n".join(parts).encode())

@@ -18,6 +18,8 @@ __all__ = ["CondaFile", "read_conda_file"]
 _SPEC = re.compile(
     r"(?:(?P<channel>[\w./:-]+)::)?(?P<name>[A-Za-z0-9_][\w.-]*)\s*(?P<rest>[=<>!~ ].*)?"
 )
+_MAX_CHARS = 256 << 10
+"""Reading YAML takes 10 µs a character; what conda exports of a large environment has 40 KiB."""
 _PYTHON = re.compile(r"=+\s*(\d+\.\d+(?:\.\d+)*)")
 
 
@@ -74,6 +76,8 @@ def read_conda_file(text: str, name: str, root: Path) -> CondaFile:
 
 
 def _load(text: str, name: str) -> dict[str, _Located]:
+    if len(text) > _MAX_CHARS:
+        raise _wrong(name, 1, f"it is larger than {_MAX_CHARS >> 10} KiB")
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
@@ -101,11 +105,15 @@ def _sections(
     top: dict[str, _Located], name: str
 ) -> tuple[list[_Located], list[str], dict[str, str]]:
     dependencies = _items(top.get("dependencies"), name, "dependencies")
-    channels = [str(each.value) for each in _items(top.get("channels"), name, "channels")]
+    channels = [each.value for each in _words(top.get("channels"), name, "channels")]
     variables: dict[str, str] = {}
     node = top.get("variables")
     if node is not None and isinstance(node.value, yaml.MappingNode):
-        variables = {str(key.value): str(value.value) for key, value in node.value.value}
+        for key, value in node.value.value:
+            if not isinstance(key, yaml.ScalarNode) or not isinstance(value, yaml.ScalarNode):
+                line = key.start_mark.line + 1
+                raise _wrong(name, line, "a variable is no text; expected NAME: text")
+            variables[key.value] = value.value
     return dependencies, channels, variables
 
 
@@ -126,14 +134,24 @@ def _items(section: _Located | None, name: str, key: str) -> list[_Located]:
     ]
 
 
+def _words(section: _Located | None, name: str, key: str) -> list[_Located]:
+    """Scalars alone: written out, a few aliases of lists in lists would fill the memory."""
+    found = _items(section, name, key)
+    for each in found:
+        if not isinstance(each.value, str):
+            raise _wrong(name, each.line, f"an entry of `{key}:` is no text")
+    return found
+
+
 def _pip_lines(entry: _Located, name: str) -> list[_Located]:
     node = entry.value
-    keys = [str(key.value) for key, _ in node.value] if isinstance(node, yaml.MappingNode) else []
-    if keys != ["pip"]:
+    pairs = node.value if isinstance(node, yaml.MappingNode) else []
+    keys = [key.value for key, _ in pairs if isinstance(key, yaml.ScalarNode)]
+    if keys != ["pip"] or len(pairs) > 1:
         seen = f"{keys[0]!r}" if keys else "a list"
         raise _wrong(name, entry.line, f"{seen} is no dependency; expected a package or `pip:`")
     value = node.value[0][1]
-    return _items(_Located(value, value.start_mark.line + 1), name, "pip")
+    return _words(_Located(value, value.start_mark.line + 1), name, "pip")
 
 
 def _parse_spec(text: str, name: str, line: int) -> Declared:

@@ -35,6 +35,8 @@ class PartialReading(NamedTuple):
     python: str = ""
     runtime: str = ""
     """Language of a ``runtime.txt``."""
+    has_local: bool = False
+    """Whether something is installed from the directory itself."""
 
 
 def read_project(text: str, name: str) -> PartialReading:
@@ -60,13 +62,15 @@ def read_project(text: str, name: str) -> PartialReading:
 def read_pipfile(text: str, name: str) -> PartialReading:
     """``Pipfile``."""
     told = _toml(text, name)
+    wanted = _table(told, "packages", text, name)
     packages = tuple(
         Declared(normal_name(key), _pipfile_versions(value), "pip", name, _line_of(text, key))
-        for key, value in _table(told, "packages", text, name).items()
+        for key, value in wanted.items()
     )
     requires = _table(told, "requires", text, name)
     python = str(requires.get("python_full_version") or requires.get("python_version") or "")
-    return PartialReading(json.dumps(told, sort_keys=True, default=str), packages, python)
+    normal = json.dumps(told, sort_keys=True, default=str)
+    return PartialReading(normal, packages, python, has_local=_has_local(wanted))
 
 
 def read_lock(text: str, name: str) -> PartialReading:
@@ -79,13 +83,15 @@ def read_lock(text: str, name: str) -> PartialReading:
         raise _wrong(name, 1, "it is nested too deeply") from None
     if not isinstance(told, dict):
         raise _wrong(name, 1, "it is no lock of pipenv")
+    locked = _table(told, "default", text, name)
     packages = tuple(
         Declared(normal_name(key), _pipfile_versions(value), "pip", name, _line_of(text, key))
-        for key, value in _table(told, "default", text, name).items()
+        for key, value in locked.items()
     )
     meta = _table(told, "_meta", text, name)
     python = str(_table(meta, "requires", text, name).get("python_version", ""))
-    return PartialReading(json.dumps(told, sort_keys=True), packages, python)
+    normal = json.dumps(told, sort_keys=True)
+    return PartialReading(normal, packages, python, has_local=_has_local(locked))
 
 
 def read_runtime(text: str, name: str) -> PartialReading:
@@ -100,6 +106,9 @@ def read_runtime(text: str, name: str) -> PartialReading:
             line=1,
         )
     language = match["name"]
+    if language == "python" and (match["version"] or "").count(".") > 1:
+        minor = ".".join(match["version"].split(".")[:2])
+        raise _wrong(name, 1, f"{word!r}; repo2docker takes a minor version, python-{minor}")
     python = (match["version"] or "") if language == "python" else ""
     return PartialReading(word, python=python, runtime=f"{language} {match['date'] or ''}".strip())
 
@@ -142,6 +151,13 @@ def _table(told: dict[str, Any], key: str, text: str, name: str) -> dict[str, An
 
 def _wrong(name: str, line: int, reason: str) -> EnvironmentFileError:
     return EnvironmentFileError(f"{name}, line {line}: {reason}", path=name, line=line)
+
+
+def _has_local(wanted: dict[str, Any]) -> bool:
+    return any(
+        isinstance(each, dict) and "://" not in str(each.get("path", each.get("file", "://")))
+        for each in wanted.values()
+    )
 
 
 def _pipfile_versions(value: Any) -> str:

@@ -136,6 +136,11 @@ def test_a_project_that_is_no_package_builds_nothing(tmp_path: Path) -> None:
         ({"requirements_dot_txt": "-r missing.txt\n"}, 1, "missing.txt"),
         ({"requirements_dot_txt": "-r requirements.txt\n"}, 1, "include each other"),
         ({"runtime_dot_txt": "3.12"}, 1, "no runtime"),
+        ({"runtime_dot_txt": "python-3.12.4"}, 1, "takes a minor version, python-3.12"),
+        ({"environment_dot_yml": "channels: [[a]]"}, 1, "an entry of `channels:` is no text"),
+        ({"environment_dot_yml": "variables:\n  A: [1]"}, 2, "a variable is no text"),
+        ({"environment_dot_yml": "dependencies:\n- pip:\n  - [a]"}, 3, "of `pip:` is no text"),
+        ({"environment_dot_yml": "#" * (300 << 10)}, 1, "larger than 256 KiB"),
         ({"requirements_dot_txt": "numpy", "apt_dot_txt": "ok\n; rm -rf /\n"}, 2, "Debian"),
         ({"Pipfile": "[packages]\nnumpy = = 1\n"}, 2, "no TOML"),
         ({"Pipfile_dot_lock": "{\n  'x': 1}\n"}, 2, "no JSON"),
@@ -157,6 +162,22 @@ def test_a_wrong_file_is_named_with_its_line(
     assert reason in raised.value.message
     assert "\n" not in raised.value.message
     assert f"line {place}" in raised.value.message
+
+
+@pytest.mark.parametrize(
+    "use", ["channels: [*a40]", "variables: {A: *a40}", "dependencies: [{pip: [*a40]}]",
+            "dependencies: [*a40]", "dependencies: [{? *a40 : 1}]"],
+)  # fmt: skip
+def test_aliases_that_stand_for_gigabytes_are_not_written_out(tmp_path: Path, use: str) -> None:
+    bomb = "x: &a0 [lol, lol]\n" + "".join(f"x{n}: &a{n + 1} [*a{n}, *a{n}]\n" for n in range(40))
+    with pytest.raises(EnvironmentFileError, match=r"environment\.yml, line \d+: "):
+        read(tmp_path, environment_dot_yml=bomb + use)
+
+
+def test_a_list_of_packages_has_an_end(tmp_path: Path) -> None:
+    (tmp_path / "requirements.txt").write_bytes(b"numpy\n" * (2 << 20))
+    with pytest.raises(EnvironmentFileError, match=r"requirements\.txt is larger than 10 MiB"):
+        read_configuration(tmp_path)
 
 
 def test_a_file_that_is_no_text_is_named_with_its_line(tmp_path: Path) -> None:
