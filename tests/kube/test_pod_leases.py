@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
 
 import pytest
-from kube_tools import gone, kubectl, objects, pods, start_kube
+from kube_tools import apply, gone, kubectl, objects, pods, start_kube
 from leaks import Home
 from run_tools import kill_controller
 from until import until
@@ -84,6 +85,23 @@ def test_start_that_is_given_up_leaves_nothing(namespace: str) -> None:
     spec = KubeSpec(image=IMAGE, namespace=namespace, node_selector={"no": "such"})
     with pytest.raises(KeyboardInterrupt):
         start_cluster("kube", 1, kubernetes=spec, on_phase=interrupt)
+    gone(namespace)
+
+
+def test_pods_that_end_give_their_room_to_the_next_cluster(namespace: str) -> None:
+    """A quota that a stopped cluster still fills is not held against a start."""
+    quota = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "three"},
+        "spec": {"hard": {"pods": "3"}},
+    }
+    apply(json.dumps(quota), namespace)
+    start_kube(namespace, 2).stop()
+    assert any(each.startswith("Pod/") for each in objects(namespace))
+    second = start_kube(namespace, 2)
+    assert len(second.status().workers) == 2
+    second.stop()
     gone(namespace)
 
 

@@ -140,7 +140,7 @@ class KubeBackend:
 
     async def _record_image(self, api: KubeApi, name: str) -> None:
         """Write down which image it was: what a tag means may change."""
-        selector = f"dask.org/cluster-name={name}"
+        selector = f"{names.DASK_LABEL}={name}"
         image = image_digest(await api.list("pods", labelSelector=selector))
         if image:
             log.info("image %s is %s", self._spec.kubernetes.image, image)
@@ -252,7 +252,7 @@ class KubeBackend:
         self._n_wanted = n_workers
         pods = await api.list(
             "pods",
-            labelSelector=f"dask.org/cluster-name={_name(cluster)},dask.org/component=worker",
+            labelSelector=f"{names.DASK_LABEL}={_name(cluster)},dask.org/component=worker",
         )
         identity = await self.client.scheduler.identity(n_workers=-1)
         connected = {facts["name"]: address for address, facts in identity["workers"].items()}

@@ -39,7 +39,7 @@ def dask_cluster(
     }
     if owner is not None:
         metadata["ownerReferences"] = [owner]
-    selector = {"dask.org/cluster-name": name, "dask.org/component": "scheduler"}
+    selector = {names.DASK_LABEL: name, "dask.org/component": "scheduler"}
     of_pods = {"labels": spec.kubernetes.pod_labels, "annotations": spec.kubernetes.pod_annotations}
     return {
         "apiVersion": "kubernetes.dask.org/v1",
@@ -103,14 +103,14 @@ def network_policy(cluster: Json) -> Json:
     cluster's own certificate.  Workers' ports, on which ranks talk without TLS, are closed.
     """
     name = cluster["metadata"]["name"]
-    cluster_pods = {"matchLabels": {"dask.org/cluster-name": name}}
+    cluster_pods = {"matchLabels": {names.DASK_LABEL: name}}
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
         "metadata": _owned(cluster, name),
         "spec": {
             "podSelector": {
-                "matchLabels": {"dask.org/cluster-name": name, "dask.org/component": "worker"}
+                "matchLabels": {names.DASK_LABEL: name, "dask.org/component": "worker"}
             },
             "policyTypes": ["Ingress"],
             "ingress": [{"from": [{"podSelector": cluster_pods}]}],

@@ -11,6 +11,7 @@ from jupyter_ddl.errors import ClusterError
 
 __all__ = [
     "CLUSTER_LABEL",
+    "DASK_LABEL",
     "ENDING_ANNOTATION",
     "HOST_ANNOTATION",
     "IMAGE_ANNOTATION",
@@ -27,6 +28,8 @@ __all__ = [
 
 MANAGED = {"app.kubernetes.io/managed-by": "jupyter-ddl"}
 CLUSTER_LABEL = "jupyter-ddl/cluster"
+DASK_LABEL = "dask.org/cluster-name"
+"""The operator's own, on whatever it makes for a DaskCluster."""
 USER_LABEL = "jupyter-ddl/user"
 OWNER_ANNOTATION = "jupyter-ddl/controller"
 """``pid:start time`` of the controller, meaningful on the host of :data:`HOST_ANNOTATION`."""

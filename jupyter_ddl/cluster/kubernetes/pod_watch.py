@@ -11,9 +11,12 @@ from typing import Any
 
 from jupyter_ddl.cluster.kubernetes.api import KubeApi
 from jupyter_ddl.cluster.kubernetes.diagnosis import Cause, diagnose
+from jupyter_ddl.cluster.kubernetes.names import DASK_LABEL
+from jupyter_ddl.cluster.kubernetes.room import ComingRoom
 from jupyter_ddl.cluster.kubernetes.sight import (
     View,
     is_connecting,
+    is_ending,
     is_ready,
     is_scheduler,
     progress,
@@ -60,6 +63,7 @@ class PodWatch:
         self._loop = asyncio.get_running_loop()
         self._began_s = self._loop.time()
         self._looked_s = self._read_logs_s = self._patient_until_s = float("-inf")
+        self._room = ComingRoom(self._loop.time)
         self._running_since_s: dict[str, float] = {}
         self._logs: dict[str, str] = {}
         self._view = View(self._name, 0.0, cluster, ())
@@ -153,21 +157,22 @@ class PodWatch:
         if now_s - self._looked_s < _LOOK_S:
             return
         self._looked_s = now_s
-        selector = f"dask.org/cluster-name={self._name}"
-        pods, events, cluster = await asyncio.gather(
-            self._api.list("pods", labelSelector=selector),
+        all_pods, events, cluster = await asyncio.gather(
+            self._api.list("pods", labelSelector=DASK_LABEL),
             self._api.list("events"),
             self._api.get("daskclusters", self._name),
         )
         if self._loop.time() - now_s > _AWAY_S:
             self._cause = None
             self._patient_until_s = self._loop.time() + _FIND_S
+        pods = [pod for pod in all_pods if pod["metadata"]["labels"][DASK_LABEL] == self._name]
         await self._read_logs(pods, n_connected)
         self._view = View(
             name=self._name,
             age_s=now_s - self._began_s,
             cluster=cluster,
-            pods=[pod for pod in pods if "deletionTimestamp" not in pod["metadata"]],
+            pods=[pod for pod in pods if not is_ending(pod)],
+            n_ending=self._room.n_ending(all_pods),
             events=[event for event in events if _is_about(event, self._name)],
             logs=self._logs,
             n_workers=self._n_workers,
@@ -202,13 +207,14 @@ class PodWatch:
     def _believed(self) -> Cause | None:
         """What holds the cluster up, if it has done so for long enough."""
         cause = diagnose(self._view)
-        if cause is None:
+        if cause is None or (cause.is_about_room and self._view.n_ending):
             self._cause = None
             return None
         kind = cause.sentence.split()[0] + cause.fix
         now_s = self._loop.time()
         if self._cause is None or self._cause[0] != kind:
-            self._cause = (kind, max(now_s, self._patient_until_s))
+            room_s = self._room.none_before_s if cause.is_about_room else now_s
+            self._cause = (kind, max(now_s, room_s, self._patient_until_s))
         return cause if now_s - self._cause[1] >= cause.after_s else None
 
     def _refuse_when_hopeless(self) -> None:

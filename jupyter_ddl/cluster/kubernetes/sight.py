@@ -11,6 +11,7 @@ __all__ = [
     "View",
     "image_digest",
     "is_connecting",
+    "is_ending",
     "is_ready",
     "is_scheduler",
     "progress",
@@ -32,6 +33,8 @@ class View(msgspec.Struct, frozen=True):
     """The last lines of pods that crashed, or run without having connected."""
     n_workers: int = 0
     n_connected: int = 0
+    n_ending: int = 0
+    """Pods of this namespace that have been deleted and still hold their room."""
 
 
 def progress(view: View) -> str:
@@ -44,7 +47,9 @@ def progress(view: View) -> str:
     counts = [f"{n} {step}" for step, n in steps.items() if n]
     n_waiting = sum(_step(pod, ()) == "waiting" for pod in view.pods)
     if n_waiting or not view.pods:
-        counts.insert(0, f"{max(n_waiting, 1)} waiting for a node" if view.pods else "asked for")
+        counts.insert(0, f"{n_waiting} waiting for a node" if n_waiting else "asked for")
+        if view.n_ending:
+            counts[0] += f" (the room of {view.n_ending} that end comes free)"
     connected = f"{view.n_connected} of {view.n_workers} workers connected"
     return f"pods: {', '.join([*counts, connected])}"
 
@@ -62,6 +67,11 @@ def image_digest(pods: Iterable[Json]) -> str:
 def is_connecting(pod: Json) -> bool:
     """Whether its container runs."""
     return any("running" in each.get("state", {}) for each in statuses(pod))
+
+
+def is_ending(pod: Json) -> bool:
+    """Whether it has been deleted, and its node has not told of its end."""
+    return "deletionTimestamp" in pod["metadata"]
 
 
 def is_ready(pod: Json) -> bool:
