@@ -89,25 +89,31 @@ def compare(
     asked : Configuration, optional
         What the notebook's folder asks for.
     """
-    grouped: dict[PairDifference, list[str]] = {}
-    n_other = 0
+    counted: dict[PairDifference, list[str]] = {}
+    uncounted: dict[PairDifference, list[str]] = {}
     for name, facts in workers.items():
-        found = differences(kernel, facts, scope)
-        n_other = max(n_other, sum(not each.counts for each in found))
+        found = [each for each in differences(kernel, facts, scope) if each.counts]
         for each in found:
-            if each.counts:
-                grouped.setdefault(each, []).append(name)
-    counted = [(each, _where(names, len(workers))) for each, names in grouped.items()]
-    asking = list(unmet(kernel, asked, scope)) if asked is not None else []
-    lines = [
-        Difference(each.what, each.ours, each.theirs, where, each.breaks, _MENDS[each.mend])
-        for each, where in sorted(counted, key=lambda pair: (pair[0].rank, pair[0].what, pair[1]))
-    ]
-    lines += asking
+            counted.setdefault(each, []).append(name)
+        known = {each.what for each in found}
+        for each in () if scope is None else differences(kernel, facts, None):
+            if each.what not in known:
+                uncounted.setdefault(each, []).append(name)
+    lines = _lines(counted, len(workers))
+    lines += list(unmet(kernel, asked, scope)) if asked is not None else []
     word: VerdictWord = "same"
     if lines:
         word = "broken" if any(each.breaks for each in lines) else "drift"
-    return EnvironmentVerdict(word, tuple(lines), n_other)
+    return EnvironmentVerdict(word, tuple(lines), tuple(_lines(uncounted, len(workers))))
+
+
+def _lines(grouped: Mapping[PairDifference, list[str]], n_workers: int) -> list[Difference]:
+    """The worst first, and of those what the cell imports itself."""
+    placed = [(each, _where(names, n_workers)) for each, names in grouped.items()]
+    return [
+        Difference(each.what, each.ours, each.theirs, where, each.breaks, _MENDS[each.mend])
+        for each, where in sorted(placed, key=lambda pair: (pair[0].rank, pair[0].what, pair[1]))
+    ]
 
 
 def _of_python(ours: Facts, theirs: Facts) -> Iterator[PairDifference]:

@@ -55,9 +55,11 @@ def _show() -> None:
 
 def _check(cluster: str) -> None:
     from jupyter_ddl.client.environment import compare_with, status_of, tell
+    from jupyter_ddl.environment.kernel import kernel_environment
     from jupyter_ddl.views.environment import render_verdict
 
-    checked = compare_with(cluster, None, _folder())
+    # Judged as a cell would be that uses all that the notebook does.
+    checked = compare_with(cluster, kernel_environment().scope(_imports()), _folder())
     tell(cluster, status_of(checked.verdict))
     display(render_verdict(checked.verdict, checked.notes))
 

@@ -70,8 +70,8 @@ class EnvironmentVerdict(msgspec.Struct, frozen=True):
 
     word: VerdictWord = "same"
     differences: tuple[Difference, ...] = ()
-    n_other: int = 0
-    """Packages that differ and that nothing in question imports."""
+    others: tuple[Difference, ...] = ()
+    """Of what nothing in question imports: no part of the verdict."""
 
     @property
     def mend(self) -> str:

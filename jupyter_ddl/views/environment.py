@@ -26,6 +26,7 @@ _SENTENCES: Final[dict[VerdictWord, str]] = {
     "drift": "Workers differ in what may change results.",
     "broken": "Workers differ in what breaks cells.",
 }
+_SAME_AS_USED: Final = "Workers have what is used here as the kernel has it."
 _ONLY_FILES: Final = "Files beside the notebook ask for other packages than the kernel has."
 
 _Table = list[tuple[str, tuple[str, ...]]]
@@ -57,23 +58,32 @@ def render_verdict(
     verdict: EnvironmentVerdict, notes: Sequence[str] = (), *, width: int = 100
 ) -> Drawing:
     """The verdict with its table of differences and what mends them."""
-    shown = verdict.differences[:_MAX_ROWS]
+    every = (*verdict.differences, *verdict.others)
+    shown = every[:_MAX_ROWS]
     table: _Table = [
         ("differs", tuple(plain(each.what, 40) for each in shown)),
         ("here", tuple(plain(each.kernel, _CELL) for each in shown)),
         ("there", tuple(plain(each.other, _CELL) for each in shown)),
         ("where", tuple(plain(each.where, _CELL) for each in shown)),
-        ("", tuple("breaks cells" if each.breaks else "" for each in shown)),
+        ("", tuple(_effect(verdict, at) for at in range(len(shown)))),
     ]
     table = [column for column in table if any(column[1])]
-    lines = _mends(verdict) + _more(verdict, len(verdict.differences) - len(shown), notes)
+    lines = _mends(verdict) + _more(verdict, len(every) - len(shown), notes)
     sentence = _SENTENCES[verdict.word]
+    if verdict.word == "same" and verdict.others:
+        sentence = _SAME_AS_USED
     if verdict.differences and not any("worker" in each.where for each in verdict.differences):
         sentence = _ONLY_FILES
     return Drawing(
         html=lambda: _verdict_html(verdict.word, sentence, table, lines),
         text=lambda: _verdict_text(verdict.word, sentence, table, lines, width),
     )
+
+
+def _effect(verdict: EnvironmentVerdict, at: int) -> str:
+    if at >= len(verdict.differences):
+        return "not used here"
+    return "breaks cells" if verdict.differences[at].breaks else ""
 
 
 def _mends(verdict: EnvironmentVerdict) -> list[str]:
@@ -90,9 +100,13 @@ def _mends(verdict: EnvironmentVerdict) -> list[str]:
 
 def _more(verdict: EnvironmentVerdict, n_hidden: int, notes: Sequence[str]) -> list[str]:
     lines = [f"{format_count(n_hidden)} more differences are not shown."] if n_hidden else []
-    if verdict.n_other:
-        noun = "package differs" if verdict.n_other == 1 else "packages differ"
-        lines.append(f"{format_count(verdict.n_other)} other {noun}, which nothing here imports.")
+    if verdict.others:
+        n = len({each.what for each in verdict.others})
+        noun = "difference is" if n == 1 else "differences are"
+        lines.append(
+            f"{format_count(n)} other {noun} in what nothing here imports; %cluster env sync --all "
+            f"installs those packages, too."
+        )
     return [*lines, *(f"Note: {plain(note, 300)}." for note in notes)]
 
 

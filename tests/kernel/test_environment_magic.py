@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 
 import pytest
@@ -43,6 +44,9 @@ def test_the_environment_is_shown_compared_and_synced(kernel: LiveKernel) -> Non
         f"!{sys.executable} -m pip install -q --no-index --target {site} {wheel}",
         timeout_s=90,
     ).check()
+    checked = kernel.run("%cluster env check").check().everything
+    assert "environment · same: Workers have what is used here" in checked
+    assert re.search(r"ddltiny +1\.0 +none +worker 0 +not used here", checked)
     dry = kernel.run("%%distribute map --over items --dry-run\nimport ddltiny\nitem\n")
     assert dry.error is not None  # there are no items yet
     kernel.run("items = [1, 2]").check()
@@ -56,3 +60,7 @@ def test_the_environment_is_shown_compared_and_synced(kernel: LiveKernel) -> Non
     assert "%cluster env sync" in refused.everything
     status = kernel.run("%cluster").check().everything
     assert "broken: ddltiny is 1.0 here" in status
+    # The verdict of a check is the one that cells meet.
+    checked = kernel.run("%cluster env check").check().everything
+    assert "environment · broken: Workers differ in what breaks cells." in checked
+    assert re.search(r"ddltiny +1\.0 +none +worker 0 +breaks cells", checked)

@@ -96,11 +96,29 @@ def test_what_may_change_numbers_is_drift(other: Facts, what: str) -> None:
     assert [each.what for each in verdict.differences] == [what]
 
 
-def test_packages_that_the_cell_does_not_use_are_only_counted() -> None:
+def test_what_the_cell_does_not_use_is_no_part_of_the_verdict() -> None:
     other = facts(packages={"rich": "13.0", "pandas": "", "torch": "1.0"}, blas="mkl")
     verdict = compare(_KERNEL, {"0": other}, scope=scope("json_lib"))
-    assert (verdict.word, verdict.differences, verdict.n_other) == ("same", (), 3)
-    assert compare(_KERNEL, {"0": other}, scope=None).word == "broken"
+    assert (verdict.word, verdict.differences) == ("same", ())
+    assert [each.what for each in verdict.others] == ["torch", "BLAS", "pandas", "rich"]
+    whole = compare(_KERNEL, {"0": other}, scope=None)
+    assert (whole.word, whole.differences, whole.others) == ("broken", verdict.others, ())
+
+
+def test_what_the_cell_imports_comes_first_then_what_that_needs() -> None:
+    other = facts(packages={"numpy": "1.9", "pandas": "1.0", "cloudpickle": "1.0", "rich": "1"})
+    used = scope("pandas", needed=("numpy",))
+    verdict = compare(_KERNEL, {"0": other}, scope=used)
+    assert [each.what for each in verdict.differences] == ["cloudpickle", "pandas", "numpy"]
+    assert [each.what for each in verdict.others] == ["rich"]
+
+
+def test_each_of_two_workers_that_differ_from_each_other_is_told() -> None:
+    here = {"0": facts(packages={"numpy": "2.0.0"}), "1": facts(packages={"numpy": ""})}
+    verdict = compare(_KERNEL, here, scope=scope("numpy"))
+    seen = [(each.where, each.other, each.breaks) for each in verdict.differences]
+    assert seen == [("worker 1", "none", True), ("worker 0", "2.0.0", False)]
+    assert verdict_line(verdict).startswith("numpy is 2.1.0 here, worker 1 lacks it (and 1 more")
 
 
 def test_workers_that_differ_alike_are_one_line() -> None:

@@ -36,12 +36,22 @@ def test_a_verdict_has_its_table_and_each_command_once() -> None:
         Difference(name, "2", "1", "all workers", False, "`%cluster env sync`")
         for name in ("numpy", "scipy")
     )
-    verdict = EnvironmentVerdict("drift", rows, n_other=3)
+    unused = Difference("rich", "14", "13", "all workers", False, "`%cluster env sync`")
+    verdict = EnvironmentVerdict("drift", rows, (unused,))
     for shown in _both(render_verdict(verdict, ["nothing more is known"])):
-        assert shown.count("%cluster env sync") == 1
+        assert shown.count("%cluster env sync") == shown.count("%cluster env sync --all") + 1
         assert "To mend numpy, scipy: %cluster env sync" in shown
-        assert "3 other packages differ" in shown
+        assert "not used here" in shown
+        assert "1 other difference is in what nothing here imports" in shown
         assert "Note: nothing more is known." in shown
+
+
+def test_what_nothing_uses_is_listed_below_a_verdict_of_the_same() -> None:
+    unused = Difference("rich", "14", "13", "worker 0", False, "`%cluster env sync`")
+    for shown in _both(render_verdict(EnvironmentVerdict("same", (), (unused,)))):
+        assert "Workers have what is used here as the kernel has it." in shown
+        assert "worker 0" in shown
+        assert "To mend" not in shown
 
 
 def test_what_only_files_ask_for_is_not_said_of_the_workers() -> None:
