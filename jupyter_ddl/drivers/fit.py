@@ -20,7 +20,7 @@ from jupyter_ddl.drivers.fit_outputs import Outputs
 from jupyter_ddl.drivers.fit_records import FitRecords
 from jupyter_ddl.drivers.fit_sending import FitSender, PieceDone
 from jupyter_ddl.errors import SpecError
-from jupyter_ddl.events.fit_results import FitResults, NodeResult
+from jupyter_ddl.events.fit_results import FitResults, NodeResult, TakenUnit
 from jupyter_ddl.events.ledger import LedgerWriter
 from jupyter_ddl.events.messages import (
     AttemptStarted,
@@ -120,7 +120,8 @@ class FitDriver(RunDriver):
         now = time.time()
         self._records.stop(trial, batch, units)
         ends = self._candidates.given_up([trial], now)
-        self._put(StopRequested(at_s=now, when="now", trial=trial, by=by), *ends)
+        asked = StopRequested(at_s=now, when="now", trial=trial, by=by, cell_id=batch.cell_id)
+        self._put(asked, *ends)
         self._sender.stop_units(batch, units)
         self._outputs.release(batch)
         return True
@@ -138,14 +139,18 @@ class FitDriver(RunDriver):
         await self._check_open()
         batch = self._batches.get(request.batch)
         if batch is None:
-            batch = self._batches[request.batch] = FitBatch(request.batch, request.table)
+            batch = self._batches[request.batch] = FitBatch(
+                request.batch, request.table, request.cell_id
+            )
             await self._import(request.imports)
         if request.part < batch.n_parts:
             return
         if request.part > batch.n_parts or batch.graph.is_fed:
             raise SpecError(f"part {request.part} of batch {request.batch} was not expected")
         batch.n_parts += 1
-        numbers, events = self._candidates.add(request.candidates, request.first_candidate)
+        numbers, events = self._candidates.add(
+            request.candidates, request.first_candidate, request.cell_id
+        )
         now = time.time()
         self._put(*events, *(Notice(now, text) for text in request.notes))
         batch.trials += numbers
@@ -157,9 +162,13 @@ class FitDriver(RunDriver):
             if (fold := self._records.of_before(unit.key)) is not None
         }
         trials = {first + i: batch.trials[u.candidate] for i, u in enumerate(request.units)}
-        batch.graph.add(request.nodes, request.units, frozenset(known))
+        left_out = [i for i, trial in trials.items() if self._candidates.is_left_out(trial)]
+        batch.graph.add(request.nodes, request.units, frozenset((*known, *left_out)))
         for index, fold in known.items():
             self._records.take_from_before(batch, index, fold, trials[index])
+        for index in left_out:
+            if index not in known:
+                batch.deliver(TakenUnit(index, is_stopped=True))
         if request.is_last:
             batch.graph.begin()
         self._wake.set()

@@ -20,13 +20,16 @@ class FitBatch:
     ----------
     trials : list of int
         Trial numbers of its candidates.
+    cell_id : str
+        The execution of the cell that it is of.
     is_whole : bool
         Whether all its units are needed, so that no candidate can be stopped alone.
     """
 
-    def __init__(self, number: int, table: str) -> None:
+    def __init__(self, number: int, table: str, cell_id: str) -> None:
         self.number = number
         self.table = table
+        self.cell_id = cell_id
         self.graph = FitGraph()
         self.trials: list[int] = []
         self.n_parts = 0

@@ -13,6 +13,7 @@ from jupyter_ddl.events.messages import (
     Failure,
     FoldFinished,
     Reported,
+    StopRequested,
     TrialCreated,
 )
 from jupyter_ddl.events.run_state import RunState
@@ -56,9 +57,25 @@ class Candidates:
         """Units of each trial; 0: it is over, or of a session before."""
         self._n_before = self._n_created = state.n_created
         self._told: int | None = None
+        self._moved: dict[int, int] = {}
+        """Place among the cell's candidates → trial, where that is not its number."""
+        self._stopped_in: dict[int, str] = {}
+        """Of sessions before: trials that a person stopped, and in which execution of the cell."""
+        self._left_out: set[int] = set()
+
+    def remember(self, event: Event) -> None:
+        """Take up what a session before has recorded."""
+        if isinstance(event, TrialCreated) and event.place is not None:
+            self._moved[event.place] = event.trial
+        elif isinstance(event, StopRequested) and event.trial is not None and event.cell_id:
+            self._stopped_in[event.trial] = event.cell_id
+
+    def is_left_out(self, number: int) -> bool:
+        """Whether the cell goes on without this trial, as a session before was told."""
+        return number in self._left_out
 
     def add(
-        self, candidates: tuple[FitCandidate, ...], n_before: int
+        self, candidates: tuple[FitCandidate, ...], n_before: int, cell_id: str = ""
     ) -> tuple[list[int], list[Event]]:
         """Trial numbers of candidates, and the events that create those which are new.
 
@@ -67,17 +84,22 @@ class Candidates:
         """
         numbers: list[int] = []
         events: list[Event] = []
-        for number, candidate in enumerate(candidates, n_before):
+        for place, candidate in enumerate(candidates, n_before):
+            number = self._moved.get(place, place)
             trial = self._state.trials.get(number) if number < self._n_before else None
-            # What was stopped alone is over; who asks for it again gets a new one.
-            is_over = trial is not None and trial.state == "cancelled"
-            if trial is None or trial.params != candidate.params or is_over:
-                number = self._n_created
+            if trial is not None and trial.params != candidate.params:
+                trial = None
+            is_left_out = trial is not None and self._stopped_in.get(number) == cell_id
+            # What was stopped alone is over; another execution that asks for it gets a new one.
+            if trial is None or (trial.state == "cancelled" and not is_left_out):
+                number, is_left_out = self._n_created, False
                 self._n_created += 1
-                now = time.time()
-                events.append(TrialCreated(number, candidate.params, now, candidate.is_refit))
+                events.append(_created(number, candidate, place))
             self._n_units.extend([0] * (number + 1 - len(self._n_units)))
-            self._n_units[number] = candidate.n_units
+            is_over = is_left_out or (trial is not None and trial.state == "complete")
+            self._n_units[number] = 0 if is_over else candidate.n_units
+            if is_left_out:
+                self._left_out.add(number)
             numbers.append(number)
         return numbers, events
 
@@ -187,3 +209,8 @@ class Candidates:
                 outcome = AttemptFinished(number, known.attempt, "cancelled", at_s, seconds)
                 events.append(outcome)
         return events
+
+
+def _created(number: int, candidate: FitCandidate, place: int) -> TrialCreated:
+    moved = None if number == place else place
+    return TrialCreated(number, candidate.params, time.time(), candidate.is_refit, moved)

@@ -41,11 +41,11 @@ class FitRecords:
 
     def read(self, ledger: LedgerWriter) -> None:
         """Take up the outcomes of the sessions before, but those that may turn out better now."""
-        self._before = {
-            event.key: event
-            for event in read_ledger(ledger.path)
-            if isinstance(event, FoldFinished) and not event.is_lost and not event.has_raised
-        }
+        for event in read_ledger(ledger.path):
+            if not isinstance(event, FoldFinished):
+                self._candidates.remember(event)
+            elif not event.is_lost and not event.has_raised:
+                self._before[event.key] = event
 
     def of_before(self, key: bytes) -> FoldFinished | None:
         """The outcome that a session before has recorded for a unit."""

@@ -112,6 +112,7 @@ class FitRun:
         self._n_batches = 0
         self._n_candidates = 0
         self._n_interrupts = 0
+        self._cell_id = secrets.token_hex(8)
         self.is_stopped = False
 
     @property
@@ -142,7 +143,7 @@ class FitRun:
         digest = put_blob(msgspec.msgpack.encode(table), directories)
         self._n_batches += 1
         parts = [
-            msgspec.structs.replace(part, first_candidate=self._n_candidates)
+            msgspec.structs.replace(part, first_candidate=self._n_candidates, cell_id=self._cell_id)
             for part in _parts(run.id, self._n_batches, digest, batch, _imports(modules))
         ]
         self._n_candidates += len(batch.candidates)

@@ -80,6 +80,8 @@ class TrialCreated(msgspec.Struct, frozen=True, tag="trial_created"):
     at_s: float
     is_refit: bool = False
     """Of a fit: no candidate, but a parallel call of a search's refit."""
+    place: int | None = None
+    """Of a fit: its place among the cell's candidates; None: its number."""
 
 
 class AttemptStarted(msgspec.Struct, frozen=True, tag="attempt_started"):
@@ -150,6 +152,8 @@ class StopRequested(msgspec.Struct, frozen=True, tag="stop_requested"):
     when: Literal["next_report", "now"]
     trial: int | None = None
     by: str = ""
+    cell_id: str = ""
+    """Of a candidate of a fit: the execution of the cell that goes on without it."""
 
 
 class Notice(msgspec.Struct, frozen=True, tag="notice"):

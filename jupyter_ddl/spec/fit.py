@@ -124,6 +124,8 @@ class FeedFit(msgspec.Struct, frozen=True, tag="feed_fit"):
     imports: tuple[str, ...] = ()
     """Modules that zygotes import before they fork ranks for it."""
     is_last: bool = True
+    cell_id: str = ""
+    """Another one for every execution of a cell, and the same for all its controllers."""
 
 
 class TakeFit(msgspec.Struct, frozen=True, tag="take_fit"):

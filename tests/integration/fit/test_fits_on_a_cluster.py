@@ -39,7 +39,7 @@ from jupyter_ddl.errors import CaptureError, FitError, FitStoppedError, SpecErro
 from jupyter_ddl.estimators.context import distributed_fits
 from jupyter_ddl.estimators.exchange import FitSetting
 from jupyter_ddl.events.audit import audit
-from jupyter_ddl.events.messages import FoldFinished
+from jupyter_ddl.events.messages import FoldFinished, RunStarted
 from jupyter_ddl.events.reducer import fold_all
 from jupyter_ddl.views.answers import log_part
 from jupyter_ddl.views.messages import GetLog
@@ -284,6 +284,49 @@ def test_a_controller_that_is_killed_is_started_again_and_told_the_rest(
     assert fits.run is not None
     snapshot = fits.run.snapshot()
     assert (snapshot.state, snapshot.n_trials, snapshot.counts.complete) == ("complete", 4, 4)
+    assert audit(fits.run.events()) == []
+
+
+def test_a_candidate_that_was_stopped_stays_so_when_the_controller_is_killed(
+    shared: Any, tmp_path: Path
+) -> None:
+    from jupyter_ddl.client.session import session
+
+    def begun(c: float) -> set[Path]:
+        return set(tmp_path.glob(f"begun-{c}-*"))
+
+    def n_sessions() -> int:
+        return sum(isinstance(event, RunStarted) for event in runs[0].events())
+
+    runs: list[Run] = []
+    before: set[Path] = set()
+
+    def stop_and_kill() -> None:
+        try:
+            until(lambda: begun(1.0), 60, "a fold of it runs")
+            runs[0].stop_trial(1)
+            until(lambda: runs[0].snapshot().rows[1].state == "cancelled", 10, "it is cancelled")
+            before.update(begun(1.0))
+            os.kill(session().info("test").process.pid, signal.SIGKILL)
+            until(lambda: n_sessions() == 2, 60, "another controller goes on")
+        finally:
+            (tmp_path / "go").touch()
+
+    stopper = threading.Thread(target=stop_and_kill)
+    stopper.start()
+    search = GridSearchCV(Waiting(folder=str(tmp_path)), {"c": [0.0, 1.0, 2.0]}, cv=4)
+    with distributed_fits(_setting(on_run=runs.append)):
+        search.fit(X, Y)
+    stopper.join()
+    assert search.cv_results_["params"] == [{"c": 0.0}, {"c": 2.0}]
+    assert begun(1.0) == before
+    assert [row.state for row in runs[0].snapshot().rows] == ["complete", "cancelled", "complete"]
+    assert {e.trial for e in runs[0].events() if isinstance(e, FoldFinished)} == {0, 2}
+    assert audit(runs[0].events()) == []
+    with distributed_fits(_setting(resume=runs[0].id)):
+        search.fit(X, Y)
+    assert len(search.cv_results_["params"]) == 3
+    assert len(begun(1.0) - before) == 4
 
 
 def test_bad_input_is_refused_before_anything_is_sent(shared: Any) -> None:
