@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from jupyter_ddl.cluster.kubernetes.names import OPERATOR_LABEL
+from jupyter_ddl.cluster.kubernetes.operator import restart, start_or_restart
 from jupyter_ddl.cluster.kubernetes.refusal import one_line
 from jupyter_ddl.cluster.kubernetes.sight import (
     View,
@@ -21,7 +21,7 @@ from jupyter_ddl.cluster.kubernetes.sight import (
     statuses,
 )
 
-__all__ = ["START_OR_RESTART", "Cause", "diagnose"]
+__all__ = ["Cause", "diagnose"]
 
 Json = dict[str, Any]
 
@@ -30,11 +30,6 @@ _CONFIG = {"CreateContainerConfigError", "CreateContainerError", "RunContainerEr
 _NO_NAME = re.compile(
     r"gaierror|Name or service not known|Temporary failure in name resolution|"
     r"No address associated with hostname|nodename nor servname",
-)
-_RESTART = f"`kubectl rollout restart deployment -n ITS_NAMESPACE -l {OPERATOR_LABEL}`"
-START_OR_RESTART = (
-    f"have it started (`kubectl get pods -A -l {OPERATOR_LABEL}` shows it), or restarted: "
-    f"{_RESTART}"
 )
 _INSUFFICIENT = re.compile(r"Insufficient ([\w./-]*\w)")
 
@@ -246,7 +241,7 @@ def _operator(view: View) -> Cause | None:
         return Cause(
             f"nobody acts on DaskCluster {view.name}: dask-kubernetes' operator does not run, does "
             f"not watch this namespace, or has gone deaf",
-            START_OR_RESTART,
+            start_or_restart(),
             after_s=22.0,  # one that is being replaced takes 18
         )
     has_scheduler = any(is_scheduler(pod) for pod in view.pods)
@@ -259,7 +254,7 @@ def _operator(view: View) -> Cause | None:
     return Cause(
         f"the operator has begun with DaskCluster {view.name} but made {made}, and reports no "
         f"error: it has gone deaf in part, as after a restart of the API server",
-        f"have it restarted: {_RESTART}",
+        f"have its deployment restarted: {restart()}",
         after_s=24.0,
     )
 

@@ -11,13 +11,12 @@ import msgspec
 from jupyter_ddl.cluster.kubernetes import manifest, names
 from jupyter_ddl.cluster.kubernetes.access import role_manifest
 from jupyter_ddl.cluster.kubernetes.api import KubeApi
-from jupyter_ddl.cluster.kubernetes.diagnosis import START_OR_RESTART
-from jupyter_ddl.cluster.kubernetes.names import OPERATOR_LABEL
+from jupyter_ddl.cluster.kubernetes.operator import operator_deployment, start_or_restart
 from jupyter_ddl.cluster.kubernetes.preflight import check_cluster, missing_access
 from jupyter_ddl.errors import ClusterError, KubernetesError
 from jupyter_ddl.spec.cluster import ClusterSpec
 
-__all__ = ["Finding", "examine", "rbac_text"]
+__all__ = ["Finding", "examine", "examine_operator", "rbac_text"]
 
 Verdict: TypeAlias = Literal["ok", "broken", "unknown"]
 Json = dict[str, Any]
@@ -64,7 +63,7 @@ async def _examine(api: KubeApi, spec: ClusterSpec) -> list[Finding]:
         return [*findings, Finding("operator", "broken", error.message)]
     findings.append(Finding("resources", "ok", "DaskCluster is known"))
     findings.append(await _dry_run(api, spec))
-    findings.append(await _operator(api, clusters))
+    findings.append(await examine_operator(api, clusters))
     return findings
 
 
@@ -86,19 +85,21 @@ async def _dry_run(api: KubeApi, spec: ClusterSpec) -> Finding:
     return Finding("cluster", "ok", f"would be taken, with image {spec.kubernetes.image}")
 
 
-async def _operator(api: KubeApi, clusters: list[Json]) -> Finding:
-    """The operator lives in another namespace, which these credentials may not see."""
+async def examine_operator(api: KubeApi, clusters: list[Json]) -> Finding:
+    """The operator lives in another namespace, perhaps, which these credentials may not see."""
+    try:
+        deployment = operator_deployment(await api.list("pods"))
+    except KubernetesError:
+        deployment = None
     ignored = [each["metadata"]["name"] for each in clusters if _is_ignored(each)]
     if ignored:
-        text = f"nobody has acted on DaskCluster {ignored[0]} for a minute; {START_OR_RESTART}"
+        mend = start_or_restart(deployment or "", api.namespace)
+        text = f"nobody has acted on DaskCluster {ignored[0]} for a minute; {mend}"
         return Finding("operator", "broken", text)
-    try:
-        pods = await api.list("pods", labelSelector=OPERATOR_LABEL)
-    except KubernetesError:
-        pods = []
-    if any(pod.get("status", {}).get("phase") == "Running" for pod in pods):
-        return Finding("operator", "ok", f"runs in namespace {api.namespace}")
-    return Finding("operator", "unknown", "not to be seen from here; a start tells within 20 s")
+    if deployment is not None:
+        named = f", deployment {deployment}" if deployment else ""
+        return Finding("operator", "ok", f"runs in namespace {api.namespace}{named}")
+    return Finding("operator", "unknown", "not to be seen from here; a start tells within 30 s")
 
 
 def _is_ignored(cluster: Json) -> bool:

@@ -16,7 +16,6 @@ __all__ = [
     "HOST_ANNOTATION",
     "IMAGE_ANNOTATION",
     "MANAGED",
-    "OPERATOR_LABEL",
     "OWNER_ANNOTATION",
     "USER_LABEL",
     "check_dns_label",
@@ -39,9 +38,6 @@ IMAGE_ANNOTATION = "jupyter-ddl/image"
 """What the image's reference meant when the cluster started, with its digest."""
 ENDING_ANNOTATION = "jupyter-ddl/ending"
 """Seconds since the deletion: a change, so that the operator looks at the cluster again."""
-
-OPERATOR_LABEL = "app.kubernetes.io/name=dask-kubernetes-operator"
-"""Of what the operator's Helm chart installs."""
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _NOT_LABEL = re.compile(r"[^A-Za-z0-9_.-]+")

@@ -182,7 +182,7 @@ def unschedulable(message: str) -> Json:
             "does not get to work; its last lines: loading everything",
             "command",
         ),
-        (diagnose(View("kube-1", 20.0, {}, ())), "operator does not run", "kubectl get pods"),
+        (diagnose(View("kube-1", 20.0, {}, ())), "operator does not run", "get deployments -A"),
         (
             diagnose(View("kube-1", 20.0, {"status": {"phase": "Created"}}, ())),
             "made no scheduler's pod",
