@@ -6,9 +6,10 @@ import json
 import os
 import signal
 import time
+from typing import Any
 
 import pytest
-from kube_tools import apply, gone, kubectl, objects, pods, start_kube
+from kube_tools import IMAGE, apply, gone, kubectl, objects, pods, start_kube
 from leaks import Home
 from run_tools import kill_controller
 from until import until
@@ -77,8 +78,6 @@ def test_start_that_is_given_up_leaves_nothing(namespace: str) -> None:
             pending.append(text)
             os.kill(pid, signal.SIGINT)
 
-    from kube_tools import IMAGE
-
     from jupyter_ddl.client.clusters import start_cluster
     from jupyter_ddl.spec.cluster import KubeSpec
 
@@ -88,8 +87,10 @@ def test_start_that_is_given_up_leaves_nothing(namespace: str) -> None:
     gone(namespace)
 
 
-def test_pods_that_end_give_their_room_to_the_next_cluster(namespace: str) -> None:
-    """A quota that a stopped cluster still fills is not held against a start."""
+def test_start_waits_for_the_room_of_pods_that_end(namespace: str) -> None:
+    """A quota that a stopped cluster still fills is not held against the next one."""
+    apply(json.dumps(_slow_to_end("old", 20)), namespace)
+    kubectl("wait", "pod/old", "-n", namespace, "--for=condition=Ready", "--timeout=60s")
     quota = {
         "apiVersion": "v1",
         "kind": "ResourceQuota",
@@ -97,12 +98,25 @@ def test_pods_that_end_give_their_room_to_the_next_cluster(namespace: str) -> No
         "spec": {"hard": {"pods": "3"}},
     }
     apply(json.dumps(quota), namespace)
-    start_kube(namespace, 2).stop()
-    assert any(each.startswith("Pod/") for each in objects(namespace))
-    second = start_kube(namespace, 2)
-    assert len(second.status().workers) == 2
-    second.stop()
+    kubectl("delete", "pod", "old", "-n", namespace, "--wait=false")
+    phases: list[str] = []
+    cluster = start_kube(namespace, 2, on_phase=phases.append)
+    assert len(cluster.status().workers) == 2
+    assert any("hold room: 1" in phase for phase in phases)
+    cluster.stop()
     gone(namespace)
+
+
+def _slow_to_end(name: str, grace_s: int) -> dict[str, Any]:
+    """Pod of a cluster, with a process that does not hear SIGTERM."""
+    program = "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(900)"
+    container = {"name": "worker", "image": IMAGE, "command": ["python", "-c", program]}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": {"dask.org/cluster-name": name}},
+        "spec": {"terminationGracePeriodSeconds": grace_s, "containers": [container]},
+    }
 
 
 @pytest.mark.slow

@@ -44,12 +44,16 @@ def progress(view: View) -> str:
         step = _step(pod, view.events)
         if step in steps:
             steps[step] += 1
-    counts = [f"{n} {step}" for step, n in steps.items() if n]
+    n_asked = max(1 + view.n_workers - len(view.pods), 0)
     n_waiting = sum(_step(pod, ()) == "waiting" for pod in view.pods)
-    if n_waiting or not view.pods:
-        counts.insert(0, f"{n_waiting} waiting for a node" if n_waiting else "asked for")
-        if view.n_ending:
-            counts[0] += f" (the room of {view.n_ending} that end comes free)"
+    lacking = [
+        f"{n} {what}"
+        for n, what in ((n_asked, "asked for"), (n_waiting, "waiting for a node"))
+        if n
+    ]
+    if lacking and view.n_ending:
+        lacking[-1] += f" (ending pods that still hold room: {view.n_ending})"
+    counts = lacking + [f"{n} {step}" for step, n in steps.items() if n]
     connected = f"{view.n_connected} of {view.n_workers} workers connected"
     return f"pods: {', '.join([*counts, connected])}"
 

@@ -239,8 +239,12 @@ def test_progress_counts_pods_by_step() -> None:
     line = progress(
         View("kube-1", 1.0, {}, (pulling,), (event("Pulling", ""),), n_workers=2, n_connected=0)
     )
-    assert line == "pods: 1 pulling, 0 of 2 workers connected"
-    assert "asked for" in progress(View("kube-1", 0.0, {}, (), n_workers=1))
+    assert line == "pods: 2 asked for, 1 pulling, 0 of 2 workers connected"
+    assert "2 asked for" in progress(View("kube-1", 0.0, {}, (), n_workers=1))
+    ending = progress(View("kube-1", 0.0, {}, (), n_workers=1, n_ending=3))
+    assert ending == (
+        "pods: 2 asked for (ending pods that still hold room: 3), 0 of 1 workers connected"
+    )
     assert "1 waiting for a node" in progress(View("k", 0.0, {}, (unschedulable(""),), n_workers=1))
 
 
