@@ -19,6 +19,8 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
+from packaging.tags import Tag, sys_tags
+from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from jupyter_ddl.errors import WorkerEnvironmentError
 from jupyter_ddl.spec.facts import Patch
@@ -101,7 +103,10 @@ async def _install(
     others = [text for text in patch.requirements if _requirement_key(text) not in there]
     # Kept between patches: a package is fetched once per host.
     before = _wheels_in(store)
-    found = {_key(*_parts(path.name)): path for path in before if path not in own}
+    tags = frozenset(sys_tags())  # another Python of this host may have fetched its own
+    found = {
+        _key(*_parts(path.name)): path for path in before if path not in own and _runs(path, tags)
+    }
     missing = [text for text in others if _requirement_key(text) not in found]
     if missing:
         await _pip(["wheel", "--no-deps", "--wheel-dir", str(store), *missing], deadline_s)
@@ -134,6 +139,14 @@ def _write_wheels(patch: Patch, wheels: Mapping[str, bytes], store: Path) -> lis
 def _wheels_in(store: Path) -> dict[Path, int]:
     """Wheels of a directory, and when each was written."""
     return {path: path.stat().st_mtime_ns for path in store.glob("*.whl")}
+
+
+def _runs(wheel: Path, tags: frozenset[Tag]) -> bool:
+    """Whether a wheel is one for this Python and platform."""
+    try:
+        return not parse_wheel_filename(wheel.name)[3].isdisjoint(tags)
+    except InvalidWheelFilename:
+        return False
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -83,6 +83,17 @@ def test_workers_of_one_host_install_once_and_share_it(index: Path) -> None:
     assert {path.name for path in directory.glob("*.py")} == {"ddltiny.py", "ddlnext.py"}
 
 
+def test_a_wheel_that_another_python_of_this_host_has_fetched_is_left_alone(index: Path) -> None:
+    store = index.parent / "overlay" / "wheels"
+    theirs = make_wheel(store, "ddltiny", "1.0")
+    theirs.rename(store / "ddltiny-1.0-cp27-cp27m-win32.whl")
+    make_wheel(store, "ddlnext", "1.0").rename(store / "ddlnext-1.0-nonsense.whl")
+    for name in ("ddltiny", "ddlnext"):
+        make_wheel(index, name, "1.0")
+    directory = asyncio.run(install(Patch(("ddltiny==1.0", "ddlnext==1.0")), {}))
+    assert {path.name for path in directory.glob("*.py")} == {"ddltiny.py", "ddlnext.py"}
+
+
 def test_what_can_be_fetched_here_is_and_the_rest_is_left_to_the_workers(
     index: Path, tmp_path: Path
 ) -> None:
