@@ -68,10 +68,10 @@ def sync_environment(
         A package is not installed here, cannot be built, or could not be installed on a worker.
     """
     kernel = kernel_environment()
+    names = _names(imports, packages, everything)
     on_phase("comparing")
     checked = compare_with(cluster, None, None)
     facts = kernel.facts()
-    names = _names(imports, packages, everything)
     wanted, renewed, left = wanted_packages(facts, checked.workers, names)
     if not wanted and not renewed:
         return Synced((), (), left)

@@ -14,9 +14,12 @@ from until import until
 
 from jupyter_ddl.client.clusters import Cluster, start_cluster
 from jupyter_ddl.client.environment import check_before, forget_answers
+from jupyter_ddl.client.session import session
 from jupyter_ddl.client.sync import sync_environment
 from jupyter_ddl.client.verbs import map_cell
 from jupyter_ddl.errors import WorkerEnvironmentError
+from jupyter_ddl.events.replies import EnvironmentResult
+from jupyter_ddl.spec.requests import GetEnvironment
 
 pytestmark = pytest.mark.integration
 
@@ -55,6 +58,12 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return directory
 
 
+def environment_of(cluster: str) -> EnvironmentResult:
+    found = session().ask(cluster, GetEnvironment((), fresh=True), 15.0)
+    assert isinstance(found, EnvironmentResult)
+    return found
+
+
 def _values(n: int = 4) -> set[str]:
     run = map_cell(_CELL, list(range(n)), namespace={}, env_check="strict", isolate=True)
     return {version for version, _ in run.values}
@@ -82,8 +91,17 @@ def test_packages_are_installed_on_workers_and_on_those_that_take_their_places(
     until(lambda: len(cluster.status().workers) == 2, 30.0, "two workers")
     assert _values(8) == {"1.0"}
 
-    # A newer version replaces it.
+    # What can't be installed leaves workers, and the list for those to come, as they were: even
+    # of two packages the one that could be.
     install(make_wheel(index, "ddltiny", "2.0"), here)
+    install(make_wheel(tmp_path, "ddlabsent", "1.0"), here)
+    with pytest.raises(WorkerEnvironmentError, match=r"found for ddlabsent==1\.0"):
+        sync_environment("test", packages=["ddltiny", "ddlabsent"])
+    run = map_cell(_CELL, [1, 2], namespace={}, env_check="off", isolate=True)
+    assert {version for version, _ in run.values} == {"1.0"}
+    assert environment_of("test").patch == ("ddltiny==1.0",)
+
+    # A newer version replaces it.
     sync_environment("test", packages=["ddltiny"])
     assert _values() == {"2.0"}
 
