@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kube_tools import IMAGE, LAB, OPERATOR, apply, kubectl, restart_operator
+from kube_tools import IMAGE, LAB, OPERATOR, apply, kubectl, renew_token, restart_operator
 from leaks import Home
 from until import until
 
@@ -63,29 +62,10 @@ def account(namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     kubectl("create", "serviceaccount", "notebook", "-n", namespace)
     apply(print_rbac(namespace), namespace)
     apply(_BINDING, namespace)
-    config = json.loads(kubectl("config", "view", "--raw", "--minify", "-o", "json"))
-    config["users"][0]["user"] = {"token": _token(namespace)}
     path = tmp_path / "kubeconfig"
-    path.write_text(json.dumps(config))
+    renew_token(namespace, path)
     monkeypatch.setenv("KUBECONFIG", str(path))
     return namespace
-
-
-def _token(namespace: str) -> str:
-    """Of the account: made by the controllers of old versions, asked for from new ones."""
-    secret = """
-apiVersion: v1
-kind: Secret
-metadata: {name: notebook-token, annotations: {kubernetes.io/service-account.name: notebook}}
-type: kubernetes.io/service-account-token
-"""
-    where = ["get", "secret", "notebook-token", "-n", namespace, "-o", "jsonpath={.data.token}"]
-
-    def read() -> str:
-        apply(secret, namespace)  # one of an account that is not known yet may be taken away
-        return kubectl(*where, check=False)
-
-    return base64.b64decode(until(read, 60)).decode()
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import os
@@ -32,6 +33,7 @@ __all__ = [
     "objects",
     "operator_processes",
     "pods",
+    "renew_token",
     "restart_operator",
     "start_kube",
 ]
@@ -188,3 +190,28 @@ def start_kube(
 
     spec = KubeSpec(**{"image": IMAGE, "namespace": namespace, **kube})
     return start_cluster("kube", n_workers, name=name, kubernetes=spec, on_phase=tell)
+
+
+def renew_token(namespace: str, kubeconfig: Path) -> None:
+    """Have credentials of the account ``notebook``, new ones; the former are none any more."""
+    kubectl("delete", "secret", "notebook-token", "-n", namespace, "--ignore-not-found")
+    config = json.loads(kubectl("config", "view", "--raw", "--minify", "-o", "json"))
+    config["users"][0]["user"] = {"token": _token(namespace)}
+    kubeconfig.write_text(json.dumps(config))
+
+
+def _token(namespace: str) -> str:
+    """Of the account: made by the controllers of old versions, asked for from new ones."""
+    secret = """
+apiVersion: v1
+kind: Secret
+metadata: {name: notebook-token, annotations: {kubernetes.io/service-account.name: notebook}}
+type: kubernetes.io/service-account-token
+"""
+    where = ["get", "secret", "notebook-token", "-n", namespace, "-o", "jsonpath={.data.token}"]
+
+    def read() -> str:
+        apply(secret, namespace)  # one of an account that is not known yet may be taken away
+        return kubectl(*where, check=False)
+
+    return base64.b64decode(until(read, 60)).decode()

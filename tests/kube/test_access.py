@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
-from kube_tools import IMAGE, OTHER_IMAGE, items, kubectl, start_kube
+from kube_tools import IMAGE, OTHER_IMAGE, gone, items, kubectl, renew_token, start_kube
 from until import until
 
 from jupyter_ddl.client.clusters import list_clusters
@@ -15,6 +17,7 @@ from jupyter_ddl.client.kube_clusters import (
     clusters_elsewhere,
     examine_kubernetes,
 )
+from jupyter_ddl.client.verbs import map_cell
 from jupyter_ddl.cluster.kubernetes.access import NEEDS, Need
 from jupyter_ddl.cluster.kubernetes.api import KubeApi
 from jupyter_ddl.cluster.kubernetes.backend import KubeBackend
@@ -59,6 +62,27 @@ def test_each_verb_is_missed(need: Need, account: str) -> None:
     assert need.text in caught.value.message
     assert f"namespace {account}" in caught.value.message
     assert "--print-rbac" in caught.value.message
+
+
+def test_credentials_that_end_while_a_cluster_runs(account: str) -> None:
+    """It goes on without them; with new ones its controller scales and stops it."""
+    kubeconfig = Path(os.environ["KUBECONFIG"])
+    cluster = start_kube(account, 1)
+    kubectl("delete", "secret", "notebook-token", "-n", account)
+    kube = KubeSpec(image=IMAGE, namespace=account)
+    # An API server believes a token for ten seconds more.
+    until(lambda: any("401" in each.text for each in examine_kubernetes(kube)), 60, "a refusal")
+    with pytest.raises(ClusterError, match="401"):
+        start_kube(account, 1, name="other")
+    with pytest.raises(ClusterError, match="401"):
+        cluster.scale(2)
+    assert map_cell("item ** 2", [1, 2, 3], namespace={}).values == [1, 4, 9]
+    assert cluster.status().state == "ready"
+    renew_token(account, kubeconfig)
+    cluster.scale(2)
+    until(lambda: len(cluster.status().workers) == 2, 90)
+    cluster.stop()
+    gone(account)
 
 
 def test_a_life_of_a_cluster_asks_for_nothing_else(

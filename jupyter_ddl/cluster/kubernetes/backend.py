@@ -249,7 +249,6 @@ class KubeBackend:
                 f"the scheduler of {_name(cluster)} is lost, another one starts; scale again when "
                 f"`%cluster` shows workers"
             )
-        self._n_wanted = n_workers
         pods = await api.list(
             "pods",
             labelSelector=f"{names.DASK_LABEL}={_name(cluster)},dask.org/component=worker",
@@ -260,6 +259,7 @@ class KubeBackend:
         await self._renew(self.client)  # the operator asks the scheduler which ones are to go
         patch = {"spec": {"worker": {"replicas": n_workers}}}
         await api.patch("daskclusters", _name(cluster), patch)
+        self._n_wanted = n_workers
 
     def _started(self) -> tuple[KubeApi, Json]:
         if self._api is None or self._cluster is None:
