@@ -12,6 +12,7 @@ from jupyter_ddl.spec.cluster import ClusterSpec
 
 __all__ = ["backend_names", "check_name", "make_backend"]
 
+_EXTRAS = {"gateway": "jupyter_ddl[gateway]", "kube": "jupyter_ddl[kubernetes]"}
 _GROUP = "jupyter_ddl.backends"
 
 
@@ -56,8 +57,9 @@ def _load(entry: EntryPoint) -> Callable[[ClusterSpec], Backend]:
     try:
         factory: Callable[[ClusterSpec], Backend] = entry.load()
     except ModuleNotFoundError as error:
+        what = _EXTRAS.get(entry.name, str(error.name))
         raise ClusterError(
             f"cluster backend {entry.name!r} needs the package {error.name}, which is not there; "
-            f"`pip install` the extra of jupyter_ddl that brings it where the notebook runs"
+            f"`pip install '{what}'` where the notebook runs"
         ) from None
     return factory

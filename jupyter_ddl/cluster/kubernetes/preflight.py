@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import posixpath
 import re
 from typing import Any
 
@@ -19,6 +20,8 @@ __all__ = ["check_access", "check_cluster", "check_options", "missing_access"]
 
 _MAX_GPUS = 64
 _VOLUME = re.compile(r"(pvc|configmap|secret):[a-z0-9][a-z0-9.-]*:/.+")
+_OWN_PLACES = ("/tmp", "/dev/shm", "/etc/jupyter-ddl/tls")
+"""Where our pods mount volumes themselves."""
 _TOLERATION = re.compile(
     r"[A-Za-z0-9][\w./-]*(=[\w.-]*)?(:(NoSchedule|PreferNoSchedule|NoExecute))?", re.ASCII
 )
@@ -65,6 +68,7 @@ def _check_pods(kube: KubeSpec) -> None:
             raise ClusterError(
                 f"--volume {text!r}: KIND:NAME:/path is expected; KIND is pvc, configmap or secret"
             )
+    _check_places([text.split(":", 2)[2] for text in kube.volumes])
     for text in kube.tolerations:
         if not _TOLERATION.fullmatch(text):
             raise ClusterError(
@@ -87,6 +91,19 @@ def _check_pods(kube: KubeSpec) -> None:
     for name in kube.env:
         if not _VARIABLE.fullmatch(name):
             raise ClusterError(f"--set-env {name!r} is not the name of a variable; NAME=VALUE is")
+
+
+def _check_places(paths: list[str]) -> None:
+    """Kubernetes itself would refuse them of a pod, when there is a cluster already."""
+    taken = {"/", *_OWN_PLACES}
+    for path in paths:
+        place = posixpath.normpath(path)
+        if ".." in path.split("/") or ":" in path:
+            raise ClusterError(f"--volume …:{path}: a path without : and .. is expected")
+        if place in taken:
+            why = "two volumes" if place not in ("/", *_OWN_PLACES) else "pods have their own"
+            raise ClusterError(f"--volume …:{path}: {why} at {place}; choose another path")
+        taken.add(place)
 
 
 async def check_cluster(api: KubeApi, cluster: dict[str, Any]) -> None:

@@ -18,8 +18,11 @@ def test_the_names_are_those_of_the_entry_points() -> None:
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "jupyter_ddl.cluster.gateway", raising=False)
     monkeypatch.setitem(sys.modules, "dask_gateway", None)
-    with pytest.raises(ClusterError, match=r"'gateway' needs the package (dask_gateway|aiohttp)"):
+    with pytest.raises(
+        ClusterError, match=r"'gateway' needs the package (dask_gateway|aiohttp)"
+    ) as it:
         make_backend(ClusterSpec(backend="gateway"))
+    assert "`pip install 'jupyter_ddl[gateway]'`" in it.value.message
 
 
 def test_an_address_is_what_connect_takes() -> None:

@@ -211,6 +211,9 @@ def test_what_an_api_server_leaves_out_is_found() -> None:
             "64TB are",
         ),
         (spec(volumes=("data:/x",)), "KIND:NAME:/path"),
+        (spec(volumes=("pvc:a:/tmp/",)), "pods have their own at /tmp; choose another"),
+        (spec(volumes=("pvc:a:/x", "secret:b:/x/")), "two volumes at /x"),
+        (spec(volumes=("pvc:a:/x/../..",)), "a path without : and .. is expected"),
         (spec(tolerations=("",)), "--toleration ''"),
         (spec(tolerations=("spot:Sometimes",)), "EFFECT is NoSchedule"),
         (spec(priority="Very High"), "name of a PriorityClass"),
@@ -235,6 +238,12 @@ def test_absurd_wishes_are_refused_before_anything_is_made(
     with pytest.raises(ClusterError) as caught:
         check_options(wanted)
     assert expected in caught.value.message
+
+
+def test_places_that_pods_mount_themselves_are_known_before() -> None:
+    for mount in worker(spec())["containers"][0]["volumeMounts"]:
+        with pytest.raises(ClusterError, match="pods have their own"):
+            check_options(spec(volumes=(f"pvc:data:{mount['mountPath']}",)))
 
 
 def test_secret_and_policy_belong_to_the_cluster() -> None:
