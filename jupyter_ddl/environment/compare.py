@@ -16,6 +16,7 @@ from packaging.version import InvalidVersion, Version
 from jupyter_ddl.environment.configuration import Configuration
 from jupyter_ddl.environment.scope import Scope
 from jupyter_ddl.spec.facts import CORE, Difference, EnvironmentVerdict, Facts, VerdictWord
+from jupyter_ddl.worker.facts import normal_name
 
 __all__ = ["SYNC", "PairDifference", "compare", "differences"]
 
@@ -195,33 +196,35 @@ def unmet(kernel: Facts, asked: Configuration, scope: Scope | None = None) -> It
     """What files ask for and the kernel does not have; workers are compared with the kernel."""
     if asked.python and not _agrees(kernel.python, f"=={asked.python}.*"):
         file = next((name for name in asked.files if name.endswith(("runtime.txt", ".yml"))), "")
-        where = file or asked.title
-        yield Difference(
-            "python",
-            kernel.python,
-            asked.python,
-            where,
-            False,
-            f"run the notebook with Python {asked.python}",
-        )
+        yield _other_python(kernel, asked.python, file or asked.title)
     for each in asked.packages:
-        if each.installer == "apt" or each.specifier.startswith("@") or each.name == "python":
+        if each.installer == "apt" or each.specifier.startswith("@") or not each.applies:
             continue
-        if scope is not None and each.name not in scope.needed:
-            continue
-        version = kernel.packages.get(each.name, "")
         specifier = _conda_to_pip(each.specifier) if each.installer == "conda" else each.specifier
+        where = f"{each.file}, line {each.line}"
+        if each.name == "python":
+            if not asked.python and not _agrees(kernel.python, specifier):
+                yield _other_python(kernel, each.specifier, where)
+            continue
+        name = normal_name(each.name)
+        if scope is not None and name not in scope.needed:
+            continue
+        version = kernel.packages.get(name, "")
         is_missing = not version and each.installer == "pip"
         if is_missing or (version and not _agrees(version, specifier)):
-            text = f"{each.name}{each.specifier}" if each.specifier else each.name
             yield Difference(
                 each.name,
                 version or _MISSING,
                 each.specifier or "any",
-                f"{each.file}, line {each.line}",
+                where,
                 False,
-                f'`%pip install "{text}"`' if each.installer == "pip" else "",
+                f'`%pip install "{each.name}{each.specifier}"`' if each.installer == "pip" else "",
             )
+
+
+def _other_python(kernel: Facts, wanted: str, where: str) -> Difference:
+    mend = f"run the notebook with Python {wanted}"
+    return Difference("python", kernel.python, wanted, where, False, mend)
 
 
 def _conda_to_pip(specifier: str) -> str:

@@ -22,6 +22,8 @@ class Declared(msgspec.Struct, frozen=True):
     file: str
     """Relative to the directory, with forward slashes."""
     line: int
+    applies: bool = True
+    """Whether its environment marker holds for this Python."""
 
 
 class Configuration(msgspec.Struct, frozen=True):

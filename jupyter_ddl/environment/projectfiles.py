@@ -55,6 +55,10 @@ def read_project(text: str, name: str) -> PartialReading:
     packages = tuple(
         parse_requirement(str(each), name, _line_of(text, str(each))) for each in dependencies
     )
+    python = project.get("requires-python")
+    if isinstance(python, str):
+        line = _line_of(text, "requires-python")
+        packages += (Declared("python", python, "pip", name, line),)
     kept = {key: told[key] for key in ("project", "build-system", "tool") if key in told}
     return PartialReading(json.dumps(kept, sort_keys=True, default=str), packages)
 

@@ -100,7 +100,8 @@ def parse_requirement(text: str, file: str, line: int) -> Declared:
             line=line,
         ) from None
     specifier = f"@ {found.url}" if found.url else str(found.specifier)
-    return Declared(normal_name(found.name), specifier, "pip", file, line)
+    applies = found.marker is None or found.marker.evaluate({"extra": ""})
+    return Declared(normal_name(found.name), specifier, "pip", file, line, applies)
 
 
 def _canonical(line: str) -> str:

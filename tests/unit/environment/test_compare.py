@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_ddl.environment.binder import read_configuration
-from jupyter_ddl.environment.compare import compare, differences
+from jupyter_ddl.environment.compare import compare, differences, unmet
 from jupyter_ddl.environment.scope import Scope
 from jupyter_ddl.environment.wording import verdict_line
 from jupyter_ddl.spec.facts import Facts
@@ -161,6 +161,34 @@ def test_a_conda_version_is_a_prefix(tmp_path: Path) -> None:
     file.write_text("dependencies: [python=3.12, numpy=2.1, pandas=2.1]")
     verdict = compare(_KERNEL, {}, scope=None, asked=read_configuration(tmp_path))
     assert [each.what for each in verdict.differences] == ["pandas"]
+
+
+def test_a_range_of_pythons_is_compared_too(tmp_path: Path) -> None:
+    (tmp_path / "environment.yml").write_text("dependencies: [python>=3.13]")
+    (found,) = unmet(_KERNEL, read_configuration(tmp_path))
+    assert (found.what, found.other, found.where) == ("python", ">=3.13", "environment.yml, line 1")
+    (tmp_path / "environment.yml").unlink()
+    file = tmp_path / "pyproject.toml"
+    file.write_text("[project]\nrequires-python = '<3.12'\n[build-system]\n")
+    (found,) = unmet(_KERNEL, read_configuration(tmp_path))
+    assert (found.other, found.where) == ("<3.12", "pyproject.toml, line 2")
+    file.write_text("[project]\nrequires-python = '>=3.12'\n[build-system]\n")
+    assert list(unmet(_KERNEL, read_configuration(tmp_path))) == []
+
+
+def test_what_is_asked_of_another_python_is_not_asked_of_this_one(tmp_path: Path) -> None:
+    file = tmp_path / "requirements.txt"
+    file.write_text("numpy<2 ; python_version < '3'\nabsent ; sys_platform == 'win32'\n")
+    assert list(unmet(_KERNEL, read_configuration(tmp_path))) == []
+    file.write_text("numpy<2 ; python_version > '3'\n")
+    assert [each.what for each in unmet(_KERNEL, read_configuration(tmp_path))] == ["numpy"]
+
+
+def test_condas_names_are_those_of_packages(tmp_path: Path) -> None:
+    (tmp_path / "environment.yml").write_text("dependencies: [jupyter_ddl=9]")
+    kernel = facts(packages={"jupyter-ddl": "0.1"})
+    (found,) = unmet(kernel, read_configuration(tmp_path), scope("jupyter-ddl"))
+    assert (found.kernel, found.other) == ("0.1", "=9")
 
 
 # -- properties --------------------------------------------------------------------------------
