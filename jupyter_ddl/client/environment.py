@@ -53,6 +53,8 @@ OnNotice = Callable[[str], None]
 _facts: dict[str, Facts] = {}
 _verdicts: dict[object, EnvironmentVerdict] = {}
 _asked: dict[object, tuple[Configuration | None, str]] = {}
+_included: dict[Path, tuple[str, ...]] = {}
+"""By folder: the files that its packages stand in, also those that others include."""
 _said: set[str] = set()
 _imports: set[str] = set()
 _fresh_with: dict[str, str] = {}
@@ -229,16 +231,21 @@ def _asked_for(folder: Path | None) -> tuple[Configuration | None, str]:
     """What a folder's files ask for, and what is wrong with them."""
     if folder is None:
         return None, ""
-    key = configuration_stamp(folder)
-    if key not in _asked:
-        _asked.clear()
-        try:
-            there = has_configuration(folder)
-            found = read_configuration(folder, with_code=False) if there else None
-            _asked[key] = found, ""
-        except EnvironmentFileError as error:
-            _asked[key] = None, error.message
-    return _asked[key]
+    key = configuration_stamp(folder, _included.get(folder, ()))
+    if key in _asked:
+        return _asked[key]
+    found, problem = None, ""
+    files: tuple[str, ...] = ()
+    try:
+        if has_configuration(folder):
+            found = read_configuration(folder, with_code=False)
+            files = tuple({each.file for each in found.packages})
+    except EnvironmentFileError as error:
+        problem, files = error.message, (str(error.path),)
+    _included[folder] = files
+    _asked.clear()
+    _asked[configuration_stamp(folder, files)] = found, problem
+    return found, problem
 
 
 def _say_once(text: str, on_notice: OnNotice) -> None:

@@ -7,14 +7,14 @@ The order of buildpacks and of files is that of repo2docker 2026.4 (its ``app.py
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import msgspec
 
 from jupyter_ddl.environment.condafile import read_conda_file
 from jupyter_ddl.environment.configuration import Configuration, Declared
-from jupyter_ddl.environment.contents import code_digest, copied_digest, named_digest
+from jupyter_ddl.environment.contents import code_digest, used_files
 from jupyter_ddl.environment.projectfiles import (
     PartialReading,
     read_apt,
@@ -50,12 +50,11 @@ _FILES = {
     "python": ("requirements.txt", "runtime.txt", "pyproject.toml", "setup.py", "setup.cfg",
                "environment.yml", "environment.yaml", "apt.txt"),
 }  # fmt: skip
+_PLACES = ("", "binder/", ".binder/")
 _REFUSED = "REQUIRE"
 """Of Julia before 1.0: repo2docker knows it, and builds nothing of it any more."""
 _ALL = tuple(dict.fromkeys(name for names in _FILES.values() for name in names))
 _INSTALLS_ITSELF = re.compile(r"pip[0-9.]* install\s(?:[^\n]*\s)?\.(?:\s|/|\[|$)")
-_EXECUTED = (*_SCRIPTS, "install.R", "default.nix")
-"""Programs: they may use other files of the repository."""
 _MAX_BYTES = 10 << 20
 _READERS: dict[str, Callable[[str, str], PartialReading]] = {
     "pyproject.toml": read_project,
@@ -90,17 +89,22 @@ def has_configuration(root: Path) -> bool:
     return bool(_buildpack(root, place))
 
 
-def configuration_stamp(root: Path) -> tuple[object, ...]:
-    """Changes whenever a file that may count does; costs 0.1 ms."""
+def configuration_stamp(root: Path, included: Iterable[str] = ()) -> tuple[object, ...]:
+    """Changes whenever a file that may count does; costs 0.1 ms.
+
+    Parameters
+    ----------
+    included : iterable of str
+        Files that the usual ones name, relative to the root.
+    """
+    names = [f"{place}{name}" for place in _PLACES for name in (*_ALL, *_SCRIPTS)]
     found: list[object] = [str(root)]
-    for place in ("", "binder", ".binder"):
-        for name in (*_ALL, *_SCRIPTS):
-            path = root / place / name
-            try:
-                there = path.stat()
-            except OSError:
-                continue
-            found.append((place, name, there.st_mtime_ns, there.st_size))
+    for name in (*names, *included):
+        try:
+            there = (root / name).stat()
+        except (OSError, ValueError):
+            continue
+        found.append((name, there.st_mtime_ns, there.st_size))
     return tuple(found)
 
 
@@ -203,9 +207,9 @@ def _read(root: Path, place: str, buildpack: str, with_code: bool) -> Configurat
     files: dict[str, str] = {}
     packages: list[Declared] = []
     python, itself = "", "DESCRIPTION" in wanted
-    for name in wanted:
+    texts = {name: _text(root / _shown(place, name), _shown(place, name)) for name in wanted}
+    for name, text in texts.items():
         shown = _shown(place, name)
-        text = _text(root / shown, shown)
         normal, declared, asked, local = _one_file(name, shown, text, root)
         files[shown] = normal
         packages += declared
@@ -215,7 +219,7 @@ def _read(root: Path, place: str, buildpack: str, with_code: bool) -> Configurat
     if itself and with_code:
         files["the repository's own code"] = code_digest(root)
     if with_code:
-        files |= _used_files(place, wanted, root)
+        files |= used_files(texts, root)
     left = tuple(_shown(place, name) for name in _ALL if _is_ignored(root, place, name, wanted))
     meaning = [buildpack, {_basename(shown): normal for shown, normal in files.items()}]
     return Configuration(
@@ -245,19 +249,6 @@ def _one_file(
         return part.normal, part.packages, part.python, part.has_local
     normal = "\n".join(line.rstrip() for line in text.splitlines()).strip()
     return normal, (), "", name == "postBuild" and bool(_INSTALLS_ITSELF.search(text))
-
-
-def _used_files(place: str, wanted: list[str], root: Path) -> dict[str, str]:
-    """Digests of what programs among the files use of the repository, each under a title."""
-    found = {}
-    for name in (*_EXECUTED, "Dockerfile"):
-        if name in wanted:
-            shown = _shown(place, name)
-            digest_used = copied_digest if name == "Dockerfile" else named_digest
-            found[f"what {name} uses of the repository"] = digest_used(
-                _text(root / shown, shown), root
-            )
-    return {title: digest for title, digest in found.items() if digest}
 
 
 def _is_ignored(root: Path, place: str, name: str, wanted: list[str]) -> bool:

@@ -10,10 +10,10 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-__all__ = ["code_digest", "copied_digest", "named_digest"]
+__all__ = ["code_digest", "used_files"]
 
 _SKIPPED = frozenset({".git", ".venv", "node_modules", "__pycache__", ".ipynb_checkpoints"})
 _CODE = frozenset({
@@ -21,6 +21,7 @@ _CODE = frozenset({
     ".toml", ".cfg", ".whl",
 })  # fmt: skip
 """Notebooks and data are not among them: an image for each time that one is saved helps nobody."""
+_EXECUTED = ("postBuild", "start", "install.R", "default.nix")
 _WORD = re.compile(r"[\w./+*?-]+")
 _COMMENT = re.compile(r"(^|\s)#.*$", re.MULTILINE)
 _GLOB = re.compile(r"[*?\[]")
@@ -33,7 +34,21 @@ def code_digest(root: Path) -> str:
     return _digest(root, (path for path in _files_below(root) if path.suffix in _CODE))
 
 
-def named_digest(script: str, root: Path) -> str:
+def used_files(texts: Mapping[str, str], root: Path) -> dict[str, str]:
+    """Digests of what programs among the files take from the repository, each under a title.
+
+    Parameters
+    ----------
+    texts : mapping
+        Contents of the files that are read, by name.
+    """
+    found = {name: _named(texts[name], root) for name in _EXECUTED if name in texts}
+    if "Dockerfile" in texts:
+        found["Dockerfile"] = _copied(texts["Dockerfile"], root)
+    return {f"what {name} uses of the repository": told for name, told in found.items() if told}
+
+
+def _named(script: str, root: Path) -> str:
     """Of the files that a script names, relative to the repository; empty for none.
 
     Scripts are executed in the repository's copy within the image.
@@ -44,7 +59,7 @@ def named_digest(script: str, root: Path) -> str:
     return _digest(root, found)
 
 
-def copied_digest(dockerfile: str, root: Path) -> str:
+def _copied(dockerfile: str, root: Path) -> str:
     """Of what a Dockerfile copies out of the repository, or mounts; empty for nothing."""
     found: set[Path] = set()
     for source in _sources(dockerfile):
@@ -59,7 +74,7 @@ def _sources(dockerfile: str) -> Iterator[str]:
     for line in joined.splitlines():
         instruction, _, rest = line.strip().partition(" ")
         if instruction.upper() in ("COPY", "ADD"):
-            yield from (_known(each) for each in _copied(rest) if _is_local(each))
+            yield from (_known(each) for each in _arguments(rest) if _is_local(each))
         elif instruction.upper() == "RUN":
             for options in _BIND.findall(rest):
                 source = _SOURCE.search(options)
@@ -67,8 +82,8 @@ def _sources(dockerfile: str) -> Iterator[str]:
                     yield _known(source[1] if source else ".")
 
 
-def _copied(arguments: str) -> list[str]:
-    words = arguments.split()
+def _arguments(text: str) -> list[str]:
+    words = text.split()
     flags = [word for word in words if word.startswith("--")]
     if any(flag.startswith("--from=") for flag in flags):
         return []

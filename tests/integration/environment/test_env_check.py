@@ -110,6 +110,14 @@ def test_files_beside_the_notebook_are_compared_with_the_kernel(
     assert status is not None
     assert status.word == "same"
     assert "requirements.txt, line 1: 'numpy>=' is no requirement" in said[-1]
+    # A file that another one includes counts as much, when it changes alone.
+    (tmp_path / "more").mkdir()
+    (tmp_path / "requirements.txt").write_text("-r more/numbers.txt\n")
+    for text, word in [("numpy\n", "same"), ("numpy>=99\n", "drift"), ("numpy>=1\n", "same")]:
+        (tmp_path / "more" / "numbers.txt").write_text(text)
+        status = check_before("test", ["numpy"], tmp_path, None, said.append)
+        assert status is not None
+        assert status.word == word
     (tmp_path / "requirements.txt").unlink()
     done = subprocess.run(
         [sys.executable, "-m", "jupyter_ddl.cli", "env", "check"],
