@@ -35,11 +35,14 @@ class Foreign:
     home: Home
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
-    def add_workers(self, n: int, *, nanny: bool = True, has_jupyter_ddl: bool = True) -> None:
+    def add_workers(
+        self, n: int, *, nanny: bool = True, has_jupyter_ddl: bool = True, n_slots: int = 1
+    ) -> None:
         """Start ``n``, and wait for them."""
         with self.client() as client:
             n_before = len(client.scheduler_info(n_workers=-1)["workers"])
-            kind = ("--nthreads", "1", "--no-dashboard", *(() if nanny else ("--no-nanny",)))
+            slots = ("--nthreads", str(n_slots))  # Dask's word for them
+            kind = (*slots, "--no-dashboard", *(() if nanny else ("--no-nanny",)))
             if has_jupyter_ddl:
                 kind += (*_PRELOAD, *(_PRELOAD_NANNY if nanny else ()))
             words = ("worker", self.address, *kind, *self.words)

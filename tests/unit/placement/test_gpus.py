@@ -76,6 +76,19 @@ def test_a_gpu_of_a_lost_worker_is_free_again_a_little_later() -> None:
     assert slots.take_with_gpus("other", 1, 1) == Grant(("b",), (("GPU-0",),))
 
 
+def test_ranks_of_one_worker_have_a_gpu_each_and_lose_them_together() -> None:
+    clock = Clock()
+    slots = book({"a": seen("GPU-0", "GPU-1")}, n_slots=3, clock=clock)
+    assert slots.take_with_gpus("ddp", 2, 1) == Grant(("a", "a"), (("GPU-0",), ("GPU-1",)))
+    assert slots.take_with_gpus("other", 1, 1) is None, "a slot is free, and no GPU"
+    slots.set_workers({"b": 3})
+    slots.gpus.set_workers({"b": seen("GPU-0", "GPU-1")})
+    slots.give("ddp", "a", ("GPU-0",))
+    assert slots.take_with_gpus("ddp", 2, 1) is None
+    clock.now_s += 3.0
+    assert slots.take_with_gpus("ddp", 2, 1) == Grant(("b", "b"), (("GPU-0",), ("GPU-1",)))
+
+
 def test_what_another_run_holds_by_now_is_not_given_back_for_it() -> None:
     slots = book({"a": seen("GPU-0")})
     slots.take_with_gpus("first", 1, 1)
