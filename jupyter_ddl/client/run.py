@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import pickle
 import threading
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jupyter_ddl.client.logs import find_pieces, ranks_text, trials_text
 from jupyter_ddl.client.rank_values import rank_results, rank_values
 from jupyter_ddl.client.session import Session, session
+from jupyter_ddl.client.trial_values import map_results, trial_values
 from jupyter_ddl.client.waiting import OnInterrupt, OnSnapshot, OnTick, wait_for_run
 from jupyter_ddl.errors import RunFailedError, RunNotFoundError, TrialError
 from jupyter_ddl.events.fold_ranks import latest_step
-from jupyter_ddl.events.messages import AttemptFinished, Event, Failure
+from jupyter_ddl.events.messages import Event, Failure
 from jupyter_ddl.events.reader import LedgerReader
 from jupyter_ddl.events.reducer import fold
 from jupyter_ddl.events.run_state import RunState
@@ -179,9 +178,9 @@ class Run:
         if isinstance(self.spec.verb, DdpSpec):
             return rank_results(state, self.directory, 0)
         if not isinstance(self.spec.verb, MapSpec):
-            return [self._values_of(state.best_number)] if state.best_number is not None else []
-        inline = _inline_values(self.events())
-        return [self._result(n, inline) for n in range(self.spec.n_trials)]
+            best = state.best_number
+            return [] if best is None else [trial_values(state, self.directory, best)]
+        return map_results(state, self.directory, self.events())
 
     def bring(self) -> dict[str, Any]:
         """Every variable named by ``--bring``, from the best trial or from rank 0."""
@@ -302,34 +301,7 @@ class Run:
             return {}
         if rank or is_ddp:
             return rank_values(state, self.directory, number, rank)
-        return self._values_of(number)
-
-    def _values_of(self, number: int) -> dict[str, Any]:
-        name = self._fold().values_file(number)
-        if name is None:
-            return {}
-        with (self.directory / "values" / name).open("rb") as file:
-            values: dict[str, Any] = pickle.load(file)
-        return values
-
-    def _result(self, number: int, inline: dict[int, Any]) -> Any:
-        if number in inline:
-            return inline[number]
-        trial = self._fold().trials.get(number)
-        if trial is None or trial.state != "complete" or trial.values_file is None:
-            return None
-        values = self._values_of(number)
-        return values.get("value")
-
-
-def _inline_values(events: Sequence[Event]) -> dict[int, Any]:
-    return {
-        event.trial: event.inline_value
-        for event in events
-        if isinstance(event, AttemptFinished)
-        and event.outcome == "complete"
-        and event.has_inline_value
-    }
+        return trial_values(state, self.directory, number)
 
 
 def _failed(run_id: str, snapshot: RunSnapshot) -> RunFailedError:

@@ -62,10 +62,10 @@ class Requests:
             case ask.StopTrialRequest():
                 return self._stop_trial(body)
             case ask.Scale(n_workers=n_workers):
-                self._house.check_scalable()
+                self._house.size.check_scalable()
                 _check_workers(n_workers)
-                self._house.adapt = None
-                await self._house.scale(n_workers)
+                self._house.size.bounds = None
+                await self._house.size.scale(n_workers)
                 return StatusResult(self._house.status())
             case ask.Adapt(minimum=minimum, maximum=maximum):
                 return self._adapt(minimum, maximum)
@@ -116,9 +116,9 @@ class Requests:
     def _adapt(self, minimum: int, maximum: int) -> Result:
         if not 0 <= minimum <= maximum:
             raise SpecError(f"adapt got {minimum} {maximum}; 0 <= MIN <= MAX is expected")
-        self._house.check_scalable()
+        self._house.size.check_scalable()
         _check_workers(maximum)
-        self._house.adapt = (minimum, maximum)
+        self._house.size.bounds = (minimum, maximum)
         return StatusResult(self._house.status())
 
     def _stop_trial(self, body: ask.StopTrialRequest) -> Result:

@@ -12,6 +12,7 @@ from distributed import Client
 
 from jupyter_ddl.cluster.base import Backend, WorkerInfo
 from jupyter_ddl.cluster.registry import make_backend
+from jupyter_ddl.controller.cluster_size import ClusterSize
 from jupyter_ddl.controller.environment import WorkerEnvironments
 from jupyter_ddl.controller.groups import GroupRegistry
 from jupyter_ddl.controller.kept_packages import KeptPackages
@@ -24,7 +25,6 @@ from jupyter_ddl.launch.courier import Courier
 from jupyter_ddl.launch.dispatcher import Dispatcher
 from jupyter_ddl.launch.rank_calls import RankCalls
 from jupyter_ddl.launch.workers import WorkerWatch
-from jupyter_ddl.placement.autoscale import wanted_workers
 from jupyter_ddl.placement.slots import SlotBook
 from jupyter_ddl.spec.cluster import ClusterSpec
 from jupyter_ddl.spec.group import SeenGpus
@@ -36,7 +36,6 @@ __all__ = ["House"]
 log = logging.getLogger(__name__)
 
 _KEEP_SIZE_INTERVAL_S = 1.0
-_SCALE_TIMEOUT_S = 60.0
 _LEAVE_TIMEOUT_S = 8.0
 
 
@@ -55,11 +54,15 @@ class House:
         now = time.monotonic()
         self.lease = Lease(now, spec.idle_timeout_s, spec.max_age_s, now)
         self.state: ClusterState = "starting"
-        self.adapt: tuple[int, int] | None = None
         self._started_at_s = time.time()
-        self._surplus_since_s: float | None = None
         self._workers: dict[str, WorkerInfo] = {}
-        self._scaling = asyncio.Lock()
+        self.size = ClusterSize(
+            spec,
+            self.backend,
+            self.slots,
+            demand_slots=lambda: self.runs.demand_slots(),
+            on_scaled=lambda: self.runs.wake(),
+        )
         self._size_keeper: asyncio.Task[None] | None = None
         self.environment = WorkerEnvironments(
             lambda: self.backend.client,
@@ -102,8 +105,8 @@ class House:
             self.slots,
             dispatcher,
             host_of=self._host_of,
-            n_wanted=lambda: self.backend.n_wanted * self.spec.kubernetes.slots,
-            n_possible=self._n_possible,
+            n_wanted=self.size.n_wanted_slots,
+            n_possible=self.size.n_possible_slots,
             gpus_known=self._gpus_known,
             usage=self.telemetry.usage,
         )
@@ -181,7 +184,7 @@ class House:
             idle_timeout_s=self.spec.idle_timeout_s,
             idle_left_s=self.lease.idle_left_s(now, self._n_working),
             age_left_s=self.lease.age_left_s(now),
-            adapt=self.adapt,
+            adapt=self.size.bounds,
             groups=self.groups.status(),
             environment=self.environment.verdict,
             gpus=self.telemetry.gpu_line(),
@@ -191,34 +194,6 @@ class House:
     def is_active(self, run_id: str) -> bool:
         """Whether a run, or a persistent group, goes on here."""
         return run_id in self.runs.active or run_id in self.groups.active
-
-    def check_scalable(self) -> None:
-        """Raise :class:`ClusterError` where the number of workers is for others to decide."""
-        if not self.backend.owns_workers:
-            raise ClusterError(
-                f"cluster {self.spec.name} was connected to, not started here: it is scaled where "
-                f"it was started"
-            )
-
-    async def scale(self, n_workers: int) -> None:
-        """Ask for ``n_workers``; one change of size at a time.
-
-        Raises
-        ------
-        ClusterError
-            The backend did not follow within a minute.
-        """
-        log.info("scaling to %d workers", n_workers)
-        async with self._scaling:
-            try:
-                async with asyncio.timeout(_SCALE_TIMEOUT_S):
-                    await self.backend.scale(n_workers, keep=self.slots.busy_addresses())
-            except TimeoutError:
-                raise ClusterError(
-                    f"scaling cluster {self.spec.name} to {n_workers} workers took longer than "
-                    f"{_SCALE_TIMEOUT_S:.0f} s; see `%cluster logs`"
-                ) from None
-        self.runs.wake()
 
     def expired(self) -> str | None:
         """Why the controller is to end now, or None; asked once a second."""
@@ -250,8 +225,7 @@ class House:
         if self._client is not None and self._client.status != "running":
             log.warning("cluster %s has lost its scheduler", self.spec.name)
             self._lose_scheduler()
-        async with self._scaling, asyncio.timeout(_SCALE_TIMEOUT_S):
-            await self.backend.repair()
+        await self.size.repair()
         client = self.backend.client
         comm = client.scheduler_comm if client.status == "running" else None
         if comm is not None and client is not self._client:
@@ -261,12 +235,7 @@ class House:
             # it has not heard.
             self._comm = comm
             await self._watch.refresh()
-        if self.adapt is None:
-            self._surplus_since_s = None
-            return
-        target = self._wanted(*self.adapt)
-        if target != self.backend.n_wanted:
-            await self.scale(target)
+        await self.size.follow_demand()
 
     async def _follow(self, client: Client) -> None:
         """The scheduler was lost, and the backend has another one: what ran is repeated."""
@@ -286,29 +255,6 @@ class House:
         """Nothing can be sent: runs wait for workers."""
         self._client = None
         self._watch.lost()
-
-    def _wanted(self, minimum: int, maximum: int) -> int:
-        now = time.monotonic()
-        current, demand = self.backend.n_wanted, self.runs.demand_slots()
-        slots = self.spec.kubernetes.slots
-        if demand > (current - 1) * slots:
-            self._surplus_since_s = None
-        elif self._surplus_since_s is None:
-            self._surplus_since_s = now
-        surplus_for_s = 0.0 if self._surplus_since_s is None else now - self._surplus_since_s
-        return wanted_workers(
-            demand,
-            current,
-            minimum,
-            maximum,
-            may_shrink=surplus_for_s >= self.spec.shrink_after_s,
-            slots_per_worker=slots,
-        )
-
-    def _n_possible(self) -> int:
-        """The most slots that the cluster can have without a person's doing."""
-        n_workers = max(self.backend.n_wanted, 0 if self.adapt is None else self.adapt[1])
-        return n_workers * self.spec.kubernetes.slots
 
     async def _gpus_known(self) -> None:
         await self._watch.gpus_known()

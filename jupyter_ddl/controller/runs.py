@@ -14,10 +14,10 @@ from pathlib import Path
 import msgspec
 
 from jupyter_ddl.controller.event_files import EventFileWriters
+from jupyter_ddl.controller.run_records import append_end, fold_run, unfinished_runs
 from jupyter_ddl.drivers.admission import check_group_fits, wants_gpus, with_gpus
 from jupyter_ddl.drivers.assigning import RunContext
 from jupyter_ddl.drivers.fit import FitDriver
-from jupyter_ddl.drivers.group_record import end_record
 from jupyter_ddl.drivers.make import make_driver
 from jupyter_ddl.drivers.trials import TrialDriver
 from jupyter_ddl.errors import (
@@ -29,7 +29,6 @@ from jupyter_ddl.errors import (
 )
 from jupyter_ddl.events.ledger import LedgerWriter
 from jupyter_ddl.events.messages import Notice, RunFinished, RunSubmitted
-from jupyter_ddl.events.reader import read_ledger, read_summary
 from jupyter_ddl.events.reducer import RunState, fold
 from jupyter_ddl.events.snapshot import RunSnapshot
 from jupyter_ddl.events.telemetry import Usage
@@ -169,7 +168,7 @@ class RunRegistry:
             raise RunNotFoundError(f"there is no run {run_id}; `%runs` lists them", run_id=run_id)
         ledger = await asyncio.to_thread(LedgerWriter.open, path)
         try:
-            state = await asyncio.to_thread(_fold_all, run_id)
+            state = await asyncio.to_thread(fold_run, run_id)
             if state.spec is None:
                 raise LedgerError(f"run {run_id} has no first record; `%runs rm {run_id}`")
             is_fit = isinstance(state.spec.verb, FitSpec)  # its notebook wants the outcomes again
@@ -191,7 +190,7 @@ class RunRegistry:
     async def resume_unfinished(self) -> list[str]:
         """Resume every unfinished run of this cluster's name; returns their ids."""
         resumed = []
-        for run_id in await asyncio.to_thread(_unfinished, self._cluster):
+        for run_id in await asyncio.to_thread(unfinished_runs, self._cluster):
             try:
                 await self.resume(run_id)
             except LedgerBusyError:
@@ -288,17 +287,12 @@ class RunRegistry:
 
     async def _record_failure(self, driver: TrialDriver | FitDriver, reason: str) -> None:
         event = RunFinished(at_s=time.time(), state="failed", reason=reason)
-        path = ledger_path(driver.spec.run_id)
         try:
-            await asyncio.to_thread(_append_to, path, with_totals(driver.state, event))
+            ended = with_totals(driver.state, event)
+            await asyncio.to_thread(append_end, driver.spec.run_id, ended)
         except JupyterDDLError as error:
             log.error("run %s: its end is not recorded: %s", driver.spec.run_id, error.message)
         fold(driver.state, event)
-
-
-def _append_to(path: Path, event: RunFinished) -> None:
-    with LedgerWriter.open(path) as ledger:
-        ledger.append([event])
 
 
 def _with_window(spec: RunSpec, n_slots: int) -> RunSpec:
@@ -308,37 +302,3 @@ def _with_window(spec: RunSpec, n_slots: int) -> RunSpec:
         return spec
     window = 2 * (verb.max_parallel or max(1, n_slots))
     return msgspec.structs.replace(spec, verb=msgspec.structs.replace(verb, window=window))
-
-
-def _fold_all(run_id: str) -> RunState:
-    state = RunState()
-    for event in read_ledger(ledger_path(run_id)):
-        fold(state, event)
-    return state
-
-
-def _unfinished(cluster: str) -> list[str]:
-    found = []
-    for directory in sorted(runs_dir().iterdir()):
-        path = directory / "ledger.ddl"
-        if not path.exists():
-            continue
-        try:
-            summary = read_summary(path)
-        except JupyterDDLError as error:
-            log.warning("run %s can't be read: %s", directory.name, error.message)
-            continue
-        if summary.cluster == cluster and summary.finished_at_s is None:
-            if summary.verb == "run":
-                _end_group(directory.name)
-            else:
-                found.append(directory.name)
-    return found
-
-
-def _end_group(run_id: str) -> None:
-    """A persistent group is over when its controller is: nobody can give the variables back."""
-    try:
-        end_record(run_id, "its controller ended")
-    except JupyterDDLError as error:
-        log.warning("the end of group %s is not recorded: %s", run_id, error.message)

@@ -24,7 +24,7 @@ from jupyter_ddl.launch.inbox import ChunkInbox
 from jupyter_ddl.launch.topics import hear
 from jupyter_ddl.spec.assignment import Assignment, Control
 from jupyter_ddl.spec.sampling import SamplerAnswers, SamplerCall
-from jupyter_ddl.worker import plugin
+from jupyter_ddl.worker import plugin_calls
 
 __all__ = ["Dispatcher", "WorkerLostError"]
 
@@ -136,7 +136,9 @@ class Dispatcher:
         payload = msgspec.msgpack.encode(control)
         try:
             async with asyncio.timeout(_CONTROL_TIMEOUT_S):
-                await self._client.run(plugin.control, payload, workers=[worker], on_error="return")
+                await self._client.run(
+                    plugin_calls.control, payload, workers=[worker], on_error="return"
+                )
         except (OSError, TimeoutError, ValueError, AttributeError) as error:
             log.warning(
                 "control %s for %s not delivered: %s", type(control).__name__, worker, error
@@ -158,7 +160,7 @@ class Dispatcher:
         try:
             async with asyncio.timeout(call.timeout_s + _CONTROL_TIMEOUT_S):
                 replies = await self._client.run(
-                    plugin.ask_sampler, payload, workers=[worker], on_error="return"
+                    plugin_calls.ask_sampler, payload, workers=[worker], on_error="return"
                 )
         except (OSError, TimeoutError, ValueError, AttributeError) as error:
             raise WorkerLostError(f"worker {worker} did not answer: {error!r}") from error
@@ -177,7 +179,7 @@ class Dispatcher:
 
     def _submit(self, assignment: Assignment, worker: str) -> Any:
         return self._client.submit(
-            plugin.execute_assignment,
+            plugin_calls.execute_assignment,
             msgspec.msgpack.encode(assignment),
             key=f"ddl-{assignment.assignment_id}",
             workers=[worker],
@@ -210,7 +212,11 @@ class Dispatcher:
         try:
             async with asyncio.timeout(_REPLAY_TIMEOUT_S):
                 replies = await self._client.run(
-                    plugin.replay, assignment_id, first, workers=[flight.worker], on_error="return"
+                    plugin_calls.replay,
+                    assignment_id,
+                    first,
+                    workers=[flight.worker],
+                    on_error="return",
                 )
         except (OSError, TimeoutError, ValueError, AttributeError) as error:
             raise WorkerLostError(f"worker {flight.worker} did not answer: {error!r}") from error

@@ -17,7 +17,7 @@ from jupyter_ddl.launch.calls import WorkerLostError, call_worker
 from jupyter_ddl.launch.courier import Courier, blobs_of_cell
 from jupyter_ddl.spec.cells import RankCall, RunCell
 from jupyter_ddl.store.paths import blob_dirs, run_dir
-from jupyter_ddl.worker import plugin
+from jupyter_ddl.worker import plugin, plugin_calls
 
 __all__ = ["RankCalls"]
 
@@ -73,7 +73,7 @@ class RankCalls:
     ) -> RankAnswer:
         payload = msgspec.msgpack.encode(call)
         answer = await call_worker(
-            self._client, worker, plugin.call_rank, payload, timeout_s=timeout_s
+            self._client, worker, plugin_calls.call_rank, payload, timeout_s=timeout_s
         )
         return self._decoder.decode(answer)
 

@@ -12,7 +12,6 @@ import contextlib
 import os
 import queue
 import resource
-import signal
 import socket
 import threading
 import time
@@ -21,7 +20,6 @@ from typing import TypeAlias
 
 import msgspec
 
-from jupyter_ddl.errors import LaunchError
 from jupyter_ddl.events.messages import (
     AttemptFinished,
     AttemptStarted,
@@ -41,21 +39,13 @@ from jupyter_ddl.worker.beats import Beats, Phase
 from jupyter_ddl.worker.cell_service import CellService
 from jupyter_ddl.worker.deathsig import bind_forked_children
 from jupyter_ddl.worker.fit.runner import FitRunner
-from jupyter_ddl.worker.frames import FrameSocket
 from jupyter_ddl.worker.gpus import use_gpus
 from jupyter_ddl.worker.leftovers import RANK_VARIABLE
 from jupyter_ddl.worker.program import LoadedProgram, load_program
+from jupyter_ddl.worker.rank_channel import RankChannel
 from jupyter_ddl.worker.rank_group import RankGroup
 from jupyter_ddl.worker.rank_log import RankLog, is_disk_full, log_name
-from jupyter_ddl.worker.rank_messages import (
-    CHANNEL_LOST_EXIT_CODE,
-    BatchDone,
-    Execute,
-    FromRank,
-    LoaderWait,
-    ToCells,
-    ToRank,
-)
+from jupyter_ddl.worker.rank_messages import BatchDone, Execute, ToCells
 from jupyter_ddl.worker.rank_signals import TerminationHandler
 from jupyter_ddl.worker.sampler_service import SamplerService
 from jupyter_ddl.worker.stacks import StackDump
@@ -75,10 +65,12 @@ def run(name: str, sock: socket.socket) -> int:
     with contextlib.suppress(OSError, ValueError):
         # A core file of a process with torch is gigabytes; who wants one can raise this again.
         resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
-    rank = _Rank(FrameSocket(sock))
-    bind_forked_children(in_child=rank.forget)
+    termination = TerminationHandler(stop_flag)
+    channel = RankChannel(sock, termination)
+    rank = _Rank(channel, termination)
+    bind_forked_children(in_child=channel.forget)
     threading.Thread(target=rank.read_control, name="ddl-control", daemon=True).start()
-    LoaderWatch(rank.tell_loader_wait).start()
+    LoaderWatch(channel.tell_loader_wait).start()
     rank.execute_all()
     # What user code has registered (loggers, multiprocessing) gets its chance; the worker kills
     # this process if that takes too long.
@@ -87,41 +79,30 @@ def run(name: str, sock: socket.socket) -> int:
 
 
 class _Rank:
-    def __init__(self, channel: FrameSocket) -> None:
+    def __init__(self, channel: RankChannel, termination: TerminationHandler) -> None:
         self._channel = channel
-        self._encoder = msgspec.msgpack.Encoder()
-        self._decoder = msgspec.msgpack.Decoder(ToRank)
+        self._send = channel.send
+        self._termination = termination
         self._assignments: queue.SimpleQueue[Execute | SamplerCall | ToCells | None] = (
             queue.SimpleQueue()
         )
         self._joins: queue.SimpleQueue[JoinGroup] = queue.SimpleQueue()
         self._sampler = SamplerService()
         self._cells = CellService(self._send, self._joins)
-        self._termination = TerminationHandler(stop_flag)
-        self._unsent: list[RankEvent] = []
         self._log: RankLog | None = None
         self._program: LoadedProgram | None = None
         self._beats: Beats | None = None
         self._fits = FitRunner()
         self._stack_dump = StackDump()
-        self._is_rank = True
-        self._main_thread = threading.main_thread().ident
-
-    def forget(self) -> None:
-        """In a process that user code has forked: it is no rank and must not speak for one."""
-        self._is_rank = False
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        os.close(self._channel.socket.detach())
 
     # -- other threads -------------------------------------------------------------------------
 
     def read_control(self) -> None:
         while True:
-            payload = self._channel.receive()
-            if payload is None:
+            message = self._channel.receive()
+            if message is None:
                 self._assignments.put(None)
                 return
-            message = self._decoder.decode(payload)
             if isinstance(message, Execute | SamplerCall | ToCells):
                 self._assignments.put(message)
                 continue
@@ -140,12 +121,6 @@ class _Rank:
             if message.when == "now":
                 # The worker's SIGTERM may have come before this message: then it had no reason yet.
                 self._termination.interrupt()
-
-    def tell_loader_wait(self, message: LoaderWait) -> None:
-        """Past ``_send``, which belongs to trials: this is about the process."""
-        if self._is_rank:
-            with contextlib.suppress(OSError):  # the main thread notices that the worker is gone
-                self._channel.send([msgspec.msgpack.encode(message)])
 
     # -- main thread ----------------------------------------------------------------------------
 
@@ -178,7 +153,7 @@ class _Rank:
             if self._beats is not None:
                 self._beats.close()
                 self._beats = None
-            self._unsent.append(self._closed(finished))
+            self._channel.hold(self._closed(finished))
         stop_flag.clear()
         self._send(BatchDone(assignment.assignment_id))
 
@@ -233,7 +208,7 @@ class _Rank:
         except BaseException as error:  # noqa: BLE001 - the wall of the rank process
             return _finished(trial, "failed", started_s, _failure(error))
         finally:
-            if not self._is_rank:
+            if not self._channel.is_ours:
                 os._exit(1)  # a process that the cell has forked ran through to its end
 
     def _run_in_group(
@@ -293,32 +268,6 @@ class _Rank:
                 log_end=log_end,
             )
         return msgspec.structs.replace(finished, log_end=log_end)
-
-    def _send(self, message: FromRank) -> None:
-        """Hand ``message``, and what waits before it, to the kernel.  Any thread."""
-        if not self._is_rank:
-            raise LaunchError(
-                f"process {os.getpid()}, forked by the cell, reported {type(message).__name__}; "
-                f"call report() and checkpoint() in the process that runs the trial"
-            )
-        # No context manager: this is called in the middle of a training, where caches hold nothing
-        # of it and each function more is felt.
-        is_main = threading.get_ident() == self._main_thread
-        if is_main:
-            self._termination.hold_back()
-        try:
-            payload = self._encoder.encode(message)
-            if self._unsent:
-                unsent, self._unsent = self._unsent, []
-                self._channel.send([*map(self._encoder.encode, unsent), payload])
-            else:
-                self._channel.send_one(payload)
-        except OSError:
-            # Closed by the worker, which is gone then, or by the cell: no result can be told.
-            os._exit(CHANNEL_LOST_EXIT_CODE)
-        finally:
-            if is_main:
-                self._termination.let_through()
 
 
 def _finished(

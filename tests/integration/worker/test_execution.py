@@ -10,7 +10,7 @@ from worker_bench import Bench, finishes, in_shared_bench, is_alive, until
 
 from jupyter_ddl.events.messages import AttemptFinished, AttemptStarted, Reported
 from jupyter_ddl.spec.assignment import StopRun
-from jupyter_ddl.worker import plugin
+from jupyter_ddl.worker import plugin_calls
 
 pytestmark = pytest.mark.integration
 
@@ -91,7 +91,7 @@ async def test_streams_that_a_trial_closes_are_whole_again_for_the_next(bench: B
 async def test_chunks_can_be_asked_for_again(bench: Bench) -> None:
     assignment = bench.assignment(REPORTING, n_trials=3)
     result = await bench.result(assignment, bench.submit(assignment))
-    again = await bench.client.run(plugin.replay, assignment.assignment_id, 0)
+    again = await bench.client.run(plugin_calls.replay, assignment.assignment_id, 0)
     (chunks,) = filter(None, again.values())
     assert len(chunks) == result.n_chunks
     assert b"attempt_finished" in chunks[-1]
@@ -103,7 +103,7 @@ async def test_an_assignment_that_comes_twice_is_executed_once(bench: Bench) -> 
     worker = await bench.a_worker()
     payload = msgspec.msgpack.encode(assignment)
     futures = [
-        bench.client.submit(plugin.execute_assignment, payload, key=key, workers=[worker])
+        bench.client.submit(plugin_calls.execute_assignment, payload, key=key, workers=[worker])
         for key in (f"{assignment.assignment_id}-{n}" for n in range(3))
     ]
     results = [await bench.result(assignment, future) for future in futures]

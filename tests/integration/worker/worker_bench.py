@@ -23,8 +23,10 @@ from jupyter_ddl.events.messages import AttemptFinished, AttemptStarted, RankEve
 from jupyter_ddl.spec.assignment import Assignment, Control, TrialAssignment
 from jupyter_ddl.spec.program import Program
 from jupyter_ddl.store.blobs import put_blob
-from jupyter_ddl.worker import plugin
+from jupyter_ddl.worker import plugin_calls
 from jupyter_ddl.worker.leftovers import OWNER_VARIABLE, pids_with
+from jupyter_ddl.worker.plugin import RankPlugin
+from jupyter_ddl.worker.settings import WorkerSettings
 
 DEADLINE_S = 30.0
 
@@ -78,7 +80,7 @@ class Bench:
 
     def submit(self, assignment: Assignment, worker: str | None = None) -> Any:
         return self.client.submit(
-            plugin.execute_assignment,
+            plugin_calls.execute_assignment,
             msgspec.msgpack.encode(assignment),
             key=f"ddl-{assignment.assignment_id}",
             workers=None if worker is None else [worker],
@@ -113,10 +115,10 @@ class Bench:
         return event
 
     async def control(self, message: Control) -> None:
-        await self.client.run(plugin.control, msgspec.msgpack.encode(message))
+        await self.client.run(plugin_calls.control, msgspec.msgpack.encode(message))
 
     async def describe(self) -> list[dict[str, Any]]:
-        found: dict[str, dict[str, Any]] = await self.client.run(plugin.describe)
+        found: dict[str, dict[str, Any]] = await self.client.run(plugin_calls.describe)
         return list(found.values())
 
     async def ranks(self) -> list[dict[str, Any]]:
@@ -161,9 +163,7 @@ async def open_bench(path: Path, n_workers: int = 1, **settings: Any) -> AsyncIt
             ) as cluster,
             Client(cluster, asynchronous=True) as client,
         ):
-            await client.register_plugin(
-                plugin.RankPlugin(plugin.WorkerSettings(owner_token=owner, **settings))
-            )
+            await client.register_plugin(RankPlugin(WorkerSettings(owner_token=owner, **settings)))
             bench = Bench(client, cluster, owner, path)
             client.subscribe_topic("events", bench.on_chunk)
             yield bench
