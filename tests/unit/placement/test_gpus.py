@@ -81,6 +81,7 @@ def test_ranks_of_one_worker_have_a_gpu_each_and_lose_them_together() -> None:
     slots = book({"a": seen("GPU-0", "GPU-1")}, n_slots=3, clock=clock)
     assert slots.take_with_gpus("ddp", 2, 1) == Grant(("a", "a"), (("GPU-0",), ("GPU-1",)))
     assert slots.take_with_gpus("other", 1, 1) is None, "a slot is free, and no GPU"
+    slots.withdraw("other")
     slots.set_workers({"b": 3})
     slots.gpus.set_workers({"b": seen("GPU-0", "GPU-1")})
     slots.give("ddp", "a", ("GPU-0",))
