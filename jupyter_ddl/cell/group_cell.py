@@ -29,10 +29,13 @@ class CompiledGroupCell:
     ----------
     blobs : tuple of (str, bytes or memoryview)
         Digests and bytes of the payload, its buffers and modules.
+    imports : tuple of str
+        Top-level modules of installed packages that it imports.
     """
 
     cell: Cell
     blobs: tuple[tuple[str, bytes | memoryview], ...] = ()
+    imports: tuple[str, ...] = ()
 
 
 def compile_group_cell(
@@ -78,6 +81,7 @@ def compile_group_cell(
             keep_value=keep_value,
         ),
         (*sent.blobs, *modules.contents),
+        modules.imports,
     )
 
 

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 
 from jupyter_ddl.cell import values
+from jupyter_ddl.cell.common_options import EnvCheck, add_env_check
 from jupyter_ddl.cell.ddp_options import BACKENDS
 from jupyter_ddl.spec.group import CollectiveBackend
 
@@ -38,6 +39,7 @@ class RunOptions:
     gpus_per_rank: int | None = None
     initialize: bool = True
     reset: bool = False
+    env_check: EnvCheck | None = None
 
 
 def ranks(text: str) -> tuple[int, ...] | None:
@@ -77,4 +79,5 @@ def add_run(parser: argparse.ArgumentParser) -> None:
         help="a new group does not initialise torch.distributed",
     )
     add("--reset", action="store_true", help="replace the group; its variables are lost")
+    add_env_check(parser)
     add("-h", "--help", action="store_true", help="show this and run nothing")

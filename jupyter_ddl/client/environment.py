@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Checked",
+    "OnNotice",
     "cell_imports",
     "check_before",
     "compare_with",

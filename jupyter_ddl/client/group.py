@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -10,17 +11,18 @@ from typing import Any
 
 import msgspec
 
+from jupyter_ddl.cell.common_options import EnvCheck
 from jupyter_ddl.cell.group_cell import CompiledGroupCell, compile_group_cell, transfer_cell
 from jupyter_ddl.cell.provenance import collect
 from jupyter_ddl.cell.run_options import DEFAULT_GROUP
 from jupyter_ddl.client.cell_wait import CellWait, OnProgress
-from jupyter_ddl.client.environment import check_before, folder_of
+from jupyter_ddl.client.environment import OnNotice, check_before, folder_of
 from jupyter_ddl.client.rank_results import RankResults
 from jupyter_ddl.client.rank_text import RankLogs
 from jupyter_ddl.client.session import session
 from jupyter_ddl.client.submit import new_run_id
 from jupyter_ddl.client.waiting import IsLeaving
-from jupyter_ddl.errors import ProtocolError
+from jupyter_ddl.errors import ClusterError, ProtocolError, WorkerEnvironmentError
 from jupyter_ddl.events.replies import GroupResult
 from jupyter_ddl.events.status import GroupStatus
 from jupyter_ddl.spec.group import CollectiveBackend
@@ -31,6 +33,8 @@ from jupyter_ddl.store.blobs import put_blob
 from jupyter_ddl.store.paths import blob_dirs, run_dir
 
 __all__ = ["RankGroup", "open_group"]
+
+log = logging.getLogger(__name__)
 
 _OPEN_TIMEOUT_S = 240.0
 
@@ -56,6 +60,7 @@ class RankGroup:
         push: Mapping[str, Any] | None = None,
         bring: Sequence[str] = (),
         on_progress: OnProgress | None = None,
+        env_check: EnvCheck | None = None,
     ) -> RankResults:
         """Execute source on ranks, in the namespaces that they keep.
 
@@ -71,9 +76,14 @@ class RankGroup:
             Variables to bring home; see :meth:`RankResults.value`.
         on_progress : callable, optional
             Gets the output while the cell runs.
+        env_check : str, optional
+            What a package that it imports and the workers have otherwise comes to: as
+            ``--env-check``.
 
         Raises
         ------
+        WorkerEnvironmentError
+            The workers' environment is not the kernel's, and ``env_check`` does not let that pass.
         RankFailedError
             The cell raised on a rank.
         GroupLostError
@@ -89,9 +99,27 @@ class RankGroup:
             notebook_dir=Path.cwd(),
             keep_value=True,
         )
+        self.check_environment(compiled, Path.cwd(), env_check)
         results = self.execute_compiled(compiled, targets, on_progress)
         results.raise_for_failure()
         return results
+
+    def check_environment(
+        self,
+        compiled: CompiledGroupCell,
+        folder: Path,
+        mode: EnvCheck | None,
+        on_notice: OnNotice = log.warning,
+    ) -> None:
+        """Compare the workers with this kernel, in what a cell imports; see `check_before`."""
+        if not compiled.imports:
+            return
+        try:
+            check_before(self.cluster, compiled.imports, folder, mode, on_notice)
+        except WorkerEnvironmentError as error:
+            if not isinstance(error.__cause__, ClusterError):
+                raise
+            # Nobody answers: what became of the group is told when the cell is sent.
 
     def execute_compiled(
         self,
@@ -163,7 +191,9 @@ def open_group(
     name: str = DEFAULT_GROUP,
     reset: bool = False,
     line: str = "",
+    env_check: EnvCheck | None = None,
     on_phase: Callable[[str], None] = lambda _: None,
+    on_notice: OnNotice = log.warning,
 ) -> RankGroup:
     """The cluster's persistent group of a name: the one that is open, or a new one.
 
@@ -179,11 +209,17 @@ def open_group(
         Whether a new group initialises ``torch.distributed``, where torch is installed.
     reset : bool
         End the open one first.
+    env_check : str, optional
+        What differences of environments come to, as ``--env-check``.
     on_phase : callable
         Gets one short sentence per step.
+    on_notice : callable
+        Gets what is worth a warning.
 
     Raises
     ------
+    WorkerEnvironmentError
+        The workers' environment is not the kernel's, and ``env_check`` does not let that pass.
     PlacementError
         It does not fit; the message says who holds the slots.
     LaunchError
@@ -192,7 +228,7 @@ def open_group(
     cluster = session().ensure(on_phase)
     # What its cells will import is not known; that they can be sent at all is.
     needed = ["torch"] if initialize else []
-    environment = check_before(cluster, needed, folder_of(None), None)
+    environment = check_before(cluster, needed, folder_of(None), env_check, on_notice)
     spec = RunSpec(
         run_id=new_run_id(),
         verb=GroupSpec(

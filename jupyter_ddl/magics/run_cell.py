@@ -11,7 +11,7 @@ from IPython.display import display, update_display
 from jupyter_ddl.cell.run_options import RunOptions
 from jupyter_ddl.magics.kernel_end import is_kernel_ending
 from jupyter_ddl.magics.notebook import cell_number, notebook_path
-from jupyter_ddl.magics.saying import Phases, say
+from jupyter_ddl.magics.saying import Phases, say, say_note
 
 if TYPE_CHECKING:
     from jupyter_ddl.cell.group_cell import CompiledGroupCell
@@ -29,6 +29,7 @@ def run_cell(shell: Any, line: str, options: RunOptions, cell: str) -> None:
     """Execute a cell; its results go where the options say."""
     compiled = _compile(shell, options, cell)
     group = _group(options, line)
+    group.check_environment(compiled, _folder(shell), options.env_check, say_note)
     live = _Live(cell_number(shell))
     try:
         results = _execute(group, compiled, options, live)
@@ -46,16 +47,20 @@ def run_cell(shell: Any, line: str, options: RunOptions, cell: str) -> None:
 def _compile(shell: Any, options: RunOptions, cell: str) -> CompiledGroupCell:
     from jupyter_ddl.cell.group_cell import compile_group_cell
 
-    notebook = notebook_path(shell.user_ns)
     return compile_group_cell(
         cell,
         shell.user_ns,
         cell_number=cell_number(shell),
-        notebook_dir=Path.cwd() if notebook is None else notebook.parent,
+        notebook_dir=_folder(shell),
         push=options.push,
         bring=options.bring,
         keep_value=options.out is not None,
     )
+
+
+def _folder(shell: Any) -> Path:
+    notebook = notebook_path(shell.user_ns)
+    return Path.cwd() if notebook is None else notebook.parent
 
 
 def _group(options: RunOptions, line: str) -> RankGroup:
@@ -77,7 +82,9 @@ def _group(options: RunOptions, line: str) -> RankGroup:
             name=options.name,
             reset=options.reset,
             line=line,
+            env_check=options.env_check,
             on_phase=phases,
+            on_notice=say_note,
         )
         phases.done("go")
     _groups[group.cluster, options.name] = group

@@ -60,6 +60,15 @@ def test_the_environment_is_shown_compared_and_synced(kernel: LiveKernel) -> Non
     assert "%cluster env sync" in refused.everything
     status = kernel.run("%cluster").check().everything
     assert "broken: ddltiny is 1.0 here" in status
+    # Cells for the ranks of a group are compared as well, in what each of them imports.
+    run = "%%distribute run -n 1 --no-init"
+    refused = kernel.run(f"{run}\nimport ddltiny\n")
+    assert refused.error is not None
+    assert "the cell was not sent: ddltiny is 1.0 here, worker 0 lacks it" in refused.error[1]
+    kernel.run(f"{run}\nimport json\n").check()
+    sent = kernel.run(f"{run} --env-check off\nimport ddltiny\n")
+    assert sent.error is not None
+    assert "ModuleNotFoundError: No module named 'ddltiny'" in sent.error[1]
     # The verdict of a check is the one that cells meet.
     checked = kernel.run("%cluster env check").check().everything
     assert "environment · broken: Workers differ in what breaks cells." in checked

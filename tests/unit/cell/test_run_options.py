@@ -42,6 +42,12 @@ def test_a_new_group_is_described_by_size_backend_and_initialisation() -> None:
     assert found == RunOptions(n_ranks=4, backend="gloo", initialize=False, reset=True, name="side")
 
 
+def test_how_environments_are_compared_is_said_as_for_other_verbs() -> None:
+    assert options("run --env-check strict").env_check == "strict"
+    with pytest.raises(OptionError, match="did you mean 'warn'"):
+        parse_line("run --env-check warm")
+
+
 def test_an_option_of_another_verb_is_refused() -> None:
     with pytest.raises(OptionError, match="unknown option '--metric'"):
         parse_line("run --metric acc")
