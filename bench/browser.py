@@ -11,9 +11,9 @@ from bench.harness import ROOT
 
 if TYPE_CHECKING:
     from lab_tools import Lab
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Locator, Page
 
-__all__ = ["lab_in_browser"]
+__all__ = ["lab_in_browser", "search_in_browser"]
 
 
 @contextlib.contextmanager
@@ -36,3 +36,26 @@ def lab_in_browser() -> Iterator[tuple[Lab, Browser]]:
         finally:
             lab.close()
             end_processes(home)
+
+
+@contextlib.contextmanager
+def search_in_browser(notebook: str, n_steps: int) -> Iterator[tuple[Lab, Page, Locator]]:
+    """A page whose third cell is a search that goes on, on two workers; with that cell's output.
+
+    Parameters
+    ----------
+    notebook : str
+        Name of its file.
+    n_steps : int
+        Of each of the 1000 trials: ten reports a second.
+    """
+    with lab_in_browser() as (lab, browser):
+        from lab_tools import open_notebook, run_cell
+        from panel_tools import LOAD, search_cell
+
+        page = browser.new_page(viewport={"width": 1100, "height": 1000})
+        cells = (LOAD, "%cluster start -n 2", search_cell("long", 1000, n_steps))
+        open_notebook(page, lab, notebook, *cells)
+        run_cell(page, 0)
+        run_cell(page, 1)
+        yield lab, page, run_cell(page, 2, wait=False)

@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["as_cell", "figures", "under_torchrun"]
+__all__ = ["as_cell", "cluster_of_two", "figures", "under_torchrun"]
 
 _SCRIPTS = Path(__file__).resolve().parent / "scripts"
 _N_RANKS = 2
 _TIMEOUT_S = 120.0
+
+
+@contextlib.contextmanager
+def cluster_of_two() -> Iterator[None]:
+    """A cluster for :func:`as_cell`; it stays up, and idle, while torchrun runs."""
+    import torch  # noqa: F401 - as in the user's kernel; zygotes import what the kernel has
+
+    from jupyter_ddl.client.clusters import start_cluster
+
+    cluster = start_cluster(n_workers=_N_RANKS)
+    try:
+        yield
+    finally:
+        cluster.stop()
 
 
 def under_torchrun(script: str) -> tuple[float, str]:

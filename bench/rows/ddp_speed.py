@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bench.harness import Goal, Line, Probe, Row, is_quick, tell
-from bench.torchrun import as_cell, figures, under_torchrun
+from bench.torchrun import as_cell, cluster_of_two, figures, under_torchrun
 
 _PROBE = Probe("bench.rows.ddp_speed")
 
@@ -31,13 +31,8 @@ ROW = Row(
 
 
 def measure() -> None:
-    import torch  # noqa: F401 - as in the user's kernel
-
-    from jupyter_ddl.client.clusters import start_cluster
-
-    cluster = start_cluster(n_workers=2)
     pairs = []
-    try:
+    with cluster_of_two():
         as_cell("train_steps.py")
         for number in range(2 if is_quick() else 5):
             # Each goes first every other time: a machine that slows down hits both alike.
@@ -46,8 +41,6 @@ def measure() -> None:
             else:
                 ours, theirs = _steps(as_cell), _steps(under_torchrun)
             pairs.append((ours, theirs))
-    finally:
-        cluster.stop()
     tell(
         {
             "ours_per_s": [ours[0] for ours, _ in pairs],

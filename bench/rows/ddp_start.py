@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bench.harness import Goal, Line, Probe, Row, is_quick, tell
-from bench.torchrun import as_cell, figures, under_torchrun
+from bench.torchrun import as_cell, cluster_of_two, figures, under_torchrun
 
 _PROBE = Probe("bench.rows.ddp_start")
 
@@ -31,18 +31,11 @@ ROW = Row(
 
 
 def measure() -> None:
-    import torch  # noqa: F401 - as in the user's kernel; zygotes import what the kernel has
-
-    from jupyter_ddl.client.clusters import start_cluster
-
-    cluster = start_cluster(n_workers=2)
-    try:
+    with cluster_of_two():
         cold, _ = _seconds(as_cell), _seconds(as_cell)
         pairs = [
             (_seconds(as_cell), _seconds(under_torchrun)) for _ in range(3 if is_quick() else 8)
         ]
-    finally:
-        cluster.stop()
     tell(
         {
             "ours_s": [ours for ours, _ in pairs],

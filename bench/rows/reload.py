@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from bench.browser import lab_in_browser
+from bench.browser import search_in_browser
 from bench.harness import Line, Probe, Row, is_quick, tell
 
 if TYPE_CHECKING:
@@ -34,16 +34,7 @@ ROW = Row(
 
 
 def main() -> None:
-    with lab_in_browser() as (lab, browser):
-        from lab_tools import open_notebook, run_cell
-        from panel_tools import LOAD, search_cell
-
-        page = browser.new_page(viewport={"width": 1100, "height": 1000})
-        cells = (LOAD, "%cluster start -n 2", search_cell("long", 1000, 20))
-        open_notebook(page, lab, "reload.ipynb", *cells)
-        run_cell(page, 0)
-        run_cell(page, 1)
-        run_cell(page, 2, wait=False)
+    with search_in_browser("reload.ipynb", n_steps=20) as (_, page, _):
         page.wait_for_selector(".ddl-live[data-run]")
         page.evaluate("() => window.jupyterapp.commands.execute('docmanager:save')")
         rounds = [_reload(page) for _ in range(2 if is_quick() else 5)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from bench.browser import lab_in_browser
+from bench.browser import search_in_browser
 from bench.harness import Goal, Line, Probe, Row, is_quick, tell
 from jupyter_ddl.events.messages import AttemptFinished
 from jupyter_ddl.events.reader import read_ledger
@@ -27,16 +27,7 @@ ROW = Row(
 
 
 def main() -> None:
-    with lab_in_browser() as (lab, browser):
-        from lab_tools import open_notebook, run_cell
-        from panel_tools import LOAD, search_cell
-
-        page = browser.new_page(viewport={"width": 1100, "height": 1000})
-        cells = (LOAD, "%cluster start -n 2", search_cell("long", 1000, 600))
-        open_notebook(page, lab, "stop.ipynb", *cells)
-        run_cell(page, 0)
-        run_cell(page, 1)
-        output = run_cell(page, 2, wait=False)
+    with search_in_browser("stop.ipynb", n_steps=600) as (lab, _, output):
         pressed = {}
         for trial in range(3 if is_quick() else 10):
             button = output.locator(f"button[data-trial='{trial}']")
