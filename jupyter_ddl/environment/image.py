@@ -6,10 +6,12 @@ registry nothing can be built; then a base image and ``%cluster env sync`` do.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -195,8 +197,9 @@ def _run(command: list[str], plan: BuildPlan, on_phase: OnPhase, timeout_s: floa
         text=True,
         errors="replace",
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        start_new_session=True,  # so that the engine's command can be ended with it
     )
-    timer = threading.Timer(timeout_s, process.kill)
+    timer = threading.Timer(timeout_s, _end, (process,))
     timer.start()
     try:
         former = ""
@@ -209,14 +212,20 @@ def _run(command: list[str], plan: BuildPlan, on_phase: OnPhase, timeout_s: floa
         status = process.wait()
     finally:
         timer.cancel()
-        if process.poll() is None:
-            process.kill()
-            process.wait()
+        _end(process)
+        process.wait()
         if process.stdout is not None:
             process.stdout.close()
     if status:
         late = time.monotonic() >= deadline_s
         raise _failed(plan, list(log), timeout_s if late else None)
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """End repo2docker and the engine's command that it waits for, which would go on without it."""
+    if process.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def _records(stream: IO[str] | None) -> Iterator[tuple[str, str]]:

@@ -9,7 +9,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
+from until import until
 
 from jupyter_ddl.environment.binder import read_configuration
 from jupyter_ddl.environment.build_log import explain_failure, step_in, tail_of
@@ -122,6 +124,9 @@ _ENGINE = """#!/bin/sh
 # What a container engine does with repo2docker's context: its step that runs pip, for real.
 case "$1 $2" in
 "image inspect") exit 1 ;;
+"buildx build") [ -e {hangs} ] && echo $$ > {hangs} && exec sleep 600 ;;
+esac
+case "$1 $2" in
 "manifest inspect") exec test -e {pushed} ;;
 "buildx build") ;;
 *) exit 0 ;;
@@ -144,6 +149,7 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "engine" / "docker"
     path.parent.mkdir()
     names = {"pushed": tmp_path / "pushed", "log": tmp_path / "pip.log", "python": sys.executable}
+    names["hangs"] = tmp_path / "hangs"
     path.write_text(_ENGINE.format(**names))
     path.chmod(0o755)
     monkeypatch.setenv("PATH", f"{path.parent}{os.pathsep}{os.environ['PATH']}")
@@ -166,6 +172,34 @@ def test_a_package_that_is_missing_in_the_build_is_told_with_its_file_and_line(
     assert said[2] == "reading the directory"
     assert said[3].startswith("step 8 of 9: RUN pip install")
     assert len(said) == 4
+
+
+def _has_ended(process: psutil.Process) -> bool:
+    try:
+        return bool(process.status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
+
+
+def test_a_build_that_takes_too_long_ends_with_its_engine(
+    configuration: Configuration, engine: None, tmp_path: Path
+) -> None:
+    pytest.importorskip("repo2docker")
+    hangs = tmp_path / "hangs"
+    hangs.touch()
+    building: list[psutil.Process] = []
+
+    def wait_for_engine(text: str) -> None:
+        if text == "reading the directory":
+            until(lambda: hangs.read_text().strip(), 30, "the engine's build")
+            building.append(psutil.Process(int(hangs.read_text())))
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        build_image(plan_build(configuration, _REGISTRY), wait_for_engine)
+    until(lambda: _has_ended(building[0]), 10, "the end of the engine's build")
+    with pytest.raises(ImageError, match=r"took longer than 0 s; the log ends: "):
+        build_image(plan_build(configuration, _REGISTRY), lambda _: None, timeout_s=0.0)
 
 
 def test_what_was_built_once_is_not_built_again(configuration: Configuration, engine: None) -> None:
