@@ -214,8 +214,14 @@ def _raise_for(result: object) -> None:
         worker, reason = next(iter(sorted(result.errors.items())))
         more = len(result.errors) - 1
         others = f" (and {more} more)" if more else ""
+        n_done = len(result.workers) - len(result.errors)
+        left = "nothing has changed on any"
+        if n_done:
+            left = (
+                f"the other {n_done} have it, and what lacks it takes no work before it has it, too"
+            )
         raise WorkerEnvironmentError(
-            f"env sync failed on worker {worker}{others}: {reason}", worker=worker
+            f"env sync failed on worker {worker}{others}: {reason}; {left}", worker=worker
         )
     if result.n_silent:
         raise WorkerEnvironmentError(
