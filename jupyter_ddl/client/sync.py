@@ -217,9 +217,8 @@ def _raise_for(result: object) -> None:
         n_done = len(result.workers) - len(result.errors)
         left = "nothing has changed on any"
         if n_done:
-            left = (
-                f"the other {n_done} have it, and what lacks it takes no work before it has it, too"
-            )
+            ready = "the other one has it" if n_done == 1 else f"the other {n_done} have it"
+            left = f"{ready}, and what lacks it takes no work before it has it, too"
         raise WorkerEnvironmentError(
             f"env sync failed on worker {worker}{others}: {reason}; {left}", worker=worker
         )

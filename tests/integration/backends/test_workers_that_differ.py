@@ -50,9 +50,7 @@ def test_each_is_told_and_made_like_the_kernel_and_one_that_cannot_be_takes_no_w
         cluster = connect_cluster(found.address)
         scope = kernel_environment().scope(["ddltiny"])
         verdict = compare_with("dask", scope, None).verdict
-        assert [(each.what, each.kernel) for each in verdict.differences] == [
-            ("ddltiny", "3.0")
-        ] * 2
+        assert {(each.what, each.kernel) for each in verdict.differences} == {("ddltiny", "3.0")}
         assert {each.other for each in verdict.differences} == {"1.0", "2.0"}
         assert len({each.where for each in verdict.differences}) == 2
         with pytest.raises(WorkerEnvironmentError, match=r"ddltiny is 3\.0 here, worker .* has"):
@@ -62,7 +60,7 @@ def test_each_is_told_and_made_like_the_kernel_and_one_that_cannot_be_takes_no_w
 
         with pytest.raises(WorkerEnvironmentError) as half:
             sync_environment("dask", packages=["ddltiny"])
-        assert "the other 1 have it, and what lacks it takes no work" in half.value.message
+        assert "the other one has it, and what lacks it takes no work" in half.value.message
         run = map_cell(_CELL, list(range(20)), namespace={}, env_check="strict", isolate=True)
         assert set(run.values) == {"3.0"}
         cluster.stop()
