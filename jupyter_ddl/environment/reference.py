@@ -15,9 +15,8 @@ _HOST = re.compile(
     r"(?:(?!-)[A-Za-z0-9-]+(?<!-)(?:\.(?!-)[A-Za-z0-9-]+(?<!-))*|\[[0-9a-fA-F:]+\])(?::[0-9]{1,5})?"
 )
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
-_DIGEST = re.compile(
-    r"[A-Za-z][A-Za-z0-9]*(?:[-_+.][A-Za-z][A-Za-z0-9]*)*:(?P<hex>[0-9a-fA-F]{32,})"
-)
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}|sha384:[0-9a-f]{96}|sha512:[0-9a-f]{128}")
+"""Those that container runtimes can check; the grammar alone would have more."""
 _MAX_NAME = 255
 
 
@@ -54,6 +53,9 @@ def parse_reference(text: str) -> ImageReference:
     ImageError
         It is none; says which part is wrong and what was expected.
     """
+    scheme, is_url, _ = text.partition("://")
+    if is_url:
+        raise _wrong(text, f"beginning {scheme}://; leave that out")
     rest, at, digest = text.partition("@")
     if at and not _is_digest(digest):
         raise _wrong(text, f"digest {digest!r}; expected sha256: and 64 hexadecimal digits")
@@ -85,10 +87,7 @@ def _split_host(name: str) -> tuple[str, str]:
 
 
 def _is_digest(text: str) -> bool:
-    match = _DIGEST.fullmatch(text)
-    if match is None:
-        return False
-    return not text.startswith("sha256:") or bool(re.fullmatch(r"[0-9a-f]{64}", match["hex"]))
+    return _DIGEST.fullmatch(text) is not None
 
 
 def _component_reason(part: str) -> str:

@@ -53,7 +53,10 @@ def test_a_reference_is_taken_apart(
         ("host_.example/a", "registry 'host_.example'"),
         ("host.example:port/a", "registry 'host.example:port'"),
         ("a" * 256, "256 characters"),
-        ("https://host.example/a", "registry 'https:'"),
+        ("https://host.example/a", "its beginning https://; leave that out"),
+        ("a@md5:" + "0" * 32, "digest 'md5:"),
+        ("a@sha256:" + "A1" * 32, "expected sha256: and 64 hexadecimal digits"),
+        ("a@sha512:" + "a1" * 32, "digest 'sha512:"),
     ],
 )
 def test_what_is_none_is_refused_with_the_reason(text: str, reason: str) -> None:
