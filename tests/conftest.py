@@ -1,4 +1,4 @@
-"""Fixtures for all tests: a private home, the check for leftovers, a cluster, a real kernel."""
+"""Fixtures for all tests: a private home, the check for leftovers, a real kernel."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 from leaks import Home, end_processes, leftovers_of, new_home
-from until import until
 
 if TYPE_CHECKING:
     from live_kernel import LiveKernel
@@ -79,21 +78,6 @@ def no_leftovers(request: pytest.FixtureRequest) -> Iterator[None]:
     end_processes(home)
     if found:
         pytest.fail("left behind:\n" + "\n".join(found), pytrace=False)
-
-
-@pytest.fixture
-def cluster(home: Home) -> Iterator[object]:
-    """A local cluster with two workers, held by a real controller; stopped after the test."""
-    from jupyter_ddl.client.clusters import start_cluster
-    from jupyter_ddl.controller.connection import connection_path, read_connection
-
-    started = start_cluster(n_workers=2, name="test")
-    yield started
-    if read_connection("test") is not None:
-        started.stop()
-    # What a killed controller leaves is removed by whoever looks, once its name is free.
-    path = connection_path("test")
-    until(lambda: read_connection("test") is None and not path.exists(), 20.0, "a free name")
 
 
 @pytest.fixture

@@ -59,7 +59,7 @@ def test_the_terminal_starts_lists_and_stops_clusters(home: Home) -> None:
     assert _ddl("clusters").stdout == "No cluster is running.\n"
 
 
-def test_the_terminal_reads_runs_of_a_notebook(home: Home, cluster: Cluster) -> None:
+def test_the_terminal_reads_runs_of_a_notebook(home: Home, own_cluster: Cluster) -> None:
     run = search(_QUICK, namespace={}, metric="acc", trials=4, name="demo")
 
     listed = _ddl("runs").stdout

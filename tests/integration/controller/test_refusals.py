@@ -19,7 +19,7 @@ from jupyter_ddl.spec.run import SamplerSpec, SearchSpec
 pytestmark = pytest.mark.integration
 
 
-def test_a_refused_run_leaves_no_trace_and_its_id_free(cluster: Cluster, home: Home) -> None:
+def test_a_refused_run_leaves_no_trace_and_its_id_free(own_cluster: Cluster, home: Home) -> None:
     good = start_search(STEPS, 2).wait(30)
     spec, verb = good.spec, good.spec.verb
     assert isinstance(verb, SearchSpec)

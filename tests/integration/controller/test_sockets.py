@@ -110,7 +110,7 @@ def test_every_port_is_on_loopback_and_answers_no_stranger(cluster: Cluster) -> 
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="becoming another user needs root")
-def test_another_user_is_refused_by_every_socket(cluster: Cluster, home: Home) -> None:
+def test_another_user_is_refused_by_every_socket(own_cluster: Cluster, home: Home) -> None:
     info = read_connection("test")
     assert info is not None
     path = info.socket
@@ -125,10 +125,10 @@ def test_another_user_is_refused_by_every_socket(cluster: Cluster, home: Home) -
     assert answer_of_controller(path).endswith(" bytes")
     for address in listening(psutil.Process(info.process.pid)):
         assert as_nobody(lambda at=address: len(answer_over_tls(at))) == 0
-    assert cluster.status().n_slots == 2
+    assert own_cluster.status().n_slots == 2
 
 
-def test_files_that_tell_the_way_are_for_their_owner_only(cluster: Cluster, home: Home) -> None:
+def test_files_that_tell_the_way_are_for_their_owner_only(own_cluster: Cluster, home: Home) -> None:
     info = read_connection("test")
     assert info is not None
     modes = {

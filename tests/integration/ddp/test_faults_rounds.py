@@ -153,13 +153,13 @@ for step, _ in enumerate(loader):
 
 
 def test_whatever_ranks_have_started_ends_with_a_killed_controller(
-    cluster: object, home: Home
+    cluster: object, cluster_home: Home
 ) -> None:
     run = start(PROLIFIC)
     until(lambda: {e.rank for e in run.events(Reported)} == {0, 1}, 60.0, "reports of both ranks")
-    assert len(processes_of(home)) >= 1 + 2 + 2 + 2 * (1 + 2 + 2)
+    assert len(processes_of(cluster_home)) >= 1 + 2 + 2 + 2 * (1 + 2 + 2)
     kill(session().ask("test", GetStatus()).status.controller_pid)
-    until(lambda: not _described_processes(home), 15.0, "the end of all processes")
+    until(lambda: not _described_processes(cluster_home), 15.0, "the end of all processes")
 
 
 def _described_processes(home: Home) -> list[str]:

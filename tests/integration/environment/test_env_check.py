@@ -78,7 +78,7 @@ def test_a_package_that_was_replaced_while_the_cluster_ran_is_drift_until_ranks_
 
 
 def test_a_package_that_workers_lack_is_refused_before_anything_starts(
-    cluster: Cluster, packages: Path, tmp_path: Path
+    own_cluster: Cluster, packages: Path, tmp_path: Path
 ) -> None:
     install(make_wheel(tmp_path, "ddltiny", "1.0"), packages)
     with pytest.raises(WorkerEnvironmentError) as refused:
@@ -87,7 +87,7 @@ def test_a_package_that_workers_lack_is_refused_before_anything_starts(
         "the cell was not sent: ddltiny is 1.0 here, all workers lack it; `%cluster env sync` "
         "mends it (--env-check warn sends it all the same)"
     )
-    assert cluster.status().active_runs == ()
+    assert own_cluster.status().active_runs == ()
     # What the cell does not import does not matter to it.
     run = map_cell("item + 1", [1], namespace={})
     assert run.values == [2]
@@ -97,7 +97,7 @@ def test_a_package_that_workers_lack_is_refused_before_anything_starts(
 
 
 def test_files_beside_the_notebook_are_compared_with_the_kernel(
-    cluster: Cluster, packages: Path, tmp_path: Path
+    own_cluster: Cluster, packages: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "requirements.txt").write_text("numpy>=99\n")
     said: list[str] = []

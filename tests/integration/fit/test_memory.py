@@ -55,7 +55,7 @@ def _stored_bytes(home: Home) -> int:
 
 @pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="needs Linux's /proc")
 def test_there_is_one_copy_of_the_data_for_all_ranks_of_a_host(
-    cluster: Any, home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    own_cluster: Any, home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(FOLDER)
     rows = np.random.default_rng(0).random((SIZE // 8 // 250, 250))

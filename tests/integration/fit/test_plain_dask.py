@@ -39,7 +39,7 @@ def _waiting(path: Path, value: int) -> Any:
     return dask.delayed(wait)(str(path), value)
 
 
-def test_the_client_is_connected_by_tls_and_dasks_default(cluster: Any) -> None:
+def test_the_client_is_connected_by_tls_and_dasks_default(own_cluster: Any) -> None:
     import dask
     from distributed import default_client
 
@@ -51,11 +51,13 @@ def test_the_client_is_connected_by_tls_and_dasks_default(cluster: Any) -> None:
     assert os.getpid() not in pids
     limits = {w["memory_limit"] for w in client.scheduler_info(n_workers=-1)["workers"].values()}
     assert all(limits)
-    cluster.stop()
+    own_cluster.stop()
     assert client.status == "closed"
 
 
-def test_computations_of_a_cell_of_fits_are_a_row_of_its_run(cluster: Any, tmp_path: Path) -> None:
+def test_computations_of_a_cell_of_fits_are_a_row_of_its_run(
+    own_cluster: Any, tmp_path: Path
+) -> None:
     import dask
     from distributed import Client
 
@@ -90,7 +92,7 @@ def test_computations_of_a_cell_of_fits_are_a_row_of_its_run(cluster: Any, tmp_p
     assert (last["done"], last["tasks"], last["processing"]) == (22, 22, 0)
 
 
-def test_all_ways_to_submit_are_counted_and_only_those_of_the_cell(cluster: Any) -> None:
+def test_all_ways_to_submit_are_counted_and_only_those_of_the_cell(own_cluster: Any) -> None:
     import dask
     import dask.array as da
     from distributed import Client, wait
@@ -121,7 +123,7 @@ def test_all_ways_to_submit_are_counted_and_only_those_of_the_cell(cluster: Any)
     assert fits.run is None
 
 
-def test_stopping_the_run_ends_a_computation(cluster: Any, tmp_path: Path) -> None:
+def test_stopping_the_run_ends_a_computation(own_cluster: Any, tmp_path: Path) -> None:
     from distributed import futures_of
 
     client = jupyter_ddl.client()

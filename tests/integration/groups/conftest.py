@@ -1,10 +1,21 @@
-"""The cluster that most tests of persistent groups share."""
+"""Persistent groups, on a cluster whose zygotes have torch."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
+from shared_cluster import SharedCluster, shared_cluster
 
 from jupyter_ddl.client.group import RankGroup, open_group
+from jupyter_ddl.spec.cluster import ClusterSpec
+
+
+@pytest.fixture(scope="package")
+def kept_cluster() -> Iterator[SharedCluster]:
+    """Two workers; groups that a test leaves open are closed after it."""
+    with shared_cluster(ClusterSpec(name="test", n_workers=2, prewarm=("torch",))) as found:
+        yield found
 
 
 @pytest.fixture

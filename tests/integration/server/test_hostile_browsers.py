@@ -143,7 +143,7 @@ def test_a_flood_of_good_messages_is_limited(idle_server: JupyterServer) -> None
     assert 0 < n_refused(idle_server) - before <= 45
 
 
-def test_a_tab_watches_only_so_much(cluster: object, browser: Browser) -> None:
+def test_a_tab_watches_only_so_much(own_cluster: object, browser: Browser) -> None:
     runs = [start_map("item", [1]).wait(30) for _ in range(MAX_WATCHED + 1)]
     answers = [browser.ask("watch", run_id=run.id) for run in runs]
     assert [answer["kind"] for answer in answers] == ["done"] * MAX_WATCHED + ["denied"]

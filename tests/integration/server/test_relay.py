@@ -43,7 +43,7 @@ def running(snapshot: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def test_a_run_of_another_process_is_listed_followed_and_stopped(
-    cluster: object, browser: Browser
+    own_cluster: object, browser: Browser
 ) -> None:
     run = start_search(LONG, 4)
     listed = browser.wait_kind(
@@ -78,7 +78,7 @@ def test_a_run_of_another_process_is_listed_followed_and_stopped(
 
 
 def test_two_tabs_see_the_same_and_share_one_connection(
-    cluster: object, server: JupyterServer
+    own_cluster: object, server: JupyterServer
 ) -> None:
     import psutil
 
@@ -101,7 +101,7 @@ def test_two_tabs_see_the_same_and_share_one_connection(
 
 
 def test_a_panel_sees_a_run_through_the_death_of_its_controller(
-    cluster: object, browser: Browser
+    own_cluster: object, browser: Browser
 ) -> None:
     run = start_search(STEPS.replace("range(4)", "range(40)"), 8)
     browser.ask("watch", run_id=run.id)

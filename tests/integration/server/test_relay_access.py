@@ -71,7 +71,7 @@ def test_more_tabs_than_one_user_has_are_refused(idle_server: JupyterServer) -> 
 
 
 def test_a_recording_is_downloaded(
-    cluster: object, server: JupyterServer, browser: Browser
+    own_cluster: object, server: JupyterServer, browser: Browser
 ) -> None:
     run = start_search(STEPS, 2).wait(30)
     answer = server.ask(f"{API}/runs/{run.id}/export")

@@ -43,26 +43,28 @@ def assert_complete(run: Run, home: Home, tmp_path: Path) -> None:
 
 
 def test_files_grow_with_the_run_and_are_complete_after_it(
-    cluster: object, home: Home, tmp_path: Path
+    cluster: object, cluster_home: Home, tmp_path: Path
 ) -> None:
     run = start_search(STEPS.replace("range(4)", "range(30)"), 4, tensorboard=True)
     first = tensorboard_dir(run.id) / "trial-0000"
     until(lambda: list(first.glob("events.*")), 20.0, "a file of the first trial")
     assert run.state == "running"
     run.wait(60)
-    assert_complete(run, home, tmp_path)
+    assert_complete(run, cluster_home, tmp_path)
 
 
-def test_a_killed_controller_costs_no_curve(cluster: object, home: Home, tmp_path: Path) -> None:
+def test_a_killed_controller_costs_no_curve(
+    cluster: object, cluster_home: Home, tmp_path: Path
+) -> None:
     run = start_search(STEPS.replace("range(4)", "range(20)"), 6, tensorboard=True)
     wait_for(run, lambda s: s.counts.complete >= 1)
     until(lambda: contents(tensorboard_dir(run.id)), 20.0, "files")
     kill_controller()
-    until(lambda: not writers(home), 10.0, "the end of the writer with its controller")
+    until(lambda: not writers(cluster_home), 10.0, "the end of the writer with its controller")
     run.wait(60)  # starts the controller again
-    assert_complete(run, home, tmp_path)
+    assert_complete(run, cluster_home, tmp_path)
 
 
-def test_runs_that_did_not_ask_have_no_writer(cluster: object, home: Home) -> None:
+def test_runs_that_did_not_ask_have_no_writer(cluster: object) -> None:
     run = start_search(STEPS, 2).wait(30)
     assert not tensorboard_dir(run.id).exists()
