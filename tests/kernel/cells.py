@@ -1,4 +1,4 @@
-"""Cells that several tests run: plain Python, without heavy libraries."""
+"""Cells that several tests run; all but the last without heavy libraries."""
 
 QUICK = """from jupyter_ddl import choice, loguniform, report
 
@@ -28,3 +28,19 @@ time.sleep(60)
 report(step=0, acc=x)
 """
 """Reports once, after a minute."""
+
+TRAIN = """import torch
+import torch.distributed as dist
+from jupyter_ddl import loguniform, rank, report, world_size
+
+lr = loguniform(1e-4, 1e-1, default=1e-2)
+mean = torch.tensor([float(rank() + 1)])
+if dist.is_initialized():
+    dist.all_reduce(mean)
+mean /= world_size()
+for step in range(3):
+    report(step=step, val_acc=float(mean) * lr * (step + 1))
+print("rank", rank(), "says", float(mean))
+model = {"mean": mean, "from": rank()}
+"""
+"""Runs as it is, as ddp and as a search of ddp runs."""

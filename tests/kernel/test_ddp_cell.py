@@ -5,25 +5,15 @@ from __future__ import annotations
 import re
 
 import pytest
+from cells import TRAIN
 from live_kernel import LiveKernel
 
 pytestmark = pytest.mark.kernel
 
-TRAIN = """import torch
-import torch.distributed as dist
-from jupyter_ddl import loguniform, rank, report, world_size
 
-lr = loguniform(1e-4, 1e-1, default=1e-2)
-mean = torch.tensor([float(rank() + 1)])
-if dist.is_initialized():
-    dist.all_reduce(mean)
-mean /= world_size()
-for step in range(3):
-    report(step=step, val_acc=float(mean) * lr * (step + 1))
-print("rank", rank(), "says", float(mean))
-model = {"mean": mean, "from": rank()}
-"""
-"""Runs as it is, as ddp and as a search of ddp runs."""
+@pytest.fixture
+def kernel(attached_kernel: LiveKernel) -> LiveKernel:
+    return attached_kernel
 
 
 def test_one_cell_runs_plainly_on_two_ranks_and_as_a_search_of_two_rank_groups(
@@ -31,7 +21,6 @@ def test_one_cell_runs_plainly_on_two_ranks_and_as_a_search_of_two_rank_groups(
 ) -> None:
     plain = kernel.run(TRAIN, timeout_s=60).check()
     assert "rank 0 says 1.0" in plain.text
-    kernel.run("%cluster start -n 2").check()
 
     ddp = kernel.run("%%distribute ddp -n 2 --bring model -o group\n" + TRAIN, 60).check()
 
@@ -64,7 +53,6 @@ def test_one_cell_runs_plainly_on_two_ranks_and_as_a_search_of_two_rank_groups(
 def test_an_exception_on_one_rank_is_one_error_with_its_rank_and_the_cells_own_line(
     kernel: LiveKernel,
 ) -> None:
-    kernel.run("import torch\n%cluster start -n 2", 60).check()
     cell = (
         "%%distribute ddp -n 2 --max-restarts 1\n"
         "import torch.distributed as dist\n"
@@ -89,25 +77,7 @@ def test_an_exception_on_one_rank_is_one_error_with_its_rank_and_the_cells_own_l
     assert "Rank 1: ZeroDivisionError" in out.displays[-1]["text/plain"]
 
 
-def test_a_dry_run_tells_ranks_and_places_and_starts_nothing(kernel: LiveKernel) -> None:
-    cell = "%%distribute ddp -n 2 --dry-run --bring model\n" + TRAIN
-    without = kernel.run(cell).check().text
-    assert "Ranks: 2; GPUs per rank: 1 if the workers have as many" in without
-    assert "no cluster is running; a local one would be started" in without
-    assert "Brought home: model" in without
-
-    kernel.run("%cluster start -n 2").check()
-
-    assert re.search(r"Places now, on cluster local: rank 0 → \S+ \(.*\), rank 1 → ",
-                     kernel.run(cell).check().text)  # fmt: skip
-    wide = kernel.run("%%distribute ddp -n 3 --dry-run\n" + TRAIN).check().text
-    assert "2 of 2 slots free; the ranks would wait for 3" in wide
-    assert kernel.run("%runs").check().everything == "No runs yet."
-
-
 def test_more_ranks_than_slots_are_refused_with_what_there_is(kernel: LiveKernel) -> None:
-    kernel.run("%cluster start -n 1").check()
-
     out = kernel.run("%%distribute ddp -n 3\n1\n")
 
     assert out.error is not None
@@ -116,7 +86,6 @@ def test_more_ranks_than_slots_are_refused_with_what_there_is(kernel: LiveKernel
 
 
 def test_the_python_twin_returns_what_each_rank_returned(kernel: LiveKernel) -> None:
-    kernel.run("import torch\n%cluster start -n 2", 60).check()
     kernel.run(
         "import jupyter_ddl\n"
         "def work(base, *, factor):\n"
@@ -132,7 +101,6 @@ def test_the_python_twin_returns_what_each_rank_returned(kernel: LiveKernel) -> 
 def test_an_interrupted_group_stops_at_its_next_report_and_resumes_from_its_checkpoint(
     kernel: LiveKernel,
 ) -> None:
-    kernel.run("import torch\n%cluster start -n 2", 60).check()
     cell = (
         "import time\n"
         "saved = resume()\n"
@@ -165,7 +133,6 @@ def test_an_interrupted_group_stops_at_its_next_report_and_resumes_from_its_chec
 def test_a_stopped_group_without_a_checkpoint_says_that_it_would_begin_anew(
     kernel: LiveKernel,
 ) -> None:
-    kernel.run("import torch\n%cluster start -n 2", 60).check()
     cell = (
         "import time\n"
         "print('begun')\n"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
-from cells import QUICK
+from cells import QUICK, TRAIN
 from leaks import processes_of
 from live_kernel import LiveKernel
 
@@ -41,6 +42,22 @@ def test_a_dry_run_shows_everything_and_changes_nothing(kernel: LiveKernel) -> N
     assert _tree(kernel) == before
     assert {process.pid for process in processes_of(kernel.home)} == processes
     assert kernel.value("'r' in dir() or '_run' in dir()") == "False"
+
+
+def test_a_dry_run_tells_ranks_and_places_and_starts_nothing(kernel: LiveKernel) -> None:
+    cell = "%%distribute ddp -n 2 --dry-run --bring model\n" + TRAIN
+    without = kernel.run(cell).check().text
+    assert "Ranks: 2; GPUs per rank: 1 if the workers have as many" in without
+    assert "no cluster is running; a local one would be started" in without
+    assert "Brought home: model" in without
+
+    kernel.run("%cluster start -n 2").check()
+
+    assert re.search(r"Places now, on cluster local: rank 0 → \S+ \(.*\), rank 1 → ",
+                     kernel.run(cell).check().text)  # fmt: skip
+    wide = kernel.run("%%distribute ddp -n 3 --dry-run\n" + TRAIN).check().text
+    assert "2 of 2 slots free; the ranks would wait for 3" in wide
+    assert kernel.run("%runs").check().everything == "No runs yet."
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,12 @@ pytestmark = pytest.mark.kernel
 _SEARCH = "%%distribute search --metric acc --trials 10 -o r\n"
 
 
+@pytest.fixture
+def kernel(attached_kernel: LiveKernel) -> LiveKernel:
+    return attached_kernel
+
+
 def test_one_interrupt_stops_at_the_next_reports_and_says_what_is_kept(kernel: LiveKernel) -> None:
-    kernel.run("%cluster start -n 2").check()
     cell = kernel.start(_SEARCH + STEADY)
     kernel.finish(cell, until_text="2 running")
 
@@ -27,7 +31,6 @@ def test_one_interrupt_stops_at_the_next_reports_and_says_what_is_kept(kernel: L
 
 
 def test_two_interrupts_stop_a_cell_that_never_reports(kernel: LiveKernel) -> None:
-    kernel.run("%cluster start -n 2").check()
     cell = kernel.start(_SEARCH + SILENT)
     kernel.finish(cell, until_text="2 running")
 
@@ -41,7 +44,6 @@ def test_two_interrupts_stop_a_cell_that_never_reports(kernel: LiveKernel) -> No
 
 
 def test_an_interrupted_attach_leaves_the_run_alone(kernel: LiveKernel) -> None:
-    kernel.run("%cluster start -n 2").check()
     begun = kernel.run("%%distribute search --metric acc --trials 4 -a -o r\n" + STEADY).check()
     assert begun.duration_s < 5
     assert "goes on in the background" in begun.text

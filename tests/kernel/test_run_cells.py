@@ -15,8 +15,12 @@ pytestmark = pytest.mark.kernel
 _RUN = "%%distribute run\n"
 
 
+@pytest.fixture
+def kernel(attached_kernel: LiveKernel) -> LiveKernel:
+    return attached_kernel
+
+
 def start(kernel: LiveKernel) -> None:
-    kernel.run("%cluster start -n 2").check()
     first = kernel.run("%%distribute run -n 2 --no-init\na = rank()\n").check()
     assert "of 2 ranks is ready" in first.everything
 

@@ -23,7 +23,10 @@ def runs_served(port: int) -> list[str]:
     return found
 
 
-def test_the_line_that_a_cell_prints_opens_its_curves(kernel: LiveKernel, tmp_path: Path) -> None:
+def test_the_line_that_a_cell_prints_opens_its_curves(
+    attached_kernel: LiveKernel, tmp_path: Path
+) -> None:
+    kernel = attached_kernel
     line = "%%distribute search --metric val_acc --trials 2 --tensorboard\n"
     out = kernel.run(line + QUICK, timeout_s=60).check()
     printed = [each.removeprefix("Curves:").strip() for each in out.text.splitlines()]
