@@ -8,7 +8,11 @@ from pathlib import Path
 import pytest
 from live_kernel import LiveKernel
 
-pytestmark = [pytest.mark.kernel, pytest.mark.timeout(240)]
+pytestmark = [
+    pytest.mark.kernel,
+    pytest.mark.notebooks,  # ranks have torch when they begin, as everywhere but in tests
+    pytest.mark.timeout(240),
+]
 
 _PAGES = sorted((Path(__file__).resolve().parents[2] / "docs" / "coming-from").glob("*.md"))
 _TOOLS = (
