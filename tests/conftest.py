@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 from leaks import Home, end_processes, leftovers_of, new_home
 
 if TYPE_CHECKING:
@@ -26,6 +27,10 @@ _REAL = ("integration", "kernel", "kube", "notebooks")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+
+# How long one example takes is the machine's doing.
+settings.register_profile("here", deadline=None)
+settings.load_profile("here")
 
 _ALONE = "JUPYTER_DDL_TEST_ALONE"
 
