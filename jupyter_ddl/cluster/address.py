@@ -67,6 +67,10 @@ class AddressBackend:
         return False
 
     @property
+    def image(self) -> str:
+        return ""
+
+    @property
     def trouble(self) -> str:
         if self._is_lost:
             return "the scheduler is lost: connecting to its address again, runs wait"

@@ -66,6 +66,11 @@ class Backend(Protocol):
         ...
 
     @property
+    def image(self) -> str:
+        """What the image of the workers was resolved to, with its digest; empty: there is none."""
+        ...
+
+    @property
     def trouble(self) -> str:
         """What keeps the cluster from working as it should, in one line; empty: nothing does."""
         ...

@@ -58,6 +58,10 @@ class GatewayBackend:
         return True
 
     @property
+    def image(self) -> str:
+        return ""  # the gateway's own matter, which it does not tell
+
+    @property
     def trouble(self) -> str:
         is_lost = self.client.status != "running"
         return "the scheduler is lost: connecting again, runs wait" if is_lost else ""

@@ -57,6 +57,10 @@ class LocalBackend:
         return True
 
     @property
+    def image(self) -> str:
+        return ""
+
+    @property
     def trouble(self) -> str:
         return ""  # the scheduler is a part of this process
 

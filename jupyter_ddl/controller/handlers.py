@@ -8,6 +8,8 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
+
 from jupyter_ddl.controller.dask_access import dask_access
 from jupyter_ddl.controller.fit_requests import answer_fit
 from jupyter_ddl.controller.house import House
@@ -17,6 +19,7 @@ from jupyter_ddl.errors import ProtocolError, SpecError
 from jupyter_ddl.events.replies import Accepted, LogText, Result, SnapshotResult, StatusResult
 from jupyter_ddl.spec import requests as ask
 from jupyter_ddl.spec.cluster import MAX_WORKERS
+from jupyter_ddl.spec.run import RunSpec
 
 __all__ = ["Requests"]
 
@@ -45,7 +48,7 @@ class Requests:
             case ask.GetStatus():
                 return StatusResult(self._house.status())
             case ask.SubmitRun(spec=spec):
-                await self._house.runs.submit(spec)
+                await self._house.runs.submit(self._with_image(spec))
                 self._house.environment.note(spec.provenance.environment)
                 return Accepted(run_id=spec.run_id)
             case ask.ResumeRun(run_id=run_id):
@@ -86,11 +89,17 @@ class Requests:
             case _:
                 return await self._of_group(body)
 
+    def _with_image(self, spec: RunSpec) -> RunSpec:
+        """As it is recorded: the kernel does not know what its workers' image was resolved to."""
+        origin = msgspec.structs.replace(spec.provenance, image=self._house.backend.image)
+        return msgspec.structs.replace(spec, provenance=origin)
+
     async def _of_group(self, body: ask.GroupBody) -> Result:
         groups = self._house.groups
         match body:
             case ask.OpenGroup():
-                return await groups.open(body)
+                spec = self._with_image(body.spec)
+                return await groups.open(msgspec.structs.replace(body, spec=spec))
             case ask.ExecuteCell():
                 return await groups.execute(body)
             case ask.LookAtCell(group_id=group_id):

@@ -159,6 +159,8 @@ class Provenance(msgspec.Struct, frozen=True):
     git_dirty: bool = False
     environment: EnvironmentStatus | None = None
     """What the comparison of the kernel with the workers came to; None where there was none."""
+    image: str = ""
+    """What the workers' image was resolved to, with its digest; empty where they run in none."""
 
 
 class RunSpec(msgspec.Struct, frozen=True):

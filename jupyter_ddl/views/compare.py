@@ -110,6 +110,7 @@ def _settings(spec: RunSpec) -> list[tuple[str, str]]:
         ("seed", str(spec.seed)),
         ("cluster", spec.cluster),
         ("python", origin.python),
+        ("image", plain(origin.image, 200)),
         ("git revision", f"{revision} (changed)" if revision and origin.git_dirty else revision),
         ("first line", origin.line),
     ]

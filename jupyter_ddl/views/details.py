@@ -79,6 +79,7 @@ def _settings(spec: RunSpec, directory: Path) -> list[tuple[str, str]]:
         ("python", origin.python),
         ("packages", ", ".join(f"{name} {v}" for name, v in origin.packages.items())),
         ("environment", _environment(origin.environment)),
+        ("image", origin.image),
         ("resumed from", spec.resumed_from or ""),
         ("directory", str(directory)),
     ]

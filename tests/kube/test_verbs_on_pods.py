@@ -44,6 +44,7 @@ def test_search_map_ddp_and_run_leave_their_files_here(
 
     found = search(SEARCH, namespace={"data": data}, metric="score", trials=4, bring=("model",))
     assert (found.state, found.errors) == ("complete", {})
+    assert "@sha256:" in found.spec.provenance.image
     assert "on kube-" in found.logs(0)
     assert str(data.sum()) in found.logs(0)
     assert found.value("model")["x"] == found.best.params["x"]

@@ -55,7 +55,7 @@ class KubeBackend:
         self._api: KubeApi | None = None
         self._cluster: Json | None = None
         self._route: Route | None = None
-        self._scheduler_id = ""
+        self._scheduler_id = self._image = ""
         self._retiring: tuple[str, ...] = ()
         self._watch: PodWatch | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -72,6 +72,10 @@ class KubeBackend:
     @property
     def owns_workers(self) -> bool:
         return True
+
+    @property
+    def image(self) -> str:
+        return self._image
 
     @property
     def trouble(self) -> str:
@@ -141,10 +145,11 @@ class KubeBackend:
     async def _record_image(self, api: KubeApi, name: str) -> None:
         """Write down which image it was: what a tag means may change."""
         selector = f"{names.DASK_LABEL}={name}"
-        image = image_digest(await api.list("pods", labelSelector=selector))
-        if image:
-            log.info("image %s is %s", self._spec.kubernetes.image, image)
-            note = {"metadata": {"annotations": {names.IMAGE_ANNOTATION: image}}}
+        reference = str(self._spec.kubernetes.image)
+        self._image = image_digest(await api.list("pods", labelSelector=selector), reference)
+        if self._image:
+            log.info("image %s is %s", reference, self._image)
+            note = {"metadata": {"annotations": {names.IMAGE_ANNOTATION: self._image}}}
             await api.patch("daskclusters", name, note)
 
     async def _probe_policy(self, scheduler_host: str, on_phase: Callable[[str], None]) -> None:

@@ -126,6 +126,9 @@ class PodWatch:
                 shortage = error.message
             except (OSError, AttributeError):  # the scheduler is lost, which is told elsewhere
                 continue
+            except Exception:
+                log.exception("why workers are missing was not found out")  # it is, next time
+                continue
             if shortage and shortage != self.shortage:
                 log.warning("workers are missing: %s", shortage)
             self.shortage = shortage

@@ -58,13 +58,17 @@ def progress(view: View) -> str:
     return f"pods: {', '.join([*counts, connected])}"
 
 
-def image_digest(pods: Iterable[Json]) -> str:
-    """What the workers' image was resolved to; empty while no node has told."""
+def image_digest(pods: Iterable[Json], reference: str) -> str:
+    """What the workers' image was resolved to; empty while no node has told.
+
+    A node that has it from no registry knows its digest alone.
+    """
     for pod in pods:
         if pod["metadata"]["labels"].get("dask.org/component") == "worker":
             for status in statuses(pod):
                 if status.get("name") == "worker" and status.get("imageID"):
-                    return str(status["imageID"])
+                    found = str(status["imageID"]).rpartition("://")[2]
+                    return found if "@" in found else f"{reference}@{found}"
     return ""
 
 

@@ -94,9 +94,11 @@ def test_the_line_that_runs_again_carries_the_seed_once() -> None:
 
 def test_a_run_in_full_shows_space_origin_and_code_and_escapes_them() -> None:
     spec = _spec(cell="x = '<script>alert(1)</script>'\n")
+    origin = msgspec.structs.replace(spec.provenance, image="ddl@sha256:12ab")
+    spec = msgspec.structs.replace(spec, provenance=origin)
     drawn = render_details(samples.search(), spec, directory=Path("/runs/r1"), now_s=samples.NOW_S)
     text, page = repr(drawn), drawn._repr_html_()
-    for part in ("uniform(0.1, 1)", "ada@lab", "--seed 42", "/runs/r1"):
+    for part in ("uniform(0.1, 1)", "ada@lab", "--seed 42", "/runs/r1", "ddl@sha256:12ab"):
         assert part in text
         assert part in page
     assert "<script>" in text

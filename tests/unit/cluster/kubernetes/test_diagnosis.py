@@ -224,8 +224,10 @@ def test_the_image_is_what_a_node_has_resolved_it_to() -> None:
     waits = pod(containerStatuses=[{"name": "worker", "imageID": ""}])
     side = {"name": "side", "imageID": "other@sha256:2"}
     runs = pod(containerStatuses=[side, {"name": "worker", "imageID": "team/image@sha256:1"}])
-    assert image_digest([waits, runs]) == "team/image@sha256:1"
-    assert image_digest([waits]) == ""
+    local = pod(containerStatuses=[{"name": "worker", "imageID": "sha256:3"}])
+    assert image_digest([waits, runs], "team/image:new") == "team/image@sha256:1"
+    assert image_digest([waits, local], "own:dev") == "own:dev@sha256:3"
+    assert image_digest([waits], "own:dev") == ""
 
 
 def test_foreign_text_stays_one_short_line() -> None:
