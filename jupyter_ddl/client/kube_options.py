@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from jupyter_ddl.cell import values
-from jupyter_ddl.errors import OptionError
+from jupyter_ddl.errors import ImageError, OptionError
 from jupyter_ddl.spec.cluster import KubeSpec
 
 __all__ = ["KUBE", "START_TIMEOUT_S", "add_kube_options", "kube_spec", "with_image"]
@@ -99,6 +99,11 @@ def with_image(spec: KubeSpec, on_phase: Callable[[str], None] | None = None) ->
 
     choice = choose_env(spec.image or "auto", os.environ, Path.cwd())
     image = choice.image
+    if choice.configuration is None and spec.registry:
+        raise ImageError(
+            f"--registry {spec.registry} is where an image that is built is pushed to, and "
+            f"--env {spec.image or 'auto'} builds none; leave it out, or pass --env DIRECTORY"
+        )
     if choice.configuration is not None:
         plan = plan_build(choice.configuration, spec.registry or "")
         if on_phase is None:

@@ -32,6 +32,11 @@ def test_without_one_it_is_said_what_to_pass() -> None:
         with_image(KubeSpec())
 
 
+def test_a_registry_is_of_no_use_where_nothing_is_built() -> None:
+    with pytest.raises(ImageError, match="--env team/base:1 builds none; leave it out"):
+        with_image(KubeSpec(image="team/base:1", registry="registry.example/team"))
+
+
 def test_a_directory_is_built_only_where_it_can_be_pushed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
