@@ -33,6 +33,8 @@ test: $(READY)  ## the test suite without the long ones below; ARGS="-k name -x"
 	@$(BIN)/python -m pytest -m "$(FAST)" $(GROUPS:%=--ignore=%) $(DEPTH:%=--ignore=%) $(ARGS)
 
 test-clusters: $(READY)  ## clusters in depth: other backends, faults, environments, fits, the server
+	@$(BIN)/python -c 'import dask_gateway, dask_gateway_server' 2>/dev/null || $(BIN)/python -m pip \
+		install -qq --disable-pip-version-check -c constraints.txt -e '.[gateway,gateway-server]'
 	@$(BIN)/python -m pytest -m "$(FAST)" $(DEPTH) $(ARGS)
 
 test-groups: $(READY)  ## rank groups on real clusters: training, faults, persistent groups
