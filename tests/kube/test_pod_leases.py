@@ -150,8 +150,7 @@ def test_thirty_clusters_in_a_row(namespace: str) -> None:
         cluster.stop()
         stopped_s = time.monotonic() - began_s
         ended_s = gone(namespace)
-        # Pods that have ended hold the room of the next cluster's until their node has told.
-        until(lambda: not objects(namespace), 120, "the last pods to be forgotten")
+        until(lambda: not objects(namespace), 30, "the last pods to be forgotten")
         forgotten_s = time.monotonic() - began_s
         print(
             f"{number + 1}: started in {started_s:.1f} s, stopped in {stopped_s:.1f} s, all ended "

@@ -44,6 +44,7 @@ NEEDS = (
     Need("list", "", "pods", "progress of the start, choice of workers to stop"),
     Need("list", "", "events", "say why a pod does not start"),
     Need("get", "", "pods", "the last lines of a pod that crashed", subresource="log"),
+    Need("delete", "", "pods", "forget pods that have ended at a stop", is_optional=True),
     Need("get", "", "pods", "let the cluster end with the notebook's pod", is_optional=True),
     *(
         # A WebSocket begins with a GET; newer versions of Kubernetes ask for `create` as well.

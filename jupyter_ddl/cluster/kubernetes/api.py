@@ -112,10 +112,18 @@ class KubeApi:
     async def patch(self, resource: str, name: str, body: Json) -> Json:
         return await self._call("patch", resource, name, body=body)
 
-    async def delete(self, resource: str, name: str) -> None:
-        """Delete, with everything that it owns; what is gone already is deleted."""
+    async def delete(self, resource: str, name: str, *, grace_s: int | None = None) -> None:
+        """Delete, with everything that it owns; what is gone already is deleted.
+
+        Parameters
+        ----------
+        grace_s : int, optional
+            Of a pod: 0 forgets it without asking its node.
+        """
         try:
-            body = {"propagationPolicy": "Background"}
+            body: Json = {"propagationPolicy": "Background"}
+            if grace_s is not None:
+                body["gracePeriodSeconds"] = grace_s
             await self._call("delete", resource, name, body=body)
         except KubernetesError as error:
             if error.status != 404:

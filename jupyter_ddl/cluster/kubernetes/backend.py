@@ -14,7 +14,7 @@ from distributed import Client, Security
 from jupyter_ddl.cluster.dask_config import DASK_CONFIG
 from jupyter_ddl.cluster.kubernetes import lease, manifest, names
 from jupyter_ddl.cluster.kubernetes.api import KubeApi
-from jupyter_ddl.cluster.kubernetes.ending import end_cluster, end_orphans
+from jupyter_ddl.cluster.kubernetes.ending import end_cluster, end_orphans, see_off
 from jupyter_ddl.cluster.kubernetes.parts import parts_of, put_back
 from jupyter_ddl.cluster.kubernetes.pod_watch import PodWatch
 from jupyter_ddl.cluster.kubernetes.preflight import (
@@ -38,6 +38,7 @@ _RENEW_S = 30.0
 _CONNECT_S = 5.0
 _CALL_S = 5.0
 _CLOSE_S = 8.0
+_SEE_OFF_S = 6.0
 _NO_ANSWER = (OSError, TimeoutError, AttributeError)
 """Of a scheduler: a client that has given up knows none."""
 
@@ -95,13 +96,13 @@ class KubeBackend:
             async with asyncio.timeout(spec.start_timeout_s):
                 await self._start(on_phase)
         except TimeoutError:
-            await self.close()
+            await self._end()
             raise KubernetesError(
                 f"starting {self._n_wanted} pods took longer than {spec.start_timeout_s:.0f} s; "
                 f"`%cluster doctor` checks what is missing"
             ) from None
         except BaseException:
-            await asyncio.shield(self.close())
+            await asyncio.shield(self._end())
             raise
 
     async def _start(self, on_phase: Callable[[str], None]) -> None:
@@ -274,6 +275,10 @@ class KubeBackend:
     # -- the end ---------------------------------------------------------------------------------
 
     async def close(self) -> None:
+        await self._end(is_seen_off=True)
+
+    async def _end(self, *, is_seen_off: bool = False) -> None:
+        """End the cluster; ``is_seen_off``: and wait for the end of its pods."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -289,8 +294,13 @@ class KubeBackend:
             await _close(client)
         if self._route is not None:
             await self._route.close()
-        if self._api is not None:
-            await self._api.aclose()
+        if self._api is None:
+            return
+        if cluster is not None and is_seen_off:
+            with contextlib.suppress(KubernetesError, TimeoutError):  # their node tells, later
+                async with asyncio.timeout(_SEE_OFF_S):
+                    await see_off(self._api, _name(cluster))
+        await self._api.aclose()
 
 
 async def _close(client: Client) -> None:

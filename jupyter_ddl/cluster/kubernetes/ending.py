@@ -1,4 +1,4 @@
-"""The end of a DaskCluster: deleted, and seen off until the API server knows it no more."""
+"""The end of a DaskCluster: deleted, and seen off until the API server knows nothing of it."""
 
 from __future__ import annotations
 
@@ -8,16 +8,24 @@ from typing import Any
 
 from jupyter_ddl.cluster.kubernetes.api import KubeApi
 from jupyter_ddl.cluster.kubernetes.lease import is_orphan
-from jupyter_ddl.cluster.kubernetes.names import ENDING_ANNOTATION, selector_of, user_name
+from jupyter_ddl.cluster.kubernetes.names import (
+    DASK_LABEL,
+    ENDING_ANNOTATION,
+    selector_of,
+    user_name,
+)
+from jupyter_ddl.cluster.kubernetes.sight import has_ended
 from jupyter_ddl.errors import KubernetesError
 
-__all__ = ["end_cluster", "end_orphans"]
+__all__ = ["end_cluster", "end_orphans", "see_off"]
 
 log = logging.getLogger(__name__)
 
 _LOOK_S = 0.3
 _OPERATOR_S = 5.0
 """An operator that has not let go by then does not run."""
+_FORGET_S = 1.5
+"""A node needs less than that to tell of a pod whose containers have ended, unless it is ill."""
 
 Json = dict[str, Any]
 
@@ -48,6 +56,30 @@ async def end_cluster(api: KubeApi, name: str) -> None:
         await _change(api, name, change)
     # The operator may make it after the deletion, and makes it a part of the cluster later still.
     await api.delete("daskworkergroups", f"{name}-default")
+
+
+async def see_off(api: KubeApi, name: str) -> None:
+    """Wait until the pods of a deleted cluster are gone; those that have ended are forgotten.
+
+    A kubelet of 1.20 keeps pods until it clears away what they ran in, once a minute, and a node
+    that is lost never tells of an end that its pods had before.  They cost nothing, but fill a
+    quota.  Needs a right that a start does not: without it nothing is done.
+
+    Raises
+    ------
+    KubernetesError
+        The API server refused.
+    """
+    if not await api.may("delete", "", "pods"):
+        return
+    loop = asyncio.get_running_loop()
+    ended_at_s: dict[str, float] = {}
+    while pods := await api.list("pods", labelSelector=f"{DASK_LABEL}={name}"):
+        for pod in filter(has_ended, pods):
+            pod_name = str(pod["metadata"]["name"])
+            if loop.time() - ended_at_s.setdefault(pod_name, loop.time()) > _FORGET_S:
+                await api.delete("pods", pod_name, grace_s=0)
+        await asyncio.sleep(_LOOK_S)
 
 
 async def end_orphans(api: KubeApi, cluster: str) -> None:

@@ -9,6 +9,7 @@ import msgspec
 
 __all__ = [
     "View",
+    "has_ended",
     "image_digest",
     "is_connecting",
     "is_ending",
@@ -80,6 +81,11 @@ def is_connecting(pod: Json) -> bool:
 def is_ending(pod: Json) -> bool:
     """Whether it has been deleted, and its node has not told of its end."""
     return "deletionTimestamp" in pod["metadata"]
+
+
+def has_ended(pod: Json) -> bool:
+    """Whether it has been deleted, and its node has told that no container of it runs."""
+    return is_ending(pod) and bool(statuses(pod)) and not is_connecting(pod)
 
 
 def is_ready(pod: Json) -> bool:
