@@ -6,10 +6,12 @@ import re
 
 import numpy as np
 import pytest
-from kube_tools import gone, pods, start_kube
+from kube_tools import delete_pod, gone, pods, start_kube
+from run_tools import assert_clean, wait_for
 from until import until
 
 from jupyter_ddl.client.verbs import map_cell, train
+from jupyter_ddl.events.messages import AttemptFinished, RankStarted
 
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(400)]
 
@@ -29,6 +31,18 @@ import torch, torch.distributed as dist
 total = torch.ones(1)
 dist.all_reduce(total)
 float(total[0]), socket.gethostname()
+"""
+
+_TRAIN = """
+import time
+import torch, torch.distributed as dist
+from jupyter_ddl import checkpoint, report, resume, world_size
+state = resume() or {"epoch": -1}
+for epoch in range(state["epoch"] + 1, 10**9):
+    dist.all_reduce(torch.ones(4))
+    report(step=epoch, size=world_size())
+    checkpoint(step=epoch, epoch=epoch)
+    time.sleep(0.1)
 """
 
 
@@ -55,5 +69,30 @@ def test_a_captured_array_is_in_a_pod_once_whatever_its_ranks(namespace: str) ->
     run = map_cell("item", list(range(2)), namespace={})
     assert run.values == [0, 1], "it grew again"
     assert len(pods(namespace, "worker")) == 1, "two elements have room in one pod"
+    cluster.stop()
+    gone(namespace)
+
+
+def test_a_lost_pod_takes_all_its_ranks_and_the_round_is_made_anew(namespace: str) -> None:
+    cluster = start_kube(namespace, 2, slots=2)
+    run = train(_TRAIN, 4, namespace={}, min_ranks=2, wait=False)
+    wait_for(run, lambda seen: seen.world_size == 4 and (seen.checkpoint_step or 0) > 3, 120)
+    began = {e.rank: e for e in run.events() if isinstance(e, RankStarted) and e.attempt == 1}
+    assert len({e.host for e in began.values()}) == 2
+    assert began[0].worker == began[1].worker, "ranks of a pod are neighbours"
+    before = run.snapshot().checkpoint_step or 0
+    ip = began[2].host
+    (lost,) = [pod for pod in pods(namespace, "worker") if pod["status"].get("podIP") == ip]
+    delete_pod(namespace, lost["metadata"]["name"])
+    # At once on what is left, or on a pod that has come in its place meanwhile; then all again.
+    wait_for(run, lambda seen: seen.round >= 2 and (seen.checkpoint_step or 0) > before + 3, 120)
+    wait_for(run, lambda seen: seen.world_size == 4 and seen.last_step is not None, 180)
+    ends = [e.outcome for e in run.events() if isinstance(e, AttemptFinished)]
+    assert ends, "the first round is over"
+    assert set(ends) <= {"evicted", "moved"}
+    assert run.snapshot().rows[0].own_failures == 0, "a lost pod is nobody's fault"
+    run.cancel("now")
+    run.wait(60)
+    assert_clean(run)
     cluster.stop()
     gone(namespace)
