@@ -289,6 +289,7 @@ class KubeBackend:
                     await end_cluster(self._api, _name(cluster))
             except (KubernetesError, TimeoutError) as error:
                 log.error("DaskCluster %s is not deleted: %r", _name(cluster), error)
+                is_seen_off = False  # its pods do not end
         client = getattr(self, "client", None)
         if client is not None:
             await _close(client)
@@ -297,9 +298,11 @@ class KubeBackend:
         if self._api is None:
             return
         if cluster is not None and is_seen_off:
-            with contextlib.suppress(KubernetesError, TimeoutError):  # their node tells, later
+            try:
                 async with asyncio.timeout(_SEE_OFF_S):
                     await see_off(self._api, _name(cluster))
+            except (KubernetesError, TimeoutError) as error:
+                log.info("pods of %s end later than this: %r", _name(cluster), error)
         await self._api.aclose()
 
 
