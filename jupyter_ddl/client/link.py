@@ -13,9 +13,8 @@ import msgspec
 from jupyter_ddl import errors
 from jupyter_ddl.controller.connection import ConnectionInfo
 from jupyter_ddl.errors import ControllerError, JupyterDDLError
-from jupyter_ddl.events.replies import Refused, Reply, Result, TelemetryPush, Upward
+from jupyter_ddl.events.replies import Refused, Reply, Result, Upward
 from jupyter_ddl.events.snapshot import RunSnapshot
-from jupyter_ddl.events.telemetry import ClusterTelemetry
 from jupyter_ddl.spec.requests import PROTOCOL_VERSION, Body, Hello, Request
 
 __all__ = ["ControllerLink"]
@@ -24,7 +23,6 @@ _LENGTH = struct.Struct(">I")
 _MAX_REPLY_BYTES = 64 << 20
 
 OnSnapshot = Callable[[RunSnapshot], None]
-OnTelemetry = Callable[[ClusterTelemetry], None]
 
 
 class ControllerLink:
@@ -40,7 +38,6 @@ class ControllerLink:
         self._ids = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[Result]] = {}
         self._watchers: dict[str, list[OnSnapshot]] = {}
-        self._telemetry_watchers: dict[str, list[OnTelemetry]] = {}
         self._on_closed: list[Callable[[], None]] = []
         self._task = asyncio.create_task(self._read(), name=f"link {info.name}")
         self._decoder: msgspec.msgpack.Decoder[Upward] = msgspec.msgpack.Decoder(Upward)
@@ -125,22 +122,6 @@ class ControllerLink:
         if not callbacks:
             self._watchers.pop(run_id, None)
 
-    def watch_telemetry(self, run_id: str, on_telemetry: OnTelemetry) -> None:
-        """Call ``on_telemetry`` (on the loop's thread) for what ``WatchTelemetry`` has pushed.
-
-        ``run_id`` is empty for the whole cluster.
-        """
-        self._telemetry_watchers.setdefault(run_id, []).append(on_telemetry)
-
-    def unwatch_telemetry(self, run_id: str, on_telemetry: OnTelemetry) -> bool:
-        """Forget a callback; returns whether none is left.  Any thread, more than once."""
-        callbacks = self._telemetry_watchers.get(run_id, [])
-        with contextlib.suppress(ValueError):
-            callbacks.remove(on_telemetry)
-        if not callbacks:
-            self._telemetry_watchers.pop(run_id, None)
-        return not callbacks
-
     async def close(self) -> None:
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
@@ -170,10 +151,6 @@ class ControllerLink:
             future = self._waiting.get(message.id)
             if future is not None and not future.done():
                 future.set_result(message.result)
-            return
-        if isinstance(message, TelemetryPush):
-            for on_telemetry in tuple(self._telemetry_watchers.get(message.run_id, ())):
-                on_telemetry(message.telemetry)
             return
         for callback in tuple(self._watchers.get(message.snapshot.run_id, ())):
             callback(message.snapshot)

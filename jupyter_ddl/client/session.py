@@ -24,13 +24,7 @@ from jupyter_ddl.errors import ClusterError, ControllerError
 from jupyter_ddl.events.replies import Result, SnapshotResult, TelemetryResult
 from jupyter_ddl.events.telemetry import ClusterTelemetry
 from jupyter_ddl.spec.cluster import ClusterSpec
-from jupyter_ddl.spec.requests import (
-    Body,
-    GetTelemetry,
-    UnwatchTelemetry,
-    WatchRun,
-    WatchTelemetry,
-)
+from jupyter_ddl.spec.requests import Body, GetTelemetry, WatchRun
 from jupyter_ddl.store.paths import runtime_dir
 
 __all__ = ["Session", "session"]
@@ -139,23 +133,6 @@ class Session:
             raise ControllerError(f"cluster {name} answered with {type(result).__name__}")
         return result.telemetry
 
-    def watch_telemetry(
-        self, name: str, run_id: str, on_telemetry: Callable[[ClusterTelemetry], None]
-    ) -> Callable[[], None]:
-        """Have ``on_telemetry`` called now and then at most once a second.
-
-        It is called on the client's loop, and no more once the run has ended or the controller is
-        gone.  Returns what ends it earlier, from any thread but that loop's, more than once.
-        """
-        link = self._link(name)
-        self._call(_watch_telemetry(link, run_id, on_telemetry), _REQUEST_TIMEOUT_S)
-
-        def end() -> None:
-            if link.unwatch_telemetry(run_id, on_telemetry) and not link.closed.is_set():
-                client_loop().begin(link.request(UnwatchTelemetry(run_id)))
-
-        return end
-
     def close(self) -> None:
         """Close all connections; clusters and runs go on."""
         with self._guard:
@@ -205,19 +182,6 @@ async def _watch(link: ControllerLink, run_id: str, mailbox: Mailbox) -> None:
         raise
     if isinstance(result, SnapshotResult):
         mailbox.put(result.snapshot)
-
-
-async def _watch_telemetry(
-    link: ControllerLink, run_id: str, on_telemetry: Callable[[ClusterTelemetry], None]
-) -> None:
-    link.watch_telemetry(run_id, on_telemetry)
-    try:
-        result = await link.request(WatchTelemetry(run_id))
-    except BaseException:
-        link.unwatch_telemetry(run_id, on_telemetry)
-        raise
-    if isinstance(result, TelemetryResult):
-        on_telemetry(result.telemetry)
 
 
 def _spec_path(name: str) -> str:

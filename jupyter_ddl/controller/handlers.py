@@ -14,9 +14,15 @@ from jupyter_ddl.controller.dask_access import dask_access
 from jupyter_ddl.controller.fit_requests import answer_fit
 from jupyter_ddl.controller.house import House
 from jupyter_ddl.controller.server import Session
-from jupyter_ddl.controller.telemetry_watch import answer_telemetry
 from jupyter_ddl.errors import ProtocolError, SpecError
-from jupyter_ddl.events.replies import Accepted, LogText, Result, SnapshotResult, StatusResult
+from jupyter_ddl.events.replies import (
+    Accepted,
+    LogText,
+    Result,
+    SnapshotResult,
+    StatusResult,
+    TelemetryResult,
+)
 from jupyter_ddl.spec import requests as ask
 from jupyter_ddl.spec.cluster import MAX_WORKERS
 from jupyter_ddl.spec.run import RunSpec
@@ -26,7 +32,7 @@ __all__ = ["Requests"]
 _PUSH_INTERVAL_S = 0.2
 _REFRESH_S = 1.0
 _LOOK_INTERVAL_S = 0.01
-_LOOKS = (ask.Hello, ask.GetStatus, ask.GetTelemetry, ask.WatchTelemetry, ask.UnwatchTelemetry)
+_LOOKS = (ask.Hello, ask.GetStatus, ask.GetTelemetry)
 """No use of the cluster: a panel that is open all night must not keep it alive."""
 
 
@@ -74,9 +80,8 @@ class Requests:
                 return self._adapt(minimum, maximum)
             case ask.GetLog(worker=worker, n_lines=n_lines):
                 return LogText(await asyncio.to_thread(_tail, self._log_file, worker, n_lines))
-            case ask.GetTelemetry() | ask.WatchTelemetry() | ask.UnwatchTelemetry():
-                house = self._house
-                return answer_telemetry(body, session, house.telemetry, house.is_active)
+            case ask.GetTelemetry(run_id=run_id):
+                return TelemetryResult(self._house.telemetry.view(run_id))
             case ask.GetEnvironment() | ask.SyncEnvironment() | ask.TellVerdict():
                 return await self._house.environment.answer(body)
             case ask.FeedFit() | ask.TakeFit() | ask.FinishFit() | ask.TellFit():

@@ -191,10 +191,6 @@ class House:
             trouble=trouble,
         )
 
-    def is_active(self, run_id: str) -> bool:
-        """Whether a run, or a persistent group, goes on here."""
-        return run_id in self.runs.active or run_id in self.groups.active
-
     def expired(self) -> str | None:
         """Why the controller is to end now, or None; asked once a second."""
         now = time.monotonic()

@@ -54,11 +54,6 @@ class Telemetry:
             await asyncio.gather(self._looking, return_exceptions=True)
         await self._record.flush()
 
-    @property
-    def seq(self) -> int:
-        """Grows with everything that a view would show."""
-        return self._store.seq
-
     def keep(self, workers: Collection[str]) -> None:
         """The cluster has these workers now, by name."""
         self._store.keep(workers)

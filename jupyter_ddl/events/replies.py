@@ -25,7 +25,6 @@ __all__ = [
     "SnapshotPush",
     "SnapshotResult",
     "StatusResult",
-    "TelemetryPush",
     "TelemetryResult",
     "Upward",
 ]
@@ -128,10 +127,4 @@ class SnapshotPush(msgspec.Struct, frozen=True, tag="push"):
     snapshot: RunSnapshot
 
 
-class TelemetryPush(msgspec.Struct, frozen=True, tag="telemetry_push"):
-    run_id: str
-    """Empty: of the whole cluster."""
-    telemetry: ClusterTelemetry
-
-
-Upward: TypeAlias = Reply | SnapshotPush | TelemetryPush
+Upward: TypeAlias = Reply | SnapshotPush

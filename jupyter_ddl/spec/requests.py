@@ -47,11 +47,8 @@ __all__ = [
     "SubmitRun",
     "SyncEnvironment",
     "TakeFit",
-    "TelemetryBody",
     "TellFit",
-    "UnwatchTelemetry",
     "WatchRun",
-    "WatchTelemetry",
 ]
 
 StopHow: TypeAlias = StopWhen | Literal["epoch", "keep_best"]
@@ -131,22 +128,6 @@ class GetTelemetry(msgspec.Struct, frozen=True, tag="get_telemetry"):
     run_id: str = ""
 
 
-class WatchTelemetry(msgspec.Struct, frozen=True, tag="watch_telemetry"):
-    """Answered as :class:`GetTelemetry`; newer ones are pushed, at most one a second.
-
-    Those of a run end with it.
-    """
-
-    run_id: str = ""
-
-
-class UnwatchTelemetry(msgspec.Struct, frozen=True, tag="unwatch_telemetry"):
-    run_id: str = ""
-
-
-TelemetryBody: TypeAlias = GetTelemetry | WatchTelemetry | UnwatchTelemetry
-
-
 class GetEnvironment(msgspec.Struct, frozen=True, tag="get_environment"):
     """The environments of all workers; ``known``: digests of facts that need not be sent."""
 
@@ -223,7 +204,7 @@ Body: TypeAlias = (
     | Adapt
     | GetLog
     | StopCluster
-    | TelemetryBody
+    | GetTelemetry
     | EnvironmentBody
     | GroupBody
     | FitBody

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -78,8 +77,6 @@ def ranks_of(telemetry: ClusterTelemetry) -> list[RankSample]:
 
 def test_a_run_s_ranks_their_loader_memory_and_hours_are_seen(gpu_cluster: Cluster) -> None:
     run = train(LOADING, 2, namespace={}, wait=False)
-    pushed: list[ClusterTelemetry] = []
-    end_watch = session().watch_telemetry("test", run.id, pushed.append)
 
     def both_load() -> bool:
         ranks = ranks_of(picture(run.id))
@@ -94,12 +91,9 @@ def test_a_run_s_ranks_their_loader_memory_and_hours_are_seen(gpu_cluster: Clust
         assert worker.memory_bytes > worker.ranks[0].memory_bytes >= 150 << 20
     status = gpu_cluster.status()
     assert status.gpus == "2 × Fake 80, 2 busy"
+    assert seen.histories[0].gpu
+    assert len(msgspec.json.encode(seen)) < 128_000
     run.wait()
-    end_watch()
-    assert len(pushed) >= 3
-    assert [each.seq for each in pushed] == sorted({each.seq for each in pushed})
-    assert pushed[-1].histories[0].gpu
-    assert len(msgspec.json.encode(pushed[-1])) < 128_000
     snapshot = run.snapshot()
     usage = snapshot.usage
     assert usage is not None
@@ -151,21 +145,12 @@ def test_a_driver_that_hangs_for_a_minute_delays_no_trial_and_no_stop(
     assert time.monotonic() - began_s < 20.0
 
 
-def test_without_a_driver_the_cluster_says_so_and_watches_end(cluster: Cluster) -> None:
-    pushed: list[ClusterTelemetry] = []
-    end_watch = session().watch_telemetry("test", "", pushed.append)
-    until(lambda: len(pushed) >= 3, 15.0, "pushes")
-    gaps = [later.at_s - earlier.at_s for earlier, later in pairwise(pushed[1:])]
-    assert min(gaps) > 0.8
-    if pushed[-1].workers[0].gpus:
+def test_without_a_driver_the_cluster_says_so(cluster: Cluster) -> None:
+    until(lambda: picture().workers != (), 15.0, "a first sample")
+    if picture().workers[0].gpus:
         pytest.skip("this host has GPUs")
-    assert pushed[-1].workers[0].gpu_state.startswith("n/a: ")
+    assert picture().workers[0].gpu_state.startswith("n/a: ")
     until(lambda: cluster.status().gpus.startswith("n/a: "), 5.0, "the line about GPUs")
-    end_watch()
-    end_watch()
-    n_pushed = len(pushed)
-    until(lambda: picture().seq > pushed[-1].seq + 4, 10.0, "newer samples")
-    assert len(pushed) == n_pushed
     assert picture("no-such-run").workers == ()
 
 
