@@ -1,7 +1,6 @@
-"""Messages to bytes and back: msgpack on sockets and in ledgers, JSON for people.
+"""Events to bytes and back: msgpack in ledgers, JSON for people.
 
-One shared encoder and one shared decoder per message type; building them costs more than
-a thousand messages do.
+One shared encoder and one shared decoder; building them costs more than a thousand events do.
 """
 
 from __future__ import annotations
@@ -12,23 +11,9 @@ from typing import Any, TypeVar
 import msgspec
 
 from jupyter_ddl.errors import ProtocolError
-from jupyter_ddl.events.chunk import AssignmentResult, EventChunk
 from jupyter_ddl.events.messages import Event
-from jupyter_ddl.events.snapshot import RunSnapshot
 
-__all__ = [
-    "NON_FINITE",
-    "decode_chunk",
-    "decode_event",
-    "decode_result",
-    "decode_snapshot",
-    "encodable",
-    "encode_chunk",
-    "encode_event",
-    "encode_result",
-    "encode_snapshot",
-    "json_safe",
-]
+__all__ = ["NON_FINITE", "decode_event", "encodable", "encode_event", "json_safe"]
 
 T = TypeVar("T")
 
@@ -36,10 +21,7 @@ NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 """How numbers that JSON has no word for are written, as strings."""
 
 _ENCODER = msgspec.msgpack.Encoder()
-_EVENT: msgspec.msgpack.Decoder[Event] = msgspec.msgpack.Decoder(Event)
-_CHUNK = msgspec.msgpack.Decoder(EventChunk)
-_RESULT = msgspec.msgpack.Decoder(AssignmentResult)
-_SNAPSHOT = msgspec.msgpack.Decoder(RunSnapshot)
+_DECODER: msgspec.msgpack.Decoder[Event] = msgspec.msgpack.Decoder(Event)
 
 
 def encode_event(event: Event) -> bytes:
@@ -52,27 +34,14 @@ def encode_event(event: Event) -> bytes:
     """
     try:
         return _ENCODER.encode(event)
-    except (UnicodeEncodeError, OverflowError, TypeError, ValueError) as error:
-        return _encode_again(event, error)
-
-
-def encode_chunk(chunk: EventChunk) -> bytes:
-    """A chunk of rank events as msgpack; raises as :func:`encode_event` does."""
-    try:
-        return _ENCODER.encode(chunk)
-    except (UnicodeEncodeError, OverflowError, TypeError, ValueError) as error:
-        return _encode_again(chunk, error)
-
-
-def encode_result(result: AssignmentResult) -> bytes:
-    return _ENCODER.encode(result)
-
-
-def encode_snapshot(snapshot: RunSnapshot) -> bytes:
-    try:
-        return _ENCODER.encode(snapshot)
-    except (UnicodeEncodeError, OverflowError, TypeError, ValueError) as error:
-        return _encode_again(snapshot, error)
+    except UnicodeEncodeError:
+        return _ENCODER.encode(_without_surrogates(msgspec.to_builtins(event)))
+    except (OverflowError, TypeError, ValueError) as error:
+        kind = type(event).__name__
+        raise ProtocolError(
+            f"encoding {kind} failed: {error}; expected numbers of at most 64 bits, text and None",
+            message_type=kind,
+        ) from error
 
 
 def decode_event(data: bytes | memoryview, where: str = "") -> Event:
@@ -90,22 +59,15 @@ def decode_event(data: bytes | memoryview, where: str = "") -> Event:
     ProtocolError
         Not an event of this version; names the field at fault.
     """
-    return _decode(_EVENT, data, "an event", where)
-
-
-def decode_chunk(data: bytes | memoryview, where: str = "") -> EventChunk:
-    """A chunk from msgpack; raises ProtocolError as :func:`decode_event` does."""
-    return _decode(_CHUNK, data, "a chunk of events", where)
-
-
-def decode_result(data: bytes | memoryview, where: str = "") -> AssignmentResult:
-    """An assignment's result from msgpack; raises ProtocolError as :func:`decode_event` does."""
-    return _decode(_RESULT, data, "the result of an assignment", where)
-
-
-def decode_snapshot(data: bytes | memoryview, where: str = "") -> RunSnapshot:
-    """A snapshot from msgpack; raises ProtocolError as :func:`decode_event` does."""
-    return _decode(_SNAPSHOT, data, "a snapshot", where)
+    try:
+        return _DECODER.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        place = f" at {where}" if where else ""
+        raise ProtocolError(
+            f"reading an event{place} failed: {error}; "
+            f"it was written by another version of jupyter_ddl or is damaged",
+            where=where,
+        ) from error
 
 
 def json_safe(value: Any) -> Any:
@@ -151,28 +113,3 @@ def _without_surrogates(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_without_surrogates(item) for item in value]
     return value
-
-
-def _encode_again(message: Any, error: Exception) -> bytes:
-    """Save a message whose text UTF-8 cannot carry; refuse anything else by name."""
-    if isinstance(error, UnicodeEncodeError):
-        return _ENCODER.encode(_without_surrogates(msgspec.to_builtins(message)))
-    kind = type(message).__name__
-    raise ProtocolError(
-        f"encoding {kind} failed: {error}; expected numbers of at most 64 bits, text and None",
-        message_type=kind,
-    ) from error
-
-
-def _decode(
-    decoder: msgspec.msgpack.Decoder[T], data: bytes | memoryview, what: str, where: str
-) -> T:
-    try:
-        return decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        place = f" at {where}" if where else ""
-        raise ProtocolError(
-            f"reading {what}{place} failed: {error}; "
-            f"it was written by another version of jupyter_ddl or is damaged",
-            where=where,
-        ) from error

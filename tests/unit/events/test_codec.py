@@ -11,23 +11,12 @@ from event_makers import reported, search_spec, submitted, twenty_events
 
 from jupyter_ddl.errors import ProtocolError
 from jupyter_ddl.events import codec
-from jupyter_ddl.events.chunk import AssignmentResult, EventChunk
 from jupyter_ddl.events.messages import Notice, TrialCreated
-from jupyter_ddl.events.reducer import fold_all
 
 
 def test_every_kind_of_event_comes_back_equal() -> None:
     for event in twenty_events():
         assert codec.decode_event(codec.encode_event(event)) == event
-
-
-def test_chunks_results_and_snapshots_come_back_equal() -> None:
-    chunk = EventChunk("r1", "r1-1-1", 3, (reported(0), Notice(1.0, "hello")))
-    result = AssignmentResult("r1-1-1", 4)
-    snapshot = fold_all(twenty_events()).snapshot(1007.0)
-    assert codec.decode_chunk(codec.encode_chunk(chunk)) == chunk
-    assert codec.decode_result(codec.encode_result(result)) == result
-    assert codec.decode_snapshot(codec.encode_snapshot(snapshot)) == snapshot
 
 
 def test_non_finite_metrics_stay_what_they_are() -> None:

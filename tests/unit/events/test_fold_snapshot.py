@@ -9,7 +9,6 @@ import pytest
 from event_makers import begun, created, ended, long_run, reported, search_spec, started, submitted
 
 from jupyter_ddl.errors import LedgerError
-from jupyter_ddl.events.codec import decode_snapshot, encode_snapshot
 from jupyter_ddl.events.fold_snapshot import MAX_SNAPSHOT_BYTES
 from jupyter_ddl.events.messages import (
     AttemptFinished,
@@ -21,6 +20,7 @@ from jupyter_ddl.events.messages import (
     TrialCreated,
 )
 from jupyter_ddl.events.reducer import RunState, fold, fold_all
+from jupyter_ddl.events.snapshot import RunSnapshot
 from jupyter_ddl.spec.run import Limits, SearchSpec
 
 
@@ -131,7 +131,8 @@ def test_a_snapshot_is_bounded_whatever_the_run_contains(unit: str) -> None:
     assert snapshot.failure is not None
     assert snapshot.failure.traceback
     assert len(snapshot.rows) >= 3
-    assert decode_snapshot(encode_snapshot(snapshot)).seq == snapshot.seq
+    encoded = msgspec.msgpack.encode(snapshot)
+    assert msgspec.msgpack.decode(encoded, type=RunSnapshot).seq == snapshot.seq
 
 
 def test_text_that_utf8_cannot_carry_can_still_be_drawn() -> None:
