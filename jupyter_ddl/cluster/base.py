@@ -28,7 +28,6 @@ class WorkerInfo(msgspec.Struct, frozen=True):
     name: str
     host: str
     n_slots: int
-    pid: int | None = None
     gpus: SeenGpus | None = None
     """None: it has not told yet."""
 

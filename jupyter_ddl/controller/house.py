@@ -273,7 +273,6 @@ class House:
         return WorkerStatus(
             name=info.name,
             address=info.address,
-            pid=info.pid,
             host=info.host,
             n_slots=info.n_slots,
             n_busy=self.slots.n_busy(info.address),

@@ -16,12 +16,9 @@ ClusterState: TypeAlias = Literal["starting", "ready", "degraded", "stopping"]
 class WorkerStatus(msgspec.Struct, frozen=True):
     name: str
     address: str
-    pid: int | None
     host: str
     n_slots: int
     n_busy: int
-    rss_bytes: int | None = None
-    """Resident memory of the worker process itself."""
 
 
 class RankStatus(msgspec.Struct, frozen=True):

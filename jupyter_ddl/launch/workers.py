@@ -137,5 +137,4 @@ def _info(address: str, facts: dict[str, Any]) -> WorkerInfo:
         name=str(facts.get("name", address)),
         host=str(facts.get("host", "")),
         n_slots=int(facts.get("nthreads", 1)),
-        pid=None,
     )

@@ -94,6 +94,5 @@ def _without_time(status: ClusterStatus, at_s: float) -> tuple[ClusterStatus, in
     """The same without what changes by itself every second, and when the idle lease ends."""
     idle_left_s = status.idle_left_s
     ends = 0 if idle_left_s is None else round((at_s + idle_left_s) / _LEASE_GRAIN_S) + 1
-    workers = tuple(msgspec.structs.replace(each, rss_bytes=None) for each in status.workers)
-    plain = msgspec.structs.replace(status, idle_left_s=None, age_left_s=0.0, workers=workers)
+    plain = msgspec.structs.replace(status, idle_left_s=None, age_left_s=0.0)
     return plain, ends

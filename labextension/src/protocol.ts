@@ -474,11 +474,9 @@ export interface WorkerSample {
 export interface WorkerStatus {
   name: string;
   address: string;
-  pid: number | null;
   host: string;
   n_slots: number;
   n_busy: number;
-  rss_bytes: number | null;
 }
 
 export type ToBrowser =
@@ -559,7 +557,7 @@ export const STRUCTS: Record<string, Record<string, Shape>> = {
   Welcome: {"kind": {"one": ["welcome"]}, "seq": "int", "at_s": "number", "version": "string", "backends": {"list": "string"}},
   WorkerHistory: {"worker": "string", "at_s": {"list": "number"}, "cpu": {"list": {"any": ["number", "null"]}}, "memory_bytes": {"list": {"any": ["int", "null"]}}, "gpu": {"map": {"list": {"any": ["number", "null"]}}}, "gpu_memory": {"map": {"list": {"any": ["number", "null"]}}}},
   WorkerSample: {"worker": "string", "host": "string", "at_s": "number", "cpu": {"any": ["number", "null"]}, "n_cpus": {"any": ["number", "null"]}, "memory_bytes": {"any": ["int", "null"]}, "memory_limit_bytes": {"any": ["int", "null"]}, "read_bytes_s": {"any": ["number", "null"]}, "write_bytes_s": {"any": ["number", "null"]}, "received_bytes_s": {"any": ["number", "null"]}, "sent_bytes_s": {"any": ["number", "null"]}, "gpu_state": "string", "gpus": {"list": {"struct": "GpuSample"}}, "ranks": {"list": {"struct": "RankSample"}}},
-  WorkerStatus: {"name": "string", "address": "string", "pid": {"any": ["int", "null"]}, "host": "string", "n_slots": "int", "n_busy": "int", "rss_bytes": {"any": ["int", "null"]}}
+  WorkerStatus: {"name": "string", "address": "string", "host": "string", "n_slots": "int", "n_busy": "int"}
 };
 
 export const TO_BROWSER: Record<string, string> = {

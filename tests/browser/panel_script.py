@@ -77,7 +77,6 @@ def cluster(name: str, n_workers: int, *, n_busy: int = 0, active: tuple[str, ..
         WorkerStatus(
             name=f"w{number}",
             address=f"tls://10.0.{number // 250}.{number % 250}:4000",
-            pid=1000 + number,
             host=f"node-{number // 4}",
             n_slots=1,
             n_busy=int(number < n_busy),

@@ -147,7 +147,7 @@ def test_a_cluster_tells_its_size_and_when_it_ends_by_itself() -> None:
 
 
 def test_a_controllers_answer_becomes_a_cluster_row() -> None:
-    worker = WorkerStatus(name="w0", address="tls://h:1", pid=3, host="h", n_slots=2, n_busy=1)
+    worker = WorkerStatus(name="w0", address="tls://h:1", host="h", n_slots=2, n_busy=1)
     status = ClusterStatus(
         name="local",
         backend="local",
