@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -201,7 +200,7 @@ def _verdict(
 
 def status_of(verdict: EnvironmentVerdict) -> EnvironmentStatus:
     """A verdict as records and clusters keep it."""
-    return EnvironmentStatus(verdict.word, verdict_line(verdict), verdict.mend, time.time())
+    return EnvironmentStatus(verdict.word, verdict_line(verdict), verdict.mend)
 
 
 def tell(cluster: str, status: EnvironmentStatus) -> None:

@@ -8,7 +8,7 @@ import msgspec
 
 from jupyter_ddl.errors import ImageError
 
-__all__ = ["ImageReference", "is_reference", "parse_reference"]
+__all__ = ["ImageReference", "parse_reference"]
 
 _COMPONENT = re.compile(r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*")
 _HOST = re.compile(
@@ -34,15 +34,6 @@ class ImageReference(msgspec.Struct, frozen=True):
         tag = f":{self.tag}" if self.tag else ""
         digest = f"@{self.digest}" if self.digest else ""
         return f"{name}{tag}{digest}"
-
-
-def is_reference(text: str) -> bool:
-    """Whether a text could be an image."""
-    try:
-        parse_reference(text)
-    except ImageError:
-        return False
-    return True
 
 
 def parse_reference(text: str) -> ImageReference:

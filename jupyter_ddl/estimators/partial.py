@@ -80,10 +80,6 @@ class SearchRecord:
                 self._parameters.append(batch.parameters[candidate])
                 self._results += [outcomes.value(done[number]) for number in numbers]
 
-    @property
-    def n_candidates(self) -> int:
-        return len(self._parameters)
-
     def leave(self) -> None:
         """Give the search what there is: results, and the best candidate of them."""
         search = self._search

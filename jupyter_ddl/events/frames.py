@@ -61,8 +61,6 @@ class Fault(NamedTuple):
     """Number of the first bad record; the first record of a ledger is 1."""
     offset: int
     cause: Literal["incomplete", "checksum", "length"]
-    n_bytes: int
-    """Bytes from ``offset`` to the end of the file."""
     next_whole: int | None
     """Offset of the next whole record, None when there is none: then this is a torn tail."""
 
@@ -188,7 +186,6 @@ class FrameCursor:
             record=self.n_records + 1,
             offset=self.offset,
             cause=cause,
-            n_bytes=max(os.fstat(self._fd).st_size - self.offset, 0),
             next_whole=None if following is None else self.offset + following,
         )
 

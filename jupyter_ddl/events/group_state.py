@@ -94,7 +94,6 @@ class GroupHistory:
 
     restarts: deque[RestartRow] = field(default_factory=lambda: deque(maxlen=_N_RESTARTS))
     """Why the last rounds ended, in order."""
-    n_restarts: int = 0
     checkpoint_step: int | None = None
     hang: HangVerdict | None = None
     """The latest verdict on a hang."""
@@ -120,7 +119,6 @@ class GroupHistory:
 
     def add_restart(self, row: RestartRow) -> None:
         self.restarts.append(row)
-        self.n_restarts += 1
 
     def forget_failures(self) -> None:
         """A new session: who resumes a failed run may have mended the cause."""

@@ -19,7 +19,7 @@ import msgspec
 
 from jupyter_ddl.errors import CapacityError, LedgerBusyError, LedgerError
 
-__all__ = ["Holder", "holder_is_alive", "lock_path", "read_holder", "release_lock", "take_lock"]
+__all__ = ["Holder", "lock_path", "read_holder", "release_lock", "take_lock"]
 
 _NO_LOCKS = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -30,9 +30,6 @@ class Holder(msgspec.Struct, frozen=True):
 
     pid: int
     host: str
-    boot_id: str
-    start_ticks: int
-    """Start of the process in clock ticks after boot: tells it from a later one of that pid."""
     since_s: float
     """Unix seconds at which it took the lock."""
 
@@ -75,7 +72,7 @@ def take_lock(ledger: Path) -> int:
             f"writers could not be told apart; set JUPYTER_DDL_HOME to a local disk",
             path=str(ledger),
         ) from error
-    _write_note(fd, _this_process())
+    _write_note(fd, Holder(os.getpid(), socket.gethostname(), time.time()))
     return fd
 
 
@@ -98,13 +95,6 @@ def read_holder(ledger: Path) -> Holder | None:
         return None
 
 
-def holder_is_alive(holder: Holder) -> bool | None:
-    """Whether this very process still runs; None when it is on another host."""
-    if holder.host != socket.gethostname():
-        return None
-    return holder.boot_id == _boot_id() and _start_ticks(holder.pid) == holder.start_ticks
-
-
 def _busy(ledger: Path) -> LedgerBusyError:
     holder = read_holder(ledger)
     if holder is None:
@@ -125,41 +115,3 @@ def _write_note(fd: int, holder: Holder) -> None:
     with contextlib.suppress(OSError):
         os.ftruncate(fd, 0)
         os.pwrite(fd, msgspec.json.encode(holder), 0)
-
-
-def _this_process() -> Holder:
-    pid = os.getpid()
-    return Holder(
-        pid=pid,
-        host=socket.gethostname(),
-        boot_id=_boot_id(),
-        start_ticks=_start_ticks(pid) or 0,
-        since_s=time.time(),
-    )
-
-
-def _boot_id() -> str:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        import psutil  # only where there is no /proc
-
-        return str(int(psutil.boot_time()))
-
-
-def _start_ticks(pid: int) -> int | None:
-    """Start of a process, None when it is gone or only waits to be reaped."""
-    if not Path("/proc/self/stat").exists():
-        import psutil
-
-        try:
-            return int(psutil.Process(pid).create_time() * 100)
-        except psutil.NoSuchProcess:
-            return None
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_bytes()
-    except OSError:
-        return None
-    # The command name may hold spaces and parentheses; fields are counted behind the last one.
-    fields = stat[stat.rindex(b")") + 2 :].split()
-    return None if fields[0] in (b"Z", b"X") else int(fields[19])

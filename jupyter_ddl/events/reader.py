@@ -83,12 +83,6 @@ class LedgerReader:
         """Records read so far."""
         return self._cursor.n_records
 
-    @property
-    def torn_bytes(self) -> int:
-        """Bytes behind the last whole record that were no record at the last call of poll."""
-        fault = self._cursor.fault
-        return 0 if fault is None else fault.n_bytes
-
     def poll(self) -> list[Event]:
         """New events, in order.
 

@@ -73,11 +73,6 @@ class EvolutionSampler:
         self._scores: list[_Score] = []
         self._asked: dict[int, _Vector] = {}
 
-    @property
-    def population(self) -> int:
-        """Trials per generation."""
-        return self._n_members
-
     def horizon(self, number: int) -> int:
         """The last trial of the previous generation."""
         return number // self._n_members * self._n_members - 1

@@ -86,7 +86,6 @@ class EnvironmentStatus(msgspec.Struct, frozen=True):
     text: str
     """One line: what differs most; empty for the same environment."""
     mend: str
-    checked_at_s: float
 
 
 class WheelFile(msgspec.Struct, frozen=True):

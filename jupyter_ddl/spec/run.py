@@ -180,7 +180,6 @@ class RunSpec(msgspec.Struct, frozen=True):
     """A fresh process for every trial, even for short ones."""
     limits: Limits = Limits()
     provenance: Provenance = Provenance()
-    resumed_from: str | None = None
     tensorboard: bool = False
     """Whether its scalars are written as event files while it goes on."""
 

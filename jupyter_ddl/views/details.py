@@ -80,7 +80,6 @@ def _settings(spec: RunSpec, directory: Path) -> list[tuple[str, str]]:
         ("packages", ", ".join(f"{name} {v}" for name, v in origin.packages.items())),
         ("environment", _environment(origin.environment)),
         ("image", origin.image),
-        ("resumed from", spec.resumed_from or ""),
         ("directory", str(directory)),
     ]
     return [(label, plain(value, _CELL)) for label, value in facts if value]

@@ -13,6 +13,8 @@ from event_makers import begun, created, ended, submitted
 
 from jupyter_ddl.errors import CapacityError
 from jupyter_ddl.events import ledger as ledger_module
+from jupyter_ddl.events.codec import encode_event
+from jupyter_ddl.events.frames import HEADER, pack_frames
 from jupyter_ddl.events.ledger import LedgerWriter
 from jupyter_ddl.events.reader import LedgerReader, read_ledger
 
@@ -65,8 +67,10 @@ def _fill_and_go_on(disk: Path) -> None:
         assert error.free_bytes < error.needed_bytes
         assert "No space left" in str(error)
         with LedgerReader(path) as reader:
-            assert len(reader.poll()) == 1 + n_committed
-            assert reader.torn_bytes == 0  # nor a part of it
+            events = reader.poll()
+        assert len(events) == 1 + n_committed
+        # Nor is a part of the refused record in the file.
+        assert path.read_bytes() == HEADER + pack_frames(map(encode_event, events))
         lost = [created(number) for number in range(n_committed, n_committed + 5)]
         with pytest.raises(CapacityError):
             writer.append(lost)
