@@ -1,7 +1,8 @@
-// Tests are compiled by tsc beforehand: types are checked, and no transformer is needed.
+// Tests are compiled by tsc beforehand, which checks their types; only the live view's modules,
+// which the panel shares, are ES modules yet.
 module.exports = {
   roots: ['<rootDir>/.jest'],
   testEnvironment: 'node',
   testMatch: ['**/*.test.js'],
-  transform: {}
+  transform: { '/views/live/.*\\.js$': '<rootDir>/jest.transform.js' }
 };

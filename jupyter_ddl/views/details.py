@@ -14,9 +14,10 @@ from jupyter_ddl.views.drawing import Drawing
 from jupyter_ddl.views.escape import esc, plain, plain_lines
 from jupyter_ddl.views.format import (
     format_bytes,
-    format_count,
+    format_counted,
     format_distribution,
     format_duration,
+    format_held,
 )
 from jupyter_ddl.views.group_cells import cells_html, cells_text
 from jupyter_ddl.views.html import render_html
@@ -103,7 +104,7 @@ def _group(spec: RunSpec) -> str:
     restarts = spec.limits.max_own_failures - 1
     return (
         f"{verb.n_ranks}{least}{gpus}; {verb.strategy} over {verb.backend}, "
-        f"at most {restarts} {'restart' if restarts == 1 else 'restarts'}"
+        f"at most {format_counted(restarts, 'restart')}"
     )
 
 
@@ -112,9 +113,9 @@ def _held(snapshot: RunSnapshot) -> list[tuple[str, str]]:
     usage = snapshot.usage
     if usage is None:
         return []
-    held = _hours(usage.cpu_hours, "CPU")
+    held = format_held(usage.cpu_hours, "CPU")
     if usage.gpu_hours:
-        held += f", {_hours(usage.gpu_hours, 'GPU')}"
+        held += f", {format_held(usage.gpu_hours, 'GPU')}"
     peaks = [peak for peak in usage.peak_memory_bytes if peak is not None]
     facts = [("held", held)]
     if peaks:
@@ -122,10 +123,6 @@ def _held(snapshot: RunSnapshot) -> list[tuple[str, str]]:
         rank = f" (rank {usage.peak_memory_bytes.index(most)})" if len(peaks) > 1 else ""
         facts.append(("peak memory", f"{format_bytes(most)}{rank}"))
     return facts
-
-
-def _hours(hours: float, unit: str) -> str:
-    return f"{hours:.3g} {unit}-hours" if hours >= 0.1 else f"{3600 * hours:.3g} {unit}-seconds"
 
 
 def _captures(spec: RunSpec) -> str:
@@ -158,7 +155,7 @@ def _html(snapshot: RunSnapshot, spec: RunSpec, directory: Path, now_s: float) -
     if again:
         parts.append(_heading("The line that runs it again") + _pre(again))
     n_lines = _code(spec).count("\n") + 1
-    size = f"{format_count(n_lines)} line{'' if n_lines == 1 else 's'}"
+    size = format_counted(n_lines, "line")
     parts.append(
         f'<details style="margin:12px 0 0;font-size:12px"><summary style="{MUTED}">'
         f"The cell ({size})</summary>{_pre(_code(spec))}</details>"

@@ -1,9 +1,15 @@
-"""Numbers, durations, sizes and ages as people read them; the same in HTML and text."""
+"""Numbers, sizes, times and shares as people read them; the same in HTML, text and the browser.
+
+``live/format.js`` writes the same texts: both round halves away from zero and do the same
+arithmetic with the same doubles.  A table of examples and random numbers hold them together.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from decimal import ROUND_HALF_UP, Context, Decimal
+from typing import TypeGuard
 
 from jupyter_ddl.spec.space import Choice, Distribution, ParamValue, RandInt, Uniform
 from jupyter_ddl.views.escape import plain
@@ -12,8 +18,10 @@ __all__ = [
     "format_age",
     "format_bytes",
     "format_count",
+    "format_counted",
     "format_distribution",
     "format_duration",
+    "format_held",
     "format_number",
     "format_param",
     "format_params",
@@ -21,58 +29,77 @@ __all__ = [
     "format_score",
 ]
 
+_UNKNOWN = "–"
 _MINUTE_S = 60
 _HOUR_S = 3600
 _DAY_S = 86400
+_EXACT = 2**53
+"""A browser knows whole numbers below this one exactly."""
+_FOUR, _THREE = (Context(prec=n, rounding=ROUND_HALF_UP) for n in (4, 3))
 
 
-def format_number(value: float) -> str:
-    """Four significant digits; whole numbers up to ten million in full.
+def format_number(value: float | None) -> str:
+    """Four significant digits; whole numbers up to ten million in full; ``–`` when unknown.
 
-    >>> format_number(0.94321), format_number(1.2345e-05), format_number(12345.6)
-    ('0.9432', '1.234e-5', '12,346')
+    >>> format_number(0.94321), format_number(1.23456e-05), format_number(12345.6)
+    ('0.9432', '1.235e-5', '12,346')
     """
-    if isinstance(value, int) and abs(value) < 10_000_000:
-        return f"{value:,}"
-    if math.isfinite(value) and 9999.5 <= abs(value) < 10_000_000:
-        return f"{value:,.0f}"
-    try:
-        text = f"{value:.4g}"
-    except OverflowError:  # an int beyond the range of a float
-        return f"{str(value)[:4]}…"
-    mantissa, mark, exponent = text.partition("e")
-    return f"{mantissa}e{int(exponent)}" if mark else text
+    if value is None:
+        return _UNKNOWN
+    number = Decimal(value)
+    if number.is_nan():
+        return "nan"
+    sign, size = "-" if number < 0 else "", number.copy_abs()
+    if size.is_infinite():
+        return f"{sign}inf"
+    if size < 10_000_000 and (size == int(size) or size >= Decimal("9999.5")):
+        return f"{sign}{int(size + Decimal('0.5')):,}"
+    four = _FOUR.plus(size)
+    power = four.adjusted()
+    if -4 <= power < 4:
+        return f"{sign}{_FOUR.normalize(four):,f}"
+    return f"{sign}{_FOUR.normalize(_FOUR.scaleb(four, -power)):f}e{power}"
 
 
-def format_score(value: float) -> str:
+def format_score(value: float | None) -> str:
     """Like :func:`format_number`, with zeros at the end so that a column lines up.
 
     >>> format_score(0.71)
     '0.7100'
     """
-    if isinstance(value, float) and 1e-3 <= abs(value) < 9999.5:
-        return f"{value:#.4g}".rstrip(".")
-    return format_number(value)
+    if value is None or not 1e-3 <= abs(value) < 9999.5:
+        return format_number(value)
+    four = _FOUR.create_decimal(value)
+    return f"{four:,.{3 - four.adjusted()}f}"
 
 
-def format_count(value: int) -> str:
-    """A count with separators.
+def format_count(n: int | None) -> str:
+    """A whole number with separators; ``–`` when unknown.
 
     >>> format_count(10000)
     '10,000'
     """
-    return f"{value:,}"
+    return _UNKNOWN if n is None else f"{n:,}"
+
+
+def format_counted(n: int, one: str, many: str | None = None) -> str:
+    """A count and what is counted.
+
+    >>> format_counted(1, "run"), format_counted(2000, "run")
+    ('1 run', '2,000 runs')
+    """
+    return f"{n:,} {one if n == 1 else many or f'{one}s'}"
 
 
 def format_param(value: ParamValue, limit: int = 24) -> str:
-    """A parameter: floats to four digits, integers in full, text cleaned and cut."""
+    """A parameter: whole numbers in full, others to four digits, text cleaned and cut."""
     if isinstance(value, bool) or value is None:
         return str(value)
-    if isinstance(value, int):
-        return plain(str(value) if abs(value) < 10**30 else format_number(value), limit)
-    if isinstance(value, float):
-        return format_number(value).replace(",", "")
-    return plain(value, limit)
+    if isinstance(value, str):
+        return plain(value, limit)
+    if abs(value) < _EXACT and value == int(value):
+        return str(int(value))
+    return format_number(value).replace(",", "")
 
 
 def format_params(params: Mapping[str, ParamValue], limit: int = 24, n_shown: int = 8) -> str:
@@ -92,73 +119,99 @@ def format_duration(seconds: float | None) -> str:
     >>> format_duration(0.042), format_duration(72), format_duration(7400)
     ('42 ms', '1 min 12 s', '2 h 03 min')
     """
-    if seconds is None or not math.isfinite(seconds) or seconds < 0:
-        return "–"
+    if not _is_known(seconds):
+        return _UNKNOWN
     if seconds < 0.9995:
-        return f"{seconds * 1000:.0f} ms"
+        return f"{_rounded(seconds * 1000)} ms"
     if seconds < 9.95:
-        return f"{seconds:.1f} s"
-    whole = round(seconds)
+        return f"{_one_digit(seconds)} s"
+    whole = _rounded(seconds)
     if whole < _MINUTE_S:
         return f"{whole} s"
     if whole < _HOUR_S:
         return _two_units(whole // _MINUTE_S, "min", whole % _MINUTE_S, "s")
     if whole < _DAY_S:
         return _two_units(whole // _HOUR_S, "h", whole % _HOUR_S // _MINUTE_S, "min")
-    return _two_units(whole // _DAY_S, "d", whole % _DAY_S // _HOUR_S, "h")
+    return _two_units(math.floor(whole / _DAY_S), "d", whole % _DAY_S // _HOUR_S, "h")
 
 
 def _two_units(large: int, unit: str, small: int, small_unit: str) -> str:
-    return f"{large:,} {unit} {small:02d} {small_unit}" if small else f"{large:,} {unit}"
+    # Beside thousands of days, hours say nothing.
+    is_whole = small == 0 or large >= 1000
+    number = format_number(large)
+    return f"{number} {unit}" if is_whole else f"{number} {unit} {small:02d} {small_unit}"
 
 
-def format_age(at_s: float, now_s: float) -> str:
-    """How long ago, in one unit.
+def format_age(seconds: float | None) -> str:
+    """How long ago, in one unit; ``–`` when unknown.
 
-    >>> format_age(0.0, 130.0)
+    >>> format_age(130.0)
     '2 min ago'
     """
-    age_s = now_s - at_s
-    if not math.isfinite(age_s):
-        return "–"
-    if age_s < 10:
+    if seconds is None or not math.isfinite(seconds):
+        return _UNKNOWN
+    if seconds < 10:
         return "just now"
-    if age_s < _MINUTE_S:
-        return f"{age_s:.0f} s ago"
-    if age_s < _HOUR_S:
-        return f"{age_s // _MINUTE_S:.0f} min ago"
-    if age_s < _DAY_S:
-        return f"{age_s // _HOUR_S:.0f} h ago"
-    return f"{age_s // _DAY_S:,.0f} d ago"
+    if seconds < _MINUTE_S:
+        return f"{math.floor(seconds)} s ago"
+    if seconds < _HOUR_S:
+        return f"{math.floor(seconds / _MINUTE_S)} min ago"
+    if seconds < _DAY_S:
+        return f"{math.floor(seconds / _HOUR_S)} h ago"
+    return f"{format_number(math.floor(seconds / _DAY_S))} d ago"
 
 
-def format_bytes(size: int | None) -> str:
+def format_bytes(size: float | None) -> str:
     """A size in binary units; ``–`` when unknown.
 
     >>> format_bytes(1536), format_bytes(8 * 2**30)
     ('1.5 KiB', '8 GiB')
     """
-    if size is None:
-        return "–"
-    value = float(size)
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if abs(value) < 1023.95:
-            return (
-                f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}".replace(".0 ", " ")
-            )
+    if not _is_known(size):
+        return _UNKNOWN
+    if size < 1023.5:
+        return f"{_rounded(size)} B"
+    value = size / 1024
+    for unit in ("KiB", "MiB", "GiB", "TiB"):
+        if value < 1023.95:
+            return f"{_one_digit(value).removesuffix('.0')} {unit}"
         value /= 1024
-    return f"{value:,.0f} PiB"
+    return f"{format_number(_rounded(value))} PiB"
 
 
 def format_rate(per_s: float | None, noun: str) -> str:
     """A rate in the unit that gives a number near one; empty when unknown or zero."""
-    if per_s is None or not math.isfinite(per_s) or per_s <= 0:
+    if not _is_known(per_s) or per_s == 0:
         return ""
+    if per_s >= 9.95:
+        return f"{format_number(_rounded(per_s))} {noun}/s"
     if per_s >= 1:
-        return f"{per_s:,.0f} {noun}/s" if per_s >= 10 else f"{per_s:.1f} {noun}/s"
+        return f"{_one_digit(per_s)} {noun}/s"
     if per_s * 60 >= 1:
-        return f"{per_s * 60:.0f} {noun}/min"
-    return f"{per_s * 3600:.1f} {noun}/h"
+        return f"{_rounded(per_s * 60)} {noun}/min"
+    return f"{format_number(per_s * 3600)} {noun}/h"
+
+
+def format_held(hours: float, unit: str) -> str:
+    """What a run has held of the machines.
+
+    >>> format_held(3.2, "GPU"), format_held(0.024, "GPU")
+    ('3.2 GPU-hours', '86.4 GPU-seconds')
+    """
+    value, span = (hours, "hours") if hours >= 0.1 else (hours * _HOUR_S, "seconds")
+    return f"{format_number(float(_THREE.create_decimal(value)))} {unit}-{span}"
+
+
+def _is_known(value: float | None) -> TypeGuard[float]:
+    return value is not None and math.isfinite(value) and value >= 0
+
+
+def _rounded(size: float) -> int:
+    return math.floor(size + 0.5)
+
+
+def _one_digit(size: float) -> str:
+    return str(Decimal(size).quantize(Decimal("0.1"), ROUND_HALF_UP))
 
 
 def format_distribution(dist: Distribution) -> str:
@@ -166,13 +219,13 @@ def format_distribution(dist: Distribution) -> str:
     if isinstance(dist, Choice):
         shown = ", ".join(format_param(value, 16) for value in dist.values[:8])
         return f"choice({shown}{', …' if len(dist.values) > 8 else ''})"
-    bounds = f"{format_param(dist.low)}, {format_param(dist.high)}"
     if isinstance(dist, Uniform):
+        bounds = f"{format_param(dist.low)}, {format_param(dist.high)}"
         name = "loguniform" if dist.log else "uniform"
         return f"{name}({bounds}{'' if dist.step is None else f', step={format_param(dist.step)}'})"
-    return _format_randint(dist, bounds)
+    return _format_randint(dist)
 
 
-def _format_randint(dist: RandInt, bounds: str) -> str:
+def _format_randint(dist: RandInt) -> str:
     step = "" if dist.step == 1 else f", step={dist.step}"
-    return f"randint({bounds}{step}{', log=True' if dist.log else ''})"
+    return f"randint({dist.low}, {dist.high}{step}{', log=True' if dist.log else ''})"

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 
 from jupyter_ddl.events.snapshot import RankRow, RestartRow, RunSnapshot
-from jupyter_ddl.views.format import format_count, format_number
+from jupyter_ddl.views.format import format_count, format_counted, format_number
 from jupyter_ddl.views.summary import is_final
 
 __all__ = [
@@ -35,7 +35,7 @@ def is_group(snapshot: RunSnapshot) -> bool:
 def size_text(snapshot: RunSnapshot) -> str:
     """How many ranks there are; empty before the first round."""
     n = snapshot.world_size
-    return f"{format_count(n)} {'rank' if n == 1 else 'ranks'}" if n else ""
+    return format_counted(n, "rank") if n else ""
 
 
 def round_text(snapshot: RunSnapshot, number: int | None = None) -> str:

@@ -10,7 +10,12 @@ import msgspec
 
 from jupyter_ddl.events.messages import Failure
 from jupyter_ddl.events.snapshot import RunSnapshot, TrialRow, TrialStateName
-from jupyter_ddl.views.format import format_count, format_duration, format_rate
+from jupyter_ddl.views.format import (
+    format_count,
+    format_counted,
+    format_duration,
+    format_rate,
+)
 
 __all__ = [
     "FailureNote",
@@ -117,7 +122,7 @@ def recovery_text(snapshot: RunSnapshot) -> str:
     n = snapshot.n_evictions
     if n <= 0:
         return ""
-    return f"{format_count(n)} {'attempt' if n == 1 else 'attempts'} evicted and tried again"
+    return f"{format_counted(n, 'attempt')} evicted and tried again"
 
 
 def first_failure(snapshot: RunSnapshot) -> FailureNote | None:

@@ -17,6 +17,7 @@ from jupyter_ddl.views.format import (
     format_age,
     format_bytes,
     format_count,
+    format_counted,
     format_duration,
     format_score,
 )
@@ -136,8 +137,8 @@ def _group_line(group: GroupStatus) -> str:
     state = "executes a cell" if group.is_busy else "idle"
     devices = ", ".join(sorted({rank.device for rank in group.ranks}))
     return (
-        f"{group.group_id}{name}: {_counted(group.n_ranks, 'rank')} on {devices}, {state}, "
-        f"{_counted(group.n_cells, 'cell')} so far"
+        f"{group.group_id}{name}: {format_counted(group.n_ranks, 'rank')} on {devices}, {state}, "
+        f"{format_counted(group.n_cells, 'cell')} so far"
     )
 
 
@@ -172,7 +173,7 @@ def _runs_cells(rows: Sequence[RunRow], now_s: float) -> list[tuple[str, tuple[s
         ("state", tuple(_runs_state(row) for row in rows), False),
         ("progress", tuple(_progress(row) for row in rows), True),
         ("best", tuple(_best(row) for row in rows), True),
-        ("started", tuple(format_age(row.created_at_s, now_s) for row in rows), True),
+        ("started", tuple(format_age(now_s - row.created_at_s) for row in rows), True),
         ("time", tuple(format_duration(row.duration_s) for row in rows), True),
         ("verb", tuple(plain(row.verb, 16) for row in rows), False),
         ("cluster", tuple(plain(row.cluster, 24) for row in rows), False),
@@ -228,11 +229,11 @@ def render_cluster(status: ClusterRow) -> Drawing:
 
 def _cluster_facts(row: ClusterRow) -> list[tuple[str, str]]:
     """(label, value), cleaned but not escaped."""
-    slots = f"{_counted(row.n_slots, 'slot')}, {format_count(row.n_busy)} busy"
-    size = f"{_counted(row.n_workers, 'worker')} with {slots}"
-    limits = f"{_counted(row.cpus, 'CPU')}, {format_bytes(row.memory_bytes)} of memory"
+    slots = f"{format_counted(row.n_slots, 'slot')}, {format_count(row.n_busy)} busy"
+    size = f"{format_counted(row.n_workers, 'worker')} with {slots}"
+    limits = f"{format_counted(row.cpus, 'CPU')}, {format_bytes(row.memory_bytes)} of memory"
     if row.memory_bytes is None:
-        limits = f"{_counted(row.cpus, 'CPU')}, no memory limit"
+        limits = f"{format_counted(row.cpus, 'CPU')}, no memory limit"
     facts = [
         ("trouble", plain(row.trouble, 300)),
         ("size", size),
@@ -246,10 +247,6 @@ def _cluster_facts(row: ClusterRow) -> list[tuple[str, str]]:
         ("controller", f"process {row.controller_pid}"),
     ]
     return [(label, value) for label, value in facts if value]
-
-
-def _counted(n: int, noun: str) -> str:
-    return f"{format_count(n)} {noun}{'' if n == 1 else 's'}"
 
 
 def _ends(row: ClusterRow) -> str:

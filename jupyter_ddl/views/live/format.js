@@ -1,6 +1,12 @@
-// Numbers, durations and sizes as the static view writes them.
+// Numbers, sizes, times and shares as people read them: in the cell, in the panel, and to the digit
+// as views/format.py writes them. Both round halves away from zero, and do the same arithmetic.
 
 import { clean } from "./dom.js";
+
+const UNKNOWN = "–";
+const MINUTE_S = 60;
+const HOUR_S = 3600;
+const DAY_S = 86400;
 
 /**
  * Four significant digits; whole numbers up to ten million in full.
@@ -8,16 +14,16 @@ import { clean } from "./dom.js";
  * @returns {string}
  */
 export function number(value) {
-  if (value === null || value === undefined || Number.isNaN(value)) return "–";
-  if (!Number.isFinite(value)) return value > 0 ? "∞" : "−∞";
+  if (value === null || value === undefined) return UNKNOWN;
+  if (Number.isNaN(value)) return "nan";
+  const sign = value < 0 ? "-" : "";
   const size = Math.abs(value);
-  if (Number.isInteger(value) && size < 1e7) return minus(value.toLocaleString("en-US"));
-  if (size >= 9999.5 && size < 1e7) return minus(Math.round(value).toLocaleString("en-US"));
-  if (size !== 0 && (size < 1e-4 || size >= 1e7)) {
-    const [mantissa, exponent] = value.toExponential(3).split("e");
-    return minus(`${mantissa.replace(/\.?0+$/, "")}e${Number(exponent)}`);
-  }
-  return minus(String(Number(value.toPrecision(4))));
+  if (size === Infinity) return `${sign}inf`;
+  if (size < 1e7 && (Number.isInteger(size) || size >= 9999.5)) return sign + grouped(String(rounded(size)));
+  const [mantissa, exponent] = size.toExponential(3).split("e");
+  const power = Number(exponent);
+  if (power >= -4 && power < 4) return sign + grouped(String(Number(size.toPrecision(4))));
+  return `${sign}${Number(mantissa)}e${power}`;
 }
 
 /**
@@ -26,48 +32,57 @@ export function number(value) {
  * @returns {string}
  */
 export function score(value) {
-  if (value === null || value === undefined || !Number.isFinite(value)) return number(value);
-  const size = Math.abs(value);
-  return size >= 1e-3 && size < 9999.5 ? minus(value.toPrecision(4)) : number(value);
-}
-
-function minus(text) {
-  return text.replace("-", "−").replace("e−", "e-");
+  const size = Math.abs(value ?? NaN);
+  if (!(size >= 1e-3 && size < 9999.5)) return number(value);
+  return (value < 0 ? "-" : "") + grouped(size.toPrecision(4));
 }
 
 /**
- * A count with separators.
- * @param {number} value
+ * A whole number with separators.
+ * @param {number | null | undefined} n
  * @returns {string}
  */
-export function count(value) {
-  return Number(value).toLocaleString("en-US");
+export function count(n) {
+  return n === null || n === undefined ? UNKNOWN : grouped(String(n));
 }
 
 /**
- * A hyper-parameter's value.
+ * A count and what is counted: `1 run`, `2 runs`.
+ * @param {number} n
+ * @param {string} one
+ * @param {string} [many]
+ * @returns {string}
+ */
+export function counted(n, one, many = `${one}s`) {
+  return `${count(n)} ${n === 1 ? one : many}`;
+}
+
+/**
+ * A hyper-parameter's value; a whole number in full, as far as numbers here are exact.
  * @param {unknown} value
- * @param {number} [limit]
+ * @param {number} [limit] longest text
  * @returns {string}
  */
-export function param(value, limit = 28) {
+export function param(value, limit = 24) {
   if (value === null || value === undefined) return "None";
   if (typeof value === "boolean") return value ? "True" : "False";
+  if (Number.isSafeInteger(value)) return String(value);
   if (typeof value === "number") return number(value).replace(/,/g, "");
   return clean(value, limit);
 }
 
 /**
- * Parameters in one line.
+ * Parameters in one line, `lr=0.01, width=128`; those past `nShown` as a count.
  * @param {Record<string, unknown>} params
+ * @param {number} [limit] longest name and longest value
  * @param {number} [nShown]
  * @returns {string}
  */
-export function params(params, nShown = 8) {
+export function params(params, limit = 24, nShown = 8) {
   const all = Object.entries(params);
-  const parts = all.slice(0, nShown).map(([name, value]) => `${clean(name, 28)} ${param(value)}`);
+  const parts = all.slice(0, nShown).map(([name, value]) => `${clean(name, limit)}=${param(value, limit)}`);
   if (all.length > nShown) parts.push(`+${all.length - nShown} more`);
-  return parts.join(" · ");
+  return parts.join(", ");
 }
 
 /**
@@ -76,18 +91,40 @@ export function params(params, nShown = 8) {
  * @returns {string}
  */
 export function duration(seconds) {
-  if (seconds === null || seconds === undefined || !Number.isFinite(seconds) || seconds < 0) return "–";
-  if (seconds < 0.9995) return `${Math.round(seconds * 1000)} ms`;
+  if (!isKnown(seconds)) return UNKNOWN;
+  if (seconds < 0.9995) return `${rounded(seconds * 1000)} ms`;
   if (seconds < 9.95) return `${seconds.toFixed(1)} s`;
-  const whole = Math.round(seconds);
-  if (whole < 60) return `${whole} s`;
-  if (whole < 3600) return twoUnits(Math.floor(whole / 60), "min", whole % 60, "s");
-  if (whole < 86400) return twoUnits(Math.floor(whole / 3600), "h", Math.floor((whole % 3600) / 60), "min");
-  return twoUnits(Math.floor(whole / 86400), "d", Math.floor((whole % 86400) / 3600), "h");
+  const whole = rounded(seconds);
+  if (whole < MINUTE_S) return `${whole} s`;
+  if (whole < HOUR_S) return twoUnits(Math.floor(whole / MINUTE_S), "min", whole % MINUTE_S, "s");
+  if (whole < DAY_S) return twoUnits(Math.floor(whole / HOUR_S), "h", Math.floor((whole % HOUR_S) / MINUTE_S), "min");
+  return twoUnits(Math.floor(whole / DAY_S), "d", Math.floor((whole % DAY_S) / HOUR_S), "h");
 }
 
-function twoUnits(large, unit, small, smallUnit) {
-  return small ? `${count(large)} ${unit} ${String(small).padStart(2, "0")} ${smallUnit}` : `${count(large)} ${unit}`;
+/**
+ * How long ago, in one unit.
+ * @param {number | null | undefined} seconds
+ * @returns {string}
+ */
+export function age(seconds) {
+  if (seconds === null || seconds === undefined || !Number.isFinite(seconds)) return UNKNOWN;
+  if (seconds < 10) return "just now";
+  if (seconds < MINUTE_S) return `${Math.floor(seconds)} s ago`;
+  if (seconds < HOUR_S) return `${Math.floor(seconds / MINUTE_S)} min ago`;
+  if (seconds < DAY_S) return `${Math.floor(seconds / HOUR_S)} h ago`;
+  return `${number(Math.floor(seconds / DAY_S))} d ago`;
+}
+
+/**
+ * What is left of something that ticks: `29:58`, `1:02:03`.
+ * @param {number} seconds
+ * @returns {string}
+ */
+export function clock(seconds) {
+  const whole = Math.max(0, Math.floor(seconds));
+  const minutes = Math.floor(whole / MINUTE_S);
+  const tail = two(whole % MINUTE_S);
+  return minutes < 60 ? `${minutes}:${tail}` : `${Math.floor(minutes / 60)}:${two(minutes % 60)}:${tail}`;
 }
 
 /**
@@ -96,15 +133,14 @@ function twoUnits(large, unit, small, smallUnit) {
  * @returns {string}
  */
 export function bytes(size) {
-  if (size === null || size === undefined || !Number.isFinite(size)) return "–";
-  let value = size;
-  for (const unit of ["B", "KiB", "MiB", "GiB", "TiB"]) {
-    if (Math.abs(value) < 1023.95) {
-      return unit === "B" ? `${Math.round(value)} B` : `${value.toFixed(1).replace(/\.0$/, "")} ${unit}`;
-    }
+  if (!isKnown(size)) return UNKNOWN;
+  if (size < 1023.5) return `${rounded(size)} B`;
+  let value = size / 1024;
+  for (const unit of ["KiB", "MiB", "GiB", "TiB"]) {
+    if (value < 1023.95) return `${Number(value.toFixed(1))} ${unit}`;
     value /= 1024;
   }
-  return `${count(Math.round(value))} PiB`;
+  return `${number(rounded(value))} PiB`;
 }
 
 /**
@@ -113,18 +149,54 @@ export function bytes(size) {
  * @returns {string}
  */
 export function percent(share) {
-  return share === null || share === undefined || !Number.isFinite(share) ? "–" : `${Math.round(share * 100)} %`;
+  return isKnown(share) ? `${number(rounded(share * 100))} %` : UNKNOWN;
 }
 
 /**
- * A rate in the unit that gives a number near one; empty when unknown.
+ * A rate in the unit that gives a number near one; empty when unknown or zero.
  * @param {number | null | undefined} perS
  * @param {string} noun
  * @returns {string}
  */
 export function rate(perS, noun) {
-  if (perS === null || perS === undefined || !Number.isFinite(perS) || perS <= 0) return "";
-  if (perS >= 1) return `${perS >= 10 ? count(Math.round(perS)) : perS.toFixed(1)} ${noun}/s`;
-  if (perS * 60 >= 1) return `${Math.round(perS * 60)} ${noun}/min`;
-  return `${(perS * 3600).toFixed(1)} ${noun}/h`;
+  if (!isKnown(perS) || perS === 0) return "";
+  if (perS >= 9.95) return `${number(rounded(perS))} ${noun}/s`;
+  if (perS >= 1) return `${perS.toFixed(1)} ${noun}/s`;
+  if (perS * 60 >= 1) return `${rounded(perS * 60)} ${noun}/min`;
+  return `${number(perS * 3600)} ${noun}/h`;
+}
+
+/**
+ * What a run has held of the machines: `3.2 GPU-hours`, below a tenth `86 GPU-seconds`.
+ * @param {number} hours
+ * @param {string} unit
+ * @returns {string}
+ */
+export function held(hours, unit) {
+  const [value, span] = hours >= 0.1 ? [hours, "hours"] : [hours * HOUR_S, "seconds"];
+  return `${number(Number(value.toPrecision(3)))} ${unit}-${span}`;
+}
+
+function isKnown(value) {
+  return value !== null && value !== undefined && Number.isFinite(value) && value >= 0;
+}
+
+function rounded(size) {
+  return Math.floor(size + 0.5);
+}
+
+function grouped(digits) {
+  const [whole, part] = digits.split(".");
+  const text = whole.replace(/\B(?=(\d{3})+$)/g, ",");
+  return part === undefined ? text : `${text}.${part}`;
+}
+
+function twoUnits(large, unit, small, smallUnit) {
+  // Beside thousands of days, hours say nothing.
+  const isWhole = small === 0 || large >= 1000;
+  return isWhole ? `${number(large)} ${unit}` : `${large} ${unit} ${two(small)} ${smallUnit}`;
+}
+
+function two(value) {
+  return String(value).padStart(2, "0");
 }

@@ -2,7 +2,7 @@
 
 import { isFinal } from "./client.js";
 import { clean, h, repeat, setAttribute, setText, show } from "./dom.js";
-import { count, duration, number, param, rate, score } from "./format.js";
+import { count, counted, duration, number, param, rate, score } from "./format.js";
 
 const SEGMENTS = ["complete", "pruned", "failed", "cancelled", "running"];
 const QUIET_MS = 4000;
@@ -195,7 +195,7 @@ function groupCounts(snapshot) {
   const items = [];
   const step = lastStep(snapshot.ranks);
   if (snapshot.world_size) {
-    items.push({ text: `${count(snapshot.world_size)} ${snapshot.world_size === 1 ? "rank" : "ranks"}`, state: "" });
+    items.push({ text: counted(snapshot.world_size, "rank"), state: "" });
   }
   if (step !== null) items.push({ text: `step ${count(step)}`, state: "" });
   if (snapshot.round > 1) {

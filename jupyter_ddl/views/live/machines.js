@@ -1,7 +1,7 @@
 // CPU and GPU strips: one per worker and one per GPU, with the last minutes and the value now.
 
 import { clean, h, repeat, s, setAttribute, setText, show } from "./dom.js";
-import { bytes, count, percent } from "./format.js";
+import { bytes, count, held, number, percent } from "./format.js";
 
 const WIDTH = 120;
 const HEIGHT = 20;
@@ -71,8 +71,8 @@ function stripsOf(telemetry) {
       memory: gpu.memory_total_bytes ? (gpu.memory_used_bytes ?? 0) / gpu.memory_total_bytes : null,
       note: [
         bytes(gpu.memory_used_bytes),
-        gpu.temperature_c === null ? "" : `${Math.round(gpu.temperature_c)} °C`,
-        gpu.power_w === null ? "" : `${Math.round(gpu.power_w)} W`,
+        gpu.temperature_c === null ? "" : `${number(Math.round(gpu.temperature_c))} °C`,
+        gpu.power_w === null ? "" : `${number(Math.round(gpu.power_w))} W`,
       ].filter((text) => text && text !== "–").join(" · "),
     }));
     return [cpu, ...gpus];
@@ -101,7 +101,7 @@ function rates(worker) {
 function titleOf(gpu) {
   const parts = [`${clean(gpu.name, 60)} ${clean(gpu.uuid, 60)}`];
   if (gpu.parent_uuid) parts.push(`part of ${clean(gpu.parent_uuid, 60)}`);
-  if (gpu.sm_clock_mhz !== null) parts.push(`SM ${count(Math.round(gpu.sm_clock_mhz))} MHz`);
+  if (gpu.sm_clock_mhz !== null) parts.push(`SM ${number(Math.round(gpu.sm_clock_mhz))} MHz`);
   for (const { pid, memory_bytes } of gpu.processes.slice(0, N_PROCESSES)) {
     parts.push(memory_bytes === null ? `pid ${pid}` : `pid ${pid} ${bytes(memory_bytes)}`);
   }
@@ -115,8 +115,8 @@ function footOf(telemetry) {
   for (const state of states.slice(0, 3)) parts.push(`GPU ${clean(state, 60)}`);
   const nShown = Math.min(N_WORKERS, telemetry.workers.length);
   if (telemetry.n_workers > nShown) parts.push(`${count(nShown)} of ${count(telemetry.n_workers)} workers`);
-  if (telemetry.gpu_hours !== null && telemetry.gpu_hours > 0) parts.push(`${telemetry.gpu_hours.toFixed(2)} GPU-hours`);
-  if (telemetry.cpu_hours !== null && telemetry.cpu_hours > 0) parts.push(`${telemetry.cpu_hours.toFixed(2)} CPU-hours`);
+  if (telemetry.gpu_hours) parts.push(held(telemetry.gpu_hours, "GPU"));
+  if (telemetry.cpu_hours) parts.push(held(telemetry.cpu_hours, "CPU"));
   return parts.join(" · ");
 }
 

@@ -181,7 +181,7 @@ export class Parallel {
     const metric = clean(this._snapshot?.metric ?? "value", 24);
     const text = row === null
       ? `${ordered.length} trials`
-      : `#${row.number} · ${params(row.params, 6)} · ${metric} ${score(row.value)}`;
+      : `#${row.number} · ${params(row.params, 24, 6)} · ${metric} ${score(row.value)}`;
     setText(this._readout, text);
     setAttribute(this._svg, "aria-label", `Parameters of ${ordered.length} trials. ${text}`);
   }

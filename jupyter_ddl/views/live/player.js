@@ -1,7 +1,7 @@
 // Plays a recording in the same view that shows a run: play, pause, seek, speed.
 
 import { h, Scope, setAttribute, setText } from "./dom.js";
-import { duration } from "./format.js";
+import { clock } from "./format.js";
 import { mount } from "./index.js";
 import { Projector } from "./projector.js";
 
@@ -136,7 +136,7 @@ class Player {
     setText(this._button, this._isPlaying ? "❚❚" : this._atEnd ? "↻" : "▶");
     setAttribute(this._button, "aria-label", label);
     setAttribute(this._button, "title", label);
-    const at = `${duration(Math.floor(this._projector.atS))} of ${duration(Math.round(this._film.length_s))}`;
+    const at = `${clock(this._projector.atS)} of ${clock(this._film.length_s)}`;
     setText(this._time, at);
     setAttribute(this._place, "aria-valuetext", at);
     if (document.activeElement !== this._place || this._isPlaying) this._place.value = String(this._projector.atS);

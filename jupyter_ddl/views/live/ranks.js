@@ -50,7 +50,7 @@ export class Ranks {
     setText(rank, String(row.rank));
     setText(state.firstChild, running ? PHASES[row.phase] ?? "running" : clean(row.state, 14));
     setAttribute(state.firstChild, "class", `ddl-dot ddl-is-${clean(row.state, 12)}`);
-    setText(step, row.step === null ? "–" : count(row.step));
+    setText(step, count(row.step));
     bar.firstChild.firstChild.style.width = `${Math.max(0, Math.min(100, (100 * (row.step ?? 0)) / furthest)).toFixed(1)}%`;
     setAttribute(bar.firstChild.firstChild, "class", `ddl-fill-${clean(row.state, 12)}`);
     const since = running && typeof row.beat_age_s === "number" ? row.beat_age_s : null;

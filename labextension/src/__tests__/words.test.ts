@@ -1,23 +1,28 @@
-import {
-  formatBytes,
-  formatCount,
-  formatCountdown,
-  formatDuration,
-  formatShare,
-  formatValue
-} from '../format';
+import * as fs from 'fs';
+import * as path from 'path';
+
+import * as formats from '../format';
 import { attachCode } from '../model/attach';
 import { activeRuns, matchingRuns, progressOf } from '../model/runs';
 import type { RunLine } from '../protocol';
 import { golden } from './golden';
 
-test('numbers read as people say them', () => {
-  expect([0, 1536, 2 ** 31, null].map(formatBytes)).toEqual(['0 B', '1.5 KiB', '2 GiB', '–']);
-  expect([5, 61, 3900, 90000].map(formatDuration)).toEqual(['5 s', '1 min', '1 h 5 min', '1 d 1 h']);
-  expect([-3, 59, 3661].map(formatCountdown)).toEqual(['0:00', '0:59', '1:01:01']);
-  expect([0.374, null].map(formatShare)).toEqual(['37 %', '–']);
-  expect([0.123456, 12345.678, null].map(formatValue)).toEqual(['0.1235', '12350', '–']);
-  expect([1, 2].map(n => formatCount(n, 'run'))).toEqual(['1 run', '2 runs']);
+// The table of texts that pytest holds the cell's views to.
+const TABLE: Record<string, unknown[][]> = JSON.parse(
+  fs.readFileSync(path.join(process.cwd(), '../tests/unit/views/formats.json'), 'utf8')
+);
+const NOT_FINITE = new Map<unknown, number>([
+  ['nan', NaN],
+  ['inf', Infinity],
+  ['-inf', -Infinity]
+]);
+
+test.each(Object.entries(formats))('%s writes what the views in the cell write', (name, format) => {
+  const rows = TABLE[name] ?? [];
+  const write = format as (...values: unknown[]) => string;
+  const texts = rows.map(row => write(...row.slice(0, -1).map(each => NOT_FINITE.get(each) ?? each)));
+  expect(texts).toEqual(rows.map(row => row.at(-1)));
+  expect(rows).not.toHaveLength(0);
 });
 
 const run = golden('runs').runs[0] as RunLine;

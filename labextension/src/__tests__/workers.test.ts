@@ -47,7 +47,7 @@ test('a GPU tells its clock and whose processes are on it', () => {
   const processes = [7, 8].map(pid => ({ pid, memory_bytes: null }));
   const busy = { ...gpu, sm_clock_mhz: 1980.4, processes };
   const [cell] = heatCells(workerLines(undefined, telemetryOf([{ ...sample, gpus: [busy] }])), 'gpu');
-  expect(cell?.text).toContain('1980 MHz, pid 7, 8');
+  expect(cell?.text).toContain('SM 1,980 MHz, pid 7, 8');
 });
 
 test('workers without room for a sample have cells by their few numbers', () => {

@@ -1,5 +1,6 @@
 /** What lists show of runs. */
 
+import { count } from '../format';
 import type { RunLine } from '../protocol';
 
 /** Runs that contain every word of a filter in name, id, state, verb or cluster. */
@@ -22,12 +23,12 @@ export function activeRuns(runs: readonly RunLine[]): readonly RunLine[] {
 /** How far a run is; the share is null where its length is not known. */
 export function progressOf(run: RunLine): { share: number | null; text: string } {
   if (run.verb === 'ddp') {
-    const step = run.step === null ? '' : `step ${run.step.toLocaleString('en')}`;
+    const step = run.step === null ? '' : `step ${count(run.step)}`;
     const round = run.round > 1 ? `round ${run.round}` : '';
     return { share: null, text: [step, round].filter(Boolean).join(', ') };
   }
   if (run.n_trials <= 1) {
     return { share: null, text: '' };
   }
-  return { share: run.n_finished / run.n_trials, text: `${run.n_finished}/${run.n_trials}` };
+  return { share: run.n_finished / run.n_trials, text: `${count(run.n_finished)}/${count(run.n_trials)}` };
 }

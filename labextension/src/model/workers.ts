@@ -1,7 +1,7 @@
 /** What the heat map and the lists show of each worker: two messages joined by its name. */
 
 import type { ClusterStatus, ClusterTelemetry, GpuSample, WorkerSample } from '../protocol';
-import { formatBytes, formatShare } from '../format';
+import { bytes, number, percent } from '../format';
 
 export interface WorkerLine {
   name: string;
@@ -81,7 +81,7 @@ function otherGpus(worker: WorkerLine, measure: Measure): HeatCell[] {
   return gpuShares(worker.shares).map((share, index) => ({
     worker,
     share: measure === 'gpu' ? share : null,
-    text: `${worker.name}: GPU ${index} ${formatShare(share)}`
+    text: `${worker.name}: GPU ${index} ${percent(share)}`
   }));
 }
 
@@ -143,12 +143,12 @@ function describe(worker: WorkerLine): string {
   if (sample === null && shares.length === 0) {
     return [...parts, 'not measured yet'].join(', ');
   }
-  parts.push(`CPU ${formatShare(cpuShare(worker))}`);
+  parts.push(`CPU ${percent(cpuShare(worker))}`);
   if (sample === null) {
-    const gpus = gpuShares(shares).map((share, index) => `GPU ${index} ${formatShare(share)}`);
-    return [...parts, `memory ${formatShare(memoryShare(worker))}`, ...gpus].join(', ');
+    const gpus = gpuShares(shares).map((share, index) => `GPU ${index} ${percent(share)}`);
+    return [...parts, `memory ${percent(memoryShare(worker))}`, ...gpus].join(', ');
   }
-  parts.push(`memory ${formatBytes(sample.memory_bytes)}`);
+  parts.push(`memory ${bytes(sample.memory_bytes)}`);
   parts.push(...sample.gpus.map(describeGpu));
   if (sample.gpu_state) {
     parts.push(`GPU ${sample.gpu_state}`);
@@ -157,18 +157,18 @@ function describe(worker: WorkerLine): string {
 }
 
 function describeGpu(gpu: GpuSample): string {
-  const parts = [`GPU ${gpu.index} ${gpu.state || formatShare(gpu.utilization)}`];
+  const parts = [`GPU ${gpu.index} ${gpu.state || percent(gpu.utilization)}`];
   if (gpu.memory_used_bytes !== null) {
-    parts.push(`${formatBytes(gpu.memory_used_bytes)} of ${formatBytes(gpu.memory_total_bytes)}`);
+    parts.push(`${bytes(gpu.memory_used_bytes)} of ${bytes(gpu.memory_total_bytes)}`);
   }
   if (gpu.temperature_c !== null) {
-    parts.push(`${Math.round(gpu.temperature_c)} °C`);
+    parts.push(`${number(Math.round(gpu.temperature_c))} °C`);
   }
   if (gpu.power_w !== null) {
-    parts.push(`${Math.round(gpu.power_w)} W`);
+    parts.push(`${number(Math.round(gpu.power_w))} W`);
   }
   if (gpu.sm_clock_mhz !== null) {
-    parts.push(`${Math.round(gpu.sm_clock_mhz)} MHz`);
+    parts.push(`SM ${number(Math.round(gpu.sm_clock_mhz))} MHz`);
   }
   if (gpu.processes.length > 0) {
     const pids = gpu.processes.slice(0, MAX_PIDS).map(process => process.pid);

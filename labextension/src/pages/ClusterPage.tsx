@@ -4,7 +4,7 @@ import { ReactWidget } from '@jupyterlab/ui-components';
 import * as React from 'react';
 
 import type { Actions } from '../actions';
-import { formatCount } from '../format';
+import { counted } from '../format';
 import type { Link } from '../model/link';
 import type { Store } from '../model/store';
 import { heatCells, MEASURES, workerLines } from '../model/workers';
@@ -77,7 +77,7 @@ function Facts(props: { cluster: ClusterStatus; actions: Actions }): React.React
   return (
     <div className="jp-ddl-fact">
       <span>{cluster.backend}</span>
-      <span>{formatCount(cluster.workers.length, 'worker')}</span>
+      <span>{counted(cluster.workers.length, 'worker')}</span>
       <span>controller {cluster.controller_pid}</span>
       {cluster.active_runs.map(runId => (
         <button

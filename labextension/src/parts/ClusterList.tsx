@@ -4,7 +4,7 @@ import { closeIcon, editIcon, textEditorIcon } from '@jupyterlab/ui-components';
 import * as React from 'react';
 
 import type { Actions } from '../actions';
-import { formatBytes, formatCount, formatCountdown, formatShare } from '../format';
+import { bytes, counted, clock, percent } from '../format';
 import type { Store } from '../model/store';
 import { gpuSummary } from '../model/workers';
 import type { ClusterStatus, ClusterTelemetry } from '../protocol';
@@ -104,9 +104,9 @@ function ClusterCard(props: {
         </span>
       </div>
       <div className="jp-ddl-fact">
-        {workersText(cluster)}, {formatCount(cluster.cpus_per_worker, 'CPU')}
+        {workersText(cluster)}, {counted(cluster.cpus_per_worker, 'CPU')}
         {cluster.memory_per_worker_bytes !== null &&
-          `, ${formatBytes(cluster.memory_per_worker_bytes)}`}{' '}
+          `, ${bytes(cluster.memory_per_worker_bytes)}`}{' '}
         each
       </div>
       <div className="jp-ddl-measure">
@@ -136,8 +136,8 @@ function StopButton(props: { name: string; actions: Actions }): React.ReactEleme
 function workersText(cluster: ClusterStatus): string {
   const n = cluster.workers.length;
   return n === cluster.n_wanted
-    ? formatCount(n, 'worker')
-    : `${n} of ${formatCount(cluster.n_wanted, 'worker')}`;
+    ? counted(n, 'worker')
+    : `${n} of ${counted(cluster.n_wanted, 'worker')}`;
 }
 
 /** `fallback` says in words what there is, before the first measurement. */
@@ -155,8 +155,8 @@ function GpuLine(props: {
       <span>
         {nBusy}/{nGpus} GPUs
       </span>
-      <Bar share={mean} label={`GPU utilization ${formatShare(mean)}`} />
-      <span>{formatShare(mean)}</span>
+      <Bar share={mean} label={`GPU utilization ${percent(mean)}`} />
+      <span>{percent(mean)}</span>
     </div>
   );
 }
@@ -175,7 +175,7 @@ function Lease(props: { cluster: ClusterStatus; since_ms: number }): React.React
   const now = useNow();
   const { idle_left_s, age_left_s } = props.cluster;
   const passed_s = (now - props.since_ms) / 1000;
-  const left = (seconds: number) => formatCountdown(seconds - passed_s);
+  const left = (seconds: number) => clock(seconds - passed_s);
   const isSoon = idle_left_s !== null && idle_left_s - passed_s < 300;
   return (
     <div className="jp-ddl-fact jp-ddl-lease" data-soon={isSoon || undefined}>

@@ -3,7 +3,7 @@
 import * as React from 'react';
 
 import type { Actions } from '../actions';
-import { formatDuration, formatValue } from '../format';
+import { age, score } from '../format';
 import { matchingRuns, progressOf } from '../model/runs';
 import type { Store } from '../model/store';
 import type { RunLine } from '../protocol';
@@ -69,10 +69,10 @@ const RunRow = React.memo(function RunRow(props: {
           {text && <span>{text}</span>}
           {run.best !== null && (
             <span className="jp-ddl-best">
-              {run.metric ?? 'best'} {formatValue(run.best)}
+              {run.metric ?? 'best'} {score(run.best)}
             </span>
           )}
-          <span>{formatDuration(age_s)} ago</span>
+          <span>{age(age_s)}</span>
           <span>{run.cluster}</span>
         </span>
       </button>

@@ -3,7 +3,7 @@
 import { ReactWidget } from '@jupyterlab/ui-components';
 import * as React from 'react';
 
-import { formatCount } from '../format';
+import { counted } from '../format';
 import { activeRuns } from '../model/runs';
 import type { Known, Store } from '../model/store';
 import { gpuSummary } from '../model/workers';
@@ -43,10 +43,10 @@ function statusOf(known: Known): { text: string; tip: string } {
   const all = [...known.telemetry.values()].map(gpuSummary);
   const nGpus = all.reduce((sum, each) => sum + each.nGpus, 0);
   const nBusy = all.reduce((sum, each) => sum + each.nBusy, 0);
-  const parts = [formatCount(nRuns, 'run')];
+  const parts = [counted(nRuns, 'run')];
   if (nGpus > 0) {
     parts.push(`${nBusy}/${nGpus} GPUs`);
   }
-  const clusters = formatCount(known.clusters.length, 'cluster');
+  const clusters = counted(known.clusters.length, 'cluster');
   return { text: parts.join(' · '), tip: `${parts.join(' active, ')} on ${clusters}: show them` };
 }

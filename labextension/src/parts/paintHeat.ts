@@ -1,6 +1,6 @@
 /** Draws the cells in sight onto a canvas. */
 
-import { formatShare } from '../format';
+import { percent } from '../format';
 import { cellCorner, cellsInSight, GAP, ROOMY } from '../model/grid';
 import type { Grid } from '../model/grid';
 import type { HeatCell } from '../model/workers';
@@ -85,7 +85,7 @@ function paintCell(context: CanvasRenderingContext2D, colours: Colours, cell: Sq
     context.font = colours.font;
     context.textAlign = 'center';
     context.textBaseline = 'middle';
-    context.fillText(formatShare(share), x + side / 2, y + side / 2);
+    context.fillText(percent(share), x + side / 2, y + side / 2);
   }
 }
 

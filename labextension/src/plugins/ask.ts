@@ -2,7 +2,7 @@
 
 import { Dialog, InputDialog, showDialog } from '@jupyterlab/apputils';
 
-import { formatCount } from '../format';
+import { counted } from '../format';
 import { readCount } from '../model/clusterForm';
 import { MAX_WORKERS } from '../protocol';
 import type { ClusterStatus, RunLine } from '../protocol';
@@ -51,7 +51,7 @@ export async function confirmStop(cluster: ClusterStatus | undefined, name: stri
       cluster === undefined
         ? `Its controller does not answer, and is ended with all its workers. ${kept}`
         : n
-          ? `${formatCount(n, 'run')} on it will end now. ${kept}`
+          ? `${counted(n, 'run')} on it will end now. ${kept}`
           : 'No run is active on it.',
     buttons: [Dialog.cancelButton(), Dialog.warnButton({ label: 'Stop' })],
     defaultButton: 0

@@ -1,18 +1,116 @@
 from __future__ import annotations
 
 import doctest
+import json
 import math
+import random
+import struct
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from node_tools import node
 
 from jupyter_ddl.spec.space import Choice, RandInt, Uniform
 from jupyter_ddl.views import format as formats
 from jupyter_ddl.views.axes import count_axis, value_axis
+from jupyter_ddl.views.bundle import LIVE_DIR
 from jupyter_ddl.views.escape import esc, plain, plain_lines
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
+
+
+# What only browsers show, and therefore only live/format.js writes.
+_OF_BROWSERS = {"clock", "percent"}
+_TABLE: dict[str, list[list[Any]]] = json.loads(
+    Path(__file__).with_name("formats.json").read_text()
+)
+_NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+
+
+def in_browser(calls: Mapping[str, Sequence[Sequence[Any]]]) -> dict[str, list[str]]:
+    """What live/format.js makes of the arguments of each function's calls."""
+    driver = Path(__file__).with_name("live_format.mjs")
+    done = subprocess.run(
+        [node(), str(driver), str(LIVE_DIR / "format.js")],
+        input=json.dumps(calls, allow_nan=False),
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    texts: dict[str, list[str]] = json.loads(done.stdout)
+    return texts
+
+
+def here(name: str, arguments: Sequence[Any]) -> str:
+    values = [_NOT_FINITE.get(each, each) if isinstance(each, str) else each for each in arguments]
+    text: str = getattr(formats, f"format_{name}")(*values)
+    return text
+
+
+@pytest.mark.parametrize("name", sorted(_TABLE.keys() - _OF_BROWSERS))
+def test_a_view_writes_what_the_table_says(name: str) -> None:
+    for *arguments, text in _TABLE[name]:
+        assert here(name, arguments) == text, arguments
+
+
+def test_the_live_view_writes_what_the_table_says() -> None:
+    shown = in_browser({name: [row[:-1] for row in rows] for name, rows in _TABLE.items()})
+    assert shown == {name: [row[-1] for row in rows] for name, rows in _TABLE.items()}
+
+
+def test_the_table_has_every_formatter_of_numbers() -> None:
+    of_python = {name.removeprefix("format_") for name in formats.__all__} - {"distribution"}
+    assert _TABLE.keys() == of_python | _OF_BROWSERS
+
+
+def test_views_and_live_view_write_any_number_alike() -> None:
+    numbers = random_numbers(5000)
+    calls: dict[str, list[list[Any]]] = {
+        name: [[number] for number in numbers]
+        for name in ("number", "score", "param", "duration", "age", "bytes")
+    }
+    calls["rate"] = [[number, "trials"] for number in numbers]
+    calls["held"] = [[abs(number), "GPU"] for number in numbers if abs(number) < 1e300]
+    calls["count"] = [[int(number)] for number in numbers if abs(number) < 2**53]
+    shown = in_browser(calls)
+    for name, rows in calls.items():
+        expected = [here(name, row) for row in rows]
+        wrong = [
+            each for each in zip(rows, expected, shown[name], strict=True) if each[1] != each[2]
+        ]
+        assert not wrong, (name, wrong[:5])
+
+
+def random_numbers(n: int) -> list[float]:
+    """Of every size, as doubles and whole; many exactly or nearly in the middle of two texts."""
+    rng = random.Random(7)
+    numbers: list[float] = []
+    while len(numbers) < n:
+        size = 10 ** rng.uniform(-14, 18)
+        middle = rng.choice([1023.95, 1023.5, 9999.5, 9.95, 0.9995, 60, 3600, 86400, 1e7, 1e-4])
+        number = rng.choice(
+            [
+                size,
+                -size,
+                round(size, 1),
+                float(f"{size:.4g}") * (1 + 5e-5),
+                rng.randrange(10**6) / 2 ** rng.randrange(8),
+                float(f"{rng.randrange(10**4)}5e{rng.randrange(-12, 12)}"),
+                math.nextafter(middle, rng.choice([-math.inf, math.inf])),
+                middle * rng.uniform(0.999, 1.001),
+                round(min(size, 1e15)),
+                struct.unpack("d", rng.randbytes(8))[0],
+            ]
+        )
+        if math.isfinite(number):
+            numbers.append(number)
+    return numbers
 
 
 def test_the_examples_in_the_docstrings_hold() -> None:
@@ -38,23 +136,6 @@ def test_every_duration_has_a_short_form(seconds: float | None) -> None:
     text = formats.format_duration(seconds)
     assert text
     assert seconds is None or seconds > 1e12 or len(text) <= 20
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0, "0 ms"), (0.9996, "1.0 s"), (59.6, "1 min"), (3599.7, "1 h"), (90061, "1 d 01 h")],
-)
-def test_durations_round_into_the_next_unit(seconds: float, text: str) -> None:
-    assert formats.format_duration(seconds) == text
-
-
-@pytest.mark.parametrize(
-    ("per_s", "text"),
-    [(None, ""), (0, ""), (812.3, "812 trials/s"), (2.74, "2.7 trials/s"), (0.4, "24 trials/min"),
-     (0.01, "36.0 trials/h"), (math.inf, "")],
-)  # fmt: skip
-def test_rates_are_told_in_a_unit_near_one(per_s: float | None, text: str) -> None:
-    assert formats.format_rate(per_s, "trials") == text
 
 
 @pytest.mark.parametrize(
