@@ -25,11 +25,6 @@ class Import(NamedTuple):
     certain: bool
     """Executed whenever the code is, and a failure ends it."""
 
-    @property
-    def top(self) -> str:
-        """Top-level package."""
-        return self.module.partition(".")[0]
-
 
 def imports_of(tree: ast.Module) -> Iterator[Import]:
     """All imports of a module or cell, inside functions too."""

@@ -67,7 +67,6 @@ class Checked(NamedTuple):
     verdict: EnvironmentVerdict
     workers: dict[str, Facts]
     """By name."""
-    asked: Configuration | None
     notes: tuple[str, ...] = ()
     """What could not be compared, a sentence each."""
     apart: bool = False
@@ -180,7 +179,7 @@ def compare_with(cluster: str, scope: Scope | None, folder: Path | None) -> Chec
     notes = [problem] if problem else []
     if result.n_silent:
         notes.append(f"{result.n_silent} workers did not tell their environment in time")
-    return Checked(verdict, workers, asked, tuple(notes), result.apart)
+    return Checked(verdict, workers, tuple(notes), result.apart)
 
 
 def _verdict(

@@ -20,11 +20,10 @@ from jupyter_ddl.controller.connection import (
     list_connections,
     read_connection,
 )
-from jupyter_ddl.errors import ClusterError, ControllerError
-from jupyter_ddl.events.replies import Result, SnapshotResult, TelemetryResult
-from jupyter_ddl.events.telemetry import ClusterTelemetry
+from jupyter_ddl.errors import ClusterError
+from jupyter_ddl.events.replies import Result, SnapshotResult
 from jupyter_ddl.spec.cluster import ClusterSpec
-from jupyter_ddl.spec.requests import Body, GetTelemetry, WatchRun
+from jupyter_ddl.spec.requests import Body, WatchRun
 from jupyter_ddl.store.paths import runtime_dir
 
 __all__ = ["Session", "session"]
@@ -125,13 +124,6 @@ class Session:
         link = self._links.get(name)
         if link is not None:
             link.unwatch(run_id, mailbox.put, mailbox.break_off)
-
-    def telemetry(self, name: str, run_id: str = "") -> ClusterTelemetry:
-        """What the workers measure now: of a whole cluster, or of one of its runs."""
-        result = self.ask(name, GetTelemetry(run_id))
-        if not isinstance(result, TelemetryResult):
-            raise ControllerError(f"cluster {name} answered with {type(result).__name__}")
-        return result.telemetry
 
     def close(self) -> None:
         """Close all connections; clusters and runs go on."""

@@ -51,11 +51,6 @@ class GroupRecord:
             ]
         )
 
-    @property
-    def paused(self) -> str:
-        """Why nothing can be recorded at the moment; empty when all is well."""
-        return self._committer.paused
-
     def cell(
         self,
         cell: Cell,

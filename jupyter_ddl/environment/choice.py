@@ -27,8 +27,6 @@ class EnvChoice(msgspec.Struct, frozen=True):
     image: ImageReference | None = None
     configuration: Configuration | None = None
     """Of a directory, from which an image can be built (:mod:`jupyter_ddl.environment.image`)."""
-    source: str = ""
-    """Where the image is known from: ``--env``, or the name of a variable."""
 
 
 def choose_env(text: str, environ: Mapping[str, str], folder: Path) -> EnvChoice:
@@ -55,13 +53,13 @@ def choose_env(text: str, environ: Mapping[str, str], folder: Path) -> EnvChoice
     path = folder / Path(text).expanduser()
     directory = _directory_of(path)
     if directory is not None:
-        return EnvChoice(configuration=read_configuration(directory), source=str(path))
+        return EnvChoice(configuration=read_configuration(directory))
     if text.startswith((".", "/", "~")) or text.endswith(_FILES):
         raise ImageError(
             f"--env {text}: there is no such directory; expected one with environment.yml, "
             f"requirements.txt or binder/, an image, or auto"
         )
-    return EnvChoice(image=parse_reference(text), source="--env")
+    return EnvChoice(image=parse_reference(text))
 
 
 def _directory_of(path: Path) -> Path | None:
@@ -100,7 +98,7 @@ def _own_image(environ: Mapping[str, str]) -> EnvChoice:
         if not value:
             continue
         try:
-            return EnvChoice(image=parse_reference(value), source=name)
+            return EnvChoice(image=parse_reference(value))
         except ImageError as error:
             raise ImageError(f"--env auto: {name} says {error.message}", reference=value) from None
     raise ImageError(

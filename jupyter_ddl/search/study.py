@@ -74,11 +74,6 @@ class Study:
         return self._n_trials
 
     @property
-    def n_asked(self) -> int:
-        """How many trials have been proposed; the next one has this number."""
-        return self._n_asked
-
-    @property
     def is_remote(self) -> bool:
         """Whether the sampler runs in another process."""
         return isinstance(self._sampler, RemoteSampler)

@@ -72,12 +72,8 @@ class LiveDisplay:
         return self._pump.offer(snapshot)
 
     def tick(self) -> bool:
-        """Draw a snapshot that had come too early; call it when :meth:`wait_s` has passed."""
+        """Draw a snapshot that had come too early, once its time has come."""
         return not self._closed and self._pump.tick()
-
-    def wait_s(self) -> float | None:
-        """Seconds until :meth:`tick` has something to do; None while it has not."""
-        return None if self._closed else self._pump.wait_s()
 
     def finish(self, snapshot: RunSnapshot | None = None) -> None:
         """Replace the live view by its static form; the second call does nothing.

@@ -58,11 +58,6 @@ class Pump:
         self._next_s: float | None = None
         self._ended = False
 
-    @property
-    def ended(self) -> bool:
-        """Whether the final snapshot has been drawn."""
-        return self._ended
-
     def offer(self, snapshot: RunSnapshot, now_s: float | None = None) -> bool:
         """Hand in a snapshot; True when it was drawn now.
 
@@ -94,10 +89,3 @@ class Pump:
         self._ended = is_final(snapshot)
         self._next_s = (self._clock() if now_s is None else now_s) + self._interval_s
         return True
-
-    def wait_s(self, now_s: float | None = None) -> float | None:
-        """Seconds until :meth:`tick` would draw; None while nothing is kept."""
-        if self._kept is None:
-            return None
-        now_s = self._clock() if now_s is None else now_s
-        return 0.0 if self._next_s is None else max(0.0, self._next_s - now_s)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from contextlib import aclosing
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +37,6 @@ class FoundCluster(msgspec.Struct, frozen=True):
     namespace: str
     n_workers: int
     """Asked for."""
-    started_at_s: float
     is_from_here: bool
     """Whether its controller runs, or ran, on this host."""
     is_ending: bool = False
@@ -77,13 +75,11 @@ async def delete_cluster(found: FoundCluster) -> None:
 
 def _found(item: Json) -> FoundCluster:
     metadata = item["metadata"]
-    created = datetime.fromisoformat(metadata["creationTimestamp"].replace("Z", "+00:00"))
     return FoundCluster(
         name=metadata["labels"].get(CLUSTER_LABEL, metadata["name"]),
         object_name=metadata["name"],
         namespace=metadata["namespace"],
         n_workers=int(item.get("spec", {}).get("worker", {}).get("replicas", 0)),
-        started_at_s=created.timestamp(),
         is_from_here=metadata.get("annotations", {}).get(HOST_ANNOTATION) == boot_id(),
         is_ending="deletionTimestamp" in metadata,
     )

@@ -61,12 +61,11 @@ class PodWatch:
         self._n_workers = n_workers
         self._on_phase = on_phase
         self._loop = asyncio.get_running_loop()
-        self._began_s = self._loop.time()
         self._looked_s = self._read_logs_s = self._patient_until_s = float("-inf")
         self._room = ComingRoom(self._loop.time)
         self._running_since_s: dict[str, float] = {}
         self._logs: dict[str, str] = {}
-        self._view = View(self._name, 0.0, cluster, ())
+        self._view = View(self._name, cluster, ())
         self._told = ""
         self.shortage = ""
         """Why workers are missing, in one line; empty: none are, or they may come yet."""
@@ -172,7 +171,6 @@ class PodWatch:
         await self._read_logs(pods, n_connected)
         self._view = View(
             name=self._name,
-            age_s=now_s - self._began_s,
             cluster=cluster,
             pods=[pod for pod in pods if not is_ending(pod)],
             n_ending=self._room.n_ending(all_pods),

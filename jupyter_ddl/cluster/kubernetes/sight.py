@@ -26,7 +26,6 @@ class View(msgspec.Struct, frozen=True):
     """What was seen of a cluster that is starting."""
 
     name: str
-    age_s: float
     cluster: Json
     pods: Sequence[Json]
     events: Sequence[Json] = ()

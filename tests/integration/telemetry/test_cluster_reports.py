@@ -17,10 +17,12 @@ from jupyter_ddl import train
 from jupyter_ddl.client.clusters import Cluster
 from jupyter_ddl.client.session import session
 from jupyter_ddl.controller.connection import read_connection
+from jupyter_ddl.events.replies import TelemetryResult
 from jupyter_ddl.events.telemetry import ClusterTelemetry, RankSample
 from jupyter_ddl.recording.facts import Measured
 from jupyter_ddl.recording.write import record_run
 from jupyter_ddl.spec.cluster import ClusterSpec
+from jupyter_ddl.spec.requests import GetTelemetry
 
 pytestmark = pytest.mark.integration
 
@@ -68,7 +70,9 @@ def gpu_cluster(fake: FakeNvml) -> Iterator[Cluster]:
 
 
 def picture(run_id: str = "") -> ClusterTelemetry:
-    return session().telemetry("test", run_id)
+    result = session().ask("test", GetTelemetry(run_id))
+    assert isinstance(result, TelemetryResult)
+    return result.telemetry
 
 
 def ranks_of(telemetry: ClusterTelemetry) -> list[RankSample]:

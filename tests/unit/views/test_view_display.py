@@ -100,7 +100,6 @@ def test_nothing_is_drawn_after_the_end_and_the_end_comes_once() -> None:
     clock.now_s = 60.0
     assert not view.offer(DONE)
     assert not view.tick()
-    assert view.wait_s() is None
     view.finish(DONE)
     assert stream.getvalue() == text
 
@@ -110,7 +109,6 @@ def test_the_end_shows_the_newest_snapshot_even_if_it_came_too_early_to_be_drawn
     view = displayed(stream, clock)
     assert view.offer(MID)
     assert not view.offer(replace(MID, seq=400, notices=("the newest",)))
-    assert view.wait_s() == pytest.approx(0.25)
     assert not view.offer(replace(MID, seq=1, notices=("an older one",)))
     view.finish()
     assert "the newest" in stream.getvalue()

@@ -53,7 +53,7 @@ def event(reason: str, message: str, name: str = "kube-1-default-worker-x", **mo
 def look(*pods: Json, events: tuple[Json, ...] = (), **more: Any) -> Cause | None:
     """The first hindrance of a cluster that has its scheduler."""
     cluster = {"status": {"phase": "Running"}}
-    return diagnose(View("kube-1", 30.0, cluster, (*pods, SCHEDULER), events, **more))
+    return diagnose(View("kube-1", cluster, (*pods, SCHEDULER), events, **more))
 
 
 def unschedulable(message: str) -> Json:
@@ -182,9 +182,9 @@ def unschedulable(message: str) -> Json:
             "does not get to work; its last lines: loading everything",
             "command",
         ),
-        (diagnose(View("kube-1", 20.0, {}, ())), "operator does not run", "get deployments -A"),
+        (diagnose(View("kube-1", {}, ())), "operator does not run", "get deployments -A"),
         (
-            diagnose(View("kube-1", 20.0, {"status": {"phase": "Created"}}, ())),
+            diagnose(View("kube-1", {"status": {"phase": "Created"}}, ())),
             "made no scheduler's pod",
             "rollout restart",
         ),
@@ -239,15 +239,15 @@ def test_foreign_text_stays_one_short_line() -> None:
 def test_progress_counts_pods_by_step() -> None:
     pulling = waiting("ContainerCreating")
     line = progress(
-        View("kube-1", 1.0, {}, (pulling,), (event("Pulling", ""),), n_workers=2, n_connected=0)
+        View("kube-1", {}, (pulling,), (event("Pulling", ""),), n_workers=2, n_connected=0)
     )
     assert line == "pods: 2 asked for, 1 pulling, 0 of 2 workers connected"
-    assert "2 asked for" in progress(View("kube-1", 0.0, {}, (), n_workers=1))
-    ending = progress(View("kube-1", 0.0, {}, (), n_workers=1, n_ending=3))
+    assert "2 asked for" in progress(View("kube-1", {}, (), n_workers=1))
+    ending = progress(View("kube-1", {}, (), n_workers=1, n_ending=3))
     assert ending == (
         "pods: 2 asked for (ending pods that still hold room: 3), 0 of 1 workers connected"
     )
-    assert "1 waiting for a node" in progress(View("k", 0.0, {}, (unschedulable(""),), n_workers=1))
+    assert "1 waiting for a node" in progress(View("k", {}, (unschedulable(""),), n_workers=1))
 
 
 class _Answer:
