@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 from bench.harness import ROOT
 
 if TYPE_CHECKING:
-    from lab_tools import Lab
     from playwright.sync_api import Browser, Locator, Page
+
+    from tests.browser.lab_tools import Lab
 
 __all__ = ["lab_in_browser", "search_in_browser"]
 
@@ -23,9 +24,9 @@ def lab_in_browser() -> Iterator[tuple[Lab, Browser]]:
     Server, kernels and clusters are gone afterwards.
     """
     sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "browser")]
-    from chromium import headless_chromium
-    from lab_tools import Lab
-    from leaks import end_processes, new_home
+    from tests.browser.chromium import headless_chromium
+    from tests.browser.lab_tools import Lab
+    from tests.leaks import end_processes, new_home
 
     with new_home() as home:
         lab = Lab(home)
@@ -50,8 +51,8 @@ def search_in_browser(notebook: str, n_steps: int) -> Iterator[tuple[Lab, Page, 
         Of each of the 1000 trials: ten reports a second.
     """
     with lab_in_browser() as (lab, browser):
-        from lab_tools import open_notebook, run_cell
-        from panel_tools import LOAD, search_cell
+        from tests.browser.lab_tools import open_notebook, run_cell
+        from tests.browser.panel_tools import LOAD, search_cell
 
         page = browser.new_page(viewport={"width": 1100, "height": 1000})
         cells = (LOAD, "%cluster start -n 2", search_cell("long", 1000, n_steps))

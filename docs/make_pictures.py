@@ -21,8 +21,8 @@ ROOT = Path(__file__).resolve().parent.parent
 # JupyterLab and the browser are started as the browser tests start them.
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "browser")]
 
-from chromium import headless_chromium  # noqa: E402 - from the folders above
-from lab_tools import open_notebook, served_lab, set_theme  # noqa: E402
+from tests.browser.chromium import headless_chromium  # noqa: E402 - from the folders above
+from tests.browser.lab_tools import open_notebook, served_lab, set_theme  # noqa: E402
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

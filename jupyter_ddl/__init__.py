@@ -45,7 +45,7 @@ __all__ = [
     "world_size",
 ]
 
-_INCELL = "jupyter_ddl.worker.incell"
+_INCELL = "jupyter_ddl.ranks.incell"
 
 _CLUSTERS = "jupyter_ddl.client.clusters"
 
@@ -53,7 +53,7 @@ _EXPORTS: dict[str, tuple[str, str | None]] = {
     "Cluster": (_CLUSTERS, "Cluster"),
     "RankGroup": ("jupyter_ddl.client.group", "RankGroup"),
     "Run": ("jupyter_ddl.client.run", "Run"),
-    "Sampler": ("jupyter_ddl.spec.sampling", "Sampler"),
+    "Sampler": ("jupyter_ddl.protocol.sampling", "Sampler"),
     "attach_cluster": (_CLUSTERS, "attach_cluster"),
     "checkpoint": (_INCELL, "checkpoint"),
     "choice": (_INCELL, "choice"),
@@ -61,12 +61,12 @@ _EXPORTS: dict[str, tuple[str, str | None]] = {
     "connect_cluster": (_CLUSTERS, "connect_cluster"),
     "device": (_INCELL, "device"),
     "dist": ("jupyter_ddl.dist", None),
-    "fit": ("jupyter_ddl.estimators.twin", "fit"),
+    "fit": ("jupyter_ddl.sklearn_fit.fit_api", "fit"),
     "list_clusters": (_CLUSTERS, "list_clusters"),
     "local_rank": (_INCELL, "local_rank"),
     "log": (_INCELL, "log"),
     "loguniform": (_INCELL, "loguniform"),
-    "map": ("jupyter_ddl.client.verbs", "map_cell"),
+    "map": ("jupyter_ddl.client.api", "map_cell"),
     "open_group": ("jupyter_ddl.client.group", "open_group"),
     "prepare": (_INCELL, "prepare"),
     "randint": (_INCELL, "randint"),
@@ -75,9 +75,9 @@ _EXPORTS: dict[str, tuple[str, str | None]] = {
     "report": (_INCELL, "report"),
     "resume": (_INCELL, "resume"),
     "runs": ("jupyter_ddl.client.history", "list_runs"),
-    "search": ("jupyter_ddl.client.verbs", "search"),
+    "search": ("jupyter_ddl.client.api", "search"),
     "start_cluster": (_CLUSTERS, "start_cluster"),
-    "train": ("jupyter_ddl.client.verbs", "train"),
+    "train": ("jupyter_ddl.client.api", "train"),
     "uniform": (_INCELL, "uniform"),
     "world_size": (_INCELL, "world_size"),
 }

@@ -3,6 +3,9 @@
 from typing import Any
 
 from jupyter_ddl import dist
+from jupyter_ddl.client.api import map_cell as map  # noqa: A004, F401 - not in __all__, for star imports
+from jupyter_ddl.client.api import search
+from jupyter_ddl.client.api import train as train  # not in __all__ either
 from jupyter_ddl.client.clusters import (
     Cluster,
     attach_cluster,
@@ -14,13 +17,8 @@ from jupyter_ddl.client.dask_client import connect_client as client  # noqa: F40
 from jupyter_ddl.client.group import RankGroup, open_group
 from jupyter_ddl.client.history import list_runs as runs
 from jupyter_ddl.client.run import Run
-from jupyter_ddl.client.verbs import map_cell as map  # noqa: A004, F401 - not in __all__, for star imports
-from jupyter_ddl.client.verbs import search
-from jupyter_ddl.client.verbs import train as train  # not in __all__ either
-from jupyter_ddl.estimators.twin import fit as fit  # not in __all__ either
-from jupyter_ddl.recording.show import replay
-from jupyter_ddl.spec.sampling import Sampler
-from jupyter_ddl.worker.incell import (
+from jupyter_ddl.protocol.sampling import Sampler
+from jupyter_ddl.ranks.incell import (
     checkpoint,
     choice,
     device,
@@ -35,6 +33,8 @@ from jupyter_ddl.worker.incell import (
     uniform,
     world_size,
 )
+from jupyter_ddl.recording.show import replay
+from jupyter_ddl.sklearn_fit.fit_api import fit as fit  # not in __all__ either
 
 __version__: str
 __all__ = [

@@ -14,9 +14,9 @@ from collections.abc import Mapping
 
 import msgspec
 
-from jupyter_ddl.cluster.sizing import n_local_workers
+from jupyter_ddl.backends.sizing import n_local_workers
 from jupyter_ddl.errors import ClusterError
-from jupyter_ddl.spec.cluster import ClusterSpec
+from jupyter_ddl.protocol.cluster import ClusterSpec
 from jupyter_ddl.store.host_limits import HostLimits, host_limits
 
 __all__ = ["binder_limits", "binder_sentence", "check_backend", "in_binder", "sized_for_binder"]

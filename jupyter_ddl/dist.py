@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from jupyter_ddl.errors import SpaceError
-from jupyter_ddl.spec.space import (
+from jupyter_ddl.protocol.space import (
     Choice,
     Distribution,
     ParamValue,

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
-from leaks import Home, end_processes, leftovers_of, new_home
+
+from tests.leaks import Home, end_processes, leftovers_of, new_home
 
 if TYPE_CHECKING:
-    from live_kernel import LiveKernel
+    from tests.live_kernel import LiveKernel
 
 # What is in tools/ is tested like the package.
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tools"))
@@ -91,7 +92,7 @@ def kernel(home: Home) -> Iterator[LiveKernel]:
 
     Its own clusters are stopped after the test.
     """
-    from live_kernel import LiveKernel
+    from tests.live_kernel import LiveKernel
 
     live = LiveKernel(home)
     live.run("%load_ext jupyter_ddl").check()

@@ -14,7 +14,8 @@ from typing import Any
 
 from jupyter_client.blocking import BlockingKernelClient
 from jupyter_client.manager import KernelManager
-from leaks import Home
+
+from tests.leaks import Home
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _STARTUP_S = 30.0

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from leaks import Home
+from tests.leaks import Home
 
 __all__ = ["NOTEBOOKS", "check_notebook"]
 

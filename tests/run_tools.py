@@ -9,14 +9,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import psutil
-from until import until
 
+from jupyter_ddl.client.api import map_cell, search
 from jupyter_ddl.client.run import Run
-from jupyter_ddl.client.verbs import map_cell, search
-from jupyter_ddl.controller.connection import read_connection
-from jupyter_ddl.events.audit import audit
-from jupyter_ddl.events.messages import AttemptFinished, AttemptStarted, Event
-from jupyter_ddl.events.snapshot import RunSnapshot
+from jupyter_ddl.ledger.audit import audit
+from jupyter_ddl.protocol.events import AttemptFinished, AttemptStarted, Event
+from jupyter_ddl.protocol.snapshot import RunSnapshot
+from jupyter_ddl.store.connection import read_connection
+from tests.until import until
 
 __all__ = [
     "SLEEPING",

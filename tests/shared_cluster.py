@@ -6,17 +6,17 @@ import contextlib
 from collections.abc import Iterator
 
 import pytest
-from leaks import Home, end_processes, leftovers_of, new_home
-from run_tools import workers
-from until import until
 
 from jupyter_ddl.client.clusters import Cluster
 from jupyter_ddl.client.session import session
-from jupyter_ddl.controller.connection import connection_path, read_connection
 from jupyter_ddl.errors import JupyterDDLError
-from jupyter_ddl.events.status import ClusterStatus
-from jupyter_ddl.spec.cluster import ClusterSpec
-from jupyter_ddl.spec.requests import CloseGroup
+from jupyter_ddl.protocol.cluster import ClusterSpec
+from jupyter_ddl.protocol.replies import ClusterStatus
+from jupyter_ddl.protocol.requests import CloseGroup
+from jupyter_ddl.store.connection import connection_path, read_connection
+from tests.leaks import Home, end_processes, leftovers_of, new_home
+from tests.run_tools import workers
+from tests.until import until
 
 __all__ = ["SharedCluster", "lent", "shared_cluster"]
 

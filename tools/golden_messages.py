@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from msgspec import inspect as shapes
 
-from jupyter_ddl.views import messages
+from jupyter_ddl.protocol import view_messages as messages
 
 __all__ = ["golden_files"]
 

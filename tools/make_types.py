@@ -1,4 +1,4 @@
-"""TypeScript's side of the messages, written from the Python structs of ``views/messages.py``.
+"""TypeScript's side of the messages, written from ``protocol/view_messages.py``.
 
 ``python tools/make_types.py [--check]`` writes ``labextension/src/protocol.ts`` (types, and shapes
 for checking what arrives) and the golden messages that pytest and jest both read; ``--check`` only
@@ -19,15 +19,15 @@ from golden_messages import golden_files
 from msgspec import inspect as shapes
 
 import jupyter_ddl
-from jupyter_ddl.spec.cluster import MAX_WORKERS
-from jupyter_ddl.views import messages
+from jupyter_ddl.protocol import view_messages as messages
+from jupyter_ddl.protocol.cluster import MAX_WORKERS
 
 ROOT = Path(__file__).resolve().parent.parent
 TYPES = ROOT / "labextension" / "src" / "protocol.ts"
 GOLDEN = ROOT / "tests" / "golden"
 
 _HEAD = """\
-// Made by tools/make_types.py from jupyter_ddl/views/messages.py; `make lint` fails when it is old.
+// Made by tools/make_types.py from protocol/view_messages.py; `make lint` fails when it is old.
 // Numbers that are not finite travel as null, so every float may be null.
 
 /** Version of the package that these types belong to. */

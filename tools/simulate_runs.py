@@ -17,7 +17,7 @@ from simulated_search import simulate_search
 from simulated_story import Story
 from simulated_training import simulate_training
 
-from jupyter_ddl.recording.facts import Recording
+from jupyter_ddl.recording.lines import Recording
 from jupyter_ddl.recording.write import head_of, write_recording
 
 __all__ = ["EXAMPLES", "FOLDER", "simulated"]

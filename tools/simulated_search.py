@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from simulated_story import BEGAN_S, Story
 
-from jupyter_ddl.events.messages import (
+from jupyter_ddl.protocol.events import (
     AttemptFinished,
     AttemptStarted,
     Failure,
@@ -21,11 +21,18 @@ from jupyter_ddl.events.messages import (
     RunSubmitted,
     TrialCreated,
 )
-from jupyter_ddl.events.telemetry import RankSample, Usage, WorkerSample
-from jupyter_ddl.search.halving import Bracket
-from jupyter_ddl.spec.program import Program
-from jupyter_ddl.spec.run import Limits, Provenance, PrunerSpec, RunSpec, SamplerSpec, SearchSpec
-from jupyter_ddl.spec.space import Choice, Distribution, ParamValue, Uniform
+from jupyter_ddl.protocol.program import Program
+from jupyter_ddl.protocol.run import (
+    Limits,
+    Provenance,
+    PrunerSpec,
+    RunSpec,
+    SamplerSpec,
+    SearchSpec,
+)
+from jupyter_ddl.protocol.space import Choice, Distribution, ParamValue, Uniform
+from jupyter_ddl.protocol.telemetry import RankSample, Usage, WorkerSample
+from jupyter_ddl.search.pruners import Bracket
 
 __all__ = ["simulate_search"]
 

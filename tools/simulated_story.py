@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from jupyter_ddl.events.messages import Event, RunFinished
-from jupyter_ddl.events.reducer import fold
-from jupyter_ddl.events.run_state import RunState
-from jupyter_ddl.events.telemetry import WorkerSample
-from jupyter_ddl.events.totals import with_totals
-from jupyter_ddl.recording.facts import Fact, Measured, Printed
-from jupyter_ddl.recording.lines import time_of
+from jupyter_ddl.ledger.reducer import fold
+from jupyter_ddl.ledger.run_state import RunState
+from jupyter_ddl.ledger.snapshots import with_totals
+from jupyter_ddl.protocol.events import Event, RunFinished
+from jupyter_ddl.protocol.telemetry import WorkerSample
+from jupyter_ddl.recording.lines import Fact, Measured, Printed, time_of
 
 __all__ = ["BEGAN_S", "Story"]
 

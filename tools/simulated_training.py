@@ -7,7 +7,7 @@ import random
 
 from simulated_story import BEGAN_S, Story
 
-from jupyter_ddl.events.messages import (
+from jupyter_ddl.protocol.events import (
     AttemptFinished,
     AttemptStarted,
     CheckpointSaved,
@@ -22,9 +22,9 @@ from jupyter_ddl.events.messages import (
     RunSubmitted,
     TrialCreated,
 )
-from jupyter_ddl.events.telemetry import GpuSample, RankSample, Usage, WorkerSample
-from jupyter_ddl.spec.program import Program
-from jupyter_ddl.spec.run import DdpSpec, Provenance, RunSpec
+from jupyter_ddl.protocol.program import Program
+from jupyter_ddl.protocol.run import DdpSpec, Provenance, RunSpec
+from jupyter_ddl.protocol.telemetry import GpuSample, RankSample, Usage, WorkerSample
 
 __all__ = ["simulate_training"]
 

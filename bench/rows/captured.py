@@ -54,7 +54,7 @@ _DEADLINE_S = 60.0
 
 def _rank_pids(run: Any) -> list[int]:
     """Pids of both ranks, as soon as both have reported."""
-    from jupyter_ddl.events.messages import AttemptStarted, Reported
+    from jupyter_ddl.protocol.events import AttemptStarted, Reported
 
     deadline = time.monotonic() + _DEADLINE_S
     while time.monotonic() < deadline:
@@ -100,8 +100,8 @@ def _pieces(array: Any) -> dict[str, float]:
 def measure() -> None:
     import numpy as np
 
+    from jupyter_ddl.client.api import search
     from jupyter_ddl.client.clusters import start_cluster
-    from jupyter_ddl.client.verbs import search
 
     n_bytes = 10**9
     # Its own content, so that no blob of an earlier run is found.

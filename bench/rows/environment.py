@@ -28,7 +28,7 @@ ROW = Row(
 def measure() -> None:
     from jupyter_ddl.client.clusters import start_cluster
     from jupyter_ddl.client.environment import check_before
-    from jupyter_ddl.worker.facts import EnvironmentReader
+    from jupyter_ddl.store.packages import EnvironmentReader
 
     started = time.perf_counter()
     EnvironmentReader(sys.path).facts()

@@ -47,8 +47,8 @@ _DEADLINE_S = 20.0
 
 def _watch_ledger(run_id: str, found: dict[str, float]) -> None:
     """Read the ledger as it grows, until the first report is on disk."""
-    from jupyter_ddl.events.messages import AttemptStarted, Reported
-    from jupyter_ddl.events.reader import LedgerReader
+    from jupyter_ddl.ledger.reader import LedgerReader
+    from jupyter_ddl.protocol.events import AttemptStarted, Reported
     from jupyter_ddl.store.paths import ledger_path
 
     deadline = time.monotonic() + _DEADLINE_S

@@ -84,7 +84,7 @@ def _overhead(n_candidates: int) -> tuple[float, float]:
     from sklearn.model_selection import GridSearchCV
 
     from jupyter_ddl.client.session import session
-    from jupyter_ddl.estimators.twin import fit
+    from jupyter_ddl.sklearn_fit.fit_api import fit
 
     process = psutil.Process(session().info(session().current or "local").process.pid)
     rows, labels = np.zeros((100, 3)), np.arange(100) % 2
@@ -101,7 +101,7 @@ def measure() -> None:
     from sklearn.model_selection import GridSearchCV
 
     from jupyter_ddl.client.clusters import start_cluster
-    from jupyter_ddl.estimators.twin import fit
+    from jupyter_ddl.sklearn_fit.fit_api import fit
 
     texts, labels = make_texts()
     cluster = start_cluster(n_workers=2)

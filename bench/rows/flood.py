@@ -8,8 +8,8 @@ from typing import Any
 
 from bench.browser import lab_in_browser
 from bench.harness import Goal, Line, Probe, Row, is_quick, tell
-from jupyter_ddl.events.messages import Reported
-from jupyter_ddl.events.reader import read_ledger
+from jupyter_ddl.ledger.reader import read_ledger
+from jupyter_ddl.protocol.events import Reported
 
 _OURS = Probe("bench.rows.flood")
 _N_RANKS = 4
@@ -106,7 +106,7 @@ def main() -> None:
 
 
 def _measure(lab: Any, page: Any, empty: Any) -> dict[str, float]:
-    from lab_tools import open_notebook, prompt_of, run_cell
+    from tests.browser.lab_tools import open_notebook, prompt_of, run_cell
 
     seconds = 4 if is_quick() else 10
     frames = _Frames(page)

@@ -95,15 +95,15 @@ def _lasting(namespace: str) -> list[str]:
 
 def _start(namespace: str) -> Any:
     from jupyter_ddl.client.clusters import start_cluster
-    from jupyter_ddl.spec.cluster import KubeSpec
+    from jupyter_ddl.protocol.cluster import KubeSpec
 
     kube = KubeSpec(image=os.environ["JUPYTER_DDL_TEST_IMAGE"], namespace=namespace)
     return start_cluster("kube", 2, kubernetes=kube)
 
 
 def _moved_s(namespace: str) -> float:
-    from jupyter_ddl.client.verbs import search
-    from jupyter_ddl.events.messages import AttemptStarted
+    from jupyter_ddl.client.api import search
+    from jupyter_ddl.protocol.events import AttemptStarted
 
     run = search(_STEPS, namespace={}, metric="score", trials=1, wait=False)
     _until(lambda: len(list(run.directory.glob("checkpoints/*/*.ckpt"))) == 2, "a checkpoint")
@@ -123,7 +123,7 @@ def _moved_s(namespace: str) -> float:
 def _captured_s() -> float:
     import numpy as np
 
-    from jupyter_ddl.client.verbs import search
+    from jupyter_ddl.client.api import search
 
     array = np.arange(50_000_000, dtype=float) + time.time()
     began_s = time.perf_counter()

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 from bench.browser import lab_in_browser
 from bench.harness import Goal, Line, Probe, Row, is_quick, tell
 from bench.rows.flood import QUANTILE, WATCH
-from jupyter_ddl.events.messages import (
+from jupyter_ddl.ledger.reducer import RunState, fold, fold_all
+from jupyter_ddl.ledger.snapshots import snapshot_of
+from jupyter_ddl.protocol.events import (
     AttemptFinished,
     AttemptStarted,
     Event,
@@ -18,10 +20,9 @@ from jupyter_ddl.events.messages import (
     RunSubmitted,
     TrialCreated,
 )
-from jupyter_ddl.events.reducer import RunState, fold, fold_all
-from jupyter_ddl.spec.program import Program
-from jupyter_ddl.spec.run import RunSpec, SearchSpec
-from jupyter_ddl.spec.space import Uniform
+from jupyter_ddl.protocol.program import Program
+from jupyter_ddl.protocol.run import RunSpec, SearchSpec
+from jupyter_ddl.protocol.space import Uniform
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -60,10 +61,10 @@ def main() -> None:
 
 def _measure(page: Page, empty: Page, address: str) -> dict[str, float]:
     import msgspec
-    from panel_script import ScriptedServer, cluster, run_line
 
-    from jupyter_ddl.views import messages as say
+    from jupyter_ddl.protocol import view_messages as say
     from jupyter_ddl.views.answers import trial_page
+    from tests.browser.panel_script import ScriptedServer, cluster, run_line
 
     spec = RunSpec(
         "r1",
@@ -81,7 +82,7 @@ def _measure(page: Page, empty: Page, address: str) -> dict[str, float]:
         _advance(state, _trial(number))
 
     def view() -> say.RunView:
-        return say.RunView(0, time.time(), state.snapshot(time.time()))
+        return say.RunView(0, time.time(), snapshot_of(state, time.time()))
 
     busy = cluster("train", 8, n_busy=8, active=("r1",))
     line = run_line("r1", "many trials", "running", n_trials=2 * _N_TRIALS, n_finished=_N_TRIALS)

@@ -39,7 +39,7 @@ report(step=0, acc=x)
 
 
 def _search(n_trials: int, wait: bool = True) -> Any:
-    from jupyter_ddl.client.verbs import search
+    from jupyter_ddl.client.api import search
 
     return search(_CELL, metric="acc", trials=n_trials, sampler="random", wait=wait, namespace={})
 

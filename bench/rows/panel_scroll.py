@@ -60,9 +60,8 @@ def main() -> None:
 
 def _scroll(page: Page, address: str, token: str) -> list[float]:
     """Milliseconds between frames."""
-    from panel_script import ScriptedServer, cluster, gpu_telemetry
-
-    from jupyter_ddl.views.messages import ClusterList
+    from jupyter_ddl.protocol.view_messages import ClusterList
+    from tests.browser.panel_script import ScriptedServer, cluster, gpu_telemetry
 
     status = cluster("many", _N_WORKERS, n_busy=_N_WORKERS, active=("r1",))
     server = ScriptedServer(

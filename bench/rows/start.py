@@ -45,9 +45,9 @@ def _cpu_s(pid: int) -> float:
 
 
 def measure() -> None:
+    from jupyter_ddl.client.api import search
     from jupyter_ddl.client.clusters import start_cluster
     from jupyter_ddl.client.session import session
-    from jupyter_ddl.client.verbs import search
 
     phases: list[float] = []
     started = time.perf_counter()

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from bench.browser import search_in_browser
 from bench.harness import Goal, Line, Probe, Row, is_quick, tell
-from jupyter_ddl.events.messages import AttemptFinished
-from jupyter_ddl.events.reader import read_ledger
+from jupyter_ddl.ledger.reader import read_ledger
+from jupyter_ddl.protocol.events import AttemptFinished
 
 _PROBE = Probe("bench.rows.stop")
 

@@ -73,7 +73,7 @@ async def send(n_senders: int, first: int, n_workers: int, seconds: float, dask_
 
 
 def _sample(worker: str, at_s: float) -> Any:
-    from jupyter_ddl.events.telemetry import GpuProcess, GpuSample, RankSample, WorkerSample
+    from jupyter_ddl.protocol.telemetry import GpuProcess, GpuSample, RankSample, WorkerSample
 
     gpus = tuple(
         GpuSample(
@@ -103,10 +103,10 @@ async def _measure(seconds: float) -> dict[str, float]:
     import msgspec
     import psutil
 
-    from jupyter_ddl.cluster.local import LocalBackend
+    from jupyter_ddl.backends.local import LocalBackend
     from jupyter_ddl.controller.telemetry import Telemetry
     from jupyter_ddl.placement.slots import SlotBook
-    from jupyter_ddl.spec.cluster import ClusterSpec
+    from jupyter_ddl.protocol.cluster import ClusterSpec
 
     backend = LocalBackend(ClusterSpec(n_workers=2))
     await backend.start(lambda _: None)

@@ -55,8 +55,8 @@ report(step=0, acc=x)
 
 
 def measure() -> None:
+    from jupyter_ddl.client.api import search
     from jupyter_ddl.client.clusters import start_cluster
-    from jupyter_ddl.client.verbs import search
 
     def rate(cell: str, n_trials: int) -> float:
         started = time.perf_counter()

@@ -21,8 +21,8 @@ from jupyter_ddl.cell.sampler import check_installed, choose_sampler, count_tria
 from jupyter_ddl.cell.sequence import read_items
 from jupyter_ddl.cell.source import read_source
 from jupyter_ddl.cell.space import CellSpace, read_space
-from jupyter_ddl.spec.program import Program
-from jupyter_ddl.spec.run import DdpSpec, Limits, MapSpec, PrunerSpec, SearchSpec, Verb
+from jupyter_ddl.protocol.program import Program
+from jupyter_ddl.protocol.run import DdpSpec, Limits, MapSpec, PrunerSpec, SearchSpec, Verb
 
 __all__ = [
     "CellContext",

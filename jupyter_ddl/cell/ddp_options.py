@@ -10,7 +10,7 @@ from jupyter_ddl.cell.common_options import CommonOptions
 from jupyter_ddl.cell.nearest import did_you_mean
 from jupyter_ddl.cell.strategies import DEFAULT, strategy_names
 from jupyter_ddl.errors import OptionError
-from jupyter_ddl.spec.group import CollectiveBackend
+from jupyter_ddl.protocol.group import CollectiveBackend
 
 __all__ = ["BACKENDS", "DdpOptions", "add_admission", "add_ddp"]
 

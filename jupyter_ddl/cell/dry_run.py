@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from jupyter_ddl.cell.capture import size_text
 from jupyter_ddl.cell.compile import CompiledCell
-from jupyter_ddl.cell.sizes import size_text
 from jupyter_ddl.cell.space import is_finite
-from jupyter_ddl.spec.run import DdpSpec, Limits, MapSpec, SearchSpec
-from jupyter_ddl.spec.space import Choice, Distribution, RandInt, n_grid_points
+from jupyter_ddl.protocol.run import DdpSpec, Limits, MapSpec, SearchSpec
+from jupyter_ddl.protocol.space import Choice, Distribution, RandInt, n_grid_points
 
 __all__ = ["describe", "distribution_text"]
 

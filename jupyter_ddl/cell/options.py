@@ -20,8 +20,8 @@ from jupyter_ddl.cell.nearest import did_you_mean
 from jupyter_ddl.cell.run_options import RunOptions, add_run
 from jupyter_ddl.cell.strategies import strategy_names
 from jupyter_ddl.errors import OptionError
-from jupyter_ddl.spec.run import Mode
-from jupyter_ddl.spec.space import ParamValue
+from jupyter_ddl.protocol.run import Mode
+from jupyter_ddl.protocol.space import ParamValue
 
 __all__ = [
     "PRUNERS",

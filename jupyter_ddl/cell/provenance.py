@@ -12,7 +12,7 @@ import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from jupyter_ddl.spec.run import Provenance
+from jupyter_ddl.protocol.run import Provenance
 
 __all__ = ["collect", "git_state", "package_versions"]
 

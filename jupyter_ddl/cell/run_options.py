@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from jupyter_ddl.cell import values
 from jupyter_ddl.cell.common_options import EnvCheck, add_env_check
 from jupyter_ddl.cell.ddp_options import BACKENDS
-from jupyter_ddl.spec.group import CollectiveBackend
+from jupyter_ddl.protocol.group import CollectiveBackend
 
 __all__ = ["DEFAULT_GROUP", "RunOptions", "add_run", "ranks"]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from jupyter_ddl.cell.imports import is_installed
+from jupyter_ddl.cell.modules import is_installed
 from jupyter_ddl.cell.nearest import did_you_mean
 from jupyter_ddl.cell.options import SAMPLERS, SearchOptions
 from jupyter_ddl.cell.space import CellSpace, check_grid, is_finite
 from jupyter_ddl.errors import CellError, OptionError
-from jupyter_ddl.spec.run import SamplerSpec
+from jupyter_ddl.protocol.run import SamplerSpec
 
 __all__ = ["DEFAULT_TRIALS", "check_installed", "choose_sampler", "count_trials", "sampler_module"]
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 
 from jupyter_ddl.cell.nearest import did_you_mean
-from jupyter_ddl.spec.space import ParamValue
+from jupyter_ddl.protocol.space import ParamValue
 
 __all__ = ["count", "duration_s", "grid", "identifier", "names", "one_of", "size_bytes"]
 

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jupyter_ddl.cli.environment import environment
-from jupyter_ddl.client.history import find_run, live_runs, remove_run
+from jupyter_ddl.client.history import find_run, live_runs, remove_run, stop_from
 from jupyter_ddl.client.run import Run
-from jupyter_ddl.client.stopping import stop_from
 from jupyter_ddl.errors import OptionError
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ def _clusters(_: Namespace) -> int:
 
 
 def _runs(_: Namespace) -> int:
-    from jupyter_ddl.client.listing import list_with_state
+    from jupyter_ddl.client.history import list_with_state
     from jupyter_ddl.views.lists import run_row
     from jupyter_ddl.views.tables import render_runs
 

@@ -7,7 +7,7 @@ import argparse
 from jupyter_ddl.cell import values
 from jupyter_ddl.client.commands import CONNECT, DOCTOR, ENV, RUN_COMMANDS, START
 from jupyter_ddl.client.grammar import Command, Grammar
-from jupyter_ddl.client.stopping import add_stop_options
+from jupyter_ddl.client.history import add_stop_options
 
 __all__ = ["GRAMMAR"]
 

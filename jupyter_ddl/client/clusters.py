@@ -2,32 +2,97 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
 
 from jupyter_ddl.binder_mode import check_backend
 from jupyter_ddl.client.dask_client import forget_client
-from jupyter_ddl.client.dask_options import CONNECT_TIMEOUT_S, DASK, scheduler_spec
 from jupyter_ddl.client.kube_options import KUBE, START_TIMEOUT_S, with_image
 from jupyter_ddl.client.session import session
-from jupyter_ddl.controller.connection import list_connections, read_connection
-from jupyter_ddl.errors import ClusterError, ControllerError
-from jupyter_ddl.events.replies import LogText, Result, StatusResult
-from jupyter_ddl.events.status import ClusterStatus
-from jupyter_ddl.spec.cluster import ClusterSpec, KubeSpec
-from jupyter_ddl.spec.requests import Adapt, Body, GetLog, GetStatus, Scale, StopCluster
+from jupyter_ddl.errors import ClusterError, ControllerError, OptionError
+from jupyter_ddl.protocol.cluster import ClusterSpec, KubeSpec, SchedulerSpec
+from jupyter_ddl.protocol.replies import ClusterStatus, LogText, Result, StatusResult
+from jupyter_ddl.protocol.requests import Adapt, Body, GetLog, GetStatus, Scale, StopCluster
+from jupyter_ddl.store.connection import list_connections, read_connection
 from jupyter_ddl.store.processes import end_process, is_alive
 
 __all__ = [
+    "CONNECT_TIMEOUT_S",
+    "DASK",
     "Cluster",
     "attach_cluster",
     "connect_cluster",
     "current_cluster",
     "list_clusters",
+    "scheduler_spec",
     "start_cluster",
 ]
+
+
+# What ``%cluster connect ADDRESS`` makes of the address and of Dask's configuration.
+
+DASK = "dask"
+"""Name of the backend, and of its cluster by default."""
+CONNECT_TIMEOUT_S = 8.0
+_ADDRESS = re.compile(r"(?:(tls|tcp)://)?((?:\[[0-9a-fA-F:.]+\]|[\w.-]+):(\d{1,5}))/?")
+_FILES = {
+    "ca_file": "distributed.comm.tls.ca-file",
+    "cert_file": "distributed.comm.tls.client.cert",
+    "key_file": "distributed.comm.tls.client.key",
+}
+
+
+def scheduler_spec(address: str) -> SchedulerSpec:
+    """Address and files, checked here: the controller does not know this process's settings.
+
+    Without ``tls://`` or ``tcp://`` before it, TLS is meant.
+
+    Raises
+    ------
+    OptionError
+        The address is not one, Dask's configuration names no files for TLS or such that are not
+        there, or forbids plain TCP.
+    """
+    import dask.config
+
+    found = _ADDRESS.fullmatch(address)
+    if found is None or not 0 < int(found[3]) < 65536:
+        raise OptionError(
+            f"{address!r} is not the address of a scheduler; tls://HOST:PORT is expected, or "
+            f"tcp://HOST:PORT for one without TLS"
+        )
+    if found[1] == "tcp":
+        if dask.config.get("distributed.comm.require-encryption", None):
+            raise OptionError(
+                f"{address} is not encrypted, and Dask's configuration asks for it "
+                f"(distributed.comm.require-encryption); connect to tls://{found[2]}"
+            )
+        return SchedulerSpec(f"tcp://{found[2]}")
+    files = {field: _existing(field, dask.config.get(key, None)) for field, key in _FILES.items()}
+    return SchedulerSpec(
+        f"tls://{found[2]}", files["ca_file"], files["cert_file"], files["key_file"]
+    )
+
+
+def _existing(field: str, value: object) -> str:
+    if not value:
+        raise OptionError(
+            f"TLS takes the scheduler's CA and a certificate of ours, and Dask's configuration has "
+            f"no {_FILES[field]}; set {', '.join(_FILES.values())}, or connect to tcp://HOST:PORT "
+            f"if there is no TLS"
+        )
+    text = str(value)
+    if "\n" in text:  # the certificate itself, as Security.temporary() has it
+        raise OptionError(f"{_FILES[field]} in Dask's configuration holds no path of a file")
+    path = Path(text).expanduser().absolute()
+    if not path.is_file():
+        raise OptionError(f"{_FILES[field]} in Dask's configuration is {text!r}: no such file")
+    return str(path)
+
 
 _STOP_TIMEOUT_S = 20.0
 _STOP_ANSWER_S = 5.0

@@ -15,8 +15,8 @@ from jupyter_ddl.client.clusters import (
     start_cluster,
 )
 from jupyter_ddl.client.grammar import Command, Grammar
+from jupyter_ddl.client.history import add_stop_options
 from jupyter_ddl.client.kube_options import KUBE, add_kube_options, kube_spec
-from jupyter_ddl.client.stopping import add_stop_options
 from jupyter_ddl.errors import ClusterError, OptionError
 
 __all__ = [
@@ -238,7 +238,7 @@ def start_from(
     ClusterError
         It can't be started; one sentence says why.
     """
-    from jupyter_ddl.cluster.registry import check_name
+    from jupyter_ddl.backends.registry import check_name
 
     if options.backend in ("kubernetes", "k8s"):
         options.backend = KUBE

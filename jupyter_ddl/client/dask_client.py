@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from jupyter_ddl.client.session import session
 from jupyter_ddl.errors import ClusterError
-from jupyter_ddl.events.replies import DaskAccess
-from jupyter_ddl.spec.requests import GetDask
+from jupyter_ddl.protocol.replies import DaskAccess
+from jupyter_ddl.protocol.requests import GetDask
 
 if TYPE_CHECKING:
     from collections.abc import Callable

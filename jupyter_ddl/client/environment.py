@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from jupyter_ddl.cell.common_options import EnvCheck
-from jupyter_ddl.client.places import cluster_now
 from jupyter_ddl.client.session import session
 from jupyter_ddl.environment.binder import (
     configuration_stamp,
     has_configuration,
     read_configuration,
 )
-from jupyter_ddl.environment.compare import compare
-from jupyter_ddl.environment.configuration import Configuration
+from jupyter_ddl.environment.compare import Scope, compare, verdict_line
 from jupyter_ddl.environment.kernel import kernel_environment
-from jupyter_ddl.environment.scope import Scope
-from jupyter_ddl.environment.wording import verdict_line
+from jupyter_ddl.environment.requirements import Configuration
 from jupyter_ddl.errors import ClusterError, EnvironmentFileError, WorkerEnvironmentError
-from jupyter_ddl.events.replies import EnvironmentResult
-from jupyter_ddl.spec.facts import EnvironmentStatus, EnvironmentVerdict, Facts
-from jupyter_ddl.spec.requests import GetEnvironment, TellVerdict
-from jupyter_ddl.spec.run import DdpSpec
+from jupyter_ddl.protocol.facts import EnvironmentStatus, EnvironmentVerdict, Facts
+from jupyter_ddl.protocol.replies import ClusterStatus, EnvironmentResult, StatusResult
+from jupyter_ddl.protocol.requests import GetEnvironment, GetStatus, TellVerdict
+from jupyter_ddl.protocol.run import DdpSpec, SearchSpec
+from jupyter_ddl.store.connection import list_connections
 
 if TYPE_CHECKING:
     from jupyter_ddl.cell.compile import CompiledCell
@@ -34,19 +32,83 @@ __all__ = [
     "OnNotice",
     "cell_imports",
     "check_before",
+    "cluster_now",
     "compare_with",
     "environment_now",
     "folder_of",
     "forget_answers",
     "last_imports",
+    "places_now",
     "status_of",
     "tell",
 ]
 
+
+# Where the ranks of a group would run now: what ``--dry-run`` tells beyond the cell.
+
+_TIMEOUT_S = 5.0
+_N_SHOWN = 16
+
+
+def places_now(compiled: CompiledCell) -> list[str]:
+    """Lines about the slots that the ranks of a run would take; none for runs without groups."""
+    verb = compiled.verb
+    n_ranks = 0
+    if isinstance(verb, DdpSpec):
+        n_ranks = verb.n_ranks
+    elif isinstance(verb, SearchSpec) and verb.ranks_per_trial > 1:
+        n_ranks = verb.ranks_per_trial
+    if not n_ranks:
+        return []
+    status = _status()
+    if status is None:
+        return ["Places: no cluster is running; a local one would be started"]
+    return list(_places(status, n_ranks))
+
+
+def cluster_now() -> str | None:
+    """Name of the cluster that a run would go to; None where one would be started."""
+    current = session().current
+    running = [info.name for info in list_connections()]
+    if current not in running:
+        current = running[0] if len(running) == 1 and current is None else None
+    return current
+
+
+def _status() -> ClusterStatus | None:
+    """Of the cluster that a run would go to; None where one would be started."""
+    current = cluster_now()
+    if current is None:
+        return None
+    try:
+        answer = session().ask(current, GetStatus(), _TIMEOUT_S)
+    except ClusterError:
+        return None  # it ended in this moment
+    return answer.status if isinstance(answer, StatusResult) else None
+
+
+def _places(status: ClusterStatus, n_ranks: int) -> Iterator[str]:
+    free = [
+        worker
+        for worker in sorted(status.workers, key=lambda each: each.address)
+        for _ in range(worker.n_slots - worker.n_busy)
+    ]
+    if len(free) < n_ranks:
+        held = f", {', '.join(status.active_runs)} hold the rest" if status.active_runs else ""
+        yield (
+            f"Places: cluster {status.name} has {len(free)} of {status.n_slots} slots free{held}; "
+            f"the ranks would wait for {n_ranks}"
+        )
+        return
+    shown = [f"rank {at} → {free[at].name} ({free[at].host})" for at in range(n_ranks)][:_N_SHOWN]
+    more = f", {n_ranks - _N_SHOWN} more" if n_ranks > _N_SHOWN else ""
+    yield f"Places now, on cluster {status.name}: {', '.join(shown)}{more}"
+
+
 log = logging.getLogger(__name__)
 
 _N_VERDICTS = 50
-_TIMEOUT_S = 15.0
+_FACTS_TIMEOUT_S = 15.0
 
 OnNotice = Callable[[str], None]
 
@@ -219,7 +281,7 @@ def last_imports() -> frozenset[str]:
 
 
 def _ask(cluster: str, *, fresh: bool) -> EnvironmentResult:
-    result = session().ask(cluster, GetEnvironment(tuple(_facts), fresh), _TIMEOUT_S)
+    result = session().ask(cluster, GetEnvironment(tuple(_facts), fresh), _FACTS_TIMEOUT_S)
     if not isinstance(result, EnvironmentResult):
         raise ClusterError(f"the controller answered {type(result).__name__} instead of facts")
     _facts.update(result.facts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import inspect
 import logging
 import time
@@ -15,24 +16,240 @@ from jupyter_ddl.cell.common_options import EnvCheck
 from jupyter_ddl.cell.group_cell import CompiledGroupCell, compile_group_cell, transfer_cell
 from jupyter_ddl.cell.provenance import collect
 from jupyter_ddl.cell.run_options import DEFAULT_GROUP
-from jupyter_ddl.client.cell_wait import CellWait, OnProgress
 from jupyter_ddl.client.environment import OnNotice, check_before, folder_of
 from jupyter_ddl.client.rank_results import RankResults
-from jupyter_ddl.client.rank_text import RankLogs
-from jupyter_ddl.client.session import session
+from jupyter_ddl.client.session import Session, session
 from jupyter_ddl.client.submit import new_run_id
 from jupyter_ddl.client.waiting import IsLeaving
-from jupyter_ddl.errors import ClusterError, ProtocolError, WorkerEnvironmentError
-from jupyter_ddl.events.replies import GroupResult
-from jupyter_ddl.events.status import GroupStatus
-from jupyter_ddl.spec.group import CollectiveBackend
-from jupyter_ddl.spec.program import Program
-from jupyter_ddl.spec.requests import CloseGroup, ExecuteCell, OpenGroup
-from jupyter_ddl.spec.run import GroupSpec, RunSpec
+from jupyter_ddl.errors import (
+    ClusterError,
+    ControllerError,
+    GroupLostError,
+    JupyterDDLError,
+    ProtocolError,
+    WorkerEnvironmentError,
+)
+from jupyter_ddl.protocol.cell_results import CellResult
+from jupyter_ddl.protocol.group import CollectiveBackend
+from jupyter_ddl.protocol.program import Program
+from jupyter_ddl.protocol.replies import GroupResult, GroupStatus, Result
+from jupyter_ddl.protocol.requests import (
+    CloseGroup,
+    ExecuteCell,
+    InterruptCell,
+    LookAtCell,
+    OpenGroup,
+)
+from jupyter_ddl.protocol.run import GroupSpec, RunSpec
 from jupyter_ddl.store.blobs import put_blob
 from jupyter_ddl.store.paths import blob_dirs, run_dir
 
-__all__ = ["RankGroup", "open_group"]
+__all__ = [
+    "MAX_SHOWN_BYTES",
+    "CellWait",
+    "OnProgress",
+    "RankGroup",
+    "RankLogs",
+    "open_group",
+    "read_text",
+]
+
+
+# What ranks print, as far as a notebook shows it: read from their logs while they grow.
+
+MAX_SHOWN_BYTES = 64 * 1024
+"""Of one rank and cell; the beginning and the end of a longer output are shown."""
+
+
+def read_text(path: Path, start: int, end: int | None = None) -> str:
+    """Output between two bytes of a log; what is left out is told in its place."""
+    try:
+        with path.open("rb") as file:
+            size = max(0, (file.seek(0, 2) if end is None else end) - start)
+            file.seek(start)
+            if size <= MAX_SHOWN_BYTES:
+                return _decoded(file.read(size))
+            half = MAX_SHOWN_BYTES // 2
+            first = file.read(half)
+            file.seek(start + size - half)
+            last = file.read(half)
+    except FileNotFoundError:
+        return ""
+    return (
+        f"{_decoded(first)}\n… {size - 2 * half:,} bytes left out, all of it is in {path} …\n"
+        f"{_decoded(last)}"
+    )
+
+
+class RankLogs:
+    """The output of one cell on its ranks.
+
+    Parameters
+    ----------
+    starts : dict of int to (Path, int)
+        Per rank its log, and the byte at which the output begins.
+    """
+
+    def __init__(self, starts: dict[int, tuple[Path, int]]) -> None:
+        self._starts = starts
+        self._sizes: dict[int, int] = dict.fromkeys(starts, 0)
+        self._texts: dict[int, str] = dict.fromkeys(starts, "")
+
+    def poll(self) -> dict[int, str] | None:
+        """The output so far, by rank; None when there is nothing new."""
+        is_new = False
+        for rank, (path, start) in self._starts.items():
+            size = path.stat().st_size - start if path.exists() else 0
+            if size > self._sizes[rank]:
+                self._sizes[rank] = size
+                self._texts[rank] = read_text(path, start)
+                is_new = True
+        return dict(self._texts) if is_new else None
+
+    def final(self, ends: dict[int, int]) -> dict[int, str]:
+        """The output of the whole cell, by rank."""
+        texts = {}
+        for rank, (path, start) in self._starts.items():
+            end = ends.get(rank)
+            is_empty = end is not None and end <= start
+            texts[rank] = "" if is_empty else read_text(path, start, end)
+        return texts
+
+
+def _decoded(data: bytes) -> str:
+    return data.decode(errors="replace")
+
+
+# Waits for a cell on a persistent group: output as it comes, interrupts passed on.
+
+_POLL_S = 0.1
+_LOOK_S = 0.5
+"""How often the controller is asked which ranks are done, in a cell that takes longer."""
+_ASK_TIMEOUT_S = 10.0
+
+OnProgress = Callable[[dict[int, str], CellResult | None], Any]
+"""Takes the output by rank, and which ranks are done (None: not known yet)."""
+
+
+class CellWait:
+    """One execution; used on one thread.
+
+    Parameters
+    ----------
+    is_leaving
+        Asked at the first interrupt; when true, it ends the wait and not the cell.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        cluster: str,
+        request: ExecuteCell,
+        logs: RankLogs,
+        is_leaving: IsLeaving = lambda: False,
+    ) -> None:
+        self._session = session
+        self._cluster = cluster
+        self._request = request
+        self._logs = logs
+        self._is_leaving = is_leaving
+        self._n_interrupts = 0
+        self._texts: dict[int, str] = {}
+        self._seen: CellResult | None = None
+        self._looked_s = time.monotonic()
+
+    def run(self, on_progress: OnProgress | None) -> CellResult:
+        """Execute the cell.  The first interrupt ends it, the second the group.
+
+        Parameters
+        ----------
+        on_progress
+            Called at most ten times a second while the cell runs, when there is something new.
+
+        Raises
+        ------
+        GroupLostError
+            The group has ended; its variables are gone.
+        KeyboardInterrupt
+            The third interrupt, or the first of a wait that leaves: nobody waits any more.
+        """
+        try:
+            future = self._session.begin(self._cluster, self._request)
+        except ClusterError as error:
+            raise self._lost() from error
+        while True:
+            try:
+                done = concurrent.futures.wait([future], timeout=_POLL_S).done
+                if done:
+                    return self._result(future)
+                self._tell(on_progress)
+            except KeyboardInterrupt:
+                self._interrupted()
+
+    def _result(self, future: concurrent.futures.Future[Result]) -> CellResult:
+        try:
+            result = future.result()
+        except ControllerError as error:
+            raise self._lost() from error
+        if isinstance(result, CellResult):
+            return result
+        raise ProtocolError(f"the controller answered {type(result).__name__} to a cell")
+
+    def _lost(self) -> GroupLostError:
+        return GroupLostError(
+            f"group {self._request.group_id} has ended with its cluster {self._cluster}; its "
+            f"variables are gone, and the next cell starts a new group",
+            group_id=self._request.group_id,
+        )
+
+    def _tell(self, on_progress: OnProgress | None) -> None:
+        if on_progress is None:
+            return
+        texts, looked = self._logs.poll(), self._look()
+        if texts is not None:
+            self._texts = texts
+        if texts is not None or looked:
+            on_progress(self._texts, self._seen)
+
+    def _look(self) -> bool:
+        """Learn which ranks are done; whether that has changed."""
+        if time.monotonic() - self._looked_s < _LOOK_S:
+            return False
+        try:
+            answer = self._ask(LookAtCell(self._request.group_id))
+        except JupyterDDLError:
+            return False  # the answer to the cell itself tells why
+        self._looked_s = time.monotonic()
+        before, self._seen = self._seen, answer if isinstance(answer, CellResult) else None
+        return self._seen is not None and (before is None or before.waiting != self._seen.waiting)
+
+    def _interrupted(self) -> None:
+        """Pass one interrupt on, and those that come while it is passed on."""
+        while True:
+            self._n_interrupts += 1
+            if self._n_interrupts > 2:
+                raise KeyboardInterrupt
+            try:
+                if self._n_interrupts == 1 and self._is_leaving():
+                    self._n_interrupts = 2
+                    continue
+                self._pass_on()
+            except KeyboardInterrupt:
+                continue
+            except JupyterDDLError:
+                pass  # the cell or the group has ended in this moment; its own answer tells
+            return
+
+    def _pass_on(self) -> None:
+        group_id = self._request.group_id
+        if self._n_interrupts == 1:
+            self._ask(InterruptCell(group_id))
+        else:
+            self._ask(CloseGroup(group_id, "a second interrupt ended it"))
+
+    def _ask(self, body: InterruptCell | CloseGroup | LookAtCell) -> Result:
+        return self._session.ask(self._cluster, body, _ASK_TIMEOUT_S)
+
 
 log = logging.getLogger(__name__)
 

@@ -1,22 +1,45 @@
-"""Runs on disk: listed, read and removed without any controller."""
+"""Stopping a run or one of its trials, as the magic and the command line do it."""
 
 from __future__ import annotations
 
+import argparse
 import difflib
 import logging
 import shutil
 from pathlib import Path
 
+import msgspec
+
+from jupyter_ddl.cell import values
+from jupyter_ddl.client.run import Run
 from jupyter_ddl.client.session import session
-from jupyter_ddl.controller.connection import list_connections
-from jupyter_ddl.errors import ClusterError, JupyterDDLError, LedgerBusyError, RunNotFoundError
-from jupyter_ddl.events.ledger import LedgerWriter
-from jupyter_ddl.events.reader import RunSummary, read_summary
-from jupyter_ddl.events.replies import StatusResult
-from jupyter_ddl.spec.requests import GetStatus
+from jupyter_ddl.errors import (
+    ClusterError,
+    ControllerError,
+    JupyterDDLError,
+    LedgerBusyError,
+    RunNotFoundError,
+)
+from jupyter_ddl.ledger.file import LedgerWriter
+from jupyter_ddl.ledger.reader import RunSummary, read_summary
+from jupyter_ddl.protocol.fit import FitSpec
+from jupyter_ddl.protocol.replies import StatusResult
+from jupyter_ddl.protocol.requests import GetStatus
+from jupyter_ddl.store.connection import list_connections
 from jupyter_ddl.store.paths import ledger_path, run_dir, runs_dir
 
-__all__ = ["find_run", "list_runs", "live_runs", "remove_run"]
+__all__ = [
+    "add_stop_options",
+    "find_run",
+    "list_runs",
+    "list_with_state",
+    "live_runs",
+    "remove_run",
+    "stop_from",
+]
+
+
+# Runs on disk: listed, read and removed without any controller.
 
 log = logging.getLogger(__name__)
 
@@ -90,3 +113,65 @@ def live_runs() -> frozenset[str]:
         if isinstance(answer, StatusResult):
             found.update(answer.status.active_runs)
     return frozenset(found)
+
+
+# The runs that a list shows, with what only a controller or a whole ledger knows.
+
+_MAX_FOLDED = 10
+"""Long unfinished runs whose whole ledger is read to tell how far they are."""
+
+
+def list_with_state() -> list[tuple[RunSummary, bool]]:
+    """Every run, newest first, and whether a controller drives it now."""
+    summaries = list_runs()
+    unfinished = [each for each in summaries if each.finished_at_s is None]
+    live = live_runs() if unfinished else frozenset()
+    unknown = [each for each in unfinished if each.counts is None][:_MAX_FOLDED]
+    folded = {each.run_id: _with_progress(each) for each in unknown}
+    return [(folded.get(each.run_id, each), each.run_id in live) for each in summaries]
+
+
+def _with_progress(summary: RunSummary) -> RunSummary:
+    from jupyter_ddl.client.run import Run
+
+    try:
+        snapshot = Run(summary.run_id).snapshot()
+    except JupyterDDLError:
+        return summary  # it was removed in this moment, or is damaged: `%runs show ID` tells
+    best = snapshot.best
+    return msgspec.structs.replace(
+        summary,
+        counts=snapshot.counts,
+        best_trial=None if best is None else best.number,
+        best_value=None if best is None else best.value,
+        step=snapshot.last_step,
+        round=snapshot.round,
+    )
+
+
+def add_stop_options(parser: argparse.ArgumentParser) -> None:
+    """Add which trial is meant, and when it stops."""
+    parser.add_argument("--trial", type=values.count(0), metavar="N", help="one trial only")
+    when = parser.add_mutually_exclusive_group()
+    when.add_argument("--after-report", action="store_true", help="at the next report (default)")
+    when.add_argument("--now", action="store_true", help="at once")
+
+
+def stop_from(run: Run, options: argparse.Namespace) -> str:
+    """Stop what the options name; returns what happens now, as a sentence without its full stop.
+
+    Raises
+    ------
+    ControllerError
+        No controller drives the run, or the one that does can't be asked.
+    """
+    if run.id not in live_runs():
+        raise ControllerError(f"no controller drives run {run.id}: it is {run.state}")
+    # The folds of one candidate report nothing that could be waited for.
+    is_now = options.now or (options.trial is not None and isinstance(run.spec.verb, FitSpec))
+    when = "at once" if is_now else "at the next report"
+    if options.trial is None:
+        run.cancel("now" if options.now else "next_report")
+        return f"run {run.id} stops {when}"
+    run.stop_trial(options.trial, "now" if options.now else "next_report")
+    return f"trial {options.trial} of run {run.id} stops {when}"

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from jupyter_ddl.client.kube_options import KUBE, kube_spec, with_image
-from jupyter_ddl.client.loop import client_loop
-from jupyter_ddl.controller.connection import list_connections
+from jupyter_ddl.client.link import client_loop
 from jupyter_ddl.errors import ClusterError, EnvironmentFileError, ImageError
-from jupyter_ddl.spec.cluster import ClusterSpec, KubeSpec
+from jupyter_ddl.protocol.cluster import ClusterSpec, KubeSpec
+from jupyter_ddl.store.connection import list_connections
 
 if TYPE_CHECKING:
-    from jupyter_ddl.cluster.kubernetes.doctor import Finding
-    from jupyter_ddl.cluster.kubernetes.listing import FoundCluster
+    from jupyter_ddl.backends.kubernetes.doctor import Finding
+    from jupyter_ddl.backends.kubernetes.lifetime import FoundCluster
 
 __all__ = [
     "clusters_elsewhere",
@@ -36,7 +36,7 @@ def clusters_elsewhere(namespace: str | None = None) -> list[FoundCluster]:
     ClusterError
         The API server can't be asked.
     """
-    from jupyter_ddl.cluster.kubernetes import listing
+    from jupyter_ddl.backends.kubernetes import lifetime as listing
 
     if not listing.is_configured():
         return []
@@ -51,14 +51,14 @@ def clusters_elsewhere(namespace: str | None = None) -> list[FoundCluster]:
 
 def delete_elsewhere(found: FoundCluster) -> None:
     """Delete a cluster by the API server alone; its controller, if it lives, loses it."""
-    from jupyter_ddl.cluster.kubernetes.listing import delete_cluster
+    from jupyter_ddl.backends.kubernetes.lifetime import delete_cluster
 
     client_loop().call(delete_cluster(found), _CALL_S)
 
 
 def examine_from(options: argparse.Namespace) -> list[Finding]:
     """What ``doctor`` shows; it takes the options of ``start kube``."""
-    from jupyter_ddl.cluster.kubernetes.doctor import Finding
+    from jupyter_ddl.backends.kubernetes.doctor import Finding
 
     options.backend = KUBE
     try:
@@ -72,8 +72,7 @@ def examine_kubernetes(
     kubernetes: KubeSpec, cpus: int = 1, memory_bytes: int | None = None
 ) -> list[Finding]:
     """What a cluster of such pods lacks; all is looked at, also without an image."""
-    from jupyter_ddl.cluster.kubernetes.doctor import Finding, examine
-    from jupyter_ddl.cluster.kubernetes.preflight import check_options
+    from jupyter_ddl.backends.kubernetes.doctor import Finding, check_options, examine
 
     findings: list[Finding] = []
     try:
@@ -96,6 +95,6 @@ def examine_kubernetes(
 
 def print_rbac(namespace: str | None) -> str:
     """The smallest Role, as YAML."""
-    from jupyter_ddl.cluster.kubernetes.doctor import rbac_text
+    from jupyter_ddl.backends.kubernetes.doctor import rbac_text
 
     return client_loop().call(rbac_text(namespace), _CALL_S)

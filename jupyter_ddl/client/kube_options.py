@@ -12,7 +12,7 @@ import msgspec
 
 from jupyter_ddl.cell import values
 from jupyter_ddl.errors import ImageError, OptionError
-from jupyter_ddl.spec.cluster import KubeSpec
+from jupyter_ddl.protocol.cluster import KubeSpec
 
 __all__ = ["KUBE", "START_TIMEOUT_S", "add_kube_options", "kube_spec", "with_image"]
 
@@ -56,7 +56,7 @@ def kube_spec(options: argparse.Namespace) -> KubeSpec:
         )
     template = None
     if options.pod_template is not None:
-        from jupyter_ddl.cluster.kubernetes.template import read_template
+        from jupyter_ddl.backends.kubernetes.template import read_template
 
         template = read_template(options.pod_template)
     return KubeSpec(
@@ -94,8 +94,8 @@ def with_image(spec: KubeSpec, on_phase: Callable[[str], None] | None = None) ->
     EnvironmentFileError
         A file of the directory cannot be read as what it is.
     """
-    from jupyter_ddl.environment.choice import choose_env
     from jupyter_ddl.environment.image import build_image, find_engine, plan_build
+    from jupyter_ddl.environment.image_choice import choose_env
 
     choice = choose_env(spec.image or "auto", os.environ, Path.cwd())
     image = choice.image

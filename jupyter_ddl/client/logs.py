@@ -9,7 +9,7 @@ from typing import TypeAlias
 import msgspec
 
 from jupyter_ddl.errors import TrialError
-from jupyter_ddl.events.messages import (
+from jupyter_ddl.protocol.events import (
     AttemptFinished,
     AttemptStarted,
     CellExecuted,

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from jupyter_ddl.errors import RankFailedError, TrialError
-from jupyter_ddl.events.cell_results import CellDone, CellResult
-from jupyter_ddl.events.messages import Failure
-from jupyter_ddl.spec.rank_words import ranks_label
+from jupyter_ddl.protocol.cell_results import CellDone, CellResult
+from jupyter_ddl.protocol.events import Failure
+from jupyter_ddl.protocol.group import ranks_label
 
 __all__ = ["RankResults"]
 

@@ -2,39 +2,131 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jupyter_ddl.client.logs import find_pieces, ranks_text, trials_text
-from jupyter_ddl.client.rank_values import rank_results, rank_values
 from jupyter_ddl.client.session import Session, session
-from jupyter_ddl.client.trial_values import map_results, trial_values
 from jupyter_ddl.client.waiting import OnInterrupt, OnSnapshot, OnTick, wait_for_run
 from jupyter_ddl.errors import RunFailedError, RunNotFoundError, TrialError
-from jupyter_ddl.events.fold_ranks import latest_step
-from jupyter_ddl.events.messages import Event, Failure
-from jupyter_ddl.events.reader import LedgerReader
-from jupyter_ddl.events.reducer import fold
-from jupyter_ddl.events.run_state import RunState
-from jupyter_ddl.events.snapshot import BestTrial, RunSnapshot, RunStateName
-from jupyter_ddl.events.tables import (
-    METRIC_COLUMNS,
-    TRIAL_COLUMNS,
-    metrics_table,
-    trials_table,
-)
-from jupyter_ddl.spec.assignment import StopWhen
-from jupyter_ddl.spec.requests import StopRunRequest, StopTrialRequest
-from jupyter_ddl.spec.run import DdpSpec, MapSpec, RunSpec
+from jupyter_ddl.ledger.reader import LedgerReader
+from jupyter_ddl.ledger.reducer import fold
+from jupyter_ddl.ledger.run_state import RunState
+from jupyter_ddl.ledger.snapshots import latest_step, snapshot_of
+from jupyter_ddl.ledger.tables import METRIC_COLUMNS, TRIAL_COLUMNS, metrics_table, trials_table
+from jupyter_ddl.protocol.assignment import StopWhen
+from jupyter_ddl.protocol.events import AttemptFinished, Event, Failure, RankEnded
+from jupyter_ddl.protocol.requests import StopRunRequest, StopTrialRequest
+from jupyter_ddl.protocol.run import DdpSpec, MapSpec, RunSpec
+from jupyter_ddl.protocol.snapshot import BestTrial, RunSnapshot, RunStateName
 from jupyter_ddl.store.paths import ledger_path, run_dir
-from jupyter_ddl.tensorboard.writing import tensorboard_dir, write_run
+from jupyter_ddl.tracking.tensorboard.writing import tensorboard_dir, write_run
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Run"]
+__all__ = ["Run", "map_results", "rank_result", "rank_results", "rank_values", "trial_values"]
+
+
+# What the ranks of a group sent home: each rank's own file of values, and its result.
+
+_RESULT = "value"
+"""Name of the cell's own value in a values file."""
+
+
+def rank_values(state: RunState, directory: Path, trial: int, rank: int) -> dict[str, Any]:
+    """The variables that a rank brought in the last round, its result included.
+
+    Raises
+    ------
+    TrialError
+        The trial has no such rank, or the rank did not come to its end.
+    """
+    ended = _ended(state, trial)
+    if rank not in ended:
+        known = f"ranks 0 to {max(ended)}" if ended else "no rank"
+        raise TrialError(
+            f"rank {rank} of trial {trial} brought nothing; {known} came to an end there"
+        )
+    return _read(directory, ended[rank])
+
+
+def rank_results(state: RunState, directory: Path, trial: int) -> list[Any]:
+    """What the cell's last expression was on each rank of the last round; None where it failed."""
+    ended = _ended(state, trial)
+    n_ranks = 1 + max(ended, default=-1)
+    return [rank_result(ended.get(rank), directory) for rank in range(n_ranks)]
+
+
+def rank_result(ended: RankEnded | None, directory: Path) -> Any:
+    """One rank's result."""
+    if ended is None or ended.outcome != "complete":
+        return None
+    if ended.has_inline_value:
+        return ended.inline_value
+    return _read(directory, ended).get(_RESULT)
+
+
+def _ended(state: RunState, trial: int) -> dict[int, RankEnded]:
+    group = state.ranks.get(trial)
+    return {} if group is None else group.ended
+
+
+def _read(directory: Path, ended: RankEnded) -> dict[str, Any]:
+    if ended.values_file is None:
+        return {}
+    with (directory / "values" / ended.values_file).open("rb") as file:
+        values: dict[str, Any] = pickle.load(file)
+    return values
+
+
+# What trials sent home: the values that they brought, and a map's results.
+
+
+def trial_values(state: RunState, directory: Path, number: int) -> dict[str, Any]:
+    """The variables that a trial brought; empty without any.
+
+    Parameters
+    ----------
+    directory : Path
+        The run's.
+    """
+    name = state.values_file(number)
+    if name is None:
+        return {}
+    with (directory / "values" / name).open("rb") as file:
+        values: dict[str, Any] = pickle.load(file)
+    return values
+
+
+def map_results(state: RunState, directory: Path, events: Sequence[Event]) -> list[Any]:
+    """What the cell's last expression was for each element; None where it failed."""
+    inline = _inline_values(events)
+    return [
+        inline[number] if number in inline else _result(state, directory, number)
+        for number in range(state.n_trials)
+    ]
+
+
+def _result(state: RunState, directory: Path, number: int) -> Any:
+    trial = state.trials.get(number)
+    if trial is None or trial.state != "complete" or trial.values_file is None:
+        return None
+    return trial_values(state, directory, number).get("value")
+
+
+def _inline_values(events: Sequence[Event]) -> dict[int, Any]:
+    return {
+        event.trial: event.inline_value
+        for event in events
+        if isinstance(event, AttemptFinished)
+        and event.outcome == "complete"
+        and event.has_inline_value
+    }
 
 
 class Run:
@@ -118,7 +210,7 @@ class Run:
 
     def snapshot(self) -> RunSnapshot:
         """The run at this moment, as views draw it."""
-        return self._fold().snapshot(time.time())
+        return snapshot_of(self._fold(), time.time())
 
     # -- what it printed and made --------------------------------------------------------------
 

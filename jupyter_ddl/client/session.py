@@ -11,22 +11,63 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from jupyter_ddl.client.link import ControllerLink
-from jupyter_ddl.client.loop import client_loop, close_client_loop
-from jupyter_ddl.client.mailbox import Mailbox
+from jupyter_ddl.client.link import ControllerLink, client_loop, close_client_loop
 from jupyter_ddl.client.start import packages_to_warm, start_controller
-from jupyter_ddl.controller.connection import (
-    ConnectionInfo,
-    list_connections,
-    read_connection,
-)
 from jupyter_ddl.errors import ClusterError
-from jupyter_ddl.events.replies import Result, SnapshotResult
-from jupyter_ddl.spec.cluster import ClusterSpec
-from jupyter_ddl.spec.requests import Body, WatchRun
+from jupyter_ddl.protocol.cluster import ClusterSpec
+from jupyter_ddl.protocol.replies import Result, SnapshotResult
+from jupyter_ddl.protocol.requests import Body, WatchRun
+from jupyter_ddl.protocol.snapshot import RunSnapshot
+from jupyter_ddl.store.connection import ConnectionInfo, list_connections, read_connection
 from jupyter_ddl.store.paths import runtime_dir
 
-__all__ = ["Session", "session"]
+__all__ = ["Mailbox", "Session", "session"]
+
+
+# Hands the newest snapshot from the client's loop to the thread that waits for it.
+
+
+class Mailbox:
+    """Keeps one snapshot, the newest; older ones and repeats are dropped."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._snapshot: RunSnapshot | None = None
+        self._fresh = False
+        self._broken = False
+
+    def put(self, snapshot: RunSnapshot) -> None:
+        with self._changed:
+            if self._snapshot is None or snapshot.seq >= self._snapshot.seq:
+                self._snapshot = snapshot
+                self._fresh = True
+                self._changed.notify_all()
+
+    def break_off(self) -> None:
+        """Nothing more will come: the controller is gone."""
+        with self._changed:
+            self._broken = True
+            self._changed.notify_all()
+
+    @property
+    def is_broken(self) -> bool:
+        return self._broken
+
+    @property
+    def newest(self) -> RunSnapshot | None:
+        """The newest snapshot, taken or not."""
+        return self._snapshot
+
+    def take(self, timeout_s: float) -> RunSnapshot | None:
+        """The newest snapshot that was not taken yet; None after ``timeout_s``."""
+        with self._changed:
+            if not self._fresh and not self._broken:
+                self._changed.wait(timeout_s)
+            if not self._fresh:
+                return None
+            self._fresh = False
+            return self._snapshot
+
 
 T = TypeVar("T")
 

@@ -18,11 +18,11 @@ from typing import Any
 import msgspec
 
 from jupyter_ddl import errors
+from jupyter_ddl.backends.sizing import check_size
 from jupyter_ddl.binder_mode import sized_for_binder
-from jupyter_ddl.cluster.sizing import check_size
-from jupyter_ddl.controller.connection import ConnectionInfo, read_connection
 from jupyter_ddl.errors import ClusterError, ControllerError
-from jupyter_ddl.spec.cluster import ClusterSpec
+from jupyter_ddl.protocol.cluster import ClusterSpec
+from jupyter_ddl.store.connection import ConnectionInfo, read_connection
 from jupyter_ddl.store.paths import runtime_dir
 
 __all__ = ["packages_to_warm", "start_controller"]

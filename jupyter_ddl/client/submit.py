@@ -15,14 +15,14 @@ from jupyter_ddl.cell.provenance import collect
 from jupyter_ddl.client.environment import cell_imports, check_before, folder_of
 from jupyter_ddl.client.run import Run
 from jupyter_ddl.client.session import session
-from jupyter_ddl.controller.connection import list_connections
 from jupyter_ddl.errors import OptionError
-from jupyter_ddl.spec.requests import ResumeRun, SubmitRun
-from jupyter_ddl.spec.run import DdpSpec, RunSpec, SearchSpec
+from jupyter_ddl.protocol.requests import ResumeRun, SubmitRun
+from jupyter_ddl.protocol.run import DdpSpec, RunSpec, SearchSpec
 from jupyter_ddl.store.blobs import put_blob
+from jupyter_ddl.store.connection import list_connections
+from jupyter_ddl.store.nvml import inventory
 from jupyter_ddl.store.paths import blob_dirs
-from jupyter_ddl.tensorboard.writing import check_installed
-from jupyter_ddl.worker.telemetry.nvml import inventory
+from jupyter_ddl.tracking.tensorboard.writing import check_installed
 
 if TYPE_CHECKING:
     from jupyter_ddl.cell.compile import CompiledCell

@@ -16,12 +16,12 @@ from jupyter_ddl.client.session import session
 from jupyter_ddl.environment.kernel import kernel_environment
 from jupyter_ddl.environment.wheels import build_wheel, fetch_wheels, runs_on
 from jupyter_ddl.errors import ClusterError, WorkerEnvironmentError
-from jupyter_ddl.events.replies import EnvironmentResult
-from jupyter_ddl.spec.facts import CORE, Facts, Patch, WheelFile
-from jupyter_ddl.spec.requests import SyncEnvironment
+from jupyter_ddl.protocol.facts import CORE, Facts, Patch, WheelFile
+from jupyter_ddl.protocol.replies import EnvironmentResult
+from jupyter_ddl.protocol.requests import SyncEnvironment
 from jupyter_ddl.store.blobs import digest_of, put_blob
+from jupyter_ddl.store.packages import normal_name
 from jupyter_ddl.store.paths import blob_dirs
-from jupyter_ddl.worker.facts import normal_name
 
 __all__ = ["Synced", "sync_environment", "synced_lines", "wanted_packages"]
 

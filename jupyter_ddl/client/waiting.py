@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from jupyter_ddl.client.mailbox import Mailbox
+from jupyter_ddl.client.session import Mailbox
 from jupyter_ddl.errors import ControllerError, JupyterDDLError, RunNotFoundError
-from jupyter_ddl.events.reader import read_submitted, read_summary
-from jupyter_ddl.events.snapshot import RunSnapshot
-from jupyter_ddl.spec.assignment import StopWhen
-from jupyter_ddl.spec.requests import ResumeRun, StopRunRequest
+from jupyter_ddl.ledger.reader import read_submitted, read_summary
+from jupyter_ddl.protocol.assignment import StopWhen
+from jupyter_ddl.protocol.requests import ResumeRun, StopRunRequest
+from jupyter_ddl.protocol.snapshot import RunSnapshot
 from jupyter_ddl.store.paths import ledger_path
 
 if TYPE_CHECKING:

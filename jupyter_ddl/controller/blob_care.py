@@ -14,11 +14,11 @@ from pathlib import Path
 
 import msgspec
 
-from jupyter_ddl.controller.connection import list_connections
 from jupyter_ddl.errors import JupyterDDLError
-from jupyter_ddl.events.reader import read_submitted, read_summary
-from jupyter_ddl.spec.program import Program
+from jupyter_ddl.ledger.reader import read_submitted, read_summary
+from jupyter_ddl.protocol.program import Program
 from jupyter_ddl.store.blobs import digest_of, trim_blobs
+from jupyter_ddl.store.connection import list_connections
 from jupyter_ddl.store.paths import blob_dirs, home_of_memory, memory_blob_dir, runs_dir
 
 __all__ = ["care_for_blobs"]

@@ -7,11 +7,10 @@ import logging
 import time
 from collections.abc import Callable
 
-from jupyter_ddl.cluster.base import Backend
+from jupyter_ddl.backends.base import Backend
 from jupyter_ddl.errors import ClusterError
-from jupyter_ddl.placement.autoscale import wanted_workers
-from jupyter_ddl.placement.slots import SlotBook
-from jupyter_ddl.spec.cluster import ClusterSpec
+from jupyter_ddl.placement.slots import SlotBook, wanted_workers
+from jupyter_ddl.protocol.cluster import ClusterSpec
 
 __all__ = ["ClusterSize"]
 

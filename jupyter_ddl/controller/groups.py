@@ -14,13 +14,12 @@ from jupyter_ddl.drivers.group_ranks import GroupRanks
 from jupyter_ddl.drivers.group_record import GroupRecord
 from jupyter_ddl.drivers.persistent_group import PersistentGroup
 from jupyter_ddl.errors import GroupLostError, PlacementError, SpecError
-from jupyter_ddl.events.cell_results import CellResult
-from jupyter_ddl.events.replies import GroupResult
-from jupyter_ddl.events.status import GroupStatus
 from jupyter_ddl.launch.rank_calls import RankCalls
 from jupyter_ddl.placement.slots import SlotBook
-from jupyter_ddl.spec.requests import ExecuteCell, OpenGroup
-from jupyter_ddl.spec.run import GroupSpec, RunSpec
+from jupyter_ddl.protocol.cell_results import CellResult
+from jupyter_ddl.protocol.replies import GroupResult, GroupStatus
+from jupyter_ddl.protocol.requests import ExecuteCell, OpenGroup
+from jupyter_ddl.protocol.run import GroupSpec, RunSpec
 from jupyter_ddl.store.paths import blob_dirs
 
 __all__ = ["GroupRegistry"]

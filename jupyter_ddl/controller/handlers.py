@@ -7,27 +7,77 @@ import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from jupyter_ddl.controller.dask_access import dask_access
-from jupyter_ddl.controller.fit_requests import answer_fit
-from jupyter_ddl.controller.house import House
+from jupyter_ddl.controller.runs import RunRegistry
 from jupyter_ddl.controller.server import Session
+from jupyter_ddl.controller.service import House
 from jupyter_ddl.errors import ProtocolError, SpecError
-from jupyter_ddl.events.replies import (
+from jupyter_ddl.protocol import requests as ask
+from jupyter_ddl.protocol.cluster import MAX_WORKERS
+from jupyter_ddl.protocol.fit import FeedFit, FinishFit, TakeFit, TellFit
+from jupyter_ddl.protocol.replies import (
     Accepted,
+    DaskAccess,
     LogText,
     Result,
     SnapshotResult,
     StatusResult,
     TelemetryResult,
 )
-from jupyter_ddl.spec import requests as ask
-from jupyter_ddl.spec.cluster import MAX_WORKERS
-from jupyter_ddl.spec.run import RunSpec
+from jupyter_ddl.protocol.requests import FitBody
+from jupyter_ddl.protocol.run import RunSpec
 
-__all__ = ["Requests"]
+__all__ = ["Requests", "answer_fit", "dask_access"]
+
+
+# What opens the scheduler to the user's own Dask code.
+#
+# It leaves the controller over its socket, whose other end is the same user (0600, peer's uid
+# checked), and lies on no disk.
+
+
+def dask_access(client: Any) -> DaskAccess:
+    """Address and temporary certificate of the scheduler that ``client`` is connected to."""
+    security = client.security
+    address = client.scheduler.address
+    if address.startswith("gateway://"):  # one certificate, which has signed itself
+        return DaskAccess(address, security.tls_cert, security.tls_cert, security.tls_key)
+    return DaskAccess(
+        address=address,
+        ca=security.tls_ca_file or "",
+        certificate=security.tls_client_cert or "",
+        key=security.tls_client_key or "",
+    )
+
+
+# What the kernel asks of a run of fits while its cell runs.
+
+
+async def answer_fit(body: FitBody, runs: RunRegistry) -> Result:
+    """Answer one request.
+
+    Raises
+    ------
+    RunNotFoundError
+        The run has ended.
+    SpecError
+        It is no run of fits, or takes no more.
+    """
+    driver = runs.fit(body.run_id)
+    match body:
+        case FeedFit():
+            await driver.feed(body)
+        case TakeFit():
+            return await driver.take(body)
+        case FinishFit():
+            await driver.finish(body)
+        case TellFit():
+            await driver.tell(body)
+    return Accepted(run_id=body.run_id)
+
 
 _PUSH_INTERVAL_S = 0.2
 _REFRESH_S = 1.0

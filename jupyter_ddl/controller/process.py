@@ -14,27 +14,69 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import psutil
 
 from jupyter_ddl import __version__
 from jupyter_ddl.controller.blob_care import care_for_blobs
-from jupyter_ddl.controller.connection import (
+from jupyter_ddl.controller.handlers import Requests
+from jupyter_ddl.controller.server import Server
+from jupyter_ddl.controller.service import House
+from jupyter_ddl.errors import ClusterError, JupyterDDLError
+from jupyter_ddl.protocol.cluster import ClusterSpec
+from jupyter_ddl.store.connection import (
     ConnectionInfo,
     connection_path,
+    hold_name,
     read_connection,
     socket_path,
     write_connection,
 )
-from jupyter_ddl.controller.handlers import Requests
-from jupyter_ddl.controller.house import House
-from jupyter_ddl.controller.leftovers import end_leftovers, owner_token
-from jupyter_ddl.controller.name_lock import hold_name
-from jupyter_ddl.controller.server import Server
-from jupyter_ddl.errors import ClusterError, JupyterDDLError
-from jupyter_ddl.spec.cluster import ClusterSpec
 from jupyter_ddl.store.paths import runtime_dir
-from jupyter_ddl.store.processes import this_process
+from jupyter_ddl.store.processes import (
+    ProcessIdentity,
+    boot_id,
+    is_alive,
+    owned_processes,
+    this_process,
+)
 
-__all__ = ["log_path", "main"]
+__all__ = ["end_leftovers", "log_path", "main", "owner_token"]
+
+
+# Ends processes that a controller which no longer exists left behind.
+#
+# Every process below a controller carries its token.  PR_SET_PDEATHSIG already ends them with their
+# parent; what escapes (a user's own subprocess that outlived its rank) is found here.
+
+log = logging.getLogger(__name__)
+
+
+def owner_token(process: ProcessIdentity) -> str:
+    """The token of a controller: its pid and start time."""
+    return f"{process.pid}:{process.started_at_s:.2f}"
+
+
+def end_leftovers() -> int:
+    """Kill processes whose controller is gone; returns how many."""
+    n_ended = 0
+    for token, processes in owned_processes().items():
+        if _owner_alive(token):
+            continue
+        for process in processes:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+                n_ended += 1
+        log.warning("ended %d processes of the lost controller %s", len(processes), token)
+    return n_ended
+
+
+def _owner_alive(token: str) -> bool:
+    pid, _, started = token.partition(":")
+    try:
+        return is_alive(ProcessIdentity(int(pid), float(started), boot_id()))
+    except ValueError:
+        return True  # not a token of ours: not ours to judge
+
 
 log = logging.getLogger("jupyter_ddl.controller")
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import shutil
+import sys
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
@@ -13,11 +15,10 @@ from pathlib import Path
 
 import msgspec
 
-from jupyter_ddl.controller.event_files import EventFileWriters
-from jupyter_ddl.controller.run_records import append_end, fold_run, unfinished_runs
 from jupyter_ddl.drivers.admission import check_group_fits, wants_gpus, with_gpus
 from jupyter_ddl.drivers.assigning import RunContext
 from jupyter_ddl.drivers.fit import FitDriver
+from jupyter_ddl.drivers.group_record import end_record
 from jupyter_ddl.drivers.make import make_driver
 from jupyter_ddl.drivers.trials import TrialDriver
 from jupyter_ddl.errors import (
@@ -27,21 +28,128 @@ from jupyter_ddl.errors import (
     RunNotFoundError,
     SpecError,
 )
-from jupyter_ddl.events.ledger import LedgerWriter
-from jupyter_ddl.events.messages import Notice, RunFinished, RunSubmitted
-from jupyter_ddl.events.reducer import RunState, fold
-from jupyter_ddl.events.snapshot import RunSnapshot
-from jupyter_ddl.events.telemetry import Usage
-from jupyter_ddl.events.totals import with_totals
 from jupyter_ddl.launch.dispatcher import Dispatcher
+from jupyter_ddl.ledger.file import LedgerWriter
+from jupyter_ddl.ledger.reader import read_ledger, read_summary
+from jupyter_ddl.ledger.reducer import RunState, fold
+from jupyter_ddl.ledger.snapshots import snapshot_of, with_totals
 from jupyter_ddl.placement.slots import SlotBook
-from jupyter_ddl.spec.run import FitSpec, RunSpec, SearchSpec
+from jupyter_ddl.protocol.events import Notice, RunFinished, RunSubmitted
+from jupyter_ddl.protocol.run import FitSpec, RunSpec, SearchSpec
+from jupyter_ddl.protocol.snapshot import RunSnapshot
+from jupyter_ddl.protocol.telemetry import Usage
 from jupyter_ddl.store.blobs import put_blob
 from jupyter_ddl.store.paths import blob_dirs, ledger_path, private_dir, run_dir, runs_dir
 
-__all__ = ["RunRegistry"]
+__all__ = ["EventFileWriters", "RunRegistry", "append_end", "fold_run", "unfinished_runs"]
+
+
+# Processes that write event files for TensorBoard beside the runs that asked for it.
+#
+# The controller itself imports nothing of TensorBoard.  What a process has not written when it
+# ends, the one of the next controller does.
 
 log = logging.getLogger(__name__)
+
+_END_TIMEOUT_S = 5.0
+
+
+class EventFileWriters:
+    """One process per run, which ends by itself after the run.  Used on the controller's loop."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    def start(self, spec: RunSpec) -> None:
+        """Have a run written, if it asked for that and is not written already."""
+        if spec.tensorboard and spec.run_id not in self._tasks:
+            task = asyncio.create_task(self._write(spec.run_id), name=f"event files {spec.run_id}")
+            self._tasks[spec.run_id] = task
+
+    async def close(self) -> None:
+        """Let the writers write what there is, and end them."""
+        tasks = tuple(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _write(self, run_id: str) -> None:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "jupyter_ddl.tracking.tensorboard",
+            run_id,
+            str(os.getpid()),
+            stdin=asyncio.subprocess.DEVNULL,
+        )
+        try:
+            status = await process.wait()
+            if status:
+                log.warning("event files of run %s: their writer ended with %d", run_id, status)
+        finally:
+            if process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    process.terminate()
+                await _ended(process)
+            del self._tasks[run_id]
+
+
+async def _ended(process: asyncio.subprocess.Process) -> None:
+    try:
+        async with asyncio.timeout(_END_TIMEOUT_S):
+            await process.wait()
+    except TimeoutError:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+
+
+# Ledgers that no driver of this controller has open: read before a run is resumed, or ended.
+#
+# What is here blocks: call it in a thread.
+
+
+def append_end(run_id: str, event: RunFinished) -> None:
+    """Record the end of a run whose driver can't."""
+    with LedgerWriter.open(ledger_path(run_id)) as ledger:
+        ledger.append([event])
+
+
+def fold_run(run_id: str) -> RunState:
+    """A run as its ledger tells.  Raises as ``read_ledger`` does."""
+    state = RunState()
+    for event in read_ledger(ledger_path(run_id)):
+        fold(state, event)
+    return state
+
+
+def unfinished_runs(cluster: str) -> list[str]:
+    """Runs of a cluster of this name that can go on; persistent groups among them are ended."""
+    found = []
+    for directory in sorted(runs_dir().iterdir()):
+        path = directory / "ledger.ddl"
+        if not path.exists():
+            continue
+        try:
+            summary = read_summary(path)
+        except JupyterDDLError as error:
+            log.warning("run %s can't be read: %s", directory.name, error.message)
+            continue
+        if summary.cluster == cluster and summary.finished_at_s is None:
+            if summary.verb == "run":
+                _end_group(directory.name)
+            else:
+                found.append(directory.name)
+    return found
+
+
+def _end_group(run_id: str) -> None:
+    """A persistent group is over when its controller is: nobody can give the variables back."""
+    try:
+        end_record(run_id, "its controller ended")
+    except JupyterDDLError as error:
+        log.warning("the end of group %s is not recorded: %s", run_id, error.message)
+
 
 _N_REMEMBERED = 50
 _BEGIN_S = 10.0
@@ -173,7 +281,7 @@ class RunRegistry:
                 raise LedgerError(f"run {run_id} has no first record; `%runs rm {run_id}`")
             is_fit = isinstance(state.spec.verb, FitSpec)  # its notebook wants the outcomes again
             if state.end is not None and state.end.state == "complete" and not is_fit:
-                self._remember(run_id, state.snapshot(time.time()))
+                self._remember(run_id, snapshot_of(state, time.time()))
                 ledger.close()
                 return
             if ledger.cut_bytes:

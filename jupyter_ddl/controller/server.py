@@ -12,11 +12,11 @@ from typing import Protocol
 
 import msgspec
 
-from jupyter_ddl.controller.connection import remove_socket
 from jupyter_ddl.errors import JupyterDDLError, ProtocolError
-from jupyter_ddl.events.replies import Refused, Reply, Result, SnapshotPush, Upward
-from jupyter_ddl.events.snapshot import RunSnapshot
-from jupyter_ddl.spec.requests import MAX_FRAME_BYTES, Body, Request
+from jupyter_ddl.protocol.replies import Refused, Reply, Result, SnapshotPush, Upward
+from jupyter_ddl.protocol.requests import MAX_FRAME_BYTES, Body, Request
+from jupyter_ddl.protocol.snapshot import RunSnapshot
+from jupyter_ddl.store.connection import remove_socket
 
 __all__ = ["Handler", "Server", "Session"]
 

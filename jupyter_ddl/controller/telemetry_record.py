@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from jupyter_ddl.controller.telemetry_store import of_run
-from jupyter_ddl.events.telemetry import WorkerSample
+from jupyter_ddl.protocol.telemetry import WorkerSample
 from jupyter_ddl.store.paths import ledger_path
 
 __all__ = ["MAX_BYTES", "TelemetryRecord", "samples_path"]

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from jupyter_ddl.events.telemetry import GpuSample, RankSample, WorkerSample
+from jupyter_ddl.protocol.telemetry import GpuSample, RankSample, WorkerSample
 
 __all__ = ["Verdict", "WorkerEvidence", "verdicts"]
 

@@ -6,7 +6,7 @@ import msgspec
 
 from jupyter_ddl.errors import PlacementError
 from jupyter_ddl.placement.slots import SlotBook
-from jupyter_ddl.spec.run import DdpSpec, GroupSpec, RunSpec, SearchSpec
+from jupyter_ddl.protocol.run import DdpSpec, GroupSpec, RunSpec, SearchSpec
 
 __all__ = [
     "check_gpus_fit",

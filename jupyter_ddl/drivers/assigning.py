@@ -8,14 +8,14 @@ from pathlib import Path
 
 import msgspec
 
-from jupyter_ddl.events.telemetry import Usage
 from jupyter_ddl.launch.dispatcher import Dispatcher
 from jupyter_ddl.launch.group import place_ranks
 from jupyter_ddl.placement.gpus import Grant
 from jupyter_ddl.placement.slots import SlotBook
-from jupyter_ddl.spec.assignment import Assignment, TrialAssignment
-from jupyter_ddl.spec.group import RankPlace
-from jupyter_ddl.spec.run import DdpSpec, MapSpec, RunSpec, SearchSpec
+from jupyter_ddl.protocol.assignment import Assignment, TrialAssignment
+from jupyter_ddl.protocol.group import RankPlace
+from jupyter_ddl.protocol.run import DdpSpec, MapSpec, RunSpec, SearchSpec
+from jupyter_ddl.protocol.telemetry import Usage
 
 __all__ = ["RunContext", "make_assignment", "make_group"]
 

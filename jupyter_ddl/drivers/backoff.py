@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from jupyter_ddl.events.messages import AttemptFinished
-from jupyter_ddl.events.run_state import TrialState
+from jupyter_ddl.ledger.run_state import TrialState
+from jupyter_ddl.protocol.events import AttemptFinished
 
 __all__ = ["Backoff"]
 

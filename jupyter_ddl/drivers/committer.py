@@ -11,9 +11,9 @@ import logging
 from collections.abc import Callable, Sequence
 
 from jupyter_ddl.errors import CapacityError
-from jupyter_ddl.events.ledger import LedgerWriter
-from jupyter_ddl.events.messages import Event
-from jupyter_ddl.events.reducer import RunState, fold
+from jupyter_ddl.ledger.file import LedgerWriter
+from jupyter_ddl.ledger.reducer import RunState, fold
+from jupyter_ddl.protocol.events import Event
 
 __all__ = ["Committer"]
 

@@ -13,11 +13,11 @@ from jupyter_ddl.drivers.assigning import RunContext
 from jupyter_ddl.drivers.committer import Committer
 from jupyter_ddl.drivers.service import WorkerService
 from jupyter_ddl.drivers.stopping import RunStop
-from jupyter_ddl.events.ledger import LedgerWriter
-from jupyter_ddl.events.messages import Event, RunFinished, RunStarted
-from jupyter_ddl.events.run_state import RunState
-from jupyter_ddl.spec.requests import StopHow
-from jupyter_ddl.spec.run import RunSpec
+from jupyter_ddl.ledger.file import LedgerWriter
+from jupyter_ddl.ledger.run_state import RunState
+from jupyter_ddl.protocol.events import Event, RunFinished, RunStarted
+from jupyter_ddl.protocol.requests import StopHow
+from jupyter_ddl.protocol.run import RunSpec
 
 __all__ = ["RunDriver"]
 

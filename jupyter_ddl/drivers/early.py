@@ -11,8 +11,8 @@ import msgspec
 from jupyter_ddl.drivers.records import to_record
 from jupyter_ddl.drivers.source import TrialSource
 from jupyter_ddl.errors import JupyterDDLError
-from jupyter_ddl.events.messages import AttemptFinished, AttemptStarted, Event, Reported
-from jupyter_ddl.events.run_state import RunState
+from jupyter_ddl.ledger.run_state import RunState
+from jupyter_ddl.protocol.events import AttemptFinished, AttemptStarted, Event, Reported
 
 __all__ = ["EarlyCheck"]
 

@@ -20,22 +20,16 @@ from jupyter_ddl.drivers.fit_outputs import Outputs
 from jupyter_ddl.drivers.fit_records import FitRecords
 from jupyter_ddl.drivers.fit_sending import FitSender, PieceDone
 from jupyter_ddl.errors import SpecError
-from jupyter_ddl.events.fit_results import FitResults, NodeResult, TakenUnit
-from jupyter_ddl.events.ledger import LedgerWriter
-from jupyter_ddl.events.messages import (
-    AttemptStarted,
-    Event,
-    Notice,
-    RunFinished,
-    StopRequested,
-)
-from jupyter_ddl.events.run_state import RunState
-from jupyter_ddl.events.snapshot import RunSnapshot
-from jupyter_ddl.events.totals import with_totals
-from jupyter_ddl.spec.assignment import Prewarm, StopWhen
-from jupyter_ddl.spec.fit import FeedFit, FinishFit, FitSpec, TakeFit, TellFit
-from jupyter_ddl.spec.requests import StopHow
-from jupyter_ddl.spec.run import RunSpec
+from jupyter_ddl.ledger.file import LedgerWriter
+from jupyter_ddl.ledger.run_state import RunState
+from jupyter_ddl.ledger.snapshots import snapshot_of, with_totals
+from jupyter_ddl.protocol.assignment import Prewarm, StopWhen
+from jupyter_ddl.protocol.events import AttemptStarted, Event, Notice, RunFinished, StopRequested
+from jupyter_ddl.protocol.fit import FeedFit, FinishFit, FitSpec, TakeFit, TellFit
+from jupyter_ddl.protocol.fit_results import FitResults, NodeResult, TakenUnit
+from jupyter_ddl.protocol.requests import StopHow
+from jupyter_ddl.protocol.run import RunSpec
+from jupyter_ddl.protocol.snapshot import RunSnapshot
 
 __all__ = ["FitDriver"]
 
@@ -87,7 +81,7 @@ class FitDriver(RunDriver):
         return ""
 
     def snapshot(self) -> RunSnapshot:
-        return self.state.snapshot(time.time(), paused=self.paused)
+        return snapshot_of(self.state, time.time(), paused=self.paused)
 
     def stop(self, how: StopHow, by: str, reason: str = "") -> None:
         """End the run: what is computed is kept, what runs ends now or with its unit."""

@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 
 from jupyter_ddl.drivers.fit_graph import FitGraph
-from jupyter_ddl.events.fit_results import TakenUnit
+from jupyter_ddl.protocol.fit_results import TakenUnit
 
 __all__ = ["FitBatch"]
 

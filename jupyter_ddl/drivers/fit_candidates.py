@@ -6,7 +6,8 @@ import time
 from array import array
 from dataclasses import dataclass
 
-from jupyter_ddl.events.messages import (
+from jupyter_ddl.ledger.run_state import RunState
+from jupyter_ddl.protocol.events import (
     AttemptFinished,
     AttemptStarted,
     Event,
@@ -16,8 +17,7 @@ from jupyter_ddl.events.messages import (
     StopRequested,
     TrialCreated,
 )
-from jupyter_ddl.events.run_state import RunState
-from jupyter_ddl.spec.fit import FitCandidate, TellFit
+from jupyter_ddl.protocol.fit import FitCandidate, TellFit
 
 __all__ = ["Candidates"]
 

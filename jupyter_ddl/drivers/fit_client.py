@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from jupyter_ddl.spec.fit import FitSpec
+from jupyter_ddl.protocol.fit import FitSpec
 from jupyter_ddl.store.processes import ProcessIdentity, is_alive
 
 __all__ = ["FitClient"]

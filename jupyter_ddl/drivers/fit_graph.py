@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Literal
 
-from jupyter_ddl.events.fit_results import NodeResult
+from jupyter_ddl.protocol.fit import FitNode, FitUnit
+from jupyter_ddl.protocol.fit_results import NodeResult
 from jupyter_ddl.search.batching import BatchSizer
-from jupyter_ddl.spec.fit import FitNode, FitUnit
 
 __all__ = ["FitGraph", "Piece"]
 

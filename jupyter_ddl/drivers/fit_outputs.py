@@ -8,10 +8,10 @@ from pathlib import Path
 
 from jupyter_ddl.drivers.assigning import RunContext
 from jupyter_ddl.drivers.fit_batch import FitBatch
-from jupyter_ddl.events.fit_results import NodeResult
-from jupyter_ddl.spec.fit import DropOutputs, FitSpec
+from jupyter_ddl.protocol.fit import DropOutputs, FitSpec
+from jupyter_ddl.protocol.fit_results import NodeResult
+from jupyter_ddl.ranks.fit.node_store import node_file
 from jupyter_ddl.store.host_limits import host_limits
-from jupyter_ddl.worker.fit.node_store import node_file
 
 __all__ = ["Outputs"]
 

@@ -9,10 +9,10 @@ import msgspec
 from jupyter_ddl.drivers.fit_batch import FitBatch
 from jupyter_ddl.drivers.fit_candidates import Candidates
 from jupyter_ddl.drivers.fit_sending import PieceDone
-from jupyter_ddl.events.fit_results import TakenUnit
-from jupyter_ddl.events.ledger import LedgerWriter
-from jupyter_ddl.events.messages import Event, FoldFinished, StopRequested
-from jupyter_ddl.events.reader import read_ledger
+from jupyter_ddl.ledger.file import LedgerWriter
+from jupyter_ddl.ledger.reader import read_ledger
+from jupyter_ddl.protocol.events import Event, FoldFinished, StopRequested
+from jupyter_ddl.protocol.fit_results import TakenUnit
 
 __all__ = ["FitRecords"]
 

@@ -16,8 +16,15 @@ from jupyter_ddl.drivers.fit_batch import FitBatch
 from jupyter_ddl.drivers.fit_graph import Piece
 from jupyter_ddl.drivers.fit_outputs import Outputs
 from jupyter_ddl.drivers.service import WorkerService
-from jupyter_ddl.events.fit_results import NodeResult, UnitResult
-from jupyter_ddl.events.messages import (
+from jupyter_ddl.launch.dispatcher import WorkerLostError
+from jupyter_ddl.protocol.assignment import (
+    StopRun,
+    StopTrial,
+    StopWhen,
+    TrialAssignment,
+    derive_seed,
+)
+from jupyter_ddl.protocol.events import (
     AttemptFinished,
     AttemptStarted,
     Event,
@@ -26,11 +33,9 @@ from jupyter_ddl.events.messages import (
     RankEvent,
     WorkerLeaving,
 )
-from jupyter_ddl.launch.dispatcher import WorkerLostError
-from jupyter_ddl.spec.assignment import StopRun, StopTrial, StopWhen, TrialAssignment
-from jupyter_ddl.spec.fit import FitItem, FitWork
-from jupyter_ddl.spec.run import RunSpec
-from jupyter_ddl.spec.seeds import derive_seed
+from jupyter_ddl.protocol.fit import FitItem, FitWork
+from jupyter_ddl.protocol.fit_results import NodeResult, UnitResult
+from jupyter_ddl.protocol.run import RunSpec
 
 __all__ = ["FitSender", "PieceDone"]
 

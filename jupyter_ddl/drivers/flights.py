@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from jupyter_ddl.events.messages import (
+from jupyter_ddl.launch.group import GroupLaunch
+from jupyter_ddl.placement.gpus import Grant
+from jupyter_ddl.protocol.assignment import Assignment, TrialAssignment
+from jupyter_ddl.protocol.events import (
     AttemptFinished,
     AttemptStarted,
     Event,
@@ -14,9 +17,6 @@ from jupyter_ddl.events.messages import (
     RankEvent,
     Unrecorded,
 )
-from jupyter_ddl.launch.group import GroupLaunch
-from jupyter_ddl.placement.gpus import Grant
-from jupyter_ddl.spec.assignment import Assignment, TrialAssignment
 
 __all__ = ["Flight", "FlightBook", "evictions"]
 

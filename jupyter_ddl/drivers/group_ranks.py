@@ -10,12 +10,11 @@ from typing import Any
 import msgspec
 
 from jupyter_ddl.errors import LaunchError
-from jupyter_ddl.events.cell_results import RankAddress, RankAnswer, RankGone, RankReady
-from jupyter_ddl.events.status import RankStatus
 from jupyter_ddl.launch.group import place_ranks
 from jupyter_ddl.launch.rank_calls import RankCalls
 from jupyter_ddl.placement.gpus import Grant
-from jupyter_ddl.spec.cells import (
+from jupyter_ddl.protocol.cell_results import RankAddress, RankAnswer, RankGone, RankReady
+from jupyter_ddl.protocol.cells import (
     CloseRank,
     InterruptRank,
     JoinRank,
@@ -23,8 +22,9 @@ from jupyter_ddl.spec.cells import (
     RankCall,
     RejoinRank,
 )
-from jupyter_ddl.spec.group import RankPlace
-from jupyter_ddl.spec.run import GroupSpec, RunSpec
+from jupyter_ddl.protocol.group import RankPlace
+from jupyter_ddl.protocol.replies import RankStatus
+from jupyter_ddl.protocol.run import GroupSpec, RunSpec
 
 __all__ = ["GroupRanks"]
 

@@ -11,18 +11,12 @@ from typing import Literal
 
 from jupyter_ddl.drivers.committer import Committer
 from jupyter_ddl.errors import SpecError
-from jupyter_ddl.events.cell_results import CellDone, CellOutcome
-from jupyter_ddl.events.ledger import LedgerWriter
-from jupyter_ddl.events.messages import (
-    CellExecuted,
-    Failure,
-    RunFinished,
-    RunStarted,
-    RunSubmitted,
-)
-from jupyter_ddl.events.run_state import RunState
-from jupyter_ddl.spec.cells import Cell
-from jupyter_ddl.spec.run import RunSpec
+from jupyter_ddl.ledger.file import LedgerWriter
+from jupyter_ddl.ledger.run_state import RunState
+from jupyter_ddl.protocol.cell_results import CellDone, CellOutcome
+from jupyter_ddl.protocol.cells import Cell
+from jupyter_ddl.protocol.events import CellExecuted, Failure, RunFinished, RunStarted, RunSubmitted
+from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.store.paths import ledger_path, private_dir, run_dir, runs_dir
 
 __all__ = ["GroupRecord", "end_record"]

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from jupyter_ddl.events.messages import AttemptFinished, AttemptStarted, Event, Failure, Reported
-from jupyter_ddl.events.run_state import RunState
-from jupyter_ddl.search.pruners import Pruner
-from jupyter_ddl.search.verdict import hopeless
+from jupyter_ddl.ledger.run_state import RunState
+from jupyter_ddl.protocol.events import AttemptFinished, AttemptStarted, Event, Failure, Reported
+from jupyter_ddl.search.pruners import Pruner, hopeless
 
 __all__ = ["Judge", "PlainJudge", "PruningJudge"]
 

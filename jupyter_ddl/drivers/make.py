@@ -8,12 +8,12 @@ from jupyter_ddl.drivers.judge import Judge, PlainJudge, PruningJudge
 from jupyter_ddl.drivers.remote_sampler import RemoteSamplerLink
 from jupyter_ddl.drivers.source import MapSource, StudySource, TrialSource
 from jupyter_ddl.drivers.trials import TrialDriver
-from jupyter_ddl.events.ledger import LedgerWriter
-from jupyter_ddl.events.run_state import RunState
+from jupyter_ddl.ledger.file import LedgerWriter
+from jupyter_ddl.ledger.run_state import RunState
+from jupyter_ddl.protocol.run import FitSpec, RunSpec, SearchSpec
+from jupyter_ddl.protocol.sampling import SamplerStart
 from jupyter_ddl.search.pruners import make_pruner
 from jupyter_ddl.search.study import Study
-from jupyter_ddl.spec.run import FitSpec, RunSpec, SearchSpec
-from jupyter_ddl.spec.sampling import SamplerStart
 
 __all__ = ["make_driver"]
 

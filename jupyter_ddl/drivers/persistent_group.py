@@ -14,11 +14,11 @@ import msgspec
 from jupyter_ddl.drivers.group_ranks import GroupRanks
 from jupyter_ddl.drivers.group_record import GroupRecord
 from jupyter_ddl.errors import GroupLostError, JupyterDDLError, SpecError
-from jupyter_ddl.events.cell_results import CellDone, CellResult, RankGone
-from jupyter_ddl.events.status import GroupStatus, RankStatus
 from jupyter_ddl.launch.dispatcher import WorkerLostError
-from jupyter_ddl.spec.cells import Cell, RunCell, WatchRank
-from jupyter_ddl.spec.run import GroupSpec, RunSpec
+from jupyter_ddl.protocol.cell_results import CellDone, CellResult, RankGone
+from jupyter_ddl.protocol.cells import Cell, RunCell, WatchRank
+from jupyter_ddl.protocol.replies import GroupStatus, RankStatus
+from jupyter_ddl.protocol.run import GroupSpec, RunSpec
 
 __all__ = ["PersistentGroup"]
 

@@ -9,12 +9,11 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from jupyter_ddl.drivers.source import NotYet, TrialSource
 from jupyter_ddl.errors import JupyterDDLError
-from jupyter_ddl.events.run_state import RunState
-from jupyter_ddl.search.answers import Proposal
+from jupyter_ddl.ledger.run_state import RunState
+from jupyter_ddl.protocol.assignment import TrialAssignment, derive_seed
+from jupyter_ddl.protocol.run import MapSpec, RunSpec
 from jupyter_ddl.search.batching import BatchSizer, reuse_process
-from jupyter_ddl.spec.assignment import TrialAssignment
-from jupyter_ddl.spec.run import MapSpec, RunSpec
-from jupyter_ddl.spec.seeds import derive_seed
+from jupyter_ddl.search.study import Proposal
 
 __all__ = ["TrialQueue"]
 

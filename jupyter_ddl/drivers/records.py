@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from jupyter_ddl.events.run_state import TrialState
-from jupyter_ddl.spec.sampling import TrialEnd, TrialRecord
+from jupyter_ddl.ledger.run_state import TrialState
+from jupyter_ddl.protocol.sampling import TrialEnd, TrialRecord
 
 __all__ = ["to_record"]
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from jupyter_ddl.errors import LaunchError, TrialError
 from jupyter_ddl.launch.dispatcher import Dispatcher
 from jupyter_ddl.placement.slots import SlotBook
-from jupyter_ddl.spec.sampling import (
+from jupyter_ddl.protocol.sampling import (
     Ask,
     Asked,
     Finish,
@@ -28,7 +28,7 @@ from jupyter_ddl.spec.sampling import (
     Tell,
     TrialRecord,
 )
-from jupyter_ddl.spec.space import ParamValue
+from jupyter_ddl.protocol.space import ParamValue
 
 __all__ = ["RemoteSamplerLink"]
 

@@ -6,12 +6,12 @@ import time
 from collections.abc import Callable
 
 from jupyter_ddl.drivers.admission import n_fewest, waiting_text
-from jupyter_ddl.events.messages import Event, Notice
-from jupyter_ddl.events.run_state import RunState
+from jupyter_ddl.ledger.run_state import RunState
 from jupyter_ddl.placement.gpus import Grant
 from jupyter_ddl.placement.slots import SlotBook
-from jupyter_ddl.spec.assignment import TrialAssignment
-from jupyter_ddl.spec.run import DdpSpec, RunSpec
+from jupyter_ddl.protocol.assignment import TrialAssignment
+from jupyter_ddl.protocol.events import Event, Notice
+from jupyter_ddl.protocol.run import DdpSpec, RunSpec
 
 __all__ = ["Rounds", "round_notices"]
 

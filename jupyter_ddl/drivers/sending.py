@@ -14,13 +14,13 @@ from jupyter_ddl.drivers.patience import Patience
 from jupyter_ddl.drivers.queue import TrialQueue
 from jupyter_ddl.drivers.rounds import Rounds, round_notices
 from jupyter_ddl.drivers.service import WorkerService
-from jupyter_ddl.events.messages import Event, RankEvent, WorkerLeaving
-from jupyter_ddl.events.run_state import RunState
 from jupyter_ddl.launch.dispatcher import WorkerLostError
 from jupyter_ddl.launch.group import GroupLaunch
+from jupyter_ddl.ledger.run_state import RunState
 from jupyter_ddl.placement.gpus import Grant
-from jupyter_ddl.spec.assignment import StopRun, StopTrial, StopWhen, TrialAssignment
-from jupyter_ddl.spec.run import RunSpec
+from jupyter_ddl.protocol.assignment import StopRun, StopTrial, StopWhen, TrialAssignment
+from jupyter_ddl.protocol.events import Event, RankEvent, WorkerLeaving
+from jupyter_ddl.protocol.run import RunSpec
 
 __all__ = ["Sender"]
 

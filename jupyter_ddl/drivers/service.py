@@ -7,7 +7,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from jupyter_ddl.drivers.assigning import RunContext
-from jupyter_ddl.spec.assignment import StopRun
+from jupyter_ddl.protocol.assignment import StopRun
 
 __all__ = ["WorkerService"]
 

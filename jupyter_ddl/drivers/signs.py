@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from jupyter_ddl.events.snapshot import RunSnapshot
+from jupyter_ddl.protocol.snapshot import RunSnapshot
 
 __all__ = ["with_signs"]
 

@@ -10,9 +10,8 @@ import msgspec
 
 from jupyter_ddl.drivers.remote_sampler import RemoteSamplerLink
 from jupyter_ddl.errors import TrialError
-from jupyter_ddl.search.answers import Exhausted, NeedsRemoteAsk, Proposal
-from jupyter_ddl.search.study import Study
-from jupyter_ddl.spec.sampling import TrialRecord
+from jupyter_ddl.protocol.sampling import TrialRecord
+from jupyter_ddl.search.study import Exhausted, NeedsRemoteAsk, Proposal, Study
 
 __all__ = ["MapSource", "Next", "NotYet", "StudySource", "TrialSource"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 
-from jupyter_ddl.events.run_state import RunState
-from jupyter_ddl.spec.assignment import StopWhen
-from jupyter_ddl.spec.run import Limits
+from jupyter_ddl.ledger.run_state import RunState
+from jupyter_ddl.protocol.assignment import StopWhen
+from jupyter_ddl.protocol.run import Limits
 
 __all__ = ["RunStop"]
 

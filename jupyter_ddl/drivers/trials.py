@@ -25,8 +25,12 @@ from jupyter_ddl.drivers.source import TrialSource
 from jupyter_ddl.drivers.values import ValueFiles
 from jupyter_ddl.drivers.verdict import final_event
 from jupyter_ddl.errors import JupyterDDLError
-from jupyter_ddl.events.ledger import LedgerWriter
-from jupyter_ddl.events.messages import (
+from jupyter_ddl.ledger.file import LedgerWriter
+from jupyter_ddl.ledger.reader import read_ledger
+from jupyter_ddl.ledger.run_state import RunState
+from jupyter_ddl.ledger.snapshots import snapshot_of, with_totals
+from jupyter_ddl.protocol.assignment import StopWhen
+from jupyter_ddl.protocol.events import (
     AttemptFinished,
     Event,
     Notice,
@@ -34,14 +38,10 @@ from jupyter_ddl.events.messages import (
     StopRequested,
     TrialCreated,
 )
-from jupyter_ddl.events.reader import read_ledger
-from jupyter_ddl.events.run_state import RunState
-from jupyter_ddl.events.snapshot import RunSnapshot
-from jupyter_ddl.events.totals import with_totals
-from jupyter_ddl.search.answers import Proposal
-from jupyter_ddl.spec.assignment import StopWhen
-from jupyter_ddl.spec.requests import StopHow
-from jupyter_ddl.spec.run import RunSpec, SearchSpec
+from jupyter_ddl.protocol.requests import StopHow
+from jupyter_ddl.protocol.run import RunSpec, SearchSpec
+from jupyter_ddl.protocol.snapshot import RunSnapshot
+from jupyter_ddl.search.study import Proposal
 
 __all__ = ["TrialDriver"]
 
@@ -89,7 +89,7 @@ class TrialDriver(RunDriver):
         return self._pauses.text or self._sender.waiting
 
     def snapshot(self) -> RunSnapshot:
-        drawn = self.state.snapshot(time.time(), paused=self.paused)
+        drawn = snapshot_of(self.state, time.time(), paused=self.paused)
         return with_signs(drawn, self._sender.signs())
 
     def stop(self, how: StopHow, by: str, reason: str = "") -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
-from jupyter_ddl.events.messages import AttemptFinished
-from jupyter_ddl.events.reducer import RunState
-from jupyter_ddl.spec.run import SearchSpec
+from jupyter_ddl.ledger.reducer import RunState
+from jupyter_ddl.protocol.events import AttemptFinished
+from jupyter_ddl.protocol.run import SearchSpec
 
 __all__ = ["ValueFiles"]
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from jupyter_ddl.events.messages import RunFinished
-from jupyter_ddl.events.run_state import RunState
-from jupyter_ddl.events.totals import with_totals
-from jupyter_ddl.spec.run import DdpSpec, RunSpec, SearchSpec
+from jupyter_ddl.ledger.run_state import RunState
+from jupyter_ddl.ledger.snapshots import with_totals
+from jupyter_ddl.protocol.events import RunFinished
+from jupyter_ddl.protocol.run import DdpSpec, RunSpec, SearchSpec
 
 __all__ = ["final_event"]
 

@@ -7,18 +7,135 @@ change its numbers.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 
+from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
-from jupyter_ddl.environment.configuration import Configuration
-from jupyter_ddl.environment.scope import Scope
-from jupyter_ddl.spec.facts import CORE, Difference, EnvironmentVerdict, Facts, VerdictWord
-from jupyter_ddl.worker.facts import normal_name
+from jupyter_ddl.environment.requirements import Configuration
+from jupyter_ddl.protocol.facts import CORE, Difference, EnvironmentVerdict, Facts, VerdictWord
+from jupyter_ddl.store.packages import Installed, normal_name, top_levels
 
-__all__ = ["SYNC", "PairDifference", "compare", "differences"]
+__all__ = [
+    "SYNC",
+    "PairDifference",
+    "Scope",
+    "compare",
+    "difference_text",
+    "differences",
+    "distributions_of",
+    "needs_of",
+    "scope_of",
+    "verdict_line",
+]
+
+
+# Which packages a piece of code uses: what it imports, and what that needs in turn.
+
+_REQUIRES = re.compile(r"^Requires-Dist:(.+)$", re.MULTILINE)
+
+
+class Scope(NamedTuple):
+    """Packages that count, by normalised name."""
+
+    direct: frozenset[str]
+    """Imported by the code itself."""
+    needed: frozenset[str]
+    """Those, and all that they require."""
+
+
+def scope_of(imports: Iterable[str], installed: Mapping[str, Installed]) -> Scope:
+    """The packages behind top-level modules.
+
+    Modules that no installed package brings do not count: they travel with the cell.
+    """
+    return needs_of(distributions_of(imports, installed), installed)
+
+
+def needs_of(names: Iterable[str], installed: Mapping[str, Installed]) -> Scope:
+    """Packages, and all that they require."""
+    direct = frozenset(names)
+    needed = set(direct)
+    waiting = list(direct)
+    while waiting:
+        name = waiting.pop()
+        if name in installed:
+            new = _requires(installed[name]) - needed
+            needed |= new
+            waiting += new
+    return Scope(direct, frozenset(needed))
+
+
+def distributions_of(imports: Iterable[str], installed: Mapping[str, Installed]) -> set[str]:
+    """Names of the packages that bring top-level modules."""
+    found: set[str] = set()
+    unknown = []
+    for top in imports:
+        name = normal_name(top)
+        if name in installed:
+            found.add(name)
+        else:
+            unknown.append(top)
+    if unknown:
+        # `sklearn` comes from `scikit-learn`: look through all of them, 20 ms the first time.
+        for name, each in installed.items():
+            if not top_levels(name, each).isdisjoint(unknown):
+                found.add(name)
+    return found
+
+
+@cache
+def _requires(installed: Installed) -> frozenset[str]:
+    """What a package requires here, without extras."""
+    directory = Path(installed.directory)
+    file = directory / ("METADATA" if directory.suffix == ".dist-info" else "PKG-INFO")
+    try:
+        head = file.read_text(errors="replace").partition("\n\n")[0]
+    except OSError:
+        return frozenset()
+    found = set()
+    for text in _REQUIRES.findall(head):
+        try:
+            requirement = Requirement(text.strip())
+        except InvalidRequirement:
+            continue
+        if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+            found.add(normal_name(requirement.name))
+    return frozenset(found)
+
+
+# A verdict in one line, for warnings, refusals and records.
+
+
+def difference_text(each: Difference) -> str:
+    """``numpy is 2.1.0 here, 2.0.2 on all workers``."""
+    if "worker" in each.where:
+        place = "lacks it" if each.other == "none" else f"has {each.other}"
+        if each.where.startswith(("all", "workers")) or " of " in each.where:
+            place = place.replace("lacks", "lack").replace("has", "have")
+        seen = "is missing here" if each.kernel == "none" else f"is {each.kernel} here"
+        return f"{each.what} {seen}, {each.where} {place}"
+    seen = "is missing here" if each.kernel == "none" else f"is {each.kernel} here"
+    return f"{each.what} {seen}, {each.where} asks for {each.other}"
+
+
+def verdict_line(verdict: EnvironmentVerdict) -> str:
+    """The worst difference, how many more there are, and what mends it; empty for ``same``."""
+    if not verdict.differences:
+        return ""
+    first = verdict.differences[0]
+    more = len(verdict.differences) - 1
+    rest = f" (and {more} more: `%cluster env check`)" if more else ""
+    mend = f"; {first.mend} mends it" if first.mend.startswith("`") else ""
+    if first.mend and not mend:
+        mend = f"; to mend it, {first.mend}"
+    return f"{difference_text(first)}{rest}{mend}"
+
 
 SYNC = "`%cluster env sync`"
 _AGAIN = "`%cluster stop` and `%cluster start`"

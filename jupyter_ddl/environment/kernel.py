@@ -11,9 +11,9 @@ from typing import Any
 
 import psutil
 
-from jupyter_ddl.environment.scope import Scope, needs_of, scope_of
-from jupyter_ddl.spec.facts import Facts
-from jupyter_ddl.worker.facts import EnvironmentReader, top_levels
+from jupyter_ddl.environment.compare import Scope, needs_of, scope_of
+from jupyter_ddl.protocol.facts import Facts
+from jupyter_ddl.store.packages import EnvironmentReader, top_levels
 
 __all__ = ["KernelEnvironment", "kernel_environment", "modules_in"]
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from jupyter_ddl.errors import WorkerEnvironmentError
-from jupyter_ddl.spec.facts import Facts
+from jupyter_ddl.protocol.facts import Facts
 
 __all__ = ["build_wheel", "fetch_wheels", "runs_on", "wheel_target"]
 

@@ -1,0 +1,1 @@
+"""Assignments as Dask futures, events back, complete and in order."""

@@ -8,10 +8,10 @@ import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from jupyter_ddl.events.messages import RankEvent
 from jupyter_ddl.launch.calls import WorkerLostError
 from jupyter_ddl.launch.courier import Courier, blobs_of_program, blobs_of_table
-from jupyter_ddl.spec.assignment import Assignment
+from jupyter_ddl.protocol.assignment import Assignment
+from jupyter_ddl.protocol.events import RankEvent
 
 __all__ = ["Carrying"]
 

@@ -20,19 +20,14 @@ from typing import Any
 import msgspec
 from distributed import Client
 
-from jupyter_ddl.events.messages import (
-    AttemptFinished,
-    AttemptStarted,
-    CheckpointSaved,
-    RankEvent,
-)
 from jupyter_ddl.launch.calls import WorkerLostError, call_worker
-from jupyter_ddl.spec.cells import Cell
-from jupyter_ddl.spec.fit import FitTable
-from jupyter_ddl.spec.program import Program
+from jupyter_ddl.protocol.cells import Cell
+from jupyter_ddl.protocol.events import AttemptFinished, AttemptStarted, CheckpointSaved, RankEvent
+from jupyter_ddl.protocol.fit import FitTable
+from jupyter_ddl.protocol.program import Program
+from jupyter_ddl.ranks.checkpoints import checkpoint_names, keep_newest
 from jupyter_ddl.store.blobs import BlobMissingError, find_blob, read_blob
-from jupyter_ddl.worker import file_calls
-from jupyter_ddl.worker.checkpoints import checkpoint_names, keep_newest
+from jupyter_ddl.worker import plugin as file_calls
 
 __all__ = ["Courier", "blobs_of_cell", "blobs_of_program", "blobs_of_table"]
 

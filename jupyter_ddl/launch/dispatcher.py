@@ -15,16 +15,16 @@ from typing import Any
 import msgspec
 from distributed import Client
 
-from jupyter_ddl.events.chunk import AssignmentResult, EventChunk
-from jupyter_ddl.events.messages import RankEvent
 from jupyter_ddl.launch.calls import WorkerLostError
 from jupyter_ddl.launch.carrying import Carrying
 from jupyter_ddl.launch.courier import Courier, blobs_of_program
 from jupyter_ddl.launch.inbox import ChunkInbox
 from jupyter_ddl.launch.topics import hear
-from jupyter_ddl.spec.assignment import Assignment, Control
-from jupyter_ddl.spec.sampling import SamplerAnswers, SamplerCall
-from jupyter_ddl.worker import plugin_calls
+from jupyter_ddl.protocol.assignment import Assignment, Control
+from jupyter_ddl.protocol.chunk import AssignmentResult, EventChunk
+from jupyter_ddl.protocol.events import RankEvent
+from jupyter_ddl.protocol.sampling import SamplerAnswers, SamplerCall
+from jupyter_ddl.worker import plugin as plugin_calls
 
 __all__ = ["Dispatcher", "WorkerLostError"]
 

@@ -12,7 +12,6 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from jupyter_ddl.events.messages import Event, HangVerdict, RankEvent, WorkerLeaving
 from jupyter_ddl.launch.dispatcher import Dispatcher, WorkerLostError
 from jupyter_ddl.launch.group_fold import (
     Action,
@@ -23,9 +22,10 @@ from jupyter_ddl.launch.group_fold import (
     StopOthers,
 )
 from jupyter_ddl.launch.hang_watch import HangWatch
-from jupyter_ddl.spec.assignment import Assignment, StopTrial, StopWhen
-from jupyter_ddl.spec.group import JoinGroup, RankPlace
-from jupyter_ddl.worker.stopping import StopReason
+from jupyter_ddl.protocol.assignment import Assignment, StopTrial, StopWhen
+from jupyter_ddl.protocol.events import Event, HangVerdict, RankEvent, WorkerLeaving
+from jupyter_ddl.protocol.group import JoinGroup, RankPlace
+from jupyter_ddl.ranks.stopping import StopReason
 
 __all__ = ["GroupLaunch", "place_ranks"]
 

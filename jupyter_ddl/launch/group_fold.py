@@ -11,7 +11,9 @@ from typing import TypeAlias
 
 import msgspec
 
-from jupyter_ddl.events.messages import (
+from jupyter_ddl.launch.group_verdict import conclusion_of, is_consequence, loss_of
+from jupyter_ddl.protocol.assignment import Assignment
+from jupyter_ddl.protocol.events import (
     AttemptFinished,
     AttemptStarted,
     Event,
@@ -28,9 +30,7 @@ from jupyter_ddl.events.messages import (
     ValueKept,
     WorkerLeaving,
 )
-from jupyter_ddl.launch.group_verdict import conclusion_of, is_consequence, loss_of
-from jupyter_ddl.spec.assignment import Assignment
-from jupyter_ddl.spec.rank_words import ranks_label
+from jupyter_ddl.protocol.group import ranks_label
 
 __all__ = ["Action", "AskToLeave", "AwaitCause", "GroupFold", "Join", "StopOthers"]
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from jupyter_ddl.events.fold_group import NEVER_MET
-from jupyter_ddl.events.messages import Failure, HangVerdict, Outcome, RankEnded
+from jupyter_ddl.ledger.fold_group import NEVER_MET
+from jupyter_ddl.protocol.events import Failure, HangVerdict, Outcome, RankEnded
 
 __all__ = ["conclusion_of", "is_consequence", "loss_of"]
 

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from jupyter_ddl.events.messages import Probe
 from jupyter_ddl.launch.stacks import Place, read_place
+from jupyter_ddl.protocol.events import Probe
 
 __all__ = ["Blame", "Sight", "judge"]
 

@@ -9,11 +9,11 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from jupyter_ddl.events.messages import HangVerdict, Probe, RankEvent
 from jupyter_ddl.launch.dispatcher import Dispatcher
 from jupyter_ddl.launch.hang import Blame
 from jupyter_ddl.launch.watch import StepWatch
-from jupyter_ddl.spec.assignment import Assignment, DumpStacks
+from jupyter_ddl.protocol.assignment import Assignment, DumpStacks
+from jupyter_ddl.protocol.events import HangVerdict, Probe, RankEvent
 
 __all__ = ["HangWatch"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jupyter_ddl.events.chunk import EventChunk
-from jupyter_ddl.events.messages import RankEvent
+from jupyter_ddl.protocol.chunk import EventChunk
+from jupyter_ddl.protocol.events import RankEvent
 
 __all__ = ["ChunkInbox"]
 

@@ -12,12 +12,13 @@ import contextlib
 import msgspec
 from distributed import Client
 
-from jupyter_ddl.events.cell_results import CellDone, RankAnswer
 from jupyter_ddl.launch.calls import WorkerLostError, call_worker
 from jupyter_ddl.launch.courier import Courier, blobs_of_cell
-from jupyter_ddl.spec.cells import RankCall, RunCell
+from jupyter_ddl.protocol.cell_results import CellDone, RankAnswer
+from jupyter_ddl.protocol.cells import RankCall, RunCell
 from jupyter_ddl.store.paths import blob_dirs, run_dir
-from jupyter_ddl.worker import plugin, plugin_calls
+from jupyter_ddl.worker import plugin
+from jupyter_ddl.worker import plugin as plugin_calls
 
 __all__ = ["RankCalls"]
 

@@ -17,7 +17,7 @@ _MAIN_FRAME = ("rank_main.py", "execute_all")
 _COLLECTIVE_FILES = (
     "torch/distributed/",
     "torch/nn/parallel/distributed.py",
-    "jupyter_ddl/worker/agreement.py",
+    "jupyter_ddl/ranks/group_votes.py",
 )
 _BACKWARD_FILES = ("torch/autograd/",)
 _WRAPPERS = frozenset({"wrapper", "inner", "_fn", "decorate_context"})

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import deque
 from statistics import median
 
-from jupyter_ddl.events.messages import (
+from jupyter_ddl.launch.hang import Blame, Sight, judge
+from jupyter_ddl.protocol.events import (
     AttemptFinished,
     AttemptStarted,
     Beat,
@@ -14,7 +15,6 @@ from jupyter_ddl.events.messages import (
     RendezvousReady,
     Reported,
 )
-from jupyter_ddl.launch.hang import Blame, Sight, judge
 
 __all__ = ["StepWatch"]
 

@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 from distributed import Client
 
-from jupyter_ddl.cluster.base import WorkerInfo
-from jupyter_ddl.spec.group import SeenGpus
-from jupyter_ddl.worker.gpus import describe_gpus
+from jupyter_ddl.backends.base import WorkerInfo
+from jupyter_ddl.protocol.group import SeenGpus
+from jupyter_ddl.ranks.gpus import describe_gpus
 
 __all__ = ["WorkerWatch"]
 

@@ -10,10 +10,10 @@ from typing import Any
 from IPython.display import display
 
 from jupyter_ddl.errors import ClusterError, OptionError
+from jupyter_ddl.magics.cell_output import Phases, say
 from jupyter_ddl.magics.environment import environment, refresh_verdict
 from jupyter_ddl.magics.expansion import expand_line
 from jupyter_ddl.magics.failures import shown
-from jupyter_ddl.magics.saying import Phases, say
 
 __all__ = ["cluster"]
 
@@ -122,9 +122,8 @@ def _adapt(options: Namespace) -> None:
 
 
 def _stop(options: Namespace) -> None:
-    from jupyter_ddl.client.clusters import list_clusters
+    from jupyter_ddl.client.clusters import DASK, list_clusters
     from jupyter_ddl.client.commands import chosen_cluster
-    from jupyter_ddl.client.dask_options import DASK
     from jupyter_ddl.client.kube_clusters import delete_elsewhere
     from jupyter_ddl.client.session import session
 

@@ -116,7 +116,7 @@ def _for_cluster(words: list[str]) -> Iterable[str]:
 
 
 def _backends(words: list[str]) -> Iterable[str]:
-    from jupyter_ddl.cluster.registry import backend_names
+    from jupyter_ddl.backends.registry import backend_names
 
     return backend_names() if len(words) == 1 else ()
 
@@ -132,7 +132,7 @@ def _for_runs(words: list[str]) -> Iterable[str]:
 
 
 def _cluster_names() -> list[str]:
-    from jupyter_ddl.controller.connection import list_connections
+    from jupyter_ddl.store.connection import list_connections
 
     return [info.name for info in list_connections()]
 

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
 
+from jupyter_ddl.cell.capture import size_text
 from jupyter_ddl.cell.options import CommonOptions, FitOptions, Options, RunOptions, parse_line
-from jupyter_ddl.cell.sizes import size_text
 from jupyter_ddl.errors import TrialError
+from jupyter_ddl.magics.cell_output import Phases, say, say_note
 from jupyter_ddl.magics.expansion import expand_line
 from jupyter_ddl.magics.failures import shown
 from jupyter_ddl.magics.fit_cell import fit_cell
@@ -20,13 +21,12 @@ from jupyter_ddl.magics.live import follow, watch
 from jupyter_ddl.magics.notebook import cell_number, notebook_path
 from jupyter_ddl.magics.printed import printed_text
 from jupyter_ddl.magics.run_cell import run_cell
-from jupyter_ddl.magics.saying import Phases, say, say_note
-from jupyter_ddl.spec.run import DdpSpec, MapSpec
+from jupyter_ddl.protocol.run import DdpSpec, MapSpec
 
 if TYPE_CHECKING:
     from jupyter_ddl.cell.compile import CompiledCell
     from jupyter_ddl.client.run import Run
-    from jupyter_ddl.events.snapshot import RunSnapshot
+    from jupyter_ddl.protocol.snapshot import RunSnapshot
 
 __all__ = ["distribute"]
 
@@ -71,8 +71,7 @@ def _run_cell(shell: Any, line: str, options: Options, cell: str) -> None:
     check_supported(compiled)
     if options.dry_run:
         from jupyter_ddl.cell.dry_run import describe
-        from jupyter_ddl.client.environment import environment_now
-        from jupyter_ddl.client.places import places_now
+        from jupyter_ddl.client.environment import environment_now, places_now
 
         lines = [*places_now(compiled), *environment_now(compiled, notebook)]
         say(describe(compiled, lines))
@@ -131,7 +130,7 @@ def _finish(shell: Any, run: Run, options: CommonOptions, last: RunSnapshot) -> 
 
 
 def _tensorboard_lines(run: Run) -> str:
-    from jupyter_ddl.tensorboard.writing import tensorboard_dir
+    from jupyter_ddl.tracking.tensorboard.writing import tensorboard_dir
 
     path = shlex.quote(str(tensorboard_dir(run.id)))
     return f"Curves: %load_ext tensorboard\n        %tensorboard --logdir {path}"

@@ -10,8 +10,8 @@ from typing import Any
 from IPython.core.getipython import get_ipython
 from IPython.display import display
 
+from jupyter_ddl.magics.cell_output import Phases, say
 from jupyter_ddl.magics.notebook import notebook_path
-from jupyter_ddl.magics.saying import Phases, say
 
 __all__ = ["environment", "refresh_verdict"]
 

@@ -10,7 +10,7 @@ from IPython.core.error import UsageError
 
 from jupyter_ddl.cell.options import HelpRequested
 from jupyter_ddl.errors import JupyterDDLError, OptionError
-from jupyter_ddl.magics.saying import say
+from jupyter_ddl.magics.cell_output import say
 
 __all__ = ["shown"]
 

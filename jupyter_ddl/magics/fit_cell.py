@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 from jupyter_ddl.cell.fit_options import FitOptions
 from jupyter_ddl.errors import FitStoppedError, OptionError
+from jupyter_ddl.magics.cell_output import Phases, say, say_note
 from jupyter_ddl.magics.live import LiveFit
 from jupyter_ddl.magics.notebook import cell_number, notebook_path
-from jupyter_ddl.magics.saying import Phases, say, say_note
 
 if TYPE_CHECKING:
     from jupyter_ddl.client.run import Run
-    from jupyter_ddl.estimators.exchange import FitSetting
+    from jupyter_ddl.sklearn_fit.exchange import FitSetting
 
 __all__ = ["fit_cell"]
 
 
 def fit_cell(shell: Any, line: str, options: FitOptions, cell: str) -> Any:
     """Run the cell; returns the value of its last expression, if it ends in one."""
-    from jupyter_ddl.estimators.context import distributed_fits
+    from jupyter_ddl.sklearn_fit.context import distributed_fits
 
     __tracebackhide__ = True
     number = cell_number(shell) or 0
@@ -47,7 +47,7 @@ def fit_cell(shell: Any, line: str, options: FitOptions, cell: str) -> Any:
 def _setting(
     shell: Any, line: str, options: FitOptions, cell: str, number: int, live: LiveFit
 ) -> FitSetting:
-    from jupyter_ddl.estimators.exchange import FitSetting
+    from jupyter_ddl.sklearn_fit.exchange import FitSetting
 
     notebook = notebook_path(shell.user_ns)
     phases = Phases()
@@ -91,7 +91,7 @@ def _resumed(run_id: str | None, cell: str) -> str | None:
         return None
     from jupyter_ddl.client.history import find_run
     from jupyter_ddl.client.run import Run
-    from jupyter_ddl.spec.run import FitSpec
+    from jupyter_ddl.protocol.run import FitSpec
 
     run = Run(find_run(run_id))
     if not isinstance(run.spec.verb, FitSpec):

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from jupyter_ddl.errors import JupyterDDLError
-from jupyter_ddl.events.snapshot import RunSnapshot
+from jupyter_ddl.magics.cell_output import say
 from jupyter_ddl.magics.kernel_end import is_kernel_ending
-from jupyter_ddl.magics.saying import say
 from jupyter_ddl.magics.shell_service import ShellService
+from jupyter_ddl.protocol.snapshot import RunSnapshot
 from jupyter_ddl.views.display import LiveDisplay, Screen
 
 if TYPE_CHECKING:

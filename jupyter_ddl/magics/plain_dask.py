@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from jupyter_ddl.errors import JupyterDDLError
-from jupyter_ddl.magics.saying import say_note
+from jupyter_ddl.magics.cell_output import say_note
 
 __all__ = ["before_cell"]
 

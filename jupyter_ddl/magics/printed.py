@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from jupyter_ddl.events.snapshot import RunSnapshot
+from jupyter_ddl.protocol.snapshot import RunSnapshot
 
 __all__ = ["printed_text"]
 

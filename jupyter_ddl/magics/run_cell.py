@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 from IPython.display import display, update_display
 
 from jupyter_ddl.cell.run_options import RunOptions
+from jupyter_ddl.magics.cell_output import Phases, say, say_note
 from jupyter_ddl.magics.kernel_end import is_kernel_ending
 from jupyter_ddl.magics.notebook import cell_number, notebook_path
-from jupyter_ddl.magics.saying import Phases, say, say_note
 
 if TYPE_CHECKING:
     from jupyter_ddl.cell.group_cell import CompiledGroupCell
     from jupyter_ddl.client.group import RankGroup
     from jupyter_ddl.client.rank_results import RankResults
-    from jupyter_ddl.events.cell_results import CellResult
+    from jupyter_ddl.protocol.cell_results import CellResult
 
 __all__ = ["run_cell"]
 
@@ -121,7 +121,7 @@ class _Live:
 
     def progress(self, outputs: dict[int, str], done: CellResult | None) -> None:
         """Show what there is so far."""
-        from jupyter_ddl.spec.rank_words import ranks_label
+        from jupyter_ddl.protocol.group import ranks_label
         from jupyter_ddl.views.rank_output import render_rank_output
 
         self._outputs = outputs

@@ -12,10 +12,10 @@ from typing import Any
 from IPython.display import display
 
 from jupyter_ddl.errors import OptionError
+from jupyter_ddl.magics.cell_output import say
 from jupyter_ddl.magics.expansion import expand_line
 from jupyter_ddl.magics.failures import shown
-from jupyter_ddl.magics.saying import say
-from jupyter_ddl.spec.run import GroupSpec
+from jupyter_ddl.protocol.run import GroupSpec
 
 __all__ = ["runs"]
 
@@ -34,7 +34,7 @@ def runs(shell: Any, line: str) -> None:
 
 
 def _list(_shell: Any, _options: Namespace) -> None:
-    from jupyter_ddl.client.listing import list_with_state
+    from jupyter_ddl.client.history import list_with_state
     from jupyter_ddl.views.lists import run_row
     from jupyter_ddl.views.tables import render_runs
 
@@ -69,7 +69,7 @@ def _attach(shell: Any, options: Namespace) -> None:
 
 
 def _stop(_shell: Any, options: Namespace) -> None:
-    from jupyter_ddl.client.stopping import stop_from
+    from jupyter_ddl.client.history import stop_from
 
     text = stop_from(_run(options.run), options)
     say(f"{text[0].upper()}{text[1:]}.")

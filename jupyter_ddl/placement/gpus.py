@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from jupyter_ddl.spec.group import SeenGpus
+from jupyter_ddl.protocol.group import SeenGpus
 
 __all__ = ["GpuBook", "Grant", "device_text"]
 

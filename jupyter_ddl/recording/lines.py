@@ -4,14 +4,80 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from jupyter_ddl.events.codec import NON_FINITE, json_safe
-from jupyter_ddl.recording.facts import Fact, Head, Measured
+from jupyter_ddl.protocol.codec import NON_FINITE, json_safe
+from jupyter_ddl.protocol.events import Event
+from jupyter_ddl.protocol.telemetry import WorkerSample
 
-__all__ = ["fact_of", "in_time", "line_of", "time_of"]
+__all__ = [
+    "FORMAT",
+    "Fact",
+    "Head",
+    "Measured",
+    "Origin",
+    "Printed",
+    "Recording",
+    "fact_of",
+    "in_time",
+    "line_of",
+    "time_of",
+]
+
+
+# What one line of a recording is: its head, an event of the run, a measurement, printed text.
+
+FORMAT = 1
+"""Version of these lines; a file states its own."""
+
+Origin: TypeAlias = Literal["recorded", "simulated"]
+"""``simulated``: no such run has taken place; every view of it says so."""
+
+
+class Head(msgspec.Struct, frozen=True, tag="recording"):
+    """The first line."""
+
+    format: int
+    origin: Origin
+    version: str
+    """Of the package that wrote it."""
+    run_id: str
+    verb: str
+    name: str = ""
+    line: str = ""
+    """The cell's first line, with the magic."""
+    cell: str = ""
+    """The rest of the cell."""
+    left_out: tuple[str, ...] = ()
+    """What the file has no room for, in words."""
+
+
+class Measured(msgspec.Struct, frozen=True, tag="measured"):
+    """What one worker has measured at one moment."""
+
+    sample: WorkerSample
+
+
+class Printed(msgspec.Struct, frozen=True, tag="printed"):
+    """Lines that a trial or a rank has printed by ``at_s``."""
+
+    at_s: float
+    trial: int
+    lines: tuple[str, ...]
+    rank: int | None = None
+
+
+Fact: TypeAlias = Event | Measured | Printed
+
+
+class Recording(msgspec.Struct, frozen=True):
+    """A whole file: the head, then facts in the order in which they were committed."""
+
+    head: Head
+    facts: tuple[Fact, ...]
+
 
 # Where floats may stand; text elsewhere stays text, even the text "NaN".
 _NUMBERS = frozenset({"metrics", "params", "value", "inline_value", "best_value"})

@@ -11,9 +11,8 @@ import hashlib
 import html
 from pathlib import Path
 
-from jupyter_ddl.recording.facts import Head, Recording
-from jupyter_ddl.recording.film import film_of, last_snapshot
-from jupyter_ddl.recording.lines import time_of
+from jupyter_ddl.recording.lines import Head, Recording, time_of
+from jupyter_ddl.recording.timeline import film_of, last_snapshot
 from jupyter_ddl.recording.write import save_text
 from jupyter_ddl.views.bundle import live_css, replay_page_esm
 from jupyter_ddl.views.escape import esc, plain_lines

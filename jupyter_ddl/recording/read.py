@@ -12,9 +12,8 @@ from typing import Any
 import msgspec
 
 from jupyter_ddl.errors import RecordingError
-from jupyter_ddl.events.messages import RunSubmitted
-from jupyter_ddl.recording.facts import FORMAT, Fact, Head, Recording
-from jupyter_ddl.recording.lines import fact_of
+from jupyter_ddl.protocol.events import RunSubmitted
+from jupyter_ddl.recording.lines import FORMAT, Fact, Head, Recording, fact_of
 
 __all__ = ["MAX_FILE_BYTES", "read_recording"]
 

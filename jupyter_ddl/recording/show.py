@@ -4,22 +4,49 @@ from __future__ import annotations
 
 import uuid
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import anywidget
+import traitlets
 
 from jupyter_ddl.errors import RecordingError
-from jupyter_ddl.recording.facts import Head, Recording
-from jupyter_ddl.recording.film import film_of, last_snapshot
-from jupyter_ddl.recording.lines import time_of
+from jupyter_ddl.recording.lines import Head, Recording, time_of
 from jupyter_ddl.recording.page import save_page
 from jupyter_ddl.recording.read import read_recording
+from jupyter_ddl.recording.timeline import film_of, last_snapshot
+from jupyter_ddl.views.bundle import live_css, replay_esm
 from jupyter_ddl.views.cell_screen import is_watched
 from jupyter_ddl.views.html import render_html
 from jupyter_ddl.views.text import render_text
 
-if TYPE_CHECKING:
-    from jupyter_ddl.recording.widget import ReplayWidget
+__all__ = ["MAX_SPEED", "Replay", "ReplayWidget", "replay"]
 
-__all__ = ["MAX_SPEED", "Replay", "replay"]
+
+# The player of recordings as a widget: once it is there, it needs no kernel.
+
+
+class ReplayWidget(anywidget.AnyWidget):
+    """Holds a film; tells when a view of it has played to the end.
+
+    Parameters
+    ----------
+    run_id : str
+        Of the recorded run.
+    film : bytes
+        As :func:`jupyter_ddl.recording.timeline.film_of` makes it.
+    speed : float
+        How much faster than the run it plays at first.
+    """
+
+    _esm = replay_esm()
+    _css = live_css()
+    run_id = traitlets.Unicode().tag(sync=True)
+    film = traitlets.Bytes().tag(sync=True)
+    speed = traitlets.Float(1.0).tag(sync=True)
+
+    def __init__(self, run_id: str, film: bytes, speed: float, **names: Any) -> None:
+        super().__init__(run_id=run_id, film=film, speed=speed, **names)
+
 
 MAX_SPEED = 1000.0
 _SIMULATED = "Simulated run, played from a recording."
@@ -98,7 +125,6 @@ class Replay:
         if not is_watched():
             display(self.still(), raw=True)
             return
-        from jupyter_ddl.recording.widget import ReplayWidget
         from jupyter_ddl.views.widget import WIDGET_MIME
 
         film = film_of(self._recording)

@@ -2,30 +2,267 @@
 
 from __future__ import annotations
 
+import getpass
 import gzip
 import heapq
 import io
 import os
+import re
+import socket
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from jupyter_ddl import __version__
 from jupyter_ddl.controller.telemetry_record import samples_path
 from jupyter_ddl.errors import RecordingError
-from jupyter_ddl.events.messages import Event, Reported, RunSubmitted
-from jupyter_ddl.events.reader import read_ledger
-from jupyter_ddl.events.telemetry import WorkerSample
-from jupyter_ddl.recording.facts import FORMAT, Fact, Head, Measured, Origin, Recording
-from jupyter_ddl.recording.lines import in_time, line_of, time_of
-from jupyter_ddl.recording.printed import printed_lines
-from jupyter_ddl.recording.privacy import Scrubber
-from jupyter_ddl.spec.run import verb_name
-from jupyter_ddl.store.paths import ledger_path, run_dir
+from jupyter_ddl.ledger.reader import read_ledger
+from jupyter_ddl.protocol.events import (
+    AttemptFinished,
+    AttemptStarted,
+    Event,
+    FoldFinished,
+    RankEnded,
+    RankStarted,
+    Reported,
+    RunSubmitted,
+)
+from jupyter_ddl.protocol.run import Provenance, RunSpec, verb_name
+from jupyter_ddl.protocol.telemetry import WorkerSample
+from jupyter_ddl.recording.lines import (
+    FORMAT,
+    Fact,
+    Head,
+    Measured,
+    Origin,
+    Printed,
+    Recording,
+    in_time,
+    line_of,
+    time_of,
+)
+from jupyter_ddl.store.paths import home_dir, ledger_path, run_dir, runtime_path
+from jupyter_ddl.views.escape import plain_lines
 
-__all__ = ["MAX_REPORTS", "head_of", "record_run", "save_text", "write_recording"]
+__all__ = [
+    "MASK",
+    "MAX_PRINTED_BYTES",
+    "MAX_REPORTS",
+    "Scrubber",
+    "head_of",
+    "printed_lines",
+    "record_run",
+    "save_text",
+    "write_recording",
+]
+
+
+# What a file that is given to others must not tell: secrets, names, folders.
+
+MASK = "•••"
+
+_SECRET_NAME = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY", re.I)
+_MIN_SECRET = 6
+# A name that sounds like a secret's, then the value that is given to it.
+_ASSIGNED = re.compile(
+    r"(?i)([\w.-]*(?:token|secret|passw(?:or)?d|passwd|api_?key|access_?key|private_?key|credential)"
+    r"[\w.-]*[\"']?\s*[:=]\s*)(\"[^\"\n]*\"|'[^'\n]*'|[^\s,;)\]}&]+)"
+)
+_BEARER = re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{8,}")
+_KNOWN = re.compile(
+    r"\b(?:gh[pousr]_\w{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}|hf_\w{20,}|sk-[\w-]{16,}"
+    r"|AKIA[0-9A-Z]{16}|xox[abprs]-[\w-]{10,}|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*)"
+)
+_IN_ADDRESS = re.compile(r"(\w+://)[^\s/@:]+:[^\s/@]+@")
+_PEM = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*KEY-----|\Z)", re.S)
+_HOMES = re.compile(r"(?:/home|/Users)/[^/\s\"'<>:,]+|[A-Za-z]:\\Users\\[^\\\s\"'<>:,]+")
+
+
+class Scrubber:
+    """Takes out of text and facts what is nobody else's business.
+
+    Parameters
+    ----------
+    environ : mapping, optional
+        Where values of variables that sound like secrets are looked up.
+    places : mapping of str to str, optional
+        Words to replace wherever they stand alone, and by what; folders of this user, the user's
+        and the host's name by default.
+    """
+
+    def __init__(
+        self, environ: Mapping[str, str] | None = None, places: Mapping[str, str] | None = None
+    ) -> None:
+        values = (os.environ if environ is None else environ).items()
+        secrets = {v for name, v in values if _SECRET_NAME.search(name) and len(v) >= _MIN_SECRET}
+        self._secrets = sorted(secrets, key=len, reverse=True)
+        chosen = _places() if places is None else dict(places)
+        words = sorted(chosen, key=len, reverse=True)
+        self._chosen = chosen
+        pattern = "|".join(rf"(?<![\w-]){re.escape(word)}(?![\w-])" for word in words)
+        self._words = re.compile(pattern) if words else None
+
+    def text(self, text: str) -> str:
+        """The text without them."""
+        if len(text) < _MIN_SECRET and text not in self._chosen:
+            return text
+        for secret in self._secrets:
+            text = text.replace(secret, MASK)
+        text = _PEM.sub(MASK, text)
+        text = _ASSIGNED.sub(rf"\g<1>{MASK}", text)
+        text = _BEARER.sub(rf"\g<1> {MASK}", text)
+        text = _KNOWN.sub(MASK, text)
+        text = _IN_ADDRESS.sub(rf"\g<1>{MASK}@", text)
+        if self._words is not None:
+            text = self._words.sub(lambda found: self._chosen[found[0]], text)
+        return _HOMES.sub("~", text)
+
+    def fact(self, fact: Fact) -> Fact:
+        """The fact without them, and without what only its own host can use."""
+        if isinstance(fact, RunSubmitted):
+            fact = msgspec.structs.replace(fact, spec=_bare(fact.spec))
+        elif isinstance(fact, FoldFinished):
+            fact = msgspec.structs.replace(fact, outcome=b"", file="")
+        elif isinstance(fact, AttemptFinished):
+            fact = msgspec.structs.replace(fact, values_file=None, result=b"")
+        fields = self._walk(msgspec.to_builtins(fact, builtin_types=(bytes,)))
+        return msgspec.convert(fields, type(fact), builtin_types=(bytes,))
+
+    def _walk(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, dict):
+            return {key: self._walk(item) for key, item in value.items()}
+        if isinstance(value, list | tuple):
+            return [self._walk(item) for item in value]
+        return value
+
+
+def _bare(spec: RunSpec) -> RunSpec:
+    """The spec without captured values, and without who, where and with what it was run."""
+    program = msgspec.structs.replace(spec.program, payload=None, buffers=(), modules=())
+    old = spec.provenance
+    notebook = None if old.notebook is None else Path(old.notebook).name
+    kept = Provenance(line=old.line, cell=old.cell, notebook=notebook, python=old.python)
+    return msgspec.structs.replace(spec, program=program, provenance=kept)
+
+
+def _places() -> dict[str, str]:
+    found = {str(home_dir()): "…", str(runtime_path()): "…"}
+    home = Path.home()
+    if home != Path(home.anchor):
+        found[str(home)] = "~"
+    here = socket.gethostname()
+    for name in {here, here.partition(".")[0]} - {"localhost", ""}:
+        found[name] = "host"
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):
+        user = ""
+    # A word of everyday code is nobody's name.
+    if len(user) > 3 and user not in ("root", "user", "test", "admin", "jovyan"):
+        found[user] = "user"
+    return found
+
+
+# What a run has printed, as far as a recording has room for it.
+#
+# Logs have no times of their own: the lines of an attempt are spread evenly over its duration.
+
+MAX_PRINTED_BYTES = 400_000
+"""Of one recording."""
+_PIECE_BYTES = 8_000
+"""Of one attempt or rank: the end of its output."""
+_MAX_LINE = 500
+_N_STEPS = 10
+
+
+class _Piece(msgspec.Struct):
+    """The output of one attempt, or of one rank."""
+
+    trial: int
+    rank: int | None
+    log: str
+    start: int
+    began_s: float
+    end: int | None = None
+    ended_s: float | None = None
+
+
+def printed_lines(events: Iterable[Event], folder: Path) -> tuple[list[Printed], tuple[str, ...]]:
+    """Printed lines with times, and what was left out, in words.
+
+    Parameters
+    ----------
+    folder : Path
+        Where the log files lie; those that are missing have printed nothing.
+    """
+    pieces = _pieces(events)
+    each = max(500, min(_PIECE_BYTES, MAX_PRINTED_BYTES // max(1, len(pieces))))
+    found: list[Printed] = []
+    left = MAX_PRINTED_BYTES
+    is_cut = False
+    for piece in pieces:
+        text, cut = _tail(folder / Path(piece.log).name, piece.start, piece.end, min(each, left))
+        is_cut |= cut
+        left -= len(text.encode())
+        found += _spread(piece, text)
+    return found, ("the beginning of long outputs",) if is_cut else ()
+
+
+def _pieces(events: Iterable[Event]) -> list[_Piece]:
+    open_pieces: dict[tuple[int, int, int | None], _Piece] = {}
+    found: list[_Piece] = []
+    for event in events:
+        if isinstance(event, RankStarted):
+            # A group's own attempt has rank 0's log, which is told of here.
+            group = open_pieces.pop((event.trial, event.attempt, None), None)
+            if group is not None:
+                found.remove(group)
+        if isinstance(event, AttemptStarted | RankStarted):
+            rank = event.rank if isinstance(event, RankStarted) else None
+            piece = _Piece(event.trial, rank, event.log, event.log_start, event.at_s)
+            open_pieces[event.trial, event.attempt, rank] = piece
+            found.append(piece)
+        elif isinstance(event, AttemptFinished | RankEnded):
+            rank = event.rank if isinstance(event, RankEnded) else None
+            ended = open_pieces.get((event.trial, event.attempt, rank))
+            if ended is not None:
+                ended.end, ended.ended_s = event.log_end, event.at_s
+    return found
+
+
+def _tail(path: Path, start: int, end: int | None, limit: int) -> tuple[str, bool]:
+    """The end of a part of a file, and whether that is not all of it."""
+    try:
+        with path.open("rb") as file:
+            stop = file.seek(0, 2) if end is None else end
+            begin = max(start, stop - limit)
+            file.seek(begin)
+            text = file.read(max(0, stop - begin)).decode(errors="replace")
+    except OSError:
+        return "", False
+    return (text.partition("\n")[2] if begin > start else text), begin > start
+
+
+def _spread(piece: _Piece, text: str) -> Iterator[Printed]:
+    lines = [_clean(line) for line in text.splitlines()]
+    n_steps = min(_N_STEPS, len(lines))
+    ended_s = piece.began_s if piece.ended_s is None else piece.ended_s
+    for step in range(n_steps):
+        part = lines[len(lines) * step // n_steps : len(lines) * (step + 1) // n_steps]
+        at_s = piece.began_s + (ended_s - piece.began_s) * (step + 1) / n_steps
+        yield Printed(at_s, piece.trial, tuple(part), piece.rank)
+
+
+def _clean(line: str) -> str:
+    """One line, its indentation kept."""
+    shown = line.rpartition("\r")[2]
+    return plain_lines(shown, _MAX_LINE).replace("\n", " ")
+
 
 _SAMPLE = msgspec.json.Decoder(WorkerSample)
 MAX_REPORTS = 200_000

@@ -3,12 +3,10 @@
 Pure state and decisions for the search driver: no I/O, no clock, no threads.
 """
 
-from jupyter_ddl.search.answers import Exhausted, NeedsRemoteAsk, NextTrial, Proposal, Wait
 from jupyter_ddl.search.batching import BatchSizer, reuse_process
-from jupyter_ddl.search.pruners import PRUNER_NAMES, Pruner, make_pruner
+from jupyter_ddl.search.pruners import PRUNER_NAMES, Pruner, hopeless, make_pruner
 from jupyter_ddl.search.samplers import SAMPLER_NAMES, is_remote
-from jupyter_ddl.search.study import Study
-from jupyter_ddl.search.verdict import hopeless
+from jupyter_ddl.search.study import Exhausted, NeedsRemoteAsk, NextTrial, Proposal, Study, Wait
 
 __all__ = [
     "PRUNER_NAMES",

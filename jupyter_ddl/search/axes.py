@@ -13,7 +13,7 @@ from hashlib import blake2b
 from typing import TypeAlias
 
 from jupyter_ddl.errors import SpecError
-from jupyter_ddl.spec.space import (
+from jupyter_ddl.protocol.space import (
     Choice,
     Distribution,
     ParamValue,

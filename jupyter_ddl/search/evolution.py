@@ -12,11 +12,11 @@ import math
 from collections.abc import Mapping
 from typing import TypeAlias
 
+from jupyter_ddl.protocol.run import Mode
+from jupyter_ddl.protocol.sampling import TrialRecord
+from jupyter_ddl.protocol.space import Distribution, ParamValue
 from jupyter_ddl.search.axes import counter_draws, make_axes
 from jupyter_ddl.search.options import NumberOption, read_options
-from jupyter_ddl.spec.run import Mode
-from jupyter_ddl.spec.sampling import TrialRecord
-from jupyter_ddl.spec.space import Distribution, ParamValue
 
 __all__ = ["EvolutionSampler"]
 

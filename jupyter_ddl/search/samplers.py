@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from jupyter_ddl.errors import SpecError
+from jupyter_ddl.protocol.run import SamplerSpec, SearchSpec
+from jupyter_ddl.protocol.sampling import TrialRecord
+from jupyter_ddl.protocol.space import Distribution, ParamValue, n_grid_points
 from jupyter_ddl.search.axes import counter_draws, make_axes
 from jupyter_ddl.search.evolution import EvolutionSampler
 from jupyter_ddl.search.options import read_options, unknown_name
-from jupyter_ddl.spec.run import SamplerSpec, SearchSpec
-from jupyter_ddl.spec.sampling import TrialRecord
-from jupyter_ddl.spec.space import Distribution, ParamValue, n_grid_points
 
 __all__ = [
     "SAMPLER_NAMES",

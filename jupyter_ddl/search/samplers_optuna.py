@@ -11,11 +11,11 @@ from hashlib import blake2b
 from typing import Any
 
 from jupyter_ddl.errors import SpecError
+from jupyter_ddl.protocol.run import SearchSpec
+from jupyter_ddl.protocol.sampling import TrialRecord
+from jupyter_ddl.protocol.space import Choice, Distribution, ParamValue
+from jupyter_ddl.ranks.optuna_study import OptunaStudy, load_optuna
 from jupyter_ddl.search.options import unknown_name
-from jupyter_ddl.spec.run import SearchSpec
-from jupyter_ddl.spec.sampling import TrialRecord
-from jupyter_ddl.spec.space import Choice, Distribution, ParamValue
-from jupyter_ddl.worker.optuna_study import OptunaStudy, load_optuna
 
 __all__ = ["OptunaSampler"]
 

@@ -10,16 +10,64 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+import msgspec
 
 from jupyter_ddl.errors import SpecError
-from jupyter_ddl.search.answers import Exhausted, NeedsRemoteAsk, NextTrial, Proposal, Wait
+from jupyter_ddl.protocol.run import SearchSpec
+from jupyter_ddl.protocol.sampling import TrialEnd, TrialRecord
+from jupyter_ddl.protocol.space import ParamValue
 from jupyter_ddl.search.axes import check_params, make_axes
 from jupyter_ddl.search.samplers import RemoteSampler, make_sampler
-from jupyter_ddl.spec.run import SearchSpec
-from jupyter_ddl.spec.sampling import TrialEnd, TrialRecord
-from jupyter_ddl.spec.space import ParamValue
 
-__all__ = ["Study"]
+__all__ = ["Exhausted", "NeedsRemoteAsk", "NextTrial", "Proposal", "Study", "Wait"]
+
+
+# What a study answers when it is asked for the next trial.
+
+_SHOWN = 5
+
+
+class Proposal(msgspec.Struct, frozen=True):
+    """A new trial."""
+
+    number: int
+    params: dict[str, ParamValue]
+
+
+class Wait(msgspec.Struct, frozen=True):
+    """No proposal before these trials have ended (none: before ``supply`` is called)."""
+
+    trials: tuple[int, ...]
+
+    @property
+    def text(self) -> str:
+        """What the study waits for, for people."""
+        if not self.trials:
+            return "waiting for the sampler"
+        shown = ", ".join(map(str, self.trials[:_SHOWN]))
+        more = len(self.trials) - _SHOWN
+        noun = "trial" if len(self.trials) == 1 else "trials"
+        return f"waiting for {noun} {shown}" + (f" and {more} more" if more > 0 else "")
+
+
+class NeedsRemoteAsk(msgspec.Struct, frozen=True):
+    """Ask the sampler's process: tell it ``tells`` in order, ask it, and ``supply`` the answer."""
+
+    number: int
+    tells: tuple[TrialRecord, ...]
+    replayed: bool = False
+    """The trial is known already: the sampler only has to get into the state it had."""
+
+
+class Exhausted(msgspec.Struct, frozen=True):
+    """There will be no further trial."""
+
+    reason: str
+
+
+NextTrial: TypeAlias = Proposal | Wait | NeedsRemoteAsk | Exhausted
 
 
 class Study:

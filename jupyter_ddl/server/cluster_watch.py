@@ -9,13 +9,12 @@ from collections.abc import Callable
 
 import msgspec
 
-from jupyter_ddl.controller.connection import ConnectionInfo
 from jupyter_ddl.errors import JupyterDDLError
-from jupyter_ddl.events.replies import StatusResult
-from jupyter_ddl.events.status import ClusterStatus
+from jupyter_ddl.protocol.replies import ClusterStatus, StatusResult
+from jupyter_ddl.protocol.requests import GetStatus
+from jupyter_ddl.protocol.view_messages import ClusterList
 from jupyter_ddl.server.links import Links
-from jupyter_ddl.spec.requests import GetStatus
-from jupyter_ddl.views.messages import ClusterList
+from jupyter_ddl.store.connection import ConnectionInfo
 
 __all__ = ["ClusterWatch"]
 

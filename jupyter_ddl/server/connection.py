@@ -8,9 +8,8 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from jupyter_ddl.errors import JupyterDDLError, ProtocolError, QuotaError
-from jupyter_ddl.views import messages as say
-from jupyter_ddl.views.channel import Answer, Channel
-from jupyter_ddl.views.topics import Shown
+from jupyter_ddl.protocol import view_messages as say
+from jupyter_ddl.views.channel import Answer, Channel, Shown
 
 if TYPE_CHECKING:
     from jupyter_ddl.server.hub import Hub

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from jupyter_ddl.errors import JupyterDDLError, RunNotFoundError
-from jupyter_ddl.events.reader import LedgerReader
-from jupyter_ddl.events.reducer import fold
-from jupyter_ddl.events.run_state import RunState
+from jupyter_ddl.ledger.reader import LedgerReader
+from jupyter_ddl.ledger.reducer import fold
+from jupyter_ddl.ledger.run_state import RunState
 from jupyter_ddl.store.paths import ledger_path
 
 __all__ = ["Folds", "check_run_id"]

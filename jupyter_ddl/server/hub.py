@@ -13,8 +13,9 @@ from collections.abc import Coroutine
 from typing import Any
 
 from jupyter_ddl import __version__
-from jupyter_ddl.cluster.registry import backend_names
-from jupyter_ddl.events.snapshot import RunSnapshot
+from jupyter_ddl.backends.registry import backend_names
+from jupyter_ddl.protocol import view_messages as say
+from jupyter_ddl.protocol.snapshot import RunSnapshot
 from jupyter_ddl.server.cluster_watch import ClusterWatch
 from jupyter_ddl.server.connection import Close, Connection, Send
 from jupyter_ddl.server.folds import Folds
@@ -23,8 +24,7 @@ from jupyter_ddl.server.requests import Requests
 from jupyter_ddl.server.run_feed import RunFeed
 from jupyter_ddl.server.run_list import RunListing
 from jupyter_ddl.server.telemetry_feed import TelemetryFeed
-from jupyter_ddl.views import messages as say
-from jupyter_ddl.views.topics import Shown
+from jupyter_ddl.views.channel import Shown
 
 __all__ = ["MAX_CONNECTIONS", "Hub"]
 

@@ -11,10 +11,10 @@ import os
 from pathlib import Path
 
 from jupyter_ddl.client.link import ControllerLink
-from jupyter_ddl.controller.connection import ConnectionInfo, list_connections
 from jupyter_ddl.errors import ClusterError
-from jupyter_ddl.events.replies import Result
-from jupyter_ddl.spec.requests import Body
+from jupyter_ddl.protocol.replies import Result
+from jupyter_ddl.protocol.requests import Body
+from jupyter_ddl.store.connection import ConnectionInfo, list_connections
 
 __all__ = ["Links"]
 

@@ -15,19 +15,18 @@ from jupyter_ddl.errors import (
     ProtocolError,
     RunNotFoundError,
 )
-from jupyter_ddl.events.replies import LogText
-from jupyter_ddl.events.run_state import RunState
+from jupyter_ddl.ledger.run_state import RunState
+from jupyter_ddl.protocol import requests as down
+from jupyter_ddl.protocol import view_messages as say
+from jupyter_ddl.protocol.cluster import MAX_WORKERS, ClusterSpec
+from jupyter_ddl.protocol.replies import LogText
 from jupyter_ddl.server.folds import Folds
 from jupyter_ddl.server.links import Links
-from jupyter_ddl.spec import requests as down
-from jupyter_ddl.spec.cluster import MAX_WORKERS, ClusterSpec
 from jupyter_ddl.store.paths import run_dir
 from jupyter_ddl.store.processes import end_process
-from jupyter_ddl.views import messages as say
-from jupyter_ddl.views.answers import MAX_LINES, log_part, trial_page
+from jupyter_ddl.views.answers import MAX_LINES, STOP_TEXTS, log_part, trial_page
 from jupyter_ddl.views.channel import Answer
 from jupyter_ddl.views.escape import plain_lines
-from jupyter_ddl.views.run_requests import STOP_TEXTS
 
 __all__ = ["Requests"]
 

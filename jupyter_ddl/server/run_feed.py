@@ -8,12 +8,13 @@ import time
 from collections.abc import Callable
 
 from jupyter_ddl.errors import JupyterDDLError
-from jupyter_ddl.events.replies import SnapshotResult
-from jupyter_ddl.events.run_state import RunState
-from jupyter_ddl.events.snapshot import RunSnapshot
+from jupyter_ddl.ledger.run_state import RunState
+from jupyter_ddl.ledger.snapshots import snapshot_of
+from jupyter_ddl.protocol.replies import SnapshotResult
+from jupyter_ddl.protocol.requests import WatchRun
+from jupyter_ddl.protocol.snapshot import RunSnapshot
 from jupyter_ddl.server.folds import Folds
 from jupyter_ddl.server.links import Links
-from jupyter_ddl.spec.requests import WatchRun
 
 __all__ = ["RunFeed"]
 
@@ -104,7 +105,7 @@ def _mark(snapshot: RunSnapshot) -> tuple[int, str, str]:
 
 
 def _snapshot(state: RunState) -> RunSnapshot:
-    return state.snapshot(time.time())
+    return snapshot_of(state, time.time())
 
 
 def _cluster(state: RunState) -> str:

@@ -16,12 +16,12 @@ from typing import Any
 import msgspec
 
 from jupyter_ddl.errors import JupyterDDLError
-from jupyter_ddl.events.fold_ranks import latest_round, latest_step
-from jupyter_ddl.events.reader import RunSummary, read_summary
-from jupyter_ddl.events.run_state import RunState
+from jupyter_ddl.ledger.reader import RunSummary, read_summary
+from jupyter_ddl.ledger.run_state import RunState
+from jupyter_ddl.ledger.snapshots import latest_round, latest_step
+from jupyter_ddl.protocol.view_messages import RunLine
 from jupyter_ddl.server.folds import Folds
 from jupyter_ddl.store.paths import ledger_path, runs_dir
-from jupyter_ddl.views.messages import RunLine
 
 __all__ = ["N_RUNS", "RunListing"]
 

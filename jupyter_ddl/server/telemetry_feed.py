@@ -7,11 +7,11 @@ import logging
 from collections.abc import Callable
 
 from jupyter_ddl.errors import JupyterDDLError
-from jupyter_ddl.events.replies import TelemetryResult
-from jupyter_ddl.events.telemetry import ClusterTelemetry
+from jupyter_ddl.protocol.replies import TelemetryResult
+from jupyter_ddl.protocol.requests import GetTelemetry
+from jupyter_ddl.protocol.telemetry import ClusterTelemetry
+from jupyter_ddl.protocol.view_messages import TelemetryView
 from jupyter_ddl.server.links import Links
-from jupyter_ddl.spec.requests import GetTelemetry
-from jupyter_ddl.views.messages import TelemetryView
 
 __all__ = ["TelemetryFeed"]
 

@@ -1,1 +1,1 @@
-"""Where things lie on disk: the home directory, run directories, blobs by content."""
+"""Where things lie and who is who on this host: paths, blobs, processes, packages, limits."""

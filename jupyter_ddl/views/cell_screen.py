@@ -7,13 +7,13 @@ import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from jupyter_ddl.events.snapshot import RunSnapshot
+from jupyter_ddl.protocol.snapshot import RunSnapshot
 from jupyter_ddl.views.display import NotebookScreen, Screen, in_notebook
 from jupyter_ddl.views.summary import is_final
 
 if TYPE_CHECKING:
     from jupyter_ddl.client.session import Session
-    from jupyter_ddl.views.run_requests import RunRequests
+    from jupyter_ddl.views.answers import RunRequests
     from jupyter_ddl.views.widget import WidgetLink
 
 __all__ = ["CellScreen", "cell_screen", "is_watched"]
@@ -96,7 +96,7 @@ class CellScreen:
     def _begin(self, snapshot: RunSnapshot, now_s: float) -> None:
         from IPython.display import display
 
-        from jupyter_ddl.views.run_requests import RunRequests
+        from jupyter_ddl.views.answers import RunRequests
         from jupyter_ddl.views.widget import WidgetLink, widget_bundle
 
         link = self._link = WidgetLink(self._run_id, self._put, on_closed=self._close_requests)

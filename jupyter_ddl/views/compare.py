@@ -8,10 +8,9 @@ from collections.abc import Iterable
 
 import msgspec
 
-from jupyter_ddl.events.snapshot import RunSnapshot
-from jupyter_ddl.spec.run import RunSpec, SearchSpec
+from jupyter_ddl.protocol.run import RunSpec, SearchSpec
+from jupyter_ddl.protocol.snapshot import RunSnapshot
 from jupyter_ddl.views.columns import TextColumn, columns_text
-from jupyter_ddl.views.curve import Series, draw_curve, series_of
 from jupyter_ddl.views.drawing import Drawing
 from jupyter_ddl.views.escape import esc, plain
 from jupyter_ddl.views.format import (
@@ -23,6 +22,7 @@ from jupyter_ddl.views.format import (
 )
 from jupyter_ddl.views.group import is_group, progress_text
 from jupyter_ddl.views.palette import BLUE, GREEN, GREY, MUTED, ORANGE, RED, ROOT_STYLE, dot, tint
+from jupyter_ddl.views.plots import Series, draw_curve, series_of
 from jupyter_ddl.views.summary import elapsed_s, state_text
 from jupyter_ddl.views.trial_table import Column, draw_table
 

@@ -6,9 +6,9 @@ import html
 import time
 from pathlib import Path
 
-from jupyter_ddl.events.snapshot import RunSnapshot
-from jupyter_ddl.spec.facts import EnvironmentStatus
-from jupyter_ddl.spec.run import DdpSpec, GroupSpec, RunSpec, SearchSpec
+from jupyter_ddl.protocol.facts import EnvironmentStatus
+from jupyter_ddl.protocol.run import DdpSpec, GroupSpec, RunSpec, SearchSpec
+from jupyter_ddl.protocol.snapshot import RunSnapshot
 from jupyter_ddl.views.columns import TextColumn, columns_text
 from jupyter_ddl.views.drawing import Drawing
 from jupyter_ddl.views.escape import esc, plain, plain_lines
@@ -19,7 +19,7 @@ from jupyter_ddl.views.format import (
     format_duration,
     format_held,
 )
-from jupyter_ddl.views.group_cells import cells_html, cells_text
+from jupyter_ddl.views.group import cells_html, cells_text
 from jupyter_ddl.views.html import render_html
 from jupyter_ddl.views.palette import GREY, MUTED, ROOT_STYLE, tint
 from jupyter_ddl.views.text import render_text

@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Callable
 from typing import Protocol, TextIO
 
-from jupyter_ddl.events.snapshot import RunSnapshot
+from jupyter_ddl.protocol.snapshot import RunSnapshot
 from jupyter_ddl.views.columns import cell_width, fits_encoding
 from jupyter_ddl.views.html import render_html
 from jupyter_ddl.views.pump import Pump

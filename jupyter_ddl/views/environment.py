@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from jupyter_ddl.environment.compare import unmet
-from jupyter_ddl.environment.configuration import Configuration, Declared
-from jupyter_ddl.spec.facts import EnvironmentVerdict, Facts, VerdictWord
+from jupyter_ddl.environment.requirements import Configuration, Declared
+from jupyter_ddl.protocol.facts import EnvironmentVerdict, Facts, VerdictWord
 from jupyter_ddl.views.columns import TextColumn, columns_text
 from jupyter_ddl.views.drawing import Drawing
 from jupyter_ddl.views.escape import esc, plain

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import TypeGuard
 
-from jupyter_ddl.spec.space import Choice, Distribution, ParamValue, RandInt, Uniform
+from jupyter_ddl.protocol.space import Choice, Distribution, ParamValue, RandInt, Uniform
 from jupyter_ddl.views.escape import plain
 
 __all__ = [

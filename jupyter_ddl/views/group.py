@@ -1,28 +1,55 @@
-"""The sentences of a rank group that HTML and text share: ranks, rounds, restarts."""
+"""A rank group as text: the same facts as its HTML, without the curves."""
 
 from __future__ import annotations
 
 import math
+import time
 from collections import Counter
+from collections.abc import Callable
 
-from jupyter_ddl.events.snapshot import RankRow, RestartRow, RunSnapshot
-from jupyter_ddl.views.format import format_count, format_counted, format_number
-from jupyter_ddl.views.summary import is_final
+from jupyter_ddl.protocol.snapshot import CellRow, RankRow, RestartRow, RunSnapshot
+from jupyter_ddl.views.columns import TextColumn, columns_text
+from jupyter_ddl.views.escape import esc, plain
+from jupyter_ddl.views.format import format_count, format_counted, format_duration, format_number
+from jupyter_ddl.views.palette import (
+    ACCENT,
+    AMBER,
+    MUTED,
+    RANK_COLORS,
+    box,
+    dot,
+)
+from jupyter_ddl.views.plots import count_axis, draw_plot, draw_strokes, point_at, value_axis
+from jupyter_ddl.views.summary import is_final, times
+from jupyter_ddl.views.trial_table import Column, draw_table
 
 __all__ = [
+    "cells_html",
+    "cells_text",
+    "group_caption",
+    "group_lines",
+    "group_notes",
+    "group_progress",
+    "group_words",
+    "hang_card",
     "is_group",
     "metrics_text",
     "notices_of",
     "place_text",
     "progress_text",
     "rank_counts",
+    "rank_table",
     "restart_texts",
     "round_text",
+    "series_plots",
     "series_shown",
     "shows_hang",
     "size_text",
     "stacks_text",
 ]
+
+
+# The sentences of a rank group that HTML and text share: ranks, rounds, restarts.
 
 _MAX_METRICS = 3
 
@@ -125,3 +152,227 @@ def notices_of(snapshot: RunSnapshot) -> tuple[str, ...]:
         for text in snapshot.notices
         if text not in told and (hang is None or text[:80] != hang.text[:80])
     )
+
+
+# A persistent group's record: its state in a line, and its last cells.
+
+_CODE = 60
+_MESSAGE = 80
+
+
+def cells_text(snapshot: RunSnapshot, width: int) -> str:
+    """The group as text."""
+    if not snapshot.cells:
+        return f"{_head(snapshot)}\nNo cell has been executed."
+    columns = [
+        TextColumn(heading, tuple(values), heading == "time")
+        for heading, values in _columns(snapshot.cells)
+    ]
+    return "\n".join([_head(snapshot), *columns_text(columns, width)])
+
+
+def cells_html(snapshot: RunSnapshot) -> str:
+    """The group as HTML."""
+    head = f'<div style="font-size:12px;{MUTED}">{esc(_head(snapshot))}</div>'
+    if not snapshot.cells:
+        return f"{head}<div>No cell has been executed.</div>"
+    columns = [
+        Column(heading, tuple(esc(value) for value in values), wraps=heading == "code")
+        for heading, values in _columns(snapshot.cells)
+    ]
+    return head + draw_table(columns, caption="The last cells")
+
+
+def _head(snapshot: RunSnapshot) -> str:
+    reason = f" ({plain(snapshot.reason, 200)})" if snapshot.reason else ""
+    return f"group {snapshot.run_id} · {snapshot.state}{reason} · cluster {snapshot.cluster}"
+
+
+def _columns(cells: tuple[CellRow, ...]) -> list[tuple[str, list[str]]]:
+    return [
+        ("cell", [str(cell.number) for cell in cells]),
+        ("at", [time.strftime("%H:%M:%S", time.localtime(cell.at_s)) for cell in cells]),
+        ("ranks", [",".join(map(str, cell.targets[:8])) for cell in cells]),
+        ("outcome", [cell.outcome for cell in cells]),
+        ("time", [format_duration(cell.duration_s) for cell in cells]),
+        ("code", [plain(cell.source.strip().replace("\n", " ⏎ "), _CODE) for cell in cells]),
+        ("failure", [plain(cell.failure, _MESSAGE) for cell in cells]),
+    ]
+
+
+# A rank group as HTML: its ranks and their places, what they report, why rounds ended.
+
+_N_PLOTS = 2
+
+
+def group_caption(snapshot: RunSnapshot, now_s: float) -> str:
+    """One line: how many ranks do what, the step, the round, the time."""
+    words = [f'<b style="font-weight:600">{size_text(snapshot) or "no rank yet"}</b>']
+    words += [
+        f'<span style="white-space:nowrap">{dot(RANK_COLORS[state], 7)}'
+        f"{format_count(n)} {state}</span>"
+        for state, n in rank_counts(snapshot)
+    ]
+    step = snapshot.last_step
+    if step is not None:
+        words.append(f"step {step:,}")
+    if snapshot.checkpoint_step is not None:
+        words.append(f"checkpoint at step {snapshot.checkpoint_step:,}")
+    if snapshot.round > 1:
+        words.append(round_text(snapshot))
+    left = "".join(f"<span>{word}</span>" for word in words)
+    return (
+        '<div style="display:flex;flex-wrap:wrap;justify-content:space-between;gap:0 18px;'
+        f'margin:7px 0 0;font-size:12px"><div style="display:flex;flex-wrap:wrap;gap:0 12px">'
+        f'{left}</div><div style="{MUTED}">{" · ".join(times(snapshot, now_s))}</div></div>'
+    )
+
+
+def hang_card(snapshot: RunSnapshot, limit: int) -> str:
+    """Who kept the others waiting, at which line, and where the stacks are."""
+    hang = snapshot.hang
+    if hang is None or not shows_hang(snapshot):
+        return ""
+    line = "" if hang.line is None else f' <span style="{MUTED}">cell line {hang.line}</span>'
+    stacks = (
+        f'<div style="font-size:12px;{MUTED}">Stacks of all ranks: '
+        f"<code>{esc(hang.stacks_file, 120)}</code> in the run's directory</div>"
+        if hang.stacks_file
+        else ""
+    )
+    head = f'<b style="font-weight:600">Hang: rank {hang.rank}</b>{line}'
+    return box(AMBER, f"<div>{head}</div><div>{esc(hang.text, limit)}</div>{stacks}")
+
+
+def series_plots(snapshot: RunSnapshot, *, live: bool, n_points: int) -> str:
+    """Rank 0's metrics over the steps, side by side where there is room."""
+    shown = series_shown(snapshot, _N_PLOTS)
+    if not shown:
+        return ""
+    plots = "".join(_plot(name, points, live=live, n_points=n_points) for name, points in shown)
+    return f'<div style="display:flex;flex-wrap:wrap;gap:0 20px;max-width:860px">{plots}</div>'
+
+
+def _plot(name: str, points: list[tuple[int, float]], *, live: bool, n_points: int) -> str:
+    stride = -(-len(points) // n_points)
+    points = [*points[:-1:stride], points[-1]]
+    values = [value for _, value in points]
+    x_axis = count_axis(max(1, points[-1][0]))
+    y_axis = value_axis(min(values), max(values))
+    first, *others = (point_at(x, y, x_axis, y_axis) for x, y in points)
+    path = f"M{first}" + "".join(f"L{place}" for place in others)
+    end = f"M{others[-1] if others else first}h0"
+    strokes = [(path, "stroke-width='1.75' stroke-linejoin='round'"), (end, "stroke-width='7'")]
+    label, last = esc(name, 40), format_number(values[-1])
+    key = (
+        '<div style="display:flex;flex-wrap:wrap;gap:0 10px;align-items:baseline;margin:0 0 6px;'
+        f'font-size:12px"><b style="font-weight:600">{label}</b><span>{last}</span>'
+        f'<span style="{MUTED}">rank 0, step {points[-1][0]:,}</span></div>'
+    )
+    plot = draw_plot(
+        draw_strokes(strokes, ACCENT),
+        x_axis,
+        y_axis,
+        key=key,
+        alt=f"{label} of rank 0 per step, last {last} at step {points[-1][0]}",
+        x_label="step",
+        inline=live,
+    )
+    return f'<div style="flex:1 1 300px;min-width:0;margin:14px 0 0">{plot}</div>'
+
+
+def rank_table(snapshot: RunSnapshot, n_rows: int, limit: int) -> str:
+    """A lane per rank: where it runs, how far it is, what it said last."""
+    rows = snapshot.ranks[:n_rows]
+    if not rows:
+        return ""
+    wanted: tuple[tuple[str, Callable[[RankRow], str], bool], ...] = (
+        ("rank", lambda row: str(row.rank), True),
+        ("state", lambda row: f"{dot(RANK_COLORS[row.state], 7)}{row.state}", False),
+        ("step", lambda row: "" if row.step is None else format_count(row.step), True),
+        ("last metrics", lambda row: esc(metrics_text(row), limit * 3), False),
+        ("host → worker → device", lambda row: esc(place_text(row), limit * 4), False),
+        ("pid", lambda row: str(row.pid), True),
+    )
+    columns = []
+    for heading, draw, right in wanted:
+        cells = tuple(draw(row) for row in rows)
+        if any(cells):
+            columns.append(Column(heading, cells, "right" if right else "left"))
+    n_hidden = max(0, snapshot.world_size - len(rows))
+    hidden = f" · {format_count(n_hidden)} more not shown" if n_hidden else ""
+    return draw_table(columns, caption=f"Ranks and their places{hidden}")
+
+
+def group_notes(snapshot: RunSnapshot, limit: int) -> str:
+    """Restarts, then notices."""
+    texts = [esc(_sentence(text), limit) for text in restart_texts(snapshot)]
+    texts += [esc(text, limit) for text in notices_of(snapshot)[-5:]]
+    if not texts:
+        return ""
+    items = "".join(f'<li style="margin:0">{text}</li>' for text in texts)
+    return (
+        f'<ul aria-label="Restarts and notices" style="margin:10px 0 0;padding:0 0 0 16px;'
+        f'font-size:12px;list-style-type:disc;overflow-wrap:break-word;{MUTED}">{items}</ul>'
+    )
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+_N_ROWS = 12
+_LINE_LIMIT = 400
+
+
+def group_progress(snapshot: RunSnapshot) -> str:
+    """How many ranks do what, the step, the checkpoint, the round."""
+    parts = [size_text(snapshot) or "no rank yet"]
+    parts += [f"{format_count(n)} {state}" for state, n in rank_counts(snapshot)]
+    step = snapshot.last_step
+    if step is not None:
+        parts.append(f"step {step:,}")
+    if snapshot.checkpoint_step is not None:
+        parts.append(f"checkpoint at step {snapshot.checkpoint_step:,}")
+    if snapshot.round > 1:
+        parts.append(round_text(snapshot))
+    return " · ".join(parts)
+
+
+def group_words(snapshot: RunSnapshot) -> list[str]:
+    """The same for one line, what matters most first."""
+    step = snapshot.last_step
+    metrics = metrics_text(snapshot.ranks[0]) if snapshot.ranks else ""
+    return [
+        size_text(snapshot),
+        "" if step is None else f"step {step:,}",
+        plain(metrics, 40) if metrics else "",
+        round_text(snapshot) if snapshot.round > 1 else "",
+    ]
+
+
+def group_lines(snapshot: RunSnapshot, width: int) -> list[str]:
+    """The hang verdict, a line per rank, restarts and notices."""
+    lines = []
+    if snapshot.hang is not None and shows_hang(snapshot):
+        lines.append(f"Hang: {plain(snapshot.hang.text, _LINE_LIMIT)}")
+    if snapshot.ranks:
+        lines += ["", *columns_text(_text_columns(snapshot), width)]
+    n_hidden = snapshot.world_size - min(len(snapshot.ranks), _N_ROWS)
+    if snapshot.ranks and n_hidden > 0:
+        lines.append(f"… {format_count(n_hidden)} more ranks")
+    texts = [*restart_texts(snapshot), *notices_of(snapshot)[-5:]]
+    return [*lines, *(f"• {plain(text, _LINE_LIMIT)}" for text in texts)]
+
+
+def _text_columns(snapshot: RunSnapshot) -> list[TextColumn]:
+    rows = snapshot.ranks[:_N_ROWS]
+    steps = tuple("" if row.step is None else format_count(row.step) for row in rows)
+    columns = [
+        TextColumn("rank", tuple(str(row.rank) for row in rows), right=True),
+        TextColumn("state", tuple(row.state for row in rows)),
+        TextColumn("step", steps, right=True),
+        TextColumn("last metrics", tuple(plain(metrics_text(row), 60) for row in rows)),
+        TextColumn("host → worker → device", tuple(plain(place_text(row), 60) for row in rows)),
+    ]
+    return [column for column in columns if any(column.cells)]

@@ -10,17 +10,17 @@ import html
 
 import msgspec
 
-from jupyter_ddl.events.snapshot import RunSnapshot
-from jupyter_ddl.views.curve import draw_curve, series_of
+from jupyter_ddl.protocol.snapshot import RunSnapshot
 from jupyter_ddl.views.escape import esc, plain_lines
 from jupyter_ddl.views.format import format_count, format_number, format_param
-from jupyter_ddl.views.group import is_group, stacks_text
-from jupyter_ddl.views.group_html import (
+from jupyter_ddl.views.group import (
     group_caption,
     group_notes,
     hang_card,
+    is_group,
     rank_table,
     series_plots,
+    stacks_text,
 )
 from jupyter_ddl.views.palette import (
     ACCENT,
@@ -36,6 +36,7 @@ from jupyter_ddl.views.palette import (
     pill,
     tint,
 )
+from jupyter_ddl.views.plots import draw_curve, series_of
 from jupyter_ddl.views.summary import (
     FailureNote,
     clock_text,

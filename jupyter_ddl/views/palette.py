@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from jupyter_ddl.events.snapshot import RunStateName, TrialStateName
+from jupyter_ddl.protocol.snapshot import RunStateName, TrialStateName
 
 __all__ = [
     "ACCENT",

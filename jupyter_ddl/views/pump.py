@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from jupyter_ddl.events.snapshot import RunSnapshot
+from jupyter_ddl.protocol.snapshot import RunSnapshot
 from jupyter_ddl.views.summary import is_final
 
 __all__ = ["MAX_RATE_HZ", "Pump"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from jupyter_ddl.spec.rank_words import spans
+from jupyter_ddl.protocol.group import spans
 
 __all__ = ["render_rank_output"]
 

@@ -8,8 +8,8 @@ from typing import Literal
 
 import msgspec
 
-from jupyter_ddl.events.messages import Failure
-from jupyter_ddl.events.snapshot import RunSnapshot, TrialRow, TrialStateName
+from jupyter_ddl.protocol.events import Failure
+from jupyter_ddl.protocol.snapshot import RunSnapshot, TrialRow, TrialStateName
 from jupyter_ddl.views.format import (
     format_count,
     format_counted,

@@ -7,9 +7,9 @@ from typing import Final
 
 import msgspec
 
-from jupyter_ddl.events.snapshot import RunStateName
-from jupyter_ddl.events.status import ClusterState, ClusterStatus, GroupStatus
-from jupyter_ddl.spec.facts import EnvironmentStatus
+from jupyter_ddl.protocol.facts import EnvironmentStatus
+from jupyter_ddl.protocol.replies import ClusterState, ClusterStatus, GroupStatus
+from jupyter_ddl.protocol.snapshot import RunStateName
 from jupyter_ddl.views.columns import TextColumn, columns_text
 from jupyter_ddl.views.drawing import Drawing
 from jupyter_ddl.views.escape import esc, plain

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jupyter_ddl.events.snapshot import RunSnapshot, TrialRow
+from jupyter_ddl.protocol.snapshot import RunSnapshot, TrialRow
 from jupyter_ddl.views.columns import TextColumn, bar, cell_width, columns_text, cut, to_ascii
 from jupyter_ddl.views.escape import plain, plain_lines
 from jupyter_ddl.views.format import (
@@ -14,8 +14,7 @@ from jupyter_ddl.views.format import (
     format_params,
     format_score,
 )
-from jupyter_ddl.views.group import is_group, stacks_text
-from jupyter_ddl.views.group_text import group_lines, group_progress, group_words
+from jupyter_ddl.views.group import group_lines, group_progress, group_words, is_group, stacks_text
 from jupyter_ddl.views.summary import (
     failure_message,
     failure_place,

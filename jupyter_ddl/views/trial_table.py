@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from jupyter_ddl.events.snapshot import RunSnapshot, TrialRow
+from jupyter_ddl.protocol.snapshot import RunSnapshot, TrialRow
 from jupyter_ddl.views.escape import esc
 from jupyter_ddl.views.format import (
     format_count,

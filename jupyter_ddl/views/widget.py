@@ -17,11 +17,11 @@ from typing import Any
 import anywidget
 import traitlets
 
-from jupyter_ddl.events.snapshot import RunSnapshot
+from jupyter_ddl.protocol.snapshot import RunSnapshot
+from jupyter_ddl.protocol.view_messages import FromBrowser, RunView, TelemetryView
 from jupyter_ddl.views.bundle import live_css, live_esm
 from jupyter_ddl.views.channel import Answer, Channel
 from jupyter_ddl.views.html import render_html
-from jupyter_ddl.views.messages import FromBrowser, RunView, TelemetryView
 from jupyter_ddl.views.summary import is_final
 from jupyter_ddl.views.text import render_text
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from jupyter_ddl.events.messages import RankEvent
+from jupyter_ddl.protocol.events import RankEvent
 
 __all__ = ["CHUNKS_PER_S", "CHUNKS_PER_S_OF_OTHERS", "ChunkArchive", "ChunkRelay"]
 

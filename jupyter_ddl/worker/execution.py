@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
+import psutil
 
 from jupyter_ddl.errors import LaunchError
-from jupyter_ddl.events.cell_results import CellDone, RankReady
-from jupyter_ddl.events.messages import (
+from jupyter_ddl.protocol.assignment import (
+    Assignment,
+    DumpStacks,
+    StopRun,
+    StopTrial,
+    TrialAssignment,
+)
+from jupyter_ddl.protocol.cell_results import CellDone, RankReady
+from jupyter_ddl.protocol.events import (
     AttemptFinished,
     AttemptStarted,
     Failure,
@@ -24,26 +33,94 @@ from jupyter_ddl.events.messages import (
     Reported,
     WorkerLeaving,
 )
-from jupyter_ddl.spec.assignment import (
-    Assignment,
-    DumpStacks,
-    StopRun,
-    StopTrial,
-    TrialAssignment,
-)
-from jupyter_ddl.spec.group import JoinGroup
-from jupyter_ddl.spec.sampling import SamplerAnswers
+from jupyter_ddl.protocol.group import JoinGroup
+from jupyter_ddl.protocol.rank_messages import BatchDone, FromRank
+from jupyter_ddl.protocol.sampling import SamplerAnswers
+from jupyter_ddl.ranks.stacks import read_stacks
+from jupyter_ddl.ranks.stopping import StopReason
 from jupyter_ddl.worker.chunks import ChunkRelay
-from jupyter_ddl.worker.death import LogTail, finished_by_death, read_log_tail
-from jupyter_ddl.worker.oom import oom_kill_count
-from jupyter_ddl.worker.probing import look_at
-from jupyter_ddl.worker.rank_messages import BatchDone, FromRank
+from jupyter_ddl.worker.rank_death import LogTail, finished_by_death, oom_kill_count, read_log_tail
 from jupyter_ddl.worker.rank_pool import RankPool
 from jupyter_ddl.worker.rank_process import RankEnd, RankProcess
-from jupyter_ddl.worker.stop_ladder import descend
-from jupyter_ddl.worker.stopping import StopReason
 
-__all__ = ["Execution"]
+__all__ = ["Execution", "RankSight", "descend", "look_at"]
+
+
+# Looks at a rank process from outside: its state, its use of the CPU, its stacks.
+
+_SAMPLE_S = 0.5
+_OTHERS_FIRST_S = 0.7
+"""A stopped rank goes on for a moment to write its stacks, and those that wait for it do too:
+theirs are to be written before that."""
+
+
+class RankSight(NamedTuple):
+    """See :class:`jupyter_ddl.protocol.events.Probe`."""
+
+    state: str
+    cpu_share: float
+    stacks: str
+
+
+async def look_at(pid: int) -> RankSight:
+    """Look at a process for half a second, at a stopped one for longer."""
+    before_s = await asyncio.to_thread(_tree_cpu_s, pid)
+    await asyncio.sleep(_SAMPLE_S)
+    after_s = await asyncio.to_thread(_tree_cpu_s, pid)
+    state = _state(pid)
+    if state == "T":
+        await asyncio.sleep(_OTHERS_FIRST_S)
+    stacks = await asyncio.to_thread(read_stacks, pid, stopped=state == "T")
+    return RankSight(state, max(0.0, after_s - before_s) / _SAMPLE_S, stacks)
+
+
+def _state(pid: int) -> str:
+    try:
+        # The command's name may have any character in it; the state follows its last bracket.
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return ""
+
+
+def _tree_cpu_s(pid: int) -> float:
+    """CPU seconds of a process and its children (loader processes compute for it)."""
+    total = 0.0
+    try:
+        root = psutil.Process(pid)
+        for process in (root, *root.children(recursive=True)):
+            times = process.cpu_times()
+            total += times.user + times.system
+    except psutil.Error:
+        return total
+    return total
+
+
+# The stop ladder: SIGTERM, a time of grace, SIGKILL of the whole process group.
+
+_POLL_S = 0.01
+
+
+async def descend(rank: RankProcess, is_running: Callable[[], bool], grace_s: float) -> None:
+    """End what a rank is executing; returns when it has ended, or the kernel can't end it.
+
+    Parameters
+    ----------
+    is_running : callable
+        Whether what is to end still runs.  The rank itself may go on with its next trial.
+    grace_s : float
+        Seconds between SIGTERM and SIGKILL.
+    """
+    # A stopped process acts on no signal but these two.
+    rank.signal_group(signal.SIGCONT, signal.SIGTERM)
+    deadline_s = asyncio.get_running_loop().time() + grace_s
+    while is_running() and not rank.ended.done():
+        if asyncio.get_running_loop().time() >= deadline_s:
+            rank.kill("stop", f"it did not stop within {grace_s:.0f} s of SIGTERM")
+            # Done at the latest when the rank is given up as unkillable.
+            await asyncio.wait({rank.ended})
+            return
+        await asyncio.sleep(_POLL_S)
+
 
 log = logging.getLogger(__name__)
 

@@ -1,7 +1,4 @@
-"""What the controller has on every Dask worker: a plugin that holds its ranks.
-
-No user code runs in this process.
-"""
+"""What the controller calls with ``Client.run`` on workers that have files of their own."""
 
 from __future__ import annotations
 
@@ -10,14 +7,14 @@ import contextlib
 import logging
 import time
 from collections.abc import Coroutine
+from pathlib import Path
 from typing import Any
 
 import msgspec
-from distributed import Worker, WorkerPlugin
+from distributed import Worker, WorkerPlugin, get_worker
 
 from jupyter_ddl.errors import LaunchError
-from jupyter_ddl.events.chunk import AssignmentResult
-from jupyter_ddl.spec.assignment import (
+from jupyter_ddl.protocol.assignment import (
     Assignment,
     Control,
     DumpStacks,
@@ -25,11 +22,11 @@ from jupyter_ddl.spec.assignment import (
     StopRun,
     StopTrial,
 )
-from jupyter_ddl.spec.cells import OpenRank, RankCall
-from jupyter_ddl.spec.fit import DropOutputs
-from jupyter_ddl.spec.group import JoinGroup
-from jupyter_ddl.spec.sampling import SamplerAnswers, SamplerCall
-from jupyter_ddl.worker.cell_ranks import CellRanks
+from jupyter_ddl.protocol.cells import OpenRank, RankCall
+from jupyter_ddl.protocol.chunk import AssignmentResult
+from jupyter_ddl.protocol.fit import DropOutputs
+from jupyter_ddl.protocol.group import JoinGroup
+from jupyter_ddl.protocol.sampling import SamplerAnswers, SamplerCall
 from jupyter_ddl.worker.chunks import (
     CHUNKS_PER_S,
     CHUNKS_PER_S_OF_OTHERS,
@@ -37,19 +34,104 @@ from jupyter_ddl.worker.chunks import (
     ChunkRelay,
 )
 from jupyter_ddl.worker.execution import Execution
-from jupyter_ddl.worker.fit.dropping import drop_outputs
-from jupyter_ddl.worker.leaving import Leaving
-from jupyter_ddl.worker.memory_guard import MemoryGuard
-from jupyter_ddl.worker.own_files import READ_BLOB, OwnFiles
-from jupyter_ddl.worker.preload import bind_to_nanny
-from jupyter_ddl.worker.rank_environment import EXTENSION, RankEnvironment
+from jupyter_ddl.worker.files import READ_BLOB, OwnFiles
+from jupyter_ddl.worker.packages import EXTENSION, RankEnvironment
+from jupyter_ddl.worker.persistent_ranks import CellRanks
+from jupyter_ddl.worker.preemption import Leaving, bind_to_nanny
+from jupyter_ddl.worker.rank_death import MemoryGuard
 from jupyter_ddl.worker.rank_pool import RankPool
 from jupyter_ddl.worker.sampler_ranks import SamplerRanks
 from jupyter_ddl.worker.settings import WorkerSettings
-from jupyter_ddl.worker.telemetry.posting import SamplePost
-from jupyter_ddl.worker.telemetry.sampler import WorkerSampler
+from jupyter_ddl.worker.telemetry.sampler import SamplePost, WorkerSampler
 
-__all__ = ["CALL_RANK", "RankPlugin", "plugin_of"]
+__all__ = [
+    "CALL_RANK",
+    "RankPlugin",
+    "ask_sampler",
+    "call_rank",
+    "control",
+    "copy_blob",
+    "describe",
+    "drop_outputs",
+    "execute_assignment",
+    "fetched",
+    "list_checkpoints",
+    "missing_blobs",
+    "plugin_of",
+    "put_blob",
+    "put_file",
+    "read_part",
+    "replay",
+]
+
+
+# Removes outputs of prefixes from a host; called in its worker, which runs no user code.
+
+
+def drop_outputs(message: DropOutputs) -> None:
+    """Remove files by name, or with no names all of the run's.  Blocking.
+
+    Users that have them mapped are not disturbed.
+    """
+    for directory in map(Path, message.dirs):
+        names = list(message.names)
+        if not names and directory.is_dir():
+            names = [path.name for path in directory.glob(f"fit-{message.run_id}-*")]
+        for name in names:
+            if name.startswith(f"fit-{message.run_id}-"):
+                with contextlib.suppress(OSError):
+                    (directory / name).unlink()
+
+
+# What the controller has a Dask worker do, by functions that Dask carries there by name.
+#
+# ``execute_assignment`` is the Dask task; the others are called with ``Client.run``.
+
+
+async def execute_assignment(encoded: bytes) -> bytes:
+    """Execute an encoded ``Assignment``: the Dask task function.
+
+    Returns
+    -------
+    bytes
+        An encoded ``AssignmentResult``, sent after all chunks of events.  Nothing that user code
+        does makes this raise.
+    """
+    assignment = msgspec.msgpack.decode(encoded, type=Assignment)
+    result = await plugin_of(get_worker()).execute(assignment)
+    return msgspec.msgpack.encode(result)
+
+
+async def call_rank(encoded: bytes, dask_worker: Worker) -> bytes:
+    """The same as the worker's handler ``CALL_RANK``, for callers that can't reach the worker."""
+    return await plugin_of(dask_worker).call_rank(encoded)
+
+
+async def control(encoded: bytes, dask_worker: Worker) -> None:
+    """Deliver an encoded ``Control``; its effect shows in the events."""
+    message = msgspec.msgpack.decode(encoded, type=Control)
+    await plugin_of(dask_worker).control(message)
+
+
+async def ask_sampler(encoded: bytes, dask_worker: Worker) -> bytes:
+    """Pass an encoded ``SamplerCall`` to the run's sampler; returns encoded ``SamplerAnswers``."""
+    call = msgspec.msgpack.decode(encoded, type=SamplerCall)
+    return msgspec.msgpack.encode(await plugin_of(dask_worker).ask_sampler(call))
+
+
+def replay(assignment_id: str, from_chunk: int, dask_worker: Worker) -> list[bytes]:
+    """Encoded chunks of an assignment, from a number on, if it ended less than 30 s ago."""
+    return plugin_of(dask_worker).replay(assignment_id, from_chunk)
+
+
+def describe(dask_worker: Worker) -> dict[str, Any]:
+    """Pids below a worker: ``zygote_pid`` and, for each of ``ranks``, ``pid`` and state."""
+    return plugin_of(dask_worker).describe()
+
+
+# What the controller has on every Dask worker: a plugin that holds its ranks.
+#
+# No user code runs in this process.
 
 log = logging.getLogger(__name__)
 
@@ -281,3 +363,44 @@ def plugin_of(worker: Worker) -> RankPlugin:
             f"before work is sent"
         )
     return plugin
+
+
+def missing_blobs(run_id: str, digests: tuple[str, ...], dask_worker: Worker) -> list[str]:
+    return _files(dask_worker).missing_blobs(run_id, digests)
+
+
+def put_blob(digest: str, offset: int, data: bytes, is_last: bool, dask_worker: Worker) -> None:
+    _files(dask_worker).put_blob(digest, offset, data, is_last)
+
+
+async def copy_blob(digest: str, source: str, dask_worker: Worker) -> bool:
+    """Have a worker fetch a blob from the one at ``source``; False when it is not there."""
+    return await _files(dask_worker).copy_blob(digest, dask_worker.rpc(source))
+
+
+def list_checkpoints(run_id: str, trial: int, dask_worker: Worker) -> list[str]:
+    return _files(dask_worker).checkpoints(run_id, trial)
+
+
+def put_file(
+    run_id: str, path: str, offset: int, data: bytes, is_last: bool, dask_worker: Worker
+) -> None:
+    _files(dask_worker).put_file(run_id, path, offset, data, is_last)
+
+
+def read_part(
+    run_id: str, path: str, offset: int, limit: int, dask_worker: Worker
+) -> tuple[bytes, int] | None:
+    return _files(dask_worker).read(run_id, path, offset, limit)
+
+
+def fetched(assignment_id: str, dask_worker: Worker) -> None:
+    """Everything that an assignment has made is at the controller: the worker may go."""
+    _files(dask_worker).unfetched.discard(assignment_id)
+
+
+def _files(worker: Worker) -> OwnFiles:
+    files = plugin_of(worker).files
+    if files is None:
+        raise LaunchError(f"worker {worker.address} shares the controller's files")
+    return files

@@ -12,11 +12,11 @@ from typing import TypeAlias
 import msgspec
 
 from jupyter_ddl.errors import LaunchError
-from jupyter_ddl.spec.assignment import Assignment
-from jupyter_ddl.worker.rank_messages import PackagesImported, RankExited
+from jupyter_ddl.protocol.assignment import Assignment
+from jupyter_ddl.protocol.rank_messages import PackagesImported, RankExited
 from jupyter_ddl.worker.rank_process import RankProcess
 from jupyter_ddl.worker.settings import WorkerSettings
-from jupyter_ddl.worker.zygote import Zygote
+from jupyter_ddl.worker.zygote_process import Zygote
 
 __all__ = ["RankPool"]
 

@@ -12,11 +12,11 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from jupyter_ddl.errors import ProtocolError
-from jupyter_ddl.events.messages import AttemptStarted
-from jupyter_ddl.spec.assignment import Assignment
-from jupyter_ddl.spec.group import RankPlace
-from jupyter_ddl.worker.frames import FrameProtocol
-from jupyter_ddl.worker.rank_messages import Execute, FromRank, LoaderWait, RankExited, ToRank
+from jupyter_ddl.protocol.assignment import Assignment
+from jupyter_ddl.protocol.events import AttemptStarted
+from jupyter_ddl.protocol.framing import FrameProtocol
+from jupyter_ddl.protocol.group import RankPlace
+from jupyter_ddl.protocol.rank_messages import Execute, FromRank, LoaderWait, RankExited, ToRank
 
 __all__ = ["EndCause", "RankEnd", "RankProcess"]
 

@@ -6,9 +6,9 @@ import asyncio
 from typing import Any
 
 from jupyter_ddl.errors import LaunchError
-from jupyter_ddl.spec.assignment import Assignment
-from jupyter_ddl.spec.sampling import SamplerAnswers, SamplerCall, SamplerFailed
-from jupyter_ddl.worker.rank_messages import FromRank
+from jupyter_ddl.protocol.assignment import Assignment
+from jupyter_ddl.protocol.rank_messages import FromRank
+from jupyter_ddl.protocol.sampling import SamplerAnswers, SamplerCall, SamplerFailed
 from jupyter_ddl.worker.rank_pool import RankPool
 from jupyter_ddl.worker.rank_process import RankProcess
 

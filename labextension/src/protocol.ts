@@ -1,4 +1,4 @@
-// Made by tools/make_types.py from jupyter_ddl/views/messages.py; `make lint` fails when it is old.
+// Made by tools/make_types.py from protocol/view_messages.py; `make lint` fails when it is old.
 // Numbers that are not finite travel as null, so every float may be null.
 
 /** Version of the package that these types belong to. */

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from leaks import Home
-from live_kernel import LiveKernel
 
 from jupyter_ddl.binder_mode import binder_sentence, check_backend, in_binder, sized_for_binder
 from jupyter_ddl.errors import ClusterError
-from jupyter_ddl.spec.cluster import ClusterSpec
+from jupyter_ddl.protocol.cluster import ClusterSpec
+from tests.leaks import Home
+from tests.live_kernel import LiveKernel
 
 _MIB = 1 << 20
 BINDER = {

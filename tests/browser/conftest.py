@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from chromium import NAMES, chromium_path, headless_chromium
+
+from tests.browser.chromium import NAMES, chromium_path, headless_chromium
 
 if TYPE_CHECKING:
-    from lab_tools import Lab
     from playwright.sync_api import Browser, Page
+
+    from tests.browser.lab_tools import Lab
 
 # Samples and payloads of the static views' tests serve here, too.
 sys.path.append(str(Path(__file__).parents[1] / "unit" / "views"))
@@ -46,7 +48,7 @@ def chromium() -> Iterator[Browser]:
 def lab() -> Iterator[Lab]:
     """A JupyterLab server on a free port; its kernels and clusters are gone afterwards."""
     pytest.importorskip("jupyterlab", reason="no JupyterLab: pip install 'jupyter_ddl[lab]'")
-    from lab_tools import served_lab
+    from tests.browser.lab_tools import served_lab
 
     with served_lab() as server:
         yield server

@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from leaks import Home, end_processes, leftovers_of, new_home
-from until import until
+
+from tests.leaks import Home, end_processes, leftovers_of, new_home
+from tests.until import until
 
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page

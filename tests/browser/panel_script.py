@@ -14,10 +14,10 @@ import msgspec
 from playwright.sync_api import Page, WebSocketRoute
 
 from jupyter_ddl import __version__
-from jupyter_ddl.events.snapshot import BestTrial, Counts, RunSnapshot
-from jupyter_ddl.events.status import ClusterStatus, WorkerStatus
-from jupyter_ddl.events.telemetry import ClusterTelemetry, GpuSample, WorkerSample
-from jupyter_ddl.views import messages as say
+from jupyter_ddl.protocol import view_messages as say
+from jupyter_ddl.protocol.replies import ClusterStatus, WorkerStatus
+from jupyter_ddl.protocol.snapshot import BestTrial, Counts, RunSnapshot
+from jupyter_ddl.protocol.telemetry import ClusterTelemetry, GpuSample, WorkerSample
 
 __all__ = ["ScriptedServer", "cluster", "gpu_telemetry", "run_line", "snapshot"]
 

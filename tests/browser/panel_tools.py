@@ -8,8 +8,9 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lab_tools import Lab, open_notebook, run_cell
 from playwright.sync_api import expect
+
+from tests.browser.lab_tools import Lab, open_notebook, run_cell
 
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page

@@ -8,18 +8,13 @@ from typing import Any
 
 import msgspec
 import pytest
-import view_samples as samples
 from playwright.sync_api import Page
-from view_payloads import PAYLOADS
 
-from jupyter_ddl.events.telemetry import (
-    ClusterTelemetry,
-    GpuSample,
-    WorkerHistory,
-    WorkerSample,
-)
+import tests.unit.views.view_samples as samples
+from jupyter_ddl.protocol.telemetry import ClusterTelemetry, GpuSample, WorkerHistory, WorkerSample
+from jupyter_ddl.protocol.view_messages import LogPart, RunView, TelemetryView
 from jupyter_ddl.views.bundle import LIVE_DIR, join_modules, live_css
-from jupyter_ddl.views.messages import LogPart, RunView, TelemetryView
+from tests.unit.views.view_payloads import PAYLOADS
 
 _ENTRY = """import { mount } from "./index.js";
 export default (element, channel) => mount(element, channel, {});

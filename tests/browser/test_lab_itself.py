@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from lab_tools import Lab, open_notebook, run_cell
 from playwright.sync_api import Page, expect
+
+from tests.browser.lab_tools import Lab, open_notebook, run_cell
 
 
 def test_a_cell_of_a_notebook_runs(lab: Lab, page: Page) -> None:

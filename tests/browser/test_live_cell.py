@@ -5,9 +5,18 @@ from __future__ import annotations
 import json
 
 import pytest
-from lab_tools import Lab, cell_at, open_notebook, run_cell, set_theme, take, wait_done
 from playwright.sync_api import Error, Locator, Page, expect
-from until import until
+
+from tests.browser.lab_tools import (
+    Lab,
+    cell_at,
+    open_notebook,
+    run_cell,
+    set_theme,
+    take,
+    wait_done,
+)
+from tests.until import until
 
 START = "%load_ext jupyter_ddl\n%cluster start -n 2"
 SEARCH = """%%distribute search --metric acc --trials 200 --sampler tpe --name digits

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from lab_tools import Lab, cell_at, open_notebook, run_cell, take, wait_done
 from playwright.sync_api import Page, expect
+
+from tests.browser.lab_tools import Lab, cell_at, open_notebook, run_cell, take, wait_done
 
 _START = """%load_ext jupyter_ddl
 %cluster start -n 2

@@ -6,9 +6,10 @@ import json
 import os
 import signal
 
-from lab_tools import Lab, open_notebook, run_cell, take
-from panel_tools import LOAD, card, execute, show_panel
 from playwright.sync_api import Page, expect
+
+from tests.browser.lab_tools import Lab, open_notebook, run_cell, take
+from tests.browser.panel_tools import LOAD, card, execute, show_panel
 
 _NOTHING = "print(6 * 7)"
 

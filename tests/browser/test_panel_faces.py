@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from lab_tools import Lab, open_notebook, set_theme, take
-from panel_script import ScriptedServer, cluster, gpu_telemetry, run_line
-from panel_tools import card, execute, run_row
 from playwright.sync_api import Page, expect
-from until import until
 
-from jupyter_ddl.views import messages as say
+from jupyter_ddl.protocol import view_messages as say
+from tests.browser.lab_tools import Lab, open_notebook, set_theme, take
+from tests.browser.panel_script import ScriptedServer, cluster, gpu_telemetry, run_line
+from tests.browser.panel_tools import card, execute, run_row
+from tests.until import until
 
 _GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 _HARD_TEXT = 'it\'s <b>"α" & </script>'

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import re
 
-from lab_tools import Lab, cell_at, prompt_of, run_cell, take, wait_done
-from panel_tools import n_finished, open_beside, run_page, run_row, search_cell
 from playwright.sync_api import Locator, Page, WebSocket, expect
-from until import until
+
+from tests.browser.lab_tools import Lab, cell_at, prompt_of, run_cell, take, wait_done
+from tests.browser.panel_tools import n_finished, open_beside, run_page, run_row, search_cell
+from tests.until import until
 
 _DDP = """\
 %%distribute ddp -n 2 --name training

@@ -6,10 +6,11 @@ import json
 
 import nbformat
 import pytest
-from lab_tools import Lab, cell_at, open_notebook, run_cell, take
-from panel_tools import LOAD, search_cell
 from playwright.sync_api import Browser, Locator, Page, expect
-from until import until
+
+from tests.browser.lab_tools import Lab, cell_at, open_notebook, run_cell, take
+from tests.browser.panel_tools import LOAD, search_cell
+from tests.until import until
 
 _DDP = """\
 %%distribute ddp -n 2 --no-init --name training

@@ -7,18 +7,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from event_makers import begun, search_spec, started
-from lab_tools import Lab, cell_at, open_notebook, run_cell, set_theme, take
 from playwright.sync_api import Browser, Locator, Page, expect
-from until import until
-from view_payloads import PAYLOADS
+from tests.unit.ledger.event_makers import begun, search_spec, started
 
-from jupyter_ddl.events.messages import Notice, RunSubmitted, TrialCreated
-from jupyter_ddl.recording.facts import Fact, Printed, Recording
+from jupyter_ddl.protocol.events import Notice, RunSubmitted, TrialCreated
+from jupyter_ddl.protocol.run import Provenance
+from jupyter_ddl.recording.lines import Fact, Printed, Recording
 from jupyter_ddl.recording.page import save_page
 from jupyter_ddl.recording.read import read_recording
 from jupyter_ddl.recording.write import head_of
-from jupyter_ddl.spec.run import Provenance
+from tests.browser.lab_tools import Lab, cell_at, open_notebook, run_cell, set_theme, take
+from tests.unit.views.view_payloads import PAYLOADS
+from tests.until import until
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "examples"
 TRAINING = EXAMPLES / "training-64-ranks.jsonl.gz"

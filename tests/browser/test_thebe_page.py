@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from lab_tools import OUT, Lab, served_lab
 from playwright.sync_api import expect
+
+from tests.browser.lab_tools import OUT, Lab, served_lab
 
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from leaks import Home
+
+from tests.leaks import Home
 
 
 def _why_not() -> str:
@@ -39,8 +40,8 @@ def cluster(gpus: int, home: Home) -> Iterator[object]:
     """A local cluster with two workers whose zygotes have imported torch, and no CUDA."""
     from jupyter_ddl.client.clusters import Cluster
     from jupyter_ddl.client.session import session
-    from jupyter_ddl.controller.connection import read_connection
-    from jupyter_ddl.spec.cluster import ClusterSpec
+    from jupyter_ddl.protocol.cluster import ClusterSpec
+    from jupyter_ddl.store.connection import read_connection
 
     session().start(ClusterSpec(name="test", n_workers=2, prewarm=("torch",)))
     started = Cluster("test")

@@ -9,19 +9,19 @@ from typing import Any
 
 import psutil
 import pytest
-from until import until
 
 from jupyter_ddl import search, train
 from jupyter_ddl.client.group import open_group
 from jupyter_ddl.client.run import Run
-from jupyter_ddl.events.audit import audit
-from jupyter_ddl.events.messages import (
+from jupyter_ddl.ledger.audit import audit
+from jupyter_ddl.protocol.events import (
     AttemptFinished,
     CheckpointSaved,
     Failure,
     RankStarted,
     Reported,
 )
+from tests.until import until
 
 pytestmark = [pytest.mark.gpu, pytest.mark.integration, pytest.mark.timeout(300)]
 

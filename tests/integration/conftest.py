@@ -10,13 +10,13 @@ from collections.abc import Iterator
 import dask.config
 import distributed  # noqa: F401  # adds its defaults to the configuration, once
 import pytest
-from leaks import Home
-from shared_cluster import SharedCluster, lent, shared_cluster
-from until import until
 
 from jupyter_ddl.client.clusters import Cluster, list_clusters, start_cluster
-from jupyter_ddl.controller.connection import connection_path, read_connection
-from jupyter_ddl.spec.cluster import ClusterSpec
+from jupyter_ddl.protocol.cluster import ClusterSpec
+from jupyter_ddl.store.connection import connection_path, read_connection
+from tests.leaks import Home
+from tests.shared_cluster import SharedCluster, lent, shared_cluster
+from tests.until import until
 
 
 @pytest.fixture(scope="package")

@@ -6,11 +6,11 @@ import dataclasses
 from collections.abc import Iterator
 
 import pytest
-from leaks import Home, end_processes, leftovers_of, new_home
-from live_kernel import LiveKernel
-from shared_cluster import SharedCluster, lent, shared_cluster
 
-from jupyter_ddl.spec.cluster import ClusterSpec
+from jupyter_ddl.protocol.cluster import ClusterSpec
+from tests.leaks import Home, end_processes, leftovers_of, new_home
+from tests.live_kernel import LiveKernel
+from tests.shared_cluster import SharedCluster, lent, shared_cluster
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from queue import Empty
 from typing import Any
 
-from live_kernel import LiveKernel
+from tests.live_kernel import LiveKernel
 
 _WIDGETS = "jupyter.widget"
 

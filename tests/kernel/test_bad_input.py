@@ -7,8 +7,9 @@ import textwrap
 from dataclasses import dataclass
 
 import pytest
-from leaks import processes_of
-from live_kernel import CellOutput, LiveKernel
+
+from tests.leaks import processes_of
+from tests.live_kernel import CellOutput, LiveKernel
 
 pytestmark = pytest.mark.kernel
 

@@ -6,7 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
-from live_kernel import LiveKernel
+
+from tests.live_kernel import LiveKernel
 
 pytestmark = [
     pytest.mark.kernel,

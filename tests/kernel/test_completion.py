@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from cells import QUICK
-from live_kernel import LiveKernel
+
+from tests.kernel.cells import QUICK
+from tests.live_kernel import LiveKernel
 
 pytestmark = pytest.mark.kernel
 

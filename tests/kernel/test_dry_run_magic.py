@@ -6,9 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
-from cells import QUICK, TRAIN
-from leaks import processes_of
-from live_kernel import LiveKernel
+
+from tests.kernel.cells import QUICK, TRAIN
+from tests.leaks import processes_of
+from tests.live_kernel import LiveKernel
 
 pytestmark = pytest.mark.kernel
 

@@ -6,8 +6,9 @@ import re
 import sys
 
 import pytest
-from live_kernel import LiveKernel
-from tiny_wheels import make_wheel
+
+from tests.live_kernel import LiveKernel
+from tests.tiny_wheels import make_wheel
 
 pytestmark = pytest.mark.kernel
 

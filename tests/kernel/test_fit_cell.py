@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from live_kernel import LiveKernel
-from until import until
+
+from tests.live_kernel import LiveKernel
+from tests.until import until
 
 pytestmark = [pytest.mark.kernel, pytest.mark.timeout(200)]
 

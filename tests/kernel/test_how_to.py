@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from leaks import end_processes, leftovers_of, new_home
-from live_kernel import LiveKernel
 
 from jupyter_ddl.cell.options import VERBS
+from tests.leaks import end_processes, leftovers_of, new_home
+from tests.live_kernel import LiveKernel
 
 pytestmark = [pytest.mark.kernel, pytest.mark.timeout(180)]
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from leaks import Home
-from live_kernel import LiveKernel
-from until import until
 
-from jupyter_ddl.events.audit import audit
+from jupyter_ddl.ledger.audit import audit
+from tests.leaks import Home
+from tests.live_kernel import LiveKernel
+from tests.until import until
 
 pytestmark = pytest.mark.kernel
 

@@ -8,12 +8,12 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from cells import QUICK, STEADY
-from front_end import FrontEnd
-from leaks import end_processes, leftovers_of, new_home
-from live_kernel import LiveKernel
 
 from jupyter_ddl.views.widget import WIDGET_MIME
+from tests.kernel.cells import QUICK, STEADY
+from tests.kernel.front_end import FrontEnd
+from tests.leaks import end_processes, leftovers_of, new_home
+from tests.live_kernel import LiveKernel
 
 pytestmark = pytest.mark.kernel
 

@@ -6,7 +6,8 @@ import subprocess
 import sys
 
 import pytest
-from live_kernel import LiveKernel
+
+from tests.live_kernel import LiveKernel
 
 _LOAD = """
 import sys, time

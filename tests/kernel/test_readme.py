@@ -6,10 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
-from live_kernel import LiveKernel
 
 from jupyter_ddl.cell.options import VERBS
 from jupyter_ddl.client.commands import CLUSTER_GRAMMAR, RUNS_GRAMMAR
+from tests.live_kernel import LiveKernel
 
 pytestmark = [pytest.mark.kernel, pytest.mark.timeout(180)]
 

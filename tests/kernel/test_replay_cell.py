@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from front_end import FrontEnd
-from live_kernel import LiveKernel
 
 from jupyter_ddl.views.widget import WIDGET_MIME
+from tests.kernel.front_end import FrontEnd
+from tests.live_kernel import LiveKernel
 
 pytestmark = pytest.mark.kernel
 

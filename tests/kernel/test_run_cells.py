@@ -7,8 +7,9 @@ import re
 import signal
 
 import pytest
-from live_kernel import LiveKernel
-from until import until
+
+from tests.live_kernel import LiveKernel
+from tests.until import until
 
 pytestmark = pytest.mark.kernel
 

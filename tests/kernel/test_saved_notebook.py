@@ -6,9 +6,10 @@ import json
 
 import nbformat
 import pytest
-from cells import QUICK
-from leaks import Home
 from nbclient import NotebookClient
+
+from tests.kernel.cells import QUICK
+from tests.leaks import Home
 
 pytestmark = pytest.mark.kernel
 

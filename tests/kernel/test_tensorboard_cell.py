@@ -9,9 +9,10 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from cells import QUICK
-from live_kernel import LiveKernel
-from until import until
+
+from tests.kernel.cells import QUICK
+from tests.live_kernel import LiveKernel
+from tests.until import until
 
 pytest.importorskip("tensorboard")
 pytestmark = pytest.mark.kernel

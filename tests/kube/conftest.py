@@ -8,11 +8,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kube_tools import IMAGE, LAB, OPERATOR, apply, kubectl, renew_token, restart_operator
-from leaks import Home
-from until import until
 
 from jupyter_ddl.client.kube_clusters import print_rbac
+from tests.kube.kube_tools import (
+    IMAGE,
+    LAB,
+    OPERATOR,
+    apply,
+    kubectl,
+    renew_token,
+    restart_operator,
+)
+from tests.leaks import Home
+from tests.until import until
 
 _PREFIX = "ddl-"
 """Of the namespaces of tests."""

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from until import until
 
 from jupyter_ddl.client.clusters import Cluster, start_cluster
-from jupyter_ddl.spec.cluster import KubeSpec
+from jupyter_ddl.protocol.cluster import KubeSpec
+from tests.until import until
 
 __all__ = [
     "IMAGE",

@@ -9,21 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kube_tools import IMAGE, OTHER_IMAGE, gone, items, kubectl, renew_token, start_kube
-from until import until
 
+from jupyter_ddl.backends.kubernetes.api import NEEDS, KubeApi, Need
+from jupyter_ddl.backends.kubernetes.backend import KubeBackend
+from jupyter_ddl.backends.kubernetes.names import IMAGE_ANNOTATION
+from jupyter_ddl.client.api import map_cell
 from jupyter_ddl.client.clusters import list_clusters
 from jupyter_ddl.client.kube_clusters import (
     clusters_elsewhere,
     examine_kubernetes,
 )
-from jupyter_ddl.client.verbs import map_cell
-from jupyter_ddl.cluster.kubernetes.access import NEEDS, Need
-from jupyter_ddl.cluster.kubernetes.api import KubeApi
-from jupyter_ddl.cluster.kubernetes.backend import KubeBackend
-from jupyter_ddl.cluster.kubernetes.names import IMAGE_ANNOTATION
 from jupyter_ddl.errors import ClusterError, KubernetesError
-from jupyter_ddl.spec.cluster import ClusterSpec, KubeSpec
+from jupyter_ddl.protocol.cluster import ClusterSpec, KubeSpec
+from tests.kube.kube_tools import IMAGE, OTHER_IMAGE, gone, items, kubectl, renew_token, start_kube
+from tests.until import until
 
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(400)]
 

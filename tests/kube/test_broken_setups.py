@@ -10,7 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from kube_tools import (
+
+from jupyter_ddl.backends.kubernetes.doctor import examine
+from jupyter_ddl.errors import ClusterError
+from jupyter_ddl.protocol.cluster import ClusterSpec, KubeSpec
+from tests.kube.kube_tools import (
     IMAGE,
     OTHER_IMAGE,
     api_server_restarts,
@@ -22,12 +26,8 @@ from kube_tools import (
     pods,
     start_kube,
 )
-from leaks import Home
-from until import until
-
-from jupyter_ddl.cluster.kubernetes.doctor import examine
-from jupyter_ddl.errors import ClusterError
-from jupyter_ddl.spec.cluster import ClusterSpec, KubeSpec
+from tests.leaks import Home
+from tests.until import until
 
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(400)]
 

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import psutil
 import pytest
-from kube_tools import (
+
+from jupyter_ddl.client.api import search
+from tests.kube.kube_tools import (
     api_server_restarts,
     apply,
     delete_pod,
@@ -17,10 +19,8 @@ from kube_tools import (
     pods,
     start_kube,
 )
-from run_tools import assert_clean, outcomes, starts, wait_for
-from until import until
-
-from jupyter_ddl.client.verbs import search
+from tests.run_tools import assert_clean, outcomes, starts, wait_for
+from tests.until import until
 
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(600)]
 
@@ -121,7 +121,7 @@ def test_scaling_down_spares_what_is_busy_and_moves_the_rest(namespace: str) -> 
 def _first_process(pod: str) -> psutil.Process:
     """Of Dask's in a pod, whose host name is the pod's: nodes of the lab are on this machine."""
     for process in psutil.process_iter(["cmdline"]):
-        if "jupyter_ddl.cluster.kubernetes.pod_main" not in (process.info["cmdline"] or ()):
+        if "jupyter_ddl.backends.kubernetes.pod_main" not in (process.info["cmdline"] or ()):
             continue
         if process.environ().get("HOSTNAME") == pod and process.name().startswith("python"):
             return process

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from kube_tools import start_kube
 from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
 from sklearn.linear_model import LogisticRegression
@@ -12,7 +11,8 @@ from sklearn.pipeline import make_pipeline
 
 from jupyter_ddl import runs
 from jupyter_ddl.client.run import Run
-from jupyter_ddl.estimators.twin import fit
+from jupyter_ddl.sklearn_fit.fit_api import fit
+from tests.kube.kube_tools import start_kube
 
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(300)]
 

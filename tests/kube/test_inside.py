@@ -7,16 +7,16 @@ import time
 from typing import Any
 
 import pytest
-from kube_tools import IMAGE, apply, delete_pod, gone, items, kubectl
-from until import until
 
-from jupyter_ddl.cluster.kubernetes.access import role_manifest
+from jupyter_ddl.backends.kubernetes.api import role_manifest
+from tests.kube.kube_tools import IMAGE, apply, delete_pod, gone, items, kubectl
+from tests.until import until
 
 pytestmark = [pytest.mark.kube, pytest.mark.slow, pytest.mark.timeout(500)]
 
 _NOTEBOOK = """
 from jupyter_ddl.client.clusters import start_cluster
-from jupyter_ddl.client.verbs import map_cell
+from jupyter_ddl.client.api import map_cell
 cluster = start_cluster("kube", 1, on_phase=lambda text: print(text, flush=True))
 run = map_cell("item ** 2", [1, 2, 3], namespace={})
 print("VALUES", run.values, flush=True)

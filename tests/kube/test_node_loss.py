@@ -9,14 +9,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kube_tools import gone, kubectl, lab_up, pods, start_kube
-from run_tools import assert_clean, outcomes, starts, wait_for
-from until import until
 
+from jupyter_ddl.client.api import search, train
 from jupyter_ddl.client.clusters import Cluster
 from jupyter_ddl.client.run import Run
-from jupyter_ddl.client.verbs import search, train
-from jupyter_ddl.events.messages import Reported
+from jupyter_ddl.protocol.events import Reported
+from tests.kube.kube_tools import gone, kubectl, lab_up, pods, start_kube
+from tests.run_tools import assert_clean, outcomes, starts, wait_for
+from tests.until import until
 
 pytestmark = [pytest.mark.kube, pytest.mark.slow, pytest.mark.timeout(600)]
 

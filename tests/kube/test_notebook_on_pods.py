@@ -6,9 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-from kube_tools import IMAGE, gone, kubectl
-from leaks import Home
-from nbval_run import NOTEBOOKS, check_notebook
+
+from tests.kube.kube_tools import IMAGE, gone, kubectl
+from tests.leaks import Home
+from tests.nbval_run import NOTEBOOKS, check_notebook
 
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(400)]
 

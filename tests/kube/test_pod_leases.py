@@ -9,13 +9,13 @@ import time
 from typing import Any
 
 import pytest
-from kube_tools import IMAGE, apply, gone, kubectl, objects, pods, start_kube
-from leaks import Home
-from run_tools import kill_controller
-from until import until
 
 from jupyter_ddl.client.clusters import list_clusters
 from jupyter_ddl.client.kube_clusters import clusters_elsewhere, delete_elsewhere
+from tests.kube.kube_tools import IMAGE, apply, gone, kubectl, objects, pods, start_kube
+from tests.leaks import Home
+from tests.run_tools import kill_controller
+from tests.until import until
 
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(500)]
 
@@ -79,7 +79,7 @@ def test_start_that_is_given_up_leaves_nothing(namespace: str) -> None:
             os.kill(pid, signal.SIGINT)
 
     from jupyter_ddl.client.clusters import start_cluster
-    from jupyter_ddl.spec.cluster import KubeSpec
+    from jupyter_ddl.protocol.cluster import KubeSpec
 
     spec = KubeSpec(image=IMAGE, namespace=namespace, node_selector={"no": "such"})
     with pytest.raises(KeyboardInterrupt):

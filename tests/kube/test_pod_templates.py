@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from kube_tools import gone, objects, pods, start_kube
 
-from jupyter_ddl.cluster.kubernetes.template import read_template
+from jupyter_ddl.backends.kubernetes.template import read_template
 from jupyter_ddl.errors import ClusterError
+from tests.kube.kube_tools import gone, objects, pods, start_kube
 
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(400)]
 

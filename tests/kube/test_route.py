@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from kube_tools import gone, kubectl, start_kube
 
+from jupyter_ddl.client.api import search
 from jupyter_ddl.client.group import open_group
-from jupyter_ddl.client.verbs import search
 from jupyter_ddl.errors import ClusterError
+from tests.kube.kube_tools import gone, kubectl, start_kube
 
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(500)]
 

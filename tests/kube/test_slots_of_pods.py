@@ -6,12 +6,12 @@ import re
 
 import numpy as np
 import pytest
-from kube_tools import delete_pod, gone, pods, start_kube
-from run_tools import assert_clean, wait_for
-from until import until
 
-from jupyter_ddl.client.verbs import map_cell, train
-from jupyter_ddl.events.messages import AttemptFinished, RankStarted
+from jupyter_ddl.client.api import map_cell, train
+from jupyter_ddl.protocol.events import AttemptFinished, RankStarted
+from tests.kube.kube_tools import delete_pod, gone, pods, start_kube
+from tests.run_tools import assert_clean, wait_for
+from tests.until import until
 
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(400)]
 

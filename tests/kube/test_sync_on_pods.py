@@ -5,16 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from kube_tools import delete_pod, pods, start_kube
-from run_tools import kill_controller
-from tiny_wheels import install, make_wheel
-from until import until
 
+from jupyter_ddl.client.api import map_cell
 from jupyter_ddl.client.clusters import Cluster
 from jupyter_ddl.client.environment import forget_answers
 from jupyter_ddl.client.sync import sync_environment
-from jupyter_ddl.client.verbs import map_cell
 from jupyter_ddl.errors import WorkerEnvironmentError
+from tests.kube.kube_tools import delete_pod, pods, start_kube
+from tests.run_tools import kill_controller
+from tests.tiny_wheels import install, make_wheel
+from tests.until import until
 
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(400)]
 

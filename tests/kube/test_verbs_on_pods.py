@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from kube_tools import gone, start_kube
 
+from jupyter_ddl.client.api import map_cell, search, train
 from jupyter_ddl.client.group import open_group
-from jupyter_ddl.client.verbs import map_cell, search, train
+from tests.kube.kube_tools import gone, start_kube
 
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(600)]
 

@@ -9,8 +9,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from leaks import Home
-from nbval_run import NOTEBOOKS, check_notebook
+from tests.leaks import Home
+from tests.nbval_run import NOTEBOOKS, check_notebook
 
 _EXTRAS = {"05_large_data": ("dask_ml", "large-data")}
 """Notebooks that need what no test installs: the module, and the extra that brings it."""

@@ -1,5 +1,5 @@
 // The receiving end: right after any loss of messages, because it asks again and believes only
-// what is complete.  See views/channel.py for the other end, and views/messages.py for the words.
+// what is complete.  See views/channel.py for the other end, and protocol/view_messages.py for the words.
 
 const SILENCE_MS = 1500;
 const GAP_MS = 300;

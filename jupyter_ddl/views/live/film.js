@@ -1,9 +1,9 @@
-// A recording unpacked: what a view shows at each moment.  See recording/film.py for the other end.
+// A recording unpacked: what a view shows at each moment.  See recording/timeline.py for the other end.
 
 /**
  * What a patch makes of a value; what it leaves alone is shared and not copied.
  * @param {any} old
- * @param {any} patch as recording/delta.py describes it
+ * @param {any} patch as recording/timeline.py describes it
  * @returns {any}
  */
 export function patched(old, patch) {

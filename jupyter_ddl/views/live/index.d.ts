@@ -1,4 +1,4 @@
-/** Carries JSON objects as jupyter_ddl/views/messages.py describes them; both ways may lose some. */
+/** Carries JSON objects as jupyter_ddl/protocol/view_messages.py describes them; both ways may lose some. */
 export interface ILiveChannel {
   send(message: object): void;
   /** Returns a function that ends the subscription. */

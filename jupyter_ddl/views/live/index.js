@@ -19,7 +19,7 @@ const TICK_MS = 1000;
  * Show a run in an element.
  * @param {HTMLElement} element its content is this view's until `destroy`
  * @param {{send: (message: object) => void, subscribe: (callback: (message: any) => void) => () => void}} channel
- *   JSON objects as views/messages.py describes them
+ *   JSON objects as protocol/view_messages.py describes them
  * @param {{runId?: string, waiting?: string, clock?: () => number}} [options]
  *   `waiting`: what is said before the first news; `clock`: of a recording, Unix seconds of the
  *   moment that is shown: then nothing can be stopped

@@ -12,7 +12,7 @@ const SPEEDS = [0.5, 1, 2, 4, 8, 16, 32];
 /**
  * Play a film in an element.
  * @param {HTMLElement} element its content is the player's until `destroy`
- * @param {any} film as recording/film.py makes it, unpacked
+ * @param {any} film as recording/timeline.py makes it, unpacked
  * @param {{speed?: number, isPaused?: boolean, onEnd?: () => void}} [options]
  *   `onEnd`: called when the end was reached by playing
  * @returns {{destroy: () => void}}

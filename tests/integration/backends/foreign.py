@@ -15,14 +15,15 @@ from typing import Any
 import distributed
 import psutil
 from distributed import Client, Security
-from leaks import Home
-from until import until
+
+from tests.leaks import Home
+from tests.until import until
 
 __all__ = ["Foreign", "certificates", "foreign_cluster", "outside", "security_of"]
 
 _START_S = 30.0
-_PRELOAD = ("--preload", "jupyter_ddl.worker.preload")
-_PRELOAD_NANNY = ("--preload-nanny", "jupyter_ddl.worker.preload")
+_PRELOAD = ("--preload", "jupyter_ddl.worker.preemption")
+_PRELOAD_NANNY = ("--preload-nanny", "jupyter_ddl.worker.preemption")
 
 
 @dataclass

@@ -12,9 +12,17 @@ import dask
 import msgspec
 import pytest
 from distributed import Security
-from foreign import Foreign, certificates, foreign_cluster, security_of
-from leaks import Home
-from run_tools import (
+
+from jupyter_ddl.backends.address import AddressBackend
+from jupyter_ddl.client.api import search, train
+from jupyter_ddl.client.clusters import connect_cluster, scheduler_spec
+from jupyter_ddl.client.dask_client import connect_client
+from jupyter_ddl.errors import ClusterError, OptionError, WorkerEnvironmentError
+from jupyter_ddl.protocol.cluster import ClusterSpec, SchedulerSpec
+from jupyter_ddl.store.connection import read_connection
+from tests.integration.backends.foreign import Foreign, certificates, foreign_cluster, security_of
+from tests.leaks import Home
+from tests.run_tools import (
     STEPS,
     assert_clean,
     kill_controller,
@@ -23,16 +31,7 @@ from run_tools import (
     starts,
     wait_for,
 )
-from until import until
-
-from jupyter_ddl.client.clusters import connect_cluster
-from jupyter_ddl.client.dask_client import connect_client
-from jupyter_ddl.client.dask_options import scheduler_spec
-from jupyter_ddl.client.verbs import search, train
-from jupyter_ddl.cluster.address import AddressBackend
-from jupyter_ddl.controller.connection import read_connection
-from jupyter_ddl.errors import ClusterError, OptionError, WorkerEnvironmentError
-from jupyter_ddl.spec.cluster import ClusterSpec, SchedulerSpec
+from tests.until import until
 
 pytestmark = pytest.mark.integration
 

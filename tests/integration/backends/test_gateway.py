@@ -15,15 +15,15 @@ from pathlib import Path
 
 import psutil
 import pytest
-from foreign import outside
-from leaks import Home
-from run_tools import STEPS, assert_clean, kill_controller
-from until import until
 
+from jupyter_ddl.client.api import search, train
 from jupyter_ddl.client.clusters import start_cluster
 from jupyter_ddl.client.dask_client import connect_client
-from jupyter_ddl.client.verbs import search, train
 from jupyter_ddl.errors import ClusterError
+from tests.integration.backends.foreign import outside
+from tests.leaks import Home
+from tests.run_tools import STEPS, assert_clean, kill_controller
+from tests.until import until
 
 pytest.importorskip("dask_gateway", reason="needs the extra gateway")
 pytest.importorskip("dask_gateway_server", reason="needs the extra gateway-server")

@@ -8,13 +8,13 @@ import signal
 
 import numpy as np
 import pytest
-from foreign import foreign_cluster
-from leaks import Home
-from run_tools import starts
-from until import until
 
+from jupyter_ddl.client.api import map_cell
 from jupyter_ddl.client.clusters import Cluster, connect_cluster
-from jupyter_ddl.client.verbs import map_cell
+from tests.integration.backends.foreign import foreign_cluster
+from tests.leaks import Home
+from tests.run_tools import starts
+from tests.until import until
 
 pytestmark = pytest.mark.integration
 

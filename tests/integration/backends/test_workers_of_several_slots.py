@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_nvml import FakeNvml
-from foreign import Foreign, foreign_cluster
-from leaks import Home
-from run_tools import assert_clean, wait_for
-from until import until
 
+from jupyter_ddl.client.api import search, train
 from jupyter_ddl.client.clusters import Cluster, connect_cluster
 from jupyter_ddl.client.run import Run
-from jupyter_ddl.client.verbs import search, train
 from jupyter_ddl.errors import PlacementError
-from jupyter_ddl.events.messages import AttemptFinished, CheckpointSaved, RankEnded, RankStarted
+from jupyter_ddl.protocol.events import AttemptFinished, CheckpointSaved, RankEnded, RankStarted
+from tests.fake_nvml import FakeNvml
+from tests.integration.backends.foreign import Foreign, foreign_cluster
+from tests.leaks import Home
+from tests.run_tools import assert_clean, wait_for
+from tests.until import until
 
 pytestmark = pytest.mark.integration
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from foreign import foreign_cluster
-from leaks import Home
-from tiny_wheels import install, make_wheel
 
+from jupyter_ddl.client.api import map_cell
 from jupyter_ddl.client.clusters import connect_cluster
 from jupyter_ddl.client.environment import compare_with, forget_answers
 from jupyter_ddl.client.sync import sync_environment
-from jupyter_ddl.client.verbs import map_cell
 from jupyter_ddl.environment.kernel import kernel_environment
 from jupyter_ddl.errors import WorkerEnvironmentError
+from tests.integration.backends.foreign import foreign_cluster
+from tests.leaks import Home
+from tests.tiny_wheels import install, make_wheel
 
 pytestmark = pytest.mark.integration
 

@@ -10,11 +10,11 @@ import time
 from pathlib import Path
 
 import pytest
-from leaks import Home
-from until import until
 
+from jupyter_ddl.client.api import search
 from jupyter_ddl.client.clusters import Cluster, list_clusters
-from jupyter_ddl.client.verbs import search
+from tests.leaks import Home
+from tests.until import until
 
 pytestmark = pytest.mark.integration
 

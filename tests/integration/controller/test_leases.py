@@ -6,16 +6,16 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from leaks import Home, processes_of
-from run_tools import STEPS, assert_clean, controller_pid, start_search
-from until import until
 
 from jupyter_ddl.client.clusters import list_clusters, start_cluster
 from jupyter_ddl.client.session import session
-from jupyter_ddl.controller.connection import connection_path, read_connection
 from jupyter_ddl.errors import ClusterError
-from jupyter_ddl.events.messages import RunStarted
-from jupyter_ddl.spec.cluster import ClusterSpec
+from jupyter_ddl.protocol.cluster import ClusterSpec
+from jupyter_ddl.protocol.events import RunStarted
+from jupyter_ddl.store.connection import connection_path, read_connection
+from tests.leaks import Home, processes_of
+from tests.run_tools import STEPS, assert_clean, controller_pid, start_search
+from tests.until import until
 
 pytestmark = pytest.mark.integration
 

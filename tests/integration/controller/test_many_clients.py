@@ -11,15 +11,11 @@ from collections.abc import Iterator
 
 import msgspec
 import pytest
-from leaks import Home
-from run_tools import SLEEPING, STEPS, assert_clean, start_search, wait_for
-from until import until
 
 from jupyter_ddl.client.clusters import Cluster, start_cluster
 from jupyter_ddl.client.run import Run
 from jupyter_ddl.client.session import Session, session
-from jupyter_ddl.controller.connection import read_connection
-from jupyter_ddl.spec.requests import (
+from jupyter_ddl.protocol.requests import (
     PROTOCOL_VERSION,
     Body,
     GetStatus,
@@ -28,6 +24,10 @@ from jupyter_ddl.spec.requests import (
     Scale,
     WatchRun,
 )
+from jupyter_ddl.store.connection import read_connection
+from tests.leaks import Home
+from tests.run_tools import SLEEPING, STEPS, assert_clean, start_search, wait_for
+from tests.until import until
 
 pytestmark = pytest.mark.integration
 

@@ -6,15 +6,15 @@ from typing import Any
 
 import msgspec
 import pytest
-from leaks import Home
-from run_tools import STEPS, start_search
 
 from jupyter_ddl.client.clusters import Cluster
 from jupyter_ddl.client.run import Run
 from jupyter_ddl.client.session import session
 from jupyter_ddl.errors import JupyterDDLError, RunNotFoundError, SpecError
-from jupyter_ddl.spec.requests import PROTOCOL_VERSION, Hello, ResumeRun, SubmitRun, WatchRun
-from jupyter_ddl.spec.run import SamplerSpec, SearchSpec
+from jupyter_ddl.protocol.requests import PROTOCOL_VERSION, Hello, ResumeRun, SubmitRun, WatchRun
+from jupyter_ddl.protocol.run import SamplerSpec, SearchSpec
+from tests.leaks import Home
+from tests.run_tools import STEPS, start_search
 
 pytestmark = pytest.mark.integration
 

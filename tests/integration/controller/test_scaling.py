@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import pytest
-from leaks import Home
-from run_tools import SLEEPING, STEPS, assert_clean, start_search, wait_for
-from until import until
 
 from jupyter_ddl.client.clusters import Cluster, start_cluster
 from jupyter_ddl.client.session import session
 from jupyter_ddl.errors import SpecError
-from jupyter_ddl.events.snapshot import RunSnapshot
-from jupyter_ddl.spec.cluster import ClusterSpec
+from jupyter_ddl.protocol.cluster import ClusterSpec
+from jupyter_ddl.protocol.snapshot import RunSnapshot
+from tests.leaks import Home
+from tests.run_tools import SLEEPING, STEPS, assert_clean, start_search, wait_for
+from tests.until import until
 
 pytestmark = pytest.mark.integration
 

@@ -13,12 +13,12 @@ from typing import Any
 import msgspec
 import psutil
 import pytest
-from leaks import Home
-from run_tools import SLEEPING, controller_pid, start_search, wait_for
 
 from jupyter_ddl.client.clusters import Cluster
-from jupyter_ddl.controller.connection import connection_path, read_connection
-from jupyter_ddl.spec.requests import PROTOCOL_VERSION, Hello, Request
+from jupyter_ddl.protocol.requests import PROTOCOL_VERSION, Hello, Request
+from jupyter_ddl.store.connection import connection_path, read_connection
+from tests.leaks import Home
+from tests.run_tools import SLEEPING, controller_pid, start_search, wait_for
 
 pytestmark = pytest.mark.integration
 

@@ -7,7 +7,15 @@ import threading
 import time
 
 import pytest
-from run_tools import (
+
+from jupyter_ddl.client.clusters import Cluster
+from jupyter_ddl.client.run import Run
+from jupyter_ddl.client.session import session
+from jupyter_ddl.client.submit import resume_run
+from jupyter_ddl.errors import SpecError
+from jupyter_ddl.protocol.events import RunStarted, StopRequested
+from jupyter_ddl.protocol.requests import ResumeRun
+from tests.run_tools import (
     SLEEPING,
     STEPS,
     assert_clean,
@@ -17,15 +25,7 @@ from run_tools import (
     starts,
     wait_for,
 )
-from until import until
-
-from jupyter_ddl.client.clusters import Cluster
-from jupyter_ddl.client.run import Run
-from jupyter_ddl.client.session import session
-from jupyter_ddl.client.submit import resume_run
-from jupyter_ddl.errors import SpecError
-from jupyter_ddl.events.messages import RunStarted, StopRequested
-from jupyter_ddl.spec.requests import ResumeRun
+from tests.until import until
 
 pytestmark = pytest.mark.integration
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from shared_cluster import SharedCluster, shared_cluster
 
-from jupyter_ddl.spec.cluster import ClusterSpec
+from jupyter_ddl.protocol.cluster import ClusterSpec
+from tests.shared_cluster import SharedCluster, shared_cluster
 
 
 @pytest.fixture(scope="package")

@@ -7,11 +7,10 @@ import signal
 import time
 from typing import Any
 
-from until import until
-
 from jupyter_ddl.client.run import Run
 from jupyter_ddl.client.session import session
-from jupyter_ddl.events.messages import (
+from jupyter_ddl.ledger.reader import LedgerReader
+from jupyter_ddl.protocol.events import (
     AttemptFinished,
     CheckpointSaved,
     Event,
@@ -19,11 +18,11 @@ from jupyter_ddl.events.messages import (
     RankStarted,
     Reported,
 )
-from jupyter_ddl.events.reader import LedgerReader
-from jupyter_ddl.spec.program import Program
-from jupyter_ddl.spec.requests import SubmitRun
-from jupyter_ddl.spec.run import DdpSpec, Limits, RunSpec, Verb
+from jupyter_ddl.protocol.program import Program
+from jupyter_ddl.protocol.requests import SubmitRun
+from jupyter_ddl.protocol.run import DdpSpec, Limits, RunSpec, Verb
 from jupyter_ddl.store.paths import ledger_path
+from tests.until import until
 
 TRAIN = """
 import time

@@ -5,16 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from fault_runs import Started, start
-from until import until
 
 from jupyter_ddl.client.session import session
 from jupyter_ddl.errors import PlacementError
-from jupyter_ddl.events.audit import audit
-from jupyter_ddl.events.messages import AttemptFinished, Failure, Reported
-from jupyter_ddl.spec.requests import WatchRun
-from jupyter_ddl.spec.run import PrunerSpec, SearchSpec
-from jupyter_ddl.spec.space import RandInt
+from jupyter_ddl.ledger.audit import audit
+from jupyter_ddl.protocol.events import AttemptFinished, Failure, Reported
+from jupyter_ddl.protocol.requests import WatchRun
+from jupyter_ddl.protocol.run import PrunerSpec, SearchSpec
+from jupyter_ddl.protocol.space import RandInt
+from tests.integration.ddp.fault_runs import Started, start
+from tests.until import until
 
 pytestmark = pytest.mark.integration
 

@@ -7,11 +7,11 @@ import time
 
 import psutil
 import pytest
-from fault_runs import TRAIN, Started, kill, start
-from until import until
 
 from jupyter_ddl.errors import RunFailedError
-from jupyter_ddl.events.messages import CheckpointSaved, HangVerdict, Reported
+from jupyter_ddl.protocol.events import CheckpointSaved, HangVerdict, Reported
+from tests.integration.ddp.fault_runs import TRAIN, Started, kill, start
+from tests.until import until
 
 pytestmark = pytest.mark.integration
 

@@ -19,9 +19,9 @@ import json, os, queue, socket, sys
 import torch
 import torch.distributed as dist
 from jupyter_ddl.launch.group import place_ranks
-from jupyter_ddl.spec.assignment import TrialAssignment
-from jupyter_ddl.spec.group import JoinGroup, RankPlace
-from jupyter_ddl.worker.rank_group import RankGroup
+from jupyter_ddl.protocol.assignment import TrialAssignment
+from jupyter_ddl.protocol.group import JoinGroup, RankPlace
+from jupyter_ddl.ranks.group import RankGroup
 
 torch.set_num_threads(1)
 n_groups, trial = int(sys.argv[1]), TrialAssignment(0, 1, {}, 1)

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 
 import psutil
 import pytest
-from fault_runs import TRAIN, Started, kill, start
-from until import until
 
 from jupyter_ddl.client.session import session
-from jupyter_ddl.events.audit import audit
-from jupyter_ddl.events.messages import CheckpointSaved, Notice, Reported
-from jupyter_ddl.spec.requests import GetStatus
-from jupyter_ddl.worker.checkpoints import newest_checkpoint
+from jupyter_ddl.ledger.audit import audit
+from jupyter_ddl.protocol.events import CheckpointSaved, Notice, Reported
+from jupyter_ddl.protocol.requests import GetStatus
+from jupyter_ddl.ranks.checkpoints import newest_checkpoint
+from tests.integration.ddp.fault_runs import TRAIN, Started, kill, start
+from tests.until import until
 
 pytestmark = pytest.mark.integration
 

@@ -8,17 +8,17 @@ import time
 
 import psutil
 import pytest
-from fault_runs import TRAIN, Started, kill, start
-from leaks import Home, processes_of
-from until import until
 
 from jupyter_ddl import train
 from jupyter_ddl.client.clusters import start_cluster
 from jupyter_ddl.client.session import session
 from jupyter_ddl.errors import RunFailedError
-from jupyter_ddl.events.audit import audit
-from jupyter_ddl.events.messages import AttemptFinished, RankStarted, Reported
-from jupyter_ddl.spec.requests import GetStatus
+from jupyter_ddl.ledger.audit import audit
+from jupyter_ddl.protocol.events import AttemptFinished, RankStarted, Reported
+from jupyter_ddl.protocol.requests import GetStatus
+from tests.integration.ddp.fault_runs import TRAIN, Started, kill, start
+from tests.leaks import Home, processes_of
+from tests.until import until
 
 pytestmark = pytest.mark.integration
 

@@ -10,22 +10,22 @@ from typing import Any
 
 import psutil
 import pytest
-from fake_nvml import FakeNvml
-from fault_runs import Started, kill
-from leaks import Home
-from until import until
 
 from jupyter_ddl import train
 from jupyter_ddl.client.group import open_group
 from jupyter_ddl.client.run import Run
 from jupyter_ddl.client.session import session
 from jupyter_ddl.errors import PlacementError, RunFailedError
-from jupyter_ddl.events.audit import audit
-from jupyter_ddl.events.messages import AttemptFinished, AttemptStarted, RankStarted, Reported
-from jupyter_ddl.spec.program import Program
-from jupyter_ddl.spec.requests import GetStatus, SubmitRun, WatchRun
-from jupyter_ddl.spec.run import DdpSpec, Limits, RunSpec, SearchSpec, Verb
-from jupyter_ddl.spec.space import RandInt
+from jupyter_ddl.ledger.audit import audit
+from jupyter_ddl.protocol.events import AttemptFinished, AttemptStarted, RankStarted, Reported
+from jupyter_ddl.protocol.program import Program
+from jupyter_ddl.protocol.requests import GetStatus, SubmitRun, WatchRun
+from jupyter_ddl.protocol.run import DdpSpec, Limits, RunSpec, SearchSpec, Verb
+from jupyter_ddl.protocol.space import RandInt
+from tests.fake_nvml import FakeNvml
+from tests.integration.ddp.fault_runs import Started, kill
+from tests.leaks import Home
+from tests.until import until
 
 pytestmark = pytest.mark.integration
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from jupyter_ddl import train
-from jupyter_ddl.events.messages import Reported
-from jupyter_ddl.worker.checkpoints import newest_checkpoint
+from jupyter_ddl.protocol.events import Reported
+from jupyter_ddl.ranks.checkpoints import newest_checkpoint
 
 pytestmark = pytest.mark.integration
 

@@ -8,7 +8,7 @@ import torch
 
 from jupyter_ddl import train
 from jupyter_ddl.errors import RunFailedError, TrialError
-from jupyter_ddl.events.messages import Notice
+from jupyter_ddl.protocol.events import Notice
 
 pytestmark = pytest.mark.integration
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from until import until
 
 from jupyter_ddl import train
-from jupyter_ddl.events.messages import Notice, RankEnded, Reported
+from jupyter_ddl.protocol.events import Notice, RankEnded, Reported
+from tests.until import until
 
 pytestmark = pytest.mark.integration
 

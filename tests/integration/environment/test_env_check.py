@@ -8,14 +8,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from leaks import Home
-from tiny_wheels import install, make_wheel
 
+from jupyter_ddl.client.api import map_cell
 from jupyter_ddl.client.clusters import Cluster, start_cluster
 from jupyter_ddl.client.environment import check_before, forget_answers
 from jupyter_ddl.client.sync import sync_environment
-from jupyter_ddl.client.verbs import map_cell
 from jupyter_ddl.errors import WorkerEnvironmentError
+from tests.leaks import Home
+from tests.tiny_wheels import install, make_wheel
 
 pytestmark = pytest.mark.integration
 

@@ -7,19 +7,19 @@ import signal
 from pathlib import Path
 
 import pytest
-from leaks import Home
-from run_tools import kill_controller, workers
-from tiny_wheels import install, make_wheel
-from until import until
 
+from jupyter_ddl.client.api import map_cell
 from jupyter_ddl.client.clusters import Cluster, start_cluster
 from jupyter_ddl.client.environment import check_before, forget_answers
 from jupyter_ddl.client.session import session
 from jupyter_ddl.client.sync import sync_environment
-from jupyter_ddl.client.verbs import map_cell
 from jupyter_ddl.errors import WorkerEnvironmentError
-from jupyter_ddl.events.replies import EnvironmentResult
-from jupyter_ddl.spec.requests import GetEnvironment
+from jupyter_ddl.protocol.replies import EnvironmentResult
+from jupyter_ddl.protocol.requests import GetEnvironment
+from tests.leaks import Home
+from tests.run_tools import kill_controller, workers
+from tests.tiny_wheels import install, make_wheel
+from tests.until import until
 
 pytestmark = pytest.mark.integration
 

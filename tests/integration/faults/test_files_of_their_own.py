@@ -17,18 +17,18 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
-from leaks import Home
-from run_tools import assert_clean, outcomes
 
+from jupyter_ddl.backends.local import LocalBackend
 from jupyter_ddl.cell.compile import CellContext, CompiledCell, compile_search
 from jupyter_ddl.cell.options import SearchOptions
 from jupyter_ddl.client.run import Run
-from jupyter_ddl.cluster.local import LocalBackend
-from jupyter_ddl.controller.house import House
-from jupyter_ddl.spec.cluster import ClusterSpec
-from jupyter_ddl.spec.run import RunSpec
+from jupyter_ddl.controller.service import House
+from jupyter_ddl.protocol.cluster import ClusterSpec
+from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.store.blobs import put_blob
 from jupyter_ddl.store.paths import blob_dirs
+from tests.leaks import Home
+from tests.run_tools import assert_clean, outcomes
 
 pytestmark = pytest.mark.integration
 
@@ -86,7 +86,7 @@ async def run_apart(cell: CompiledCell, meanwhile: Callable[[House], Any] | None
 @pytest.fixture
 def apart(home: Home, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where the workers' files lie."""
-    monkeypatch.setattr("jupyter_ddl.controller.house.make_backend", ApartBackend)
+    monkeypatch.setattr("jupyter_ddl.controller.service.make_backend", ApartBackend)
     return home.data / "away"
 
 

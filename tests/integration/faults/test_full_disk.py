@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from leaks import Home
-from run_tools import STEPS, assert_clean, start_search
 
 from jupyter_ddl.client.clusters import start_cluster
-from jupyter_ddl.events.snapshot import RunSnapshot
+from jupyter_ddl.protocol.snapshot import RunSnapshot
+from tests.leaks import Home
+from tests.run_tools import STEPS, assert_clean, start_search
 
 pytestmark = pytest.mark.integration
 

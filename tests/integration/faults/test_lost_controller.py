@@ -10,8 +10,15 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from leaks import Home, processes_of
-from run_tools import (
+
+from jupyter_ddl.client.clusters import start_cluster
+from jupyter_ddl.client.history import list_runs
+from jupyter_ddl.client.run import Run
+from jupyter_ddl.client.session import session
+from jupyter_ddl.protocol.events import RunStarted, StopRequested
+from jupyter_ddl.store.connection import read_connection
+from tests.leaks import Home, processes_of
+from tests.run_tools import (
     SLEEPING,
     STEPS,
     assert_clean,
@@ -24,14 +31,7 @@ from run_tools import (
     table,
     wait_for,
 )
-from until import until
-
-from jupyter_ddl.client.clusters import start_cluster
-from jupyter_ddl.client.history import list_runs
-from jupyter_ddl.client.run import Run
-from jupyter_ddl.client.session import session
-from jupyter_ddl.controller.connection import read_connection
-from jupyter_ddl.events.messages import RunStarted, StopRequested
+from tests.until import until
 
 pytestmark = pytest.mark.integration
 

@@ -9,17 +9,17 @@ from multiprocessing import resource_tracker
 from pathlib import Path
 
 import pytest
-from leaks import Home
-from run_tools import STEPS, assert_clean
 
 from jupyter_ddl.cell.compile import CellContext, compile_search
 from jupyter_ddl.cell.options import SearchOptions
 from jupyter_ddl.client.run import Run
-from jupyter_ddl.controller.house import House
-from jupyter_ddl.events.messages import AttemptFinished, Reported
+from jupyter_ddl.controller.service import House
 from jupyter_ddl.launch.dispatcher import Dispatcher
-from jupyter_ddl.spec.cluster import ClusterSpec
-from jupyter_ddl.spec.run import RunSpec
+from jupyter_ddl.protocol.cluster import ClusterSpec
+from jupyter_ddl.protocol.events import AttemptFinished, Reported
+from jupyter_ddl.protocol.run import RunSpec
+from tests.leaks import Home
+from tests.run_tools import STEPS, assert_clean
 
 pytestmark = pytest.mark.integration
 

@@ -9,14 +9,23 @@ import time
 
 import psutil
 import pytest
-from leaks import Home
-from run_tools import STEPS, assert_clean, outcomes, start_search, starts, table, wait_for, workers
-from until import until
 
 from jupyter_ddl.client.clusters import Cluster
 from jupyter_ddl.client.run import Run
 from jupyter_ddl.client.session import session
-from jupyter_ddl.spec.cluster import ClusterSpec
+from jupyter_ddl.protocol.cluster import ClusterSpec
+from tests.leaks import Home
+from tests.run_tools import (
+    STEPS,
+    assert_clean,
+    outcomes,
+    start_search,
+    starts,
+    table,
+    wait_for,
+    workers,
+)
+from tests.until import until
 
 pytestmark = pytest.mark.integration
 

@@ -16,9 +16,10 @@ import msgspec
 import psutil
 import pytest
 from distributed import Client, Scheduler
-from leaks import Home
 
-from jupyter_ddl.events.messages import (
+from jupyter_ddl.launch.dispatcher import Dispatcher
+from jupyter_ddl.protocol.assignment import Assignment, TrialAssignment
+from jupyter_ddl.protocol.events import (
     AttemptFinished,
     AttemptStarted,
     CheckpointSaved,
@@ -26,16 +27,15 @@ from jupyter_ddl.events.messages import (
     Reported,
     WorkerLeaving,
 )
-from jupyter_ddl.launch.dispatcher import Dispatcher
-from jupyter_ddl.spec.assignment import Assignment, TrialAssignment
-from jupyter_ddl.spec.program import Program
+from jupyter_ddl.protocol.program import Program
 from jupyter_ddl.store.blobs import put_blob
 from jupyter_ddl.worker.plugin import RankPlugin
 from jupyter_ddl.worker.settings import WorkerSettings
+from tests.leaks import Home
 
 pytestmark = pytest.mark.integration
 
-_PRELOAD = "jupyter_ddl.worker.preload"
+_PRELOAD = "jupyter_ddl.worker.preemption"
 _DEADLINE_S = 40.0
 
 SAVING = """

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from leaks import Home
-from run_tools import assert_clean, outcomes, start_map, start_search
 
 from jupyter_ddl.client.clusters import Cluster, start_cluster
 from jupyter_ddl.errors import RunFailedError
-from jupyter_ddl.events.messages import StopRequested
+from jupyter_ddl.protocol.events import StopRequested
+from tests.leaks import Home
+from tests.run_tools import assert_clean, outcomes, start_map, start_search
 
 pytestmark = pytest.mark.integration
 

@@ -11,8 +11,8 @@ import pytest
 @pytest.fixture(scope="session", autouse=True)
 def _on_a_cluster() -> Iterator[None]:
     from jupyter_ddl.client.clusters import start_cluster
-    from jupyter_ddl.estimators.context import distributed_fits
-    from jupyter_ddl.estimators.exchange import FitSetting
+    from jupyter_ddl.sklearn_fit.context import distributed_fits
+    from jupyter_ddl.sklearn_fit.exchange import FitSetting
 
     cluster = start_cluster(n_workers=2, name="suite")
     try:

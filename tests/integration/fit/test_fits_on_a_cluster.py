@@ -31,17 +31,17 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import FeatureUnion, Pipeline
 from sklearn.preprocessing import FunctionTransformer
-from until import until
 
 import jupyter_ddl
 from jupyter_ddl.client.run import Run
 from jupyter_ddl.errors import CaptureError, FitError
-from jupyter_ddl.estimators.context import distributed_fits
-from jupyter_ddl.estimators.exchange import FitSetting
-from jupyter_ddl.events.messages import FoldFinished
-from jupyter_ddl.events.reducer import fold_all
+from jupyter_ddl.ledger.reducer import fold_all
+from jupyter_ddl.protocol.events import FoldFinished
+from jupyter_ddl.protocol.view_messages import GetLog
+from jupyter_ddl.sklearn_fit.context import distributed_fits
+from jupyter_ddl.sklearn_fit.exchange import FitSetting
 from jupyter_ddl.views.answers import log_part
-from jupyter_ddl.views.messages import GetLog
+from tests.until import until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 

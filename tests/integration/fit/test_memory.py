@@ -12,16 +12,17 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
-from leaks import Home, processes_of
-from until import until
+
+from tests.leaks import Home, processes_of
+from tests.until import until
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 from fit_models import Waiting
 from sklearn.model_selection import GridSearchCV
 
-from jupyter_ddl.estimators.context import distributed_fits
-from jupyter_ddl.estimators.exchange import FitSetting
+from jupyter_ddl.sklearn_fit.context import distributed_fits
+from jupyter_ddl.sklearn_fit.exchange import FitSetting
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from until import until
 
 import jupyter_ddl
 from jupyter_ddl.client.run import Run
 from jupyter_ddl.errors import FitStoppedError
-from jupyter_ddl.estimators.context import distributed_fits
-from jupyter_ddl.estimators.exchange import FitSetting
+from jupyter_ddl.sklearn_fit.context import distributed_fits
+from jupyter_ddl.sklearn_fit.exchange import FitSetting
+from tests.until import until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 

@@ -9,7 +9,8 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from leaks import Home
+
+from tests.leaks import Home
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(1800)]
 

@@ -16,15 +16,15 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from fit_models import Trivial, Waiting
 from sklearn.model_selection import GridSearchCV, cross_val_score
-from until import until
 
 from jupyter_ddl.client.run import Run
 from jupyter_ddl.client.session import session
 from jupyter_ddl.errors import FitStoppedError, SpecError
-from jupyter_ddl.estimators.context import distributed_fits
-from jupyter_ddl.estimators.exchange import FitSetting
-from jupyter_ddl.events.audit import audit
-from jupyter_ddl.events.messages import FoldFinished, RunStarted
+from jupyter_ddl.ledger.audit import audit
+from jupyter_ddl.protocol.events import FoldFinished, RunStarted
+from jupyter_ddl.sklearn_fit.context import distributed_fits
+from jupyter_ddl.sklearn_fit.exchange import FitSetting
+from tests.until import until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from shared_cluster import SharedCluster, shared_cluster
 
 from jupyter_ddl.client.group import RankGroup, open_group
-from jupyter_ddl.spec.cluster import ClusterSpec
+from jupyter_ddl.protocol.cluster import ClusterSpec
+from tests.shared_cluster import SharedCluster, shared_cluster
 
 
 @pytest.fixture(scope="package")

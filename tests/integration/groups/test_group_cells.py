@@ -10,14 +10,14 @@ from typing import Any
 
 import psutil
 import pytest
-from until import until
 
+from jupyter_ddl.client.api import search
 from jupyter_ddl.client.clusters import Cluster
 from jupyter_ddl.client.group import RankGroup, open_group
 from jupyter_ddl.client.run import Run
 from jupyter_ddl.client.session import session
-from jupyter_ddl.client.verbs import search
 from jupyter_ddl.errors import GroupLostError, PlacementError, RankFailedError, SpecError
+from tests.until import until
 
 pytestmark = pytest.mark.integration
 

@@ -7,10 +7,10 @@ import signal
 import threading
 
 import pytest
-from until import until
 
 from jupyter_ddl.client.clusters import Cluster
 from jupyter_ddl.client.group import RankGroup, open_group
+from tests.until import until
 
 pytest.importorskip("torch", reason="collectives are torch's")
 pytestmark = pytest.mark.integration

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from jupyter_process import Browser, JupyterServer, serving
-from leaks import Home, new_home
+
+from tests.integration.server.jupyter_process import Browser, JupyterServer, serving
+from tests.leaks import Home, new_home
 
 
 @pytest.fixture

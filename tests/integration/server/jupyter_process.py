@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import Any
 
 import websocket
-from leaks import Home
-from until import until
+
+from tests.leaks import Home
+from tests.until import until
 
 API = "jupyter-ddl/api"
 _EXTENSIONS = {

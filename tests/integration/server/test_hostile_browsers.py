@@ -12,10 +12,10 @@ from typing import Any
 import psutil
 import pytest
 import websocket
-from jupyter_process import API, Browser, JupyterServer
-from run_tools import start_map
 
 from jupyter_ddl.server.connection import MAX_WATCHED
+from tests.integration.server.jupyter_process import API, Browser, JupyterServer
+from tests.run_tools import start_map
 
 pytestmark = pytest.mark.integration
 

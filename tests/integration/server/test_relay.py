@@ -9,15 +9,10 @@ from typing import Any
 
 import psutil
 import pytest
-from jupyter_process import Browser, JupyterServer, serving
-from leaks import Home
-from run_tools import STEPS, assert_clean, controller_pid, kill_controller, start_search
-from until import until
 
 from jupyter_ddl.client.clusters import start_cluster
-from jupyter_ddl.controller.connection import read_connection
-from jupyter_ddl.events.ledger import LedgerWriter
-from jupyter_ddl.events.messages import (
+from jupyter_ddl.ledger.file import LedgerWriter
+from jupyter_ddl.protocol.events import (
     AttemptFinished,
     Event,
     RunFinished,
@@ -25,10 +20,15 @@ from jupyter_ddl.events.messages import (
     RunSubmitted,
     TrialCreated,
 )
-from jupyter_ddl.spec.program import Program
-from jupyter_ddl.spec.run import RunSpec, SearchSpec
-from jupyter_ddl.spec.space import Uniform
+from jupyter_ddl.protocol.program import Program
+from jupyter_ddl.protocol.run import RunSpec, SearchSpec
+from jupyter_ddl.protocol.space import Uniform
+from jupyter_ddl.store.connection import read_connection
 from jupyter_ddl.store.paths import ledger_path, run_dir
+from tests.integration.server.jupyter_process import Browser, JupyterServer, serving
+from tests.leaks import Home
+from tests.run_tools import STEPS, assert_clean, controller_pid, kill_controller, start_search
+from tests.until import until
 
 pytestmark = pytest.mark.integration
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 import websocket
-from jupyter_process import API, Browser, JupyterServer, serving
-from leaks import Home
-from run_tools import STEPS, start_search
 
 from jupyter_ddl.server.hub import MAX_CONNECTIONS
+from tests.integration.server.jupyter_process import API, Browser, JupyterServer, serving
+from tests.leaks import Home
+from tests.run_tools import STEPS, start_search
 
 pytestmark = pytest.mark.integration
 

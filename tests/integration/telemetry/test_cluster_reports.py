@@ -8,21 +8,21 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from fake_nvml import FakeNvml
-from leaks import Home
-from run_tools import start_search
-from until import until
 
 from jupyter_ddl import train
 from jupyter_ddl.client.clusters import Cluster
 from jupyter_ddl.client.session import session
-from jupyter_ddl.controller.connection import read_connection
-from jupyter_ddl.events.replies import TelemetryResult
-from jupyter_ddl.events.telemetry import ClusterTelemetry, RankSample
-from jupyter_ddl.recording.facts import Measured
+from jupyter_ddl.protocol.cluster import ClusterSpec
+from jupyter_ddl.protocol.replies import TelemetryResult
+from jupyter_ddl.protocol.requests import GetTelemetry
+from jupyter_ddl.protocol.telemetry import ClusterTelemetry, RankSample
+from jupyter_ddl.recording.lines import Measured
 from jupyter_ddl.recording.write import record_run
-from jupyter_ddl.spec.cluster import ClusterSpec
-from jupyter_ddl.spec.requests import GetTelemetry
+from jupyter_ddl.store.connection import read_connection
+from tests.fake_nvml import FakeNvml
+from tests.leaks import Home
+from tests.run_tools import start_search
+from tests.until import until
 
 pytestmark = pytest.mark.integration
 

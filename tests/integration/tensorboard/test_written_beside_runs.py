@@ -7,12 +7,12 @@ from pathlib import Path
 
 import psutil
 import pytest
-from leaks import Home, processes_of
-from run_tools import STEPS, kill_controller, start_search, wait_for
-from until import until
 
 from jupyter_ddl.client.run import Run
-from jupyter_ddl.tensorboard.writing import tensorboard_dir
+from jupyter_ddl.tracking.tensorboard.writing import tensorboard_dir
+from tests.leaks import Home, processes_of
+from tests.run_tools import STEPS, kill_controller, start_search, wait_for
+from tests.until import until
 
 pytest.importorskip("tensorboard")
 pytestmark = pytest.mark.integration
@@ -29,7 +29,7 @@ def writers(home: Home) -> list[int]:
     found = []
     for process in processes_of(home):
         with contextlib.suppress(psutil.Error):  # it has just ended
-            if "jupyter_ddl.tensorboard" in process.cmdline():
+            if "jupyter_ddl.tracking.tensorboard" in process.cmdline():
                 found.append(process.pid)
     return found
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from multiprocessing import resource_tracker
 
 import pytest
-from worker_bench import SharedBench
+
+from tests.integration.worker.worker_bench import SharedBench
 
 
 @pytest.fixture(scope="session", autouse=True)

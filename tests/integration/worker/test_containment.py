@@ -12,11 +12,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from worker_bench import Bench, finishes, in_bench, is_alive, open_bench, until
 
-from jupyter_ddl.events.messages import AttemptStarted
-from jupyter_ddl.spec.assignment import Prewarm
-from jupyter_ddl.worker.leftovers import OWNER_VARIABLE, pids_with
+from jupyter_ddl.protocol.assignment import Prewarm
+from jupyter_ddl.protocol.events import AttemptStarted
+from jupyter_ddl.store.processes import OWNER_VARIABLE, pids_with
+from tests.integration.worker.worker_bench import (
+    Bench,
+    finishes,
+    in_bench,
+    is_alive,
+    open_bench,
+    until,
+)
 
 pytestmark = pytest.mark.integration
 

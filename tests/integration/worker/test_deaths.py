@@ -6,9 +6,16 @@ import os
 import signal
 
 import pytest
-from worker_bench import Bench, finishes, in_bench, in_shared_bench, is_alive, until
 
-from jupyter_ddl.events.messages import AttemptFinished, AttemptStarted, Notice
+from jupyter_ddl.protocol.events import AttemptFinished, AttemptStarted, Notice
+from tests.integration.worker.worker_bench import (
+    Bench,
+    finishes,
+    in_bench,
+    in_shared_bench,
+    is_alive,
+    until,
+)
 
 pytestmark = pytest.mark.integration
 

@@ -6,11 +6,11 @@ import time
 
 import msgspec
 import pytest
-from worker_bench import Bench, finishes, in_shared_bench, is_alive, until
 
-from jupyter_ddl.events.messages import AttemptFinished, AttemptStarted, Reported
-from jupyter_ddl.spec.assignment import StopRun
-from jupyter_ddl.worker import plugin_calls
+from jupyter_ddl.protocol.assignment import StopRun
+from jupyter_ddl.protocol.events import AttemptFinished, AttemptStarted, Reported
+from jupyter_ddl.worker import plugin as plugin_calls
+from tests.integration.worker.worker_bench import Bench, finishes, in_shared_bench, is_alive, until
 
 pytestmark = pytest.mark.integration
 

@@ -7,10 +7,10 @@ import signal
 import time
 
 import pytest
-from worker_bench import Bench, finishes, in_shared_bench, is_alive, until
 
-from jupyter_ddl.events.messages import AttemptFinished, AttemptStarted
-from jupyter_ddl.spec.assignment import Assignment, StopRun, StopTrial
+from jupyter_ddl.protocol.assignment import Assignment, StopRun, StopTrial
+from jupyter_ddl.protocol.events import AttemptFinished, AttemptStarted
+from tests.integration.worker.worker_bench import Bench, finishes, in_shared_bench, is_alive, until
 
 pytestmark = pytest.mark.integration
 

@@ -9,10 +9,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from jupyter_ddl.events.chunk import EventChunk
-from jupyter_ddl.events.messages import AttemptFinished, Notice, RankEvent
-from jupyter_ddl.spec.assignment import Assignment, TrialAssignment
-from jupyter_ddl.worker import rank_process, zygote
+from jupyter_ddl.protocol.assignment import Assignment, TrialAssignment
+from jupyter_ddl.protocol.chunk import EventChunk
+from jupyter_ddl.protocol.events import AttemptFinished, Notice, RankEvent
+from jupyter_ddl.worker import rank_process
+from jupyter_ddl.worker import zygote_process as zygote
 from jupyter_ddl.worker.chunks import ChunkArchive, ChunkRelay
 from jupyter_ddl.worker.execution import Execution
 from jupyter_ddl.worker.rank_pool import RankPool

@@ -18,13 +18,13 @@ import psutil
 import pytest
 from distributed import Client, LocalCluster, Security
 
-from jupyter_ddl.events.chunk import AssignmentResult, EventChunk
-from jupyter_ddl.events.messages import AttemptFinished, AttemptStarted, RankEvent
-from jupyter_ddl.spec.assignment import Assignment, Control, TrialAssignment
-from jupyter_ddl.spec.program import Program
+from jupyter_ddl.protocol.assignment import Assignment, Control, TrialAssignment
+from jupyter_ddl.protocol.chunk import AssignmentResult, EventChunk
+from jupyter_ddl.protocol.events import AttemptFinished, AttemptStarted, RankEvent
+from jupyter_ddl.protocol.program import Program
 from jupyter_ddl.store.blobs import put_blob
-from jupyter_ddl.worker import plugin_calls
-from jupyter_ddl.worker.leftovers import OWNER_VARIABLE, pids_with
+from jupyter_ddl.store.processes import OWNER_VARIABLE, pids_with
+from jupyter_ddl.worker import plugin as plugin_calls
 from jupyter_ddl.worker.plugin import RankPlugin
 from jupyter_ddl.worker.settings import WorkerSettings
 
@@ -159,7 +159,7 @@ async def open_bench(path: Path, n_workers: int = 1, **settings: Any) -> AsyncIt
                 host="127.0.0.1",
                 dashboard_address="127.0.0.1:0",
                 memory_limit=0,
-                preload=["jupyter_ddl.worker.preload"],
+                preload=["jupyter_ddl.worker.preemption"],
             ) as cluster,
             Client(cluster, asynchronous=True) as client,
         ):

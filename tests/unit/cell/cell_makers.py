@@ -10,7 +10,7 @@ from typing import Any
 from jupyter_ddl.cell.capture import Captured
 from jupyter_ddl.cell.compile import CellContext, CompiledCell, compile_cell
 from jupyter_ddl.cell.options import parse_line
-from jupyter_ddl.spec.program import MAIN_GLOBALS
+from jupyter_ddl.protocol.program import MAIN_GLOBALS
 
 
 def notebook(code: str = "", **names: Any) -> dict[str, Any]:

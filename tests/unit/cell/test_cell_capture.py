@@ -7,12 +7,12 @@ import types
 import numpy as np
 import pandas as pd
 import pytest
-from cell_makers import notebook, restored
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jupyter_ddl.cell.capture import capture
 from jupyter_ddl.errors import CaptureError
+from tests.unit.cell.cell_makers import notebook, restored
 
 FUNCTIONS = """
 import functools

@@ -4,13 +4,13 @@ import re
 
 import numpy as np
 import pytest
-from cell_makers import compiled, notebook
 
 from jupyter_ddl.cell.dry_run import describe
 from jupyter_ddl.cell.options import SAMPLERS
 from jupyter_ddl.errors import JupyterDDLError
-from jupyter_ddl.spec.run import MapSpec, SamplerSpec
-from jupyter_ddl.spec.space import Uniform
+from jupyter_ddl.protocol.run import MapSpec, SamplerSpec
+from jupyter_ddl.protocol.space import Uniform
+from tests.unit.cell.cell_makers import compiled, notebook
 
 SEARCH = "search --metric acc"
 CELL = "lr = loguniform(1e-4, 1e-1)\nacc = lr * X.sum()\nreport(step=0, acc=acc)\n"

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from cell_makers import compiled, notebook
 
 from jupyter_ddl.cell.dry_run import describe
 from jupyter_ddl.errors import CellError
-from jupyter_ddl.spec.run import DdpSpec
+from jupyter_ddl.protocol.run import DdpSpec
+from tests.unit.cell.cell_makers import compiled, notebook
 
 CELL = "lr = loguniform(1e-4, 1e-1)\nacc = lr * X.sum()\nreport(step=0, acc=acc)\n"
 

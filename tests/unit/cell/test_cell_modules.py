@@ -3,13 +3,13 @@
 import sys
 
 import pytest
-from cell_makers import notebook
 
 from jupyter_ddl.cell.capture import capture
 from jupyter_ddl.cell.modules import read_modules
 from jupyter_ddl.cell.source import read_source
 from jupyter_ddl.errors import CellError
 from jupyter_ddl.store.blobs import digest_of
+from tests.unit.cell.cell_makers import notebook
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 import ast
 
 import pytest
-from cell_makers import notebook
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,7 +10,8 @@ from jupyter_ddl.cell.names import read_names
 from jupyter_ddl.cell.notebook_names import IN_CELL_NAMES, check_defined, names_to_capture
 from jupyter_ddl.cell.source import read_source
 from jupyter_ddl.errors import CellError
-from jupyter_ddl.worker import incell
+from jupyter_ddl.ranks import incell
+from tests.unit.cell.cell_makers import notebook
 
 _BUILTINS = {"print", "range", "len", "open", "super", "ImportError", "NameError", "property"}
 

@@ -6,14 +6,14 @@ import sys
 import msgspec
 import numpy as np
 import pytest
-from cell_makers import compiled, notebook
 
-from jupyter_ddl.events.messages import AttemptFinished, Reported
-from jupyter_ddl.spec.assignment import Assignment, TrialAssignment
-from jupyter_ddl.spec.run import MapSpec
+from jupyter_ddl.protocol.assignment import Assignment, TrialAssignment
+from jupyter_ddl.protocol.events import AttemptFinished, Reported
+from jupyter_ddl.protocol.run import MapSpec
+from jupyter_ddl.ranks.program import load_program
+from jupyter_ddl.ranks.stopping import StopFlag
 from jupyter_ddl.store.blobs import put_blob
-from jupyter_ddl.worker.program import load_program
-from jupyter_ddl.worker.stopping import StopFlag
+from tests.unit.cell.cell_makers import compiled, notebook
 
 
 @pytest.fixture

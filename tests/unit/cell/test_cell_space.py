@@ -1,14 +1,14 @@
 """The search space: declarations, --space and --grid."""
 
 import pytest
-from cell_makers import notebook
 
 import jupyter_ddl
 from jupyter_ddl import dist
 from jupyter_ddl.cell.source import read_source
 from jupyter_ddl.cell.space import check_grid, read_space
 from jupyter_ddl.errors import CellError, SpaceError
-from jupyter_ddl.spec.space import Choice, RandInt, Uniform
+from jupyter_ddl.protocol.space import Choice, RandInt, Uniform
+from tests.unit.cell.cell_makers import notebook
 
 
 def space_of(cell, namespace=None, **options):

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from jupyter_ddl.client.loop import ClientLoop
+from jupyter_ddl.client.link import ClientLoop
 from jupyter_ddl.errors import ControllerError
 
 

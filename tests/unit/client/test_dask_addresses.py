@@ -7,7 +7,7 @@ from pathlib import Path
 import dask.config
 import pytest
 
-from jupyter_ddl.client.dask_options import scheduler_spec
+from jupyter_ddl.client.clusters import scheduler_spec
 from jupyter_ddl.errors import OptionError
 
 _KEYS = (

@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 import time
 
-from jupyter_ddl.client.mailbox import Mailbox
-from jupyter_ddl.events.snapshot import Counts, RunSnapshot
+from jupyter_ddl.client.session import Mailbox
+from jupyter_ddl.protocol.snapshot import Counts, RunSnapshot
 
 
 def snapshot(seq: int) -> RunSnapshot:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from jupyter_ddl.client.rank_text import MAX_SHOWN_BYTES, RankLogs, read_text
+from jupyter_ddl.client.group import MAX_SHOWN_BYTES, RankLogs, read_text
 
 
 def test_output_of_a_cell_is_what_lies_between_its_bytes(tmp_path: Path) -> None:

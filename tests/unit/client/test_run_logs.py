@@ -8,7 +8,7 @@ import pytest
 
 from jupyter_ddl.client.logs import find_pieces, ranks_text, trials_text
 from jupyter_ddl.errors import TrialError
-from jupyter_ddl.events.messages import (
+from jupyter_ddl.protocol.events import (
     AttemptFinished,
     AttemptStarted,
     FoldFinished,

@@ -1,13 +1,12 @@
 """Tables of a run that has nothing to tell yet."""
 
-from leaks import Home
-
 from jupyter_ddl.client.run import Run
-from jupyter_ddl.events.ledger import LedgerWriter
-from jupyter_ddl.events.messages import RunStarted, RunSubmitted
-from jupyter_ddl.spec.program import Program
-from jupyter_ddl.spec.run import MapSpec, RunSpec
+from jupyter_ddl.ledger.file import LedgerWriter
+from jupyter_ddl.protocol.events import RunStarted, RunSubmitted
+from jupyter_ddl.protocol.program import Program
+from jupyter_ddl.protocol.run import MapSpec, RunSpec
 from jupyter_ddl.store.paths import ledger_path, private_dir, run_dir
+from tests.leaks import Home
 
 
 def test_a_run_without_a_trial_has_tables_with_columns(home: Home) -> None:

@@ -8,19 +8,19 @@ from typing import Any
 
 import msgspec
 import pytest
-from leaks import Home
 
 from jupyter_ddl.client import waiting
-from jupyter_ddl.client.mailbox import Mailbox
+from jupyter_ddl.client.session import Mailbox
 from jupyter_ddl.client.waiting import wait_for_run
 from jupyter_ddl.errors import ControllerError, LedgerError, RunNotFoundError
-from jupyter_ddl.events.ledger import LedgerWriter
-from jupyter_ddl.events.messages import RunFinished, RunStarted, RunSubmitted
-from jupyter_ddl.events.snapshot import Counts, RunSnapshot
-from jupyter_ddl.spec.program import Program
-from jupyter_ddl.spec.requests import ResumeRun, StopRunRequest
-from jupyter_ddl.spec.run import MapSpec, RunSpec
+from jupyter_ddl.ledger.file import LedgerWriter
+from jupyter_ddl.protocol.events import RunFinished, RunStarted, RunSubmitted
+from jupyter_ddl.protocol.program import Program
+from jupyter_ddl.protocol.requests import ResumeRun, StopRunRequest
+from jupyter_ddl.protocol.run import MapSpec, RunSpec
+from jupyter_ddl.protocol.snapshot import Counts, RunSnapshot
 from jupyter_ddl.store.paths import ledger_path, private_dir, run_dir
+from tests.leaks import Home
 
 
 def snapshot(seq: int, state: str = "running") -> RunSnapshot:

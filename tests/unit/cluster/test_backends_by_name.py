@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from jupyter_ddl.cluster.registry import backend_names, make_backend
+from jupyter_ddl.backends.registry import backend_names, make_backend
 from jupyter_ddl.errors import ClusterError
-from jupyter_ddl.spec.cluster import ClusterSpec
+from jupyter_ddl.protocol.cluster import ClusterSpec
 
 
 def test_the_names_are_those_of_the_entry_points() -> None:
@@ -16,7 +16,7 @@ def test_the_names_are_those_of_the_entry_points() -> None:
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "jupyter_ddl.cluster.gateway", raising=False)
+    monkeypatch.delitem(sys.modules, "jupyter_ddl.backends.gateway", raising=False)
     monkeypatch.setitem(sys.modules, "dask_gateway", None)
     with pytest.raises(
         ClusterError, match=r"'gateway' needs the package (dask_gateway|aiohttp)"

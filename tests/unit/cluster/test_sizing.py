@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_ddl.cluster.local import LocalBackend
-from jupyter_ddl.cluster.registry import backend_names, make_backend
-from jupyter_ddl.cluster.sizing import MIN_WORKER_BYTES, check_size, n_local_workers
+from jupyter_ddl.backends.local import LocalBackend
+from jupyter_ddl.backends.registry import backend_names, make_backend
+from jupyter_ddl.backends.sizing import MIN_WORKER_BYTES, check_size, n_local_workers
 from jupyter_ddl.errors import ClusterError
-from jupyter_ddl.spec.cluster import ClusterSpec
+from jupyter_ddl.protocol.cluster import ClusterSpec
 
 GB = 1 << 30
 

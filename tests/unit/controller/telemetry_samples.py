@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from jupyter_ddl.events.telemetry import GpuProcess, GpuSample, RankSample, WorkerSample
+from jupyter_ddl.protocol.telemetry import GpuProcess, GpuSample, RankSample, WorkerSample
 
 __all__ = ["GIB", "gpu", "rank", "sample"]
 

@@ -8,13 +8,12 @@ import time
 from pathlib import Path
 
 import pytest
-from leaks import Home
 
 from jupyter_ddl.controller.blob_care import care_for_blobs
-from jupyter_ddl.events.ledger import LedgerWriter
-from jupyter_ddl.events.messages import RunFinished, RunSubmitted
-from jupyter_ddl.spec.program import Program
-from jupyter_ddl.spec.run import MapSpec, RunSpec
+from jupyter_ddl.ledger.file import LedgerWriter
+from jupyter_ddl.protocol.events import RunFinished, RunSubmitted
+from jupyter_ddl.protocol.program import Program
+from jupyter_ddl.protocol.run import MapSpec, RunSpec
 from jupyter_ddl.store.blobs import find_blob, put_blob
 from jupyter_ddl.store.paths import (
     blob_dirs,
@@ -23,6 +22,7 @@ from jupyter_ddl.store.paths import (
     memory_blob_dir,
     run_dir,
 )
+from tests.leaks import Home
 
 
 def _run(run_id: str, payload: str, *, finished: bool) -> None:

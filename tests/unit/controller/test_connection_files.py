@@ -8,21 +8,22 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from leaks import Home
 
-from jupyter_ddl.controller.connection import (
+from jupyter_ddl.errors import ClusterError
+from jupyter_ddl.store.connection import (
     ConnectionInfo,
     connection_path,
+    free_name,
+    hold_name,
     list_connections,
     read_connection,
     remove_socket,
     socket_path,
     write_connection,
 )
-from jupyter_ddl.controller.name_lock import free_name, hold_name
-from jupyter_ddl.errors import ClusterError
 from jupyter_ddl.store.paths import runtime_dir
 from jupyter_ddl.store.processes import this_process
+from tests.leaks import Home
 
 
 def info_of(name: str) -> ConnectionInfo:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_ddl.controller.leases import Lease
+from jupyter_ddl.controller.service import Lease
 
 
 def lease() -> Lease:

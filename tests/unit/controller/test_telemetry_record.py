@@ -7,12 +7,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from telemetry_samples import gpu, rank, sample
 
 from jupyter_ddl.controller import telemetry_record
 from jupyter_ddl.controller.telemetry_record import TelemetryRecord, samples_path
-from jupyter_ddl.events.telemetry import WorkerSample
+from jupyter_ddl.protocol.telemetry import WorkerSample
 from jupyter_ddl.store.paths import ledger_path, run_dir
+from tests.unit.controller.telemetry_samples import gpu, rank, sample
 
 
 @pytest.fixture(autouse=True)

@@ -9,11 +9,11 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from telemetry_samples import gpu, rank, sample
 
 from jupyter_ddl.controller.telemetry import gpu_line
 from jupyter_ddl.controller.telemetry_store import MAX_SAMPLE_BYTES, TelemetryStore
-from jupyter_ddl.events.telemetry import ClusterTelemetry, WorkerSample
+from jupyter_ddl.protocol.telemetry import ClusterTelemetry, WorkerSample
+from tests.unit.controller.telemetry_samples import gpu, rank, sample
 
 MAX_VIEW_BYTES = 128_000
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from telemetry_samples import rank
 
-from jupyter_ddl.controller.usage import UsageMeter
+from jupyter_ddl.controller.telemetry import UsageMeter
+from tests.unit.controller.telemetry_samples import rank
 
 
 def test_hours_are_slots_times_cpus_times_time() -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from telemetry_samples import GIB, gpu, rank, sample
 
 from jupyter_ddl.controller.verdicts import WorkerEvidence, verdicts
-from jupyter_ddl.events.telemetry import GpuProcess, WorkerSample
+from jupyter_ddl.protocol.telemetry import GpuProcess, WorkerSample
+from tests.unit.controller.telemetry_samples import GIB, gpu, rank, sample
 
 HELD = rank(gpus=(gpu().uuid,))
 

@@ -11,12 +11,12 @@ from jupyter_ddl.drivers.patience import Patience
 from jupyter_ddl.drivers.queue import TrialQueue
 from jupyter_ddl.drivers.source import MapSource
 from jupyter_ddl.errors import PlacementError
-from jupyter_ddl.events.messages import AttemptFinished, Outcome
-from jupyter_ddl.events.run_state import TrialState
+from jupyter_ddl.ledger.run_state import TrialState
 from jupyter_ddl.placement.slots import SlotBook
-from jupyter_ddl.search.answers import Proposal
-from jupyter_ddl.spec.program import Program
-from jupyter_ddl.spec.run import MapSpec, RunSpec
+from jupyter_ddl.protocol.events import AttemptFinished, Outcome
+from jupyter_ddl.protocol.program import Program
+from jupyter_ddl.protocol.run import MapSpec, RunSpec
+from jupyter_ddl.search.study import Proposal
 
 
 def ended(outcome: Outcome = "evicted", duration_s: float = 0.1) -> AttemptFinished:

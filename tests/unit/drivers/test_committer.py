@@ -10,12 +10,12 @@ import pytest
 
 from jupyter_ddl.drivers.committer import Committer
 from jupyter_ddl.errors import CapacityError, LedgerError
-from jupyter_ddl.events.ledger import LedgerWriter
-from jupyter_ddl.events.messages import Event, Notice, RunSubmitted
-from jupyter_ddl.events.reader import read_ledger
-from jupyter_ddl.events.run_state import RunState
-from jupyter_ddl.spec.program import Program
-from jupyter_ddl.spec.run import MapSpec, RunSpec
+from jupyter_ddl.ledger.file import LedgerWriter
+from jupyter_ddl.ledger.reader import read_ledger
+from jupyter_ddl.ledger.run_state import RunState
+from jupyter_ddl.protocol.events import Event, Notice, RunSubmitted
+from jupyter_ddl.protocol.program import Program
+from jupyter_ddl.protocol.run import MapSpec, RunSpec
 
 
 def note(number: int) -> Notice:

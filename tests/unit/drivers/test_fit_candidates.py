@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from jupyter_ddl.drivers.fit_candidates import Candidates
-from jupyter_ddl.events.messages import (
+from jupyter_ddl.ledger.reducer import fold_all
+from jupyter_ddl.protocol.events import (
     AttemptFinished,
     AttemptStarted,
     Event,
@@ -12,10 +13,9 @@ from jupyter_ddl.events.messages import (
     RunSubmitted,
     StopRequested,
 )
-from jupyter_ddl.events.reducer import fold_all
-from jupyter_ddl.spec.fit import FitCandidate, FitSpec
-from jupyter_ddl.spec.program import Program
-from jupyter_ddl.spec.run import RunSpec
+from jupyter_ddl.protocol.fit import FitCandidate, FitSpec
+from jupyter_ddl.protocol.program import Program
+from jupyter_ddl.protocol.run import RunSpec
 
 SPEC = RunSpec("f1", FitSpec(0, 0.0, ""), Program("", "fit"), 7, "local", 1000.0)
 THREE = tuple(FitCandidate({"c": c}, 2) for c in (0, 1, 2))

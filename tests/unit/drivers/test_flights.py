@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from jupyter_ddl.drivers.flights import Flight, FlightBook, evictions
-from jupyter_ddl.events.messages import AttemptFinished, AttemptStarted, Notice, Reported
 from jupyter_ddl.placement.gpus import Grant
-from jupyter_ddl.spec.assignment import Assignment, TrialAssignment
+from jupyter_ddl.protocol.assignment import Assignment, TrialAssignment
+from jupyter_ddl.protocol.events import AttemptFinished, AttemptStarted, Notice, Reported
 
 
 def assignment(name: str, *trials: tuple[int, int]) -> Assignment:

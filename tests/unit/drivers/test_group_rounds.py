@@ -8,7 +8,12 @@ import pytest
 from jupyter_ddl.drivers.admission import check_group_fits
 from jupyter_ddl.drivers.rounds import Rounds, round_notices
 from jupyter_ddl.errors import PlacementError
-from jupyter_ddl.events.messages import (
+from jupyter_ddl.ledger.reducer import fold
+from jupyter_ddl.ledger.run_state import RunState
+from jupyter_ddl.placement.gpus import Grant
+from jupyter_ddl.placement.slots import SlotBook
+from jupyter_ddl.protocol.assignment import TrialAssignment
+from jupyter_ddl.protocol.events import (
     AttemptFinished,
     AttemptStarted,
     CheckpointSaved,
@@ -16,13 +21,8 @@ from jupyter_ddl.events.messages import (
     RunSubmitted,
     TrialCreated,
 )
-from jupyter_ddl.events.reducer import fold
-from jupyter_ddl.events.run_state import RunState
-from jupyter_ddl.placement.gpus import Grant
-from jupyter_ddl.placement.slots import SlotBook
-from jupyter_ddl.spec.assignment import TrialAssignment
-from jupyter_ddl.spec.program import Program
-from jupyter_ddl.spec.run import DdpSpec, RunSpec
+from jupyter_ddl.protocol.program import Program
+from jupyter_ddl.protocol.run import DdpSpec, RunSpec
 
 
 class Clock:

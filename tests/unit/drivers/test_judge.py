@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from jupyter_ddl.drivers.judge import PlainJudge, PruningJudge
-from jupyter_ddl.events.messages import (
+from jupyter_ddl.ledger.reducer import fold, fold_all
+from jupyter_ddl.protocol.events import (
     AttemptFinished,
     AttemptStarted,
     Event,
@@ -14,11 +15,10 @@ from jupyter_ddl.events.messages import (
     RunSubmitted,
     TrialCreated,
 )
-from jupyter_ddl.events.reducer import fold, fold_all
+from jupyter_ddl.protocol.program import Program
+from jupyter_ddl.protocol.run import Limits, PrunerSpec, RunSpec, SearchSpec
+from jupyter_ddl.protocol.space import Uniform
 from jupyter_ddl.search.pruners import make_pruner
-from jupyter_ddl.spec.program import Program
-from jupyter_ddl.spec.run import Limits, PrunerSpec, RunSpec, SearchSpec
-from jupyter_ddl.spec.space import Uniform
 
 BAD = Failure("exception", "ValueError", "no", line=3)
 

@@ -7,17 +7,17 @@ from collections.abc import Sequence
 
 from jupyter_ddl.drivers.queue import TrialQueue
 from jupyter_ddl.drivers.source import MapSource, NotYet
-from jupyter_ddl.events.messages import (
+from jupyter_ddl.ledger.reducer import fold_all
+from jupyter_ddl.protocol.events import (
     AttemptFinished,
     AttemptStarted,
     RunStarted,
     RunSubmitted,
     TrialCreated,
 )
-from jupyter_ddl.events.reducer import fold_all
-from jupyter_ddl.search.answers import Proposal
-from jupyter_ddl.spec.program import Program
-from jupyter_ddl.spec.run import MapSpec, RunSpec
+from jupyter_ddl.protocol.program import Program
+from jupyter_ddl.protocol.run import MapSpec, RunSpec
+from jupyter_ddl.search.study import Proposal
 
 N_ITEMS = 5
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 
 from jupyter_ddl.drivers.stopping import RunStop
-from jupyter_ddl.events.messages import RunFinished
-from jupyter_ddl.events.run_state import RunState
-from jupyter_ddl.spec.run import Limits
+from jupyter_ddl.ledger.run_state import RunState
+from jupyter_ddl.protocol.events import RunFinished
+from jupyter_ddl.protocol.run import Limits
 
 
 def test_now_follows_on_next_report_and_never_the_other_way() -> None:

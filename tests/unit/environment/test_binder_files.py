@@ -11,7 +11,7 @@ from jupyter_ddl.environment.binder import (
     has_configuration,
     read_configuration,
 )
-from jupyter_ddl.environment.configuration import Configuration
+from jupyter_ddl.environment.requirements import Configuration
 from jupyter_ddl.errors import EnvironmentFileError
 
 _CONDA = """\

@@ -10,10 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_ddl.environment.binder import read_configuration
-from jupyter_ddl.environment.compare import compare, differences, unmet
-from jupyter_ddl.environment.scope import Scope
-from jupyter_ddl.environment.wording import verdict_line
-from jupyter_ddl.spec.facts import Facts
+from jupyter_ddl.environment.compare import Scope, compare, differences, unmet, verdict_line
+from jupyter_ddl.protocol.facts import Facts
 
 _BASE = {
     "numpy": "2.1.0",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_ddl.environment.choice import built_image, choose_env
+from jupyter_ddl.environment.image_choice import built_image, choose_env
 from jupyter_ddl.errors import EnvironmentFileError, ImageError
 
 

@@ -10,7 +10,7 @@ from jupyter_ddl.client.commands import CLUSTER_GRAMMAR
 from jupyter_ddl.client.kube_clusters import examine_from
 from jupyter_ddl.client.kube_options import with_image
 from jupyter_ddl.errors import EnvironmentFileError, ImageError
-from jupyter_ddl.spec.cluster import KubeSpec
+from jupyter_ddl.protocol.cluster import KubeSpec
 
 
 @pytest.fixture(autouse=True)

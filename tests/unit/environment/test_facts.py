@@ -10,11 +10,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from tiny_wheels import install, make_wheel
 
+from jupyter_ddl.environment.compare import distributions_of, scope_of
 from jupyter_ddl.environment.kernel import KernelEnvironment, modules_in
-from jupyter_ddl.environment.scope import distributions_of, scope_of
-from jupyter_ddl.worker.facts import EnvironmentReader, normal_name, scan
+from jupyter_ddl.store.packages import EnvironmentReader, normal_name, scan
+from tests.tiny_wheels import install, make_wheel
 
 
 @pytest.fixture

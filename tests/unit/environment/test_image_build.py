@@ -11,18 +11,20 @@ from pathlib import Path
 
 import psutil
 import pytest
-from until import until
 
 from jupyter_ddl.environment.binder import read_configuration
-from jupyter_ddl.environment.build_log import explain_failure, step_in, tail_of
-from jupyter_ddl.environment.configuration import Configuration
 from jupyter_ddl.environment.image import (
     build_image,
+    explain_failure,
     find_engine,
     lacks_worker,
     plan_build,
+    step_in,
+    tail_of,
 )
+from jupyter_ddl.environment.requirements import Configuration
 from jupyter_ddl.errors import ImageError
+from tests.until import until
 
 _REGISTRY = "registry.example/team"
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_ddl.environment.reference import ImageReference, parse_reference
+from jupyter_ddl.environment.image_choice import ImageReference, parse_reference
 from jupyter_ddl.errors import ImageError
 
 _SHA = "sha256:" + "a1" * 32

@@ -6,17 +6,16 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from tiny_wheels import make_wheel
 
 from jupyter_ddl.client.sync import wanted_packages
-from jupyter_ddl.controller.environment import merge_patches
-from jupyter_ddl.controller.kept_packages import KeptPackages
+from jupyter_ddl.controller.environment import KeptPackages, merge_patches
 from jupyter_ddl.environment.wheels import fetch_wheels, runs_on
 from jupyter_ddl.errors import WorkerEnvironmentError
-from jupyter_ddl.spec.cluster import ClusterSpec, KubeSpec
-from jupyter_ddl.spec.facts import Facts, Patch, WheelFile
+from jupyter_ddl.protocol.cluster import ClusterSpec, KubeSpec
+from jupyter_ddl.protocol.facts import Facts, Patch, WheelFile
 from jupyter_ddl.store.blobs import digest_of
-from jupyter_ddl.worker.overlay import install, overlay_base
+from jupyter_ddl.worker.packages import install, overlay_base
+from tests.tiny_wheels import make_wheel
 
 
 def facts(packages: dict[str, str], **fields: dict[str, str]) -> Facts:

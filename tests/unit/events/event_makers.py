@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from jupyter_ddl.events.messages import (
+from jupyter_ddl.protocol.events import (
     AttemptFinished,
     AttemptStarted,
     CheckpointSaved,
@@ -20,9 +20,9 @@ from jupyter_ddl.events.messages import (
     StopRequested,
     TrialCreated,
 )
-from jupyter_ddl.spec.program import Program
-from jupyter_ddl.spec.run import MapSpec, RunSpec, SearchSpec
-from jupyter_ddl.spec.space import Uniform
+from jupyter_ddl.protocol.program import Program
+from jupyter_ddl.protocol.run import MapSpec, RunSpec, SearchSpec
+from jupyter_ddl.protocol.space import Uniform
 
 BOOM = Failure("exception", "ValueError", "boom", "In [3], line 2\nValueError: boom", 2)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from event_makers import (
+from tests.unit.ledger.event_makers import (
     begun,
     created,
     ended,
@@ -15,9 +15,9 @@ from event_makers import (
     twenty_events,
 )
 
-from jupyter_ddl.events.audit import audit
-from jupyter_ddl.events.messages import Event, Notice, RunFinished
-from jupyter_ddl.spec.run import Limits
+from jupyter_ddl.ledger.audit import audit
+from jupyter_ddl.protocol.events import Event, Notice, RunFinished
+from jupyter_ddl.protocol.run import Limits
 
 DONE = RunFinished(2000.0, "complete")
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from jupyter_ddl.events.audit import audit
-from jupyter_ddl.events.messages import (
+from jupyter_ddl.ledger.audit import audit
+from jupyter_ddl.ledger.reducer import fold_all
+from jupyter_ddl.protocol.events import (
     AttemptFinished,
     AttemptStarted,
     Event,
@@ -13,9 +14,8 @@ from jupyter_ddl.events.messages import (
     StopRequested,
     TrialCreated,
 )
-from jupyter_ddl.events.reducer import fold_all
-from jupyter_ddl.spec.program import Program
-from jupyter_ddl.spec.run import MapSpec, RunSpec
+from jupyter_ddl.protocol.program import Program
+from jupyter_ddl.protocol.run import MapSpec, RunSpec
 
 
 def begun() -> list[Event]:

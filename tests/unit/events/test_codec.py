@@ -7,11 +7,11 @@ import math
 
 import msgspec
 import pytest
-from event_makers import reported, search_spec, submitted, twenty_events
+from tests.unit.ledger.event_makers import reported, search_spec, submitted, twenty_events
 
 from jupyter_ddl.errors import ProtocolError
-from jupyter_ddl.events import codec
-from jupyter_ddl.events.messages import Notice, TrialCreated
+from jupyter_ddl.protocol import codec
+from jupyter_ddl.protocol.events import Notice, TrialCreated
 
 
 def test_every_kind_of_event_comes_back_equal() -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from event_makers import begun, created, started, submitted
+from tests.unit.ledger.event_makers import begun, created, started, submitted
 
 from jupyter_ddl.drivers.verdict import final_event
-from jupyter_ddl.events.fold_failures import MAX_UNMET
-from jupyter_ddl.events.fold_group import NEVER_MET
-from jupyter_ddl.events.messages import (
+from jupyter_ddl.ledger.fold_group import NEVER_MET
+from jupyter_ddl.ledger.reducer import MAX_UNMET, fold_all
+from jupyter_ddl.ledger.run_state import RunState
+from jupyter_ddl.protocol.events import (
     AttemptFinished,
     CheckpointSaved,
     Event,
@@ -17,11 +18,9 @@ from jupyter_ddl.events.messages import (
     Reported,
     RunStarted,
 )
-from jupyter_ddl.events.reducer import fold_all
-from jupyter_ddl.events.run_state import RunState
-from jupyter_ddl.spec.program import Program
-from jupyter_ddl.spec.run import DdpSpec, Limits, RunSpec, SearchSpec
-from jupyter_ddl.spec.space import Uniform
+from jupyter_ddl.protocol.program import Program
+from jupyter_ddl.protocol.run import DdpSpec, Limits, RunSpec, SearchSpec
+from jupyter_ddl.protocol.space import Uniform
 
 LIMITS = Limits(max_own_failures=4, max_evictions=50)
 PROGRAM = Program("x = 1", "In [3]")

@@ -6,10 +6,13 @@ from itertools import pairwise
 
 import msgspec
 import pytest
-from event_makers import begun, checkpointed, created, ended, started, submitted
+from tests.unit.ledger.event_makers import begun, checkpointed, created, ended, started, submitted
 
-from jupyter_ddl.events.group_state import N_POINTS
-from jupyter_ddl.events.messages import (
+from jupyter_ddl.ledger.reducer import fold_all
+from jupyter_ddl.ledger.run_state import N_POINTS
+from jupyter_ddl.ledger.snapshots import snapshot_of, with_totals
+from jupyter_ddl.ledger.tables import metrics_table
+from jupyter_ddl.protocol.events import (
     AttemptFinished,
     Event,
     Failure,
@@ -20,13 +23,10 @@ from jupyter_ddl.events.messages import (
     Reported,
     RunFinished,
 )
-from jupyter_ddl.events.reducer import fold_all
-from jupyter_ddl.events.snapshot import RunSnapshot
-from jupyter_ddl.events.tables import metrics_table
-from jupyter_ddl.events.totals import with_totals
-from jupyter_ddl.spec.program import Program
-from jupyter_ddl.spec.run import DdpSpec, Limits, RunSpec, SearchSpec
-from jupyter_ddl.spec.space import Uniform
+from jupyter_ddl.protocol.program import Program
+from jupyter_ddl.protocol.run import DdpSpec, Limits, RunSpec, SearchSpec
+from jupyter_ddl.protocol.snapshot import RunSnapshot
+from jupyter_ddl.protocol.space import Uniform
 
 KILLED = Failure("crash", "SIGKILL", "rank 1: killed", rank=1)
 
@@ -59,7 +59,7 @@ def round_of(attempt: int, *between: Event) -> list[Event]:
 
 def drawn(*events: Event) -> RunSnapshot:
     head = [submitted(ddp_spec()), started(), created(0)]
-    return fold_all([*head, *events]).snapshot(1010.0)
+    return snapshot_of(fold_all([*head, *events]), 1010.0)
 
 
 def test_how_far_a_training_came_is_in_its_last_record() -> None:
@@ -74,7 +74,7 @@ def test_how_far_a_training_came_is_in_its_last_record() -> None:
     state = fold_all(rounds)
     last = with_totals(state, end)
     assert (last.step, last.round) == (8, 2)
-    snapshot = state.snapshot(1010.0)
+    snapshot = snapshot_of(state, 1010.0)
     assert (snapshot.last_step, snapshot.round) == (8, 2)
 
 

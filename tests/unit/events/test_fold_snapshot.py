@@ -6,11 +6,21 @@ import math
 
 import msgspec
 import pytest
-from event_makers import begun, created, ended, long_run, reported, search_spec, started, submitted
+from tests.unit.ledger.event_makers import (
+    begun,
+    created,
+    ended,
+    long_run,
+    reported,
+    search_spec,
+    started,
+    submitted,
+)
 
 from jupyter_ddl.errors import LedgerError
-from jupyter_ddl.events.fold_snapshot import MAX_SNAPSHOT_BYTES
-from jupyter_ddl.events.messages import (
+from jupyter_ddl.ledger.reducer import RunState, fold, fold_all
+from jupyter_ddl.ledger.snapshots import MAX_SNAPSHOT_BYTES, snapshot_of
+from jupyter_ddl.protocol.events import (
     AttemptFinished,
     Event,
     Failure,
@@ -19,14 +29,13 @@ from jupyter_ddl.events.messages import (
     RunFinished,
     TrialCreated,
 )
-from jupyter_ddl.events.reducer import RunState, fold, fold_all
-from jupyter_ddl.events.snapshot import RunSnapshot
-from jupyter_ddl.spec.run import Limits, SearchSpec
+from jupyter_ddl.protocol.run import Limits, SearchSpec
+from jupyter_ddl.protocol.snapshot import RunSnapshot
 
 
 def test_a_short_run_is_shown_whole() -> None:
     events = [submitted(), started(), *(created(number) for number in range(8)), begun(2)]
-    snapshot = fold_all([*events, reported(2, step=3, acc=0.4)]).snapshot(1013.0)
+    snapshot = snapshot_of(fold_all([*events, reported(2, step=3, acc=0.4)]), 1013.0)
     assert [row.number for row in snapshot.rows] == list(range(8))
     row = snapshot.rows[2]
     assert (row.state, row.value, row.step, row.duration_s) == ("running", 0.4, 3, 10.0)
@@ -41,17 +50,17 @@ def test_a_long_run_shows_its_best_running_last_and_first_failed_trials() -> Non
     for number in range(300):
         outcome = "failed" if number in (40, 41) else "complete"
         fold(state, ended(number, 1, outcome, float((number * 7) % 300)))  # type: ignore[arg-type]
-    rows = {row.number: row for row in state.snapshot(1010.0).rows}
+    rows = {row.number: row for row in snapshot_of(state, 1010.0).rows}
     assert set(rows) >= {number for number in range(300) if (number * 7) % 300 >= 290}
     assert set(rows) >= set(range(300, 320)) | set(range(290, 300)) | {40, 41}
     assert len(rows) <= 64
     assert list(rows) == sorted(rows)
-    assert len(state.snapshot(1010.0, max_rows=12).rows) == 12
+    assert len(snapshot_of(state, 1010.0, max_rows=12).rows) == 12
 
 
 def test_the_curve_is_thinned_by_number_and_holds_the_best_trial() -> None:
     state = fold_all(long_run(10_000))
-    snapshot = state.snapshot(2000.0)
+    snapshot = snapshot_of(state, 2000.0)
     assert 100 <= len(snapshot.curve) <= 300
     assert list(snapshot.curve) == sorted(snapshot.curve)
     assert snapshot.best is not None
@@ -71,26 +80,26 @@ def test_throughput_and_eta_come_from_the_recent_past() -> None:
         fold(state, created(number))
         fold(state, begun(number))
         fold(state, ended(number, value=0.1, at_s=at_s))
-    snapshot = state.snapshot(2040.5)
+    snapshot = snapshot_of(state, 2040.5)
     assert snapshot.trials_per_s == pytest.approx(2.0, rel=0.1)
     assert snapshot.eta_s == pytest.approx(350.0, rel=0.1)
-    assert state.snapshot(2040.5, paused="disk full").eta_s is None
+    assert snapshot_of(state, 2040.5, paused="disk full").eta_s is None
     fold(state, RunFinished(3000.0, "cancelled"))
-    over = state.snapshot(9999.0)
+    over = snapshot_of(state, 9999.0)
     assert (over.trials_per_s, over.eta_s) == (pytest.approx(0.1), None)
 
 
 def test_clocks_of_workers_that_are_ahead_do_no_harm() -> None:
     state = fold_all([submitted(), started(at_s=100.0), created(0), begun(0)])
     fold(state, ended(0, at_s=50.0))
-    assert state.snapshot(40.0).trials_per_s is None
+    assert snapshot_of(state, 40.0).trials_per_s is None
     fold(state, started(2, at_s=100.0))
-    assert state.snapshot(40.0).eta_s is None
+    assert snapshot_of(state, 40.0).eta_s is None
 
 
 def test_a_run_that_was_not_submitted_cannot_be_drawn() -> None:
     with pytest.raises(LedgerError, match="no RunSubmitted"):
-        RunState().snapshot(1.0)
+        snapshot_of(RunState(), 1.0)
 
 
 def _huge_run(text: str) -> RunState:
@@ -126,7 +135,7 @@ def _huge_run(text: str) -> RunState:
     ids=["ascii", "latin", "control", "cjk", "emoji"],
 )
 def test_a_snapshot_is_bounded_whatever_the_run_contains(unit: str) -> None:
-    snapshot = _huge_run(unit * 3000).snapshot(10.0, paused=unit * 3000)
+    snapshot = snapshot_of(_huge_run(unit * 3000), 10.0, paused=unit * 3000)
     assert len(msgspec.json.encode(snapshot)) <= MAX_SNAPSHOT_BYTES
     assert snapshot.failure is not None
     assert snapshot.failure.traceback
@@ -137,4 +146,4 @@ def test_a_snapshot_is_bounded_whatever_the_run_contains(unit: str) -> None:
 
 def test_text_that_utf8_cannot_carry_can_still_be_drawn() -> None:
     state = fold_all([submitted(), started(), Notice(1.0, "caf\udce9")])
-    assert state.snapshot(2.0).notices == ("caf?",)
+    assert snapshot_of(state, 2.0).notices == ("caf?",)

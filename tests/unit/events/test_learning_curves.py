@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import msgspec
-from event_makers import (
+from tests.unit.ledger.event_makers import (
     begun,
     created,
     ended,
@@ -15,9 +15,9 @@ from event_makers import (
     submitted,
 )
 
-from jupyter_ddl.events.fold_snapshot import MAX_SNAPSHOT_BYTES
-from jupyter_ddl.events.reducer import RunState, fold, fold_all
-from jupyter_ddl.events.snapshot import LearningCurve
+from jupyter_ddl.ledger.reducer import RunState, fold, fold_all
+from jupyter_ddl.ledger.snapshots import MAX_SNAPSHOT_BYTES, snapshot_of
+from jupyter_ddl.protocol.snapshot import LearningCurve
 
 
 def _search(n_trials: int, n_steps: int, n_left_running: int = 0) -> RunState:
@@ -34,7 +34,7 @@ def _search(n_trials: int, n_steps: int, n_left_running: int = 0) -> RunState:
 
 
 def _curves(state: RunState) -> dict[int, LearningCurve]:
-    return {curve.trial: curve for curve in state.snapshot(1013.0).learning}
+    return {curve.trial: curve for curve in snapshot_of(state, 1013.0).learning}
 
 
 def test_a_trial_has_a_curve_from_its_second_report() -> None:
@@ -76,7 +76,7 @@ def test_curves_are_thinned_with_both_ends_kept() -> None:
 def test_memory_and_message_stay_small_however_many_trials_there_are() -> None:
     state = _search(300, 60, n_left_running=200)
     assert len(state.learning) <= 64
-    snapshot = state.snapshot(1013.0)
+    snapshot = snapshot_of(state, 1013.0)
     assert len(snapshot.learning) == 12
     assert len(msgspec.json.encode(snapshot)) <= MAX_SNAPSHOT_BYTES
     assert len(fold_all(long_run(2000)).learning) <= 20
@@ -86,4 +86,4 @@ def test_other_runs_have_no_learning_curves() -> None:
     state = fold_all([submitted(map_spec()), started(), created(0), begun(0)])
     for step in range(3):
         fold(state, reported(0, step=step, acc=0.5))
-    assert state.snapshot(1013.0).learning == ()
+    assert snapshot_of(state, 1013.0).learning == ()

@@ -12,15 +12,22 @@ from pathlib import Path
 from zlib import crc32
 
 import pytest
-from event_makers import begun, created, ended, long_run, reported, submitted, twenty_events
+from tests.unit.ledger.event_makers import (
+    begun,
+    created,
+    ended,
+    long_run,
+    reported,
+    submitted,
+    twenty_events,
+)
 
 from jupyter_ddl.errors import LedgerBusyError, LedgerError, ProtocolError
-from jupyter_ddl.events import ledger as ledger_module
-from jupyter_ddl.events.frames import HEADER
-from jupyter_ddl.events.holder import read_holder
-from jupyter_ddl.events.ledger import LedgerWriter
-from jupyter_ddl.events.messages import Event, Notice, TrialCreated
-from jupyter_ddl.events.reader import LedgerReader, read_ledger
+from jupyter_ddl.ledger import file as ledger_module
+from jupyter_ddl.ledger.file import LedgerWriter, read_holder
+from jupyter_ddl.ledger.reader import LedgerReader, read_ledger
+from jupyter_ddl.ledger.records import HEADER
+from jupyter_ddl.protocol.events import Event, Notice, TrialCreated
 
 
 @pytest.fixture
@@ -215,7 +222,7 @@ def test_threads_may_append_at_once(path: Path) -> None:
 
 _HOLD = """
 import sys
-from jupyter_ddl.events.ledger import LedgerWriter
+from jupyter_ddl.ledger.file import LedgerWriter
 writer = LedgerWriter.open(sys.argv[1])
 print("held", flush=True)
 sys.stdin.read()
@@ -286,8 +293,8 @@ def test_a_ledger_in_a_missing_directory_is_refused_with_a_next_step(tmp_path: P
 
 _APPEND = """
 import sys
-from jupyter_ddl.events.ledger import LedgerWriter
-from jupyter_ddl.events.messages import AttemptFinished, TrialCreated
+from jupyter_ddl.ledger.file import LedgerWriter
+from jupyter_ddl.protocol.events import AttemptFinished, TrialCreated
 writer = LedgerWriter.open(sys.argv[1])
 for trial in range(1_000_000):
     writer.append([TrialCreated(trial, {"lr": 0.5}, 1002.0), AttemptFinished(

@@ -9,14 +9,14 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from event_makers import begun, created, ended, submitted
+from tests.unit.ledger.event_makers import begun, created, ended, submitted
 
 from jupyter_ddl.errors import CapacityError
-from jupyter_ddl.events import ledger as ledger_module
-from jupyter_ddl.events.codec import encode_event
-from jupyter_ddl.events.frames import HEADER, pack_frames
-from jupyter_ddl.events.ledger import LedgerWriter
-from jupyter_ddl.events.reader import LedgerReader, read_ledger
+from jupyter_ddl.ledger import file as ledger_module
+from jupyter_ddl.ledger.file import LedgerWriter
+from jupyter_ddl.ledger.reader import LedgerReader, read_ledger
+from jupyter_ddl.ledger.records import HEADER, pack_frames
+from jupyter_ddl.protocol.codec import encode_event
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from event_makers import (
+from tests.unit.ledger.event_makers import (
     begun,
     created,
     ended,
@@ -20,13 +20,13 @@ from event_makers import (
 )
 
 from jupyter_ddl.errors import LedgerError, ProtocolError
-from jupyter_ddl.events.frames import HEADER, pack_frames
-from jupyter_ddl.events.ledger import LedgerWriter
-from jupyter_ddl.events.messages import Event, Failure, Notice, RunFinished, RunSubmitted
-from jupyter_ddl.events.reader import LedgerReader, read_ledger, read_submitted, read_summary
-from jupyter_ddl.events.reducer import fold_all
-from jupyter_ddl.events.snapshot import Counts
-from jupyter_ddl.events.totals import with_totals
+from jupyter_ddl.ledger.file import LedgerWriter
+from jupyter_ddl.ledger.reader import LedgerReader, read_ledger, read_submitted, read_summary
+from jupyter_ddl.ledger.records import HEADER, pack_frames
+from jupyter_ddl.ledger.reducer import fold_all
+from jupyter_ddl.ledger.snapshots import with_totals
+from jupyter_ddl.protocol.events import Event, Failure, Notice, RunFinished, RunSubmitted
+from jupyter_ddl.protocol.snapshot import Counts
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
-from event_makers import (
+from tests.unit.ledger.event_makers import (
     BOOM,
     begun,
     checkpointed,
@@ -22,13 +22,13 @@ from event_makers import (
 )
 
 from jupyter_ddl.errors import LedgerError
-from jupyter_ddl.events.ledger import LedgerWriter
-from jupyter_ddl.events.messages import Event, Failure, Notice, RunFinished, StopRequested
-from jupyter_ddl.events.reader import read_ledger
-from jupyter_ddl.events.reducer import RunState, fold, fold_all, is_late
-from jupyter_ddl.events.snapshot import Counts
-from jupyter_ddl.events.totals import with_totals
-from jupyter_ddl.spec.run import Limits
+from jupyter_ddl.ledger.file import LedgerWriter
+from jupyter_ddl.ledger.reader import read_ledger
+from jupyter_ddl.ledger.reducer import RunState, fold, fold_all, is_late
+from jupyter_ddl.ledger.snapshots import snapshot_of, with_totals
+from jupyter_ddl.protocol.events import Event, Failure, Notice, RunFinished, StopRequested
+from jupyter_ddl.protocol.run import Limits
+from jupyter_ddl.protocol.snapshot import Counts
 
 
 def folded(*events: Event, spec: object = None, **limits: int) -> RunState:
@@ -201,7 +201,7 @@ def test_the_first_failure_is_the_first_cause() -> None:
 
 def test_a_map_has_no_best_trial_in_its_snapshot() -> None:
     state = folded(created(0), begun(0), ended(0), spec=map_spec())
-    snapshot = state.snapshot(1010.0)
+    snapshot = snapshot_of(state, 1010.0)
     assert (snapshot.verb, snapshot.best, snapshot.metric, snapshot.curve) == (
         "map",
         None,

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import msgspec
-from event_makers import BOOM, begun, created, ended, reported, search_spec, started, submitted
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from tests.unit.ledger.event_makers import (
+    BOOM,
+    begun,
+    created,
+    ended,
+    reported,
+    search_spec,
+    started,
+    submitted,
+)
 
-from jupyter_ddl.events.audit import audit
-from jupyter_ddl.events.codec import decode_event, encode_event
-from jupyter_ddl.events.fold_snapshot import MAX_SNAPSHOT_BYTES
-from jupyter_ddl.events.messages import Event, Failure, RunFinished
-from jupyter_ddl.events.reducer import RunState, fold, fold_all, is_late
-from jupyter_ddl.spec.run import Limits
+from jupyter_ddl.ledger.audit import audit
+from jupyter_ddl.ledger.reducer import RunState, fold, fold_all, is_late
+from jupyter_ddl.ledger.snapshots import MAX_SNAPSHOT_BYTES, snapshot_of
+from jupyter_ddl.protocol.codec import decode_event, encode_event
+from jupyter_ddl.protocol.events import Event, Failure, RunFinished
+from jupyter_ddl.protocol.run import Limits
 
 TERMINAL = {"complete", "pruned", "failed", "cancelled"}
 DISK = Failure("disk", "OSError", "no space left")
@@ -69,15 +78,15 @@ def test_no_interleaving_gives_a_trial_two_outcomes(events: list[Event]) -> None
     for event in events:
         before = outcomes_of(state)
         late, n_late = is_late(state, event), state.n_late
-        picture = state.snapshot(50.0)
+        picture = snapshot_of(state, 50.0)
         fold(state, event)
         after = outcomes_of(state)
         assert before.items() <= after.items()
         assert state.n_late == n_late + late
         if late:
-            assert state.snapshot(50.0) == msgspec.structs.replace(picture, seq=state.seq)
+            assert snapshot_of(state, 50.0) == msgspec.structs.replace(picture, seq=state.seq)
         check_counts(state)
-    assert len(msgspec.json.encode(state.snapshot(50.0))) <= MAX_SNAPSHOT_BYTES
+    assert len(msgspec.json.encode(snapshot_of(state, 50.0))) <= MAX_SNAPSHOT_BYTES
 
 
 @settings(max_examples=100, deadline=None)
@@ -87,7 +96,7 @@ def test_folding_again_from_bytes_gives_the_same_run(events: list[Event]) -> Non
     again = [decode_event(encode_event(event)) for event in events]
     one, two = fold_all(events), fold_all(again)
     # repr: NaN equals itself there
-    assert repr(one.snapshot(50.0)) == repr(two.snapshot(50.0))
+    assert repr(snapshot_of(one, 50.0)) == repr(snapshot_of(two, 50.0))
     assert repr(one.trials) == repr(two.trials)
 
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from event_makers import begun, created, ended, reported, started, submitted
+from tests.unit.ledger.event_makers import begun, created, ended, reported, started, submitted
 
-from jupyter_ddl.events.messages import RunFinished, TrialCreated
-from jupyter_ddl.events.reducer import fold
-from jupyter_ddl.events.run_state import RunState
-from jupyter_ddl.events.totals import with_totals
-from jupyter_ddl.spec.fit import FitSpec
-from jupyter_ddl.spec.program import Program
-from jupyter_ddl.spec.run import RunSpec
+from jupyter_ddl.ledger.reducer import fold
+from jupyter_ddl.ledger.run_state import RunState
+from jupyter_ddl.ledger.snapshots import snapshot_of, with_totals
+from jupyter_ddl.protocol.events import RunFinished, TrialCreated
+from jupyter_ddl.protocol.fit import FitSpec
+from jupyter_ddl.protocol.program import Program
+from jupyter_ddl.protocol.run import RunSpec
 
 _SPEC = RunSpec("f1", FitSpec(1, 0.0, "b"), Program("", "fit"), 7, "local", 1000.0)
 
@@ -25,7 +25,7 @@ def test_a_refit_is_shown_and_not_counted_while_it_runs_and_afterwards() -> None
     fold(state, TrialCreated(2, {"refit": "fit_transform_one", "calls": 2}, 1002.0, is_refit=True))
     fold(state, begun(2))
     for _ in range(2):
-        shown = state.snapshot(1010.0)
+        shown = snapshot_of(state, 1010.0)
         assert (shown.n_trials, shown.counts.complete) == (2, 2)
         assert [row.number for row in shown.rows] == [0, 1, 2]
         assert shown.rows[2].params == {"refit": "fit_transform_one", "calls": 2}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from event_makers import (
+from tests.unit.ledger.event_makers import (
     begun,
     checkpointed,
     created,
@@ -12,9 +12,9 @@ from event_makers import (
     submitted,
 )
 
-from jupyter_ddl.events.messages import Event, Reported, TrialCreated
-from jupyter_ddl.events.reducer import fold_all
-from jupyter_ddl.events.tables import metrics_table, trials_table
+from jupyter_ddl.ledger.reducer import fold_all
+from jupyter_ddl.ledger.tables import metrics_table, trials_table
+from jupyter_ddl.protocol.events import Event, Reported, TrialCreated
 
 
 def test_trials_become_rows_with_one_column_per_parameter() -> None:

@@ -1,5 +1,5 @@
 """Fits without a cluster."""
 
-from local_fits import local
+from tests.unit.sklearn_fit.local_fits import local
 
 __all__ = ["local"]

@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 
 from jupyter_ddl.drivers.fit_graph import FitGraph, Piece
-from jupyter_ddl.estimators import context
-from jupyter_ddl.estimators.batches import Batch, sealed
-from jupyter_ddl.estimators.exchange import FitSetting
-from jupyter_ddl.events.fit_results import NodeResult, TakenUnit, UnitResult
-from jupyter_ddl.spec.assignment import Assignment, TrialAssignment
-from jupyter_ddl.spec.fit import FitItem, FitWork
+from jupyter_ddl.protocol.assignment import Assignment, TrialAssignment
+from jupyter_ddl.protocol.fit import FitItem, FitWork
+from jupyter_ddl.protocol.fit_results import NodeResult, TakenUnit, UnitResult
+from jupyter_ddl.ranks.fit.node_store import node_file
+from jupyter_ddl.ranks.fit.runner import FitRunner
+from jupyter_ddl.sklearn_fit import context
+from jupyter_ddl.sklearn_fit.batches import Batch, sealed
+from jupyter_ddl.sklearn_fit.exchange import FitSetting
 from jupyter_ddl.store.blobs import put_blob
-from jupyter_ddl.worker.fit.dropping import drop_outputs
-from jupyter_ddl.worker.fit.node_store import node_file
-from jupyter_ddl.worker.fit.runner import FitRunner
+from jupyter_ddl.worker.plugin import drop_outputs
 
 RUN_ID = "r1"
 
@@ -117,7 +117,7 @@ class LocalRun:
             self._drop(node_file(RUN_ID, self.n_batches, node.prefix, node.fold))
 
     def _drop(self, name: str) -> None:
-        from jupyter_ddl.spec.fit import DropOutputs
+        from jupyter_ddl.protocol.fit import DropOutputs
 
         places = (str(self.dirs[0]), str(self.folder / "spill"))
         drop_outputs(DropOutputs(RUN_ID, (name,), places))

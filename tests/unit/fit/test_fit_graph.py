@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jupyter_ddl.drivers.fit_graph import FitGraph, Piece
-from jupyter_ddl.events.fit_results import NodeResult
-from jupyter_ddl.spec.fit import FitNode, FitUnit
-from jupyter_ddl.worker.fit.keeping import choose_place
+from jupyter_ddl.protocol.fit import FitNode, FitUnit
+from jupyter_ddl.protocol.fit_results import NodeResult
+from jupyter_ddl.ranks.fit.node_store import choose_place
 
 BOUND = 1 << 30
 

@@ -16,7 +16,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from jupyter_ddl.estimators.keys import key_of, keys_of
+from jupyter_ddl.sklearn_fit.batches import key_of, keys_of
 
 ARRAY = np.arange(6.0).reshape(2, 3)
 
@@ -62,7 +62,7 @@ def test_copies_have_the_same_key() -> None:
 def test_another_process_makes_the_same_keys(tmp_path: Path) -> None:
     code = (
         "from sklearn.svm import SVC\n"
-        "from jupyter_ddl.estimators.keys import keys_of\n"
+        "from jupyter_ddl.sklearn_fit.batches import keys_of\n"
         "print(keys_of(SVC(C=2.0), {'a', 'b', 'c'}, [1, 'x'], {'k': None}).hex())"
     )
     found = {

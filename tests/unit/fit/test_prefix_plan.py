@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jupyter_ddl.prefix import Chain, Link, Saving, plan
+from jupyter_ddl.sklearn_fit.prefix import Chain, Link, Saving, plan
 
 
 def chain(*keys: str) -> Chain:

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from local_fits import LocalRun, assert_same_results, local_fits
 from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
 from sklearn.datasets import make_classification
@@ -21,8 +20,9 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import FeatureUnion, Pipeline
 from sklearn.preprocessing import MinMaxScaler, PolynomialFeatures, StandardScaler
 from sklearn.tree import DecisionTreeClassifier
+from tests.unit.sklearn_fit.local_fits import LocalRun, assert_same_results, local_fits
 
-from jupyter_ddl.estimators import context
+from jupyter_ddl.sklearn_fit import context
 
 X, Y = make_classification(n_samples=48, n_features=6, random_state=1)
 

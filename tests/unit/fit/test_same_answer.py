@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
-from local_fits import LocalRun, assert_same_results, local_fits
 from sklearn.compose import ColumnTransformer
 from sklearn.datasets import make_classification
 from sklearn.decomposition import PCA, TruncatedSVD
@@ -38,6 +37,7 @@ from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
 from sklearn.svm import LinearSVC
 from sklearn.tree import DecisionTreeClassifier
+from tests.unit.sklearn_fit.local_fits import LocalRun, assert_same_results, local_fits
 
 X, Y = make_classification(n_samples=90, n_features=8, n_informative=5, random_state=0)
 WORDS = np.array(

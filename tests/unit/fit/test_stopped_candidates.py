@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from local_fits import LocalRun, assert_same_results, local_fits
 from sklearn.datasets import make_classification
 from sklearn.experimental import enable_halving_search_cv  # noqa: F401
 from sklearn.model_selection import GridSearchCV, HalvingGridSearchCV, cross_validate
 from sklearn.tree import DecisionTreeClassifier
+from tests.unit.sklearn_fit.local_fits import LocalRun, assert_same_results, local_fits
 
 from jupyter_ddl.errors import FitStoppedError
 

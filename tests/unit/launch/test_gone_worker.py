@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from jupyter_ddl.launch.dispatcher import Dispatcher, WorkerLostError
-from jupyter_ddl.spec.assignment import Assignment, TrialAssignment
+from jupyter_ddl.protocol.assignment import Assignment, TrialAssignment
 
 _ASSIGNMENT = Assignment(
     run_id="r1",

@@ -9,7 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_ddl.events.messages import (
+from jupyter_ddl.launch.group_fold import (
+    Action,
+    AskToLeave,
+    AwaitCause,
+    GroupFold,
+    Join,
+    StopOthers,
+)
+from jupyter_ddl.launch.group_verdict import is_consequence
+from jupyter_ddl.protocol.assignment import Assignment, TrialAssignment
+from jupyter_ddl.protocol.events import (
     AttemptFinished,
     AttemptStarted,
     Event,
@@ -23,16 +33,6 @@ from jupyter_ddl.events.messages import (
     ValueKept,
     WorkerLeaving,
 )
-from jupyter_ddl.launch.group_fold import (
-    Action,
-    AskToLeave,
-    AwaitCause,
-    GroupFold,
-    Join,
-    StopOthers,
-)
-from jupyter_ddl.launch.group_verdict import is_consequence
-from jupyter_ddl.spec.assignment import Assignment, TrialAssignment
 
 Outcome = Literal["complete", "pruned", "failed", "cancelled", "evicted", "moved"]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from jupyter_ddl.events.messages import AttemptFinished, Beat, Probe, Reported
 from jupyter_ddl.launch.hang import Sight, judge
 from jupyter_ddl.launch.stacks import Place, read_place
 from jupyter_ddl.launch.watch import StepWatch
+from jupyter_ddl.protocol.events import AttemptFinished, Beat, Probe, Reported
 
 MAIN = """
   File "/site/jupyter_ddl/worker/program.py", line 230 in _run_cell

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_ddl.events.chunk import EventChunk
-from jupyter_ddl.events.messages import Notice
 from jupyter_ddl.launch.inbox import ChunkInbox
+from jupyter_ddl.protocol.chunk import EventChunk
+from jupyter_ddl.protocol.events import Notice
 
 
 def chunk(number: int) -> EventChunk:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from jupyter_ddl.cluster.base import WorkerInfo
+from jupyter_ddl.backends.base import WorkerInfo
 from jupyter_ddl.launch.workers import WorkerWatch
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from leaks import Home
-
 from jupyter_ddl.magics.completion import offers
 from jupyter_ddl.store.paths import ledger_path
+from tests.leaks import Home
 
 _CELL = """
 acc = 0.5

@@ -7,17 +7,18 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from jupyter_ddl.events.messages import RunSubmitted
-from jupyter_ddl.events.reducer import fold_all
-from jupyter_ddl.events.snapshot import RankRow, RunSnapshot
+from jupyter_ddl.ledger.reducer import fold_all
+from jupyter_ddl.ledger.snapshots import snapshot_of
 from jupyter_ddl.magics.printed import printed_text
-from jupyter_ddl.spec.program import Program
-from jupyter_ddl.spec.run import DdpSpec, RunSpec
+from jupyter_ddl.protocol.events import RunSubmitted
+from jupyter_ddl.protocol.program import Program
+from jupyter_ddl.protocol.run import DdpSpec, RunSpec
+from jupyter_ddl.protocol.snapshot import RankRow, RunSnapshot
 
 
 def _ended(*ranks: RankRow) -> RunSnapshot:
     spec = RunSpec("r1", DdpSpec(n_ranks=2), Program("", ""), 0, "local", 0.0)
-    snapshot = fold_all([RunSubmitted(spec, 0.0)]).snapshot(1.0)
+    snapshot = snapshot_of(fold_all([RunSubmitted(spec, 0.0)]), 1.0)
     return msgspec.structs.replace(snapshot, ranks=ranks)
 
 

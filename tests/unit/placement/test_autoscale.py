@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_ddl.placement.autoscale import wanted_workers
+from jupyter_ddl.placement.slots import wanted_workers
 
 
 @pytest.mark.parametrize(

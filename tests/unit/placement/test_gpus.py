@@ -12,10 +12,10 @@ from jupyter_ddl.errors import PlacementError
 from jupyter_ddl.launch.group import place_ranks
 from jupyter_ddl.placement.gpus import GpuBook, Grant, device_text
 from jupyter_ddl.placement.slots import SlotBook
-from jupyter_ddl.spec.group import RankPlace, SeenGpus
-from jupyter_ddl.spec.program import Program
-from jupyter_ddl.spec.run import DdpSpec, RunSpec, SearchSpec, Verb
-from jupyter_ddl.spec.space import Uniform
+from jupyter_ddl.protocol.group import RankPlace, SeenGpus
+from jupyter_ddl.protocol.program import Program
+from jupyter_ddl.protocol.run import DdpSpec, RunSpec, SearchSpec, Verb
+from jupyter_ddl.protocol.space import Uniform
 
 
 class Clock:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from simulate_runs import EXAMPLES, FOLDER, simulated
 
-from jupyter_ddl.events.audit import audit
-from jupyter_ddl.events.messages import Event
-from jupyter_ddl.recording.film import last_snapshot
+from jupyter_ddl.ledger.audit import audit
+from jupyter_ddl.protocol.events import Event
 from jupyter_ddl.recording.read import read_recording
+from jupyter_ddl.recording.timeline import last_snapshot
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

@@ -12,20 +12,26 @@ from typing import Any
 
 import msgspec
 import pytest
-from event_makers import created, ended, reported, started, submitted, twenty_events
-from node_tools import node
 from simulate_runs import simulated
+from tests.unit.ledger.event_makers import (
+    created,
+    ended,
+    reported,
+    started,
+    submitted,
+    twenty_events,
+)
 
 from jupyter_ddl.errors import RecordingError
-from jupyter_ddl.events.messages import AttemptStarted, Event, RunFinished
-from jupyter_ddl.events.reducer import fold_all
-from jupyter_ddl.recording import film as films
-from jupyter_ddl.recording.delta import difference
-from jupyter_ddl.recording.facts import Fact, Measured, Printed, Recording
-from jupyter_ddl.recording.film import film_of
-from jupyter_ddl.recording.lines import time_of
+from jupyter_ddl.ledger.reducer import fold_all
+from jupyter_ddl.ledger.snapshots import snapshot_of
+from jupyter_ddl.protocol.events import AttemptStarted, Event, RunFinished
+from jupyter_ddl.recording import timeline as films
+from jupyter_ddl.recording.lines import Fact, Measured, Printed, Recording, time_of
+from jupyter_ddl.recording.timeline import difference, film_of
 from jupyter_ddl.recording.write import head_of
 from jupyter_ddl.views.bundle import LIVE_DIR
+from tests.unit.views.node_tools import node
 
 
 class Player:
@@ -137,7 +143,7 @@ def test_a_moment_shows_the_run_as_it_was(player: Player, at_s: float) -> None:
     player.load(recording_of(*events))
     shown = player.at(at_s)
     until = [event for event in events if time_of(event) <= 1000.0 + at_s]
-    expected = json.loads(msgspec.json.encode(fold_all(until).snapshot(1000.0 + at_s)))
+    expected = json.loads(msgspec.json.encode(snapshot_of(fold_all(until), 1000.0 + at_s)))
     assert shown["counts"] == expected["counts"]
     assert shown["state"] == expected["state"]
     assert shown["best"] == expected["best"]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from event_makers import (
+from tests.unit.ledger.event_makers import (
     begun,
     ended,
     reported,
@@ -21,8 +21,10 @@ from event_makers import (
 )
 
 from jupyter_ddl.errors import LedgerError, RecordingError
-from jupyter_ddl.events.ledger import LedgerWriter
-from jupyter_ddl.events.messages import (
+from jupyter_ddl.ledger.file import LedgerWriter
+from jupyter_ddl.ledger.reducer import fold_all
+from jupyter_ddl.ledger.snapshots import snapshot_of
+from jupyter_ddl.protocol.events import (
     AttemptStarted,
     Event,
     Notice,
@@ -32,18 +34,16 @@ from jupyter_ddl.events.messages import (
     RunSubmitted,
     TrialCreated,
 )
-from jupyter_ddl.events.reducer import fold_all
-from jupyter_ddl.events.telemetry import WorkerSample
+from jupyter_ddl.protocol.program import Program
+from jupyter_ddl.protocol.run import RunSpec, SearchSpec
+from jupyter_ddl.protocol.space import Choice
+from jupyter_ddl.protocol.telemetry import WorkerSample
 from jupyter_ddl.recording import write
 from jupyter_ddl.recording.export import export_run
-from jupyter_ddl.recording.facts import FORMAT, Measured, Printed, Recording
-from jupyter_ddl.recording.film import last_snapshot
-from jupyter_ddl.recording.lines import in_time
+from jupyter_ddl.recording.lines import FORMAT, Measured, Printed, Recording, in_time
 from jupyter_ddl.recording.read import read_recording
+from jupyter_ddl.recording.timeline import last_snapshot
 from jupyter_ddl.recording.write import head_of, record_run, write_recording
-from jupyter_ddl.spec.program import Program
-from jupyter_ddl.spec.run import RunSpec, SearchSpec
-from jupyter_ddl.spec.space import Choice
 from jupyter_ddl.store.paths import ledger_path, run_dir
 
 
@@ -109,7 +109,7 @@ def test_not_a_number_comes_back_as_a_number(tmp_path: Path) -> None:
 
 def test_a_recording_folds_to_the_same_run(tmp_path: Path) -> None:
     recording = read_recording(written(tmp_path, twenty_events()))
-    assert last_snapshot(recording) == fold_all(twenty_events()).snapshot(1006.0)
+    assert last_snapshot(recording) == snapshot_of(fold_all(twenty_events()), 1006.0)
 
 
 def test_a_packed_recording_is_the_same_one_and_the_same_file_every_time(tmp_path: Path) -> None:

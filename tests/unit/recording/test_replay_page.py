@@ -11,19 +11,19 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from event_makers import search_spec, started, submitted, twenty_events
 from msgspec.structs import replace
 from simulate_runs import FOLDER
-from view_payloads import PAYLOADS
+from tests.unit.ledger.event_makers import search_spec, started, submitted, twenty_events
 
 from jupyter_ddl.errors import RecordingError
-from jupyter_ddl.events.messages import Notice, RunSubmitted
-from jupyter_ddl.recording.facts import Fact, Recording
-from jupyter_ddl.recording.film import MAX_FILM_BYTES
+from jupyter_ddl.protocol.events import Notice, RunSubmitted
+from jupyter_ddl.protocol.run import Provenance
+from jupyter_ddl.recording.lines import Fact, Recording
 from jupyter_ddl.recording.page import page_html
 from jupyter_ddl.recording.show import replay
+from jupyter_ddl.recording.timeline import MAX_FILM_BYTES
 from jupyter_ddl.recording.write import head_of, write_recording
-from jupyter_ddl.spec.run import Provenance
+from tests.unit.views.view_payloads import PAYLOADS
 
 
 class Elements(HTMLParser):

@@ -11,9 +11,9 @@ import optuna
 import pytest
 
 from jupyter_ddl.errors import SpecError
+from jupyter_ddl.protocol.run import Mode, PrunerSpec
 from jupyter_ddl.search import Pruner, make_pruner
-from jupyter_ddl.search.halving import HyperbandPruner, bracket_weights, n_brackets
-from jupyter_ddl.spec.run import Mode, PrunerSpec
+from jupyter_ddl.search.pruners import HyperbandPruner, bracket_weights, n_brackets
 
 
 def pruner(name: str, mode: Mode = "max", **options: float) -> Pruner:

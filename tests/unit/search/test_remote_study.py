@@ -7,10 +7,10 @@ import math
 import pytest
 
 from jupyter_ddl.errors import SpecError
+from jupyter_ddl.protocol.run import SamplerSpec, SearchSpec
+from jupyter_ddl.protocol.sampling import TrialRecord
+from jupyter_ddl.protocol.space import Choice, Distribution, ParamValue, RandInt, Uniform
 from jupyter_ddl.search import Exhausted, NeedsRemoteAsk, Proposal, Study, Wait
-from jupyter_ddl.spec.run import SamplerSpec, SearchSpec
-from jupyter_ddl.spec.sampling import TrialRecord
-from jupyter_ddl.spec.space import Choice, Distribution, ParamValue, RandInt, Uniform
 
 Params = dict[str, ParamValue]
 SPACE: dict[str, Distribution] = {

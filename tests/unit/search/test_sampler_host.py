@@ -13,9 +13,8 @@ import numpy as np
 import optuna
 import pytest
 
-from jupyter_ddl.search import Exhausted, NeedsRemoteAsk, Proposal, Study, Wait
-from jupyter_ddl.spec.run import SamplerSpec, SearchSpec
-from jupyter_ddl.spec.sampling import (
+from jupyter_ddl.protocol.run import SamplerSpec, SearchSpec
+from jupyter_ddl.protocol.sampling import (
     Ask,
     Asked,
     Finish,
@@ -32,8 +31,9 @@ from jupyter_ddl.spec.sampling import (
     TrialEnd,
     TrialRecord,
 )
-from jupyter_ddl.spec.space import Choice, Distribution, ParamValue, RandInt, Uniform
-from jupyter_ddl.worker.sampler_host import SamplerHost
+from jupyter_ddl.protocol.space import Choice, Distribution, ParamValue, RandInt, Uniform
+from jupyter_ddl.ranks.sampler_host import SamplerHost
+from jupyter_ddl.search import Exhausted, NeedsRemoteAsk, Proposal, Study, Wait
 
 Params = dict[str, ParamValue]
 SPACE: dict[str, Distribution] = {"x": Uniform(-5.0, 5.0), "kind": Choice(("a", "b"))}
@@ -279,7 +279,7 @@ def test_unusable_samplers_are_refused_with_the_reason(
 def test_optuna_is_not_loaded_until_a_search_asks_for_it() -> None:
     code = (
         "import sys\n"
-        "import jupyter_ddl.search, jupyter_ddl.worker.sampler_host\n"
+        "import jupyter_ddl.search, jupyter_ddl.ranks.sampler_host\n"
         "heavy = {'optuna', 'torch', 'numpy', 'scipy', 'dask'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
     )

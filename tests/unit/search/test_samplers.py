@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jupyter_ddl.protocol.run import Mode, SamplerSpec, SearchSpec
+from jupyter_ddl.protocol.sampling import TrialRecord
+from jupyter_ddl.protocol.space import Choice, Distribution, RandInt, Uniform, grid_values
 from jupyter_ddl.search import Exhausted, Proposal, Study, Wait
 from jupyter_ddl.search.axes import check_params, counter_draws, make_axes
-from jupyter_ddl.spec.run import Mode, SamplerSpec, SearchSpec
-from jupyter_ddl.spec.sampling import TrialRecord
-from jupyter_ddl.spec.space import Choice, Distribution, RandInt, Uniform, grid_values
 
 Objective = Callable[[list[float]], float]
 CUBE: dict[str, Distribution] = {name: Uniform(-5.0, 5.0) for name in "xyz"}

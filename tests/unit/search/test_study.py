@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jupyter_ddl.errors import SpaceError, SpecError
+from jupyter_ddl.protocol.run import SamplerSpec, SearchSpec
+from jupyter_ddl.protocol.sampling import TrialEnd, TrialRecord
+from jupyter_ddl.protocol.space import Choice, Distribution, ParamValue, RandInt, Uniform
 from jupyter_ddl.search import Exhausted, Proposal, Study, Wait
-from jupyter_ddl.spec.run import SamplerSpec, SearchSpec
-from jupyter_ddl.spec.sampling import TrialEnd, TrialRecord
-from jupyter_ddl.spec.space import Choice, Distribution, ParamValue, RandInt, Uniform
 
 Params = dict[str, ParamValue]
 MIXED: dict[str, Distribution] = {

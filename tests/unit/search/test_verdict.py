@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jupyter_ddl.events.messages import Failure
+from jupyter_ddl.protocol.events import Failure
 from jupyter_ddl.search import hopeless
 
 

@@ -9,14 +9,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from jupyter_ddl.controller.connection import ConnectionInfo, connection_path, write_connection
 from jupyter_ddl.errors import ClusterError
+from jupyter_ddl.protocol.requests import GetStatus
+from jupyter_ddl.protocol.view_messages import StartCluster
 from jupyter_ddl.server.links import Links
 from jupyter_ddl.server.requests import _spec
-from jupyter_ddl.spec.requests import GetStatus
+from jupyter_ddl.store.connection import ConnectionInfo, connection_path, write_connection
 from jupyter_ddl.store.paths import runtime_dir
 from jupyter_ddl.store.processes import this_process
-from jupyter_ddl.views.messages import StartCluster
 
 NAMES = ["../local", "local.json", "/tmp/x.sock", "http://127.0.0.1:80", "", "..", "a\x00b", "*"]
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from jupyter_ddl.events.ledger import LedgerWriter
-from jupyter_ddl.events.messages import (
+from jupyter_ddl.ledger.file import LedgerWriter
+from jupyter_ddl.protocol.events import (
     AttemptFinished,
     AttemptStarted,
     Event,
@@ -18,12 +18,12 @@ from jupyter_ddl.events.messages import (
     RunSubmitted,
     TrialCreated,
 )
+from jupyter_ddl.protocol.program import Program
+from jupyter_ddl.protocol.run import DdpSpec, RunSpec, SearchSpec, Verb
+from jupyter_ddl.protocol.space import Uniform
 from jupyter_ddl.server import run_list
 from jupyter_ddl.server.folds import Folds
 from jupyter_ddl.server.run_list import N_RUNS, RunListing
-from jupyter_ddl.spec.program import Program
-from jupyter_ddl.spec.run import DdpSpec, RunSpec, SearchSpec, Verb
-from jupyter_ddl.spec.space import Uniform
 from jupyter_ddl.store.paths import ledger_path, run_dir
 
 SEARCH = SearchSpec("acc", "max", 2, {"lr": Uniform(0.0, 1.0)})

@@ -81,8 +81,8 @@ def test_a_local_cluster_in_a_small_container_has_one_worker(real_groups: list[P
     code = (
         "import os,sys\n"
         "for group in sys.argv[1:]: open(group + '/cgroup.procs', 'w').write(str(os.getpid()))\n"
-        "from jupyter_ddl.cluster.local import LocalBackend\n"
-        "from jupyter_ddl.spec.cluster import ClusterSpec\n"
+        "from jupyter_ddl.backends.local import LocalBackend\n"
+        "from jupyter_ddl.protocol.cluster import ClusterSpec\n"
         "print(LocalBackend(ClusterSpec()).n_wanted)\n"
     )
     command = [sys.executable, "-c", code, *map(str, real_groups)]

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 import msgspec
 import psutil
 import pytest
-from until import until
 
 from jupyter_ddl.store.processes import (
     OWNER_VARIABLE,
@@ -19,6 +18,7 @@ from jupyter_ddl.store.processes import (
     owned_processes,
     this_process,
 )
+from tests.until import until
 
 
 @pytest.fixture

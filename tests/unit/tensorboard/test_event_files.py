@@ -15,8 +15,8 @@ from jupyter_ddl.cell.compile import CellContext, compile_cell
 from jupyter_ddl.cell.options import RunOptions, parse_line
 from jupyter_ddl.client.submit import check_supported
 from jupyter_ddl.errors import LedgerBusyError, OptionError, RunNotFoundError
-from jupyter_ddl.events.ledger import LedgerWriter
-from jupyter_ddl.events.messages import (
+from jupyter_ddl.ledger.file import LedgerWriter
+from jupyter_ddl.protocol.events import (
     AttemptFinished,
     AttemptStarted,
     Event,
@@ -26,13 +26,13 @@ from jupyter_ddl.events.messages import (
     RunSubmitted,
     TrialCreated,
 )
-from jupyter_ddl.spec.program import Program
-from jupyter_ddl.spec.run import DdpSpec, RunSpec, SearchSpec
-from jupyter_ddl.spec.space import Choice, RandInt, Space, Uniform
+from jupyter_ddl.protocol.program import Program
+from jupyter_ddl.protocol.run import DdpSpec, RunSpec, SearchSpec
+from jupyter_ddl.protocol.space import Choice, RandInt, Space, Uniform
 from jupyter_ddl.store.paths import ledger_path, run_dir
-from jupyter_ddl.tensorboard import writing
-from jupyter_ddl.tensorboard.run_files import RunFiles
-from jupyter_ddl.tensorboard.writing import write_run
+from jupyter_ddl.tracking.tensorboard import writing
+from jupyter_ddl.tracking.tensorboard.event_files import RunFiles
+from jupyter_ddl.tracking.tensorboard.writing import write_run
 
 pytest.importorskip("tensorboard")
 
@@ -235,7 +235,8 @@ def test_another_process_writes_the_same_bytes(tmp_path: Path, home: Any) -> Non
     record(begin(search()) + trial(0, [0.1]))
     write_run("r1121-abcde", tmp_path / "here")
     program = (
-        "import sys; from pathlib import Path; from jupyter_ddl.tensorboard.writing import *; "
+        "import sys; from pathlib import Path; "
+        "from jupyter_ddl.tracking.tensorboard.writing import *; "
         "write_run('r1121-abcde', Path(sys.argv[1]))"
     )
     for seed in ("1", "2"):

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from jupyter_ddl.views import messages
+from jupyter_ddl.protocol import view_messages as messages
 
 ROOT = Path(__file__).resolve().parents[3]
 GOLDEN = ROOT / "tests" / "golden"

@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
-import view_samples as samples
 
-from jupyter_ddl.events.reader import RunSummary
-from jupyter_ddl.events.snapshot import Counts, RunSnapshot
-from jupyter_ddl.events.telemetry import Usage
-from jupyter_ddl.spec.program import Program
-from jupyter_ddl.spec.run import Provenance, RunSpec, SearchSpec
-from jupyter_ddl.spec.space import Uniform
+import tests.unit.views.view_samples as samples
+from jupyter_ddl.ledger.reader import RunSummary
+from jupyter_ddl.protocol.program import Program
+from jupyter_ddl.protocol.run import Provenance, RunSpec, SearchSpec
+from jupyter_ddl.protocol.snapshot import Counts, RunSnapshot
+from jupyter_ddl.protocol.space import Uniform
+from jupyter_ddl.protocol.telemetry import Usage
 from jupyter_ddl.views.details import again_line, render_details
 from jupyter_ddl.views.lists import render_clusters, run_row
 from jupyter_ddl.views.tables import ClusterRow, render_runs

@@ -9,7 +9,9 @@ import msgspec
 import pytest
 
 from jupyter_ddl.errors import TrialError
-from jupyter_ddl.events.messages import (
+from jupyter_ddl.ledger.reducer import fold
+from jupyter_ddl.ledger.run_state import RunState
+from jupyter_ddl.protocol.events import (
     AttemptFinished,
     AttemptStarted,
     FoldFinished,
@@ -18,14 +20,12 @@ from jupyter_ddl.events.messages import (
     RunSubmitted,
     TrialCreated,
 )
-from jupyter_ddl.events.reducer import fold
-from jupyter_ddl.events.run_state import RunState
-from jupyter_ddl.spec.fit import FitSpec
-from jupyter_ddl.spec.program import Program
-from jupyter_ddl.spec.run import RunSpec, SearchSpec
-from jupyter_ddl.spec.space import Uniform
+from jupyter_ddl.protocol.fit import FitSpec
+from jupyter_ddl.protocol.program import Program
+from jupyter_ddl.protocol.run import RunSpec, SearchSpec
+from jupyter_ddl.protocol.space import Uniform
+from jupyter_ddl.protocol.view_messages import GetLog, GetTrials
 from jupyter_ddl.views.answers import MAX_LOG_BYTES, log_part, trial_page
-from jupyter_ddl.views.messages import GetLog, GetTrials
 
 N_TRIALS = 300
 

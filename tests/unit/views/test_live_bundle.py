@@ -6,9 +6,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from node_tools import node
 
 from jupyter_ddl.views.bundle import LIVE_DIR, BundleError, join_modules, live_css, live_esm
+from tests.unit.views.node_tools import node
 
 
 def write(folder: Path, **modules: str) -> Path:

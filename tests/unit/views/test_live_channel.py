@@ -8,11 +8,11 @@ from typing import Any
 
 import msgspec
 import pytest
-import view_samples as samples
 
-from jupyter_ddl.events.telemetry import ClusterTelemetry
+import tests.unit.views.view_samples as samples
+from jupyter_ddl.protocol.telemetry import ClusterTelemetry
+from jupyter_ddl.protocol.view_messages import Done, RunView, StopRun, TelemetryView
 from jupyter_ddl.views.channel import MAX_BYTES_PER_S, Channel
-from jupyter_ddl.views.messages import Done, RunView, StopRun, TelemetryView
 
 replace = msgspec.structs.replace
 RUNNING = samples.search()

@@ -11,12 +11,12 @@ from typing import Any
 
 import msgspec
 import pytest
-import view_samples as samples
-from node_tools import node
 
+import tests.unit.views.view_samples as samples
+from jupyter_ddl.protocol.view_messages import Done, RunView
 from jupyter_ddl.views.bundle import LIVE_DIR
 from jupyter_ddl.views.channel import Channel
-from jupyter_ddl.views.messages import Done, RunView
+from tests.unit.views.node_tools import node
 
 replace = msgspec.structs.replace
 RUNNING = samples.search()

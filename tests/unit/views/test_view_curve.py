@@ -3,10 +3,10 @@ from __future__ import annotations
 import itertools
 
 import msgspec
-import view_samples as samples
 
-from jupyter_ddl.events.snapshot import BestTrial
-from jupyter_ddl.views.curve import draw_curve, series_of
+import tests.unit.views.view_samples as samples
+from jupyter_ddl.protocol.snapshot import BestTrial
+from jupyter_ddl.views.plots import draw_curve, series_of
 
 replace = msgspec.structs.replace
 EMPTY = replace(samples.search(), best=None, curve=(), best_curve=())

@@ -11,12 +11,12 @@ from pathlib import Path
 import msgspec
 import nbformat
 import pytest
-import view_samples as samples
 from nbclient import NotebookClient
-from view_payloads import PAYLOADS, Structure
 
+import tests.unit.views.view_samples as samples
 from jupyter_ddl.views import LiveDisplay, TerminalScreen, render_html
 from jupyter_ddl.views.display import in_notebook
+from tests.unit.views.view_payloads import PAYLOADS, Structure
 
 replace = msgspec.structs.replace
 MID = samples.search()

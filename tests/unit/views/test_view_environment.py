@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from jupyter_ddl.environment.binder import read_configuration
-from jupyter_ddl.spec.facts import Difference, EnvironmentVerdict, Facts
+from jupyter_ddl.protocol.facts import Difference, EnvironmentVerdict, Facts
 from jupyter_ddl.views.environment import render_environment, render_verdict
 
 _FACTS = Facts("3.12.4", "cpython", "x86_64", {"numpy": "2.1.0"}, torch_build="", blas="mkl 1")

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from node_tools import node
 
-from jupyter_ddl.spec.space import Choice, RandInt, Uniform
+from jupyter_ddl.protocol.space import Choice, RandInt, Uniform
 from jupyter_ddl.views import format as formats
-from jupyter_ddl.views.axes import count_axis, value_axis
 from jupyter_ddl.views.bundle import LIVE_DIR
 from jupyter_ddl.views.escape import esc, plain, plain_lines
+from jupyter_ddl.views.plots import count_axis, value_axis
+from tests.unit.views.node_tools import node
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
 

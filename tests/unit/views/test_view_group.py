@@ -3,12 +3,12 @@ from __future__ import annotations
 import re
 
 import msgspec
-import view_samples as samples
-from view_payloads import PAYLOADS, Structure
 
-from jupyter_ddl.events.messages import Failure
-from jupyter_ddl.events.snapshot import RestartRow, RunSnapshot
+import tests.unit.views.view_samples as samples
+from jupyter_ddl.protocol.events import Failure
+from jupyter_ddl.protocol.snapshot import RestartRow, RunSnapshot
 from jupyter_ddl.views import render_html, render_line, render_text
+from tests.unit.views.view_payloads import PAYLOADS, Structure
 
 replace = msgspec.structs.replace
 GROUP = samples.group()

@@ -5,13 +5,12 @@ from urllib.parse import unquote
 
 import msgspec
 import pytest
-import view_samples as samples
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from view_payloads import PAYLOADS, SAFE_ATTRIBUTES, SAFE_TAGS, Structure
 
-from jupyter_ddl.events.messages import Failure, HangVerdict
-from jupyter_ddl.events.snapshot import (
+import tests.unit.views.view_samples as samples
+from jupyter_ddl.protocol.events import Failure, HangVerdict
+from jupyter_ddl.protocol.snapshot import (
     BestTrial,
     Counts,
     RankRow,
@@ -21,6 +20,7 @@ from jupyter_ddl.events.snapshot import (
 )
 from jupyter_ddl.views import render_html
 from jupyter_ddl.views.html import MAX_HTML_BYTES
+from tests.unit.views.view_payloads import PAYLOADS, SAFE_ATTRIBUTES, SAFE_TAGS, Structure
 
 replace = msgspec.structs.replace
 MID = samples.search()

@@ -4,11 +4,11 @@ import itertools
 
 import msgspec
 import pytest
-import view_samples as samples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_ddl.events.snapshot import RunSnapshot
+import tests.unit.views.view_samples as samples
+from jupyter_ddl.protocol.snapshot import RunSnapshot
 from jupyter_ddl.views.pump import Pump
 
 MAPPED = samples.mapped()

@@ -4,14 +4,13 @@ import re
 
 import msgspec
 import pytest
-import view_samples as samples
-from view_payloads import PAYLOADS, SAFE_ATTRIBUTES, SAFE_TAGS, Structure
 
-from jupyter_ddl.events.snapshot import RunSnapshot
-from jupyter_ddl.events.status import ClusterStatus, WorkerStatus
-from jupyter_ddl.spec.program import Program
-from jupyter_ddl.spec.run import Provenance, PrunerSpec, RunSpec, SamplerSpec, SearchSpec
-from jupyter_ddl.spec.space import Choice, Distribution, Uniform
+import tests.unit.views.view_samples as samples
+from jupyter_ddl.protocol.program import Program
+from jupyter_ddl.protocol.replies import ClusterStatus, WorkerStatus
+from jupyter_ddl.protocol.run import Provenance, PrunerSpec, RunSpec, SamplerSpec, SearchSpec
+from jupyter_ddl.protocol.snapshot import RunSnapshot
+from jupyter_ddl.protocol.space import Choice, Distribution, Uniform
 from jupyter_ddl.views import (
     ClusterRow,
     ComparedRun,
@@ -23,6 +22,7 @@ from jupyter_ddl.views import (
     render_runs,
 )
 from jupyter_ddl.views.columns import cell_width
+from tests.unit.views.view_payloads import PAYLOADS, SAFE_ATTRIBUTES, SAFE_TAGS, Structure
 
 replace = msgspec.structs.replace
 NOW_S = samples.NOW_S

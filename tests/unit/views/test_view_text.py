@@ -4,15 +4,15 @@ import unicodedata
 
 import msgspec
 import pytest
-import view_samples as samples
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from view_payloads import PAYLOADS
 
-from jupyter_ddl.events.snapshot import BestTrial, Counts
+import tests.unit.views.view_samples as samples
+from jupyter_ddl.protocol.snapshot import BestTrial, Counts
 from jupyter_ddl.views import render_html, render_line, render_text
 from jupyter_ddl.views.columns import bar, cell_width, cut, to_ascii
 from jupyter_ddl.views.text import MIN_WIDTH
+from tests.unit.views.view_payloads import PAYLOADS
 
 replace = msgspec.structs.replace
 MID = samples.search()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import random
 
-from jupyter_ddl.events.messages import Failure, HangVerdict
-from jupyter_ddl.events.snapshot import (
+from jupyter_ddl.protocol.events import Failure, HangVerdict
+from jupyter_ddl.protocol.snapshot import (
     BestTrial,
     Counts,
     RankRow,

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from torch.distributed import TCPStore
 
-from jupyter_ddl.worker.agreement import Agreement
+from jupyter_ddl.ranks.group_votes import Agreement
 
 _TIMEOUT = timedelta(seconds=10)
 

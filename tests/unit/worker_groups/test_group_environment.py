@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from jupyter_ddl.spec.group import RankPlace
-from jupyter_ddl.worker.group_environment import group_environment
+from jupyter_ddl.protocol.group import RankPlace
+from jupyter_ddl.ranks.group import group_environment
 
 _PLACE = RankPlace("g-1", rank=1, world_size=2, local_rank=1, local_world_size=2, restart_count=3)
 _LOCAL = ("127.0.0.1:4000", "127.0.0.1:4001")

@@ -15,12 +15,10 @@ from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
 
-from jupyter_ddl.spec.group import RankPlace
-from jupyter_ddl.worker import incell
-from jupyter_ddl.worker.loader import PreparedLoader
-from jupyter_ddl.worker.metrics import ReportError
-from jupyter_ddl.worker.reduction import check_reduction, reduced
-from jupyter_ddl.worker.training import PRIVATE_KEY, Training
+from jupyter_ddl.protocol.group import RankPlace
+from jupyter_ddl.ranks import incell
+from jupyter_ddl.ranks.metrics import ReportError, check_reduction, reduced
+from jupyter_ddl.ranks.training import PRIVATE_KEY, PreparedLoader, Training
 
 _CPU = torch.device("cpu")
 

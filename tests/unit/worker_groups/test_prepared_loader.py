@@ -15,9 +15,8 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
-from jupyter_ddl.worker.loader import PreparedLoader, prepare_loader
-from jupyter_ddl.worker.metrics import ReportError
-from jupyter_ddl.worker.sample_order import Progress
+from jupyter_ddl.ranks.metrics import ReportError
+from jupyter_ddl.ranks.training import PreparedLoader, Progress, prepare_loader
 
 
 def _loader(n: int = 20, **options: Any) -> DataLoader[Any]:

@@ -10,7 +10,7 @@ import pytest
 
 from jupyter_ddl.cell import strategies
 from jupyter_ddl.errors import LaunchError, OptionError
-from jupyter_ddl.worker.strategies.registry import (
+from jupyter_ddl.ranks.strategies.registry import (
     ENTRY_POINTS,
     check_strategy,
     load_strategy,
@@ -32,7 +32,7 @@ def test_the_kernel_offers_what_the_ranks_know() -> None:
 
 def test_listing_names_imports_no_torch() -> None:
     code = (
-        "import sys; from jupyter_ddl.worker.strategies.registry import check_strategy; "
+        "import sys; from jupyter_ddl.ranks.strategies.registry import check_strategy; "
         "check_strategy('fsdp'); print('torch' in sys.modules)"
     )
     command = [sys.executable, "-c", code]
@@ -57,7 +57,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "gone = slow_strategy_gone:Gone\n"
     )
     (tmp_path / "slow_strategy.py").write_text(
-        "from jupyter_ddl.worker.strategies.data_parallel import DataParallel\n"
+        "from jupyter_ddl.ranks.strategies.data_parallel import DataParallel\n"
         "class Slow(DataParallel):\n    pass\n"
         "class Half:\n    def wrap(self): ...\n    def unwrap(self): ...\n"
     )

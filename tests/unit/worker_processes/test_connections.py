@@ -6,7 +6,7 @@ import socket
 import threading
 import time
 
-from jupyter_ddl.worker.connections import Connections, waits_in_torch
+from jupyter_ddl.ranks.cells import Connections, waits_in_torch
 
 
 def connected() -> tuple[socket.socket, socket.socket]:

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_ddl.events.messages import AttemptStarted, Failure
-from jupyter_ddl.worker import death
-from jupyter_ddl.worker.death import LogTail, finished_by_death, read_log_tail
-from jupyter_ddl.worker.rank_messages import CHANNEL_LOST_EXIT_CODE
+from jupyter_ddl.protocol.events import AttemptStarted, Failure
+from jupyter_ddl.protocol.rank_messages import CHANNEL_LOST_EXIT_CODE
+from jupyter_ddl.ranks.stopping import StopReason
+from jupyter_ddl.worker import rank_death as death
+from jupyter_ddl.worker.rank_death import LogTail, finished_by_death, read_log_tail
 from jupyter_ddl.worker.rank_process import RankEnd
-from jupyter_ddl.worker.stopping import StopReason
 
 STARTED = AttemptStarted(7, 2, 100.0, "w", 1234, "r.log", 10)
 SEGFAULT = f"""epoch 1

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_ddl.errors import ProtocolError
-from jupyter_ddl.worker.frames import MAX_FRAME_BYTES, FrameBuffer, FrameSocket, encode_frame
+from jupyter_ddl.protocol.framing import MAX_FRAME_BYTES, FrameBuffer, FrameSocket, encode_frame
 
 
 @given(st.lists(st.binary(max_size=50), max_size=20), st.integers(min_value=1, max_value=60))

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import time
 
-from until import until
-
-from jupyter_ddl.events.messages import Beat
-from jupyter_ddl.worker.beats import Beats
+from jupyter_ddl.protocol.events import Beat
+from jupyter_ddl.ranks.heartbeat import Beats
+from tests.until import until
 
 
 def test_a_change_of_phase_is_told_at_once_and_steps_within_two_seconds() -> None:

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from jupyter_ddl.worker.rank_signals import TerminationHandler
-from jupyter_ddl.worker.stopping import StopFlag, TrialStopped
+from jupyter_ddl.ranks.channel import TerminationHandler
+from jupyter_ddl.ranks.stopping import StopFlag, TrialStopped
 
 
 @pytest.fixture

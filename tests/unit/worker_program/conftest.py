@@ -15,12 +15,12 @@ import cloudpickle
 import msgspec
 import pytest
 
-from jupyter_ddl.events.messages import AttemptFinished, RankEvent
-from jupyter_ddl.spec.assignment import Assignment, TrialAssignment
-from jupyter_ddl.spec.program import CapturedName, Hole, ModuleFile, Program
+from jupyter_ddl.protocol.assignment import Assignment, TrialAssignment
+from jupyter_ddl.protocol.events import AttemptFinished, RankEvent
+from jupyter_ddl.protocol.program import CapturedName, Hole, ModuleFile, Program
+from jupyter_ddl.ranks.program import LoadedProgram, load_program
+from jupyter_ddl.ranks.stopping import StopFlag
 from jupyter_ddl.store.blobs import put_blob
-from jupyter_ddl.worker.program import LoadedProgram, load_program
-from jupyter_ddl.worker.stopping import StopFlag
 
 FILENAME = "In [12]"
 

@@ -10,10 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jupyter_ddl.events.messages import CheckpointSaved, Notice
-from jupyter_ddl.worker.checkpoint_file import FORMAT, CheckpointFileError, read_checkpoint
-from jupyter_ddl.worker.checkpoints import newest_checkpoint, save_checkpoint
-from jupyter_ddl.worker.metrics import ReportError
+from jupyter_ddl.protocol.events import CheckpointSaved, Notice
+from jupyter_ddl.ranks.checkpoints import (
+    FORMAT,
+    CheckpointFileError,
+    newest_checkpoint,
+    read_checkpoint,
+    save_checkpoint,
+)
+from jupyter_ddl.ranks.metrics import ReportError
 
 
 def _ignore(_text: str) -> None:

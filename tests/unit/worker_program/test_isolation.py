@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from jupyter_ddl.events.messages import Reported
-from jupyter_ddl.spec.seeds import derive_seed
+from jupyter_ddl.protocol.assignment import derive_seed
+from jupyter_ddl.protocol.events import Reported
 
 
 def test_the_process_is_put_back_after_a_trial(host: Any) -> None:
@@ -88,7 +88,7 @@ def test_everything_printed_is_out_before_the_log_is_measured(host: Any, capfd: 
     seen: list[str] = []
     source = "import ctypes\nprint('py', end='')\nctypes.CDLL(None).printf(b'c')\n"
     rank = host.load(source)
-    from jupyter_ddl.spec.assignment import TrialAssignment
+    from jupyter_ddl.protocol.assignment import TrialAssignment
 
     rank.program.run_trial(
         TrialAssignment(0, 1, {}, 1),
@@ -102,7 +102,7 @@ def test_everything_printed_is_out_before_the_log_is_measured(host: Any, capfd: 
 
 def test_a_stop_while_a_failure_is_described_still_cleans_up(host: Any) -> None:
     source = (
-        "from jupyter_ddl.worker.stopping import TrialStopped\n"
+        "from jupyter_ddl.ranks.stopping import TrialStopped\n"
         "class Stubborn(Exception):\n"
         "    def __str__(self): raise TrialStopped('cancelled')\n"
         "raise Stubborn\n"

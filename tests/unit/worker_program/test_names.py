@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from conftest import hole, pickled
 
-from jupyter_ddl.spec.program import MAIN_GLOBALS
+from jupyter_ddl.protocol.program import MAIN_GLOBALS
 
 
 def test_a_declared_parameter_gets_the_trials_value(host: Any) -> None:
@@ -330,8 +330,8 @@ def test_the_source_is_found_by_inspect(host: Any) -> None:
 
 def test_a_program_that_is_not_there_says_so(host: Any) -> None:
     from jupyter_ddl.errors import LaunchError
-    from jupyter_ddl.spec.assignment import Assignment
-    from jupyter_ddl.worker.program import load_program
+    from jupyter_ddl.protocol.assignment import Assignment
+    from jupyter_ddl.ranks.program import load_program
 
     missing = Assignment("r", "a", "0" * 64, (), str(host.run_dir), (str(host.blobs),), "t")
     with pytest.raises(LaunchError, match=r"blob 0+ is in none of"):

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from jupyter_ddl.events.messages import Notice, Reported
-from jupyter_ddl.worker.stopping import TrialStopped
+from jupyter_ddl.protocol.events import Notice, Reported
+from jupyter_ddl.ranks.stopping import TrialStopped
 
 
 def test_the_last_reported_value_is_the_objective(host: Any) -> None:

@@ -10,8 +10,8 @@ import pytest
 
 import jupyter_ddl
 from jupyter_ddl.errors import SpaceError
-from jupyter_ddl.worker import incell
-from jupyter_ddl.worker.metrics import ReportError
+from jupyter_ddl.ranks import incell
+from jupyter_ddl.ranks.metrics import ReportError
 
 
 @pytest.fixture(autouse=True)

@@ -11,14 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_nvml import FakeNvml
+
+from tests.fake_nvml import FakeNvml
 
 _PROGRAM = """
 import json, os, sys
 import msgspec
-from jupyter_ddl.worker.telemetry.gpu_reader import GpuReader
-from jupyter_ddl.worker.telemetry.gpu_watch import GpuWatch
-from jupyter_ddl.worker.telemetry.nvml import inventory
+from jupyter_ddl.worker.telemetry.gpus import GpuReader
+from jupyter_ddl.worker.telemetry.gpus import GpuWatch
+from jupyter_ddl.store.nvml import inventory
 
 now = 0.0
 clock = lambda: now

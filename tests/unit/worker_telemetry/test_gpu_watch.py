@@ -5,11 +5,10 @@ from __future__ import annotations
 import threading
 
 import pytest
-from until import until
 
-from jupyter_ddl.events.telemetry import GpuSample
-from jupyter_ddl.worker.telemetry.gpu_reader import GpuReading
-from jupyter_ddl.worker.telemetry.gpu_watch import NO_ANSWER, GpuWatch
+from jupyter_ddl.protocol.telemetry import GpuSample
+from jupyter_ddl.worker.telemetry.gpus import NO_ANSWER, GpuReading, GpuWatch
+from tests.until import until
 
 GPU = GpuSample("GPU-0", 0, "a GPU", utilization=0.5, memory_total_bytes=100)
 

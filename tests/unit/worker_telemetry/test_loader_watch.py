@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from jupyter_ddl.worker.rank_messages import LoaderWait
-from jupyter_ddl.worker.telemetry.loader_watch import LoaderWatch
+from jupyter_ddl.protocol.rank_messages import LoaderWait
+from jupyter_ddl.ranks.loader_watch import LoaderWatch
 
 torch = pytest.importorskip("torch")
 data = torch.utils.data

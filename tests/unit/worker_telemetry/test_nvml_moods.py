@@ -7,7 +7,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from until import until
+from tests.until import until
 
 if TYPE_CHECKING:
     from conftest import GpuProcess
@@ -143,7 +143,7 @@ def test_a_host_without_a_driver_is_named() -> None:
     code = (
         "import pynvml, ctypes\n"
         "pynvml.CDLL = lambda name: ctypes.CDLL('no-such-driver.so')\n"
-        "from jupyter_ddl.worker.telemetry.nvml import inventory\n"
+        "from jupyter_ddl.store.nvml import inventory\n"
         "print(inventory().state)"
     )
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -11,10 +11,9 @@ from collections.abc import Iterator
 
 import psutil
 import pytest
-from until import until
 
-from jupyter_ddl.worker.telemetry.network import NetworkMeter
-from jupyter_ddl.worker.telemetry.processes import ProcessMeter, TreeUse
+from jupyter_ddl.worker.telemetry.processes import NetworkMeter, ProcessMeter, TreeUse
+from tests.until import until
 
 PARENT = """
 import subprocess, sys

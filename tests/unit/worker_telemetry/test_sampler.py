@@ -8,12 +8,12 @@ from itertools import pairwise
 
 import msgspec
 import pytest
-from until import until
 
-from jupyter_ddl.events.telemetry import WorkerSample
+from jupyter_ddl.protocol.telemetry import WorkerSample
 from jupyter_ddl.worker.rank_process import RankProcess
 from jupyter_ddl.worker.settings import telemetry_interval_s
 from jupyter_ddl.worker.telemetry.sampler import WorkerSampler
+from tests.until import until
 
 
 def decoded(sent: Sequence[bytes]) -> list[WorkerSample]:

@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from jupyter_ddl.cluster.kubernetes.access import NEEDS, role_manifest
-from jupyter_ddl.cluster.kubernetes.diagnosis import Cause, diagnose
-from jupyter_ddl.cluster.kubernetes.names import object_name, selector_of
-from jupyter_ddl.cluster.kubernetes.refusal import one_line, refused
-from jupyter_ddl.cluster.kubernetes.shrinking import worker_names_to_stop
-from jupyter_ddl.cluster.kubernetes.sight import View, image_digest, progress
+from jupyter_ddl.backends.kubernetes.api import NEEDS, one_line, refused, role_manifest
+from jupyter_ddl.backends.kubernetes.backend import worker_names_to_stop
+from jupyter_ddl.backends.kubernetes.diagnosis import Cause, diagnose
+from jupyter_ddl.backends.kubernetes.names import object_name, selector_of
+from jupyter_ddl.backends.kubernetes.pod_status import View, image_digest, progress
 
 Json = dict[str, Any]
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from jupyter_ddl.cluster.kubernetes.doctor import examine_operator
-from jupyter_ddl.cluster.kubernetes.operator import operator_deployment
+from jupyter_ddl.backends.kubernetes.diagnosis import operator_deployment
+from jupyter_ddl.backends.kubernetes.doctor import examine_operator
 from jupyter_ddl.errors import KubernetesError
 
 Json = dict[str, Any]

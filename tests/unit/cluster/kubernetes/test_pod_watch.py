@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_ddl.cluster.kubernetes.pod_watch import PodWatch
+from jupyter_ddl.backends.kubernetes.pod_watch import PodWatch
 from jupyter_ddl.errors import KubernetesError
 
 Json = dict[str, Any]

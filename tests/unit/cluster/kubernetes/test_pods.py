@@ -9,12 +9,17 @@ from typing import Any
 
 import pytest
 
-from jupyter_ddl.cluster.kubernetes.manifest import dask_cluster, network_policy, tls_secret
-from jupyter_ddl.cluster.kubernetes.pods import scheduler_pod, worker_pod
-from jupyter_ddl.cluster.kubernetes.preflight import check_options
-from jupyter_ddl.cluster.kubernetes.template import dropped_fields, merged, read_template
+from jupyter_ddl.backends.kubernetes.doctor import check_options
+from jupyter_ddl.backends.kubernetes.manifest import (
+    dask_cluster,
+    network_policy,
+    scheduler_pod,
+    tls_secret,
+    worker_pod,
+)
+from jupyter_ddl.backends.kubernetes.template import dropped_fields, merged, read_template
 from jupyter_ddl.errors import ClusterError
-from jupyter_ddl.spec.cluster import ClusterSpec, KubeSpec
+from jupyter_ddl.protocol.cluster import ClusterSpec, KubeSpec
 
 _ALLOWED_VOLUMES = {
     "configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim",

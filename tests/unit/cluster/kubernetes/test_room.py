@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from jupyter_ddl.cluster.kubernetes.room import ComingRoom
+from jupyter_ddl.backends.kubernetes.pod_status import ComingRoom
 
 STAYS: dict[str, Any] = {"metadata": {"name": "stays"}}
 ENDS: dict[str, Any] = {"metadata": {"name": "ends", "deletionTimestamp": "2026-11-22T10:00:00Z"}}

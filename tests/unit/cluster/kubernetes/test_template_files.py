@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_ddl.cluster.kubernetes.template import read_template
+from jupyter_ddl.backends.kubernetes.template import read_template
 from jupyter_ddl.errors import ClusterError
 
 

@@ -1,0 +1,164 @@
+"""The backend on Dask Gateway: a service of the site makes scheduler and workers.
+
+Address, proxy and authentication are those of Dask's configuration (``gateway``), as for every user
+of Dask Gateway.  The workers' environment is the service's: it must contain this package.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import dask
+from dask_gateway import Gateway, GatewayCluster
+from dask_gateway.client import GatewayClusterError, GatewayServerError
+from distributed import Client
+
+from jupyter_ddl.backends.reaching import check_versions
+from jupyter_ddl.errors import ClusterError
+from jupyter_ddl.protocol.cluster import ClusterSpec
+from jupyter_ddl.store.paths import runtime_dir
+
+__all__ = ["GatewayBackend"]
+
+log = logging.getLogger(__name__)
+
+_N_WORKERS = 2
+_POLL_S = 0.2
+_CALL_S = 5.0
+_CLOSE_S = 8.0
+_FAULTS = (aiohttp.ClientError, GatewayClusterError, GatewayServerError, OSError, ValueError)
+
+
+class GatewayBackend:
+    """Made and used on the controller's loop."""
+
+    client: Client
+
+    def __init__(self, spec: ClusterSpec) -> None:
+        self._spec = spec
+        self._n_wanted = _N_WORKERS if spec.n_workers is None else spec.n_workers
+        self._cluster: Any = None
+
+    @property
+    def n_wanted(self) -> int:
+        return self._n_wanted
+
+    @property
+    def shared_filesystem(self) -> bool:
+        return False
+
+    @property
+    def owns_workers(self) -> bool:
+        return True
+
+    @property
+    def image(self) -> str:
+        return ""  # the gateway's own matter, which it does not tell
+
+    @property
+    def trouble(self) -> str:
+        is_lost = self.client.status != "running"
+        return "the scheduler is lost: connecting again, runs wait" if is_lost else ""
+
+    async def start(self, on_phase: Callable[[str], None]) -> None:
+        address = dask.config.get("gateway.address", None)
+        if not address:
+            raise ClusterError(
+                "no gateway is known: set gateway.address in Dask's configuration, or "
+                "DASK_GATEWAY__ADDRESS, to the URL of your Dask Gateway"
+            )
+        on_phase(f"asking the gateway {address} for a cluster")
+        try:
+            async with asyncio.timeout(self._spec.start_timeout_s):
+                await self._end_orphan()
+                await self._start(on_phase)
+        except TimeoutError:
+            await self.close()
+            raise ClusterError(
+                f"the gateway {address} had no {self._n_wanted} workers ready within "
+                f"{self._spec.start_timeout_s:.0f} s; its log tells why, or ask for fewer with -n"
+            ) from None
+        except _FAULTS as error:
+            await asyncio.shield(self.close())
+            raise ClusterError(f"the gateway {address} starts no cluster: {error}") from None
+        except BaseException:
+            await asyncio.shield(self.close())
+            raise
+
+    async def _start(self, on_phase: Callable[[str], None]) -> None:
+        # The workers' sizes are options of the service, and named as its operator likes.
+        self._cluster = GatewayCluster(asynchronous=True)
+        await self._cluster
+        self._note.write_text(self._cluster.name)
+        on_phase(f"cluster {self._cluster.name} has a scheduler; waiting for its workers")
+        self.client = await self._cluster.get_client(set_as_default=False)
+        await self._cluster.scale(self._n_wanted)
+        # There is nothing to subscribe to before the first worker is there.
+        while await self._n_connected() < self._n_wanted:  # noqa: ASYNC110
+            await asyncio.sleep(_POLL_S)
+        if self._n_wanted:
+            await check_versions(self.client)
+
+    async def _n_connected(self) -> int:
+        identity = await self.client.scheduler.identity(n_workers=-1)
+        return len(identity["workers"])
+
+    @property
+    def _note(self) -> Path:
+        """Holds the name that the gateway has given, for the case that we are killed."""
+        return runtime_dir() / f"{self._spec.name}.gateway"
+
+    async def _end_orphan(self) -> None:
+        """Stop the cluster of a controller of this name that was killed on this host."""
+        if not self._note.exists():
+            return
+        name = self._note.read_text()
+        log.warning("stopping cluster %s: its controller is gone", name)
+        async with Gateway(asynchronous=True) as gateway:
+            with contextlib.suppress(ValueError, GatewayClusterError):  # it is gone, too
+                await gateway.stop_cluster(name)
+        self._note.unlink()
+
+    async def scale(self, n_workers: int, keep: Sequence[str]) -> None:
+        """Ask for ``n_workers``; the gateway itself takes idle workers first."""
+        self._n_wanted = n_workers
+        try:
+            await self._cluster.scale(n_workers)
+        except _FAULTS as error:
+            raise ClusterError(f"the gateway does not scale: {error}") from None
+
+    async def repair(self) -> None:
+        """Connect again when the scheduler was lost; workers are replaced by the gateway."""
+        if self.client.status == "running":
+            return
+        log.warning("the connection to the scheduler is lost; connecting again")
+        async with asyncio.timeout(_CALL_S):
+            client = await self._cluster.get_client(set_as_default=False)
+        former, self.client = self.client, client
+        await _close(former)
+
+    async def close(self) -> None:
+        client = getattr(self, "client", None)
+        if client is not None:
+            await _close(client)
+        cluster, self._cluster = self._cluster, None
+        if cluster is None:
+            return
+        try:
+            async with asyncio.timeout(_CLOSE_S):
+                await cluster.close(shutdown=True)
+            self._note.unlink(missing_ok=True)
+        except (*_FAULTS, TimeoutError) as error:
+            log.error("cluster %s of the gateway is not stopped: %r", cluster.name, error)
+
+
+async def _close(client: Client) -> None:
+    with contextlib.suppress(Exception):  # what is left of a connection that was lost
+        async with asyncio.timeout(_CALL_S):
+            await client.close()

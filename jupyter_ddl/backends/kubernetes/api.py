@@ -1,0 +1,395 @@
+"""The smallest Role with which all of this works, and what each of its verbs is for.  Pure."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import ssl
+import warnings
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from jupyter_ddl.errors import ClusterError, KubernetesError
+
+__all__ = [
+    "NEEDS",
+    "KubeApi",
+    "Need",
+    "in_pod",
+    "one_line",
+    "own_namespace",
+    "refused",
+    "role_manifest",
+]
+
+
+# Whether this process runs in a pod, and in which namespace.
+
+_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+
+def in_pod() -> bool:
+    """Whether a service account is mounted here."""
+    return (_ACCOUNT / "token").exists()
+
+
+def own_namespace() -> str | None:
+    """The pod's namespace; None outside of pods, and where a kubeconfig is to be used instead."""
+    if not in_pod() or os.environ.get("KUBECONFIG"):
+        return None
+    return (_ACCOUNT / "namespace").read_text().strip()
+
+
+# One sentence for what the API server, or the way to it, has refused.  Pure.
+
+_MAX_CHARS = 400
+_ROLE = "`%cluster doctor --print-rbac` prints the Role that it takes"
+
+
+def one_line(text: str) -> str:
+    """Foreign text, fit to stand in a sentence of ours."""
+    plain = "".join(char if char.isprintable() else " " for char in text)
+    short = " ".join(plain.split())
+    return short if len(short) <= _MAX_CHARS else f"{short[:_MAX_CHARS]}…"
+
+
+def refused(verb: str, resource: str, namespace: str, error: BaseException) -> str:
+    """What was tried, what came back, and what to do about it."""
+    answer: Any = getattr(error, "response", None)
+    where = f" in namespace {namespace}" if namespace else ""
+    tried = f"Kubernetes: {verb} {resource}{where}"
+    said = one_line(str(error)) or type(error).__name__
+    if answer is None:
+        if verb == "find" and not _is_connection(error):
+            return (
+                f"no credentials for Kubernetes were found ({said}); set KUBECONFIG, or run where "
+                f"a service account is mounted"
+            )
+        return (
+            f"{tried}: the API server can't be reached ({type(error).__name__}: {said}); check "
+            f"the network and the server's address in the kubeconfig"
+        )
+    status = int(answer.status_code)
+    if status == 401:
+        return f"{tried}: the credentials have expired or are wrong (401); log in anew"
+    if status == 403 and "exceeded quota" in said:
+        return f"{tried}: {said}; ask for fewer or smaller workers, or for a larger quota"
+    if status == 403 and "being terminated" in said:
+        return f"{tried}: the namespace is being deleted; use another one with --namespace"
+    if status == 403:
+        return f"{tried} is forbidden (403: {said}); {_ROLE}"
+    if status == 404 and 'namespaces "' in said:
+        return f"{tried}: {said}; name an existing one with --namespace"
+    if status == 404 and resource.startswith("dask"):
+        return (
+            f"{tried}: this Kubernetes does not know the resource (404), so dask-kubernetes' "
+            f"operator is not installed; `helm install --repo https://helm.dask.org --create-"
+            f"namespace -n dask-operator --generate-name dask-kubernetes-operator` installs it"
+        )
+    if status == 422:
+        return f"{tried} was refused as invalid: {said}; correct the field that it names"
+    return f"{tried} failed ({status}: {said})"
+
+
+def _is_connection(error: BaseException) -> bool:
+    """Whether the way to the server failed, whichever library tells it."""
+    names = {kind.__name__ for kind in type(error).__mro__}
+    return bool(names & {"TransportError", "APITimeoutError", "OSError", "SSLError"})
+
+
+# The API server, as far as this package needs it: few calls, each with a deadline.
+#
+# Credentials come from where ``kubectl`` finds them, or from the pod's service account.
+
+log = logging.getLogger(__name__)
+
+_CALL_S = 10.0
+_RETRIES_S = 20.0
+"""An API server that restarts is away for a few seconds."""
+_PAUSE_S = 0.5
+_DASK = "kubernetes.dask.org/v1"
+_NO_LOG = "unable to retrieve container logs for"
+"""What a kubelet answers, as if it were the log, while it replaces a container."""
+
+Json = dict[str, Any]
+
+
+class KubeApi:
+    """Used on one event loop.
+
+    Every call raises :class:`KubernetesError` for a refusal; its ``status`` is the HTTP status, 0
+    when there was no answer.
+    """
+
+    def __init__(self, api: Any, namespace: str, patience_s: float) -> None:
+        self._api = api
+        self.namespace = namespace
+        self._patience_s = patience_s
+
+    @classmethod
+    async def connect(
+        cls, namespace: str | None = None, *, patience_s: float = _RETRIES_S
+    ) -> KubeApi:
+        """Find the credentials.
+
+        Parameters
+        ----------
+        patience_s : float
+            How long an API server that can't be reached is asked again.
+
+        Raises
+        ------
+        ClusterError
+            The extra is not installed, or there are no credentials.
+        """
+        try:
+            import kr8s.asyncio
+        except ImportError:
+            raise ClusterError(
+                "a cluster on Kubernetes needs the extra `kubernetes`; "
+                "`pip install 'jupyter_ddl[kubernetes]'` installs it"
+            ) from None
+        # kr8s logs every request, and warns of versions that it does not know.
+        logging.getLogger("httpx").setLevel(logging.WARNING)
+        namespace = namespace or own_namespace()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                api = await kr8s.asyncio.api(
+                    namespace=namespace, kubeconfig=os.environ.get("KUBECONFIG")
+                )
+            except Exception as error:  # noqa: BLE001 - plugins of any kind fetch credentials
+                raise KubernetesError(refused("find", "credentials", "", error), status=0) from None
+        return cls(api, namespace or str(api.namespace), patience_s)
+
+    @property
+    def server(self) -> str:
+        """URL of the API server."""
+        return str(self._api.auth.server)
+
+    @property
+    def raw(self) -> Any:
+        """The library's own client."""
+        return self._api
+
+    async def aclose(self) -> None:
+        """Close the connections; another call would open new ones."""
+        session = self._api._session  # kr8s 0.20 has no call for it
+        if session is not None:
+            await session.aclose()
+
+    # -- calls -----------------------------------------------------------------------------------
+
+    async def get(self, resource: str, name: str) -> Json:
+        return await self._call("get", resource, name)
+
+    async def list(self, resource: str, **params: str) -> list[Json]:
+        answer = await self._call("list", resource, params=params)
+        return list(answer.get("items", []))
+
+    async def create(self, resource: str, body: Json, *, is_dry_run: bool = False) -> Json:
+        """Create, or with ``is_dry_run`` have it examined only."""
+        params = {"dryRun": "All"} if is_dry_run else None
+        return await self._call("create", resource, body=body, params=params)
+
+    async def patch(self, resource: str, name: str, body: Json) -> Json:
+        return await self._call("patch", resource, name, body=body)
+
+    async def delete(self, resource: str, name: str, *, grace_s: int | None = None) -> None:
+        """Delete, with everything that it owns; what is gone already is deleted.
+
+        Parameters
+        ----------
+        grace_s : int, optional
+            Of a pod: 0 forgets it without asking its node.
+        """
+        try:
+            body: Json = {"propagationPolicy": "Background"}
+            if grace_s is not None:
+                body["gracePeriodSeconds"] = grace_s
+            await self._call("delete", resource, name, body=body)
+        except KubernetesError as error:
+            if error.status != 404:
+                raise
+
+    async def log_tail(self, pod: str, *, previous: bool, n_lines: int) -> str:
+        """The last lines that a pod has printed; empty when there are none to be had."""
+        params = {"tailLines": str(n_lines), "previous": "true" if previous else "false"}
+        try:
+            answer = await self._call("get", "pods", f"{pod}/log", params=params, is_text=True)
+        except KubernetesError:
+            return ""
+        text = str(answer["text"]).strip()
+        return "" if text.startswith(_NO_LOG) else text
+
+    async def may(self, verb: str, group: str, resource: str, subresource: str = "") -> bool:
+        """Whether these credentials may do something in the namespace."""
+        review = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {
+                "resourceAttributes": {
+                    "namespace": self.namespace,
+                    "verb": verb,
+                    "group": group,
+                    "resource": resource,
+                    "subresource": subresource,
+                }
+            },
+        }
+        answer = await self._call("create", "selfsubjectaccessreviews", body=review)
+        return bool(answer["status"]["allowed"])
+
+    # -- the way there ---------------------------------------------------------------------------
+
+    async def _call(
+        self,
+        verb: str,
+        resource: str,
+        name: str = "",
+        *,
+        body: Json | None = None,
+        params: dict[str, str] | None = None,
+        is_text: bool = False,
+    ) -> Json:
+        """One request; one that did not reach the server is tried again for a while."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._patience_s
+        while True:
+            try:
+                return await self._request(verb, resource, name, body, params, is_text)
+            except KubernetesError as error:
+                again = error.status == 0 or error.status in (429, 500, 502, 503, 504)
+                if not again or loop.time() > deadline:
+                    raise
+                log.warning("%s", error.message)
+            await asyncio.sleep(_PAUSE_S)
+
+    async def _request(
+        self,
+        verb: str,
+        resource: str,
+        name: str,
+        body: Json | None,
+        params: dict[str, str] | None,
+        is_text: bool,
+    ) -> Json:
+        version, base, is_namespaced = _place(resource)
+        request: dict[str, Any] = {"params": params or {}}
+        if body is not None:
+            request["json"] = body
+        if verb == "patch":
+            request["headers"] = {"Content-Type": "application/merge-patch+json"}
+        try:
+            async with (
+                asyncio.timeout(_CALL_S),
+                self._api.call_api(
+                    _METHODS[verb],
+                    version=version,
+                    base=base,
+                    namespace=self.namespace if is_namespaced else None,
+                    url=f"{resource}/{name}" if name else resource,
+                    **request,
+                ) as response,
+            ):
+                return {"text": response.text} if is_text else dict(response.json())
+        except Exception as error:  # noqa: BLE001 - httpx, ssl, anyio and kr8s have trees of their own
+            answer = getattr(error, "response", None)
+            status = 0 if answer is None else int(answer.status_code)
+            if status == 0 and isinstance(error, ssl.SSLError):
+                status = 495  # no retry: another try meets the same certificate
+            text = refused(verb, resource, self.namespace, error)
+            raise KubernetesError(text, status=status) from None
+
+
+_METHODS = {"get": "GET", "list": "GET", "create": "POST", "patch": "PATCH", "delete": "DELETE"}
+_PLACES = {
+    "daskclusters": (_DASK, "", True),
+    "daskworkergroups": (_DASK, "", True),
+    "networkpolicies": ("networking.k8s.io/v1", "", True),
+    "selfsubjectaccessreviews": ("authorization.k8s.io/v1", "", False),
+    "namespaces": ("v1", "", False),
+}
+
+
+def _place(resource: str) -> tuple[str, str, bool]:
+    return _PLACES.get(resource, ("v1", "", True))
+
+
+_DASK_GROUP = "kubernetes.dask.org"
+_FORWARD = "reach the scheduler from outside the cluster's network"
+
+
+class Need(msgspec.Struct, frozen=True):
+    """One thing that these credentials must be allowed to do in the namespace."""
+
+    verb: str
+    group: str
+    resource: str
+    purpose: str
+    subresource: str = ""
+    is_optional: bool = False
+    """Without it a cluster starts all the same."""
+
+    @property
+    def full_resource(self) -> str:
+        return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
+
+    @property
+    def text(self) -> str:
+        group = f".{self.group}" if self.group else ""
+        return f"{self.verb} {self.full_resource}{group}"
+
+
+NEEDS = (
+    Need("create", _DASK_GROUP, "daskclusters", "start a cluster"),
+    Need("list", _DASK_GROUP, "daskclusters", "`%cluster list`, and the end of lost clusters"),
+    Need("get", _DASK_GROUP, "daskclusters", "see whether the operator acts"),
+    Need("patch", _DASK_GROUP, "daskclusters", "`%cluster scale` and `adapt`"),
+    Need("delete", _DASK_GROUP, "daskclusters", "`%cluster stop`"),
+    Need(
+        "delete", _DASK_GROUP, "daskworkergroups", "`%cluster stop` while the cluster still starts"
+    ),
+    Need("create", "", "secrets", "the certificate of the cluster's encrypted connections"),
+    Need("create", "networking.k8s.io", "networkpolicies", "close the workers to other pods"),
+    Need("get", "", "services", "the scheduler's address"),
+    Need("list", "", "pods", "progress of the start, choice of workers to stop"),
+    Need("list", "", "events", "say why a pod does not start"),
+    Need("get", "", "pods", "the last lines of a pod that crashed", subresource="log"),
+    Need("delete", "", "pods", "forget pods that have ended at a stop", is_optional=True),
+    Need("get", "", "pods", "let the cluster end with the notebook's pod", is_optional=True),
+    *(
+        # A WebSocket begins with a GET; newer versions of Kubernetes ask for `create` as well.
+        Need(verb, "", "pods", _FORWARD, subresource="portforward", is_optional=True)
+        for verb in ("get", "create")
+    ),
+)
+
+
+def role_manifest(namespace: str) -> str:
+    """A Role and how to bind it, as YAML."""
+    grouped: dict[tuple[str, str], list[Need]] = {}
+    for need in NEEDS:
+        grouped.setdefault((need.group, need.full_resource), []).append(need)
+    lines = [
+        "# What jupyter_ddl needs.  The operator makes pods of a DaskCluster, so who may create",
+        "# one may create pods here: the namespace and its Pod Security level are the fence.",
+        "apiVersion: rbac.authorization.k8s.io/v1",
+        "kind: Role",
+        "metadata:",
+        "  name: jupyter-ddl",
+        f"  namespace: {namespace}",
+        "rules:",
+    ]
+    for (group, resource), needs in grouped.items():
+        verbs = ", ".join(need.verb for need in needs)
+        lines += [
+            *(f"# {need.verb}: {need.purpose}" for need in needs),
+            f'- apiGroups: ["{group}"]',
+            f'  resources: ["{resource}"]',
+            f"  verbs: [{verbs}]",
+        ]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,373 @@
+"""The backend on Kubernetes: a DaskCluster, watched while it starts, and its scheduler's client."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import dask
+from distributed import Client, Security
+
+from jupyter_ddl.backends.dask_config import DASK_CONFIG
+from jupyter_ddl.backends.kubernetes import lifetime as lease
+from jupyter_ddl.backends.kubernetes import manifest, names
+from jupyter_ddl.backends.kubernetes.api import KubeApi
+from jupyter_ddl.backends.kubernetes.doctor import check_access, check_cluster, check_options
+from jupyter_ddl.backends.kubernetes.lifetime import end_cluster, end_orphans, see_off
+from jupyter_ddl.backends.kubernetes.manifest import network_policy, tls_secret
+from jupyter_ddl.backends.kubernetes.pod_status import image_digest
+from jupyter_ddl.backends.kubernetes.pod_watch import PodWatch
+from jupyter_ddl.backends.kubernetes.scheduler import RENEW, Route, is_policy_enforced
+from jupyter_ddl.errors import ClusterError, KubernetesError
+from jupyter_ddl.protocol.cluster import ClusterSpec
+
+__all__ = ["KubeBackend", "parts_of", "put_back", "worker_name", "worker_names_to_stop"]
+
+
+# What pods of a cluster need beside the DaskCluster itself, by resource; the cluster owns it.
+
+log = logging.getLogger(__name__)
+
+Json = dict[str, Any]
+
+
+def parts_of(cluster: Json, security: Security) -> dict[str, Json]:
+    """The objects of a DaskCluster as the API server has returned it."""
+    return {
+        "secrets": tls_secret(cluster, security.tls_ca_file, security.tls_scheduler_key),
+        "networkpolicies": network_policy(cluster),
+    }
+
+
+async def put_back(api: KubeApi, parts: dict[str, Json]) -> None:
+    """Create what somebody has deleted; what is there is refused as such."""
+    for resource, part in parts.items():
+        try:
+            await api.create(resource, part)
+            log.warning("%s %s was deleted; made anew", resource, part["metadata"]["name"])
+        except KubernetesError as error:
+            if error.status != 409:
+                log.warning("%s", error.message)
+
+
+# Which workers go when a cluster shrinks.  Pure.
+
+
+def worker_names_to_stop(
+    pods: Sequence[Json], connected: Mapping[str, str], keep: Sequence[str], n_workers: int
+) -> tuple[str, ...]:
+    """Names of the workers to stop so that ``n_workers`` are left.
+
+    Those that have not connected go first, those whose addresses are in ``keep`` last.
+
+    Parameters
+    ----------
+    connected : mapping of str to str
+        Name to address of the workers that the scheduler knows.
+    """
+    kept = frozenset(keep)
+
+    def worth(name: str) -> tuple[bool, bool, str]:
+        address = connected.get(name)
+        return (address is not None, address in kept, name)
+
+    alive = {
+        name
+        for pod in pods
+        if "deletionTimestamp" not in pod["metadata"] and (name := worker_name(pod)) is not None
+    }
+    ordered = sorted(alive, key=worth)
+    return tuple(ordered[: max(0, len(ordered) - n_workers)])
+
+
+def worker_name(pod: Json) -> str | None:
+    """The Dask worker in a pod: the operator names it in its environment."""
+    for container in pod["spec"]["containers"]:
+        for variable in container.get("env", []):
+            if variable["name"] == "DASK_WORKER_NAME":
+                return str(variable["value"])
+    return None
+
+
+_N_WORKERS = 2
+_RENEW_S = 30.0
+_CONNECT_S = 5.0
+_CALL_S = 5.0
+_CLOSE_S = 8.0
+_SEE_OFF_S = 6.0
+_NO_ANSWER = (OSError, TimeoutError, AttributeError)
+"""Of a scheduler: a client that has given up knows none."""
+
+
+class KubeBackend:
+    """Made and used on the controller's loop."""
+
+    client: Client
+
+    def __init__(self, spec: ClusterSpec) -> None:
+        self._spec = spec
+        self._n_wanted = _N_WORKERS if spec.n_workers is None else spec.n_workers
+        self._api: KubeApi | None = None
+        self._cluster: Json | None = None
+        self._route: Route | None = None
+        self._scheduler_id = self._image = ""
+        self._retiring: tuple[str, ...] = ()
+        self._watch: PodWatch | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._is_lost = False
+
+    @property
+    def n_wanted(self) -> int:
+        return self._n_wanted
+
+    @property
+    def shared_filesystem(self) -> bool:
+        return False
+
+    @property
+    def owns_workers(self) -> bool:
+        return True
+
+    @property
+    def image(self) -> str:
+        return self._image
+
+    @property
+    def trouble(self) -> str:
+        if self.client.status != "running":
+            return "the scheduler's pod is lost: the next one is waited for, runs wait"
+        if self._is_lost:
+            return "the scheduler is silent, and connected: runs go on"
+        return "" if self._watch is None else self._watch.shortage
+
+    # -- start -----------------------------------------------------------------------------------
+
+    async def start(self, on_phase: Callable[[str], None]) -> None:
+        spec = self._spec
+        check_options(spec)
+        dask.config.set(DASK_CONFIG)
+        try:
+            async with asyncio.timeout(spec.start_timeout_s):
+                await self._start(on_phase)
+        except TimeoutError:
+            await self._end()
+            raise KubernetesError(
+                f"starting {self._n_wanted} pods took longer than {spec.start_timeout_s:.0f} s; "
+                f"`%cluster doctor` checks what is missing"
+            ) from None
+        except BaseException:
+            await asyncio.shield(self._end())
+            raise
+
+    async def _start(self, on_phase: Callable[[str], None]) -> None:
+        spec = self._spec
+        api = self._api = await KubeApi.connect(spec.kubernetes.namespace)
+        on_phase(f"asking {api.server} for pods in namespace {api.namespace}")
+        await check_access(api)
+        await end_orphans(api, spec.name)
+        self._security = Security.temporary()
+        cluster = self._cluster = await self._create(api)
+        name = cluster["metadata"]["name"]
+        self._route = Route(api, f"{name}-scheduler")
+        watch = self._watch = PodWatch(api, cluster, self._n_wanted, on_phase)
+        await watch.until_scheduler_serves(self._try_connect)
+        self._tasks.append(asyncio.create_task(self._renew_on(), name="renew lease"))
+        await watch.until_workers_serve(self._n_connected)
+        await self._record_image(api, name)
+        await self._probe_policy(watch.scheduler_host, on_phase)
+        explaining = watch.explain_shortages(lambda: self._n_wanted, self._n_connected)
+        self._tasks.append(asyncio.create_task(explaining, name="explain shortages"))
+
+    async def _create(self, api: KubeApi) -> Json:
+        spec = self._spec
+        body = manifest.dask_cluster(
+            spec,
+            names.object_name(spec.name),
+            api.namespace,
+            user=names.user_name(),
+            n_workers=self._n_wanted,
+            annotations=lease.controller_annotations(),
+            owner=await lease.own_pod(api),
+        )
+        if spec.kubernetes.pod_template is not None:
+            await check_cluster(api, body)
+        cluster = self._cluster = await api.create("daskclusters", body)
+        self._parts = parts_of(cluster, self._security)
+        for resource, part in self._parts.items():
+            await api.create(resource, part)
+        return cluster
+
+    async def _record_image(self, api: KubeApi, name: str) -> None:
+        """Write down which image it was: what a tag means may change."""
+        selector = f"{names.DASK_LABEL}={name}"
+        reference = str(self._spec.kubernetes.image)
+        self._image = image_digest(await api.list("pods", labelSelector=selector), reference)
+        if self._image:
+            log.info("image %s is %s", reference, self._image)
+            note = {"metadata": {"annotations": {names.IMAGE_ANNOTATION: self._image}}}
+            await api.patch("daskclusters", name, note)
+
+    async def _probe_policy(self, scheduler_host: str, on_phase: Callable[[str], None]) -> None:
+        """Say so when the cluster's NetworkPolicy has no effect."""
+        identity = await self.client.scheduler.identity(n_workers=-1)
+        address = next(iter(identity["workers"]), None)
+        if address is None or await is_policy_enforced(scheduler_host, address) is not False:
+            return
+        text = "this Kubernetes does not enforce network policies: other pods can reach the workers"
+        log.warning("%s", text)
+        on_phase(text)
+
+    # -- the scheduler ---------------------------------------------------------------------------
+
+    async def _try_connect(self, is_ready: bool) -> bool:
+        """Connect to the scheduler if it answers; ``is_ready`` is what Kubernetes says of it."""
+        if self._route is None:
+            return False
+        address = await self._route.address(may_forward=is_ready)
+        if address is None:
+            return False
+        try:
+            client = await Client(
+                address,
+                security=self._security,
+                asynchronous=True,
+                set_as_default=False,
+                timeout=_CONNECT_S,
+            )
+        except (OSError, TimeoutError) as error:
+            log.info("the scheduler at %s does not serve yet: %s", address, error)
+            return False
+        try:
+            scheduler_id = await self._renew(client)
+        except _NO_ANSWER as error:
+            log.info("the scheduler at %s does not answer yet: %r", address, error)
+            await _close(client)
+            return False
+        former: Client | None = getattr(self, "client", None)
+        self._is_lost = False
+        if former is not None and self._serves(former, scheduler_id):
+            await _close(client)  # it was slow, not lost: what it has to do goes on
+            return True
+        self.client, self._scheduler_id = client, scheduler_id
+        if former is not None:
+            await _close(former)
+        return True
+
+    def _serves(self, client: Client, scheduler_id: str) -> bool:
+        """Whether a client is connected to this scheduler, and was to no other before.
+
+        Dask's client connects again by itself, to whoever answers at the address.
+        """
+        if client.status != "running" or scheduler_id != self._scheduler_id:
+            return False
+        return bool(client.scheduler_info().get("id") == scheduler_id)
+
+    async def _n_connected(self) -> int:
+        identity = await self.client.scheduler.identity(n_workers=-1)
+        return len(identity["workers"])
+
+    async def _renew(self, client: Client) -> str:
+        async with asyncio.timeout(_CALL_S):
+            return str(await getattr(client.scheduler, RENEW)(retiring=self._retiring))
+
+    async def _renew_on(self) -> None:
+        """Tell the scheduler that its controller lives, until cancelled."""
+        interval_s = min(_RENEW_S, self._spec.kubernetes.lease_s / 4)
+        while True:
+            await asyncio.sleep(interval_s)
+            await self._look_after_scheduler()
+            await put_back(self._started()[0], self._parts)
+
+    async def _look_after_scheduler(self) -> None:
+        client = self.client
+        try:
+            is_lost = await self._renew(client) != self._scheduler_id
+        except _NO_ANSWER as error:
+            log.warning("the scheduler does not answer: %r", error)
+            is_lost = True
+        if client is self.client:  # else it was replaced meanwhile, and says nothing of the new one
+            self._is_lost = self._is_lost or is_lost
+
+    async def repair(self) -> None:
+        """Find the scheduler again when it was lost; pods are replaced by Kubernetes."""
+        if not self._serves(self.client, self._scheduler_id):
+            if self.client.status != "closed":
+                log.warning("the connection to the scheduler is lost")
+                # It would connect to the next one by itself, work would be sent that way, and be
+                # lost a second time when our own connection takes its place.
+                await _close(self.client)
+            self._is_lost = True
+        if self._is_lost and await self._try_connect(is_ready=False):
+            log.info("connected to scheduler %s", self._scheduler_id)
+
+    # -- size ------------------------------------------------------------------------------------
+
+    async def scale(self, n_workers: int, keep: Sequence[str]) -> None:
+        api, cluster = self._started()
+        if self.client.scheduler is None:
+            raise ClusterError(
+                f"the scheduler of {_name(cluster)} is lost, another one starts; scale again when "
+                f"`%cluster` shows workers"
+            )
+        pods = await api.list(
+            "pods",
+            labelSelector=f"{names.DASK_LABEL}={_name(cluster)},dask.org/component=worker",
+        )
+        identity = await self.client.scheduler.identity(n_workers=-1)
+        connected = {facts["name"]: address for address, facts in identity["workers"].items()}
+        self._retiring = worker_names_to_stop(pods, connected, keep, n_workers)
+        await self._renew(self.client)  # the operator asks the scheduler which ones are to go
+        patch = {"spec": {"worker": {"replicas": n_workers}}}
+        await api.patch("daskclusters", _name(cluster), patch)
+        self._n_wanted = n_workers
+
+    def _started(self) -> tuple[KubeApi, Json]:
+        if self._api is None or self._cluster is None:
+            raise ClusterError("this cluster has not been started")
+        return self._api, self._cluster
+
+    # -- the end ---------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        await self._end(is_seen_off=True)
+
+    async def _end(self, *, is_seen_off: bool = False) -> None:
+        """End the cluster; ``is_seen_off``: and wait for the end of its pods."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        cluster, self._cluster = self._cluster, None
+        if self._api is not None and cluster is not None:
+            try:
+                async with asyncio.timeout(_CLOSE_S):
+                    await end_cluster(self._api, _name(cluster))
+            except (KubernetesError, TimeoutError) as error:
+                log.error("DaskCluster %s is not deleted: %r", _name(cluster), error)
+                is_seen_off = False  # its pods do not end
+        client = getattr(self, "client", None)
+        if client is not None:
+            await _close(client)
+        if self._route is not None:
+            await self._route.close()
+        if self._api is None:
+            return
+        if cluster is not None and is_seen_off:
+            try:
+                async with asyncio.timeout(_SEE_OFF_S):
+                    await see_off(self._api, _name(cluster))
+            except (KubernetesError, TimeoutError) as error:
+                log.info("pods of %s end later than this: %r", _name(cluster), error)
+        await self._api.aclose()
+
+
+async def _close(client: Client) -> None:
+    with contextlib.suppress(Exception):  # what is left of a connection that was lost
+        async with asyncio.timeout(_CALL_S):
+            await client.close()
+
+
+def _name(cluster: Json) -> str:
+    return str(cluster["metadata"]["name"])

@@ -1,0 +1,269 @@
+"""Checks everything that a cluster needs before one is started; creates nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import posixpath
+import re
+from contextlib import aclosing
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from jupyter_ddl.backends.kubernetes import manifest, names
+from jupyter_ddl.backends.kubernetes.api import NEEDS, KubeApi, Need, role_manifest
+from jupyter_ddl.backends.kubernetes.diagnosis import operator_deployment, start_or_restart
+from jupyter_ddl.backends.kubernetes.manifest import worker_pod
+from jupyter_ddl.backends.kubernetes.names import check_dns_label
+from jupyter_ddl.backends.kubernetes.template import check_mounts, dropped_fields
+from jupyter_ddl.backends.sizing import MAX_CPUS, check_size
+from jupyter_ddl.errors import ClusterError, KubernetesError
+from jupyter_ddl.protocol.cluster import ClusterSpec, KubeSpec
+
+__all__ = [
+    "Finding",
+    "check_access",
+    "check_cluster",
+    "check_options",
+    "examine",
+    "examine_operator",
+    "missing_access",
+    "rbac_text",
+]
+
+
+# What is checked before anything is created.
+
+_MAX_GPUS = 64
+_VOLUME = re.compile(r"(pvc|configmap|secret):[a-z0-9][a-z0-9.-]*:/.+")
+_OWN_PLACES = ("/tmp", "/dev/shm", "/etc/jupyter-ddl/tls")
+"""Where our pods mount volumes themselves."""
+_TOLERATION = re.compile(
+    r"[A-Za-z0-9][\w./-]*(=[\w.-]*)?(:(NoSchedule|PreferNoSchedule|NoExecute))?", re.ASCII
+)
+_PRIORITY = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
+_LABEL_KEY = re.compile(
+    r"([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([\w.-]{0,61}[A-Za-z0-9])?", re.ASCII
+)
+_LABEL_VALUE = re.compile(r"([A-Za-z0-9]([\w.-]{0,61}[A-Za-z0-9])?)?", re.ASCII)
+_MIN_LEASE_S = 5.0
+_MAX_LEASE_S = 86400.0
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def check_options(spec: ClusterSpec) -> None:
+    """Refuse what Kubernetes would refuse later, or take and never schedule.
+
+    Raises
+    ------
+    ClusterError
+        Names the option, the value, and what is expected.
+    """
+    kube = spec.kubernetes
+    check_dns_label("cluster name", spec.name)
+    if kube.namespace is not None:
+        check_dns_label("namespace", kube.namespace)
+    check_size(spec)
+    if not 1 <= kube.slots <= MAX_CPUS:
+        raise ClusterError(f"--slots {kube.slots}: 1 to {MAX_CPUS} are expected")
+    _check_pods(kube)
+    if kube.pod_template is not None:
+        check_mounts(worker_pod(spec, "name", "namespace"))
+
+
+def _check_pods(kube: KubeSpec) -> None:
+    if kube.image is None:
+        raise ClusterError("no image was chosen for the pods; name one with --env IMAGE")
+    if not 0 <= kube.gpus <= _MAX_GPUS:
+        raise ClusterError(
+            f"--gpus {kube.gpus}: 0 to {_MAX_GPUS} are expected; it is the number of each worker, "
+            f"-n that of workers"
+        )
+    for text in kube.volumes:
+        if not _VOLUME.fullmatch(text):
+            raise ClusterError(
+                f"--volume {text!r}: KIND:NAME:/path is expected; KIND is pvc, configmap or secret"
+            )
+    _check_places([text.split(":", 2)[2] for text in kube.volumes])
+    for text in kube.tolerations:
+        if not _TOLERATION.fullmatch(text):
+            raise ClusterError(
+                f"--toleration {text!r}: KEY=VALUE:EFFECT, KEY:EFFECT or KEY is expected; EFFECT "
+                f"is NoSchedule, PreferNoSchedule or NoExecute"
+            )
+    for key, value in kube.node_selector.items():
+        if not _LABEL_KEY.fullmatch(key) or not _LABEL_VALUE.fullmatch(value):
+            raise ClusterError(
+                f"--node-selector {f'{key}={value}'!r} can't be a label of nodes; up to 63 "
+                f"letters, digits, - _ and . are expected on both sides of ="
+            )
+    if kube.priority is not None and not _PRIORITY.fullmatch(kube.priority):
+        raise ClusterError(
+            f"--priority {kube.priority!r} can't be the name of a PriorityClass; small letters, "
+            f"digits, - and . are expected"
+        )
+    if not _MIN_LEASE_S <= kube.lease_s <= _MAX_LEASE_S:
+        raise ClusterError(f"--lease is {kube.lease_s:.0f} s; 5 s to 24 h are expected")
+    for name in kube.env:
+        if not _VARIABLE.fullmatch(name):
+            raise ClusterError(f"--set-env {name!r} is not the name of a variable; NAME=VALUE is")
+
+
+def _check_places(paths: list[str]) -> None:
+    """Kubernetes itself would refuse them of a pod, when there is a cluster already."""
+    taken = {"/", *_OWN_PLACES}
+    for path in paths:
+        place = posixpath.normpath(path)
+        if ".." in path.split("/") or ":" in path:
+            raise ClusterError(f"--volume …:{path}: a path without : and .. is expected")
+        if place in taken:
+            why = "two volumes" if place not in ("/", *_OWN_PLACES) else "pods have their own"
+            raise ClusterError(f"--volume …:{path}: {why} at {place}; choose another path")
+        taken.add(place)
+
+
+async def check_cluster(api: KubeApi, cluster: dict[str, Any]) -> None:
+    """Have a DaskCluster examined, and refuse it where some of it would be left out.
+
+    Raises
+    ------
+    KubernetesError
+        Names the fields that Kubernetes refuses, or does not know.
+    """
+    taken = await api.create("daskclusters", cluster, is_dry_run=True)
+    unknown = sorted(set(dropped_fields(cluster["spec"]["worker"], taken["spec"]["worker"], "")))
+    if unknown:
+        listed = ", ".join(field.removeprefix(".") for field in unknown[:5])
+        raise KubernetesError(
+            f"this Kubernetes would leave out {listed} of the workers, which are fields that its "
+            f"DaskCluster does not know; correct --pod-template, or take them out"
+        )
+
+
+async def check_access(api: KubeApi) -> None:
+    """Refuse to begin what these credentials could not end.
+
+    Raises
+    ------
+    KubernetesError
+        Names what is not allowed, and the namespace.
+    """
+    missing = [need for need in await missing_access(api) if not need.is_optional]
+    if missing:
+        listed = ", ".join(need.text for need in missing)
+        raise KubernetesError(
+            f"these credentials may not {listed} in namespace {api.namespace}; "
+            f"`%cluster doctor --print-rbac` prints the Role that it takes"
+        )
+
+
+async def missing_access(api: KubeApi) -> list[Need]:
+    """What of :data:`NEEDS` is not allowed."""
+    allowed = await asyncio.gather(
+        *(api.may(need.verb, need.group, need.resource, need.subresource) for need in NEEDS)
+    )
+    return [need for need, is_allowed in zip(NEEDS, allowed, strict=True) if not is_allowed]
+
+
+Verdict: TypeAlias = Literal["ok", "broken", "unknown"]
+Json = dict[str, Any]
+_PATIENCE_S = 3.0
+_IGNORED = timedelta(minutes=1)
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One thing that was looked at."""
+
+    what: str
+    verdict: Verdict
+    text: str = ""
+
+
+async def examine(spec: ClusterSpec) -> list[Finding]:
+    """Findings in the order in which a start needs the things; the first broken one ends it."""
+    try:
+        api = await KubeApi.connect(spec.kubernetes.namespace, patience_s=_PATIENCE_S)
+    except ClusterError as error:
+        return [Finding("API server", "broken", error.message)]
+    async with aclosing(api):
+        return await _examine(api, spec)
+
+
+async def _examine(api: KubeApi, spec: ClusterSpec) -> list[Finding]:
+    findings: list[Finding] = []
+    try:
+        missing = await missing_access(api)
+    except ClusterError as error:
+        return [Finding("API server", "broken", error.message)]
+    where = f"namespace {api.namespace}"
+    findings.append(Finding("API server", "ok", f"{api.server} answers"))
+    needed = [need.text for need in missing if not need.is_optional]
+    wished = [f"{need.text} ({need.purpose})" for need in missing if need.is_optional]
+    if needed:
+        text = f"not allowed in {where}: {', '.join(needed)}; --print-rbac prints the Role"
+        return [*findings, Finding("access", "broken", text)]
+    text = f"not allowed, and not always needed: {', '.join(wished)}" if wished else ""
+    findings.append(Finding("access", "ok", text or f"everything needed is allowed in {where}"))
+    try:
+        clusters = await api.list("daskclusters")
+    except KubernetesError as error:
+        return [*findings, Finding("operator", "broken", error.message)]
+    findings.append(Finding("resources", "ok", "DaskCluster is known"))
+    findings.append(await _dry_run(api, spec))
+    findings.append(await examine_operator(api, clusters))
+    return findings
+
+
+async def _dry_run(api: KubeApi, spec: ClusterSpec) -> Finding:
+    if spec.kubernetes.image is None:
+        return Finding("image", "broken", "not known; name one with --env IMAGE")
+    body = manifest.dask_cluster(
+        spec,
+        names.object_name(spec.name),
+        api.namespace,
+        user=names.user_name(),
+        n_workers=1,
+        annotations={},
+    )
+    try:
+        await check_cluster(api, body)
+    except KubernetesError as error:
+        return Finding("cluster", "broken", error.message)
+    return Finding("cluster", "ok", f"would be taken, with image {spec.kubernetes.image}")
+
+
+async def examine_operator(api: KubeApi, clusters: list[Json]) -> Finding:
+    """The operator lives in another namespace, perhaps, which these credentials may not see."""
+    try:
+        deployment = operator_deployment(await api.list("pods"))
+    except KubernetesError:
+        deployment = None
+    ignored = [each["metadata"]["name"] for each in clusters if _is_ignored(each)]
+    if ignored:
+        mend = start_or_restart(deployment or "", api.namespace)
+        text = f"nobody has acted on DaskCluster {ignored[0]} for a minute; {mend}"
+        return Finding("operator", "broken", text)
+    if deployment is not None:
+        named = f", deployment {deployment}" if deployment else ""
+        return Finding("operator", "ok", f"runs in namespace {api.namespace}{named}")
+    return Finding("operator", "unknown", "not to be seen from here; a start tells within 30 s")
+
+
+def _is_ignored(cluster: Json) -> bool:
+    """Whether the operator, which says at once that it has begun, has not in a minute."""
+    if cluster.get("status", {}).get("phase"):
+        return False
+    made = datetime.fromisoformat(cluster["metadata"]["creationTimestamp"])
+    return datetime.now(UTC) - made > _IGNORED
+
+
+async def rbac_text(namespace: str | None) -> str:
+    """The Role and the namespace it is for."""
+    if namespace is None:
+        try:
+            async with aclosing(await KubeApi.connect(patience_s=0.0)) as api:
+                namespace = api.namespace
+        except ClusterError:
+            namespace = "default"
+    return role_manifest(namespace)

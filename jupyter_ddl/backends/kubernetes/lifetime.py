@@ -1,0 +1,238 @@
+"""Clusters of this user in a namespace, whoever started them, seen by the API server alone."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from jupyter_ddl.backends.kubernetes.api import KubeApi, in_pod, own_namespace
+from jupyter_ddl.backends.kubernetes.names import (
+    CLUSTER_LABEL,
+    DASK_LABEL,
+    ENDING_ANNOTATION,
+    HOST_ANNOTATION,
+    OWNER_ANNOTATION,
+    selector_of,
+    user_name,
+)
+from jupyter_ddl.backends.kubernetes.pod_status import has_ended
+from jupyter_ddl.errors import KubernetesError
+from jupyter_ddl.store.processes import ProcessIdentity, boot_id, is_alive, this_process
+
+__all__ = [
+    "FoundCluster",
+    "controller_annotations",
+    "delete_cluster",
+    "end_cluster",
+    "end_orphans",
+    "find_clusters",
+    "is_configured",
+    "is_orphan",
+    "own_pod",
+    "see_off",
+]
+
+
+# Where the controller runs, for who finds its clusters later; and whether it still does.
+
+Json = dict[str, Any]
+
+
+def controller_annotations() -> dict[str, str]:
+    """What the DaskCluster says about this process."""
+    process = this_process()
+    return {
+        OWNER_ANNOTATION: f"{process.pid}:{process.started_at_s:.2f}",
+        HOST_ANNOTATION: process.boot_id,
+    }
+
+
+def is_orphan(cluster: Json) -> bool:
+    """Whether a cluster's controller ran on this host and is gone.
+
+    Of another host's nothing is known here: its lease decides.
+    """
+    notes = cluster["metadata"].get("annotations", {})
+    pid, _, started = str(notes.get(OWNER_ANNOTATION, "")).partition(":")
+    if notes.get(HOST_ANNOTATION) != boot_id() or in_pod():
+        return False  # pods share a boot id, and have pids of their own
+    try:
+        return not is_alive(ProcessIdentity(int(pid), float(started), boot_id()))
+    except ValueError:
+        return False
+
+
+async def own_pod(api: KubeApi) -> Json | None:
+    """Owner reference to the pod that this process runs in, if it may own something here."""
+    if own_namespace() != api.namespace:
+        return None  # an owner in another namespace would have its property deleted
+    name = os.environ.get("POD_NAME") or os.environ.get("HOSTNAME", "")
+    try:
+        pod = await api.get("pods", name)
+    except KubernetesError:
+        return None
+    return {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": pod["metadata"]["uid"]}
+
+
+# The end of a DaskCluster: deleted, and seen off until the API server knows nothing of it.
+
+log = logging.getLogger(__name__)
+
+_LOOK_S = 0.3
+_OPERATOR_S = 5.0
+"""An operator that has not let go by then does not run."""
+_FORGET_S = 1.5
+"""A node needs less than that to tell of a pod whose containers have ended, unless it is ill."""
+
+
+async def end_cluster(api: KubeApi, name: str) -> None:
+    """Delete a DaskCluster with everything that belongs to it; its pods are told to go.
+
+    A finalizer keeps it until the operator has ended what it was doing for it.  kopf, on which the
+    operator is built, looks whether that is so when the cluster changes, else after a minute
+    (``settings.background.cancellation_polling``): so it is changed.  An operator that does not
+    answer loses its hold, and Kubernetes deletes what is left.
+
+    Raises
+    ------
+    KubernetesError
+        The API server refused.
+    """
+    await api.delete("daskclusters", name)
+    loop = asyncio.get_running_loop()
+    began_s = loop.time()
+    while await _is_there(api, name):
+        await asyncio.sleep(_LOOK_S)
+        waited_s = loop.time() - began_s
+        change: Json = {"annotations": {ENDING_ANNOTATION: f"{waited_s:.1f}"}}
+        if waited_s > _OPERATOR_S:
+            log.warning("DaskCluster %s: no operator lets go of it; its finalizers go", name)
+            change = {"finalizers": None}
+        await _change(api, name, change)
+    # The operator may make it after the deletion, and makes it a part of the cluster later still.
+    await api.delete("daskworkergroups", f"{name}-default")
+
+
+async def see_off(api: KubeApi, name: str) -> None:
+    """Wait until the pods of a deleted cluster are gone; those that have ended are forgotten.
+
+    A kubelet of 1.20 keeps pods until it clears away what they ran in, once a minute, and a node
+    that is lost never tells of an end that its pods had before.  They cost nothing, but fill a
+    quota.  Needs a right that a start does not: without it nothing is done.
+
+    Raises
+    ------
+    KubernetesError
+        The API server refused.
+    """
+    if not await api.may("delete", "", "pods"):
+        return
+    loop = asyncio.get_running_loop()
+    ended_at_s: dict[str, float] = {}
+    while pods := await api.list("pods", labelSelector=f"{DASK_LABEL}={name}"):
+        for pod in filter(has_ended, pods):
+            pod_name = str(pod["metadata"]["name"])
+            if loop.time() - ended_at_s.setdefault(pod_name, loop.time()) > _FORGET_S:
+                await api.delete("pods", pod_name, grace_s=0)
+        await asyncio.sleep(_LOOK_S)
+
+
+async def end_orphans(api: KubeApi, cluster: str) -> None:
+    """Delete clusters of this name whose controllers were killed on this host.
+
+    Raises
+    ------
+    KubernetesError
+        The API server refused.
+    """
+    selector = selector_of(user_name(), cluster)
+    for found in await api.list("daskclusters", labelSelector=selector):
+        if is_orphan(found):
+            name = str(found["metadata"]["name"])
+            log.warning("deleting DaskCluster %s: its controller is gone", name)
+            await end_cluster(api, name)
+
+
+async def _is_there(api: KubeApi, name: str) -> bool:
+    try:
+        await api.get("daskclusters", name)
+    except KubernetesError as error:
+        if error.status == 404:
+            return False
+        raise
+    return True
+
+
+async def _change(api: KubeApi, name: str, metadata: Json) -> None:
+    try:
+        await api.patch("daskclusters", name, {"metadata": metadata})
+    except KubernetesError as error:
+        if error.status != 404:
+            raise
+
+
+_PATIENCE_S = 3.0
+
+
+class FoundCluster(msgspec.Struct, frozen=True):
+    """A DaskCluster with this user's label."""
+
+    name: str
+    """As ``%cluster start --name`` was given."""
+    object_name: str
+    """Of the DaskCluster."""
+    namespace: str
+    n_workers: int
+    """Asked for."""
+    is_from_here: bool
+    """Whether its controller runs, or ran, on this host."""
+    is_ending: bool = False
+
+
+def is_configured() -> bool:
+    """Whether there are credentials to look with, so that others are not bothered."""
+    path = os.environ.get("KUBECONFIG", "").split(os.pathsep)[0] or "~/.kube/config"
+    return Path(path).expanduser().exists() or in_pod()
+
+
+async def find_clusters(namespace: str | None = None) -> list[FoundCluster]:
+    """All of this user's clusters in a namespace, by name.
+
+    Raises
+    ------
+    ClusterError
+        The API server can't be asked.
+    """
+    async with aclosing(await KubeApi.connect(namespace, patience_s=_PATIENCE_S)) as api:
+        items = await api.list("daskclusters", labelSelector=selector_of(user_name()))
+    return sorted((_found(item) for item in items), key=lambda each: each.name)
+
+
+async def delete_cluster(found: FoundCluster) -> None:
+    """Delete a cluster whose controller is not here.
+
+    Raises
+    ------
+    ClusterError
+        The API server refused.
+    """
+    async with aclosing(await KubeApi.connect(found.namespace, patience_s=_PATIENCE_S)) as api:
+        await end_cluster(api, found.object_name)
+
+
+def _found(item: Json) -> FoundCluster:
+    metadata = item["metadata"]
+    return FoundCluster(
+        name=metadata["labels"].get(CLUSTER_LABEL, metadata["name"]),
+        object_name=metadata["name"],
+        namespace=metadata["namespace"],
+        n_workers=int(item.get("spec", {}).get("worker", {}).get("replicas", 0)),
+        is_from_here=metadata.get("annotations", {}).get(HOST_ANNOTATION) == boot_id(),
+        is_ending="deletionTimestamp" in metadata,
+    )

@@ -1,0 +1,203 @@
+"""What runs beside the Dask scheduler in its pod: the cluster's lease, and two answers for the
+operator.
+
+Loaded with ``--preload`` and as a module of HTTP routes.  The controller renews the lease over TLS.
+When it was silent for too long, the operator, which asks every 5 s whether the scheduler is idle,
+is told so and deletes the cluster; should there be no operator, the scheduler ends by itself, and
+its workers with it.
+
+The operator speaks HTTP without TLS or credentials.  So these routes reveal nothing, and change
+nothing: which workers go when the cluster shrinks, the controller has said before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import time
+from typing import Any
+
+from distributed import Scheduler
+from distributed.http.utils import RequestHandler
+
+from jupyter_ddl.backends.kubernetes.api import KubeApi
+from jupyter_ddl.backends.kubernetes.manifest import COMM_PORT
+
+__all__ = ["RENEW", "PodLease", "Route", "dask_setup", "is_policy_enforced", "routes"]
+
+
+# The way from the controller to a cluster's scheduler: straight, or through the API server.
+
+log = logging.getLogger(__name__)
+
+_DIRECT_S = 1.0
+_FORWARD_S = 10.0
+
+
+class Route:
+    """Used on the controller's loop only; ``close`` gives a forwarded port back."""
+
+    def __init__(self, api: KubeApi, service: str) -> None:
+        self._api = api
+        self._service = service
+        self._host: str | None = None
+        self._found: dict[str, Any] = {}
+        self._forward: Any = None
+
+    async def address(self, *, may_forward: bool) -> str | None:
+        """Where the scheduler answers now; None while it does not.
+
+        Parameters
+        ----------
+        may_forward : bool
+            The scheduler is known to serve: if it can't be reached straight, it is out of reach.
+        """
+        if self._host is None:
+            self._found = await self._api.get("services", self._service)
+            host = self._found["spec"].get("clusterIP")
+            self._host = None if host in (None, "", "None") else str(host)
+        if self._host is not None and await _answers(self._host, COMM_PORT):
+            return f"tls://{_bracketed(self._host)}:{COMM_PORT}"
+        if not may_forward:
+            return None
+        try:
+            port = await self._forwarded()
+        except Exception as error:  # noqa: BLE001 - kr8s and httpx have trees of their own
+            log.warning("no port can be forwarded to service %s: %r", self._service, error)
+            return None
+        return f"tls://127.0.0.1:{port}" if await _answers("127.0.0.1", port) else None
+
+    async def _forwarded(self) -> int:
+        if self._forward is None:
+            from kr8s.asyncio.objects import Service
+
+            log.info("service %s is out of reach: forwarding a port to it", self._service)
+            # Not fetched by kr8s, which lists where the Role allows to get.
+            service = Service(self._found, namespace=self._api.namespace, api=self._api.raw)
+            forward = service.portforward(COMM_PORT, local_port="auto", address=["127.0.0.1"])
+            async with asyncio.timeout(_FORWARD_S):
+                await forward.start()
+            self._forward = forward
+        return int(self._forward.local_port)
+
+    async def close(self) -> None:
+        forward, self._forward = self._forward, None
+        if forward is not None:
+            with contextlib.suppress(Exception):  # its connections may be broken in any way
+                async with asyncio.timeout(_DIRECT_S):
+                    await forward.stop()
+
+
+async def is_policy_enforced(scheduler_host: str, worker_address: str) -> bool | None:
+    """Whether the network keeps this process, which is no pod of the cluster, from a worker.
+
+    Returns
+    -------
+    bool or None
+        None when pods are out of reach from here anyway.
+    """
+    if not await _answers(scheduler_host, COMM_PORT):
+        return None
+    host, _, port = worker_address.removeprefix("tls://").rpartition(":")
+    return not await _answers(host.strip("[]"), int(port))
+
+
+async def _answers(host: str, port: int) -> bool:
+    try:
+        async with asyncio.timeout(_DIRECT_S):
+            _, writer = await asyncio.open_connection(host, port)
+    except (OSError, TimeoutError):
+        return False
+    writer.close()
+    return True
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+RENEW = "jupyter_ddl_renew"
+"""Name of the scheduler's handler by which the controller renews the lease."""
+_LONG_AGO_S = 7 * 86400.0
+"""The operator compares with its own clock, which may differ from this one."""
+_OPERATOR_S = 20.0
+"""What the operator, if there is one, has time for before the scheduler ends by itself."""
+_LOOK_S = 1.0
+_NAME = "jupyter_ddl_lease"
+
+
+class PodLease:
+    """Used on the scheduler's loop only."""
+
+    def __init__(self, scheduler: Scheduler, lease_s: float) -> None:
+        self._scheduler = scheduler
+        self._lease_s = lease_s
+        self._renewed_at_s = time.monotonic()
+        self._retiring: tuple[str, ...] = ()
+
+    @property
+    def is_over(self) -> bool:
+        return self._silent_s() > self._lease_s
+
+    def _silent_s(self) -> float:
+        return time.monotonic() - self._renewed_at_s
+
+    def renew(self, retiring: tuple[str, ...] = ()) -> str:
+        """The controller lives; ``retiring`` names the workers that are to go.
+
+        Returns
+        -------
+        str
+            Id of this scheduler: another one means that the former was lost.
+        """
+        self._renewed_at_s = time.monotonic()
+        self._retiring = tuple(retiring)
+        return str(self._scheduler.id)
+
+    def retired(self, n: int) -> dict[str, dict[str, str]]:
+        """``n`` workers for the operator to delete; none that the controller has not named."""
+        return {name: {"name": name} for name in self._retiring[:n]}
+
+    async def watch(self) -> None:
+        """End the scheduler some time after its lease."""
+        while self._silent_s() < self._lease_s + _OPERATOR_S:  # noqa: ASYNC110 - time passes
+            await asyncio.sleep(_LOOK_S)
+        log.warning("nobody has renewed this cluster's lease of %.0f s: it ends", self._lease_s)
+        await self._scheduler.close(reason="lease-expired")
+
+
+def dask_setup(scheduler: Scheduler) -> None:
+    """Called by Dask before the scheduler listens."""
+    lease = PodLease(scheduler, float(os.environ.get("JUPYTER_DDL_LEASE_S", "300")))
+    scheduler.extensions[_NAME] = lease
+    scheduler.handlers[RENEW] = lease.renew
+    scheduler.ddl_lease_watch = asyncio.ensure_future(lease.watch())
+
+
+class _CheckIdle(RequestHandler):  # type: ignore[misc]
+    def get(self) -> None:
+        lease: PodLease = self.server.extensions[_NAME]
+        idle_since = time.time() - _LONG_AGO_S if lease.is_over else 0
+        self.set_header("Content-Type", "application/json")
+        self.write(json.dumps({"idle_since": idle_since}))
+
+
+class _RetireWorkers(RequestHandler):  # type: ignore[misc]
+    def post(self) -> None:
+        lease: PodLease = self.server.extensions[_NAME]
+        asked: Any = json.loads(self.request.body or b"{}")
+        n = asked.get("n", 0) if isinstance(asked, dict) else 0
+        chosen = lease.retired(n if isinstance(n, int) else 0)
+        if not chosen:
+            self.set_status(503)
+        self.set_header("Content-Type", "application/json")
+        self.write(json.dumps(chosen))
+
+
+routes: list[tuple[str, Any, dict[str, Any]]] = [
+    ("/api/v1/check_idle", _CheckIdle, {}),
+    ("/api/v1/retire_workers", _RetireWorkers, {}),
+]

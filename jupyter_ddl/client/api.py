@@ -1,0 +1,188 @@
+"""The Python twins of ``%%distribute``: from scripts, tests and papermill, without IPython."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from jupyter_ddl.cell.compile import (
+    CellContext,
+    CompiledCell,
+    compile_ddp,
+    compile_map,
+    compile_search,
+)
+from jupyter_ddl.cell.options import DdpOptions, MapOptions, SearchOptions
+from jupyter_ddl.client.run import Run
+from jupyter_ddl.client.submit import resume_run, submit
+from jupyter_ddl.errors import OptionError
+from jupyter_ddl.protocol.snapshot import RunSnapshot
+from jupyter_ddl.protocol.space import Distribution
+
+__all__ = ["map_cell", "search", "train"]
+
+OnSnapshot = Callable[[RunSnapshot], Any]
+_VALUE = "objective"
+_SPACE = "search_space"
+_ITEMS = "items"
+_ARGS = "train_args"
+_KWARGS = "train_kwargs"
+
+
+def search(
+    cell: str | Callable[..., Any],
+    *,
+    space: Mapping[str, Distribution | Sequence[Any]] | None = None,
+    namespace: Mapping[str, Any] | None = None,
+    on_snapshot: OnSnapshot | None = None,
+    **options: Any,
+) -> Run:
+    """Search hyper-parameters of a cell's source, or of a function.
+
+    Parameters
+    ----------
+    cell : str or callable
+        Source as it stands in a notebook cell; or a function of the parameters in ``space``, which
+        returns the objective.
+    space : mapping, optional
+        Distributions by name; needed for a function.
+    namespace : mapping, optional
+        Where the source's free names come from; by default the caller's globals.
+    on_snapshot : callable, optional
+        Gets snapshots while the call waits.
+    **options
+        The options of ``%%distribute search`` with ``_`` for ``-`` (``metric``, ``mode``,
+        ``trials``, ``sampler``, ``wait`` …; durations in seconds).
+
+    Raises
+    ------
+    CellError
+        The cell, space or options make no search; nothing was started.
+    RunFailedError
+        Every trial failed; the message is the first cause.
+    """
+    main = _globals_of_caller() if namespace is None else namespace
+    names = dict(main)
+    if callable(cell):
+        if not space:
+            raise OptionError("search(function) needs space={'name': distribution, …}")
+        names[cell.__name__] = cell
+        options.setdefault("metric", _VALUE)
+        arguments = ", ".join(f"{name}={name}" for name in space)
+        source = f"{options['metric']} = {cell.__name__}({arguments})\n"
+    else:
+        source = cell
+    if space is not None:
+        names[_SPACE] = dict(space)
+        options["space"] = _SPACE
+    chosen = _options(SearchOptions, options)
+    return _run(compile_search(chosen, source, names, _context(main)), source, on_snapshot)
+
+
+def map_cell(
+    cell: str | Callable[[Any], Any],
+    over: Sequence[Any] | str,
+    *,
+    namespace: Mapping[str, Any] | None = None,
+    on_snapshot: OnSnapshot | None = None,
+    **options: Any,
+) -> Run:
+    """Run a cell's source, or a function, once per element; ``run.values`` has the results.
+
+    Parameters
+    ----------
+    cell : str or callable
+        Source that sees the element as ``item``, or a function of the element.
+    over : sequence or str
+        The elements, or the name of a sequence in ``namespace``.
+    """
+    main = _globals_of_caller() if namespace is None else namespace
+    names = dict(main)
+    if not isinstance(over, str):
+        names[_ITEMS] = over
+        over = _ITEMS
+    if callable(cell):
+        names[cell.__name__] = cell
+        source = f"{cell.__name__}({options.get('element', 'item')})\n"
+    else:
+        source = cell
+    chosen = _options(MapOptions, {**options, "over": over})
+    return _run(compile_map(chosen, source, names, _context(main)), source, on_snapshot)
+
+
+def train(
+    cell: str | Callable[..., Any],
+    n: int,
+    *,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    namespace: Mapping[str, Any] | None = None,
+    on_snapshot: OnSnapshot | None = None,
+    **options: Any,
+) -> Run:
+    """Train data-parallel: a cell's source, or a function, once on each of ``n`` ranks.
+
+    ``run.values`` lists what the ranks return, ``run.value(name, rank=…)`` what they bring.
+
+    Parameters
+    ----------
+    cell : str or callable
+        Source as it stands in a notebook cell, or a function.
+    n : int
+        Number of ranks, at least 1.
+    args, kwargs : optional
+        What the function is called with, the same on every rank.
+    namespace : mapping, optional
+        Where the source's free names come from; by default the caller's globals.
+    on_snapshot : callable, optional
+        Gets snapshots while the call waits.
+    **options
+        The options of ``%%distribute ddp`` with ``_`` for ``-`` (``backend``, ``min_ranks``,
+        ``max_restarts``, ``hang_timeout_s``, ``strategy``, ``bring``, ``wait`` …).
+
+    Raises
+    ------
+    CellError
+        The cell or the options make no run; nothing was started.
+    RunFailedError
+        Every round failed; the message is the first cause with its rank.
+    """
+    main = _globals_of_caller() if namespace is None else namespace
+    names = dict(main)
+    if callable(cell):
+        names |= {cell.__name__: cell, _ARGS: tuple(args), _KWARGS: dict(kwargs or {})}
+        source = f"{cell.__name__}(*{_ARGS}, **{_KWARGS})\n"
+    else:
+        source = cell
+    chosen = _options(DdpOptions, {**options, "n_ranks": n})
+    return _run(compile_ddp(chosen, source, names, _context(main)), source, on_snapshot)
+
+
+def _run(compiled: CompiledCell, source: str, on_snapshot: OnSnapshot | None) -> Run:
+    if compiled.resume:
+        run = resume_run(compiled.resume, compiled)
+    else:
+        run = submit(compiled, cell=source)
+    return run.wait(on_snapshot=on_snapshot) if compiled.wait else run
+
+
+def _options(kind: Any, given: Mapping[str, Any]) -> Any:
+    known = [name for name in kind.__dataclass_fields__ if name not in ("out", "dry_run")]
+    unknown = [name for name in given if name not in known]
+    if unknown:
+        raise OptionError(f"there is no option {unknown[0]!r}; known are {', '.join(known)}")
+    return kind(**given)
+
+
+def _context(main: Mapping[str, Any]) -> CellContext:
+    return CellContext(cell_number=None, notebook_dir=Path.cwd(), main_globals=main)
+
+
+def _globals_of_caller() -> dict[str, Any]:
+    frame = inspect.currentframe()
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("jupyter_ddl"):
+        frame = frame.f_back
+    return frame.f_globals if frame is not None else vars(sys.modules["__main__"])

@@ -1,0 +1,279 @@
+"""Reads ledgers, also while their writer goes on; never changes a file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, TypeGuard
+
+import msgspec
+
+from jupyter_ddl.errors import LedgerError, ProtocolError
+from jupyter_ddl.ledger.records import HEADER, MAX_RECORD_BYTES, Fault, FrameCursor, frame_at
+from jupyter_ddl.ledger.reducer import fold_all
+from jupyter_ddl.ledger.snapshots import with_totals
+from jupyter_ddl.protocol.codec import decode_event
+from jupyter_ddl.protocol.events import SCHEMA_VERSION, Event, RunFinished, RunSubmitted
+from jupyter_ddl.protocol.run import verb_name
+from jupyter_ddl.protocol.snapshot import Counts, RunStateName
+
+__all__ = ["LedgerReader", "RunSummary", "read_ledger", "read_submitted", "read_summary"]
+
+_TAIL_BYTES = 1 << 16
+_FIRST_BYTES = 1 << 16
+_FOLDED_BYTES = 1 << 16
+# A tag cannot occur inside text: its length byte is no UTF-8 between two letters.
+_FINISHED = b"\xa4type\xacrun_finished"
+_STARTED = b"\xa4type\xabrun_started"
+_TAG_OFFSET = 9
+
+
+class RunSummary(msgspec.Struct, frozen=True):
+    """One line of a listing of runs."""
+
+    run_id: str
+    name: str
+    verb: Literal["search", "map", "ddp", "run", "fit"]
+    state: RunStateName
+    """As the ledger tells: a run whose controller has died is still ``running`` here."""
+    cluster: str
+    created_at_s: float
+    n_trials: int
+    size_bytes: int
+    """Of the ledger."""
+    finished_at_s: float | None = None
+    metric: str | None = None
+    counts: Counts | None = None
+    """None for a long run that has not ended: fold it, or ask its controller."""
+    best_trial: int | None = None
+    best_value: float | None = None
+    step: int | None = None
+    """Of a ddp run: the last step that its latest round reported."""
+    round: int = 0
+    """Of a ddp run: the number of its latest round; 0 where none began."""
+    reason: str = ""
+
+
+class LedgerReader:
+    """Follows one ledger: every call of :meth:`poll` gives what is new since the last one.
+
+    Safe while a writer appends: a record that is not whole yet comes with a later call.
+    Close it, or use it in a ``with`` statement.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._fd = _open(self.path)
+        try:
+            self._cursor = FrameCursor(self._fd, self.path)
+        except BaseException:
+            os.close(self._fd)
+            raise
+
+    @property
+    def n_records(self) -> int:
+        """Records read so far."""
+        return self._cursor.n_records
+
+    def poll(self) -> list[Event]:
+        """New events, in order.
+
+        Raises
+        ------
+        LedgerError
+            A record is damaged and whole ones follow; names record and offset.
+        ProtocolError
+            A whole record is no event that this version knows.
+        """
+        events: list[Event] = []
+        while batch := self._poll_some():
+            events += batch
+        return events
+
+    def _poll_some(self) -> list[Event]:
+        """The events of the next few megabytes."""
+        if self._fd < 0:
+            raise LedgerError(f"reading {self.path} failed: it is closed", path=str(self.path))
+        number = self._cursor.n_records
+        payloads = self._cursor.read()
+        if not payloads and _is_damage(self._cursor.fault):
+            # A look while the writer takes a write back (disk full) may show half of it.
+            payloads = self._cursor.read()
+        if not payloads:
+            if _is_damage(self._cursor.fault):
+                raise self._refusal(self._cursor.fault)
+            return []
+        try:
+            events = [decode_event(payload) for payload in payloads]
+        except ProtocolError:
+            events = []
+            for payload in payloads:  # again, to name the record
+                number += 1
+                events.append(decode_event(payload, f"record {number} of {self.path}"))
+        if number == 0:
+            _check_schema(events[0], self.path)
+        return events
+
+    def _refusal(self, fault: Fault) -> LedgerError:
+        return LedgerError(
+            f"reading {self.path} failed: record {fault.record} at byte {fault.offset:,} is "
+            f"damaged ({fault.cause}), and whole records follow from byte {fault.next_whole:,}; "
+            f"resume the run with repair to keep the {fault.record - 1} records before it",
+            path=str(self.path),
+            record=fault.record,
+            offset=fault.offset,
+        )
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def __enter__(self) -> LedgerReader:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def read_ledger(path: str | Path) -> Iterator[Event]:
+    """All committed events of a ledger; stops at a torn tail.  Raises as ``poll`` does."""
+    with LedgerReader(path) as reader:
+        while batch := reader._poll_some():
+            yield from batch
+
+
+def read_submitted(path: str | Path) -> RunSubmitted:
+    """The first record of a ledger, without reading the others.
+
+    Raises
+    ------
+    LedgerError
+        There is no ledger, or it has no whole first record.
+    """
+    path = Path(path)
+    fd = _open(path)
+    try:
+        return _first(fd, path)
+    finally:
+        os.close(fd)
+
+
+def read_summary(path: str | Path) -> RunSummary:
+    """What a listing shows of a run: first and last record only, in about 0.1 ms.
+
+    A short ledger (64 kB) without totals at its end is folded.  Raises as ``read_submitted``.
+    """
+    path = Path(path)
+    fd = _open(path)
+    try:
+        submitted = _first(fd, path)
+        size = os.fstat(fd).st_size
+        last, started = _last(fd, size)
+    finally:
+        os.close(fd)
+    if (last is None or not last.totals) and size <= _FOLDED_BYTES:
+        state = fold_all(read_ledger(path))
+        started = state.session > 0
+        still = RunFinished(state.end.at_s if state.end else 0.0, "cancelled")
+        facts = with_totals(state, state.end or still)
+        return _summary(submitted, state.end, size, started, facts, state.counts)
+    counts = Counts(**last.totals) if last is not None and last.totals else None
+    return _summary(submitted, last, size, started, last, counts)
+
+
+def _summary(
+    submitted: RunSubmitted,
+    last: RunFinished | None,
+    size: int,
+    started: bool,
+    facts: RunFinished | None,
+    counts: Counts | None,
+) -> RunSummary:
+    spec = submitted.spec
+    return RunSummary(
+        run_id=spec.run_id,
+        name=spec.name,
+        verb=verb_name(spec.verb),
+        state=last.state if last is not None else "running" if started else "submitted",
+        cluster=spec.cluster,
+        created_at_s=spec.created_at_s,
+        n_trials=spec.n_trials,
+        size_bytes=size,
+        finished_at_s=None if last is None else last.at_s,
+        metric=getattr(spec.verb, "metric", None),
+        counts=counts,
+        best_trial=None if facts is None else facts.best_trial,
+        best_value=None if facts is None else facts.best_value,
+        step=None if facts is None else facts.step,
+        round=0 if facts is None else facts.round,
+        reason="" if last is None else last.reason,
+    )
+
+
+def _is_damage(fault: Fault | None) -> TypeGuard[Fault]:
+    """Whether whole records follow; otherwise it is a torn tail, or one being written."""
+    return fault is not None and fault.next_whole is not None
+
+
+def _open(path: Path) -> int:
+    try:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise LedgerError(
+            f"reading the ledger {path} failed: {error.strerror}; `%runs` lists the runs there are",
+            path=str(path),
+        ) from error
+
+
+def _first(fd: int, path: Path) -> RunSubmitted:
+    cursor = FrameCursor(fd, path)  # judges the header
+    begin = cursor.offset or len(HEADER)
+    payload = frame_at(os.pread(fd, _FIRST_BYTES, begin), 0)
+    if payload is None:  # a long cell, or none at all
+        payload = frame_at(os.pread(fd, MAX_RECORD_BYTES + 8, begin), 0)
+    if payload is None:
+        raise LedgerError(
+            f"reading {path} failed: it has no whole first record; the run was never submitted, "
+            f"and its directory may be removed",
+            path=str(path),
+            record=1,
+            offset=begin,
+        )
+    event = decode_event(payload, f"record 1 of {path}")
+    _check_schema(event, path)
+    if not isinstance(event, RunSubmitted):
+        raise LedgerError(
+            f"reading {path} failed: its first record is {type(event).__name__}, expected "
+            f"RunSubmitted",
+            path=str(path),
+            record=1,
+        )
+    return event
+
+
+def _last(fd: int, size: int) -> tuple[RunFinished | None, bool]:
+    """The record that ended the run, if one did, and whether the run had begun by the tail."""
+    data = os.pread(fd, _TAIL_BYTES, max(size - _TAIL_BYTES, 0))
+    finished = data.rfind(_FINISHED)
+    if finished > data.rfind(_STARTED):
+        payload = frame_at(data, finished - _TAG_OFFSET)
+        event = None if payload is None else decode_event(payload)
+        return (event if isinstance(event, RunFinished) else None), True
+    return None, size > _TAIL_BYTES or _STARTED in data
+
+
+def _check_schema(event: Event, path: Path) -> None:
+    if isinstance(event, RunSubmitted) and event.schema > SCHEMA_VERSION:
+        raise ProtocolError(
+            f"reading {path} failed: its messages have version {event.schema}, this version of "
+            f"jupyter_ddl knows {SCHEMA_VERSION}; upgrade jupyter_ddl",
+            path=str(path),
+        )

@@ -1,0 +1,472 @@
+"""The one place where the states of trials and runs follow from events.
+
+Deterministic, no clock, no I/O: folding a ledger again gives the same state.  Every other part of
+the package asks here what has become of a trial.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import insort
+from collections.abc import Callable, Iterable
+from sys import intern
+from typing import Any, TypeAlias
+
+import msgspec
+
+from jupyter_ddl.errors import LedgerError
+from jupyter_ddl.ledger import fold_group
+from jupyter_ddl.ledger.run_state import N_RECENT, N_TOP, RunState, TrialState, fold_finished
+from jupyter_ddl.ledger.snapshots import trial_reported
+from jupyter_ddl.protocol.events import (
+    AttemptFinished,
+    AttemptStarted,
+    CellExecuted,
+    CheckpointSaved,
+    Event,
+    Failure,
+    FoldFinished,
+    HangVerdict,
+    Notice,
+    RankEnded,
+    RankStarted,
+    Reported,
+    RunFinished,
+    RunStarted,
+    RunSubmitted,
+    StopRequested,
+    TrialCreated,
+)
+from jupyter_ddl.protocol.run import FitSpec, SearchSpec
+from jupyter_ddl.protocol.snapshot import CellRow, TrialStateName
+
+__all__ = [
+    "MAX_UNMET",
+    "RunState",
+    "TrialState",
+    "after_attempt",
+    "cell_executed",
+    "fold",
+    "fold_all",
+    "is_late",
+    "kept_failure",
+    "lost_too_often",
+    "shortened",
+    "trial_ended",
+    "trial_valued",
+]
+
+
+# Which trials a run shows: the best ones, the curve of all values, the last ended ones.
+
+_N_CURVE = 300
+_N_BEST_CURVE = 100
+
+
+def trial_valued(state: RunState, trial: TrialState, value: float | None) -> None:
+    """Put a finite value on the curve and, of a complete trial, among the best ones."""
+    if value is None or not math.isfinite(value):
+        return
+    if state.n_curve % state.curve_stride == 0:
+        state.curve.append((trial.number, value))
+        if len(state.curve) > _N_CURVE:
+            del state.curve[1::2]
+            state.curve_stride *= 2
+    state.n_curve += 1
+    if trial.state != "complete":
+        return
+    verb = state.spec.verb if state.spec is not None else None
+    is_min = isinstance(verb, SearchSpec | FitSpec) and verb.mode == "min"
+    key = value if is_min else -value
+    top = state.top
+    if not top or key < top[0][0]:
+        state.best_curve.append((state.n_finished, value))
+        if len(state.best_curve) > _N_BEST_CURVE:
+            del state.best_curve[1:-1:2]
+    if len(top) < N_TOP or (key, trial.number) < top[-1]:
+        insort(top, (key, trial.number))
+        if len(top) > N_TOP:
+            _forget(state, top.pop()[1])
+
+
+def trial_ended(state: RunState, number: int) -> None:
+    """Put a trial among those that ended last."""
+    forgotten = state.recent[0] if len(state.recent) == N_RECENT else None
+    state.recent.append(number)
+    if forgotten is not None:
+        _forget(state, forgotten)
+
+
+def _forget(state: RunState, number: int) -> None:
+    """Drop metrics and curve of a finished trial that no list shows any more."""
+    if number not in state.recent and all(number != other for _, other in state.top):
+        trial = state.trials[number]
+        trial.metric_names = trial.metric_values = ()
+        state.learning.pop(number, None)
+
+
+# Folds the cells of a persistent group: the last ones are kept, all are counted.
+
+_MAX_SOURCE = 500
+_MAX_MESSAGE = 200
+
+
+def cell_executed(state: RunState, event: CellExecuted) -> None:
+    """Keep what a view shows of a cell."""
+    failure = event.failure
+    state.cells.append(
+        CellRow(
+            number=event.number,
+            source=_short(event.source.strip("\n"), _MAX_SOURCE),
+            targets=event.targets,
+            outcome=event.outcome,
+            at_s=event.at_s,
+            duration_s=event.duration_s,
+            failure=""
+            if failure is None
+            else _short(f"{failure.type_name}: {failure.message}", _MAX_MESSAGE),
+        )
+    )
+
+
+def _short(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+# What a run keeps of failures, and when it gives a trial up that others keep losing.
+
+MAX_UNMET = 10
+"""Rounds in a row whose ranks never met, until a ddp run is given up."""
+_N_FULL_FAILURES = 20
+_MAX_TRACEBACK = 4096
+_MAX_FAILURE_MESSAGE = 1000
+_SHORT_MESSAGE = 200
+
+
+def kept_failure(state: RunState, failure: Failure) -> Failure:
+    """The first failures in full, the others without traceback: thousands are often alike."""
+    if state.n_failures_kept < _N_FULL_FAILURES:
+        state.n_failures_kept += 1
+        return msgspec.structs.replace(
+            failure,
+            message=shortened(failure.message, _MAX_FAILURE_MESSAGE),
+            traceback=_ending(failure.traceback, _MAX_TRACEBACK),
+        )
+    message = shortened(failure.message, _SHORT_MESSAGE)
+    return msgspec.structs.replace(failure, message=message, traceback="")
+
+
+def lost_too_often(
+    event: AttemptFinished, n_evictions: int, max_evictions: int, n_unmet: int
+) -> Failure | None:
+    """Why an evicted trial is given up; None: it is tried again.
+
+    Parameters
+    ----------
+    n_evictions
+        Losses of this trial, this one included.
+    n_unmet
+        Rounds in a row, this one included, whose ranks never met.
+    """
+    cause = "" if event.failure is None else f"; the last time: {event.failure.message}"
+    if n_unmet >= MAX_UNMET:
+        text = f"the ranks could not be brought together {n_unmet} times in a row{cause}"
+    elif n_evictions > max_evictions:
+        text = f"the trial lost its worker {n_evictions} times, the limit is {max_evictions}{cause}"
+    else:
+        return None
+    kind = "crash" if event.failure is None else event.failure.kind
+    return Failure(kind, "Evicted", shortened(text, _MAX_FAILURE_MESSAGE))
+
+
+def shortened(text: str, limit: int) -> str:
+    """The beginning of a text that is longer than ``limit`` characters."""
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def _ending(text: str, limit: int) -> str:
+    """The end of a traceback: the innermost frames and the message."""
+    return text if len(text) <= limit else "…" + text[1 - limit :]
+
+
+# What becomes of a trial whose attempt has ended.
+
+
+def after_attempt(state: RunState, trial: TrialState, event: AttemptFinished) -> TrialStateName:
+    """What becomes of a trial whose attempt has ended; charges the right budget."""
+    if event.failure is not None:
+        trial.failure = kept_failure(state, event.failure)
+    limits = state.spec.limits if state.spec is not None else None
+    if event.outcome == "failed":
+        if event.failure is None or event.failure.kind != "disk":
+            trial.own_failures += 1
+        over = limits is not None and trial.own_failures >= limits.max_own_failures
+        # Asked in any case: it keeps count.
+        return "failed" if fold_group.fails_again(state, trial, event) or over else "waiting"
+    if event.outcome == "moved":
+        return "waiting"
+    if event.outcome == "evicted":
+        trial.evictions += 1
+        state.n_evictions += 1
+        if limits is None:
+            return "waiting"
+        n_unmet = state.group.n_unmet
+        failure = lost_too_often(event, trial.evictions, limits.max_evictions, n_unmet)
+        if failure is None:
+            return "waiting"
+        trial.failure = failure
+        return "failed"
+    return event.outcome
+
+
+_N_FAILED = 64
+_MAX_NOTICE = 300
+
+# Any: the table below gives each handler its own event type.
+_Handler: TypeAlias = Callable[[RunState, Any], None]
+
+
+def fold(state: RunState, event: Event) -> None:
+    """Change ``state`` as ``event`` says; an event that no longer counts is only counted.
+
+    Raises
+    ------
+    LedgerError
+        The first event is not ``RunSubmitted``.
+    """
+    if state.spec is None and type(event) is not RunSubmitted:
+        raise LedgerError(
+            f"folding a run failed: its first event is {type(event).__name__}, expected "
+            f"RunSubmitted; the ledger has lost its beginning"
+        )
+    state.seq += 1
+    _HANDLERS[type(event)](state, event)
+
+
+def fold_all(events: Iterable[Event]) -> RunState:
+    """The state after all ``events``."""
+    state = RunState()
+    for event in events:
+        fold(state, event)
+    return state
+
+
+def is_late(state: RunState, event: Event) -> bool:
+    """Whether ``event`` belongs to something that is over, so that folding it changes nothing.
+
+    The first terminal record of a trial wins, and only its current attempt counts.
+    """
+    if isinstance(event, (AttemptStarted, AttemptFinished, Reported, CheckpointSaved)):
+        trial = state.trials.get(event.trial)
+        if trial is None or state.end is not None:
+            return True
+        if trial.state == "running" and event.attempt == trial.attempt:
+            return type(event) is AttemptStarted
+        is_open = trial.state == "running" or trial.state == "waiting"
+        begins_or_ends = isinstance(event, (AttemptStarted, AttemptFinished))
+        return not (is_open and begins_or_ends and event.attempt > trial.attempt)
+    if isinstance(event, TrialCreated):
+        return state.end is not None or event.trial in state.trials
+    if isinstance(event, RunFinished):
+        return state.end is not None
+    return isinstance(event, RunSubmitted) and state.spec is not None
+
+
+def _run_submitted(state: RunState, event: RunSubmitted) -> None:
+    if state.spec is not None:
+        state.n_late += 1
+        return
+    state.spec = event.spec
+
+
+def _run_started(state: RunState, event: RunStarted) -> None:
+    """The run begins, or goes on: what was under way is waiting again, without charge."""
+    for number in state.running | state.ended_with_run:
+        _move(state, state.trials[number], "waiting")
+    state.ended_with_run.clear()
+    if state.end is not None:
+        # Somebody resumes a run that was over: an earlier request to stop was obeyed.
+        state.stop = None
+        state.end = None
+    state.trial_stops.clear()
+    state.group.forget_failures()
+    state.state = "running"
+    state.session = event.session
+    state.n_slots = event.n_slots
+    state.max_parallel = event.max_parallel
+    state.session_started_at_s = event.at_s
+    if state.started_at_s is None:
+        state.started_at_s = event.at_s
+    state.n_finished_before = state.n_finished
+    state.marks.clear()
+    state.marks.append(event.at_s)
+
+
+def _trial_created(state: RunState, event: TrialCreated) -> None:
+    if state.end is not None or event.trial in state.trials:
+        state.n_late += 1
+        return
+    names = _shared(state, event.params)
+    state.trials[event.trial] = TrialState(event.trial, names, tuple(event.params.values()))
+    state.waiting.add(event.trial)
+    state.numbers["waiting"] = state.numbers.get("waiting", 0) + 1
+    if event.is_refit:
+        state.refits.append(event.trial)
+
+
+def _attempt_started(state: RunState, event: AttemptStarted) -> None:
+    if is_late(state, event):
+        state.n_late += 1
+        return
+    trial = state.trials[event.trial]
+    trial.attempt = event.attempt
+    trial.n_attempts += 1
+    trial.worker = intern(event.worker)
+    trial.log = intern(event.log)
+    trial.log_start = event.log_start
+    trial.log_end = None
+    trial.started_at_s = event.at_s
+    trial.duration_s = None
+    trial.step = trial.objective = None
+    trial.metric_names = trial.metric_values = ()
+    state.n_attempts += 1
+    fold_group.round_started(state)
+    _move(state, trial, "running")
+
+
+def _reported(state: RunState, event: Reported) -> None:
+    trial = state.trials.get(event.trial)
+    # The commonest event: is_late() written out.
+    if (
+        trial is None
+        or trial.state != "running"
+        or event.attempt != trial.attempt
+        or state.end is not None
+    ):
+        state.n_late += 1
+        return
+    if state.ranks:
+        fold_group.rank_reported(state, event)
+        if event.rank:
+            return  # the group's own figures are rank 0's
+    trial.step = event.step
+    trial.metric_names = _shared(state, event.metrics)
+    trial.metric_values = tuple(event.metrics.values())
+    verb = state.spec.verb if state.spec is not None else None
+    if isinstance(verb, SearchSpec | FitSpec) and verb.metric in event.metrics:
+        trial.objective = event.metrics[verb.metric]
+        trial_reported(state, event)
+
+
+def _checkpoint_saved(state: RunState, event: CheckpointSaved) -> None:
+    if is_late(state, event):
+        state.n_late += 1
+        return
+    state.trials[event.trial].checkpoint = event
+    fold_group.checkpoint_saved(state, event)
+
+
+def _attempt_finished(state: RunState, event: AttemptFinished) -> None:
+    if is_late(state, event):
+        state.n_late += 1
+        return
+    trial = state.trials[event.trial]
+    trial.attempt = event.attempt
+    trial.duration_s = event.duration_s
+    trial.log_end = event.log_end
+    fold_group.round_ended(state, event)
+    new = after_attempt(state, trial, event)
+    if new == "waiting":
+        _move(state, trial, "waiting")
+        return
+    if new == "cancelled" and state.stop is not None and event.trial not in state.trial_stops:
+        state.ended_with_run.add(event.trial)  # nobody meant this trial: it ends with its run
+    _end_trial(state, trial, new, event)
+
+
+def _end_trial(
+    state: RunState, trial: TrialState, new: TrialStateName, event: AttemptFinished
+) -> None:
+    _move(state, trial, new)
+    if new != "cancelled":
+        trial.checkpoint = None  # a trial that was stopped may go on from it
+    trial.values_file = event.values_file
+    trial.value = event.value
+    state.trial_stops.pop(trial.number, None)
+    state.marks.append(event.at_s)
+    if new == "failed":
+        if len(state.failed) < _N_FAILED:
+            state.failed.append(trial.number)
+    else:
+        if new != "cancelled":
+            trial.failure = None
+        trial_valued(state, trial, event.value)
+    trial_ended(state, trial.number)
+    if state.ranks:
+        fold_group.forget_ended(state)
+
+
+def _stop_requested(state: RunState, event: StopRequested) -> None:
+    if event.trial is not None:
+        state.trial_stops[event.trial] = event.when
+    elif state.stop is None or event.when == "now":
+        state.stop = event
+
+
+def _notice(state: RunState, event: Notice) -> None:
+    state.notices.append(shortened(event.text, _MAX_NOTICE))
+
+
+def _run_finished(state: RunState, event: RunFinished) -> None:
+    if state.end is not None:
+        state.n_late += 1
+        return
+    for number in state.waiting | state.running:
+        state.ended_with_run.add(number)
+        _move(state, state.trials[number], "cancelled")
+    state.end = event
+    state.state = event.state
+
+
+def _move(state: RunState, trial: TrialState, new: TrialStateName) -> None:
+    old = trial.state
+    trial.state = new
+    numbers = state.numbers
+    numbers[old] -= 1
+    numbers[new] = numbers.get(new, 0) + 1
+    if old == "running":
+        state.running.discard(trial.number)
+    elif old == "waiting":
+        state.waiting.discard(trial.number)
+    if new == "running":
+        state.running.add(trial.number)
+    elif new == "waiting":
+        state.waiting.add(trial.number)
+
+
+def _shared(state: RunState, named: dict[str, Any]) -> tuple[str, ...]:
+    """The keys of ``named`` as a tuple that all trials with these keys share."""
+    names = tuple(named)
+    found = state.shared_names.get(names)
+    if found is None:
+        found = state.shared_names[names] = names
+    return found
+
+
+_HANDLERS: dict[type, _Handler] = {
+    RunSubmitted: _run_submitted,
+    RunStarted: _run_started,
+    TrialCreated: _trial_created,
+    AttemptStarted: _attempt_started,
+    RankStarted: fold_group.rank_started,
+    RankEnded: fold_group.rank_ended,
+    HangVerdict: fold_group.hang_verdict,
+    Reported: _reported,
+    CheckpointSaved: _checkpoint_saved,
+    AttemptFinished: _attempt_finished,
+    StopRequested: _stop_requested,
+    Notice: _notice,
+    CellExecuted: cell_executed,
+    FoldFinished: fold_finished,
+    RunFinished: _run_finished,
+}

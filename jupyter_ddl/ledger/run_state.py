@@ -1,0 +1,374 @@
+"""A run as far as its ledger tells: what the reducer folds into.
+
+Owned by whoever folds; everybody else reads, or takes a snapshot.  Small by design: about half
+a kilobyte per finished trial, because a search may have ten thousand of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass, field
+from sys import intern
+from typing import TypeAlias
+
+import msgspec
+
+from jupyter_ddl.protocol.assignment import StopWhen
+from jupyter_ddl.protocol.events import (
+    CheckpointSaved,
+    Failure,
+    FoldFinished,
+    HangVerdict,
+    RankEnded,
+    RankStarted,
+    Reported,
+    RunFinished,
+    StopRequested,
+)
+from jupyter_ddl.protocol.run import FitSpec, RunSpec
+from jupyter_ddl.protocol.snapshot import (
+    BestTrial,
+    CellRow,
+    Counts,
+    RestartRow,
+    RunStateName,
+    TrialStateName,
+)
+from jupyter_ddl.protocol.space import ParamValue
+
+__all__ = [
+    "N_POINTS",
+    "N_RECENT",
+    "N_TOP",
+    "FailedRound",
+    "GroupHistory",
+    "LastReport",
+    "LogSpan",
+    "RankGroupState",
+    "RunState",
+    "Series",
+    "TrialState",
+    "fold_finished",
+]
+
+
+# Where the output of a candidate's folds lies; of those that have printed something.
+
+LogSpan: TypeAlias = tuple[str, int, int | None]
+"""File, and the bytes between which it was printed; without an end, up to the file's."""
+
+
+def fold_finished(state: RunState, event: FoldFinished) -> None:
+    """All else about a fold, its candidate is told of by ``Reported``."""
+    if event.log and event.log_end != event.log_start:
+        spans = state.fold_logs.setdefault(event.trial, {})
+        spans[event.fold] = intern(event.log), event.log_start, event.log_end
+
+
+# What a run remembers of its rank groups: small however long they train.
+
+N_POINTS = 300
+"""Most points of a metric's series."""
+_N_SERIES = 6
+_N_RESTARTS = 8
+
+
+class LastReport(msgspec.Struct, gc=False):
+    """The latest report of one rank."""
+
+    step: int
+    names: tuple[str, ...]
+    values: tuple[float, ...]
+
+
+@dataclass(slots=True)
+class RankGroupState:
+    """The ranks of a trial's latest round."""
+
+    attempt: int
+    started: dict[int, RankStarted] = field(default_factory=dict)
+    ended: dict[int, RankEnded] = field(default_factory=dict)
+    reports: dict[int, LastReport] = field(default_factory=dict)
+
+
+class FailedRound(msgspec.Struct, frozen=True):
+    """How a round failed, and how far it came."""
+
+    cause: tuple[str, str, int | None]
+    """Type, message and line of the exception."""
+    step: int
+    """The last one that rank 0 reported; -1: none."""
+    saved_step: int
+    """The newest checkpoint's; -1: none."""
+
+    def repeats(self, earlier: FailedRound | None) -> bool:
+        """Whether it failed as the round before did, without having come further."""
+        return (
+            earlier is not None
+            and self.cause == earlier.cause
+            and self.step <= earlier.step
+            and self.saved_step <= earlier.saved_step
+        )
+
+
+class Series:
+    """A metric over the steps, thinned evenly; a round that resumes overwrites what it repeats."""
+
+    __slots__ = ("_max_points", "last", "n_seen", "points", "stride")
+
+    def __init__(self, max_points: int) -> None:
+        self._max_points = max_points
+        self.points: list[tuple[int, float]] = []
+        self.last: tuple[int, float] | None = None
+        self.stride = 1
+        self.n_seen = 0
+
+    def add(self, step: int, value: float) -> None:
+        points = self.points
+        while points and points[-1][0] >= step:
+            points.pop()
+        self.last = (step, value)
+        if self.n_seen % self.stride == 0:
+            points.append(self.last)
+            if len(points) >= self._max_points:
+                del points[1::2]
+                self.stride *= 2
+        self.n_seen += 1
+
+    def drawn(self) -> tuple[tuple[int, float], ...]:
+        """The points, the latest one included."""
+        if self.last is None or (self.points and self.points[-1][0] >= self.last[0]):
+            return tuple(self.points)
+        return (*self.points, self.last)
+
+
+@dataclass(slots=True)
+class GroupHistory:
+    """Of a ddp run, whose one group goes through rounds."""
+
+    restarts: deque[RestartRow] = field(default_factory=lambda: deque(maxlen=_N_RESTARTS))
+    """Why the last rounds ended, in order."""
+    checkpoint_step: int | None = None
+    hang: HangVerdict | None = None
+    """The latest verdict on a hang."""
+    failed: FailedRound | None = None
+    """The round before, if the cell itself failed in it."""
+    failed_again: bool = False
+    """Whether two rounds failed in the same way: another one would, too."""
+    n_unmet: int = 0
+    """Rounds in a row that were lost before all ranks were there."""
+    _series: dict[str, Series] = field(default_factory=dict)
+
+    def add_report(self, event: Reported) -> None:
+        """A point per metric of rank 0's report."""
+        for name, value in event.metrics.items():
+            if not math.isfinite(value):
+                continue
+            series = self._series.get(name)
+            if series is None:
+                if len(self._series) == _N_SERIES:
+                    continue
+                series = self._series[name] = Series(N_POINTS)
+            series.add(event.step, value)
+
+    def add_restart(self, row: RestartRow) -> None:
+        self.restarts.append(row)
+
+    def forget_failures(self) -> None:
+        """A new session: who resumes a failed run may have mended the cause."""
+        self.failed = None
+        self.failed_again = False
+        self.n_unmet = 0
+
+    def begin_round(self) -> None:
+        """Another round begins where the last checkpoint was."""
+        if self.restarts and not self.restarts[-1].is_over:
+            last = self.restarts.pop()
+            step = self.checkpoint_step
+            self.restarts.append(msgspec.structs.replace(last, step=step, is_over=True))
+
+    @property
+    def series(self) -> dict[str, tuple[tuple[int, float], ...]]:
+        """Metric → (step, value), as rank 0 reported them."""
+        return {name: series.drawn() for name, series in self._series.items()}
+
+
+N_TOP = 10
+"""Best trials that are kept in order."""
+N_RECENT = 10
+"""Last finished trials that are kept in order."""
+_N_MARKS = 512
+_N_CELLS = 20
+_N_NOTICES = 5
+
+
+class TrialState(msgspec.Struct, gc=False):
+    """One trial.  Names of parameters and metrics are shared between trials."""
+
+    number: int
+    param_names: tuple[str, ...]
+    param_values: tuple[ParamValue, ...]
+    state: TrialStateName = "waiting"
+    attempt: int = 0
+    """Number of the latest attempt that began or ended, from 1; 0 before the first."""
+    n_attempts: int = 0
+    own_failures: int = 0
+    evictions: int = 0
+    step: int | None = None
+    value: float | None = None
+    """The final objective; None until an attempt that counts has ended."""
+    objective: float | None = None
+    """The last reported objective of the current attempt."""
+    metric_names: tuple[str, ...] = ()
+    metric_values: tuple[float, ...] = ()
+    worker: str = ""
+    log: str = ""
+    log_start: int | None = None
+    log_end: int | None = None
+    values_file: str | None = None
+    started_at_s: float | None = None
+    duration_s: float | None = None
+    failure: Failure | None = None
+    """The last attempt's, also while the trial waits for its next attempt."""
+    checkpoint: CheckpointSaved | None = None
+    """The last one of any attempt; forgotten when the trial ends, unless it was stopped."""
+
+    @property
+    def params(self) -> dict[str, ParamValue]:
+        return dict(zip(self.param_names, self.param_values, strict=True))
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Last reported metrics; kept for running, best and last finished trials only."""
+        return dict(zip(self.metric_names, self.metric_values, strict=True))
+
+
+@dataclass(slots=True)
+class RunState:
+    """Everything that follows from a run's events.  Only ``reducer.fold`` changes it."""
+
+    spec: RunSpec | None = None
+    state: RunStateName = "submitted"
+    seq: int = 0
+    """Events folded, those included that no longer counted."""
+    session: int = 0
+    n_slots: int = 0
+    max_parallel: int = 0
+    started_at_s: float | None = None
+    """Unix seconds of the first session."""
+    session_started_at_s: float | None = None
+    end: RunFinished | None = None
+    """The last record of a run that is over; None while it can go on."""
+    trials: dict[int, TrialState] = field(default_factory=dict)
+    waiting: set[int] = field(default_factory=set)
+    running: set[int] = field(default_factory=set)
+    ended_with_run: set[int] = field(default_factory=set)
+    """Cancelled only because the run ended: another session takes them up again."""
+    numbers: dict[TrialStateName, int] = field(default_factory=dict)
+    """Trials per state."""
+    refits: list[int] = field(default_factory=list)
+    """Trials that are no candidates: they are shown, and not counted."""
+    n_finished_before: int = 0
+    """Trials finished before this session."""
+    n_attempts: int = 0
+    n_evictions: int = 0
+    n_late: int = 0
+    """Events of attempts or trials that were over; they changed nothing."""
+    top: list[tuple[float, int]] = field(default_factory=list)
+    """(rank value, number) of the best trials, the best first; lower rank values are better."""
+    recent: deque[int] = field(default_factory=lambda: deque(maxlen=N_RECENT))
+    failed: list[int] = field(default_factory=list)
+    """The first trials that failed for good, in the order in which they did."""
+    n_failures_kept: int = 0
+    curve: list[tuple[int, float]] = field(default_factory=list)
+    curve_stride: int = 1
+    n_curve: int = 0
+    best_curve: list[tuple[int, float]] = field(default_factory=list)
+    marks: deque[float] = field(default_factory=lambda: deque(maxlen=_N_MARKS))
+    """Start of the session, then the times at which trials finished."""
+    notices: deque[str] = field(default_factory=lambda: deque(maxlen=_N_NOTICES))
+    stop: StopRequested | None = None
+    """The strongest request to stop the whole run."""
+    trial_stops: dict[int, StopWhen] = field(default_factory=dict)
+    ranks: dict[int, RankGroupState] = field(default_factory=dict)
+    """Rank groups by trial; of a search, only those of running trials and the best one."""
+    learning: dict[int, Series] = field(default_factory=dict)
+    """Of a search: objective over steps of trials that run, are among the best or ended last."""
+    fold_logs: dict[int, dict[int, LogSpan]] = field(default_factory=dict)
+    """Of a fit: what the folds of a candidate have printed, by trial and fold."""
+    cells: deque[CellRow] = field(default_factory=lambda: deque(maxlen=_N_CELLS))
+    """The last cells of a persistent group."""
+    group: GroupHistory = field(default_factory=GroupHistory)
+    """Of a ddp run: why rounds ended, and the series of its metrics."""
+    shared_names: dict[tuple[str, ...], tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def counts(self) -> Counts:
+        numbers = dict(self.numbers)
+        for refit in self.refits:
+            numbers[self.trials[refit].state] -= 1
+        return Counts(**numbers)
+
+    @property
+    def n_created(self) -> int:
+        return len(self.trials)
+
+    @property
+    def n_trials(self) -> int:
+        """Trials of which the run consists; of a fit, the candidates that it was fed so far."""
+        if self.spec is None or isinstance(self.spec.verb, FitSpec):
+            return self.n_created - len(self.refits)
+        return self.spec.n_trials
+
+    @property
+    def n_finished(self) -> int:
+        return len(self.trials) - len(self.waiting) - len(self.running)
+
+    @property
+    def finished_at_s(self) -> float | None:
+        return None if self.end is None else self.end.at_s
+
+    @property
+    def best_number(self) -> int | None:
+        """Number of the best complete trial with a finite value; the lowest one of equals."""
+        return self.top[0][1] if self.top else None
+
+    @property
+    def best_value(self) -> float | None:
+        return self.trials[self.top[0][1]].value if self.top else None
+
+    @property
+    def best(self) -> BestTrial | None:
+        if not self.top:
+            return None
+        trial = self.trials[self.top[0][1]]
+        return BestTrial(trial.number, trial.params, trial.value or 0.0)
+
+    @property
+    def first_failure(self) -> TrialState | None:
+        """The trial that failed for good before all others: the first cause."""
+        return self.trials[self.failed[0]] if self.failed else None
+
+    @property
+    def first_failures(self) -> list[Failure]:
+        """Why the first trials failed for good, in order (at most 64 of them)."""
+        failures = (self.trials[number].failure for number in self.failed)
+        return [failure for failure in failures if failure is not None]
+
+    def trial(self, number: int) -> TrialState:
+        """One trial; KeyError when it was never created."""
+        return self.trials[number]
+
+    def next_attempt(self, number: int) -> int:
+        """The lowest attempt number of a trial that the ledger has not seen; the first is 1."""
+        return self.trials[number].attempt + 1
+
+    def unfinished(self) -> list[TrialState]:
+        """Trials that have no outcome of their own yet, by number."""
+        numbers = self.waiting | self.running | self.ended_with_run
+        return [self.trials[number] for number in sorted(numbers)]
+
+    def values_file(self, number: int) -> str | None:
+        """Where the values that a trial brought lie, relative to ``<run_dir>/values``."""
+        return self.trials[number].values_file

@@ -1,0 +1,435 @@
+"""The figures in a run's last record, from which lists show it without folding it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from heapq import nlargest, nsmallest
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import msgspec
+
+from jupyter_ddl.errors import LedgerError
+from jupyter_ddl.ledger.run_state import RunState, Series
+from jupyter_ddl.protocol.codec import encodable
+from jupyter_ddl.protocol.events import Failure, HangVerdict, Reported, RunFinished
+from jupyter_ddl.protocol.run import DdpSpec, RunSpec, SearchSpec, verb_name
+from jupyter_ddl.protocol.snapshot import BestTrial, LearningCurve, RankRow, RunSnapshot, TrialRow
+
+if TYPE_CHECKING:
+    from jupyter_ddl.ledger.run_state import RankGroupState, TrialState
+
+__all__ = [
+    "MAX_SNAPSHOT_BYTES",
+    "group_fields",
+    "latest_round",
+    "latest_step",
+    "learning_curves",
+    "snapshot_of",
+    "trial_reported",
+    "trial_rows",
+    "with_totals",
+]
+
+
+# Learning curves of a search's trials: of those that run, are among the best or ended last.
+
+_N_POINTS = 40
+_N_KEPT = 64
+"""Curves in memory: the best and the last ended trials, and the running ones that have room."""
+_N_BEST = 4
+_N_RUNNING = 6
+
+
+def trial_reported(state: RunState, event: Reported) -> None:
+    """A point for the trial's curve, where there is room for one."""
+    verb = state.spec.verb if state.spec is not None else None
+    if not isinstance(verb, SearchSpec):
+        return
+    value = event.metrics.get(verb.metric)
+    if value is None or not math.isfinite(value):
+        return
+    series = state.learning.get(event.trial)
+    if series is None:
+        if len(state.learning) >= _N_KEPT:
+            return
+        series = state.learning[event.trial] = Series(_N_POINTS)
+    series.add(event.step, value)
+
+
+def learning_curves(state: RunState, n_curves: int) -> tuple[LearningCurve, ...]:
+    """By number: the best trials, the newest that run, then the last ended ones.
+
+    A trial that has reported once has no curve.
+    """
+    chosen = [number for _, number in state.top[:_N_BEST]]
+    chosen += nlargest(_N_RUNNING, state.running & state.learning.keys())
+    chosen += reversed(state.recent)
+    curves: list[LearningCurve] = []
+    for number in dict.fromkeys(chosen):
+        series = state.learning.get(number)
+        points = () if series is None else series.drawn()
+        if len(points) > 1 and len(curves) < n_curves:
+            curves.append(LearningCurve(number, state.trials[number].state, points))
+    return tuple(sorted(curves, key=lambda curve: curve.trial))
+
+
+# From the folded state of a ddp run to what its snapshot shows of ranks, rounds and series.
+
+_N_ROWS = 64
+_N_METRICS = 4
+
+
+def group_fields(
+    state: RunState, spec: RunSpec, *, n_rows: int, n_points: int, n_text: int
+) -> dict[str, Any]:
+    """Fields of a snapshot by name; none for runs that are no single group.
+
+    Parameters
+    ----------
+    n_rows, n_points, n_text
+        Most ranks, most points of a series, longest text in characters.
+    """
+    if not isinstance(spec.verb, DdpSpec):
+        return {}
+    group = state.group
+    ranks = state.ranks.get(0)
+    hang = group.hang
+    return {
+        "ranks": () if ranks is None else _rows(ranks, min(n_rows, _N_ROWS), n_text),
+        "world_size": 0 if ranks is None else _world_size(ranks),
+        "round": latest_round(state),
+        "max_rounds": spec.limits.max_own_failures,
+        "restarts": tuple(group.restarts),
+        "checkpoint_step": group.checkpoint_step,
+        "series": {
+            _short(name, n_text): _thinned(points, n_points)
+            for name, points in list(group.series.items())[:_N_METRICS]
+        },
+        "hang": None if hang is None else _hang(hang),
+    }
+
+
+def latest_round(state: RunState) -> int:
+    """The number of a ddp run's latest round, from 1; 0 before the first, and of other runs."""
+    ranks = _ranks(state)
+    return 0 if ranks is None else ranks.attempt
+
+
+def latest_step(state: RunState) -> int | None:
+    """The last step of a ddp run's latest round: rank 0's, else the furthest of any rank."""
+    ranks = _ranks(state)
+    if ranks is None or not ranks.reports:
+        return None
+    first = ranks.reports.get(0)
+    return max(each.step for each in ranks.reports.values()) if first is None else first.step
+
+
+def _ranks(state: RunState) -> RankGroupState | None:
+    is_group = state.spec is not None and isinstance(state.spec.verb, DdpSpec)
+    return state.ranks.get(0) if is_group else None
+
+
+def _world_size(ranks: RankGroupState) -> int:
+    told = max((event.world_size for event in ranks.started.values()), default=0)
+    return told or len(ranks.started)
+
+
+def _rows(ranks: RankGroupState, n_rows: int, n_text: int) -> tuple[RankRow, ...]:
+    rows = []
+    for rank in sorted(ranks.started)[:n_rows]:
+        started = ranks.started[rank]
+        ended = ranks.ended.get(rank)
+        report = ranks.reports.get(rank)
+        pairs = () if report is None else zip(report.names, report.values, strict=True)
+        rows.append(
+            RankRow(
+                rank=rank,
+                host=_short(started.host, n_text),
+                worker=_short(started.worker, n_text),
+                device=_short(started.device, n_text),
+                pid=started.pid,
+                state="running" if ended is None else ended.outcome,
+                step=None if report is None else report.step,
+                metrics={_short(n, n_text): v for n, v in list(pairs)[:_N_METRICS]},
+            )
+        )
+    return tuple(rows)
+
+
+def _thinned(points: tuple[tuple[int, float], ...], n_points: int) -> tuple[tuple[int, float], ...]:
+    """The first and the last point are among what is left."""
+    if len(points) <= n_points:
+        return points
+    stride = math.ceil(len(points) / (n_points - 1))
+    return (*points[:-1:stride], points[-1])
+
+
+def _hang(hang: HangVerdict) -> HangVerdict:
+    return msgspec.structs.replace(hang, text=_short(hang.text, 600))
+
+
+def _short(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+# From the folded state of a run to the bounded snapshot that every face draws.
+
+V = TypeVar("V")
+
+MAX_SNAPSHOT_BYTES = 64_000
+"""As JSON in UTF-8."""
+
+_N_RUNNING_ROWS = 20
+_N_FAILED = 5
+_WINDOW_S = 60.0
+_MIN_WINDOW = 16
+
+
+class _Detail(NamedTuple):
+    """How much of a run is shown."""
+
+    n_rows: int
+    n_params: int
+    n_metrics: int
+    n_text: int
+    """Characters of a parameter, a name, a worker."""
+    n_traceback: int
+    n_message: int
+    n_points: int
+    n_cause: int
+    """Characters of the first cause's traceback."""
+    n_curves: int
+    """Learning curves."""
+
+
+# From generous to bare: the first one that fits is taken.
+_DETAILS = (
+    _Detail(64, 40, 20, 80, 1000, 1000, 300, 4096, 12),
+    _Detail(64, 12, 6, 40, 0, 300, 300, 4096, 12),
+    _Detail(30, 6, 3, 40, 0, 200, 150, 4096, 8),
+    _Detail(15, 4, 2, 30, 0, 100, 100, 1500, 4),
+    _Detail(3, 2, 1, 20, 0, 80, 50, 1500, 0),
+)
+
+
+def snapshot_of(state: RunState, now_s: float, paused: str = "", max_rows: int = 64) -> RunSnapshot:
+    """Draw up a run at one moment.
+
+    Parameters
+    ----------
+    state : RunState
+        Not changed.
+    now_s : float
+        Unix seconds; only throughput, ETA and the age of running trials depend on it.
+    paused : str
+        Why the run waits, empty when it does not.
+    max_rows : int
+        Most rows; all trials when there are no more, else the best, the running, the last
+        finished and the first failed ones.
+
+    Raises
+    ------
+    LedgerError
+        Nothing has been folded yet.
+    """
+    spec = state.spec
+    if spec is None:
+        raise LedgerError("drawing a run failed: its ledger has no RunSubmitted record yet")
+    for level in _DETAILS:
+        detail = level._replace(n_rows=min(level.n_rows, max_rows))
+        drawn = encodable(_draw(state, spec, now_s, paused, detail), RunSnapshot)
+        if len(msgspec.json.encode(drawn)) <= MAX_SNAPSHOT_BYTES:
+            return drawn
+    raise LedgerError(
+        f"drawing run {spec.run_id} failed: its snapshot exceeds {MAX_SNAPSHOT_BYTES:,} bytes"
+    )
+
+
+def trial_rows(state: RunState, numbers: Iterable[int], now_s: float) -> tuple[TrialRow, ...]:
+    """Rows of any trials, in the order given and in more detail than a snapshot may hold."""
+    rows = (_row(state.trials[number], now_s, _DETAILS[1]) for number in numbers)
+    return tuple(encodable(row, TrialRow) for row in rows)
+
+
+def _draw(
+    state: RunState, spec: RunSpec, now_s: float, paused: str, detail: _Detail
+) -> RunSnapshot:
+    search = spec.verb if isinstance(spec.verb, SearchSpec) else None
+    judged = spec.judged
+    end = state.end
+    rate = _trials_per_s(state, now_s)
+    counts = state.counts
+    remaining = max(state.n_trials - counts.finished, 0)
+    failure, failed_trial = _first_cause(state)
+    return RunSnapshot(
+        seq=state.seq,
+        run_id=_short(spec.run_id, 80),
+        name=_short(spec.name, 200),
+        verb=verb_name(spec.verb),
+        state=state.state,
+        cluster=_short(spec.cluster, 80),
+        created_at_s=spec.created_at_s,
+        n_trials=state.n_trials,
+        counts=counts,
+        started_at_s=state.started_at_s,
+        finished_at_s=state.finished_at_s,
+        metric=None if judged is None else _short(judged.metric, 80),
+        mode="max" if judged is None else judged.mode,
+        sampler="" if search is None else _short(search.sampler.name, 80),
+        pruner="" if search is None else _short(search.pruner.name, 80),
+        best=None if judged is None else _best(state, detail),
+        rows=_shown_rows(state, now_s, detail, judged is not None),
+        curve=() if judged is None else _curve(state, detail.n_points),
+        best_curve=() if judged is None else tuple(state.best_curve),
+        learning=learning_curves(state, detail.n_curves),
+        trials_per_s=rate,
+        eta_s=remaining / rate if rate and state.state == "running" and not paused else None,
+        n_evictions=state.n_evictions,
+        n_attempts=state.n_attempts,
+        notices=tuple(state.notices),
+        paused=_short(paused, 300),
+        stopping=state.stop is not None and end is None,
+        reason="" if end is None else _short(end.reason, 1000),
+        failure=None if failure is None else _failure(failure, detail.n_cause, 1000),
+        failed_trial=failed_trial,
+        usage=None if end is None else end.usage,
+        **group_fields(
+            state, spec, n_rows=detail.n_rows, n_points=detail.n_points, n_text=detail.n_text
+        ),
+        cells=tuple(state.cells)[-5:] if detail.n_traceback == 0 else tuple(state.cells),
+    )
+
+
+def _first_cause(state: RunState) -> tuple[Failure | None, int | None]:
+    """The run's own verdict, else the trial that failed for good before all others."""
+    if state.end is not None and state.end.failure is not None:
+        return state.end.failure, state.end.failed_trial
+    first = state.first_failure
+    return (None, None) if first is None else (first.failure, first.number)
+
+
+def _trials_per_s(state: RunState, now_s: float) -> float | None:
+    """Trials finished per second: of late while running, of the whole session afterwards."""
+    if state.end is not None:
+        began = state.session_started_at_s
+        span = 0.0 if began is None else state.end.at_s - began
+        n_done = state.n_finished - state.n_finished_before - len(state.ended_with_run)
+        return n_done / span if span > 0 and n_done > 0 else None
+    marks = list(state.marks)
+    begin = max(len(marks) - _MIN_WINDOW, 0)
+    while begin > 0 and marks[begin - 1] >= now_s - _WINDOW_S:
+        begin -= 1
+    window = marks[begin:]
+    # Finish times come from the workers' clocks, which may be ahead of ours.
+    span = max(now_s, window[-1]) - window[0] if len(window) > 1 else 0.0
+    return (len(window) - 1) / span if span > 0 else None
+
+
+def _shown_rows(
+    state: RunState, now_s: float, detail: _Detail, with_values: bool
+) -> tuple[TrialRow, ...]:
+    if len(state.trials) <= detail.n_rows:
+        numbers = list(state.trials)
+    else:
+        chosen = [number for _, number in state.top] if with_values else []
+        chosen += nsmallest(_N_RUNNING_ROWS, state.running)
+        chosen += reversed(state.recent)
+        chosen += state.failed[:_N_FAILED]
+        numbers = list(dict.fromkeys(chosen))[: detail.n_rows]
+    return tuple(_row(state.trials[number], now_s, detail) for number in sorted(numbers))
+
+
+def _row(trial: TrialState, now_s: float, detail: _Detail) -> TrialRow:
+    duration = trial.duration_s
+    value = trial.value
+    if trial.state == "running":
+        value = trial.objective
+        if trial.started_at_s is not None:
+            duration = max(now_s - trial.started_at_s, 0.0)
+    failure = trial.failure
+    return TrialRow(
+        number=trial.number,
+        state=trial.state,
+        params=_cut(trial.params, detail.n_params, detail.n_text),
+        value=value,
+        step=trial.step,
+        metrics=_cut(trial.metrics, detail.n_metrics, detail.n_text),
+        attempts=trial.n_attempts,
+        own_failures=trial.own_failures,
+        evictions=trial.evictions,
+        worker=_short(trial.worker, detail.n_text),
+        started_at_s=trial.started_at_s,
+        duration_s=duration,
+        failure=None
+        if failure is None
+        else _failure(failure, detail.n_traceback, detail.n_message),
+    )
+
+
+def _best(state: RunState, detail: _Detail) -> BestTrial | None:
+    best = state.best
+    if best is None:
+        return None
+    return BestTrial(best.number, _cut(best.params, detail.n_params, detail.n_text), best.value)
+
+
+def _curve(state: RunState, n_points: int) -> tuple[tuple[int, float], ...]:
+    """Finished trials by number; the best one is among them however few points there are."""
+    points = sorted(state.curve)
+    if len(points) >= n_points:
+        step = math.ceil(len(points) / (n_points - 1))
+        points = points[::step]
+    best = state.best
+    if best is not None and (best.number, best.value) not in points:
+        points = sorted([*points, (best.number, best.value)])
+    return tuple(points)
+
+
+def _cut(named: Mapping[str, V], n_items: int, n_text: int) -> dict[str, V]:
+    """The first items, long texts shortened.  Keys that become equal get a number."""
+    shown: dict[str, V] = {}
+    for name, value in named.items():
+        if len(shown) == n_items:
+            break
+        key = _short(name, n_text)
+        if key in shown:
+            key = f"{key}{len(shown)}"
+        # A shortened str is a str: the type of the values stays what it was.
+        shown[key] = _short(value, n_text) if isinstance(value, str) else value  # type: ignore[assignment]
+    return shown
+
+
+def _failure(failure: Failure, n_traceback: int, n_message: int) -> Failure:
+    traceback = failure.traceback
+    if len(traceback) > n_traceback:
+        traceback = "…" + traceback[len(traceback) - n_traceback :] if n_traceback else ""
+    return Failure(
+        kind=failure.kind,
+        type_name=_short(failure.type_name, 80),
+        message=_short(failure.message, n_message),
+        traceback=traceback,
+        line=failure.line,
+        rank=failure.rank,
+    )
+
+
+def with_totals(state: RunState, event: RunFinished) -> RunFinished:
+    """The last record of a run with the totals that a listing of runs shows.
+
+    ``state`` has not folded ``event`` yet: what waits or runs in it is cancelled by the end.
+    """
+    counts = msgspec.structs.asdict(state.counts)
+    totals = {name: number for name, number in counts.items() if number}
+    open_trials = totals.pop("waiting", 0) + totals.pop("running", 0)
+    if open_trials:
+        totals["cancelled"] = totals.get("cancelled", 0) + open_trials
+    search = state.spec is not None and state.spec.judged is not None
+    return msgspec.structs.replace(
+        event,
+        totals=totals,
+        best_trial=state.best_number if search else None,
+        best_value=state.best_value if search else None,
+        step=latest_step(state),
+        round=latest_round(state),
+    )

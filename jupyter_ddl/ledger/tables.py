@@ -1,0 +1,106 @@
+"""A run as rows: trials and metrics, ready for a DataFrame.  Plain Python, no pandas."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from jupyter_ddl.ledger.reducer import RunState, fold_all
+from jupyter_ddl.protocol.events import AttemptFinished, AttemptStarted, Event, Reported
+
+__all__ = ["METRIC_COLUMNS", "TRIAL_COLUMNS", "metrics_table", "trials_table"]
+
+TRIAL_COLUMNS = (
+    "number",
+    "state",
+    "value",
+    "attempts",
+    "own_failures",
+    "evictions",
+    "worker",
+    "started_at_s",
+    "duration_s",
+)
+METRIC_COLUMNS = ("trial", "attempt", "rank", "step")
+"""What every row has, or may have; a table without rows has these columns."""
+
+
+def trials_table(run: RunState | Iterable[Event]) -> list[dict[str, Any]]:
+    """One row per trial, by number.
+
+    Columns: ``number``, ``state``, one per parameter (``param_`` before its name only where it
+    would hide one of the others), ``value``, ``attempts``, ``own_failures``, ``evictions``,
+    ``worker``, ``started_at_s`` (Unix seconds, of the last attempt), ``duration_s``.
+    """
+    state = run if isinstance(run, RunState) else fold_all(run)
+    rows = []
+    for number in sorted(state.trials):
+        trial = state.trials[number]
+        row: dict[str, Any] = {"number": number, "state": trial.state}
+        params = zip(trial.param_names, trial.param_values, strict=True)
+        row |= {_column(name, "param_", TRIAL_COLUMNS): value for name, value in params}
+        row |= {
+            "value": trial.value,
+            "attempts": trial.n_attempts,
+            "own_failures": trial.own_failures,
+            "evictions": trial.evictions,
+            "worker": trial.worker,
+            "started_at_s": trial.started_at_s,
+            "duration_s": trial.duration_s,
+        }
+        rows.append(row)
+    return rows
+
+
+def metrics_table(events: Iterable[Event]) -> list[dict[str, Any]]:
+    """One row per report that counts, by trial, rank and step of time.
+
+    Columns: ``trial``, ``attempt``, ``rank`` (of rank groups only), ``step``, one per metric
+    (``metric_`` before its name where it would hide one of these).  Of an attempt that was followed
+    by another, only what lies before the next one's first step counts: an attempt that resumed from
+    a checkpoint goes on where the checkpoint was, one that began anew replaces everything.
+    """
+    reports: dict[tuple[int, int], dict[int, list[Reported]]] = {}
+    current: dict[int, int] = {}
+    ended: set[tuple[int, int]] = set()
+    for event in events:
+        if isinstance(event, AttemptStarted):
+            current[event.trial] = max(event.attempt, current.get(event.trial, 0))
+        elif isinstance(event, AttemptFinished):
+            ended.add((event.trial, event.attempt))
+        elif isinstance(event, Reported):
+            is_current = current.get(event.trial) == event.attempt
+            if is_current and (event.trial, event.attempt) not in ended:
+                attempts = reports.setdefault((event.trial, event.rank), {})
+                attempts.setdefault(event.attempt, []).append(event)
+    grouped = any(rank for _, rank in reports)
+    return [
+        _metric_row(report, with_rank=grouped)
+        for key in sorted(reports)
+        for report in _counted(reports[key])
+    ]
+
+
+def _counted(attempts: dict[int, list[Reported]]) -> list[Reported]:
+    counted: list[Reported] = []
+    for attempt in sorted(attempts, reverse=True):
+        reports = attempts[attempt]
+        if counted:
+            first = counted[0].step
+            reports = [report for report in reports if report.step < first]
+        counted = reports + counted
+    return counted
+
+
+def _metric_row(report: Reported, *, with_rank: bool) -> dict[str, Any]:
+    row: dict[str, Any] = {"trial": report.trial, "attempt": report.attempt}
+    if with_rank:
+        row["rank"] = report.rank
+    row["step"] = report.step
+    for name, value in report.metrics.items():
+        row[_column(name, "metric_", METRIC_COLUMNS)] = value
+    return row
+
+
+def _column(name: str, prefix: str, taken: tuple[str, ...]) -> str:
+    return prefix + name if name in taken else name

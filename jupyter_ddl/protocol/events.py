@@ -1,0 +1,397 @@
+"""What comes up: the records of a ledger, in the order in which they were committed."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from jupyter_ddl.protocol.run import RunSpec
+from jupyter_ddl.protocol.space import ParamValue
+from jupyter_ddl.protocol.telemetry import Usage
+
+__all__ = [
+    "SCHEMA_VERSION",
+    "AttemptFinished",
+    "AttemptStarted",
+    "Beat",
+    "CellExecuted",
+    "CheckpointSaved",
+    "Event",
+    "Failure",
+    "FailureKind",
+    "FoldFinished",
+    "HangVerdict",
+    "Notice",
+    "OfAttempt",
+    "Outcome",
+    "Probe",
+    "RankEnded",
+    "RankEvent",
+    "RankStarted",
+    "RendezvousReady",
+    "Reported",
+    "RunFinished",
+    "RunStarted",
+    "RunSubmitted",
+    "StopRequested",
+    "TrialCreated",
+    "Unrecorded",
+    "ValueKept",
+    "WorkerLeaving",
+]
+
+
+# How attempts end, and why they fail.
+
+Outcome: TypeAlias = Literal["complete", "pruned", "failed", "cancelled", "evicted", "moved"]
+"""How an attempt ended.  ``evicted``: its worker or rank was lost through no fault of its own.
+``moved``: it left at a checkpoint to go on elsewhere or with other ranks; charged to no budget."""
+
+FailureKind: TypeAlias = Literal[
+    "exception",  # the cell raised
+    "crash",  # the rank process died by a signal or by os._exit
+    "memory",  # killed for memory
+    "metric",  # no metric, or one that is not a finite real number
+    "values",  # a brought value is missing or cannot be pickled
+    "import",  # a module is missing on the worker
+    "disk",  # no space left where the rank writes; not charged to the trial
+    "timeout",
+    "hang",  # no rank of the group made a step for too long
+    "launch",  # the worker was lost, or could not start a rank; not charged to the trial
+]
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """Why an attempt failed, ready to be shown."""
+
+    kind: FailureKind
+    type_name: str
+    """Exception class, or the signal's name (``SIGSEGV``)."""
+    message: str
+    traceback: str = ""
+    """The user's own frames, ending in the message; lines are the notebook's."""
+    line: int | None = None
+    """Line in the cell (the magic is line 1)."""
+    rank: int | None = None
+    """Of a rank group: the rank that failed first."""
+
+
+# What comes up of the ranks of a group: recorded, or for launcher and driver only.
+
+
+class RankStarted(msgspec.Struct, frozen=True, tag="rank_started"):
+    """A rank of a group begins; ``log_start`` is a byte offset in ``<run_dir>/logs/<log>``."""
+
+    trial: int
+    attempt: int
+    rank: int
+    at_s: float
+    worker: str
+    host: str
+    pid: int
+    log: str
+    log_start: int
+    device: str = "cpu"
+    world_size: int = 0
+    """Ranks of this round; 0 in ledgers of before."""
+
+
+class RankEnded(msgspec.Struct, frozen=True, tag="rank_ended"):
+    """A rank of a group is over; the group's own end is its ``AttemptFinished``."""
+
+    trial: int
+    attempt: int
+    rank: int
+    outcome: Outcome
+    at_s: float
+    duration_s: float
+    log_end: int | None = None
+    values_file: str | None = None
+    failure: Failure | None = None
+    inline_value: bool | int | float | str | None = None
+    """The cell's value at this rank, as in :class:`AttemptFinished`."""
+    has_inline_value: bool = False
+
+
+class HangVerdict(msgspec.Struct, frozen=True, tag="hang_verdict"):
+    """No rank of a group made a step for too long: who is to blame, and what the others do."""
+
+    trial: int
+    attempt: int
+    rank: int
+    """The rank that the others wait for."""
+    at_s: float
+    text: str
+    """One sentence: which rank, which line of the cell, what the others wait for."""
+    line: int | None = None
+    stacks_file: str = ""
+    """Directory with the stacks of all ranks, relative to the run's."""
+
+
+class RendezvousReady(msgspec.Struct, frozen=True, tag="rendezvous_ready"):
+    """A rank of a group is ready to be joined.  Not recorded: it is for the launcher."""
+
+    trial: int
+    attempt: int
+    host: str
+    port: int
+
+
+class Beat(msgspec.Struct, frozen=True, tag="beat"):
+    """A rank's sign of life, about once a second.  Not recorded."""
+
+    trial: int
+    attempt: int
+    phase: Literal["loading", "rendezvous", "cell", "leaving"]
+    n_steps: int
+    """Optimizer steps and reports so far."""
+    at_s: float
+
+
+class Probe(msgspec.Struct, frozen=True, tag="probe"):
+    """What a worker sees of a rank from outside.  Not recorded."""
+
+    trial: int
+    attempt: int
+    state: str
+    """The process's state as the kernel tells it: ``R``, ``S``, ``D``, ``T`` …; empty: gone."""
+    cpu_share: float
+    """CPU time that it and its children took lately, in CPUs."""
+    stacks: str
+    """Of all its threads, as ``faulthandler`` writes them; empty when there are none."""
+
+
+class ValueKept(msgspec.Struct, frozen=True, tag="value_kept"):
+    """A rank can't send its cell's value home.  Not recorded: its group tells it once."""
+
+    trial: int
+    attempt: int
+    why: str
+
+
+class WorkerLeaving(msgspec.Struct, frozen=True, tag="worker_leaving"):
+    """The worker of an attempt was told to go and ends it soon.  Not recorded."""
+
+    trial: int
+    attempt: int
+    grace_s: float
+
+
+SCHEMA_VERSION = 1
+"""Version of these messages; a ledger and both ends of a socket state theirs."""
+
+
+class RunSubmitted(msgspec.Struct, frozen=True, tag="run_submitted"):
+    spec: RunSpec
+    at_s: float
+    schema: int = SCHEMA_VERSION
+
+
+class RunStarted(msgspec.Struct, frozen=True, tag="run_started"):
+    """The run begins, or goes on in a new controller (then ``session`` > 1)."""
+
+    at_s: float
+    session: int
+    n_slots: int
+    max_parallel: int
+    controller_pid: int
+
+
+class TrialCreated(msgspec.Struct, frozen=True, tag="trial_created"):
+    """The sampler proposed a trial.  Numbers are consecutive from 0."""
+
+    trial: int
+    params: dict[str, ParamValue]
+    at_s: float
+    is_refit: bool = False
+    """Of a fit: no candidate, but a parallel call of a search's refit."""
+    place: int | None = None
+    """Of a fit: its place among the cell's candidates; None: its number."""
+
+
+class AttemptStarted(msgspec.Struct, frozen=True, tag="attempt_started"):
+    """A rank begins an attempt.  ``log_start`` is a byte offset in ``<run_dir>/logs/<log>``."""
+
+    trial: int
+    attempt: int
+    at_s: float
+    worker: str
+    pid: int
+    log: str
+    log_start: int
+
+
+class Reported(msgspec.Struct, frozen=True, tag="reported"):
+    """``report(step=…, **metrics)`` in a cell.  NaN and infinities are kept as they are."""
+
+    trial: int
+    attempt: int
+    step: int
+    metrics: dict[str, float]
+    at_s: float
+    rank: int = 0
+
+
+class CheckpointSaved(msgspec.Struct, frozen=True, tag="checkpoint_saved"):
+    trial: int
+    attempt: int
+    step: int
+    file: str
+    """Relative to ``<run_dir>/checkpoints``."""
+    digest: str
+    size_bytes: int
+    at_s: float
+
+
+class AttemptFinished(msgspec.Struct, frozen=True, tag="attempt_finished"):
+    """How an attempt ended.
+
+    Whether the *trial* has ended follows from it by the reducer: complete, pruned and
+    cancelled end it; failed ends it once its own failures reach the limit; evicted once its
+    evictions exceed theirs.
+    """
+
+    trial: int
+    attempt: int
+    outcome: Outcome
+    at_s: float
+    duration_s: float
+    value: float | None = None
+    """The objective (search), None for a map."""
+    log_end: int | None = None
+    """Byte offset behind this attempt's last output; None: the end of the file."""
+    values_file: str | None = None
+    """Brought values, relative to ``<run_dir>/values``; None when none were saved."""
+    failure: Failure | None = None
+    inline_value: bool | int | float | str | None = None
+    """The cell's value (map) when it is small and JSON-able; then no file was written."""
+    has_inline_value: bool = False
+    result: bytes = b""
+    """Of a fit: an encoded ``NodeResult`` or ``UnitResult``.  Not recorded in this form."""
+
+
+class StopRequested(msgspec.Struct, frozen=True, tag="stop_requested"):
+    """A person asked for the run, or one trial, to stop."""
+
+    at_s: float
+    when: Literal["next_report", "now"]
+    trial: int | None = None
+    by: str = ""
+    cell_id: str = ""
+    """Of a candidate of a fit: the execution of the cell that goes on without it."""
+
+
+class Notice(msgspec.Struct, frozen=True, tag="notice"):
+    """A sentence the user should see: a recovery, a fallback, a torn tail that was cut."""
+
+    at_s: float
+    text: str
+    level: Literal["info", "warning"] = "info"
+
+
+class CellExecuted(msgspec.Struct, frozen=True, tag="cell_executed"):
+    """A persistent group has executed a cell."""
+
+    number: int
+    source: str
+    targets: tuple[int, ...]
+    """Ranks that executed it."""
+    outcome: Literal["complete", "failed", "cancelled"]
+    at_s: float
+    duration_s: float
+    log_starts: tuple[int, ...] = ()
+    log_ends: tuple[int, ...] = ()
+    """Bytes of the targets' logs between which its output lies."""
+    failure: Failure | None = None
+    """Of the first rank that failed."""
+
+
+class FoldFinished(msgspec.Struct, frozen=True, tag="fold_finished"):
+    """One unit of a fit has its outcome: a candidate on a fold, or a part of a parallel call."""
+
+    trial: int
+    fold: int
+    key: bytes
+    """Digest of all that the outcome depends on: a resumed run takes it from here."""
+    at_s: float
+    duration_s: float
+    outcome: bytes = b""
+    """Pickled for the notebook that asked for it, if small."""
+    file: str = ""
+    """Where a large outcome lies, relative to ``<run_dir>/values``."""
+    score: float | None = None
+    has_raised: bool = False
+    failure: Failure | None = None
+    is_lost: bool = False
+    """Its process died, with ``failure``: there is no outcome."""
+    log: str = ""
+    log_start: int = 0
+    log_end: int | None = None
+    """Bytes of ``<run_dir>/logs/<log>`` that it printed; without an end, up to the file's."""
+
+
+class RunFinished(msgspec.Struct, frozen=True, tag="run_finished"):
+    at_s: float
+    state: Literal["complete", "failed", "cancelled"]
+    reason: str = ""
+    failure: Failure | None = None
+    """The first cause, when ``state`` is failed."""
+    failed_trial: int | None = None
+    totals: dict[str, int] = {}
+    """Trials per state when the run ended, so that a listing need not fold the run."""
+    best_trial: int | None = None
+    best_value: float | None = None
+    step: int | None = None
+    """Of a ddp run: the last step that its latest round reported."""
+    round: int = 0
+    """Of a ddp run: the number of its latest round; 0 where none began."""
+    usage: Usage | None = None
+    """What it has held; None where nobody has measured."""
+
+
+OfAttempt: TypeAlias = (
+    AttemptStarted
+    | RankStarted
+    | RankEnded
+    | HangVerdict
+    | Reported
+    | CheckpointSaved
+    | AttemptFinished
+)
+"""Events that count only while their attempt is the trial's current one."""
+
+RankEvent: TypeAlias = (
+    AttemptStarted
+    | Reported
+    | CheckpointSaved
+    | AttemptFinished
+    | Notice
+    | RendezvousReady
+    | Beat
+    | Probe
+    | ValueKept
+    | WorkerLeaving
+)
+"""What comes from a rank or its worker; the driver writes the other events."""
+
+Unrecorded: TypeAlias = RendezvousReady | Beat | Probe | ValueKept | WorkerLeaving
+"""Rank events that are for launcher and driver only."""
+
+Event: TypeAlias = (
+    RunSubmitted
+    | RunStarted
+    | TrialCreated
+    | AttemptStarted
+    | RankStarted
+    | RankEnded
+    | HangVerdict
+    | Reported
+    | CheckpointSaved
+    | AttemptFinished
+    | StopRequested
+    | Notice
+    | CellExecuted
+    | FoldFinished
+    | RunFinished
+)

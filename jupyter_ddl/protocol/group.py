@@ -1,0 +1,91 @@
+"""Several ranks in few words."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Literal, TypeAlias
+
+import msgspec
+
+__all__ = ["CollectiveBackend", "JoinGroup", "RankPlace", "SeenGpus", "ranks_label", "spans"]
+
+
+# A rank's place in its rank group: ranks that start and die together.
+#
+# The words and the environment variables are torchrun's
+# (https://docs.pytorch.org/docs/stable/elastic/run.html#environment-variables).
+
+CollectiveBackend: TypeAlias = Literal["auto", "gloo", "nccl"]
+
+
+class SeenGpus(msgspec.Struct, frozen=True):
+    """What a worker sees: name by UUID; without any, ``state`` says why."""
+
+    names: dict[str, str] = {}
+    state: str = ""
+    used_by_torch: bool = False
+    """Whether the torch that is installed there was built for them."""
+
+
+class RankPlace(msgspec.Struct, frozen=True):
+    """Where one rank stands.  Made anew for every round: nothing of a dead round is used again."""
+
+    group_id: str
+    """Unique to the round, with 128 random bits: ranks of other groups can't join by mistake."""
+    rank: int = 0
+    world_size: int = 1
+    local_rank: int = 0
+    local_world_size: int = 1
+    group_rank: int = 0
+    """Index of the rank's host among the group's hosts (torchrun's GROUP_RANK)."""
+    n_hosts: int = 1
+    hosts: tuple[str, ...] = ()
+    """Addresses of the hosts by group rank; the first one is the master's."""
+    backend: CollectiveBackend = "auto"
+    initialize: bool = True
+    """Whether the process group is initialised before the cell runs (else: ``--no-init``)."""
+    strategy: str = "ddp"
+    timeout_s: float = 120.0
+    """Of collectives and of the rendezvous."""
+    restart_count: int = 0
+    max_restarts: int = 0
+    gpus: tuple[str, ...] = ()
+    """UUIDs of the GPUs of the group's ranks on this host, by local rank; empty on the CPU.  As
+    with torchrun, a rank sees them all and uses number ``local_rank``."""
+    gpus_per_rank: int = 0
+
+    @property
+    def device_index(self) -> int:
+        """CUDA number of the rank's (first) GPU."""
+        return self.local_rank * self.gpus_per_rank
+
+    @property
+    def own_gpus(self) -> tuple[str, ...]:
+        """UUIDs of this rank's GPUs."""
+        return self.gpus[self.device_index : self.device_index + self.gpus_per_rank]
+
+
+class JoinGroup(msgspec.Struct, frozen=True, tag="join_group"):
+    """Tells the ranks of a group, which wait, where each of them can be found."""
+
+    run_id: str
+    trial: int
+    attempt: int
+    addresses: tuple[str, ...]
+    """``host:port`` by rank.  The first one is the store's where torch is used."""
+
+
+def ranks_label(ranks: Collection[int]) -> str:
+    """``rank 2`` or ``ranks 0-2, 5``."""
+    return f"rank{'' if len(ranks) == 1 else 's'} {spans(ranks)}"
+
+
+def spans(ranks: Iterable[int], separator: str = ", ") -> str:
+    """``0-2, 5``."""
+    parts: list[list[int]] = []
+    for rank in sorted(ranks):
+        if parts and parts[-1][1] == rank - 1:
+            parts[-1][1] = rank
+        else:
+            parts.append([rank, rank])
+    return separator.join(str(a) if a == b else f"{a}-{b}" for a, b in parts)

@@ -1,0 +1,78 @@
+"""The program of a run: the cell, and what it needs from the notebook."""
+
+from __future__ import annotations
+
+import msgspec
+
+from jupyter_ddl.protocol.space import ParamValue
+
+__all__ = ["MAIN_GLOBALS", "CapturedName", "Hole", "ModuleFile", "Program"]
+
+MAIN_GLOBALS = "jupyter_ddl:main_globals"
+"""Persistent id in a payload that stands for the trial's own ``__main__`` namespace, so that
+functions of the notebook see the names of the trial that calls them."""
+
+
+class CapturedName(msgspec.Struct, frozen=True):
+    """A notebook variable that travels with the cell."""
+
+    name: str
+    type_name: str
+    size_bytes: int
+    """Bytes that this name adds to the payload, out-of-band buffers included."""
+
+
+class Hole(msgspec.Struct, frozen=True):
+    """A top-level assignment whose right-hand side a trial's value replaces.
+
+    ``line`` and ``column`` locate the assignment statement in :attr:`Program.source` as
+    ``ast`` counts them (line from 1, column in UTF-8 bytes from 0).  A rank parses the source,
+    finds the statement there and replaces its value, so all other line numbers stay as they are.
+    """
+
+    name: str
+    line: int
+    column: int
+    by_index: bool = False
+    """The parameter is a label, and the rank takes the argument of the original ``choice(…)``
+    call that stands at the label's position in ``labels``."""
+    labels: tuple[ParamValue, ...] = ()
+    """Labels in the order of the call's positional arguments (``by_index`` only)."""
+
+
+class ModuleFile(msgspec.Struct, frozen=True):
+    """A Python file beside the notebook that the cell imports, by content."""
+
+    path: str
+    """Relative to the notebook's folder, with forward slashes (``pkg/sub.py``)."""
+    digest: str
+    size_bytes: int
+
+
+class Program(msgspec.Struct, frozen=True):
+    """Everything a rank needs to execute the cell.  Frozen, and stored by content hash.
+
+    ``payload`` is a cloudpickle stream in the blob store: ``len(captures)`` pickles one
+    after another that share one memo, in the order of ``captures``.  Its large buffers
+    (arrays) are separate blobs, ``buffers``, in the order in which unpickling asks for them.
+    """
+
+    source: str
+    """The cell as plain Python.  Line 1 of the notebook's cell (the magic) is a blank
+    line here, so that line numbers are the notebook's own."""
+    filename: str
+    """What tracebacks show, e.g. ``In [12]``."""
+    holes: tuple[Hole, ...] = ()
+    captures: tuple[CapturedName, ...] = ()
+    payload: str | None = None
+    buffers: tuple[str, ...] = ()
+    modules: tuple[ModuleFile, ...] = ()
+    imports: tuple[str, ...] = ()
+    """Top-level packages that the cell and its modules import, installed ones only."""
+    ends_in_expression: bool = False
+    """Whether the last statement is an expression; its value is the cell's value."""
+    space_name: str | None = None
+    """Captured name of the dict given by ``--space``; None without one."""
+    space_labels: dict[str, tuple[ParamValue, ...]] = {}
+    """Parameters of that dict whose values are labels: the rank takes the element of the
+    dict's list at the label's position."""

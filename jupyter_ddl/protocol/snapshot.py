@@ -1,0 +1,195 @@
+"""Events folded: what every face (cell, panel, terminal) draws."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from jupyter_ddl.protocol.events import Failure, HangVerdict, Outcome
+from jupyter_ddl.protocol.space import ParamValue
+from jupyter_ddl.protocol.telemetry import Usage
+
+__all__ = [
+    "BestTrial",
+    "CellRow",
+    "Counts",
+    "LearningCurve",
+    "RankRow",
+    "RestartRow",
+    "RunSnapshot",
+    "RunStateName",
+    "TrialRow",
+    "TrialStateName",
+]
+
+RunStateName: TypeAlias = Literal[
+    "submitted", "starting", "running", "complete", "failed", "cancelled"
+]
+TrialStateName: TypeAlias = Literal[
+    "waiting", "running", "complete", "pruned", "failed", "cancelled"
+]
+
+
+class Counts(msgspec.Struct, frozen=True):
+    waiting: int = 0
+    running: int = 0
+    complete: int = 0
+    pruned: int = 0
+    failed: int = 0
+    cancelled: int = 0
+
+    @property
+    def finished(self) -> int:
+        return self.complete + self.pruned + self.failed + self.cancelled
+
+
+class TrialRow(msgspec.Struct, frozen=True):
+    """One trial as a view shows it."""
+
+    number: int
+    state: TrialStateName
+    params: dict[str, ParamValue]
+    value: float | None = None
+    step: int | None = None
+    """Last reported step."""
+    metrics: dict[str, float] = {}
+    """Last reported metrics."""
+    attempts: int = 0
+    own_failures: int = 0
+    evictions: int = 0
+    worker: str = ""
+    started_at_s: float | None = None
+    duration_s: float | None = None
+    failure: Failure | None = None
+
+
+class BestTrial(msgspec.Struct, frozen=True):
+    number: int
+    params: dict[str, ParamValue]
+    value: float
+
+
+class LearningCurve(msgspec.Struct, frozen=True):
+    """How the objective of one trial went."""
+
+    trial: int
+    state: TrialStateName
+    points: tuple[tuple[int, float], ...]
+    """(step, objective), thinned to at most 40 points."""
+
+
+class CellRow(msgspec.Struct, frozen=True):
+    """One cell that a persistent group has executed."""
+
+    number: int
+    source: str
+    targets: tuple[int, ...]
+    outcome: Literal["complete", "failed", "cancelled"]
+    at_s: float
+    duration_s: float
+    failure: str = ""
+
+
+class RankRow(msgspec.Struct, frozen=True):
+    """One rank of a ddp run's latest round."""
+
+    rank: int
+    host: str
+    worker: str
+    device: str
+    pid: int
+    state: Literal["running"] | Outcome
+    step: int | None = None
+    """Last reported step."""
+    metrics: dict[str, float] = {}
+    """Last reported metrics."""
+    phase: str = ""
+    """``loading``, ``rendezvous``, ``cell`` or ``leaving``; empty: not known."""
+    beat_age_s: float | None = None
+    """Seconds since its last step or phase; None: not known."""
+
+
+class RestartRow(msgspec.Struct, frozen=True):
+    """Why a round ended without having done its work."""
+
+    round: int
+    rank: int | None
+    """The rank that began it."""
+    cause: str
+    """What it did, as words that follow its name: ``died by SIGKILL``."""
+    step: int | None = None
+    """Step of the checkpoint that the next round went on from; None: there was none."""
+    is_over: bool = False
+    """Whether the next round has begun."""
+
+
+class RunSnapshot(msgspec.Struct, frozen=True):
+    """A run at one moment, bounded in size whatever the run does (≤ 64 kB as JSON).
+
+    ``seq`` grows with every committed event: a view that has seen ``seq`` n ignores older ones.
+    """
+
+    seq: int
+    run_id: str
+    name: str
+    verb: Literal["search", "map", "ddp", "run", "fit"]
+    state: RunStateName
+    cluster: str
+    created_at_s: float
+    n_trials: int
+    counts: Counts
+    started_at_s: float | None = None
+    finished_at_s: float | None = None
+    metric: str | None = None
+    mode: Literal["max", "min"] = "max"
+    sampler: str = ""
+    pruner: str = ""
+    best: BestTrial | None = None
+    rows: tuple[TrialRow, ...] = ()
+    """The trials worth showing: best ones, running ones, last finished ones; by number."""
+    curve: tuple[tuple[int, float], ...] = ()
+    """(trial number, objective) of finished trials, thinned to at most 300 points."""
+    best_curve: tuple[tuple[int, float], ...] = ()
+    """(trials finished, best so far), one point per improvement, at most 100."""
+    learning: tuple[LearningCurve, ...] = ()
+    """Of a search: the best trials, the newest running and the last ended ones, at most 12."""
+    trials_per_s: float | None = None
+    eta_s: float | None = None
+    n_evictions: int = 0
+    n_attempts: int = 0
+    notices: tuple[str, ...] = ()
+    """The last 5."""
+    paused: str = ""
+    """Why the run is waiting (disk full, no worker), empty when it is not."""
+    stopping: bool = False
+    reason: str = ""
+    failure: Failure | None = None
+    failed_trial: int | None = None
+    cells: tuple[CellRow, ...] = ()
+    """The last cells of a persistent group."""
+    ranks: tuple[RankRow, ...] = ()
+    """Of a ddp run: the first ranks of the latest round, at most 64."""
+    world_size: int = 0
+    """Ranks of the latest round; 0 before the first."""
+    round: int = 0
+    """Number of the latest round, from 1; 0 before the first."""
+    max_rounds: int = 0
+    """Rounds that may fail by the code's own fault."""
+    restarts: tuple[RestartRow, ...] = ()
+    """Why the last rounds ended."""
+    checkpoint_step: int | None = None
+    series: dict[str, tuple[tuple[int, float], ...]] = {}
+    """Metric → (step, value) as rank 0 reported them, thinned to at most 300 points."""
+    hang: HangVerdict | None = None
+    """The latest verdict on a hang."""
+    usage: Usage | None = None
+    """Of a run that is over: what it has held."""
+
+    @property
+    def last_step(self) -> int | None:
+        """Of a ddp run: the last step of its latest round, rank 0's or the furthest of any rank."""
+        steps = [row.step for row in self.ranks if row.step is not None]
+        if self.ranks and self.ranks[0].rank == 0 and self.ranks[0].step is not None:
+            return self.ranks[0].step
+        return max(steps, default=None)

@@ -1,0 +1,332 @@
+"""What a view in a browser and the process behind it say to each other.
+
+One language for two carriers: the in-cell view (a comm of the kernel) and the panel (a websocket of
+the server extension).  Every struct is one JSON object whose ``kind`` names it.  Messages may be
+lost on both ways, so each one that goes to the browser is complete in itself and numbered: a view
+that notices a gap, or silence, sends :class:`AskAgain`; one that has drawn the end of a run says
+so with :class:`Seen`, and until then the end is sent again.  Requests carry an ``id`` that comes
+back in :class:`Done`, :class:`Denied` or the answer, and are safe to repeat.
+
+The server extension speaks it at ``<base_url>jupyter-ddl/api/live``.  There are no other routes for
+the panel: it gets :class:`Welcome`, then :class:`ClusterList` and :class:`RunList` whenever they
+have changed, and the rest as it asks.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from jupyter_ddl.protocol.replies import ClusterStatus
+from jupyter_ddl.protocol.snapshot import RunSnapshot, TrialRow
+from jupyter_ddl.protocol.telemetry import ClusterTelemetry
+
+__all__ = [
+    "AskAgain",
+    "ClusterList",
+    "ClusterLogPart",
+    "Denied",
+    "Done",
+    "FromBrowser",
+    "GetClusterLog",
+    "GetLog",
+    "GetTrials",
+    "Have",
+    "LogPart",
+    "Progress",
+    "RunLine",
+    "RunList",
+    "RunView",
+    "ScaleCluster",
+    "Seen",
+    "StartCluster",
+    "StopCluster",
+    "StopRun",
+    "StopTrial",
+    "TelemetryView",
+    "ToBrowser",
+    "TrialPage",
+    "Unwatch",
+    "UnwatchCluster",
+    "WatchCluster",
+    "WatchRun",
+    "Welcome",
+]
+
+StopHow: TypeAlias = Literal["next_report", "now", "epoch", "keep_best"]
+"""``epoch``: after the current epoch; ``keep_best``: stop, and bring the best trial's values."""
+
+
+class RunView(msgspec.Struct, frozen=True, tag="run", tag_field="kind"):
+    """A run as it is now.  ``seq`` counts the messages of this carrier, from 1."""
+
+    seq: int
+    at_s: float
+    """Unix seconds here; the browser's own clock may be wrong."""
+    snapshot: RunSnapshot
+
+
+class TelemetryView(msgspec.Struct, frozen=True, tag="telemetry", tag_field="kind"):
+    seq: int
+    cluster: str
+    telemetry: ClusterTelemetry
+    run_id: str = ""
+    """Empty: of the whole cluster."""
+
+
+class TrialPage(msgspec.Struct, frozen=True, tag="trials", tag_field="kind"):
+    """Answer to :class:`GetTrials`."""
+
+    id: int
+    run_id: str
+    rows: tuple[TrialRow, ...]
+    n_matching: int
+
+
+class LogPart(msgspec.Struct, frozen=True, tag="log", tag_field="kind"):
+    """Answer to :class:`GetLog`: the newest lines that match, at most 500 and 64 kB."""
+
+    id: int
+    run_id: str
+    lines: tuple[str, ...]
+    """Cut at 4 kB each, control characters taken out."""
+    n_bytes: int
+    """Size of the whole log on disk."""
+    path: str = ""
+
+
+class ClusterList(msgspec.Struct, frozen=True, tag="clusters", tag_field="kind"):
+    """Every running cluster of this user, whoever started it."""
+
+    seq: int
+    at_s: float
+    clusters: tuple[ClusterStatus, ...]
+    unreachable: tuple[str, ...] = ()
+    """Clusters whose controller does not answer."""
+
+
+class RunLine(msgspec.Struct, frozen=True):
+    """A run in a list."""
+
+    run_id: str
+    name: str
+    verb: str
+    cluster: str
+    state: str
+    created_at_s: float
+    finished_at_s: float | None = None
+    n_trials: int = 0
+    n_finished: int = 0
+    step: int | None = None
+    """Of a ddp run: the last step that its latest round reported."""
+    round: int = 0
+    """Of a ddp run: the number of its latest round; 0 where none began."""
+    best: float | None = None
+    metric: str | None = None
+    live: bool = False
+    """Whether a controller drives it now; an unfinished run that none drives can be resumed."""
+
+
+class RunList(msgspec.Struct, frozen=True, tag="runs", tag_field="kind"):
+    """The newest runs on disk, at most 200, newest first."""
+
+    seq: int
+    at_s: float
+    runs: tuple[RunLine, ...]
+
+
+class Welcome(msgspec.Struct, frozen=True, tag="welcome", tag_field="kind"):
+    """First message of the server extension on a connection; numbers begin anew with it."""
+
+    seq: int
+    at_s: float
+    version: str
+    """Of this package, at the server."""
+    backends: tuple[str, ...] = ("local",)
+    """What :class:`StartCluster` may name."""
+
+
+class ClusterLogPart(msgspec.Struct, frozen=True, tag="cluster_log", tag_field="kind"):
+    """Answer to :class:`GetClusterLog`; bounded as :class:`LogPart`."""
+
+    id: int
+    cluster: str
+    lines: tuple[str, ...]
+
+
+class Progress(msgspec.Struct, frozen=True, tag="progress", tag_field="kind"):
+    """A long request goes on; :class:`Done` or :class:`Denied` follows."""
+
+    id: int
+    text: str
+
+
+class Done(msgspec.Struct, frozen=True, tag="done", tag_field="kind"):
+    """A request took effect, or is on its way."""
+
+    id: int
+    text: str = ""
+
+
+class Denied(msgspec.Struct, frozen=True, tag="denied", tag_field="kind"):
+    """A request was refused: one line that says why."""
+
+    id: int
+    code: str
+    text: str
+
+
+ToBrowser: TypeAlias = (
+    RunView
+    | TelemetryView
+    | TrialPage
+    | LogPart
+    | ClusterList
+    | RunList
+    | Welcome
+    | ClusterLogPart
+    | Progress
+    | Done
+    | Denied
+)
+
+
+class AskAgain(msgspec.Struct, frozen=True, tag="again", tag_field="kind"):
+    """Send the newest of everything watched; ``seq`` is the last number seen."""
+
+    seq: int = 0
+
+
+class Have(msgspec.Struct, frozen=True, tag="have", tag_field="kind"):
+    """Sign of life of a view, and the number of the newest :class:`RunView` that it has: soon after
+    each new one, and every two seconds.  Who does not hear it of what was sent last sends that
+    again; who hears nothing at all sends nothing more."""
+
+    seq: int
+
+
+class Seen(msgspec.Struct, frozen=True, tag="seen", tag_field="kind"):
+    """The final snapshot of a run has been drawn."""
+
+    run_id: str
+
+
+class WatchRun(msgspec.Struct, frozen=True, tag="watch", tag_field="kind"):
+    """Begin to receive :class:`RunView` and :class:`TelemetryView` of a run (panel only)."""
+
+    id: int
+    run_id: str
+
+
+class Unwatch(msgspec.Struct, frozen=True, tag="unwatch", tag_field="kind"):
+    id: int
+    run_id: str
+
+
+class StopRun(msgspec.Struct, frozen=True, tag="stop_run", tag_field="kind"):
+    id: int
+    run_id: str
+    how: StopHow = "next_report"
+
+
+class StopTrial(msgspec.Struct, frozen=True, tag="stop_trial", tag_field="kind"):
+    id: int
+    run_id: str
+    trial: int
+
+
+class GetTrials(msgspec.Struct, frozen=True, tag="get_trials", tag_field="kind"):
+    """A page of a run's trials, sorted and filtered where they all are."""
+
+    id: int
+    run_id: str
+    sort: str = "number"
+    """``number``, ``state``, ``value``, ``duration_s``, or a parameter's name."""
+    descending: bool = False
+    contains: str = ""
+    """Only rows with this text in state, parameters or worker."""
+    offset: int = 0
+    limit: int = 50
+
+
+class GetLog(msgspec.Struct, frozen=True, tag="get_log", tag_field="kind"):
+    """The end of what a trial or a rank has printed."""
+
+    id: int
+    run_id: str
+    trial: int | None = None
+    rank: int | None = None
+    contains: str = ""
+    n_lines: int = 200
+
+
+class WatchCluster(msgspec.Struct, frozen=True, tag="watch_cluster", tag_field="kind"):
+    """Begin to receive :class:`TelemetryView` of a whole cluster (panel only)."""
+
+    id: int
+    cluster: str
+
+
+class UnwatchCluster(msgspec.Struct, frozen=True, tag="unwatch_cluster", tag_field="kind"):
+    id: int
+    cluster: str
+
+
+class StartCluster(msgspec.Struct, frozen=True, tag="start_cluster", tag_field="kind"):
+    """Start a cluster (panel only): some :class:`Progress`, then :class:`Done` or a refusal.
+
+    ``None`` means: as the host allows.  With the name of a cluster that has died, its unfinished
+    runs go on.
+    """
+
+    id: int
+    name: str = "local"
+    backend: str = "local"
+    n_workers: int | None = None
+    cpus_per_worker: int = 1
+    memory_per_worker_bytes: int | None = None
+    idle_timeout_s: float = 1800.0
+    max_age_s: float = 86400.0
+
+
+class ScaleCluster(msgspec.Struct, frozen=True, tag="scale_cluster", tag_field="kind"):
+    id: int
+    cluster: str
+    n_workers: int
+
+
+class StopCluster(msgspec.Struct, frozen=True, tag="stop_cluster", tag_field="kind"):
+    """End a cluster; its unfinished runs stay resumable."""
+
+    id: int
+    cluster: str
+
+
+class GetClusterLog(msgspec.Struct, frozen=True, tag="get_cluster_log", tag_field="kind"):
+    """The end of a controller's log, or of what it says of one worker."""
+
+    id: int
+    cluster: str
+    worker: str | None = None
+    contains: str = ""
+    n_lines: int = 200
+
+
+FromBrowser: TypeAlias = (
+    AskAgain
+    | Have
+    | Seen
+    | WatchRun
+    | Unwatch
+    | StopRun
+    | StopTrial
+    | GetTrials
+    | GetLog
+    | WatchCluster
+    | UnwatchCluster
+    | StartCluster
+    | ScaleCluster
+    | StopCluster
+    | GetClusterLog
+)

@@ -1,0 +1,218 @@
+"""The attempt in progress: what ``report``, ``checkpoint`` and ``resume`` do inside a run."""
+
+from __future__ import annotations
+
+import math
+import operator
+import os
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from jupyter_ddl.protocol.assignment import Assignment, TrialAssignment
+from jupyter_ddl.protocol.events import CheckpointSaved, Notice, RankEvent, Reported
+from jupyter_ddl.ranks.checkpoints import (
+    checkpoint_names,
+    newest_checkpoint,
+    read_or_notice,
+    save_checkpoint,
+)
+from jupyter_ddl.ranks.group_votes import Agreement
+from jupyter_ddl.ranks.metrics import (
+    MetricError,
+    ReportError,
+    as_number,
+    check_reduction,
+    reduced,
+    shown,
+)
+from jupyter_ddl.ranks.stopping import StopFlag, StopReason, TrialStopped
+from jupyter_ddl.ranks.training import PRIVATE_KEY, Training
+
+__all__ = ["Attempt"]
+
+_n_forks = 0
+"""Forks between the interpreter's start and this process."""
+
+
+def _count_fork() -> None:
+    global _n_forks
+    _n_forks += 1
+
+
+os.register_at_fork(after_in_child=_count_fork)
+
+
+class Attempt:
+    """One attempt at one trial, used from the rank's main thread.
+
+    Parameters
+    ----------
+    agreement : Agreement, optional
+        What the ranks of a group decide by together; without it every rank decides alone.
+    """
+
+    def __init__(
+        self,
+        trial: TrialAssignment,
+        assignment: Assignment,
+        emit: Callable[[RankEvent], None],
+        stop: StopFlag,
+        agreement: Agreement | None = None,
+    ) -> None:
+        self.reported: dict[str, float] = {}
+        """The last value of each metric."""
+        place = assignment.place
+        self.rank = place.rank if place else 0
+        self.world_size = place.world_size if place else 1
+        self.local_rank = place.local_rank if place else 0
+        self.on_cpu = place is not None and not place.gpus
+        """Whether the rank has no GPU although its host may have some."""
+        self.device_index = place.device_index if place else 0
+        self.training = Training(place, trial.seed)
+        self._agreement = agreement
+        self._n_reports = 0
+        self._stop_at: tuple[int, StopReason] | None = None
+        self._trial = trial
+        self._assignment = assignment
+        self._emit = emit
+        self._stop = stop
+        self._last_step: int | None = None
+        self._pid = os.getpid()
+        self._n_forks = _n_forks
+
+    def objective_so_far(self) -> float | None:
+        """The last reported objective if it is finite."""
+        value = self.reported.get(self._assignment.metric or "")
+        return value if value is not None and math.isfinite(value) else None
+
+    def prepare(self, objects: tuple[Any, ...], device: Any) -> tuple[Any, ...]:
+        """See :func:`jupyter_ddl.ranks.incell.prepare`."""
+        return self.training.prepare(objects, device)
+
+    def report(
+        self, step: int | None, metrics: Mapping[str, Any], reduce: str | None = None
+    ) -> None:
+        """See :func:`jupyter_ddl.ranks.incell.report`."""
+        # Called in the middle of a training, which has emptied the caches: each function more costs
+        # some microseconds here, and each system call ten.  So the common cases come first.
+        if self._n_forks != _n_forks:
+            self._refuse_children("report")
+        last = self._last_step
+        at = step if type(step) is int and (last is None or step > last) else self._next_step(step)
+        values: dict[str, float] = {}
+        for name, value in metrics.items():
+            values[name] = value if type(value) is float else _number(name, value)
+        if reduce is not None:
+            check_reduction(reduce)
+            if self.world_size > 1:
+                values = reduced(values, reduce)
+        self._last_step = at
+        self._n_reports += 1
+        self.reported.update(values)
+        trial = self._trial
+        self._emit(Reported(trial.trial, trial.attempt, at, values, time.time(), self.rank))
+        objective = values.get(self._assignment.metric or "")
+        if objective is not None and not math.isfinite(objective):
+            raise MetricError(
+                f"metric {self._assignment.metric!r} is {objective} at step {at}; "
+                f"a finite number was expected",
+                metric=self._assignment.metric,
+                step=at,
+            )
+        reason = self._stop.pending(trial.trial, trial.attempt)
+        agreement = self._agreement
+        if agreement is not None:
+            is_open = self._stop_at is not None or self._n_reports >= agreement.next_look
+            reason = self._agreed(agreement, reason) if is_open else None
+        if reason is not None:
+            raise TrialStopped(reason)
+
+    def _agreed(self, agreement: Agreement, reason: StopReason | None) -> StopReason | None:
+        """Why all ranks of the group stop at this report; a rank alone must not."""
+        if self._stop_at is None:
+            self._stop_at = agreement.stop_after(self._n_reports, reason)
+        if self._stop_at is None or self._n_reports < self._stop_at[0]:
+            return None
+        return self._stop_at[1]
+
+    def checkpoint(self, step: int | None, state: Mapping[str, Any]) -> None:
+        """See :func:`jupyter_ddl.ranks.incell.checkpoint`."""
+        if self._n_forks != _n_forks:
+            self._refuse_children("checkpoint")
+        at = (self._last_step or 0) if step is None else _whole("checkpoint", step)
+        if PRIVATE_KEY in state:
+            raise ReportError(f"checkpoint({PRIVATE_KEY}=…): this name is taken; use another one")
+        is_first = self.rank == 0
+        if not is_first and not self.training.is_collective(state):
+            return
+        plain = self.training.plain_state(state, keep=is_first)
+        if not is_first:
+            return
+        trial = self._trial
+        saved = save_checkpoint(self._directory(), trial.trial, trial.attempt, at, plain)
+        self._emit(CheckpointSaved(trial.trial, trial.attempt, at, *saved, time.time()))
+
+    def resume(self) -> dict[str, Any] | None:
+        """See :func:`jupyter_ddl.ranks.incell.resume`."""
+        number = self._trial.trial
+        directory = self._directory()
+        if self._agreement is None:
+            state = newest_checkpoint(directory, number, self._warn)
+        else:
+            # Every rank reads; a file that one of them finds broken is used by none.
+            state = self._agreement.first_readable(
+                checkpoint_names(directory, number) if self.rank == 0 else (),
+                lambda name: read_or_notice(directory, number, name, self._warn),
+            )
+        return None if state is None else self.training.restore(state)
+
+    def _warn(self, text: str) -> None:
+        self._emit(Notice(time.time(), text, "warning"))
+
+    def _directory(self) -> Path:
+        return Path(self._assignment.run_dir) / "checkpoints"
+
+    def _next_step(self, step: int | None) -> int:
+        last = self._last_step
+        if step is None:
+            return 0 if last is None else last + 1
+        at = _whole("report", step)
+        if last is not None and at <= last:
+            raise ReportError(
+                f"report(step={at}) came after report(step={last}); steps must grow within a "
+                f"trial; report all metrics of a step in one call",
+                step=at,
+                last_step=last,
+            )
+        return at
+
+    def _refuse_children(self, function: str) -> None:
+        # A forked child shares the pipe to the worker, and its bytes would mix with ours.
+        raise ReportError(
+            f"{function}() was called in process {os.getpid()}, a child of the trial's process "
+            f"{self._pid}; return the values to the cell and call it there"
+        )
+
+
+def _number(name: str, value: Any) -> float:
+    number = as_number(value)
+    if number is None:
+        raise ReportError(
+            f"metric {name!r} is {shown(value)} ({type(value).__name__}); a number was expected",
+            metric=name,
+        )
+    return number
+
+
+def _whole(function: str, step: Any) -> int:
+    if type(step) is int:
+        return step
+    try:
+        return operator.index(step)
+    except TypeError:
+        raise ReportError(
+            f"{function}(step=…) is {shown(step)} ({type(step).__name__}); "
+            f"a whole number was expected"
+        ) from None

@@ -1,0 +1,134 @@
+"""Compile a cell once, with the trial's values in place of its hyper-parameters.
+
+The right-hand side of every hole becomes a lookup, so no trial compiles anything.  All nodes
+keep their places: tracebacks show the lines that the user typed.
+"""
+
+from __future__ import annotations
+
+import ast
+import linecache
+from types import CodeType
+from typing import NamedTuple
+
+from jupyter_ddl.errors import SpecError
+from jupyter_ddl.protocol.program import Hole, Program
+
+__all__ = [
+    "PARAM",
+    "PICK",
+    "CompiledCell",
+    "compile_cell",
+    "imports_that_must_work",
+    "register_source",
+]
+
+PARAM = "__ddl_param__"
+"""Name under which the compiled cell looks a trial's value up."""
+PICK = "__ddl_pick__"
+"""Name under which it picks an argument of the original ``choice(…)`` by label."""
+
+_Assignment = ast.Assign | ast.AnnAssign
+
+
+class CompiledCell(NamedTuple):
+    """Code of a cell; ``last`` is its last expression, or None."""
+
+    body: CodeType
+    last: CodeType | None
+
+
+def register_source(program: Program) -> None:
+    """Let tracebacks and ``inspect`` find the cell's lines under its file name."""
+    lines = program.source.splitlines(keepends=True)
+    # Without a modification time, linecache never looks for such a file.
+    linecache.cache[program.filename] = (len(program.source), None, lines, program.filename)
+
+
+def compile_cell(program: Program) -> tuple[CompiledCell, ast.Module]:
+    """Compile ``program.source``; also return its tree.
+
+    Raises
+    ------
+    SyntaxError
+        The cell is no Python.
+    SpecError
+        A hole is not at a top-level assignment.
+    """
+    tree = ast.parse(program.source, program.filename)
+    _fill_holes(tree, program.holes)
+    final = tree.body[-1] if program.ends_in_expression and tree.body else None
+    if not isinstance(final, ast.Expr):
+        return CompiledCell(_compile(tree, program.filename, "exec"), None), tree
+    body = _compile(ast.Module(tree.body[:-1], tree.type_ignores), program.filename, "exec")
+    last = _compile(ast.Expression(final.value), program.filename, "eval")
+    return CompiledCell(body, last), tree
+
+
+def _compile(tree: ast.Module | ast.Expression, filename: str, mode: str) -> CodeType:
+    # A notebook cell may await at its top level, so a shipped one may as well.
+    flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    code: CodeType = compile(tree, filename, mode, flags=flags, dont_inherit=True)
+    return code
+
+
+def imports_that_must_work(tree: ast.Module) -> set[str]:
+    """Top-level packages that the cell imports unconditionally.
+
+    An import below ``try`` or ``if`` may be meant to fail.
+    """
+    names: set[str] = set()
+    waiting: list[ast.AST] = list(tree.body)
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.Import):
+            names.update(alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            if node.module and not node.level:
+                names.add(node.module.partition(".")[0])
+        elif not isinstance(node, ast.Try | ast.TryStar | ast.If | ast.expr):
+            waiting.extend(ast.iter_child_nodes(node))
+    return names
+
+
+def _fill_holes(tree: ast.Module, holes: tuple[Hole, ...]) -> None:
+    if not holes:
+        return
+    found = {
+        (node.lineno, node.col_offset): node for node in tree.body if isinstance(node, _Assignment)
+    }
+    for hole in holes:
+        node = found.get((hole.line, hole.column))
+        if node is None:
+            raise SpecError(
+                f"hyper-parameter {hole.name!r} should be assigned at line {hole.line}, "
+                f"column {hole.column} of the cell, but no assignment is there; run the cell again"
+            )
+        place = node.value or node
+        args: list[ast.expr] = [ast.Constant(hole.name)]
+        if hole.by_index:
+            args.append(ast.Tuple(list(_choices(node, hole)), ast.Load()))
+        call = ast.Call(ast.Name(PICK if hole.by_index else PARAM, ast.Load()), args, [])
+        ast.copy_location(call, place)
+        node.value = ast.fix_missing_locations(call)
+
+
+def _choices(node: _Assignment, hole: Hole) -> list[ast.expr]:
+    """Arguments of the ``choice(…)`` that declares a hyper-parameter: its value or annotation."""
+    candidates: list[ast.expr] = [node.value] if node.value is not None else []
+    if isinstance(node, ast.AnnAssign):
+        candidates += [each for each in ast.walk(node.annotation) if isinstance(each, ast.Call)]
+    for each in candidates:
+        if isinstance(each, ast.Call) and _called_name(each) == "choice":
+            return each.args
+    raise SpecError(
+        f"hyper-parameter {hole.name!r} at line {hole.line} should be a choice(…), "
+        f"but no such call is there; run the cell again"
+    )
+
+
+def _called_name(call: ast.Call) -> str:
+    function = call.func
+    if isinstance(function, ast.Attribute):
+        return function.attr
+    return function.id if isinstance(function, ast.Name) else ""

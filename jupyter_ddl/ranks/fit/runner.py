@@ -1,0 +1,258 @@
+"""Executes the nodes and units of fit assignments in a rank."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from jupyter_ddl.protocol.assignment import Assignment, TrialAssignment
+from jupyter_ddl.protocol.events import AttemptFinished, Failure
+from jupyter_ddl.protocol.fit import FitItem, FitPrefix, FitWork
+from jupyter_ddl.protocol.fit_results import NodeResult, UnitResult
+from jupyter_ddl.ranks.fit.node_store import NodeStore, StoredNode, node_file
+from jupyter_ddl.ranks.fit.pipelines import CutPipeline
+from jupyter_ddl.ranks.fit.step_cache import FITTED
+from jupyter_ddl.ranks.fit.table import LoadedTable
+from jupyter_ddl.ranks.fit.units import cut, run_call, run_score
+from jupyter_ddl.ranks.program import seed_everything
+from jupyter_ddl.ranks.stopping import TrialStopped
+from jupyter_ddl.ranks.tracebacks import failure_of
+from jupyter_ddl.store.blobs import BlobMissingError
+
+__all__ = ["FitRunner"]
+
+_INLINE_BYTES = 16 * 1024
+"""A larger outcome goes to a file."""
+
+
+class FitRunner:
+    """Used on the rank's main thread."""
+
+    def __init__(self) -> None:
+        self._table: LoadedTable | None = None
+
+    def run(
+        self, trial: TrialAssignment, assignment: Assignment, log_position: Callable[[], int]
+    ) -> AttemptFinished:
+        """One attempt at a node or unit.  Raises only :class:`TrialStopped`."""
+        work = assignment.fit
+        started = time.perf_counter()
+        result: NodeResult | UnitResult | None = None
+        failure: Failure | None = None
+        evicted = False
+        try:
+            if work is None:
+                raise ValueError("this assignment is no fit")
+            result = self._execute(trial, assignment, work)
+        except TrialStopped:
+            raise
+        except BlobMissingError as error:
+            failure, evicted = failure_of(error, "", kind="disk"), True
+        except BaseException as error:  # noqa: BLE001 - the rank's wall around the user's code
+            failure = failure_of(error, "")
+        return AttemptFinished(
+            trial=trial.trial,
+            attempt=trial.attempt,
+            outcome="evicted" if evicted else "complete" if failure is None else "failed",
+            at_s=time.time(),
+            duration_s=time.perf_counter() - started,
+            failure=failure,
+            log_end=log_position(),
+            result=b"" if result is None else msgspec.msgpack.encode(result),
+        )
+
+    def _execute(
+        self, trial: TrialAssignment, assignment: Assignment, work: FitWork
+    ) -> NodeResult | UnitResult:
+        import joblib
+
+        item = next(item for item in work.items if item.number == trial.trial)
+        dirs = tuple(Path(directory) for directory in assignment.blob_dirs)
+        table = self._loaded(work.table, dirs, Path(assignment.run_dir))
+        store = NodeStore(dirs, Path(work.spill_dir))
+        seed_everything(trial.seed)
+        # What fits in parallel inside of this fit shares the rank's own CPUs.
+        with joblib.parallel_config(backend="threading", n_jobs=1):
+            if item.prefix is not None:
+                return self._node(item, assignment.run_id, work, table, store)
+            if table.table.kind == "calls":
+                result = run_call(table, item.fold)
+            else:
+                kept = self._deepest(item, assignment.run_id, work, table, store)
+                steps = None if kept is None else (kept[0].n_steps, kept[1])
+                result = run_score(table, item.candidate, item.fold, steps)
+        return _stored(result, Path(assignment.run_dir), trial)
+
+    def _loaded(self, digest: str, dirs: tuple[Path, ...], run_dir: Path) -> LoadedTable:
+        if self._table is None or self._table.digest != digest:
+            self._table = None  # the former one goes before the next one comes
+            self._table = LoadedTable(digest, dirs, run_dir)
+        self._table.enter()
+        return self._table
+
+    # -- prefixes --------------------------------------------------------------------------------
+
+    def _node(
+        self, item: FitItem, run_id: str, work: FitWork, table: LoadedTable, store: NodeStore
+    ) -> NodeResult:
+        prefixes = table.table.prefixes
+        prefix = prefixes[item.prefix or 0]
+        started = time.perf_counter()
+        before = _random_state()
+        try:
+            outputs = self._outputs(prefix, item, run_id, work, table, store)
+        except TrialStopped:
+            raise
+        except Exception:  # noqa: BLE001 - every user of this prefix meets the same, and tells of it
+            return NodeResult("nowhere", reason="failed")
+        seconds = time.perf_counter() - started
+        if _random_state() != before:
+            # Each of its users would have drawn other numbers.
+            return NodeResult("nowhere", duration_s=seconds, reason="random")
+        name = node_file(run_id, work.batch, item.prefix or 0, item.fold)
+        try:
+            where, size = store.put(
+                name,
+                outputs,
+                seconds=seconds,
+                n_users=item.n_users,
+                memory_left_bytes=work.memory_left_bytes,
+            )
+        except TrialStopped:
+            raise
+        except Exception:  # noqa: BLE001 - an output that can't be pickled is shared with nobody
+            return NodeResult("nowhere", duration_s=seconds, reason="failed")
+        reason = "bound" if where == "nowhere" else ""
+        return NodeResult(where, size, time.perf_counter() - started, reason)  # type: ignore[arg-type]
+
+    def _outputs(
+        self,
+        prefix: FitPrefix,
+        item: FitItem,
+        run_id: str,
+        work: FitWork,
+        table: LoadedTable,
+        store: NodeStore,
+    ) -> dict[str, Any]:
+        from sklearn.base import clone
+        from sklearn.utils.validation import _check_method_params
+
+        values = table.values
+        train, test = values["folds"][item.fold]
+        pipeline = clone(values["estimator"])
+        parameters = values["candidates"][prefix.candidate]
+        if parameters is not None:
+            pipeline.set_params(**clone(parameters, safe=False))
+        rows, y = cut(pipeline, values["X"], values["y"], train)
+        test_rows, _ = cut(pipeline, values["X"], values["y"], test, train)
+        cutting = CutPipeline(
+            pipeline,
+            prefix,
+            self._deepest(item, run_id, work, table, store),
+            self._kept_parts(prefix, item, run_id, work, table, store),
+            self._inner(prefix, item, run_id, work, table, store),
+        )
+        names = {name for name, _ in cutting.steps}
+        params = {
+            name: value
+            for name, value in (values["arguments"].get("fit_params") or {}).items()
+            if name.partition("__")[0] in names
+        }
+        params = _check_method_params(values["X"], params=params, indices=train)
+        with _settings(values["function"]):
+            outputs = cutting.run(
+                (rows, y),
+                test_rows,
+                params,
+                with_train=bool(values["arguments"].get("return_train_score")),
+            )
+            if table.table.keep_fitted:
+                outputs[FITTED] = cutting.fitted()
+        return outputs
+
+    def _stored_node(
+        self, index: int, item: FitItem, run_id: str, work: FitWork, store: NodeStore
+    ) -> StoredNode | None:
+        return store.open(node_file(run_id, work.batch, index, item.fold))
+
+    def _deepest(
+        self, item: FitItem, run_id: str, work: FitWork, table: LoadedTable, store: NodeStore
+    ) -> tuple[FitPrefix, StoredNode] | None:
+        """The longest kept prefix of whole steps."""
+        known = [(table.table.prefixes[index], index) for index in item.have]
+        whole = sorted((p.n_steps, index) for p, index in known if not p.path)
+        for _, index in reversed(whole):
+            node = self._stored_node(index, item, run_id, work, store)
+            if node is not None:
+                return table.table.prefixes[index], node
+        return None
+
+    def _kept_parts(
+        self,
+        prefix: FitPrefix,
+        item: FitItem,
+        run_id: str,
+        work: FitWork,
+        table: LoadedTable,
+        store: NodeStore,
+    ) -> dict[int, StoredNode]:
+        found = {}
+        for index in set(prefix.parts) & set(item.have):
+            node = self._stored_node(index, item, run_id, work, store)
+            if node is not None:
+                found[table.table.prefixes[index].path[0]] = node
+        return found
+
+    def _inner(
+        self,
+        prefix: FitPrefix,
+        item: FitItem,
+        run_id: str,
+        work: FitWork,
+        table: LoadedTable,
+        store: NodeStore,
+    ) -> tuple[FitPrefix, StoredNode] | None:
+        """Kept steps of the part that a prefix goes on in."""
+        if not prefix.path:
+            return None
+        for index in item.have:
+            above = table.table.prefixes[index]
+            if above.path:
+                node = self._stored_node(index, item, run_id, work, store)
+                if node is not None:
+                    return above, node
+        return None
+
+
+def _random_state() -> tuple[Any, ...]:
+    """The state of the global generators: a fit that changes it draws from them."""
+    import numpy as np
+
+    legacy: Any = np.random.get_state()
+    return legacy[1].tobytes(), legacy[2:], hash(random.getstate())
+
+
+@contextlib.contextmanager
+def _settings(function: Any) -> Any:
+    """The notebook's settings of scikit-learn, as the call itself would have them."""
+    from sklearn import config_context
+
+    with config_context(**getattr(function, "config", {})):
+        yield
+
+
+def _stored(result: UnitResult, run_dir: Path, trial: TrialAssignment) -> UnitResult:
+    if len(result.outcome) <= _INLINE_BYTES:
+        return result
+    name = f"unit-{trial.trial}-a{trial.attempt}-{os.getpid()}.pkl"
+    path = run_dir / "values" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(result.outcome)
+    return msgspec.structs.replace(result, outcome=b"", file=name)

@@ -1,0 +1,295 @@
+"""What a cell may call: ``report``, ``checkpoint``, ``resume``, ``rank`` … and distributions.
+
+The same functions work in plain execution, where no attempt is in progress, so a cell runs
+anywhere by changing only its first line.  This module imports nothing heavy.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+import operator
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+__all__ = [
+    "checkpoint",
+    "choice",
+    "device",
+    "local_rank",
+    "log",
+    "loguniform",
+    "prepare",
+    "randint",
+    "rank",
+    "report",
+    "resume",
+    "uniform",
+    "world_size",
+]
+
+
+class AttemptInProgress(Protocol):
+    """What these functions need from the attempt that this process executes."""
+
+    rank: int
+    world_size: int
+    local_rank: int
+    on_cpu: bool
+    device_index: int
+
+    def report(
+        self, step: int | None, metrics: Mapping[str, Any], reduce: str | None = None
+    ) -> None: ...
+    def prepare(self, objects: tuple[Any, ...], device: Any) -> tuple[Any, ...]: ...
+    def checkpoint(self, step: int | None, state: Mapping[str, Any]) -> None: ...
+    def resume(self) -> dict[str, Any] | None: ...
+
+
+_attempt: AttemptInProgress | None = None
+_plain_step = -1
+
+
+def set_attempt(attempt: AttemptInProgress | None) -> None:
+    """Name the attempt that the following calls belong to; None: plain execution."""
+    global _attempt
+    _attempt = attempt
+
+
+def report(step: int | None = None, *, reduce: str | None = None, **metrics: Any) -> None:
+    """Record metrics at a step.
+
+    In a run this is also the point at which a pruned or cancelled attempt ends.  In plain
+    execution it prints one line.  In a rank group every rank may report, and the metrics of
+    rank 0 are the run's.
+
+    Parameters
+    ----------
+    step : int, optional
+        Must grow within an attempt.  Without it, steps count from 0.
+    reduce : str, optional
+        ``mean``, ``sum``, ``max`` or ``min`` over the ranks of a group, which must all report the
+        same names then.  With one process it changes nothing.
+    **metrics
+        Real numbers, numpy scalars or one-element arrays and tensors.
+
+    Raises
+    ------
+    ReportError
+        A value is not a number, ``step`` does not grow, or ``reduce`` is something else.
+    """
+    if _attempt is not None:
+        _attempt.report(step, metrics, reduce)
+        return
+    report_plainly(step, metrics, reduce)
+
+
+def checkpoint(step: int | None = None, **state: Any) -> None:
+    """Save state that a later attempt at this trial can go on from.
+
+    The file is whole or absent; the two newest are kept.  In a rank group every rank calls this
+    and rank 0 writes; models and optimizers are saved as one process without a strategy would
+    save them, so any number of ranks, and any strategy, can go on from the file.
+
+    Parameters
+    ----------
+    step : int, optional
+        Step that the state belongs to; by default the last reported one.
+    **state
+        Numbers, strings, lists, dicts, arrays, tensors, and objects with ``state_dict()``.
+        Prepared loaders are saved without being named.
+
+    Raises
+    ------
+    ReportError
+        A part of the state is none of these; the message says which.
+    """
+    if _attempt is not None:
+        _attempt.checkpoint(step, state)
+        return
+    checkpoint_plainly(step, state)
+
+
+def checkpoint_plainly(step: int | None, state: Mapping[str, Any]) -> None:
+    """Say that a checkpoint is not saved, where nothing is recorded."""
+    at = "" if step is None else f" step {step}"
+    _write_line(f"checkpoint{at}: {', '.join(state)} (not saved: the cell runs without a run)")
+
+
+def resume() -> dict[str, Any] | None:
+    """Return the newest saved state of this trial, ``step`` included, or None.
+
+    Prepared loaders go on where they were, those included that are prepared afterwards.  In a
+    rank group every rank must call this, and all get the same checkpoint.
+    """
+    return None if _attempt is None else _attempt.resume()
+
+
+def rank() -> int:
+    """Return the number of this process in its rank group, from 0."""
+    return 0 if _attempt is None else _attempt.rank
+
+
+def world_size() -> int:
+    """Return the number of processes in the rank group."""
+    return 1 if _attempt is None else _attempt.world_size
+
+
+def local_rank() -> int:
+    """Return the number of this process on its host, from 0."""
+    return 0 if _attempt is None else _attempt.local_rank
+
+
+def device() -> Any:
+    """Return this rank's ``torch.device`` (``"cpu"`` as text where torch is not installed)."""
+    try:
+        torch = importlib.import_module("torch")
+    except ModuleNotFoundError:
+        return "cpu"
+    # A rank without a GPU of its own must not take that of another one.
+    on_cpu = (_attempt is not None and _attempt.on_cpu) or not torch.cuda.is_available()
+    index = 0 if _attempt is None else _attempt.device_index
+    return torch.device("cpu" if on_cpu else f"cuda:{index}")
+
+
+def prepare(*objects: Any) -> Any:
+    """Make models, optimizers and loaders ready for this rank.
+
+    - A model moves to :func:`device`.  In a rank group it is wrapped by the run's strategy: by
+      ``DistributedDataParallel``, or by torch's ``fully_shard`` with ``--strategy fsdp``.
+    - An optimizer works on the parameters of the prepared models.  Under ``fsdp`` these are new
+      objects, so prepare an optimizer that was made before its model in the same call or later.
+    - A ``DataLoader`` yields this rank's share of the samples; ``batch_size`` stays each rank's
+      own.  It shuffles anew in every epoch without ``set_epoch``, and :func:`checkpoint` and
+      :func:`resume` keep its place, also for another number of ranks.
+
+    In plain execution the same objects come back for one process.  Everything else comes back
+    as it is.
+
+    Returns
+    -------
+    object or tuple
+        The object, or all of them in order when several were given.
+
+    Raises
+    ------
+    ReportError
+        The process group is not initialised, or a loader cannot be shared out.
+    """
+    ready = objects
+    if "torch" in sys.modules:
+        if _attempt is not None:
+            ready = _attempt.prepare(objects, device())
+        else:
+            training = importlib.import_module("jupyter_ddl.ranks.training")
+            ready = training.prepare_plainly(objects, device())
+    return ready[0] if len(ready) == 1 else ready
+
+
+def log(*values: object) -> None:
+    """Print values behind the time of day, in a rank group behind the rank as well."""
+    of_rank = f"[rank {rank()}] " if world_size() > 1 else ""
+    _write_line(f"{of_rank}{time.strftime('%H:%M:%S')} {' '.join(map(str, values))}")
+
+
+def display(*values: object) -> None:
+    """Print what a notebook would show: IPython's function of this name is not in a rank."""
+    for value in values:
+        _write_line(str(value))
+
+
+def get_ipython() -> None:
+    """Return None, as IPython's function does where there is no shell."""
+
+
+def namespace_defaults() -> dict[str, Any]:
+    """Names that every cell sees unless it, or the notebook, has its own."""
+    functions = {name: globals()[name] for name in (*__all__, "display", "get_ipython")}
+    return {"jupyter_ddl": importlib.import_module("jupyter_ddl"), **functions}
+
+
+def uniform(
+    low: float, high: float, *, default: float | None = None, step: float | None = None
+) -> float:
+    """Return a float in ``[low, high]``: the trial's under ``search``, else the default.
+
+    Without ``default`` the middle of the range.
+    """
+    _check("uniform", low, high, default=default, step=step)
+    if default is not None:
+        return default
+    middle = low + (high - low) / 2
+    return middle if step is None else low + (middle - low) // step * step
+
+
+def loguniform(low: float, high: float, *, default: float | None = None) -> float:
+    """Return a float in ``[low, high]`` whose logarithm is drawn evenly; ``low > 0``.
+
+    Without ``default`` the geometric mean.
+    """
+    _check("loguniform", low, high, default=default)
+    return _geometric_mean(low, high) if default is None else default
+
+
+def randint(
+    low: int, high: int, *, default: int | None = None, log: bool = False, step: int = 1
+) -> int:
+    """Return an integer in ``[low, high]``, both ends included.
+
+    Without ``default`` the middle of the range (the geometric mean with ``log``).
+    """
+    _check("randint", low, high, default=default, log=log, step=step)
+    if default is not None:
+        return default
+    middle = round(_geometric_mean(low, high)) if log else low + (high - low) // 2
+    return low + (middle - low) // step * step
+
+
+def choice(*values: Any, default: Any = None) -> Any:
+    """Return one of the values: the trial's under ``search``, else the default or the first.
+
+    A single list or tuple stands for its elements.
+    """
+    _check("choice", *values, default=default)
+    if default is not None:
+        return default
+    first = values[0]
+    return first[0] if len(values) == 1 and isinstance(first, list | tuple) else first
+
+
+def _geometric_mean(low: float, high: float) -> float:
+    return math.sqrt(low) * math.sqrt(high)
+
+
+def _check(function: str, *bounds: Any, **options: Any) -> None:
+    """Refuse in plain execution what a search would refuse."""
+    # Only here: specs are heavier than all of this module.
+    dist = importlib.import_module("jupyter_ddl.dist")
+    getattr(dist, function)(*bounds, **options)
+
+
+def report_plainly(step: int | None, metrics: Mapping[str, Any], reduce: str | None = None) -> None:
+    """Print a report, where nothing is recorded."""
+    from jupyter_ddl.ranks.metrics import ReportError, as_number, check_reduction, shown
+
+    check_reduction(reduce)
+    global _plain_step
+    _plain_step = _plain_step + 1 if step is None else operator.index(step)
+    parts = [f"step {_plain_step}"]
+    for name, value in metrics.items():
+        number = as_number(value)
+        if number is None:
+            raise ReportError(
+                f"metric {name!r} is {shown(value)} ({type(value).__name__}); "
+                f"a number was expected",
+                metric=name,
+            )
+        parts.append(f"{name}={number:.6g}")
+    _write_line("  ".join(parts))
+
+
+def _write_line(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()

@@ -1,0 +1,142 @@
+"""An Optuna sampler behind ask and tell: the same in a rank process and in the controller.
+
+``SamplerHost`` drives a notebook's Optuna sampler through it, ``search/samplers_optuna`` those that
+are known by name.  Optuna is imported by name when it is needed: most rank processes never do.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+from jupyter_ddl.errors import SpecError
+from jupyter_ddl.protocol.run import Mode
+from jupyter_ddl.protocol.sampling import TrialRecord
+from jupyter_ddl.protocol.space import Choice, Distribution, ParamValue, RandInt
+
+__all__ = ["OptunaStudy", "load_optuna"]
+
+
+def load_optuna() -> Any:
+    """Optuna, told to log warnings only."""
+    optuna = importlib.import_module("optuna")
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return optuna
+
+
+class OptunaStudy:
+    """An Optuna sampler and the in-memory study that it reads.
+
+    Its state depends only on the order of the calls.  Trials that were asked and not told are
+    running trials to the sampler.  Parameters told for a trial win over those proposed.
+    """
+
+    def __init__(self, sampler: Any, space: Mapping[str, Distribution], mode: Mode) -> None:
+        self._optuna = load_optuna()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # experimental-feature notes of Optuna
+            self._study = self._optuna.create_study(
+                sampler=sampler,
+                pruner=self._optuna.pruners.NopPruner(),
+                direction="maximize" if mode == "max" else "minimize",
+            )
+        self._distributions = {
+            name: _optuna_distribution(self._optuna, name, dist) for name, dist in space.items()
+        }
+        self._by_index = {
+            name: dist.values
+            for name, dist in space.items()
+            if isinstance(dist, Choice) and not _distinct(dist)
+        }
+        self._trials: dict[int, Any] = {}
+
+    def anchor(self) -> None:
+        """Add one finished trial: some samplers read the space off the first one."""
+        params = {name: _any_value(dist) for name, dist in self._distributions.items()}
+        self._study.add_trial(
+            self._optuna.trial.create_trial(
+                params=params, distributions=self._distributions, value=0.0
+            )
+        )
+
+    def ask(self, number: int) -> dict[str, ParamValue]:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            trial = self._study.ask(self._distributions)
+        self._trials[number] = trial
+        return self._decoded(trial.params)
+
+    def tell(self, record: TrialRecord) -> None:
+        trial = self._trials.pop(record.number)
+        states = self._optuna.trial.TrialState
+        state, value = self._ending(record)
+        step = record.step or 0
+        if self._decoded(trial.params) != record.params:
+            self._study.tell(trial, state=states.FAIL)
+            if state == states.FAIL:
+                return
+            reported = state == states.PRUNED and value is not None
+            self._study.add_trial(
+                self._optuna.trial.create_trial(
+                    state=state,
+                    params=self._encoded(record.params),
+                    distributions=self._distributions,
+                    value=value,
+                    intermediate_values={step: value} if reported else None,
+                )
+            )
+            return
+        if state == states.PRUNED and value is not None:
+            trial.report(value, step)
+        self._study.tell(trial, value if state == states.COMPLETE else None, state)
+
+    def _ending(self, record: TrialRecord) -> tuple[Any, float | None]:
+        """State and value as Optuna knows them: one without a finite value has failed."""
+        states = self._optuna.trial.TrialState
+        finite = record.value is not None and math.isfinite(record.value)
+        if record.state == "complete" and finite:
+            return states.COMPLETE, record.value
+        if record.state == "pruned":
+            return states.PRUNED, record.value if finite else None
+        return states.FAIL, None
+
+    def _decoded(self, params: Mapping[str, Any]) -> dict[str, ParamValue]:
+        decoded = {name: params[name] for name in self._distributions}
+        for name, values in self._by_index.items():
+            decoded[name] = values[params[name]]
+        return decoded
+
+    def _encoded(self, params: Mapping[str, ParamValue]) -> dict[str, Any]:
+        encoded: dict[str, Any] = dict(params)
+        for name, values in self._by_index.items():
+            encoded[name] = values.index(params[name])
+        return encoded
+
+
+def _optuna_distribution(optuna: Any, name: str, dist: Distribution) -> Any:
+    kinds = optuna.distributions
+    if isinstance(dist, Choice):
+        choices = dist.values if _distinct(dist) else range(len(dist.values))
+        return kinds.CategoricalDistribution(tuple(choices))
+    if dist.log and dist.step not in (None, 1):
+        raise SpecError(
+            f"{name}: Optuna's samplers take no step on a log scale, and the step is "
+            f"{dist.step}; leave one of the two out, or use --sampler random or de"
+        )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a range that its step does not divide is cut
+        if isinstance(dist, RandInt):
+            return kinds.IntDistribution(dist.low, dist.high, log=dist.log, step=dist.step)
+        return kinds.FloatDistribution(dist.low, dist.high, log=dist.log, step=dist.step)
+
+
+def _distinct(dist: Choice) -> bool:
+    """Whether Optuna can tell the values apart (it compares 1, 1.0 and True as equal)."""
+    return len(set(dist.values)) == len(dist.values)
+
+
+def _any_value(dist: Any) -> Any:
+    return dist.choices[0] if hasattr(dist, "choices") else dist.low

@@ -1,0 +1,155 @@
+"""Captured values of a run, unpickled anew for every trial.
+
+Large buffers are mapped copy-on-write: all trials and ranks of a host share the pages, and
+what a trial writes into an array is gone with it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import pickle
+import shutil
+import socket
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from jupyter_ddl.errors import SpecError
+from jupyter_ddl.protocol.program import MAIN_GLOBALS, ModuleFile, Program
+from jupyter_ddl.store.blobs import digest_of, map_blob, read_blob
+
+__all__ = ["CapturedValues", "host_name", "import_all", "install_modules"]
+
+
+# Modules that travel with a cell: written once per run and host, then imported as usual.
+
+_DIGEST_CHARS = 16
+
+
+def host_name() -> str:
+    """Name of this host as messages show it."""
+    return socket.gethostname()
+
+
+def install_modules(
+    modules: tuple[ModuleFile, ...], blob_dirs: Iterable[Path], run_dir: Path
+) -> Path | None:
+    """Make the shipped modules importable, ahead of installed ones of the same name.
+
+    They lie in ``<run_dir>/modules/<digest>``: files, so that spawned children, ``inspect``
+    and tracebacks find them.  Ranks that do this at the same time do not disturb each other.
+
+    Returns
+    -------
+    Path or None
+        The directory on ``sys.path``; None when nothing was shipped.
+
+    Raises
+    ------
+    BlobMissingError
+        A file's content is not on this host.
+    SpecError
+        A path leaves the directory.
+    """
+    if not modules:
+        return None
+    key = "".join(f"{module.path}\0{module.digest}\n" for module in modules)
+    directory = run_dir / "modules" / digest_of(key.encode())[:_DIGEST_CHARS]
+    if not directory.exists():
+        _write_directory(modules, tuple(blob_dirs), directory)
+    if str(directory) not in sys.path:
+        sys.path.insert(0, str(directory))
+        importlib.invalidate_caches()
+    return directory
+
+
+def _write_directory(
+    modules: tuple[ModuleFile, ...], blob_dirs: tuple[Path, ...], directory: Path
+) -> None:
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    partial = Path(tempfile.mkdtemp(prefix=".partial-", dir=directory.parent))
+    try:
+        for module in modules:
+            target = partial / _inside(module.path)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(read_blob(module.digest, blob_dirs))
+        partial.rename(directory)
+    except OSError:
+        # Renaming onto a filled directory fails: another rank was first, with the same content.
+        if not directory.exists():
+            raise
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _inside(path: str) -> PurePosixPath:
+    relative = PurePosixPath(path)
+    if relative.is_absolute() or ".." in relative.parts or not relative.parts:
+        raise SpecError(f"module path {path!r} is not below the notebook's folder; rename it")
+    return relative
+
+
+def import_all(names: Iterable[str]) -> dict[str, BaseException]:
+    """Import packages ahead of the first trial; return what failed, by name."""
+    failed: dict[str, BaseException] = {}
+    for name in names:
+        try:
+            importlib.import_module(name)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - import runs foreign code
+            failed[name] = error
+    return failed
+
+
+class _Unpickler(pickle.Unpickler):
+    """Reads several pickles that share one memo, and binds functions to the trial's names."""
+
+    def __init__(
+        self, data: bytes, buffers: Iterator[memoryview], namespace: dict[str, Any]
+    ) -> None:
+        super().__init__(io.BytesIO(data), buffers=buffers)
+        self._namespace = namespace
+
+    def persistent_load(self, pid: Any) -> Any:
+        if pid == MAIN_GLOBALS:
+            return self._namespace
+        raise SpecError(f"the captured values refer to {pid!r}, which this version does not know")
+
+
+class CapturedValues:
+    """The captures of one program, ready to be loaded into a trial's namespace.
+
+    Raises
+    ------
+    BlobMissingError
+        The payload is not on this host.
+    """
+
+    def __init__(self, program: Program, blob_dirs: tuple[Path, ...]) -> None:
+        self._names = tuple(capture.name for capture in program.captures)
+        self._buffers = program.buffers
+        self._dirs = blob_dirs
+        self._data = b""
+        if program.payload is not None and self._names:
+            # Bytes, because BytesIO then shares them instead of copying for every trial.
+            self._data = read_blob(program.payload, blob_dirs)
+
+    def load_into(self, namespace: dict[str, Any]) -> None:
+        """Unpickle every capture under its name.
+
+        Raises
+        ------
+        BlobMissingError
+            A buffer is no longer on this host.
+        Exception
+            Whatever unpickling the user's objects raises.
+        """
+        if not self._data:
+            return
+        buffers = (map_blob(digest, self._dirs) for digest in self._buffers)
+        unpickler = _Unpickler(self._data, buffers, namespace)
+        # Values come last: setting functions up writes the notebook's globals that they use.
+        values = [unpickler.load() for _ in self._names]
+        namespace.update(zip(self._names, values, strict=True))

@@ -1,0 +1,195 @@
+"""``--strategy fsdp``: parameters, gradients and optimizer state cut into one part per rank.
+
+torch's FSDP2 (``fully_shard``), which works on the CPU with gloo as well as on GPUs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from jupyter_ddl.ranks.metrics import ReportError
+from jupyter_ddl.ranks.strategies.sharded import is_sharded, like
+
+__all__ = ["FullySharded"]
+
+_MIN_BLOCK_PARAMETERS = 100_000
+"""Smaller blocks are gathered with the rest: a collective of their own costs more than it saves."""
+_FSDP_ATTRIBUTES = ("__composable_api_", "_is_fsdp_", "_fsdp_")
+"""Beginnings of the names under which ``fully_shard`` leaves its own things in a module."""
+_REPLACED_BY = "_jupyter_ddl_replaced_by"
+
+
+class FullySharded:
+    """See :class:`~jupyter_ddl.ranks.strategies.base.Strategy`."""
+
+    def __init__(self) -> None:
+        self._mesh: Any = None
+        self._guarded = False
+
+    def wrap(self, model: Any, device: Any) -> Any:
+        if is_sharded(model):
+            return model
+        if not dist.is_initialized():
+            raise ReportError(
+                "prepare(model) with --strategy fsdp needs the process group, which is not "
+                "initialised; call torch.distributed.init_process_group() before it, or leave "
+                "--no-init away"
+            )
+        model.to(device)
+        _broadcast_from_rank_0(model)
+        if self._mesh is None:
+            self._mesh = init_device_mesh(device.type, (dist.get_world_size(),))
+        before = dict(model.named_parameters(remove_duplicate=False))
+        for block in _blocks(model):
+            fully_shard(block, mesh=self._mesh)
+        fully_shard(model, mesh=self._mesh)
+        after = dict(model.named_parameters(remove_duplicate=False))
+        for name, parameter in before.items():
+            setattr(parameter, _REPLACED_BY, after[name])
+        model.register_load_state_dict_pre_hook(_shard_state)
+        self._guard_optimizers()
+        return model
+
+    def adapt(self, optimizer: Any) -> None:
+        """Put the sharded parameters into an optimizer that was made before ``prepare(model)``."""
+        for group in optimizer.param_groups:
+            group["params"] = [getattr(each, _REPLACED_BY, each) for each in group["params"]]
+        for old in [each for each in optimizer.state if hasattr(each, _REPLACED_BY)]:
+            new = getattr(old, _REPLACED_BY)
+            values = optimizer.state.pop(old)
+            optimizer.state[new] = {name: like(value, new) for name, value in values.items()}
+        if not hasattr(optimizer, "_jupyter_ddl_shards"):
+            optimizer._jupyter_ddl_shards = True
+            optimizer.register_load_state_dict_pre_hook(_shard_optimizer_state)
+
+    def state(self, stateful: Any) -> Mapping[str, Any]:
+        state: Mapping[str, Any] = stateful.state_dict()
+        return state
+
+    def unwrap(self, model: Any) -> Any:
+        return _plain_copy(model, {}) if is_sharded(model) else model
+
+    def _guard_optimizers(self) -> None:
+        """An optimizer with whole parameters would train nothing, and say nothing."""
+        if not self._guarded:
+            self._guarded = True
+            register_optimizer_step_pre_hook(_refuse_replaced)
+
+
+def _refuse_replaced(optimizer: Any, _args: Any, _kwargs: Any) -> None:
+    for group in optimizer.param_groups:
+        if any(hasattr(parameter, _REPLACED_BY) for parameter in group["params"]):
+            raise ReportError(
+                f"{type(optimizer).__name__} was made before prepare(model), and --strategy fsdp "
+                f"has replaced the model's parameters since; write "
+                f"`model, optimizer = prepare(model, optimizer)`"
+            )
+
+
+def _broadcast_from_rank_0(model: Any) -> None:
+    """Have all ranks start from the same values, as DDP does."""
+    for tensor in (*model.parameters(), *model.buffers()):
+        dist.broadcast(tensor.detach(), 0)
+
+
+def _blocks(model: Any) -> Iterator[Any]:
+    """Repeated parts that are gathered one at a time: the members of a ``ModuleList``.
+
+    Not those that share a parameter with the rest of the model, which would be in two groups.
+    """
+    uses = Counter(
+        id(parameter)
+        for module in model.modules()
+        for parameter in module.parameters(recurse=False)
+    )
+    for holder in model.modules():
+        if not isinstance(holder, torch.nn.ModuleList):
+            continue
+        for block in holder:
+            own = Counter(
+                id(parameter)
+                for module in block.modules()
+                for parameter in module.parameters(recurse=False)
+            )
+            size = sum(parameter.numel() for parameter in block.parameters())
+            alone = all(uses[key] == number for key, number in own.items())
+            if size >= _MIN_BLOCK_PARAMETERS and alone and not isinstance(block, FSDPModule):
+                yield block
+
+
+def _shard_state(module: Any, state_dict: dict[str, Any], prefix: str, *_: Any) -> None:
+    own = dict(module.named_parameters(remove_duplicate=False))
+    for name, value in state_dict.items():
+        pattern = own.get(name.removeprefix(prefix))
+        if pattern is not None:
+            state_dict[name] = like(value, pattern)
+
+
+def _shard_optimizer_state(optimizer: Any, state_dict: dict[str, Any]) -> dict[str, Any]:
+    parameters = [each for group in optimizer.param_groups for each in group["params"]]
+    state = {
+        index: {name: like(value, parameters[index]) for name, value in values.items()}
+        if isinstance(index, int) and index < len(parameters)
+        else values
+        for index, values in state_dict["state"].items()
+    }
+    return {**state_dict, "state": state}
+
+
+def _plain_copy(module: Any, copies: dict[int, Any]) -> Any:
+    """The same module before ``fully_shard``, with whole parameters on the CPU.  Collective."""
+    if id(module) in copies:
+        return copies[id(module)]
+    kind: Any = type(module)
+    if isinstance(module, FSDPModule):
+        kind = kind.__bases__[1]  # fully_shard has put a class before the module's own
+    copy = copies[id(module)] = kind.__new__(kind)
+    for name, value in module.__dict__.items():
+        if name.startswith(_FSDP_ATTRIBUTES):
+            continue
+        copy.__dict__[name] = _own_hooks(value) if name.endswith("_hooks") else value
+    copy.__dict__["_parameters"] = {
+        name: _whole(parameter, copies) for name, parameter in module._parameters.items()
+    }
+    copy.__dict__["_buffers"] = {
+        name: None if buffer is None else buffer.detach().cpu()
+        for name, buffer in module._buffers.items()
+    }
+    copy.__dict__["_modules"] = {
+        name: None if child is None else _plain_copy(child, copies)
+        for name, child in module._modules.items()
+    }
+    return copy
+
+
+def _own_hooks(hooks: Any) -> Any:
+    """The model's own hooks, without those of ``fully_shard`` and of this module."""
+    if not isinstance(hooks, OrderedDict):
+        return hooks
+    return OrderedDict(
+        (key, hook) for key, hook in hooks.items() if not _is_foreign(getattr(hook, "hook", hook))
+    )
+
+
+def _is_foreign(hook: Any) -> bool:
+    function = getattr(hook, "__func__", hook)
+    where = getattr(function, "__module__", "") or ""
+    return where == __name__ or where.startswith("torch.distributed")
+
+
+def _whole(parameter: Any, copies: dict[int, Any]) -> Any:
+    if parameter is None:
+        return None
+    if id(parameter) not in copies:
+        value = parameter.detach()
+        whole = value.full_tensor() if is_sharded(value) else value
+        copies[id(parameter)] = torch.nn.Parameter(whole.cpu(), parameter.requires_grad)
+    return copies[id(parameter)]

@@ -1,0 +1,156 @@
+"""From an exception in a trial to a :class:`Failure` that shows the user's own lines."""
+
+from __future__ import annotations
+
+import errno
+import re
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+
+from jupyter_ddl.errors import CapacityError, JupyterDDLError
+from jupyter_ddl.protocol.events import Failure, FailureKind
+from jupyter_ddl.ranks.metrics import MetricError
+from jupyter_ddl.ranks.payload import host_name
+from jupyter_ddl.ranks.values import ValuesError
+
+__all__ = ["failure_of", "kind_of", "message_of"]
+
+_OUR_FILES = str(Path(__file__).parents[1]) + "/"
+_HIDDEN_FILES = (_OUR_FILES, "<frozen importlib")
+_NOTEBOOK_FILE = re.compile(r"ipykernel_\d+/\d+\.py$|^<ipython-input-")
+"""What IPython names the cells that captured functions come from."""
+_INITIALIZED_TWICE = "trying to initialize the default process group twice"
+"""What torch says to a script that begins as it would under torchrun."""
+_MESSAGE_CHARS = 4_000
+_TRACEBACK_CHARS = 20_000
+_DISK_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+def failure_of(error: BaseException, filename: str, *, kind: FailureKind | None = None) -> Failure:
+    """Describe why an attempt failed.
+
+    Parameters
+    ----------
+    error : BaseException
+        As caught, with its traceback.
+    filename : str
+        The cell's, as ``Program.filename`` gives it.
+    kind : str, optional
+        Overrides what :func:`kind_of` finds.
+    """
+    kind = kind or kind_of(error)
+    message = message_of(error, kind)
+    return Failure(
+        kind=kind,
+        type_name=type(error).__name__,
+        message=message,
+        traceback=_shown_traceback(error, filename, message),
+        line=_cell_line(error, filename),
+    )
+
+
+def kind_of(error: BaseException) -> FailureKind:
+    """Class of failure that an exception belongs to."""
+    for each in _with_causes(error):
+        if isinstance(each, CapacityError):
+            return "disk"
+        if isinstance(each, OSError) and each.errno in _DISK_ERRORS:
+            return "disk"
+    if isinstance(error, MetricError):
+        return "metric"
+    if isinstance(error, ValuesError):
+        return "values"
+    # torch's own is a RuntimeError of this name.
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return "memory"
+    return "import" if isinstance(error, ImportError) else "exception"
+
+
+def message_of(error: BaseException, kind: FailureKind) -> str:
+    """The exception's message, with what its kind lacks: the host of a missing module."""
+    if isinstance(error, SystemExit):
+        return f"the cell ended by sys.exit({error.code!r})"
+    try:
+        text = error.message if isinstance(error, JupyterDDLError) else str(error)
+    except Exception as broken:  # noqa: BLE001 - a broken __str__ of the user must not hide the fault
+        text = f"(its message cannot be shown: {type(broken).__name__})"
+    if kind == "import":
+        text = (
+            f"{text} on host {host_name()}; make the environments equal "
+            f"(%cluster env check shows the difference)"
+        )
+    elif _INITIALIZED_TWICE in text:
+        text += " The group of these ranks is there already: leave the call out, or add --no-init"
+    return text if len(text) <= _MESSAGE_CHARS else text[: _MESSAGE_CHARS - 1] + "…"
+
+
+def _with_causes(error: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    each: BaseException | None = error
+    while each is not None and id(each) not in seen:
+        seen.add(id(each))
+        yield each
+        each = each.__cause__ or each.__context__
+
+
+def _cell_line(error: BaseException, filename: str) -> int | None:
+    """Line of the innermost frame of the cell."""
+    line = None
+    step: TracebackType | None = error.__traceback__
+    while step is not None:
+        if step.tb_frame.f_code.co_filename == filename:
+            line = step.tb_lineno
+        step = step.tb_next
+    if line is None and isinstance(error, SyntaxError) and error.filename == filename:
+        return error.lineno
+    return line
+
+
+class _UserFrames(traceback.StackSummary):
+    """Frames in the notebook's own words: ``In [12], line 5`` instead of a file."""
+
+    def format_frame_summary(self, frame_summary: traceback.FrameSummary) -> str:
+        text = super().format_frame_summary(frame_summary)
+        name = frame_summary.filename
+        if _NOTEBOOK_FILE.search(name):
+            place = "notebook"
+        elif name.startswith("In ["):
+            place = name
+        else:
+            return text
+        _, _, rest = text.partition("\n")
+        inside = "" if frame_summary.name == "<module>" else f", in {frame_summary.name}"
+        return f"  {place}, line {frame_summary.lineno}{inside}\n{rest}"
+
+
+def _shown_traceback(error: BaseException, filename: str, message: str) -> str:
+    try:
+        shown = traceback.TracebackException.from_exception(error, compact=True)
+        _keep_user_frames(shown, filename)
+        text = "".join(shown.format())
+    except Exception as broken:  # noqa: BLE001 - a foreign exception may break its own rendering
+        text = f"{type(error).__name__}: {message} (no traceback: {type(broken).__name__})"
+    if len(text) <= _TRACEBACK_CHARS:
+        return text
+    half = _TRACEBACK_CHARS // 2
+    return f"{text[:half]}\n  … {len(text) - 2 * half:,} characters left out …\n{text[-half:]}"
+
+
+def _keep_user_frames(shown: traceback.TracebackException, filename: str) -> None:
+    for each in _linked(shown):
+        frames = list(each.stack)
+        first = next((i for i, frame in enumerate(frames) if frame.filename == filename), 0)
+        each.stack = _UserFrames(
+            frame for frame in frames[first:] if not frame.filename.startswith(_HIDDEN_FILES)
+        )
+
+
+def _linked(shown: traceback.TracebackException) -> Iterator[traceback.TracebackException]:
+    waiting = [shown]
+    while waiting:
+        each = waiting.pop()
+        yield each
+        waiting += [link for link in (each.__cause__, each.__context__) if link is not None]
+        waiting += each.exceptions or []

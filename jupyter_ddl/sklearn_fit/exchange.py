@@ -1,0 +1,342 @@
+"""The run of one cell: opened with its first fit, fed batch by batch, closed with the cell."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from jupyter_ddl.cell.common_options import EnvCheck
+from jupyter_ddl.cell.provenance import collect
+from jupyter_ddl.client.environment import check_before
+from jupyter_ddl.client.run import Run
+from jupyter_ddl.client.session import Mailbox, session
+from jupyter_ddl.client.submit import new_run_id
+from jupyter_ddl.errors import (
+    ClusterError,
+    FitStoppedError,
+    JupyterDDLError,
+    ProtocolError,
+    RunNotFoundError,
+    SpecError,
+)
+from jupyter_ddl.protocol.assignment import StopWhen
+from jupyter_ddl.protocol.facts import EnvironmentStatus
+from jupyter_ddl.protocol.fit import FeedFit, FinishFit, FitEnding, FitSpec, TakeFit, TellFit
+from jupyter_ddl.protocol.fit_results import FitResults, TakenUnit
+from jupyter_ddl.protocol.program import Program
+from jupyter_ddl.protocol.requests import ResumeRun, StopRunRequest, SubmitRun
+from jupyter_ddl.protocol.run import Limits, RunSpec
+from jupyter_ddl.protocol.snapshot import RunSnapshot
+from jupyter_ddl.sklearn_fit.batches import Batch, sealed
+from jupyter_ddl.store.blobs import put_blob
+from jupyter_ddl.store.paths import blob_dirs
+from jupyter_ddl.store.processes import this_process
+
+__all__ = ["DaskProgress", "FitRun", "FitSetting", "StoppedError"]
+
+_TAKE_S = 0.25
+_UNITS_PER_PART = 2_000
+_MAX_REVIVALS = 5
+_WAIT_S = 0.2
+_WARM = ("sklearn.model_selection", "sklearn.pipeline", "sklearn.compose")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FitSetting:
+    """What the cell, or the caller of ``fit``, has chosen."""
+
+    namespace: Mapping[str, Any]
+    """The notebook's globals: the very dict, because its functions refer to it."""
+    folder: Path
+    """Modules below it travel."""
+    filename: str = "fit"
+    line: str = ""
+    cell: str = ""
+    notebook: Path | None = None
+    name: str = ""
+    seed: int | None = None
+    timeout_s: float | None = None
+    max_parallel: int | None = None
+    memory_bytes: int | None = None
+    capture_limit_bytes: int | None = None
+    env_check: EnvCheck | None = None
+    resume: str | None = None
+    on_phase: Callable[[str], None] = lambda _: None
+    on_snapshot: Callable[[RunSnapshot], Any] | None = None
+    on_tick: Callable[[], Any] | None = None
+    on_run: Callable[[Run], Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DaskProgress:
+    """How plain Dask work of the cell gets on."""
+
+    name: str
+    step: int
+    metrics: dict[str, float]
+    is_over: bool = False
+
+
+class StoppedError(FitStoppedError):
+    """The run was stopped while a batch was computed.
+
+    Attributes
+    ----------
+    batch : Batch
+    done : dict of int to TakenUnit
+        Units that had finished.
+    """
+
+    def __init__(self, message: str, batch: Batch, done: dict[int, TakenUnit]) -> None:
+        super().__init__(message)
+        self.batch = batch
+        self.done = done
+
+
+class FitRun:
+    """Used on the thread that runs the cell."""
+
+    def __init__(self, setting: FitSetting) -> None:
+        self._setting = setting
+        self._run: Run | None = None
+        self._cluster = ""
+        self._mailbox: Mailbox | None = None
+        self._n_batches = 0
+        self._n_candidates = 0
+        self._n_interrupts = 0
+        self._cell_id = secrets.token_hex(8)
+        self.is_stopped = False
+
+    @property
+    def run(self) -> Run | None:
+        """The run; None as long as the cell has fitted nothing."""
+        return self._run
+
+    # -- batches ---------------------------------------------------------------------------------
+
+    def execute(self, batch: Batch) -> dict[int, TakenUnit]:
+        """Have a batch computed; outcomes by unit.
+
+        Raises
+        ------
+        StoppedError
+            The run was stopped; what is done comes with it.
+        CaptureError
+            Something of the batch can't travel; nothing was sent.
+        """
+        setting = self._setting
+        table, blobs, modules = sealed(
+            batch, setting.namespace, setting.folder, setting.capture_limit_bytes
+        )
+        run = self._open()
+        directories = blob_dirs()
+        for digest, data in blobs:
+            put_blob(data, directories, digest)
+        digest = put_blob(msgspec.msgpack.encode(table), directories)
+        self._n_batches += 1
+        parts = [
+            msgspec.structs.replace(part, first_candidate=self._n_candidates, cell_id=self._cell_id)
+            for part in _parts(run.id, self._n_batches, digest, batch, _imports(modules))
+        ]
+        self._n_candidates += len(batch.candidates)
+        return self._exchange(run, batch, parts)
+
+    def _exchange(self, run: Run, batch: Batch, parts: list[FeedFit]) -> dict[int, TakenUnit]:
+        done: dict[int, TakenUnit] = {}
+        number = parts[0].batch
+        n_lost = 0
+        is_fed, n_taken = False, 0
+        while len(done) < len(batch.units):
+            try:
+                if not is_fed:
+                    for part in parts:
+                        self._ask(part)
+                    is_fed, n_taken = True, 0
+                results = self._ask(TakeFit(run.id, number, n_taken, _TAKE_S))
+                if not isinstance(results, FitResults):
+                    raise ProtocolError(f"a fit was answered with {type(results).__name__}")
+                n_taken += len(results.units)
+                new = [unit for unit in results.units if unit.unit not in done]
+                done |= {unit.unit: unit for unit in new}
+                self._show()
+                if results.is_stopped:
+                    raise self._stopped(batch, done, results.reason)
+                if any(self._ends(unit, batch) for unit in new):
+                    break
+            except KeyboardInterrupt:
+                self._interrupted(run)
+            except RunNotFoundError:
+                raise self._stopped(batch, done, "") from None
+            except ClusterError:
+                n_lost += 1
+                if n_lost > _MAX_REVIVALS:
+                    raise
+                time.sleep(_WAIT_S * n_lost)  # a killed one is not gone at once
+                # A new controller goes on with the run; it is told again what it had been told.
+                with contextlib.suppress(ClusterError):
+                    self._revive(run)
+                is_fed = False
+        with contextlib.suppress(JupyterDDLError):
+            self._ask(FinishFit(run.id, batch=number))
+        return done
+
+    @staticmethod
+    def _ends(unit: TakenUnit, batch: Batch) -> bool:
+        """Whether what has become of a unit raises in the notebook, so that others are in vain."""
+        return unit.has_raised or (
+            unit.lost is not None and (batch.kind != "score" or batch.error_score == "raise")
+        )
+
+    def _stopped(self, batch: Batch, done: dict[int, TakenUnit], reason: str) -> StoppedError:
+        self.is_stopped = True
+        run_id = "" if self._run is None else self._run.id
+        why = f" ({reason})" if reason and reason != "stopped by user" else ""
+        return StoppedError(
+            f"the fit was stopped{why}: {len(done):,} of {len(batch.units):,} fits are done; "
+            f"`--resume {run_id}` computes only the others",
+            batch,
+            done,
+        )
+
+    def _interrupted(self, run: Run) -> None:
+        """The first interrupt lets running fits end, the second ends them, the third leaves."""
+        self._n_interrupts += 1
+        if self._n_interrupts > 2:
+            raise KeyboardInterrupt
+        when: StopWhen = "next_report" if self._n_interrupts == 1 else "now"
+        with contextlib.suppress(JupyterDDLError):
+            session().ask(self._cluster, StopRunRequest(run.id, when))
+
+    def _ask(self, body: Any) -> Any:
+        return session().ask(self._cluster, body)
+
+    def _revive(self, run: Run) -> None:
+        session().ensure(self._setting.on_phase)
+        with contextlib.suppress(JupyterDDLError):
+            self._ask(ResumeRun(run.id))
+        if self._mailbox is not None:
+            self._mailbox = session().watch(self._cluster, run.id)
+
+    # -- plain Dask work -------------------------------------------------------------------------
+
+    def add_candidate(self) -> int:
+        """A place among the candidates for what is told of; returns how many came before."""
+        self._n_candidates += 1
+        return self._n_candidates - 1
+
+    def tell(self, place: int, work: DaskProgress) -> None:
+        """Put on record how plain Dask work gets on, and show it.
+
+        Raises
+        ------
+        FitStoppedError
+            The run was stopped.
+        """
+        run = self._open()
+        told = TellFit(run.id, place, {"dask": work.name}, work.step, work.metrics, work.is_over)
+        try:
+            self._ask(told)
+        except (RunNotFoundError, SpecError):
+            self.is_stopped = True
+            raise FitStoppedError(
+                f"the fit was stopped: {work.step:,} of {int(work.metrics['tasks']):,} Dask tasks "
+                f"were done"
+            ) from None
+        self._show()
+
+    # -- the run ---------------------------------------------------------------------------------
+
+    def _open(self) -> Run:
+        if self._run is not None:
+            return self._run
+        self._cluster = session().ensure(self._setting.on_phase)
+        run_id = self._setting.resume or new_run_id()
+        environment = check_before(
+            self._cluster, ("sklearn",), self._setting.folder, self._setting.env_check
+        )
+        if self._setting.resume is None:
+            self._ask(SubmitRun(self._spec(run_id, environment)))
+        else:
+            self._ask(ResumeRun(run_id))
+        self._run = Run(run_id)
+        if self._setting.on_run is not None:
+            self._setting.on_run(self._run)
+        if self._setting.on_snapshot is not None:
+            self._mailbox = session().watch(self._cluster, run_id)
+        return self._run
+
+    def _spec(self, run_id: str, environment: EnvironmentStatus | None) -> RunSpec:
+        setting, me = self._setting, this_process()
+        origin = collect(setting.line, setting.cell, setting.notebook, ("sklearn",))
+        return RunSpec(
+            run_id=run_id,
+            verb=FitSpec(
+                client_pid=me.pid,
+                client_started_at_s=me.started_at_s,
+                client_boot_id=me.boot_id,
+                max_parallel=setting.max_parallel,
+                memory_bytes=setting.memory_bytes,
+            ),
+            program=Program("", setting.filename),
+            seed=secrets.randbits(32) if setting.seed is None else setting.seed,
+            cluster=self._cluster,
+            created_at_s=time.time(),
+            name=setting.name,
+            # A candidate that has failed has done so in scikit-learn's own way: once and for all.
+            limits=Limits(timeout_s=setting.timeout_s, max_own_failures=1),
+            provenance=msgspec.structs.replace(origin, environment=environment),
+        )
+
+    def close(self, state: FitEnding, reason: str = "") -> None:
+        """The cell is over; returns when that is on record."""
+        if self._run is None:
+            return
+        with contextlib.suppress(JupyterDDLError):
+            if not self.is_stopped:
+                self._ask(FinishFit(self._run.id, state, reason))
+            self._run.wait(timeout_s=60.0, on_snapshot=self._setting.on_snapshot)
+        if self._mailbox is not None:
+            session().unwatch(self._cluster, self._run.id, self._mailbox)
+
+    def _show(self) -> None:
+        if self._mailbox is None or self._setting.on_snapshot is None:
+            return
+        snapshot = self._mailbox.take(0.0)
+        if snapshot is not None:
+            self._setting.on_snapshot(snapshot)
+        elif self._setting.on_tick is not None:
+            self._setting.on_tick()
+
+
+def _imports(modules: frozenset[str]) -> tuple[str, ...]:
+    """Modules that zygotes import for all ranks to come."""
+    found = sorted(name for name in modules if name.partition(".")[0] in ("sklearn", "scipy"))
+    return (*_WARM, *found)
+
+
+def _parts(
+    run_id: str, number: int, table: str, batch: Batch, imports: tuple[str, ...]
+) -> Iterator[FeedFit]:
+    """The batch in pieces that fit into a request."""
+    starts = range(0, max(1, len(batch.units)), _UNITS_PER_PART)
+    for part, start in enumerate(starts):
+        is_first = part == 0
+        yield FeedFit(
+            run_id=run_id,
+            batch=number,
+            part=part,
+            table=table,
+            candidates=batch.candidates if is_first else (),
+            nodes=batch.nodes if is_first else (),
+            units=batch.units[start : start + _UNITS_PER_PART],
+            notes=batch.notes if is_first else (),
+            imports=imports if is_first else (),
+            is_last=start == starts[-1],
+        )

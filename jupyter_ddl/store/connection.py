@@ -1,0 +1,168 @@
+"""Connection files: how a client finds a controller, and knows that it is still the same one.
+
+``<runtime>/<cluster>.json``, mode 0600, is written when the cluster is ready and removed when the
+controller ends.  A file whose process is gone (other start time or boot) is stale and is ignored.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from jupyter_ddl.errors import ClusterError
+from jupyter_ddl.store.paths import private_dir, runtime_dir, runtime_path
+from jupyter_ddl.store.processes import ProcessIdentity, is_alive
+
+__all__ = [
+    "ConnectionInfo",
+    "connection_path",
+    "free_name",
+    "hold_name",
+    "list_connections",
+    "read_connection",
+    "remove_socket",
+    "socket_path",
+    "write_connection",
+]
+
+
+# One controller per cluster name: a lock that lives as long as its process.
+#
+# ``flock`` on a file in the runtime directory: the kernel frees it at the holder's death.
+
+_POLL_S = 0.05
+
+
+def hold_name(name: str, is_ready: Callable[[], bool], timeout_s: float) -> int:
+    """Hold a cluster's name for the life of this process.
+
+    A holder that is starting or ending is waited for; one that is ready is not.
+
+    Parameters
+    ----------
+    is_ready : callable
+        Whether the controller that holds the name can be used.
+
+    Raises
+    ------
+    ClusterError
+        Another controller has the name.
+    """
+    fd = os.open(_path(name), os.O_RDWR | os.O_CREAT, 0o600)
+    deadline = time.monotonic() + timeout_s
+    while not _try_lock(fd):
+        if is_ready() or time.monotonic() > deadline:
+            os.close(fd)
+            raise ClusterError(
+                f"a controller named {name!r} runs already; `%cluster attach {name}`, "
+                f"or give another --name"
+            )
+        time.sleep(_POLL_S)
+    return fd
+
+
+@contextlib.contextmanager
+def free_name(name: str) -> Iterator[bool]:
+    """Within this, nobody has the name if it yields True; False: a controller holds it."""
+    fd = os.open(_path(name), os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        yield _try_lock(fd)
+    finally:
+        os.close(fd)
+
+
+def _path(name: str) -> str:
+    return str(runtime_dir() / f"{name}.lock")
+
+
+def _try_lock(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+_MAX_SOCKET_PATH = 100
+"""Unix socket addresses hold 107 bytes; Linux refuses longer ones."""
+
+
+class ConnectionInfo(msgspec.Struct, frozen=True):
+    """What a client needs to reach a controller."""
+
+    name: str
+    backend: str
+    socket: str
+    process: ProcessIdentity
+    version: str
+    """Of this package, at the controller."""
+
+
+def connection_path(name: str) -> Path:
+    """The file of a cluster; looking for it makes no directory."""
+    return runtime_path() / f"{name}.json"
+
+
+def socket_path(name: str) -> Path:
+    """A socket path in a 0700 directory, short enough for the system."""
+    path = runtime_dir() / f"{name}.sock"
+    if len(os.fsencode(path)) <= _MAX_SOCKET_PATH:
+        return path
+    directory = Path(tempfile.mkdtemp(prefix=_own_prefix()))
+    return private_dir(directory) / f"{name[:40]}.sock"
+
+
+def remove_socket(path: Path) -> None:
+    """Remove a socket, and the directory that :func:`socket_path` made for it."""
+    path.unlink(missing_ok=True)
+    if path.parent.name.startswith(_own_prefix()):
+        with contextlib.suppress(OSError):  # somebody has put something in
+            path.parent.rmdir()
+
+
+def _own_prefix() -> str:
+    return f"jupyter_ddl-{os.getuid()}-"
+
+
+def write_connection(info: ConnectionInfo) -> Path:
+    """Write atomically; a reader sees a whole file or none."""
+    path = runtime_dir() / connection_path(info.name).name
+    temporary = path.with_suffix(f".{os.getpid()}.tmp")
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(fd, "wb") as file:
+        file.write(msgspec.json.format(msgspec.json.encode(info)))
+    temporary.replace(path)
+    return path
+
+
+def read_connection(name: str) -> ConnectionInfo | None:
+    """The live controller of this name, or None; a stale file is removed."""
+    info = _read(name)
+    if info is None or is_alive(info.process):
+        return info
+    with free_name(name) as is_free:
+        # A controller that is starting holds the name: the file may be its own by now.
+        if is_free and _read(name) == info:
+            connection_path(name).unlink(missing_ok=True)
+            remove_socket(Path(info.socket))
+    return None
+
+
+def _read(name: str) -> ConnectionInfo | None:
+    try:
+        return msgspec.json.decode(connection_path(name).read_bytes(), type=ConnectionInfo)
+    except (FileNotFoundError, msgspec.DecodeError):
+        return None
+
+
+def list_connections() -> list[ConnectionInfo]:
+    """All live controllers of this user, by name."""
+    names = sorted(path.stem for path in runtime_path().glob("*.json"))
+    return [info for name in names if (info := read_connection(name)) is not None]

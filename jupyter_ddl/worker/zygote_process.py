@@ -1,0 +1,248 @@
+"""The worker's side of its zygote: start it, have it fork ranks, notice its death.
+
+Everything here runs on the worker's event loop and waits with a deadline.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from jupyter_ddl.errors import LaunchError
+from jupyter_ddl.protocol.framing import FrameProtocol, encode_frame
+from jupyter_ddl.protocol.rank_messages import (
+    ForkFailed,
+    ForkRank,
+    FromZygote,
+    ImportPackages,
+    PackagesImported,
+    RankExited,
+    RankForked,
+    ToZygote,
+    ZygoteReady,
+)
+from jupyter_ddl.store.processes import OWNER_VARIABLE, ZYGOTE_VARIABLE, kill_leftovers
+from jupyter_ddl.worker.settings import WorkerSettings
+
+__all__ = ["Zygote", "zygote_environment"]
+
+log = logging.getLogger(__name__)
+
+START_TIMEOUT_S = 60.0
+FORK_TIMEOUT_S = 30.0
+_CLOSE_TIMEOUT_S = 5.0
+_THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+_TRIM_VARIABLE, _TRIM_OF_DASK = "MALLOC_TRIM_THRESHOLD_", "65536"
+"""What Dask's nannies set where the user has not."""
+
+
+def zygote_environment(settings: WorkerSettings, zygote_id: str) -> dict[str, str]:
+    """Environment of a zygote, and by that of its ranks."""
+    threads = str(max(1, settings.cpus_per_slot))
+    inherited = dict(os.environ)
+    if settings.overlay:
+        path = [settings.overlay, inherited.get("PYTHONPATH", "")]
+        inherited["PYTHONPATH"] = os.pathsep.join(each for each in path if each)
+    if inherited.get(_TRIM_VARIABLE) == _TRIM_OF_DASK:
+        # Good for a worker that moves data; in a training every freed tensor would go back to the
+        # system and be faulted in again by the next step: 15 to 20 % of a rank's CPU time.
+        del inherited[_TRIM_VARIABLE]
+    return {
+        **inherited,
+        **dict.fromkeys(_THREAD_VARIABLES, threads),
+        # A package that only asks whether there is a GPU must not open CUDA here: no forked rank
+        # could use it any more.
+        "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+        OWNER_VARIABLE: settings.owner_token,
+        ZYGOTE_VARIABLE: zygote_id,
+    }
+
+
+class Zygote:
+    """One zygote process, from its start to its end; never restarted.
+
+    Parameters
+    ----------
+    on_rank_exited : callable
+        Called on the loop when a rank's process has ended.
+    on_imported : callable
+        Called on the loop when an :meth:`import_packages` is through.
+    on_lost : callable
+        Called on the loop, once, when the zygote has gone without being asked to.
+    """
+
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        *,
+        on_rank_exited: Callable[[RankExited], None],
+        on_imported: Callable[[PackagesImported], None],
+        on_lost: Callable[[], None],
+    ) -> None:
+        self._settings = settings
+        self._on_rank_exited = on_rank_exited
+        self._on_imported = on_imported
+        self._on_lost = on_lost
+        self._id = uuid.uuid4().hex
+        self._process: subprocess.Popen[bytes] | None = None
+        self._socket: socket.socket | None = None
+        self._protocol = FrameProtocol(self._on_frame, self._on_closed)
+        self._decoder = msgspec.msgpack.Decoder(FromZygote)
+        self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._forking: dict[str, asyncio.Future[int]] = {}
+        self._closing = False
+        self._reaping: asyncio.Task[None] | None = None
+        self.is_lost = False
+        self.loaded: tuple[str, ...] = ()
+        """Top-level modules that it had loaded when it began to serve."""
+
+    @property
+    def pid(self) -> int | None:
+        return None if self._process is None else self._process.pid
+
+    async def start(self) -> None:
+        """Start the process and wait until it serves.  If this raises, call :meth:`close`.
+
+        Raises
+        ------
+        LaunchError
+            It ended, or did not answer within 60 s.
+        """
+        ours = self._spawn()
+        self._socket = ours
+        loop = asyncio.get_running_loop()
+        await loop.create_unix_connection(lambda: self._protocol, sock=ours)
+        try:
+            async with asyncio.timeout(START_TIMEOUT_S):
+                await self._ready
+        except TimeoutError:
+            raise LaunchError(
+                f"the zygote (pid {self.pid}) did not answer within {START_TIMEOUT_S:.0f} s; "
+                f"the host is overloaded: ask for fewer workers"
+            ) from None
+        self.import_packages(self._settings.prewarm)
+
+    def _spawn(self) -> socket.socket:
+        """Start the process; return this end of its control socket."""
+        ours, theirs = socket.socketpair()
+        command = [sys.executable, "-P", "-m", "jupyter_ddl.ranks.zygote"]
+        with theirs, contextlib.ExitStack() as on_error:
+            on_error.callback(ours.close)
+            # On the loop's own thread: the kernel ties the zygote to the thread that forks it, and
+            # a thread of a pool may end.  Takes about 2 ms.
+            self._process = subprocess.Popen(
+                [*command, str(theirs.fileno()), str(os.getpid())],
+                pass_fds=(theirs.fileno(),),
+                stdin=subprocess.DEVNULL,
+                env=zygote_environment(self._settings, self._id),
+                start_new_session=True,
+            )
+            on_error.pop_all()
+        ours.setblocking(False)
+        return ours
+
+    def import_packages(self, names: Sequence[str]) -> None:
+        """Have packages imported ahead of the next fork; returns at once."""
+        if names and not self.is_lost:
+            self._send(ImportPackages(tuple(names)), fds=())
+
+    async def fork(self, name: str, rank_end: socket.socket) -> int:
+        """Fork a rank that talks through ``rank_end``; return its pid.
+
+        Raises
+        ------
+        LaunchError
+            The fork failed, or the zygote is gone or did not answer within 30 s.
+        """
+        forked: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._forking[name] = forked
+        try:
+            self._send(ForkRank(name), fds=(rank_end.fileno(),))
+            async with asyncio.timeout(FORK_TIMEOUT_S):
+                return await forked
+        except TimeoutError:
+            raise LaunchError(
+                f"forking rank {name} took longer than {FORK_TIMEOUT_S:.0f} s; an import in the "
+                f"zygote (pid {self.pid}) hangs, or the host is overloaded"
+            ) from None
+        finally:
+            self._forking.pop(name, None)
+
+    def _send(self, message: ToZygote, fds: Sequence[int]) -> None:
+        frame = encode_frame(msgspec.msgpack.encode(message))
+        try:
+            if self._socket is None or self.is_lost:
+                raise BrokenPipeError("it has ended")
+            # These frames are small and few, so the socket's buffer always has room.
+            n_sent = socket.send_fds(self._socket, [frame], fds)
+            if n_sent != len(frame):
+                raise BrokenPipeError(f"{n_sent} of {len(frame)} bytes were taken")
+        except OSError as error:
+            raise LaunchError(
+                f"the zygote (pid {self.pid}) can't be asked for {type(message).__name__}: {error}"
+            ) from error
+
+    def _on_frame(self, payload: bytes) -> None:
+        message = self._decoder.decode(payload)
+        if isinstance(message, RankExited):
+            self._on_rank_exited(message)
+        elif isinstance(message, RankForked):
+            if (forked := self._forking.get(message.name)) is not None and not forked.done():
+                forked.set_result(message.pid)
+        elif isinstance(message, ForkFailed):
+            error = LaunchError(f"rank {message.name} can't be forked: {message.message}")
+            if (forked := self._forking.get(message.name)) is not None and not forked.done():
+                forked.set_exception(error)
+        elif isinstance(message, PackagesImported):
+            self._on_imported(message)
+        elif isinstance(message, ZygoteReady) and not self._ready.done():
+            self.loaded = message.loaded
+            self._ready.set_result(None)
+
+    def _on_closed(self) -> None:
+        self.is_lost = True
+        error = LaunchError(
+            f"the zygote (pid {self.pid}) has ended; what it printed is in the worker's output"
+        )
+        served = self._ready.done()
+        if not served:
+            self._ready.set_exception(error)
+        for forked in self._forking.values():
+            if not forked.done():
+                forked.set_exception(error)
+        if served and not self._closing:
+            self._reaping = asyncio.create_task(self._reap(), name="ddl-zygote-reap")
+            self._on_lost()
+
+    async def close(self) -> None:
+        """End the zygote and everything below it.  May be called more than once."""
+        self._closing = True
+        self._protocol.close()
+        if self._reaping is None:
+            self._reaping = asyncio.create_task(self._reap(), name="ddl-zygote-reap")
+        await self._reaping
+
+    async def _reap(self) -> None:
+        """Wait for the process; then end what it could not."""
+        process = self._process
+        if process is None:
+            return
+        try:
+            await asyncio.to_thread(process.wait, _CLOSE_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                await asyncio.to_thread(process.wait, _CLOSE_TIMEOUT_S)
+        left = await asyncio.to_thread(kill_leftovers, ZYGOTE_VARIABLE, self._id)
+        if left:
+            log.warning("zygote %s left processes %s; killed", self.pid, left)
