@@ -23,7 +23,7 @@ def lab_in_browser() -> Iterator[tuple[Lab, Browser]]:
 
     Server, kernels and clusters are gone afterwards.
     """
-    sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "browser")]
+    sys.path.insert(0, str(ROOT))
     from tests.browser.chromium import headless_chromium
     from tests.browser.lab_tools import Lab
     from tests.leaks import end_processes, new_home

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,9 +16,6 @@ from tests.leaks import Home, end_processes, leftovers_of, new_home
 
 if TYPE_CHECKING:
     from tests.live_kernel import LiveKernel
-
-# What is in tools/ is tested like the package.
-sys.path.append(str(Path(__file__).resolve().parents[1] / "tools"))
 
 _REAL = ("integration", "kernel", "kube", "notebooks")
 

@@ -7,7 +7,6 @@ test.  Screenshots go to ``out/browser`` (see :func:`lab_tools.take`).
 from __future__ import annotations
 
 import importlib.util
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,10 +19,6 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
     from tests.browser.lab_tools import Lab
-
-# Samples and payloads of the static views' tests serve here, too.
-sys.path.append(str(Path(__file__).parents[1] / "unit" / "views"))
-sys.path.append(str(Path(__file__).parents[1] / "unit" / "events"))
 
 if importlib.util.find_spec("playwright") is None:
     # Test files import it, and a plain `make test` reads them before it leaves them out.

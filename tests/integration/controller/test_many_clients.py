@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -34,7 +35,7 @@ pytestmark = pytest.mark.integration
 CELL = """
 import sys
 sys.path[:0] = {path!r}
-from run_tools import STEPS, start_search
+from tests.run_tools import STEPS, start_search
 from jupyter_ddl.client.clusters import attach_cluster
 attach_cluster("test")
 print(start_search(STEPS, 24, seed=2).id)
@@ -62,7 +63,7 @@ def second(home: Home) -> Iterator[Session]:
 def test_runs_of_two_processes_share_the_slots(cluster: Cluster) -> None:
     mine = start_search(STEPS, 40, seed=1)
     wait_for(mine, lambda seen: seen.counts.running > 0)
-    theirs = Run(elsewhere(CELL.format(path=[path for path in sys.path if "tests" in path])))
+    theirs = Run(elsewhere(CELL.format(path=[str(Path(__file__).parents[3])])))
     both = wait_for(
         theirs, lambda seen: seen.counts.running > 0 and mine.snapshot().counts.running > 0
     )

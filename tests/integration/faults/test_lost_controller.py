@@ -38,7 +38,7 @@ pytestmark = pytest.mark.integration
 KERNEL = """
 import sys
 sys.path[:0] = {path!r}
-from run_tools import STEPS, start_search
+from tests.run_tools import STEPS, start_search
 from jupyter_ddl.client.clusters import start_cluster
 start_cluster(n_workers=2, name="test")
 start_search(STEPS, 16, seed=5).wait()
@@ -64,7 +64,7 @@ elif item == "setsid":
 
 
 def test_a_run_outlives_the_kernel_that_submitted_it(stopping: Home) -> None:
-    source = KERNEL.format(path=[str(Path(__file__).parents[2])])
+    source = KERNEL.format(path=[str(Path(__file__).parents[3])])
     kernel = subprocess.Popen([sys.executable, "-c", source], cwd=stopping.work)
     (summary,) = until(list_runs, 60.0, "the run")
     run = Run(summary.run_id)

@@ -13,14 +13,6 @@ from typing import Any
 import msgspec
 import pytest
 from simulate_runs import simulated
-from tests.unit.ledger.event_makers import (
-    created,
-    ended,
-    reported,
-    started,
-    submitted,
-    twenty_events,
-)
 
 from jupyter_ddl.errors import RecordingError
 from jupyter_ddl.ledger.reducer import fold_all
@@ -31,6 +23,14 @@ from jupyter_ddl.recording.lines import Fact, Measured, Printed, Recording, time
 from jupyter_ddl.recording.timeline import difference, film_of
 from jupyter_ddl.recording.write import head_of
 from jupyter_ddl.views.bundle import LIVE_DIR
+from tests.unit.ledger.event_makers import (
+    created,
+    ended,
+    reported,
+    started,
+    submitted,
+    twenty_events,
+)
 from tests.unit.views.node_tools import node
 
 

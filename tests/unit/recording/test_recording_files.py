@@ -10,15 +10,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.unit.ledger.event_makers import (
-    begun,
-    ended,
-    reported,
-    search_spec,
-    started,
-    submitted,
-    twenty_events,
-)
 
 from jupyter_ddl.errors import LedgerError, RecordingError
 from jupyter_ddl.ledger.file import LedgerWriter
@@ -45,6 +36,15 @@ from jupyter_ddl.recording.read import read_recording
 from jupyter_ddl.recording.timeline import last_snapshot
 from jupyter_ddl.recording.write import head_of, record_run, write_recording
 from jupyter_ddl.store.paths import ledger_path, run_dir
+from tests.unit.ledger.event_makers import (
+    begun,
+    ended,
+    reported,
+    search_spec,
+    started,
+    submitted,
+    twenty_events,
+)
 
 
 @pytest.fixture(autouse=True)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.unit.ledger.event_makers import begun, search_spec, started, submitted
 
 from jupyter_ddl.protocol.events import Failure, FoldFinished, Notice, RunFinished, RunSubmitted
 from jupyter_ddl.protocol.program import Program
 from jupyter_ddl.protocol.run import Provenance
 from jupyter_ddl.recording.lines import line_of
 from jupyter_ddl.recording.write import MASK, Scrubber
+from tests.unit.ledger.event_makers import begun, search_spec, started, submitted
 
 HOME, HOMES = "/home", "/Users"
 

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 from simulate_runs import FOLDER
-from tests.unit.ledger.event_makers import search_spec, started, submitted, twenty_events
 
 from jupyter_ddl.errors import RecordingError
 from jupyter_ddl.protocol.events import Notice, RunSubmitted
@@ -23,6 +22,7 @@ from jupyter_ddl.recording.page import page_html
 from jupyter_ddl.recording.show import replay
 from jupyter_ddl.recording.timeline import MAX_FILM_BYTES
 from jupyter_ddl.recording.write import head_of, write_recording
+from tests.unit.ledger.event_makers import search_spec, started, submitted, twenty_events
 from tests.unit.views.view_payloads import PAYLOADS
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from test_run_listing import STARTED, go_on, record, trial
 
 from jupyter_ddl.errors import JupyterDDLError, RunNotFoundError
 from jupyter_ddl.server import folds
 from jupyter_ddl.server.folds import Folds
 from jupyter_ddl.store.paths import home_dir, ledger_path
+from tests.unit.server.test_run_listing import STARTED, go_on, record, trial
 
 
 def n_finished(state: Any) -> int:

@@ -128,8 +128,9 @@ def test_a_plain_interpreter_is_no_notebook() -> None:
 @pytest.mark.kernel
 def test_a_cell_leaves_one_output_of_static_html_and_text() -> None:
     source = (
-        f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
-        "import msgspec, view_samples as s\n"
+        f"import sys; sys.path.insert(0, {str(Path(__file__).parents[3])!r})\n"
+        "import msgspec\n"
+        "from tests.unit.views import view_samples as s\n"
         "from jupyter_ddl.views import LiveDisplay\n"
         "ticks = iter(range(1000))\n"
         "view = LiveDisplay(now=lambda: s.NOW_S, clock=lambda: next(ticks))\n"

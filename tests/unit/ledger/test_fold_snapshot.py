@@ -1,0 +1,149 @@
+"""A snapshot shows what matters of a run and stays small."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+import pytest
+
+from jupyter_ddl.errors import LedgerError
+from jupyter_ddl.ledger.reducer import RunState, fold, fold_all
+from jupyter_ddl.ledger.snapshots import MAX_SNAPSHOT_BYTES, snapshot_of
+from jupyter_ddl.protocol.events import (
+    AttemptFinished,
+    Event,
+    Failure,
+    Notice,
+    Reported,
+    RunFinished,
+    TrialCreated,
+)
+from jupyter_ddl.protocol.run import Limits, SearchSpec
+from jupyter_ddl.protocol.snapshot import RunSnapshot
+from tests.unit.ledger.event_makers import (
+    begun,
+    created,
+    ended,
+    long_run,
+    reported,
+    search_spec,
+    started,
+    submitted,
+)
+
+
+def test_a_short_run_is_shown_whole() -> None:
+    events = [submitted(), started(), *(created(number) for number in range(8)), begun(2)]
+    snapshot = snapshot_of(fold_all([*events, reported(2, step=3, acc=0.4)]), 1013.0)
+    assert [row.number for row in snapshot.rows] == list(range(8))
+    row = snapshot.rows[2]
+    assert (row.state, row.value, row.step, row.duration_s) == ("running", 0.4, 3, 10.0)
+    assert (snapshot.seq, snapshot.n_trials, snapshot.metric) == (12, 10, "acc")
+
+
+def test_a_long_run_shows_its_best_running_last_and_first_failed_trials() -> None:
+    state = fold_all([submitted(search_spec(500, limits=Limits(max_own_failures=1))), started()])
+    for number in range(400):
+        fold(state, created(number))
+        fold(state, begun(number))
+    for number in range(300):
+        outcome = "failed" if number in (40, 41) else "complete"
+        fold(state, ended(number, 1, outcome, float((number * 7) % 300)))  # type: ignore[arg-type]
+    rows = {row.number: row for row in snapshot_of(state, 1010.0).rows}
+    assert set(rows) >= {number for number in range(300) if (number * 7) % 300 >= 290}
+    assert set(rows) >= set(range(300, 320)) | set(range(290, 300)) | {40, 41}
+    assert len(rows) <= 64
+    assert list(rows) == sorted(rows)
+    assert len(snapshot_of(state, 1010.0, max_rows=12).rows) == 12
+
+
+def test_the_curve_is_thinned_by_number_and_holds_the_best_trial() -> None:
+    state = fold_all(long_run(10_000))
+    snapshot = snapshot_of(state, 2000.0)
+    assert 100 <= len(snapshot.curve) <= 300
+    assert list(snapshot.curve) == sorted(snapshot.curve)
+    assert snapshot.best is not None
+    assert (snapshot.best.number, snapshot.best.value) == (9999, 4999.5)
+    assert (9999, 4999.5) in snapshot.curve
+    assert len(snapshot.best_curve) <= 100
+    values = [value for _, value in snapshot.best_curve]
+    assert values == sorted(values)
+    assert snapshot.best_curve[0] == (1, 0.0)
+    assert snapshot.best_curve[-1] == (10_000, 4999.5)
+
+
+def test_throughput_and_eta_come_from_the_recent_past() -> None:
+    state = fold_all([submitted(search_spec(1000)), started(at_s=0.0)])
+    for number in range(300):
+        at_s = number * 10.0 if number < 200 else 1990.0 + (number - 199) * 0.5
+        fold(state, created(number))
+        fold(state, begun(number))
+        fold(state, ended(number, value=0.1, at_s=at_s))
+    snapshot = snapshot_of(state, 2040.5)
+    assert snapshot.trials_per_s == pytest.approx(2.0, rel=0.1)
+    assert snapshot.eta_s == pytest.approx(350.0, rel=0.1)
+    assert snapshot_of(state, 2040.5, paused="disk full").eta_s is None
+    fold(state, RunFinished(3000.0, "cancelled"))
+    over = snapshot_of(state, 9999.0)
+    assert (over.trials_per_s, over.eta_s) == (pytest.approx(0.1), None)
+
+
+def test_clocks_of_workers_that_are_ahead_do_no_harm() -> None:
+    state = fold_all([submitted(), started(at_s=100.0), created(0), begun(0)])
+    fold(state, ended(0, at_s=50.0))
+    assert snapshot_of(state, 40.0).trials_per_s is None
+    fold(state, started(2, at_s=100.0))
+    assert snapshot_of(state, 40.0).eta_s is None
+
+
+def test_a_run_that_was_not_submitted_cannot_be_drawn() -> None:
+    with pytest.raises(LedgerError, match="no RunSubmitted"):
+        snapshot_of(RunState(), 1.0)
+
+
+def _huge_run(text: str) -> RunState:
+    """Everything a user can make long is very long, several times over."""
+    space = search_spec().verb.space  # type: ignore[union-attr]
+    verb = SearchSpec(text, "max", 400, space)
+    limits = Limits(max_own_failures=1)
+    spec = msgspec.structs.replace(search_spec(), verb=verb, name=text, cluster=text, limits=limits)
+    events: list[Event] = [submitted(spec), started()]
+    failure = Failure("exception", text, text, text * 10, 3)
+    for number in range(200):
+        params = {f"{text}{k}": text for k in range(100)} | {f"p{k}": math.inf for k in range(50)}
+        metrics = {f"{text}{k}": math.nan for k in range(100)} | {text: 0.5}
+        events += [
+            TrialCreated(number, params, 1.0),
+            msgspec.structs.replace(begun(number), worker=text),
+            Reported(number, 1, 1, metrics, 2.0),
+        ]
+        if number < 150:
+            outcome = "failed" if number % 2 else "complete"
+            events.append(
+                AttemptFinished(number, 1, outcome, 3.0, 1.0, number * 1.23456789, failure=failure)
+            )
+    events += [Notice(4.0, text)] * 9
+    state = fold_all(events)
+    fold(state, RunFinished(5.0, "failed", text, failure, 1))
+    return state
+
+
+@pytest.mark.parametrize(
+    "unit",
+    ["x", "é", "\u0001", "日", "\U0001f600"],
+    ids=["ascii", "latin", "control", "cjk", "emoji"],
+)
+def test_a_snapshot_is_bounded_whatever_the_run_contains(unit: str) -> None:
+    snapshot = snapshot_of(_huge_run(unit * 3000), 10.0, paused=unit * 3000)
+    assert len(msgspec.json.encode(snapshot)) <= MAX_SNAPSHOT_BYTES
+    assert snapshot.failure is not None
+    assert snapshot.failure.traceback
+    assert len(snapshot.rows) >= 3
+    encoded = msgspec.msgpack.encode(snapshot)
+    assert msgspec.msgpack.decode(encoded, type=RunSnapshot).seq == snapshot.seq
+
+
+def test_text_that_utf8_cannot_carry_can_still_be_drawn() -> None:
+    state = fold_all([submitted(), started(), Notice(1.0, "caf\udce9")])
+    assert snapshot_of(state, 2.0).notices == ("caf?",)
