@@ -1,7 +1,7 @@
 """Runs a sampler that is user code, inside a rank process: messages in, messages out.
 
-``SamplerHost`` serves an object with the four hooks of :class:`~jupyter_ddl.protocol.sampling.Sampler`,
-or any Optuna sampler, which it drives through
+``SamplerHost`` serves an object with the four hooks of
+:class:`~jupyter_ddl.protocol.sampling.Sampler`, or any Optuna sampler, which it drives through
 :class:`~jupyter_ddl.ranks.optuna_study.OptunaStudy`.
 """
 
