@@ -1,16 +1,16 @@
-/** What buttons, menus and the palette can do; `plugins/` makes them real. */
+/** What buttons, menus and the palette can do; `plugins/` implements it. */
 
 import type { StartAsk } from './model/clusterForm';
 
 export interface Actions {
-  /** Ends when the cluster is there; rejects with one line. */
+  /** Ends when the cluster is ready; rejects with one line. */
   startCluster: (ask: StartAsk, onProgress: (text: string) => void) => Promise<void>;
   openCluster: (name: string) => void;
-  /** Asks how many workers there shall be. */
+  /** Asks for the number of workers. */
   scaleCluster: (name: string) => Promise<void>;
-  /** Asks whether it is meant. */
+  /** Asks for confirmation. */
   stopCluster: (name: string) => Promise<void>;
   openRun: (runId: string) => void;
-  /** Insert the code that follows a run into the notebook in front. */
+  /** Insert the code that follows a run into the current notebook. */
   attachRun: (runId: string) => void;
 }

@@ -3,7 +3,7 @@
 import { STRUCTS, TO_BROWSER } from './protocol';
 import type { Shape, ToBrowser } from './protocol';
 
-/** What arrived is no message of this protocol; the text says where it differs. */
+/** What arrived is not a message of this protocol; the text says where it differs. */
 export class ProtocolError extends Error {
   override readonly name = 'ProtocolError';
 }
@@ -24,11 +24,11 @@ export function checkedMessage(value: unknown): ToBrowser {
   const kind = isRecord(value) ? value['kind'] : undefined;
   const struct = typeof kind === 'string' && own(TO_BROWSER, kind);
   if (!struct) {
-    throw new ProtocolError(`no message is of kind ${String(kind)}`);
+    throw new ProtocolError(`${String(kind)} is not a kind of message`);
   }
   const wrong = differsAt(value, { struct }, String(kind));
   if (wrong !== null) {
-    throw new ProtocolError(`a message differs from what it should be at ${wrong}`);
+    throw new ProtocolError(`a message is malformed at ${wrong}`);
   }
   return value as ToBrowser;
 }
@@ -110,7 +110,7 @@ function isRecord(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
-/** A property of the object itself: `constructor` and the like are nobody's fields. */
+/** A property of the object itself: `constructor` and the like are not fields. */
 function own<T>(record: Record<string, T>, name: string): T | undefined {
   return Object.prototype.hasOwnProperty.call(record, name) ? record[name] : undefined;
 }

@@ -9,10 +9,9 @@ import { IStatusBar } from '@jupyterlab/statusbar';
 
 import type { Actions } from './actions';
 import { Store } from './model/store';
-import { watchClusters } from './model/watching';
 import { StatusItem } from './parts/StatusItem';
 import { addCommands, CommandIDs } from './plugins/commands';
-import { connect } from './plugins/connect';
+import { connect, watchClusters } from './plugins/connect';
 import { insertAttachCode } from './plugins/insert';
 import { Pages } from './plugins/pages';
 import { DdlPanel } from './plugins/panel';

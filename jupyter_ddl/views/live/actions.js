@@ -1,4 +1,4 @@
-// Buttons that end a run, and what came of pressing them.
+// Buttons that end a run, and the answers to pressing them.
 
 import { isFinal } from "./client.js";
 import { clean, h, setAttribute, setText, show } from "./dom.js";
@@ -9,21 +9,21 @@ const BUTTONS = [
   {
     how: "keep_best",
     label: "Keep best and finish",
-    title: "Begin no more trials, end the running ones at their next report, and bring the best trial's values home",
+    title: "Start no more trials, end the running ones at their next report, and bring the best trial's values back",
     verbs: ["search"],
     said: "Finishing with the best trial…",
   },
   {
     how: "epoch",
     label: "Stop after this epoch",
-    title: "Let what runs reach its next report, count what it has learned, and end the run",
+    title: "Let running work reach its next report, count its results, and end the run",
     verbs: ["search", "ddp"],
     said: "Ending after this epoch…",
   },
   {
     how: "next_report",
     label: "Stop",
-    title: "Cancel what runs at its next report; the run can be resumed",
+    title: "Cancel running work at its next report; the run can be resumed",
     verbs: ["search", "map", "ddp", "run", "fit"],
     said: "Stopping at the next report…",
   },
@@ -71,7 +71,7 @@ export class Actions {
     show(this.element, !ended && !this._client.isReplay);
     for (const each of this._buttons) {
       show(each.button, each.verbs.includes(snapshot.verb));
-      // Once it stops, all that is left to want is that it stops at once.
+      // While a run is stopping, only stopping it at once still makes sense.
       const useless = each.how !== "now" && (snapshot.stopping || this._asked !== "");
       setAttribute(each.button, "disabled", useless || this._asked === "now");
     }

@@ -72,11 +72,10 @@ export class Chart {
     scope.listen(this._svg, "pointerleave", () => this._move(null));
     scope.listen(this._svg, "blur", () => this._move(null));
     scope.listen(this._svg, "keydown", (event) => this._key(event));
-    if (typeof ResizeObserver !== "undefined") {
-      const observer = new ResizeObserver(() => this._resize());
-      observer.observe(this._svg);
-      scope.add(() => observer.disconnect());
-    }
+    scope.watchWidth(this._svg, (width) => {
+      this._width = width;
+      this._draw();
+    });
   }
 
   /** @param {ChartData} data */
@@ -87,14 +86,6 @@ export class Chart {
     const positive = data.series.some((each) => each.points.some((point) => point[1] !== null && point[1] > 0));
     show(this._log, positive);
     this._draw();
-  }
-
-  _resize() {
-    const width = Math.round(this._svg.clientWidth);
-    if (width > 0 && width !== this._width) {
-      this._width = width;
-      this._draw();
-    }
   }
 
   _draw() {

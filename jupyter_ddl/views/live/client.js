@@ -1,5 +1,5 @@
-// The receiving end: right after any loss of messages, because it asks again and believes only
-// what is complete.  See views/channel.py for the other end, and protocol/view_messages.py for the words.
+// The receiving end: correct after any loss of messages, because it asks again and believes only
+// what is complete.  See views/channel.py for the other end.
 
 const SILENCE_MS = 1500;
 const GAP_MS = 300;
@@ -20,7 +20,7 @@ export function isFinal(state) {
   return FINAL.has(state);
 }
 
-/** Keeps the newest of everything that one channel tells, and carries requests. */
+/** Keeps the newest of everything from one channel, and carries requests. */
 export class Client {
   /**
    * @param {{send: (message: object) => void, subscribe: (callback: (message: any) => void) => () => void}} channel
@@ -68,7 +68,7 @@ export class Client {
     return this.view !== null && isFinal(this.view.snapshot.state);
   }
 
-  /** Unix seconds at the sender, as far as can be told. */
+  /** Unix seconds at the sender, as far as is known. */
   get nowS() {
     if (this._clock !== undefined) return this._clock();
     if (this.view === null) return this._now() / 1000;
@@ -101,7 +101,7 @@ export class Client {
     });
   }
 
-  /** Believe what comes next, though it be older than what is here. */
+  /** Believe what comes next, even if it is older than what is here. */
   forget() {
     this.view = null;
     this.telemetry = null;
@@ -130,7 +130,7 @@ export class Client {
     if (nowMs - this._haveSentMs >= HAVE_MS) this._have();
   }
 
-  /** Tell what is here: the other end repeats what it does not know to have arrived. */
+  /** Acknowledge what is here: the other end repeats what was not acknowledged. */
   _have() {
     this._haveSentMs = this._now();
     this._timers.clearTimeout(this._haveTimer);
@@ -151,11 +151,11 @@ export class Client {
     this._onChange();
     this._timers.clearTimeout(this._haveTimer);
     this._haveTimer = this._timers.setTimeout(() => this._have(), QUIET_MS);
-    // Every time: what told of the first one may have been lost.
+    // Every time: the first acknowledgement may have been lost.
     if (this.ended) this._seen(snapshot.run_id);
   }
 
-  /** Twice: the second one tells that this view was not replaced by the static form. */
+  /** Twice: the second one says that this view was not replaced by the static one. */
   _seen(runId) {
     this._send({ kind: "seen", run_id: runId });
     if (this._lastSeen !== undefined) return;
@@ -173,7 +173,7 @@ export class Client {
   _count(seq) {
     if (seq > this._seq + 1 && this._seq > 0) {
       this.nLost += seq - this._seq - 1;
-      // Not at once: what comes next is complete in itself and may make the question needless.
+      // Not at once: the next message is complete in itself and may make the question needless.
       if (this._asking === null && !this.ended) {
         this._asking = this._timers.setTimeout(() => {
           this._asking = null;
@@ -209,7 +209,7 @@ export class Client {
     try {
       this._channel.send(message);
     } catch {
-      // A connection that is down comes back, or the view says that nothing is heard.
+      // A lost connection comes back, or the view says that there is no news.
     }
   }
 }

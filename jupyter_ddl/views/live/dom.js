@@ -1,4 +1,4 @@
-// Elements without a single piece of markup: what a run says only ever becomes text.
+// Elements, without any markup: what comes from a run only ever becomes text.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -87,7 +87,7 @@ export function show(element, visible) {
 }
 
 /**
- * Make a parent's children match a list, using the children that are there again.
+ * Make a parent's children match a list, reusing those that are there.
  * @template T
  * @param {Element} parent
  * @param {readonly T[]} items
@@ -135,6 +135,22 @@ export class Scope {
   every(action, everyMs) {
     const timer = setInterval(action, everyMs);
     this.add(() => clearInterval(timer));
+  }
+
+  /**
+   * Call with an element's width whenever it is another one; not while it is out of sight.
+   * @param {Element} element
+   * @param {(width: number) => void} action
+   */
+  watchWidth(element, action) {
+    if (typeof ResizeObserver === "undefined") return;
+    let known = 0;
+    const observer = new ResizeObserver(() => {
+      const width = Math.round(element.clientWidth);
+      if (width > 0 && width !== known) action((known = width));
+    });
+    observer.observe(element);
+    this.add(() => observer.disconnect());
   }
 
   close() {

@@ -1,9 +1,9 @@
-// A recording unpacked: what a view shows at each moment.  See recording/timeline.py for the other end.
+// A recording, unpacked: what a view shows at each moment.  See recording/timeline.py for the other end.
 
 /**
  * What a patch makes of a value; what it leaves alone is shared and not copied.
  * @param {any} old
- * @param {any} patch as recording/timeline.py describes it
+ * @param {any} patch as recording/delta.py describes it
  * @returns {any}
  */
 export function patched(old, patch) {
@@ -16,7 +16,7 @@ export function patched(old, patch) {
     }
     return list;
   }
-  // No name of a run's may reach the prototype of an object.
+  // No name that comes from a run may reach an object's prototype.
   const whole = Object.assign(Object.create(null), old);
   for (const [key, change] of Object.entries(patch)) {
     if (Array.isArray(change) && change.length === 0) delete whole[key];

@@ -135,7 +135,7 @@ class View {
   }
 
   _updateMachines(telemetry, snapshot) {
-    // Of a run that has ended, what its machines do now is nobody's business any more.
+    // Once a run has ended, its machines work for others.
     show(this._machinesPart, telemetry !== null || !isFinal(snapshot.state));
     this._machines.update(telemetry);
     setText(this._machinesPart.firstChild.lastChild, this._machines.summary(telemetry));

@@ -79,13 +79,13 @@ function stripsOf(telemetry) {
   });
 }
 
-/** Local workers are called by numbers. */
+/** Local workers are named by numbers. */
 function nameOf(worker) {
   const name = clean(worker.worker, 18);
   return /^\d+$/.test(name) ? `worker ${name}` : name;
 }
 
-/** What a worker moves, where it is worth a word. */
+/** What a worker transfers, where it is worth mentioning. */
 function rates(worker) {
   const moved = {
     net: (worker.received_bytes_s ?? 0) + (worker.sent_bytes_s ?? 0),
@@ -97,7 +97,7 @@ function rates(worker) {
     .join(" · ");
 }
 
-/** What there is no room for: which GPU it is, its clock, whose memory it holds. */
+/** For the tooltip: which GPU it is, its clock, whose memory it holds. */
 function titleOf(gpu) {
   const parts = [`${clean(gpu.name, 60)} ${clean(gpu.uuid, 60)}`];
   if (gpu.parent_uuid) parts.push(`part of ${clean(gpu.parent_uuid, 60)}`);

@@ -44,17 +44,10 @@ export class Parallel {
     scope.listen(this._svg, "pointerleave", () => this._mark(null));
     scope.listen(this._svg, "blur", () => this._mark(null));
     scope.listen(this._svg, "keydown", (event) => this._key(event));
-    if (typeof ResizeObserver !== "undefined") {
-      const observer = new ResizeObserver(() => {
-        const width = Math.round(this._svg.clientWidth);
-        if (width > 0 && width !== this._width) {
-          this._width = width;
-          if (this._snapshot !== null) this._draw();
-        }
-      });
-      observer.observe(this._svg);
-      scope.add(() => observer.disconnect());
-    }
+    scope.watchWidth(this._svg, (width) => {
+      this._width = width;
+      if (this._rows.length > 1) this._draw();
+    });
   }
 
   /**

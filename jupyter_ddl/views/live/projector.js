@@ -1,4 +1,4 @@
-// The sending end of a view that plays a recording: it says what a run's own channel would say.
+// The sending end of a view that plays a recording: it sends what a run's own channel would send.
 
 import { picturesOf, indexAt } from "./film.js";
 import { ordered } from "./trials.js";
@@ -74,7 +74,7 @@ export class Projector {
 
   _take(message) {
     if (typeof message.id !== "number") return;
-    // Later, as an answer from afar would come.
+    // Asynchronously, as an answer over a network comes.
     queueMicrotask(() => this._say(this._answer(message)));
   }
 

@@ -14,7 +14,7 @@ export default {
     let player = null;
     let isGone = false;
     let timer = 0;
-    // Who plays it again, or looks at another moment, has not seen enough of it.
+    // Whoever replays it, or looks at another moment, has not finished with it.
     const stay = () => clearTimeout(timer);
     el.addEventListener("pointerdown", stay);
     el.addEventListener("keydown", stay);
@@ -28,7 +28,7 @@ export default {
       (film) => {
         if (!isGone) player = play(el, film, options);
       },
-      () => el.append(h("div", { class: "ddl-live", text: "This browser can't unpack the recording." })),
+      () => el.append(h("div", { class: "ddl-live", text: "This browser can't decompress the recording." })),
     );
     return () => {
       isGone = true;

@@ -33,7 +33,7 @@ test('every wrong field has a line of its own', () => {
 
 test('a name that is taken is refused before the server is asked', () => {
   expect(readForm(EMPTY_FORM, ['local'])).toEqual({
-    wrong: { name: 'A cluster named local runs already' }
+    wrong: { name: 'A cluster named local is already running' }
   });
 });
 

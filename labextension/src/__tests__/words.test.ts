@@ -2,8 +2,7 @@ import * as fs from 'fs';
 import * as path from 'path';
 
 import * as formats from '../format';
-import { attachCode } from '../model/attach';
-import { activeRuns, matchingRuns, progressOf } from '../model/runs';
+import { activeRuns, attachCode, matchingRuns, progressOf } from '../model/runs';
 import type { RunLine } from '../protocol';
 import { golden } from './golden';
 

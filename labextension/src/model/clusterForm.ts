@@ -3,7 +3,7 @@
 import { MAX_WORKERS } from '../protocol';
 import type { StartCluster } from '../protocol';
 
-/** The fields as they are typed. Empty: as the host allows. */
+/** The fields as typed; an empty one takes what the host allows. */
 export interface ClusterForm {
   name: string;
   backend: string;
@@ -50,11 +50,11 @@ export function readForm(
   if (!NAME.test(name)) {
     wrong.name = 'Up to 40 of a–z, 0–9 and -, beginning and ending with a letter or digit';
   } else if (taken.includes(name)) {
-    wrong.name = `A cluster named ${name} runs already`;
+    wrong.name = `A cluster named ${name} is already running`;
   }
   const n_workers = readOptional(form.workers, text => readCount(text, 1, MAX_WORKERS));
   if (n_workers === undefined) {
-    wrong.workers = `A whole number from 1 to ${MAX_WORKERS}, or nothing`;
+    wrong.workers = `A whole number from 1 to ${MAX_WORKERS}, or empty`;
   }
   const cpus = readCount(form.cpus, 1, 1024);
   if (cpus === undefined) {
@@ -62,7 +62,7 @@ export function readForm(
   }
   const memory = readOptional(form.memory, readSize);
   if (memory === undefined) {
-    wrong.memory = 'A size such as 2GiB or 500MB, or nothing';
+    wrong.memory = 'A size such as 2GiB or 500MB, or empty';
   }
   const idle = readSpan(form.idle);
   if (idle === undefined) {
@@ -96,7 +96,7 @@ export function readForm(
   };
 }
 
-/** Bytes of `2GiB` or `500 MB`; undefined: it is no size. */
+/** Bytes of `2GiB` or `500 MB`; undefined: it is not a size. */
 export function readSize(text: string): number | undefined {
   const match = /^([0-9]+(?:\.[0-9]+)?)\s*([kmgt]i?b)$/i.exec(text.trim());
   const unit = SIZES[match?.[2]?.toLowerCase() ?? ''];
@@ -104,7 +104,7 @@ export function readSize(text: string): number | undefined {
   return bytes > 0 ? bytes : undefined;
 }
 
-/** Seconds of `90s`, `30m`, `24h` or `7d`; undefined: it is no time. */
+/** Seconds of `90s`, `30m`, `24h` or `7d`; undefined: it is not a time. */
 export function readSpan(text: string): number | undefined {
   const match = /^([0-9]+(?:\.[0-9]+)?)\s*(s|m|min|h|d)$/i.exec(text.trim());
   const unit = SPANS[match?.[2]?.toLowerCase() ?? ''];
@@ -112,13 +112,13 @@ export function readSpan(text: string): number | undefined {
   return seconds > 0 ? seconds : undefined;
 }
 
-/** A whole number between two others; undefined: it is none. */
+/** A whole number between two others; undefined: it is not one. */
 export function readCount(text: string, low: number, high: number): number | undefined {
   const value = /^[0-9]+$/.test(text.trim()) ? Number(text) : NaN;
   return value >= low && value <= high ? value : undefined;
 }
 
-/** Nothing typed is null. */
+/** An empty field is null. */
 function readOptional(
   text: string,
   read: (text: string) => number | undefined

@@ -1,4 +1,4 @@
-/** The connection to the server extension: it comes back by itself and never goes deaf unnoticed. */
+/** The connection to the server extension: it reconnects by itself and notices when it hears nothing. */
 
 import { parseMessage, ProtocolError } from '../guards';
 import type { FromBrowser, ToBrowser } from '../protocol';
@@ -27,7 +27,7 @@ const ANSWER_MS = 5_000;
 const OPENING_MS = 10_000;
 const FIRST_DELAY_MS = 500;
 const LAST_DELAY_MS = 15_000;
-/** Gaps come in showers: ask once for all. */
+/** Gaps come in bursts: ask once for all of them. */
 const ASK_PAUSE_MS = 500;
 const LOOK_MS = 1_000;
 const WATCH_AGAIN_MS = 3_000;
@@ -43,7 +43,7 @@ export class Link {
     return this._state;
   }
 
-  /** Messages that were refused because they were none. */
+  /** How many messages were refused because they were malformed. */
   nRefused = 0;
 
   /** Send a request; the promise ends with its answer, its refusal or a deadline. */
@@ -53,12 +53,12 @@ export class Link {
     return answer;
   }
 
-  /** Send what has no answer. Lost without a connection: each can be said again. */
+  /** Send what has no answer; without a connection it is lost, which is harmless: it is sent again. */
   tell(message: Extract<FromBrowser, { kind: 'again' | 'seen' }>): void {
     this._send(message);
   }
 
-  /** Receive what is said of a run or a cluster, until the returned function is called. */
+  /** Receive the messages about a run or a cluster, until the returned function is called. */
   watch(kind: 'run' | 'cluster', name: string): () => void {
     const key = `${kind} ${name}`;
     const count = this._watched.get(key)?.count ?? 0;
@@ -105,7 +105,7 @@ export class Link {
     socket.onclose = () => this._lose();
   }
 
-  /** Forget the socket, without a word to the server that may be gone. */
+  /** Drop the socket without telling the server, which may be gone. */
   private _leave(): void {
     if (this._retry !== null) {
       clearTimeout(this._retry);
@@ -127,7 +127,7 @@ export class Link {
       return;
     }
     this._setState('reconnecting');
-    // Spread out: after a restart not all pages come in the same moment.
+    // Spread out, so that after a restart not all pages reconnect at once.
     const delay = this._delay * (0.75 + Math.random() / 2);
     this._delay = Math.min(this._delay * 2, LAST_DELAY_MS);
     this._retry = setTimeout(() => this._connect(), delay);
@@ -198,7 +198,7 @@ export class Link {
     this.ask(ask).catch(() => this._watchLater(kind, name));
   }
 
-  /** A cluster that begins, or a run that is being written, can be watched a moment later. */
+  /** A cluster that is starting, or a run that is being written, can be watched a moment later. */
   private _watchLater(kind: 'run' | 'cluster', name: string): void {
     if (this._isClosed) {
       return;
@@ -258,7 +258,7 @@ export class Link {
   >();
   private readonly _look: ReturnType<typeof setInterval>;
   private _retry: ReturnType<typeof setTimeout> | null = null;
-  /** What is watched again in a moment. */
+  /** What will be watched again in a moment. */
   private readonly _later = new Set<ReturnType<typeof setTimeout>>();
   private _socket: Socket | null = null;
   private _state: LinkState = 'connecting';

@@ -1,4 +1,4 @@
-/** Requests that wait for their answers. */
+/** Requests that are waiting for their answers. */
 
 import type {
   ClusterLogPart,
@@ -50,7 +50,7 @@ const TIMEOUT_S = 15;
 
 /** Keeps each request until it is answered, refused or too old. */
 export class Requests {
-  /** Begin to wait for a request's answer. */
+  /** Start waiting for a request's answer. */
   add(ask: Ask, options: AskOptions): { request: Request; answer: Promise<Answer> } {
     const request = { ...ask, id: ++this._lastId } as Request;
     const answer = new Promise<Answer>((resolve, reject) => {
@@ -60,7 +60,7 @@ export class Requests {
     return { request, answer };
   }
 
-  /** Give an answer to whom it belongs; an unknown one is late, and dropped. */
+  /** Hand an answer to whoever asked; one that nobody waits for came too late and is dropped. */
   settle(message: Answer | Denied | Progress): void {
     const waiting = this._waiting.get(message.id);
     if (waiting === undefined) {
@@ -83,7 +83,7 @@ export class Requests {
   /**
    * What to send again on a new connection.
    *
-   * All but starting a cluster may be repeated; that one is given up.
+   * Everything may be repeated except starting a cluster, which is given up.
    */
   repeated(): Request[] {
     const again: Request[] = [];
@@ -97,7 +97,7 @@ export class Requests {
     return again;
   }
 
-  /** Refuse all that wait. */
+  /** Refuse all that are waiting. */
   close(): void {
     for (const id of [...this._waiting.keys()]) {
       this._giveUp(id, 'the panel was closed');

@@ -6,7 +6,7 @@ import { DeniedError } from './requests';
 import type { Answer, Ask, Request } from './requests';
 import type { Store } from './store';
 
-/** What the live view is given; `views/live/index.js` says what it does with it. */
+/** What the live view is given; see `views/live/index.js`. */
 export interface Channel {
   send: (message: FromBrowser) => void;
   subscribe: (callback: (message: unknown) => void) => () => void;
@@ -17,8 +17,8 @@ type Refusal = { kind: 'denied'; code: string; text: string };
 /**
  * A channel for one run.
  *
- * The link numbers all that the page receives, the view only what is its own: so it is numbered
- * anew here. Gaps are mended by the link; a view that asks again gets the newest that there is.
+ * The link numbers everything the page receives, the view only what belongs to its run: so messages
+ * are renumbered here. The link fills gaps; a view that asks again gets the newest there is.
  */
 export class RunChannel implements Channel {
   constructor(
@@ -86,7 +86,7 @@ export class RunChannel implements Channel {
   private readonly _unsubscribe: () => void;
 }
 
-/** The answer to a request, a refusal being one. */
+/** The answer to a request; a refusal is one, too. */
 export async function answerOf(link: Link, ask: Ask): Promise<Answer | Refusal> {
   try {
     return await link.ask(ask);

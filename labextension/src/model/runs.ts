@@ -1,4 +1,4 @@
-/** What lists show of runs. */
+/** What lists show of runs, and the line that follows one. */
 
 import { count } from '../format';
 import type { RunLine } from '../protocol';
@@ -31,4 +31,10 @@ export function progressOf(run: RunLine): { share: number | null; text: string }
     return { share: null, text: '' };
   }
   return { share: run.n_finished / run.n_trials, text: `${count(run.n_finished)}/${count(run.n_trials)}` };
+}
+
+/** The lines that follow a run: the extension is loaded where the notebook does not do so. */
+export function attachCode(runId: string, sources: readonly string[]): string {
+  const isLoaded = sources.some(source => /^\s*%(re)?load_ext\s+jupyter_ddl\b/m.test(source));
+  return `${isLoaded ? '' : '%load_ext jupyter_ddl\n'}%runs attach ${runId}`;
 }

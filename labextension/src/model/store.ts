@@ -1,4 +1,4 @@
-/** What is known of clusters and runs, as the newest messages tell it. */
+/** What is known about clusters and runs, from the newest messages. */
 
 import { VERSION } from '../protocol';
 import type {

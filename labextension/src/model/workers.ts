@@ -55,7 +55,7 @@ export function workerLines(
   return [...known.values()].sort((a, b) => order.compare(a.name, b.name));
 }
 
-/** One cell per worker, or per GPU where GPUs are asked for. */
+/** One cell per worker, or per GPU if the measure is one of GPUs. */
 export function heatCells(workers: readonly WorkerLine[], measure: Measure): HeatCell[] {
   if (measure === 'cpu' || measure === 'memory') {
     return workers.map(worker => {
@@ -76,7 +76,7 @@ function measuredGpus(worker: WorkerLine, measure: Measure): HeatCell[] {
   }));
 }
 
-/** Of these only the utilization is told. */
+/** Of these, only the utilization is known. */
 function otherGpus(worker: WorkerLine, measure: Measure): HeatCell[] {
   return gpuShares(worker.shares).map((share, index) => ({
     worker,
@@ -89,7 +89,7 @@ function gpuShares(shares: readonly (number | null)[]): readonly (number | null)
   return shares.slice(2);
 }
 
-/** GPUs of a cluster that do something, how many there are, and their mean utilization. */
+/** GPUs of a cluster that are busy, how many there are, and their mean utilization. */
 export function gpuSummary(telemetry: ClusterTelemetry | undefined): {
   nGpus: number;
   nBusy: number;

@@ -3,6 +3,7 @@
 import * as React from 'react';
 
 import type { Link } from '../model/link';
+import { FilterField } from './controls';
 
 const EVERY_MS = 2000;
 const N_LINES = 300;
@@ -28,13 +29,11 @@ export function ClusterLog(props: {
             all workers
           </button>
         )}
-        <input
-          type="search"
-          className="jp-mod-styled jp-ddl-filter"
+        <FilterField
           placeholder="Filter lines"
-          aria-label="Filter lines of the log"
+          label="Filter lines of the log"
           value={contains}
-          onChange={event => setContains(event.target.value)}
+          onChange={setContains}
         />
       </div>
       <div className="jp-ddl-wrong" role="alert">

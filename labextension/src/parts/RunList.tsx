@@ -3,11 +3,11 @@
 import * as React from 'react';
 
 import type { Actions } from '../actions';
-import { age, score } from '../format';
+import { age, counted, score } from '../format';
 import { matchingRuns, progressOf } from '../model/runs';
 import type { Store } from '../model/store';
 import type { RunLine } from '../protocol';
-import { Bar, StateLabel } from './controls';
+import { Bar, FilterField, StateLabel } from './controls';
 import { useKnown, useNow } from './hooks';
 
 export function RunList(props: { store: Store; actions: Actions }): React.ReactElement {
@@ -17,13 +17,11 @@ export function RunList(props: { store: Store; actions: Actions }): React.ReactE
   const now_s = useNow() / 1000 + known.clockOffset_s;
   return (
     <div className="jp-ddl-section">
-      <input
-        type="search"
-        className="jp-mod-styled jp-ddl-filter"
+      <FilterField
         placeholder="Filter runs"
-        aria-label="Filter runs by name, state, verb or cluster"
+        label="Filter runs by name, state, verb or cluster"
         value={filter}
-        onChange={event => setFilter(event.target.value)}
+        onChange={setFilter}
       />
       <ul className="jp-ddl-list" aria-label="Runs">
         {shown.map(run => (
@@ -34,7 +32,7 @@ export function RunList(props: { store: Store; actions: Actions }): React.ReactE
         <div className="jp-ddl-empty">
           {known.runs.length === 0
             ? 'No runs yet. They appear here whichever kernel submits them.'
-            : `None of ${known.runs.length} runs matches.`}
+            : `None of ${counted(known.runs.length, 'run')} matches.`}
         </div>
       )}
     </div>

@@ -6,7 +6,7 @@ import * as React from 'react';
 import type { Store } from '../model/store';
 import { useKnown } from './hooks';
 
-/** A button that is only an icon; its label is read out and shown as a tip. */
+/** A button that is only an icon; its label is read out and shown as a tooltip. */
 export function IconButton(props: {
   icon: LabIcon;
   label: string;
@@ -57,6 +57,25 @@ export function Bar(props: {
   );
 }
 
+/** A field that filters a list. */
+export function FilterField(props: {
+  placeholder: string;
+  label: string;
+  value: string;
+  onChange: (value: string) => void;
+}): React.ReactElement {
+  return (
+    <input
+      type="search"
+      className="jp-mod-styled jp-ddl-filter"
+      placeholder={props.placeholder}
+      aria-label={props.label}
+      value={props.value}
+      onChange={event => props.onChange(event.target.value)}
+    />
+  );
+}
+
 /** Says what is wrong with the connection; nothing while all is well. */
 export function LiveBanner(props: { store: Store }): React.ReactElement {
   const { state, otherVersion } = useKnown(props.store);
@@ -64,7 +83,7 @@ export function LiveBanner(props: { store: Store }): React.ReactElement {
   if (state === 'connecting') {
     text = 'Connecting…';
   } else if (state === 'reconnecting') {
-    text = 'Reconnecting to the server… Runs go on meanwhile.';
+    text = 'Reconnecting to the server… Runs continue meanwhile.';
   } else if (otherVersion) {
     text = `The server has jupyter_ddl ${otherVersion}: reload this page.`;
   }

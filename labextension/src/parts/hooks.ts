@@ -2,7 +2,7 @@ import * as React from 'react';
 
 import type { Known, Store } from '../model/store';
 
-/** What is known, drawn anew whenever it changes. */
+/** What is known; redraws whenever it changes. */
 export function useKnown(store: Store): Known {
   return React.useSyncExternalStore(store.subscribe, store.read);
 }

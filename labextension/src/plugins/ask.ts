@@ -1,4 +1,4 @@
-/** Small dialogs: which cluster, how many workers, whether it is meant. */
+/** Small dialogs: which cluster, how many workers, confirmation. */
 
 import { Dialog, InputDialog, showDialog } from '@jupyterlab/apputils';
 
@@ -7,7 +7,7 @@ import { readCount } from '../model/clusterForm';
 import { MAX_WORKERS } from '../protocol';
 import type { ClusterStatus, RunLine } from '../protocol';
 
-/** A name out of some; the only one without asking, null when there is none or none is chosen. */
+/** The name of a cluster that is chosen; the only one without asking, null when there is none. */
 export async function chooseCluster(
   title: string,
   clusters: readonly ClusterStatus[]
@@ -49,9 +49,9 @@ export async function confirmStop(cluster: ClusterStatus | undefined, name: stri
     title: `Stop cluster ${name}?`,
     body:
       cluster === undefined
-        ? `Its controller does not answer, and is ended with all its workers. ${kept}`
+        ? `Its controller does not answer; it and all its workers will be ended. ${kept}`
         : n
-          ? `${counted(n, 'run')} on it will end now. ${kept}`
+          ? `${counted(n, 'run')} on it will be stopped. ${kept}`
           : 'No run is active on it.',
     buttons: [Dialog.cancelButton(), Dialog.warnButton({ label: 'Stop' })],
     defaultButton: 0

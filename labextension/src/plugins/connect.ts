@@ -1,4 +1,4 @@
-/** The one connection of a page to its server. */
+/** The one connection of a page to its server, and what a page asks for as long as it is in sight. */
 
 import { URLExt } from '@jupyterlab/coreutils';
 import { ServerConnection } from '@jupyterlab/services';
@@ -7,6 +7,8 @@ import { Link } from '../model/link';
 import type { Store } from '../model/store';
 
 const ROUTE = ['jupyter-ddl', 'api', 'live'];
+/** Of more clusters than this, only open pages show telemetry. */
+const MAX_WATCHED = 8;
 
 export function connect(store: Store): Link {
   const settings = ServerConnection.makeSettings();
@@ -27,4 +29,27 @@ export function connect(store: Store): Link {
   window.addEventListener('online', retry);
   document.addEventListener('visibilitychange', retry);
   return link;
+}
+
+/** Asks for the telemetry of the clusters in the list. */
+export function watchClusters(store: Store, link: Link): void {
+  const watched = new Map<string, () => void>();
+  const follow = () => {
+    const wanted = new Set(
+      document.hidden ? [] : store.known.clusters.slice(0, MAX_WATCHED).map(({ name }) => name)
+    );
+    for (const [name, unwatch] of watched) {
+      if (!wanted.has(name)) {
+        watched.delete(name);
+        unwatch();
+      }
+    }
+    for (const name of wanted) {
+      if (!watched.has(name)) {
+        watched.set(name, link.watch('cluster', name));
+      }
+    }
+  };
+  store.subscribe(follow);
+  document.addEventListener('visibilitychange', follow);
 }

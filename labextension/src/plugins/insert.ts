@@ -1,10 +1,10 @@
-/** Inserts code into the notebook in front. */
+/** Inserts code into the current notebook. */
 
 import { Notification } from '@jupyterlab/apputils';
 import { NotebookActions } from '@jupyterlab/notebook';
 import type { INotebookTracker } from '@jupyterlab/notebook';
 
-import { attachCode } from '../model/attach';
+import { attachCode } from '../model/runs';
 
 /** Into an empty cell, else into a new one below the active one. Returns the notebook's id. */
 export function insertAttachCode(
@@ -13,7 +13,7 @@ export function insertAttachCode(
 ): string | null {
   const panel = tracker?.currentWidget ?? null;
   if (panel === null) {
-    Notification.warning('There is no notebook to insert into: open one first.', {
+    Notification.warning('No notebook to insert into: open one first.', {
       autoClose: 5000
     });
     return null;

@@ -23,10 +23,10 @@ export class Pages {
     const line = () => store.known.runs.find(run => run.run_id === runId);
     this._open(this._runs, `jupyter-ddl-run-${runId}`, () => ({
       content: new RunPage(this._context(), runId),
-      // A page that is restored is there before the list of runs.
+      // A restored page exists before the list of runs does.
       label: () => line()?.name || runId,
       buttons: [
-        button('Insert code to attach', 'Follow this run in the notebook that was used last', () =>
+        button('Insert code to attach', 'Follow this run in the last used notebook', () =>
           actions.attachRun(runId)
         ),
         button('Open its cluster', 'Workers, GPUs and logs', () => {
@@ -45,7 +45,7 @@ export class Pages {
       content: new ClusterPage(this._context(), name),
       label: () => name,
       buttons: [
-        button('Scale…', 'Another number of workers', () => void actions.scaleCluster(name)),
+        button('Scale…', 'Change the number of workers', () => void actions.scaleCluster(name)),
         button('Stop…', 'End this cluster', () => void actions.stopCluster(name))
       ]
     }));

@@ -1,6 +1,6 @@
 /**
- * Carries what the in-cell view asks for over the panel's connection, which a busy kernel does not
- * hold up.
+ * Carries requests of the in-cell view over the panel's connection, which a busy kernel does not
+ * block.
  */
 
 import type { Link } from '../model/link';
@@ -31,7 +31,7 @@ export function relayRequests(link: Link): void {
   });
 }
 
-/** Any script of the page can raise the event, so it is looked at closely. */
+/** Any script of the page can raise the event, so its detail is checked. */
 export function stopIn(detail: unknown): StopRun | StopTrial | null {
   if (typeof detail !== 'object' || detail === null) {
     return null;

@@ -1,4 +1,4 @@
-/** What is asked of the server, with its refusals shown. */
+/** Requests to the server; its refusals are shown. */
 
 import { Notification } from '@jupyterlab/apputils';
 
@@ -7,7 +7,7 @@ import type { Ask } from '../model/requests';
 import type { Store } from '../model/store';
 import { chooseSize, confirmStop } from './ask';
 
-/** Workers may have to be installed or begin far away. */
+/** Workers may have to be installed, or to start far away. */
 const START_TIMEOUT_S = 180;
 const STOP_TIMEOUT_S = 60;
 

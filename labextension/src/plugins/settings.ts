@@ -1,4 +1,4 @@
-/** Follows the settings: how often is drawn, and on which side the panel is. */
+/** Follows the settings: how often the panel is redrawn, and on which side it is. */
 
 import type { JupyterFrontEnd } from '@jupyterlab/application';
 import type { ISettingRegistry } from '@jupyterlab/settingregistry';
