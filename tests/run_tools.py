@@ -72,12 +72,12 @@ def wait_for(
     """The first snapshot, as the ledger tells, for which ``condition`` holds."""
     seen: list[RunSnapshot] = []
 
-    def look() -> bool:
+    def poll() -> bool:
         seen[:] = [run.snapshot()]
         return condition(seen[0])
 
     with contextlib.suppress(AssertionError):
-        until(look, timeout_s)
+        until(poll, timeout_s)
         return seen[0]
     raise AssertionError(f"not within {timeout_s:g} s; the run is {seen[0]}")
 

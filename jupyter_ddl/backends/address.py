@@ -90,7 +90,7 @@ class AddressBackend:
                 self.client = await self._connect()
                 await check_versions(self.client)
                 await self._become_owner(self.client)
-                await self._look()
+                await self._poll()
         except TimeoutError:
             await self.close()
             raise ClusterError(
@@ -156,7 +156,7 @@ class AddressBackend:
             await self._lose("the connection is closed")
             return
         try:
-            await self._look()
+            await self._poll()
             if time.monotonic() - self._renewed_at_s > _RENEW_S:
                 async with asyncio.timeout(_CALL_S):
                     await self._renew(self.client)
@@ -176,7 +176,7 @@ class AddressBackend:
             return False
         return bool(self.client.scheduler_info().get("id") == self._identity["id"])
 
-    async def _look(self) -> None:
+    async def _poll(self) -> None:
         async with asyncio.timeout(_CALL_S):
             self._identity = await self.client.scheduler.identity(n_workers=-1)
 

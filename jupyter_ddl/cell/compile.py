@@ -252,7 +252,7 @@ def _compiled(
     program = Program(
         source=source.text,
         filename=source.filename,
-        holes=space.holes if space else (),
+        placeholders=space.placeholders if space else (),
         captures=captured.names,
         payload=captured.digest,
         buffers=tuple(digest for digest, _ in captured.buffers),

@@ -1,7 +1,7 @@
 """The search space of a cell: declarations, ``--space`` and ``--grid`` put together.
 
-A parameter that the cell assigns at its top level gets a hole there, so that its value stands
-where the user wrote it; any other is put into the namespace before the cell runs.
+A parameter that the cell assigns at its top level gets a placeholder there, so that its value
+stands where the user wrote it; any other is put into the namespace before the cell runs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from jupyter_ddl.cell.nearest import did_you_mean
 from jupyter_ddl.cell.notebook_names import IN_CELL_NAMES
 from jupyter_ddl.cell.source import CellSource
 from jupyter_ddl.errors import CellError, SpaceError
-from jupyter_ddl.protocol.program import Hole
+from jupyter_ddl.protocol.program import Placeholder
 from jupyter_ddl.protocol.space import (
     Choice,
     Distribution,
@@ -401,7 +401,7 @@ class CellSpace:
     ----------
     space : dict of Distribution
         By name, declarations first.
-    holes : tuple of Hole
+    placeholders : tuple of Placeholder
         Statements whose right-hand side a trial's value replaces.
     injected : tuple of str
         Names that the cell does not assign: they are bound before it runs.
@@ -414,7 +414,7 @@ class CellSpace:
     """
 
     space: Space
-    holes: tuple[Hole, ...] = ()
+    placeholders: tuple[Placeholder, ...] = ()
     injected: tuple[str, ...] = ()
     replaced: tuple[ast.expr, ...] = ()
     labels: dict[str, tuple[ParamValue, ...]] = field(default_factory=dict)
@@ -445,7 +445,7 @@ def read_space(
     """
     space: Space = {}
     origins: dict[str, str] = {}
-    holes: list[Hole] = []
+    placeholders: list[Placeholder] = []
     replaced: list[ast.expr] = []
 
     def add(name: str, found: Distribution, origin: str) -> None:
@@ -461,8 +461,8 @@ def read_space(
     for declaration in find_declarations(source, namespace):
         statement = declaration.statement
         add(declaration.name, declaration.dist, f"in {source.where(statement.lineno)}")
-        holes.append(_hole(declaration.name, declaration.dist, statement))
-        if statement.value is not None and not holes[-1].by_index:
+        placeholders.append(_hole(declaration.name, declaration.dist, statement))
+        if statement.value is not None and not placeholders[-1].by_index:
             replaced.append(statement.value)
     from_space = _space_dict(space_name, namespace) if space_name else {}
     for name, found in from_space.items():
@@ -477,12 +477,14 @@ def read_space(
         if place is None:
             injected.append(name)
         else:
-            holes.append(Hole(name, place.lineno, place.col_offset))
+            placeholders.append(Placeholder(name, place.lineno, place.col_offset))
             if place.value is not None:
                 replaced.append(place.value)
     return CellSpace(
         space=space,
-        holes=tuple(sorted(holes, key=lambda hole: (hole.line, hole.column))),
+        placeholders=tuple(
+            sorted(placeholders, key=lambda placeholder: (placeholder.line, placeholder.column))
+        ),
         injected=tuple(injected),
         replaced=tuple(replaced),
         labels={
@@ -521,10 +523,12 @@ def check_grid(space: Space) -> int:
     return n_points
 
 
-def _hole(name: str, found: Distribution, statement: ast.stmt) -> Hole:
+def _hole(name: str, found: Distribution, statement: ast.stmt) -> Placeholder:
     by_index = isinstance(found, Choice) and found.by_index
     labels = found.values if isinstance(found, Choice) and by_index else ()
-    return Hole(name, statement.lineno, statement.col_offset, by_index=by_index, labels=labels)
+    return Placeholder(
+        name, statement.lineno, statement.col_offset, by_index=by_index, labels=labels
+    )
 
 
 def _empty(source: CellSource) -> SpaceError:

@@ -205,13 +205,13 @@ class CellWait:
     def _tell(self, on_progress: OnProgress | None) -> None:
         if on_progress is None:
             return
-        texts, looked = self._logs.poll(), self._look()
+        texts, looked = self._logs.poll(), self._poll()
         if texts is not None:
             self._texts = texts
         if texts is not None or looked:
             on_progress(self._texts, self._seen)
 
-    def _look(self) -> bool:
+    def _poll(self) -> bool:
         """Learn which ranks are done; whether that has changed."""
         if time.monotonic() - self._looked_s < _LOOK_S:
             return False

@@ -126,7 +126,7 @@ def wait_for_run(
     cluster = read_submitted(ledger_path(run_id)).spec.cluster
     interrupts = _Interrupts(session, cluster, run_id, on_interrupt, is_leaving)
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
-    look = _Look(on_snapshot, on_tick)
+    poll = _Look(on_snapshot, on_tick)
     n_lost, n_finished = 0, 0
     while n_lost <= _MAX_REVIVALS:
         try:
@@ -140,7 +140,7 @@ def wait_for_run(
             n_lost += 1
             continue
         try:
-            last = _follow(mailbox, interrupts, deadline, look, run_id)
+            last = _follow(mailbox, interrupts, deadline, poll, run_id)
         finally:
             session.unwatch(cluster, run_id, mailbox)
         if last is not None:
@@ -185,7 +185,7 @@ def _follow(
     mailbox: Mailbox,
     interrupts: _Interrupts,
     deadline: float | None,
-    look: _Look,
+    poll: _Look,
     run_id: str,
 ) -> RunSnapshot | None:
     """Until the run's end (its last snapshot) or the controller's, or a lost push's (None)."""
@@ -194,7 +194,7 @@ def _follow(
         snapshot = None
         try:
             snapshot = mailbox.take(_POLL_S)
-            look(snapshot)
+            poll(snapshot)
         except KeyboardInterrupt:
             interrupts.forward()
         if snapshot is not None and snapshot.finished_at_s is not None:

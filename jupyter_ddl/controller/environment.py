@@ -169,12 +169,12 @@ class WorkerEnvironments:
         addresses = tuple(each for each in self._workers() if self.is_ready(each))
         missing = tuple(each for each in addresses if fresh or each not in self._answers)
         if missing:
-            await self._look(missing)
+            await self._poll(missing)
         elif time.monotonic() - self._looked_at_s > _KEEP_S and self._looking is None:
-            self._looking = asyncio.create_task(self._look(addresses), name="ask environments")
+            self._looking = asyncio.create_task(self._poll(addresses), name="ask environments")
         return self._result({a: self._answers[a] for a in addresses if a in self._answers}, known)
 
-    async def _look(self, addresses: tuple[str, ...]) -> None:
+    async def _poll(self, addresses: tuple[str, ...]) -> None:
         try:
             found = await self._call(addresses, EnvironmentCall(tuple(self._facts)), _ASK_TIMEOUT_S)
         finally:

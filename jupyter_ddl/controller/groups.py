@@ -103,8 +103,8 @@ class GroupRegistry:
         """Execute a cell on an open group.  Raises :class:`GroupLostError` when it has ended."""
         return await self._group(request.group_id).execute(request.cell, request.targets)
 
-    def look(self, group_id: str) -> CellResult:
-        return self._group(group_id).look()
+    def poll(self, group_id: str) -> CellResult:
+        return self._group(group_id).poll()
 
     async def interrupt(self, group_id: str) -> None:
         await self._group(group_id).interrupt()

@@ -13,7 +13,7 @@ import msgspec
 
 from jupyter_ddl.controller.runs import RunRegistry
 from jupyter_ddl.controller.server import Session
-from jupyter_ddl.controller.service import House
+from jupyter_ddl.controller.service import ClusterService
 from jupyter_ddl.errors import ProtocolError, SpecError
 from jupyter_ddl.protocol import requests as ask
 from jupyter_ddl.protocol.cluster import MAX_WORKERS
@@ -87,57 +87,59 @@ _LOOKS = (ask.Hello, ask.GetStatus, ask.GetTelemetry)
 
 
 class Requests:
-    """Answers clients; changes go through the house that owns cluster and runs."""
+    """Answers clients; changes go through the service that owns cluster and runs."""
 
-    def __init__(self, house: House, log_file: Path, stop: Callable[[str], None]) -> None:
-        self._house = house
+    def __init__(
+        self, service: ClusterService, log_file: Path, stop: Callable[[str], None]
+    ) -> None:
+        self._service = service
         self._log_file = log_file
         self._stop = stop
 
     async def handle(self, body: ask.Body, session: Session) -> Result:
         """The result of one request; raises :class:`JupyterDDLError` for a refusal."""
         if not isinstance(body, _LOOKS):
-            self._house.lease.touch(time.monotonic())
+            self._service.lease.touch(time.monotonic())
         match body:
             case ask.Hello():
                 return self._hello(body)
             case ask.GetStatus():
-                return StatusResult(self._house.status())
+                return StatusResult(self._service.status())
             case ask.SubmitRun(spec=spec):
-                await self._house.runs.submit(self._with_image(spec))
-                self._house.environment.note(spec.provenance.environment)
+                await self._service.runs.submit(self._with_image(spec))
+                self._service.environment.note(spec.provenance.environment)
                 return Accepted(run_id=spec.run_id)
             case ask.ResumeRun(run_id=run_id):
-                await self._house.runs.resume(run_id)
+                await self._service.runs.resume(run_id)
                 return Accepted(run_id=run_id)
             case ask.WatchRun(run_id=run_id):
                 return self._watch(run_id, session)
-            case ask.StopRunRequest(run_id=run_id) if run_id in self._house.groups.active:
-                await self._house.groups.close_group(run_id, "it was stopped (%runs stop)")
+            case ask.StopRunRequest(run_id=run_id) if run_id in self._service.groups.active:
+                await self._service.groups.close_group(run_id, "it was stopped (%runs stop)")
                 return Accepted(run_id=run_id)
             case ask.StopRunRequest(run_id=run_id, when=when):
-                self._house.runs.driver(run_id).stop(when, by="user")
+                self._service.runs.driver(run_id).stop(when, by="user")
                 return Accepted(run_id=run_id)
             case ask.StopTrialRequest():
                 return self._stop_trial(body)
             case ask.Scale(n_workers=n_workers):
-                self._house.size.check_scalable()
+                self._service.size.check_scalable()
                 _check_workers(n_workers)
-                self._house.size.bounds = None
-                await self._house.size.scale(n_workers)
-                return StatusResult(self._house.status())
+                self._service.size.bounds = None
+                await self._service.size.scale(n_workers)
+                return StatusResult(self._service.status())
             case ask.Adapt(minimum=minimum, maximum=maximum):
                 return self._adapt(minimum, maximum)
             case ask.GetLog(worker=worker, n_lines=n_lines):
                 return LogText(await asyncio.to_thread(_tail, self._log_file, worker, n_lines))
             case ask.GetTelemetry(run_id=run_id):
-                return TelemetryResult(self._house.telemetry.view(run_id))
+                return TelemetryResult(self._service.telemetry.view(run_id))
             case ask.GetEnvironment() | ask.SyncEnvironment() | ask.TellVerdict():
-                return await self._house.environment.answer(body)
+                return await self._service.environment.answer(body)
             case ask.FeedFit() | ask.TakeFit() | ask.FinishFit() | ask.TellFit():
-                return await answer_fit(body, self._house.runs)
+                return await answer_fit(body, self._service.runs)
             case ask.GetDask():
-                return dask_access(self._house.backend.client)
+                return dask_access(self._service.backend.client)
             case ask.StopCluster():
                 self._stop("a client asked for it")
                 return Accepted()
@@ -146,11 +148,11 @@ class Requests:
 
     def _with_image(self, spec: RunSpec) -> RunSpec:
         """As it is recorded: the kernel does not know what its workers' image was resolved to."""
-        origin = msgspec.structs.replace(spec.provenance, image=self._house.backend.image)
+        origin = msgspec.structs.replace(spec.provenance, image=self._service.backend.image)
         return msgspec.structs.replace(spec, provenance=origin)
 
     async def _of_group(self, body: ask.GroupBody) -> Result:
-        groups = self._house.groups
+        groups = self._service.groups
         match body:
             case ask.OpenGroup():
                 spec = self._with_image(body.spec)
@@ -158,7 +160,7 @@ class Requests:
             case ask.ExecuteCell():
                 return await groups.execute(body)
             case ask.LookAtCell(group_id=group_id):
-                return groups.look(group_id)
+                return groups.poll(group_id)
             case ask.InterruptCell(group_id=group_id):
                 await groups.interrupt(group_id)
             case ask.CloseGroup(group_id=group_id, why=why):
@@ -175,24 +177,24 @@ class Requests:
                 f"this client speaks protocol {body.version}, the controller "
                 f"{ask.PROTOCOL_VERSION}; stop it with the version that started it"
             )
-        return StatusResult(self._house.status())
+        return StatusResult(self._service.status())
 
     def _adapt(self, minimum: int, maximum: int) -> Result:
         if not 0 <= minimum <= maximum:
             raise SpecError(f"adapt got {minimum} {maximum}; 0 <= MIN <= MAX is expected")
-        self._house.size.check_scalable()
+        self._service.size.check_scalable()
         _check_workers(maximum)
-        self._house.size.bounds = (minimum, maximum)
-        return StatusResult(self._house.status())
+        self._service.size.bounds = (minimum, maximum)
+        return StatusResult(self._service.status())
 
     def _stop_trial(self, body: ask.StopTrialRequest) -> Result:
-        driver = self._house.runs.driver(body.run_id)
+        driver = self._service.runs.driver(body.run_id)
         if not driver.stop_trial(body.trial, body.when, by="user"):
             raise SpecError(f"trial {body.trial} of run {body.run_id} is not running")
         return Accepted(run_id=body.run_id)
 
     def _watch(self, run_id: str, session: Session) -> Result:
-        snapshot = self._house.runs.snapshot(run_id)
+        snapshot = self._service.runs.snapshot(run_id)
         old = session.watches.pop(run_id, None)
         if old is not None:
             old.cancel()
@@ -211,14 +213,14 @@ class Requests:
         is_active = True
         while is_active and not session.is_closed:
             await asyncio.sleep(_LOOK_INTERVAL_S)
-            is_active = run_id in self._house.runs.active
-            mark = self._house.runs.mark(run_id)
+            is_active = run_id in self._service.runs.active
+            mark = self._service.runs.mark(run_id)
             now = time.monotonic()
             interval_s = _REFRESH_S if mark == seen else _PUSH_INTERVAL_S
             if is_active and now - pushed_at_s < interval_s:
                 continue
             seen, pushed_at_s = mark, now
-            session.push(self._house.runs.snapshot(run_id))
+            session.push(self._service.runs.snapshot(run_id))
         session.watches.pop(run_id, None)
 
 

@@ -20,7 +20,7 @@ from jupyter_ddl import __version__
 from jupyter_ddl.controller.blob_care import care_for_blobs
 from jupyter_ddl.controller.handlers import Requests
 from jupyter_ddl.controller.server import Server
-from jupyter_ddl.controller.service import House
+from jupyter_ddl.controller.service import ClusterService
 from jupyter_ddl.errors import ClusterError, JupyterDDLError
 from jupyter_ddl.protocol.cluster import ClusterSpec
 from jupyter_ddl.store.connection import (
@@ -160,14 +160,14 @@ async def _serve(spec: ClusterSpec, phases: Phases) -> None:
     for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(signum, stop, f"signal {signum.name}")
     leftovers = asyncio.create_task(asyncio.to_thread(end_leftovers))
-    house = House(spec, owner_token(process))
+    service = ClusterService(spec, owner_token(process))
     try:
-        opening = asyncio.create_task(house.open(lambda text: phases.tell("phase", text=text)))
+        opening = asyncio.create_task(service.open(lambda text: phases.tell("phase", text=text)))
         await _unless_stopped(opening, stopped, reasons)
         # Before anybody can ask for them.
-        resumed = await house.runs.resume_unfinished()
+        resumed = await service.runs.resume_unfinished()
         path = socket_path(spec.name)
-        server = Server(path, Requests(house, log_path(spec.name), stop))
+        server = Server(path, Requests(service, log_path(spec.name), stop))
         await server.start()
         info = ConnectionInfo(spec.name, spec.backend, str(path), process, __version__)
         write_connection(info)
@@ -175,7 +175,7 @@ async def _serve(spec: ClusterSpec, phases: Phases) -> None:
         phases.close()
         log.info("ready; resumed runs: %s", ", ".join(resumed) or "none")
         caring = asyncio.create_task(_care_for_blobs())
-        await _until_over(house, connection_path(spec.name), stopped, stop)
+        await _until_over(service, connection_path(spec.name), stopped, stop)
         caring.cancel()
         log.info("ending: %s", "; ".join(reasons))
         await server.close()
@@ -184,7 +184,7 @@ async def _serve(spec: ClusterSpec, phases: Phases) -> None:
         with contextlib.suppress(FileNotFoundError):
             connection_path(spec.name).unlink()
         async with asyncio.timeout(_CLOSE_TIMEOUT_S):
-            await house.close()
+            await service.close()
             await asyncio.to_thread(care_for_blobs, leaving=True)
 
 
@@ -211,20 +211,20 @@ async def _care_for_blobs() -> None:
 
 
 async def _until_over(
-    house: House, announced: Path, stopped: asyncio.Event, stop: Callable[[str], None]
+    service: ClusterService, announced: Path, stopped: asyncio.Event, stop: Callable[[str], None]
 ) -> None:
     while not stopped.is_set():
         try:
             async with asyncio.timeout(_TICK_S):
                 await stopped.wait()
         except TimeoutError:
-            reason = house.expired() or _unreachable(house, announced)
+            reason = service.expired() or _unreachable(service, announced)
             if reason is not None:
                 stop(reason)
 
 
-def _unreachable(house: House, announced: Path) -> str | None:
+def _unreachable(service: ClusterService, announced: Path) -> str | None:
     """Why an unannounced cluster is to end, or None: runs that are active are seen through."""
-    if house.is_working or announced.exists():
+    if service.is_working or announced.exists():
         return None
     return f"nobody can reach it any more: {announced} is gone"

@@ -1,4 +1,4 @@
-"""The controller's house: backend, workers, slots, runs and lease, under one roof."""
+"""What a controller serves: backend, workers, slots, runs and its lease."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from jupyter_ddl.protocol.replies import ClusterState, ClusterStatus, WorkerStat
 from jupyter_ddl.worker.plugin import RankPlugin
 from jupyter_ddl.worker.settings import WorkerSettings, telemetry_interval_s
 
-__all__ = ["House", "Lease"]
+__all__ = ["ClusterService", "Lease"]
 
 
 # When a controller ends by itself.  Pure; times are seconds of one monotonic clock.
@@ -77,7 +77,7 @@ _KEEP_SIZE_INTERVAL_S = 1.0
 _LEAVE_TIMEOUT_S = 8.0
 
 
-class House:
+class ClusterService:
     """Made, used and closed on the controller's loop."""
 
     runs: RunRegistry

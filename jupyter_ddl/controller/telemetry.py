@@ -51,7 +51,7 @@ class UsageMeter:
         self._accounts: OrderedDict[str, _Account] = OrderedDict()
         self._forgotten = _Account()
 
-    def look(self, now_s: float, slots: Mapping[str, int], gpus: Mapping[str, int]) -> None:
+    def poll(self, now_s: float, slots: Mapping[str, int], gpus: Mapping[str, int]) -> None:
         """Charge the time since the last look for what was held then, and note what is held now.
 
         Parameters
@@ -69,7 +69,7 @@ class UsageMeter:
             self._account(run_id).gpu_s += n_gpus * passed_s
         self._slots, self._gpus = dict(slots), dict(gpus)
 
-    def see(self, ranks: Iterable[RankSample]) -> None:
+    def observe(self, ranks: Iterable[RankSample]) -> None:
         """Remember peaks of memory."""
         for rank in ranks:
             if rank.memory_bytes is not None and rank.rank < _N_RANKS:
@@ -155,7 +155,7 @@ class Telemetry:
 
     def view(self, run_id: str = "") -> ClusterTelemetry:
         """The picture of the cluster, or of the workers that execute a run."""
-        self._look()
+        self._poll()
         if run_id:
             usage = self._meter.of(run_id)
             hours = (None, None) if usage is None else (usage.cpu_hours, usage.gpu_hours)
@@ -165,7 +165,7 @@ class Telemetry:
 
     def usage(self, run_id: str) -> Usage | None:
         """What a run has held until now."""
-        self._look()
+        self._poll()
         return self._meter.of(run_id)
 
     def gpu_line(self) -> str:
@@ -175,21 +175,21 @@ class Telemetry:
     def _on_message(self, encoded: bytes) -> None:
         sample = self._store.add(encoded)
         if sample is not None:
-            self._meter.see(sample.ranks)
-            self._record.see(sample)
+            self._meter.observe(sample.ranks)
+            self._record.observe(sample)
 
     async def _look_on(self) -> None:
         flushed_at_s = time.monotonic()
         while True:
-            self._look()
+            self._poll()
             if time.monotonic() - flushed_at_s >= _FLUSH_INTERVAL_S:
                 await self._record.flush()
                 flushed_at_s = time.monotonic()
             await asyncio.sleep(_LOOK_INTERVAL_S)
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         slots = self._slots
-        self._meter.look(time.monotonic(), slots.holders(), slots.gpus.holders())
+        self._meter.poll(time.monotonic(), slots.holders(), slots.gpus.holders())
 
 
 def gpu_line(samples: Iterable[WorkerSample]) -> str:

@@ -50,7 +50,7 @@ class TelemetryRecord:
     def __init__(self) -> None:
         self._runs: dict[str, _Run] = {}
 
-    def see(self, sample: WorkerSample) -> None:
+    def observe(self, sample: WorkerSample) -> None:
         """Keep a sample for the runs whose ranks are at work in it, unless there are enough."""
         for run_id in {rank.run_id for rank in sample.ranks if rank.is_busy}:
             run = self._runs.get(run_id) or self._begin(run_id, sample.at_s)

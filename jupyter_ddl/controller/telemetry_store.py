@@ -110,7 +110,7 @@ class _Worker:
     def add(self, sample: WorkerSample) -> None:
         self.sample = sample
         self.history.add(sample)
-        self.evidence.see(sample)
+        self.evidence.observe(sample)
         at_s = sample.at_s
         self.runs = {run: seen for run, seen in self.runs.items() if at_s - seen < _RUN_KEPT_S}
         self.runs.update((rank.run_id, at_s) for rank in sample.ranks)

@@ -40,7 +40,7 @@ class _Evidence:
         self._since_s: float | None = None
         self._last_s = 0.0
 
-    def see(self, holds: bool, at_s: float) -> None:
+    def observe(self, holds: bool, at_s: float) -> None:
         if self._since_s is not None and at_s - self._last_s > _GAP_S:
             self._since_s = None
         if holds:
@@ -64,10 +64,10 @@ class _RankEvidence:
         self.loader = sample.loader_share or 0.0
         self.utilization: float | None = None
 
-    def see(self, sample: RankSample, utilization: float | None, at_s: float) -> None:
+    def observe(self, sample: RankSample, utilization: float | None, at_s: float) -> None:
         loader = sample.loader_share
         waits = sample.is_busy and loader is not None and loader >= _INPUT_LOADER
-        self.input_bound.see(waits and (utilization or 0.0) <= _INPUT_UTILIZATION, at_s)
+        self.input_bound.observe(waits and (utilization or 0.0) <= _INPUT_UTILIZATION, at_s)
         self.loader = _smooth(self.loader, loader) or 0.0
         self.utilization = _smooth(self.utilization, utilization)
 
@@ -97,7 +97,7 @@ class WorkerEvidence:
         self._lost: dict[str, _Evidence] = {}
         self._ranks: dict[int, _RankEvidence] = {}
 
-    def see(self, sample: WorkerSample) -> None:
+    def observe(self, sample: WorkerSample) -> None:
         """Take a sample; older ones than the last are ignored."""
         if sample.at_s <= self._at_s:
             return
@@ -105,8 +105,8 @@ class WorkerEvidence:
             self._forget()
         self._at_s = at_s = sample.at_s
         self._sample = sample
-        self._memory.see(_memory_share(sample) >= _MEMORY_SHARE, at_s)
-        self._nvml.see("does not answer" in sample.gpu_state, at_s)
+        self._memory.observe(_memory_share(sample) >= _MEMORY_SHARE, at_s)
+        self._nvml.observe("does not answer" in sample.gpu_state, at_s)
         self._see_gpus(sample, at_s)
         self._see_ranks(sample, at_s)
 
@@ -116,11 +116,11 @@ class WorkerEvidence:
         lost, self._lost = self._lost, {}
         for gpu in sample.gpus:
             self._lost[gpu.uuid] = lost.get(gpu.uuid) or _Evidence()
-            self._lost[gpu.uuid].see("lost" in gpu.state, at_s)
+            self._lost[gpu.uuid].observe("lost" in gpu.state, at_s)
             if gpu.uuid in held:  # one that nobody holds has every right to be idle
                 self._idle[gpu.uuid] = idle.get(gpu.uuid) or _Evidence()
                 used = gpu.utilization
-                self._idle[gpu.uuid].see(used is not None and used <= _IDLE_UTILIZATION, at_s)
+                self._idle[gpu.uuid].observe(used is not None and used <= _IDLE_UTILIZATION, at_s)
 
     def _see_ranks(self, sample: WorkerSample, at_s: float) -> None:
         known, self._ranks = self._ranks, {}
@@ -129,7 +129,7 @@ class WorkerEvidence:
             found = known.get(rank.pid)
             if found is None or found.run_id != rank.run_id:
                 found = _RankEvidence(rank)
-            found.see(rank, _mean(used.get(uuid) for uuid in rank.gpus), at_s)
+            found.observe(rank, _mean(used.get(uuid) for uuid in rank.gpus), at_s)
             self._ranks[rank.pid] = found
 
     def verdicts(self) -> Iterator[Verdict]:

@@ -60,7 +60,7 @@ class RunDriver(ABC):
         """Act upon what is on record now."""
 
     @abstractmethod
-    def _look(self) -> None:
+    def _poll(self) -> None:
         """See what nobody tells; called at least twice a second."""
 
     async def _recorded_end(self) -> None:
@@ -128,7 +128,7 @@ class RunDriver(ABC):
         self._wake.clear()
         if self._committer.error is not None:
             raise self._committer.error
-        self._look()
+        self._poll()
         if self._stop.is_timed_out:
             text = f"stopped by its timeout of {self.spec.limits.timeout_s:.0f} s"
             self.stop("now", by="timeout", reason=text)

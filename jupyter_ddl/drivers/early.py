@@ -29,7 +29,7 @@ class EarlyCheck:
         self._reports: dict[int, list[tuple[int, float]]] = {}
         self._asking: dict[int, asyncio.Task[None]] = {}
 
-    def look(self, events: Sequence[Event], state: RunState) -> None:
+    def poll(self, events: Sequence[Event], state: RunState) -> None:
         """Follow committed events; ask where the objective was reported."""
         for event in events:
             if isinstance(event, AttemptStarted):

@@ -245,8 +245,8 @@ class FitDriver(RunDriver):
     def _leave(self) -> None:
         self._tell_all()
 
-    def _look(self) -> None:
-        self._client.look()
+    def _poll(self) -> None:
+        self._client.poll()
 
     def _is_quiet(self) -> bool:
         return not len(self._sender) and self._committer.is_idle and self._records.is_idle

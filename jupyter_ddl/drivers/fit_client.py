@@ -34,7 +34,7 @@ class FitClient:
         """It has asked for something."""
         self._seen_s = self._clock()
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """See whether its process lives, if it has not been heard of for a while."""
         now = self._clock()
         if not self.is_gone and now - self._seen_s >= _LOOK_AFTER_S:

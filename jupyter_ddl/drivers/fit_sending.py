@@ -183,7 +183,7 @@ class FitSender(WorkerService):
     async def _fly(self, flight: _Flight, assignment: Any) -> None:
         try:
             await self._context.dispatcher.execute(
-                assignment, flight.worker, lambda events: self._see(flight, events)
+                assignment, flight.worker, lambda events: self._observe(flight, events)
             )
         except WorkerLostError as error:
             log.info("%s: %s", self._spec.run_id, error.message)
@@ -209,7 +209,7 @@ class FitSender(WorkerService):
 
     # -- events ----------------------------------------------------------------------------------
 
-    def _see(self, flight: _Flight, events: Sequence[RankEvent]) -> None:
+    def _observe(self, flight: _Flight, events: Sequence[RankEvent]) -> None:
         for event in events:
             match event:
                 case AttemptStarted(trial=number) if number in flight.pieces:

@@ -19,7 +19,7 @@ class Judge(Protocol):
         """Learn from the sessions before; ``past`` is read only if it matters.  May take long."""
         ...
 
-    def look(self, events: Iterable[Event], state: RunState) -> list[int]:
+    def poll(self, events: Iterable[Event], state: RunState) -> list[int]:
         """Trials to prune, after ``events`` were folded into ``state``."""
         ...
 
@@ -39,7 +39,7 @@ class PlainJudge:
         # Who resumes a hopeless run has mended the cause: the old failures prove nothing.
         self._n_failed_before = len(state.first_failures)
 
-    def look(self, events: Iterable[Event], state: RunState) -> list[int]:
+    def poll(self, events: Iterable[Event], state: RunState) -> list[int]:
         return []
 
     def hopeless(self, state: RunState) -> Failure | None:
@@ -58,9 +58,9 @@ class PruningJudge(PlainJudge):
 
     def begin(self, past: Iterable[Event], state: RunState) -> None:
         super().begin(past, state)
-        self.look(past, state)
+        self.poll(past, state)
 
-    def look(self, events: Iterable[Event], state: RunState) -> list[int]:
+    def poll(self, events: Iterable[Event], state: RunState) -> list[int]:
         pruned: list[int] = []
         for event in events:
             if isinstance(event, Reported) and self._metric in event.metrics:

@@ -46,7 +46,7 @@ class Patience:
         self._waiting_since_s: float | None = None
         self._stuck_since_s: float | None = None
 
-    def look(self, *, is_waiting: bool) -> None:
+    def poll(self, *, is_waiting: bool) -> None:
         """Called at every tick; ``is_waiting``: a group could begin if it had slots.
 
         Raises

@@ -38,7 +38,7 @@ class Pauses:
         self._disk_full = message
         self._disk_full_until_s = time.monotonic() + _DISK_FULL_PAUSE_S
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Note since when there has been no worker; called at every tick."""
         if self._slots.n_slots:
             self._no_worker_since_s = None

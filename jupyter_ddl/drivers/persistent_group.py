@@ -151,7 +151,7 @@ class PersistentGroup:
             self._record.cell(cell, chosen, running.done, running.number, running.at_s, lost)
         return running.result(self.group_id, note)
 
-    def look(self) -> CellResult:
+    def poll(self) -> CellResult:
         """The cell that is being executed, as far as it is."""
         if self._running is None:
             return CellResult(self.group_id, self._n_cells, ())

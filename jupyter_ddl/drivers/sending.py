@@ -93,7 +93,7 @@ class Sender(WorkerService):
         groups = [flight.group for flight in self._flights if flight.group is not None]
         return groups[0].signs() if len(groups) == 1 else {}
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """See whether a group that had to begin smaller can grow; called at every tick.
 
         Raises
@@ -104,7 +104,7 @@ class Sender(WorkerService):
         if self._rounds is None:
             return
         may_begin = self._queue.may_have_more and not len(self._flights)
-        self._patience.look(is_waiting=may_begin)
+        self._patience.poll(is_waiting=may_begin)
         for flight in self._flights:
             if flight.group is not None and self._rounds.may_grow(len(flight.workers)):
                 flight.group.ask_to_leave()

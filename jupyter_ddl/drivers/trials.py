@@ -154,10 +154,10 @@ class TrialDriver(RunDriver):
         while len(self._sender) or not self._committer.is_idle:
             await self._wait()
 
-    def _look(self) -> None:
-        self._pauses.look()
+    def _poll(self) -> None:
+        self._pauses.poll()
         if self._stop.when is None:
-            self._sender.look()
+            self._sender.poll()
 
     def _leave(self) -> None:
         self._queue.close()
@@ -188,10 +188,10 @@ class TrialDriver(RunDriver):
         for event in events:
             if isinstance(event, AttemptFinished):
                 self._settle(event)
-        for trial in self._judge.look(events, self.state):
+        for trial in self._judge.poll(events, self.state):
             self._sender.prune(trial)
         if self._source.checks_early:
-            self._early.look(events, self.state)
+            self._early.poll(events, self.state)
         if self._judges and self._stop.when is None and self._judge.hopeless(self.state):
             self.stop("now", by="jupyter_ddl", reason="every trial so far failed the same way")
 

@@ -27,13 +27,13 @@ class KernelEnvironment:
         self._scopes: dict[tuple[object, frozenset[str]], Scope] = {}
 
     def facts(self) -> Facts:
-        self._look()
+        self._poll()
         return self.reader.facts()
 
     @property
     def digest(self) -> str:
         """Changes when facts do."""
-        self._look()
+        self._poll()
         return self.reader.digest
 
     def scope(self, imports: Iterable[str]) -> Scope:
@@ -51,7 +51,7 @@ class KernelEnvironment:
         """Packages by their own normalised names, and what they need."""
         return needs_of(names, self.reader.installed)
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         self.reader.use_path(sys.path)
         self.reader.note_loaded({name.partition(".")[0] for name in tuple(sys.modules)})
 

@@ -173,7 +173,7 @@ class GroupLaunch:
     def _arrived(self, rank: int, events: Sequence[RankEvent]) -> None:
         recorded: list[Event] = []
         for event in events:
-            self._watch.see(rank, event)
+            self._watch.observe(rank, event)
             if isinstance(event, WorkerLeaving):
                 self._on_worker_leaving(self._workers[rank])
             found, actions = self._fold.add(rank, event)

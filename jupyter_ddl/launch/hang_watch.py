@@ -48,13 +48,13 @@ class HangWatch:
         self._probes: dict[int, Probe] = {}
         self._probed = asyncio.Event()
 
-    def see(self, rank: int, event: RankEvent) -> None:
+    def observe(self, rank: int, event: RankEvent) -> None:
         """Take note of what a rank, or its worker, has sent."""
         if isinstance(event, Probe):
             self._probes[rank] = event
             self._probed.set()
         else:
-            self._steps.see(rank, event, time.monotonic())
+            self._steps.observe(rank, event, time.monotonic())
 
     def signs(self) -> dict[int, tuple[str, float]]:
         """Phase of each running rank, and the seconds since it last moved."""

@@ -55,7 +55,7 @@ class StepWatch:
             for rank in self._running
         }
 
-    def see(self, rank: int, event: RankEvent, now_s: float) -> None:
+    def observe(self, rank: int, event: RankEvent, now_s: float) -> None:
         """Take note of what a rank has sent."""
         if not isinstance(event, Probe):
             self._moved_s[rank] = now_s

@@ -53,7 +53,7 @@ class _Audit:
         self._stopping = False
         self._stopped_trials: set[int] = set()
 
-    def see(self, number: int, event: Event) -> None:
+    def observe(self, number: int, event: Event) -> None:
         """Judge record ``number`` (from 1)."""
         where = f"record {number}"
         if not self._submitted and not isinstance(event, RunSubmitted):
@@ -192,5 +192,5 @@ def audit(events: Iterable[Event]) -> list[str]:
     """
     judge = _Audit()
     for number, event in enumerate(events, start=1):
-        judge.see(number, event)
+        judge.observe(number, event)
     return judge.finish()

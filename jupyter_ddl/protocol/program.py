@@ -6,7 +6,7 @@ import msgspec
 
 from jupyter_ddl.protocol.space import ParamValue
 
-__all__ = ["MAIN_GLOBALS", "CapturedName", "Hole", "ModuleFile", "Program"]
+__all__ = ["MAIN_GLOBALS", "CapturedName", "ModuleFile", "Placeholder", "Program"]
 
 MAIN_GLOBALS = "jupyter_ddl:main_globals"
 """Persistent id in a payload that stands for the trial's own ``__main__`` namespace, so that
@@ -22,7 +22,7 @@ class CapturedName(msgspec.Struct, frozen=True):
     """Bytes that this name adds to the payload, out-of-band buffers included."""
 
 
-class Hole(msgspec.Struct, frozen=True):
+class Placeholder(msgspec.Struct, frozen=True):
     """A top-level assignment whose right-hand side a trial's value replaces.
 
     ``line`` and ``column`` locate the assignment statement in :attr:`Program.source` as
@@ -62,7 +62,7 @@ class Program(msgspec.Struct, frozen=True):
     line here, so that line numbers are the notebook's own."""
     filename: str
     """What tracebacks show, e.g. ``In [12]``."""
-    holes: tuple[Hole, ...] = ()
+    placeholders: tuple[Placeholder, ...] = ()
     captures: tuple[CapturedName, ...] = ()
     payload: str | None = None
     buffers: tuple[str, ...] = ()

@@ -18,7 +18,7 @@ from jupyter_ddl.ranks.checkpoints import (
     read_or_notice,
     save_checkpoint,
 )
-from jupyter_ddl.ranks.group_votes import Agreement
+from jupyter_ddl.ranks.group_votes import GroupVotes
 from jupyter_ddl.ranks.metrics import (
     MetricError,
     ReportError,
@@ -59,7 +59,7 @@ class Attempt:
         assignment: Assignment,
         emit: Callable[[RankEvent], None],
         stop: StopFlag,
-        agreement: Agreement | None = None,
+        agreement: GroupVotes | None = None,
     ) -> None:
         self.reported: dict[str, float] = {}
         """The last value of each metric."""
@@ -129,7 +129,7 @@ class Attempt:
         if reason is not None:
             raise TrialStopped(reason)
 
-    def _agreed(self, agreement: Agreement, reason: StopReason | None) -> StopReason | None:
+    def _agreed(self, agreement: GroupVotes, reason: StopReason | None) -> StopReason | None:
         """Why all ranks of the group stop at this report; a rank alone must not."""
         if self._stop_at is None:
             self._stop_at = agreement.stop_after(self._n_reports, reason)

@@ -1,6 +1,6 @@
 """Compile a cell once, with the trial's values in place of its hyper-parameters.
 
-The right-hand side of every hole becomes a lookup, so no trial compiles anything.  All nodes
+The right-hand side of every placeholder becomes a lookup, so no trial compiles anything.  All nodes
 keep their places: tracebacks show the lines that the user typed.
 """
 
@@ -12,7 +12,7 @@ from types import CodeType
 from typing import NamedTuple
 
 from jupyter_ddl.errors import SpecError
-from jupyter_ddl.protocol.program import Hole, Program
+from jupyter_ddl.protocol.program import Placeholder, Program
 
 __all__ = [
     "PARAM",
@@ -53,10 +53,10 @@ def compile_cell(program: Program) -> tuple[CompiledCell, ast.Module]:
     SyntaxError
         The cell is no Python.
     SpecError
-        A hole is not at a top-level assignment.
+        A placeholder is not at a top-level assignment.
     """
     tree = ast.parse(program.source, program.filename)
-    _fill_holes(tree, program.holes)
+    _fill_holes(tree, program.placeholders)
     final = tree.body[-1] if program.ends_in_expression and tree.body else None
     if not isinstance(final, ast.Expr):
         return CompiledCell(_compile(tree, program.filename, "exec"), None), tree
@@ -91,29 +91,30 @@ def imports_that_must_work(tree: ast.Module) -> set[str]:
     return names
 
 
-def _fill_holes(tree: ast.Module, holes: tuple[Hole, ...]) -> None:
-    if not holes:
+def _fill_holes(tree: ast.Module, placeholders: tuple[Placeholder, ...]) -> None:
+    if not placeholders:
         return
     found = {
         (node.lineno, node.col_offset): node for node in tree.body if isinstance(node, _Assignment)
     }
-    for hole in holes:
-        node = found.get((hole.line, hole.column))
+    for placeholder in placeholders:
+        node = found.get((placeholder.line, placeholder.column))
         if node is None:
             raise SpecError(
-                f"hyper-parameter {hole.name!r} should be assigned at line {hole.line}, "
-                f"column {hole.column} of the cell, but no assignment is there; run the cell again"
+                f"hyper-parameter {placeholder.name!r} should be assigned at line "
+                f"{placeholder.line}, column {placeholder.column} of the cell, but no assignment "
+                f"is there; run the cell again"
             )
         place = node.value or node
-        args: list[ast.expr] = [ast.Constant(hole.name)]
-        if hole.by_index:
-            args.append(ast.Tuple(list(_choices(node, hole)), ast.Load()))
-        call = ast.Call(ast.Name(PICK if hole.by_index else PARAM, ast.Load()), args, [])
+        args: list[ast.expr] = [ast.Constant(placeholder.name)]
+        if placeholder.by_index:
+            args.append(ast.Tuple(list(_choices(node, placeholder)), ast.Load()))
+        call = ast.Call(ast.Name(PICK if placeholder.by_index else PARAM, ast.Load()), args, [])
         ast.copy_location(call, place)
         node.value = ast.fix_missing_locations(call)
 
 
-def _choices(node: _Assignment, hole: Hole) -> list[ast.expr]:
+def _choices(node: _Assignment, placeholder: Placeholder) -> list[ast.expr]:
     """Arguments of the ``choice(…)`` that declares a hyper-parameter: its value or annotation."""
     candidates: list[ast.expr] = [node.value] if node.value is not None else []
     if isinstance(node, ast.AnnAssign):
@@ -122,7 +123,7 @@ def _choices(node: _Assignment, hole: Hole) -> list[ast.expr]:
         if isinstance(each, ast.Call) and _called_name(each) == "choice":
             return each.args
     raise SpecError(
-        f"hyper-parameter {hole.name!r} at line {hole.line} should be a choice(…), "
+        f"hyper-parameter {placeholder.name!r} at line {placeholder.line} should be a choice(…), "
         f"but no such call is there; run the cell again"
     )
 

@@ -25,7 +25,7 @@ from jupyter_ddl.protocol.assignment import TrialAssignment
 from jupyter_ddl.protocol.events import RendezvousReady
 from jupyter_ddl.protocol.group import JoinGroup, RankPlace
 from jupyter_ddl.ranks.gpus import choose_device
-from jupyter_ddl.ranks.group_votes import Agreement
+from jupyter_ddl.ranks.group_votes import GroupVotes
 
 __all__ = ["RankGroup", "group_environment", "separate_process_groups", "tell_jax"]
 
@@ -249,12 +249,12 @@ class RankGroup:
         self._place = msgspec.structs.replace(self._place, group_id=round_id)
         self._initialize()
 
-    def agreement(self) -> Agreement | None:
+    def agreement(self) -> GroupVotes | None:
         """What the ranks decide by together; None for a group that has no store."""
         place = self._place
         if self._store is None:
             return None
-        return Agreement(self._store, place.rank, place.world_size)
+        return GroupVotes(self._store, place.rank, place.world_size)
 
     def leave(self) -> None:
         """After the cell: wait for the others to be done with the store, then take leave."""

@@ -13,7 +13,7 @@ from typing import Any, TypeVar, get_args
 
 from jupyter_ddl.ranks.stopping import StopReason
 
-__all__ = ["Agreement"]
+__all__ = ["GroupVotes"]
 
 T = TypeVar("T")
 _PREFIX = "jupyter_ddl/"
@@ -25,7 +25,7 @@ _MAX_AHEAD = 12
 rank 0 0.1 ms of CPU each, and a switch back and forth while the others wait."""
 
 
-class Agreement:
+class GroupVotes:
     """One rank's voice.  Used on the rank's main thread.
 
     Parameters

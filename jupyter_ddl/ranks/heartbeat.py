@@ -10,14 +10,14 @@ from typing import Any, Literal, TypeAlias
 
 from jupyter_ddl.protocol.events import Beat
 
-__all__ = ["Beats", "Phase"]
+__all__ = ["Heartbeat", "Phase"]
 
 Phase: TypeAlias = Literal["loading", "rendezvous", "cell", "leaving"]
 
 _INTERVAL_S = 1.0
 
 
-class Beats:
+class Heartbeat:
     """Sends a ``Beat`` about once a second while something changes, from a thread of its own.
 
     A step is a report, or a step of any torch optimizer.  Counting one is an addition; the thread

@@ -40,7 +40,7 @@ from jupyter_ddl.ranks.channel import RankChannel, TerminationHandler
 from jupyter_ddl.ranks.fit.runner import FitRunner
 from jupyter_ddl.ranks.gpus import use_gpus
 from jupyter_ddl.ranks.group import RankGroup
-from jupyter_ddl.ranks.heartbeat import Beats, Phase
+from jupyter_ddl.ranks.heartbeat import Heartbeat, Phase
 from jupyter_ddl.ranks.loader_watch import LoaderWatch
 from jupyter_ddl.ranks.log import RankLog, is_disk_full, log_name
 from jupyter_ddl.ranks.program import LoadedProgram, load_program
@@ -90,7 +90,7 @@ class _Rank:
         self._cells = CellService(self._send, self._joins)
         self._log: RankLog | None = None
         self._program: LoadedProgram | None = None
-        self._beats: Beats | None = None
+        self._beats: Heartbeat | None = None
         self._fits = FitRunner()
         self._stack_dump = StackDump()
 
@@ -140,7 +140,7 @@ class _Rank:
             self._start(trial, worker)
             if assignment.place is not None:
                 self._stack_dump.enable()
-                self._beats = Beats(trial.trial, trial.attempt, self._send)
+                self._beats = Heartbeat(trial.trial, trial.attempt, self._send)
             # After the start, so that a process that dies of loading has failed at a trial.
             if self._program is None and obstacle is None:
                 obstacle = self._load(assignment, trial)

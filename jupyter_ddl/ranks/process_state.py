@@ -11,14 +11,14 @@ from collections.abc import Callable
 from types import FunctionType, ModuleType
 from typing import Any
 
-__all__ = ["Surroundings", "empty_namespace"]
+__all__ = ["ProcessState", "empty_namespace"]
 
 _COLLECT_AFTER_S = 1.0
 """Only behind a trial of this length is a full garbage collection cheap in comparison."""
 _KEPT_LONGEST = (FunctionType, ModuleType, type)
 
 
-class Surroundings:
+class ProcessState:
     """The process as the first trial finds it: directory, environment, arguments, streams."""
 
     def __init__(self) -> None:

@@ -25,10 +25,10 @@ from jupyter_ddl.protocol.space import ParamValue
 from jupyter_ddl.ranks import compiling, incell
 from jupyter_ddl.ranks.attempt import Attempt
 from jupyter_ddl.ranks.group_values import save_rank_values
-from jupyter_ddl.ranks.group_votes import Agreement
+from jupyter_ddl.ranks.group_votes import GroupVotes
 from jupyter_ddl.ranks.metrics import final_objective
 from jupyter_ddl.ranks.payload import CapturedValues, host_name, import_all, install_modules
-from jupyter_ddl.ranks.process_state import Surroundings, empty_namespace
+from jupyter_ddl.ranks.process_state import ProcessState, empty_namespace
 from jupyter_ddl.ranks.stopping import StopFlag, TrialStopped
 from jupyter_ddl.ranks.tracebacks import failure_of, message_of
 from jupyter_ddl.ranks.values import beats, brought, inline, save_values
@@ -77,8 +77,12 @@ class TrialNames:
     def __init__(self, program: Program, captured: CapturedValues) -> None:
         self._captured = captured
         self._defaults = {"__builtins__": builtins, **incell.namespace_defaults()}
-        self._holes = frozenset(hole.name for hole in program.holes)
-        self._labels = {hole.name: hole.labels for hole in program.holes if hole.by_index}
+        self._holes = frozenset(placeholder.name for placeholder in program.placeholders)
+        self._labels = {
+            placeholder.name: placeholder.labels
+            for placeholder in program.placeholders
+            if placeholder.by_index
+        }
         self._space_name = program.space_name
         self._space_labels = program.space_labels
 
@@ -212,7 +216,7 @@ class LoadedProgram:
             self._load(blob_dirs, run_dir)
         except Exception as error:  # noqa: BLE001 - imports and parsing meet anything the user wrote
             self._broken = self._ending_of(error, None)
-        self._surroundings = Surroundings()
+        self._surroundings = ProcessState()
         # What is here now stays: collections during trials need not look at it again.
         gc.freeze()
 
@@ -255,7 +259,7 @@ class LoadedProgram:
         emit: Emit,
         stop: StopFlag,
         log_position: Callable[[], int],
-        agreement: Agreement | None = None,
+        agreement: GroupVotes | None = None,
     ) -> AttemptFinished:
         """Execute the cell for one attempt, and put the process back for the next one.
 

@@ -53,7 +53,7 @@ class ClusterWatch:
         while True:
             self._look_now.clear()
             try:
-                self._take(await self._look())
+                self._take(await self._poll())
             except JupyterDDLError as error:
                 log.warning("clusters can't be listed: %s", error)
             try:
@@ -62,7 +62,7 @@ class ClusterWatch:
             except TimeoutError:
                 continue
 
-    async def _look(self) -> ClusterList:
+    async def _poll(self) -> ClusterList:
         infos = await self._links.running()
         found = await asyncio.gather(*(self._status(info) for info in infos))
         return ClusterList(

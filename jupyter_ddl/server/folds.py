@@ -58,7 +58,7 @@ class Folds:
         self._guard = threading.Lock()
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
 
-    def look(self, run_id: str, read: Callable[[RunState], T]) -> T:
+    def poll(self, run_id: str, read: Callable[[RunState], T]) -> T:
         """What ``read`` makes of a run as its ledger tells it now; it must not keep the state.
 
         Raises

@@ -197,7 +197,7 @@ class Hub:
         while True:
             self._look_at_runs.clear()
             try:
-                runs = await asyncio.to_thread(self._listing.look, self._clusters.live_runs)
+                runs = await asyncio.to_thread(self._listing.poll, self._clusters.live_runs)
             except OSError as error:
                 log.warning("runs can't be listed: %s", error)
             else:

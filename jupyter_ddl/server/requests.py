@@ -75,10 +75,10 @@ class Requests:
                 await self._ask_of_run(body.run_id, request)
                 return say.Done(body.id, f"trial {body.trial} is told to stop")
             case say.GetTrials():
-                return await self._look(body.run_id, lambda s: trial_page(s, body, time.time()))
+                return await self._poll(body.run_id, lambda s: trial_page(s, body, time.time()))
             case say.GetLog():
                 directory = run_dir(body.run_id)
-                return await self._look(body.run_id, lambda s: log_part(s, directory, body))
+                return await self._poll(body.run_id, lambda s: log_part(s, directory, body))
             case say.StartCluster():
                 return await self._start(body, tell)
             case say.ScaleCluster():
@@ -91,19 +91,19 @@ class Requests:
             case _:
                 raise ProtocolError(f"{type(body).__name__} has no answer here")
 
-    async def _look(self, run_id: str, read: Callable[[RunState], Answer]) -> Answer:
-        return await asyncio.to_thread(self._folds.look, run_id, read)
+    async def _poll(self, run_id: str, read: Callable[[RunState], Answer]) -> Answer:
+        return await asyncio.to_thread(self._folds.poll, run_id, read)
 
     async def _stop_run(self, body: say.StopRun) -> say.Done:
         try:
             await self._ask_of_run(body.run_id, down.StopRunRequest(body.run_id, body.how))
         except RunNotFoundError:
-            if not await asyncio.to_thread(self._folds.look, body.run_id, _has_ended):
+            if not await asyncio.to_thread(self._folds.poll, body.run_id, _has_ended):
                 raise  # otherwise it ended in this very moment
         return say.Done(body.id, STOP_TEXTS[body.how])
 
     async def _ask_of_run(self, run_id: str, request: down.Body) -> None:
-        cluster = await asyncio.to_thread(self._folds.look, run_id, _cluster)
+        cluster = await asyncio.to_thread(self._folds.poll, run_id, _cluster)
         running = [info.name for info in await self._links.running()]
         if cluster not in running:
             raise ControllerError(

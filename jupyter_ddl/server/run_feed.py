@@ -55,7 +55,7 @@ class RunFeed:
 
     async def first(self) -> RunSnapshot:
         """The run as its ledger tells now.  Raises as :meth:`Folds.look` does."""
-        snapshot = await asyncio.to_thread(self._folds.look, self.run_id, _snapshot)
+        snapshot = await asyncio.to_thread(self._folds.poll, self.run_id, _snapshot)
         self._take(snapshot)
         return snapshot
 
@@ -72,7 +72,7 @@ class RunFeed:
 
     async def _follow(self) -> None:
         """Pass pushed snapshots on until the run or its controller has ended."""
-        cluster = await asyncio.to_thread(self._folds.look, self.run_id, _cluster)
+        cluster = await asyncio.to_thread(self._folds.poll, self.run_id, _cluster)
         link = await self._links.get(cluster)
         self._over.clear()
         on_closed = self._over.set

@@ -48,7 +48,7 @@ class RunListing:
         self._directory_mark: int | None = None
         self._looked_at_all_s = -_LOOK_AT_ALL_S
 
-    def look(self, live: Container[str]) -> tuple[RunLine, ...]:
+    def poll(self, live: Container[str]) -> tuple[RunLine, ...]:
         """The newest runs, newest first.
 
         Parameters
@@ -108,7 +108,7 @@ class RunListing:
 
     def _with_progress(self, summary: RunSummary) -> RunSummary:
         try:
-            progress = self._folds.look(summary.run_id, _progress)
+            progress = self._folds.poll(summary.run_id, _progress)
         except JupyterDDLError:
             return summary  # it was removed in this moment, or is damaged
         return msgspec.structs.replace(summary, **progress)

@@ -56,13 +56,13 @@ class TelemetryFeed:
                 await asyncio.sleep(_INTERVAL_S)
                 continue
             try:
-                await self._look(name)
+                await self._poll(name)
             except JupyterDDLError as error:
                 log.debug("telemetry of cluster %s: %s", name, error)
                 await asyncio.sleep(_AWAY_S)
             await asyncio.sleep(_INTERVAL_S)
 
-    async def _look(self, name: str) -> None:
+    async def _poll(self, name: str) -> None:
         result = await self._links.ask(name, GetTelemetry(self._run_id), _TIMEOUT_S)
         if isinstance(result, TelemetryResult) and result.telemetry != self._seen:
             self._seen = result.telemetry

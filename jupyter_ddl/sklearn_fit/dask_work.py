@@ -100,7 +100,7 @@ class DaskWork:
     def close(self) -> None:
         """The cell is over; what it has not waited for goes on."""
         if self._client is not None:
-            self._look(self._client, is_over=True)
+            self._poll(self._client, is_over=True)
 
     def _wait(self, client: Any, work: Any) -> Any:
         """Wait as Dask does; an interrupt of the kernel ends it as it always does."""
@@ -109,7 +109,7 @@ class DaskWork:
             while not waiting.done():
                 futures.wait([waiting], _LOOK_S)
                 if time.monotonic() - self._looked_s > _LOOK_S:
-                    self._look(client)
+                    self._poll(client)
             return waiting.result()
         except FitStoppedError:
             self._cancel(client)
@@ -124,7 +124,7 @@ class DaskWork:
         self.leave()
         client.cancel([Future(key, client) for key in client.futures if key not in self._known])
 
-    def _look(self, client: Any, *, is_over: bool = False) -> None:
+    def _poll(self, client: Any, *, is_over: bool = False) -> None:
         self._count(client)
         self._looked_s = time.monotonic()
         if not self._counts.get("tasks"):

@@ -136,7 +136,7 @@ class Topic:
         if self._first_seq is not None and seq >= self._first_seq:
             self._first_seq = None
 
-    def see(self, run_id: str) -> None:
+    def observe(self, run_id: str) -> None:
         view = self.view
         if isinstance(view, RunView) and view.snapshot.run_id == run_id:
             self._is_seen = self._final_s is not None
@@ -327,7 +327,7 @@ class Channel:
                     topic.ask(now_s)
             elif isinstance(message, Seen):
                 for topic in self._topics.values():
-                    topic.see(message.run_id)
+                    topic.observe(message.run_id)
             elif isinstance(message, Have):
                 for topic in self._topics.values():
                     topic.have(message.seq)

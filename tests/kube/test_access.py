@@ -75,9 +75,9 @@ def test_credentials_that_end_while_a_cluster_runs(account: str) -> None:
     kubeconfig = Path(os.environ["KUBECONFIG"])
     cluster = start_kube(account, 1)
     kubectl("delete", "secret", "notebook-token", "-n", account)
-    look = ["--kubeconfig", str(kubeconfig), "get", "pods", "-n", account, "-o", "name"]
+    poll = ["--kubeconfig", str(kubeconfig), "get", "pods", "-n", account, "-o", "name"]
     # An API server believes a token for ten seconds more.
-    until(lambda: not kubectl(*look, check=False), 60, "the token's end")
+    until(lambda: not kubectl(*poll, check=False), 60, "the token's end")
     with pytest.raises(ClusterError, match="401"):
         start_kube(account, 1, name="other")
     with pytest.raises(ClusterError, match="401"):

@@ -107,7 +107,7 @@ class Cause(msgspec.Struct, frozen=True):
 
 def diagnose(view: View) -> Cause | None:
     """The first cause found, the most certain first; None: all goes its way."""
-    for look in (
+    for poll in (
         _crash,
         _image,
         _config,
@@ -118,7 +118,7 @@ def diagnose(view: View) -> Cause | None:
         _silent,
         _operator,
     ):
-        cause = look(view)
+        cause = poll(view)
         if cause is not None:
             return cause
     return None

@@ -81,7 +81,7 @@ class PodWatch:
         """
         ready_since_s: float | None = None
         while True:
-            await self._look(0)
+            await self._poll(0)
             scheduler = self._scheduler()
             if scheduler is not None and is_connecting(scheduler):
                 if is_ready(scheduler) and ready_since_s is None:
@@ -101,7 +101,7 @@ class PodWatch:
             None will come; one sentence says why, and what to do.
         """
         while (n_connected := await count()) < self._n_workers:
-            await self._look(n_connected)
+            await self._poll(n_connected)
             cause = self._believed()
             if cause is not None and cause.is_about_room and n_connected:
                 log.warning("%s", cause.text)
@@ -137,7 +137,7 @@ class PodWatch:
         if n_connected >= n_workers:
             self._cause = None
             return ""
-        await self._see(n_connected)
+        await self._observe(n_connected)
         cause = self._believed()
         return "" if cause is None else cause.text
 
@@ -147,14 +147,14 @@ class PodWatch:
         scheduler = self._scheduler()
         return "" if scheduler is None else str(scheduler.get("status", {}).get("podIP", ""))
 
-    async def _look(self, n_connected: int) -> None:
-        await self._see(n_connected)
+    async def _poll(self, n_connected: int) -> None:
+        await self._observe(n_connected)
         line = progress(self._view)
         if line != self._told:
             self._told = line
             self._on_phase(line)
 
-    async def _see(self, n_connected: int) -> None:
+    async def _observe(self, n_connected: int) -> None:
         now_s = self._loop.time()
         if now_s - self._looked_s < _LOOK_S:
             return

@@ -29,7 +29,7 @@ class NetworkMeter:
         self._clock = clock
         self._before: tuple[float, int, int] | None = None
 
-    def look(self) -> tuple[float | None, float | None]:
+    def poll(self) -> tuple[float | None, float | None]:
         """(received, sent) in bytes per second since the last look; None at first."""
         now = (self._clock(), *_totals())
         before, self._before = self._before, now
@@ -92,7 +92,7 @@ class ProcessMeter:
         self._looked_at_s: float | None = None
         self._counters: dict[int, _Counters] = {}
 
-    def look(self, limits: Mapping[int, int | None]) -> dict[int, TreeUse]:
+    def poll(self, limits: Mapping[int, int | None]) -> dict[int, TreeUse]:
         """Use of the root and of other processes below it.
 
         Parameters

@@ -167,11 +167,11 @@ class WorkerSampler:
     ) -> WorkerSample:
         ranks = [rank for rank in self._ranks() if rank.pid][:_MAX_RANKS]
         own = os.getpid()
-        used = processes.look(
+        used = processes.poll(
             {own: limit_bytes, **{rank.pid: self._rank_memory_bytes for rank in ranks}}
         )
         all_used = used.get(own, TreeUse())
-        received, sent = network.look()
+        received, sent = network.poll()
         reading = gpus.latest(min(_GPU_TIMEOUT_S, self._interval_s / 2))
         return WorkerSample(
             self._worker,

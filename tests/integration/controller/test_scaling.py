@@ -63,12 +63,12 @@ def test_a_run_without_workers_says_why_it_waits_and_can_be_cancelled(stopping: 
     run = start_search(SLEEPING, 2)
     reasons: list[str] = []
 
-    def look(seen: RunSnapshot) -> None:
+    def poll(seen: RunSnapshot) -> None:
         if seen.paused and not reasons:
             reasons.append(seen.paused)
             run.cancel("next_report")
 
-    run.wait(20, on_snapshot=look)
+    run.wait(20, on_snapshot=poll)
     assert reasons == ["the cluster has no workers; `%cluster scale N` starts some"]
     assert run.state == "cancelled"
     assert_clean(run)

@@ -22,7 +22,7 @@ from jupyter_ddl.backends.local import LocalBackend
 from jupyter_ddl.cell.compile import CellContext, CompiledCell, compile_search
 from jupyter_ddl.cell.options import SearchOptions
 from jupyter_ddl.client.run import Run
-from jupyter_ddl.controller.service import House
+from jupyter_ddl.controller.service import ClusterService
 from jupyter_ddl.protocol.cluster import ClusterSpec
 from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.store.blobs import put_blob
@@ -68,19 +68,21 @@ def compiled(n_trials: int, pause: float) -> CompiledCell:
     return compile_search(options, CELL, namespace, context)
 
 
-async def run_apart(cell: CompiledCell, meanwhile: Callable[[House], Any] | None = None) -> None:
-    house = House(ClusterSpec(name="apart", n_workers=2), token="1:0.0")
-    await house.open(lambda _: None)
+async def run_apart(
+    cell: CompiledCell, meanwhile: Callable[[ClusterService], Any] | None = None
+) -> None:
+    service = ClusterService(ClusterSpec(name="apart", n_workers=2), token="1:0.0")
+    await service.open(lambda _: None)
     try:
         spec = RunSpec("apart", cell.verb, cell.program, 1, "apart", time.time(), bring=cell.bring)
-        await house.runs.submit(spec)
+        await service.runs.submit(spec)
         async with asyncio.timeout(60):
-            while house.runs.active:
+            while service.runs.active:
                 await asyncio.sleep(0.02)
-                if meanwhile is not None and meanwhile(house):
+                if meanwhile is not None and meanwhile(service):
                     meanwhile = None
     finally:
-        await house.close()
+        await service.close()
 
 
 @pytest.fixture
@@ -110,7 +112,7 @@ def test_logs_checkpoints_and_values_come_home(home: Home, apart: Path) -> None:
 
 
 def test_a_lost_worker_costs_what_was_not_saved(home: Home, apart: Path) -> None:
-    def kill_once(house: House) -> bool:
+    def kill_once(service: ClusterService) -> bool:
         if not list((home.data / "runs/apart").glob("checkpoints/*/step-2-*.ckpt")):
             return False
         for process in psutil.Process().children(recursive=True):

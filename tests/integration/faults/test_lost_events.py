@@ -13,7 +13,7 @@ import pytest
 from jupyter_ddl.cell.compile import CellContext, compile_search
 from jupyter_ddl.cell.options import SearchOptions
 from jupyter_ddl.client.run import Run
-from jupyter_ddl.controller.service import House
+from jupyter_ddl.controller.service import ClusterService
 from jupyter_ddl.launch.dispatcher import Dispatcher
 from jupyter_ddl.protocol.cluster import ClusterSpec
 from jupyter_ddl.protocol.events import AttemptFinished, Reported
@@ -38,15 +38,15 @@ def spec_of(n_trials: int) -> RunSpec:
 
 
 async def run_in_this_process(spec: RunSpec, timeout_s: float) -> None:
-    house = House(ClusterSpec(name="lossy", n_workers=2), token="1:0.0")
-    await house.open(lambda _: None)
+    service = ClusterService(ClusterSpec(name="lossy", n_workers=2), token="1:0.0")
+    await service.open(lambda _: None)
     try:
-        await house.runs.submit(spec)
+        await service.runs.submit(spec)
         async with asyncio.timeout(timeout_s):
-            while house.runs.active:  # noqa: ASYNC110 - this is the poll
+            while service.runs.active:  # noqa: ASYNC110 - this is the poll
                 await asyncio.sleep(0.05)
     finally:
-        await house.close()
+        await service.close()
 
 
 def test_every_lost_event_is_replayed(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -66,7 +66,7 @@ def test_there_is_one_copy_of_the_data_for_all_ranks_of_a_host(
     folds = [(small[:10], small[10:]), (small[10:], small[:10])]
     seen: dict[str, Any] = {}
 
-    def look() -> None:
+    def poll() -> None:
         try:
             until(lambda: len(list(tmp_path.glob("begun-[12]*"))) == 2, 60, "both ranks fit")
             ranks = {int(path.name.split("-")[2]) for path in tmp_path.glob("begun-[12]*")}
@@ -84,7 +84,7 @@ def test_there_is_one_copy_of_the_data_for_all_ranks_of_a_host(
         search = GridSearchCV(waiting, {"c": [0.0, 0.5]}, cv=folds, refit=False)
         search.fit(rows[:20], y[:20])
         private, stored = sum(map(_private_bytes, processes_of(home))), _stored_bytes(home)
-        looker = threading.Thread(target=look)
+        looker = threading.Thread(target=poll)
         looker.start()
         search.set_params(param_grid={"c": [1.0, 2.0]}).fit(rows, y)
         looker.join()

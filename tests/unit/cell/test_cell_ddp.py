@@ -15,7 +15,7 @@ def test_a_ddp_cell_is_the_search_cell_with_another_first_line():
     found = compiled("ddp -n 2 --bring acc --timeout 1m", CELL, notebook(X=np.ones(3)))
     assert found.verb == DdpSpec(n_ranks=2)
     assert found.program.source == "\n" + CELL
-    assert found.program.holes == ()
+    assert found.program.placeholders == ()
     assert [each.name for each in found.program.captures] == ["X"]
     assert found.bring == ("acc",)
     assert found.limits.timeout_s == 60

@@ -28,7 +28,10 @@ def test_declarations_become_distributions_and_holes():
         "n": RandInt(1, 9, step=2),
         "w": Choice((8, 16)),
     }
-    assert [(hole.name, hole.line, hole.column) for hole in found.holes] == [
+    assert [
+        (placeholder.name, placeholder.line, placeholder.column)
+        for placeholder in found.placeholders
+    ] == [
         ("lr", 2, 0),
         ("n", 3, 0),
         ("w", 3, 27),
@@ -77,8 +80,8 @@ def test_objects_are_chosen_by_label_in_the_order_of_the_call():
     found = space_of(cell, notebook(relu=relu))
     labels = ("relu", "len", "torch.nn.GELU()", "(1, 2)")
     assert found.space["act"] == Choice(labels, default="len", by_index=True)
-    assert found.holes[0].by_index
-    assert found.holes[0].labels == labels
+    assert found.placeholders[0].by_index
+    assert found.placeholders[0].labels == labels
     assert found.replaced == ()
 
 
@@ -124,7 +127,9 @@ def test_bounds_that_only_a_rank_knows_are_refused():
 
 def test_a_grid_replaces_an_assignment_or_is_put_in():
     found = space_of("lr = 0.5\nprint(lr, wd)", grid=(("lr", (0.1, 0.2)), ("wd", (0,))))
-    assert [(hole.name, hole.line) for hole in found.holes] == [("lr", 2)]
+    assert [(placeholder.name, placeholder.line) for placeholder in found.placeholders] == [
+        ("lr", 2)
+    ]
     assert found.injected == ("wd",)
     assert found.grid_only
     assert check_grid(found.space) == 2

@@ -35,9 +35,9 @@ def flush(record: TelemetryRecord) -> None:
 def test_a_run_gets_the_samples_in_which_its_ranks_work() -> None:
     record = TelemetryRecord()
     both = (rank(0, "run-1"), rank(1, "run-2"))
-    record.see(sample("w0", 10.0, ranks=both, gpus=(gpu(),)))
-    record.see(sample("w0", 11.0, ranks=(rank(0, "run-1", is_busy=False),)))
-    record.see(sample("w1", 11.0, ranks=()))
+    record.observe(sample("w0", 10.0, ranks=both, gpus=(gpu(),)))
+    record.observe(sample("w0", 11.0, ranks=(rank(0, "run-1", is_busy=False),)))
+    record.observe(sample("w1", 11.0, ranks=()))
     flush(record)
     assert [each.ranks for each in kept("run-1")] == [(rank(0, "run-1"),)]
     assert [each.ranks for each in kept("run-2")] == [(rank(1, "run-2"),)]
@@ -47,7 +47,7 @@ def test_a_run_gets_the_samples_in_which_its_ranks_work() -> None:
 def test_the_longer_a_run_lasts_the_fewer_are_kept() -> None:
     record = TelemetryRecord()
     for second in range(3600):
-        record.see(sample("w0", float(second), ranks=(rank(),)))
+        record.observe(sample("w0", float(second), ranks=(rank(),)))
         if second == 1800:
             flush(record)
     flush(record)
@@ -61,11 +61,11 @@ def test_a_file_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(telemetry_record, "MAX_BYTES", 2_000)
     record = TelemetryRecord()
     for second in range(100):
-        record.see(sample("w0", float(second), ranks=(rank(),)))
+        record.observe(sample("w0", float(second), ranks=(rank(),)))
     flush(record)
     assert 2_000 <= samples_path("run-1").stat().st_size < 3_000
     again = TelemetryRecord()  # of the next controller
-    again.see(sample("w0", 200.0, ranks=(rank(),)))
+    again.observe(sample("w0", 200.0, ranks=(rank(),)))
     flush(again)
     assert samples_path("run-1").stat().st_size < 3_000
 
@@ -74,14 +74,14 @@ def test_a_file_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_runs_that_are_not_there_get_no_file(run_id: str, tmp_path: Path) -> None:
     before = sorted(tmp_path.rglob("*"))
     record = TelemetryRecord()
-    record.see(sample("w0", 1.0, ranks=(rank(0, run_id),)))
+    record.observe(sample("w0", 1.0, ranks=(rank(0, run_id),)))
     flush(record)
     assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_a_run_that_was_removed_stays_removed() -> None:
     record = TelemetryRecord()
-    record.see(sample("w0", 1.0, ranks=(rank(),)))
+    record.observe(sample("w0", 1.0, ranks=(rank(),)))
     ledger_path("run-1").unlink()
     run_dir("run-1").rmdir()
     flush(record)

@@ -12,9 +12,9 @@ from tests.unit.controller.telemetry_samples import rank
 
 def test_hours_are_slots_times_cpus_times_time() -> None:
     meter = UsageMeter(cpus_per_slot=4, now_s=0.0)
-    meter.look(100.0, {"run-1": 2}, {"run-1": 8})
-    meter.look(1900.0, {"run-1": 1}, {})
-    meter.look(3700.0, {}, {})
+    meter.poll(100.0, {"run-1": 2}, {"run-1": 8})
+    meter.poll(1900.0, {"run-1": 1}, {})
+    meter.poll(3700.0, {}, {})
     used = meter.of("run-1")
     assert used is not None
     assert used.cpu_hours == pytest.approx((2 * 1800 + 1 * 1800) * 4 / 3600)
@@ -28,9 +28,9 @@ def test_of_a_run_that_held_nothing_nothing_is_known() -> None:
 
 def test_the_peak_of_each_rank_is_kept() -> None:
     meter = UsageMeter(1, 0.0)
-    meter.see([rank(0, memory_bytes=5), rank(2, memory_bytes=7)])
-    meter.see([rank(0, memory_bytes=3), rank(2, memory_bytes=9), rank(64, memory_bytes=1)])
-    meter.see([rank(1, run_id="run-2")])
+    meter.observe([rank(0, memory_bytes=5), rank(2, memory_bytes=7)])
+    meter.observe([rank(0, memory_bytes=3), rank(2, memory_bytes=9), rank(64, memory_bytes=1)])
+    meter.observe([rank(1, run_id="run-2")])
     used = meter.of("run-1")
     assert used is not None
     assert used.peak_memory_bytes == (5, None, 9)
@@ -39,8 +39,8 @@ def test_the_peak_of_each_rank_is_kept() -> None:
 
 def test_a_clock_that_stands_still_charges_nothing() -> None:
     meter = UsageMeter(1, 10.0)
-    meter.look(5.0, {"run-1": 1}, {})
-    meter.look(5.0, {"run-1": 1}, {})
+    meter.poll(5.0, {"run-1": 1}, {})
+    meter.poll(5.0, {"run-1": 1}, {})
     assert meter.total() == (0.0, 0.0)
 
 
@@ -48,15 +48,15 @@ def test_a_clock_that_stands_still_charges_nothing() -> None:
 def test_the_total_is_kept_when_old_runs_are_forgotten(held: list[tuple[int, int]]) -> None:
     meter = UsageMeter(1, 0.0)
     for second, (run, n_slots) in enumerate(held):
-        meter.look(float(second), {f"run-{run}": n_slots}, {})
-    meter.look(float(len(held)), {}, {})
+        meter.poll(float(second), {f"run-{run}": n_slots}, {})
+    meter.poll(float(len(held)), {}, {})
     assert meter.total()[0] == pytest.approx(sum(n for _, n in held) / 3600)
 
 
 def test_no_more_than_200_runs_are_remembered_and_active_ones_always() -> None:
     meter = UsageMeter(1, 0.0)
     for second in range(500):
-        meter.look(float(second), {"first": 1, f"run-{second}": 1}, {})
+        meter.poll(float(second), {"first": 1, f"run-{second}": 1}, {})
     assert meter.of("first") is not None
     assert meter.of("run-10") is None
     assert meter.of("run-450") is not None

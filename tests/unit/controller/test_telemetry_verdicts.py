@@ -15,7 +15,7 @@ HELD = rank(gpus=(gpu().uuid,))
 def after(*samples: WorkerSample, run_id: str = "") -> tuple[str, ...]:
     evidence = WorkerEvidence()
     for each in samples:
-        evidence.see(each)
+        evidence.observe(each)
     return verdicts([evidence], run_id)
 
 
@@ -63,7 +63,7 @@ def test_many_idle_gpus_are_counted_rather_than_listed() -> None:
     for number in range(10):
         evidence = WorkerEvidence()
         for s in range(40):
-            evidence.see(
+            evidence.observe(
                 sample(f"w{number}", 100.0 + s, gpus=(gpu(utilization=0.0),), ranks=(HELD,))
             )
         workers.append(evidence)

@@ -86,19 +86,19 @@ def test_a_group_waits_for_other_runs_as_long_as_it_takes() -> None:
     clock = Clock()
     patience = Patience("ddp", 2, held(competes=True), None, clock=clock)
     for _ in range(100):
-        patience.look(is_waiting=True)
+        patience.poll(is_waiting=True)
         clock.now_s += 3600.0
 
 
 def test_a_deadline_of_ones_own_names_the_holder() -> None:
     clock = Clock()
     patience = Patience("ddp", 2, held(competes=True), 60.0, clock=clock)
-    patience.look(is_waiting=True)
+    patience.poll(is_waiting=True)
     clock.now_s += 59.0
-    patience.look(is_waiting=True)
+    patience.poll(is_waiting=True)
     clock.now_s += 2.0
     with pytest.raises(PlacementError) as refused:
-        patience.look(is_waiting=True)
+        patience.poll(is_waiting=True)
     assert refused.value.message == (
         "given up after waiting 61 s for slots (--admission-timeout): 2 ranks wait: the cluster "
         "has 2 slots, 1 free (1 held by run r7); `%runs stop r7`, `%cluster scale N`, or wait"
@@ -109,11 +109,11 @@ def test_a_deadline_of_ones_own_names_the_holder() -> None:
 def test_a_group_that_runs_in_between_waits_anew() -> None:
     clock = Clock()
     patience = Patience("ddp", 2, held(competes=True), 60.0, clock=clock)
-    patience.look(is_waiting=True)
+    patience.poll(is_waiting=True)
     clock.now_s += 59.0
-    patience.look(is_waiting=False)
+    patience.poll(is_waiting=False)
     clock.now_s += 59.0
-    patience.look(is_waiting=True)
+    patience.poll(is_waiting=True)
 
 
 @pytest.mark.parametrize("lost_worker", [False, True])
@@ -123,9 +123,9 @@ def test_slots_that_are_kept_or_missing_are_waited_for_ten_minutes(lost_worker: 
     if lost_worker:
         slots.set_workers({"a": 1})
     patience = Patience("ddp", 2, slots, None, clock=clock)
-    patience.look(is_waiting=True)
+    patience.poll(is_waiting=True)
     clock.now_s += 599.0
-    patience.look(is_waiting=True)
+    patience.poll(is_waiting=True)
     clock.now_s += 2.0
     with pytest.raises(PlacementError, match="given up after waiting 601 s for slots"):
-        patience.look(is_waiting=True)
+        patience.poll(is_waiting=True)

@@ -58,11 +58,11 @@ def test_a_bad_trial_is_pruned_by_what_complete_ones_reported() -> None:
     judge = median_judge()
     events: list[Event] = [submitted(), RunStarted(0.0, 1, 1, 1, 7), *trial(0, 5.0), *trial(1, 6.0)]
     state = fold_all(events)
-    assert judge.look(events, state) == []
+    assert judge.poll(events, state) == []
     more = start_of(2, 1.0)
     for event in more:
         fold(state, event)
-    assert judge.look(more, state) == [2]
+    assert judge.poll(more, state) == [2]
 
 
 def test_a_failed_attempt_does_not_end_a_trial_that_is_tried_again() -> None:
@@ -72,7 +72,7 @@ def test_a_failed_attempt_does_not_end_a_trial_that_is_tried_again() -> None:
     for part in (trial(0, 5.0), trial(1, 6.0), trial(2, 5.5, "failed"), start_of(2, 1.0, 2)):
         for event in part:
             fold(state, event)
-        pruned = judge.look(part, state)
+        pruned = judge.poll(part, state)
     assert pruned == [2]
 
 
@@ -85,7 +85,7 @@ def test_a_resumed_run_prunes_by_the_reports_of_the_sessions_before() -> None:
     again = start_of(2, 1.0, attempt=2)
     for event in again:
         fold(state, event)
-    assert judge.look(again, state) == [2]
+    assert judge.poll(again, state) == [2]
 
 
 def test_equal_failures_from_the_start_are_hopeless() -> None:

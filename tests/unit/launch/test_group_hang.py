@@ -177,16 +177,16 @@ def beat(n_steps: int, phase: str = "cell") -> Beat:
 
 def in_cell(watch: StepWatch, n_ranks: int, now_s: float = 0.0) -> None:
     for rank in range(n_ranks):
-        watch.see(rank, beat(0), now_s)
+        watch.observe(rank, beat(0), now_s)
 
 
 def test_the_timeout_counts_from_the_last_step_of_any_rank() -> None:
     watch = StepWatch(2, 5.0, 0.0)
     in_cell(watch, 2)
-    watch.see(1, beat(1), 3.0)
+    watch.observe(1, beat(1), 3.0)
     assert not watch.is_due(7.9)
     assert watch.is_due(8.0)
-    watch.see(0, Reported(0, 1, 0, {}, 0.0), 8.5)
+    watch.observe(0, Reported(0, 1, 0, {}, 0.0), 8.5)
     assert not watch.is_due(13.0)
 
 
@@ -195,7 +195,7 @@ def test_slow_steps_raise_the_default_timeout() -> None:
     in_cell(watch, 1)
     assert watch.timeout_s == 300.0
     for number in range(1, 4):
-        watch.see(0, beat(number), 20.0 * number)
+        watch.observe(0, beat(number), 20.0 * number)
     assert watch.timeout_s == pytest.approx(200.0)
 
 
@@ -203,7 +203,7 @@ def test_fast_steps_keep_it_at_a_minute() -> None:
     watch = StepWatch(1, None, 0.0)
     in_cell(watch, 1)
     for second in range(1, 9):
-        watch.see(0, beat(50 * second), float(second))
+        watch.observe(0, beat(50 * second), float(second))
     assert watch.timeout_s == 60.0
 
 
@@ -218,7 +218,7 @@ def test_a_step_during_the_look_saves_the_ranks_unless_one_is_stopped() -> None:
         watch = StepWatch(1, 5.0, 0.0)
         in_cell(watch, 1)
         assert watch.is_due(5.0)
-        watch.see(0, beat(1), 5.5)
+        watch.observe(0, beat(1), 5.5)
         blame = watch.judge({0: Probe(0, 1, state, 0.0, stacks(3))}, 6.0)
         assert (blame is None) == saved
 
@@ -234,5 +234,5 @@ def test_a_computing_rank_is_looked_at_again_later() -> None:
 def test_ranks_that_have_ended_are_no_longer_watched() -> None:
     watch = StepWatch(1, 5.0, 0.0)
     in_cell(watch, 1)
-    watch.see(0, AttemptFinished(0, 1, "complete", 1.0, 1.0), 1.0)
+    watch.observe(0, AttemptFinished(0, 1, "complete", 1.0, 1.0), 1.0)
     assert not watch.is_due(100.0)

@@ -12,19 +12,19 @@ from typing import Any
 import pytest
 from torch.distributed import TCPStore
 
-from jupyter_ddl.ranks.group_votes import Agreement
+from jupyter_ddl.ranks.group_votes import GroupVotes
 
 _TIMEOUT = timedelta(seconds=10)
 
 
 @pytest.fixture
-def ranks() -> list[Agreement]:
+def ranks() -> list[GroupVotes]:
     server = TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False, timeout=_TIMEOUT)
     client = TCPStore("127.0.0.1", server.port, None, False, timeout=_TIMEOUT)
-    return [Agreement(store, rank, 2) for rank, store in enumerate((server, client))]
+    return [GroupVotes(store, rank, 2) for rank, store in enumerate((server, client))]
 
 
-def _at_once(ranks: list[Agreement], call: Callable[[int, Agreement], Any]) -> list[Any]:
+def _at_once(ranks: list[GroupVotes], call: Callable[[int, GroupVotes], Any]) -> list[Any]:
     with ThreadPoolExecutor(2) as pool:
         return list(pool.map(call, range(2), ranks, timeout=20))
 
@@ -33,7 +33,7 @@ def test_all_ranks_read_the_newest_file_that_each_of_them_can_read(ranks: Any) -
     readable = [{"b": 1, "c": 0}, {"c": 0, "a": 2}]  # a is broken for rank 0, b for rank 1
     tried: list[list[str]] = [[], []]
 
-    def choose(rank: int, agreement: Agreement) -> Any:
+    def choose(rank: int, agreement: GroupVotes) -> Any:
         def read(name: str) -> int | None:
             tried[rank].append(name)
             return readable[rank].get(name)
@@ -47,7 +47,7 @@ def test_all_ranks_read_the_newest_file_that_each_of_them_can_read(ranks: Any) -
 def test_no_readable_file_is_none_for_all_and_a_second_choice_is_another_one(ranks: Any) -> None:
     for names, expected in ((("a",), None), ((), None), (("z",), "content of z")):
 
-        def choose(rank: int, agreement: Agreement, names: Any = names) -> Any:
+        def choose(rank: int, agreement: GroupVotes, names: Any = names) -> Any:
             return agreement.first_readable(
                 names if rank == 0 else (),
                 lambda name: f"content of {name}" if name == "z" else None,
@@ -102,7 +102,7 @@ def test_reports_that_come_fast_are_decided_upon_several_at_a_time(
 def test_a_rank_whose_store_has_gone_reports_on() -> None:
     server = TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False, timeout=_TIMEOUT)
     client = TCPStore("127.0.0.1", server.port, None, False, timeout=_TIMEOUT)
-    agreement = Agreement(client, 1, 2)
+    agreement = GroupVotes(client, 1, 2)
     assert agreement.stop_after(1, None) is None
     del server
     assert agreement.stop_after(2, None) is None

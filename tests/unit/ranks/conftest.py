@@ -17,7 +17,7 @@ import pytest
 
 from jupyter_ddl.protocol.assignment import Assignment, TrialAssignment
 from jupyter_ddl.protocol.events import AttemptFinished, RankEvent
-from jupyter_ddl.protocol.program import CapturedName, Hole, ModuleFile, Program
+from jupyter_ddl.protocol.program import CapturedName, ModuleFile, Placeholder, Program
 from jupyter_ddl.ranks.program import LoadedProgram, load_program
 from jupyter_ddl.ranks.stopping import StopFlag
 from jupyter_ddl.store.blobs import put_blob
@@ -69,13 +69,13 @@ def pickled(values: dict[str, Any], min_buffer_bytes: int = 1024) -> tuple[bytes
     return stream.getvalue(), buffers
 
 
-def hole(source: str, name: str, **fields: Any) -> Hole:
+def placeholder(source: str, name: str, **fields: Any) -> Placeholder:
     line = next(
         i
         for i, text in enumerate(source.splitlines(), 1)
         if text.startswith((f"{name} =", f"{name}:"))
     )
-    return Hole(name, line, 0, **fields)
+    return Placeholder(name, line, 0, **fields)
 
 
 class Host:

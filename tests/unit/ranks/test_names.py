@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 from jupyter_ddl.protocol.program import MAIN_GLOBALS
-from tests.unit.ranks.conftest import hole, pickled
+from tests.unit.ranks.conftest import pickled, placeholder
 
 
 def test_a_declared_parameter_gets_the_trials_value(host: Any) -> None:
     source = "\nlr = loguniform(1e-4, 1e-1)\nv = lr\n"
-    rank = host.load(source, program={"holes": (hole(source, "lr"),)}, metric="v")
+    rank = host.load(source, program={"placeholders": (placeholder(source, "lr"),)}, metric="v")
     assert rank.run(0, params={"lr": 0.5}).value == 0.5
     assert rank.run(1, params={"lr": 0.25}).value == 0.25
 
@@ -30,15 +30,15 @@ def test_annotated_parameters_get_the_trials_value_too(host: Any) -> None:
         "n: Annotated[int, randint(1, 9)]\n"
         "v = lr + n\n"
     )
-    holes = (hole(source, "lr"), hole(source, "n"))
-    rank = host.load(source, program={"holes": holes}, metric="v")
+    placeholders = (placeholder(source, "lr"), placeholder(source, "n"))
+    rank = host.load(source, program={"placeholders": placeholders}, metric="v")
     assert rank.run(params={"lr": 0.5, "n": 2}).value == 2.5
 
 
 def test_a_label_picks_the_object_at_its_position(host: Any) -> None:
     source = "f = choice(min, max, default=max)\nv = f(1, 2)\n"
-    holes = (hole(source, "f", by_index=True, labels=("min", "max")),)
-    rank = host.load(source, program={"holes": holes}, metric="v")
+    placeholders = (placeholder(source, "f", by_index=True, labels=("min", "max")),)
+    rank = host.load(source, program={"placeholders": placeholders}, metric="v")
     assert [rank.run(i, params={"f": each}).value for i, each in enumerate(("max", "min"))] == [
         2,
         1,
@@ -48,23 +48,25 @@ def test_a_label_picks_the_object_at_its_position(host: Any) -> None:
 @pytest.mark.parametrize("call", ["choice([(1, 2), (3,)])", "choice(*[(1, 2), (3,)])"])
 def test_a_label_picks_from_a_list_of_choices_too(host: Any, call: str) -> None:
     source = f"sizes = {call}\nv = len(sizes)\n"
-    holes = (hole(source, "sizes", by_index=True, labels=("(1, 2)", "(3,)")),)
-    rank = host.load(source, program={"holes": holes}, metric="v")
+    placeholders = (placeholder(source, "sizes", by_index=True, labels=("(1, 2)", "(3,)")),)
+    rank = host.load(source, program={"placeholders": placeholders}, metric="v")
     assert rank.run(params={"sizes": "(3,)"}).value == 1
 
 
 def test_a_label_in_an_annotation_picks_its_object(host: Any) -> None:
     source = "import typing\nf: typing.Annotated[object, choice(min, max)] = min\nv = f(1, 2)\n"
-    holes = (hole(source, "f", by_index=True, labels=("min", "max")),)
-    rank = host.load(source, program={"holes": holes}, metric="v")
+    placeholders = (placeholder(source, "f", by_index=True, labels=("min", "max")),)
+    rank = host.load(source, program={"placeholders": placeholders}, metric="v")
     assert rank.run(params={"f": "max"}).value == 2
 
 
 def test_choices_that_differ_from_the_notebooks_are_refused(host: Any) -> None:
     source = "f = choice(min)\nv = 1\n"
-    holes = (hole(source, "f", by_index=True, labels=("min", "max")),)
+    placeholders = (placeholder(source, "f", by_index=True, labels=("min", "max")),)
     failure = (
-        host.load(source, program={"holes": holes}, metric="v").run(params={"f": "max"}).failure
+        host.load(source, program={"placeholders": placeholders}, metric="v")
+        .run(params={"f": "max"})
+        .failure
     )
     assert "one of 2 choices in the notebook, but here choice() has 1" in failure.message
     assert failure.line == 1
@@ -79,22 +81,22 @@ def test_a_parameter_without_a_hole_becomes_a_name(host: Any) -> None:
 def test_a_label_of_the_space_dict_picks_the_lists_element(host: Any, source: str) -> None:
     program: dict[str, Any] = {"space_name": "space", "space_labels": {"f": ("min", "max")}}
     if source.startswith("f ="):
-        program["holes"] = (hole(source, "f"),)
+        program["placeholders"] = (placeholder(source, "f"),)
     rank = host.load(source, program=program, captures={"space": {"f": [min, max]}}, metric="v")
     assert rank.run(params={"f": "max"}).value == 2
 
 
 def test_a_missing_parameter_is_named(host: Any) -> None:
     source = "lr = uniform(0, 1)\n"
-    rank = host.load(source, program={"holes": (hole(source, "lr"),)}, metric="lr")
+    rank = host.load(source, program={"placeholders": (placeholder(source, "lr"),)}, metric="lr")
     failure = rank.run(params={"depth": 3}).failure
     assert failure.message == "trial 0 has no value for lr; its parameters are depth"
 
 
 def test_a_hole_that_is_nowhere_fails_every_trial(host: Any) -> None:
     source = "x = 1\nlr = uniform(0, 1)\n"
-    wrong = hole(source, "lr")
-    rank = host.load("lr = 1\n", program={"holes": (wrong,)}, metric="lr")
+    wrong = placeholder(source, "lr")
+    rank = host.load("lr = 1\n", program={"placeholders": (wrong,)}, metric="lr")
     assert "line 2, column 0" in rank.run(params={"lr": 1}).failure.message
 
 
@@ -164,7 +166,7 @@ def test_a_notebook_function_sees_the_trials_names(host: Any) -> None:
         source,
         captures={"step": function},
         stream=(stream.getvalue(), []),
-        program={"holes": (hole(source, "lr"),)},
+        program={"placeholders": (placeholder(source, "lr"),)},
         metric="v",
     )
     assert rank.run(0, params={"lr": 0.5}).value == 1.0

@@ -20,18 +20,18 @@ def n_finished(state: Any) -> int:
 def test_a_fold_follows_its_ledger(home: Any) -> None:
     record("r1", STARTED, *trial(0, 0.1))
     kept = Folds()
-    assert kept.look("r1", n_finished) == 1
+    assert kept.poll("r1", n_finished) == 1
     go_on("r1", *trial(1, 0.2))
-    assert kept.look("r1", n_finished) == 2
+    assert kept.poll("r1", n_finished) == 2
 
 
 def test_only_some_runs_are_kept_in_memory(home: Any) -> None:
     kept = Folds()
     for number in range(folds._N_KEPT + 5):
         record(f"r{number}", STARTED)
-        kept.look(f"r{number}", n_finished)
+        kept.poll(f"r{number}", n_finished)
     assert len(kept._entries) == folds._N_KEPT
-    assert kept.look("r0", n_finished) == 0
+    assert kept.poll("r0", n_finished) == 0
 
 
 def test_a_damaged_ledger_is_refused_and_begun_anew_when_it_is_repaired(home: Any) -> None:
@@ -42,9 +42,9 @@ def test_a_damaged_ledger_is_refused_and_begun_anew_when_it_is_repaired(home: An
     ledger_path("r1").write_bytes(damaged)
     kept = Folds()
     with pytest.raises(JupyterDDLError):
-        kept.look("r1", n_finished)
+        kept.poll("r1", n_finished)
     ledger_path("r1").write_bytes(whole)
-    assert kept.look("r1", n_finished) == 1
+    assert kept.poll("r1", n_finished) == 1
 
 
 @pytest.mark.parametrize(
@@ -57,10 +57,10 @@ def test_what_can_be_no_run_id_never_becomes_a_path(
     record("r1", STARTED)
     monkeypatch.setattr(folds, "ledger_path", lambda _: pytest.fail("it became a path"))
     with pytest.raises(RunNotFoundError, match="there is no run"):
-        Folds().look(run_id, n_finished)
+        Folds().poll(run_id, n_finished)
 
 
 def test_a_run_that_is_not_there_is_refused(home: Any) -> None:
     home_dir()
     with pytest.raises(RunNotFoundError, match="there is no run r1121-none"):
-        Folds().look("r1121-none", n_finished)
+        Folds().poll("r1121-none", n_finished)

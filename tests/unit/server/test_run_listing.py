@@ -69,7 +69,7 @@ def reads(home: Any, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_runs_are_listed_newest_first_with_progress_and_best(home: Any) -> None:
     record("old", STARTED, *trial(0, 0.1), *trial(1, 0.9), ENDED, created_at_s=1000.0)
     record("new", STARTED, *trial(0, 0.3), created_at_s=2000.0)
-    new, old = RunListing(Folds()).look({"new"})
+    new, old = RunListing(Folds()).poll({"new"})
     assert (new.run_id, new.state, new.live) == ("new", "running", True)
     assert (new.n_finished, new.n_trials, new.best) == (1, 2, 0.3)
     assert (old.run_id, old.state, old.live, old.best) == ("old", "complete", False, 0.9)
@@ -89,7 +89,7 @@ def test_a_training_tells_its_step_and_round_while_it_runs_and_afterwards(home: 
     assert ledger_path("running").stat().st_size > 1 << 16  # more than a summary folds
     record("over", *begun, RunFinished(1009.0, "complete", totals={"complete": 1}, step=7, round=1),
            verb=verb)  # fmt: skip
-    lines = {line.run_id: line for line in RunListing(Folds()).look({"running"})}
+    lines = {line.run_id: line for line in RunListing(Folds()).poll({"running"})}
     assert (lines["running"].step, lines["running"].round) == (1999, 2)
     assert (lines["over"].step, lines["over"].round) == (7, 1)
 
@@ -100,12 +100,12 @@ def test_a_run_that_ended_is_read_once_and_one_that_goes_on_when_it_grew(
     record("ended", STARTED, ENDED)
     record("active", STARTED)
     listing = RunListing(Folds())
-    listing.look(())
+    listing.poll(())
     for _ in range(3):
-        listing.look(())
+        listing.poll(())
     assert sorted(reads) == ["active", "ended"]
     go_on("active", *trial(0, 0.3))
-    assert {line.run_id: line.best for line in listing.look(())}["active"] == 0.3
+    assert {line.run_id: line.best for line in listing.poll(())}["active"] == 0.3
     assert reads.count("active") == 2
     assert reads.count("ended") == 1
 
@@ -113,21 +113,21 @@ def test_a_run_that_ended_is_read_once_and_one_that_goes_on_when_it_grew(
 def test_runs_come_and_go_with_their_directories(home: Any) -> None:
     record("first", STARTED, ENDED)
     listing = RunListing(Folds())
-    assert [line.run_id for line in listing.look(())] == ["first"]
+    assert [line.run_id for line in listing.poll(())] == ["first"]
     record("second", STARTED, created_at_s=2000.0)
-    assert [line.run_id for line in listing.look(())] == ["second", "first"]
+    assert [line.run_id for line in listing.poll(())] == ["second", "first"]
     for path in run_dir("first").iterdir():
         path.unlink()
     run_dir("first").rmdir()
-    assert [line.run_id for line in listing.look(())] == ["second"]
+    assert [line.run_id for line in listing.poll(())] == ["second"]
 
 
 def test_a_resumed_run_is_seen_although_it_had_ended(home: Any) -> None:
     record("again", STARTED, RunFinished(1009.0, "cancelled"))
     listing = RunListing(Folds())
-    assert listing.look(())[0].state == "cancelled"
+    assert listing.poll(())[0].state == "cancelled"
     go_on("again", RunStarted(1010.0, 2, 2, 2, 43))
-    assert listing.look({"again"})[0].state == "running"
+    assert listing.poll({"again"})[0].state == "running"
 
 
 def test_a_run_that_is_being_created_or_is_damaged_is_left_out(home: Any) -> None:
@@ -135,12 +135,12 @@ def test_a_run_that_is_being_created_or_is_damaged_is_left_out(home: Any) -> Non
     run_dir("noise").mkdir()
     ledger_path("noise").write_bytes(b"no ledger at all" * 10)
     record("good", STARTED)
-    assert [line.run_id for line in RunListing(Folds()).look(())] == ["good"]
+    assert [line.run_id for line in RunListing(Folds()).poll(())] == ["good"]
 
 
 def test_only_the_newest_are_listed_however_many_there_are(home: Any) -> None:
     for number in range(N_RUNS + 20):
         record(f"r{number}", STARTED, ENDED, created_at_s=1000.0 + number)
-    lines = RunListing(Folds()).look(())
+    lines = RunListing(Folds()).poll(())
     assert len(lines) == N_RUNS
     assert lines[0].run_id == f"r{N_RUNS + 19}"

@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 
 from jupyter_ddl.protocol.events import Beat
-from jupyter_ddl.ranks.heartbeat import Beats
+from jupyter_ddl.ranks.heartbeat import Heartbeat
 from tests.until import until
 
 
 def test_a_change_of_phase_is_told_at_once_and_steps_within_two_seconds() -> None:
     sent: list[Beat] = []
-    beats = Beats(0, 1, sent.append)
+    beats = Heartbeat(0, 1, sent.append)
     beats.begin("cell")
     assert [(beat.phase, beat.n_steps) for beat in sent] == [("cell", 0)]
     beats.step()
@@ -22,7 +22,7 @@ def test_a_change_of_phase_is_told_at_once_and_steps_within_two_seconds() -> Non
 
 def test_a_rank_that_makes_no_progress_is_silent_and_none_speaks_after_its_end() -> None:
     sent: list[Beat] = []
-    beats = Beats(0, 1, sent.append)
+    beats = Heartbeat(0, 1, sent.append)
     beats.begin("cell")
     beats.close()
     beats.step()
@@ -34,7 +34,7 @@ def test_steps_of_any_torch_optimizer_count_from_when_torch_is_there() -> None:
     import torch
 
     sent: list[Beat] = []
-    beats = Beats(0, 1, sent.append)
+    beats = Heartbeat(0, 1, sent.append)
     beats.begin("cell")
     weights = torch.nn.Parameter(torch.ones(2))
     optimizer = torch.optim.SGD([weights], lr=0.1)
@@ -49,7 +49,7 @@ def test_steps_of_any_torch_optimizer_count_from_when_torch_is_there() -> None:
 
 
 def test_counting_fifty_steps_a_second_costs_far_below_a_percent() -> None:
-    beats = Beats(0, 1, lambda _: None)
+    beats = Heartbeat(0, 1, lambda _: None)
     began_s = time.process_time()
     for _ in range(5_000):
         beats.step()

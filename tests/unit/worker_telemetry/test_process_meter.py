@@ -49,11 +49,11 @@ def parent() -> Iterator[subprocess.Popen[str]]:
 def test_a_tree_is_charged_for_what_its_children_use(parent: subprocess.Popen[str]) -> None:
     meter = ProcessMeter(os.getpid())
     wanted = {os.getpid(): None, parent.pid: None}
-    first = meter.look(wanted)
+    first = meter.poll(wanted)
     assert first[parent.pid].cpu is None
     assert first[parent.pid].memory_bytes >= 200 << 20
     until(lambda: _cpu_s(parent) > 0.3, 20.0, "CPU time of the child")
-    used = meter.look(wanted)
+    used = meter.poll(wanted)
     assert used[parent.pid].cpu > 0.05
     assert used[os.getpid()].cpu >= used[parent.pid].cpu
     assert used[os.getpid()].memory_bytes > used[parent.pid].memory_bytes
@@ -66,21 +66,21 @@ def _cpu_s(parent: subprocess.Popen[str]) -> float:
 def test_cpu_is_time_taken_by_time_passed() -> None:
     now = iter((100.0, 102.0))
     meter = ProcessMeter(os.getpid(), clock=lambda: next(now))
-    meter.look({os.getpid(): None})
+    meter.poll({os.getpid(): None})
     began_s = time.process_time()
     while time.process_time() - began_s < 0.4:
         pass
-    used = meter.look({os.getpid(): None})[os.getpid()]
+    used = meter.poll({os.getpid(): None})[os.getpid()]
     assert used.cpu == pytest.approx((time.process_time() - began_s) / 2.0, abs=0.06)
 
 
 def test_a_process_that_has_ended_is_left_out(parent: subprocess.Popen[str]) -> None:
     meter = ProcessMeter(os.getpid())
-    meter.look({parent.pid: None})
+    meter.poll({parent.pid: None})
     for child in psutil.Process(parent.pid).children():
         child.kill()
     parent.wait()
-    assert meter.look({parent.pid: None, os.getpid(): None}).keys() == {os.getpid()}
+    assert meter.poll({parent.pid: None, os.getpid(): None}).keys() == {os.getpid()}
 
 
 def test_near_its_limit_memory_that_processes_share_counts_once() -> None:
@@ -97,8 +97,8 @@ def test_near_its_limit_memory_that_processes_share_counts_once() -> None:
         assert process.stdout is not None
         process.stdout.readline()
         meter = ProcessMeter(process.pid)
-        roughly = meter.look({process.pid: None})[process.pid].memory_bytes
-        exactly = meter.look({process.pid: 1 << 30})[process.pid].memory_bytes
+        roughly = meter.poll({process.pid: None})[process.pid].memory_bytes
+        exactly = meter.poll({process.pid: 1 << 30})[process.pid].memory_bytes
         for child in psutil.Process(process.pid).children(recursive=True):
             child.kill()
         process.kill()
@@ -110,14 +110,14 @@ def test_a_look_at_a_tree_costs_little() -> None:
     meter = ProcessMeter(os.getpid())
     began_s = time.process_time()
     for _ in range(20):
-        meter.look({os.getpid(): None})
+        meter.poll({os.getpid(): None})
     assert (time.process_time() - began_s) / 20 < 0.02  # once a second: 2 % of one CPU at most
 
 
 def test_network_rates_begin_with_the_second_look_and_are_never_negative() -> None:
     network = NetworkMeter()
-    assert network.look() == (None, None)
-    received, sent = network.look()
+    assert network.poll() == (None, None)
+    received, sent = network.poll()
     assert received is not None
     assert received >= 0
     assert sent is not None

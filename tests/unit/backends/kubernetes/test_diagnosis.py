@@ -49,7 +49,7 @@ def event(reason: str, message: str, name: str = "kube-1-default-worker-x", **mo
     return {"reason": reason, "message": message, "involvedObject": about, **more}
 
 
-def look(*pods: Json, events: tuple[Json, ...] = (), **more: Any) -> Cause | None:
+def poll(*pods: Json, events: tuple[Json, ...] = (), **more: Any) -> Cause | None:
     """The first hindrance of a cluster that has its scheduler."""
     cluster = {"status": {"phase": "Running"}}
     return diagnose(View("kube-1", cluster, (*pods, SCHEDULER), events, **more))
@@ -66,7 +66,7 @@ def unschedulable(message: str) -> Json:
     ("cause", "sentence", "fix"),
     [
         (
-            look(
+            poll(
                 waiting("ImagePullBackOff", "Back-off pulling image"),
                 events=(event("Failed", "manifest unknown"),),
             ),
@@ -74,19 +74,19 @@ def unschedulable(message: str) -> Json:
             "--env IMAGE",
         ),
         (
-            look(unschedulable("0/3 nodes are available: 3 Insufficient nvidia.com/gpu.")),
+            poll(unschedulable("0/3 nodes are available: 3 Insufficient nvidia.com/gpu.")),
             "no node fits",
             "--gpus",
         ),
-        (look(unschedulable("0/3 nodes: 3 Insufficient memory.")), "no node fits", "--memory"),
-        (look(unschedulable("0/1 nodes: 1 node(s) had taint {a: b}")), "no node", "--toleration"),
+        (poll(unschedulable("0/3 nodes: 3 Insufficient memory.")), "no node fits", "--memory"),
+        (poll(unschedulable("0/1 nodes: 1 node(s) had taint {a: b}")), "no node", "--toleration"),
         (
-            look(unschedulable("0/1 nodes: 1 node(s) didn't match node selector.")),
+            poll(unschedulable("0/1 nodes: 1 node(s) didn't match node selector.")),
             "no node",
             "--node-selector",
         ),
         (
-            look(
+            poll(
                 pod(
                     containerStatuses=[
                         {
@@ -102,7 +102,7 @@ def unschedulable(message: str) -> Json:
             "jupyter_ddl in it",
         ),
         (
-            look(
+            poll(
                 pod(
                     containerStatuses=[
                         {
@@ -117,24 +117,24 @@ def unschedulable(message: str) -> Json:
             "--memory",
         ),
         (
-            look(pod(), events=(event("FailedMount", 'secret "kube-1-tls" not found'),)),
+            poll(pod(), events=(event("FailedMount", 'secret "kube-1-tls" not found'),)),
             "can't be mounted",
             "start it anew",
         ),
         (
-            look(events=(event("FailedCreate", "exceeded quota: small", "kube-1-scheduler-7"),)),
+            poll(events=(event("FailedCreate", "exceeded quota: small", "kube-1-scheduler-7"),)),
             "exceeded quota: small",
             "larger quota",
         ),
         (
-            look(
+            poll(
                 events=(event("FailedCreate", "violates PodSecurity", "kube-1-default-worker-x-1"),)
             ),
             "violates PodSecurity",
             "--pod-template",
         ),
         (
-            look(
+            poll(
                 events=(
                     event("Logging", "Invalid: spec.x", "kube-1", kind="DaskCluster", type="Error"),
                 )
@@ -143,7 +143,7 @@ def unschedulable(message: str) -> Json:
             "correct",
         ),
         (
-            look(
+            poll(
                 events=(
                     event(
                         "Logging",
@@ -158,7 +158,7 @@ def unschedulable(message: str) -> Json:
             "correct",
         ),
         (
-            look(
+            poll(
                 pod(containerStatuses=[{"state": {"running": {}}}]),
                 logs={"kube-1-default-worker-x": "socket.gaierror: [Errno -3]"},
             ),
@@ -166,7 +166,7 @@ def unschedulable(message: str) -> Json:
             "kube-dns",
         ),
         (
-            look(
+            poll(
                 pod(containerStatuses=[{"state": {"running": {}}}]),
                 logs={"kube-1-default-worker-x": "Waiting to connect to: tls://kube-1.svc:8786"},
             ),
@@ -174,7 +174,7 @@ def unschedulable(message: str) -> Json:
             "kube-dns",
         ),
         (
-            look(
+            poll(
                 pod(containerStatuses=[{"state": {"running": {}}}]),
                 logs={"kube-1-default-worker-x": "loading everything"},
             ),
@@ -187,8 +187,8 @@ def unschedulable(message: str) -> Json:
             "made no scheduler's pod",
             "rollout restart",
         ),
-        (look(pod(), n_workers=2), "made 1 of 2 workers' pods", "rollout restart"),
-        (look(waiting("CreateContainerConfigError", "runs as root")), "runs as root", "template"),
+        (poll(pod(), n_workers=2), "made 1 of 2 workers' pods", "rollout restart"),
+        (poll(waiting("CreateContainerConfigError", "runs as root")), "runs as root", "template"),
     ],
 )
 def test_each_hindrance_has_its_sentence_and_its_fix(
@@ -200,20 +200,20 @@ def test_each_hindrance_has_its_sentence_and_its_fix(
 
 
 def test_what_goes_its_way_is_no_hindrance() -> None:
-    assert look() is None
-    assert look(pod(), n_workers=1) is None
+    assert poll() is None
+    assert poll(pod(), n_workers=1) is None
     connected = {"kube-1-default-worker-x": "Registered to: tls://kube-1.svc:8786"}
-    assert look(pod(containerStatuses=[{"state": {"running": {}}}]), logs=connected) is None
-    assert look(waiting("ContainerCreating")) is None
-    assert look(pod(containerStatuses=[{"state": {"running": {}}, "restartCount": 0}])) is None
+    assert poll(pod(containerStatuses=[{"state": {"running": {}}}]), logs=connected) is None
+    assert poll(waiting("ContainerCreating")) is None
+    assert poll(pod(containerStatuses=[{"state": {"running": {}}, "restartCount": 0}])) is None
     doubt = event("Logging", "Unable to connect", "kube-1", kind="DaskCluster", type="Warning")
-    assert look(events=(doubt,)) is None
+    assert poll(events=(doubt,)) is None
     others = event("FailedCreate", "exceeded quota", "other-1-scheduler")
-    assert look(events=(others,)) is None
+    assert poll(events=(others,)) is None
 
 
 def test_room_for_some_is_not_room_for_none() -> None:
-    cause = look(unschedulable("0/1 nodes: 1 Insufficient cpu."))
+    cause = poll(unschedulable("0/1 nodes: 1 Insufficient cpu."))
     assert cause is not None
     assert cause.is_about_room
     assert cause.after_s > 0
