@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
-import tempfile
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,6 +16,7 @@ from pathlib import Path
 from blake3 import blake3
 
 from jupyter_ddl.errors import CapacityError
+from jupyter_ddl.store.atomic import replacing
 
 __all__ = [
     "BlobMissingError",
@@ -67,7 +67,7 @@ def put_blob(data: bytes | memoryview, dirs: Iterable[Path], digest: str | None 
         if not last and view.nbytes > free * _MEMORY_SHARE:
             continue
         try:
-            _write(view, directory, name)
+            _write(view, directory / name)
         except OSError as error:
             tried.append(f"{directory}: {error.strerror}, {free:,} bytes free")
             continue
@@ -135,16 +135,7 @@ def _free_bytes(directory: Path) -> int:
     return stat.f_bavail * stat.f_frsize
 
 
-def _write(view: memoryview, directory: Path, name: str) -> None:
-    """Write under a temporary name and rename, so that a blob is whole or absent."""
-    fd, temporary = tempfile.mkstemp(prefix=".partial-", dir=directory)
-    try:
-        with os.fdopen(fd, "wb", buffering=0) as file:
-            offset = 0
-            while offset < view.nbytes:
-                offset += file.write(view[offset : offset + _WRITE_STEP_BYTES])
-        os.replace(temporary, directory / name)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
-        raise
+def _write(view: memoryview, path: Path) -> None:
+    with replacing(path) as file:
+        for offset in range(0, view.nbytes, _WRITE_STEP_BYTES):
+            file.write(view[offset : offset + _WRITE_STEP_BYTES])
