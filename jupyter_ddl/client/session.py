@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
@@ -18,6 +19,7 @@ from jupyter_ddl.protocol.cluster import ClusterSpec
 from jupyter_ddl.protocol.replies import Result, SnapshotResult
 from jupyter_ddl.protocol.requests import Body, WatchRun
 from jupyter_ddl.protocol.snapshot import RunSnapshot
+from jupyter_ddl.store.atomic import write_whole
 from jupyter_ddl.store.connection import ConnectionInfo, list_connections, read_connection
 from jupyter_ddl.store.paths import runtime_dir
 
@@ -217,21 +219,18 @@ async def _watch(link: ControllerLink, run_id: str, mailbox: Mailbox) -> None:
         mailbox.put(result.snapshot)
 
 
-def _spec_path(name: str) -> str:
-    return str(runtime_dir() / f"{name}.spec")
+def _spec_path(name: str) -> Path:
+    return runtime_dir() / f"{name}.spec"
 
 
 def _remember(spec: ClusterSpec) -> None:
     """So that a controller that dies can be started again as it was."""
-    fd = os.open(_spec_path(spec.name), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(fd, "wb") as file:
-        file.write(msgspec.json.encode(spec))
+    write_whole(_spec_path(spec.name), msgspec.json.encode(spec))
 
 
 def _remembered(name: str) -> ClusterSpec | None:
     try:
-        with open(_spec_path(name), "rb") as file:
-            return msgspec.json.decode(file.read(), type=ClusterSpec)
+        return msgspec.json.decode(_spec_path(name).read_bytes(), type=ClusterSpec)
     except (FileNotFoundError, msgspec.DecodeError):
         return None
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -29,6 +28,7 @@ from jupyter_ddl.protocol.requests import (
     SyncEnvironment,
     TellVerdict,
 )
+from jupyter_ddl.store.atomic import write_whole
 from jupyter_ddl.store.blobs import read_blob
 from jupyter_ddl.store.packages import normal_name
 from jupyter_ddl.store.paths import blob_dirs, private_dir, runtime_path
@@ -74,10 +74,7 @@ class KeptPackages:
     def write(self, patch: Patch, wheels: dict[str, bytes]) -> None:
         """Keep a list in the place of the former one, whole or not at all."""
         private_dir(self._path.parent)
-        partial = self._path.with_name(f".{self._path.name}.{os.getpid()}.part")
-        partial.write_bytes(msgspec.msgpack.encode(_Record(self._made_for, patch, wheels)))
-        partial.chmod(0o600)
-        partial.replace(self._path)
+        write_whole(self._path, msgspec.msgpack.encode(_Record(self._made_for, patch, wheels)))
 
     def remove(self) -> None:
         """Nobody is to have these packages any more."""

@@ -40,6 +40,7 @@ from jupyter_ddl.protocol.events import (
     RunSubmitted,
     StopRequested,
 )
+from jupyter_ddl.store.atomic import sync_directory
 
 __all__ = [
     "DURABLE",
@@ -312,7 +313,7 @@ class LedgerWriter:
             _sync_data(self._fd)
         if self._offset == 0:
             self._commit(HEADER, True)
-            _sync_directory(self.path.parent)
+            sync_directory(self.path.parent)
         self._synced = self._offset
 
     def _commit(self, data: bytes, durable: bool) -> None:
@@ -412,11 +413,3 @@ def _damaged(path: Path, fault: Fault) -> LedgerError:
         record=fault.record,
         offset=fault.offset,
     )
-
-
-def _sync_directory(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

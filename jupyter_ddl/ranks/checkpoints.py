@@ -5,11 +5,9 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import os
 import pickle
 import re
 import sys
-import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -19,6 +17,7 @@ from blake3 import blake3
 
 from jupyter_ddl.errors import JupyterDDLError
 from jupyter_ddl.ranks.metrics import ReportError, shown
+from jupyter_ddl.store.atomic import replacing, sync_directory
 
 __all__ = [
     "FORMAT",
@@ -359,18 +358,9 @@ def save_checkpoint(
     directory = checkpoints_dir / f"trial-{trial}"
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / f"step-{step}-a{attempt}.ckpt"
-    fd, partial = tempfile.mkstemp(prefix=".partial-", dir=directory)
-    try:
-        with os.fdopen(fd, "wb") as file:
-            digest, size_bytes = write_checkpoint(file, step, state)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(partial)
-        raise
-    _sync_directory(directory)
+    with replacing(path, is_synced=True) as file:
+        digest, size_bytes = write_checkpoint(file, step, state)
+    sync_directory(directory)
     keep_newest(directory, keep=path)
     return SavedCheckpoint(f"{directory.name}/{path.name}", digest, size_bytes)
 
@@ -436,11 +426,3 @@ def keep_newest(directory: Path, keep: Path) -> None:
     for path in _newest_first(directory)[_N_KEPT:]:
         if path != keep:
             path.unlink(missing_ok=True)
-
-
-def _sync_directory(directory: Path) -> None:
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
-import os
 import sys
-import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import IO, Any
@@ -16,6 +13,7 @@ import cloudpickle
 from jupyter_ddl.errors import TrialError
 from jupyter_ddl.protocol.space import ParamValue
 from jupyter_ddl.ranks.metrics import shown
+from jupyter_ddl.store.atomic import replacing
 
 __all__ = ["ValuesError", "beats", "brought", "inline", "save_values"]
 
@@ -95,22 +93,13 @@ def save_values(values: Mapping[str, Any], path: Path) -> None:
         The file cannot be written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    fd, partial = tempfile.mkstemp(prefix=".partial-", dir=path.parent)
-    try:
-        with os.fdopen(fd, "wb") as file:
-            try:
-                _Pickler(file).dump(dict(values))
-            except OSError:
-                raise
-            except Exception as error:
-                raise _culprit(values, error) from error
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(partial)
-        raise
+    with replacing(path, is_synced=True) as file:
+        try:
+            _Pickler(file).dump(dict(values))
+        except OSError:
+            raise
+        except Exception as error:
+            raise _culprit(values, error) from error
 
 
 class _Pickler(cloudpickle.CloudPickler):  # type: ignore[misc]  # cloudpickle has no types

@@ -44,6 +44,7 @@ from jupyter_ddl.recording.lines import (
     line_of,
     time_of,
 )
+from jupyter_ddl.store.atomic import write_whole
 from jupyter_ddl.store.paths import home_dir, ledger_path, run_dir, runtime_path
 from jupyter_ddl.views.escape import plain_lines
 
@@ -338,13 +339,8 @@ def save_text(data: bytes, path: Path, *, overwrite: bool) -> None:
         raise _refusal(path, "it is a directory; give the name of a file")
     if path.exists() and not overwrite:
         raise _refusal(path, "it is there already; give another name, or --overwrite")
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        try:
-            partial.write_bytes(data)
-            partial.replace(path)
-        finally:
-            partial.unlink(missing_ok=True)
+        write_whole(path, data, mode=0o666)  # to be handed on: as the umask has it
     except OSError as error:
         raise _refusal(path, f"{error.strerror}; give a place that you may write to") from None
 

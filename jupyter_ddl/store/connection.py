@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 from jupyter_ddl.errors import ClusterError
+from jupyter_ddl.store.atomic import write_whole
 from jupyter_ddl.store.paths import private_dir, runtime_dir, runtime_path
 from jupyter_ddl.store.processes import ProcessIdentity, is_alive
 
@@ -134,11 +135,7 @@ def _own_prefix() -> str:
 def write_connection(info: ConnectionInfo) -> Path:
     """Write atomically; a reader sees a whole file or none."""
     path = runtime_dir() / connection_path(info.name).name
-    temporary = path.with_suffix(f".{os.getpid()}.tmp")
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(fd, "wb") as file:
-        file.write(msgspec.json.format(msgspec.json.encode(info)))
-    temporary.replace(path)
+    write_whole(path, msgspec.json.format(msgspec.json.encode(info)))
     return path
 
 

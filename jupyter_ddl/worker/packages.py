@@ -21,6 +21,7 @@ from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from jupyter_ddl.errors import WorkerEnvironmentError
 from jupyter_ddl.protocol.facts import CORE, EnvironmentCall, Facts, Patch, WorkerEnvironment
+from jupyter_ddl.store.atomic import write_whole
 from jupyter_ddl.store.blobs import digest_of
 from jupyter_ddl.store.packages import EnvironmentReader, normal_name
 from jupyter_ddl.store.paths import home_dir, private_dir
@@ -143,7 +144,8 @@ def _tell_origins(patch: Patch, part: Path) -> None:
 def _write_wheels(patch: Patch, wheels: Mapping[str, bytes], store: Path) -> list[Path]:
     private_dir(store)
     for name, data in wheels.items():
-        _write(store / Path(name).name, data)
+        # Whole or not at all: another patch of this host may be reading it.
+        write_whole(store / Path(name).name, data)
     return [store / Path(each.name).name for each in patch.wheels]
 
 
@@ -158,13 +160,6 @@ def _runs(wheel: Path, tags: frozenset[Tag]) -> bool:
         return not parse_wheel_filename(wheel.name)[3].isdisjoint(tags)
     except InvalidWheelFilename:
         return False
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Whole or not at all: another patch of this host may be reading it."""
-    part = path.with_suffix(f".{os.getpid()}.part")
-    part.write_bytes(data)
-    part.replace(path)
 
 
 async def _pip(arguments: list[str], deadline_s: float) -> None:

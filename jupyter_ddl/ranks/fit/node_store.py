@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -17,6 +16,7 @@ from typing import Any, Literal
 import cloudpickle
 import msgspec
 
+from jupyter_ddl.store.atomic import replacing
 from jupyter_ddl.store.blobs import BlobMissingError, map_blob
 
 __all__ = ["NodeStore", "StoredNode", "choose_place", "node_file"]
@@ -139,13 +139,13 @@ class NodeStore:
         place = choose_place(size, seconds, n_users, left)
         if place == "memory" and self._memory_dir is not None:
             with contextlib.suppress(OSError):
-                _write(pieces, self._memory_dir, name)
+                _write(pieces, self._memory_dir / name)
                 return "memory", size
             place = "disk"
         if place == "disk" or self._memory_dir is None:
             with contextlib.suppress(OSError):
                 self._spill_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-                _write(pieces, self._spill_dir, name)
+                _write(pieces, self._spill_dir / name)
                 return "disk", size
         return "nowhere", size
 
@@ -186,20 +186,9 @@ def _aligned(position: int) -> int:
     return -(-position // _PAGE) * _PAGE
 
 
-def _write(pieces: list[tuple[int, Any]], directory: Path, name: str) -> None:
-    fd, temporary = tempfile.mkstemp(prefix=".partial-", dir=directory)
-    try:
-        with os.fdopen(fd, "wb", buffering=0) as file:
-            for position, data in pieces:
-                file.seek(position)
-                view = memoryview(data).cast("B")
-                written = 0
-                while written < view.nbytes:
-                    written += file.write(view[written:])
-            end = file.tell()
-            os.truncate(fd, _aligned(end))
-        os.replace(temporary, directory / name)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
-        raise
+def _write(pieces: list[tuple[int, Any]], path: Path) -> None:
+    with replacing(path) as file:
+        for position, data in pieces:
+            file.seek(position)
+            file.write(memoryview(data).cast("B"))
+        file.truncate(_aligned(file.tell()))

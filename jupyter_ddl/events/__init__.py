@@ -1,1 +1,0 @@
-"""What comes up: messages, codec, ledger, and the one reducer that folds them."""

@@ -1,1 +1,0 @@
-"""The nouns that travel down: frozen msgspec structs, no behaviour beyond validation."""
