@@ -16,6 +16,7 @@ import msgspec
 
 from jupyter_ddl.backends.sizing import n_local_workers
 from jupyter_ddl.errors import ClusterError
+from jupyter_ddl.formats import format_bytes, format_counted, format_duration
 from jupyter_ddl.protocol.cluster import ClusterSpec
 from jupyter_ddl.store.host_limits import HostLimits, host_limits
 
@@ -105,8 +106,9 @@ def sized_for_binder(spec: ClusterSpec, environ: Mapping[str, str] = os.environ)
         if n_workers > 1 and memory_bytes < _RANK_BYTES:
             n_most = max(1, left_bytes // (_WORKER_BYTES + _RANK_BYTES))
             raise ClusterError(
-                f"{n_workers} workers were asked for in Binder, and {_gigabytes(limits)} hold "
-                f"{n_most}; `%cluster start -n {n_most}`, or say --memory for each"
+                f"{n_workers} workers were asked for in Binder, and "
+                f"{format_bytes(limits.memory_bytes)} hold {n_most}; "
+                f"`%cluster start -n {n_most}`, or say --memory for each"
             )
         memory_bytes = max(memory_bytes, _RANK_BYTES)
     return msgspec.structs.replace(spec, n_workers=n_workers, memory_per_worker_bytes=memory_bytes)
@@ -117,12 +119,8 @@ def binder_sentence(environ: Mapping[str, str] = os.environ) -> str:
     if not in_binder(environ):
         return ""
     limits = binder_limits(environ)
-    cpus = f"{limits.cpus} CPU{'' if limits.cpus == 1 else 's'}"
+    cpus, memory = format_counted(limits.cpus, "CPU"), format_bytes(limits.memory_bytes)
     return (
-        f"Binder mode: {cpus} and {_gigabytes(limits)} for everything; clusters are local and end "
-        f"when they were idle for {_IDLE_S / 60:.0f} minutes."
+        f"Binder mode: {cpus} and {memory} for everything; clusters are local and end after "
+        f"{format_duration(_IDLE_S)} without work."
     )
-
-
-def _gigabytes(limits: HostLimits) -> str:
-    return f"{limits.memory_bytes / 1e9:.1f} GB"

@@ -22,6 +22,7 @@ import psutil
 
 from jupyter_ddl.cell.tensors import reduce_tensor
 from jupyter_ddl.errors import CaptureError
+from jupyter_ddl.formats import format_bytes
 from jupyter_ddl.protocol.program import MAIN_GLOBALS, CapturedName
 from jupyter_ddl.store.blobs import digest_of
 from jupyter_ddl.store.host_limits import host_limits
@@ -33,24 +34,13 @@ __all__ = [
     "CellPickler",
     "capture",
     "explain_unpicklable",
-    "size_text",
     "too_large",
 ]
 
 
-# Sizes as a person reads them, and the refusal of captures that are too large.
+# The refusal of captures that are too large.
 
 _LISTED = 5
-
-
-def size_text(n_bytes: int) -> str:
-    """``1.5 GB``, in powers of 1000."""
-    size = float(n_bytes)
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:.0f} B" if unit == "B" else f"{size:.3g} {unit}"
-        size /= 1000
-    return f"{size:.3g} TB"
 
 
 def too_large(
@@ -71,11 +61,12 @@ def too_large(
         known[name] = max(known.get(name, 0), _estimate(value))
     largest = sorted(known, key=lambda name: known[name], reverse=True)[:_LISTED]
     listed = ", ".join(
-        f"{name} {'> ' if name == stopped else ''}{size_text(known[name])}" for name in largest
+        f"{name} {'> ' if name == stopped else ''}{format_bytes(known[name])}" for name in largest
     )
     return CaptureError(
         f"the values that the cell uses are too large to send, by {stopped!r} (limit "
-        f"{size_text(in_band)} of objects, {size_text(total)} with arrays); largest: {listed}; "
+        f"{format_bytes(in_band)} of objects, {format_bytes(total)} with arrays); "
+        f"largest: {listed}; "
         f"load them inside the cell, turn lists into arrays, or raise --capture-limit",
         name=stopped,
         largest=largest,
@@ -286,7 +277,7 @@ def _advice(value: Any) -> str:
 
 OUT_OF_BAND_BYTES = 64 * 1024
 """Buffers from this size on become blobs of their own."""
-IN_BAND_LIMIT_BYTES = 64 * 10**6
+IN_BAND_LIMIT_BYTES = 64 * 2**20
 _MEMORY_SHARE = 0.5
 
 

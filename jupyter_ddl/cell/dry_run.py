@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from jupyter_ddl.cell.capture import size_text
 from jupyter_ddl.cell.compile import CompiledCell
 from jupyter_ddl.cell.space import is_finite
+from jupyter_ddl.formats import format_bytes, format_count, format_counted, format_duration
 from jupyter_ddl.protocol.run import DdpSpec, Limits, MapSpec, SearchSpec
 from jupyter_ddl.protocol.space import Choice, Distribution, RandInt, n_grid_points
 
@@ -29,7 +29,7 @@ def describe(compiled: CompiledCell, places: Iterable[str] = ()) -> str:
     n_bytes = sum(memoryview(data).nbytes for _, data in compiled.blobs)
     n_blobs = len(compiled.blobs)
     lines.append(
-        f"To send: {n_blobs} blob{'' if n_blobs == 1 else 's'}, {size_text(n_bytes)}, "
+        f"To send: {format_counted(n_blobs, 'blob')}, {format_bytes(n_bytes)}, "
         f"once per host (none of those that are there already)"
     )
     lines += [f"Note: {note}" for note in compiled.notes]
@@ -67,7 +67,7 @@ def _verb_lines(compiled: CompiledCell) -> Iterator[str]:
     if verb.max_parallel is not None:
         yield f"In flight at once: at most {verb.max_parallel}"
     if compiled.limits.timeout_s is not None:
-        yield f"Timeout: {compiled.limits.timeout_s:g} s"
+        yield f"Timeout: {format_duration(compiled.limits.timeout_s)}"
     if compiled.bring:
         yield f"Brought home: {', '.join(compiled.bring)}"
 
@@ -76,7 +76,7 @@ def _search_lines(verb: SearchSpec) -> Iterator[str]:
     yield f"Search: {verb.n_trials} trials, {verb.metric} ({verb.mode})"
     yield f"Sampler: {verb.sampler.name}; pruner: {verb.pruner.name}"
     if is_finite(verb.space):
-        yield f"Grid points: {n_grid_points(verb.space):,}"
+        yield f"Grid points: {format_count(n_grid_points(verb.space))}"
     if verb.ranks_per_trial > 1 or verb.gpus_per_trial:
         yield f"Per trial: {verb.ranks_per_trial} ranks, {verb.gpus_per_trial} GPUs"
     yield "Hyper-parameters:"
@@ -93,7 +93,7 @@ def _ddp_lines(verb: DdpSpec, limits: Limits) -> Iterator[str]:
     group = f"{verb.backend} backend, {'' if verb.initialize else 'not '}initialised for the cell"
     yield f"Process group: {group}; prepare() uses {verb.strategy}"
     hang = verb.hang_timeout_s
-    waits = "60 s or 10 median steps" if hang is None else f"{hang:g} s"
+    waits = "60 s or 10 median steps" if hang is None else format_duration(hang)
     yield f"Restarts: at most {limits.max_own_failures - 1}; a hang is no step for {waits}"
 
 
@@ -103,14 +103,15 @@ def _capture_lines(compiled: CompiledCell) -> Iterator[str]:
         yield "Captured: nothing"
         return
     total = sum(captured.size_bytes for captured in captures)
-    yield f"Captured: {len(captures)} names, {size_text(total)}"
+    yield f"Captured: {format_counted(len(captures), 'name')}, {format_bytes(total)}"
     for captured in sorted(captures, key=lambda each: (-each.size_bytes, each.name)):
-        yield f"  {captured.name}: {captured.type_name}, {size_text(captured.size_bytes)}"
+        yield f"  {captured.name}: {captured.type_name}, {format_bytes(captured.size_bytes)}"
     buffers = compiled.program.buffers
     if buffers:
         sizes = {digest: memoryview(data).nbytes for digest, data in compiled.blobs}
         n_bytes = sum(sizes[digest] for digest in set(buffers))
-        yield f"Beside the stream: {len(buffers)} buffers, {size_text(n_bytes)}, shared per host"
+        n_buffers = format_counted(len(buffers), "buffer")
+        yield f"Beside the stream: {n_buffers}, {format_bytes(n_bytes)}, shared per host"
 
 
 def _module_lines(compiled: CompiledCell) -> Iterator[str]:
@@ -118,5 +119,5 @@ def _module_lines(compiled: CompiledCell) -> Iterator[str]:
     if program.modules:
         yield f"Files: {len(program.modules)} beside the notebook"
         for file in program.modules:
-            yield f"  {file.path}: {size_text(file.size_bytes)}"
+            yield f"  {file.path}: {format_bytes(file.size_bytes)}"
     yield f"Packages: {', '.join(program.imports) or 'none'}"

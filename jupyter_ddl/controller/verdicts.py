@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from jupyter_ddl.formats import format_bytes, format_percent
 from jupyter_ddl.protocol.telemetry import GpuSample, RankSample, WorkerSample
 
 __all__ = ["Verdict", "WorkerEvidence", "verdicts"]
@@ -190,10 +191,10 @@ def verdicts(workers: Iterable[WorkerEvidence], run_id: str = "") -> tuple[str, 
 def _input_verdict(run_id: str, ranks: list[tuple[float, float | None]]) -> Verdict:
     loader = _mean(share for share, _ in ranks) or 0.0
     used = _mean(utilization for _, utilization in ranks)
-    gpu = "" if used is None else f"GPU {100 * used:.0f} %, "
+    gpu = "" if used is None else f"GPU {format_percent(used)}, "
     n_ranks = f" ({len(ranks)} ranks)" if len(ranks) > 1 else ""
     subject = f"{run_id} is " if run_id else ""
-    text = f"{subject}input-bound: {gpu}loader {100 * loader:.0f} %{n_ranks}"
+    text = f"{subject}input-bound: {gpu}loader {format_percent(loader)}{n_ranks}"
     return Verdict("input", 2, text, (run_id,))
 
 
@@ -227,8 +228,8 @@ def _memory_share(sample: WorkerSample) -> float:
 def _memory_text(sample: WorkerSample) -> str:
     used, limit = sample.memory_bytes or 0, sample.memory_limit_bytes or 1
     return (
-        f"{_worker_name(sample)} uses {100 * used / limit:.0f} % of its memory "
-        f"({used / 2**30:.1f} of {limit / 2**30:.1f} GiB)"
+        f"{_worker_name(sample)} uses {format_percent(used / limit)} of its memory "
+        f"({format_bytes(used)} of {format_bytes(limit)})"
     )
 
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
 
-from jupyter_ddl.cell.capture import size_text
 from jupyter_ddl.cell.options import CommonOptions, FitOptions, Options, RunOptions, parse_line
 from jupyter_ddl.errors import TrialError
+from jupyter_ddl.formats import format_bytes, format_number
 from jupyter_ddl.magics.cell_output import Phases, say, say_note
 from jupyter_ddl.magics.expansion import expand_line
 from jupyter_ddl.magics.failures import shown
@@ -146,7 +146,7 @@ def _stopped(last: RunSnapshot) -> str:
     kept = f"{last.counts.complete + last.counts.pruned:,} of {last.n_trials:,} {noun} are finished"
     best = ""
     if last.best is not None:
-        best = f", best {last.metric} {last.best.value:.4g} at trial {last.best.number}"
+        best = f", best {last.metric} {format_number(last.best.value)} at trial {last.best.number}"
     return f"Stopped: {kept}{best}; this cell with `--resume {last.run_id}` goes on."
 
 
@@ -193,4 +193,4 @@ def _size(value: Any) -> str:
 
     buffers: list[pickle.PickleBuffer] = []
     n_stream = len(cloudpickle.dumps(value, protocol=5, buffer_callback=buffers.append))
-    return size_text(n_stream + sum(buffer.raw().nbytes for buffer in buffers))
+    return format_bytes(n_stream + sum(buffer.raw().nbytes for buffer in buffers))

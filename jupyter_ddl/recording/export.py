@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from jupyter_ddl.errors import RecordingError
+from jupyter_ddl.formats import format_bytes, format_count
 from jupyter_ddl.recording.page import save_page
 from jupyter_ddl.recording.write import record_run, write_recording
 
@@ -47,6 +48,6 @@ def export_run(run_id: str, path: str | Path, *, overwrite: bool = False) -> str
     note = f"; left out: {', '.join(missing)}" if missing else ""
     if path.suffix == ".html":
         n_bytes = save_page(recording, path, overwrite=overwrite)
-        return f"A page that plays run {run_id} is in {path} ({n_bytes / 1e3:,.0f} kB){note}."
+        return f"A page that plays run {run_id} is in {path} ({format_bytes(n_bytes)}){note}."
     n_facts = write_recording(recording, path, overwrite=overwrite)
-    return f"{n_facts:,} facts of run {run_id} are in {path}{note}."
+    return f"{format_count(n_facts)} facts of run {run_id} are in {path}{note}."

@@ -8,18 +8,13 @@ from collections.abc import Iterable
 
 import msgspec
 
+from jupyter_ddl.formats import format_count, format_duration, format_number
 from jupyter_ddl.protocol.run import RunSpec, SearchSpec
 from jupyter_ddl.protocol.snapshot import RunSnapshot
 from jupyter_ddl.views.columns import TextColumn, columns_text
 from jupyter_ddl.views.drawing import Drawing
 from jupyter_ddl.views.escape import esc, plain
-from jupyter_ddl.views.format import (
-    format_count,
-    format_distribution,
-    format_duration,
-    format_number,
-    format_params,
-)
+from jupyter_ddl.views.format import format_distribution, format_params
 from jupyter_ddl.views.group import is_group, progress_text
 from jupyter_ddl.views.palette import BLUE, GREEN, GREY, MUTED, ORANGE, RED, ROOT_STYLE, dot, tint
 from jupyter_ddl.views.plots import Series, draw_curve, series_of

@@ -6,19 +6,14 @@ import html
 import time
 from pathlib import Path
 
+from jupyter_ddl.formats import format_bytes, format_counted, format_duration, format_held
 from jupyter_ddl.protocol.facts import EnvironmentStatus
 from jupyter_ddl.protocol.run import DdpSpec, GroupSpec, RunSpec, SearchSpec
 from jupyter_ddl.protocol.snapshot import RunSnapshot
 from jupyter_ddl.views.columns import TextColumn, columns_text
 from jupyter_ddl.views.drawing import Drawing
 from jupyter_ddl.views.escape import esc, plain, plain_lines
-from jupyter_ddl.views.format import (
-    format_bytes,
-    format_counted,
-    format_distribution,
-    format_duration,
-    format_held,
-)
+from jupyter_ddl.views.format import format_distribution
 from jupyter_ddl.views.group import cells_html, cells_text
 from jupyter_ddl.views.html import render_html
 from jupyter_ddl.views.palette import GREY, MUTED, ROOT_STYLE, tint

@@ -1,94 +1,17 @@
-"""Numbers, sizes, times and shares as people read them; the same in HTML, text and the browser.
-
-``live/format.js`` writes the same texts: both round halves away from zero and do the same
-arithmetic with the same doubles.  A table of examples and random numbers hold them together.
-"""
+"""Parameters and search spaces as people read them; numbers are written by ``formats``."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from decimal import ROUND_HALF_UP, Context, Decimal
-from typing import TypeGuard
 
+from jupyter_ddl.formats import format_number
 from jupyter_ddl.protocol.space import Choice, Distribution, ParamValue, RandInt, Uniform
 from jupyter_ddl.views.escape import plain
 
-__all__ = [
-    "format_age",
-    "format_bytes",
-    "format_count",
-    "format_counted",
-    "format_distribution",
-    "format_duration",
-    "format_held",
-    "format_number",
-    "format_param",
-    "format_params",
-    "format_rate",
-    "format_score",
-]
+__all__ = ["format_distribution", "format_param", "format_params"]
 
-_UNKNOWN = "–"
-_MINUTE_S = 60
-_HOUR_S = 3600
-_DAY_S = 86400
 _EXACT = 2**53
 """A browser knows whole numbers below this one exactly."""
-_FOUR, _THREE = (Context(prec=n, rounding=ROUND_HALF_UP) for n in (4, 3))
-
-
-def format_number(value: float | None) -> str:
-    """Four significant digits; whole numbers up to ten million in full; ``–`` when unknown.
-
-    >>> format_number(0.94321), format_number(1.23456e-05), format_number(12345.6)
-    ('0.9432', '1.235e-5', '12,346')
-    """
-    if value is None:
-        return _UNKNOWN
-    number = Decimal(value)
-    if number.is_nan():
-        return "nan"
-    sign, size = "-" if number < 0 else "", number.copy_abs()
-    if size.is_infinite():
-        return f"{sign}inf"
-    if size < 10_000_000 and (size == int(size) or size >= Decimal("9999.5")):
-        return f"{sign}{int(size + Decimal('0.5')):,}"
-    four = _FOUR.plus(size)
-    power = four.adjusted()
-    if -4 <= power < 4:
-        return f"{sign}{_FOUR.normalize(four):,f}"
-    return f"{sign}{_FOUR.normalize(_FOUR.scaleb(four, -power)):f}e{power}"
-
-
-def format_score(value: float | None) -> str:
-    """Like :func:`format_number`, with zeros at the end so that a column lines up.
-
-    >>> format_score(0.71)
-    '0.7100'
-    """
-    if value is None or not 1e-3 <= abs(value) < 9999.5:
-        return format_number(value)
-    four = _FOUR.create_decimal(value)
-    return f"{four:,.{3 - four.adjusted()}f}"
-
-
-def format_count(n: int | None) -> str:
-    """A whole number with separators; ``–`` when unknown.
-
-    >>> format_count(10000)
-    '10,000'
-    """
-    return _UNKNOWN if n is None else f"{n:,}"
-
-
-def format_counted(n: int, one: str, many: str | None = None) -> str:
-    """A count and what is counted.
-
-    >>> format_counted(1, "run"), format_counted(2000, "run")
-    ('1 run', '2,000 runs')
-    """
-    return f"{n:,} {one if n == 1 else many or f'{one}s'}"
 
 
 def format_param(value: ParamValue, limit: int = 24) -> str:
@@ -111,107 +34,6 @@ def format_params(params: Mapping[str, ParamValue], limit: int = 24, n_shown: in
     if len(params) > n_shown:
         parts.append(f"+{len(params) - n_shown} more")
     return ", ".join(parts)
-
-
-def format_duration(seconds: float | None) -> str:
-    """A length of time in at most two units; ``–`` when unknown.
-
-    >>> format_duration(0.042), format_duration(72), format_duration(7400)
-    ('42 ms', '1 min 12 s', '2 h 03 min')
-    """
-    if not _is_known(seconds):
-        return _UNKNOWN
-    if seconds < 0.9995:
-        return f"{_rounded(seconds * 1000)} ms"
-    if seconds < 9.95:
-        return f"{_one_digit(seconds)} s"
-    whole = _rounded(seconds)
-    if whole < _MINUTE_S:
-        return f"{whole} s"
-    if whole < _HOUR_S:
-        return _two_units(whole // _MINUTE_S, "min", whole % _MINUTE_S, "s")
-    if whole < _DAY_S:
-        return _two_units(whole // _HOUR_S, "h", whole % _HOUR_S // _MINUTE_S, "min")
-    return _two_units(math.floor(whole / _DAY_S), "d", whole % _DAY_S // _HOUR_S, "h")
-
-
-def _two_units(large: int, unit: str, small: int, small_unit: str) -> str:
-    # Beside thousands of days, hours say nothing.
-    is_whole = small == 0 or large >= 1000
-    number = format_number(large)
-    return f"{number} {unit}" if is_whole else f"{number} {unit} {small:02d} {small_unit}"
-
-
-def format_age(seconds: float | None) -> str:
-    """How long ago, in one unit; ``–`` when unknown.
-
-    >>> format_age(130.0)
-    '2 min ago'
-    """
-    if seconds is None or not math.isfinite(seconds):
-        return _UNKNOWN
-    if seconds < 10:
-        return "just now"
-    if seconds < _MINUTE_S:
-        return f"{math.floor(seconds)} s ago"
-    if seconds < _HOUR_S:
-        return f"{math.floor(seconds / _MINUTE_S)} min ago"
-    if seconds < _DAY_S:
-        return f"{math.floor(seconds / _HOUR_S)} h ago"
-    return f"{format_number(math.floor(seconds / _DAY_S))} d ago"
-
-
-def format_bytes(size: float | None) -> str:
-    """A size in binary units; ``–`` when unknown.
-
-    >>> format_bytes(1536), format_bytes(8 * 2**30)
-    ('1.5 KiB', '8 GiB')
-    """
-    if not _is_known(size):
-        return _UNKNOWN
-    if size < 1023.5:
-        return f"{_rounded(size)} B"
-    value = size / 1024
-    for unit in ("KiB", "MiB", "GiB", "TiB"):
-        if value < 1023.95:
-            return f"{_one_digit(value).removesuffix('.0')} {unit}"
-        value /= 1024
-    return f"{format_number(_rounded(value))} PiB"
-
-
-def format_rate(per_s: float | None, noun: str) -> str:
-    """A rate in the unit that gives a number near one; empty when unknown or zero."""
-    if not _is_known(per_s) or per_s == 0:
-        return ""
-    if per_s >= 9.95:
-        return f"{format_number(_rounded(per_s))} {noun}/s"
-    if per_s >= 1:
-        return f"{_one_digit(per_s)} {noun}/s"
-    if per_s * 60 >= 1:
-        return f"{_rounded(per_s * 60)} {noun}/min"
-    return f"{format_number(per_s * 3600)} {noun}/h"
-
-
-def format_held(hours: float, unit: str) -> str:
-    """What a run has held of the machines.
-
-    >>> format_held(3.2, "GPU"), format_held(0.024, "GPU")
-    ('3.2 GPU-hours', '86.4 GPU-seconds')
-    """
-    value, span = (hours, "hours") if hours >= 0.1 else (hours * _HOUR_S, "seconds")
-    return f"{format_number(float(_THREE.create_decimal(value)))} {unit}-{span}"
-
-
-def _is_known(value: float | None) -> TypeGuard[float]:
-    return value is not None and math.isfinite(value) and value >= 0
-
-
-def _rounded(size: float) -> int:
-    return math.floor(size + 0.5)
-
-
-def _one_digit(size: float) -> str:
-    return str(Decimal(size).quantize(Decimal("0.1"), ROUND_HALF_UP))
 
 
 def format_distribution(dist: Distribution) -> str:

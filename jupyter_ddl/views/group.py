@@ -7,10 +7,10 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
+from jupyter_ddl.formats import format_count, format_counted, format_duration, format_number
 from jupyter_ddl.protocol.snapshot import CellRow, RankRow, RestartRow, RunSnapshot
 from jupyter_ddl.views.columns import TextColumn, columns_text
 from jupyter_ddl.views.escape import esc, plain
-from jupyter_ddl.views.format import format_count, format_counted, format_duration, format_number
 from jupyter_ddl.views.palette import (
     ACCENT,
     AMBER,

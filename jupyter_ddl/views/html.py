@@ -10,9 +10,10 @@ import html
 
 import msgspec
 
+from jupyter_ddl.formats import format_count, format_number
 from jupyter_ddl.protocol.snapshot import RunSnapshot
 from jupyter_ddl.views.escape import esc, plain_lines
-from jupyter_ddl.views.format import format_count, format_number, format_param
+from jupyter_ddl.views.format import format_param
 from jupyter_ddl.views.group import (
     group_caption,
     group_notes,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from jupyter_ddl.formats import format_count, format_duration
 from jupyter_ddl.ledger.reader import RunSummary
 from jupyter_ddl.views.columns import TextColumn, columns_text
 from jupyter_ddl.views.drawing import Drawing
 from jupyter_ddl.views.escape import esc, plain
-from jupyter_ddl.views.format import format_count, format_duration
 from jupyter_ddl.views.palette import ROOT_STYLE
 from jupyter_ddl.views.tables import ClusterRow, RunRow
 from jupyter_ddl.views.trial_table import Column, draw_table

@@ -8,9 +8,9 @@ from urllib.parse import quote
 
 import msgspec
 
+from jupyter_ddl.formats import format_count, format_number
 from jupyter_ddl.protocol.snapshot import RunSnapshot
 from jupyter_ddl.views.escape import esc
-from jupyter_ddl.views.format import format_count, format_number
 from jupyter_ddl.views.palette import GREY, MUTED, dot
 
 __all__ = [
@@ -76,7 +76,7 @@ def count_axis(last: int, n_steps: int = 5) -> Axis:
     step = int(next(f * scale for f in options if f * scale >= raw))
     n_ticks = math.ceil(max(1, last) / step) + 1
     ticks = tuple(float(k * step) for k in range(n_ticks))
-    return Axis(ticks=ticks, labels=tuple(f"{int(tick):,}" for tick in ticks))
+    return Axis(ticks=ticks, labels=tuple(format_count(int(tick)) for tick in ticks))
 
 
 def _round_step(raw: float) -> float:
@@ -348,6 +348,6 @@ def _description(series: Sequence[Series], metric: str) -> str:
         best = ""
         if one.steps:
             number, value = one.steps[-1]
-            best = f", best {value:.4g} at trial {number}"
+            best = f", best {format_number(value)} at trial {number}"
         parts.append(f"{name}{len(one.points)} trials{best}")
     return esc(f"{metric} per trial. {'; '.join(parts)}.", 240)

@@ -8,14 +8,9 @@ from typing import Literal
 
 import msgspec
 
+from jupyter_ddl.formats import format_count, format_counted, format_duration, format_rate
 from jupyter_ddl.protocol.events import Failure
 from jupyter_ddl.protocol.snapshot import RunSnapshot, TrialRow, TrialStateName
-from jupyter_ddl.views.format import (
-    format_count,
-    format_counted,
-    format_duration,
-    format_rate,
-)
 
 __all__ = [
     "FailureNote",

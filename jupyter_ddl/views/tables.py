@@ -7,13 +7,7 @@ from typing import Final
 
 import msgspec
 
-from jupyter_ddl.protocol.facts import EnvironmentStatus
-from jupyter_ddl.protocol.replies import ClusterState, ClusterStatus, GroupStatus
-from jupyter_ddl.protocol.snapshot import RunStateName
-from jupyter_ddl.views.columns import TextColumn, columns_text
-from jupyter_ddl.views.drawing import Drawing
-from jupyter_ddl.views.escape import esc, plain
-from jupyter_ddl.views.format import (
+from jupyter_ddl.formats import (
     format_age,
     format_bytes,
     format_count,
@@ -21,6 +15,12 @@ from jupyter_ddl.views.format import (
     format_duration,
     format_score,
 )
+from jupyter_ddl.protocol.facts import EnvironmentStatus
+from jupyter_ddl.protocol.replies import ClusterState, ClusterStatus, GroupStatus
+from jupyter_ddl.protocol.snapshot import RunStateName
+from jupyter_ddl.views.columns import TextColumn, columns_text
+from jupyter_ddl.views.drawing import Drawing
+from jupyter_ddl.views.escape import esc, plain
 from jupyter_ddl.views.group import progress_text
 from jupyter_ddl.views.palette import (
     AMBER,

@@ -7,16 +7,10 @@ from typing import Literal
 
 import msgspec
 
+from jupyter_ddl.formats import format_count, format_duration, format_number, format_score
 from jupyter_ddl.protocol.snapshot import RunSnapshot, TrialRow
 from jupyter_ddl.views.escape import esc
-from jupyter_ddl.views.format import (
-    format_count,
-    format_duration,
-    format_number,
-    format_param,
-    format_params,
-    format_score,
-)
+from jupyter_ddl.views.format import format_param, format_params
 from jupyter_ddl.views.palette import GREEN, GREY, MUTED, TRIAL_COLORS, dot, tint
 from jupyter_ddl.views.summary import noun, steps_text
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 import psutil
 
+from jupyter_ddl.formats import format_bytes
 from jupyter_ddl.protocol.events import (
     AttemptFinished,
     AttemptStarted,
@@ -108,7 +109,7 @@ class MemoryGuard:
                     self._end(rank, used)
 
     def _end(self, rank: RankProcess, used_bytes: int) -> None:
-        used, limit = (f"{n / 2**30:.2f} GiB" for n in (used_bytes, self._limit_bytes))
+        used, limit = format_bytes(used_bytes), format_bytes(self._limit_bytes)
         log.warning("rank %s of run %s holds %s; killed", rank.pid, rank.run_id, used)
         rank.kill(
             "memory",

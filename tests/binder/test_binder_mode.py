@@ -61,7 +61,7 @@ def test_one_cpu_and_two_gigabytes_hold_one_worker_with_the_rest_for_its_trial()
 
 
 def test_more_workers_than_the_memory_holds_are_refused_unless_their_share_is_said() -> None:
-    with pytest.raises(ClusterError, match=r"8 workers .* 2\.1 GB hold 2; .* -n 2"):
+    with pytest.raises(ClusterError, match=r"8 workers .* 2 GiB hold 2; .* -n 2"):
         sized_for_binder(ClusterSpec(n_workers=8), BINDER)
     said = ClusterSpec(n_workers=8, memory_per_worker_bytes=100 * _MIB, idle_timeout_s=60)
     assert sized_for_binder(said, BINDER) == said
@@ -87,7 +87,7 @@ def test_a_visitor_gets_a_small_local_cluster_and_is_asked_for_nothing(
     visitor: LiveKernel,
 ) -> None:
     out = visitor.run("%cluster").check()
-    assert "Binder mode: 1 CPU and 2.1 GB for everything" in out.everything
+    assert "Binder mode: 1 CPU and 2 GiB for everything" in out.everything
     for line in ("%cluster start kube", "%cluster start gateway", "%cluster connect tls://x:1"):
         refused = visitor.run(line, timeout_s=10)
         assert refused.status == "error"

@@ -1,5 +1,5 @@
 // Numbers, sizes, times and shares as people read them: in the cell, in the panel, and to the digit
-// as views/format.py writes them. Both round halves away from zero, and do the same arithmetic.
+// as formats.py writes them. Both round halves away from zero, and do the same arithmetic.
 
 import { clean } from "./dom.js";
 
@@ -149,7 +149,7 @@ export function bytes(size) {
  * @returns {string}
  */
 export function percent(share) {
-  return isKnown(share) ? `${number(rounded(share * 100))} %` : UNKNOWN;
+  return isKnown(share) && isKnown(share * 100) ? `${number(rounded(share * 100))} %` : UNKNOWN;
 }
 
 /**

@@ -66,7 +66,7 @@ def test_trials_that_break_fail_alone_after_three_tries_with_their_reason(
         "memory": ("memory", "SIGKILL"),
     }
     assert "string_at" in run.errors[1].traceback
-    assert "0.39 GiB" in run.errors[6].message
+    assert "400 MiB" in run.errors[6].message
     trials = run.trials.set_index("number")
     assert list(trials["own_failures"]) == [0, 3, 0, 3, 0, 3, 3, 0]
     assert list(trials["evictions"]) == [0] * 8

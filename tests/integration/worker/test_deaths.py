@@ -198,7 +198,7 @@ async def test_a_rank_over_its_memory_limit_is_ended_with_the_numbers(bench: Ben
     failure = ends[1].failure
     assert failure is not None
     assert failure.kind == "memory"
-    assert "0.20 GiB" in failure.message
+    assert "200 MiB" in failure.message
 
 
 @in_bench(prewarm=("json.tool", "no_such_package"))

@@ -188,12 +188,12 @@ def test_a_dry_run_tells_all_that_would_be_sent(tmp_path):
     assert "Search: 4 trials, acc (max)" in lines
     assert "  lr: 0.0001 … 0.1, log" in lines
     assert "  act: one of len, print (default len)" in lines
-    assert "Captured: 2 names, 800 kB" in lines
-    assert lines.index("  X: numpy.ndarray, 800 kB") < lines.index("  small: int, 5 B")
-    assert "Beside the stream: 1 buffers, 800 kB, shared per host" in lines
+    assert "Captured: 2 names, 781.4 KiB" in lines
+    assert lines.index("  X: numpy.ndarray, 781.4 KiB") < lines.index("  small: int, 5 B")
+    assert "Beside the stream: 1 buffer, 781.3 KiB, shared per host" in lines
     assert "  helper.py: 6 B" in lines
     assert any(each.startswith("Packages:") and "numpy" in each for each in lines)
-    assert any(each.startswith("To send: 3 blobs, 800 kB") for each in lines)
+    assert any(each.startswith("To send: 3 blobs, 781.") for each in lines)
 
 
 def test_a_dry_run_of_a_map_counts_its_items():

@@ -96,7 +96,7 @@ def test_memory_near_the_limit_is_told_when_it_lasts() -> None:
     def full(at_s: float, used: float) -> WorkerSample:
         return sample("w0", at_s, memory_bytes=int(used * 16 * GIB))
 
-    text = "w0 uses 95 % of its memory (15.2 of 16.0 GiB)"
+    text = "w0 uses 95 % of its memory (15.2 GiB of 16 GiB)"
     assert after(*(full(100.0 + s, 0.95) for s in range(10))) == (text,)
     assert after(*(full(100.0 + s, 0.95) for s in range(3))) == ()
     assert after(*(full(100.0 + s, 0.8) for s in range(10))) == ()

@@ -14,8 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jupyter_ddl import formats
 from jupyter_ddl.protocol.space import Choice, RandInt, Uniform
-from jupyter_ddl.views import format as formats
+from jupyter_ddl.views import format as parameters
 from jupyter_ddl.views.bundle import LIVE_DIR
 from jupyter_ddl.views.escape import esc, plain, plain_lines
 from jupyter_ddl.views.plots import count_axis, value_axis
@@ -25,10 +26,15 @@ finite = st.floats(allow_nan=False, allow_infinity=False)
 
 
 # What only browsers show, and therefore only live/format.js writes.
-_OF_BROWSERS = {"clock", "percent"}
+_OF_BROWSERS = {"clock"}
 _TABLE: dict[str, list[list[Any]]] = json.loads(
     Path(__file__).with_name("formats.json").read_text()
 )
+FORMATS = {
+    name.removeprefix("format_"): getattr(module, name)
+    for module in (formats, parameters)
+    for name in module.__all__
+}
 _NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
@@ -49,7 +55,7 @@ def in_browser(calls: Mapping[str, Sequence[Sequence[Any]]]) -> dict[str, list[s
 
 def here(name: str, arguments: Sequence[Any]) -> str:
     values = [_NOT_FINITE.get(each, each) if isinstance(each, str) else each for each in arguments]
-    text: str = getattr(formats, f"format_{name}")(*values)
+    text: str = FORMATS[name](*values)
     return text
 
 
@@ -65,15 +71,14 @@ def test_the_live_view_writes_what_the_table_says() -> None:
 
 
 def test_the_table_has_every_formatter_of_numbers() -> None:
-    of_python = {name.removeprefix("format_") for name in formats.__all__} - {"distribution"}
-    assert _TABLE.keys() == of_python | _OF_BROWSERS
+    assert _TABLE.keys() == (FORMATS.keys() - {"distribution"}) | _OF_BROWSERS
 
 
 def test_views_and_live_view_write_any_number_alike() -> None:
     numbers = random_numbers(5000)
     calls: dict[str, list[list[Any]]] = {
         name: [[number] for number in numbers]
-        for name in ("number", "score", "param", "duration", "age", "bytes")
+        for name in ("number", "score", "param", "duration", "age", "bytes", "percent")
     }
     calls["rate"] = [[number, "trials"] for number in numbers]
     calls["held"] = [[abs(number), "GPU"] for number in numbers if abs(number) < 1e300]
@@ -149,7 +154,7 @@ def test_every_duration_has_a_short_form(seconds: float | None) -> None:
     ],
 )
 def test_a_distribution_reads_as_the_cell_declares_it(dist: object, text: str) -> None:
-    assert formats.format_distribution(dist) == text  # type: ignore[arg-type]
+    assert parameters.format_distribution(dist) == text  # type: ignore[arg-type]
 
 
 @given(finite, finite)
