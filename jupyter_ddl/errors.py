@@ -27,6 +27,7 @@ __all__ = [
     "LedgerError",
     "OptionError",
     "PlacementError",
+    "PluginError",
     "ProtocolError",
     "QuotaError",
     "RankFailedError",
@@ -103,6 +104,12 @@ class SpecError(JupyterDDLError, ValueError):
     """A spec has a value that no run can be made of."""
 
     code = "DDL-2001"
+
+
+class PluginError(JupyterDDLError):
+    """A sampler, pruner, strategy or backend of a package is there, and can't be used."""
+
+    code = "DDL-2002"
 
 
 class ClusterError(JupyterDDLError):

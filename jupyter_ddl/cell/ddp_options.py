@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from jupyter_ddl.cell import values
 from jupyter_ddl.cell.common_options import CommonOptions
-from jupyter_ddl.cell.nearest import did_you_mean
-from jupyter_ddl.cell.strategies import DEFAULT, strategy_names
 from jupyter_ddl.errors import OptionError
+from jupyter_ddl.nearest import did_you_mean
+from jupyter_ddl.plugins import STRATEGIES
 from jupyter_ddl.protocol.group import CollectiveBackend
 
 __all__ = ["BACKENDS", "DdpOptions", "add_admission", "add_ddp"]
@@ -31,7 +31,7 @@ class DdpOptions(CommonOptions):
     max_restarts: int = 3
     admission_timeout_s: float | None = None
     hang_timeout_s: float | None = None
-    strategy: str = DEFAULT
+    strategy: str = "ddp"
     initialize: bool = True
 
     def __post_init__(self) -> None:
@@ -44,8 +44,7 @@ class DdpOptions(CommonOptions):
         """
         self._check_counts()
         _check_choice("--backend", self.backend, BACKENDS)
-        if self.strategy != DEFAULT:
-            _check_choice("--strategy", self.strategy, strategy_names())
+        STRATEGIES.check(self.strategy)
 
     def _check_counts(self) -> None:
         for flag, number, low in (

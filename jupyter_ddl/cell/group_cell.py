@@ -13,9 +13,9 @@ from typing import Any
 
 from jupyter_ddl.cell.capture import capture
 from jupyter_ddl.cell.modules import read_modules
-from jupyter_ddl.cell.nearest import did_you_mean
 from jupyter_ddl.cell.source import read_source
 from jupyter_ddl.errors import CellError
+from jupyter_ddl.nearest import did_you_mean
 from jupyter_ddl.protocol.cells import Cell
 
 __all__ = ["CompiledGroupCell", "compile_group_cell", "transfer_cell"]

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from jupyter_ddl.cell.names import CellNames
-from jupyter_ddl.cell.nearest import did_you_mean
 from jupyter_ddl.cell.source import CellSource
 from jupyter_ddl.errors import CellError
+from jupyter_ddl.nearest import did_you_mean
 
 __all__ = ["Reports", "choose_metric", "reports_in"]
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from jupyter_ddl.cell.names import CellNames
-from jupyter_ddl.cell.nearest import did_you_mean
 from jupyter_ddl.cell.source import CellSource
 from jupyter_ddl.errors import CellError
+from jupyter_ddl.nearest import did_you_mean
 
 __all__ = ["IN_CELL_NAMES", "check_defined", "names_to_capture"]
 

@@ -16,16 +16,14 @@ from jupyter_ddl.cell import values
 from jupyter_ddl.cell.common_options import ENV_CHECKS, CommonOptions, EnvCheck, add_common
 from jupyter_ddl.cell.ddp_options import BACKENDS, DdpOptions, add_admission, add_ddp
 from jupyter_ddl.cell.fit_options import FitOptions, add_fit
-from jupyter_ddl.cell.nearest import did_you_mean
 from jupyter_ddl.cell.run_options import RunOptions, add_run
-from jupyter_ddl.cell.strategies import strategy_names
 from jupyter_ddl.errors import OptionError
+from jupyter_ddl.nearest import did_you_mean
+from jupyter_ddl.plugins import PRUNERS, SAMPLERS, STRATEGIES
 from jupyter_ddl.protocol.run import Mode
 from jupyter_ddl.protocol.space import ParamValue
 
 __all__ = [
-    "PRUNERS",
-    "SAMPLERS",
     "VERBS",
     "CommonOptions",
     "DdpOptions",
@@ -43,8 +41,6 @@ __all__ = [
 ]
 
 VERBS = ("search", "map", "ddp", "fit", "run")
-SAMPLERS = ("grid", "random", "tpe", "cmaes", "gp", "qmc", "de")
-PRUNERS = ("none", "median", "asha", "hyperband")
 MODES = ("max", "min")
 _VERBS_TEXT = f"{', '.join(VERBS[:-1])} or {VERBS[-1]}"
 
@@ -78,8 +74,9 @@ class SearchOptions(CommonOptions):
         Raises
         ------
         OptionError
-            GPUs that can't be divided among the ranks of a trial.
+            A pruner that there is not, GPUs that can't be divided among the ranks of a trial.
         """
+        PRUNERS.check(self.pruner)
         if self.gpus_per_trial % self.ranks_per_trial:
             raise OptionError(
                 f"%%distribute search: --gpus-per-trial {self.gpus_per_trial} can't be divided "
@@ -156,13 +153,12 @@ def choices(verb: str, flag: str) -> tuple[str, ...]:
         return ()
     table: dict[str, tuple[str, ...]] = {
         "--mode": MODES,
-        "--sampler": SAMPLERS,
-        "--pruner": PRUNERS,
         "--env-check": ENV_CHECKS,
         "--backend": BACKENDS,
     }
-    if flag == "--strategy":
-        return strategy_names()
+    kinds = {"--sampler": SAMPLERS, "--pruner": PRUNERS, "--strategy": STRATEGIES}
+    if flag in kinds:
+        return kinds[flag].names()
     return table.get(flag, ())
 
 
@@ -222,8 +218,9 @@ def _add_search(parser: argparse.ArgumentParser) -> None:
     add("--metric", metavar="NAME", help="what report() calls the objective")
     add("--mode", type=values.one_of(*MODES), default="max", metavar="max|min")
     add("--trials", type=values.count(1), metavar="N", help="default 20; a grid: all points")
-    add("--sampler", metavar="NAME", help=f"{', '.join(SAMPLERS)}, module:Class or a variable")
-    add("--pruner", type=values.one_of(*PRUNERS), default="none", metavar="|".join(PRUNERS))
+    samplers, pruners = ", ".join(SAMPLERS.built_in), "|".join(PRUNERS.built_in)
+    add("--sampler", metavar="NAME", help=f"{samplers}, module:Class or a variable")
+    add("--pruner", type=PRUNERS.argument, default="none", metavar=pruners)
     add("--ranks-per-trial", type=values.count(1), default=1, metavar="N")
     add("--gpus-per-trial", type=values.count(0), default=0, metavar="N")
     add_admission(parser)

@@ -12,11 +12,11 @@ from typing import Any
 from jupyter_ddl.cell.capture import Captured, capture
 from jupyter_ddl.cell.modules import CellModules, read_modules
 from jupyter_ddl.cell.names import CellNames
-from jupyter_ddl.cell.nearest import did_you_mean
 from jupyter_ddl.cell.notebook_names import check_defined, names_to_capture
 from jupyter_ddl.cell.options import Options
 from jupyter_ddl.cell.source import CellSource
 from jupyter_ddl.errors import CellError
+from jupyter_ddl.nearest import did_you_mean
 
 __all__ = ["CellParts"]
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from jupyter_ddl.cell.modules import is_installed
-from jupyter_ddl.cell.nearest import did_you_mean
-from jupyter_ddl.cell.options import SAMPLERS, SearchOptions
+from jupyter_ddl.cell.options import SearchOptions
 from jupyter_ddl.cell.space import CellSpace, check_grid, is_finite
-from jupyter_ddl.errors import CellError, OptionError
+from jupyter_ddl.errors import CellError
+from jupyter_ddl.plugins import SAMPLERS
 from jupyter_ddl.protocol.run import SamplerSpec
 
 __all__ = ["DEFAULT_TRIALS", "check_installed", "choose_sampler", "count_trials", "sampler_module"]
@@ -36,18 +36,17 @@ def choose_sampler(
     if name is None:
         whole_grid = space.grid_only and options.trials is None and is_finite(space.space)
         return SamplerSpec(name="grid" if whole_grid else "random")
-    if name in SAMPLERS:
+    if name in SAMPLERS.built_in:
         return SamplerSpec(name=name)
     if name in namespace:
         return SamplerSpec(name=name, in_notebook=True)
     module, colon, kind = name.partition(":")
     dotted = all(part.isidentifier() for part in (*module.split("."), kind))
     if not colon or not dotted:
-        candidates = (*SAMPLERS, *(key for key in namespace if not key.startswith("_")))
-        raise OptionError(
-            f"--sampler: {name!r} is not a sampler; expected {', '.join(SAMPLERS)}, module:Class "
-            f"or a notebook variable{did_you_mean(name, candidates)}"
-        )
+        variables = [key for key in namespace if not key.startswith("_")]
+        SAMPLERS.check(name, also=("module:Class", "a notebook variable"), near=variables)
+        # A package's: its code is a user's, and so it runs where that of cells does.
+        return SamplerSpec(name=SAMPLERS.target(name))
     return SamplerSpec(name=name)
 
 

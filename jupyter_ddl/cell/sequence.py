@@ -6,8 +6,8 @@ import itertools
 from collections.abc import Mapping
 from typing import Any
 
-from jupyter_ddl.cell.nearest import did_you_mean
 from jupyter_ddl.errors import CaptureError, CellError
+from jupyter_ddl.nearest import did_you_mean
 
 __all__ = ["read_items"]
 

@@ -14,10 +14,10 @@ from typing import Any, TypeGuard
 
 from jupyter_ddl import dist
 from jupyter_ddl.cell.names import bound_names
-from jupyter_ddl.cell.nearest import did_you_mean
 from jupyter_ddl.cell.notebook_names import IN_CELL_NAMES
 from jupyter_ddl.cell.source import CellSource
 from jupyter_ddl.errors import CellError, SpaceError
+from jupyter_ddl.nearest import did_you_mean
 from jupyter_ddl.protocol.program import Placeholder
 from jupyter_ddl.protocol.space import (
     Choice,

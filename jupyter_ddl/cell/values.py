@@ -8,7 +8,7 @@ import keyword
 import re
 from collections.abc import Callable
 
-from jupyter_ddl.cell.nearest import did_you_mean
+from jupyter_ddl.nearest import did_you_mean
 from jupyter_ddl.protocol.space import ParamValue
 
 __all__ = ["count", "duration_s", "grid", "identifier", "names", "one_of", "size_bytes"]

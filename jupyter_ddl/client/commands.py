@@ -6,7 +6,6 @@ import argparse
 from collections.abc import Callable
 
 from jupyter_ddl.cell import values
-from jupyter_ddl.cell.nearest import did_you_mean
 from jupyter_ddl.client.clusters import (
     Cluster,
     connect_cluster,
@@ -18,6 +17,7 @@ from jupyter_ddl.client.grammar import Command, Grammar
 from jupyter_ddl.client.history import add_stop_options
 from jupyter_ddl.client.kube_options import KUBE, add_kube_options, kube_spec
 from jupyter_ddl.errors import ClusterError, OptionError
+from jupyter_ddl.nearest import did_you_mean
 
 __all__ = [
     "CLUSTER_GRAMMAR",

@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
-from jupyter_ddl.cell.nearest import did_you_mean
 from jupyter_ddl.cell.options import HelpRequested
 from jupyter_ddl.errors import OptionError
+from jupyter_ddl.nearest import did_you_mean
 
 __all__ = ["Command", "Grammar"]
 

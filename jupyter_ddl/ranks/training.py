@@ -19,10 +19,10 @@ from torch.utils.data import (
     SequentialSampler,
 )
 
+from jupyter_ddl.plugins import STRATEGIES
 from jupyter_ddl.protocol.group import RankPlace
 from jupyter_ddl.ranks.metrics import ReportError
 from jupyter_ddl.ranks.strategies.base import Strategy
-from jupyter_ddl.ranks.strategies.registry import load_strategy
 from jupyter_ddl.ranks.strategies.sharded import gathered, is_sharded
 
 __all__ = [
@@ -296,7 +296,7 @@ class Training:
     def strategy(self) -> Strategy | None:
         """The group's strategy; None for a process that trains alone."""
         if self._strategy is None and self._place is not None:
-            self._strategy = load_strategy(self._place.strategy)
+            self._strategy = STRATEGIES.load(self._place.strategy)()
         return self._strategy
 
     def prepare(self, objects: tuple[Any, ...], device: Any) -> tuple[Any, ...]:

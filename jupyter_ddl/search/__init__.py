@@ -4,13 +4,11 @@ Pure state and decisions for the search driver: no I/O, no clock, no threads.
 """
 
 from jupyter_ddl.search.batching import BatchSizer, reuse_process
-from jupyter_ddl.search.pruners import PRUNER_NAMES, Pruner, hopeless, make_pruner
-from jupyter_ddl.search.samplers import SAMPLER_NAMES, is_remote
+from jupyter_ddl.search.pruners import Pruner, hopeless, make_pruner
+from jupyter_ddl.search.samplers import is_remote
 from jupyter_ddl.search.study import Exhausted, NeedsRemoteAsk, NextTrial, Proposal, Study, Wait
 
 __all__ = [
-    "PRUNER_NAMES",
-    "SAMPLER_NAMES",
     "BatchSizer",
     "Exhausted",
     "NeedsRemoteAsk",

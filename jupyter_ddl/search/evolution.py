@@ -9,14 +9,14 @@ beyond its decoding (integers and choices by rounding down to an index).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import TypeAlias
 
-from jupyter_ddl.protocol.run import Mode
+from jupyter_ddl.protocol.run import SearchSpec
 from jupyter_ddl.protocol.sampling import TrialRecord
-from jupyter_ddl.protocol.space import Distribution, ParamValue
+from jupyter_ddl.protocol.space import ParamValue
 from jupyter_ddl.search.axes import counter_draws, make_axes
 from jupyter_ddl.search.options import NumberOption, read_options
+from jupyter_ddl.search.samplers import LocalSampler
 
 __all__ = ["EvolutionSampler"]
 
@@ -34,7 +34,7 @@ _Score: TypeAlias = tuple[int, float]
 _WORST: _Score = (2, 0.0)
 
 
-class EvolutionSampler:
+class EvolutionSampler(LocalSampler):
     """Proposes trial n as member ``n % population`` of generation ``n // population``.
 
     A generation is asked only when every trial of the one before has ended, whatever way:
@@ -48,25 +48,13 @@ class EvolutionSampler:
         (F, default 0.8), ``crossover`` (CR, default 0.9).
     """
 
-    history_free = False
-    slow = False
-    notices: tuple[str, ...] = ()
-    n_points: int | None = None
-
-    def __init__(
-        self,
-        space: Mapping[str, Distribution],
-        *,
-        mode: Mode,
-        n_trials: int,
-        seed: int,
-        options: Mapping[str, object],
-    ) -> None:
-        read = read_options("sampler de", options, _OPTIONS)
-        self._axes = make_axes(space)
-        self._sign = -1.0 if mode == "max" else 1.0
+    def __init__(self, spec: SearchSpec, seed: int, window: int) -> None:
+        read = read_options("sampler de", spec.sampler.options, _OPTIONS)
+        self._axes = make_axes(spec.space)
+        self._sign = -1.0 if spec.mode == "max" else 1.0
         self._seed = seed
-        self._n_members = min(int(read["population"] or max(8, 5 * len(self._axes))), n_trials)
+        size = int(read["population"] or max(8, 5 * len(self._axes)))
+        self._n_members = min(size, spec.n_trials)
         self._weight = read["weight"] or 0.0
         self._crossover = read["crossover"] or 0.0
         self._members: list[_Vector] = []

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 
 import msgspec
 
 from jupyter_ddl.errors import SpecError
+from jupyter_ddl.nearest import did_you_mean
 
 __all__ = ["NumberOption", "read_options", "unknown_name"]
 
@@ -44,10 +44,8 @@ def read_options(
 def unknown_name(what: str, name: str, known: Iterable[str], lead: str) -> SpecError:
     """The error for a name that is not among ``known``, with the nearest one."""
     names = list(known)
-    near = difflib.get_close_matches(name, names, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
     listed = ", ".join(names) or "no options"
-    return SpecError(f"{what} {name!r}; {lead} {listed}{hint}")
+    return SpecError(f"{what} {name!r}; {lead} {listed}{did_you_mean(name, names)}")
 
 
 def _checked(owner: str, name: str, value: object, option: NumberOption) -> float:

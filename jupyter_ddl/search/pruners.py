@@ -1,26 +1,28 @@
-"""Which trials stop early: the interface of pruners, the median rule, and their choice by name."""
+"""Which trials stop early: what a pruner is, and those that are built in."""
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from array import array
 from bisect import bisect_left, insort
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 from jupyter_ddl.errors import SpecError
+from jupyter_ddl.plugins import PRUNERS
 from jupyter_ddl.protocol.events import Failure
 from jupyter_ddl.protocol.run import Mode, PrunerSpec
 from jupyter_ddl.protocol.sampling import TrialEnd
-from jupyter_ddl.search.options import NumberOption, read_options, unknown_name
+from jupyter_ddl.search.options import NumberOption, read_options
 
 __all__ = [
-    "PRUNER_NAMES",
     "AshaPruner",
     "Bracket",
     "HyperbandPruner",
     "MedianPruner",
     "NoPruner",
+    "NumberOption",
     "Pruner",
     "bracket_weights",
     "hopeless",
@@ -64,6 +66,71 @@ def hopeless(n_succeeded: int, failures: Sequence[Failure], max_parallel: int) -
     return None
 
 
+# What a pruner is.
+
+
+class Pruner(ABC):
+    """Decides from reports alone which trials stop early.
+
+    A package adds one by the entry point group ``jupyter_ddl.pruners``: a name, and a class derived
+    from this one.  ``jupyter_ddl.testing.pruners`` has the tests that each one is to pass.
+
+    It is made in the controller, once per search, with the mode and its options by name, and all
+    calls come from the controller's event loop, one at a time, in the order of the ledger.  Reports
+    wait meanwhile: a call may take microseconds, never read a file, wait or ask for the time.  A
+    search that is resumed makes a new pruner and tells it everything again, so the same calls have
+    to come to the same decisions.
+
+    A decision is made at each report and stands until the trial is restarted: a pruner never waits
+    for other trials, so none can hold up another.  Calls about trials that it does not know, or
+    that have finished, are ignored.  NaN counts as the worst value there is.
+    """
+
+    options: ClassVar[Mapping[str, NumberOption]] = {}
+    """What ``__init__`` takes beside the mode, ``"max"`` or ``"min"``."""
+
+    def __init__(self, mode: Mode) -> None:  # noqa: B027 - most pruners have a mode to keep
+        """Begin with no trial.
+
+        Raises
+        ------
+        SpecError
+            Two options contradict each other; each alone has been checked.
+        """
+
+    @abstractmethod
+    def report(self, trial: int, step: int, value: float) -> None:
+        """A running trial reported the metric at a step."""
+
+    @abstractmethod
+    def should_prune(self, trial: int) -> bool:
+        """Whether to stop the trial; asked after each report."""
+
+    @abstractmethod
+    def finished(self, trial: int, state: TrialEnd) -> None:
+        """The trial ended; its reports stay in the comparison where the pruner's rule says so."""
+
+    @abstractmethod
+    def restarted(self, trial: int) -> None:
+        """A new attempt at the trial begins: what it reported so far is forgotten."""
+
+
+def make_pruner(spec: PrunerSpec, mode: Mode) -> Pruner:
+    """The pruner of a search.
+
+    Raises
+    ------
+    OptionError
+        There is no such pruner.
+    PluginError
+        Its package cannot be imported.
+    SpecError
+        An option is unknown, or has a wrong value.
+    """
+    kind: type[Pruner] = PRUNERS.load(spec.name)
+    return kind(mode, **read_options(f"pruner {spec.name}", spec.options, kind.options))
+
+
 # Successive halving without waiting: one bracket (ASHA) or several (Hyperband).
 #
 # L. Li et al., "A System for Massively Parallel Hyperparameter Tuning" (arXiv:1810.05934), in the
@@ -71,6 +138,10 @@ def hopeless(n_succeeded: int, failures: Sequence[Failure], max_parallel: int) -
 # those that were there before it and goes on or stops at once.  Nothing is ever paused, so a trial
 # that fails, falls silent or is lost cannot hold up a bracket.
 
+_ASHA_OPTIONS = {
+    "eta": NumberOption(default=3, low=2),
+    "min_steps": NumberOption(default=1, low=1),
+}
 _GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
 
 
@@ -112,7 +183,7 @@ class Bracket:
             del rung[bisect_left(rung, score)]
 
 
-class AshaPruner:
+class AshaPruner(Pruner):
     """Asynchronous successive halving.
 
     Parameters
@@ -122,6 +193,8 @@ class AshaPruner:
     min_steps
         Step of the first rung (>= 1).
     """
+
+    options = _ASHA_OPTIONS
 
     def __init__(self, mode: Mode, eta: int = 3, min_steps: int = 1) -> None:
         self._sign = 1.0 if mode == "max" else -1.0
@@ -148,7 +221,7 @@ class AshaPruner:
         self._bracket.forget(trial)
 
 
-class HyperbandPruner:
+class HyperbandPruner(Pruner):
     """Several brackets side by side: some stop trials early, some give them time.
 
     Li et al., "Hyperband" (JMLR 18, 2018), each bracket run as ASHA.  Bracket b has its first
@@ -162,9 +235,16 @@ class HyperbandPruner:
         then nothing is pruned.
     """
 
+    options = {**_ASHA_OPTIONS, "max_steps": NumberOption(default=None, low=1)}
+
     def __init__(
         self, mode: Mode, eta: int = 3, min_steps: int = 1, max_steps: int | None = None
     ) -> None:
+        if max_steps is not None and max_steps < min_steps:
+            raise SpecError(
+                f"pruner hyperband: max_steps is {max_steps} and min_steps is {min_steps}; "
+                f"max_steps must not be smaller"
+            )
         self._sign = 1.0 if mode == "max" else -1.0
         self._eta = eta
         self._min_steps = min_steps
@@ -252,40 +332,7 @@ def _score(sign: float, value: float) -> float:
     return -math.inf if math.isnan(value) else sign * value
 
 
-PRUNER_NAMES = ("none", "median", "asha", "hyperband")
-
-_MEDIAN_OPTIONS = {
-    "n_startup_trials": NumberOption(default=5, low=0),
-    "n_warmup_steps": NumberOption(default=0, low=0),
-}
-_ASHA_OPTIONS = {
-    "eta": NumberOption(default=3, low=2),
-    "min_steps": NumberOption(default=1, low=1),
-}
-_HYPERBAND_OPTIONS = {**_ASHA_OPTIONS, "max_steps": NumberOption(default=None, low=1)}
-
-
-class Pruner(Protocol):
-    """Decides from reports alone: it never waits, so no trial can hold up another.
-
-    A decision is made at each report and stands until the trial is restarted.  Calls about
-    trials that have finished are ignored.  NaN counts as the worst value there is.
-    """
-
-    def report(self, trial: int, step: int, value: float) -> None:
-        """A running trial reported the metric at a step."""
-
-    def should_prune(self, trial: int) -> bool:
-        """Whether to stop the trial."""
-
-    def finished(self, trial: int, state: TrialEnd) -> None:
-        """The trial ended; its reports stay in the comparison where the pruner's rule says so."""
-
-    def restarted(self, trial: int) -> None:
-        """A new attempt at the trial begins: what it reported so far is forgotten."""
-
-
-class NoPruner:
+class NoPruner(Pruner):
     """Lets every trial run to its end."""
 
     def report(self, trial: int, step: int, value: float) -> None:
@@ -311,7 +358,7 @@ class _Reports:
         self.best = -math.inf
 
 
-class MedianPruner:
+class MedianPruner(Pruner):
     """Stops a trial whose best value so far is worse than the median of others at its step.
 
     The others are the complete trials that reported at this very step.  This is the median
@@ -325,6 +372,11 @@ class MedianPruner:
     n_warmup_steps
         Prune nothing at steps below this one.
     """
+
+    options = {
+        "n_startup_trials": NumberOption(default=5, low=0),
+        "n_warmup_steps": NumberOption(default=0, low=0),
+    }
 
     def __init__(self, mode: Mode, n_startup_trials: int = 5, n_warmup_steps: int = 0) -> None:
         self._sign = 1.0 if mode == "max" else -1.0
@@ -379,35 +431,3 @@ def _median(ascending: array[float]) -> float:
     if odd:
         return ascending[middle]
     return ascending[middle - 1] / 2 + ascending[middle] / 2
-
-
-def make_pruner(spec: PrunerSpec, mode: Mode) -> Pruner:
-    """The pruner of a search.
-
-    Raises
-    ------
-    SpecError
-        The name or an option is unknown, or an option has a wrong value.
-    """
-    owner = f"pruner {spec.name}"
-    if spec.name == "none":
-        read_options(owner, spec.options, {})
-        return NoPruner()
-    if spec.name == "median":
-        read = read_options(owner, spec.options, _MEDIAN_OPTIONS)
-        return MedianPruner(
-            mode, int(read["n_startup_trials"] or 0), int(read["n_warmup_steps"] or 0)
-        )
-    if spec.name == "asha":
-        read = read_options(owner, spec.options, _ASHA_OPTIONS)
-        return AshaPruner(mode, int(read["eta"] or 0), int(read["min_steps"] or 0))
-    if spec.name == "hyperband":
-        read = read_options(owner, spec.options, _HYPERBAND_OPTIONS)
-        eta, min_steps, max_steps = (int(read[key] or 0) for key in _HYPERBAND_OPTIONS)
-        if 0 < max_steps < min_steps:
-            raise SpecError(
-                f"{owner}: max_steps is {max_steps} and min_steps is {min_steps}; "
-                f"max_steps must not be smaller"
-            )
-        return HyperbandPruner(mode, eta, min_steps, max_steps or None)
-    raise unknown_name("unknown pruner", spec.name, PRUNER_NAMES, "use one of")

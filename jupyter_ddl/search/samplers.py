@@ -6,19 +6,16 @@ The study asks and tells a sampler in an order that depends on trial numbers onl
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Protocol
+from abc import ABC, abstractmethod
 
-from jupyter_ddl.errors import SpecError
+from jupyter_ddl.plugins import SAMPLERS
 from jupyter_ddl.protocol.run import SamplerSpec, SearchSpec
 from jupyter_ddl.protocol.sampling import TrialRecord
-from jupyter_ddl.protocol.space import Distribution, ParamValue, n_grid_points
+from jupyter_ddl.protocol.space import ParamValue, n_grid_points
 from jupyter_ddl.search.axes import counter_draws, make_axes
-from jupyter_ddl.search.evolution import EvolutionSampler
-from jupyter_ddl.search.options import read_options, unknown_name
+from jupyter_ddl.search.options import read_options
 
 __all__ = [
-    "SAMPLER_NAMES",
     "GridSampler",
     "LocalSampler",
     "RandomSampler",
@@ -27,55 +24,58 @@ __all__ = [
     "make_sampler",
 ]
 
-_OPTUNA_NAMES = ("tpe", "cmaes", "gp", "qmc")
-SAMPLER_NAMES = ("grid", "random", *_OPTUNA_NAMES, "de")
-"""The samplers that are known by a short name."""
 
-
-class LocalSampler(Protocol):
-    """A sampler that runs in this process.
+class LocalSampler(ABC):
+    """A sampler of ours, which runs in the controller: its code is no user's.
 
     The study calls ``tell`` in the order of the numbers, each number once, and ``ask(n)``
-    after exactly the trials up to ``horizon(n)`` have been told.
+    after exactly the trials up to ``horizon(n)`` have been told.  All calls come one at a time, in
+    a thread of their own where the sampler is slow.
     """
 
-    @property
-    def history_free(self) -> bool:
-        """Whether results are ignored: then ``tell`` is never called."""
+    history_free: bool = False
+    """Whether results are ignored: then ``tell`` is never called."""
+    slow: bool = False
+    """Whether an ask may take longer than about 10 ms."""
+    notices: tuple[str, ...] = ()
+    """Sentences the user should see."""
+    n_points: int | None = None
+    """How many trials there can be at most; None: any number."""
 
-    @property
-    def slow(self) -> bool:
-        """Whether an ask may take longer than about 10 ms."""
+    @abstractmethod
+    def __init__(self, spec: SearchSpec, seed: int, window: int) -> None:
+        """Begin a search.
 
-    @property
-    def notices(self) -> tuple[str, ...]:
-        """Sentences the user should see."""
+        Raises
+        ------
+        SpecError
+            An option is unknown, or has a wrong value.
+        SpaceError
+            The sampler can't search this space.
+        """
 
-    @property
-    def n_points(self) -> int | None:
-        """How many trials there can be at most; None: any number."""
-
+    @abstractmethod
     def horizon(self, number: int) -> int:
         """The last trial whose result ``ask(number)`` needs; -1 for none."""
 
+    @abstractmethod
     def ask(self, number: int) -> dict[str, ParamValue]:
         """The parameters of a trial.  Numbers come in order, from 0."""
 
     def tell(self, record: TrialRecord) -> None:
         """How a trial ended."""
+        raise NotImplementedError(f"{type(self).__name__} learns nothing from results")
 
 
-class GridSampler:
+class GridSampler(LocalSampler):
     """Every combination once, the last parameter changing fastest; nothing is listed."""
 
     history_free = True
-    slow = False
-    notices: tuple[str, ...] = ()
 
-    def __init__(self, space: Mapping[str, Distribution], options: Mapping[str, object]) -> None:
-        read_options("sampler grid", options, {})
-        self.n_points: int | None = n_grid_points(dict(space))
-        axes = make_axes(space)
+    def __init__(self, spec: SearchSpec, seed: int, window: int) -> None:
+        read_options("sampler grid", spec.sampler.options, {})
+        self.n_points = n_grid_points(spec.space)
+        axes = make_axes(spec.space)
         self._names = [axis.name for axis in axes]
         self._reversed = [(axis, axis.n_values or 1) for axis in reversed(axes)]
 
@@ -90,23 +90,15 @@ class GridSampler:
             values[axis.name] = axis.value_at(index)
         return {name: values[name] for name in self._names}
 
-    def tell(self, record: TrialRecord) -> None:
-        """Nothing to learn."""
 
-
-class RandomSampler:
+class RandomSampler(LocalSampler):
     """Independent draws; trial n is a pure function of (seed, n)."""
 
     history_free = True
-    slow = False
-    notices: tuple[str, ...] = ()
-    n_points: int | None = None
 
-    def __init__(
-        self, space: Mapping[str, Distribution], seed: int, options: Mapping[str, object]
-    ) -> None:
-        read_options("sampler random", options, {})
-        self._axes = make_axes(space)
+    def __init__(self, spec: SearchSpec, seed: int, window: int) -> None:
+        read_options("sampler random", spec.sampler.options, {})
+        self._axes = make_axes(spec.space)
         self._seed = seed
 
     def horizon(self, number: int) -> int:
@@ -117,9 +109,6 @@ class RandomSampler:
         return {
             axis.name: axis.from_unit(draw) for axis, draw in zip(self._axes, draws, strict=True)
         }
-
-    def tell(self, record: TrialRecord) -> None:
-        """Nothing to learn."""
 
 
 class RemoteSampler:
@@ -148,34 +137,16 @@ def make_sampler(spec: SearchSpec, seed: int, window: int) -> LocalSampler | Rem
 
     Raises
     ------
+    OptionError
+        There is no sampler of this name.
     SpecError
-        The name or an option is unknown, or an option has a wrong value.
+        An option is unknown, or has a wrong value.
     SpaceError
         A grid over a continuous range.
     """
-    name, options = spec.sampler.name, spec.sampler.options
     if is_remote(spec.sampler):
         return RemoteSampler(window)
-    if name == "grid":
-        return GridSampler(spec.space, options)
-    if name == "random":
-        return RandomSampler(spec.space, seed, options)
-    if name == "de":
-        return EvolutionSampler(
-            spec.space, mode=spec.mode, n_trials=spec.n_trials, seed=seed, options=options
-        )
-    if name in _OPTUNA_NAMES or ":" in name:
-        # Optuna costs half a second to import; only searches that use it pay.
-        from jupyter_ddl.search.samplers_optuna import OptunaSampler
-
-        return OptunaSampler(spec, seed, window)
-    raise _unknown_sampler(name)
-
-
-def _unknown_sampler(name: str) -> SpecError:
-    return unknown_name(
-        "unknown sampler",
-        name,
-        SAMPLER_NAMES,
-        "use module:Class, the name of a notebook variable, or one of",
-    )
+    # Optuna costs half a second to import; only searches that use it pay.
+    name = "tpe" if ":" in spec.sampler.name else spec.sampler.name
+    kind: type[LocalSampler] = SAMPLERS.load(name)
+    return kind(spec, seed, window)

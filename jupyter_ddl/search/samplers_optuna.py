@@ -16,6 +16,7 @@ from jupyter_ddl.protocol.sampling import TrialRecord
 from jupyter_ddl.protocol.space import Choice, Distribution, ParamValue
 from jupyter_ddl.ranks.optuna_study import OptunaStudy, load_optuna
 from jupyter_ddl.search.options import unknown_name
+from jupyter_ddl.search.samplers import LocalSampler
 
 __all__ = ["OptunaSampler"]
 
@@ -40,7 +41,7 @@ _NEEDS = {"gp": ("torch", "torch"), "cmaes": ("cmaes", ""), "qmc": ("scipy", "")
 """Package that a sampler needs, and the extra that brings it."""
 
 
-class OptunaSampler:
+class OptunaSampler(LocalSampler):
     """An Optuna sampler, asked and told in an order that depends on trial numbers only.
 
     Raises
@@ -48,8 +49,6 @@ class OptunaSampler:
     SpecError
         The class or an option is unknown, a package is missing, or Optuna refuses a value.
     """
-
-    n_points: int | None = None
 
     def __init__(self, spec: SearchSpec, seed: int, window: int) -> None:
         name = spec.sampler.name
@@ -133,7 +132,7 @@ def _load_class(path: str) -> Any:
         raise unknown_name("unknown sampler", path, known, "optuna.samplers has") from error
     base = importlib.import_module("optuna.samplers").BaseSampler
     if not (isinstance(found, type) and issubclass(found, base)):
-        raise SpecError(f"{path} is no Optuna sampler; expected a class such as TPESampler")
+        raise SpecError(f"{path} is not an Optuna sampler; expected a class such as TPESampler")
     return found
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from jupyter_ddl.cell.nearest import did_you_mean
 from jupyter_ddl.errors import FitError
+from jupyter_ddl.nearest import did_you_mean
 from jupyter_ddl.protocol.fit import FitCandidate, FitNode, FitPrefix, FitUnit
 from jupyter_ddl.protocol.space import ParamValue
 from jupyter_ddl.sklearn_fit.batches import Batch, Call, key_of, keys_of

@@ -1,5 +1,5 @@
 """Strategies: how ``prepare`` makes a model ready for training on several ranks.
 
-Importing this loads no torch.  ``registry`` finds a strategy by name, ``base`` says what one must
-do, and every other module is a strategy or a part of one.
+Importing this loads no torch.  ``base`` says what a strategy must do, every other module is one
+or a part of one; ``jupyter_ddl.plugins`` finds them by name.
 """

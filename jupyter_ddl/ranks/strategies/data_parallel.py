@@ -10,12 +10,13 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from jupyter_ddl.ranks.metrics import ReportError
+from jupyter_ddl.ranks.strategies.base import Strategy
 from jupyter_ddl.ranks.strategies.sharded import is_sharded
 
 __all__ = ["DataParallel", "accept_plain_state"]
 
 
-class DataParallel:
+class DataParallel(Strategy):
     """See :class:`~jupyter_ddl.ranks.strategies.base.Strategy`."""
 
     def wrap(self, model: Any, device: Any) -> Any:

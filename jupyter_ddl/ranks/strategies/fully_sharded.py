@@ -16,6 +16,7 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from jupyter_ddl.ranks.metrics import ReportError
+from jupyter_ddl.ranks.strategies.base import Strategy
 from jupyter_ddl.ranks.strategies.sharded import is_sharded, like
 
 __all__ = ["FullySharded"]
@@ -27,7 +28,7 @@ _FSDP_ATTRIBUTES = ("__composable_api_", "_is_fsdp_", "_fsdp_")
 _REPLACED_BY = "_jupyter_ddl_replaced_by"
 
 
-class FullySharded:
+class FullySharded(Strategy):
     """See :class:`~jupyter_ddl.ranks.strategies.base.Strategy`."""
 
     def __init__(self) -> None:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from jupyter_ddl.cell.dry_run import describe
-from jupyter_ddl.cell.options import SAMPLERS
 from jupyter_ddl.errors import JupyterDDLError
+from jupyter_ddl.plugins import SAMPLERS
 from jupyter_ddl.protocol.run import MapSpec, SamplerSpec
 from jupyter_ddl.protocol.space import Uniform
 from tests.unit.cell.cell_makers import compiled, notebook
@@ -47,7 +47,7 @@ def test_a_search_by_grid_alone_takes_all_points():
     assert some.verb.n_trials == 2
 
 
-@pytest.mark.parametrize("sampler", [name for name in SAMPLERS if name != "grid"])
+@pytest.mark.parametrize("sampler", [name for name in SAMPLERS.built_in if name != "grid"])
 def test_each_sampler_is_known(sampler):
     found = compiled(f"{SEARCH} --sampler {sampler}", CELL, notebook(X=np.ones(3)))
     assert found.verb.sampler == SamplerSpec(sampler)

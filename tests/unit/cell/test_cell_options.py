@@ -113,7 +113,10 @@ def test_over_takes_a_name_or_an_element_in_a_name(line, expected):
         ("ddp", "ddp needs -n N, the number of ranks"),
         ("ddp -n 0", "'0'; expected a whole number of at least 1"),
         ("ddp -n 2 --min-ranks 3", "--min-ranks 3 is more than -n 2; expected at most 2"),
-        ("ddp -n 2 --strategy fsp", "expected ddp, fsdp; did you mean 'fsdp'"),
+        (
+            "ddp -n 2 --strategy fsp",
+            "'fsp' is not a strategy; known: ddp, fsdp; did you mean 'fsdp'?",
+        ),
         ("ddp -n 2 --backend glo", "expected auto, gloo, nccl; did you mean 'gloo'"),
         ("ddp -n 2 --max-restart 1", "did you mean '--max-restarts'"),
         ("ddp -n 2 --hang-timeout never", "'never' is not a duration"),

@@ -34,7 +34,6 @@ def test_no_pruner_lets_everything_run() -> None:
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        (PrunerSpec("ahsa"), "did you mean 'asha'"),
         (PrunerSpec("asha", {"reduction_factor": 3}), "it takes eta, min_steps"),
         (PrunerSpec("asha", {"eta": 1}), "eta is 1; it must be an integer >= 2"),
         (PrunerSpec("asha", {"eta": True}), "eta is True"),
