@@ -4,20 +4,8 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
-
-import msgspec
-import torch
-from torch.utils.data import (
-    BatchSampler,
-    DataLoader,
-    DistributedSampler,
-    IterableDataset,
-    RandomSampler,
-    Sampler,
-    SequentialSampler,
-)
 
 from jupyter_ddl.plugins import STRATEGIES
 from jupyter_ddl.protocol.group import RankPlace
@@ -25,249 +13,7 @@ from jupyter_ddl.ranks.metrics import ReportError
 from jupyter_ddl.ranks.strategies.base import Strategy
 from jupyter_ddl.ranks.strategies.sharded import gathered, is_sharded
 
-__all__ = [
-    "PRIVATE_KEY",
-    "ElasticSampler",
-    "PreparedLoader",
-    "Progress",
-    "Training",
-    "consumed_after",
-    "n_samples_of_rank",
-    "order",
-    "prepare_loader",
-    "prepare_plainly",
-    "samples_of_rank",
-]
-
-
-# Which samples a rank sees in which order: pure, the same on every host and every world size.
-#
-# An epoch is one order of all samples that follows from (seed, epoch).  Ranks consume it together
-# from the front, so how far they are is one number, and a group of another size can go on from it.
-
-
-class Progress(msgspec.Struct, frozen=True):
-    """How far a loader is."""
-
-    epoch: int = 0
-    consumed: int = 0
-    """Samples of the epoch that all ranks together have been given."""
-
-
-def order(n_samples: int, seed: int, epoch: int, *, shuffle: bool) -> Any:
-    """The indices of one epoch, in order, as a numpy array."""
-    import numpy
-
-    if not shuffle:
-        return numpy.arange(n_samples)
-    # Philox is specified: the order does not change with numpy's default generator.
-    generator = numpy.random.Generator(numpy.random.Philox(key=seed % 2**64 << 64 | epoch))
-    return generator.permutation(n_samples)
-
-
-def n_samples_of_rank(
-    n_samples: int, consumed: int, world_size: int, batch_size: int, *, drop_last: bool
-) -> int:
-    """How many samples each rank still gets in this epoch: the same number for all.
-
-    With ``drop_last`` whole batches only; else up to ``world_size - 1`` samples are given twice,
-    because a rank with fewer batches than the others would let them wait for ever.
-    """
-    left = max(0, n_samples - consumed)
-    if drop_last:
-        return left // (world_size * batch_size) * batch_size
-    return -(-left // world_size)
-
-
-def samples_of_rank(indices: Any, consumed: int, rank: int, world_size: int, count: int) -> Any:
-    """The part of ``indices`` (one epoch's order) that a rank gets, from ``consumed`` on."""
-    import numpy
-
-    positions = consumed + rank + world_size * numpy.arange(count)
-    return indices[positions % max(1, len(indices))]
-
-
-def consumed_after(
-    n_samples: int, consumed: int, n_batches: int, world_size: int, batch_size: int
-) -> int:
-    """``consumed`` after every rank has been given ``n_batches`` more batches."""
-    return min(n_samples, consumed + n_batches * world_size * batch_size)
-
-
-# Prepared loaders: each rank's share of the samples, and the place to go on from.
-#
-# Imports torch; loaded by the first ``prepare(loader)``.
-
-
-class ElasticSampler(Sampler):  # type: ignore[misc]  # torch is not followed
-    """One rank's indices of the current epoch, from the current place on."""
-
-    def __init__(
-        self,
-        dataset: Any,
-        *,
-        rank: int,
-        world_size: int,
-        batch_size: int,
-        shuffle: bool,
-        drop_last: bool,
-        seed: int,
-    ) -> None:
-        self.rank = rank
-        self.world_size = world_size
-        self.batch_size = batch_size
-        self.shuffle = shuffle
-        self.drop_last = drop_last
-        self.seed = seed
-        self.progress = Progress()
-        self._dataset = dataset
-
-    @property
-    def n_samples(self) -> int:
-        return len(self._dataset)
-
-    def set_epoch(self, epoch: int) -> None:
-        """Go to the front of an epoch; a prepared loader counts epochs by itself.
-
-        The current epoch stays where it is, so that a resumed loop may call this too.
-        """
-        if epoch != self.progress.epoch:
-            self.progress = Progress(epoch)
-
-    def __len__(self) -> int:
-        return n_samples_of_rank(
-            self.n_samples,
-            self.progress.consumed,
-            self.world_size,
-            self.batch_size,
-            drop_last=self.drop_last,
-        )
-
-    def __iter__(self) -> Iterator[int]:
-        at = self.progress
-        indices = order(self.n_samples, self.seed, at.epoch, shuffle=self.shuffle)
-        mine = samples_of_rank(indices, at.consumed, self.rank, self.world_size, len(self))
-        return iter(mine.tolist())
-
-
-class PreparedLoader(DataLoader):  # type: ignore[misc]  # torch is not followed
-    """A ``DataLoader`` that shards, counts epochs by itself and can go on in the middle of one.
-
-    A pass that ends, or is left after its second batch, ends its epoch.  One that is left with
-    its first batch only has looked at the data and changes nothing.
-    """
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        self._n_active = 0
-        super().__init__(*args, **options)
-
-    def __iter__(self) -> Iterator[Any]:
-        sampler: ElasticSampler = self.sampler
-        start = sampler.progress
-        if self._n_active:  # another pass is under way: this one is not its rest
-            start = Progress(start.epoch + 1)
-        sampler.progress = start
-        # Workers derive their seeds from it: other random transforms on every rank and epoch.
-        self.generator.manual_seed(_mixed(sampler.seed, start, sampler.rank))
-        return self._pass(super().__iter__(), sampler, start)
-
-    def _pass(
-        self, batches: Iterator[Any], sampler: ElasticSampler, start: Progress
-    ) -> Iterator[Any]:
-        end = Progress(start.epoch + 1)
-        given_before = (sampler.n_samples, start.consumed)
-        sampler.progress = start  # read when the first batch is fetched, unless workers did that
-        self._n_active += 1
-        n_given = 0
-        try:
-            for batch in batches:
-                n_given += 1
-                done = consumed_after(
-                    *given_before, n_given, sampler.world_size, sampler.batch_size
-                )
-                sampler.progress = Progress(start.epoch, done)
-                yield batch
-        except GeneratorExit:
-            sampler.progress = start if n_given == 1 else end
-            raise
-        finally:
-            self._n_active -= 1
-        sampler.progress = end
-
-
-def prepare_loader(loader: Any, *, rank: int, world_size: int, seed: int) -> Any:
-    """Make a loader of which every rank gets its share.
-
-    ``batch_size`` stays each rank's own, as with torch's ``DistributedSampler``.
-
-    Raises
-    ------
-    ReportError
-        The loader has a dataset or sampler that cannot be shared out, and there is more than one
-        rank (on a single one such a loader comes back as it is).
-    """
-    if isinstance(loader, PreparedLoader):
-        return loader
-    reason = _refusal(loader)
-    if reason is not None:
-        if world_size == 1:
-            return loader
-        raise ReportError(
-            f"prepare(loader) got {reason}, which can't be shared out among {world_size} ranks; "
-            f"share it out by rank() and world_size() in the cell, and don't prepare it"
-        )
-    given = loader.sampler
-    shuffle = isinstance(given, RandomSampler) or getattr(given, "shuffle", False)
-    if isinstance(given, DistributedSampler):
-        seed = given.seed
-    sampler = ElasticSampler(
-        loader.dataset,
-        rank=rank,
-        world_size=world_size,
-        batch_size=loader.batch_size or 1,
-        shuffle=shuffle,
-        drop_last=loader.drop_last,
-        seed=seed,
-    )
-    return PreparedLoader(
-        loader.dataset,
-        batch_size=loader.batch_size,
-        sampler=sampler,
-        num_workers=loader.num_workers,
-        collate_fn=loader.collate_fn,
-        pin_memory=loader.pin_memory,
-        drop_last=loader.drop_last,
-        timeout=loader.timeout,
-        worker_init_fn=loader.worker_init_fn,
-        multiprocessing_context=loader.multiprocessing_context,
-        generator=torch.Generator(),
-        prefetch_factor=loader.prefetch_factor,
-        persistent_workers=loader.persistent_workers,
-        in_order=getattr(loader, "in_order", True),
-    )
-
-
-def _refusal(loader: Any) -> str | None:
-    if isinstance(loader.dataset, IterableDataset):
-        return f"an iterable dataset ({type(loader.dataset).__name__})"
-    if loader.batch_sampler is not None and type(loader.batch_sampler) is not BatchSampler:
-        return f"a batch sampler of its own ({type(loader.batch_sampler).__name__})"
-    sampler = loader.sampler
-    known = type(sampler) in (RandomSampler, SequentialSampler, DistributedSampler)
-    if not known:
-        return f"a sampler of its own ({type(sampler).__name__})"
-    whole = not isinstance(sampler, RandomSampler) or (
-        not sampler.replacement and sampler.num_samples == len(loader.dataset)
-    )
-    return None if whole else "a RandomSampler that draws with replacement or a part only"
-
-
-def _mixed(seed: int, at: Progress, rank: int) -> int:
-    import numpy
-
-    words = numpy.random.SeedSequence((seed, at.epoch, at.consumed, rank)).generate_state(2)
-    return int(words[0]) << 31 ^ int(words[1])
-
+__all__ = ["PRIVATE_KEY", "Training", "prepare_plainly"]
 
 PRIVATE_KEY = "_jupyter_ddl"
 """Under this name a checkpoint holds what ``resume`` gives back to prepared loaders."""
@@ -322,6 +68,7 @@ class Training:
         return model.to(device) if self.strategy is None else self.strategy.wrap(model, device)
 
     def _loader(self, loader: Any) -> Any:
+        from jupyter_ddl.ranks.loader import PreparedLoader, prepare_loader
 
         place = self._place
         prepared = prepare_loader(
@@ -378,6 +125,7 @@ class Training:
         return state
 
     def _give_back(self, number: int) -> None:
+        from jupyter_ddl.ranks.loader import Progress
 
         if number >= len(self._restored):
             return

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -17,8 +19,9 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from jupyter_ddl.protocol.group import RankPlace
 from jupyter_ddl.ranks import incell
+from jupyter_ddl.ranks.loader import PreparedLoader
 from jupyter_ddl.ranks.metrics import ReportError, check_reduction, reduced
-from jupyter_ddl.ranks.training import PRIVATE_KEY, PreparedLoader, Training
+from jupyter_ddl.ranks.training import PRIVATE_KEY, Training
 
 _CPU = torch.device("cpu")
 
@@ -222,3 +225,13 @@ def test_a_reduction_is_one_of_four_and_needs_a_group() -> None:
         incell.report(loss=1.0, reduce="avg")
     with pytest.raises(ReportError, match="needs torch's process group"):
         reduced({"loss": 1.0}, "mean")
+
+
+def test_a_rank_that_prepares_nothing_loads_no_torch() -> None:
+    code = (
+        "import sys, jupyter_ddl.ranks.zygote, jupyter_ddl.ranks.main, jupyter_ddl.ranks.attempt; "
+        "print(sorted({'torch', 'numpy', 'dask', 'optuna'} & set(sys.modules)))"
+    )
+    command = [sys.executable, "-c", code]
+    out = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    assert out.strip() == "[]"

@@ -15,8 +15,8 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
+from jupyter_ddl.ranks.loader import PreparedLoader, Progress, prepare_loader
 from jupyter_ddl.ranks.metrics import ReportError
-from jupyter_ddl.ranks.training import PreparedLoader, Progress, prepare_loader
 
 
 def _loader(n: int = 20, **options: Any) -> DataLoader[Any]:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_ddl.ranks.training import consumed_after, n_samples_of_rank, order, samples_of_rank
+from jupyter_ddl.ranks.loader import consumed_after, n_samples_of_rank, order, samples_of_rank
 
 
 def _batches(n: int, consumed: int, world: int, batch: int, *, drop_last: bool) -> list[list[int]]:
