@@ -116,7 +116,7 @@ class StrategyContract:
                 each.kill()
                 each.join()
         expected = {
-            name: value.tolist() for name, value in _trained_plainly()[0].state_dict().items()
+            name: _flat(value) for name, value in _trained_plainly()[0].state_dict().items()
         }
         for rank in range(2):
             for name, value in expected.items():
@@ -138,7 +138,7 @@ def _rank(rank: int, strategy: type[Strategy], place: str, answers: Any) -> None
 
 
 def _flat(value: Any) -> Any:
-    return value.detach().tolist()
+    return value.detach().flatten().tolist()
 
 
 def _model() -> Any:

@@ -15,11 +15,18 @@ from jupyter_ddl.testing.samplers import SamplerContract, Search
 
 
 class TestSamplers(SamplerContract):
-    @pytest.fixture(params=[name for name in SAMPLERS.built_in if name != "grid"])
+    @pytest.fixture(params=[name for name in SAMPLERS.built_in if name not in ("grid", "gp")])
     def sampler(self, request: pytest.FixtureRequest) -> SamplerSpec:
-        if request.param == "gp":
-            pytest.importorskip("torch")
         return SamplerSpec(request.param)
+
+
+class TestGaussianProcesses(SamplerContract):
+    n_trials = 6
+
+    @pytest.fixture
+    def sampler(self) -> SamplerSpec:
+        pytest.importorskip("torch")
+        return SamplerSpec("gp", {"n_startup_trials": 3})
 
 
 class TestGrid(SamplerContract):
