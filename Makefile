@@ -7,17 +7,23 @@ READY  := $(VENV)/.installed
 
 # What a plain `make test` leaves out: these need minutes, a cluster, a GPU or a browser.
 FAST   := not slow and not kube and not gpu and not browser
-# Rank groups on real clusters: many small starts and deaths, 7 minutes on 2 cores.
-GROUPS := tests/integration/ddp tests/integration/groups
-# What runs on clusters and beside them, in depth: backends, faults, environments, fits, the server.
+# What a contributor runs at each change: no process is started but by the one test of every verb.
+UNIT   := $(wildcard tests/unit tests/contract) tests/kernel/test_every_verb.py
+# Real kernels, notebooks and controllers.
+KERNEL := tests/kernel tests/notebooks tests/binder $(addprefix tests/integration/,cli controller)
+# What runs on clusters and beside them, in depth.
 DEPTH  := $(addprefix tests/integration/,backends environment faults fit server telemetry tensorboard worker)
+# Rank groups on real clusters: many small starts and deaths.
+GROUPS := $(addprefix tests/integration/,ddp groups)
+# Tests in parallel processes; those of one group stay together.
+PARALLEL := -n 2 --dist loadgroup
 ARGS   ?=
 # The panel needs node and 500 MB of packages to be built: only targets that show it build it.
 export JUPYTER_DDL_NO_PANEL := 1
 PANEL  := $(BIN)/python tools/build_labextension.py
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-clusters test-groups test-gpu test-kube test-kube-slow test-slow test-js test-browser labextension lab lint format bench docs notebooks badge pictures clean
+.PHONY: help install demo test test-kernel test-clusters test-groups test-gpu test-kube test-kube-slow test-slow test-js test-browser labextension lab lint format bench docs notebooks badge pictures clean
 
 help:  ## show this
 	@echo "make TARGET, where TARGET is one of"
@@ -29,8 +35,11 @@ install: $(READY)  ## make the virtual environment .venv (the other targets do i
 demo: $(READY)  ## execute the quickstart notebook here, with progress, and print the best trial
 	@$(BIN)/python tools/demo.py
 
-test: $(READY)  ## the test suite without the long ones below; ARGS="-k name -x" reaches pytest
-	@$(BIN)/python -m pytest -m "$(FAST)" $(GROUPS:%=--ignore=%) $(DEPTH:%=--ignore=%) $(ARGS)
+test: $(READY)  ## all unit and contract tests, and every verb once end to end; TESTS=tests/unit/cell is a part
+	@$(BIN)/python -m pytest $(PARALLEL) -m "$(FAST)" $(or $(TESTS),$(UNIT)) $(ARGS)
+
+test-kernel: $(READY)  ## the magics in real kernels, the notebooks, controllers; ARGS="-k name -x" reaches pytest
+	@$(BIN)/python -m pytest -m "$(FAST)" $(KERNEL) $(ARGS)
 
 test-clusters: $(READY)  ## clusters in depth: other backends, faults, environments, fits, the server
 	@$(BIN)/python -c 'import dask_gateway, dask_gateway_server' 2>/dev/null || $(BIN)/python -m pip \

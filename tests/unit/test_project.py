@@ -60,6 +60,22 @@ def texts() -> list[tuple[Path, str]]:
 # -- the tree ----------------------------------------------------------------------------------
 
 
+def test_every_folder_of_tests_belongs_to_a_target() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    folders = {path.parent.relative_to(ROOT) for path in (ROOT / "tests").rglob("test_*.py")}
+    # make itself tells what its variables expand to.
+    printed = subprocess.run(
+        ["make", "-s", "--eval", "show: ; @echo $(UNIT) $(KERNEL) $(DEPTH) $(GROUPS)", "show"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
+    named = [*map(Path, printed), *map(Path, re.findall(r"pytest.* (tests/\w+)", makefile))]
+    named += [Path("tests/gpu")]
+    assert [str(each) for each in sorted(folders) if not {each, *each.parents} & {*named}] == []
+
+
 def test_no_python_file_is_longer_than_700_lines() -> None:
     long = {
         str(path.relative_to(ROOT)): n_lines
