@@ -49,10 +49,9 @@ class Follower:
         """Draw what is new of the run in hand; its end is drawn once, and lets it go."""
         if self._run is None or self._live is None:
             return
-        snapshot = self._run.snapshot()
+        snapshot = self._run.encoded_snapshot()
         self._live.offer(snapshot)
-        self._live.tick()
-        if snapshot.finished_at_s is not None:
+        if snapshot.is_final:
             self._live.finish(snapshot)
             self._run = None
 

@@ -71,7 +71,7 @@ def _watch_snapshots(run_id: str, cluster: str, found: dict[str, float]) -> None
     deadline = time.monotonic() + _DEADLINE_S
     while time.monotonic() < deadline:
         snapshot = mailbox.take(0.1)
-        if snapshot is not None and any(row.metrics for row in snapshot.rows):
+        if snapshot is not None and any(row.metrics for row in snapshot.decode().rows):
             found["snapshot_s"] = time.time()
             return
 

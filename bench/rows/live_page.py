@@ -90,7 +90,7 @@ def _measure(page: Page, empty: Page, address: str) -> dict[str, float]:
     server = ScriptedServer(page, lambda: [*lists, view()])
     ask = msgspec.json.Decoder(say.FromBrowser)
     server.answers["get_trials"] = lambda body: trial_page(
-        state, ask.decode(msgspec.json.encode(body)), time.time()
+        state, ask.decode(msgspec.json.encode(body))
     )
     page.goto(address)
     page.wait_for_function("() => window.jupyterapp?.restored")

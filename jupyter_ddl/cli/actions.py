@@ -77,6 +77,8 @@ def _doctor(options: Namespace) -> int:
 
 
 def _attach(options: Namespace) -> int:
+    from jupyter_ddl.client.session import session
+    from jupyter_ddl.client.waiting import wait_for_run
     from jupyter_ddl.views.display import LiveDisplay, TerminalScreen
 
     run = Run(find_run(options.run))
@@ -84,7 +86,10 @@ def _attach(options: Namespace) -> int:
         _say(f"nothing drives run {run.id} now: starting cluster {run.spec.cluster} to go on")
     display = LiveDisplay(TerminalScreen())
     try:
-        run.wait(on_snapshot=display.offer, on_tick=display.tick, on_interrupt="leave")
+        last = wait_for_run(
+            session(), run.id, None, display.offer, on_tick=display.tick, on_interrupt="leave"
+        )
+        run.raise_for_failure(last.decode())
     except KeyboardInterrupt:
         display.finish()
         _say(f"run {run.id} goes on; `jupyter ddl attach {run.id}` shows it again")

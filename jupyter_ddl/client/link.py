@@ -6,7 +6,6 @@ import asyncio
 import concurrent.futures
 import contextlib
 import itertools
-import struct
 import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
@@ -15,9 +14,10 @@ import msgspec
 
 from jupyter_ddl import errors
 from jupyter_ddl.errors import ControllerError, JupyterDDLError
+from jupyter_ddl.protocol.framing import MAX_FRAME_BYTES, encode_frame
 from jupyter_ddl.protocol.replies import Refused, Reply, Result, Upward
-from jupyter_ddl.protocol.requests import PROTOCOL_VERSION, Body, Hello, Request
-from jupyter_ddl.protocol.snapshot import RunSnapshot
+from jupyter_ddl.protocol.requests import PROTOCOL_VERSION, Body, Hello, Request, UnwatchRun
+from jupyter_ddl.protocol.snapshot import EncodedSnapshot
 from jupyter_ddl.store.connection import ConnectionInfo
 
 __all__ = ["ClientLoop", "ControllerLink", "client_loop", "close_client_loop"]
@@ -26,8 +26,6 @@ __all__ = ["ClientLoop", "ControllerLink", "client_loop", "close_client_loop"]
 # The client's one background event loop, and the only way into it from synchronous code.
 
 T = TypeVar("T")
-
-_POLL_S = 0.1
 
 
 class ClientLoop:
@@ -45,21 +43,31 @@ class ClientLoop:
         self._thread.start()
 
     def call(self, coroutine: Coroutine[Any, Any, T], timeout_s: float) -> T:
-        """Run a coroutine on the loop and wait for its result.
+        """Run a coroutine on the loop and wait for its result; an interrupt ends the wait.
 
         Raises
         ------
         ControllerError
             Called on the loop's own thread, or nothing came within ``timeout_s``.
-        KeyboardInterrupt
-            As usual: the wait is cut into short pieces so that an interrupt is seen at once.
         """
         future = self.begin(coroutine)
         try:
-            return self._wait(future, timeout_s)
+            return future.result(timeout_s)
+        except concurrent.futures.TimeoutError:
+            if future.done():
+                raise  # the coroutine's own
+            future.cancel()
+            raise ControllerError(
+                f"the controller did not answer within {timeout_s:.0f} s; "
+                f"see `%cluster logs`, or `%cluster stop` and start again"
+            ) from None
         except BaseException:
             future.cancel()
             raise
+
+    def soon(self, callback: Callable[..., object], *values: object) -> None:
+        """Call something on the loop, without waiting for it."""
+        self._loop.call_soon_threadsafe(callback, *values)
 
     def begin(self, coroutine: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
         """Run a coroutine on the loop; who waits for the future sees to the deadline.
@@ -73,21 +81,6 @@ class ClientLoop:
             coroutine.close()
             raise ControllerError("a synchronous call was made on the client's own event loop")
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
-
-    def _wait(self, future: concurrent.futures.Future[T], timeout_s: float) -> T:
-        waited = 0.0
-        while True:
-            try:
-                return future.result(timeout=_POLL_S)
-            except concurrent.futures.TimeoutError:
-                if future.done():
-                    raise
-                waited += _POLL_S
-                if waited >= timeout_s:
-                    raise ControllerError(
-                        f"the controller did not answer within {timeout_s:.0f} s; "
-                        f"see `%cluster logs`, or `%cluster stop` and start again"
-                    ) from None
 
     def close(self) -> None:
         """Stop the loop and its thread."""
@@ -119,10 +112,7 @@ def close_client_loop() -> None:
             _loop = None
 
 
-_LENGTH = struct.Struct(">I")
-_MAX_REPLY_BYTES = 64 << 20
-
-OnSnapshot = Callable[[RunSnapshot], None]
+OnSnapshot = Callable[[EncodedSnapshot], None]
 
 
 class ControllerLink:
@@ -179,12 +169,11 @@ class ControllerLink:
         """
         if self.closed.is_set():
             raise self._gone()
-        request = Request(next(self._ids), body)
+        number = next(self._ids)
         future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-        self._waiting[request.id] = future
-        payload = msgspec.msgpack.encode(request)
+        self._waiting[number] = future
         try:
-            self._writer.write(_LENGTH.pack(len(payload)) + payload)
+            self._send(Request(number, body))
             async with asyncio.timeout(timeout_s):
                 await self._writer.drain()
                 result = await future
@@ -196,7 +185,7 @@ class ControllerLink:
         except OSError:
             raise self._gone() from None
         finally:
-            self._waiting.pop(request.id, None)
+            self._waiting.pop(number, None)
         if isinstance(result, Refused):
             raise _error_of(result)
         return result
@@ -213,14 +202,22 @@ class ControllerLink:
             self._on_closed.append(on_closed)
 
     def unwatch(self, run_id: str, on_snapshot: OnSnapshot, on_closed: Callable[[], None]) -> None:
-        """Forget both callbacks.  May be called from any thread, and more than once."""
+        """Forget both callbacks, and have nothing sent that nobody here looks at."""
         with contextlib.suppress(ValueError):
             self._on_closed.remove(on_closed)
-        callbacks = self._watchers.get(run_id, [])
+        callbacks = self._watchers.get(run_id)
+        if callbacks is None:
+            return
         with contextlib.suppress(ValueError):
             callbacks.remove(on_snapshot)
         if not callbacks:
-            self._watchers.pop(run_id, None)
+            del self._watchers[run_id]
+            if not self.closed.is_set():
+                # Its answer is dropped: who goes waits for nothing.
+                self._send(Request(next(self._ids), UnwatchRun(run_id)))
+
+    def _send(self, request: Request) -> None:
+        self._writer.write(encode_frame(msgspec.msgpack.encode(request)))
 
     async def close(self) -> None:
         self._task.cancel()
@@ -232,8 +229,8 @@ class ControllerLink:
     async def _read(self) -> None:
         try:
             while True:
-                (length,) = _LENGTH.unpack(await self._reader.readexactly(_LENGTH.size))
-                if length > _MAX_REPLY_BYTES:
+                length = int.from_bytes(await self._reader.readexactly(4))
+                if length > MAX_FRAME_BYTES:
                     break
                 self._dispatch(self._decoder.decode(await self._reader.readexactly(length)))
         except (asyncio.IncompleteReadError, OSError, msgspec.DecodeError):

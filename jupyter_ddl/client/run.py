@@ -5,25 +5,25 @@ from __future__ import annotations
 import pickle
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jupyter_ddl.client.logs import find_pieces, ranks_text, trials_text
 from jupyter_ddl.client.session import Session, session
-from jupyter_ddl.client.waiting import OnInterrupt, OnSnapshot, OnTick, wait_for_run
+from jupyter_ddl.client.waiting import OnInterrupt, OnTick, wait_for_run
 from jupyter_ddl.errors import RunFailedError, RunNotFoundError, TrialError
 from jupyter_ddl.formats import format_number
 from jupyter_ddl.ledger.reader import LedgerReader
 from jupyter_ddl.ledger.reducer import fold
 from jupyter_ddl.ledger.run_state import RunState
-from jupyter_ddl.ledger.snapshots import latest_step, snapshot_of
+from jupyter_ddl.ledger.snapshots import encoded_snapshot, latest_step, snapshot_of
 from jupyter_ddl.ledger.tables import METRIC_COLUMNS, TRIAL_COLUMNS, metrics_table, trials_table
 from jupyter_ddl.protocol.assignment import StopWhen
 from jupyter_ddl.protocol.events import AttemptFinished, Event, Failure, RankEnded
 from jupyter_ddl.protocol.requests import StopRunRequest, StopTrialRequest
 from jupyter_ddl.protocol.run import DdpSpec, MapSpec, RunSpec
-from jupyter_ddl.protocol.snapshot import BestTrial, RunSnapshot, RunStateName
+from jupyter_ddl.protocol.snapshot import BestTrial, EncodedSnapshot, RunSnapshot, RunStateName
 from jupyter_ddl.store.paths import ledger_path, run_dir
 from jupyter_ddl.tracking.tensorboard.writing import tensorboard_dir, write_run
 
@@ -213,6 +213,10 @@ class Run:
         """The run at this moment, as views draw it."""
         return snapshot_of(self._fold(), time.time())
 
+    def encoded_snapshot(self) -> EncodedSnapshot:
+        """The same as it travels to live views."""
+        return encoded_snapshot(self._fold(), time.time())
+
     # -- what it printed and made --------------------------------------------------------------
 
     def logs(
@@ -305,7 +309,7 @@ class Run:
     def wait(
         self,
         timeout_s: float | None = None,
-        on_snapshot: OnSnapshot | None = None,
+        on_snapshot: Callable[[RunSnapshot], Any] | None = None,
         *,
         on_tick: OnTick | None = None,
         on_interrupt: OnInterrupt = "stop",
@@ -326,15 +330,15 @@ class Run:
         TimeoutError
             ``timeout_s`` passed; the run goes on.
         """
-        snapshot = wait_for_run(
+        last = wait_for_run(
             self._session(),
             self.id,
             timeout_s,
-            on_snapshot,
+            None if on_snapshot is None else lambda encoded: on_snapshot(encoded.decode()),
             on_tick=on_tick,
             on_interrupt=on_interrupt,
         )
-        self.raise_for_failure(snapshot)
+        self.raise_for_failure(last.decode())
         return self
 
     def raise_for_failure(self, snapshot: RunSnapshot | None = None) -> None:

@@ -18,7 +18,7 @@ from jupyter_ddl.errors import ClusterError
 from jupyter_ddl.protocol.cluster import ClusterSpec
 from jupyter_ddl.protocol.replies import Result, SnapshotResult
 from jupyter_ddl.protocol.requests import Body, WatchRun
-from jupyter_ddl.protocol.snapshot import RunSnapshot
+from jupyter_ddl.protocol.snapshot import EncodedSnapshot
 from jupyter_ddl.store.atomic import write_whole
 from jupyter_ddl.store.connection import ConnectionInfo, list_connections, read_connection
 from jupyter_ddl.store.paths import runtime_dir
@@ -34,11 +34,11 @@ class Mailbox:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._snapshot: RunSnapshot | None = None
+        self._snapshot: EncodedSnapshot | None = None
         self._fresh = False
         self._broken = False
 
-    def put(self, snapshot: RunSnapshot) -> None:
+    def put(self, snapshot: EncodedSnapshot) -> None:
         with self._changed:
             if self._snapshot is None or snapshot.seq >= self._snapshot.seq:
                 self._snapshot = snapshot
@@ -56,12 +56,12 @@ class Mailbox:
         return self._broken
 
     @property
-    def newest(self) -> RunSnapshot | None:
+    def newest(self) -> EncodedSnapshot | None:
         """The newest snapshot, taken or not."""
         return self._snapshot
 
-    def take(self, timeout_s: float) -> RunSnapshot | None:
-        """The newest snapshot that was not taken yet; None after ``timeout_s``."""
+    def take(self, timeout_s: float | None) -> EncodedSnapshot | None:
+        """The newest snapshot that was not taken yet; None when there is none in time."""
         with self._changed:
             if not self._fresh and not self._broken:
                 self._changed.wait(timeout_s)
@@ -163,10 +163,10 @@ class Session:
         return mailbox
 
     def unwatch(self, name: str, run_id: str, mailbox: Mailbox) -> None:
-        """Stop feeding a mailbox."""
+        """Stop feeding a mailbox, soon."""
         link = self._links.get(name)
         if link is not None:
-            link.unwatch(run_id, mailbox.put, mailbox.break_off)
+            client_loop().soon(link.unwatch, run_id, mailbox.put, mailbox.break_off)
 
     def close(self) -> None:
         """Close all connections; clusters and runs go on."""

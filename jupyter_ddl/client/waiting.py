@@ -12,7 +12,7 @@ from jupyter_ddl.errors import ControllerError, JupyterDDLError, RunNotFoundErro
 from jupyter_ddl.ledger.reader import read_submitted, read_summary
 from jupyter_ddl.protocol.assignment import StopWhen
 from jupyter_ddl.protocol.requests import ResumeRun, StopRunRequest
-from jupyter_ddl.protocol.snapshot import RunSnapshot
+from jupyter_ddl.protocol.snapshot import EncodedSnapshot
 from jupyter_ddl.store.paths import ledger_path
 
 if TYPE_CHECKING:
@@ -22,12 +22,10 @@ __all__ = ["IsLeaving", "OnInterrupt", "OnSnapshot", "OnTick", "wait_for_run"]
 
 log = logging.getLogger(__name__)
 
-_POLL_S = 0.1
+_TICK_S = 0.1
 _MAX_REVIVALS = 3
-_SILENCE_S = 5.0
-"""Then the ledger is asked whether the run has ended."""
 
-OnSnapshot = Callable[[RunSnapshot], Any]
+OnSnapshot = Callable[[EncodedSnapshot], Any]
 OnTick = Callable[[], Any]
 OnInterrupt: TypeAlias = Literal["stop", "leave"]
 """What an interrupt does to the run: it stops, or goes on without this wait."""
@@ -76,20 +74,6 @@ class _Interrupts:
             return  # it ended in this very moment
 
 
-class _Look:
-    """Hands what was taken from the mailbox to those who watch."""
-
-    def __init__(self, on_snapshot: OnSnapshot | None, on_tick: OnTick | None) -> None:
-        self._on_snapshot = on_snapshot
-        self._on_tick = on_tick
-
-    def __call__(self, snapshot: RunSnapshot | None) -> None:
-        if snapshot is not None and self._on_snapshot is not None:
-            self._on_snapshot(snapshot)
-        elif snapshot is None and self._on_tick is not None:
-            self._on_tick()
-
-
 def wait_for_run(
     session: Session,
     run_id: str,
@@ -99,7 +83,7 @@ def wait_for_run(
     on_tick: OnTick | None = None,
     on_interrupt: OnInterrupt = "stop",
     is_leaving: IsLeaving = lambda: False,
-) -> RunSnapshot:
+) -> EncodedSnapshot:
     """The last snapshot of a run, as soon as it has ended.
 
     A controller that dies meanwhile is started again, with the same cluster, and goes on with the
@@ -126,7 +110,6 @@ def wait_for_run(
     cluster = read_submitted(ledger_path(run_id)).spec.cluster
     interrupts = _Interrupts(session, cluster, run_id, on_interrupt, is_leaving)
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
-    poll = _Look(on_snapshot, on_tick)
     n_lost, n_finished = 0, 0
     while n_lost <= _MAX_REVIVALS:
         try:
@@ -140,14 +123,15 @@ def wait_for_run(
             n_lost += 1
             continue
         try:
-            last = _follow(mailbox, interrupts, deadline, poll, run_id)
+            last = _follow(mailbox, interrupts, deadline, on_snapshot, on_tick, run_id)
         finally:
             session.unwatch(cluster, run_id, mailbox)
         if last is not None:
             return last
-        if mailbox.newest is not None and mailbox.newest.counts.finished > n_finished:
-            n_finished, n_lost = mailbox.newest.counts.finished, 0  # it lived to some purpose
-        n_lost += mailbox.is_broken
+        done = 0 if mailbox.newest is None else mailbox.newest.decode().counts.finished
+        if done > n_finished:
+            n_finished, n_lost = done, 0  # it lived to some purpose
+        n_lost += 1
     if _has_ended(run_id):
         return _last_snapshot(run_id, on_snapshot)
     raise ControllerError(
@@ -185,40 +169,38 @@ def _follow(
     mailbox: Mailbox,
     interrupts: _Interrupts,
     deadline: float | None,
-    poll: _Look,
+    on_snapshot: OnSnapshot | None,
+    on_tick: OnTick | None,
     run_id: str,
-) -> RunSnapshot | None:
-    """Until the run's end (its last snapshot) or the controller's, or a lost push's (None)."""
-    heard_at_s = time.monotonic()
+) -> EncodedSnapshot | None:
+    """Until the run's end (its last snapshot), or its controller's (None)."""
     while True:
-        snapshot = None
+        left_s = None if deadline is None else deadline - time.monotonic()
+        wait_s = left_s if on_tick is None else min(_TICK_S, left_s or _TICK_S)
         try:
-            snapshot = mailbox.take(_POLL_S)
-            poll(snapshot)
+            snapshot = mailbox.take(wait_s)
+            if snapshot is not None and on_snapshot is not None:
+                on_snapshot(snapshot)
+            elif snapshot is None and on_tick is not None:
+                on_tick()
         except KeyboardInterrupt:
             interrupts.forward()
-        if snapshot is not None and snapshot.finished_at_s is not None:
-            return snapshot
-        if mailbox.is_broken and snapshot is None:
+        # Not what was taken: an interrupt may have come in between.
+        if mailbox.newest is not None and mailbox.newest.is_final:
+            return mailbox.newest
+        if mailbox.is_broken:
             return None
-        now_s = time.monotonic()
-        if snapshot is not None:
-            heard_at_s = now_s
-        elif now_s - heard_at_s > _SILENCE_S:
-            heard_at_s = now_s
-            if _has_ended(run_id):
-                return None  # an interrupt may have swallowed the last snapshot
-        if deadline is not None and now_s > deadline:
+        if deadline is not None and time.monotonic() > deadline:
             raise TimeoutError(f"run {run_id} has not ended; it goes on: `%runs attach {run_id}`")
 
 
-def _last_snapshot(run_id: str, on_snapshot: OnSnapshot | None) -> RunSnapshot:
+def _last_snapshot(run_id: str, on_snapshot: OnSnapshot | None) -> EncodedSnapshot:
     from jupyter_ddl.client.run import Run
 
     try:
-        snapshot = Run(run_id).snapshot()
+        last = Run(run_id).encoded_snapshot()
     except JupyterDDLError as error:
         raise ControllerError(f"the end of run {run_id} can't be read: {error.message}") from error
     if on_snapshot is not None:
-        on_snapshot(snapshot)
-    return snapshot
+        on_snapshot(last)
+    return last

@@ -79,10 +79,7 @@ async def answer_fit(body: FitBody, runs: RunRegistry) -> Result:
     return Accepted(run_id=body.run_id)
 
 
-_PUSH_INTERVAL_S = 0.2
-_REFRESH_S = 1.0
-_LOOK_INTERVAL_S = 0.01
-_LOOKS = (ask.Hello, ask.GetStatus, ask.GetTelemetry)
+_LOOKS = (ask.Hello, ask.GetStatus, ask.GetTelemetry, ask.UnwatchRun)
 """No use of the cluster: a panel that is open all night must not keep it alive."""
 
 
@@ -113,7 +110,10 @@ class Requests:
                 await self._service.runs.resume(run_id)
                 return Accepted(run_id=run_id)
             case ask.WatchRun(run_id=run_id):
-                return self._watch(run_id, session)
+                return SnapshotResult(self._service.runs.watch(run_id, session))
+            case ask.UnwatchRun(run_id=run_id):
+                self._service.runs.unwatch(session, run_id)
+                return Accepted(run_id=run_id)
             case ask.StopRunRequest(run_id=run_id) if run_id in self._service.groups.active:
                 await self._service.groups.close_group(run_id, "it was stopped (%runs stop)")
                 return Accepted(run_id=run_id)
@@ -168,8 +168,7 @@ class Requests:
         return Accepted()
 
     def closed(self, session: Session) -> None:
-        for task in session.watches.values():
-            task.cancel()
+        self._service.runs.unwatch(session)
 
     def _hello(self, body: ask.Hello) -> Result:
         if body.version != ask.PROTOCOL_VERSION:
@@ -192,36 +191,6 @@ class Requests:
         if not driver.stop_trial(body.trial, body.when, by="user"):
             raise SpecError(f"trial {body.trial} of run {body.run_id} is not running")
         return Accepted(run_id=body.run_id)
-
-    def _watch(self, run_id: str, session: Session) -> Result:
-        snapshot = self._service.runs.snapshot(run_id)
-        old = session.watches.pop(run_id, None)
-        if old is not None:
-            old.cancel()
-        if snapshot.finished_at_s is None and not session.is_closed:
-            task = asyncio.create_task(self._push(run_id, session), name=f"watch {run_id}")
-            session.watches[run_id] = task
-        return SnapshotResult(snapshot)
-
-    async def _push(self, run_id: str, session: Session) -> None:
-        """Snapshots whenever something changed, at most five a second, and the last one at once.
-
-        Without changes one a second: ages grow.
-        """
-        seen: tuple[int, str] | None = None
-        pushed_at_s = 0.0
-        is_active = True
-        while is_active and not session.is_closed:
-            await asyncio.sleep(_LOOK_INTERVAL_S)
-            is_active = run_id in self._service.runs.active
-            mark = self._service.runs.mark(run_id)
-            now = time.monotonic()
-            interval_s = _REFRESH_S if mark == seen else _PUSH_INTERVAL_S
-            if is_active and now - pushed_at_s < interval_s:
-                continue
-            seen, pushed_at_s = mark, now
-            session.push(self._service.runs.snapshot(run_id))
-        session.watches.pop(run_id, None)
 
 
 def _check_workers(n_workers: int) -> None:

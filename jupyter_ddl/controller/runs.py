@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 
+from jupyter_ddl.controller.fanout import Fanout, Watcher
 from jupyter_ddl.drivers.admission import check_group_fits, wants_gpus, with_gpus
 from jupyter_ddl.drivers.assigning import RunContext
 from jupyter_ddl.drivers.fit import FitDriver
@@ -32,11 +33,11 @@ from jupyter_ddl.launch.dispatcher import Dispatcher
 from jupyter_ddl.ledger.file import LedgerWriter
 from jupyter_ddl.ledger.reader import read_ledger, read_summary
 from jupyter_ddl.ledger.reducer import RunState, fold
-from jupyter_ddl.ledger.snapshots import snapshot_of, with_totals
+from jupyter_ddl.ledger.snapshots import encoded_snapshot, with_totals
 from jupyter_ddl.placement.slots import SlotBook
 from jupyter_ddl.protocol.events import Notice, RunFinished, RunSubmitted
 from jupyter_ddl.protocol.run import FitSpec, RunSpec, SearchSpec
-from jupyter_ddl.protocol.snapshot import RunSnapshot
+from jupyter_ddl.protocol.snapshot import EncodedSnapshot
 from jupyter_ddl.protocol.telemetry import Usage
 from jupyter_ddl.store.blobs import put_blob
 from jupyter_ddl.store.paths import blob_dirs, ledger_path, private_dir, run_dir, runs_dir
@@ -181,7 +182,8 @@ class RunRegistry:
         self._opening = asyncio.Lock()
         self._drivers: dict[str, TrialDriver | FitDriver] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._ended: OrderedDict[str, RunSnapshot] = OrderedDict()
+        self._fanouts: dict[str, Fanout] = {}
+        self._ended: OrderedDict[str, EncodedSnapshot] = OrderedDict()
         self._event_files = EventFileWriters()
 
     @property
@@ -281,7 +283,7 @@ class RunRegistry:
                 raise LedgerError(f"run {run_id} has no first record; `%runs rm {run_id}`")
             is_fit = isinstance(state.spec.verb, FitSpec)  # its notebook wants the outcomes again
             if state.end is not None and state.end.state == "complete" and not is_fit:
-                self._remember(run_id, snapshot_of(state, time.time()))
+                self._remember(run_id, encoded_snapshot(state, time.time()))
                 ledger.close()
                 return
             if ledger.cut_bytes:
@@ -332,18 +334,25 @@ class RunRegistry:
             raise SpecError(f"run {run_id} is no run of fits; it can't be fed")
         return driver
 
-    def mark(self, run_id: str) -> tuple[int, str]:
-        """What a snapshot would differ by: events folded, and why the run waits."""
-        if run_id in self._ended:
-            return self._ended[run_id].seq, ""
-        driver = self.driver(run_id)
-        return driver.state.seq, driver.paused
+    def watch(self, run_id: str, watcher: Watcher) -> EncodedSnapshot:
+        """The run as it is now; while it goes on, the watcher is pushed what is new.
 
-    def snapshot(self, run_id: str) -> RunSnapshot:
-        """The latest snapshot of an active or lately ended run."""
+        Raises
+        ------
+        RunNotFoundError
+            This controller has not driven it lately.
+        """
         if run_id in self._ended:
             return self._ended[run_id]
-        return self.driver(run_id).snapshot()
+        self.driver(run_id)
+        return self._fanouts[run_id].join(watcher)
+
+    def unwatch(self, watcher: Watcher, run_id: str | None = None) -> None:
+        """Push nothing more of one run, or of any, to this watcher."""
+        fanouts = self._fanouts.values() if run_id is None else (self._fanouts.get(run_id),)
+        for fanout in fanouts:
+            if fanout is not None:
+                fanout.leave(watcher)
 
     async def close(self) -> None:
         """Stop driving; unfinished runs stay resumable."""
@@ -371,6 +380,9 @@ class RunRegistry:
         run_id = driver.spec.run_id
         self._ended.pop(run_id, None)
         self._drivers[run_id] = driver
+        fanout = Fanout(lambda: driver.mark, driver.snapshot, asyncio.get_running_loop())
+        self._fanouts[run_id] = fanout
+        driver.on_change = lambda: fanout.changed(is_last=driver.is_ending)
         self._event_files.start(driver.spec)
         self._tasks[run_id] = asyncio.create_task(self._drive(driver), name=run_id)
 
@@ -383,12 +395,12 @@ class RunRegistry:
             reason = error.message if isinstance(error, JupyterDDLError) else repr(error)
             await self._record_failure(driver, f"the driver failed: {reason}")
         finally:
-            self._remember(run_id, driver.snapshot())
+            self._remember(run_id, self._fanouts.pop(run_id).close())
             del self._drivers[run_id]
             del self._tasks[run_id]
             self.wake()
 
-    def _remember(self, run_id: str, snapshot: RunSnapshot) -> None:
+    def _remember(self, run_id: str, snapshot: EncodedSnapshot) -> None:
         self._ended[run_id] = snapshot
         while len(self._ended) > _N_REMEMBERED:
             self._ended.popitem(last=False)

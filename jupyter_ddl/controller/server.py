@@ -13,16 +13,15 @@ from typing import Protocol
 import msgspec
 
 from jupyter_ddl.errors import JupyterDDLError, ProtocolError
-from jupyter_ddl.protocol.replies import Refused, Reply, Result, SnapshotPush, Upward
+from jupyter_ddl.protocol.framing import encode_frame
+from jupyter_ddl.protocol.replies import Refused, Reply, Result
 from jupyter_ddl.protocol.requests import MAX_FRAME_BYTES, Body, Request
-from jupyter_ddl.protocol.snapshot import RunSnapshot
 from jupyter_ddl.store.connection import remove_socket
 
 __all__ = ["Handler", "Server", "Session"]
 
 log = logging.getLogger(__name__)
 
-_LENGTH = struct.Struct(">I")
 _UCRED = struct.Struct("3i")
 _MAX_UNSENT_BYTES = 8 << 20
 """A client that reads nothing is cut off rather than fed from a growing buffer."""
@@ -41,28 +40,59 @@ class Handler(Protocol):
 
 
 class Session:
-    """One connected client."""
+    """One connected client.
+
+    It is owed every reply, and of each run that it watches the newest snapshot only: while it has
+    not read what was sent, a newer snapshot takes the place of one that waits.
+    """
 
     def __init__(self, writer: asyncio.StreamWriter) -> None:
         self._writer = writer
-        self.watches: dict[str, asyncio.Task[None]] = {}
+        # So that draining ends when all is with the operating system, and not before.
+        writer.transport.set_write_buffer_limits(0)
+        self._newest: dict[str, bytes] = {}
+        """Snapshots that wait, by run."""
+        self._catching_up: asyncio.Task[None] | None = None
 
-    @property
-    def is_closed(self) -> bool:
-        return self._writer.is_closing()
+    def push(self, run_id: str, frame: bytes) -> None:
+        """Send a snapshot of a run, now or when the client has read what it was sent before."""
+        if self._writer.is_closing():
+            return
+        unread = self._catching_up is not None or self._writer.transport.get_write_buffer_size()
+        if not unread:
+            self._writer.write(frame)
+            return
+        self._newest[run_id] = frame
+        if self._catching_up is None:
+            self._catching_up = asyncio.create_task(self._catch_up(), name="slow client")
 
-    def push(self, snapshot: RunSnapshot) -> None:
-        self.send(SnapshotPush(snapshot))
-
-    def send(self, message: Upward) -> None:
+    def reply(self, number: int, result: Result) -> None:
+        """Answer a request."""
         if self._writer.is_closing():
             return
         if self._writer.transport.get_write_buffer_size() > _MAX_UNSENT_BYTES:
             log.warning("a client does not read; closing its connection")
             self._writer.transport.abort()
             return
-        payload = msgspec.msgpack.encode(message)
-        self._writer.write(_LENGTH.pack(len(payload)) + payload)
+        self._writer.write(encode_frame(msgspec.msgpack.encode(Reply(number, result))))
+
+    def close(self) -> None:
+        """The connection is over: what waits is not sent any more."""
+        self._newest.clear()
+        if self._catching_up is not None:
+            self._catching_up.cancel()
+        self._writer.close()
+
+    async def _catch_up(self) -> None:
+        try:
+            while self._newest:
+                await self._writer.drain()
+                if self._newest:
+                    self._writer.write(self._newest.pop(next(iter(self._newest))))
+        except ConnectionError:
+            pass  # whoever reads from it notices as well
+        finally:
+            self._catching_up = None
 
 
 class Server:
@@ -74,7 +104,7 @@ class Server:
         self._decoder = msgspec.msgpack.Decoder(Request)
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._writers: set[asyncio.StreamWriter] = set()
+        self._sessions: set[Session] = set()
 
     async def start(self) -> None:
         self._path.unlink(missing_ok=True)
@@ -84,8 +114,8 @@ class Server:
     async def close(self) -> None:
         if self._server is not None:
             self._server.close()
-        for writer in tuple(self._writers):
-            writer.close()
+        for session in tuple(self._sessions):
+            session.close()
         for task in tuple(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -98,7 +128,7 @@ class Server:
             writer.close()
             return
         session = Session(writer)
-        self._writers.add(writer)
+        self._sessions.add(session)
         try:
             while True:
                 request = await self._read(reader)
@@ -111,12 +141,12 @@ class Server:
         except ProtocolError as error:
             log.warning("closing a connection: %s", error.message)
         finally:
-            self._writers.discard(writer)
-            writer.close()
+            self._sessions.discard(session)
+            session.close()
             self._handler.closed(session)
 
     async def _read(self, reader: asyncio.StreamReader) -> Request:
-        (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
+        length = int.from_bytes(await reader.readexactly(4))
         if length > MAX_FRAME_BYTES:
             raise ProtocolError(
                 f"a client sent a frame of {length:,} bytes; {MAX_FRAME_BYTES:,} is the limit"
@@ -135,7 +165,7 @@ class Server:
         except Exception as error:
             log.exception("request %s failed", type(request.body).__name__)
             result = Refused("ControllerError", f"the controller failed: {error!r}; see its log")
-        session.send(Reply(request.id, result))
+        session.reply(request.id, result)
 
 
 def _plain(fields: dict[str, object]) -> dict[str, object]:

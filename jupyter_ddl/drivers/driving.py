@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -41,7 +41,9 @@ class RunDriver(ABC):
         self._ledger = ledger
         self._context = context
         self._session = state.session + 1
-        self._committer = Committer(ledger, state, self._committed)
+        self.on_change: Callable[[], None] = lambda: None
+        """Called when a snapshot may look different from now on; nearly free to call."""
+        self._committer = Committer(ledger, state, self._recorded)
         self._stop = RunStop(spec.limits)
         self._wake = asyncio.Event()
 
@@ -134,6 +136,11 @@ class RunDriver(ABC):
             self.stop("now", by="timeout", reason=text)
         if self._stop.is_given_up:
             self._sender.give_up()  # what it had is cancelled with the run
+        self.on_change()
 
     def _put(self, *events: Event) -> None:
         self._committer.put(events)
+
+    def _recorded(self, events: Sequence[Event]) -> None:
+        self._committed(events)
+        self.on_change()

@@ -22,14 +22,14 @@ from jupyter_ddl.drivers.fit_sending import FitSender, PieceDone
 from jupyter_ddl.errors import SpecError
 from jupyter_ddl.ledger.file import LedgerWriter
 from jupyter_ddl.ledger.run_state import RunState
-from jupyter_ddl.ledger.snapshots import snapshot_of, with_totals
+from jupyter_ddl.ledger.snapshots import encoded_snapshot, with_totals
 from jupyter_ddl.protocol.assignment import Prewarm, StopWhen
 from jupyter_ddl.protocol.events import AttemptStarted, Event, Notice, RunFinished, StopRequested
 from jupyter_ddl.protocol.fit import FeedFit, FinishFit, FitSpec, TakeFit, TellFit
 from jupyter_ddl.protocol.fit_results import FitResults, NodeResult, TakenUnit
 from jupyter_ddl.protocol.requests import StopHow
 from jupyter_ddl.protocol.run import RunSpec
-from jupyter_ddl.protocol.snapshot import RunSnapshot
+from jupyter_ddl.protocol.snapshot import EncodedSnapshot
 
 __all__ = ["FitDriver"]
 
@@ -80,8 +80,13 @@ class FitDriver(RunDriver):
             return "no worker is connected"
         return ""
 
-    def snapshot(self) -> RunSnapshot:
-        return snapshot_of(self.state, time.time(), paused=self.paused)
+    @property
+    def mark(self) -> tuple[object, ...]:
+        """What a snapshot would differ by."""
+        return self.state.seq, self.paused
+
+    def snapshot(self) -> EncodedSnapshot:
+        return encoded_snapshot(self.state, time.time(), self.paused)
 
     def stop(self, how: StopHow, by: str, reason: str = "") -> None:
         """End the run: what is computed is kept, what runs ends now or with its unit."""

@@ -55,13 +55,13 @@ class Pauses:
         since = self._no_worker_since_s
         if since is None:
             return _kept_text(self._slots)
-        waited_s = time.monotonic() - since
         if self._n_wanted() == 0:
             return "the cluster has no workers; `%cluster scale N` starts some"
-        if waited_s > _NO_WORKER_S:
+        if time.monotonic() - since > _NO_WORKER_S:
+            # Without the time: what changes every second would be drawn every second.
             return (
-                f"no worker has been connected for {waited_s:.0f} s; "
-                f"see `%cluster logs`, or `%cluster scale N`"
+                "no worker has been connected for more than a minute; "
+                "see `%cluster logs`, or `%cluster scale N`"
             )
         return ""
 

@@ -88,10 +88,10 @@ class Sender(WorkerService):
             return ""
         return waiting_text(spec.run_id, 1, slots, n_gpus)
 
-    def signs(self) -> dict[int, tuple[str, float]]:
-        """Of a run's one group: phase of each running rank, and the seconds since it moved."""
+    def liveness(self) -> dict[int, tuple[str, float]]:
+        """Of a run's one group: phase of each running rank, and when it last moved (Unix)."""
         groups = [flight.group for flight in self._flights if flight.group is not None]
-        return groups[0].signs() if len(groups) == 1 else {}
+        return groups[0].liveness() if len(groups) == 1 else {}
 
     def poll(self) -> None:
         """See whether a group that had to begin smaller can grow; called at every tick.

@@ -20,7 +20,6 @@ from jupyter_ddl.drivers.pausing import Pauses
 from jupyter_ddl.drivers.queue import TrialQueue
 from jupyter_ddl.drivers.records import to_record
 from jupyter_ddl.drivers.sending import Sender
-from jupyter_ddl.drivers.signs import with_signs
 from jupyter_ddl.drivers.source import TrialSource
 from jupyter_ddl.drivers.values import ValueFiles
 from jupyter_ddl.drivers.verdict import final_event
@@ -28,7 +27,7 @@ from jupyter_ddl.errors import JupyterDDLError
 from jupyter_ddl.ledger.file import LedgerWriter
 from jupyter_ddl.ledger.reader import read_ledger
 from jupyter_ddl.ledger.run_state import RunState
-from jupyter_ddl.ledger.snapshots import snapshot_of, with_totals
+from jupyter_ddl.ledger.snapshots import encoded_snapshot, with_totals
 from jupyter_ddl.protocol.assignment import StopWhen
 from jupyter_ddl.protocol.events import (
     AttemptFinished,
@@ -40,7 +39,7 @@ from jupyter_ddl.protocol.events import (
 )
 from jupyter_ddl.protocol.requests import StopHow
 from jupyter_ddl.protocol.run import RunSpec, SearchSpec
-from jupyter_ddl.protocol.snapshot import RunSnapshot
+from jupyter_ddl.protocol.snapshot import EncodedSnapshot
 from jupyter_ddl.search.study import Proposal
 
 __all__ = ["TrialDriver"]
@@ -88,9 +87,13 @@ class TrialDriver(RunDriver):
         """Why the run waits for something outside it; empty when it doesn't."""
         return self._pauses.text or self._sender.waiting
 
-    def snapshot(self) -> RunSnapshot:
-        drawn = snapshot_of(self.state, time.time(), paused=self.paused)
-        return with_signs(drawn, self._sender.signs())
+    @property
+    def mark(self) -> tuple[object, ...]:
+        """What a snapshot would differ by."""
+        return self.state.seq, self.paused, self._sender.liveness()
+
+    def snapshot(self) -> EncodedSnapshot:
+        return encoded_snapshot(self.state, time.time(), self.paused, self._sender.liveness())
 
     def stop(self, how: StopHow, by: str, reason: str = "") -> None:
         """End the run: running trials at their next report, or all of them now."""

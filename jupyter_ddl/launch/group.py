@@ -136,9 +136,9 @@ class GroupLaunch:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def signs(self) -> dict[int, tuple[str, float]]:
-        """Phase of each running rank, and the seconds since it last moved."""
-        return self._watch.signs()
+    def liveness(self) -> dict[int, tuple[str, float]]:
+        """Phase of each running rank, and the Unix seconds at which it last moved."""
+        return self._watch.liveness()
 
     def ask_to_leave(self) -> None:
         """Have rank 0 leave at its next checkpoint, and the others with it, to be started anew.

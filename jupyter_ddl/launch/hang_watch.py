@@ -44,6 +44,7 @@ class HangWatch:
         self._assignment = assignments[0]
         self._workers = tuple(workers)
         self._on_hang = on_hang
+        self._epoch_s = time.time() - time.monotonic()
         self._steps = StepWatch(len(workers), timeout_s, time.monotonic())
         self._probes: dict[int, Probe] = {}
         self._probed = asyncio.Event()
@@ -56,9 +57,10 @@ class HangWatch:
         else:
             self._steps.observe(rank, event, time.monotonic())
 
-    def signs(self) -> dict[int, tuple[str, float]]:
-        """Phase of each running rank, and the seconds since it last moved."""
-        return self._steps.signs(time.monotonic())
+    def liveness(self) -> dict[int, tuple[str, float]]:
+        """Phase of each running rank, and the Unix seconds at which it last moved."""
+        moved = self._steps.moved()
+        return {rank: (phase, at_s + self._epoch_s) for rank, (phase, at_s) in moved.items()}
 
     async def run(self) -> None:
         """Look once a second, until cancelled or somebody is to blame."""

@@ -48,10 +48,10 @@ class StepWatch:
         self._last_step_s = now_s
         self._quiet_until_s = now_s
 
-    def signs(self, now_s: float) -> dict[int, tuple[str, float]]:
-        """Phase of each running rank, and the seconds since it last moved."""
+    def moved(self) -> dict[int, tuple[str, float]]:
+        """Phase of each running rank, and when it last moved."""
         return {
-            rank: (self._phases[rank], now_s - self._moved_s.get(rank, self._began_s))
+            rank: (self._phases[rank], self._moved_s.get(rank, self._began_s))
             for rank in self._running
         }
 

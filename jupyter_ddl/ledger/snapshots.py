@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from heapq import nlargest, nsmallest
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
@@ -14,13 +15,22 @@ from jupyter_ddl.ledger.run_state import RunState, Series
 from jupyter_ddl.protocol.codec import encodable
 from jupyter_ddl.protocol.events import Failure, HangVerdict, Reported, RunFinished
 from jupyter_ddl.protocol.run import DdpSpec, RunSpec, SearchSpec, verb_name
-from jupyter_ddl.protocol.snapshot import BestTrial, LearningCurve, RankRow, RunSnapshot, TrialRow
+from jupyter_ddl.protocol.snapshot import (
+    BestTrial,
+    EncodedSnapshot,
+    LearningCurve,
+    RankRow,
+    RunSnapshot,
+    TrialRow,
+)
 
 if TYPE_CHECKING:
     from jupyter_ddl.ledger.run_state import RankGroupState, TrialState
 
 __all__ = [
     "MAX_SNAPSHOT_BYTES",
+    "Liveness",
+    "encoded_snapshot",
     "group_fields",
     "latest_round",
     "latest_step",
@@ -79,9 +89,19 @@ def learning_curves(state: RunState, n_curves: int) -> tuple[LearningCurve, ...]
 _N_ROWS = 64
 _N_METRICS = 4
 
+Liveness: TypeAlias = Mapping[int, tuple[str, float]]
+"""Of running ranks: their phase, and the Unix seconds at which they last moved.  No event tells it,
+so the folded state does not have it."""
+
 
 def group_fields(
-    state: RunState, spec: RunSpec, *, n_rows: int, n_points: int, n_text: int
+    state: RunState,
+    spec: RunSpec,
+    *,
+    n_rows: int,
+    n_points: int,
+    n_text: int,
+    liveness: Liveness = MappingProxyType({}),
 ) -> dict[str, Any]:
     """Fields of a snapshot by name; none for runs that are no single group.
 
@@ -96,7 +116,7 @@ def group_fields(
     ranks = state.ranks.get(0)
     hang = group.hang
     return {
-        "ranks": () if ranks is None else _rows(ranks, min(n_rows, _N_ROWS), n_text),
+        "ranks": () if ranks is None else _rows(ranks, min(n_rows, _N_ROWS), n_text, liveness),
         "world_size": 0 if ranks is None else _world_size(ranks),
         "round": latest_round(state),
         "max_rounds": spec.limits.max_own_failures,
@@ -135,13 +155,16 @@ def _world_size(ranks: RankGroupState) -> int:
     return told or len(ranks.started)
 
 
-def _rows(ranks: RankGroupState, n_rows: int, n_text: int) -> tuple[RankRow, ...]:
+def _rows(
+    ranks: RankGroupState, n_rows: int, n_text: int, liveness: Liveness
+) -> tuple[RankRow, ...]:
     rows = []
     for rank in sorted(ranks.started)[:n_rows]:
         started = ranks.started[rank]
         ended = ranks.ended.get(rank)
         report = ranks.reports.get(rank)
         pairs = () if report is None else zip(report.names, report.values, strict=True)
+        phase, heard_at_s = liveness.get(rank, ("", None)) if ended is None else ("", None)
         rows.append(
             RankRow(
                 rank=rank,
@@ -152,6 +175,8 @@ def _rows(ranks: RankGroupState, n_rows: int, n_text: int) -> tuple[RankRow, ...
                 state="running" if ended is None else ended.outcome,
                 step=None if report is None else report.step,
                 metrics={_short(n, n_text): v for n, v in list(pairs)[:_N_METRICS]},
+                phase=phase,
+                heard_at_s=heard_at_s,
             )
         )
     return tuple(rows)
@@ -179,6 +204,8 @@ V = TypeVar("V")
 
 MAX_SNAPSHOT_BYTES = 64_000
 """As JSON in UTF-8."""
+
+_ENCODER = msgspec.json.Encoder()
 
 _N_RUNNING_ROWS = 20
 _N_FAILED = 5
@@ -214,14 +241,14 @@ _DETAILS = (
 
 
 def snapshot_of(state: RunState, now_s: float, paused: str = "", max_rows: int = 64) -> RunSnapshot:
-    """Draw up a run at one moment.
+    """Draw up a run at one moment.  See :func:`encoded_snapshot`.
 
     Parameters
     ----------
     state : RunState
         Not changed.
     now_s : float
-        Unix seconds; only throughput, ETA and the age of running trials depend on it.
+        Unix seconds; only the rate and the expected end depend on it.
     paused : str
         Why the run waits, empty when it does not.
     max_rows : int
@@ -233,27 +260,52 @@ def snapshot_of(state: RunState, now_s: float, paused: str = "", max_rows: int =
     LedgerError
         Nothing has been folded yet.
     """
+    return _bounded(state, now_s, paused, max_rows, {})[0]
+
+
+def encoded_snapshot(
+    state: RunState, now_s: float, paused: str = "", liveness: Liveness = MappingProxyType({})
+) -> EncodedSnapshot:
+    """The same as it travels, with what is known of a group's ranks beside the record."""
+    drawn, encoded = _bounded(state, now_s, paused, _DETAILS[0].n_rows, liveness)
+    return EncodedSnapshot(drawn.run_id, drawn.seq, drawn.state, encoded)
+
+
+def _bounded(
+    state: RunState, now_s: float, paused: str, max_rows: int, liveness: Liveness
+) -> tuple[RunSnapshot, bytes]:
+    """As much of a run as fits, and the encoding that has shown that it does."""
     spec = state.spec
     if spec is None:
         raise LedgerError("drawing a run failed: its ledger has no RunSubmitted record yet")
     for level in _DETAILS:
         detail = level._replace(n_rows=min(level.n_rows, max_rows))
-        drawn = encodable(_draw(state, spec, now_s, paused, detail), RunSnapshot)
-        if len(msgspec.json.encode(drawn)) <= MAX_SNAPSHOT_BYTES:
-            return drawn
+        drawn = _draw(state, spec, now_s, paused, detail, liveness)
+        try:
+            encoded = _ENCODER.encode(drawn)
+        except UnicodeEncodeError:
+            drawn = encodable(drawn, RunSnapshot)
+            encoded = _ENCODER.encode(drawn)
+        if len(encoded) <= MAX_SNAPSHOT_BYTES:
+            return drawn, encoded
     raise LedgerError(
         f"drawing run {spec.run_id} failed: its snapshot exceeds {MAX_SNAPSHOT_BYTES:,} bytes"
     )
 
 
-def trial_rows(state: RunState, numbers: Iterable[int], now_s: float) -> tuple[TrialRow, ...]:
+def trial_rows(state: RunState, numbers: Iterable[int]) -> tuple[TrialRow, ...]:
     """Rows of any trials, in the order given and in more detail than a snapshot may hold."""
-    rows = (_row(state.trials[number], now_s, _DETAILS[1]) for number in numbers)
+    rows = (_row(state.trials[number], _DETAILS[1]) for number in numbers)
     return tuple(encodable(row, TrialRow) for row in rows)
 
 
 def _draw(
-    state: RunState, spec: RunSpec, now_s: float, paused: str, detail: _Detail
+    state: RunState,
+    spec: RunSpec,
+    now_s: float,
+    paused: str,
+    detail: _Detail,
+    liveness: Liveness,
 ) -> RunSnapshot:
     search = spec.verb if isinstance(spec.verb, SearchSpec) else None
     judged = spec.judged
@@ -279,12 +331,14 @@ def _draw(
         sampler="" if search is None else _short(search.sampler.name, 80),
         pruner="" if search is None else _short(search.pruner.name, 80),
         best=None if judged is None else _best(state, detail),
-        rows=_shown_rows(state, now_s, detail, judged is not None),
+        rows=_shown_rows(state, detail, judged is not None),
         curve=() if judged is None else _curve(state, detail.n_points),
         best_curve=() if judged is None else tuple(state.best_curve),
         learning=learning_curves(state, detail.n_curves),
         trials_per_s=rate,
-        eta_s=remaining / rate if rate and state.state == "running" and not paused else None,
+        ends_at_s=now_s + remaining / rate
+        if rate and state.state == "running" and not paused
+        else None,
         n_evictions=state.n_evictions,
         n_attempts=state.n_attempts,
         notices=tuple(state.notices),
@@ -295,7 +349,12 @@ def _draw(
         failed_trial=failed_trial,
         usage=None if end is None else end.usage,
         **group_fields(
-            state, spec, n_rows=detail.n_rows, n_points=detail.n_points, n_text=detail.n_text
+            state,
+            spec,
+            n_rows=detail.n_rows,
+            n_points=detail.n_points,
+            n_text=detail.n_text,
+            liveness=liveness,
         ),
         cells=tuple(state.cells)[-5:] if detail.n_traceback == 0 else tuple(state.cells),
     )
@@ -326,9 +385,7 @@ def _trials_per_s(state: RunState, now_s: float) -> float | None:
     return (len(window) - 1) / span if span > 0 else None
 
 
-def _shown_rows(
-    state: RunState, now_s: float, detail: _Detail, with_values: bool
-) -> tuple[TrialRow, ...]:
+def _shown_rows(state: RunState, detail: _Detail, with_values: bool) -> tuple[TrialRow, ...]:
     if len(state.trials) <= detail.n_rows:
         numbers = list(state.trials)
     else:
@@ -337,22 +394,16 @@ def _shown_rows(
         chosen += reversed(state.recent)
         chosen += state.failed[:_N_FAILED]
         numbers = list(dict.fromkeys(chosen))[: detail.n_rows]
-    return tuple(_row(state.trials[number], now_s, detail) for number in sorted(numbers))
+    return tuple(_row(state.trials[number], detail) for number in sorted(numbers))
 
 
-def _row(trial: TrialState, now_s: float, detail: _Detail) -> TrialRow:
-    duration = trial.duration_s
-    value = trial.value
-    if trial.state == "running":
-        value = trial.objective
-        if trial.started_at_s is not None:
-            duration = max(now_s - trial.started_at_s, 0.0)
+def _row(trial: TrialState, detail: _Detail) -> TrialRow:
     failure = trial.failure
     return TrialRow(
         number=trial.number,
         state=trial.state,
         params=_cut(trial.params, detail.n_params, detail.n_text),
-        value=value,
+        value=trial.objective if trial.state == "running" else trial.value,
         step=trial.step,
         metrics=_cut(trial.metrics, detail.n_metrics, detail.n_text),
         attempts=trial.n_attempts,
@@ -360,7 +411,7 @@ def _row(trial: TrialState, now_s: float, detail: _Detail) -> TrialRow:
         evictions=trial.evictions,
         worker=_short(trial.worker, detail.n_text),
         started_at_s=trial.started_at_s,
-        duration_s=duration,
+        duration_s=trial.duration_s,
         failure=None
         if failure is None
         else _failure(failure, detail.n_traceback, detail.n_message),

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING
-
-import msgspec
 
 from jupyter_ddl.errors import JupyterDDLError
 from jupyter_ddl.magics.cell_output import say
 from jupyter_ddl.magics.kernel_end import is_kernel_ending
 from jupyter_ddl.magics.shell_service import ShellService
-from jupyter_ddl.protocol.snapshot import RunSnapshot
-from jupyter_ddl.views.display import LiveDisplay, Screen
+from jupyter_ddl.protocol.snapshot import EncodedSnapshot, RunSnapshot
+from jupyter_ddl.views.display import LiveDisplay, Screen, cell_screen, default_screen
 
 if TYPE_CHECKING:
     from jupyter_ddl.client.run import Run
@@ -24,9 +20,6 @@ if TYPE_CHECKING:
 __all__ = ["LiveFit", "follow", "watch"]
 
 log = logging.getLogger(__name__)
-
-_REFRESH_S = 1.0
-"""Elapsed times grow while nothing happens."""
 
 
 class LiveFit:
@@ -38,11 +31,10 @@ class LiveFit:
     def begin(self, run: Run) -> None:
         """Put the view into the output of this cell."""
         from jupyter_ddl.client.session import session
-        from jupyter_ddl.views.cell_screen import cell_screen
 
         self._live = _Live(cell_screen(session(), run.spec.cluster, run.id))
 
-    def snapshot(self, snapshot: RunSnapshot) -> None:
+    def snapshot(self, snapshot: EncodedSnapshot) -> None:
         if self._live is not None:
             self._live.snapshot(snapshot)
 
@@ -58,49 +50,25 @@ class LiveFit:
 class _Live:
     """Feeds a display from the callbacks of a wait."""
 
-    def __init__(
-        self,
-        screen: Screen | None = None,
-        service: ShellService | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._display = LiveDisplay(screen)
+    def __init__(self, screen: Screen | None = None, service: ShellService | None = None) -> None:
+        # The exception below the view has the traceback; nobody wants to read it twice.
+        self._display = LiveDisplay(screen or default_screen(tracebacks=False))
         self._service = service
-        self._clock = clock
-        self._last: RunSnapshot | None = None
-        self._drawn_s = 0.0
 
-    def snapshot(self, snapshot: RunSnapshot) -> None:
+    def snapshot(self, snapshot: EncodedSnapshot) -> None:
         self._serve()
-        snapshot = self._last = _without_traceback(snapshot)
-        self._mark(self._display.offer(snapshot))
+        self._display.offer(snapshot)
 
     def tick(self) -> None:
         self._serve()
-        if self._last is not None and self._clock() - self._drawn_s > _REFRESH_S:
-            self._mark(self._display.offer(self._last))
-        else:
-            self._mark(self._display.tick())
+        self._display.tick()
 
-    def finish(self, snapshot: RunSnapshot | None = None) -> None:
-        self._display.finish(None if snapshot is None else _without_traceback(snapshot))
+    def finish(self, snapshot: EncodedSnapshot | None = None) -> None:
+        self._display.finish(snapshot)
 
     def _serve(self) -> None:
         if self._service is not None:
             self._service.serve()
-
-    def _mark(self, drawn: bool) -> None:
-        if drawn:
-            self._drawn_s = self._clock()
-
-
-def _without_traceback(snapshot: RunSnapshot) -> RunSnapshot:
-    """The exception below the view shows it; nobody wants to read it twice."""
-    failure = snapshot.failure
-    if failure is None:
-        return snapshot
-    replace = msgspec.structs.replace
-    return replace(snapshot, failure=replace(failure, traceback=""))
 
 
 def watch(run: Run, on_interrupt: OnInterrupt = "stop") -> RunSnapshot:
@@ -113,7 +81,6 @@ def watch(run: Run, on_interrupt: OnInterrupt = "stop") -> RunSnapshot:
     """
     from jupyter_ddl.client.session import session
     from jupyter_ddl.client.waiting import wait_for_run
-    from jupyter_ddl.views.cell_screen import cell_screen
 
     screen = cell_screen(session(), run.spec.cluster, run.id)
     live = _Live(screen, None if screen is None else _service())
@@ -133,7 +100,7 @@ def watch(run: Run, on_interrupt: OnInterrupt = "stop") -> RunSnapshot:
             say(f"Run {run.id} goes on without this cell: `%runs attach {run.id}`.")
         raise
     live.finish(last)
-    return last
+    return last.decode()
 
 
 def _service() -> ShellService:
@@ -150,13 +117,12 @@ def follow(run: Run) -> bool:
     Returns once the view is in the output of this cell; a thread feeds it until the run's end.
     """
     from jupyter_ddl.client.session import session
-    from jupyter_ddl.views.cell_screen import cell_screen
 
     screen = cell_screen(session(), run.spec.cluster, run.id)
     if screen is None:
         return False
     live = _Live(screen)
-    live.snapshot(run.snapshot())
+    live.snapshot(run.encoded_snapshot())
     threading.Thread(
         target=_follow, args=(run, live), name=f"ddl-follow-{run.id}", daemon=True
     ).start()

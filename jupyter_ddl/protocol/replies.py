@@ -9,7 +9,7 @@ import msgspec
 from jupyter_ddl.protocol.cell_results import CellResult
 from jupyter_ddl.protocol.facts import EnvironmentStatus, Facts
 from jupyter_ddl.protocol.fit_results import FitResults
-from jupyter_ddl.protocol.snapshot import RunSnapshot
+from jupyter_ddl.protocol.snapshot import EncodedSnapshot
 from jupyter_ddl.protocol.telemetry import ClusterTelemetry
 
 __all__ = [
@@ -125,7 +125,7 @@ class StatusResult(msgspec.Struct, frozen=True, tag="status"):
 
 
 class SnapshotResult(msgspec.Struct, frozen=True, tag="snapshot"):
-    snapshot: RunSnapshot
+    snapshot: EncodedSnapshot
 
 
 class GroupResult(msgspec.Struct, frozen=True, tag="group"):
@@ -204,7 +204,7 @@ class Reply(msgspec.Struct, frozen=True, tag="reply"):
 
 
 class SnapshotPush(msgspec.Struct, frozen=True, tag="push"):
-    snapshot: RunSnapshot
+    snapshot: EncodedSnapshot
 
 
 Upward: TypeAlias = Reply | SnapshotPush

@@ -48,6 +48,7 @@ __all__ = [
     "SyncEnvironment",
     "TakeFit",
     "TellFit",
+    "UnwatchRun",
     "WatchRun",
 ]
 
@@ -83,6 +84,12 @@ class ResumeRun(msgspec.Struct, frozen=True, tag="resume_run"):
 
 class WatchRun(msgspec.Struct, frozen=True, tag="watch_run"):
     """Answered with the current snapshot; newer ones are pushed until the run has ended."""
+
+    run_id: str
+
+
+class UnwatchRun(msgspec.Struct, frozen=True, tag="unwatch_run"):
+    """Push no snapshots of a run on this connection any more."""
 
     run_id: str
 
@@ -198,6 +205,7 @@ Body: TypeAlias = (
     | SubmitRun
     | ResumeRun
     | WatchRun
+    | UnwatchRun
     | StopRunRequest
     | StopTrialRequest
     | Scale

@@ -14,6 +14,7 @@ __all__ = [
     "BestTrial",
     "CellRow",
     "Counts",
+    "EncodedSnapshot",
     "LearningCurve",
     "RankRow",
     "RestartRow",
@@ -53,14 +54,15 @@ class TrialRow(msgspec.Struct, frozen=True):
     value: float | None = None
     step: int | None = None
     """Last reported step."""
-    metrics: dict[str, float] = {}
-    """Last reported metrics."""
+    metrics: dict[str, float | None] = {}
+    """Last reported metrics; None where one that was not finite has travelled as JSON."""
     attempts: int = 0
     own_failures: int = 0
     evictions: int = 0
     worker: str = ""
     started_at_s: float | None = None
     duration_s: float | None = None
+    """Of the last attempt that has ended; of a running one, views count from its start."""
     failure: Failure | None = None
 
 
@@ -102,12 +104,12 @@ class RankRow(msgspec.Struct, frozen=True):
     state: Literal["running"] | Outcome
     step: int | None = None
     """Last reported step."""
-    metrics: dict[str, float] = {}
-    """Last reported metrics."""
+    metrics: dict[str, float | None] = {}
+    """Last reported metrics; None where one that was not finite has travelled as JSON."""
     phase: str = ""
     """``loading``, ``rendezvous``, ``cell`` or ``leaving``; empty: not known."""
-    beat_age_s: float | None = None
-    """Seconds since its last step or phase; None: not known."""
+    heard_at_s: float | None = None
+    """Unix seconds of its last step or phase; None: not known."""
 
 
 class RestartRow(msgspec.Struct, frozen=True):
@@ -126,6 +128,9 @@ class RestartRow(msgspec.Struct, frozen=True):
 
 class RunSnapshot(msgspec.Struct, frozen=True):
     """A run at one moment, bounded in size whatever the run does (≤ 64 kB as JSON).
+
+    It holds no age and no time that is left, only when something began or is expected: so it stays
+    true, and is not drawn again, while nothing happens.
 
     ``seq`` grows with every committed event: a view that has seen ``seq`` n ignores older ones.
     """
@@ -155,7 +160,8 @@ class RunSnapshot(msgspec.Struct, frozen=True):
     learning: tuple[LearningCurve, ...] = ()
     """Of a search: the best trials, the newest running and the last ended ones, at most 12."""
     trials_per_s: float | None = None
-    eta_s: float | None = None
+    ends_at_s: float | None = None
+    """Unix seconds at which it will be done if it goes on at this rate."""
     n_evictions: int = 0
     n_attempts: int = 0
     notices: tuple[str, ...] = ()
@@ -193,3 +199,25 @@ class RunSnapshot(msgspec.Struct, frozen=True):
         if self.ranks and self.ranks[0].rank == 0 and self.ranks[0].step is not None:
             return self.ranks[0].step
         return max(steps, default=None)
+
+
+_DECODER = msgspec.json.Decoder(RunSnapshot)
+_FINAL = frozenset({"complete", "failed", "cancelled"})
+
+
+class EncodedSnapshot(msgspec.Struct, frozen=True):
+    """A snapshot as it travels: encoded by who drew it, and passed on byte for byte."""
+
+    run_id: str
+    seq: int
+    state: RunStateName
+    json: bytes
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the run has ended."""
+        return self.state in _FINAL
+
+    def decode(self) -> RunSnapshot:
+        """For those who draw in Python."""
+        return _DECODER.decode(self.json)

@@ -15,7 +15,7 @@ from jupyter_ddl.recording.page import save_page
 from jupyter_ddl.recording.read import read_recording
 from jupyter_ddl.recording.timeline import film_of, last_snapshot
 from jupyter_ddl.views.bundle import live_css, replay_esm
-from jupyter_ddl.views.cell_screen import is_watched
+from jupyter_ddl.views.display import is_watched
 from jupyter_ddl.views.html import render_html
 from jupyter_ddl.views.text import render_text
 

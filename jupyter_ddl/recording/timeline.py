@@ -250,9 +250,7 @@ class _Film:
         if state.end is not None:
             self._touched.update(state.trials)
         numbers = sorted(self._touched & state.trials.keys())
-        for row in _plain(trial_rows(state, numbers, at_s)):
-            if row["state"] == "running":
-                row["duration_s"] = None  # the player knows what time it is
+        for row in _plain(trial_rows(state, numbers)):
             self._trials[str(row["number"])] = row
         self._touched.clear()
         snapshot = _plain(snapshot_of(state, at_s))

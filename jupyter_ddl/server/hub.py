@@ -9,13 +9,12 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from jupyter_ddl import __version__
 from jupyter_ddl.backends.registry import backend_names
 from jupyter_ddl.protocol import view_messages as say
-from jupyter_ddl.protocol.snapshot import RunSnapshot
 from jupyter_ddl.server.cluster_watch import ClusterWatch
 from jupyter_ddl.server.connection import Close, Connection, Send
 from jupyter_ddl.server.folds import Folds
@@ -42,6 +41,8 @@ class _Watched:
         self.watchers: set[Connection] = set()
         self.tasks: list[asyncio.Task[None]] = []
         self.newest: dict[type, Shown] = {}
+        self.on_clusters: Callable[[], None] = lambda: None
+        """Called when clusters have come, gone or changed what they do."""
 
     def show(self, view: Shown) -> None:
         self.newest[type(view)] = view
@@ -60,8 +61,8 @@ class _Watched:
 class Hub:
     """One per server; used on the server's loop only."""
 
-    def __init__(self) -> None:
-        self.links = Links()
+    def __init__(self, links: Links | None = None) -> None:
+        self.links = links or Links()
         self.folds = Folds()
         self.requests = Requests(self.links, self.folds, self._look_soon)
         self.connections: set[Connection] = set()
@@ -122,13 +123,14 @@ class Hub:
                 self.links,
                 self.folds,
                 is_live=lambda run_id: run_id in self._clusters.live_runs,
-                on_snapshot=lambda snapshot: watched.show(_view(snapshot)),
+                on_snapshot=watched.show,
             )
             await feed.first()
             if run_id not in connection.runs:
                 return  # it has changed its mind meanwhile
             if run_id not in self._runs:  # another browser may have been faster
                 self._runs[run_id] = watched
+                watched.on_clusters = feed.clusters_changed
                 watched.start(feed.run(), f"run {run_id}")
                 telemetry = TelemetryFeed(
                     lambda: self._cluster_of(run_id), run_id, self.links, watched.show
@@ -186,6 +188,8 @@ class Hub:
     def _show_clusters(self, found: say.ClusterList) -> None:
         self._lists.show(found)
         self._look_at_runs.set()
+        for watched in self._runs.values():
+            watched.on_clusters()
 
     def _look_soon(self) -> None:
         self._clusters.look_soon()
@@ -207,7 +211,3 @@ class Hub:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_RUNS_INTERVAL_S):
                     await self._look_at_runs.wait()
-
-
-def _view(snapshot: RunSnapshot) -> say.RunView:
-    return say.RunView(seq=0, at_s=0.0, snapshot=snapshot)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 
 from jupyter_ddl.client.session import Session
@@ -75,7 +74,7 @@ class Requests:
                 await self._ask_of_run(body.run_id, request)
                 return say.Done(body.id, f"trial {body.trial} is told to stop")
             case say.GetTrials():
-                return await self._poll(body.run_id, lambda s: trial_page(s, body, time.time()))
+                return await self._poll(body.run_id, lambda s: trial_page(s, body))
             case say.GetLog():
                 directory = run_dir(body.run_id)
                 return await self._poll(body.run_id, lambda s: log_part(s, directory, body))

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable
 
 from jupyter_ddl.errors import JupyterDDLError
 from jupyter_ddl.ledger.run_state import RunState
-from jupyter_ddl.ledger.snapshots import snapshot_of
+from jupyter_ddl.ledger.snapshots import encoded_snapshot
 from jupyter_ddl.protocol.replies import SnapshotResult
 from jupyter_ddl.protocol.requests import WatchRun
-from jupyter_ddl.protocol.snapshot import RunSnapshot
+from jupyter_ddl.protocol.snapshot import EncodedSnapshot
 from jupyter_ddl.server.folds import Folds
 from jupyter_ddl.server.links import Links
 
@@ -20,10 +21,9 @@ __all__ = ["RunFeed"]
 
 log = logging.getLogger(__name__)
 
-_FINAL = ("complete", "failed", "cancelled")
 _LOOK_INTERVAL_S = 1.0
 
-OnSnapshot = Callable[[RunSnapshot], None]
+OnSnapshot = Callable[[EncodedSnapshot], None]
 
 
 class RunFeed:
@@ -50,25 +50,38 @@ class RunFeed:
         self._is_live = is_live
         self._on_snapshot = on_snapshot
         self._over = asyncio.Event()
-        self._finished = asyncio.Event()
-        self.newest: RunSnapshot | None = None
+        self._look_again = asyncio.Event()
+        self._ledger_seq = -1
+        """Of the newest snapshot, where it is the ledger's."""
+        self.newest: EncodedSnapshot | None = None
 
-    async def first(self) -> RunSnapshot:
-        """The run as its ledger tells now.  Raises as :meth:`Folds.look` does."""
-        snapshot = await asyncio.to_thread(self._folds.poll, self.run_id, _snapshot)
-        self._take(snapshot)
-        return snapshot
+    async def first(self) -> None:
+        """Show the run as its ledger tells now.  Raises as :meth:`Folds.look` does."""
+        found = await asyncio.to_thread(self._folds.poll, self.run_id, self._drawn)
+        if found is not None:
+            self._take(found)
+            self._ledger_seq = found.seq
+
+    def clusters_changed(self) -> None:
+        """Perhaps a controller drives the run from now on, or none does any more."""
+        self._look_again.set()
 
     async def run(self) -> None:
         """Follow the run until cancelled: a controller may end and another one take its place."""
         while True:
+            self._look_again.clear()
             try:
                 if self._is_live(self.run_id):
                     await self._follow()
                 await self.first()
             except JupyterDDLError as error:
                 log.info("run %s is not followed now: %s", self.run_id, error)
-            await asyncio.sleep(_LOOK_INTERVAL_S)
+            # A run that has ended changes only when a controller goes on with it.
+            ended = self.newest is not None and self.newest.is_final
+            rests = ended and not self._is_live(self.run_id)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(None if rests else _LOOK_INTERVAL_S):
+                    await self._look_again.wait()
 
     async def _follow(self) -> None:
         """Pass pushed snapshots on until the run or its controller has ended."""
@@ -85,27 +98,24 @@ class RunFeed:
         finally:
             link.unwatch(self.run_id, self._take_pushed, on_closed)
 
-    def _take_pushed(self, snapshot: RunSnapshot) -> None:
+    def _take_pushed(self, snapshot: EncodedSnapshot) -> None:
+        self._ledger_seq = -1
         self._take(snapshot)
-        if snapshot.state in _FINAL:
+        if snapshot.is_final:
             self._over.set()
 
-    def _take(self, snapshot: RunSnapshot) -> None:
+    def _take(self, snapshot: EncodedSnapshot) -> None:
         newest = self.newest
-        if newest is not None and _mark(snapshot) == _mark(newest):
-            return
-        if newest is not None and snapshot.seq < newest.seq:
+        if newest is not None and (snapshot.seq < newest.seq or snapshot == newest):
             return
         self.newest = snapshot
         self._on_snapshot(snapshot)
 
-
-def _mark(snapshot: RunSnapshot) -> tuple[int, str, str]:
-    return snapshot.seq, snapshot.state, snapshot.paused
-
-
-def _snapshot(state: RunState) -> RunSnapshot:
-    return snapshot_of(state, time.time())
+    def _drawn(self, state: RunState) -> EncodedSnapshot | None:
+        """Called in a thread, with the run as its ledger tells; None: nothing new."""
+        if state.seq == self._ledger_seq:
+            return None
+        return encoded_snapshot(state, time.time())
 
 
 def _cluster(state: RunState) -> str:

@@ -18,6 +18,7 @@ from jupyter_ddl.client.environment import check_before
 from jupyter_ddl.client.run import Run
 from jupyter_ddl.client.session import Mailbox, session
 from jupyter_ddl.client.submit import new_run_id
+from jupyter_ddl.client.waiting import OnSnapshot, wait_for_run
 from jupyter_ddl.errors import (
     ClusterError,
     FitStoppedError,
@@ -33,7 +34,6 @@ from jupyter_ddl.protocol.fit_results import FitResults, TakenUnit
 from jupyter_ddl.protocol.program import Program
 from jupyter_ddl.protocol.requests import ResumeRun, StopRunRequest, SubmitRun
 from jupyter_ddl.protocol.run import Limits, RunSpec
-from jupyter_ddl.protocol.snapshot import RunSnapshot
 from jupyter_ddl.sklearn_fit.batches import Batch, sealed
 from jupyter_ddl.store.blobs import put_blob
 from jupyter_ddl.store.paths import blob_dirs
@@ -69,7 +69,7 @@ class FitSetting:
     env_check: EnvCheck | None = None
     resume: str | None = None
     on_phase: Callable[[str], None] = lambda _: None
-    on_snapshot: Callable[[RunSnapshot], Any] | None = None
+    on_snapshot: OnSnapshot | None = None
     on_tick: Callable[[], Any] | None = None
     on_run: Callable[[Run], Any] | None = None
 
@@ -301,7 +301,7 @@ class FitRun:
         with contextlib.suppress(JupyterDDLError):
             if not self.is_stopped:
                 self._ask(FinishFit(self._run.id, state, reason))
-            self._run.wait(timeout_s=60.0, on_snapshot=self._setting.on_snapshot)
+            wait_for_run(session(), self._run.id, 60.0, self._setting.on_snapshot)
         if self._mailbox is not None:
             session().unwatch(self._cluster, self._run.id, self._mailbox)
 

@@ -71,7 +71,7 @@ def fit(
         capture_limit_bytes=chosen.capture_limit_bytes,
         env_check=chosen.env_check,
         resume=None if chosen.resume is None else find_run(chosen.resume),
-        on_snapshot=on_snapshot,
+        on_snapshot=None if on_snapshot is None else lambda encoded: on_snapshot(encoded.decode()),
     )
     with distributed_fits(setting):
         target: Any = search

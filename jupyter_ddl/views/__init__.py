@@ -1,4 +1,4 @@
-"""Drawings of snapshots: live and static HTML, text, and the pump between a run and a view.
+"""Drawings of snapshots: live and static HTML, text, one line.
 
 Views draw what they are given; they ask no controller and read no file.
 """
@@ -7,7 +7,6 @@ from jupyter_ddl.views.compare import ComparedRun, render_compare
 from jupyter_ddl.views.display import LiveDisplay, NotebookScreen, TerminalScreen
 from jupyter_ddl.views.drawing import Drawing
 from jupyter_ddl.views.html import render_html
-from jupyter_ddl.views.pump import Pump
 from jupyter_ddl.views.tables import ClusterRow, RunRow, cluster_row, render_cluster, render_runs
 from jupyter_ddl.views.text import render_line, render_text
 
@@ -17,7 +16,6 @@ __all__ = [
     "Drawing",
     "LiveDisplay",
     "NotebookScreen",
-    "Pump",
     "RunRow",
     "TerminalScreen",
     "cluster_row",

@@ -6,7 +6,6 @@ import logging
 import math
 import queue
 import threading
-import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -54,15 +53,13 @@ _TAIL_BYTES = 512 << 10
 _PAGE_BYTES = 48_000
 
 
-def trial_page(state: RunState, ask: GetTrials, now_s: float) -> TrialPage:
+def trial_page(state: RunState, ask: GetTrials) -> TrialPage:
     """Some trials of a run, sorted and filtered among all of them.
 
     Parameters
     ----------
     state : RunState
         Not changed; must not change meanwhile.
-    now_s : float
-        Unix seconds, for the age of running trials.
     """
     matching = [t for t in state.trials.values() if _matches(t, ask.contains)]
     key = _key(ask.sort)
@@ -73,7 +70,7 @@ def trial_page(state: RunState, ask: GetTrials, now_s: float) -> TrialPage:
     ordered = [trial.number for trial in (*known, *unknown)]
     offset = max(0, ask.offset)
     shown = ordered[offset : offset + max(1, min(ask.limit, MAX_ROWS))]
-    rows = trial_rows(state, shown, now_s)
+    rows = trial_rows(state, shown)
     while len(rows) > 1 and len(msgspec.json.encode(rows)) > _PAGE_BYTES:
         rows = rows[: len(rows) // 2]
     return TrialPage(id=ask.id, run_id=ask.run_id, rows=rows, n_matching=len(matching))
@@ -372,7 +369,7 @@ class RunRequests:
                 self._ask(down.StopTrialRequest(self._run_id, trial))
                 return say.Done(number, f"trial {trial} is told to stop")
             case say.GetTrials():
-                return trial_page(self._folded(), body, time.time())
+                return trial_page(self._folded(), body)
             case say.GetLog():
                 return log_part(self._folded(), run_dir(self._run_id), body)
             case _:

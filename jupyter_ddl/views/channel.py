@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from jupyter_ddl.protocol.snapshot import EncodedSnapshot
 from jupyter_ddl.protocol.view_messages import (
     AskAgain,
     ClusterList,
@@ -27,14 +28,11 @@ from jupyter_ddl.protocol.view_messages import (
     LogPart,
     Progress,
     RunList,
-    RunView,
     Seen,
     TelemetryView,
     TrialPage,
     Welcome,
 )
-from jupyter_ddl.views.pump import MAX_RATE_HZ
-from jupyter_ddl.views.summary import is_final
 
 __all__ = ["MAX_BYTES_PER_S", "Answer", "Bucket", "Channel", "Shown", "Topic"]
 
@@ -51,7 +49,15 @@ _UNACKED_GAP_S = 0.1
 _N_UNACKED = 15
 """Repeats of something new that nobody says to have: enough when half of all messages are lost."""
 
-Shown: TypeAlias = RunView | TelemetryView | ClusterList | RunList | Welcome
+Shown: TypeAlias = EncodedSnapshot | TelemetryView | ClusterList | RunList | Welcome
+
+
+class _RunFrame(msgspec.Struct, frozen=True, tag="run", tag_field="kind"):
+    """A ``RunView`` around a snapshot that is encoded already."""
+
+    seq: int
+    at_s: float
+    snapshot: msgspec.Raw
 
 
 class Topic:
@@ -77,28 +83,26 @@ class Topic:
 
     def put(self, view: Shown, now_s: float) -> None:
         old = self.view
-        if isinstance(old, RunView) and isinstance(view, RunView):
-            if view.snapshot.seq < old.snapshot.seq:
+        if isinstance(old, EncodedSnapshot) and isinstance(view, EncodedSnapshot):
+            if view.seq < old.seq or view is old:
                 return
-            if self._final_s is not None and is_final(view.snapshot):
+            if self._final_s is not None and view.is_final:
                 self.view = view
                 return
         self.view = view
         self._is_new = True
         self._is_seen = False
-        ends = isinstance(view, RunView) and is_final(view.snapshot)
+        ends = isinstance(view, EncodedSnapshot) and view.is_final
         self._final_s, self._n_final = (now_s if ends else None), 0
 
-    def due_s(self, interval_s: float, heard: bool) -> float:
+    def due_s(self, heard: bool) -> float:
         """When it goes out next on the monotonic clock; infinity: not before something happens."""
         if self.view is None:
             return float("inf")
         if self._is_asked:
             return self.sent_s + 0.1
         if not self._lossy:
-            at_once = self._final_s is not None and self._n_final == 0
-            at_s = self.sent_s if at_once else self.sent_s + interval_s
-            return at_s if self._is_new else float("inf")
+            return self.sent_s if self._is_new else float("inf")
         if self._final_s is not None:
             if self._n_final == 0:
                 return self._final_s
@@ -110,7 +114,7 @@ class Topic:
         if not heard:
             return float("inf")
         if self._is_new:
-            return self.sent_s + interval_s
+            return self.sent_s
         if self._first_seq is None or self._n_repeats >= _N_UNACKED:
             return self.sent_s + _REPEAT_S
         return self.sent_s + (_UNACKED_GAP_S if self._n_repeats else _ACK_S)
@@ -120,7 +124,7 @@ class Topic:
         assert self.view is not None
         if self._is_new:
             self._n_repeats = 0
-            self._first_seq = seq if isinstance(self.view, RunView) else None
+            self._first_seq = seq if isinstance(self.view, EncodedSnapshot) else None
         else:
             self._n_repeats += 1
         self._is_new = self._is_asked = False
@@ -138,7 +142,7 @@ class Topic:
 
     def observe(self, run_id: str) -> None:
         view = self.view
-        if isinstance(view, RunView) and view.snapshot.run_id == run_id:
+        if isinstance(view, EncodedSnapshot) and view.run_id == run_id:
             self._is_seen = self._final_s is not None
 
     def is_over(self, now_s: float) -> bool:
@@ -174,6 +178,7 @@ class Bucket:
 
 MAX_BYTES_PER_S = 190_000.0
 
+_MAX_MESSAGES_PER_S = 10.0
 _BURST_BYTES = 100_000.0
 _BURST_MESSAGES = 5.0
 _SILENCE_S = 10.0
@@ -193,8 +198,6 @@ class Channel:
 
     Parameters
     ----------
-    rate_hz : float
-        Newest states per second and topic while something changes; above 0, at most 10.
     listens : bool
         Whether the viewer gives signs of life.  Then, without one for 10 s, nothing is sent until
         the next one.
@@ -204,33 +207,24 @@ class Channel:
         Monotonic seconds.
     now : callable
         Unix seconds, for the age of what is shown.
-
-    Raises
-    ------
-    ValueError
-        ``rate_hz`` is out of range.
     """
 
     def __init__(
         self,
         *,
-        rate_hz: float = 4.0,
         listens: bool = True,
         lossy: bool = True,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
     ) -> None:
-        if not 0 < rate_hz <= MAX_RATE_HZ:
-            raise ValueError(f"rate_hz is {rate_hz}; give more than 0 and at most {MAX_RATE_HZ:g}")
         self._clock = clock
         self._now = now
-        self._interval_s = 1.0 / rate_hz
         self._guard = threading.Lock()
         self._topics: dict[str, Topic] = {}
         self._answers: OrderedDict[int, bytes | None] = OrderedDict()
         self._queue: OrderedDict[int, bytes] = OrderedDict()
         began_s = clock()
-        self._messages = Bucket(MAX_RATE_HZ, _BURST_MESSAGES, began_s)
+        self._messages = Bucket(_MAX_MESSAGES_PER_S, _BURST_MESSAGES, began_s)
         self._bytes = Bucket(MAX_BYTES_PER_S, _BURST_BYTES, began_s)
         self._requests = Bucket(_MAX_REQUESTS_PER_S, _MAX_REQUESTS_PER_S, began_s)
         self._listens = listens
@@ -279,7 +273,7 @@ class Channel:
                 out.append(self._spend(self._queue.popitem(last=False)[1]))
             # The one that has waited longest goes first: a large one must not starve the others.
             for topic in sorted(self._topics.values(), key=lambda each: each.sent_s):
-                if topic.due_s(self._interval_s, self._is_heard(now_s)) <= now_s:
+                if topic.due_s(self._is_heard(now_s)) <= now_s:
                     if not self._may_send(now_s):
                         break
                     out.append(self._spend(self._drawn(topic, now_s)))
@@ -290,7 +284,7 @@ class Channel:
         with self._guard:
             now_s = self._clock()
             heard = self._is_heard(now_s)
-            times = [topic.due_s(self._interval_s, heard) for topic in self._topics.values()]
+            times = [topic.due_s(heard) for topic in self._topics.values()]
             at_s = now_s if self._queue else min(times, default=now_s + 1.0)
             ready_s = max(self._messages.ready_s(now_s), self._bytes.ready_s(now_s))
             return min(1.0, max(0.0, at_s - now_s, ready_s - now_s))
@@ -300,7 +294,8 @@ class Channel:
         """Whether the end of every run has been seen, or was repeated for long enough."""
         with self._guard:
             now_s = self._clock()
-            runs = [topic for topic in self._topics.values() if isinstance(topic.view, RunView)]
+            topics = self._topics.values()
+            runs = [topic for topic in topics if isinstance(topic.view, EncodedSnapshot)]
             return bool(runs) and not self._queue and all(t.is_over(now_s) for t in runs)
 
     # -- up ----------------------------------------------------------------------------------
@@ -362,6 +357,8 @@ class Channel:
     def _drawn(self, topic: Topic, now_s: float) -> bytes:
         self._seq += 1
         view = topic.send(now_s, self._seq)
+        if isinstance(view, EncodedSnapshot):
+            return msgspec.json.encode(_RunFrame(self._seq, self._now(), msgspec.Raw(view.json)))
         if isinstance(view, TelemetryView):
             return msgspec.json.encode(msgspec.structs.replace(view, seq=self._seq))
         return msgspec.json.encode(msgspec.structs.replace(view, seq=self._seq, at_s=self._now()))
@@ -375,8 +372,8 @@ class Channel:
 
 
 def _key(view: Shown) -> str:
-    if isinstance(view, RunView):
-        return f"run {view.snapshot.run_id}"
+    if isinstance(view, EncodedSnapshot):
+        return f"run {view.run_id}"
     if isinstance(view, TelemetryView):
         of = f"run {view.run_id}" if view.run_id else f"cluster {view.cluster}"
         return f"telemetry of {of}"

@@ -11,76 +11,97 @@ import sys
 import time
 import uuid
 from collections.abc import Callable
-from typing import Protocol, TextIO
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
-from jupyter_ddl.protocol.snapshot import RunSnapshot
+import msgspec
+
+from jupyter_ddl.protocol.snapshot import EncodedSnapshot, RunSnapshot
 from jupyter_ddl.views.columns import cell_width, fits_encoding
 from jupyter_ddl.views.html import render_html
-from jupyter_ddl.views.pump import Pump
 from jupyter_ddl.views.text import render_line, render_text
 
-__all__ = ["LiveDisplay", "NotebookScreen", "Screen", "TerminalScreen", "in_notebook"]
+if TYPE_CHECKING:
+    from jupyter_ddl.client.session import Session
+    from jupyter_ddl.views.answers import RunRequests
+    from jupyter_ddl.views.widget import WidgetLink
+
+__all__ = [
+    "CellScreen",
+    "LiveDisplay",
+    "NotebookScreen",
+    "Screen",
+    "TerminalScreen",
+    "cell_screen",
+    "decoded",
+    "default_screen",
+    "in_notebook",
+    "is_watched",
+]
 
 _PIPE_INTERVAL_S = 5.0
+_REFRESH_S = 1.0
+_UNHEARD_S = 8.0
+"""A front end that can show widgets, and reach the kernel past a cell, has spoken by then."""
 
 
 class Screen(Protocol):
     """Where a live view is drawn.  Called on one thread; ``close`` is the last call."""
 
-    def draw(self, snapshot: RunSnapshot, now_s: float) -> None:
+    def draw(self, snapshot: EncodedSnapshot, now_s: float) -> None:
         """Show the run as it is now (``now_s`` in Unix seconds)."""
 
-    def close(self, snapshot: RunSnapshot, now_s: float) -> None:
+    def close(self, snapshot: EncodedSnapshot, now_s: float) -> None:
         """Leave what stays."""
 
 
 class LiveDisplay:
     """Shows one run; has no thread, so whoever waits for snapshots hands them in.
 
+    What is handed in is drawn: how often a run is drawn is decided once, by its controller.
+
     Parameters
     ----------
     screen : Screen, optional
         By default the notebook's output if this is a kernel, else standard output.
-    rate_hz : float
-        Redraws per second, at most 10.
     now : callable
         Unix seconds, for elapsed times and ages.
     clock : callable
-        Monotonic seconds, for the rate.
+        Monotonic seconds.
     """
 
     def __init__(
         self,
         screen: Screen | None = None,
         *,
-        rate_hz: float = 4.0,
         now: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._screen: Screen = screen or _default_screen()
+        self._screen: Screen = screen or default_screen()
         self._now = now
-        self._last: RunSnapshot | None = None
+        self._clock = clock
+        self._last: EncodedSnapshot | None = None
+        self._drawn_s = 0.0
         self._closed = False
-        self._pump = Pump(self._draw, rate_hz=rate_hz, clock=clock)
 
-    def offer(self, snapshot: RunSnapshot) -> bool:
-        """Hand in a snapshot; True when it was drawn now.  Nothing happens after ``finish``."""
-        if self._closed:
-            return False
-        if self._last is None or snapshot.seq >= self._last.seq:
-            self._last = snapshot
-        return self._pump.offer(snapshot)
+    def offer(self, snapshot: EncodedSnapshot) -> None:
+        """Draw a snapshot, unless it is older than the last one or comes after ``finish``."""
+        if self._closed or (self._last is not None and snapshot.seq < self._last.seq):
+            return
+        self._last = snapshot
+        self._draw(snapshot)
 
-    def tick(self) -> bool:
-        """Draw a snapshot that had come too early, once its time has come."""
-        return not self._closed and self._pump.tick()
+    def tick(self) -> None:
+        """Draw the last snapshot again when a second has passed: elapsed times grow."""
+        if self._closed or self._last is None or self._clock() < self._drawn_s + _REFRESH_S:
+            return
+        self._draw(self._last)
 
-    def finish(self, snapshot: RunSnapshot | None = None) -> None:
+    def finish(self, snapshot: EncodedSnapshot | None = None) -> None:
         """Replace the live view by its static form; the second call does nothing.
 
         Parameters
         ----------
-        snapshot : RunSnapshot, optional
+        snapshot : EncodedSnapshot, optional
             The last one; by default the newest that was offered.  It may be of a run that
             goes on without this view.
         """
@@ -90,7 +111,8 @@ class LiveDisplay:
         self._closed = True
         self._screen.close(last, self._now())
 
-    def _draw(self, snapshot: RunSnapshot) -> None:
+    def _draw(self, snapshot: EncodedSnapshot) -> None:
+        self._drawn_s = self._clock()
         self._screen.draw(snapshot, self._now())
 
 
@@ -101,24 +123,28 @@ class NotebookScreen:
     ----------
     display_id : str, optional
         Of an output that is there already; by default a new one is made.
+    tracebacks : bool
+        Whether to show that of a failure; below a cell stands the exception's own.
     """
 
-    def __init__(self, display_id: str | None = None) -> None:
+    def __init__(self, display_id: str | None = None, *, tracebacks: bool = True) -> None:
         self._display_id = display_id or f"ddl-{uuid.uuid4().hex}"
         self._shown = display_id is not None
+        self._tracebacks = tracebacks
 
-    def draw(self, snapshot: RunSnapshot, now_s: float) -> None:
+    def draw(self, snapshot: EncodedSnapshot, now_s: float) -> None:
         self._publish(snapshot, now_s, live=True)
 
-    def close(self, snapshot: RunSnapshot, now_s: float) -> None:
+    def close(self, snapshot: EncodedSnapshot, now_s: float) -> None:
         self._publish(snapshot, now_s, live=False)
 
-    def _publish(self, snapshot: RunSnapshot, now_s: float, *, live: bool) -> None:
+    def _publish(self, snapshot: EncodedSnapshot, now_s: float, *, live: bool) -> None:
         from IPython.display import display, update_display
 
+        shown = decoded(snapshot, tracebacks=self._tracebacks)
         bundle = {
-            "text/html": render_html(snapshot, now_s=now_s, live=live),
-            "text/plain": render_text(snapshot, now_s),
+            "text/html": render_html(shown, now_s=now_s, live=live),
+            "text/plain": render_text(shown, now_s),
         }
         if self._shown:
             update_display(bundle, raw=True, display_id=self._display_id)
@@ -136,11 +162,18 @@ class TerminalScreen:
         Standard output by default.
     clock : callable
         Monotonic seconds, for the lines in a pipe.
+    tracebacks : bool
+        Whether to show that of a failure.
     """
 
     def __init__(
-        self, stream: TextIO | None = None, *, clock: Callable[[], float] = time.monotonic
+        self,
+        stream: TextIO | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        tracebacks: bool = True,
     ) -> None:
+        self._tracebacks = tracebacks
         self._stream = sys.stdout if stream is None else stream
         self._clock = clock
         self._rewrites = self._stream.isatty()
@@ -148,8 +181,8 @@ class TerminalScreen:
         self._drawn_width = 0
         self._next_s: float | None = None
 
-    def draw(self, snapshot: RunSnapshot, now_s: float) -> None:
-        line = render_line(snapshot, now_s, self._width(), ascii_only=self._ascii_only)
+    def draw(self, snapshot: EncodedSnapshot, now_s: float) -> None:
+        line = render_line(snapshot.decode(), now_s, self._width(), ascii_only=self._ascii_only)
         if self._rewrites:
             self._rewrite(line)
             return
@@ -158,11 +191,12 @@ class TerminalScreen:
             self._next_s = at_s + _PIPE_INTERVAL_S
             self._write(line + "\n")
 
-    def close(self, snapshot: RunSnapshot, now_s: float) -> None:
+    def close(self, snapshot: EncodedSnapshot, now_s: float) -> None:
         if self._rewrites and self._drawn_width:
             self._rewrite("")
             self._write("\r")
-        text = render_text(snapshot, now_s, self._width(), ascii_only=self._ascii_only)
+        shown = decoded(snapshot, tracebacks=self._tracebacks)
+        text = render_text(shown, now_s, self._width(), ascii_only=self._ascii_only)
         self._write(text + "\n")
 
     def _rewrite(self, line: str) -> None:
@@ -189,5 +223,116 @@ def in_notebook() -> bool:
     return getattr(get_ipython(), "kernel", None) is not None
 
 
-def _default_screen() -> Screen:
-    return NotebookScreen() if in_notebook() else TerminalScreen()
+def default_screen(*, tracebacks: bool = True) -> Screen:
+    """The notebook's output if this is a kernel, else standard output."""
+    if in_notebook():
+        return NotebookScreen(tracebacks=tracebacks)
+    return TerminalScreen(tracebacks=tracebacks)
+
+
+def decoded(snapshot: EncodedSnapshot, *, tracebacks: bool) -> RunSnapshot:
+    """A snapshot to be drawn here, with or without the traceback of its failure."""
+    shown = snapshot.decode()
+    if tracebacks or shown.failure is None:
+        return shown
+    replace = msgspec.structs.replace
+    return replace(shown, failure=replace(shown.failure, traceback=""))
+
+
+def is_watched() -> bool:
+    """Whether a person may be at the front end: whoever executes notebooks can't be asked."""
+    if not in_notebook():
+        return False
+    from IPython import get_ipython
+
+    shell: Any = get_ipython()
+    parent = shell.kernel.get_parent() or {}
+    return bool(parent.get("content", {}).get("allow_stdin", False))
+
+
+def cell_screen(session: Session, cluster: str, run_id: str) -> Screen | None:
+    """Where the run of a cell is shown; None where a widget makes no sense."""
+    return CellScreen(session, cluster, run_id) if is_watched() else None
+
+
+class CellScreen:
+    """One output, made by the first drawing, which must be on the cell's own thread.
+
+    Where no view of the widget speaks up, because the front end has none or because its messages
+    wait behind the cell, the output is redrawn as HTML instead.
+
+    Parameters
+    ----------
+    clock : callable
+        Monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        cluster: str,
+        run_id: str,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._session = session
+        self._cluster = cluster
+        self._run_id = run_id
+        self._clock = clock
+        self._display_id = f"ddl-{uuid.uuid4().hex}"
+        self._plain: NotebookScreen | None = None
+        self._link: WidgetLink | None = None
+        self._requests: RunRequests | None = None
+        self._shown_s = 0.0
+
+    def draw(self, snapshot: EncodedSnapshot, now_s: float) -> None:
+        if self._link is None:
+            self._begin(snapshot, now_s)
+        elif self._plain is not None:
+            self._plain.draw(snapshot, now_s)
+        elif not self._link.is_heard and self._clock() - self._shown_s > _UNHEARD_S:
+            self._end()
+            self._plain = NotebookScreen(self._display_id, tracebacks=False)
+            self._plain.draw(snapshot, now_s)
+        else:
+            self._link.show(snapshot)
+
+    def close(self, snapshot: EncodedSnapshot, now_s: float) -> None:
+        if self._link is not None and self._plain is None:
+            if snapshot.is_final:
+                # The views are told as well: the static form may get lost on its way.
+                self._link.show(snapshot)
+                if self._requests is not None:
+                    self._requests.run_ended()
+            if not (snapshot.is_final and self._link.is_heard):
+                self._end()
+        shown = None if self._link is None else self._display_id
+        screen = self._plain or NotebookScreen(shown, tracebacks=False)
+        screen.close(snapshot, now_s)
+
+    def _begin(self, snapshot: EncodedSnapshot, now_s: float) -> None:
+        from IPython.display import display
+
+        from jupyter_ddl.views.answers import RunRequests
+        from jupyter_ddl.views.widget import WidgetLink, widget_bundle
+
+        link = self._link = WidgetLink(self._run_id, self._put, on_closed=self._close_requests)
+        self._requests = RunRequests(
+            self._session, self._cluster, self._run_id, link.answer, link.show_telemetry
+        )
+        link.show(snapshot)
+        shown = decoded(snapshot, tracebacks=False)
+        bundle = widget_bundle(link.widget, shown, now_s)
+        display(bundle, raw=True, display_id=self._display_id)
+        self._shown_s = self._clock()
+
+    def _put(self, body: Any) -> bool:
+        return self._requests is not None and self._requests.put(body)
+
+    def _close_requests(self) -> None:
+        if self._requests is not None:
+            self._requests.close()
+
+    def _end(self) -> None:
+        if self._link is not None:
+            self._link.close()

@@ -144,7 +144,7 @@ def _trial_parts(
         _best(snapshot, detail),
         _curve(snapshot, live=live, detail=detail),
         "" if snapshot.state == "failed" else note,
-        _table(snapshot, detail),
+        _table(snapshot, now_s, detail),
         _notices(snapshot, detail),
         _footer(snapshot, now_s, live=live),
     ]
@@ -275,9 +275,9 @@ def _curve(snapshot: RunSnapshot, *, live: bool, detail: _Detail) -> str:
     return draw_curve([series], metric=metric, mode=snapshot.mode, inline=live)
 
 
-def _table(snapshot: RunSnapshot, detail: _Detail) -> str:
+def _table(snapshot: RunSnapshot, now_s: float, detail: _Detail) -> str:
     rows = ordered_rows(snapshot, detail.n_rows)
-    return trial_table(snapshot, rows, detail.cell) if rows else ""
+    return trial_table(snapshot, rows, detail.cell, now_s) if rows else ""
 
 
 def _notices(snapshot: RunSnapshot, detail: _Detail) -> str:

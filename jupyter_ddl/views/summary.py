@@ -16,6 +16,7 @@ __all__ = [
     "FailureNote",
     "Segment",
     "clock_text",
+    "duration_text",
     "elapsed_s",
     "failure_message",
     "failure_place",
@@ -106,9 +107,9 @@ def times(snapshot: RunSnapshot, now_s: float) -> tuple[str, ...]:
         parts.append(format_rate(rate, noun(snapshot)))
     elif snapshot.state == "running":
         parts.append(format_rate(snapshot.trials_per_s, noun(snapshot)))
-        eta_s = snapshot.eta_s
-        if eta_s is not None and math.isfinite(eta_s) and eta_s >= 0 and not snapshot.paused:
-            parts.append(f"about {format_duration(max(1.0, eta_s))} left")
+        left_s = -1.0 if snapshot.ends_at_s is None else snapshot.ends_at_s - now_s
+        if math.isfinite(left_s) and left_s >= 0 and not snapshot.paused:
+            parts.append(f"about {format_duration(max(1.0, left_s))} left")
     return tuple(part for part in parts if part)
 
 
@@ -189,3 +190,10 @@ def steps_text(snapshot: RunSnapshot, row: TrialRow) -> str:
         return ""
     total = row.metrics.get("tasks") if snapshot.verb == "fit" else None
     return format_count(row.step) + ("" if total is None else f" / {format_count(int(total))}")
+
+
+def duration_text(row: TrialRow, now_s: float) -> str:
+    """How long the last attempt took, or a running one has taken so far; empty before one."""
+    if row.state == "running" and row.started_at_s is not None:
+        return format_duration(max(0.0, now_s - row.started_at_s))
+    return "" if row.duration_s is None else format_duration(row.duration_s)

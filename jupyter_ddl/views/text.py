@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jupyter_ddl.formats import format_count, format_duration, format_number, format_score
+from jupyter_ddl.formats import format_count, format_number, format_score
 from jupyter_ddl.protocol.snapshot import RunSnapshot, TrialRow
 from jupyter_ddl.views.columns import TextColumn, bar, cell_width, columns_text, cut, to_ascii
 from jupyter_ddl.views.escape import plain, plain_lines
 from jupyter_ddl.views.format import format_params
 from jupyter_ddl.views.group import group_lines, group_progress, group_words, is_group, stacks_text
 from jupyter_ddl.views.summary import (
+    duration_text,
     failure_message,
     failure_place,
     first_failure,
@@ -53,15 +54,15 @@ def render_text(
     if snapshot.reason:
         lines.append(plain(snapshot.reason, _LINE_LIMIT))
     lines += _failure(snapshot)
-    lines += group_lines(snapshot, width) if grouped else _trial_lines(snapshot, width)
+    lines += group_lines(snapshot, width) if grouped else _trial_lines(snapshot, now_s, width)
     wrapped = [piece for line in lines for piece in _wrap(line, width)]
     text = "\n".join(wrapped)
     return to_ascii(text) if ascii_only else text
 
 
-def _trial_lines(snapshot: RunSnapshot, width: int) -> list[str]:
+def _trial_lines(snapshot: RunSnapshot, now_s: float, width: int) -> list[str]:
     rows = ordered_rows(snapshot, _N_ROWS)
-    lines = ["", *columns_text(_columns(snapshot, rows), width)] if rows else []
+    lines = ["", *columns_text(_columns(snapshot, rows, now_s), width)] if rows else []
     lines += [f"• {plain(text, _LINE_LIMIT)}" for text in snapshot.notices[-5:]]
     recovered = recovery_text(snapshot)
     return [*lines, f"• {recovered}"] if recovered else lines
@@ -149,7 +150,7 @@ def _failure(snapshot: RunSnapshot) -> list[str]:
     return lines
 
 
-def _columns(snapshot: RunSnapshot, rows: Sequence[TrialRow]) -> list[TextColumn]:
+def _columns(snapshot: RunSnapshot, rows: Sequence[TrialRow], now_s: float) -> list[TextColumn]:
     best_number = None if snapshot.best is None else snapshot.best.number
     numbers = tuple(f"{'★ ' if row.number == best_number else ''}{row.number}" for row in rows)
     columns = [
@@ -162,9 +163,7 @@ def _columns(snapshot: RunSnapshot, rows: Sequence[TrialRow]) -> list[TextColumn
     if any("tasks" in row.metrics for row in rows) and snapshot.verb == "fit":
         done = tuple(steps_text(snapshot, row) for row in rows)
         columns.append(TextColumn("done", done, right=True))
-    durations = tuple(
-        "" if row.duration_s is None else format_duration(row.duration_s) for row in rows
-    )
+    durations = tuple(duration_text(row, now_s) for row in rows)
     columns.append(TextColumn("time", durations, right=True))
     if any(row.params for row in rows):
         params = tuple(cut(format_params(row.params, 16, 5), 60) for row in rows)

@@ -7,12 +7,12 @@ from typing import Literal
 
 import msgspec
 
-from jupyter_ddl.formats import format_count, format_duration, format_number, format_score
+from jupyter_ddl.formats import format_count, format_number, format_score
 from jupyter_ddl.protocol.snapshot import RunSnapshot, TrialRow
 from jupyter_ddl.views.escape import esc
 from jupyter_ddl.views.format import format_param, format_params
 from jupyter_ddl.views.palette import GREEN, GREY, MUTED, TRIAL_COLORS, dot, tint
-from jupyter_ddl.views.summary import noun, steps_text
+from jupyter_ddl.views.summary import duration_text, noun, steps_text
 
 __all__ = ["Column", "draw_table", "trial_table"]
 
@@ -79,7 +79,7 @@ def _cell_style(column: Column) -> str:
     return f"text-align:{column.align};padding:3px 9px;{breaks};vertical-align:baseline"
 
 
-def trial_table(snapshot: RunSnapshot, rows: Sequence[TrialRow], limit: int) -> str:
+def trial_table(snapshot: RunSnapshot, rows: Sequence[TrialRow], limit: int, now_s: float) -> str:
     """The trials worth showing; columns without content are left out.
 
     Parameters
@@ -102,7 +102,7 @@ def trial_table(snapshot: RunSnapshot, rows: Sequence[TrialRow], limit: int) -> 
             )
         )
     columns += _param_columns(rows, limit)
-    columns += _optional_columns(snapshot, rows, limit)
+    columns += _optional_columns(snapshot, rows, limit, now_s)
     n_hidden = max(0, snapshot.counts.finished + snapshot.counts.running - len(rows))
     hidden = f" · {format_count(n_hidden)} more not shown" if n_hidden else ""
     marked = frozenset(at for at, row in enumerate(rows) if row.number == best_number)
@@ -159,14 +159,13 @@ def _param_column(name: str, rows: Sequence[TrialRow], limit: int) -> Column:
     return Column(esc(name, limit), cells, "right" if numeric else "left")
 
 
-def _optional_columns(snapshot: RunSnapshot, rows: Sequence[TrialRow], limit: int) -> list[Column]:
+def _optional_columns(
+    snapshot: RunSnapshot, rows: Sequence[TrialRow], limit: int, now_s: float
+) -> list[Column]:
     def metrics(row: TrialRow) -> str:
         others = [(k, v) for k, v in row.metrics.items() if k != snapshot.metric]
         shown = ", ".join(f"{k} {format_number(v)}" for k, v in others[:_MAX_METRICS])
         return esc(shown, limit * 2)
-
-    def duration(row: TrialRow) -> str:
-        return "" if row.duration_s is None else format_duration(row.duration_s)
 
     def attempts(row: TrialRow) -> str:
         return "" if row.attempts <= 1 else format_count(row.attempts)
@@ -180,7 +179,7 @@ def _optional_columns(snapshot: RunSnapshot, rows: Sequence[TrialRow], limit: in
     wanted: tuple[tuple[str, Callable[[TrialRow], str], Align], ...] = (
         ("done" if snapshot.verb == "fit" else "step", step, "right"),
         ("last metrics", metrics, "left"),
-        ("time", duration, "right"),
+        ("time", lambda row: duration_text(row, now_s), "right"),
         ("attempts", attempts, "right"),
         ("failure", failure, "left"),
         ("worker", lambda row: esc(row.worker, limit), "left"),

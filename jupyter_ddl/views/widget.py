@@ -17,12 +17,11 @@ from typing import Any
 import anywidget
 import traitlets
 
-from jupyter_ddl.protocol.snapshot import RunSnapshot
-from jupyter_ddl.protocol.view_messages import FromBrowser, RunView, TelemetryView
+from jupyter_ddl.protocol.snapshot import EncodedSnapshot, RunSnapshot
+from jupyter_ddl.protocol.view_messages import FromBrowser, TelemetryView
 from jupyter_ddl.views.bundle import live_css, live_esm
-from jupyter_ddl.views.channel import Answer, Channel
+from jupyter_ddl.views.channel import Answer, Channel, Shown
 from jupyter_ddl.views.html import render_html
-from jupyter_ddl.views.summary import is_final
 from jupyter_ddl.views.text import render_text
 
 __all__ = ["WIDGET_MIME", "RunWidget", "WidgetLink", "is_live_comm", "widget_bundle"]
@@ -110,10 +109,10 @@ class WidgetLink:
         """Whether any view has spoken."""
         return self._heard.is_set()
 
-    def show(self, snapshot: RunSnapshot) -> None:
-        if self._final_s is None and is_final(snapshot):
+    def show(self, snapshot: EncodedSnapshot) -> None:
+        if self._final_s is None and snapshot.is_final:
             self._final_s = time.monotonic()
-        self._offer(RunView(0, time.time(), snapshot))
+        self._offer(snapshot)
 
     def show_telemetry(self, view: TelemetryView) -> None:
         self._offer(view)
@@ -127,7 +126,7 @@ class WidgetLink:
         self._closed.set()
         self._wake.set()
 
-    def _offer(self, view: RunView | TelemetryView) -> None:
+    def _offer(self, view: Shown) -> None:
         self.channel.offer(view)
         self._wake.set()
 

@@ -221,7 +221,7 @@ export interface RankRow {
   step: number | null;
   metrics: Record<string, number | null>;
   phase: string;
-  beat_age_s: number | null;
+  heard_at_s: number | null;
 }
 
 export interface RankSample {
@@ -302,7 +302,7 @@ export interface RunSnapshot {
   best_curve: ([number, number | null])[];
   learning: (LearningCurve)[];
   trials_per_s: number | null;
-  eta_s: number | null;
+  ends_at_s: number | null;
   n_evictions: number;
   n_attempts: number;
   notices: (string)[];
@@ -541,17 +541,17 @@ export const STRUCTS: Record<string, Record<string, Shape>> = {
   LearningCurve: {"trial": "int", "state": {"one": ["cancelled", "complete", "failed", "pruned", "running", "waiting"]}, "points": {"list": {"tuple": ["int", "number"]}}},
   LogPart: {"kind": {"one": ["log"]}, "id": "int", "run_id": "string", "lines": {"list": "string"}, "n_bytes": "int", "path": "string"},
   Progress: {"kind": {"one": ["progress"]}, "id": "int", "text": "string"},
-  RankRow: {"rank": "int", "host": "string", "worker": "string", "device": "string", "pid": "int", "state": {"any": [{"one": ["running"]}, {"one": ["cancelled", "complete", "evicted", "failed", "moved", "pruned"]}]}, "step": {"any": ["int", "null"]}, "metrics": {"map": "number"}, "phase": "string", "beat_age_s": {"any": ["number", "null"]}},
+  RankRow: {"rank": "int", "host": "string", "worker": "string", "device": "string", "pid": "int", "state": {"any": [{"one": ["running"]}, {"one": ["cancelled", "complete", "evicted", "failed", "moved", "pruned"]}]}, "step": {"any": ["int", "null"]}, "metrics": {"map": {"any": ["number", "null"]}}, "phase": "string", "heard_at_s": {"any": ["number", "null"]}},
   RankSample: {"run_id": "string", "trial": "int", "rank": "int", "pid": "int", "cpu": {"any": ["number", "null"]}, "memory_bytes": {"any": ["int", "null"]}, "read_bytes_s": {"any": ["number", "null"]}, "write_bytes_s": {"any": ["number", "null"]}, "loader_share": {"any": ["number", "null"]}, "gpus": {"list": "string"}, "is_busy": "boolean"},
   RankStatus: {"rank": "int", "worker": "string", "host": "string", "pid": "int", "device": "string", "log": "string", "log_end": "int"},
   RestartRow: {"round": "int", "rank": {"any": ["int", "null"]}, "cause": "string", "step": {"any": ["int", "null"]}, "is_over": "boolean"},
   RunLine: {"run_id": "string", "name": "string", "verb": "string", "cluster": "string", "state": "string", "created_at_s": "number", "finished_at_s": {"any": ["number", "null"]}, "n_trials": "int", "n_finished": "int", "step": {"any": ["int", "null"]}, "round": "int", "best": {"any": ["number", "null"]}, "metric": {"any": ["string", "null"]}, "live": "boolean"},
   RunList: {"kind": {"one": ["runs"]}, "seq": "int", "at_s": "number", "runs": {"list": {"struct": "RunLine"}}},
-  RunSnapshot: {"seq": "int", "run_id": "string", "name": "string", "verb": {"one": ["ddp", "fit", "map", "run", "search"]}, "state": {"one": ["cancelled", "complete", "failed", "running", "starting", "submitted"]}, "cluster": "string", "created_at_s": "number", "n_trials": "int", "counts": {"struct": "Counts"}, "started_at_s": {"any": ["number", "null"]}, "finished_at_s": {"any": ["number", "null"]}, "metric": {"any": ["string", "null"]}, "mode": {"one": ["max", "min"]}, "sampler": "string", "pruner": "string", "best": {"any": [{"struct": "BestTrial"}, "null"]}, "rows": {"list": {"struct": "TrialRow"}}, "curve": {"list": {"tuple": ["int", "number"]}}, "best_curve": {"list": {"tuple": ["int", "number"]}}, "learning": {"list": {"struct": "LearningCurve"}}, "trials_per_s": {"any": ["number", "null"]}, "eta_s": {"any": ["number", "null"]}, "n_evictions": "int", "n_attempts": "int", "notices": {"list": "string"}, "paused": "string", "stopping": "boolean", "reason": "string", "failure": {"any": [{"struct": "Failure"}, "null"]}, "failed_trial": {"any": ["int", "null"]}, "cells": {"list": {"struct": "CellRow"}}, "ranks": {"list": {"struct": "RankRow"}}, "world_size": "int", "round": "int", "max_rounds": "int", "restarts": {"list": {"struct": "RestartRow"}}, "checkpoint_step": {"any": ["int", "null"]}, "series": {"map": {"list": {"tuple": ["int", "number"]}}}, "hang": {"any": [{"struct": "HangVerdict"}, "null"]}, "usage": {"any": [{"struct": "Usage"}, "null"]}},
+  RunSnapshot: {"seq": "int", "run_id": "string", "name": "string", "verb": {"one": ["ddp", "fit", "map", "run", "search"]}, "state": {"one": ["cancelled", "complete", "failed", "running", "starting", "submitted"]}, "cluster": "string", "created_at_s": "number", "n_trials": "int", "counts": {"struct": "Counts"}, "started_at_s": {"any": ["number", "null"]}, "finished_at_s": {"any": ["number", "null"]}, "metric": {"any": ["string", "null"]}, "mode": {"one": ["max", "min"]}, "sampler": "string", "pruner": "string", "best": {"any": [{"struct": "BestTrial"}, "null"]}, "rows": {"list": {"struct": "TrialRow"}}, "curve": {"list": {"tuple": ["int", "number"]}}, "best_curve": {"list": {"tuple": ["int", "number"]}}, "learning": {"list": {"struct": "LearningCurve"}}, "trials_per_s": {"any": ["number", "null"]}, "ends_at_s": {"any": ["number", "null"]}, "n_evictions": "int", "n_attempts": "int", "notices": {"list": "string"}, "paused": "string", "stopping": "boolean", "reason": "string", "failure": {"any": [{"struct": "Failure"}, "null"]}, "failed_trial": {"any": ["int", "null"]}, "cells": {"list": {"struct": "CellRow"}}, "ranks": {"list": {"struct": "RankRow"}}, "world_size": "int", "round": "int", "max_rounds": "int", "restarts": {"list": {"struct": "RestartRow"}}, "checkpoint_step": {"any": ["int", "null"]}, "series": {"map": {"list": {"tuple": ["int", "number"]}}}, "hang": {"any": [{"struct": "HangVerdict"}, "null"]}, "usage": {"any": [{"struct": "Usage"}, "null"]}},
   RunView: {"kind": {"one": ["run"]}, "seq": "int", "at_s": "number", "snapshot": {"struct": "RunSnapshot"}},
   TelemetryView: {"kind": {"one": ["telemetry"]}, "seq": "int", "cluster": "string", "telemetry": {"struct": "ClusterTelemetry"}, "run_id": "string"},
   TrialPage: {"kind": {"one": ["trials"]}, "id": "int", "run_id": "string", "rows": {"list": {"struct": "TrialRow"}}, "n_matching": "int"},
-  TrialRow: {"number": "int", "state": {"one": ["cancelled", "complete", "failed", "pruned", "running", "waiting"]}, "params": {"map": {"any": ["boolean", "int", "number", "string", "null"]}}, "value": {"any": ["number", "null"]}, "step": {"any": ["int", "null"]}, "metrics": {"map": "number"}, "attempts": "int", "own_failures": "int", "evictions": "int", "worker": "string", "started_at_s": {"any": ["number", "null"]}, "duration_s": {"any": ["number", "null"]}, "failure": {"any": [{"struct": "Failure"}, "null"]}},
+  TrialRow: {"number": "int", "state": {"one": ["cancelled", "complete", "failed", "pruned", "running", "waiting"]}, "params": {"map": {"any": ["boolean", "int", "number", "string", "null"]}}, "value": {"any": ["number", "null"]}, "step": {"any": ["int", "null"]}, "metrics": {"map": {"any": ["number", "null"]}}, "attempts": "int", "own_failures": "int", "evictions": "int", "worker": "string", "started_at_s": {"any": ["number", "null"]}, "duration_s": {"any": ["number", "null"]}, "failure": {"any": [{"struct": "Failure"}, "null"]}},
   Usage: {"cpu_hours": "number", "gpu_hours": "number", "peak_memory_bytes": {"list": {"any": ["int", "null"]}}},
   Welcome: {"kind": {"one": ["welcome"]}, "seq": "int", "at_s": "number", "version": "string", "backends": {"list": "string"}},
   WorkerHistory: {"worker": "string", "at_s": {"list": "number"}, "cpu": {"list": {"any": ["number", "null"]}}, "memory_bytes": {"list": {"any": ["int", "null"]}}, "gpu": {"map": {"list": {"any": ["number", "null"]}}}, "gpu_memory": {"map": {"list": {"any": ["number", "null"]}}}},

@@ -26,7 +26,7 @@ export class Client {
    * @param {{send: (message: object) => void, subscribe: (callback: (message: any) => void) => () => void}} channel
    * @param {{runId?: string, onChange: () => void, timers?: any, now?: () => number,
    *          relay?: (message: object, reply: (answer: any) => void) => boolean,
-   *          clock?: () => number}} options
+   *          clock?: () => number, isInCell?: boolean}} options
    *   `relay` may take a request over; it returns whether it has.  `clock`: of a recording, Unix
    *   seconds of the moment that is shown.
    */
@@ -39,6 +39,8 @@ export class Client {
     this._clock = options.clock;
     /** Whether what is shown is over: there is nothing to stop. */
     this.isReplay = options.clock !== undefined;
+    /** Whether the view stands in the output of a cell, above its exception. */
+    this.isInCell = options.isInCell === true;
     this._runId = options.runId ?? "";
     this._seq = 0;
     this._asking = null;

@@ -51,7 +51,7 @@ export class Header {
     this._progress(snapshot);
     setText(this._times, timesOf(snapshot, client, ended).join(" · "));
     this._showBest(snapshot, ended);
-    this._showTrouble(snapshot, ended);
+    this._showTrouble(snapshot, client, ended);
     repeat(
       this._notices,
       snapshot.notices,
@@ -117,7 +117,7 @@ export class Header {
     );
   }
 
-  _showTrouble(snapshot, ended) {
+  _showTrouble(snapshot, client, ended) {
     const cards = troubles(snapshot, ended);
     repeat(
       this._trouble,
@@ -129,7 +129,7 @@ export class Header {
         const [head, body, details] = card.children;
         setText(head, title);
         setText(body, text);
-        show(details, Boolean(traceback));
+        show(details, Boolean(traceback) && !client.isInCell);
         setText(details.lastChild, traceback ?? "");
       },
     );
@@ -224,9 +224,8 @@ function timesOf(snapshot, client, ended) {
     ? finished(snapshot.counts) > 1 && elapsed > 0 ? finished(snapshot.counts) / elapsed : null
     : snapshot.trials_per_s;
   if (snapshot.verb !== "ddp") parts.push(rate(perS, snapshot.verb === "map" ? "items" : "trials"));
-  if (!ended && snapshot.eta_s !== null && snapshot.eta_s >= 0 && !snapshot.paused) {
-    parts.push(`about ${duration(Math.max(1, snapshot.eta_s))} left`);
-  }
+  const leftS = snapshot.ends_at_s === null ? -1 : snapshot.ends_at_s - client.nowS;
+  if (!ended && leftS >= 0 && !snapshot.paused) parts.push(`about ${duration(Math.max(1, leftS))} left`);
   if (!ended && client.silentMs > QUIET_MS) parts.push(`no news for ${duration(client.silentMs / 1000)}`);
   return parts.filter(Boolean);
 }

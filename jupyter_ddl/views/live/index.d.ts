@@ -12,6 +12,8 @@ export interface ILiveOptions {
   waiting?: string;
   /** Of a recording: Unix seconds of the moment that is shown. */
   clock?: () => number;
+  /** Whether tracebacks stand below the view. */
+  isInCell?: boolean;
 }
 
 export interface ILiveView {

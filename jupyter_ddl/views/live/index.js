@@ -20,9 +20,10 @@ const TICK_MS = 1000;
  * @param {HTMLElement} element its content is this view's until `destroy`
  * @param {{send: (message: object) => void, subscribe: (callback: (message: any) => void) => () => void}} channel
  *   JSON objects as protocol/view_messages.py describes them
- * @param {{runId?: string, waiting?: string, clock?: () => number}} [options]
+ * @param {{runId?: string, waiting?: string, clock?: () => number, isInCell?: boolean}} [options]
  *   `waiting`: what is said before the first news; `clock`: of a recording, Unix seconds of the
- *   moment that is shown: then nothing can be stopped
+ *   moment that is shown: then nothing can be stopped; `isInCell`: tracebacks stand below
+ *   the view
  * @returns {{destroy: () => void, forget: () => void}} `forget`: older news count again
  */
 export function mount(element, channel, options = {}) {
@@ -44,6 +45,7 @@ export function mount(element, channel, options = {}) {
     onChange: schedule,
     relay: (message, reply) => relayed(root, message, reply),
     clock: options.clock,
+    isInCell: options.isInCell,
   });
   const view = new View(root, waiting, scope, client);
   scope.every(schedule, TICK_MS);
@@ -113,6 +115,7 @@ class View {
     const { snapshot } = view;
     this._header.update(snapshot, this._client);
     if (view !== this._drawn.view) this._updateRun(snapshot);
+    else if (!isFinal(snapshot.state)) this._updateAges(snapshot);
     if (telemetry !== this._drawn.telemetry || !this._drawn.view) this._updateMachines(telemetry, snapshot);
     this._drawn = { view, telemetry };
   }
@@ -128,10 +131,15 @@ class View {
     show(this._parallel.element, ["search", "fit"].includes(snapshot.verb));
     if (["search", "fit"].includes(snapshot.verb)) this._parallel.update(snapshot);
     show(this._ranksPart, snapshot.ranks.length > 0);
-    this._ranks.update(snapshot);
     show(this._trialsPart, !isGroup && snapshot.rows.length > 0);
-    if (!isGroup) this._trials.update(snapshot);
+    this._updateAges(snapshot);
     this._log.update(snapshot);
+  }
+
+  /** What grows by itself: nothing is sent while nothing happens. */
+  _updateAges(snapshot) {
+    this._ranks.update(snapshot, this._client.nowS);
+    if (snapshot.verb !== "ddp") this._trials.update(snapshot);
   }
 
   _updateMachines(telemetry, snapshot) {

@@ -59,17 +59,9 @@ export class Projector {
 
   _snapshot() {
     const { snapshot, trials, heard } = this._picture;
-    const ranks = snapshot.ranks.map((row) => ({
-      ...row,
-      beat_age_s: heard[row.rank] === undefined ? null : Math.max(0, this.nowS - heard[row.rank]),
-    }));
-    const rows = snapshot.rows.map((number) => this._row(trials[number]));
+    const ranks = snapshot.ranks.map((row) => ({ ...row, heard_at_s: heard[row.rank] ?? null }));
+    const rows = snapshot.rows.map((number) => trials[number]);
     return { ...snapshot, rows, ranks, learning: Object.values(snapshot.learning) };
-  }
-
-  _row(row) {
-    if (row.state !== "running" || row.started_at_s === null) return row;
-    return { ...row, duration_s: Math.max(0, this.nowS - row.started_at_s) };
   }
 
   _take(message) {
@@ -86,7 +78,7 @@ export class Projector {
   }
 
   _page({ sort, descending, contains, offset, limit }) {
-    const all = Object.values(this._picture.trials).map((row) => this._row(row));
+    const all = Object.values(this._picture.trials);
     const rows = ordered(all, sort, descending, contains.toLowerCase());
     return { rows: rows.slice(offset, offset + limit), n_matching: rows.length };
   }

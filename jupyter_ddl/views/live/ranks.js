@@ -30,21 +30,24 @@ export class Ranks {
     );
   }
 
-  /** @param {any} snapshot */
-  update(snapshot) {
+  /**
+   * @param {any} snapshot
+   * @param {number} nowS Unix seconds at the sender
+   */
+  update(snapshot, nowS) {
     const furthest = Math.max(1, ...snapshot.ranks.map((row) => row.step ?? 0));
     repeat(
       this._body,
       snapshot.ranks,
       lane,
-      (line, row) => this._update(line, row, furthest),
+      (line, row) => this._update(line, row, furthest, nowS),
     );
     const hidden = snapshot.world_size - snapshot.ranks.length;
     setText(this._more, hidden > 0 ? `and ${count(hidden)} more ranks` : "");
     show(this._more, hidden > 0);
   }
 
-  _update(line, row, furthest) {
+  _update(line, row, furthest, nowS) {
     const [rank, state, step, bar, age, metrics, place] = line.children;
     const running = row.state === "running";
     setText(rank, String(row.rank));
@@ -53,7 +56,7 @@ export class Ranks {
     setText(step, count(row.step));
     bar.firstChild.firstChild.style.width = `${Math.max(0, Math.min(100, (100 * (row.step ?? 0)) / furthest)).toFixed(1)}%`;
     setAttribute(bar.firstChild.firstChild, "class", `ddl-fill-${clean(row.state, 12)}`);
-    const since = running && typeof row.beat_age_s === "number" ? row.beat_age_s : null;
+    const since = running && typeof row.heard_at_s === "number" ? Math.max(0, nowS - row.heard_at_s) : null;
     setText(age, since === null ? "–" : `${duration(since)} ago`);
     setAttribute(age, "class", since === null || since < SLOW_S ? "ddl-muted" : since < LATE_S ? "ddl-warm" : "ddl-hot");
     const pairs = Object.entries(row.metrics).slice(0, 3);

@@ -71,8 +71,8 @@ export class Trials {
       this._draw(this._local(snapshot));
       return;
     }
-    const settled = isFinal(snapshot.state) && this._page !== null && this._page.isLast;
-    if (!settled && Date.now() - this._askedMs > this._askMs) this._ask();
+    const isOld = this._page === null || this._page.seq !== snapshot.seq;
+    if (isOld && Date.now() - this._askedMs > this._askMs) this._ask();
     this._draw(this._page ?? this._local(snapshot));
   }
 
@@ -117,7 +117,7 @@ export class Trials {
     this._asking = true;
     this._asked = key;
     this._askedMs = Date.now();
-    const isLast = isFinal(snapshot.state);
+    const { seq } = snapshot;
     const answer = await this._client.request({
       kind: "get_trials",
       run_id: snapshot.run_id,
@@ -130,7 +130,7 @@ export class Trials {
     if (key !== this._asked) return;
     this._asking = false;
     if (answer.kind !== "trials") return;
-    this._page = { rows: answer.rows, nMatching: answer.n_matching, isLast };
+    this._page = { rows: answer.rows, nMatching: answer.n_matching, seq };
     this._draw(this._page);
   }
 
@@ -208,7 +208,7 @@ export class Trials {
         text: (row) => (name in row.params ? param(row.params[name], 24) : ""),
       })),
       ...(hasSteps ? [{ title: snapshot.verb === "fit" ? "done" : "step", sort: "step", numeric: true, text: (row) => steps(row, snapshot.verb) }] : []),
-      { title: "time", sort: "duration_s", numeric: true, text: (row) => duration(row.duration_s) },
+      { title: "time", sort: "duration_s", numeric: true, text: (row) => duration(elapsedS(row, this._client.nowS)) },
       { title: "worker", sort: "worker", muted: true, text: (row) => noteOf(row) },
       ...(canStop ? [{ title: "", sort: "", stop: true, text: () => "" }] : []),
     ];
@@ -252,6 +252,12 @@ export class Trials {
       setText(this._shown, clean(answer.text, 200));
     }
   }
+}
+
+/** Seconds of the last attempt; those so far of a running one. */
+function elapsedS(row, nowS) {
+  if (row.state !== "running" || row.started_at_s === null) return row.duration_s;
+  return Math.max(0, nowS - row.started_at_s);
 }
 
 /**

@@ -34,7 +34,7 @@ export default {
     model.send({ kind: "have", seq: 0 });
   },
   render({ model, el }) {
-    const view = mount(el, channelOf(model), { runId: model.get("run_id") });
+    const view = mount(el, channelOf(model), { runId: model.get("run_id"), isInCell: true });
     return () => view.destroy();
   },
 };

@@ -73,7 +73,8 @@ def test_runs_of_two_processes_share_the_slots(cluster: Cluster) -> None:
     assert_clean(theirs, 24)
     assert_clean(mine, 40)
     link = session()._links["test"]
-    assert (link._watchers, link._on_closed) == ({}, [])  # nothing is kept of runs that ended
+    # Nothing is kept of runs that ended.
+    until(lambda: (link._watchers, link._on_closed) == ({}, []), 10.0, "the end of all watches")
 
 
 def test_with_one_slot_two_runs_take_turns(stopping: Home) -> None:
@@ -95,7 +96,7 @@ def test_another_client_stops_a_run_and_both_see_it(cluster: Cluster, second: Se
     run.wait(20)
     assert run.state == "cancelled"
     last = until(
-        lambda: (seen := mailbox.take(0.1)) and seen.finished_at_s and seen, 10.0, "the last push"
+        lambda: (seen := mailbox.take(0.1)) and seen.is_final and seen, 10.0, "the last push"
     )
     assert last.state == "cancelled"
 

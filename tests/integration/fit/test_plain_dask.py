@@ -72,7 +72,9 @@ def test_computations_of_a_cell_of_fits_are_a_row_of_its_run(
 
     opener = threading.Thread(target=open_the_gate)
     opener.start()
-    with distributed_fits(_setting(on_snapshot=seen.append)) as fits:
+    with distributed_fits(
+        _setting(on_snapshot=lambda snapshot: seen.append(snapshot.decode()))
+    ) as fits:
         assert Client.sync is not before
         assert sum(dask.compute(*waiting)) == 190
         assert _waiting(gate, 7).compute() == 7

@@ -174,8 +174,8 @@ def test_a_search_that_waits_for_a_groups_slots_says_so(group: RankGroup) -> Non
     run = search("acc = 1.0\nx = uniform(0, 1)", metric="acc", trials=1, wait=False)
     mailbox = session().watch("test", run.id)
     try:
-        seen = until(lambda: s if (s := mailbox.take(0.1)) and s.paused else None, 10)
-        assert f"every slot is kept by `%%distribute run` ({group.id})" in seen.paused
+        paused = until(lambda: (seen := mailbox.take(0.1)) and seen.decode().paused, 10)
+        assert f"every slot is kept by `%%distribute run` ({group.id})" in paused
     finally:
         session().unwatch("test", run.id, mailbox)
     group.close()

@@ -6,11 +6,11 @@ import threading
 import time
 
 from jupyter_ddl.client.session import Mailbox
-from jupyter_ddl.protocol.snapshot import Counts, RunSnapshot
+from jupyter_ddl.protocol.snapshot import EncodedSnapshot
 
 
-def snapshot(seq: int) -> RunSnapshot:
-    return RunSnapshot(seq, "r1", "", "map", "running", "test", 0.0, 1, Counts())
+def snapshot(seq: int) -> EncodedSnapshot:
+    return EncodedSnapshot("r1", seq, "running", b"{}")
 
 
 def test_only_the_newest_is_kept_and_taken_once() -> None:

@@ -9,18 +9,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from jupyter_ddl.client import waiting
 from jupyter_ddl.client.session import Mailbox
 from jupyter_ddl.client.waiting import wait_for_run
 from jupyter_ddl.errors import ControllerError, LedgerError, RunNotFoundError
 from jupyter_ddl.ledger.file import LedgerWriter
-from jupyter_ddl.protocol.events import RunFinished, RunStarted, RunSubmitted
+from jupyter_ddl.protocol.events import RunStarted, RunSubmitted
 from jupyter_ddl.protocol.program import Program
 from jupyter_ddl.protocol.requests import ResumeRun, StopRunRequest
 from jupyter_ddl.protocol.run import MapSpec, RunSpec
-from jupyter_ddl.protocol.snapshot import Counts, RunSnapshot
+from jupyter_ddl.protocol.snapshot import Counts, EncodedSnapshot, RunSnapshot
 from jupyter_ddl.store.paths import ledger_path, private_dir, run_dir
 from tests.leaks import Home
+from tests.unit.views.view_samples import encoded
 
 
 def snapshot(seq: int, state: str = "running") -> RunSnapshot:
@@ -71,18 +71,18 @@ def ledger(home: Home) -> Iterator[LedgerWriter]:
         yield writer
 
 
-def wait(session: Session, **options: Any) -> RunSnapshot:
+def wait(session: Session, **options: Any) -> EncodedSnapshot:
     return wait_for_run(session, "r1", options.pop("timeout_s", 20.0), **options)  # type: ignore[arg-type]
 
 
 def ends(mailbox: Mailbox) -> None:
-    mailbox.put(snapshot(9, "complete"))
+    mailbox.put(encoded(snapshot(9, "complete")))
 
 
 def test_the_last_snapshot_is_returned_even_if_an_interrupt_hits_while_it_is_shown(
     ledger: LedgerWriter,
 ) -> None:
-    def interrupted(_: RunSnapshot) -> None:
+    def interrupted(_: EncodedSnapshot) -> None:
         raise KeyboardInterrupt
 
     session = Session(ends)
@@ -110,18 +110,17 @@ def test_an_interrupt_before_the_controller_has_answered_counts(ledger: LedgerWr
     assert session.asked == [StopRunRequest("r1", "next_report")]
 
 
-def test_a_last_push_that_got_lost_is_made_up_for_by_the_ledger(
+def test_an_interrupt_between_the_last_push_and_its_showing_loses_nothing(
     ledger: LedgerWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(waiting, "_SILENCE_S", 0.2)
+    take = Mailbox.take
 
-    def silent(mailbox: Mailbox) -> None:
-        mailbox.put(snapshot(3))
-        ledger.append([RunFinished(5.0, "complete")])
+    def interrupted(self: Mailbox, timeout_s: float | None) -> None:
+        take(self, timeout_s)
+        raise KeyboardInterrupt
 
-    shown: list[str] = []
-    assert wait(Session(silent), on_snapshot=lambda s: shown.append(s.state)).state == "complete"
-    assert shown == ["running", "complete"]
+    monkeypatch.setattr(Mailbox, "take", interrupted)
+    assert wait(Session(ends), on_snapshot=None).state == "complete"
 
 
 def test_a_controller_that_dies_again_and_again_is_given_up(ledger: LedgerWriter) -> None:
@@ -139,7 +138,7 @@ def test_deaths_between_which_the_run_gets_on_are_no_reason_to_leave(
     def die_after(n_complete: int) -> Callable[[Mailbox], None]:
         def work(mailbox: Mailbox) -> None:
             counts = Counts(complete=n_complete)
-            mailbox.put(msgspec.structs.replace(snapshot(n_complete), counts=counts))
+            mailbox.put(encoded(msgspec.structs.replace(snapshot(n_complete), counts=counts)))
             mailbox.break_off()
 
         return work

@@ -9,7 +9,7 @@ import pytest
 
 from jupyter_ddl.ledger.reducer import fold_all
 from jupyter_ddl.ledger.run_state import N_POINTS
-from jupyter_ddl.ledger.snapshots import snapshot_of, with_totals
+from jupyter_ddl.ledger.snapshots import encoded_snapshot, snapshot_of, with_totals
 from jupyter_ddl.ledger.tables import metrics_table
 from jupyter_ddl.protocol.events import (
     AttemptFinished,
@@ -186,3 +186,12 @@ def test_metrics_of_a_group_have_a_rank_column() -> None:
     rows = [(row["rank"], row["step"]) for row in metrics_table(events)]
     assert rows == [(0, 1), (0, 2), (1, 1)]
     assert "rank" not in metrics_table([begun(0), told(1)])[0]
+
+
+def test_what_is_known_of_live_ranks_stands_beside_the_record() -> None:
+    head = [submitted(ddp_spec()), started(), created(0)]
+    state = fold_all([*head, *round_of(1, rank_over(1, "complete"))])
+    liveness = {0: ("cell", 1008.5), 1: ("leaving", 1007.0)}
+    first, second = encoded_snapshot(state, 1010.0, liveness=liveness).decode().ranks
+    assert (first.phase, first.heard_at_s) == ("cell", 1008.5)
+    assert (second.phase, second.heard_at_s) == ("", None)  # it is over

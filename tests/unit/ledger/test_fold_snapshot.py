@@ -8,8 +8,9 @@ import msgspec
 import pytest
 
 from jupyter_ddl.errors import LedgerError
+from jupyter_ddl.ledger import snapshots
 from jupyter_ddl.ledger.reducer import RunState, fold, fold_all
-from jupyter_ddl.ledger.snapshots import MAX_SNAPSHOT_BYTES, snapshot_of
+from jupyter_ddl.ledger.snapshots import MAX_SNAPSHOT_BYTES, encoded_snapshot, snapshot_of
 from jupyter_ddl.protocol.events import (
     AttemptFinished,
     Event,
@@ -20,7 +21,6 @@ from jupyter_ddl.protocol.events import (
     TrialCreated,
 )
 from jupyter_ddl.protocol.run import Limits, SearchSpec
-from jupyter_ddl.protocol.snapshot import RunSnapshot
 from tests.unit.ledger.event_makers import (
     begun,
     created,
@@ -38,7 +38,7 @@ def test_a_short_run_is_shown_whole() -> None:
     snapshot = snapshot_of(fold_all([*events, reported(2, step=3, acc=0.4)]), 1013.0)
     assert [row.number for row in snapshot.rows] == list(range(8))
     row = snapshot.rows[2]
-    assert (row.state, row.value, row.step, row.duration_s) == ("running", 0.4, 3, 10.0)
+    assert (row.state, row.value, row.step, row.duration_s) == ("running", 0.4, 3, None)
     assert (snapshot.seq, snapshot.n_trials, snapshot.metric) == (12, 10, "acc")
 
 
@@ -82,11 +82,11 @@ def test_throughput_and_eta_come_from_the_recent_past() -> None:
         fold(state, ended(number, value=0.1, at_s=at_s))
     snapshot = snapshot_of(state, 2040.5)
     assert snapshot.trials_per_s == pytest.approx(2.0, rel=0.1)
-    assert snapshot.eta_s == pytest.approx(350.0, rel=0.1)
-    assert snapshot_of(state, 2040.5, paused="disk full").eta_s is None
+    assert snapshot.ends_at_s == pytest.approx(2040.5 + 350.0, abs=35.0)
+    assert snapshot_of(state, 2040.5, paused="disk full").ends_at_s is None
     fold(state, RunFinished(3000.0, "cancelled"))
     over = snapshot_of(state, 9999.0)
-    assert (over.trials_per_s, over.eta_s) == (pytest.approx(0.1), None)
+    assert (over.trials_per_s, over.ends_at_s) == (pytest.approx(0.1), None)
 
 
 def test_clocks_of_workers_that_are_ahead_do_no_harm() -> None:
@@ -94,7 +94,7 @@ def test_clocks_of_workers_that_are_ahead_do_no_harm() -> None:
     fold(state, ended(0, at_s=50.0))
     assert snapshot_of(state, 40.0).trials_per_s is None
     fold(state, started(2, at_s=100.0))
-    assert snapshot_of(state, 40.0).eta_s is None
+    assert snapshot_of(state, 40.0).ends_at_s is None
 
 
 def test_a_run_that_was_not_submitted_cannot_be_drawn() -> None:
@@ -135,15 +135,56 @@ def _huge_run(text: str) -> RunState:
     ids=["ascii", "latin", "control", "cjk", "emoji"],
 )
 def test_a_snapshot_is_bounded_whatever_the_run_contains(unit: str) -> None:
-    snapshot = snapshot_of(_huge_run(unit * 3000), 10.0, paused=unit * 3000)
-    assert len(msgspec.json.encode(snapshot)) <= MAX_SNAPSHOT_BYTES
+    encoded = encoded_snapshot(_huge_run(unit * 3000), 10.0, paused=unit * 3000)
+    assert len(encoded.json) <= MAX_SNAPSHOT_BYTES
+    snapshot = encoded.decode()
     assert snapshot.failure is not None
     assert snapshot.failure.traceback
     assert len(snapshot.rows) >= 3
-    encoded = msgspec.msgpack.encode(snapshot)
-    assert msgspec.msgpack.decode(encoded, type=RunSnapshot).seq == snapshot.seq
+    assert (encoded.seq, encoded.run_id, encoded.state) == (
+        snapshot.seq,
+        snapshot.run_id,
+        snapshot.state,
+    )
+    assert encoded.is_final
 
 
 def test_text_that_utf8_cannot_carry_can_still_be_drawn() -> None:
     state = fold_all([submitted(), started(), Notice(1.0, "caf\udce9")])
     assert snapshot_of(state, 2.0).notices == ("caf?",)
+    assert encoded_snapshot(state, 2.0).decode().notices == ("caf?",)
+
+
+def test_a_snapshot_that_travels_is_the_one_that_is_drawn_here() -> None:
+    state = fold_all([submitted(), started(), created(0), created(1), begun(0), begun(1)])
+    fold(state, ended(0, value=0.25, at_s=1004.0))
+    fold(state, reported(1, step=2, acc=0.5))
+    assert encoded_snapshot(state, 1010.0, "no room").decode() == snapshot_of(
+        state, 1010.0, "no room"
+    )
+
+
+def test_a_metric_that_is_not_finite_is_unknown_to_who_gets_the_snapshot() -> None:
+    state = fold_all([submitted(), started(), created(0), begun(0)])
+    fold(state, reported(0, step=2, acc=0.5, loss=math.nan, norm=math.inf))
+    (row,) = encoded_snapshot(state, 1010.0).decode().rows
+    assert row.metrics == {"acc": 0.5, "loss": None, "norm": None}
+
+
+def test_drawing_a_run_encodes_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    encoded: list[object] = []
+
+    class Counting:
+        def encode(self, message: object) -> bytes:
+            encoded.append(message)
+            return msgspec.json.encode(message)
+
+    monkeypatch.setattr(snapshots, "_ENCODER", Counting())
+    state = fold_all([submitted(), started(), created(0), begun(0)])
+    encoded_snapshot(state, 1010.0)
+    assert len(encoded) == 1
+
+
+def test_time_that_passes_is_no_news() -> None:
+    state = fold_all([submitted(), started(), created(0), begun(0), reported(0, step=2, acc=0.5)])
+    assert encoded_snapshot(state, 1010.0) == encoded_snapshot(state, 2010.0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import msgspec
@@ -52,7 +51,7 @@ def state() -> RunState:
 
 
 def ask(state: RunState, **options: object) -> tuple[list[int], int]:
-    page = trial_page(state, GetTrials(1, "r", **options), time.time())  # type: ignore[arg-type]
+    page = trial_page(state, GetTrials(1, "r", **options))  # type: ignore[arg-type]
     return [row.number for row in page.rows], page.n_matching
 
 

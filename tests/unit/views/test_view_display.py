@@ -14,6 +14,7 @@ import pytest
 from nbclient import NotebookClient
 
 import tests.unit.views.view_samples as samples
+from jupyter_ddl.protocol.snapshot import EncodedSnapshot
 from jupyter_ddl.views import LiveDisplay, TerminalScreen, render_html
 from jupyter_ddl.views.display import in_notebook
 from tests.unit.views.view_payloads import PAYLOADS, Structure
@@ -41,9 +42,9 @@ def test_a_pipe_gets_a_line_every_five_seconds_and_the_whole_text_at_the_end() -
     view = displayed(stream, clock)
     for k in range(100):
         clock.now_s = k * 0.12
-        view.offer(replace(MID, seq=k))
+        view.offer(samples.encoded(replace(MID, seq=k)))
     before = stream.getvalue().splitlines()
-    view.finish(DONE)
+    view.finish(samples.encoded(DONE))
     assert len(before) == 3
     assert all("24/40" in line for line in before)
     assert "\r" not in stream.getvalue()
@@ -67,10 +68,10 @@ def test_a_terminal_line_rewrites_itself_and_is_gone_at_the_end() -> None:
     clock = Clock()
     with os.fdopen(theirs, "w", encoding="utf-8") as stream:
         view = displayed(stream, clock)
-        view.offer(MID)
+        view.offer(samples.encoded(MID))
         clock.now_s = 1.0
-        view.offer(replace(MID, seq=400, name="w", best=None))
-        view.finish(DONE)
+        view.offer(samples.encoded(replace(MID, seq=400, name="w", best=None)))
+        view.finish(samples.encoded(DONE))
     shown = _read_to_end(ours).decode()
     lines = shown.split("\r\n")
     first, second, erased, header = lines[0].split("\r")[1:]
@@ -85,8 +86,8 @@ def test_a_stream_without_unicode_gets_ascii() -> None:
     raw = io.BytesIO()
     stream = io.TextIOWrapper(raw, encoding="ascii", write_through=True)
     view = displayed(stream, Clock())
-    view.offer(replace(MID, name="größer"))
-    view.finish(replace(DONE, name="größer"))
+    view.offer(samples.encoded(replace(MID, name="größer")))
+    view.finish(samples.encoded(replace(DONE, name="größer")))
     assert b"gr??er" in raw.getvalue()
     assert b"###" in raw.getvalue()
 
@@ -94,25 +95,45 @@ def test_a_stream_without_unicode_gets_ascii() -> None:
 def test_nothing_is_drawn_after_the_end_and_the_end_comes_once() -> None:
     stream, clock = io.StringIO(), Clock()
     view = displayed(stream, clock)
-    view.offer(MID)
+    view.offer(samples.encoded(MID))
     view.finish()
     text = stream.getvalue()
     clock.now_s = 60.0
-    assert not view.offer(DONE)
-    assert not view.tick()
-    view.finish(DONE)
+    view.offer(samples.encoded(DONE))
+    view.tick()
+    view.finish(samples.encoded(DONE))
     assert stream.getvalue() == text
 
 
-def test_the_end_shows_the_newest_snapshot_even_if_it_came_too_early_to_be_drawn() -> None:
-    stream, clock = io.StringIO(), Clock()
-    view = displayed(stream, clock)
-    assert view.offer(MID)
-    assert not view.offer(replace(MID, seq=400, notices=("the newest",)))
-    assert not view.offer(replace(MID, seq=1, notices=("an older one",)))
+def test_what_is_offered_is_drawn_and_again_a_second_later_but_nothing_older() -> None:
+    drawn: list[int] = []
+
+    class Canvas:
+        def draw(self, snapshot: EncodedSnapshot, now_s: float) -> None:
+            drawn.append(snapshot.seq)
+
+        def close(self, snapshot: EncodedSnapshot, now_s: float) -> None:
+            drawn.append(-snapshot.seq)
+
+    clock = Clock()
+    view = LiveDisplay(Canvas(), clock=clock)
+    view.tick()
+    for seq in (7, 9, 8):
+        view.offer(samples.encoded(replace(MID, seq=seq)))
+    for _ in range(24):
+        clock.now_s += 0.1
+        view.tick()
     view.finish()
-    assert "the newest" in stream.getvalue()
-    assert "an older one" not in stream.getvalue()
+    assert drawn == [7, 9, 9, 9, -9]
+
+
+def test_a_traceback_is_left_out_where_the_cell_shows_it() -> None:
+    failed = samples.encoded(replace(DONE, state="failed", failure=samples.VALUE_ERROR))
+    for tracebacks in (True, False):
+        stream = io.StringIO()
+        TerminalScreen(stream, tracebacks=tracebacks).close(failed, samples.NOW_S)
+        assert "ValueError" in stream.getvalue()
+        assert ("train_one_epoch" in stream.getvalue()) == tracebacks
 
 
 def test_finishing_without_any_snapshot_writes_nothing() -> None:
@@ -134,9 +155,9 @@ def test_a_cell_leaves_one_output_of_static_html_and_text() -> None:
         "from jupyter_ddl.views import LiveDisplay\n"
         "ticks = iter(range(1000))\n"
         "view = LiveDisplay(now=lambda: s.NOW_S, clock=lambda: next(ticks))\n"
-        "drawn = [view.offer(s.search()) for _ in range(5)]\n"
-        "assert all(drawn)\n"
-        "view.finish(msgspec.structs.replace(s.search(), state='complete'))\n"
+        "for _ in range(5):\n"
+        "    view.offer(s.encoded(s.search()))\n"
+        "view.finish(s.encoded(msgspec.structs.replace(s.search(), state='complete')))\n"
     )
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source)])
     NotebookClient(notebook, timeout=60, kernel_name="python3").execute()

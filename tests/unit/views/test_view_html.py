@@ -301,7 +301,7 @@ def crowded_snapshots(draw: st.DrawFn) -> RunSnapshot:
         best_curve=curve[:100],
         notices=(text,) * 5,
         failure=draw(st.sampled_from([None, failure])),
-        eta_s=draw(_VALUES),
+        ends_at_s=draw(_VALUES),
         trials_per_s=draw(_VALUES),
     )
 

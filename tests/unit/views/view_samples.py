@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 import random
 
+import msgspec
+
 from jupyter_ddl.protocol.events import Failure, HangVerdict
 from jupyter_ddl.protocol.snapshot import (
     BestTrial,
     Counts,
+    EncodedSnapshot,
     RankRow,
     RestartRow,
     RunSnapshot,
@@ -17,6 +20,14 @@ from jupyter_ddl.protocol.snapshot import (
 )
 
 NOW_S = 1_700_000_000.0
+
+
+def encoded(snapshot: RunSnapshot) -> EncodedSnapshot:
+    """As a controller pushes it."""
+    return EncodedSnapshot(
+        snapshot.run_id, snapshot.seq, snapshot.state, msgspec.json.encode(snapshot)
+    )
+
 
 VALUE_ERROR = Failure(
     kind="exception",
@@ -117,7 +128,7 @@ def search(
         curve=tuple((row.number, row.value or 0.0) for row in done)[::stride],
         best_curve=tuple(best_curve),
         trials_per_s=0.083,
-        eta_s=171.0,
+        ends_at_s=NOW_S + 171.0,
         n_evictions=1,
         n_attempts=n_started + 1,
         notices=("Worker w1 was lost at 12:03:11; trial 21 starts again from its checkpoint.",),
@@ -151,7 +162,7 @@ def mapped() -> RunSnapshot:
         counts=Counts(waiting=144, running=4, complete=351, failed=1),
         rows=rows,
         trials_per_s=2.7,
-        eta_s=54.8,
+        ends_at_s=NOW_S + 54.8,
     )
 
 
