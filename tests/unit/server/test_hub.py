@@ -1,0 +1,252 @@
+"""The relay without a process: a hub, browsers that are lists, and a pretended controller."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from jupyter_ddl.client.link import OnSnapshot
+from jupyter_ddl.errors import ClusterError
+from jupyter_ddl.protocol.replies import (
+    Accepted,
+    ClusterStatus,
+    Result,
+    SnapshotResult,
+    StatusResult,
+    TelemetryResult,
+)
+from jupyter_ddl.protocol.requests import Body, GetStatus, GetTelemetry, WatchRun
+from jupyter_ddl.protocol.snapshot import EncodedSnapshot
+from jupyter_ddl.protocol.telemetry import ClusterTelemetry
+from jupyter_ddl.server.hub import Hub
+from jupyter_ddl.server.links import Links
+from jupyter_ddl.store.connection import ConnectionInfo
+from jupyter_ddl.store.processes import ProcessIdentity
+from tests.unit.server.test_run_listing import ENDED, STARTED, go_on, record, trial
+
+_DEADLINE_S = 60.0
+
+
+def drawn(seq: int, state: Any = "running") -> EncodedSnapshot:
+    """With spaces that no encoder of ours writes."""
+    text = f'{{ "seq": {seq},  "run_id": "r1", "state": "{state}" }}'
+    return EncodedSnapshot("r1", seq, state, text.encode())
+
+
+class Controller(Links):
+    """All that a hub asks of controllers, for one of cluster ``local``; also its only link."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.info = ConnectionInfo("local", "local", "/none", ProcessIdentity(1, 0.0, "b"), "0")
+        self.is_there = True
+        self.closed = asyncio.Event()
+        self.active: tuple[str, ...] = ("r1",)
+        self.now = drawn(10)
+        self.watched: list[tuple[OnSnapshot, Callable[[], None]]] = []
+        self.asked: list[Body] = []
+
+    # -- as the hub's links --------------------------------------------------------------------
+
+    async def running(self) -> list[ConnectionInfo]:
+        return [self.info] if self.is_there else []
+
+    async def get(self, name: str) -> Any:
+        if not self.is_there:
+            raise ClusterError(f"no cluster named {name!r} is running")
+        return self
+
+    async def ask(self, name: str, body: Body, timeout_s: float = 1.0) -> Result:
+        return await (await self.get(name)).request(body)
+
+    # -- as the link ---------------------------------------------------------------------------
+
+    def watch(self, run_id: str, on_snapshot: OnSnapshot, on_closed: Callable[[], None]) -> None:
+        self.watched.append((on_snapshot, on_closed))
+
+    def unwatch(self, run_id: str, on_snapshot: OnSnapshot, on_closed: Callable[[], None]) -> None:
+        self.watched.remove((on_snapshot, on_closed))
+
+    async def request(self, body: Body) -> Result:
+        self.asked.append(body)
+        match body:
+            case WatchRun():
+                return SnapshotResult(self.now)
+            case GetStatus():
+                status = ClusterStatus(
+                    "local", "local", "ready", 1, "", 0.0, (), 1, 1, None, self.active, 1.0, None, 1
+                )
+                return StatusResult(status)
+            case GetTelemetry():
+                return TelemetryResult(ClusterTelemetry(seq=1, at_s=1.0))
+        return Accepted()
+
+    # -- what it does --------------------------------------------------------------------------
+
+    def push(self, snapshot: EncodedSnapshot) -> None:
+        self.now = snapshot
+        for on_snapshot, _ in self.watched:
+            on_snapshot(snapshot)
+
+    def die(self) -> None:
+        self.is_there = False
+        for _, on_closed in self.watched:
+            on_closed()
+
+    @property
+    def n_watches(self) -> int:
+        return sum(isinstance(body, WatchRun) for body in self.asked)
+
+    @property
+    def n_statuses(self) -> int:
+        return sum(isinstance(body, GetStatus) for body in self.asked)
+
+
+class Tab:
+    """A browser."""
+
+    def __init__(self, hub: Hub) -> None:
+        self.texts: list[bytes] = []
+        self.connection = hub.join(self._send, lambda code, reason: None)
+
+    async def _send(self, message: bytes) -> None:
+        self.texts.append(message)
+
+    def say(self, **message: Any) -> None:
+        self.connection.receive(json.dumps(message))
+
+    def seqs(self) -> list[int]:
+        messages = [json.loads(text) for text in self.texts]
+        return [each["snapshot"]["seq"] for each in messages if each["kind"] == "run"]
+
+    def states(self) -> list[str]:
+        messages = [json.loads(text) for text in self.texts]
+        return [each["snapshot"]["state"] for each in messages if each["kind"] == "run"]
+
+
+async def until(is_so: Callable[[], object]) -> None:
+    async with asyncio.timeout(_DEADLINE_S):
+        while not is_so():  # noqa: ASYNC110 - nothing tells a test that a browser was sent something
+            await asyncio.sleep(0.005)
+
+
+def relay(work: Callable[[Hub, Controller], Awaitable[None]]) -> None:
+    async def main() -> None:
+        controller = Controller()
+        hub = Hub(controller)
+        try:
+            await work(hub, controller)
+        finally:
+            await hub.close()
+        assert controller.watched == []
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    asyncio.run(main())
+
+
+@pytest.fixture(autouse=True)
+def run(home: Any) -> None:
+    record("r1", STARTED, *trial(0, 0.5))
+
+
+def test_all_browsers_get_what_the_controller_has_encoded_byte_for_byte() -> None:
+    async def work(hub: Hub, controller: Controller) -> None:
+        tabs = [Tab(hub) for _ in range(3)]
+        for number, tab in enumerate(tabs):
+            tab.say(kind="watch", id=number, run_id="r1")
+        await until(lambda: all(10 in tab.seqs() for tab in tabs))
+        assert controller.n_watches == 1
+        for seq in range(11, 15):
+            controller.push(drawn(seq))
+            await until(lambda seq=seq: all(tab.seqs()[-1] == seq for tab in tabs))  # type: ignore[misc]
+        for tab in tabs:
+            assert tab.seqs() == sorted(set(tab.seqs()))
+            assert any(b'"snapshot":' + drawn(14).json + b"}" in text for text in tab.texts)
+
+    relay(work)
+
+
+def test_who_comes_later_sees_the_newest_and_the_controller_is_not_asked_again() -> None:
+    async def work(hub: Hub, controller: Controller) -> None:
+        first, second = Tab(hub), Tab(hub)
+        first.say(kind="watch", id=1, run_id="r1")
+        await until(lambda: 10 in first.seqs())
+        controller.push(drawn(11))
+        second.say(kind="watch", id=1, run_id="r1")
+        await until(lambda: second.seqs() == [11])
+        assert controller.n_watches == 1
+
+    relay(work)
+
+
+def test_a_run_that_nobody_watches_any_more_is_not_pushed_to_the_server() -> None:
+    async def work(hub: Hub, controller: Controller) -> None:
+        first, second = Tab(hub), Tab(hub)
+        for tab in (first, second):
+            tab.say(kind="watch", id=1, run_id="r1")
+            await until(lambda tab=tab: tab.seqs())  # type: ignore[misc]
+        await until(lambda: controller.watched)
+        first.say(kind="unwatch", id=2, run_id="r1")
+        await asyncio.sleep(0)
+        assert controller.watched
+        await hub.leave(second.connection)
+        await until(lambda: not controller.watched)
+
+    relay(work)
+
+
+def test_the_end_reaches_all_and_is_the_last_thing_that_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def work(hub: Hub, controller: Controller) -> None:
+        tab = Tab(hub)
+        tab.say(kind="watch", id=1, run_id="r1")
+        await until(lambda: 10 in tab.seqs())
+        go_on("r1", *trial(1, 0.9), ENDED)
+        controller.active = ()
+        controller.push(drawn(12, "complete"))
+        await until(lambda: tab.states()[-1] == "complete")
+        hub._look_soon()
+        await until(lambda: "r1" not in hub._clusters.live_runs)
+        looks: list[str] = []
+        look = hub.folds.look
+        monkeypatch.setattr(hub.folds, "look", lambda *args: looks.append(args[0]) or look(*args))
+        monkeypatch.setattr("jupyter_ddl.server.run_feed._LOOK_INTERVAL_S", 0.01)
+        n_watches = controller.n_watches
+        hub._runs["r1"].on_clusters()
+        await until(lambda: "r1" in looks)
+        del looks[:]
+        for n_asked in range(controller.n_statuses, controller.n_statuses + 10):
+            hub._look_soon()
+            await until(lambda n_asked=n_asked: controller.n_statuses > n_asked)  # type: ignore[misc]
+        assert (looks, controller.n_watches) == ([], n_watches)
+        assert tab.states().count("complete") <= 2
+
+    relay(work)
+
+
+def test_the_death_of_a_controller_is_survived_and_its_return_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("jupyter_ddl.server.run_feed._LOOK_INTERVAL_S", 0.01)
+
+    async def work(hub: Hub, controller: Controller) -> None:
+        tab = Tab(hub)
+        tab.say(kind="watch", id=1, run_id="r1")
+        await until(lambda: 10 in tab.seqs())
+        controller.die()
+        hub._look_soon()
+        await until(lambda: "r1" not in hub._clusters.live_runs)
+        controller.is_there = True
+        controller.now = drawn(20)
+        hub._look_soon()
+        await until(lambda: tab.seqs()[-1] == 20)
+        controller.push(drawn(21, "failed"))
+        await until(lambda: tab.states()[-1] == "failed")
+        assert tab.seqs() == sorted(tab.seqs())
+
+    relay(work)
