@@ -23,6 +23,7 @@ from bench.rows.telemetry import ROW as TELEMETRY
 from bench.rows.telemetry_load import ROW as TELEMETRY_LOAD
 from bench.rows.trials import ROW as TRIALS
 from bench.rows.warm import ROW as WARM
+from bench.rows.watching import ROW as WATCHING
 
 __all__ = ["ROWS"]
 
@@ -35,6 +36,7 @@ ROWS = (
     LOAD_EXT,
     ENVIRONMENT,
     IDLE,
+    WATCHING,
     WARM,
     DDP_START,
     DDP_SPEED,
