@@ -213,8 +213,8 @@ def test_the_end_reaches_all_and_is_the_last_thing_that_is_read(
         hub._look_soon()
         await until(lambda: "r1" not in hub._clusters.live_runs)
         looks: list[str] = []
-        look = hub.folds.look
-        monkeypatch.setattr(hub.folds, "look", lambda *args: looks.append(args[0]) or look(*args))
+        look = hub.folds.poll
+        monkeypatch.setattr(hub.folds, "poll", lambda *args: looks.append(args[0]) or look(*args))
         monkeypatch.setattr("jupyter_ddl.server.run_feed._LOOK_INTERVAL_S", 0.01)
         n_watches = controller.n_watches
         hub._runs["r1"].on_clusters()
