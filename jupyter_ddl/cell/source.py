@@ -6,12 +6,15 @@ Ranks run plain Python, so what only IPython understands is refused here with it
 from __future__ import annotations
 
 import ast
+import inspect
+import sys
 import warnings
 from dataclasses import dataclass
+from typing import Any
 
 from jupyter_ddl.errors import CellError
 
-__all__ = ["CellSource", "filename_of", "read_source"]
+__all__ = ["CellSource", "filename_of", "globals_of_caller", "read_source"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,3 +153,11 @@ def _ipython_syntax(text: str, line: int) -> str:
     if ".system(" in shown or ".getoutput(" in shown:
         return f"a shell command ({shown})"
     return "get_ipython() is the notebook's own shell"
+
+
+def globals_of_caller() -> dict[str, Any]:
+    """The names of the notebook or script that has called this package."""
+    frame = inspect.currentframe()
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("jupyter_ddl"):
+        frame = frame.f_back
+    return frame.f_globals if frame is not None else vars(sys.modules["__main__"])

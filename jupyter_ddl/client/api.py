@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ from jupyter_ddl.cell.compile import (
     compile_search,
 )
 from jupyter_ddl.cell.options import DdpOptions, MapOptions, SearchOptions
+from jupyter_ddl.cell.source import globals_of_caller
 from jupyter_ddl.client.run import Run
 from jupyter_ddl.client.submit import resume_run, submit
 from jupyter_ddl.errors import OptionError
@@ -64,7 +63,7 @@ def search(
     RunFailedError
         Every trial failed; the message is the first cause.
     """
-    main = _globals_of_caller() if namespace is None else namespace
+    main = globals_of_caller() if namespace is None else namespace
     names = dict(main)
     if callable(cell):
         if not space:
@@ -99,7 +98,7 @@ def map_cell(
     over : sequence or str
         The elements, or the name of a sequence in ``namespace``.
     """
-    main = _globals_of_caller() if namespace is None else namespace
+    main = globals_of_caller() if namespace is None else namespace
     names = dict(main)
     if not isinstance(over, str):
         names[_ITEMS] = over
@@ -150,7 +149,7 @@ def train(
     RunFailedError
         Every round failed; the message is the first cause with its rank.
     """
-    main = _globals_of_caller() if namespace is None else namespace
+    main = globals_of_caller() if namespace is None else namespace
     names = dict(main)
     if callable(cell):
         names |= {cell.__name__: cell, _ARGS: tuple(args), _KWARGS: dict(kwargs or {})}
@@ -179,10 +178,3 @@ def _options(kind: Any, given: Mapping[str, Any]) -> Any:
 
 def _context(main: Mapping[str, Any]) -> CellContext:
     return CellContext(cell_number=None, notebook_dir=Path.cwd(), main_globals=main)
-
-
-def _globals_of_caller() -> dict[str, Any]:
-    frame = inspect.currentframe()
-    while frame is not None and frame.f_globals.get("__name__", "").startswith("jupyter_ddl"):
-        frame = frame.f_back
-    return frame.f_globals if frame is not None else vars(sys.modules["__main__"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import concurrent.futures
-import inspect
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +15,7 @@ from jupyter_ddl.cell.common_options import EnvCheck
 from jupyter_ddl.cell.group_cell import CompiledGroupCell, compile_group_cell, transfer_cell
 from jupyter_ddl.cell.provenance import collect
 from jupyter_ddl.cell.run_options import DEFAULT_GROUP
+from jupyter_ddl.cell.source import globals_of_caller
 from jupyter_ddl.client.environment import OnNotice, check_before, folder_of
 from jupyter_ddl.client.rank_results import RankResults
 from jupyter_ddl.client.session import Session, session
@@ -367,7 +367,7 @@ class RankGroup:
 
     def push(self, values: Mapping[str, Any], targets: Sequence[int] | None = None) -> None:
         """Put variables into the ranks' namespaces."""
-        self._transfer(transfer_cell(values, _globals_of_caller()), targets)
+        self._transfer(transfer_cell(values, globals_of_caller()), targets)
 
     def pull(self, name: str, targets: Sequence[int] | None = None) -> list[Any]:
         """A variable's value on each rank.
@@ -469,10 +469,3 @@ def open_group(
     if result.is_new:
         on_phase(f"group {group.id} of {group.n_ranks} ranks is ready")
     return group
-
-
-def _globals_of_caller() -> dict[str, Any]:
-    frame = inspect.currentframe()
-    while frame is not None and frame.f_globals.get("__name__", "").startswith("jupyter_ddl"):
-        frame = frame.f_back
-    return {} if frame is None else frame.f_globals

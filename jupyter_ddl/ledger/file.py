@@ -18,7 +18,6 @@ import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
 
 import msgspec
 
@@ -59,7 +58,6 @@ __all__ = [
 # so nothing is ever stale.  The note in that file only serves messages and listings.
 
 _NO_LOCKS = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class Holder(msgspec.Struct, frozen=True):
@@ -86,15 +84,7 @@ def take_lock(ledger: Path) -> int:
         The directory is read-only or missing, or its file system has no locks.
     """
     path = lock_path(ledger)
-    try:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        kind = CapacityError if error.errno in _FULL else LedgerError
-        raise kind(
-            f"opening {ledger} for writing failed: {path}: {error.strerror}; make the directory "
-            f"writable, free space there, or set JUPYTER_DDL_HOME to another one",
-            path=str(ledger),
-        ) from error
+    fd = _open_to_write(path, os.O_CREAT)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -219,7 +209,7 @@ class LedgerWriter:
             raise LedgerError(f"opening the ledger {path} failed: it {what}", path=str(path))
         lock_fd = take_lock(path)
         try:
-            fd = _open_file(path, create)
+            fd = _open_to_write(path, os.O_CREAT | os.O_EXCL if create else 0)
         except BaseException:
             release_lock(lock_fd)
             raise
@@ -283,12 +273,7 @@ class LedgerWriter:
     def __enter__(self) -> LedgerWriter:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
     def _begin(self, repair: bool) -> None:
@@ -391,10 +376,9 @@ class LedgerWriter:
         release_lock(self._lock_fd)
 
 
-def _open_file(path: Path, create: bool) -> int:
-    flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if create else 0)
+def _open_to_write(path: Path, flags: int) -> int:
     try:
-        return os.open(path, flags, 0o600)
+        return os.open(path, os.O_RDWR | os.O_CLOEXEC | flags, 0o600)
     except OSError as error:
         kind = CapacityError if error.errno in _CAPACITY else LedgerError
         raise kind(

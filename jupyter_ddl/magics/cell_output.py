@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 import uuid
-from types import TracebackType
 
 from jupyter_ddl.views.display import in_notebook
 
@@ -48,12 +47,7 @@ class Phases:
     def __enter__(self) -> Phases:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self._end()  # an error comes below, on a line of its own
 
     def _append(self, piece: str) -> None:

@@ -10,6 +10,7 @@ from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
+from jupyter_ddl.protocol.assignment import Assignment
 from jupyter_ddl.protocol.run import Mode
 from jupyter_ddl.protocol.space import Distribution, ParamValue
 
@@ -175,6 +176,20 @@ class SamplerCall(msgspec.Struct, frozen=True, tag="sampler_call"):
     timeout_s: float = 300.0
     close: bool = False
     """End the sampler's process after these requests."""
+
+    @property
+    def assignment(self) -> Assignment:
+        """No trials, but what the sampler's process is started and finds the program with."""
+        return Assignment(
+            run_id=self.run_id,
+            assignment_id=f"{self.run_id}-sampler",
+            program=self.program,
+            trials=(),
+            run_dir=self.run_dir,
+            blob_dirs=self.blob_dirs,
+            topic="",
+            fresh_process=True,
+        )
 
 
 class SamplerAnswers(msgspec.Struct, frozen=True, tag="sampler_answers"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from jupyter_ddl.errors import JupyterDDLError
-from jupyter_ddl.protocol.assignment import Assignment
 from jupyter_ddl.protocol.sampling import (
     SamplerAnswers,
     SamplerCall,
@@ -11,7 +10,7 @@ from jupyter_ddl.protocol.sampling import (
     SamplerReply,
     SamplerRequest,
 )
-from jupyter_ddl.ranks.program import LoadedProgram, load_program
+from jupyter_ddl.ranks.program import load_program
 from jupyter_ddl.ranks.sampler_host import SamplerHost
 
 __all__ = ["SamplerService"]
@@ -35,7 +34,7 @@ class SamplerService:
     def _reply(self, call: SamplerCall, request: SamplerRequest) -> SamplerReply:
         if self._host is None:
             try:
-                program = _load(call)
+                program = load_program(call.assignment)
             except JupyterDDLError as error:
                 return SamplerFailed("start", type(error).__name__, error.message)
             if program.failure is not None:
@@ -45,17 +44,3 @@ class SamplerService:
                 )
             self._host = SamplerHost(call.start, program.captured)
         return self._host.handle(request)
-
-
-def _load(call: SamplerCall) -> LoadedProgram:
-    return load_program(
-        Assignment(
-            run_id=call.run_id,
-            assignment_id=f"{call.run_id}-sampler",
-            program=call.program,
-            trials=(),
-            run_dir=call.run_dir,
-            blob_dirs=call.blob_dirs,
-            topic="",
-        )
-    )

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 from jupyter_ddl.cell.fit_options import FitOptions
+from jupyter_ddl.cell.source import globals_of_caller
 from jupyter_ddl.client.history import find_run
 from jupyter_ddl.errors import OptionError
 from jupyter_ddl.protocol.snapshot import RunSnapshot
@@ -61,7 +60,7 @@ def fit(
     """
     chosen = _chosen(options or {})
     setting = FitSetting(
-        namespace=_globals_of_caller(),
+        namespace=globals_of_caller(),
         folder=Path.cwd(),
         name=chosen.name,
         seed=chosen.seed,
@@ -88,10 +87,3 @@ def _chosen(options: Mapping[str, Any]) -> FitOptions:
     if unknown:
         raise OptionError(f"there is no option {unknown[0]!r}; known are {', '.join(known)}")
     return FitOptions(**options)
-
-
-def _globals_of_caller() -> dict[str, Any]:
-    frame = inspect.currentframe()
-    while frame is not None and frame.f_globals.get("__name__", "").startswith("jupyter_ddl"):
-        frame = frame.f_back
-    return frame.f_globals if frame is not None else vars(sys.modules["__main__"])

@@ -6,7 +6,6 @@ import asyncio
 from typing import Any
 
 from jupyter_ddl.errors import LaunchError
-from jupyter_ddl.protocol.assignment import Assignment
 from jupyter_ddl.protocol.rank_messages import FromRank
 from jupyter_ddl.protocol.sampling import SamplerAnswers, SamplerCall, SamplerFailed
 from jupyter_ddl.worker.rank_pool import RankPool
@@ -58,7 +57,7 @@ class SamplerRanks:
         async with self._starting:
             sampler = self._ranks.get(call.run_id)
             if sampler is None or sampler.rank.ended.done():
-                rank = await self._pool.acquire(_fresh(call))
+                rank = await self._pool.acquire(call.assignment)
                 sampler = _SamplerRank(rank)
                 rank.listen(sampler.on_message)
                 self._ranks[call.run_id] = sampler
@@ -80,19 +79,6 @@ class SamplerRanks:
             return _failed(call, "SamplerLost", "the process of the sampler died")
         sampler.rank.kill("stop", "its sampler did not answer")
         return _failed(call, "TimeoutError", f"no answer within {call.timeout_s:.0f} s")
-
-
-def _fresh(call: SamplerCall) -> Assignment:
-    return Assignment(
-        run_id=call.run_id,
-        assignment_id=f"{call.run_id}-sampler",
-        program=call.program,
-        trials=(),
-        run_dir=call.run_dir,
-        blob_dirs=call.blob_dirs,
-        topic="",
-        fresh_process=True,
-    )
 
 
 def _failed(call: SamplerCall, kind: str, message: str) -> SamplerAnswers:
