@@ -12,7 +12,7 @@ import html
 from pathlib import Path
 
 from jupyter_ddl.recording.lines import Head, Recording, time_of
-from jupyter_ddl.recording.timeline import film_of, last_snapshot
+from jupyter_ddl.recording.timeline import last_snapshot, timeline_of
 from jupyter_ddl.recording.write import save_text
 from jupyter_ddl.views.bundle import live_css, replay_page_esm
 from jupyter_ddl.views.escape import esc, plain_lines
@@ -59,7 +59,7 @@ style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'">
 <header><h1>{title}</h1><p>{origin}</p></header>
 {cell}
 <main id="replay" data-speed="{speed:g}">{still}</main>
-<script id="film" type="application/gzip">{film}</script>
+<script id="timeline" type="application/gzip">{timeline}</script>
 <script type="module">{script}</script>
 </body>
 </html>
@@ -91,7 +91,7 @@ def page_html(recording: Recording, *, speed: float = 4.0) -> str:
         cell=_cell(head),
         speed=speed,
         still=render_html(last_snapshot(recording), now_s=end_s, live=False),
-        film=base64.b64encode(film_of(recording)).decode(),
+        timeline=base64.b64encode(timeline_of(recording)).decode(),
         script=script,
     )
 

@@ -13,7 +13,7 @@ from jupyter_ddl.errors import RecordingError
 from jupyter_ddl.recording.lines import Head, Recording, time_of
 from jupyter_ddl.recording.page import save_page
 from jupyter_ddl.recording.read import read_recording
-from jupyter_ddl.recording.timeline import film_of, last_snapshot
+from jupyter_ddl.recording.timeline import last_snapshot, timeline_of
 from jupyter_ddl.views.bundle import live_css, replay_esm
 from jupyter_ddl.views.display import is_watched
 from jupyter_ddl.views.html import render_html
@@ -26,14 +26,14 @@ __all__ = ["MAX_SPEED", "Replay", "ReplayWidget", "replay"]
 
 
 class ReplayWidget(anywidget.AnyWidget):
-    """Holds a film; tells when a view of it has played to the end.
+    """Holds a timeline; tells when a view of it has played to the end.
 
     Parameters
     ----------
     run_id : str
         Of the recorded run.
-    film : bytes
-        As :func:`jupyter_ddl.recording.timeline.film_of` makes it.
+    timeline : bytes
+        As :func:`jupyter_ddl.recording.timeline.timeline_of` makes it.
     speed : float
         How much faster than the run it plays at first.
     """
@@ -41,11 +41,11 @@ class ReplayWidget(anywidget.AnyWidget):
     _esm = replay_esm()
     _css = live_css()
     run_id = traitlets.Unicode().tag(sync=True)
-    film = traitlets.Bytes().tag(sync=True)
+    timeline = traitlets.Bytes().tag(sync=True)
     speed = traitlets.Float(1.0).tag(sync=True)
 
-    def __init__(self, run_id: str, film: bytes, speed: float, **names: Any) -> None:
-        super().__init__(run_id=run_id, film=film, speed=speed, **names)
+    def __init__(self, run_id: str, timeline: bytes, speed: float, **names: Any) -> None:
+        super().__init__(run_id=run_id, timeline=timeline, speed=speed, **names)
 
 
 MAX_SPEED = 1000.0
@@ -127,8 +127,8 @@ class Replay:
             return
         from jupyter_ddl.views.widget import WIDGET_MIME
 
-        film = film_of(self._recording)
-        widget = ReplayWidget(self.head.run_id, film, self._speed)
+        timeline = timeline_of(self._recording)
+        widget = ReplayWidget(self.head.run_id, timeline, self._speed)
         display_id = f"ddl-{uuid.uuid4().hex}"
         widget.on_msg(_Ending(self, widget, display_id))
         view = {"version_major": 2, "version_minor": 0, "model_id": widget.model_id}

@@ -24,13 +24,13 @@ from jupyter_ddl.protocol.snapshot import RunSnapshot
 from jupyter_ddl.protocol.telemetry import ClusterTelemetry, WorkerSample
 from jupyter_ddl.recording.lines import Fact, Measured, Printed, Recording, in_time, time_of
 
-__all__ = ["MAX_FILM_BYTES", "Machines", "difference", "film_of", "last_snapshot"]
+__all__ = ["MAX_TIMELINE_BYTES", "Machines", "difference", "last_snapshot", "timeline_of"]
 
 
 # What changed between two JSON values, so that hundreds of pictures fit into one file.
 #
-# ``views/live/film.js`` applies it.  A patch is ``[value]`` (it is this now), ``[]`` (a key that is
-# gone), or an object: of a dictionary, patches by key; of a list, patches by index, with ``-`` for
+# ``views/live/timeline.js`` applies it.  A patch is ``[value]`` (it is this now), ``[]`` (a key that
+# is gone), or an object: of a dictionary, patches by key; of a list, patches by index, with ``-`` for
 # how many go from the front first, and ``+`` for those that come behind.
 
 _MAX_SHIFT = 8
@@ -115,7 +115,7 @@ class Machines:
         return self._view
 
 
-MAX_FILM_BYTES = 1_500_000
+MAX_TIMELINE_BYTES = 1_500_000
 """Packed; with less detail when it must."""
 _MIN_STEP_S = 0.2
 _N_PRINTED = 2000
@@ -125,25 +125,25 @@ _REST_S = 0.5
 _DETAILS = ((400, True, True), (200, True, True), (100, True, False), (100, False, False))
 
 
-def film_of(recording: Recording) -> bytes:
-    """The film as JSON, packed by gzip: the same recording gives the same bytes.
+def timeline_of(recording: Recording) -> bytes:
+    """The timeline as JSON, packed by gzip: the same recording gives the same bytes.
 
     Raises
     ------
     RecordingError
         Its facts do not follow from each other, or it does not fit into
-        :data:`MAX_FILM_BYTES` even with few pictures.
+        :data:`MAX_TIMELINE_BYTES` even with few pictures.
     """
     size = 0
     for n_pictures, has_machines, has_output in _DETAILS:
-        film = _Film(recording, n_pictures, has_machines, has_output)
-        packed = gzip.compress(json.dumps(film.made(), separators=(",", ":")).encode(), mtime=0)
-        if len(packed) <= MAX_FILM_BYTES:
+        timeline = _Timeline(recording, n_pictures, has_machines, has_output)
+        packed = gzip.compress(json.dumps(timeline.made(), separators=(",", ":")).encode(), mtime=0)
+        if len(packed) <= MAX_TIMELINE_BYTES:
             return packed
         size = len(packed)
     raise RecordingError(
         f"drawing the recording of run {recording.head.run_id} failed: {size:,} bytes are over the "
-        f"limit of {MAX_FILM_BYTES:,}; record a shorter run"
+        f"limit of {MAX_TIMELINE_BYTES:,}; record a shorter run"
     )
 
 
@@ -172,8 +172,8 @@ def _fold(recording: Recording, state: RunState, fact: Fact) -> None:
         ) from error
 
 
-class _Film:
-    """One go at making a film."""
+class _Timeline:
+    """One go at making a timeline."""
 
     def __init__(
         self, recording: Recording, n_pictures: int, has_machines: bool, has_output: bool

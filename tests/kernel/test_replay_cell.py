@@ -24,7 +24,7 @@ def test_a_person_gets_the_player_and_static_output_at_the_end(idle_kernel: Live
     assert set(bundle) == {WIDGET_MIME, "text/html", "text/plain"}
     assert bundle[WIDGET_MIME]["model_id"] == end.comm_id
     assert (end.state["run_id"], end.state["speed"]) == ("r1121-500tr", 16.0)
-    assert "film" not in end.state  # its bytes travel beside the text
+    assert "timeline" not in end.state  # its bytes travel beside the text
 
     end.send({"kind": "have", "seq": 0})
     end.send({"kind": "seen", "run_id": "r1121-500tr"})

@@ -10,34 +10,34 @@ const SHOW_MS = 500;
 const SPEEDS = [0.5, 1, 2, 4, 8, 16, 32];
 
 /**
- * Play a film in an element.
+ * Play a timeline in an element.
  * @param {HTMLElement} element its content is the player's until `destroy`
- * @param {any} film as recording/timeline.py makes it, unpacked
+ * @param {any} timeline as recording/timeline.py makes it, unpacked
  * @param {{speed?: number, isPaused?: boolean, onEnd?: () => void}} [options]
  *   `onEnd`: called when the end was reached by playing
  * @returns {{destroy: () => void}}
  */
-export function play(element, film, options = {}) {
-  const player = new Player(element, film, options);
+export function play(element, timeline, options = {}) {
+  const player = new Player(element, timeline, options);
   return { destroy: () => player.destroy() };
 }
 
 class Player {
-  constructor(element, film, options) {
+  constructor(element, timeline, options) {
     this._scope = new Scope();
-    this._film = film;
+    this._timeline = timeline;
     this._onEnd = options.onEnd ?? (() => {});
     this._speed = options.speed ?? 1;
     this._isPlaying = options.isPaused !== true;
     this._tickedMs = performance.now();
     this._shownMs = -Infinity;
-    this._projector = new Projector(film);
+    this._projector = new Projector(timeline);
     this._bar = this._controls();
     this._stage = h("div");
     this._root = h("div", {}, this._bar, this._stage);
     element.append(this._root);
     this._view = mount(this._stage, this._projector.channel, {
-      runId: film.run_id,
+      runId: timeline.run_id,
       clock: () => this._projector.nowS,
     });
     this._scope.every(() => this._tick(), TICK_MS);
@@ -52,11 +52,11 @@ class Player {
   }
 
   _controls() {
-    const isSimulated = this._film.origin === "simulated";
+    const isSimulated = this._timeline.origin === "simulated";
     const title = isSimulated ? "No such run has taken place: a simulation wrote it" : "A run as it was recorded";
     this._button = h("button", { type: "button", class: "ddl-button ddl-play" });
     this._place = h("input", {
-      type: "range", class: "ddl-place", min: 0, max: this._film.length_s, step: "any", "aria-label": "Moment of the run",
+      type: "range", class: "ddl-place", min: 0, max: this._timeline.length_s, step: "any", "aria-label": "Moment of the run",
     });
     this._place.value = "0";
     this._time = h("span", { class: "ddl-muted ddl-place-text" });
@@ -98,11 +98,11 @@ class Player {
   }
 
   get _atEnd() {
-    return this._projector.atS >= this._film.length_s;
+    return this._projector.atS >= this._timeline.length_s;
   }
 
   _seek(atS) {
-    this._go(Math.min(this._film.length_s, Math.max(0, atS)));
+    this._go(Math.min(this._timeline.length_s, Math.max(0, atS)));
     if (this._atEnd) this._isPlaying = false;
     this._draw();
   }
@@ -112,7 +112,7 @@ class Player {
     const passedS = (nowMs - this._tickedMs) / 1000;
     this._tickedMs = nowMs;
     if (this._isPlaying) {
-      this._go(Math.min(this._film.length_s, this._projector.atS + passedS * this._speed));
+      this._go(Math.min(this._timeline.length_s, this._projector.atS + passedS * this._speed));
       if (this._atEnd) {
         this._isPlaying = false;
         this._onEnd();
@@ -136,7 +136,7 @@ class Player {
     setText(this._button, this._isPlaying ? "❚❚" : this._atEnd ? "↻" : "▶");
     setAttribute(this._button, "aria-label", label);
     setAttribute(this._button, "title", label);
-    const at = `${clock(this._projector.atS)} of ${clock(this._film.length_s)}`;
+    const at = `${clock(this._projector.atS)} of ${clock(this._timeline.length_s)}`;
     setText(this._time, at);
     setAttribute(this._place, "aria-valuetext", at);
     if (document.activeElement !== this._place || this._isPlaying) this._place.value = String(this._projector.atS);

@@ -1,16 +1,16 @@
 // The sending end of a view that plays a recording: it sends what a run's own channel would send.
 
-import { picturesOf, indexAt } from "./film.js";
+import { picturesOf, indexAt } from "./timeline.js";
 import { ordered } from "./trials.js";
 
 const MAX_LINES = 500;
 
 /** Tells what there is to see at a moment, and answers questions about that moment. */
 export class Projector {
-  /** @param {any} film */
-  constructor(film) {
-    this._film = film;
-    this._pictures = picturesOf(film);
+  /** @param {any} timeline */
+  constructor(timeline) {
+    this._timeline = timeline;
+    this._pictures = picturesOf(timeline);
     this._callbacks = new Set();
     this._seq = 0;
     this._index = 0;
@@ -27,7 +27,7 @@ export class Projector {
 
   /** Unix seconds of the moment that is shown. */
   get nowS() {
-    return this._film.began_s + this.atS;
+    return this._timeline.began_s + this.atS;
   }
 
   /**
@@ -49,7 +49,7 @@ export class Projector {
     this._say({ kind: "run", seq: ++this._seq, at_s: this.nowS, snapshot: this._snapshot() });
     if (telemetry !== null) {
       const cluster = this._picture.snapshot.cluster;
-      this._say({ kind: "telemetry", seq: ++this._seq, cluster, telemetry, run_id: this._film.run_id });
+      this._say({ kind: "telemetry", seq: ++this._seq, cluster, telemetry, run_id: this._timeline.run_id });
     }
   }
 

@@ -1,6 +1,6 @@
 // A recording in a page of its own: no kernel, no server, nothing is fetched.
 
-import { unpacked } from "./film.js";
+import { unpacked } from "./timeline.js";
 import { play } from "./player.js";
 
 function bytesOf(text) {
@@ -10,9 +10,9 @@ function bytesOf(text) {
 /** Replace the still picture by the player. */
 export default async function start() {
   const stage = document.getElementById("replay");
-  const film = await unpacked(bytesOf(document.getElementById("film").textContent));
+  const timeline = await unpacked(bytesOf(document.getElementById("timeline").textContent));
   stage.replaceChildren();
-  play(stage, film, {
+  play(stage, timeline, {
     speed: Number(stage.dataset.speed),
     isPaused: matchMedia("(prefers-reduced-motion: reduce)").matches,
   });

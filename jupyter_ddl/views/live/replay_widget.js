@@ -1,7 +1,7 @@
-// A recording in a notebook: the film travels as the widget's state, and plays without the kernel.
+// A recording in a notebook: the timeline travels as the widget's state, and plays without the kernel.
 
 import { h } from "./dom.js";
-import { unpacked } from "./film.js";
+import { unpacked } from "./timeline.js";
 import { play } from "./player.js";
 
 const REST_MS = 4000;
@@ -24,9 +24,9 @@ export default {
         timer = setTimeout(() => model.send({ kind: "seen", run_id: model.get("run_id") }), REST_MS);
       },
     };
-    unpacked(model.get("film")).then(
-      (film) => {
-        if (!isGone) player = play(el, film, options);
+    unpacked(model.get("timeline")).then(
+      (timeline) => {
+        if (!isGone) player = play(el, timeline, options);
       },
       () => el.append(h("div", { class: "ddl-live", text: "This browser can't decompress the recording." })),
     );

@@ -5,7 +5,7 @@ import { pathToFileURL } from "node:url";
 import { gunzipSync } from "node:zlib";
 
 const folder = pathToFileURL(process.argv[2] + "/");
-const { patched } = await import(new URL("film.js", folder).href);
+const { patched } = await import(new URL("timeline.js", folder).href);
 const { Projector } = await import(new URL("projector.js", folder).href);
 
 let projector = null;
@@ -15,11 +15,11 @@ for await (const line of createInterface({ input: process.stdin })) {
   const ask = JSON.parse(line);
   let answer = null;
   if (ask.patch) answer = ask.patch.map(([old, patch]) => (patch === null ? old : patched(old, patch)));
-  if (ask.film) {
-    const film = JSON.parse(gunzipSync(Buffer.from(ask.film, "base64")).toString());
-    projector = new Projector(film);
+  if (ask.timeline) {
+    const timeline = JSON.parse(gunzipSync(Buffer.from(ask.timeline, "base64")).toString());
+    projector = new Projector(timeline);
     projector.channel.subscribe((message) => said.push(message));
-    answer = film.length_s;
+    answer = timeline.length_s;
   }
   if (ask.at !== undefined) {
     const isBack = projector.go(ask.at);

@@ -20,7 +20,7 @@ from jupyter_ddl.protocol.run import Provenance
 from jupyter_ddl.recording.lines import Fact, Recording
 from jupyter_ddl.recording.page import page_html
 from jupyter_ddl.recording.show import replay
-from jupyter_ddl.recording.timeline import MAX_FILM_BYTES
+from jupyter_ddl.recording.timeline import MAX_TIMELINE_BYTES
 from jupyter_ddl.recording.write import head_of, write_recording
 from tests.unit.ledger.event_makers import search_spec, started, submitted, twenty_events
 from tests.unit.views.view_payloads import PAYLOADS
@@ -84,10 +84,10 @@ def test_nothing_is_fetched() -> None:
         assert (attrs.get("src") or "data:").startswith("data:")
 
 
-def test_the_film_in_the_page_is_the_recording() -> None:
-    film = json.loads(gzip.decompress(base64.b64decode(Elements(page_of("a name")).scripts[0])))
-    assert (film["origin"], film["run_id"]) == ("recorded", "r1")
-    assert film["frames"][0][1]["snapshot"][0]["name"] == "a name"
+def test_the_timeline_in_the_page_is_the_recording() -> None:
+    timeline = json.loads(gzip.decompress(base64.b64decode(Elements(page_of("a name")).scripts[0])))
+    assert (timeline["origin"], timeline["run_id"]) == ("recorded", "r1")
+    assert timeline["frames"][0][1]["snapshot"][0]["name"] == "a name"
 
 
 def test_hostile_texts_change_no_element() -> None:
@@ -107,7 +107,7 @@ def test_without_scripts_the_end_of_the_run_is_shown() -> None:
 
 
 def test_a_page_is_small_whatever_the_run() -> None:
-    assert MAX_FILM_BYTES * 4 / 3 + 300_000 < 2_500_000
+    assert MAX_TIMELINE_BYTES * 4 / 3 + 300_000 < 2_500_000
 
 
 def test_a_replay_tells_what_it_is_and_writes_its_page(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A film shows at each moment what the reducer makes of the facts until then."""
+"""A timeline shows at each moment what the reducer makes of the facts until then."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from jupyter_ddl.errors import RecordingError
 from jupyter_ddl.ledger.reducer import fold_all
 from jupyter_ddl.ledger.snapshots import snapshot_of
 from jupyter_ddl.protocol.events import AttemptStarted, Event, RunFinished
-from jupyter_ddl.recording import timeline as films
+from jupyter_ddl.recording import timeline as timelines
 from jupyter_ddl.recording.lines import Fact, Measured, Printed, Recording, time_of
-from jupyter_ddl.recording.timeline import difference, film_of
+from jupyter_ddl.recording.timeline import difference, timeline_of
 from jupyter_ddl.recording.write import head_of
 from jupyter_ddl.views.bundle import LIVE_DIR
 from tests.unit.ledger.event_makers import (
@@ -53,7 +53,7 @@ class Player:
         return json.loads(self._process.stdout.readline())
 
     def load(self, recording: Recording) -> float:
-        return float(self.ask(film=base64.b64encode(film_of(recording)).decode()))
+        return float(self.ask(timeline=base64.b64encode(timeline_of(recording)).decode()))
 
     def at(self, at_s: float) -> dict[str, Any]:
         """The snapshot that is shown at a moment."""
@@ -232,9 +232,9 @@ def test_nothing_of_a_recording_can_be_stopped(player: Player) -> None:
 
 
 def test_the_machines_and_the_last_steps_of_ranks_are_shown(player: Player) -> None:
-    film = film_of(simulated("training-64-ranks"))
-    assert len(film) < 150_000  # docs/architecture/views.md says so
-    player.ask(film=base64.b64encode(film).decode())
+    timeline = timeline_of(simulated("training-64-ranks"))
+    assert len(timeline) < 150_000  # docs/architecture/views.md says so
+    player.ask(timeline=base64.b64encode(timeline).decode())
     run, telemetry = player.ask(at=185.0)["said"]
     assert len(run["snapshot"]["ranks"]) == 64
     now_s = run["at_s"]
@@ -252,37 +252,37 @@ def test_the_machines_and_the_last_steps_of_ranks_are_shown(player: Player) -> N
     assert {row["heard_at_s"] for row in ranks} == {None}
 
 
-def test_the_same_recording_is_the_same_film_and_small() -> None:
+def test_the_same_recording_is_the_same_timeline_and_small() -> None:
     recording = recording_of(*slow_run())
-    assert film_of(recording) == film_of(recording)
-    assert len(film_of(recording)) < 10_000
+    assert timeline_of(recording) == timeline_of(recording)
+    assert len(timeline_of(recording)) < 10_000
 
 
 def test_a_long_pause_needs_no_pictures() -> None:
     events = slow_run()
     late = [events[0], *(msgspec.structs.replace(e, at_s=e.at_s + 1e6) for e in events[1:])]
-    assert len(film_of(recording_of(*late))) < 10_000
+    assert len(timeline_of(recording_of(*late))) < 10_000
 
 
-def test_a_film_that_is_too_large_gets_less_detail_and_is_refused_at_last(
+def test_a_timeline_that_is_too_large_gets_less_detail_and_is_refused_at_last(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     recording = recording_of(*slow_run())
-    whole = len(film_of(recording))
-    monkeypatch.setattr(films, "MAX_FILM_BYTES", whole - 1)
-    assert len(film_of(recording)) < whole
-    monkeypatch.setattr(films, "MAX_FILM_BYTES", 1000)
+    whole = len(timeline_of(recording))
+    monkeypatch.setattr(timelines, "MAX_TIMELINE_BYTES", whole - 1)
+    assert len(timeline_of(recording)) < whole
+    monkeypatch.setattr(timelines, "MAX_TIMELINE_BYTES", 1000)
     with pytest.raises(RecordingError, match="bytes are over the limit of 1,000; record a shorter"):
-        film_of(recording)
+        timeline_of(recording)
 
 
-def test_what_has_happened_so_far_is_a_film_as_well(player: Player) -> None:
+def test_what_has_happened_so_far_is_a_timeline_as_well(player: Player) -> None:
     length_s = player.load(recording_of(*twenty_events()))
     assert length_s == 6.5
     assert player.at(length_s)["stopping"] is True
 
 
-def test_a_run_that_has_only_been_submitted_is_a_film(player: Player) -> None:
+def test_a_run_that_has_only_been_submitted_is_a_timeline(player: Player) -> None:
     assert player.load(recording_of(submitted())) == 0.5
     assert player.at(0.0)["state"] == "submitted"
 

@@ -26,13 +26,13 @@ export function patched(old, patch) {
 }
 
 /**
- * All pictures of a film, in order.
- * @param {any} film
+ * All pictures of a timeline, in order.
+ * @param {any} timeline
  * @returns {{atS: number, picture: any}[]} seconds since the beginning
  */
-export function picturesOf(film) {
+export function picturesOf(timeline) {
   let picture = Object.create(null);
-  return film.frames.map(([atS, patch]) => {
+  return timeline.frames.map(([atS, patch]) => {
     picture = patched(picture, patch);
     return { atS, picture };
   });
@@ -56,7 +56,7 @@ export function indexAt(pictures, atS) {
 }
 
 /**
- * A film from its bytes (gzip around JSON).
+ * A timeline from its bytes (gzip around JSON).
  * @param {BufferSource} bytes
  * @returns {Promise<any>}
  */
