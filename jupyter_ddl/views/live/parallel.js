@@ -1,7 +1,7 @@
 // Parallel coordinates of a search: one line per trial through its parameters to its objective.
 
 import { clean, h, repeat, s, setAttribute, setText, show } from "./dom.js";
-import { number, param, params, score } from "./format.js";
+import { param, params, score } from "./format.js";
 import { extent, makeScale } from "./scale.js";
 
 const HEIGHT = 172;
@@ -202,7 +202,9 @@ function numericAxis(name, known, low) {
   const [least, most] = extent(known);
   const isLog = least > 0 && most / least >= 30;
   const scale = makeScale(least, most, low, TOP, { log: isLog, round: false, nTicks: 3 });
-  const ends = [least, most].map((value) => [scale.place(value), number(Number(value.toPrecision(3)))]);
+  // As the table writes them, but with three digits: there is no room for more.
+  const label = (value) => param(Number.isInteger(value) ? value : Number(value.toPrecision(3)));
+  const ends = [least, most].map((value) => [scale.place(value), label(value)]);
   const place = (value) =>
     typeof value === "number" && Number.isFinite(value) ? scale.place(value) : low;
   return { name, place, ticks: ends };
