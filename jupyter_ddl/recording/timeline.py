@@ -29,9 +29,9 @@ __all__ = ["MAX_TIMELINE_BYTES", "Machines", "difference", "last_snapshot", "tim
 
 # What changed between two JSON values, so that hundreds of pictures fit into one file.
 #
-# ``views/live/timeline.js`` applies it.  A patch is ``[value]`` (it is this now), ``[]`` (a key that
-# is gone), or an object: of a dictionary, patches by key; of a list, patches by index, with ``-`` for
-# how many go from the front first, and ``+`` for those that come behind.
+# ``views/live/timeline.js`` applies it.  A patch is ``[value]`` (it is this now), ``[]`` (a key
+# that is gone), or an object: of a dictionary, patches by key; of a list, patches by index, with
+# ``-`` for how many go from the front first, and ``+`` for those that come behind.
 
 _MAX_SHIFT = 8
 
