@@ -6,7 +6,7 @@ import contextlib
 import os
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -76,17 +76,19 @@ class FitRunner:
         item = next(item for item in work.items if item.number == trial.trial)
         dirs = tuple(Path(directory) for directory in assignment.blob_dirs)
         table = self._loaded(work.table, dirs, Path(assignment.run_dir))
-        store = NodeStore(dirs, Path(work.spill_dir))
+        kept = _KeptNodes(
+            item, assignment.run_id, work, table, NodeStore(dirs, Path(work.spill_dir))
+        )
         seed_everything(trial.seed)
         # What fits in parallel inside of this fit shares the rank's own CPUs.
         with joblib.parallel_config(backend="threading", n_jobs=1):
             if item.prefix is not None:
-                return self._node(item, assignment.run_id, work, table, store)
+                return self._node(item, work, table, kept)
             if table.table.kind == "calls":
                 result = run_call(table, item.fold)
             else:
-                kept = self._deepest(item, assignment.run_id, work, table, store)
-                steps = None if kept is None else (kept[0].n_steps, kept[1])
+                deepest = kept.deepest()
+                steps = None if deepest is None else (deepest[0].n_steps, deepest[1])
                 result = run_score(table, item.candidate, item.fold, steps)
         return _stored(result, Path(assignment.run_dir), trial)
 
@@ -100,14 +102,13 @@ class FitRunner:
     # -- prefixes --------------------------------------------------------------------------------
 
     def _node(
-        self, item: FitItem, run_id: str, work: FitWork, table: LoadedTable, store: NodeStore
+        self, item: FitItem, work: FitWork, table: LoadedTable, kept: _KeptNodes
     ) -> NodeResult:
-        prefixes = table.table.prefixes
-        prefix = prefixes[item.prefix or 0]
+        number = item.prefix or 0
         started = time.perf_counter()
         before = _random_state()
         try:
-            outputs = self._outputs(prefix, item, run_id, work, table, store)
+            outputs = self._outputs(table.table.prefixes[number], item, table, kept)
         except TrialStopped:
             raise
         except Exception:  # noqa: BLE001 - every user of this prefix meets the same, and tells of it
@@ -116,10 +117,9 @@ class FitRunner:
         if _random_state() != before:
             # Each of its users would have drawn other numbers.
             return NodeResult("nowhere", duration_s=seconds, reason="random")
-        name = node_file(run_id, work.batch, item.prefix or 0, item.fold)
         try:
-            where, size = store.put(
-                name,
+            where, size = kept.store.put(
+                kept.name_of(number),
                 outputs,
                 seconds=seconds,
                 n_users=item.n_users,
@@ -133,13 +133,7 @@ class FitRunner:
         return NodeResult(where, size, time.perf_counter() - started, reason)  # type: ignore[arg-type]
 
     def _outputs(
-        self,
-        prefix: FitPrefix,
-        item: FitItem,
-        run_id: str,
-        work: FitWork,
-        table: LoadedTable,
-        store: NodeStore,
+        self, prefix: FitPrefix, item: FitItem, table: LoadedTable, kept: _KeptNodes
     ) -> dict[str, Any]:
         from sklearn.base import clone
         from sklearn.utils.validation import _check_method_params
@@ -153,11 +147,7 @@ class FitRunner:
         rows, y = cut(pipeline, values["X"], values["y"], train)
         test_rows, _ = cut(pipeline, values["X"], values["y"], test, train)
         cutting = CutPipeline(
-            pipeline,
-            prefix,
-            self._deepest(item, run_id, work, table, store),
-            self._kept_parts(prefix, item, run_id, work, table, store),
-            self._inner(prefix, item, run_id, work, table, store),
+            pipeline, prefix, kept.deepest(), kept.parts_of(prefix), kept.inside_of(prefix)
         )
         names = {name for name, _ in cutting.steps}
         params = {
@@ -177,57 +167,49 @@ class FitRunner:
                 outputs[FITTED] = cutting.fitted()
         return outputs
 
-    def _stored_node(
-        self, index: int, item: FitItem, run_id: str, work: FitWork, store: NodeStore
-    ) -> StoredNode | None:
-        return store.open(node_file(run_id, work.batch, index, item.fold))
 
-    def _deepest(
+class _KeptNodes:
+    """The outputs of prefixes that one item of work may begin with."""
+
+    def __init__(
         self, item: FitItem, run_id: str, work: FitWork, table: LoadedTable, store: NodeStore
-    ) -> tuple[FitPrefix, StoredNode] | None:
-        """The longest kept prefix of whole steps."""
-        known = [(table.table.prefixes[index], index) for index in item.have]
-        whole = sorted((p.n_steps, index) for p, index in known if not p.path)
-        for _, index in reversed(whole):
-            node = self._stored_node(index, item, run_id, work, store)
-            if node is not None:
-                return table.table.prefixes[index], node
-        return None
+    ) -> None:
+        self.store = store
+        self._item = item
+        self._run_id = run_id
+        self._batch = work.batch
+        self._prefixes = table.table.prefixes
 
-    def _kept_parts(
-        self,
-        prefix: FitPrefix,
-        item: FitItem,
-        run_id: str,
-        work: FitWork,
-        table: LoadedTable,
-        store: NodeStore,
-    ) -> dict[int, StoredNode]:
+    def name_of(self, index: int) -> str:
+        """The file of a prefix's output on the item's fold."""
+        return node_file(self._run_id, self._batch, index, self._item.fold)
+
+    def deepest(self) -> tuple[FitPrefix, StoredNode] | None:
+        """The longest kept prefix of whole steps."""
+        known = [(self._prefixes[index], index) for index in self._item.have]
+        whole = sorted((p.n_steps, index) for p, index in known if not p.path)
+        return self._first_of(index for _, index in reversed(whole))
+
+    def parts_of(self, prefix: FitPrefix) -> dict[int, StoredNode]:
+        """Kept parts of the step that a prefix ends with."""
         found = {}
-        for index in set(prefix.parts) & set(item.have):
-            node = self._stored_node(index, item, run_id, work, store)
+        for index in set(prefix.parts) & set(self._item.have):
+            node = self.store.open(self.name_of(index))
             if node is not None:
-                found[table.table.prefixes[index].path[0]] = node
+                found[self._prefixes[index].path[0]] = node
         return found
 
-    def _inner(
-        self,
-        prefix: FitPrefix,
-        item: FitItem,
-        run_id: str,
-        work: FitWork,
-        table: LoadedTable,
-        store: NodeStore,
-    ) -> tuple[FitPrefix, StoredNode] | None:
+    def inside_of(self, prefix: FitPrefix) -> tuple[FitPrefix, StoredNode] | None:
         """Kept steps of the part that a prefix goes on in."""
         if not prefix.path:
             return None
-        for index in item.have:
-            above = table.table.prefixes[index]
-            if above.path:
-                node = self._stored_node(index, item, run_id, work, store)
-                if node is not None:
-                    return above, node
+        return self._first_of(index for index in self._item.have if self._prefixes[index].path)
+
+    def _first_of(self, indices: Iterable[int]) -> tuple[FitPrefix, StoredNode] | None:
+        for index in indices:
+            node = self.store.open(self.name_of(index))
+            if node is not None:
+                return self._prefixes[index], node
         return None
 
 
