@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from jupyter_ddl import errors
-from jupyter_ddl.errors import ControllerError, JupyterDDLError
-from jupyter_ddl.protocol.framing import MAX_FRAME_BYTES, encode_frame
+from jupyter_ddl.errors import ControllerError, JupyterDDLError, ProtocolError
+from jupyter_ddl.protocol.framing import encode_frame, read_frame
 from jupyter_ddl.protocol.replies import Refused, Reply, Result, Upward
 from jupyter_ddl.protocol.requests import PROTOCOL_VERSION, Body, Hello, Request, UnwatchRun
 from jupyter_ddl.protocol.snapshot import EncodedSnapshot
@@ -229,11 +229,8 @@ class ControllerLink:
     async def _read(self) -> None:
         try:
             while True:
-                length = int.from_bytes(await self._reader.readexactly(4))
-                if length > MAX_FRAME_BYTES:
-                    break
-                self._dispatch(self._decoder.decode(await self._reader.readexactly(length)))
-        except (asyncio.IncompleteReadError, OSError, msgspec.DecodeError):
+                self._dispatch(self._decoder.decode(await read_frame(self._reader)))
+        except (asyncio.IncompleteReadError, OSError, msgspec.DecodeError, ProtocolError):
             pass  # the link is over either way; waiting requests are told below
         finally:
             self.closed.set()

@@ -13,9 +13,9 @@ from typing import Protocol
 import msgspec
 
 from jupyter_ddl.errors import JupyterDDLError, ProtocolError
-from jupyter_ddl.protocol.framing import encode_frame
+from jupyter_ddl.protocol.framing import encode_frame, read_frame
 from jupyter_ddl.protocol.replies import Refused, Reply, Result
-from jupyter_ddl.protocol.requests import MAX_FRAME_BYTES, Body, Request
+from jupyter_ddl.protocol.requests import MAX_REQUEST_BYTES, Body, Request
 from jupyter_ddl.store.connection import remove_socket
 
 __all__ = ["Handler", "Server", "Session"]
@@ -146,12 +146,7 @@ class Server:
             self._handler.closed(session)
 
     async def _read(self, reader: asyncio.StreamReader) -> Request:
-        length = int.from_bytes(await reader.readexactly(4))
-        if length > MAX_FRAME_BYTES:
-            raise ProtocolError(
-                f"a client sent a frame of {length:,} bytes; {MAX_FRAME_BYTES:,} is the limit"
-            )
-        payload = await reader.readexactly(length)
+        payload = await read_frame(reader, MAX_REQUEST_BYTES)
         try:
             return self._decoder.decode(payload)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -1,7 +1,8 @@
 """Length-prefixed frames on a stream socket: 4 bytes, big-endian, then the payload.
 
 Zygote and ranks use the blocking :class:`FrameSocket`; the worker, whose event loop must not
-wait, uses :class:`FrameProtocol`.  Both read through one :class:`FrameBuffer`.
+wait, uses :class:`FrameProtocol`.  Both read through one :class:`FrameBuffer`.  Controllers and
+their clients have asyncio's streams, and :func:`read_frame`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,14 @@ from typing import cast
 
 from jupyter_ddl.errors import ProtocolError
 
-__all__ = ["MAX_FRAME_BYTES", "FrameBuffer", "FrameProtocol", "FrameSocket", "encode_frame"]
+__all__ = [
+    "MAX_FRAME_BYTES",
+    "FrameBuffer",
+    "FrameProtocol",
+    "FrameSocket",
+    "encode_frame",
+    "read_frame",
+]
 
 MAX_FRAME_BYTES = 64 << 20
 """A larger frame is refused: neither side ever sends one."""
@@ -40,13 +48,27 @@ def encode_frame(payload: bytes) -> bytes:
     return _LENGTH.pack(length) + payload
 
 
-def _check_length(length: int) -> None:
-    if length > MAX_FRAME_BYTES:
+def _check_length(length: int, limit: int = MAX_FRAME_BYTES) -> None:
+    if length > limit:
         raise ProtocolError(
-            f"a frame of {length} bytes between worker and rank is over the limit of "
-            f"{MAX_FRAME_BYTES}; report less at once",
+            f"a frame of {length:,} bytes is over the limit of {limit:,}; send less at once",
             length=length,
         )
+
+
+async def read_frame(reader: asyncio.StreamReader, limit: int = MAX_FRAME_BYTES) -> bytes:
+    """Wait for the next payload.
+
+    Raises
+    ------
+    asyncio.IncompleteReadError
+        The other end is closed.
+    ProtocolError
+        The frame announces more than ``limit`` bytes; the stream is of no use any more.
+    """
+    (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
+    _check_length(length, limit)
+    return await reader.readexactly(length)
 
 
 class FrameBuffer:

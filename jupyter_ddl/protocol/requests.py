@@ -17,7 +17,7 @@ from jupyter_ddl.protocol.fit import FeedFit, FinishFit, TakeFit, TellFit
 from jupyter_ddl.protocol.run import RunSpec
 
 __all__ = [
-    "MAX_FRAME_BYTES",
+    "MAX_REQUEST_BYTES",
     "PROTOCOL_VERSION",
     "Adapt",
     "Body",
@@ -57,7 +57,7 @@ StopHow: TypeAlias = StopWhen | Literal["epoch", "keep_best"]
 report and counts it, ``keep_best`` cancels what runs at its next report."""
 
 PROTOCOL_VERSION = 1
-MAX_FRAME_BYTES = 4 << 20
+MAX_REQUEST_BYTES = 4 << 20
 """Captured values travel as blobs, so a request is small: the cell and its options."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
 
@@ -10,7 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_ddl.errors import ProtocolError
-from jupyter_ddl.protocol.framing import MAX_FRAME_BYTES, FrameBuffer, FrameSocket, encode_frame
+from jupyter_ddl.protocol.framing import (
+    MAX_FRAME_BYTES,
+    FrameBuffer,
+    FrameSocket,
+    encode_frame,
+    read_frame,
+)
 
 
 @given(st.lists(st.binary(max_size=50), max_size=20), st.integers(min_value=1, max_value=60))
@@ -32,8 +39,20 @@ def test_a_frame_that_claims_too_much_is_refused_before_it_is_read() -> None:
 
 
 def test_a_payload_over_the_limit_is_not_sent() -> None:
-    with pytest.raises(ProtocolError, match=str(MAX_FRAME_BYTES)):
+    with pytest.raises(ProtocolError, match=f"{MAX_FRAME_BYTES:,}"):
         encode_frame(bytes(MAX_FRAME_BYTES + 1))
+
+
+def test_streams_are_read_frame_by_frame_up_to_a_limit() -> None:
+    async def work() -> list[bytes]:
+        reader = asyncio.StreamReader()
+        reader.feed_data(b"".join(map(encode_frame, (b"one", b"", b"twelve bytes"))))
+        seen = [await read_frame(reader), await read_frame(reader, 3)]
+        with pytest.raises(ProtocolError, match="a frame of 12 bytes is over the limit of 11"):
+            await read_frame(reader, 11)
+        return seen
+
+    assert asyncio.run(work()) == [b"one", b""]
 
 
 @pytest.mark.parametrize("n_bytes", [0, 1, 1023, 1024, 5000])
