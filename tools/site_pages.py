@@ -95,14 +95,14 @@ def _replay(recording: str) -> str:
 
 
 def _magics() -> str:
-    from jupyter_ddl.cell.options import VERBS, help_text
-    from jupyter_ddl.client.commands import CLUSTER_GRAMMAR, RUNS_GRAMMAR
+    from jupyter_ddl.cell.options import DISTRIBUTE
+    from jupyter_ddl.client.commands import CLUSTER, RUNS
 
     parts = ["# Magics", "What `--help` prints; Tab completes all of it."]
-    parts += _sections((f"%%distribute {verb}", help_text(verb)) for verb in VERBS)
     parts += _sections(
-        [("%cluster", CLUSTER_GRAMMAR.help_text()), ("%runs", RUNS_GRAMMAR.help_text())]
+        (f"{DISTRIBUTE.prog} {verb}", DISTRIBUTE.help_text(verb)) for verb in DISTRIBUTE.commands
     )
+    parts += _sections((grammar.prog, grammar.help_text()) for grammar in (CLUSTER, RUNS))
     return "\n\n".join(parts) + "\n"
 
 

@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from jupyter_ddl.cell import values
+from jupyter_ddl.grammar import (
+    Argument,
+    argument,
+    count,
+    duration_s,
+    identifier,
+    names,
+    one_of,
+    size_bytes,
+)
 
-__all__ = ["ENV_CHECKS", "CommonOptions", "EnvCheck", "add_common", "add_env_check"]
-
-ENV_CHECKS = ("warn", "strict", "off")
+__all__ = [
+    "CAPTURE_LIMIT",
+    "COMMON",
+    "ENV_CHECK",
+    "MAX_PARALLEL",
+    "NAME",
+    "OF_TRIALS",
+    "OUT",
+    "SEED",
+    "TIMEOUT",
+    "CommonOptions",
+    "EnvCheck",
+]
 
 EnvCheck: TypeAlias = Literal["warn", "strict", "off"]
 
@@ -37,33 +55,59 @@ class CommonOptions:
     tensorboard: bool = False
 
 
-def add_env_check(parser: argparse.ArgumentParser) -> None:
-    """Add the option of every verb whose cells are compared with the workers before they go."""
-    parser.add_argument(
-        "--env-check",
-        type=values.one_of(*ENV_CHECKS),
-        metavar="warn|strict|off",
-        help="default: refuse what breaks the cell, warn of other differences of environments",
-    )
+OUT = argument("-o", "--out", type=identifier, metavar="NAME", help="bind the Run to this name")
+NAME = argument("--name", default="", metavar="TEXT", help="what lists show")
+TIMEOUT = argument("--timeout", dest="timeout_s", type=duration_s, metavar="2h")
+ENV_CHECK = argument(
+    "--env-check",
+    type=one_of("warn", "strict", "off"),
+    help="default: refuse what breaks the cell, warn of other differences of environments",
+)
+CAPTURE_LIMIT = argument(
+    "--capture-limit", dest="capture_limit_bytes", type=size_bytes, metavar="2GB"
+)
+MAX_PARALLEL = argument(
+    "--max-parallel", type=count(1), metavar="N", help="slots that it may use at once"
+)
+SEED = argument("--seed", type=count(0, 2**32 - 1), metavar="N", help="default: a fresh one")
 
+OF_TRIALS: tuple[Argument, ...] = (
+    argument("--isolate", action="store_true", help="a fresh process for every trial"),
+    argument("--max-failures", type=count(0), default=3, metavar="N", help="default 3"),
+    MAX_PARALLEL,
+)
+"""Of runs with many trials."""
 
-def add_common(parser: argparse.ArgumentParser, *, with_trials: bool) -> None:
-    """Add the options to a parser; ``with_trials``: also those of runs with many trials."""
-    add = parser.add_argument
-    add("-o", "--out", type=values.identifier, metavar="NAME", help="bind the Run to this name")
-    add("--bring", type=values.names, default=(), metavar="A,B", help="names to bring home")
-    add("--push", type=values.names, default=(), metavar="A,B", help="more names to capture")
-    add("--name", default="", metavar="TEXT", help="what lists show")
-    add("-a", "--no-wait", dest="wait", action="store_false", help="return at once")
-    add("--timeout", dest="timeout_s", type=values.duration_s, metavar="2h")
-    add("--dry-run", action="store_true", help="show what would be sent; start nothing")
-    add_env_check(parser)
-    add("--resume", metavar="RUN", help="go on with a run; finished trials are kept")
-    add("--tensorboard", action="store_true", help="write event files: %%tensorboard shows them")
-    add("--capture-limit", dest="capture_limit_bytes", type=values.size_bytes, metavar="2GB")
-    if with_trials:
-        add("--isolate", action="store_true", help="a fresh process for every trial")
-        add("--max-failures", type=values.count(0), default=3, metavar="N", help="default 3")
-        add("--max-parallel", type=values.count(1), metavar="N", help="trials in flight at once")
-    add("--seed", type=values.count(0, 2**32 - 1), metavar="N", help="default: a fresh one")
-    add("-h", "--help", action="store_true", help="show this and run nothing")
+COMMON: tuple[Argument, ...] = (
+    OUT,
+    argument(
+        "--bring",
+        type=names,
+        default=(),
+        metavar="A,B",
+        help="names to bring home",
+        offers="assigned",
+    ),
+    argument(
+        "--push",
+        type=names,
+        default=(),
+        metavar="A,B",
+        help="more names to capture",
+        offers="names",
+    ),
+    NAME,
+    argument("-a", "--no-wait", dest="wait", action="store_false", help="return at once"),
+    TIMEOUT,
+    argument("--dry-run", action="store_true", help="show what would be sent; start nothing"),
+    ENV_CHECK,
+    argument(
+        "--resume", metavar="RUN", help="go on with a run; finished trials are kept", offers="runs"
+    ),
+    argument(
+        "--tensorboard", action="store_true", help="write event files: %tensorboard shows them"
+    ),
+    CAPTURE_LIMIT,
+    SEED,
+)
+"""Of every verb that sends the cell as a run."""

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import dataclass
 
-from jupyter_ddl.cell import values
 from jupyter_ddl.cell.common_options import CommonOptions
 from jupyter_ddl.errors import OptionError
+from jupyter_ddl.grammar import Argument, argument, count, duration_s, one_of
 from jupyter_ddl.nearest import did_you_mean
 from jupyter_ddl.plugins import STRATEGIES
 from jupyter_ddl.protocol.group import CollectiveBackend
 
-__all__ = ["BACKENDS", "DdpOptions", "add_admission", "add_ddp"]
+__all__ = ["ADMISSION_TIMEOUT", "BACKENDS", "DDP", "GPUS_PER_RANK", "DdpOptions"]
 
 BACKENDS = ("auto", "gloo", "nccl")
 
@@ -74,45 +73,44 @@ def _check_choice(flag: str, value: str, allowed: tuple[str, ...]) -> None:
         )
 
 
-def add_admission(parser: argparse.ArgumentParser) -> None:
-    """Add the deadline of a rank group's start."""
-    parser.add_argument(
-        "--admission-timeout",
-        dest="admission_timeout_s",
-        type=values.duration_s,
-        metavar="10m",
-        help="give up when ranks have waited so long for slots; default: never while others use "
-        "them, 10m for slots that are missing",
-    )
+ADMISSION_TIMEOUT = argument(
+    "--admission-timeout",
+    dest="admission_timeout_s",
+    type=duration_s,
+    metavar="10m",
+    help="give up when ranks have waited so long for slots; default: never while others use "
+    "them, 10m for slots that are missing",
+)
+GPUS_PER_RANK = argument(
+    "--gpus-per-rank", type=count(0), metavar="N", help="default: 1 if there are N, else 0"
+)
 
-
-def add_ddp(parser: argparse.ArgumentParser) -> None:
-    """Add the options to a parser."""
-    add = parser.add_argument
-    add("-n", "--ranks", dest="n_ranks", type=values.count(1), metavar="N", help="number of ranks")
-    add("--backend", default="auto", metavar="|".join(BACKENDS), help="auto: nccl with GPUs")
-    add(
-        "--gpus-per-rank",
-        type=values.count(0),
-        metavar="N",
-        help="default: 1 if there are N, else 0",
-    )
-    add("--min-ranks", type=values.count(1), metavar="M", help="go on with so few; default: N")
-    add("--max-restarts", type=values.count(0), default=3, metavar="K", help="default 3")
-    add_admission(parser)
-    add(
+DDP: tuple[Argument, ...] = (
+    argument("-n", "--ranks", dest="n_ranks", type=count(1), metavar="N", help="number of ranks"),
+    argument("--backend", type=one_of(*BACKENDS), default="auto", help="auto: nccl with GPUs"),
+    GPUS_PER_RANK,
+    argument("--min-ranks", type=count(1), metavar="M", help="go on with so few; default: N"),
+    argument("--max-restarts", type=count(0), default=3, metavar="K", help="default 3"),
+    ADMISSION_TIMEOUT,
+    argument(
         "--hang-timeout",
         dest="hang_timeout_s",
-        type=values.duration_s,
+        type=duration_s,
         metavar="5m",
         help="no step for so long is a hang; default: 60 s or 10 median steps",
-    )
-    add(
-        "--strategy", default="ddp", metavar="NAME", help="what prepare() does: ddp, fsdp or others"
-    )
-    add(
+    ),
+    argument(
+        "--strategy",
+        default="ddp",
+        metavar="NAME",
+        help="what prepare() does: ddp, fsdp or others",
+        offers=STRATEGIES.names,
+    ),
+    argument(
         "--no-init",
         dest="initialize",
         action="store_false",
         help="the cell calls init_process_group itself",
-    )
+    ),
+)
+"""Beside the common ones."""

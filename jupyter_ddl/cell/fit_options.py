@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import dataclass
 
-from jupyter_ddl.cell import values
-from jupyter_ddl.cell.common_options import EnvCheck, add_env_check
+from jupyter_ddl.cell.common_options import (
+    CAPTURE_LIMIT,
+    ENV_CHECK,
+    MAX_PARALLEL,
+    NAME,
+    OUT,
+    SEED,
+    TIMEOUT,
+    EnvCheck,
+)
+from jupyter_ddl.grammar import Argument, argument, size_bytes
 
-__all__ = ["FitOptions", "add_fit"]
+__all__ = ["FIT", "FitOptions"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,22 +40,25 @@ class FitOptions:
     env_check: EnvCheck | None = None
 
 
-def add_fit(parser: argparse.ArgumentParser) -> None:
-    """Add the options to a parser."""
-    add = parser.add_argument
-    add("-o", "--out", type=values.identifier, metavar="NAME", help="bind the Run to this name")
-    add("--name", default="", metavar="TEXT", help="what lists show")
-    add("--timeout", dest="timeout_s", type=values.duration_s, metavar="2h")
-    add("--resume", metavar="RUN", help="take from a run what it has; compute the rest")
-    add("--max-parallel", type=values.count(1), metavar="N", help="slots that it may use")
-    add(
+FIT: tuple[Argument, ...] = (
+    OUT,
+    NAME,
+    TIMEOUT,
+    argument(
+        "--resume",
+        metavar="RUN",
+        help="take from a run what it has; compute the rest",
+        offers="runs",
+    ),
+    MAX_PARALLEL,
+    argument(
         "--memory",
         dest="memory_bytes",
-        type=values.size_bytes,
+        type=size_bytes,
         metavar="2GB",
         help="for shared transformed data, per host; default: a quarter of the host's",
-    )
-    add("--capture-limit", dest="capture_limit_bytes", type=values.size_bytes, metavar="2GB")
-    add("--seed", type=values.count(0, 2**32 - 1), metavar="N", help="default: a fresh one")
-    add_env_check(parser)
-    add("-h", "--help", action="store_true", help="show this and run nothing")
+    ),
+    CAPTURE_LIMIT,
+    SEED,
+    ENV_CHECK,
+)

@@ -6,12 +6,12 @@ import argparse
 import re
 from dataclasses import dataclass
 
-from jupyter_ddl.cell import values
-from jupyter_ddl.cell.common_options import EnvCheck, add_env_check
+from jupyter_ddl.cell.common_options import ENV_CHECK, EnvCheck
 from jupyter_ddl.cell.ddp_options import BACKENDS
+from jupyter_ddl.grammar import Argument, argument, count, identifier, names, one_of
 from jupyter_ddl.protocol.group import CollectiveBackend
 
-__all__ = ["DEFAULT_GROUP", "RunOptions", "add_run", "ranks"]
+__all__ = ["DEFAULT_GROUP", "RUN", "RunOptions", "ranks"]
 
 DEFAULT_GROUP = "default"
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
@@ -56,28 +56,42 @@ def ranks(text: str) -> tuple[int, ...] | None:
     return tuple(sorted(found))
 
 
-def add_run(parser: argparse.ArgumentParser) -> None:
-    """Add the options to a parser."""
-    add = parser.add_argument
-    add("-n", "--ranks", dest="n_ranks", type=values.count(1), metavar="N", help="of a new group")
-    add("-t", "--targets", type=ranks, metavar="RANKS", help="ranks that execute it, e.g. 0,2")
-    add("--push", type=values.names, default=(), metavar="A,B", help="variables to send first")
-    add("--bring", type=values.names, default=(), metavar="A,B", help="the first rank's, back")
-    add("-o", "--out", type=values.identifier, metavar="NAME", help="bind all ranks' results")
-    add("--name", default=DEFAULT_GROUP, metavar="TEXT", help="another group than the default one")
-    add("--backend", type=values.one_of(*BACKENDS), default="auto", metavar="|".join(BACKENDS))
-    add(
+RUN: tuple[Argument, ...] = (
+    argument("-n", "--ranks", dest="n_ranks", type=count(1), metavar="N", help="of a new group"),
+    argument("-t", "--targets", type=ranks, metavar="RANKS", help="that execute it, e.g. 0,2"),
+    argument(
+        "--push",
+        type=names,
+        default=(),
+        metavar="A,B",
+        help="variables to send first",
+        offers="names",
+    ),
+    argument(
+        "--bring",
+        type=names,
+        default=(),
+        metavar="A,B",
+        help="the first rank's, back",
+        offers="assigned",
+    ),
+    argument("-o", "--out", type=identifier, metavar="NAME", help="bind all ranks' results"),
+    argument(
+        "--name", default=DEFAULT_GROUP, metavar="TEXT", help="another group than the default one"
+    ),
+    argument("--backend", type=one_of(*BACKENDS), default="auto"),
+    argument(
         "--gpus-per-rank",
-        type=values.count(0),
+        type=count(0),
         metavar="N",
         help="of a new group; default: 1 if there are as many, else 0",
-    )
-    add(
+    ),
+    argument(
         "--no-init",
         dest="initialize",
         action="store_false",
         help="a new group does not initialise torch.distributed",
-    )
-    add("--reset", action="store_true", help="replace the group; its variables are lost")
-    add_env_check(parser)
-    add("-h", "--help", action="store_true", help="show this and run nothing")
+    ),
+    argument("--reset", action="store_true", help="replace the group; its variables are lost"),
+    ENV_CHECK,
+)

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 import sys
+from argparse import Namespace
 from collections.abc import Sequence
 
-from jupyter_ddl.cell.options import HelpRequested
 from jupyter_ddl.errors import JupyterDDLError, OptionError
+from jupyter_ddl.grammar import HelpRequested
 
 __all__ = ["main"]
 
@@ -58,11 +59,11 @@ def _run(words: list[str]) -> int:
     from jupyter_ddl.cli.grammar import GRAMMAR
 
     try:
-        name, options = GRAMMAR.parse(words or ["--help"])
+        command, values = GRAMMAR.parse(words or ["--help"])
     except HelpRequested as request:
         sys.stdout.write(f"{request.text}\n")
         return 0
-    return ACTIONS[name](options)
+    return ACTIONS[command.name](Namespace(**values))
 
 
 def _fail(message: str, status: int) -> int:

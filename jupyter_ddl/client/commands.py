@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from jupyter_ddl.cell import values
+from jupyter_ddl.backends.registry import backend_names, check_name
 from jupyter_ddl.client.clusters import (
     Cluster,
     connect_cluster,
@@ -13,214 +13,245 @@ from jupyter_ddl.client.clusters import (
     list_clusters,
     start_cluster,
 )
-from jupyter_ddl.client.grammar import Command, Grammar
-from jupyter_ddl.client.history import add_stop_options
-from jupyter_ddl.client.kube_options import KUBE, add_kube_options, kube_spec
+from jupyter_ddl.client.history import STOP_OPTIONS
+from jupyter_ddl.client.kube_options import KUBE, ON_KUBERNETES, kube_spec
 from jupyter_ddl.errors import ClusterError, OptionError
+from jupyter_ddl.grammar import (
+    Command,
+    Grammar,
+    Group,
+    argument,
+    count,
+    duration_s,
+    one_of,
+    size_bytes,
+)
 from jupyter_ddl.nearest import did_you_mean
 
-__all__ = [
-    "CLUSTER_GRAMMAR",
-    "CONNECT",
-    "DOCTOR",
-    "ENV",
-    "RUNS_GRAMMAR",
-    "RUN_COMMANDS",
-    "START",
-    "chosen_cluster",
-    "connect_from",
-    "start_from",
-]
+__all__ = ["CLUSTER", "RUNS", "chosen_cluster", "connect_from", "start_from"]
 
 
-def _add_start(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("backend", nargs="?", default="local", metavar="BACKEND", help="local by default")
-    add("-n", "--workers", type=values.count(0), metavar="N", help="default: what the host allows")
-    add("--name", metavar="NAME", help="default: the backend's name")
-    _add_lease(parser)
-    _add_workers(parser)
-
-
-def _add_workers(parser: argparse.ArgumentParser) -> None:
-    """What each worker is to be."""
-    add = parser.add_argument
-    add("--cpus", type=values.count(1), default=1, metavar="C", help="CPUs of each worker")
-    add("--memory", type=values.size_bytes, metavar="2GB", help="limit of each trial")
-    add("--env", metavar="auto|IMAGE|DIR", help="image of the pods, or what it is built of")
-    add_kube_options(parser)
-
-
-def _add_connect(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("address", metavar="ADDRESS", help="tls://HOST:PORT, or tcp://HOST:PORT without TLS")
-    add("--name", metavar="NAME", help="default: dask")
-    add("--cpus", type=values.count(1), default=1, metavar="C", help="CPUs of each slot")
-    add("--memory", type=values.size_bytes, metavar="2GB", help="limit of each trial")
-    _add_lease(parser)
-
-
-def _add_lease(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add(
+_LEASE = (
+    argument(
         "--idle-timeout",
-        type=values.duration_s,
+        type=duration_s,
         default=1800.0,
         metavar="30m",
         help="it ends when nothing has run for so long",
-    )
-    add("--max-age", type=values.duration_s, default=86400.0, metavar="24h", help="and by then")
+    ),
+    argument("--max-age", type=duration_s, default=86400.0, metavar="24h", help="and by then"),
+)
+_SIZE = (
+    argument("--cpus", type=count(1), default=1, metavar="C", help="CPUs of each worker"),
+    argument("--memory", type=size_bytes, metavar="2GB", help="limit of each trial"),
+)
+_WORKERS = (
+    *_SIZE,
+    argument("--env", metavar="auto|IMAGE|DIR", help="image of the pods, or what it is built of"),
+    ON_KUBERNETES,
+)
+"""What each worker is to be."""
+_LINES = argument("--lines", type=count(1), default=50, metavar="N", help="newest ones")
+_RUN = argument(
+    "run",
+    metavar="RUN",
+    help="an id, a unique beginning of one, or `last` (the newest)",
+    offers="runs",
+)
 
-
-def _add_worker_logs(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("worker", nargs="?", metavar="WORKER", help="name or address of one")
-    parser.add_argument("--lines", type=values.count(1), default=50, metavar="N")
-
-
-def _add_doctor(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--print-rbac", action="store_true", help="the smallest Role, as YAML")
-    _add_workers(parser)
-
-
-def _add_stop_cluster(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", nargs="?", metavar="NAME", help="default: the current one")
-    parser.add_argument("--all", action="store_true", help="every cluster of yours")
-
-
-def _add_adapt(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("minimum", type=values.count(0), metavar="MIN")
-    parser.add_argument("maximum", type=values.count(0), metavar="MAX")
-
-
-def _add_env(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "action",
-        nargs="?",
-        default="show",
-        type=values.one_of("show", "check", "sync"),
-        metavar="check|sync",
-        help="compare with the workers, or install on them what they lack; default: show it",
-    )
-    parser.add_argument(
-        "packages",
-        nargs="*",
-        metavar="PACKAGE",
-        help="what sync installs; default: what the notebook and its cells use",
-    )
-    parser.add_argument("--all", action="store_true", help="sync everything that is installed here")
-
-
-ENV = Command("env", "The environment of kernel and workers: shown, compared, synced.", _add_env)
-
-START = Command("start", "Start a cluster and use it from now on.", _add_start)
-
-CONNECT = Command("connect", "Use a Dask scheduler that runs already.", _add_connect)
-
-DOCTOR = Command("doctor", "Check what a cluster on Kubernetes needs.", _add_doctor)
-
-CLUSTER_GRAMMAR = Grammar(
+CLUSTER = Grammar(
     "%cluster",
     "Start, inspect and stop clusters; without a command: the state of the current one.",
     [
         Command("status", "Workers, slots, limits and when it ends by itself."),
-        START,
-        CONNECT,
+        Command(
+            "start",
+            "Start a cluster and use it from now on.",
+            (
+                argument(
+                    "backend",
+                    nargs="?",
+                    default="local",
+                    metavar="BACKEND",
+                    help="local by default",
+                    offers=backend_names,
+                ),
+                argument(
+                    "-n",
+                    "--workers",
+                    type=count(0),
+                    metavar="N",
+                    help="default: what the host allows",
+                ),
+                argument("--name", metavar="NAME", help="default: the backend's name"),
+                *_LEASE,
+                *_WORKERS,
+            ),
+        ),
+        Command(
+            "connect",
+            "Use a Dask scheduler that runs already.",
+            (
+                argument(
+                    "address",
+                    metavar="ADDRESS",
+                    help="tls://HOST:PORT, or tcp://HOST:PORT without TLS",
+                ),
+                argument("--name", metavar="NAME", help="default: dask"),
+                *_SIZE,
+                *_LEASE,
+            ),
+        ),
         Command("list", "All running clusters of yours on this host."),
         Command(
             "attach",
             "Use a cluster that was started elsewhere.",
-            lambda parser: _add_word(parser, "name", "NAME"),
+            (argument("name", metavar="NAME", offers="clusters"),),
         ),
         Command(
-            "scale",
-            "Ask for N workers.",
-            lambda parser: _add_count(parser, "n_workers", "N"),
+            "scale", "Ask for N workers.", (argument("n_workers", type=count(0), metavar="N"),)
         ),
-        Command("adapt", "Let the number of workers follow the work, within bounds.", _add_adapt),
-        Command("stop", "End a cluster; unfinished runs stay resumable.", _add_stop_cluster),
-        Command("logs", "The newest lines of the controller's log.", _add_worker_logs),
-        DOCTOR,
-        ENV,
+        Command(
+            "adapt",
+            "Let the number of workers follow the work, within bounds.",
+            (
+                argument("minimum", type=count(0), metavar="MIN"),
+                argument("maximum", type=count(0), metavar="MAX"),
+            ),
+        ),
+        Command(
+            "stop",
+            "End a cluster; unfinished runs stay resumable.",
+            (
+                argument(
+                    "name",
+                    nargs="?",
+                    metavar="NAME",
+                    help="default: the current one",
+                    offers="clusters",
+                ),
+                argument("--all", action="store_true", help="every cluster of yours"),
+            ),
+        ),
+        Command(
+            "logs",
+            "The newest lines of the controller's log.",
+            (
+                argument("worker", nargs="?", metavar="WORKER", help="name or address of one"),
+                _LINES,
+            ),
+        ),
+        Command(
+            "doctor",
+            "Check what a cluster on Kubernetes needs.",
+            (
+                argument("--print-rbac", action="store_true", help="the smallest Role, as YAML"),
+                *_WORKERS,
+            ),
+        ),
+        Command(
+            "env",
+            "The environment of kernel and workers: shown, compared, synced.",
+            (
+                argument(
+                    "action",
+                    nargs="?",
+                    default="show",
+                    type=one_of("show", "check", "sync"),
+                    metavar="check|sync",
+                    help="compare with the workers, or install on them what they lack; "
+                    "default: show it",
+                ),
+                argument(
+                    "packages",
+                    nargs="*",
+                    metavar="PACKAGE",
+                    help="what sync installs; default: what the notebook and its cells use",
+                ),
+                argument(
+                    "--all", action="store_true", help="sync everything that is installed here"
+                ),
+            ),
+        ),
     ],
     bare="status",
 )
 
-
-def _add_word(parser: argparse.ArgumentParser, name: str, metavar: str) -> None:
-    parser.add_argument(name, metavar=metavar)
-
-
-def _add_count(parser: argparse.ArgumentParser, name: str, metavar: str) -> None:
-    parser.add_argument(name, type=values.count(0), metavar=metavar)
-
-
-def _add_run(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "run", metavar="RUN", help="an id, a unique beginning of one, or `last` (the newest)"
-    )
-
-
-def _add_run_logs(parser: argparse.ArgumentParser) -> None:
-    _add_run(parser)
-    parser.add_argument("--trial", type=values.count(0), metavar="N", help="default: all trials")
-    parser.add_argument("--rank", type=values.count(0), metavar="R", help="default: all ranks")
-
-
-def _add_stop_run(parser: argparse.ArgumentParser) -> None:
-    _add_run(parser)
-    add_stop_options(parser)
-
-
-def _add_compare(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("first", metavar="A")
-    parser.add_argument("second", metavar="B")
-
-
-def _add_export(parser: argparse.ArgumentParser) -> None:
-    _add_run(parser)
-    target = parser.add_mutually_exclusive_group(required=True)
-    target.add_argument(
-        "file",
-        nargs="?",
-        metavar="FILE",
-        help="a recording (.jsonl, .jsonl.gz), or a page that plays it (.html)",
-    )
-    target.add_argument("--tensorboard", metavar="DIR", help="event files of TensorBoard")
-    parser.add_argument("--overwrite", action="store_true", help="replace the file if it is there")
-
-
-def _add_replay(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", metavar="FILE", help="what `%%runs export` wrote")
-    parser.add_argument(
-        "--speed", type=float, default=4.0, metavar="X", help="times faster than the run (4)"
-    )
-
-
-def _add_remove(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("runs", nargs="+", metavar="RUN")
-    parser.add_argument("--yes", action="store_true", help="do not ask")
-
-
-RUN_COMMANDS = (
-    Command(
-        "show", "What a run was told, what came of it, and the line to run it again.", _add_run
-    ),
-    Command("attach", "Watch a run until its end; leaving does not stop it.", _add_run),
-    Command("stop", "Stop a run, or one trial of it, at its next report.", _add_stop_run),
-    Command("logs", "Everything that a run printed.", _add_run_logs),
-    Command("compare", "Two runs side by side.", _add_compare),
-    Command("export", "Write a run as a recording, as a page, or for TensorBoard.", _add_export),
-    Command("rm", "Delete runs: records, logs, checkpoints and values.", _add_remove),
-)
-"""What ``%runs`` and the terminal call by the same words."""
-
-RUNS_GRAMMAR = Grammar(
+RUNS = Grammar(
     "%runs",
     "Runs on this host, also of other notebooks; without a command: the list.",
     [
         Command("list", "All runs, newest first."),
-        *RUN_COMMANDS,
-        Command("replay", "Play a recording in the live view; no cluster is needed.", _add_replay),
+        Command(
+            "show", "What a run was told, what came of it, and the line to run it again.", (_RUN,)
+        ),
+        Command("attach", "Watch a run until its end; leaving does not stop it.", (_RUN,)),
+        Command(
+            "stop", "Stop a run, or one trial of it, at its next report.", (_RUN, *STOP_OPTIONS)
+        ),
+        Command(
+            "logs",
+            "Everything that a run printed.",
+            (
+                _RUN,
+                argument("--trial", type=count(0), metavar="N", help="default: all trials"),
+                argument("--rank", type=count(0), metavar="R", help="default: all ranks"),
+            ),
+        ),
+        Command(
+            "compare",
+            "Two runs side by side.",
+            (
+                argument("first", metavar="A", offers="runs"),
+                argument("second", metavar="B", offers="runs"),
+            ),
+        ),
+        Command(
+            "export",
+            "Write a run as a recording, as a page, or for TensorBoard.",
+            (
+                _RUN,
+                Group(
+                    (
+                        argument(
+                            "file",
+                            nargs="?",
+                            metavar="FILE",
+                            help="a recording (.jsonl, .jsonl.gz), or a page that plays it (.html)",
+                        ),
+                        argument("--tensorboard", metavar="DIR", help="event files of TensorBoard"),
+                    ),
+                    exclusive=True,
+                    required=True,
+                ),
+                argument(
+                    "--overwrite", action="store_true", help="replace the file if it is there"
+                ),
+            ),
+        ),
+        Command(
+            "rm",
+            "Delete runs: records, logs, checkpoints and values.",
+            (
+                argument("runs", nargs="+", metavar="RUN", offers="runs"),
+                argument("--yes", action="store_true", help="do not ask"),
+            ),
+        ),
+        Command(
+            "replay",
+            "Play a recording in the live view; no cluster is needed.",
+            (
+                argument("file", metavar="FILE", help="what `%runs export` wrote"),
+                argument(
+                    "--speed",
+                    type=float,
+                    default=4.0,
+                    metavar="X",
+                    help="times faster than the run (4)",
+                ),
+            ),
+            only_in_notebooks=True,
+        ),
     ],
     bare="list",
 )
@@ -238,8 +269,6 @@ def start_from(
     ClusterError
         It can't be started; one sentence says why.
     """
-    from jupyter_ddl.backends.registry import check_name
-
     if options.backend in ("kubernetes", "k8s"):
         options.backend = KUBE
     check_name(options.backend)  # before options are said to be another's

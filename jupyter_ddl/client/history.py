@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import logging
 import shutil
 from pathlib import Path
 
 import msgspec
 
-from jupyter_ddl.cell import values
 from jupyter_ddl.client.run import Run
 from jupyter_ddl.client.session import session
 from jupyter_ddl.errors import (
@@ -20,8 +18,10 @@ from jupyter_ddl.errors import (
     LedgerBusyError,
     RunNotFoundError,
 )
+from jupyter_ddl.grammar import Group, argument, count
 from jupyter_ddl.ledger.file import LedgerWriter
 from jupyter_ddl.ledger.reader import RunSummary, read_summary
+from jupyter_ddl.nearest import did_you_mean
 from jupyter_ddl.protocol.fit import FitSpec
 from jupyter_ddl.protocol.replies import StatusResult
 from jupyter_ddl.protocol.requests import GetStatus
@@ -29,7 +29,7 @@ from jupyter_ddl.store.connection import list_connections
 from jupyter_ddl.store.paths import ledger_path, run_dir, runs_dir
 
 __all__ = [
-    "add_stop_options",
+    "STOP_OPTIONS",
     "find_run",
     "list_runs",
     "list_with_state",
@@ -75,9 +75,8 @@ def find_run(text: str) -> str:
         return meant[0]
     if meant:
         raise RunNotFoundError(f"{text!r} may mean {', '.join(sorted(meant)[:5])}; give more of it")
-    near = difflib.get_close_matches(text, ids, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]}?" if near else "`%runs` lists them"
-    raise RunNotFoundError(f"there is no run {text!r}; {hint}", run_id=text)
+    hint = did_you_mean(text, ids) or "; `%runs` lists them"
+    raise RunNotFoundError(f"there is no run {text!r}{hint}", run_id=text)
 
 
 def remove_run(run_id: str) -> Path:
@@ -149,12 +148,17 @@ def _with_progress(summary: RunSummary) -> RunSummary:
     )
 
 
-def add_stop_options(parser: argparse.ArgumentParser) -> None:
-    """Add which trial is meant, and when it stops."""
-    parser.add_argument("--trial", type=values.count(0), metavar="N", help="one trial only")
-    when = parser.add_mutually_exclusive_group()
-    when.add_argument("--after-report", action="store_true", help="at the next report (default)")
-    when.add_argument("--now", action="store_true", help="at once")
+STOP_OPTIONS = (
+    argument("--trial", type=count(0), metavar="N", help="one trial only"),
+    Group(
+        (
+            argument("--after-report", action="store_true", help="at the next report (default)"),
+            argument("--now", action="store_true", help="at once"),
+        ),
+        exclusive=True,
+    ),
+)
+"""Which trial is meant, and when it stops."""
 
 
 def stop_from(run: Run, options: argparse.Namespace) -> str:

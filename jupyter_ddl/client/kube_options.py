@@ -7,14 +7,15 @@ import os
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from jupyter_ddl.cell import values
 from jupyter_ddl.errors import ImageError, OptionError
+from jupyter_ddl.grammar import Argument, Group, argument, count, duration_s
 from jupyter_ddl.protocol.cluster import KubeSpec
 
-__all__ = ["KUBE", "START_TIMEOUT_S", "add_kube_options", "kube_spec", "with_image"]
+__all__ = ["KUBE", "ON_KUBERNETES", "START_TIMEOUT_S", "kube_spec", "with_image"]
 
 KUBE = "kube"
 START_TIMEOUT_S = 900.0
@@ -23,20 +24,44 @@ _PAIR = re.compile(r"[^=\s]+=.*")
 _DEFAULT = KubeSpec()
 
 
-def add_kube_options(parser: argparse.ArgumentParser) -> None:
-    """What only pods have."""
-    add = parser.add_argument_group("on Kubernetes").add_argument
-    add("--registry", metavar="HOST/PATH", help="where an image of --env DIRECTORY is pushed to")
-    add("--namespace", metavar="NS", help="default: the one of the kubeconfig, or of this pod")
-    add("--slots", type=values.count(1), metavar="S", help="ranks side by side in each pod")
-    add("--gpus", type=values.count(0), metavar="G", help="nvidia.com/gpu of each worker")
-    _many(add, "--node-selector", _pair, "KEY=VALUE", "nodes on which workers may run")
-    _many(add, "--toleration", str, "KEY[=VALUE][:EFFECT]", "a taint that pods tolerate")
-    _many(add, "--set-env", _pair, "NAME=VALUE", "a variable of the workers' environment")
-    _many(add, "--volume", str, "KIND:NAME:/PATH", "a pvc, configmap or secret to mount")
-    add("--priority", metavar="CLASS", help="name of a PriorityClass")
-    add("--pod-template", metavar="FILE", help="a pod in Kubernetes' form, laid over ours")
-    add("--lease", type=values.duration_s, metavar="5m", help="pods end so long after a crash")
+def _many(option: str, metavar: str, help: str, kind: Callable[[str], Any] = str) -> Argument:  # noqa: A002
+    return argument(
+        option, type=kind, action="append", default=[], metavar=metavar, help=f"{help}; repeatable"
+    )
+
+
+def _pair(text: str) -> tuple[str, str]:
+    if not _PAIR.fullmatch(text):
+        raise argparse.ArgumentTypeError(f"{text!r}; expected NAME=VALUE")
+    name, _, value = text.partition("=")
+    return name, value
+
+
+ON_KUBERNETES = Group(
+    (
+        argument(
+            "--registry",
+            metavar="HOST/PATH",
+            help="where an image of --env DIRECTORY is pushed to",
+        ),
+        argument(
+            "--namespace", metavar="NS", help="default: the one of the kubeconfig, or of this pod"
+        ),
+        argument("--slots", type=count(1), metavar="S", help="ranks side by side in each pod"),
+        argument("--gpus", type=count(0), metavar="G", help="nvidia.com/gpu of each worker"),
+        _many("--node-selector", "KEY=VALUE", "nodes on which workers may run", _pair),
+        _many("--toleration", "KEY[=VALUE][:EFFECT]", "a taint that pods tolerate"),
+        _many("--set-env", "NAME=VALUE", "a variable of the workers' environment", _pair),
+        _many("--volume", "KIND:NAME:/PATH", "a pvc, configmap or secret to mount"),
+        argument("--priority", metavar="CLASS", help="name of a PriorityClass"),
+        argument(
+            "--pod-template", metavar="FILE", help="a pod in Kubernetes' form, laid over ours"
+        ),
+        argument("--lease", type=duration_s, metavar="5m", help="pods end so long after a crash"),
+    ),
+    title="on Kubernetes",
+)
+"""What only pods have."""
 
 
 def kube_spec(options: argparse.Namespace) -> KubeSpec:
@@ -129,14 +154,3 @@ def _given(options: argparse.Namespace) -> list[str]:
         "lease",
     )
     return [f"--{name.replace('_', '-')}" for name in names if getattr(options, name)]
-
-
-def _many(add, option: str, kind, metavar: str, help: str) -> None:  # type: ignore[no-untyped-def]  # noqa: A002
-    add(option, type=kind, action="append", default=[], metavar=metavar, help=f"{help}; repeatable")
-
-
-def _pair(text: str) -> tuple[str, str]:
-    if not _PAIR.fullmatch(text):
-        raise argparse.ArgumentTypeError(f"{text!r}; expected NAME=VALUE")
-    name, _, value = text.partition("=")
-    return name, value

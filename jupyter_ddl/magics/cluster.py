@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from argparse import Namespace
 from collections.abc import Callable
 from typing import Any
@@ -20,18 +19,11 @@ __all__ = ["cluster"]
 
 def cluster(shell: Any, line: str) -> None:
     """Carry out one ``%cluster`` line."""
-    from jupyter_ddl.client.commands import CLUSTER_GRAMMAR
+    from jupyter_ddl.client.commands import CLUSTER
 
     with shown():
-        name, options = CLUSTER_GRAMMAR.parse(_words(expand_line(line, shell.user_ns)))
-        _ACTIONS[name](options)
-
-
-def _words(line: str) -> list[str]:
-    try:
-        return shlex.split(line)
-    except ValueError as error:
-        raise OptionError(f"%cluster: {str(error).lower()} in {line.strip()!r}") from None
+        command, values = CLUSTER.parse_line(expand_line(line, shell.user_ns))
+        _ACTIONS[command.name](Namespace(**values))
 
 
 def _status(_: Namespace) -> None:

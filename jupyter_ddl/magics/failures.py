@@ -8,8 +8,8 @@ from typing import Any
 
 from IPython.core.error import UsageError
 
-from jupyter_ddl.cell.options import HelpRequested
 from jupyter_ddl.errors import JupyterDDLError, OptionError
+from jupyter_ddl.grammar import HelpRequested
 from jupyter_ddl.magics.cell_output import say
 
 __all__ = ["shown"]

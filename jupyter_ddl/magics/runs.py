@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import time
 from argparse import Namespace
 from collections.abc import Callable
@@ -22,15 +21,11 @@ __all__ = ["runs"]
 
 def runs(shell: Any, line: str) -> None:
     """Carry out one ``%runs`` line."""
-    from jupyter_ddl.client.commands import RUNS_GRAMMAR
+    from jupyter_ddl.client.commands import RUNS
 
     with shown():
-        try:
-            words = shlex.split(expand_line(line, shell.user_ns))
-        except ValueError as error:
-            raise OptionError(f"%runs: {str(error).lower()} in {line.strip()!r}") from None
-        name, options = RUNS_GRAMMAR.parse(words)
-        _ACTIONS[name](shell, options)
+        command, values = RUNS.parse_line(expand_line(line, shell.user_ns))
+        _ACTIONS[command.name](shell, Namespace(**values))
 
 
 def _list(_shell: Any, _options: Namespace) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_ddl.cell.options import VERBS
-from jupyter_ddl.client.commands import CLUSTER_GRAMMAR, RUNS_GRAMMAR
+from jupyter_ddl.client.commands import CLUSTER, RUNS
 from tests.live_kernel import LiveKernel
 
 pytestmark = [pytest.mark.kernel, pytest.mark.timeout(180)]
@@ -83,5 +83,5 @@ def test_it_names_every_verb_and_every_command() -> None:
     prose = re.sub(r"^```.*?^```$", "", _README, flags=re.MULTILINE | re.DOTALL)
     said = " ".join(re.findall(r"`([^`]+)`", prose))
     assert [verb for verb in VERBS if f"%%distribute {verb}" not in said] == []
-    commands = {*CLUSTER_GRAMMAR.commands, *RUNS_GRAMMAR.commands} - {"status"}
+    commands = {*CLUSTER.commands, *RUNS.commands} - {"status"}
     assert sorted(commands - set(said.split())) == []

@@ -4,14 +4,12 @@ import pytest
 
 from jupyter_ddl.cell.options import (
     DdpOptions,
-    HelpRequested,
     MapOptions,
     SearchOptions,
-    choices,
-    option_flags,
     parse_line,
 )
 from jupyter_ddl.errors import OptionError
+from jupyter_ddl.grammar import HelpRequested
 
 
 def test_a_search_line_gives_all_its_options():
@@ -141,17 +139,6 @@ def test_help_returns_its_text_and_runs_nothing(line, capsys):
         parse_line(line)
     assert "--timeout" in caught.value.text
     assert capsys.readouterr().out == ""
-
-
-def test_flags_and_choices_complete():
-    assert "--metric" in option_flags("search")
-    assert "--metric" not in option_flags("map")
-    assert option_flags("nothing") == ()
-    assert choices("search", "--pruner") == ("none", "median", "asha", "hyperband")
-    assert choices("search", "--metric") == ()
-    assert choices("map", "--pruner") == ()
-    assert choices("ddp", "--backend") == ("auto", "gloo", "nccl")
-    assert choices("ddp", "--strategy")[:2] == ("ddp", "fsdp")
 
 
 def test_gpus_that_can_not_be_divided_among_the_ranks_of_a_trial_are_refused():

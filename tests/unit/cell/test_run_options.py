@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jupyter_ddl.cell.options import RunOptions, option_flags, parse_line
+from jupyter_ddl.cell.options import RunOptions, parse_line
 from jupyter_ddl.errors import OptionError
 
 
@@ -51,7 +51,3 @@ def test_how_environments_are_compared_is_said_as_for_other_verbs() -> None:
 def test_an_option_of_another_verb_is_refused() -> None:
     with pytest.raises(OptionError, match="unknown option '--metric'"):
         parse_line("run --metric acc")
-
-
-def test_flags_are_offered_for_completion() -> None:
-    assert {"--targets", "--push", "--bring", "--reset"} <= set(option_flags("run"))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
 
-from jupyter_ddl.client.commands import CLUSTER_GRAMMAR
+from jupyter_ddl.client.commands import CLUSTER
 from jupyter_ddl.client.kube_clusters import examine_from
 from jupyter_ddl.client.kube_options import with_image
 from jupyter_ddl.errors import EnvironmentFileError, ImageError
@@ -56,8 +57,9 @@ def test_a_directory_is_built_only_where_it_can_be_pushed(
 
 def _doctor(*words: str) -> dict[str, str]:
     """What is broken, by what was looked at."""
-    _, options = CLUSTER_GRAMMAR.parse(["doctor", *words])
-    return {each.what: each.text for each in examine_from(options) if each.verdict == "broken"}
+    _, values = CLUSTER.parse(["doctor", *words])
+    found = examine_from(Namespace(**values))
+    return {each.what: each.text for each in found if each.verdict == "broken"}
 
 
 def test_the_doctor_looks_at_all_without_an_image_and_takes_the_options_of_a_start(

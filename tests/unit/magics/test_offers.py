@@ -79,4 +79,4 @@ def test_run_ids_are_those_on_disk(home: Home) -> None:
     ledger_path("r1-abc").parent.mkdir(parents=True)
     ledger_path("r1-abc").touch()
     assert {"r1-abc", "last"} <= _offered("%runs show ")
-    assert _offered("%%distribute search --resume ") == {"r1-abc"}
+    assert _offered("%%distribute search --resume ") == {"r1-abc", "last"}
