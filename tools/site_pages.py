@@ -96,7 +96,8 @@ def _replay(recording: str) -> str:
 
 def _magics() -> str:
     from jupyter_ddl.cell.options import DISTRIBUTE
-    from jupyter_ddl.client.commands import CLUSTER, RUNS
+    from jupyter_ddl.commands.cluster import CLUSTER
+    from jupyter_ddl.commands.runs import RUNS
 
     parts = ["# Magics", "What `--help` prints; Tab completes all of it."]
     parts += _sections(

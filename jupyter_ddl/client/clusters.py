@@ -14,6 +14,7 @@ from jupyter_ddl.client.dask_client import forget_client
 from jupyter_ddl.client.kube_options import KUBE, START_TIMEOUT_S, with_image
 from jupyter_ddl.client.session import session
 from jupyter_ddl.errors import ClusterError, ControllerError, OptionError
+from jupyter_ddl.nearest import did_you_mean
 from jupyter_ddl.protocol.cluster import ClusterSpec, KubeSpec, SchedulerSpec
 from jupyter_ddl.protocol.replies import ClusterStatus, LogText, Result, StatusResult
 from jupyter_ddl.protocol.requests import Adapt, Body, GetLog, GetStatus, Scale, StopCluster
@@ -25,6 +26,7 @@ __all__ = [
     "DASK",
     "Cluster",
     "attach_cluster",
+    "chosen_cluster",
     "connect_cluster",
     "current_cluster",
     "list_clusters",
@@ -271,6 +273,33 @@ def current_cluster() -> Cluster | None:
 def list_clusters() -> list[Cluster]:
     """All running clusters of this user on this host, by name."""
     return [Cluster(info.name) for info in list_connections()]
+
+
+def chosen_cluster(name: str | None = None) -> Cluster:
+    """The cluster of this name; without one the current one, or the only one that runs.
+
+    Raises
+    ------
+    ClusterError
+        There is none, or there are several.
+    """
+    running = list_clusters()
+    if name is not None:
+        names = ", ".join(each.name for each in running) or "none"
+        for each in running:
+            if each.name == name:
+                return each
+        hint = did_you_mean(name, [each.name for each in running])
+        raise ClusterError(f"no cluster named {name!r} is running; running: {names}{hint}")
+    current = current_cluster()
+    if current is not None:
+        return current
+    if len(running) == 1:
+        return running[0]
+    if not running:
+        raise ClusterError("no cluster is running; `%cluster start` starts one")
+    names = ", ".join(each.name for each in running)
+    raise ClusterError(f"several clusters are running: {names}; `%cluster attach NAME` chooses one")
 
 
 def _status(result: Result) -> ClusterStatus:

@@ -32,6 +32,7 @@ __all__ = [
     "OnNotice",
     "cell_imports",
     "check_before",
+    "check_environment",
     "cluster_now",
     "compare_with",
     "environment_now",
@@ -39,8 +40,6 @@ __all__ = [
     "forget_answers",
     "last_imports",
     "places_now",
-    "status_of",
-    "tell",
 ]
 
 
@@ -177,12 +176,12 @@ def check_before(
             f"the workers' environment is not known: {error.message}; --env-check off sends the "
             f"cell without"
         ) from error
-    status = status_of(checked.verdict)
+    status = _status_of(checked.verdict)
     for note in checked.notes:
         _say_once(note, on_notice)
     refused = {"broken"} if mode is None else {"broken", "drift"} if mode == "strict" else set()
     if status.word in refused:
-        tell(cluster, status)
+        _notify(cluster, status)
         raise WorkerEnvironmentError(
             f"the cell was not sent: {status.text} (--env-check warn sends it all the same)",
             word=status.word,
@@ -202,7 +201,7 @@ def environment_now(compiled: CompiledCell, notebook: Path | None) -> list[str]:
         checked = compare_with(cluster, scope, folder_of(notebook))
     except ClusterError as error:
         return [f"Environment: not known ({error.message})"]
-    text = status_of(checked.verdict).text
+    text = _status_of(checked.verdict).text
     return [f"Environment: {checked.verdict.word}{f': {text}' if text else ' as here'}"]
 
 
@@ -259,13 +258,25 @@ def _verdict(
     return _verdicts[key]
 
 
-def status_of(verdict: EnvironmentVerdict) -> EnvironmentStatus:
+def _status_of(verdict: EnvironmentVerdict) -> EnvironmentStatus:
     """A verdict as records and clusters keep it."""
     return EnvironmentStatus(verdict.word, verdict_line(verdict), verdict.mend)
 
 
-def tell(cluster: str, status: EnvironmentStatus) -> None:
-    """Let a cluster know the verdict, so that others who look at it see it."""
+def check_environment(cluster: str, imports: Iterable[str], folder: Path) -> Checked:
+    """Compare what a notebook uses, and let the cluster know, so that others see the verdict.
+
+    Raises
+    ------
+    ClusterError
+        It does not answer.
+    """
+    checked = compare_with(cluster, kernel_environment().scope(frozenset(imports)), folder)
+    _notify(cluster, _status_of(checked.verdict))
+    return checked
+
+
+def _notify(cluster: str, status: EnvironmentStatus) -> None:
     session().ask(cluster, TellVerdict(status))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import logging
 import shutil
 from pathlib import Path
@@ -18,7 +17,6 @@ from jupyter_ddl.errors import (
     LedgerBusyError,
     RunNotFoundError,
 )
-from jupyter_ddl.grammar import Group, argument, count
 from jupyter_ddl.ledger.file import LedgerWriter
 from jupyter_ddl.ledger.reader import RunSummary, read_summary
 from jupyter_ddl.nearest import did_you_mean
@@ -29,13 +27,12 @@ from jupyter_ddl.store.connection import list_connections
 from jupyter_ddl.store.paths import ledger_path, run_dir, runs_dir
 
 __all__ = [
-    "STOP_OPTIONS",
     "find_run",
     "list_runs",
     "list_with_state",
     "live_runs",
     "remove_run",
-    "stop_from",
+    "stop_run",
 ]
 
 
@@ -148,21 +145,8 @@ def _with_progress(summary: RunSummary) -> RunSummary:
     )
 
 
-STOP_OPTIONS = (
-    argument("--trial", type=count(0), metavar="N", help="one trial only"),
-    Group(
-        (
-            argument("--after-report", action="store_true", help="at the next report (default)"),
-            argument("--now", action="store_true", help="at once"),
-        ),
-        exclusive=True,
-    ),
-)
-"""Which trial is meant, and when it stops."""
-
-
-def stop_from(run: Run, options: argparse.Namespace) -> str:
-    """Stop what the options name; returns what happens now, as a sentence without its full stop.
+def stop_run(run: Run, *, trial: int | None = None, now: bool = False) -> str:
+    """Stop a run, or one of its trials; returns a sentence about what happens now.
 
     Raises
     ------
@@ -172,10 +156,10 @@ def stop_from(run: Run, options: argparse.Namespace) -> str:
     if run.id not in live_runs():
         raise ControllerError(f"no controller drives run {run.id}: it is {run.state}")
     # The folds of one candidate report nothing that could be waited for.
-    is_now = options.now or (options.trial is not None and isinstance(run.spec.verb, FitSpec))
+    is_now = now or (trial is not None and isinstance(run.spec.verb, FitSpec))
     when = "at once" if is_now else "at the next report"
-    if options.trial is None:
-        run.cancel("now" if options.now else "next_report")
-        return f"run {run.id} stops {when}"
-    run.stop_trial(options.trial, "now" if options.now else "next_report")
-    return f"trial {options.trial} of run {run.id} stops {when}"
+    if trial is None:
+        run.cancel("now" if now else "next_report")
+        return f"Run {run.id} stops {when}."
+    run.stop_trial(trial, "now" if now else "next_report")
+    return f"Trial {trial} of run {run.id} stops {when}."

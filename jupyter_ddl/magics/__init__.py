@@ -20,12 +20,10 @@ from IPython.core.magic import (
     no_var_expand,
 )
 
-from jupyter_ddl.magics.cluster import cluster
 from jupyter_ddl.magics.completion import complete
 from jupyter_ddl.magics.distribute import distribute
-from jupyter_ddl.magics.kernel_end import watch_kernel_end
-from jupyter_ddl.magics.plain_dask import before_cell
-from jupyter_ddl.magics.runs import runs
+from jupyter_ddl.magics.face import carry_out
+from jupyter_ddl.magics.kernel import before_cell, watch_kernel_end
 
 __all__ = ["load"]
 
@@ -47,13 +45,13 @@ class _DDLMagics(Magics):  # type: ignore[misc]  # IPython has no types
     @line_magic
     def cluster(self, line: str) -> None:
         """Start, inspect and stop clusters: ``%cluster --help``."""
-        cluster(self.shell, line)
+        carry_out(self.shell, "cluster", line)
 
     @no_var_expand
     @line_magic
     def runs(self, line: str) -> None:
         """List, inspect, watch and delete runs: ``%runs --help``."""
-        runs(self.shell, line)
+        carry_out(self.shell, "runs", line)
 
 
 def load(ipython: Any) -> None:

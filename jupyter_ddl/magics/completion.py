@@ -13,6 +13,7 @@ from IPython import get_ipython
 from IPython.core.completer import SimpleCompletion, context_matcher
 
 from jupyter_ddl.cell.options import DISTRIBUTE
+from jupyter_ddl.magics.face import commands_of
 
 __all__ = ["complete", "offers"]
 
@@ -55,9 +56,7 @@ def offers(text: str, cursor_line: int, before: str, namespace: dict[str, Any]) 
             return ()
         grammar = DISTRIBUTE
     else:
-        from jupyter_ddl.client.commands import CLUSTER, RUNS
-
-        grammar = CLUSTER if magic == "cluster" else RUNS
+        grammar = commands_of(magic)
     return grammar.offers(_words(rest), _sources(text, namespace))
 
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from jupyter_ddl.cell.fit_options import FitOptions
 from jupyter_ddl.errors import FitStoppedError, OptionError
-from jupyter_ddl.magics.cell_output import Phases, say, say_note
+from jupyter_ddl.magics.kernel import cell_number, notebook_path
 from jupyter_ddl.magics.live import LiveFit
-from jupyter_ddl.magics.notebook import cell_number, notebook_path
+from jupyter_ddl.views.cell_output import Phases, say, say_note
 
 if TYPE_CHECKING:
     from jupyter_ddl.client.run import Run

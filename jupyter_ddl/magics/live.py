@@ -7,10 +7,9 @@ import threading
 from typing import TYPE_CHECKING
 
 from jupyter_ddl.errors import JupyterDDLError
-from jupyter_ddl.magics.cell_output import say
-from jupyter_ddl.magics.kernel_end import is_kernel_ending
-from jupyter_ddl.magics.shell_service import ShellService
+from jupyter_ddl.magics.kernel import ShellService, is_kernel_ending
 from jupyter_ddl.protocol.snapshot import EncodedSnapshot, RunSnapshot
+from jupyter_ddl.views.cell_output import say
 from jupyter_ddl.views.display import LiveDisplay, Screen, cell_screen, default_screen
 
 if TYPE_CHECKING:

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 from IPython.display import display, update_display
 
 from jupyter_ddl.cell.run_options import RunOptions
-from jupyter_ddl.magics.cell_output import Phases, say, say_note
-from jupyter_ddl.magics.kernel_end import is_kernel_ending
-from jupyter_ddl.magics.notebook import cell_number, notebook_path
+from jupyter_ddl.magics.kernel import cell_number, is_kernel_ending, notebook_path
+from jupyter_ddl.views.cell_output import Phases, say, say_note
 
 if TYPE_CHECKING:
     from jupyter_ddl.cell.group_cell import CompiledGroupCell

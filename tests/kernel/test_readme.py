@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from jupyter_ddl.cell.options import VERBS
-from jupyter_ddl.client.commands import CLUSTER, RUNS
+from jupyter_ddl.commands.cluster import CLUSTER
+from jupyter_ddl.commands.runs import RUNS
 from tests.live_kernel import LiveKernel
 
 pytestmark = [pytest.mark.kernel, pytest.mark.timeout(180)]

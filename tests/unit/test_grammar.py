@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from jupyter_ddl.cell.options import DISTRIBUTE
-from jupyter_ddl.client.commands import CLUSTER, RUNS
+from jupyter_ddl.commands.cluster import CLUSTER
+from jupyter_ddl.commands.runs import RUNS
 from jupyter_ddl.errors import OptionError
 from jupyter_ddl.grammar import (
     Command,

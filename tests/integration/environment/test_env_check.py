@@ -120,7 +120,7 @@ def test_files_beside_the_notebook_are_compared_with_the_kernel(
         assert status.word == word
     (tmp_path / "requirements.txt").unlink()
     done = subprocess.run(
-        [sys.executable, "-m", "jupyter_ddl.cli", "env", "check"],
+        [sys.executable, "-m", "jupyter_ddl.cli", "cluster", "env", "check"],
         capture_output=True,
         text=True,
         timeout=60,

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_ddl.client.commands import CLUSTER
 from jupyter_ddl.client.kube_clusters import examine_from
 from jupyter_ddl.client.kube_options import with_image
+from jupyter_ddl.commands.cluster import CLUSTER
 from jupyter_ddl.errors import EnvironmentFileError, ImageError
 from jupyter_ddl.protocol.cluster import KubeSpec
 

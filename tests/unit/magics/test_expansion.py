@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jupyter_ddl.errors import OptionError
-from jupyter_ddl.magics.expansion import expand_line
+from jupyter_ddl.magics.face import expand_line
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from jupyter_ddl.ledger.reducer import fold_all
 from jupyter_ddl.ledger.snapshots import snapshot_of
-from jupyter_ddl.magics.printed import printed_text
+from jupyter_ddl.magics.distribute import printed_text
 from jupyter_ddl.protocol.events import RunSubmitted
 from jupyter_ddl.protocol.program import Program
 from jupyter_ddl.protocol.run import DdpSpec, RunSpec

@@ -1,0 +1,426 @@
+"""``%cluster`` and ``jupyter ddl cluster``: start, inspect and stop clusters."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from jupyter_ddl.backends.registry import backend_names, check_name
+from jupyter_ddl.binder_mode import binder_sentence
+from jupyter_ddl.client import kube_clusters
+from jupyter_ddl.client.clusters import (
+    DASK,
+    Cluster,
+    attach_cluster,
+    chosen_cluster,
+    connect_cluster,
+    list_clusters,
+    start_cluster,
+)
+from jupyter_ddl.client.environment import check_environment, compare_with
+from jupyter_ddl.client.kube_options import KUBE, ON_KUBERNETES, kube_spec
+from jupyter_ddl.client.session import session
+from jupyter_ddl.commands.face import Answer, Face, Printed
+from jupyter_ddl.errors import ClusterError, OptionError
+from jupyter_ddl.formats import format_counted
+from jupyter_ddl.grammar import (
+    Command,
+    Grammar,
+    argument,
+    count,
+    duration_s,
+    one_of,
+    size_bytes,
+)
+
+__all__ = ["CLUSTER"]
+
+
+def _status(face: Face, name: str | None) -> Answer:
+    from jupyter_ddl.views.tables import cluster_row, render_cluster
+
+    if mode := binder_sentence():
+        face.say(mode)
+    if name is None and not list_clusters():
+        return Answer(
+            "No cluster is running; `%cluster start` starts one, and so does `%%distribute`."
+        )
+    chosen = chosen_cluster(name)
+    _refresh_verdict(face, chosen.name)
+    return Answer(render_cluster(cluster_row(chosen.status())))
+
+
+def _refresh_verdict(face: Face, cluster: str) -> None:
+    """Compare anew with what the notebook uses; a cluster that does not answer knows no better."""
+    if face.imports is None:
+        return  # the verdict is of a notebook's kernel, and no terminal's
+    try:
+        check_environment(cluster, face.imports, face.folder)
+    except ClusterError:
+        return
+
+
+def _start(face: Face, **values: Any) -> Answer:
+    return _begin(face, lambda on_phase: start_from(Namespace(**values), on_phase))
+
+
+def start_from(options: Namespace, on_phase: Callable[[str], None] = lambda _: None) -> Cluster:
+    """Start the cluster that the options of ``start`` describe.
+
+    Raises
+    ------
+    OptionError
+        An option is given that the backend does not have.
+    ClusterError
+        It can't be started; one sentence says why.
+    """
+    if options.backend in ("kubernetes", "k8s"):
+        options.backend = KUBE
+    check_name(options.backend)  # before options are said to be another's
+    kubernetes = kube_spec(options)
+    if options.env is not None and options.backend != KUBE:
+        raise OptionError("--env is for clusters on Kubernetes; a local one uses this environment")
+    return start_cluster(
+        options.backend,
+        options.workers,
+        name=options.name,
+        cpus=options.cpus,
+        memory_bytes=options.memory,
+        idle_timeout_s=options.idle_timeout,
+        max_age_s=options.max_age,
+        kubernetes=kubernetes,
+        on_phase=on_phase,
+    )
+
+
+def _connect(
+    face: Face,
+    address: str,
+    name: str | None,
+    cpus: int,
+    memory: int | None,
+    idle_timeout: float,
+    max_age: float,
+) -> Answer:
+    return _begin(
+        face,
+        lambda on_phase: connect_cluster(
+            address,
+            name=name,
+            cpus=cpus,
+            memory_bytes=memory,
+            idle_timeout_s=idle_timeout,
+            max_age_s=max_age,
+            on_phase=on_phase,
+        ),
+    )
+
+
+def _begin(face: Face, start: Callable[[Callable[[str], None]], Cluster]) -> Answer:
+    with face.steps() as steps:
+        started = start(steps)
+        n_workers = len(started.status().workers)
+        steps.done(f"cluster {started.name} is ready with {format_counted(n_workers, 'worker')}")
+    resumed = session().resumed
+    if not resumed:
+        return Answer()
+    runs = format_counted(len(resumed), "unfinished run")
+    return Answer(f"It goes on with {runs}: {', '.join(resumed)}.")
+
+
+def _list(face: Face) -> Answer:
+    from jupyter_ddl.views.lists import render_clusters
+    from jupyter_ddl.views.tables import cluster_row
+
+    rows = [cluster_row(each.status()) for each in list_clusters()]
+    lines = [
+        f"{each.name} in namespace {each.namespace} ({format_counted(each.n_workers, 'worker')}) "
+        f"was started elsewhere; `%cluster stop {each.name}` ends it."
+        for each in _elsewhere(face)
+    ]
+    return Answer(render_clusters(rows, current=session().current, width=face.width), *lines)
+
+
+def _elsewhere(face: Face) -> list[Any]:
+    try:
+        return list(kube_clusters.clusters_elsewhere())
+    except ClusterError as error:
+        face.say(f"Clusters on Kubernetes are not listed: {error.message}")
+        return []
+
+
+def _attach(_: Face, name: str) -> Answer:
+    found = attach_cluster(chosen_cluster(name).name)
+    size = format_counted(len(found.status().workers), "worker")
+    return Answer(f"Cluster {found.name} is used from now on ({size}).")
+
+
+def _scale(_: Face, n_workers: int, name: str | None) -> Answer:
+    status = chosen_cluster(name).scale(n_workers)
+    return Answer(f"Cluster {status.name}: {format_counted(status.n_wanted, 'worker')} wanted.")
+
+
+def _adapt(_: Face, minimum: int, maximum: int, name: str | None) -> Answer:
+    status = chosen_cluster(name).adapt(minimum, maximum)
+    return Answer(f"Cluster {status.name}: between {minimum} and {maximum} workers.")
+
+
+def _stop(face: Face, name: str | None, all: bool) -> Answer:  # noqa: A002
+    if all and name:
+        raise OptionError(f"%cluster stop: either {name} or --all, not both")
+    running = list_clusters()
+    elsewhere = _elsewhere(face) if all or name else []
+    if not all:
+        elsewhere = [each for each in elsewhere if each.name == name]
+    if all:
+        targets = running
+    elif elsewhere and name not in {each.name for each in running}:
+        targets = []
+    else:
+        targets, elsewhere = [chosen_cluster(name)], []
+    if not targets and not elsewhere:
+        return Answer("No cluster is running.")
+    for each in targets:
+        backend = session().info(each.name).backend
+        each.stop()
+        goes_on = "is left, and goes on where it was started"
+        face.say(f"Cluster {each.name} {goes_on if backend == DASK else 'has ended'}.")
+    for found in elsewhere:
+        kube_clusters.delete_elsewhere(found)
+        face.say(f"Cluster {found.name} in namespace {found.namespace} is deleted.")
+    return Answer()
+
+
+def _logs(_: Face, worker: str | None, lines: int, name: str | None) -> Answer:
+    text = chosen_cluster(name).logs(worker, lines)
+    return Answer(Printed(text.rstrip()) or "The log has no such lines.")
+
+
+def _doctor(_: Face, print_rbac: bool, **values: Any) -> Answer:
+    if print_rbac:
+        return Answer(kube_clusters.print_rbac(values["namespace"]).rstrip())
+    findings = kube_clusters.examine_from(Namespace(**values))
+    return Answer(
+        "\n".join(f"{each.verdict:<8}{each.what}: {each.text}" for each in findings),
+        is_good=all(each.verdict != "broken" for each in findings),
+    )
+
+
+def _env(
+    face: Face,
+    action: str,
+    packages: Sequence[str],
+    all: bool,  # noqa: A002
+    name: str | None,
+) -> Answer:
+    if action == "show":
+        return _show_environment(face)
+    chosen = chosen_cluster(name).name
+    if action == "check":
+        return _check_environment(face, chosen)
+    return _sync_environment(face, chosen, packages, all)
+
+
+def _show_environment(face: Face) -> Answer:
+    from jupyter_ddl.environment.binder import has_configuration, read_configuration
+    from jupyter_ddl.environment.kernel import kernel_environment
+    from jupyter_ddl.views.environment import render_environment
+
+    asked = read_configuration(face.folder) if has_configuration(face.folder) else None
+    kernel = kernel_environment()
+    used = sorted(kernel.scope(face.imports).direct) if face.imports is not None else ()
+    return Answer(render_environment(asked, kernel.facts(), used, width=face.width))
+
+
+def _check_environment(face: Face, cluster: str) -> Answer:
+    from jupyter_ddl.views.environment import render_verdict
+
+    if face.imports is None:  # what cells are compared with is not changed by a terminal
+        checked = compare_with(cluster, None, face.folder)
+    else:  # judged as a cell would be that uses all that the notebook does
+        checked = check_environment(cluster, face.imports, face.folder)
+    return Answer(
+        render_verdict(checked.verdict, checked.notes, width=face.width),
+        is_good=checked.verdict.word == "same",
+    )
+
+
+def _sync_environment(
+    face: Face, cluster: str, packages: Sequence[str], everything: bool
+) -> Answer:
+    from jupyter_ddl.client.sync import sync_environment, synced_lines
+
+    if face.imports is None and not packages and not everything:
+        raise OptionError("env sync: give packages, or --all; a notebook knows what it uses itself")
+    with face.steps() as steps:
+        synced = sync_environment(
+            cluster,
+            imports=() if packages or face.imports is None else face.imports,
+            packages=packages,
+            everything=everything,
+            on_phase=steps,
+        )
+        steps.done("done")
+    _refresh_verdict(face, cluster)
+    return Answer(*synced_lines(synced))
+
+
+_LEASE = (
+    argument(
+        "--idle-timeout",
+        type=duration_s,
+        default=1800.0,
+        metavar="30m",
+        help="it ends when nothing has run for so long",
+    ),
+    argument("--max-age", type=duration_s, default=86400.0, metavar="24h", help="and by then"),
+)
+_SIZE = (
+    argument("--cpus", type=count(1), default=1, metavar="C", help="CPUs of each worker"),
+    argument("--memory", type=size_bytes, metavar="2GB", help="limit of each trial"),
+)
+_WORKERS = (
+    *_SIZE,
+    argument("--env", metavar="auto|IMAGE|DIR", help="image of the pods, or what it is built of"),
+    ON_KUBERNETES,
+)
+"""What each worker is to be."""
+_WHICH = argument(
+    "--name", metavar="NAME", help="which cluster; default: the one in use", offers="clusters"
+)
+
+CLUSTER = Grammar(
+    "%cluster",
+    "Start, inspect and stop clusters; without a command: the state of the current one.",
+    [
+        Command("status", "Workers, slots, limits and when it ends by itself.", (_WHICH,), _status),
+        Command(
+            "start",
+            "Start a cluster and use it from now on.",
+            (
+                argument(
+                    "backend",
+                    nargs="?",
+                    default="local",
+                    metavar="BACKEND",
+                    help="local by default",
+                    offers=backend_names,
+                ),
+                argument(
+                    "-n",
+                    "--workers",
+                    type=count(0),
+                    metavar="N",
+                    help="default: what the host allows",
+                ),
+                argument("--name", metavar="NAME", help="default: the backend's name"),
+                *_LEASE,
+                *_WORKERS,
+            ),
+            _start,
+        ),
+        Command(
+            "connect",
+            "Use a Dask scheduler that runs already.",
+            (
+                argument(
+                    "address",
+                    metavar="ADDRESS",
+                    help="tls://HOST:PORT, or tcp://HOST:PORT without TLS",
+                ),
+                argument("--name", metavar="NAME", help="default: dask"),
+                *_SIZE,
+                *_LEASE,
+            ),
+            _connect,
+        ),
+        Command("list", "All running clusters of yours on this host.", (), _list),
+        Command(
+            "attach",
+            "Use a cluster that was started elsewhere.",
+            (argument("name", metavar="NAME", offers="clusters"),),
+            _attach,
+            only_in_notebooks=True,
+        ),
+        Command(
+            "scale",
+            "Ask for N workers.",
+            (argument("n_workers", type=count(0), metavar="N"), _WHICH),
+            _scale,
+        ),
+        Command(
+            "adapt",
+            "Let the number of workers follow the work, within bounds.",
+            (
+                argument("minimum", type=count(0), metavar="MIN"),
+                argument("maximum", type=count(0), metavar="MAX"),
+                _WHICH,
+            ),
+            _adapt,
+        ),
+        Command(
+            "stop",
+            "End a cluster; unfinished runs stay resumable.",
+            (
+                argument(
+                    "name",
+                    nargs="?",
+                    metavar="NAME",
+                    help="default: the one in use",
+                    offers="clusters",
+                ),
+                argument("--all", action="store_true", help="every cluster of yours"),
+            ),
+            _stop,
+        ),
+        Command(
+            "logs",
+            "The newest lines of the controller's log.",
+            (
+                argument("worker", nargs="?", metavar="WORKER", help="name or address of one"),
+                argument(
+                    "--lines", type=count(1), default=50, metavar="N", help="how many; default 50"
+                ),
+                _WHICH,
+            ),
+            _logs,
+        ),
+        Command(
+            "doctor",
+            "Check what a cluster on Kubernetes needs.",
+            (
+                argument("--print-rbac", action="store_true", help="the smallest Role, as YAML"),
+                *_WORKERS,
+            ),
+            _doctor,
+        ),
+        Command(
+            "env",
+            "The environment of kernel and workers: shown, compared, synced.",
+            (
+                argument(
+                    "action",
+                    nargs="?",
+                    default="show",
+                    type=one_of("show", "check", "sync"),
+                    metavar="check|sync",
+                    help="compare with the workers, or install on them what they lack; "
+                    "default: show it",
+                ),
+                argument(
+                    "packages",
+                    nargs="*",
+                    metavar="PACKAGE",
+                    help="what sync installs; default: what the notebook and its cells use",
+                ),
+                argument(
+                    "--all", action="store_true", help="sync everything that is installed here"
+                ),
+                _WHICH,
+            ),
+            _env,
+        ),
+    ],
+    bare="status",
+)

@@ -1,0 +1,217 @@
+"""``%runs`` and ``jupyter ddl runs``: list, inspect, watch, stop, compare, export and delete."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from jupyter_ddl.client.history import (
+    find_run,
+    list_with_state,
+    live_runs,
+    remove_run,
+    stop_run,
+)
+from jupyter_ddl.client.run import Run
+from jupyter_ddl.commands.face import Answer, Face, Printed
+from jupyter_ddl.errors import OptionError
+from jupyter_ddl.grammar import Command, Grammar, Group, argument, count
+from jupyter_ddl.protocol.run import GroupSpec
+
+__all__ = ["RUNS"]
+
+
+def _list(face: Face) -> Answer:
+    from jupyter_ddl.views.lists import run_row
+    from jupyter_ddl.views.tables import render_runs
+
+    now_s = time.time()
+    rows = [run_row(summary, live=live, now_s=now_s) for summary, live in list_with_state()]
+    return Answer(render_runs(rows, now_s=now_s, width=face.width))
+
+
+def _show(_: Face, run: str) -> Answer:
+    from jupyter_ddl.views.details import render_details
+
+    shown = Run(find_run(run))
+    return Answer(
+        render_details(shown.snapshot(), shown.spec, directory=shown.directory, now_s=time.time())
+    )
+
+
+def _attach(face: Face, run: str) -> Answer:
+    watched = Run(find_run(run))
+    if isinstance(watched.spec.verb, GroupSpec):
+        raise OptionError(
+            f"%runs attach: {watched.id} is a persistent group; `%%distribute run` gives it cells, "
+            f"`%runs show {watched.id}` lists those that it has executed"
+        )
+    if watched.snapshot().finished_at_s is None and watched.id not in live_runs():
+        cluster = watched.spec.cluster
+        face.say(f"Nothing drives run {watched.id} now: starting cluster {cluster} to go on.")
+    face.watch(watched)
+    return Answer()
+
+
+def _stop(_: Face, run: str, trial: int | None, after_report: bool, now: bool) -> Answer:
+    del after_report  # what happens by default, too
+    return Answer(stop_run(Run(find_run(run)), trial=trial, now=now))
+
+
+def _logs(_: Face, run: str, trial: int | None, rank: int | None) -> Answer:
+    text = Run(find_run(run)).logs(trial=trial, rank=rank)
+    return Answer(Printed(text.rstrip("\n")) or "Nothing was printed.")
+
+
+def _compare(_: Face, first: str, second: str) -> Answer:
+    from jupyter_ddl.views.compare import ComparedRun, render_compare
+
+    runs = [Run(find_run(text)) for text in (first, second)]
+    pair = [ComparedRun(run.snapshot(), run.spec) for run in runs]
+    return Answer(render_compare(*pair, now_s=time.time()))
+
+
+def _export(
+    face: Face, run: str, file: str | None, tensorboard: str | None, overwrite: bool
+) -> Answer:
+    from jupyter_ddl.recording.export import export_run
+
+    exported = Run(find_run(run))
+    if file is not None:
+        return Answer(export_run(exported.id, file, overwrite=overwrite))
+    target = Path(tensorboard or "").expanduser()
+    try:
+        line = f"tensorboard --logdir {shlex.quote(str(exported.tensorboard(target)))}"
+    except OSError as error:
+        raise OptionError(f"%runs export: {target}: {error.strerror}") from None
+    return Answer(f"%load_ext tensorboard\n%{line}" if face.is_notebook else line)
+
+
+def _remove(face: Face, runs: Sequence[str], yes: bool) -> Answer:
+    ids = list(dict.fromkeys(find_run(text) for text in runs))
+    if not yes and not face.agrees(f"Delete {', '.join(ids)} with logs and values?"):
+        return Answer("Nothing was deleted; --yes deletes without asking.", is_good=False)
+    for run_id in ids:
+        remove_run(run_id)
+        face.say(f"Run {run_id} is deleted.")
+    return Answer()
+
+
+def _replay(_: Face, file: str, speed: float) -> Answer:
+    from jupyter_ddl.recording.show import replay
+
+    return Answer(replay(file, speed))
+
+
+_RUN = argument(
+    "run",
+    metavar="RUN",
+    help="an id, a unique beginning of one, or `last` (the newest)",
+    offers="runs",
+)
+
+RUNS = Grammar(
+    "%runs",
+    "Runs on this host, also of other notebooks; without a command: the list.",
+    [
+        Command("list", "All runs, newest first.", (), _list),
+        Command(
+            "show",
+            "What a run was told, what came of it, and the line to run it again.",
+            (_RUN,),
+            _show,
+        ),
+        Command("attach", "Watch a run until its end; leaving does not stop it.", (_RUN,), _attach),
+        Command(
+            "stop",
+            "Stop a run, or one trial of it, at its next report.",
+            (
+                _RUN,
+                argument("--trial", type=count(0), metavar="N", help="one trial only"),
+                Group(
+                    (
+                        argument(
+                            "--after-report",
+                            action="store_true",
+                            help="at the next report (default)",
+                        ),
+                        argument("--now", action="store_true", help="at once"),
+                    ),
+                    exclusive=True,
+                ),
+            ),
+            _stop,
+        ),
+        Command(
+            "logs",
+            "Everything that a run printed.",
+            (
+                _RUN,
+                argument("--trial", type=count(0), metavar="N", help="default: all trials"),
+                argument("--rank", type=count(0), metavar="R", help="default: all ranks"),
+            ),
+            _logs,
+        ),
+        Command(
+            "compare",
+            "Two runs side by side.",
+            (
+                argument("first", metavar="A", offers="runs"),
+                argument("second", metavar="B", offers="runs"),
+            ),
+            _compare,
+        ),
+        Command(
+            "export",
+            "Write a run as a recording, as a page, or for TensorBoard.",
+            (
+                _RUN,
+                Group(
+                    (
+                        argument(
+                            "file",
+                            nargs="?",
+                            metavar="FILE",
+                            help="a recording (.jsonl, .jsonl.gz), or a page that plays it (.html)",
+                        ),
+                        argument("--tensorboard", metavar="DIR", help="event files of TensorBoard"),
+                    ),
+                    exclusive=True,
+                    required=True,
+                ),
+                argument(
+                    "--overwrite", action="store_true", help="replace the file if it is there"
+                ),
+            ),
+            _export,
+        ),
+        Command(
+            "rm",
+            "Delete runs: records, logs, checkpoints and values.",
+            (
+                argument("runs", nargs="+", metavar="RUN", offers="runs"),
+                argument("--yes", action="store_true", help="do not ask"),
+            ),
+            _remove,
+        ),
+        Command(
+            "replay",
+            "Play a recording in the live view; no cluster is needed.",
+            (
+                argument("file", metavar="FILE", help="what `%runs export` wrote"),
+                argument(
+                    "--speed",
+                    type=float,
+                    default=4.0,
+                    metavar="X",
+                    help="times faster than the run (4)",
+                ),
+            ),
+            _replay,
+            only_in_notebooks=True,
+        ),
+    ],
+    bare="list",
+)
