@@ -18,18 +18,19 @@ from jupyter_ddl.errors import (
     RunNotFoundError,
 )
 from jupyter_ddl.ledger.file import LedgerWriter
-from jupyter_ddl.ledger.reader import RunSummary, read_summary
+from jupyter_ddl.ledger.reader import read_ledger, read_run_line, with_progress
+from jupyter_ddl.ledger.reducer import fold_all
 from jupyter_ddl.nearest import did_you_mean
 from jupyter_ddl.protocol.fit import FitSpec
 from jupyter_ddl.protocol.replies import StatusResult
 from jupyter_ddl.protocol.requests import GetStatus
+from jupyter_ddl.protocol.snapshot import RunLine
 from jupyter_ddl.store.connection import list_connections
 from jupyter_ddl.store.paths import ledger_path, run_dir, runs_dir
 
 __all__ = [
     "find_run",
     "list_runs",
-    "list_with_state",
     "live_runs",
     "remove_run",
     "stop_run",
@@ -41,17 +42,39 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 _STATUS_TIMEOUT_S = 5.0
+_MAX_FOLDED = 10
+"""Long unfinished runs whose whole ledger is read to tell how far they are."""
 
 
-def list_runs() -> list[RunSummary]:
-    """Every run of this user, newest first; a run that can't be read is left out."""
+def list_runs() -> list[RunLine]:
+    """Every run of this user, newest first; one that can't be read is left out."""
+    lines = _read_lines()
+    unfinished = [each for each in lines if each.finished_at_s is None]
+    live = live_runs() if unfinished else frozenset()
+    unknown = [each.run_id for each in unfinished if each.n_finished is None][:_MAX_FOLDED]
+    return [
+        msgspec.structs.replace(
+            _folded(each) if each.run_id in unknown else each, live=each.run_id in live
+        )
+        for each in lines
+    ]
+
+
+def _read_lines() -> list[RunLine]:
     found = []
     for directory in runs_dir().iterdir():
         try:
-            found.append(read_summary(directory / "ledger.ddl"))
+            found.append(read_run_line(directory / "ledger.ddl"))
         except JupyterDDLError:
             continue  # being created, or damaged: `%runs show ID` tells which
-    return sorted(found, key=lambda summary: -summary.created_at_s)
+    return sorted(found, key=lambda line: -line.created_at_s)
+
+
+def _folded(line: RunLine) -> RunLine:
+    try:
+        return with_progress(line, fold_all(read_ledger(ledger_path(line.run_id))))
+    except JupyterDDLError:
+        return line  # it was removed in this moment, or is damaged: `%runs show ID` tells
 
 
 def find_run(text: str) -> str:
@@ -66,7 +89,7 @@ def find_run(text: str) -> str:
     if text in ids:
         return text
     if text == "last" and ids:
-        return list_runs()[0].run_id
+        return _read_lines()[0].run_id
     meant = [run_id for run_id in ids if text and run_id.startswith(text)]
     if len(meant) == 1:
         return meant[0]
@@ -109,40 +132,6 @@ def live_runs() -> frozenset[str]:
         if isinstance(answer, StatusResult):
             found.update(answer.status.active_runs)
     return frozenset(found)
-
-
-# The runs that a list shows, with what only a controller or a whole ledger knows.
-
-_MAX_FOLDED = 10
-"""Long unfinished runs whose whole ledger is read to tell how far they are."""
-
-
-def list_with_state() -> list[tuple[RunSummary, bool]]:
-    """Every run, newest first, and whether a controller drives it now."""
-    summaries = list_runs()
-    unfinished = [each for each in summaries if each.finished_at_s is None]
-    live = live_runs() if unfinished else frozenset()
-    unknown = [each for each in unfinished if each.counts is None][:_MAX_FOLDED]
-    folded = {each.run_id: _with_progress(each) for each in unknown}
-    return [(folded.get(each.run_id, each), each.run_id in live) for each in summaries]
-
-
-def _with_progress(summary: RunSummary) -> RunSummary:
-    from jupyter_ddl.client.run import Run
-
-    try:
-        snapshot = Run(summary.run_id).snapshot()
-    except JupyterDDLError:
-        return summary  # it was removed in this moment, or is damaged: `%runs show ID` tells
-    best = snapshot.best
-    return msgspec.structs.replace(
-        summary,
-        counts=snapshot.counts,
-        best_trial=None if best is None else best.number,
-        best_value=None if best is None else best.value,
-        step=snapshot.last_step,
-        round=snapshot.round,
-    )
 
 
 def stop_run(run: Run, *, trial: int | None = None, now: bool = False) -> str:

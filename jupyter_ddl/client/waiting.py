@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from jupyter_ddl.client.session import Mailbox
 from jupyter_ddl.errors import ControllerError, JupyterDDLError, RunNotFoundError
-from jupyter_ddl.ledger.reader import read_submitted, read_summary
+from jupyter_ddl.ledger.reader import read_run_line, read_submitted
 from jupyter_ddl.protocol.assignment import StopWhen
 from jupyter_ddl.protocol.requests import ResumeRun, StopRunRequest
 from jupyter_ddl.protocol.snapshot import EncodedSnapshot
@@ -141,7 +141,7 @@ def wait_for_run(
 
 
 def _has_ended(run_id: str) -> bool:
-    return read_summary(ledger_path(run_id)).finished_at_s is not None
+    return read_run_line(ledger_path(run_id)).finished_at_s is not None
 
 
 def _watch(session: Session, cluster: str, run_id: str) -> Mailbox | None:

@@ -130,8 +130,7 @@ def _begin(face: Face, start: Callable[[Callable[[str], None]], Cluster]) -> Ans
 
 
 def _list(face: Face) -> Answer:
-    from jupyter_ddl.views.lists import render_clusters
-    from jupyter_ddl.views.tables import cluster_row
+    from jupyter_ddl.views.tables import cluster_row, render_clusters
 
     rows = [cluster_row(each.status()) for each in list_clusters()]
     lines = [

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from jupyter_ddl.client.history import (
     find_run,
-    list_with_state,
+    list_runs,
     live_runs,
     remove_run,
     stop_run,
@@ -24,12 +24,9 @@ __all__ = ["RUNS"]
 
 
 def _list(face: Face) -> Answer:
-    from jupyter_ddl.views.lists import run_row
     from jupyter_ddl.views.tables import render_runs
 
-    now_s = time.time()
-    rows = [run_row(summary, live=live, now_s=now_s) for summary, live in list_with_state()]
-    return Answer(render_runs(rows, now_s=now_s, width=face.width))
+    return Answer(render_runs(list_runs(), now_s=time.time(), width=face.width))
 
 
 def _show(_: Face, run: str) -> Answer:

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from jupyter_ddl.errors import JupyterDDLError
-from jupyter_ddl.ledger.reader import read_submitted, read_summary
+from jupyter_ddl.ledger.reader import read_run_line, read_submitted
 from jupyter_ddl.protocol.program import Program
 from jupyter_ddl.store.blobs import digest_of, trim_blobs
 from jupyter_ddl.store.connection import list_connections
@@ -75,7 +75,7 @@ def _needed_blobs() -> frozenset[str]:
 
 
 def _blobs_of(ledger: Path) -> set[str]:
-    if read_summary(ledger).finished_at_s is not None:
+    if read_run_line(ledger).finished_at_s is not None:
         return set()
     program: Program = read_submitted(ledger).spec.program
     digests = {digest_of(msgspec.msgpack.encode(program)), *program.buffers}

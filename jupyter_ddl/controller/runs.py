@@ -31,7 +31,7 @@ from jupyter_ddl.errors import (
 )
 from jupyter_ddl.launch.dispatcher import Dispatcher
 from jupyter_ddl.ledger.file import LedgerWriter
-from jupyter_ddl.ledger.reader import read_ledger, read_summary
+from jupyter_ddl.ledger.reader import read_ledger, read_run_line
 from jupyter_ddl.ledger.reducer import RunState, fold
 from jupyter_ddl.ledger.snapshots import encoded_snapshot, with_totals
 from jupyter_ddl.placement.slots import SlotBook
@@ -132,12 +132,12 @@ def unfinished_runs(cluster: str) -> list[str]:
         if not path.exists():
             continue
         try:
-            summary = read_summary(path)
+            line = read_run_line(path)
         except JupyterDDLError as error:
             log.warning("run %s can't be read: %s", directory.name, error.message)
             continue
-        if summary.cluster == cluster and summary.finished_at_s is None:
-            if summary.verb == "run":
+        if line.cluster == cluster and line.finished_at_s is None:
+            if line.verb == "run":
                 _end_group(directory.name)
             else:
                 found.append(directory.name)

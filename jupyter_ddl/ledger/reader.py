@@ -5,20 +5,27 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal, TypeGuard
+from typing import TypeGuard
 
 import msgspec
 
 from jupyter_ddl.errors import LedgerError, ProtocolError
 from jupyter_ddl.ledger.records import HEADER, MAX_RECORD_BYTES, Fault, FrameCursor, frame_at
 from jupyter_ddl.ledger.reducer import fold_all
-from jupyter_ddl.ledger.snapshots import with_totals
+from jupyter_ddl.ledger.run_state import RunState
+from jupyter_ddl.ledger.snapshots import latest_round, latest_step
 from jupyter_ddl.protocol.codec import decode_event
 from jupyter_ddl.protocol.events import SCHEMA_VERSION, Event, RunFinished, RunSubmitted
 from jupyter_ddl.protocol.run import verb_name
-from jupyter_ddl.protocol.snapshot import Counts, RunStateName
+from jupyter_ddl.protocol.snapshot import Counts, RunLine
 
-__all__ = ["LedgerReader", "RunSummary", "read_ledger", "read_submitted", "read_summary"]
+__all__ = [
+    "LedgerReader",
+    "read_ledger",
+    "read_run_line",
+    "read_submitted",
+    "with_progress",
+]
 
 _TAIL_BYTES = 1 << 16
 _FIRST_BYTES = 1 << 16
@@ -27,32 +34,6 @@ _FOLDED_BYTES = 1 << 16
 _FINISHED = b"\xa4type\xacrun_finished"
 _STARTED = b"\xa4type\xabrun_started"
 _TAG_OFFSET = 9
-
-
-class RunSummary(msgspec.Struct, frozen=True):
-    """One line of a listing of runs."""
-
-    run_id: str
-    name: str
-    verb: Literal["search", "map", "ddp", "run", "fit"]
-    state: RunStateName
-    """As the ledger tells: a run whose controller has died is still ``running`` here."""
-    cluster: str
-    created_at_s: float
-    n_trials: int
-    size_bytes: int
-    """Of the ledger."""
-    finished_at_s: float | None = None
-    metric: str | None = None
-    counts: Counts | None = None
-    """None for a long run that has not ended: fold it, or ask its controller."""
-    best_trial: int | None = None
-    best_value: float | None = None
-    step: int | None = None
-    """Of a ddp run: the last step that its latest round reported."""
-    round: int = 0
-    """Of a ddp run: the number of its latest round; 0 where none began."""
-    reason: str = ""
 
 
 class LedgerReader:
@@ -160,8 +141,8 @@ def read_submitted(path: str | Path) -> RunSubmitted:
         os.close(fd)
 
 
-def read_summary(path: str | Path) -> RunSummary:
-    """What a listing shows of a run: first and last record only, in about 0.1 ms.
+def read_run_line(path: str | Path) -> RunLine:
+    """What a list shows of a run: first and last record only, in about 0.1 ms.
 
     A short ledger (64 kB) without totals at its end is folded.  Raises as ``read_submitted``.
     """
@@ -175,40 +156,42 @@ def read_summary(path: str | Path) -> RunSummary:
         os.close(fd)
     if (last is None or not last.totals) and size <= _FOLDED_BYTES:
         state = fold_all(read_ledger(path))
-        started = state.session > 0
-        still = RunFinished(state.end.at_s if state.end else 0.0, "cancelled")
-        facts = with_totals(state, state.end or still)
-        return _summary(submitted, state.end, size, started, facts, state.counts)
-    counts = Counts(**last.totals) if last is not None and last.totals else None
-    return _summary(submitted, last, size, started, last, counts)
+        return with_progress(_line(submitted, state.end, state.session > 0), state)
+    line = _line(submitted, last, started)
+    if last is None:
+        return line
+    return msgspec.structs.replace(
+        line,
+        n_finished=Counts(**last.totals).finished if last.totals else None,
+        best=last.best_value,
+        step=last.step,
+        round=last.round,
+    )
 
 
-def _summary(
-    submitted: RunSubmitted,
-    last: RunFinished | None,
-    size: int,
-    started: bool,
-    facts: RunFinished | None,
-    counts: Counts | None,
-) -> RunSummary:
+def with_progress(line: RunLine, state: RunState) -> RunLine:
+    """The line with what only the whole ledger of a run tells."""
+    return msgspec.structs.replace(
+        line,
+        n_finished=state.counts.finished,
+        best=state.best_value,
+        step=latest_step(state),
+        round=latest_round(state),
+    )
+
+
+def _line(submitted: RunSubmitted, last: RunFinished | None, started: bool) -> RunLine:
     spec = submitted.spec
-    return RunSummary(
+    return RunLine(
         run_id=spec.run_id,
         name=spec.name,
         verb=verb_name(spec.verb),
-        state=last.state if last is not None else "running" if started else "submitted",
         cluster=spec.cluster,
+        state=last.state if last is not None else "running" if started else "submitted",
         created_at_s=spec.created_at_s,
-        n_trials=spec.n_trials,
-        size_bytes=size,
         finished_at_s=None if last is None else last.at_s,
+        n_trials=spec.n_trials,
         metric=getattr(spec.verb, "metric", None),
-        counts=counts,
-        best_trial=None if facts is None else facts.best_trial,
-        best_value=None if facts is None else facts.best_value,
-        step=None if facts is None else facts.step,
-        round=0 if facts is None else facts.round,
-        reason="" if last is None else last.reason,
     )
 
 

@@ -18,6 +18,7 @@ __all__ = [
     "LearningCurve",
     "RankRow",
     "RestartRow",
+    "RunLine",
     "RunSnapshot",
     "RunStateName",
     "TrialRow",
@@ -124,6 +125,30 @@ class RestartRow(msgspec.Struct, frozen=True):
     """Step of the checkpoint that the next round went on from; None: there was none."""
     is_over: bool = False
     """Whether the next round has begun."""
+
+
+class RunLine(msgspec.Struct, frozen=True):
+    """A run in a list: of ledgers, of ``%runs``, of the terminal and of the panel."""
+
+    run_id: str
+    name: str
+    verb: str
+    cluster: str
+    state: RunStateName
+    """As the ledger tells: a run whose controller has died is still ``running`` here."""
+    created_at_s: float
+    finished_at_s: float | None = None
+    n_trials: int = 0
+    n_finished: int | None = None
+    """None: a long run that has not ended, whose whole ledger would have to be read."""
+    step: int | None = None
+    """Of a ddp run: the last step that its latest round reported."""
+    round: int = 0
+    """Of a ddp run: the number of its latest round; 0 where none began."""
+    best: float | None = None
+    metric: str | None = None
+    live: bool = False
+    """Whether a controller drives it now; an unfinished run that none drives can be resumed."""
 
 
 class RunSnapshot(msgspec.Struct, frozen=True):

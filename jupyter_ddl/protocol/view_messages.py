@@ -19,7 +19,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from jupyter_ddl.protocol.replies import ClusterStatus
-from jupyter_ddl.protocol.snapshot import RunSnapshot, TrialRow
+from jupyter_ddl.protocol.snapshot import RunLine, RunSnapshot, TrialRow
 from jupyter_ddl.protocol.telemetry import ClusterTelemetry
 
 __all__ = [
@@ -35,7 +35,6 @@ __all__ = [
     "Have",
     "LogPart",
     "Progress",
-    "RunLine",
     "RunList",
     "RunView",
     "ScaleCluster",
@@ -104,28 +103,6 @@ class ClusterList(msgspec.Struct, frozen=True, tag="clusters", tag_field="kind")
     clusters: tuple[ClusterStatus, ...]
     unreachable: tuple[str, ...] = ()
     """Clusters whose controller does not answer."""
-
-
-class RunLine(msgspec.Struct, frozen=True):
-    """A run in a list."""
-
-    run_id: str
-    name: str
-    verb: str
-    cluster: str
-    state: str
-    created_at_s: float
-    finished_at_s: float | None = None
-    n_trials: int = 0
-    n_finished: int = 0
-    step: int | None = None
-    """Of a ddp run: the last step that its latest round reported."""
-    round: int = 0
-    """Of a ddp run: the number of its latest round; 0 where none began."""
-    best: float | None = None
-    metric: str | None = None
-    live: bool = False
-    """Whether a controller drives it now; an unfinished run that none drives can be resumed."""
 
 
 class RunList(msgspec.Struct, frozen=True, tag="runs", tag_field="kind"):

@@ -15,6 +15,7 @@ from typing import Any
 from jupyter_ddl import __version__
 from jupyter_ddl.backends.registry import backend_names
 from jupyter_ddl.protocol import view_messages as say
+from jupyter_ddl.protocol.snapshot import RunLine
 from jupyter_ddl.server.cluster_watch import ClusterWatch
 from jupyter_ddl.server.connection import Close, Connection, Send
 from jupyter_ddl.server.folds import Folds
@@ -197,7 +198,7 @@ class Hub:
 
     async def _list_runs(self) -> None:
         """Look at the runs on disk until cancelled; tell when the list has changed."""
-        seen: tuple[say.RunLine, ...] | None = None
+        seen: tuple[RunLine, ...] | None = None
         while True:
             self._look_at_runs.clear()
             try:

@@ -11,15 +11,12 @@ import os
 import time
 from collections.abc import Container
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 
 from jupyter_ddl.errors import JupyterDDLError
-from jupyter_ddl.ledger.reader import RunSummary, read_summary
-from jupyter_ddl.ledger.run_state import RunState
-from jupyter_ddl.ledger.snapshots import latest_round, latest_step
-from jupyter_ddl.protocol.view_messages import RunLine
+from jupyter_ddl.ledger.reader import read_run_line, with_progress
+from jupyter_ddl.protocol.snapshot import RunLine
 from jupyter_ddl.server.folds import Folds
 from jupyter_ddl.store.paths import ledger_path, runs_dir
 
@@ -33,7 +30,7 @@ _MAX_FOLDED = 10
 
 @dataclass(slots=True)
 class _Known:
-    summary: RunSummary | None
+    line: RunLine | None
     """None: it could not be read, as it was at this time and size."""
     mark: tuple[int, int]
     """Time and size of the ledger."""
@@ -67,8 +64,8 @@ class RunListing:
             changing += [run_id for run_id in self._known if run_id in live]
         for run_id in changing:
             self._read(run_id)
-        there = (each.summary for each in self._known.values() if each.summary is not None)
-        newest = heapq.nlargest(N_RUNS, there, key=lambda summary: summary.created_at_s)
+        there = (each.line for each in self._known.values() if each.line is not None)
+        newest = heapq.nlargest(N_RUNS, there, key=lambda line: line.created_at_s)
         return self._lines(newest, live)
 
     def _take_names(self) -> None:
@@ -92,56 +89,26 @@ class RunListing:
             mark = (facts.st_mtime_ns, facts.st_size)
             if mark != known.mark:
                 known.mark = mark
-                known.summary = read_summary(path)
+                known.line = read_run_line(path)
         except (JupyterDDLError, OSError):
-            known.summary = None  # being created or removed, or damaged: not listed
+            known.line = None  # being created or removed, or damaged: not listed
 
-    def _lines(self, summaries: list[RunSummary], live: Container[str]) -> tuple[RunLine, ...]:
+    def _lines(self, lines: list[RunLine], live: Container[str]) -> tuple[RunLine, ...]:
         n_folded = 0
-        lines = []
-        for summary in summaries:
-            if summary.counts is None and n_folded < _MAX_FOLDED:
+        found = []
+        for line in lines:
+            if line.n_finished is None and n_folded < _MAX_FOLDED:
                 n_folded += 1
-                summary = self._with_progress(summary)
-            lines.append(_line(summary, summary.run_id in live))
-        return tuple(lines)
+                line = self._with_progress(line)
+            found.append(msgspec.structs.replace(line, live=line.run_id in live))
+        return tuple(found)
 
-    def _with_progress(self, summary: RunSummary) -> RunSummary:
+    def _with_progress(self, line: RunLine) -> RunLine:
         try:
-            progress = self._folds.poll(summary.run_id, _progress)
+            return self._folds.poll(line.run_id, lambda state: with_progress(line, state))
         except JupyterDDLError:
-            return summary  # it was removed in this moment, or is damaged
-        return msgspec.structs.replace(summary, **progress)
-
-
-def _progress(state: RunState) -> dict[str, Any]:
-    """Fields of a summary that only the whole ledger of a run that goes on tells."""
-    return {
-        "counts": state.counts,
-        "best_value": state.best_value,
-        "step": latest_step(state),
-        "round": latest_round(state),
-    }
+            return line  # it was removed in this moment, or is damaged
 
 
 def _may_change(known: _Known) -> bool:
-    return known.summary is None or known.summary.finished_at_s is None
-
-
-def _line(summary: RunSummary, live: bool) -> RunLine:
-    return RunLine(
-        run_id=summary.run_id,
-        name=summary.name,
-        verb=summary.verb,
-        cluster=summary.cluster,
-        state=summary.state,
-        created_at_s=summary.created_at_s,
-        finished_at_s=summary.finished_at_s,
-        n_trials=summary.n_trials,
-        n_finished=summary.counts.finished if summary.counts else 0,
-        step=summary.step,
-        round=summary.round,
-        best=summary.best_value,
-        metric=summary.metric,
-        live=live,
-    )
+    return known.line is None or known.line.finished_at_s is None

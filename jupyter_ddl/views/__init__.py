@@ -7,7 +7,7 @@ from jupyter_ddl.views.compare import ComparedRun, render_compare
 from jupyter_ddl.views.display import LiveDisplay, NotebookScreen, TerminalScreen
 from jupyter_ddl.views.drawing import Drawing
 from jupyter_ddl.views.html import render_html
-from jupyter_ddl.views.tables import ClusterRow, RunRow, cluster_row, render_cluster, render_runs
+from jupyter_ddl.views.tables import ClusterRow, cluster_row, render_cluster, render_runs
 from jupyter_ddl.views.text import render_line, render_text
 
 __all__ = [
@@ -16,7 +16,6 @@ __all__ = [
     "Drawing",
     "LiveDisplay",
     "NotebookScreen",
-    "RunRow",
     "TerminalScreen",
     "cluster_row",
     "render_cluster",

@@ -17,7 +17,7 @@ from jupyter_ddl.formats import (
 )
 from jupyter_ddl.protocol.facts import EnvironmentStatus
 from jupyter_ddl.protocol.replies import ClusterState, ClusterStatus, GroupStatus
-from jupyter_ddl.protocol.snapshot import RunStateName
+from jupyter_ddl.protocol.snapshot import RunLine
 from jupyter_ddl.views.columns import TextColumn, columns_text
 from jupyter_ddl.views.drawing import Drawing
 from jupyter_ddl.views.escape import esc, plain
@@ -35,7 +35,7 @@ from jupyter_ddl.views.palette import (
 )
 from jupyter_ddl.views.trial_table import Column, draw_table
 
-__all__ = ["ClusterRow", "RunRow", "cluster_row", "render_cluster", "render_runs"]
+__all__ = ["ClusterRow", "cluster_row", "render_cluster", "render_clusters", "render_runs"]
 
 _MAX_RUNS = 30
 _LIMIT = 40
@@ -46,29 +46,6 @@ _CLUSTER_COLORS: Final[dict[ClusterState, str]] = {
     "degraded": AMBER,
     "stopping": GREY,
 }
-
-
-class RunRow(msgspec.Struct, frozen=True):
-    """One run in the list of runs."""
-
-    run_id: str
-    name: str
-    verb: str
-    state: RunStateName
-    progress: tuple[int, int]
-    """(trials finished, trials planned)"""
-    best: float | None
-    metric: str | None
-    created_at_s: float
-    duration_s: float | None
-    cluster: str
-    live: bool
-    """Whether a controller holds the run now; a run that has not ended and is not live is
-    interrupted."""
-    step: int | None = None
-    """Of a ddp run: the last step that its latest round reported."""
-    round: int = 0
-    """Of a ddp run: the number of its latest round; 0 where none began."""
 
 
 class ClusterRow(msgspec.Struct, frozen=True):
@@ -142,7 +119,7 @@ def _group_line(group: GroupStatus) -> str:
     )
 
 
-def render_runs(rows: Sequence[RunRow], *, now_s: float, width: int = 100) -> Drawing:
+def render_runs(rows: Sequence[RunLine], *, now_s: float, width: int = 100) -> Drawing:
     """The newest 30 runs, in the given order.
 
     Parameters
@@ -160,12 +137,12 @@ def render_runs(rows: Sequence[RunRow], *, now_s: float, width: int = 100) -> Dr
     )
 
 
-def _runs_state(row: RunRow) -> str:
+def _runs_state(row: RunLine) -> str:
     unfinished = row.state in {"submitted", "starting", "running"}
     return "interrupted" if unfinished and not row.live else row.state
 
 
-def _runs_cells(rows: Sequence[RunRow], now_s: float) -> list[tuple[str, tuple[str, ...], bool]]:
+def _runs_cells(rows: Sequence[RunLine], now_s: float) -> list[tuple[str, tuple[str, ...], bool]]:
     """(heading, cells, right-aligned), cleaned but not escaped."""
     columns = [
         ("run", tuple(plain(row.run_id, _LIMIT) for row in rows), False),
@@ -174,29 +151,34 @@ def _runs_cells(rows: Sequence[RunRow], now_s: float) -> list[tuple[str, tuple[s
         ("progress", tuple(_progress(row) for row in rows), True),
         ("best", tuple(_best(row) for row in rows), True),
         ("started", tuple(format_age(now_s - row.created_at_s) for row in rows), True),
-        ("time", tuple(format_duration(row.duration_s) for row in rows), True),
+        ("time", tuple(format_duration(_duration_s(row, now_s)) for row in rows), True),
         ("verb", tuple(plain(row.verb, 16) for row in rows), False),
         ("cluster", tuple(plain(row.cluster, 24) for row in rows), False),
     ]
     return [column for column in columns if column[0] in {"run", "state"} or any(column[1])]
 
 
-def _progress(row: RunRow) -> str:
+def _progress(row: RunLine) -> str:
     if row.verb == "ddp":
         return progress_text(row.step, row.round)
-    n_finished, n_planned = row.progress
-    if not n_planned:  # a persistent group
+    if not row.n_trials:  # a persistent group
         return ""
-    return f"{format_count(n_finished)} of {format_count(n_planned)}"
+    return f"{format_count(row.n_finished or 0)} of {format_count(row.n_trials)}"
 
 
-def _best(row: RunRow) -> str:
+def _duration_s(row: RunLine, now_s: float) -> float | None:
+    """So far, of a live run; None of an interrupted one."""
+    end_s = row.finished_at_s or (now_s if row.live else None)
+    return None if end_s is None else max(0.0, end_s - row.created_at_s)
+
+
+def _best(row: RunLine) -> str:
     if row.best is None:
         return ""
     return f"{plain(row.metric or '', 24)} {format_score(row.best)}".lstrip()
 
 
-def _runs_html(rows: Sequence[RunRow], n_hidden: int, now_s: float) -> str:
+def _runs_html(rows: Sequence[RunLine], n_hidden: int, now_s: float) -> str:
     if not rows:
         return f'<div style="{ROOT_STYLE}">No runs yet.</div>'
     columns = []
@@ -212,7 +194,7 @@ def _runs_html(rows: Sequence[RunRow], n_hidden: int, now_s: float) -> str:
     return f'<div style="{ROOT_STYLE}">{draw_table(columns, caption=caption)}</div>'
 
 
-def _runs_text(rows: Sequence[RunRow], n_hidden: int, now_s: float, width: int) -> str:
+def _runs_text(rows: Sequence[RunLine], n_hidden: int, now_s: float, width: int) -> str:
     if not rows:
         return "No runs yet."
     cells = _runs_cells(rows, now_s)
@@ -284,3 +266,61 @@ def _cluster_text(row: ClusterRow) -> str:
     facts = _cluster_facts(row)
     width = max(len(label) for label, _ in facts)
     return "\n".join([head, *(f"  {label:<{width}}  {value}" for label, value in facts)])
+
+
+def render_clusters(
+    rows: Sequence[ClusterRow], *, current: str | None, width: int = 100
+) -> Drawing:
+    """All running clusters; the one that is in use is marked.
+
+    Parameters
+    ----------
+    current : str or None
+        Name of the cluster that the next cell would use.
+    width : int
+        Of the text form in terminal cells.
+    """
+    columns = _clusters_cells(tuple(rows), current)
+    return Drawing(
+        html=lambda: _clusters_html(columns), text=lambda: _clusters_text(columns, width)
+    )
+
+
+def _clusters_cells(
+    rows: tuple[ClusterRow, ...], current: str | None
+) -> list[tuple[str, tuple[str, ...], bool]]:
+    """(heading, cells, right-aligned)."""
+    if not rows:
+        return []
+    gpus = tuple("" if row.gpus.startswith("n/a") else plain(row.gpus, 40) for row in rows)
+    return [
+        ("cluster", tuple(plain(row.name, 40) for row in rows), False),
+        ("state", tuple(row.state for row in rows), False),
+        ("workers", tuple(format_count(row.n_workers) for row in rows), True),
+        ("slots", tuple(format_count(row.n_slots) for row in rows), True),
+        *([("GPUs", gpus, False)] if any(gpus) else []),
+        ("runs", tuple(format_count(row.n_runs) for row in rows), True),
+        ("ends if idle in", tuple(format_duration(row.idle_left_s) for row in rows), True),
+        ("at the latest in", tuple(format_duration(row.age_left_s) for row in rows), True),
+        ("backend", tuple(plain(row.backend, 24) for row in rows), False),
+        ("", tuple("in use" if row.name == current else "" for row in rows), False),
+    ]
+
+
+_NO_CLUSTER = "No cluster is running."
+
+
+def _clusters_html(columns: Sequence[tuple[str, tuple[str, ...], bool]]) -> str:
+    if not columns:
+        return f'<div style="{ROOT_STYLE}">{_NO_CLUSTER}</div>'
+    drawn = [
+        Column(heading, tuple(esc(cell) for cell in cells), "right" if right else "left")
+        for heading, cells, right in columns
+    ]
+    return f'<div style="{ROOT_STYLE}">{draw_table(drawn, caption="Clusters")}</div>'
+
+
+def _clusters_text(columns: Sequence[tuple[str, tuple[str, ...], bool]], width: int) -> str:
+    if not columns:
+        return _NO_CLUSTER
+    return "\n".join(columns_text([TextColumn(*column) for column in columns], width))

@@ -261,11 +261,11 @@ export interface RunLine {
   name: string;
   verb: string;
   cluster: string;
-  state: string;
+  state: "cancelled" | "complete" | "failed" | "running" | "starting" | "submitted";
   created_at_s: number | null;
   finished_at_s: number | null;
   n_trials: number;
-  n_finished: number;
+  n_finished: number | null;
   step: number | null;
   round: number;
   best: number | null;
@@ -545,7 +545,7 @@ export const STRUCTS: Record<string, Record<string, Shape>> = {
   RankSample: {"run_id": "string", "trial": "int", "rank": "int", "pid": "int", "cpu": {"any": ["number", "null"]}, "memory_bytes": {"any": ["int", "null"]}, "read_bytes_s": {"any": ["number", "null"]}, "write_bytes_s": {"any": ["number", "null"]}, "loader_share": {"any": ["number", "null"]}, "gpus": {"list": "string"}, "is_busy": "boolean"},
   RankStatus: {"rank": "int", "worker": "string", "host": "string", "pid": "int", "device": "string", "log": "string", "log_end": "int"},
   RestartRow: {"round": "int", "rank": {"any": ["int", "null"]}, "cause": "string", "step": {"any": ["int", "null"]}, "is_over": "boolean"},
-  RunLine: {"run_id": "string", "name": "string", "verb": "string", "cluster": "string", "state": "string", "created_at_s": "number", "finished_at_s": {"any": ["number", "null"]}, "n_trials": "int", "n_finished": "int", "step": {"any": ["int", "null"]}, "round": "int", "best": {"any": ["number", "null"]}, "metric": {"any": ["string", "null"]}, "live": "boolean"},
+  RunLine: {"run_id": "string", "name": "string", "verb": "string", "cluster": "string", "state": {"one": ["cancelled", "complete", "failed", "running", "starting", "submitted"]}, "created_at_s": "number", "finished_at_s": {"any": ["number", "null"]}, "n_trials": "int", "n_finished": {"any": ["int", "null"]}, "step": {"any": ["int", "null"]}, "round": "int", "best": {"any": ["number", "null"]}, "metric": {"any": ["string", "null"]}, "live": "boolean"},
   RunList: {"kind": {"one": ["runs"]}, "seq": "int", "at_s": "number", "runs": {"list": {"struct": "RunLine"}}},
   RunSnapshot: {"seq": "int", "run_id": "string", "name": "string", "verb": {"one": ["ddp", "fit", "map", "run", "search"]}, "state": {"one": ["cancelled", "complete", "failed", "running", "starting", "submitted"]}, "cluster": "string", "created_at_s": "number", "n_trials": "int", "counts": {"struct": "Counts"}, "started_at_s": {"any": ["number", "null"]}, "finished_at_s": {"any": ["number", "null"]}, "metric": {"any": ["string", "null"]}, "mode": {"one": ["max", "min"]}, "sampler": "string", "pruner": "string", "best": {"any": [{"struct": "BestTrial"}, "null"]}, "rows": {"list": {"struct": "TrialRow"}}, "curve": {"list": {"tuple": ["int", "number"]}}, "best_curve": {"list": {"tuple": ["int", "number"]}}, "learning": {"list": {"struct": "LearningCurve"}}, "trials_per_s": {"any": ["number", "null"]}, "ends_at_s": {"any": ["number", "null"]}, "n_evictions": "int", "n_attempts": "int", "notices": {"list": "string"}, "paused": "string", "stopping": "boolean", "reason": "string", "failure": {"any": [{"struct": "Failure"}, "null"]}, "failed_trial": {"any": ["int", "null"]}, "cells": {"list": {"struct": "CellRow"}}, "ranks": {"list": {"struct": "RankRow"}}, "world_size": "int", "round": "int", "max_rounds": "int", "restarts": {"list": {"struct": "RestartRow"}}, "checkpoint_step": {"any": ["int", "null"]}, "series": {"map": {"list": {"tuple": ["int", "number"]}}}, "hang": {"any": [{"struct": "HangVerdict"}, "null"]}, "usage": {"any": [{"struct": "Usage"}, "null"]}},
   RunView: {"kind": {"one": ["run"]}, "seq": "int", "at_s": "number", "snapshot": {"struct": "RunSnapshot"}},

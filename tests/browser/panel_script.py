@@ -16,7 +16,7 @@ from playwright.sync_api import Page, WebSocketRoute
 from jupyter_ddl import __version__
 from jupyter_ddl.protocol import view_messages as say
 from jupyter_ddl.protocol.replies import ClusterStatus, WorkerStatus
-from jupyter_ddl.protocol.snapshot import BestTrial, Counts, RunSnapshot
+from jupyter_ddl.protocol.snapshot import BestTrial, Counts, RunLine, RunSnapshot
 from jupyter_ddl.protocol.telemetry import ClusterTelemetry, GpuSample, WorkerSample
 
 __all__ = ["ScriptedServer", "cluster", "gpu_telemetry", "run_line", "snapshot"]
@@ -141,7 +141,7 @@ def _sample(number: int, n_gpus: int, phase: float) -> WorkerSample:
     )
 
 
-def run_line(run_id: str, name: str, state: str, **fields: Any) -> say.RunLine:
+def run_line(run_id: str, name: str, state: str, **fields: Any) -> RunLine:
     """A run in the list; a running one is driven by cluster ``train``."""
     now_s = _NOW_S()
     is_live = state in {"running", "starting"}
@@ -156,7 +156,7 @@ def run_line(run_id: str, name: str, state: str, **fields: Any) -> say.RunLine:
         "metric": "val_acc",
         "live": is_live,
     }
-    return say.RunLine(run_id=run_id, name=name, state=state, **(known | fields))
+    return RunLine(run_id=run_id, name=name, state=state, **(known | fields))
 
 
 def snapshot(run_id: str, name: str) -> say.RunView:

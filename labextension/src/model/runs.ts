@@ -30,7 +30,11 @@ export function progressOf(run: RunLine): { share: number | null; text: string }
   if (run.n_trials <= 1) {
     return { share: null, text: '' };
   }
-  return { share: run.n_finished / run.n_trials, text: `${count(run.n_finished)}/${count(run.n_trials)}` };
+  const n_finished = run.n_finished ?? 0;
+  return {
+    share: n_finished / run.n_trials,
+    text: `${count(n_finished)}/${count(run.n_trials)}`
+  };
 }
 
 /** The lines that follow a run: the extension is loaded where the notebook does not do so. */

@@ -10,7 +10,7 @@ import pytest
 
 from jupyter_ddl.errors import LedgerError, ProtocolError
 from jupyter_ddl.ledger.file import LedgerWriter
-from jupyter_ddl.ledger.reader import LedgerReader, read_ledger, read_submitted, read_summary
+from jupyter_ddl.ledger.reader import LedgerReader, read_ledger, read_run_line, read_submitted
 from jupyter_ddl.ledger.records import HEADER, pack_frames
 from jupyter_ddl.ledger.reducer import fold_all
 from jupyter_ddl.ledger.snapshots import with_totals
@@ -112,43 +112,43 @@ def test_an_empty_ledger_has_no_first_record(path: Path) -> None:
             read_submitted(path)
 
 
-def test_a_summary_of_a_finished_run_comes_from_its_last_record(path: Path) -> None:
+def test_a_line_of_a_finished_run_comes_from_its_last_record(path: Path) -> None:
     events = list(long_run(500))
     end = with_totals(fold_all(events[:-1]), RunFinished(2000.0, "complete"))
     write(path, [*events[:-1], end, Notice(2001.0, "afterwards")])
     assert path.stat().st_size > 1 << 16
-    summary = read_summary(path)
-    assert (summary.state, summary.finished_at_s) == ("complete", 2000.0)
-    assert (summary.counts, summary.n_trials) == (Counts(complete=500), 500)
-    assert (summary.best_trial, summary.best_value, summary.metric) == (499, 249.5, "acc")
+    line = read_run_line(path)
+    assert (line.state, line.finished_at_s) == ("complete", 2000.0)
+    assert (line.n_finished, line.n_trials) == (500, 500)
+    assert (line.best, line.metric) == (249.5, "acc")
 
 
-def test_a_summary_of_a_short_unfinished_run_is_folded(path: Path) -> None:
+def test_a_line_of_a_short_unfinished_run_is_folded(path: Path) -> None:
     write(path, [submitted(), started(), created(0), begun(0), ended(0, value=0.5), created(1)])
-    summary = read_summary(path)
-    assert (summary.state, summary.finished_at_s) == ("running", None)
-    assert summary.counts == Counts(waiting=1, complete=1)
-    assert (summary.best_trial, summary.best_value) == (0, 0.5)
+    line = read_run_line(path)
+    assert (line.state, line.finished_at_s) == ("running", None)
+    assert line.n_finished == 1
+    assert line.best == 0.5
 
 
-def test_a_summary_tells_a_resumed_run_from_a_finished_one(path: Path) -> None:
+def test_a_line_tells_a_resumed_run_from_a_finished_one(path: Path) -> None:
     end = RunFinished(9.0, "cancelled", totals={"cancelled": 1})
     write(path, [submitted(map_spec()), started(), created(0), end, started(2)])
-    assert read_summary(path).state == "running"
-    assert read_summary(path).verb == "map"
+    assert read_run_line(path).state == "running"
+    assert read_run_line(path).verb == "map"
 
 
-def test_a_summary_of_a_run_that_never_began_is_submitted(path: Path) -> None:
+def test_a_line_of_a_run_that_never_began_is_submitted(path: Path) -> None:
     write(path, [submitted()])
-    assert read_summary(path).state == "submitted"
-    assert read_summary(path).counts == Counts()
+    assert read_run_line(path).state == "submitted"
+    assert read_run_line(path).n_finished == 0
 
 
-def test_a_summary_finds_an_end_with_a_long_traceback(path: Path) -> None:
+def test_a_line_finds_an_end_with_a_long_traceback(path: Path) -> None:
     failure = Failure("exception", "ValueError", "boom", "line\n" * 5000)
     end = RunFinished(9.0, "failed", "boom", failure, 3, {"failed": 1})
     write(path, [submitted(), started(), end])
-    assert read_summary(path).state == "failed"
+    assert read_run_line(path).state == "failed"
 
 
 def test_a_ledger_of_ten_thousand_trials_opens_and_a_thousand_runs_are_listed_in_a_second(
@@ -161,7 +161,7 @@ def test_a_ledger_of_ten_thousand_trials_opens_and_a_thousand_runs_are_listed_in
     assert state.counts == Counts(complete=10_000)
     begin = time.process_time()
     for _ in range(1000):
-        read_summary(path)
+        read_run_line(path)
     list_s = time.process_time() - begin
     print(f"open {open_s:.3f} s, list {list_s:.3f} s of CPU")
     assert open_s < 1.0

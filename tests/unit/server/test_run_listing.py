@@ -56,13 +56,13 @@ ENDED = RunFinished(1009.0, "complete", totals={"complete": 2}, best_trial=1, be
 def reads(home: Any, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Runs whose ledger was opened for the list, in order."""
     found: list[str] = []
-    real = run_list.read_summary
+    real = run_list.read_run_line
 
     def counted(path: Any) -> Any:
         found.append(path.parent.name)
         return real(path)
 
-    monkeypatch.setattr(run_list, "read_summary", counted)
+    monkeypatch.setattr(run_list, "read_run_line", counted)
     return found
 
 

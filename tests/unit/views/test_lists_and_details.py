@@ -7,18 +7,16 @@ from pathlib import Path
 import msgspec
 
 import tests.unit.views.view_samples as samples
-from jupyter_ddl.ledger.reader import RunSummary
 from jupyter_ddl.protocol.program import Program
 from jupyter_ddl.protocol.run import Provenance, RunSpec, SearchSpec
-from jupyter_ddl.protocol.snapshot import Counts, RunSnapshot
+from jupyter_ddl.protocol.snapshot import RunLine, RunSnapshot
 from jupyter_ddl.protocol.space import Uniform
 from jupyter_ddl.protocol.telemetry import Usage
 from jupyter_ddl.views.details import again_line, render_details
-from jupyter_ddl.views.lists import render_clusters, run_row
-from jupyter_ddl.views.tables import ClusterRow, render_runs
+from jupyter_ddl.views.tables import ClusterRow, render_clusters, render_runs
 
 
-def _summary(**changes: object) -> RunSummary:
+def _line(**changes: object) -> RunLine:
     fields = {
         "run_id": "r1-abc",
         "name": "",
@@ -27,10 +25,9 @@ def _summary(**changes: object) -> RunSummary:
         "cluster": "local",
         "created_at_s": 100.0,
         "n_trials": 8,
-        "size_bytes": 10,
-        "counts": Counts(complete=3),
+        "n_finished": 3,
     }
-    return RunSummary(**{**fields, **changes})
+    return RunLine(**{**fields, **changes})
 
 
 def _spec(line: str = "%%distribute search --metric acc", cell: str = "x = 1\n") -> RunSpec:
@@ -64,17 +61,16 @@ def _cluster(name: str) -> ClusterRow:
 
 
 def test_a_live_run_has_a_time_that_grows_and_an_interrupted_one_has_none() -> None:
-    live = run_row(_summary(), live=True, now_s=160.0)
-    lost = run_row(_summary(), live=False, now_s=160.0)
-    assert (live.duration_s, lost.duration_s) == (60.0, None)
-    assert live.progress == (3, 8)
-    assert "interrupted" in repr(render_runs([lost], now_s=160.0))
-    assert "interrupted" not in repr(render_runs([live], now_s=160.0))
+    live = repr(render_runs([_line(live=True)], now_s=225.0))
+    lost = repr(render_runs([_line()], now_s=225.0))
+    assert "3 of 8" in live
+    assert ("2 min 05 s" in live, "2 min 05 s" in lost) == (True, False)
+    assert ("interrupted" in live, "interrupted" in lost) == (False, True)
 
 
 def test_a_finished_run_keeps_its_time() -> None:
-    row = run_row(_summary(state="complete", finished_at_s=130.0), live=False, now_s=999.0)
-    assert row.duration_s == 30.0
+    drawn = repr(render_runs([_line(state="complete", finished_at_s=130.0)], now_s=9999.0))
+    assert "30 s" in drawn
 
 
 def test_the_cluster_in_use_is_marked_and_no_cluster_is_said_in_words() -> None:

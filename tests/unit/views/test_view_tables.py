@@ -9,13 +9,12 @@ import tests.unit.views.view_samples as samples
 from jupyter_ddl.protocol.program import Program
 from jupyter_ddl.protocol.replies import ClusterStatus, WorkerStatus
 from jupyter_ddl.protocol.run import Provenance, PrunerSpec, RunSpec, SamplerSpec, SearchSpec
-from jupyter_ddl.protocol.snapshot import RunSnapshot
+from jupyter_ddl.protocol.snapshot import RunLine, RunSnapshot
 from jupyter_ddl.protocol.space import Choice, Distribution, Uniform
 from jupyter_ddl.views import (
     ClusterRow,
     ComparedRun,
     Drawing,
-    RunRow,
     cluster_row,
     render_cluster,
     render_compare,
@@ -26,16 +25,16 @@ from tests.unit.views.view_payloads import PAYLOADS, SAFE_ATTRIBUTES, SAFE_TAGS,
 
 replace = msgspec.structs.replace
 NOW_S = samples.NOW_S
-RUN = RunRow(
+RUN = RunLine(
     run_id="r-1",
     name="width and rate",
     verb="search",
     state="running",
-    progress=(24, 40),
+    n_finished=24,
+    n_trials=40,
     best=0.88591,
     metric="val_acc",
     created_at_s=NOW_S - 300,
-    duration_s=310.0,
     cluster="local",
     live=True,
 )
@@ -102,7 +101,7 @@ def test_runs_are_listed_with_progress_best_and_age() -> None:
 
 
 def test_a_training_is_listed_with_its_step_and_not_as_one_trial() -> None:
-    training = replace(RUN, verb="ddp", progress=(1, 1), step=1790, round=1, best=None)
+    training = replace(RUN, verb="ddp", n_finished=1, n_trials=1, step=1790, round=1, best=None)
     restarted = replace(training, run_id="r-2", round=3)
     silent = replace(training, run_id="r-3", step=None)
     text = repr(render_runs([training, restarted, silent], now_s=NOW_S))
