@@ -24,7 +24,6 @@ def test_one_interrupt_stops_at_the_next_reports_and_says_what_is_kept(kernel: L
     kernel.interrupt()
     out = kernel.finish(cell).check()
 
-    assert out.duration_s < 10
     assert "Stopped: 0 of 10 trials are finished" in out.text
     assert "--resume r" in out.text
     assert kernel.value("r.state") == "'cancelled'"
@@ -38,15 +37,13 @@ def test_two_interrupts_stop_a_cell_that_never_reports(kernel: LiveKernel) -> No
     kernel.interrupt()
     kernel.finish(cell, until_text="stopping")
     kernel.interrupt()
-    out = kernel.finish(cell).check()
+    kernel.finish(cell).check()
 
-    assert out.duration_s < 10
     assert kernel.value("r.state") == "'cancelled'"
 
 
 def test_an_interrupted_attach_leaves_the_run_alone(kernel: LiveKernel) -> None:
     begun = kernel.run("%%distribute search --metric acc --trials 4 -a -o r\n" + STEADY).check()
-    assert begun.duration_s < 5
     assert "goes on in the background" in begun.text
     cell = kernel.start("%runs attach last")
     kernel.finish(cell, until_text="2 running")

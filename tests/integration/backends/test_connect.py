@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import re
-import time
 from collections.abc import Callable, Iterator
 
 import dask
@@ -183,10 +182,8 @@ def test_a_killed_controller_is_followed_by_another(home: Home) -> None:
 
 
 def _refused(address: str, expected: str) -> None:
-    begun_s = time.monotonic()
     with pytest.raises(ClusterError, match=expected) as refusal:
         connect_cluster(address)
-    assert time.monotonic() - begun_s < 12
     assert "\n" not in refusal.value.message
     assert read_connection("dask") is None
 

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -127,17 +126,14 @@ def test_help_and_version_are_printed_and_a_closed_pipe_is_no_error_message(home
     assert "Traceback" not in done.stderr
 
 
-def test_listing_runs_imports_no_engine_and_takes_a_moment(home: Home) -> None:
+def test_listing_runs_imports_no_engine(home: Home) -> None:
     code = (
         "import sys\nfrom jupyter_ddl.cli.main import main\nmain(['runs'])\n"
         "print(*sorted({'dask', 'distributed', 'torch', 'pandas', 'optuna', 'numpy', 'IPython'}"
         " & set(sys.modules)))"
     )
-    began = time.monotonic()
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
     )
     assert done.stdout.splitlines() == ["No runs yet.", ""]
-    # The goal is 0.3 s on an idle machine; this only refuses what is no moment at all.
-    assert time.monotonic() - began < 5.0
     assert not Path(home.runtime / "jupyter_ddl" / "local.log").exists()

@@ -93,9 +93,8 @@ def test_a_rank_that_dies_in_the_rendezvous_ends_the_round(home: Home) -> None:
     stopped, victim = _loading(run, 0), _loading(run, 1)
     kill(stopped, signal.SIGSTOP)
     until(lambda: _waits(victim), 30.0, "rank 1 in its rendezvous")
-    killed_at_s = kill(victim)
+    kill(victim)
     end = run.end_of(1)
-    assert end.at_s - killed_at_s < 5.0
     assert end.failure is not None
     assert (end.failure.rank, end.failure.type_name) == (1, "SIGKILL")
     until(lambda: not psutil.pid_exists(stopped), 10.0, "the end of the stopped rank")

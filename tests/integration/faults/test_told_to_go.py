@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 import sys
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -92,8 +91,8 @@ def _assignment(home: Home) -> Assignment:
     )
 
 
-async def _told_to_go(home: Home, *options: str) -> tuple[list[RankEvent], float]:
-    """Events of a run whose ``dask worker`` gets SIGTERM; how long that took to end, in seconds."""
+async def _told_to_go(home: Home, *options: str) -> list[RankEvent]:
+    """Events of a run whose ``dask worker`` gets SIGTERM; it has ended."""
     events: list[RankEvent] = []
     async with dask_worker(*options) as (client, process):
         dispatcher = Dispatcher(client, "events")
@@ -101,11 +100,10 @@ async def _told_to_go(home: Home, *options: str) -> tuple[list[RankEvent], float
         (worker,) = (await client.scheduler.identity())["workers"]
         work = asyncio.create_task(dispatcher.execute(_assignment(home), worker, events.extend))
         await _until(lambda: any(isinstance(e, Reported) for e in events))
-        told_at_s = time.monotonic()
         os.kill(process.pid, signal.SIGTERM)
         await asyncio.wait_for(work, _DEADLINE_S)
         await _until(lambda: not process.is_running())
-        return events, time.monotonic() - told_at_s
+        return events
 
 
 @pytest.mark.parametrize(
@@ -118,7 +116,7 @@ async def _told_to_go(home: Home, *options: str) -> tuple[list[RankEvent], float
 def test_sigterm_of_the_first_process_has_ranks_save_before_it_ends(
     home: Home, options: tuple[str, ...]
 ) -> None:
-    events, took_s = asyncio.run(_told_to_go(home, *options))
+    events = asyncio.run(_told_to_go(home, *options))
     (end,) = [event for event in events if isinstance(event, AttemptFinished)]
     assert end.outcome == "moved"
     assert any(isinstance(event, WorkerLeaving) for event in events)
@@ -127,20 +125,17 @@ def test_sigterm_of_the_first_process_has_ranks_save_before_it_ends(
     assert saved.step == last.step, "it left where it had saved, and nowhere else"
     (started,) = [event for event in events if isinstance(event, AttemptStarted)]
     assert not psutil.pid_exists(started.pid)
-    assert took_s < 24.0
     assert (Path(home.root) / "run" / "checkpoints" / saved.file).exists()
 
 
-async def _told_while_it_closes(after_s: float) -> float:
-    """Seconds until a worker is gone whose scheduler went shortly before its SIGTERM."""
+async def _told_while_it_closes(after_s: float) -> None:
+    """Waits for the end of a worker whose scheduler went shortly before its SIGTERM."""
     async with dask_worker("--no-nanny") as (client, process):
         closing = asyncio.create_task(client.scheduler.terminate(reason="test"))
         await asyncio.sleep(after_s)
-        began_s = time.monotonic()
         os.kill(process.pid, signal.SIGTERM)
         await _until(lambda: not process.is_running() or process.status() == "zombie")
         await asyncio.wait({closing}, timeout=_DEADLINE_S)
-        return time.monotonic() - began_s
 
 
 @pytest.mark.parametrize("after_s", [0.02, 0.1])
@@ -148,4 +143,4 @@ def test_sigterm_of_a_worker_that_closes_already_does_not_make_it_stay(
     home: Home, after_s: float
 ) -> None:
     """As in pods, whose scheduler is told to go at the same time."""
-    assert asyncio.run(_told_while_it_closes(after_s)) < 15.0
+    asyncio.run(_told_while_it_closes(after_s))

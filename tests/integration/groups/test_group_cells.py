@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 from typing import Any
 
 import psutil
@@ -221,13 +220,3 @@ def test_a_failed_rank_is_told_while_others_go_on(group: RankGroup) -> None:
         group.execute(cell, on_progress=lambda _, done: seen.append(done))
     early = [each for each in seen if each is not None and each.waiting == (0,)]
     assert early[0].ranks[0].failure.type_name == "ZeroDivisionError"
-
-
-def test_a_round_trip_takes_milliseconds(group: RankGroup) -> None:
-    took = []
-    for _ in range(50):
-        began = time.perf_counter()
-        group.execute("a=1")
-        took.append(time.perf_counter() - began)
-    # The goal is 5 ms on a quiet machine; what other tests do beside this one is not known.
-    assert sorted(took)[25] < 0.05

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -115,38 +114,35 @@ def test_a_run_s_ranks_their_loader_memory_and_hours_are_seen(gpu_cluster: Clust
     assert all(gpu.utilization == 0.8 for each in kept for gpu in each.gpus)
 
 
-def test_a_driver_that_hangs_for_a_minute_delays_no_trial_and_no_stop(
+def test_a_driver_that_hangs_delays_no_trial_and_no_stop(
     gpu_cluster: Cluster, fake: FakeNvml
 ) -> None:
     until(lambda: picture().n_workers == 2, 10.0, "samples of both workers")
     start_search(SHORT, 4).wait()
-    fake.tell(gpus=2, hang_s=60)
+    # Longer than any test may take: what waits for the driver does not come back.
+    fake.tell(gpus=2, hang_s=3600)
     until(
         lambda: {w.gpu_state for w in picture().workers} == {"n/a: NVML does not answer"},
         10.0,
         "the hang to be seen",
     )
-    began_s = time.monotonic()
     assert start_search(SHORT, 8).wait().snapshot().counts.complete == 8
-    assert time.monotonic() - began_s < 20.0
     until(
         lambda: any("does not answer for" in text for text in picture().verdicts),
         15.0,
         "a verdict on the hang",
     )
-    ages_s = [time.time() - worker.at_s for worker in picture().workers]
-    assert max(ages_s) < 5.0  # the samples go on
+    before_s = max(worker.at_s for worker in picture().workers)
+    until(lambda: min(w.at_s for w in picture().workers) > before_s, 10.0, "samples that go on")
     fake.tell(gpus=2, utilization=50)
     until(lambda: {w.gpu_state for w in picture().workers} == {""}, 10.0, "the driver's answer")
     fake.tell(gpus=2, lost=1)
     until(
         lambda: any("is lost" in text for text in picture().verdicts), 15.0, "a verdict on the loss"
     )
-    fake.tell(gpus=2, hang_s=60)
+    fake.tell(gpus=2, hang_s=3600)
     until(lambda: "does not answer" in gpu_cluster.status().gpus, 10.0, "the hang to be seen")
-    began_s = time.monotonic()
     gpu_cluster.stop()
-    assert time.monotonic() - began_s < 20.0
 
 
 def test_without_a_driver_the_cluster_says_so(cluster: Cluster) -> None:

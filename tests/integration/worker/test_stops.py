@@ -60,10 +60,8 @@ async def test_a_stop_at_the_next_report_ends_the_attempt_with_its_reason(bench:
 async def test_a_stop_now_interrupts_a_sleeping_trial_and_spares_its_process(bench: Bench) -> None:
     marker = bench.path / bench.run_id / "marker"
     assignment = bench.assignment(FIRST_SLEEPS.format(marker=str(marker)), n_trials=3)
-    begun_s = time.monotonic()
     ends = await stop(bench, assignment)
     assert [end.outcome for end in ends] == ["cancelled", "complete", "complete"]
-    assert time.monotonic() - begun_s < 5
     started = [event for event in bench.events(assignment) if isinstance(event, AttemptStarted)]
     assert len({event.pid for event in started}) == 1
 
@@ -91,22 +89,20 @@ async def test_a_rank_that_ignores_sigterm_is_killed_after_the_grace(bench: Benc
     await bench.result(assignment, future)
     (end,) = finishes(bench.events(assignment))
     assert (end.outcome, end.failure) == ("pruned", None)
-    assert 0.5 <= time.monotonic() - begun_s < 3
+    assert time.monotonic() - begun_s >= 0.5
     assert not is_alive(started.pid)
 
 
 @in_shared_bench
 async def test_a_stopped_process_is_woken_and_ends(bench: Bench) -> None:
-    assignment = bench.assignment(SLEEPING, stop_grace_s=2.0)
+    assignment = bench.assignment(SLEEPING, stop_grace_s=3600.0)
     future = bench.submit(assignment)
     started = await bench.started(assignment)
     os.kill(started.pid, signal.SIGSTOP)
-    begun_s = time.monotonic()
     await bench.control(StopTrial(bench.run_id, 0, 1, "cancelled", "now"))
     await bench.result(assignment, future)
     (end,) = finishes(bench.events(assignment))
     assert end.outcome == "cancelled"
-    assert time.monotonic() - begun_s < 1.5
 
 
 @in_shared_bench

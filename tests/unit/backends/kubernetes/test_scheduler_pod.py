@@ -17,6 +17,21 @@ from tornado.httpclient import AsyncHTTPClient, HTTPClientError
 from jupyter_ddl.backends.kubernetes import scheduler as scheduler_pod
 from jupyter_ddl.backends.kubernetes.scheduler import RENEW, PodLease, dask_setup
 
+
+class _Clock:
+    """In place of the module's ``time``: stands still until a test moves it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.passed_s = 0.0
+        monkeypatch.setattr(scheduler_pod, "time", self)
+
+    def monotonic(self) -> float:
+        return 1000.0 + self.passed_s
+
+    def time(self) -> float:
+        return time.time()
+
+
 _CONFIG = {"distributed.scheduler.http.routes": [scheduler_pod.__name__]}
 
 
@@ -43,12 +58,12 @@ async def ask(made: Scheduler, path: str, body: Any = None) -> Any:
 
 def test_a_lease_that_is_renewed_is_never_over(monkeypatch: pytest.MonkeyPatch) -> None:
     async def live() -> None:
-        async with scheduler("0.3", monkeypatch) as made, rpc(made.address) as calls:
-            deadline = time.monotonic() + 1.0
-            while time.monotonic() < deadline:
-                assert await getattr(calls, RENEW)(retiring=[]) == made.id
+        clock = _Clock(monkeypatch)
+        async with scheduler("300", monkeypatch) as made, rpc(made.address) as calls:
+            for _ in range(5):
+                clock.passed_s += 299
                 assert await ask(made, "check_idle") == {"idle_since": 0}
-                await asyncio.sleep(0.05)
+                assert await getattr(calls, RENEW)(retiring=[]) == made.id
 
     asyncio.run(live())
 
@@ -57,8 +72,9 @@ def test_when_it_is_over_the_operator_is_told_whatever_its_clock_says(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def live() -> None:
-        async with scheduler("0.05", monkeypatch) as made:
-            await asyncio.sleep(0.1)
+        clock = _Clock(monkeypatch)
+        async with scheduler("300", monkeypatch) as made:
+            clock.passed_s += 301
             idle_since = (await ask(made, "check_idle"))["idle_since"]
             an_hour_slow = time.time() - 3600
             assert an_hour_slow > idle_since + 300, "as the operator compares"
@@ -67,12 +83,15 @@ def test_when_it_is_over_the_operator_is_told_whatever_its_clock_says(
 
 
 def test_without_an_operator_the_scheduler_ends_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scheduler_pod, "_OPERATOR_S", 0.2)
-    monkeypatch.setattr(scheduler_pod, "_LOOK_S", 0.05)
+    monkeypatch.setattr(scheduler_pod, "_LOOK_S", 0.01)
 
     async def live() -> None:
-        async with scheduler("0.2", monkeypatch) as made:
-            async with asyncio.timeout(10):
+        clock = _Clock(monkeypatch)
+        async with scheduler("300", monkeypatch) as made:
+            clock.passed_s += 301
+            assert made.status.name == "running", "the operator has its time"
+            clock.passed_s += scheduler_pod._OPERATOR_S
+            async with asyncio.timeout(120):
                 await made.finished()
 
     asyncio.run(live())
