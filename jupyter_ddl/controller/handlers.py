@@ -29,6 +29,7 @@ from jupyter_ddl.protocol.replies import (
 )
 from jupyter_ddl.protocol.requests import FitBody
 from jupyter_ddl.protocol.run import RunSpec
+from jupyter_ddl.protocol.telemetry import EncodedTelemetry
 
 __all__ = ["Requests", "answer_fit", "dask_access"]
 
@@ -133,7 +134,8 @@ class Requests:
             case ask.GetLog(worker=worker, n_lines=n_lines):
                 return LogText(await asyncio.to_thread(_tail, self._log_file, worker, n_lines))
             case ask.GetTelemetry(run_id=run_id):
-                return TelemetryResult(self._service.telemetry.view(run_id))
+                view = msgspec.json.encode(self._service.telemetry.view(run_id))
+                return TelemetryResult(EncodedTelemetry(self._service.spec.name, run_id, view))
             case ask.GetEnvironment() | ask.SyncEnvironment() | ask.TellVerdict():
                 return await self._service.environment.answer(body)
             case ask.FeedFit() | ask.TakeFit() | ask.FinishFit() | ask.TellFit():

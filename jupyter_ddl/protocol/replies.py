@@ -10,7 +10,7 @@ from jupyter_ddl.protocol.cell_results import CellResult
 from jupyter_ddl.protocol.facts import EnvironmentStatus, Facts
 from jupyter_ddl.protocol.fit_results import FitResults
 from jupyter_ddl.protocol.snapshot import EncodedSnapshot
-from jupyter_ddl.protocol.telemetry import ClusterTelemetry
+from jupyter_ddl.protocol.telemetry import EncodedTelemetry
 
 __all__ = [
     "Accepted",
@@ -136,7 +136,7 @@ class GroupResult(msgspec.Struct, frozen=True, tag="group"):
 
 
 class TelemetryResult(msgspec.Struct, frozen=True, tag="telemetry"):
-    telemetry: ClusterTelemetry
+    telemetry: EncodedTelemetry
 
 
 class EnvironmentResult(msgspec.Struct, frozen=True, tag="environment"):

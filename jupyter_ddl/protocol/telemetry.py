@@ -11,6 +11,7 @@ import msgspec
 
 __all__ = [
     "ClusterTelemetry",
+    "EncodedTelemetry",
     "GpuProcess",
     "GpuSample",
     "RankSample",
@@ -119,6 +120,15 @@ class ClusterTelemetry(msgspec.Struct, frozen=True):
     others: dict[str, tuple[float | None, ...]] = {}
     """In few words, workers that ``workers`` has no room for: share of CPUs in use, share of
     memory, then the utilization of each GPU."""
+
+
+class EncodedTelemetry(msgspec.Struct, frozen=True):
+    """A :class:`ClusterTelemetry` as JSON: encoded by the controller, and passed on as it is."""
+
+    cluster: str
+    run_id: str
+    """Empty: of the whole cluster."""
+    json: bytes
 
 
 class Usage(msgspec.Struct, frozen=True):

@@ -9,8 +9,7 @@ from collections.abc import Callable
 from jupyter_ddl.errors import JupyterDDLError
 from jupyter_ddl.protocol.replies import TelemetryResult
 from jupyter_ddl.protocol.requests import GetTelemetry
-from jupyter_ddl.protocol.telemetry import ClusterTelemetry
-from jupyter_ddl.protocol.view_messages import TelemetryView
+from jupyter_ddl.protocol.telemetry import EncodedTelemetry
 from jupyter_ddl.server.links import Links
 
 __all__ = ["TelemetryFeed"]
@@ -21,7 +20,7 @@ _INTERVAL_S = 1.0
 _AWAY_S = 3.0
 _TIMEOUT_S = 5.0
 
-OnTelemetry = Callable[[TelemetryView], None]
+OnTelemetry = Callable[[EncodedTelemetry], None]
 
 
 class TelemetryFeed:
@@ -46,7 +45,7 @@ class TelemetryFeed:
         self._run_id = run_id
         self._links = links
         self._on_telemetry = on_telemetry
-        self._seen: ClusterTelemetry | None = None
+        self._seen: EncodedTelemetry | None = None
 
     async def run(self) -> None:
         """Ask once a second until cancelled; a cluster that has gone may come back."""
@@ -66,4 +65,4 @@ class TelemetryFeed:
         result = await self._links.ask(name, GetTelemetry(self._run_id), _TIMEOUT_S)
         if isinstance(result, TelemetryResult) and result.telemetry != self._seen:
             self._seen = result.telemetry
-            self._on_telemetry(TelemetryView(0, name, result.telemetry, self._run_id))
+            self._on_telemetry(result.telemetry)

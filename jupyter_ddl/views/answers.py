@@ -22,6 +22,7 @@ from jupyter_ddl.protocol import requests as down
 from jupyter_ddl.protocol import view_messages as say
 from jupyter_ddl.protocol.replies import TelemetryResult
 from jupyter_ddl.protocol.run import DdpSpec, FitSpec
+from jupyter_ddl.protocol.telemetry import EncodedTelemetry
 from jupyter_ddl.protocol.view_messages import GetLog, GetTrials, LogPart, TrialPage
 from jupyter_ddl.store.paths import ledger_path, run_dir
 from jupyter_ddl.views.channel import Answer
@@ -296,7 +297,7 @@ class RunRequests:
         cluster: str,
         run_id: str,
         answer: Callable[[Answer], None],
-        show: Callable[[say.TelemetryView], None] | None = None,
+        show: Callable[[EncodedTelemetry], None] | None = None,
     ) -> None:
         self._session = session
         self._cluster = cluster
@@ -399,4 +400,4 @@ class RunRequests:
             log.debug("no telemetry of run %s: %s", self._run_id, error.message)
             return
         if isinstance(result, TelemetryResult):
-            show(say.TelemetryView(0, self._cluster, result.telemetry, self._run_id))
+            show(result.telemetry)

@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from jupyter_ddl.protocol.snapshot import EncodedSnapshot
+from jupyter_ddl.protocol.telemetry import EncodedTelemetry
 from jupyter_ddl.protocol.view_messages import (
     AskAgain,
     ClusterList,
@@ -29,7 +30,6 @@ from jupyter_ddl.protocol.view_messages import (
     Progress,
     RunList,
     Seen,
-    TelemetryView,
     TrialPage,
     Welcome,
 )
@@ -49,7 +49,7 @@ _UNACKED_GAP_S = 0.1
 _N_UNACKED = 15
 """Repeats of something new that nobody says to have: enough when half of all messages are lost."""
 
-Shown: TypeAlias = EncodedSnapshot | TelemetryView | ClusterList | RunList | Welcome
+Shown: TypeAlias = EncodedSnapshot | EncodedTelemetry | ClusterList | RunList | Welcome
 
 
 class _RunFrame(msgspec.Struct, frozen=True, tag="run", tag_field="kind"):
@@ -58,6 +58,15 @@ class _RunFrame(msgspec.Struct, frozen=True, tag="run", tag_field="kind"):
     seq: int
     at_s: float
     snapshot: msgspec.Raw
+
+
+class _TelemetryFrame(msgspec.Struct, frozen=True, tag="telemetry", tag_field="kind"):
+    """A ``TelemetryView`` around what is encoded already."""
+
+    seq: int
+    cluster: str
+    telemetry: msgspec.Raw
+    run_id: str
 
 
 class Topic:
@@ -359,8 +368,11 @@ class Channel:
         view = topic.send(now_s, self._seq)
         if isinstance(view, EncodedSnapshot):
             return msgspec.json.encode(_RunFrame(self._seq, self._now(), msgspec.Raw(view.json)))
-        if isinstance(view, TelemetryView):
-            return msgspec.json.encode(msgspec.structs.replace(view, seq=self._seq))
+        if isinstance(view, EncodedTelemetry):
+            encoded = msgspec.Raw(view.json)
+            return msgspec.json.encode(
+                _TelemetryFrame(self._seq, view.cluster, encoded, view.run_id)
+            )
         return msgspec.json.encode(msgspec.structs.replace(view, seq=self._seq, at_s=self._now()))
 
     def _spend(self, encoded: bytes) -> bytes:
@@ -374,7 +386,7 @@ class Channel:
 def _key(view: Shown) -> str:
     if isinstance(view, EncodedSnapshot):
         return f"run {view.run_id}"
-    if isinstance(view, TelemetryView):
+    if isinstance(view, EncodedTelemetry):
         of = f"run {view.run_id}" if view.run_id else f"cluster {view.cluster}"
         return f"telemetry of {of}"
     return type(view).__name__

@@ -18,7 +18,8 @@ import anywidget
 import traitlets
 
 from jupyter_ddl.protocol.snapshot import EncodedSnapshot, RunSnapshot
-from jupyter_ddl.protocol.view_messages import FromBrowser, TelemetryView
+from jupyter_ddl.protocol.telemetry import EncodedTelemetry
+from jupyter_ddl.protocol.view_messages import FromBrowser
 from jupyter_ddl.views.bundle import live_css, live_esm
 from jupyter_ddl.views.channel import Answer, Channel, Shown
 from jupyter_ddl.views.html import render_html
@@ -114,7 +115,7 @@ class WidgetLink:
             self._final_s = time.monotonic()
         self._offer(snapshot)
 
-    def show_telemetry(self, view: TelemetryView) -> None:
+    def show_telemetry(self, view: EncodedTelemetry) -> None:
         self._offer(view)
 
     def answer(self, message: Answer) -> None:

@@ -71,7 +71,7 @@ def gpu_cluster(fake: FakeNvml) -> Iterator[Cluster]:
 def picture(run_id: str = "") -> ClusterTelemetry:
     result = session().ask("test", GetTelemetry(run_id))
     assert isinstance(result, TelemetryResult)
-    return result.telemetry
+    return msgspec.json.decode(result.telemetry.json, type=ClusterTelemetry)
 
 
 def ranks_of(telemetry: ClusterTelemetry) -> list[RankSample]:

@@ -21,7 +21,7 @@ from jupyter_ddl.protocol.replies import (
 )
 from jupyter_ddl.protocol.requests import Body, GetStatus, GetTelemetry, WatchRun
 from jupyter_ddl.protocol.snapshot import EncodedSnapshot
-from jupyter_ddl.protocol.telemetry import ClusterTelemetry
+from jupyter_ddl.protocol.telemetry import EncodedTelemetry
 from jupyter_ddl.server.hub import Hub
 from jupyter_ddl.server.links import Links
 from jupyter_ddl.store.connection import ConnectionInfo
@@ -82,7 +82,7 @@ class Controller(Links):
                 )
                 return StatusResult(status)
             case GetTelemetry():
-                return TelemetryResult(ClusterTelemetry(seq=1, at_s=1.0))
+                return TelemetryResult(EncodedTelemetry("local", "", b"{}"))
         return Accepted()
 
     # -- what it does --------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 import tests.unit.views.view_samples as samples
-from jupyter_ddl.protocol.telemetry import ClusterTelemetry
+from jupyter_ddl.protocol.telemetry import ClusterTelemetry, EncodedTelemetry
 from jupyter_ddl.protocol.view_messages import Done, StopRun, TelemetryView
 from jupyter_ddl.views.channel import MAX_BYTES_PER_S, Channel
 
@@ -148,9 +148,13 @@ def test_telemetry_and_snapshots_are_topics_of_their_own() -> None:
     line = Line()
     line.show(RUNNING)
     telemetry = ClusterTelemetry(seq=3, at_s=1.0)
-    line.channel.offer(TelemetryView(0, "local", telemetry, RUNNING.run_id))
+    encoded = msgspec.json.encode(telemetry)
+    line.channel.offer(EncodedTelemetry("local", RUNNING.run_id, encoded))
     line.run(0.3)
     assert {message["kind"] for _, message in line.sent} == {"run", "telemetry"}
+    sent = next(message for _, message in line.sent if message["kind"] == "telemetry")
+    shown = TelemetryView(sent["seq"], "local", telemetry, RUNNING.run_id)
+    assert msgspec.convert(sent, type=TelemetryView) == shown
 
 
 def _junk(rng: random.Random) -> Any:

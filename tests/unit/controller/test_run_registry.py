@@ -1,0 +1,145 @@
+"""The runs of a controller without a cluster: a registry over real ledgers, and those who watch."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from jupyter_ddl.controller.runs import RunRegistry
+from jupyter_ddl.errors import RunNotFoundError, SpecError
+from jupyter_ddl.placement.slots import SlotBook
+from jupyter_ddl.protocol.program import Program
+from jupyter_ddl.protocol.replies import SnapshotPush
+from jupyter_ddl.protocol.run import MapSpec, RunSpec
+from jupyter_ddl.protocol.snapshot import EncodedSnapshot
+
+_DEADLINE_S = 60.0
+
+
+class Silent:
+    """Sends nothing: there is no worker."""
+
+    topic = "none"
+
+    async def control(self, worker: str, control: Any) -> None:
+        raise AssertionError(f"{control} was sent to {worker}")
+
+
+class Tab:
+    def __init__(self) -> None:
+        self.seen: list[EncodedSnapshot] = []
+        self.news = asyncio.Event()
+
+    def push(self, run_id: str, frame: bytes) -> None:
+        self.seen.append(msgspec.msgpack.decode(frame[4:], type=SnapshotPush).snapshot)
+        self.news.set()
+
+    async def until(self, is_so: Callable[[EncodedSnapshot], object]) -> EncodedSnapshot:
+        while not (self.seen and is_so(self.seen[-1])):
+            self.news.clear()
+            await self.news.wait()
+        return self.seen[-1]
+
+
+def spec(run_id: str = "r1") -> RunSpec:
+    verb = MapSpec(over="items", element="item", n_items=2)
+    return RunSpec(run_id, verb, Program("item", "In [1]"), 1, "test", 1000.0)
+
+
+def registered(work: Callable[[RunRegistry], Awaitable[None]]) -> None:
+    async def known() -> None:
+        return None
+
+    async def main() -> None:
+        dispatcher: Any = Silent()
+        runs = RunRegistry(
+            "test",
+            SlotBook(),
+            dispatcher,
+            host_of=lambda _: "",
+            n_wanted=lambda: 1,
+            gpus_known=known,
+        )
+        try:
+            async with asyncio.timeout(_DEADLINE_S):
+                await work(runs)
+        finally:
+            await runs.close()
+
+    asyncio.run(main())
+
+
+@pytest.fixture(autouse=True)
+def own_home(home: Any) -> None:
+    return None
+
+
+def test_whoever_watches_sees_a_run_from_its_first_record_to_its_last() -> None:
+    async def work(runs: RunRegistry) -> None:
+        await runs.submit(spec())
+        tabs = [Tab() for _ in range(3)]
+        firsts = [runs.watch("r1", tab) for tab in tabs]
+        assert {first.run_id for first in firsts} == {"r1"}
+        for tab in tabs:
+            await tab.until(lambda seen: seen.state != "submitted")
+        runs.driver("r1").stop("now", by="user")
+        lasts = [await tab.until(lambda seen: seen.is_final) for tab in tabs]
+        assert lasts == [lasts[0]] * 3
+        assert lasts[0].state == "cancelled"
+        for tab in tabs:
+            seqs = [seen.seq for seen in tab.seen]
+            assert seqs == sorted(seqs)
+        # Who comes behind the end is shown it.
+        assert runs.watch("r1", Tab()).is_final
+
+    registered(work)
+
+
+def test_one_that_has_left_is_pushed_nothing_of_any_run() -> None:
+    async def work(runs: RunRegistry) -> None:
+        stays, goes = Tab(), Tab()
+        for run_id in ("r1", "r2"):
+            await runs.submit(spec(run_id))
+            for tab in (stays, goes):
+                runs.watch(run_id, tab)
+        runs.unwatch(goes)
+        n_seen = len(goes.seen)
+        for run_id in ("r1", "r2"):
+            runs.driver(run_id).stop("now", by="user")
+            await stays.until(lambda seen, run_id=run_id: seen.is_final and seen.run_id == run_id)  # type: ignore[misc]
+        assert len(goes.seen) == n_seen
+
+    registered(work)
+
+
+def test_a_run_that_is_not_driven_here_cannot_be_watched_or_submitted_twice() -> None:
+    async def work(runs: RunRegistry) -> None:
+        with pytest.raises(RunNotFoundError, match="r9"):
+            runs.watch("r9", Tab())
+        runs.unwatch(Tab(), "r9")  # nothing to leave
+        await runs.submit(spec())
+        with pytest.raises(SpecError, match="exists already"):
+            await runs.submit(spec())
+
+    registered(work)
+
+
+def test_a_run_goes_on_where_it_was_and_its_watchers_are_told() -> None:
+    async def work(runs: RunRegistry) -> None:
+        await runs.submit(spec())
+        runs.driver("r1").stop("now", by="user")
+        tab = Tab()
+        runs.watch("r1", tab)
+        last = await tab.until(lambda seen: seen.is_final)
+        while runs.active:  # noqa: ASYNC110 - its ranks are released behind its last record
+            await asyncio.sleep(0)
+        await runs.resume("r1")
+        again = Tab()
+        now = runs.watch("r1", again)
+        assert (now.is_final, now.seq > last.seq) == (False, True)
+
+    registered(work)
