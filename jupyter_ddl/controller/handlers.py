@@ -111,6 +111,8 @@ class Requests:
                 await self._service.runs.resume(run_id)
                 return Accepted(run_id=run_id)
             case ask.WatchRun(run_id=run_id):
+                if session.is_closed:  # asked with its last breath: nobody would leave again
+                    return Accepted(run_id=run_id)
                 return SnapshotResult(self._service.runs.watch(run_id, session))
             case ask.UnwatchRun(run_id=run_id):
                 self._service.runs.unwatch(session, run_id)

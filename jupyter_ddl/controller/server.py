@@ -54,6 +54,10 @@ class Session:
         """Snapshots that wait, by run."""
         self._catching_up: asyncio.Task[None] | None = None
 
+    @property
+    def is_closed(self) -> bool:
+        return self._writer.is_closing()
+
     def push(self, run_id: str, frame: bytes) -> None:
         """Send a snapshot of a run, now or when the client has read what it was sent before."""
         if self._writer.is_closing():

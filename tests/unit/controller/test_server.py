@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 
+from jupyter_ddl.controller.handlers import Requests
 from jupyter_ddl.controller.server import Server, Session
 from jupyter_ddl.errors import SpecError
 from jupyter_ddl.protocol.framing import FrameBuffer, encode_frame
@@ -161,6 +164,21 @@ def test_a_client_that_goes_while_it_is_behind_leaves_nothing_behind(tmp_path: P
         await asyncio.gather(*slow, return_exceptions=True)
 
     serve(tmp_path, work)
+
+
+def test_who_asks_to_watch_and_has_gone_does_not_join(tmp_path: Path) -> None:
+    joined: list[object] = []
+    runs = SimpleNamespace(watch=lambda run_id, session: joined.append(session) or "now")
+    service: Any = SimpleNamespace(lease=SimpleNamespace(touch=lambda _: None), runs=runs)
+    requests = Requests(service, tmp_path / "log", lambda _: None)
+
+    async def work() -> None:
+        for is_closed in (True, False):
+            session: Any = SimpleNamespace(is_closed=is_closed)
+            await requests.handle(WatchRun("r1"), session)
+
+    asyncio.run(work())
+    assert [getattr(session, "is_closed", None) for session in joined] == [False]
 
 
 def test_what_is_no_request_ends_the_connection(tmp_path: Path) -> None:
