@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from jupyter_ddl.client.session import Mailbox
 from jupyter_ddl.errors import ControllerError, JupyterDDLError, RunNotFoundError
-from jupyter_ddl.ledger.reader import read_run_line, read_submitted
+from jupyter_ddl.ledger.reader import read_ledger, read_run_line, read_submitted
+from jupyter_ddl.ledger.reducer import fold_all
+from jupyter_ddl.ledger.snapshots import encoded_snapshot
 from jupyter_ddl.protocol.assignment import StopWhen
 from jupyter_ddl.protocol.requests import ResumeRun, StopRunRequest
 from jupyter_ddl.protocol.snapshot import EncodedSnapshot
@@ -195,10 +197,8 @@ def _follow(
 
 
 def _last_snapshot(run_id: str, on_snapshot: OnSnapshot | None) -> EncodedSnapshot:
-    from jupyter_ddl.client.run import Run
-
     try:
-        last = Run(run_id).encoded_snapshot()
+        last = encoded_snapshot(fold_all(read_ledger(ledger_path(run_id))), time.time())
     except JupyterDDLError as error:
         raise ControllerError(f"the end of run {run_id} can't be read: {error.message}") from error
     if on_snapshot is not None:

@@ -19,8 +19,8 @@ from jupyter_ddl.protocol import requests as down
 from jupyter_ddl.protocol import view_messages as say
 from jupyter_ddl.protocol.cluster import MAX_WORKERS, ClusterSpec
 from jupyter_ddl.protocol.replies import LogText
-from jupyter_ddl.server.folds import Folds
 from jupyter_ddl.server.links import Links
+from jupyter_ddl.server.run_list import Folds
 from jupyter_ddl.store.paths import run_dir
 from jupyter_ddl.store.processes import end_process
 from jupyter_ddl.views.answers import MAX_LINES, STOP_TEXTS, log_part, trial_page

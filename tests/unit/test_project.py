@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import subprocess
 import sys
 import tomllib
 from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +60,33 @@ def texts() -> list[tuple[Path, str]]:
 
 
 # -- the tree ----------------------------------------------------------------------------------
+
+
+def _imports() -> dict[str, set[str]]:
+    """Module of the package → modules of the package that it imports anywhere in its text."""
+    modules = {}
+    for path in (ROOT / "jupyter_ddl").rglob("*.py"):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        modules[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    found: dict[str, set[str]] = {}
+    for module, path in modules.items():
+        names = set()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                names |= {each.name for each in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                inner = {f"{node.module}.{each.name}" for each in node.names}
+                names |= (inner & modules.keys()) or {node.module}
+        found[module] = (names & modules.keys()) - {module}
+    return found
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    order = TopologicalSorter(_imports())
+    try:
+        order.prepare()
+    except CycleError as circle:
+        pytest.fail(" → ".join(circle.args[1]))
 
 
 def test_every_folder_of_tests_belongs_to_a_target() -> None:

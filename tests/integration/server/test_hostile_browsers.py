@@ -13,7 +13,7 @@ import psutil
 import pytest
 import websocket
 
-from jupyter_ddl.server.connection import MAX_WATCHED
+from jupyter_ddl.server.hub import MAX_WATCHED
 from tests.integration.server.jupyter_process import API, Browser, JupyterServer
 from tests.run_tools import start_map
 

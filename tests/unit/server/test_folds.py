@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from jupyter_ddl.errors import JupyterDDLError, RunNotFoundError
-from jupyter_ddl.server import folds
-from jupyter_ddl.server.folds import Folds
+from jupyter_ddl.server import run_list as folds
+from jupyter_ddl.server.run_list import Folds
 from jupyter_ddl.store.paths import home_dir, ledger_path
 from tests.unit.server.test_run_listing import STARTED, go_on, record, trial
 

@@ -215,7 +215,7 @@ def test_the_end_reaches_all_and_is_the_last_thing_that_is_read(
         looks: list[str] = []
         look = hub.folds.poll
         monkeypatch.setattr(hub.folds, "poll", lambda *args: looks.append(args[0]) or look(*args))
-        monkeypatch.setattr("jupyter_ddl.server.run_feed._LOOK_INTERVAL_S", 0.01)
+        monkeypatch.setattr("jupyter_ddl.server.feeds._RUN_INTERVAL_S", 0.01)
         n_watches = controller.n_watches
         hub._runs["r1"].on_clusters()
         await until(lambda: "r1" in looks)
@@ -232,7 +232,7 @@ def test_the_end_reaches_all_and_is_the_last_thing_that_is_read(
 def test_the_death_of_a_controller_is_survived_and_its_return_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("jupyter_ddl.server.run_feed._LOOK_INTERVAL_S", 0.01)
+    monkeypatch.setattr("jupyter_ddl.server.feeds._RUN_INTERVAL_S", 0.01)
 
     async def work(hub: Hub, controller: Controller) -> None:
         tab = Tab(hub)

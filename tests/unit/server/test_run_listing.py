@@ -22,8 +22,7 @@ from jupyter_ddl.protocol.program import Program
 from jupyter_ddl.protocol.run import DdpSpec, RunSpec, SearchSpec, Verb
 from jupyter_ddl.protocol.space import Uniform
 from jupyter_ddl.server import run_list
-from jupyter_ddl.server.folds import Folds
-from jupyter_ddl.server.run_list import N_RUNS, RunListing
+from jupyter_ddl.server.run_list import N_RUNS, Folds, RunListing
 from jupyter_ddl.store.paths import ledger_path, run_dir
 
 SEARCH = SearchSpec("acc", "max", 2, {"lr": Uniform(0.0, 1.0)})

@@ -1,0 +1,266 @@
+"""What the workers of a cluster, or of one run, measure, for all who watch it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from jupyter_ddl.errors import JupyterDDLError
+from jupyter_ddl.ledger.run_state import RunState
+from jupyter_ddl.ledger.snapshots import encoded_snapshot
+from jupyter_ddl.protocol.replies import (
+    ClusterStatus,
+    SnapshotResult,
+    StatusResult,
+    TelemetryResult,
+)
+from jupyter_ddl.protocol.requests import GetStatus, GetTelemetry, WatchRun
+from jupyter_ddl.protocol.snapshot import EncodedSnapshot
+from jupyter_ddl.protocol.telemetry import EncodedTelemetry
+from jupyter_ddl.protocol.view_messages import ClusterList
+from jupyter_ddl.server.links import Links
+from jupyter_ddl.server.run_list import Folds
+from jupyter_ddl.store.connection import ConnectionInfo
+
+__all__ = ["ClusterWatch", "RunFeed", "TelemetryFeed"]
+
+
+# Looks every two seconds which clusters run and how they are.
+
+log = logging.getLogger(__name__)
+
+_LOOK_INTERVAL_S = 2.0
+_STATUS_TIMEOUT_S = 3.0
+_LEASE_GRAIN_S = 10.0
+"""A browser counts leases down itself, so only larger jumps are news."""
+
+OnClusters = Callable[[ClusterList], None]
+
+
+class ClusterWatch:
+    """Runs on the server's loop while a browser is connected."""
+
+    def __init__(self, links: Links, on_change: OnClusters) -> None:
+        self._links = links
+        self._on_change = on_change
+        self._look_now = asyncio.Event()
+        self._seen: object = None
+        self.newest: ClusterList | None = None
+
+    @property
+    def live_runs(self) -> frozenset[str]:
+        """Runs that some controller drives now."""
+        clusters = () if self.newest is None else self.newest.clusters
+        return frozenset(run_id for each in clusters for run_id in each.active_runs)
+
+    def look_soon(self) -> None:
+        """Something has just been changed: do not wait for the next round."""
+        self._look_now.set()
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        while True:
+            self._look_now.clear()
+            try:
+                self._take(await self._poll())
+            except JupyterDDLError as error:
+                log.warning("clusters can't be listed: %s", error)
+            try:
+                async with asyncio.timeout(_LOOK_INTERVAL_S):
+                    await self._look_now.wait()
+            except TimeoutError:
+                continue
+
+    async def _poll(self) -> ClusterList:
+        infos = await self._links.running()
+        found = await asyncio.gather(*(self._status(info) for info in infos))
+        return ClusterList(
+            seq=0,
+            at_s=time.time(),
+            clusters=tuple(status for status in found if status is not None),
+            unreachable=tuple(
+                info.name for info, status in zip(infos, found, strict=True) if status is None
+            ),
+        )
+
+    async def _status(self, info: ConnectionInfo) -> ClusterStatus | None:
+        try:
+            result = await self._links.ask(info.name, GetStatus(), _STATUS_TIMEOUT_S)
+        except JupyterDDLError:
+            return None  # listed as unreachable, or gone at the next look
+        return result.status if isinstance(result, StatusResult) else None
+
+    def _take(self, found: ClusterList) -> None:
+        self.newest = found
+        key = (tuple(_without_time(each, found.at_s) for each in found.clusters), found.unreachable)
+        if key != self._seen:
+            self._seen = key
+            self._on_change(found)
+
+
+def _without_time(status: ClusterStatus, at_s: float) -> tuple[ClusterStatus, int]:
+    """The same without what changes by itself every second, and when the idle lease ends."""
+    idle_left_s = status.idle_left_s
+    ends = 0 if idle_left_s is None else round((at_s + idle_left_s) / _LEASE_GRAIN_S) + 1
+    plain = msgspec.structs.replace(status, idle_left_s=None, age_left_s=0.0)
+    return plain, ends
+
+
+# Snapshots of one run for all who watch it: from its controller, else from its ledger.
+
+_RUN_INTERVAL_S = 1.0
+
+OnSnapshot = Callable[[EncodedSnapshot], None]
+
+
+class RunFeed:
+    """Runs on the server's loop while somebody watches the run.
+
+    Parameters
+    ----------
+    is_live : callable
+        Whether some controller drives a run now, as the last look at the clusters told.
+    """
+
+    def __init__(
+        self,
+        run_id: str,
+        links: Links,
+        folds: Folds,
+        *,
+        is_live: Callable[[str], bool],
+        on_snapshot: OnSnapshot,
+    ) -> None:
+        self.run_id = run_id
+        self._links = links
+        self._folds = folds
+        self._is_live = is_live
+        self._on_snapshot = on_snapshot
+        self._over = asyncio.Event()
+        self._look_again = asyncio.Event()
+        self._ledger_seq = -1
+        """Of the newest snapshot, where it is the ledger's."""
+        self.newest: EncodedSnapshot | None = None
+
+    async def first(self) -> None:
+        """Show the run as its ledger tells now.  Raises as :meth:`Folds.look` does."""
+        found = await asyncio.to_thread(self._folds.poll, self.run_id, self._drawn)
+        if found is not None:
+            self._take(found)
+            self._ledger_seq = found.seq
+
+    def clusters_changed(self) -> None:
+        """Perhaps a controller drives the run from now on, or none does any more."""
+        self._look_again.set()
+
+    async def run(self) -> None:
+        """Follow the run until cancelled: a controller may end and another one take its place."""
+        while True:
+            self._look_again.clear()
+            try:
+                if self._is_live(self.run_id):
+                    await self._follow()
+                await self.first()
+            except JupyterDDLError as error:
+                log.info("run %s is not followed now: %s", self.run_id, error)
+            # A run that has ended changes only when a controller goes on with it.
+            ended = self.newest is not None and self.newest.is_final
+            rests = ended and not self._is_live(self.run_id)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(None if rests else _RUN_INTERVAL_S):
+                    await self._look_again.wait()
+
+    async def _follow(self) -> None:
+        """Pass pushed snapshots on until the run or its controller has ended."""
+        cluster = await asyncio.to_thread(self._folds.poll, self.run_id, _cluster)
+        link = await self._links.get(cluster)
+        self._over.clear()
+        on_closed = self._over.set
+        link.watch(self.run_id, self._take_pushed, on_closed)
+        try:
+            result = await link.request(WatchRun(self.run_id))
+            if isinstance(result, SnapshotResult):
+                self._take_pushed(result.snapshot)
+            await self._over.wait()
+        finally:
+            link.unwatch(self.run_id, self._take_pushed, on_closed)
+
+    def _take_pushed(self, snapshot: EncodedSnapshot) -> None:
+        self._ledger_seq = -1
+        self._take(snapshot)
+        if snapshot.is_final:
+            self._over.set()
+
+    def _take(self, snapshot: EncodedSnapshot) -> None:
+        newest = self.newest
+        if newest is not None and (snapshot.seq < newest.seq or snapshot == newest):
+            return
+        self.newest = snapshot
+        self._on_snapshot(snapshot)
+
+    def _drawn(self, state: RunState) -> EncodedSnapshot | None:
+        """Called in a thread, with the run as its ledger tells; None: nothing new."""
+        if state.seq == self._ledger_seq:
+            return None
+        return encoded_snapshot(state, time.time())
+
+
+def _cluster(state: RunState) -> str:
+    return "" if state.spec is None else state.spec.cluster
+
+
+_INTERVAL_S = 1.0
+_AWAY_S = 3.0
+_TIMEOUT_S = 5.0
+
+OnTelemetry = Callable[[EncodedTelemetry], None]
+
+
+class TelemetryFeed:
+    """Runs on the server's loop while somebody watches.
+
+    Parameters
+    ----------
+    cluster : callable
+        Name of the cluster to ask, None while none drives the run.
+    run_id : str
+        Empty: the whole cluster.
+    """
+
+    def __init__(
+        self,
+        cluster: Callable[[], str | None],
+        run_id: str,
+        links: Links,
+        on_telemetry: OnTelemetry,
+    ) -> None:
+        self._cluster = cluster
+        self._run_id = run_id
+        self._links = links
+        self._on_telemetry = on_telemetry
+        self._seen: EncodedTelemetry | None = None
+
+    async def run(self) -> None:
+        """Ask once a second until cancelled; a cluster that has gone may come back."""
+        while True:
+            name = self._cluster()
+            if name is None:
+                await asyncio.sleep(_INTERVAL_S)
+                continue
+            try:
+                await self._poll(name)
+            except JupyterDDLError as error:
+                log.debug("telemetry of cluster %s: %s", name, error)
+                await asyncio.sleep(_AWAY_S)
+            await asyncio.sleep(_INTERVAL_S)
+
+    async def _poll(self, name: str) -> None:
+        result = await self._links.ask(name, GetTelemetry(self._run_id), _TIMEOUT_S)
+        if isinstance(result, TelemetryResult) and result.telemetry != self._seen:
+            self._seen = result.telemetry
+            self._on_telemetry(result.telemetry)
