@@ -1,4 +1,4 @@
-"""Plug-ins by name: samplers, pruners, strategies and backends, built in or of another package.
+"""Plug-ins by name: verbs, samplers, pruners, strategies and backends, ours or of another package.
 
 A package adds one by an entry point: its group is the kind's (``jupyter_ddl.pruners``), its name is
 what users type, its target is a class derived from the kind's base, which states what is expected
@@ -18,7 +18,7 @@ from typing import Any
 from jupyter_ddl.errors import OptionError, PluginError
 from jupyter_ddl.nearest import did_you_mean
 
-__all__ = ["PRUNERS", "SAMPLERS", "STRATEGIES", "PluginKind"]
+__all__ = ["PRUNERS", "SAMPLERS", "STRATEGIES", "VERBS", "PluginKind"]
 
 
 class PluginKind:
@@ -182,3 +182,17 @@ STRATEGIES = PluginKind(
         "fsdp": "jupyter_ddl.ranks.strategies.fully_sharded:FullySharded",
     },
 )
+
+VERBS = PluginKind(
+    "verb",
+    "jupyter_ddl.verbs",
+    "jupyter_ddl.protocol.verb:VerbSpec",
+    {
+        "search": "jupyter_ddl.verbs.search:Search",
+        "map": "jupyter_ddl.verbs.map:Map",
+        "ddp": "jupyter_ddl.verbs.ddp:Ddp",
+        "fit": "jupyter_ddl.verbs.fit:Fit",
+        "run": "jupyter_ddl.verbs.run:CellGroup",
+    },
+)
+"""Tagged with their names: a run's verb is found by its tag."""

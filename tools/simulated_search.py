@@ -22,17 +22,12 @@ from jupyter_ddl.protocol.events import (
     TrialCreated,
 )
 from jupyter_ddl.protocol.program import Program
-from jupyter_ddl.protocol.run import (
-    Limits,
-    Provenance,
-    PrunerSpec,
-    RunSpec,
-    SamplerSpec,
-    SearchSpec,
-)
+from jupyter_ddl.protocol.run import Limits, Provenance, RunSpec
+from jupyter_ddl.protocol.sampling import PrunerSpec, SamplerSpec
 from jupyter_ddl.protocol.space import Choice, Distribution, ParamValue, Uniform
 from jupyter_ddl.protocol.telemetry import RankSample, Usage, WorkerSample
 from jupyter_ddl.search.pruners import Bracket
+from jupyter_ddl.verbs.search import Search
 
 __all__ = ["simulate_search"]
 
@@ -137,7 +132,7 @@ class _Search:
         line = (
             f"%%distribute search --metric acc --trials {_N_TRIALS} --sampler random --pruner asha"
         )
-        verb = SearchSpec(
+        verb = Search(
             "acc",
             "max",
             _N_TRIALS,

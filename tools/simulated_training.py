@@ -23,8 +23,9 @@ from jupyter_ddl.protocol.events import (
     TrialCreated,
 )
 from jupyter_ddl.protocol.program import Program
-from jupyter_ddl.protocol.run import DdpSpec, Provenance, RunSpec
+from jupyter_ddl.protocol.run import Provenance, RunSpec
 from jupyter_ddl.protocol.telemetry import GpuSample, RankSample, Usage, WorkerSample
+from jupyter_ddl.verbs.ddp import Ddp
 
 __all__ = ["simulate_training"]
 
@@ -147,7 +148,7 @@ class _Training:
         line = f"%%distribute ddp -n {_N_RANKS} --gpus-per-rank 1 --name gpt-small"
         spec = RunSpec(
             run_id=_RUN,
-            verb=DdpSpec(_N_RANKS, gpus_per_rank=1),
+            verb=Ddp(_N_RANKS, gpus_per_rank=1),
             program=program,
             seed=0,
             cluster="hall-b",

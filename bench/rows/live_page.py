@@ -21,8 +21,9 @@ from jupyter_ddl.protocol.events import (
     TrialCreated,
 )
 from jupyter_ddl.protocol.program import Program
-from jupyter_ddl.protocol.run import RunSpec, SearchSpec
+from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.protocol.space import Uniform
+from jupyter_ddl.verbs.search import Search
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -68,9 +69,7 @@ def _measure(page: Page, empty: Page, address: str) -> dict[str, float]:
 
     spec = RunSpec(
         "r1",
-        SearchSpec(
-            "acc", "max", 2 * _N_TRIALS, {"lr": Uniform(0.0, 1.0), "drop": Uniform(0.0, 1.0)}
-        ),
+        Search("acc", "max", 2 * _N_TRIALS, {"lr": Uniform(0.0, 1.0), "drop": Uniform(0.0, 1.0)}),
         Program("x = 1", "In [3]"),
         7,
         "train",

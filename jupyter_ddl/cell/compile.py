@@ -22,7 +22,12 @@ from jupyter_ddl.cell.sequence import read_items
 from jupyter_ddl.cell.source import read_source
 from jupyter_ddl.cell.space import CellSpace, read_space
 from jupyter_ddl.protocol.program import Program
-from jupyter_ddl.protocol.run import DdpSpec, Limits, MapSpec, PrunerSpec, SearchSpec, Verb
+from jupyter_ddl.protocol.run import Limits
+from jupyter_ddl.protocol.sampling import PrunerSpec
+from jupyter_ddl.protocol.verb import VerbSpec
+from jupyter_ddl.verbs.ddp import Ddp
+from jupyter_ddl.verbs.map import Map
+from jupyter_ddl.verbs.search import Search
 
 __all__ = [
     "CellContext",
@@ -66,7 +71,7 @@ class CompiledCell:
         Sentences worth telling the user.
     """
 
-    verb: Verb
+    verb: VerbSpec
     program: Program
     blobs: tuple[tuple[str, bytes | memoryview], ...]
     seed: int
@@ -138,7 +143,7 @@ def compile_search(
     check_installed(sampler, frozenset(file.path.partition("/")[0] for file in modules.files))
     reports = reports_in(source.tree, namespace, captured.functions, modules.trees)
     metric = choose_metric(options.metric, reports, names, source)
-    verb = SearchSpec(
+    verb = Search(
         metric=metric,
         mode=options.mode,
         n_trials=n_trials,
@@ -181,7 +186,7 @@ def compile_map(
     )
     element = options.element
     captured, modules = parts.gather(known=(element,), injected=(element,), also=(options.over,))
-    verb = MapSpec(
+    verb = Map(
         over=options.over, element=element, n_items=len(items), max_parallel=options.max_parallel
     )
     notes: tuple[str, ...] = ()
@@ -213,7 +218,7 @@ def compile_ddp(
     )
     captured, modules = parts.gather(known=(), injected=(), also=())
     gpus = options.gpus_per_rank
-    verb = DdpSpec(
+    verb = Ddp(
         n_ranks=options.n_ranks,
         min_ranks=options.min_ranks,
         backend=options.backend,
@@ -242,7 +247,7 @@ def _search_notes(options: SearchOptions, metric: str, reported: bool) -> tuple[
 
 def _compiled(
     parts: CellParts,
-    verb: Verb,
+    verb: VerbSpec,
     captured: Captured,
     modules: CellModules,
     notes: tuple[str, ...],

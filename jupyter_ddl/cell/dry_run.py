@@ -7,8 +7,11 @@ from collections.abc import Iterable, Iterator
 from jupyter_ddl.cell.compile import CompiledCell
 from jupyter_ddl.cell.space import is_finite
 from jupyter_ddl.formats import format_bytes, format_count, format_counted, format_duration
-from jupyter_ddl.protocol.run import DdpSpec, Limits, MapSpec, SearchSpec
+from jupyter_ddl.protocol.run import Limits
 from jupyter_ddl.protocol.space import Choice, Distribution, RandInt, n_grid_points
+from jupyter_ddl.verbs.ddp import Ddp
+from jupyter_ddl.verbs.map import Map
+from jupyter_ddl.verbs.search import Search
 
 __all__ = ["describe", "distribution_text"]
 
@@ -57,11 +60,11 @@ def _default_text(found: Distribution) -> str:
 
 def _verb_lines(compiled: CompiledCell) -> Iterator[str]:
     verb = compiled.verb
-    if isinstance(verb, MapSpec):
+    if isinstance(verb, Map):
         yield f"Map: {verb.n_items} items of {verb.over}, each as {verb.element}"
-    elif isinstance(verb, SearchSpec):
+    elif isinstance(verb, Search):
         yield from _search_lines(verb)
-    elif isinstance(verb, DdpSpec):
+    elif isinstance(verb, Ddp):
         yield from _ddp_lines(verb, compiled.limits)
     yield f"Seed: {compiled.seed}"
     if verb.max_parallel is not None:
@@ -72,7 +75,7 @@ def _verb_lines(compiled: CompiledCell) -> Iterator[str]:
         yield f"Brought home: {', '.join(compiled.bring)}"
 
 
-def _search_lines(verb: SearchSpec) -> Iterator[str]:
+def _search_lines(verb: Search) -> Iterator[str]:
     yield f"Search: {verb.n_trials} trials, {verb.metric} ({verb.mode})"
     yield f"Sampler: {verb.sampler.name}; pruner: {verb.pruner.name}"
     if is_finite(verb.space):
@@ -84,7 +87,7 @@ def _search_lines(verb: SearchSpec) -> Iterator[str]:
         yield f"  {name}: {distribution_text(found)}"
 
 
-def _ddp_lines(verb: DdpSpec, limits: Limits) -> Iterator[str]:
+def _ddp_lines(verb: Ddp, limits: Limits) -> Iterator[str]:
     least = verb.min_ranks or verb.n_ranks
     fewer = f", at least {least}" if least < verb.n_ranks else ""
     gpus = verb.gpus_per_rank

@@ -16,7 +16,7 @@ from jupyter_ddl.cell.run_options import RUN, RunOptions
 from jupyter_ddl.errors import OptionError
 from jupyter_ddl.grammar import Argument, Command, Grammar, argument, count, identifier, one_of
 from jupyter_ddl.plugins import PRUNERS, SAMPLERS
-from jupyter_ddl.protocol.run import Mode
+from jupyter_ddl.protocol.sampling import Mode
 from jupyter_ddl.protocol.space import ParamValue
 
 __all__ = [

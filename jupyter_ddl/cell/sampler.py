@@ -10,7 +10,7 @@ from jupyter_ddl.cell.options import SearchOptions
 from jupyter_ddl.cell.space import CellSpace, check_grid, is_finite
 from jupyter_ddl.errors import CellError
 from jupyter_ddl.plugins import SAMPLERS
-from jupyter_ddl.protocol.run import SamplerSpec
+from jupyter_ddl.protocol.sampling import SamplerSpec
 
 __all__ = ["DEFAULT_TRIALS", "check_installed", "choose_sampler", "count_trials", "sampler_module"]
 

@@ -21,7 +21,6 @@ from jupyter_ddl.errors import ClusterError, EnvironmentFileError, WorkerEnviron
 from jupyter_ddl.protocol.facts import EnvironmentStatus, EnvironmentVerdict, Facts
 from jupyter_ddl.protocol.replies import ClusterStatus, EnvironmentResult, StatusResult
 from jupyter_ddl.protocol.requests import GetEnvironment, GetStatus, TellVerdict
-from jupyter_ddl.protocol.run import DdpSpec, SearchSpec
 from jupyter_ddl.store.connection import list_connections
 
 if TYPE_CHECKING:
@@ -51,18 +50,13 @@ _N_SHOWN = 16
 
 def places_now(compiled: CompiledCell) -> list[str]:
     """Lines about the slots that the ranks of a run would take; none for runs without groups."""
-    verb = compiled.verb
-    n_ranks = 0
-    if isinstance(verb, DdpSpec):
-        n_ranks = verb.n_ranks
-    elif isinstance(verb, SearchSpec) and verb.ranks_per_trial > 1:
-        n_ranks = verb.ranks_per_trial
-    if not n_ranks:
+    ranks = compiled.verb.ranks
+    if not ranks.is_group:
         return []
     status = _status()
     if status is None:
         return ["Places: no cluster is running; a local one would be started"]
-    return list(_places(status, n_ranks))
+    return list(_places(status, ranks.n_ranks))
 
 
 def cluster_now() -> str | None:
@@ -207,10 +201,7 @@ def environment_now(compiled: CompiledCell, notebook: Path | None) -> list[str]:
 
 def cell_imports(compiled: CompiledCell) -> frozenset[str]:
     """Top-level modules that a cell needs on the workers."""
-    imports = set(compiled.program.imports)
-    if isinstance(compiled.verb, DdpSpec):
-        imports.add("torch")  # the group is made with it, whatever the cell imports
-    return frozenset(imports)
+    return frozenset((*compiled.program.imports, *compiled.verb.imports))
 
 
 def folder_of(notebook: Path | None) -> Path:

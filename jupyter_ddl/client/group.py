@@ -40,9 +40,10 @@ from jupyter_ddl.protocol.requests import (
     LookAtCell,
     OpenGroup,
 )
-from jupyter_ddl.protocol.run import GroupSpec, RunSpec
+from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.store.blobs import put_blob
 from jupyter_ddl.store.paths import blob_dirs, run_dir
+from jupyter_ddl.verbs.run import CellGroup
 
 __all__ = [
     "MAX_SHOWN_BYTES",
@@ -448,7 +449,7 @@ def open_group(
     environment = check_before(cluster, needed, folder_of(None), env_check, on_notice)
     spec = RunSpec(
         run_id=new_run_id(),
-        verb=GroupSpec(
+        verb=CellGroup(
             n_ranks=n_ranks,
             backend=backend,
             gpus_per_rank=gpus_per_rank,

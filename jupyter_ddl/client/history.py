@@ -21,7 +21,6 @@ from jupyter_ddl.ledger.file import LedgerWriter
 from jupyter_ddl.ledger.reader import read_ledger, read_run_line, with_progress
 from jupyter_ddl.ledger.reducer import fold_all
 from jupyter_ddl.nearest import did_you_mean
-from jupyter_ddl.protocol.fit import FitSpec
 from jupyter_ddl.protocol.replies import StatusResult
 from jupyter_ddl.protocol.requests import GetStatus
 from jupyter_ddl.protocol.snapshot import RunLine
@@ -145,7 +144,7 @@ def stop_run(run: Run, *, trial: int | None = None, now: bool = False) -> str:
     if run.id not in live_runs():
         raise ControllerError(f"no controller drives run {run.id}: it is {run.state}")
     # The folds of one candidate report nothing that could be waited for.
-    is_now = now or (trial is not None and isinstance(run.spec.verb, FitSpec))
+    is_now = now or (trial is not None and run.spec.verb.driver == "fits")
     when = "at once" if is_now else "at the next report"
     if trial is None:
         run.cancel("now" if now else "next_report")

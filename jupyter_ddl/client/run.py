@@ -22,7 +22,7 @@ from jupyter_ddl.ledger.tables import METRIC_COLUMNS, TRIAL_COLUMNS, metrics_tab
 from jupyter_ddl.protocol.assignment import StopWhen
 from jupyter_ddl.protocol.events import AttemptFinished, Event, Failure, RankEnded
 from jupyter_ddl.protocol.requests import StopRunRequest, StopTrialRequest
-from jupyter_ddl.protocol.run import DdpSpec, MapSpec, RunSpec
+from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.protocol.snapshot import BestTrial, EncodedSnapshot, RunSnapshot, RunStateName
 from jupyter_ddl.store.paths import ledger_path, run_dir
 from jupyter_ddl.tracking.tensorboard.writing import tensorboard_dir, write_run
@@ -193,7 +193,7 @@ class Run:
     def errors(self) -> dict[int, Failure]:
         """Why trials failed for good, by number; of a ddp run, why ranks of its last round did."""
         state = self._fold()
-        if isinstance(self.spec.verb, DdpSpec):
+        if self.spec.verb.can.has_ranks:
             ended = state.ranks[0].ended if 0 in state.ranks else {}
             return {n: end.failure for n, end in sorted(ended.items()) if end.failure}
         trials = state.trials.values()
@@ -237,7 +237,7 @@ class Run:
             There is no such trial or rank.
         """
         pieces = find_pieces(self.events())
-        if isinstance(self.spec.verb, DdpSpec):
+        if self.spec.verb.can.has_ranks:
             rank, trial = which if rank is None else rank, 0
         elif trial is None:
             trial = which
@@ -246,7 +246,7 @@ class Run:
                 return trials_text(pieces, self.directory)
             trial = self._fold().best_number or 0
         if trial not in self._fold().trials and trial not in pieces:
-            if isinstance(self.spec.verb, DdpSpec):
+            if self.spec.verb.can.has_ranks:
                 return ""  # its ranks have not begun
             raise TrialError(f"run {self.id} has no trial {trial}", trial=trial)
         return ranks_text(pieces.get(trial, {}), self.directory, rank)
@@ -272,9 +272,9 @@ class Run:
     def values(self) -> list[Any]:
         """Results in order: each element's value (map), or each rank's (ddp); None: it failed."""
         state = self._fold()
-        if isinstance(self.spec.verb, DdpSpec):
+        if self.spec.verb.can.has_ranks:
             return rank_results(state, self.directory, 0)
-        if not isinstance(self.spec.verb, MapSpec):
+        if not self.spec.verb.can.has_items:
             best = state.best_number
             return [] if best is None else [trial_values(state, self.directory, best)]
         return map_results(state, self.directory, self.events())
@@ -364,7 +364,7 @@ class Run:
 
     def __repr__(self) -> str:
         state = self._fold()
-        if isinstance(self.spec.verb, DdpSpec):
+        if self.spec.verb.can.has_ranks:
             step = latest_step(state)
             told = "" if step is None else f", step {step:,}"
             return f"<Run {self.id} {state.state}, {self.spec.n_ranks} ranks{told}>"
@@ -392,7 +392,7 @@ class Run:
 
     def _values_at(self, trial: int | None, rank: int) -> dict[str, Any]:
         state = self._fold()
-        is_ddp = isinstance(self.spec.verb, DdpSpec)
+        is_ddp = self.spec.verb.can.has_ranks
         number = trial if trial is not None else 0 if is_ddp else state.best_number
         if number is None:
             return {}
@@ -409,8 +409,8 @@ def _failed(run_id: str, snapshot: RunSnapshot) -> RunFailedError:
     if failure.kind == "hang":  # its sentence has the lines of all ranks
         stacks = snapshot.hang.stacks_file if snapshot.hang is not None else ""
         where = f"; stacks of all ranks: {run_dir(run_id) / stacks}" if stacks else ""
-    is_trial = snapshot.failed_trial is not None and snapshot.verb != "ddp"
-    trial = f"trial {snapshot.failed_trial}: " if is_trial else ""
+    is_trial = snapshot.failed_trial is not None and not snapshot.can.has_ranks
+    trial = f"{snapshot.nouns.trial} {snapshot.failed_trial}: " if is_trial else ""
     return RunFailedError(
         f"{trial}{failure.type_name}: {failure.message}{where} "
         f"({snapshot.reason}; `%runs logs {run_id}` has all output)",

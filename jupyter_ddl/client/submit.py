@@ -17,7 +17,7 @@ from jupyter_ddl.client.run import Run
 from jupyter_ddl.client.session import session
 from jupyter_ddl.errors import OptionError
 from jupyter_ddl.protocol.requests import ResumeRun, SubmitRun
-from jupyter_ddl.protocol.run import DdpSpec, RunSpec, SearchSpec
+from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.store.blobs import put_blob
 from jupyter_ddl.store.connection import list_connections
 from jupyter_ddl.store.nvml import inventory
@@ -50,24 +50,15 @@ def check_supported(compiled: CompiledCell) -> None:
     """
     if compiled.tensorboard:
         check_installed("--tensorboard")
-    flag, n_gpus = _gpus_asked_for(compiled)
-    if not n_gpus or list_connections():
+    ranks = compiled.verb.ranks
+    if not ranks.gpus_per_rank or list_connections():
         return
     found = inventory()
     if not found.gpus:
         raise OptionError(
-            f"{flag} {n_gpus}: this host has no GPU ({found.state}); leave the option out to run "
-            f"on the CPU"
+            f"{ranks.gpus_option}: this host has no GPU ({found.state}); leave the option out to "
+            f"run on the CPU"
         )
-
-
-def _gpus_asked_for(compiled: CompiledCell) -> tuple[str, int]:
-    verb = compiled.verb
-    if isinstance(verb, SearchSpec):
-        return "--gpus-per-trial", verb.gpus_per_trial
-    if isinstance(verb, DdpSpec):
-        return "--gpus-per-rank", verb.gpus_per_rank or 0
-    return "", 0
 
 
 def submit(

@@ -18,7 +18,6 @@ from jupyter_ddl.client.run import Run
 from jupyter_ddl.commands.face import Answer, Face, Printed
 from jupyter_ddl.errors import OptionError
 from jupyter_ddl.grammar import Command, Grammar, Group, argument, count
-from jupyter_ddl.protocol.run import GroupSpec
 
 __all__ = ["RUNS"]
 
@@ -40,7 +39,7 @@ def _show(_: Face, run: str) -> Answer:
 
 def _attach(face: Face, run: str) -> Answer:
     watched = Run(find_run(run))
-    if isinstance(watched.spec.verb, GroupSpec):
+    if watched.spec.verb.can.has_cells:
         raise OptionError(
             f"%runs attach: {watched.id} is a persistent group; `%%distribute run` gives it cells, "
             f"`%runs show {watched.id}` lists those that it has executed"

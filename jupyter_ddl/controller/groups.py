@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from jupyter_ddl.drivers.admission import check_gpus_fit, with_gpus
+from jupyter_ddl.drivers.admission import admitted, check_gpus_fit
 from jupyter_ddl.drivers.group_ranks import GroupRanks
 from jupyter_ddl.drivers.group_record import GroupRecord
 from jupyter_ddl.drivers.persistent_group import PersistentGroup
@@ -19,8 +19,9 @@ from jupyter_ddl.placement.slots import SlotBook
 from jupyter_ddl.protocol.cell_results import CellResult
 from jupyter_ddl.protocol.replies import GroupResult, GroupStatus
 from jupyter_ddl.protocol.requests import ExecuteCell, OpenGroup
-from jupyter_ddl.protocol.run import GroupSpec, RunSpec
+from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.store.paths import blob_dirs
+from jupyter_ddl.verbs.run import CellGroup
 
 __all__ = ["GroupRegistry"]
 
@@ -86,7 +87,7 @@ class GroupRegistry:
             A rank could not be started.
         """
         verb = request.spec.verb
-        if not isinstance(verb, GroupSpec):
+        if not isinstance(verb, CellGroup):
             raise SpecError(f"a group was asked for by a spec of {type(verb).__name__}")
         async with self._changing:
             group = self._groups.get(verb.name)
@@ -133,11 +134,11 @@ class GroupRegistry:
             group_id=group_id,
         )
 
-    async def _start(self, spec: RunSpec, verb: GroupSpec) -> PersistentGroup:
+    async def _start(self, spec: RunSpec, verb: CellGroup) -> PersistentGroup:
         n_ranks = verb.n_ranks or max(1, self._slots.n_free)
         spec = msgspec.structs.replace(spec, verb=msgspec.structs.replace(verb, n_ranks=n_ranks))
         await self._gpus_known()
-        spec = with_gpus(spec, self._slots)
+        spec = admitted(spec, self._slots, self._slots.n_slots)
         check_gpus_fit(spec, self._slots)
         places = self._slots.take_with_gpus(spec.run_id, n_ranks, spec.gpus_per_rank)
         if places is None:
@@ -208,7 +209,7 @@ class GroupRegistry:
             await record.close("failed" if state == "failed" else "complete", reason)
 
 
-def _check_same(group: PersistentGroup, wanted: GroupSpec) -> None:
+def _check_same(group: PersistentGroup, wanted: CellGroup) -> None:
     n_ranks = group.status().n_ranks
     if wanted.n_ranks is not None and wanted.n_ranks != n_ranks:
         raise PlacementError(

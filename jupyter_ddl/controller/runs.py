@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from jupyter_ddl.controller.fanout import Fanout, Watcher
-from jupyter_ddl.drivers.admission import check_group_fits, wants_gpus, with_gpus
+from jupyter_ddl.drivers.admission import admitted, check_group_fits, wants_gpus
 from jupyter_ddl.drivers.assigning import RunContext
 from jupyter_ddl.drivers.fit import FitDriver
 from jupyter_ddl.drivers.group_record import end_record
@@ -36,7 +36,7 @@ from jupyter_ddl.ledger.reducer import RunState, fold
 from jupyter_ddl.ledger.snapshots import encoded_snapshot, with_totals
 from jupyter_ddl.placement.slots import SlotBook
 from jupyter_ddl.protocol.events import Notice, RunFinished, RunSubmitted
-from jupyter_ddl.protocol.run import FitSpec, RunSpec, SearchSpec
+from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.protocol.snapshot import EncodedSnapshot
 from jupyter_ddl.protocol.telemetry import Usage
 from jupyter_ddl.store.blobs import put_blob
@@ -137,7 +137,7 @@ def unfinished_runs(cluster: str) -> list[str]:
             log.warning("run %s can't be read: %s", directory.name, error.message)
             continue
         if line.cluster == cluster and line.finished_at_s is None:
-            if line.verb == "run":
+            if not line.can.can_resume:
                 _end_group(directory.name)
             else:
                 found.append(directory.name)
@@ -218,9 +218,8 @@ class RunRegistry:
             raise SpecError(f"run {spec.run_id} exists already; a new run needs a new id")
         if wants_gpus(spec):
             await self._gpus_known()
-        spec = with_gpus(spec, self._slots)
+        spec = admitted(spec, self._slots, max(self._slots.n_slots, self._n_wanted()))
         check_group_fits(spec, self._slots, self._n_possible())
-        spec = _with_window(spec, max(self._slots.n_slots, self._n_wanted()))
         try:
             await self._create(spec, directory)
         except BaseException:
@@ -281,7 +280,7 @@ class RunRegistry:
             state = await asyncio.to_thread(fold_run, run_id)
             if state.spec is None:
                 raise LedgerError(f"run {run_id} has no first record; `%runs rm {run_id}`")
-            is_fit = isinstance(state.spec.verb, FitSpec)  # its notebook wants the outcomes again
+            is_fit = state.spec.verb.driver == "fits"  # its notebook wants the outcomes again
             if state.end is not None and state.end.state == "complete" and not is_fit:
                 self._remember(run_id, encoded_snapshot(state, time.time()))
                 ledger.close()
@@ -413,12 +412,3 @@ class RunRegistry:
         except JupyterDDLError as error:
             log.error("run %s: its end is not recorded: %s", driver.spec.run_id, error.message)
         fold(driver.state, event)
-
-
-def _with_window(spec: RunSpec, n_slots: int) -> RunSpec:
-    """Fix how far the sampler may run ahead, so that a resumed run asks in the same order."""
-    verb = spec.verb
-    if not isinstance(verb, SearchSpec) or verb.window is not None:
-        return spec
-    window = 2 * (verb.max_parallel or max(1, n_slots))
-    return msgspec.structs.replace(spec, verb=msgspec.structs.replace(verb, window=window))

@@ -6,40 +6,36 @@ import msgspec
 
 from jupyter_ddl.errors import PlacementError
 from jupyter_ddl.placement.slots import SlotBook
-from jupyter_ddl.protocol.run import DdpSpec, GroupSpec, RunSpec, SearchSpec
+from jupyter_ddl.protocol.run import RunSpec
 
 __all__ = [
+    "admitted",
     "check_gpus_fit",
     "check_group_fits",
-    "n_fewest",
     "waiting_text",
     "wants_gpus",
-    "with_gpus",
 ]
-
-
-def n_fewest(spec: RunSpec) -> int:
-    """The smallest number of ranks that a group of this run can begin with."""
-    verb = spec.verb
-    if isinstance(verb, DdpSpec) and verb.min_ranks is not None:
-        return verb.min_ranks
-    return spec.n_ranks
 
 
 def wants_gpus(spec: RunSpec) -> bool:
     """Whether the answer depends on what GPUs the workers have."""
-    is_open = isinstance(spec.verb, DdpSpec | GroupSpec) and spec.verb.gpus_per_rank is None
-    return is_open or spec.gpus_per_rank > 0
+    ranks = spec.verb.ranks
+    return ranks.gpus_undecided or ranks.gpus_per_rank > 0
 
 
-def with_gpus(spec: RunSpec, slots: SlotBook) -> RunSpec:
-    """Decide how many GPUs each rank gets where the user has left that open."""
-    verb = spec.verb
-    if not isinstance(verb, DdpSpec | GroupSpec) or verb.gpus_per_rank is not None:
-        return spec
-    has_all = slots.gpus.suits_torch and slots.n_placeable(1) >= spec.n_ranks
-    n_gpus = int(verb.backend == "nccl" or (verb.backend == "auto" and has_all))
-    return msgspec.structs.replace(spec, verb=msgspec.structs.replace(verb, gpus_per_rank=n_gpus))
+def admitted(spec: RunSpec, slots: SlotBook, n_slots: int) -> RunSpec:
+    """The run with what is fixed once, when a cluster takes it.
+
+    Parameters
+    ----------
+    n_slots : int
+        Those that there are, or are wanted.
+    """
+    ranks = spec.verb.ranks
+    has_all = slots.gpus.suits_torch and slots.n_placeable(1) >= ranks.n_ranks
+    n_gpus = int(ranks.backend == "nccl" or (ranks.backend == "auto" and has_all))
+    verb = spec.verb.admitted(n_slots=max(1, n_slots), gpus_per_rank=n_gpus)
+    return msgspec.structs.replace(spec, verb=verb)
 
 
 def check_group_fits(spec: RunSpec, slots: SlotBook, n_possible: int) -> None:
@@ -56,15 +52,14 @@ def check_group_fits(spec: RunSpec, slots: SlotBook, n_possible: int) -> None:
         Says how many are missing, who holds those that there are, and what to do.
     """
     check_gpus_fit(spec, slots)
-    if not spec.is_grouped:
+    ranks = spec.verb.ranks
+    n_ranks, n_slots = ranks.n_fewest, max(n_possible, slots.n_slots)
+    if not ranks.is_group or n_ranks <= n_slots:
         return
-    n_ranks, n_slots = n_fewest(spec), max(n_possible, slots.n_slots)
-    if n_ranks <= n_slots:
-        return
-    option = "--ranks-per-trial" if isinstance(spec.verb, SearchSpec) else "-n"
     raise PlacementError(
         f"{_count(n_ranks, 'rank')} need as many slots, the cluster has {n_slots}"
-        f"{_usage(slots)}; `%cluster scale {n_ranks}`, or pass {option} {max(1, n_slots)}",
+        f"{_usage(slots)}; `%cluster scale {n_ranks}`, or pass {ranks.ranks_option} "
+        f"{max(1, n_slots)}",
         n_ranks=n_ranks,
         n_slots=n_slots,
         n_free=slots.n_free,
@@ -80,10 +75,10 @@ def check_gpus_fit(spec: RunSpec, slots: SlotBook) -> None:
     PlacementError
         Names the option, what there is, and what to pass instead.
     """
-    n_gpus, n_ranks = spec.gpus_per_rank, n_fewest(spec)
+    ranks = spec.verb.ranks
+    n_gpus, n_ranks, option = ranks.gpus_per_rank, ranks.n_fewest, ranks.gpus_option
     if not n_gpus:
         return
-    option = _gpu_option(spec)
     n_workers, gpus = len(list(slots.addresses())), slots.gpus
     workers = "the worker" if n_workers == 1 else f"the {n_workers} workers"
     if not gpus.n_gpus:
@@ -102,19 +97,6 @@ def check_gpus_fit(spec: RunSpec, slots: SlotBook) -> None:
         f"{_count(n_fitting, 'rank')}; ask for fewer GPUs or ranks",
         n_gpus=n_gpus,
     )
-
-
-def _gpu_option(spec: RunSpec) -> str:
-    """What on the line asks for GPUs."""
-    if isinstance(spec.verb, SearchSpec):
-        return f"--gpus-per-trial {spec.gpus_per_rank * spec.n_ranks}"
-    if isinstance(spec.verb, DdpSpec | GroupSpec) and spec.verb.backend == "nccl":
-        return "--backend nccl" + _each(spec.gpus_per_rank)
-    return f"--gpus-per-rank {spec.gpus_per_rank}"
-
-
-def _each(n_gpus: int) -> str:
-    return "" if n_gpus == 1 else f" --gpus-per-rank {n_gpus}"
 
 
 def waiting_text(run_id: str, n_ranks: int, slots: SlotBook, gpus_per_rank: int = 0) -> str:

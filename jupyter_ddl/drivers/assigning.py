@@ -6,15 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
-
 from jupyter_ddl.launch.dispatcher import Dispatcher
 from jupyter_ddl.launch.group import place_ranks
 from jupyter_ddl.placement.gpus import Grant
 from jupyter_ddl.placement.slots import SlotBook
 from jupyter_ddl.protocol.assignment import Assignment, TrialAssignment
 from jupyter_ddl.protocol.group import RankPlace
-from jupyter_ddl.protocol.run import DdpSpec, MapSpec, RunSpec, SearchSpec
+from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.protocol.telemetry import Usage
 
 __all__ = ["RunContext", "make_assignment", "make_group"]
@@ -56,9 +54,7 @@ def make_assignment(
     places: Grant = _NO_PLACES,
 ) -> Assignment:
     """One assignment of a run; ``best_value`` is the objective that brought values must beat."""
-    verb = spec.verb
-    search = verb if isinstance(verb, SearchSpec) else None
-    mapped = verb if isinstance(verb, MapSpec) else None
+    study, items = spec.verb.study, spec.verb.items
     return Assignment(
         run_id=spec.run_id,
         assignment_id=assignment_id,
@@ -74,10 +70,10 @@ def make_assignment(
         place=place,
         gpus=places.gpus[0] if places.gpus else (),
         stop_grace_s=spec.limits.stop_grace_s,
-        metric=search.metric if search else None,
-        mode=search.mode if search else "max",
-        over=mapped.over if mapped else None,
-        element=mapped.element if mapped else None,
+        metric=study.metric if study else None,
+        mode=study.mode if study else "max",
+        over=items.over if items else None,
+        element=items.element if items else None,
     )
 
 
@@ -91,18 +87,17 @@ def make_group(
 ) -> list[Assignment]:
     """One assignment per rank of a group, each with its place in it."""
     hosts = [context.host_of(worker) for worker in places.workers]
-    verb = spec.verb
+    ranks = spec.verb.ranks
     base = RankPlace(
         group_id=f"{spec.run_id}-{trial.trial}-{trial.attempt}",
         restart_count=trial.attempt - 1,
         max_restarts=spec.limits.max_own_failures - 1,
         # The hang watch judges first, and says more than a timeout of the collective would.
         timeout_s=_COLLECTIVE_TIMEOUT_S,
+        backend=ranks.backend,
+        initialize=ranks.initialize,
+        strategy=ranks.strategy,
     )
-    if isinstance(verb, DdpSpec):
-        base = msgspec.structs.replace(
-            base, backend=verb.backend, initialize=verb.initialize, strategy=verb.strategy
-        )
     return [
         make_assignment(
             spec,

@@ -16,8 +16,8 @@ from jupyter_ddl.drivers.stopping import RunStop
 from jupyter_ddl.ledger.file import LedgerWriter
 from jupyter_ddl.ledger.run_state import RunState
 from jupyter_ddl.protocol.events import Event, RunFinished, RunStarted
-from jupyter_ddl.protocol.requests import StopHow
 from jupyter_ddl.protocol.run import RunSpec
+from jupyter_ddl.protocol.verb import StopHow
 
 __all__ = ["RunDriver"]
 

@@ -25,11 +25,12 @@ from jupyter_ddl.ledger.run_state import RunState
 from jupyter_ddl.ledger.snapshots import encoded_snapshot, with_totals
 from jupyter_ddl.protocol.assignment import Prewarm, StopWhen
 from jupyter_ddl.protocol.events import AttemptStarted, Event, Notice, RunFinished, StopRequested
-from jupyter_ddl.protocol.fit import FeedFit, FinishFit, FitSpec, TakeFit, TellFit
+from jupyter_ddl.protocol.fit import FeedFit, FinishFit, TakeFit, TellFit
 from jupyter_ddl.protocol.fit_results import FitResults, NodeResult, TakenUnit
-from jupyter_ddl.protocol.requests import StopHow
 from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.protocol.snapshot import EncodedSnapshot
+from jupyter_ddl.protocol.verb import StopHow
+from jupyter_ddl.verbs.fit import Fit
 
 __all__ = ["FitDriver"]
 
@@ -45,7 +46,7 @@ class FitDriver(RunDriver):
     def __init__(
         self,
         spec: RunSpec,
-        verb: FitSpec,
+        verb: Fit,
         ledger: LedgerWriter,
         state: RunState,
         context: RunContext,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from jupyter_ddl.protocol.fit import FitSpec
 from jupyter_ddl.store.processes import ProcessIdentity, is_alive
+from jupyter_ddl.verbs.fit import Fit
 
 __all__ = ["FitClient"]
 
@@ -22,7 +22,7 @@ class FitClient:
         Monotonic seconds.
     """
 
-    def __init__(self, verb: FitSpec, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, verb: Fit, clock: Callable[[], float] = time.monotonic) -> None:
         self._process = ProcessIdentity(
             verb.client_pid, verb.client_started_at_s, verb.client_boot_id
         )

@@ -8,10 +8,11 @@ from pathlib import Path
 
 from jupyter_ddl.drivers.assigning import RunContext
 from jupyter_ddl.drivers.fit_batch import FitBatch
-from jupyter_ddl.protocol.fit import DropOutputs, FitSpec
+from jupyter_ddl.protocol.fit import DropOutputs
 from jupyter_ddl.protocol.fit_results import NodeResult
 from jupyter_ddl.ranks.fit.node_store import node_file
 from jupyter_ddl.store.host_limits import host_limits
+from jupyter_ddl.verbs.fit import Fit
 
 __all__ = ["Outputs"]
 
@@ -22,7 +23,7 @@ _DROP_INTERVAL_S = 0.25
 class Outputs:
     """Of one run.  Used on the controller's loop only."""
 
-    def __init__(self, run_id: str, verb: FitSpec, context: RunContext) -> None:
+    def __init__(self, run_id: str, verb: Fit, context: RunContext) -> None:
         self._run_id = run_id
         self._context = context
         self._unwanted: list[str] = []

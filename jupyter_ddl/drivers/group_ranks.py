@@ -7,8 +7,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from jupyter_ddl.errors import LaunchError
 from jupyter_ddl.launch.group import place_ranks
 from jupyter_ddl.launch.rank_calls import RankCalls
@@ -24,7 +22,7 @@ from jupyter_ddl.protocol.cells import (
 )
 from jupyter_ddl.protocol.group import RankPlace
 from jupyter_ddl.protocol.replies import RankStatus
-from jupyter_ddl.protocol.run import GroupSpec, RunSpec
+from jupyter_ddl.protocol.run import RunSpec
 
 __all__ = ["GroupRanks"]
 
@@ -100,12 +98,13 @@ class GroupRanks:
         ]
 
     async def _start(self, run_dir: Path, blob_dirs: tuple[str, ...]) -> list[RankAddress]:
-        verb = self._spec.verb
-        base = RankPlace(group_id=self._group_id)
-        if isinstance(verb, GroupSpec):
-            base = msgspec.structs.replace(
-                base, backend=verb.backend, initialize=verb.initialize, timeout_s=_JOIN_TIMEOUT_S
-            )
+        ranks = self._spec.verb.ranks
+        base = RankPlace(
+            group_id=self._group_id,
+            backend=ranks.backend,
+            initialize=ranks.initialize,
+            timeout_s=_JOIN_TIMEOUT_S,
+        )
         places = place_ranks(self._workers, self.hosts, base, self._gpus)
         answers = await self._ask_all(
             [OpenRank(self._group_id, str(run_dir), blob_dirs, place) for place in places]

@@ -10,10 +10,11 @@ from jupyter_ddl.drivers.source import MapSource, StudySource, TrialSource
 from jupyter_ddl.drivers.trials import TrialDriver
 from jupyter_ddl.ledger.file import LedgerWriter
 from jupyter_ddl.ledger.run_state import RunState
-from jupyter_ddl.protocol.run import FitSpec, RunSpec, SearchSpec
-from jupyter_ddl.protocol.sampling import SamplerStart
+from jupyter_ddl.protocol.run import RunSpec
+from jupyter_ddl.protocol.sampling import SamplerStart, StudySpec
 from jupyter_ddl.search.pruners import make_pruner
 from jupyter_ddl.search.study import Study
+from jupyter_ddl.verbs.fit import Fit
 
 __all__ = ["make_driver"]
 
@@ -28,30 +29,31 @@ def make_driver(
     JupyterDDLError
         A sampler, pruner or space that no study can be made of.
     """
-    if isinstance(spec.verb, FitSpec):
+    if isinstance(spec.verb, Fit):
         return FitDriver(spec, spec.verb, ledger, state, context)
     max_parallel = spec.verb.max_parallel or max(1, context.slots.n_slots)
-    if not isinstance(spec.verb, SearchSpec):
+    asked = spec.verb.study
+    if asked is None:
         source: TrialSource = MapSource(spec.n_trials)
         return TrialDriver(spec, source, PlainJudge(max_parallel), ledger, state, context)
-    study = Study(spec.verb, spec.seed, spec.verb.window or 2 * max_parallel)
-    link = _sampler_link(spec, spec.verb, study, context) if study.is_remote else None
+    study = Study(asked, spec.seed, asked.window or 2 * max_parallel)
+    link = _sampler_link(spec, asked, study, context) if study.is_remote else None
     source = StudySource(study, link)
-    return TrialDriver(spec, source, _judge(spec.verb, max_parallel), ledger, state, context)
+    return TrialDriver(spec, source, _judge(asked, max_parallel), ledger, state, context)
 
 
 def _sampler_link(
-    spec: RunSpec, verb: SearchSpec, study: Study, context: RunContext
+    spec: RunSpec, asked: StudySpec, study: Study, context: RunContext
 ) -> RemoteSamplerLink:
     start = SamplerStart(
-        name=verb.sampler.name,
-        in_notebook=verb.sampler.in_notebook,
+        name=asked.sampler.name,
+        in_notebook=asked.sampler.in_notebook,
         seed=spec.seed,
-        metric=verb.metric,
-        mode=verb.mode,
+        metric=asked.metric,
+        mode=asked.mode,
         n_trials=study.n_trials,
-        space=verb.space,
-        options=verb.sampler.options,
+        space=asked.space,
+        options=asked.sampler.options,
         program=context.program_digest,
     )
     return RemoteSamplerLink(
@@ -65,7 +67,7 @@ def _sampler_link(
     )
 
 
-def _judge(verb: SearchSpec, max_parallel: int) -> Judge:
-    if verb.pruner.name == "none":
+def _judge(asked: StudySpec, max_parallel: int) -> Judge:
+    if asked.pruner.name == "none":
         return PlainJudge(max_parallel)
-    return PruningJudge(max_parallel, make_pruner(verb.pruner, verb.mode), verb.metric)
+    return PruningJudge(max_parallel, make_pruner(asked.pruner, asked.mode), asked.metric)

@@ -18,7 +18,8 @@ from jupyter_ddl.launch.dispatcher import WorkerLostError
 from jupyter_ddl.protocol.cell_results import CellDone, CellResult, RankGone
 from jupyter_ddl.protocol.cells import Cell, RunCell, WatchRank
 from jupyter_ddl.protocol.replies import GroupStatus, RankStatus
-from jupyter_ddl.protocol.run import GroupSpec, RunSpec
+from jupyter_ddl.protocol.run import RunSpec
+from jupyter_ddl.verbs.run import CellGroup
 
 __all__ = ["PersistentGroup"]
 
@@ -78,7 +79,7 @@ class PersistentGroup:
         verb = self.spec.verb
         return GroupStatus(
             group_id=self.group_id,
-            name=verb.name if isinstance(verb, GroupSpec) else "",
+            name=verb.name if isinstance(verb, CellGroup) else "",
             started_at_s=self._started_at_s,
             n_cells=self._n_cells,
             is_busy=self.is_busy,

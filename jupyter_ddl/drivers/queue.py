@@ -11,7 +11,7 @@ from jupyter_ddl.drivers.source import NotYet, TrialSource
 from jupyter_ddl.errors import JupyterDDLError
 from jupyter_ddl.ledger.run_state import RunState
 from jupyter_ddl.protocol.assignment import TrialAssignment, derive_seed
-from jupyter_ddl.protocol.run import MapSpec, RunSpec
+from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.search.batching import BatchSizer, reuse_process
 from jupyter_ddl.search.study import Proposal
 
@@ -133,7 +133,7 @@ class TrialQueue:
             attempt=attempt,
             params=trial.params,
             seed=derive_seed(self._spec.seed, trial.number),
-            item=trial.number if isinstance(self._spec.verb, MapSpec) else None,
+            item=trial.number if self._spec.verb.items else None,
         )
 
     def _ask(self) -> Proposal | None:

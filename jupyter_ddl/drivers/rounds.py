@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from jupyter_ddl.drivers.admission import n_fewest, waiting_text
+from jupyter_ddl.drivers.admission import waiting_text
 from jupyter_ddl.ledger.run_state import RunState
 from jupyter_ddl.placement.gpus import Grant
 from jupyter_ddl.placement.slots import SlotBook
 from jupyter_ddl.protocol.assignment import TrialAssignment
 from jupyter_ddl.protocol.events import Event, Notice
-from jupyter_ddl.protocol.run import DdpSpec, RunSpec
+from jupyter_ddl.protocol.run import RunSpec
 
 __all__ = ["Rounds", "round_notices"]
 
@@ -33,11 +33,11 @@ class Rounds:
         self, spec: RunSpec, slots: SlotBook, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._run_id = spec.run_id
-        self._n_ranks = spec.n_ranks
-        self._n_fewest = n_fewest(spec)
-        self._gpus_per_rank = spec.gpus_per_rank
-        verb = spec.verb
-        self._resize_after_s = verb.resize_after_s if isinstance(verb, DdpSpec) else 0.0
+        ranks = spec.verb.ranks
+        self._n_ranks = ranks.n_ranks
+        self._n_fewest = ranks.n_fewest
+        self._gpus_per_rank = ranks.gpus_per_rank
+        self._resize_after_s = ranks.resize_after_s
         self._slots = slots
         self._clock = clock
         self._waiting_since_s: float | None = None
@@ -101,7 +101,7 @@ def round_notices(
     spec: RunSpec, state: RunState, trial: TrialAssignment, n_ranks: int, now_s: float
 ) -> list[Event]:
     """What the user is told when a ddp run begins another round, or a smaller one."""
-    if not isinstance(spec.verb, DdpSpec):
+    if not spec.verb.can.has_ranks:
         return []
     size = "" if n_ranks == spec.n_ranks else f" with {n_ranks} of {spec.n_ranks} ranks"
     if trial.attempt == 1:

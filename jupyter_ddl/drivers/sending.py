@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-from jupyter_ddl.drivers.admission import n_fewest, waiting_text
+from jupyter_ddl.drivers.admission import waiting_text
 from jupyter_ddl.drivers.assigning import RunContext, make_assignment, make_group
 from jupyter_ddl.drivers.flights import Flight, FlightBook, evictions
 from jupyter_ddl.drivers.patience import Patience
@@ -58,7 +58,7 @@ class Sender(WorkerService):
         self._rounds = Rounds(spec, context.slots) if spec.is_grouped else None
         self._patience = Patience(
             spec.run_id,
-            n_fewest(spec),
+            spec.verb.ranks.n_fewest,
             context.slots,
             spec.limits.admission_timeout_s,
             spec.gpus_per_rank,
@@ -203,7 +203,7 @@ class Sender(WorkerService):
                     hosts,
                     on_events,
                     on_worker_leaving=retire,
-                    hang_timeout_s=getattr(self._spec.verb, "hang_timeout_s", None),
+                    hang_timeout_s=self._spec.verb.ranks.hang_timeout_s,
                     devices=self._context.slots.gpus.texts(flight.gpus),
                 )
                 await flight.group.run()

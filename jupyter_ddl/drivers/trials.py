@@ -37,9 +37,9 @@ from jupyter_ddl.protocol.events import (
     StopRequested,
     TrialCreated,
 )
-from jupyter_ddl.protocol.requests import StopHow
-from jupyter_ddl.protocol.run import RunSpec, SearchSpec
+from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.protocol.snapshot import EncodedSnapshot
+from jupyter_ddl.protocol.verb import StopHow
 from jupyter_ddl.search.study import Proposal
 
 __all__ = ["TrialDriver"]
@@ -216,4 +216,4 @@ class TrialDriver(RunDriver):
 
 
 def _metric_of(spec: RunSpec) -> str:
-    return spec.verb.metric if isinstance(spec.verb, SearchSpec) else ""
+    return spec.verb.study.metric if spec.verb.study else ""

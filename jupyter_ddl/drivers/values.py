@@ -7,7 +7,6 @@ from pathlib import Path
 
 from jupyter_ddl.ledger.reducer import RunState
 from jupyter_ddl.protocol.events import AttemptFinished
-from jupyter_ddl.protocol.run import SearchSpec
 
 __all__ = ["ValueFiles"]
 
@@ -29,7 +28,7 @@ class ValueFiles:
     def settle(self, event: AttemptFinished, state: RunState) -> None:
         """After a committed attempt: keep its file if it is the best, else remove it."""
         name = event.values_file
-        if name is None or (state.spec and not isinstance(state.spec.verb, SearchSpec)):
+        if name is None or (state.spec and state.spec.verb.can.brings != "best"):
             return
         if state.best_number != event.trial:
             self._remove(name)

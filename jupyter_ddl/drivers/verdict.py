@@ -5,7 +5,7 @@ from __future__ import annotations
 from jupyter_ddl.ledger.run_state import RunState
 from jupyter_ddl.ledger.snapshots import with_totals
 from jupyter_ddl.protocol.events import RunFinished
-from jupyter_ddl.protocol.run import DdpSpec, RunSpec, SearchSpec
+from jupyter_ddl.protocol.run import RunSpec
 
 __all__ = ["final_event"]
 
@@ -35,7 +35,7 @@ def final_event(
 
 
 def _why(spec: RunSpec, state: RunState) -> str:
-    if not isinstance(spec.verb, DdpSpec):
+    if not spec.verb.can.has_ranks:
         return f"{state.counts.failed} of {spec.n_trials} trials failed"
     group = state.trials.get(0)
     n_rounds = 0 if group is None else group.n_attempts
@@ -48,6 +48,6 @@ def _why(spec: RunSpec, state: RunState) -> str:
 
 def _failed(spec: RunSpec, state: RunState) -> bool:
     """A map needs every element, a group its ranks; a search needs one trial that has a value."""
-    if not isinstance(spec.verb, SearchSpec):
+    if spec.verb.needs_all:
         return state.counts.failed > 0
     return state.counts.complete == 0

@@ -20,7 +20,6 @@ from jupyter_ddl.protocol.events import (
     RankStarted,
     Reported,
 )
-from jupyter_ddl.protocol.run import DdpSpec
 from jupyter_ddl.protocol.snapshot import RestartRow
 
 __all__ = [
@@ -156,4 +155,4 @@ def _cause(event: AttemptFinished, ended: dict[int, RankEnded]) -> tuple[int | N
 
 
 def _is_ddp(state: RunState) -> bool:
-    return state.spec is not None and type(state.spec.verb) is DdpSpec
+    return state.spec is not None and state.spec.verb.can.has_ranks

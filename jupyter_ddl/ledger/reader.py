@@ -16,7 +16,6 @@ from jupyter_ddl.ledger.run_state import RunState
 from jupyter_ddl.ledger.snapshots import latest_round, latest_step
 from jupyter_ddl.protocol.codec import decode_event
 from jupyter_ddl.protocol.events import SCHEMA_VERSION, Event, RunFinished, RunSubmitted
-from jupyter_ddl.protocol.run import verb_name
 from jupyter_ddl.protocol.snapshot import Counts, RunLine
 
 __all__ = [
@@ -185,13 +184,15 @@ def _line(submitted: RunSubmitted, last: RunFinished | None, started: bool) -> R
     return RunLine(
         run_id=spec.run_id,
         name=spec.name,
-        verb=verb_name(spec.verb),
+        verb=spec.verb.word,
+        can=spec.verb.can,
+        nouns=spec.verb.nouns,
         cluster=spec.cluster,
         state=last.state if last is not None else "running" if started else "submitted",
         created_at_s=spec.created_at_s,
         finished_at_s=None if last is None else last.at_s,
         n_trials=spec.n_trials,
-        metric=getattr(spec.verb, "metric", None),
+        metric=None if spec.verb.objective is None else spec.verb.objective.metric,
     )
 
 

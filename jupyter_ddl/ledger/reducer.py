@@ -37,7 +37,6 @@ from jupyter_ddl.protocol.events import (
     StopRequested,
     TrialCreated,
 )
-from jupyter_ddl.protocol.run import FitSpec, SearchSpec
 from jupyter_ddl.protocol.snapshot import CellRow, TrialStateName
 
 __all__ = [
@@ -75,9 +74,8 @@ def trial_valued(state: RunState, trial: TrialState, value: float | None) -> Non
     state.n_curve += 1
     if trial.state != "complete":
         return
-    verb = state.spec.verb if state.spec is not None else None
-    is_min = isinstance(verb, SearchSpec | FitSpec) and verb.mode == "min"
-    key = value if is_min else -value
+    objective = state.spec.verb.objective if state.spec is not None else None
+    key = value if objective is not None and objective.mode == "min" else -value
     top = state.top
     if not top or key < top[0][0]:
         state.best_curve.append((state.n_finished, value))
@@ -352,9 +350,9 @@ def _reported(state: RunState, event: Reported) -> None:
     trial.step = event.step
     trial.metric_names = _shared(state, event.metrics)
     trial.metric_values = tuple(event.metrics.values())
-    verb = state.spec.verb if state.spec is not None else None
-    if isinstance(verb, SearchSpec | FitSpec) and verb.metric in event.metrics:
-        trial.objective = event.metrics[verb.metric]
+    objective = state.spec.verb.objective if state.spec is not None else None
+    if objective is not None and objective.metric in event.metrics:
+        trial.objective = event.metrics[objective.metric]
         trial_reported(state, event)
 
 

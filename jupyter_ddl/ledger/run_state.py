@@ -26,7 +26,7 @@ from jupyter_ddl.protocol.events import (
     RunFinished,
     StopRequested,
 )
-from jupyter_ddl.protocol.run import FitSpec, RunSpec
+from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.protocol.snapshot import (
     BestTrial,
     CellRow,
@@ -317,7 +317,7 @@ class RunState:
     @property
     def n_trials(self) -> int:
         """Trials of which the run consists; of a fit, the candidates that it was fed so far."""
-        if self.spec is None or isinstance(self.spec.verb, FitSpec):
+        if self.spec is None or self.spec.verb.n_trials is None:
             return self.n_created - len(self.refits)
         return self.spec.n_trials
 

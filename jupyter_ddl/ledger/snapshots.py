@@ -14,7 +14,7 @@ from jupyter_ddl.errors import LedgerError
 from jupyter_ddl.ledger.run_state import RunState, Series
 from jupyter_ddl.protocol.codec import encodable
 from jupyter_ddl.protocol.events import Failure, HangVerdict, Reported, RunFinished
-from jupyter_ddl.protocol.run import DdpSpec, RunSpec, SearchSpec, verb_name
+from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.protocol.snapshot import (
     BestTrial,
     EncodedSnapshot,
@@ -53,10 +53,10 @@ _N_RUNNING = 6
 
 def trial_reported(state: RunState, event: Reported) -> None:
     """A point for the trial's curve, where there is room for one."""
-    verb = state.spec.verb if state.spec is not None else None
-    if not isinstance(verb, SearchSpec):
+    study = state.spec.verb.study if state.spec is not None else None
+    if study is None:
         return
-    value = event.metrics.get(verb.metric)
+    value = event.metrics.get(study.metric)
     if value is None or not math.isfinite(value):
         return
     series = state.learning.get(event.trial)
@@ -110,7 +110,7 @@ def group_fields(
     n_rows, n_points, n_text
         Most ranks, most points of a series, longest text in characters.
     """
-    if not isinstance(spec.verb, DdpSpec):
+    if not spec.verb.can.has_ranks:
         return {}
     group = state.group
     ranks = state.ranks.get(0)
@@ -146,7 +146,7 @@ def latest_step(state: RunState) -> int | None:
 
 
 def _ranks(state: RunState) -> RankGroupState | None:
-    is_group = state.spec is not None and isinstance(state.spec.verb, DdpSpec)
+    is_group = state.spec is not None and state.spec.verb.can.has_ranks
     return state.ranks.get(0) if is_group else None
 
 
@@ -307,8 +307,8 @@ def _draw(
     detail: _Detail,
     liveness: Liveness,
 ) -> RunSnapshot:
-    search = spec.verb if isinstance(spec.verb, SearchSpec) else None
-    judged = spec.judged
+    verb = spec.verb
+    study, objective = verb.study, verb.objective
     end = state.end
     rate = _trials_per_s(state, now_s)
     counts = state.counts
@@ -318,7 +318,9 @@ def _draw(
         seq=state.seq,
         run_id=_short(spec.run_id, 80),
         name=_short(spec.name, 200),
-        verb=verb_name(spec.verb),
+        verb=verb.word,
+        can=verb.can,
+        nouns=verb.nouns,
         state=state.state,
         cluster=_short(spec.cluster, 80),
         created_at_s=spec.created_at_s,
@@ -326,14 +328,14 @@ def _draw(
         counts=counts,
         started_at_s=state.started_at_s,
         finished_at_s=state.finished_at_s,
-        metric=None if judged is None else _short(judged.metric, 80),
-        mode="max" if judged is None else judged.mode,
-        sampler="" if search is None else _short(search.sampler.name, 80),
-        pruner="" if search is None else _short(search.pruner.name, 80),
-        best=None if judged is None else _best(state, detail),
-        rows=_shown_rows(state, detail, judged is not None),
-        curve=() if judged is None else _curve(state, detail.n_points),
-        best_curve=() if judged is None else tuple(state.best_curve),
+        metric=None if objective is None else _short(objective.metric, 80),
+        mode="max" if objective is None else objective.mode,
+        sampler="" if study is None else _short(study.sampler.name, 80),
+        pruner="" if study is None else _short(study.pruner.name, 80),
+        best=None if objective is None else _best(state, detail),
+        rows=_shown_rows(state, detail, objective is not None),
+        curve=() if objective is None else _curve(state, detail.n_points),
+        best_curve=() if objective is None else tuple(state.best_curve),
         learning=learning_curves(state, detail.n_curves),
         trials_per_s=rate,
         ends_at_s=now_s + remaining / rate
@@ -475,7 +477,7 @@ def with_totals(state: RunState, event: RunFinished) -> RunFinished:
     open_trials = totals.pop("waiting", 0) + totals.pop("running", 0)
     if open_trials:
         totals["cancelled"] = totals.get("cancelled", 0) + open_trials
-    search = state.spec is not None and state.spec.judged is not None
+    search = state.spec is not None and state.spec.verb.objective is not None
     return msgspec.structs.replace(
         event,
         totals=totals,

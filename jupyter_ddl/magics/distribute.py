@@ -18,7 +18,6 @@ from jupyter_ddl.magics.fit_cell import fit_cell
 from jupyter_ddl.magics.kernel import cell_number, notebook_path
 from jupyter_ddl.magics.live import follow, watch
 from jupyter_ddl.magics.run_cell import run_cell
-from jupyter_ddl.protocol.run import DdpSpec, MapSpec
 from jupyter_ddl.views.cell_output import Phases, say, say_note
 
 if TYPE_CHECKING:
@@ -121,8 +120,10 @@ def _start(compiled: CompiledCell, line: str, cell: str, notebook: Path | None) 
 
 def _finish(shell: Any, run: Run, options: CommonOptions, last: RunSnapshot) -> None:
     run.raise_for_failure(last)
-    if last.verb == "ddp" and (text := printed_text(run.directory, last, options.out or _LAST_RUN)):
-        say(text)
+    if last.can.has_ranks:
+        text = printed_text(run.directory, last, options.out or _LAST_RUN)
+        if text:
+            say(text)
     if last.state == "cancelled":
         say(_stopped(last))
     if options.bring:
@@ -138,12 +139,12 @@ def _tensorboard_lines(run: Run) -> str:
 
 def _stopped(last: RunSnapshot) -> str:
     """What an interrupted run keeps, and how it goes on."""
-    if last.verb == "ddp" and last.checkpoint_step is None:
+    if last.can.has_ranks and last.checkpoint_step is None:
         return f"Stopped before a checkpoint was saved; `--resume {last.run_id}` begins anew."
-    if last.verb == "ddp":
+    if last.can.has_ranks:
         return f"Stopped: this cell with `--resume {last.run_id}` goes on from its last checkpoint."
-    noun = "items" if last.verb == "map" else "trials"
-    kept = f"{last.counts.complete + last.counts.pruned:,} of {last.n_trials:,} {noun} are finished"
+    n_kept = last.counts.complete + last.counts.pruned
+    kept = f"{n_kept:,} of {last.n_trials:,} {last.nouns.trials} are finished"
     best = ""
     if last.best is not None:
         best = f", best {last.metric} {format_number(last.best.value)} at trial {last.best.number}"
@@ -159,14 +160,15 @@ def _bind(shell: Any, run: Run, options: CommonOptions) -> None:
 
 def _bring(shell: Any, run: Run, names: tuple[str, ...]) -> None:
     """Put the brought variables into the notebook, one line each."""
-    if isinstance(run.spec.verb, MapSpec):
-        n_items = run.spec.verb.n_items
+    verb = run.spec.verb
+    if verb.can.has_items:
+        n_items = run.spec.n_trials
         numbers = range(n_items)
         brought = {name: [_of_item(run, name, number) for number in numbers] for name in names}
-        source = f"{n_items:,} items"
+        source = f"{n_items:,} {verb.nouns.trials}"
     else:
         brought = run.bring()
-        if isinstance(run.spec.verb, DdpSpec):
+        if verb.can.has_ranks:
             source = "rank 0"
         else:
             source = f"best trial {run.best.number}" if run.best is not None else "no trial"

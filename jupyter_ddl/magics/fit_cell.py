@@ -91,10 +91,9 @@ def _resumed(run_id: str | None, cell: str) -> str | None:
         return None
     from jupyter_ddl.client.history import find_run
     from jupyter_ddl.client.run import Run
-    from jupyter_ddl.protocol.run import FitSpec
 
     run = Run(find_run(run_id))
-    if not isinstance(run.spec.verb, FitSpec):
+    if run.spec.verb.driver != "fits":
         raise OptionError(f"--resume {run.id}: this is no run of `%%distribute fit`")
     if run.spec.provenance.cell.strip() != cell.strip():
         say_note(

@@ -24,7 +24,6 @@ __all__ = [
     "FitItem",
     "FitNode",
     "FitPrefix",
-    "FitSpec",
     "FitTable",
     "FitUnit",
     "FitWork",
@@ -34,20 +33,6 @@ __all__ = [
 
 BatchKind = Literal["score", "calls"]
 """``score``: scikit-learn's candidates on folds; ``calls``: any other parallel call."""
-
-
-class FitSpec(msgspec.Struct, frozen=True, tag="fit"):
-    """Searches and other parallel fits of a cell: the kernel feeds them while the cell runs."""
-
-    client_pid: int
-    client_started_at_s: float
-    client_boot_id: str
-    """The process that feeds: when it is gone, the run ends with what it was fed."""
-    metric: str = "score"
-    mode: Literal["max", "min"] = "max"
-    max_parallel: int | None = None
-    memory_bytes: int | None = None
-    """Outputs of prefixes that a host keeps in memory; None: a quarter of its memory."""
 
 
 class FitPrefix(msgspec.Struct, frozen=True):

@@ -6,7 +6,7 @@ down; :class:`jupyter_ddl.protocol.replies.Reply` or a snapshot push up.
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
@@ -15,6 +15,7 @@ from jupyter_ddl.protocol.cells import Cell
 from jupyter_ddl.protocol.facts import EnvironmentStatus, Patch
 from jupyter_ddl.protocol.fit import FeedFit, FinishFit, TakeFit, TellFit
 from jupyter_ddl.protocol.run import RunSpec
+from jupyter_ddl.protocol.verb import StopHow
 
 __all__ = [
     "MAX_REQUEST_BYTES",
@@ -51,10 +52,6 @@ __all__ = [
     "UnwatchRun",
     "WatchRun",
 ]
-
-StopHow: TypeAlias = StopWhen | Literal["epoch", "keep_best"]
-"""Both of the others finish the run early, as complete: ``epoch`` lets what runs reach its next
-report and counts it, ``keep_best`` cancels what runs at its next report."""
 
 PROTOCOL_VERSION = 1
 MAX_REQUEST_BYTES = 4 << 20

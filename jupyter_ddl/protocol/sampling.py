@@ -11,7 +11,6 @@ from typing import Literal, Protocol, TypeAlias, runtime_checkable
 import msgspec
 
 from jupyter_ddl.protocol.assignment import Assignment
-from jupyter_ddl.protocol.run import Mode
 from jupyter_ddl.protocol.space import Distribution, ParamValue
 
 __all__ = [
@@ -19,20 +18,76 @@ __all__ = [
     "Asked",
     "Finish",
     "History",
+    "Mode",
+    "Objective",
+    "PrunerSpec",
     "Sampler",
     "SamplerAnswers",
     "SamplerCall",
     "SamplerFailed",
     "SamplerReply",
     "SamplerRequest",
+    "SamplerSpec",
     "SamplerStart",
     "ShouldStop",
     "StopDecision",
+    "StudySpec",
     "Tell",
     "Told",
     "TrialEnd",
     "TrialRecord",
 ]
+
+Mode: TypeAlias = Literal["max", "min"]
+
+
+class SamplerSpec(msgspec.Struct, frozen=True):
+    """Which sampler proposes parameters.
+
+    ``name`` is one of ours (``grid``, ``random``, ``tpe``, ``cmaes``, ``gp``, ``qmc``, ``de``), or
+    ``module:Class``, or the name of a captured notebook variable when ``in_notebook``.
+    """
+
+    name: str = "random"
+    options: dict[str, bool | int | float | str | None] = {}
+    in_notebook: bool = False
+
+
+class PrunerSpec(msgspec.Struct, frozen=True):
+    """Which pruner stops trials early (``none``, ``median``, ``asha``, ``hyperband``)."""
+
+    name: str = "none"
+    options: dict[str, bool | int | float | str | None] = {}
+
+
+class Objective(Protocol):
+    """By what trials are judged."""
+
+    @property
+    def metric(self) -> str: ...
+
+    @property
+    def mode(self) -> Mode: ...
+
+
+class StudySpec(Objective, Protocol):
+    """What a study is made of: any verb that proposes parameters has these."""
+
+    @property
+    def n_trials(self) -> int: ...
+
+    @property
+    def space(self) -> dict[str, Distribution]: ...
+
+    @property
+    def sampler(self) -> SamplerSpec: ...
+
+    @property
+    def pruner(self) -> PrunerSpec: ...
+
+    @property
+    def window(self) -> int | None: ...
+
 
 TrialEnd: TypeAlias = Literal["complete", "pruned", "failed", "cancelled"]
 """The states that end a trial."""

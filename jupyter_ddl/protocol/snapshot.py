@@ -9,6 +9,7 @@ import msgspec
 from jupyter_ddl.protocol.events import Failure, HangVerdict, Outcome
 from jupyter_ddl.protocol.space import ParamValue
 from jupyter_ddl.protocol.telemetry import Usage
+from jupyter_ddl.protocol.verb import Capabilities, Nouns
 
 __all__ = [
     "BestTrial",
@@ -133,6 +134,9 @@ class RunLine(msgspec.Struct, frozen=True):
     run_id: str
     name: str
     verb: str
+    """Its word: to be shown, and compared with nothing."""
+    can: Capabilities
+    nouns: Nouns
     cluster: str
     state: RunStateName
     """As the ledger tells: a run whose controller has died is still ``running`` here."""
@@ -163,7 +167,10 @@ class RunSnapshot(msgspec.Struct, frozen=True):
     seq: int
     run_id: str
     name: str
-    verb: Literal["search", "map", "ddp", "run", "fit"]
+    verb: str
+    """Its word: to be shown, and compared with nothing."""
+    can: Capabilities
+    nouns: Nouns
     state: RunStateName
     cluster: str
     created_at_s: float

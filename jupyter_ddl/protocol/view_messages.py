@@ -14,13 +14,14 @@ have changed, and the rest as it asks.
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
 from jupyter_ddl.protocol.replies import ClusterStatus
 from jupyter_ddl.protocol.snapshot import RunLine, RunSnapshot, TrialRow
 from jupyter_ddl.protocol.telemetry import ClusterTelemetry
+from jupyter_ddl.protocol.verb import StopHow
 
 __all__ = [
     "AskAgain",
@@ -52,9 +53,6 @@ __all__ = [
     "WatchRun",
     "Welcome",
 ]
-
-StopHow: TypeAlias = Literal["next_report", "now", "epoch", "keep_best"]
-"""``epoch``: after the current epoch; ``keep_best``: stop, and bring the best trial's values."""
 
 
 class RunView(msgspec.Struct, frozen=True, tag="run", tag_field="kind"):

@@ -13,8 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from jupyter_ddl.errors import SpecError
-from jupyter_ddl.protocol.run import Mode
-from jupyter_ddl.protocol.sampling import TrialRecord
+from jupyter_ddl.protocol.sampling import Mode, TrialRecord
 from jupyter_ddl.protocol.space import Choice, Distribution, ParamValue, RandInt
 
 __all__ = ["OptunaStudy", "load_optuna"]

@@ -126,9 +126,9 @@ def _with_numbers(fields: Any) -> Any:
     if fields.get("type") == "run_submitted":
         spec = fields.get("spec")
         verb = spec.get("verb") if isinstance(spec, dict) else None
-        for name in ("space", "sampler", "pruner"):
-            if isinstance(verb, dict) and name in verb:
-                verb[name] = _numbers(verb[name])
+        if isinstance(verb, dict):
+            for name, value in verb.items():
+                verb[name] = value if isinstance(value, str) else _numbers(value)
         return fields
     return {name: _numbers(value) if name in _NUMBERS else value for name, value in fields.items()}
 

@@ -30,7 +30,7 @@ from jupyter_ddl.protocol.events import (
     Reported,
     RunSubmitted,
 )
-from jupyter_ddl.protocol.run import Provenance, RunSpec, verb_name
+from jupyter_ddl.protocol.run import Provenance, RunSpec
 from jupyter_ddl.protocol.telemetry import WorkerSample
 from jupyter_ddl.recording.lines import (
     FORMAT,
@@ -298,7 +298,7 @@ def head_of(facts: Iterable[Fact], origin: Origin, left_out: tuple[str, ...] = (
         origin=origin,
         version=__version__,
         run_id=spec.run_id,
-        verb=verb_name(spec.verb),
+        verb=spec.verb.word,
         name=spec.name,
         line=spec.provenance.line,
         cell=spec.provenance.cell,

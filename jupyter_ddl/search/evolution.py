@@ -11,8 +11,7 @@ from __future__ import annotations
 import math
 from typing import TypeAlias
 
-from jupyter_ddl.protocol.run import SearchSpec
-from jupyter_ddl.protocol.sampling import TrialRecord
+from jupyter_ddl.protocol.sampling import StudySpec, TrialRecord
 from jupyter_ddl.protocol.space import ParamValue
 from jupyter_ddl.search.axes import counter_draws, make_axes
 from jupyter_ddl.search.options import NumberOption, read_options
@@ -48,7 +47,7 @@ class EvolutionSampler(LocalSampler):
         (F, default 0.8), ``crossover`` (CR, default 0.9).
     """
 
-    def __init__(self, spec: SearchSpec, seed: int, window: int) -> None:
+    def __init__(self, spec: StudySpec, seed: int, window: int) -> None:
         read = read_options("sampler de", spec.sampler.options, _OPTIONS)
         self._axes = make_axes(spec.space)
         self._sign = -1.0 if spec.mode == "max" else 1.0

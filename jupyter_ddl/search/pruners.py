@@ -12,8 +12,7 @@ from typing import ClassVar
 from jupyter_ddl.errors import SpecError
 from jupyter_ddl.plugins import PRUNERS
 from jupyter_ddl.protocol.events import Failure
-from jupyter_ddl.protocol.run import Mode, PrunerSpec
-from jupyter_ddl.protocol.sampling import TrialEnd
+from jupyter_ddl.protocol.sampling import Mode, PrunerSpec, TrialEnd
 from jupyter_ddl.search.options import NumberOption, read_options
 
 __all__ = [

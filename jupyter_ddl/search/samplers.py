@@ -9,8 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 from jupyter_ddl.plugins import SAMPLERS
-from jupyter_ddl.protocol.run import SamplerSpec, SearchSpec
-from jupyter_ddl.protocol.sampling import TrialRecord
+from jupyter_ddl.protocol.sampling import SamplerSpec, StudySpec, TrialRecord
 from jupyter_ddl.protocol.space import ParamValue, n_grid_points
 from jupyter_ddl.search.axes import counter_draws, make_axes
 from jupyter_ddl.search.options import read_options
@@ -43,7 +42,7 @@ class LocalSampler(ABC):
     """How many trials there can be at most; None: any number."""
 
     @abstractmethod
-    def __init__(self, spec: SearchSpec, seed: int, window: int) -> None:
+    def __init__(self, spec: StudySpec, seed: int, window: int) -> None:
         """Begin a search.
 
         Raises
@@ -72,7 +71,7 @@ class GridSampler(LocalSampler):
 
     history_free = True
 
-    def __init__(self, spec: SearchSpec, seed: int, window: int) -> None:
+    def __init__(self, spec: StudySpec, seed: int, window: int) -> None:
         read_options("sampler grid", spec.sampler.options, {})
         self.n_points = n_grid_points(spec.space)
         axes = make_axes(spec.space)
@@ -96,7 +95,7 @@ class RandomSampler(LocalSampler):
 
     history_free = True
 
-    def __init__(self, spec: SearchSpec, seed: int, window: int) -> None:
+    def __init__(self, spec: StudySpec, seed: int, window: int) -> None:
         read_options("sampler random", spec.sampler.options, {})
         self._axes = make_axes(spec.space)
         self._seed = seed
@@ -132,7 +131,7 @@ def is_remote(spec: SamplerSpec) -> bool:
     return spec.in_notebook or (":" in spec.name and module.split(".")[0] != "optuna")
 
 
-def make_sampler(spec: SearchSpec, seed: int, window: int) -> LocalSampler | RemoteSampler:
+def make_sampler(spec: StudySpec, seed: int, window: int) -> LocalSampler | RemoteSampler:
     """The sampler of a search.
 
     Raises

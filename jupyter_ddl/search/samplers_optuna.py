@@ -11,8 +11,7 @@ from hashlib import blake2b
 from typing import Any
 
 from jupyter_ddl.errors import SpecError
-from jupyter_ddl.protocol.run import SearchSpec
-from jupyter_ddl.protocol.sampling import TrialRecord
+from jupyter_ddl.protocol.sampling import StudySpec, TrialRecord
 from jupyter_ddl.protocol.space import Choice, Distribution, ParamValue
 from jupyter_ddl.ranks.optuna_study import OptunaStudy, load_optuna
 from jupyter_ddl.search.options import unknown_name
@@ -50,7 +49,7 @@ class OptunaSampler(LocalSampler):
         The class or an option is unknown, a package is missing, or Optuna refuses a value.
     """
 
-    def __init__(self, spec: SearchSpec, seed: int, window: int) -> None:
+    def __init__(self, spec: StudySpec, seed: int, window: int) -> None:
         name = spec.sampler.name
         self._name = name
         self._window = window

@@ -15,8 +15,7 @@ from typing import TypeAlias
 import msgspec
 
 from jupyter_ddl.errors import SpecError
-from jupyter_ddl.protocol.run import SearchSpec
-from jupyter_ddl.protocol.sampling import TrialEnd, TrialRecord
+from jupyter_ddl.protocol.sampling import StudySpec, TrialEnd, TrialRecord
 from jupyter_ddl.protocol.space import ParamValue
 from jupyter_ddl.search.axes import check_params, make_axes
 from jupyter_ddl.search.samplers import RemoteSampler, make_sampler
@@ -92,7 +91,7 @@ class Study:
         A grid over a continuous range.
     """
 
-    def __init__(self, spec: SearchSpec, seed: int, window: int) -> None:
+    def __init__(self, spec: StudySpec, seed: int, window: int) -> None:
         if spec.n_trials < 1:
             raise SpecError(f"a search of {spec.n_trials} trials does nothing; ask for 1 or more")
         if window < 1:

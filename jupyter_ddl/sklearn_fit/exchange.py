@@ -29,7 +29,7 @@ from jupyter_ddl.errors import (
 )
 from jupyter_ddl.protocol.assignment import StopWhen
 from jupyter_ddl.protocol.facts import EnvironmentStatus
-from jupyter_ddl.protocol.fit import FeedFit, FinishFit, FitEnding, FitSpec, TakeFit, TellFit
+from jupyter_ddl.protocol.fit import FeedFit, FinishFit, FitEnding, TakeFit, TellFit
 from jupyter_ddl.protocol.fit_results import FitResults, TakenUnit
 from jupyter_ddl.protocol.program import Program
 from jupyter_ddl.protocol.requests import ResumeRun, StopRunRequest, SubmitRun
@@ -38,6 +38,7 @@ from jupyter_ddl.sklearn_fit.batches import Batch, sealed
 from jupyter_ddl.store.blobs import put_blob
 from jupyter_ddl.store.paths import blob_dirs
 from jupyter_ddl.store.processes import this_process
+from jupyter_ddl.verbs.fit import Fit
 
 __all__ = ["DaskProgress", "FitRun", "FitSetting", "StoppedError"]
 
@@ -277,7 +278,7 @@ class FitRun:
         origin = collect(setting.line, setting.cell, setting.notebook, ("sklearn",))
         return RunSpec(
             run_id=run_id,
-            verb=FitSpec(
+            verb=Fit(
                 client_pid=me.pid,
                 client_started_at_s=me.started_at_s,
                 client_boot_id=me.boot_id,

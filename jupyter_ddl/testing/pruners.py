@@ -18,8 +18,7 @@ from typing import Literal, NamedTuple
 import pytest
 
 from jupyter_ddl.errors import SpecError
-from jupyter_ddl.protocol.run import Mode, PrunerSpec
-from jupyter_ddl.protocol.sampling import TrialEnd
+from jupyter_ddl.protocol.sampling import Mode, PrunerSpec, TrialEnd
 from jupyter_ddl.search.pruners import Pruner, make_pruner
 
 __all__ = ["Call", "PrunerContract", "calls_of_a_search", "decisions"]

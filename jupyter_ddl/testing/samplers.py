@@ -20,11 +20,12 @@ from typing import Any
 import pytest
 
 from jupyter_ddl.errors import SpaceError
-from jupyter_ddl.protocol.run import Mode, SamplerSpec, SearchSpec
 from jupyter_ddl.protocol.sampling import (
     Ask,
     Asked,
+    Mode,
     SamplerFailed,
+    SamplerSpec,
     SamplerStart,
     Tell,
     TrialEnd,
@@ -34,6 +35,7 @@ from jupyter_ddl.protocol.space import Choice, Distribution, ParamValue, RandInt
 from jupyter_ddl.ranks.sampler_host import SamplerHost
 from jupyter_ddl.search.axes import check_params, make_axes
 from jupyter_ddl.search.study import Exhausted, NeedsRemoteAsk, Proposal, Study
+from jupyter_ddl.verbs.search import Search as SearchVerb
 
 __all__ = ["SPACE", "SamplerContract", "Search"]
 
@@ -62,7 +64,7 @@ class Search:
         mode: Mode = "min",
         resolve: Callable[[str], object] | None = None,
     ) -> None:
-        spec = SearchSpec(
+        spec = SearchVerb(
             metric="loss", mode=mode, n_trials=n_trials, space=dict(space), sampler=sampler
         )
         self.study = Study(spec, seed, window)

@@ -21,7 +21,6 @@ from jupyter_ddl.ledger.snapshots import trial_rows
 from jupyter_ddl.protocol import requests as down
 from jupyter_ddl.protocol import view_messages as say
 from jupyter_ddl.protocol.replies import TelemetryResult
-from jupyter_ddl.protocol.run import DdpSpec, FitSpec
 from jupyter_ddl.protocol.telemetry import EncodedTelemetry
 from jupyter_ddl.protocol.view_messages import GetLog, GetTrials, LogPart, TrialPage
 from jupyter_ddl.store.paths import ledger_path, run_dir
@@ -176,8 +175,8 @@ class _Piece(NamedTuple):
 def _pieces(state: RunState, ask: GetLog) -> list[_Piece]:
     """What is asked for, the newest first; empty for the whole run."""
     verb = None if state.spec is None else state.spec.verb
-    is_ddp, is_fit = isinstance(verb, DdpSpec), isinstance(verb, FitSpec)
-    if ask.trial is None and not (is_ddp and ask.rank is not None):
+    is_group = verb is not None and verb.can.has_ranks
+    if ask.trial is None and not (is_group and ask.rank is not None):
         return []
     number = 0 if ask.trial is None else ask.trial
     trial = state.trials.get(number)
@@ -185,7 +184,8 @@ def _pieces(state: RunState, ask: GetLog) -> list[_Piece]:
         raise TrialError(f"run {ask.run_id} has no trial {number}", trial=number)
     group = state.ranks.get(number)
     if group is None or not group.started:
-        return _pieces_of_fit(state, trial) if is_fit else _pieces_of_one(trial)
+        is_fed = verb is not None and verb.driver == "fits"
+        return _pieces_of_fit(state, trial) if is_fed else _pieces_of_one(trial)
     ranks = sorted(group.started) if ask.rank is None else [ask.rank]
     found = []
     for rank in ranks:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import msgspec
 
 from jupyter_ddl.formats import format_count, format_duration, format_number
-from jupyter_ddl.protocol.run import RunSpec, SearchSpec
+from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.protocol.snapshot import RunSnapshot
 from jupyter_ddl.views.columns import TextColumn, columns_text
 from jupyter_ddl.views.drawing import Drawing
@@ -96,12 +96,12 @@ def _progress(shot: RunSnapshot) -> str:
 
 
 def _settings(spec: RunSpec) -> list[tuple[str, str]]:
-    search = spec.verb if isinstance(spec.verb, SearchSpec) else None
+    study = spec.verb.study
     origin = spec.provenance
     revision = plain(origin.git_revision or "", 64)[:10]
     return [
-        ("sampler", search.sampler.name if search else ""),
-        ("pruner", search.pruner.name if search else ""),
+        ("sampler", study.sampler.name if study else ""),
+        ("pruner", study.pruner.name if study else ""),
         ("seed", str(spec.seed)),
         ("cluster", spec.cluster),
         ("python", origin.python),
@@ -134,9 +134,10 @@ def _space(a: RunSpec, b: RunSpec) -> list[_Fact]:
 
 
 def _distributions(spec: RunSpec) -> dict[str, str]:
-    if not isinstance(spec.verb, SearchSpec):
+    study = spec.verb.study
+    if study is None:
         return {}
-    return {name: plain(format_distribution(dist), _CELL) for name, dist in spec.verb.space.items()}
+    return {name: plain(format_distribution(dist), _CELL) for name, dist in study.space.items()}
 
 
 def _code_diff(a: RunSpec, b: RunSpec) -> list[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from jupyter_ddl.formats import format_bytes, format_counted, format_duration, format_held
 from jupyter_ddl.protocol.facts import EnvironmentStatus
-from jupyter_ddl.protocol.run import DdpSpec, GroupSpec, RunSpec, SearchSpec
+from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.protocol.snapshot import RunSnapshot
 from jupyter_ddl.views.columns import TextColumn, columns_text
 from jupyter_ddl.views.drawing import Drawing
@@ -48,23 +48,23 @@ def render_details(
 def again_line(spec: RunSpec) -> str:
     """The first line that runs the cell again with the same trials; empty where it is not known."""
     line = spec.provenance.line.strip()
-    if not line or "--seed" in line or isinstance(spec.verb, GroupSpec):
+    if not line or "--seed" in line or spec.verb.can.has_cells:
         return line
     return f"{line} --seed {spec.seed}"
 
 
 def _settings(spec: RunSpec, directory: Path) -> list[tuple[str, str]]:
-    search = spec.verb if isinstance(spec.verb, SearchSpec) else None
+    study = spec.verb.study
     origin = spec.provenance
     limits = spec.limits
     created = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(spec.created_at_s))
     at = "@".join(part for part in (origin.user, origin.host) if part)
     revision = (origin.git_revision or "")[:10]
     facts = [
-        ("metric", f"{search.metric} ({search.mode})" if search else ""),
-        ("sampler", search.sampler.name if search else ""),
-        ("pruner", search.pruner.name if search else ""),
-        ("ranks", _group(spec)),
+        ("metric", f"{study.metric} ({study.mode})" if study else ""),
+        ("sampler", study.sampler.name if study else ""),
+        ("pruner", study.pruner.name if study else ""),
+        ("ranks", spec.verb.group_text(limits.max_own_failures)),
         ("seed", str(spec.seed)),
         ("timeout", format_duration(limits.timeout_s) if limits.timeout_s else ""),
         ("brings", ", ".join(spec.bring)),
@@ -86,21 +86,6 @@ def _environment(verdict: EnvironmentStatus | None) -> str:
     if verdict is None:
         return ""
     return f"{verdict.word}: {verdict.text}" if verdict.text else verdict.word
-
-
-def _group(spec: RunSpec) -> str:
-    verb = spec.verb
-    if isinstance(verb, SearchSpec):
-        return f"{verb.ranks_per_trial} per trial" if verb.ranks_per_trial > 1 else ""
-    if not isinstance(verb, DdpSpec):
-        return ""
-    least = f", at least {verb.min_ranks}" if verb.min_ranks else ""
-    gpus = f", {verb.gpus_per_rank} GPUs each" if verb.gpus_per_rank else ""
-    restarts = spec.limits.max_own_failures - 1
-    return (
-        f"{verb.n_ranks}{least}{gpus}; {verb.strategy} over {verb.backend}, "
-        f"at most {format_counted(restarts, 'restart')}"
-    )
 
 
 def _held(snapshot: RunSnapshot) -> list[tuple[str, str]]:
@@ -127,11 +112,12 @@ def _captures(spec: RunSpec) -> str:
 
 
 def _space(spec: RunSpec) -> list[tuple[str, str]]:
-    if not isinstance(spec.verb, SearchSpec):
+    study = spec.verb.study
+    if study is None:
         return []
     return [
         (plain(name, 60), plain(format_distribution(found), _CELL))
-        for name, found in spec.verb.space.items()
+        for name, found in study.space.items()
     ]
 
 
@@ -140,7 +126,7 @@ def _code(spec: RunSpec) -> str:
 
 
 def _html(snapshot: RunSnapshot, spec: RunSpec, directory: Path, now_s: float) -> str:
-    is_cells = isinstance(spec.verb, GroupSpec)
+    is_cells = spec.verb.can.has_cells
     parts = [cells_html(snapshot) if is_cells else render_html(snapshot, now_s=now_s, live=False)]
     space = _space(spec)
     if space:
@@ -177,7 +163,7 @@ def _pre(text: str) -> str:
 
 
 def _text(snapshot: RunSnapshot, spec: RunSpec, directory: Path, now_s: float) -> str:
-    is_cells = isinstance(spec.verb, GroupSpec)
+    is_cells = spec.verb.can.has_cells
     lines = [cells_text(snapshot, _WIDTH) if is_cells else render_text(snapshot, now_s, _WIDTH)]
     settings = [*_held(snapshot), *_settings(spec, directory)]
     for title, facts in (("Search space", _space(spec)), ("Settings", settings)):

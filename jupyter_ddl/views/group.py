@@ -56,7 +56,7 @@ _MAX_METRICS = 3
 
 def is_group(snapshot: RunSnapshot) -> bool:
     """Whether the run is one rank group, drawn by its ranks and not by its trials."""
-    return snapshot.verb == "ddp"
+    return snapshot.can.has_ranks
 
 
 def size_text(snapshot: RunSnapshot) -> str:

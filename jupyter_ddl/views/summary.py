@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import math
-from typing import Literal
 
 import msgspec
 
@@ -65,11 +64,9 @@ def is_final(snapshot: RunSnapshot) -> bool:
     return snapshot.state in _FINAL
 
 
-def noun(snapshot: RunSnapshot, n: int = 2) -> Literal["trial", "trials", "item", "items"]:
+def noun(snapshot: RunSnapshot, n: int = 2) -> str:
     """What the run is made of, in the number that fits ``n``."""
-    if snapshot.verb == "map":
-        return "item" if n == 1 else "items"
-    return "trial" if n == 1 else "trials"
+    return snapshot.nouns.trial if n == 1 else snapshot.nouns.trials
 
 
 def state_text(snapshot: RunSnapshot) -> str:
@@ -144,7 +141,7 @@ def first_failure(snapshot: RunSnapshot) -> FailureNote | None:
 
 def failure_place(snapshot: RunSnapshot, note: FailureNote) -> str:
     """What failed, in front of the exception's class: ``Trial 7 failed: `` or ``Rank 1: ``."""
-    if snapshot.verb == "ddp":
+    if snapshot.can.has_ranks:
         rank = note.failure.rank
         return "" if rank is None else f"Rank {rank}: "
     return "" if note.trial is None else f"{noun(snapshot, 1).capitalize()} {note.trial} failed: "
@@ -185,10 +182,10 @@ def clock_text(at_s: float) -> str:
 
 
 def steps_text(snapshot: RunSnapshot, row: TrialRow) -> str:
-    """The last step; of a fit, the folds that are done, or the tasks of plain Dask work."""
+    """The last step, and of how many where that is known."""
     if row.step is None:
         return ""
-    total = row.metrics.get("tasks") if snapshot.verb == "fit" else None
+    total = row.metrics.get(snapshot.nouns.total)
     return format_count(row.step) + ("" if total is None else f" / {format_count(int(total))}")
 
 

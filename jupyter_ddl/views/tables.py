@@ -159,7 +159,7 @@ def _runs_cells(rows: Sequence[RunLine], now_s: float) -> list[tuple[str, tuple[
 
 
 def _progress(row: RunLine) -> str:
-    if row.verb == "ddp":
+    if row.can.has_ranks:
         return progress_text(row.step, row.round)
     if not row.n_trials:  # a persistent group
         return ""

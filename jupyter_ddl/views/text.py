@@ -160,9 +160,9 @@ def _columns(snapshot: RunSnapshot, rows: Sequence[TrialRow], now_s: float) -> l
     if snapshot.metric is not None:
         values = tuple("" if row.value is None else format_score(row.value) for row in rows)
         columns.append(TextColumn(plain(snapshot.metric or "value", 20), values, right=True))
-    if any("tasks" in row.metrics for row in rows) and snapshot.verb == "fit":
+    if any(snapshot.nouns.total in row.metrics for row in rows):
         done = tuple(steps_text(snapshot, row) for row in rows)
-        columns.append(TextColumn("done", done, right=True))
+        columns.append(TextColumn(snapshot.nouns.step, done, right=True))
     durations = tuple(duration_text(row, now_s) for row in rows)
     columns.append(TextColumn("time", durations, right=True))
     if any(row.params for row in rows):

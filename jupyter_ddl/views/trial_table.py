@@ -177,7 +177,7 @@ def _optional_columns(
         return "" if row.failure is None else esc(row.failure.type_name, limit)
 
     wanted: tuple[tuple[str, Callable[[TrialRow], str], Align], ...] = (
-        ("done" if snapshot.verb == "fit" else "step", step, "right"),
+        (snapshot.nouns.step, step, "right"),
         ("last metrics", metrics, "left"),
         ("time", lambda row: duration_text(row, now_s), "right"),
         ("attempts", attempts, "right"),

@@ -18,6 +18,17 @@ export interface BestTrial {
   value: number | null;
 }
 
+export interface Capabilities {
+  has_trials: boolean;
+  has_ranks: boolean;
+  has_cells: boolean;
+  has_items: boolean;
+  has_objective: boolean;
+  can_resume: boolean;
+  stops: ("epoch" | "keep_best" | "next_report" | "now")[];
+  brings: "" | "best" | "items" | "ranks";
+}
+
 export interface CellRow {
   number: number;
   source: string;
@@ -205,6 +216,13 @@ export interface LogPart {
   path: string;
 }
 
+export interface Nouns {
+  trial: string;
+  trials: string;
+  step: string;
+  total: string;
+}
+
 export interface Progress {
   kind: "progress";
   id: number;
@@ -260,6 +278,8 @@ export interface RunLine {
   run_id: string;
   name: string;
   verb: string;
+  can: Capabilities;
+  nouns: Nouns;
   cluster: string;
   state: "cancelled" | "complete" | "failed" | "running" | "starting" | "submitted";
   created_at_s: number | null;
@@ -284,7 +304,9 @@ export interface RunSnapshot {
   seq: number;
   run_id: string;
   name: string;
-  verb: "ddp" | "fit" | "map" | "run" | "search";
+  verb: string;
+  can: Capabilities;
+  nouns: Nouns;
   state: "cancelled" | "complete" | "failed" | "running" | "starting" | "submitted";
   cluster: string;
   created_at_s: number | null;
@@ -524,6 +546,7 @@ export type Shape =
 
 export const STRUCTS: Record<string, Record<string, Shape>> = {
   BestTrial: {"number": "int", "params": {"map": {"any": ["boolean", "int", "number", "string", "null"]}}, "value": "number"},
+  Capabilities: {"has_trials": "boolean", "has_ranks": "boolean", "has_cells": "boolean", "has_items": "boolean", "has_objective": "boolean", "can_resume": "boolean", "stops": {"list": {"one": ["epoch", "keep_best", "next_report", "now"]}}, "brings": {"one": ["", "best", "items", "ranks"]}},
   CellRow: {"number": "int", "source": "string", "targets": {"list": "int"}, "outcome": {"one": ["cancelled", "complete", "failed"]}, "at_s": "number", "duration_s": "number", "failure": "string"},
   ClusterList: {"kind": {"one": ["clusters"]}, "seq": "int", "at_s": "number", "clusters": {"list": {"struct": "ClusterStatus"}}, "unreachable": {"list": "string"}},
   ClusterLogPart: {"kind": {"one": ["cluster_log"]}, "id": "int", "cluster": "string", "lines": {"list": "string"}},
@@ -540,14 +563,15 @@ export const STRUCTS: Record<string, Record<string, Shape>> = {
   HangVerdict: {"type": {"one": ["hang_verdict"]}, "trial": "int", "attempt": "int", "rank": "int", "at_s": "number", "text": "string", "line": {"any": ["int", "null"]}, "stacks_file": "string"},
   LearningCurve: {"trial": "int", "state": {"one": ["cancelled", "complete", "failed", "pruned", "running", "waiting"]}, "points": {"list": {"tuple": ["int", "number"]}}},
   LogPart: {"kind": {"one": ["log"]}, "id": "int", "run_id": "string", "lines": {"list": "string"}, "n_bytes": "int", "path": "string"},
+  Nouns: {"trial": "string", "trials": "string", "step": "string", "total": "string"},
   Progress: {"kind": {"one": ["progress"]}, "id": "int", "text": "string"},
   RankRow: {"rank": "int", "host": "string", "worker": "string", "device": "string", "pid": "int", "state": {"any": [{"one": ["running"]}, {"one": ["cancelled", "complete", "evicted", "failed", "moved", "pruned"]}]}, "step": {"any": ["int", "null"]}, "metrics": {"map": {"any": ["number", "null"]}}, "phase": "string", "heard_at_s": {"any": ["number", "null"]}},
   RankSample: {"run_id": "string", "trial": "int", "rank": "int", "pid": "int", "cpu": {"any": ["number", "null"]}, "memory_bytes": {"any": ["int", "null"]}, "read_bytes_s": {"any": ["number", "null"]}, "write_bytes_s": {"any": ["number", "null"]}, "loader_share": {"any": ["number", "null"]}, "gpus": {"list": "string"}, "is_busy": "boolean"},
   RankStatus: {"rank": "int", "worker": "string", "host": "string", "pid": "int", "device": "string", "log": "string", "log_end": "int"},
   RestartRow: {"round": "int", "rank": {"any": ["int", "null"]}, "cause": "string", "step": {"any": ["int", "null"]}, "is_over": "boolean"},
-  RunLine: {"run_id": "string", "name": "string", "verb": "string", "cluster": "string", "state": {"one": ["cancelled", "complete", "failed", "running", "starting", "submitted"]}, "created_at_s": "number", "finished_at_s": {"any": ["number", "null"]}, "n_trials": "int", "n_finished": {"any": ["int", "null"]}, "step": {"any": ["int", "null"]}, "round": "int", "best": {"any": ["number", "null"]}, "metric": {"any": ["string", "null"]}, "live": "boolean"},
+  RunLine: {"run_id": "string", "name": "string", "verb": "string", "can": {"struct": "Capabilities"}, "nouns": {"struct": "Nouns"}, "cluster": "string", "state": {"one": ["cancelled", "complete", "failed", "running", "starting", "submitted"]}, "created_at_s": "number", "finished_at_s": {"any": ["number", "null"]}, "n_trials": "int", "n_finished": {"any": ["int", "null"]}, "step": {"any": ["int", "null"]}, "round": "int", "best": {"any": ["number", "null"]}, "metric": {"any": ["string", "null"]}, "live": "boolean"},
   RunList: {"kind": {"one": ["runs"]}, "seq": "int", "at_s": "number", "runs": {"list": {"struct": "RunLine"}}},
-  RunSnapshot: {"seq": "int", "run_id": "string", "name": "string", "verb": {"one": ["ddp", "fit", "map", "run", "search"]}, "state": {"one": ["cancelled", "complete", "failed", "running", "starting", "submitted"]}, "cluster": "string", "created_at_s": "number", "n_trials": "int", "counts": {"struct": "Counts"}, "started_at_s": {"any": ["number", "null"]}, "finished_at_s": {"any": ["number", "null"]}, "metric": {"any": ["string", "null"]}, "mode": {"one": ["max", "min"]}, "sampler": "string", "pruner": "string", "best": {"any": [{"struct": "BestTrial"}, "null"]}, "rows": {"list": {"struct": "TrialRow"}}, "curve": {"list": {"tuple": ["int", "number"]}}, "best_curve": {"list": {"tuple": ["int", "number"]}}, "learning": {"list": {"struct": "LearningCurve"}}, "trials_per_s": {"any": ["number", "null"]}, "ends_at_s": {"any": ["number", "null"]}, "n_evictions": "int", "n_attempts": "int", "notices": {"list": "string"}, "paused": "string", "stopping": "boolean", "reason": "string", "failure": {"any": [{"struct": "Failure"}, "null"]}, "failed_trial": {"any": ["int", "null"]}, "cells": {"list": {"struct": "CellRow"}}, "ranks": {"list": {"struct": "RankRow"}}, "world_size": "int", "round": "int", "max_rounds": "int", "restarts": {"list": {"struct": "RestartRow"}}, "checkpoint_step": {"any": ["int", "null"]}, "series": {"map": {"list": {"tuple": ["int", "number"]}}}, "hang": {"any": [{"struct": "HangVerdict"}, "null"]}, "usage": {"any": [{"struct": "Usage"}, "null"]}},
+  RunSnapshot: {"seq": "int", "run_id": "string", "name": "string", "verb": "string", "can": {"struct": "Capabilities"}, "nouns": {"struct": "Nouns"}, "state": {"one": ["cancelled", "complete", "failed", "running", "starting", "submitted"]}, "cluster": "string", "created_at_s": "number", "n_trials": "int", "counts": {"struct": "Counts"}, "started_at_s": {"any": ["number", "null"]}, "finished_at_s": {"any": ["number", "null"]}, "metric": {"any": ["string", "null"]}, "mode": {"one": ["max", "min"]}, "sampler": "string", "pruner": "string", "best": {"any": [{"struct": "BestTrial"}, "null"]}, "rows": {"list": {"struct": "TrialRow"}}, "curve": {"list": {"tuple": ["int", "number"]}}, "best_curve": {"list": {"tuple": ["int", "number"]}}, "learning": {"list": {"struct": "LearningCurve"}}, "trials_per_s": {"any": ["number", "null"]}, "ends_at_s": {"any": ["number", "null"]}, "n_evictions": "int", "n_attempts": "int", "notices": {"list": "string"}, "paused": "string", "stopping": "boolean", "reason": "string", "failure": {"any": [{"struct": "Failure"}, "null"]}, "failed_trial": {"any": ["int", "null"]}, "cells": {"list": {"struct": "CellRow"}}, "ranks": {"list": {"struct": "RankRow"}}, "world_size": "int", "round": "int", "max_rounds": "int", "restarts": {"list": {"struct": "RestartRow"}}, "checkpoint_step": {"any": ["int", "null"]}, "series": {"map": {"list": {"tuple": ["int", "number"]}}}, "hang": {"any": [{"struct": "HangVerdict"}, "null"]}, "usage": {"any": [{"struct": "Usage"}, "null"]}},
   RunView: {"kind": {"one": ["run"]}, "seq": "int", "at_s": "number", "snapshot": {"struct": "RunSnapshot"}},
   TelemetryView: {"kind": {"one": ["telemetry"]}, "seq": "int", "cluster": "string", "telemetry": {"struct": "ClusterTelemetry"}, "run_id": "string"},
   TrialPage: {"kind": {"one": ["trials"]}, "id": "int", "run_id": "string", "rows": {"list": {"struct": "TrialRow"}}, "n_matching": "int"},

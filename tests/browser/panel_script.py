@@ -18,6 +18,7 @@ from jupyter_ddl.protocol import view_messages as say
 from jupyter_ddl.protocol.replies import ClusterStatus, WorkerStatus
 from jupyter_ddl.protocol.snapshot import BestTrial, Counts, RunLine, RunSnapshot
 from jupyter_ddl.protocol.telemetry import ClusterTelemetry, GpuSample, WorkerSample
+from jupyter_ddl.protocol.verb import load_verb
 
 __all__ = ["ScriptedServer", "cluster", "gpu_telemetry", "run_line", "snapshot"]
 
@@ -147,6 +148,8 @@ def run_line(run_id: str, name: str, state: str, **fields: Any) -> RunLine:
     is_live = state in {"running", "starting"}
     known: dict[str, Any] = {
         "verb": "search",
+        "can": load_verb("search").can,
+        "nouns": load_verb("search").nouns,
         "cluster": "train",
         "created_at_s": now_s - 320,
         "finished_at_s": None if is_live else now_s - 20,
@@ -166,6 +169,8 @@ def snapshot(run_id: str, name: str) -> say.RunView:
         run_id=run_id,
         name=name,
         verb="search",
+        can=load_verb("search").can,
+        nouns=load_verb("search").nouns,
         state="running",
         cluster="train",
         created_at_s=_NOW_S() - 320,

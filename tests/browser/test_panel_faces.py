@@ -10,6 +10,7 @@ import msgspec
 from playwright.sync_api import Page, expect
 
 from jupyter_ddl.protocol import view_messages as say
+from jupyter_ddl.protocol.verb import load_verb
 from tests.browser.lab_tools import Lab, open_notebook, set_theme, take
 from tests.browser.panel_script import ScriptedServer, cluster, gpu_telemetry, run_line
 from tests.browser.panel_tools import card, execute, run_row
@@ -143,12 +144,29 @@ def _has_colour(page: Page) -> bool:
 def test_the_panel_reads_well_narrow_and_wide_light_and_dark(lab: Lab, page: Page) -> None:
     runs = (
         run_line("r1121-a1b2c", "width and depth", "running"),
-        run_line("r1121-d3e4f", "resnet, four ranks", "running", verb="ddp", n_trials=1, best=None),
+        run_line(
+            "r1121-d3e4f",
+            "resnet, four ranks",
+            "running",
+            verb="ddp",
+            can=load_verb("ddp").can,
+            nouns=load_verb("ddp").nouns,
+            n_trials=1,
+            best=None,
+        ),
         run_line(
             "r1121-g5h6i", "a name that is too long for the width of a side panel", "complete"
         ),
         run_line("r1121-j7k8l", "learning rates", "failed", best=None, n_finished=3),
-        run_line("r1121-m9n0p", "prepare images", "cancelled", verb="map", best=None),
+        run_line(
+            "r1121-m9n0p",
+            "prepare images",
+            "cancelled",
+            verb="map",
+            can=load_verb("map").can,
+            nouns=load_verb("map").nouns,
+            best=None,
+        ),
     )
     train = cluster("train", 8, n_busy=6, active=("r1121-a1b2c", "r1121-d3e4f"))
     spare = cluster("spare", 2)

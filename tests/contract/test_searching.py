@@ -7,8 +7,7 @@ import random
 import pytest
 
 from jupyter_ddl.plugins import PRUNERS, SAMPLERS
-from jupyter_ddl.protocol.run import PrunerSpec, SamplerSpec
-from jupyter_ddl.protocol.sampling import History
+from jupyter_ddl.protocol.sampling import History, PrunerSpec, SamplerSpec
 from jupyter_ddl.protocol.space import Choice, Distribution, ParamValue, RandInt
 from jupyter_ddl.testing.pruners import PrunerContract
 from jupyter_ddl.testing.samplers import SamplerContract, Search

@@ -15,7 +15,8 @@ from typing import Any
 from jupyter_ddl.ledger.reducer import fold
 from jupyter_ddl.ledger.run_state import RunState
 from jupyter_ddl.protocol.events import AttemptFinished, Event, Reported, RunSubmitted, TrialCreated
-from jupyter_ddl.protocol.run import DdpSpec, RunSpec, SearchSpec
+from jupyter_ddl.protocol.run import RunSpec
+from jupyter_ddl.protocol.sampling import StudySpec
 from jupyter_ddl.protocol.space import Choice, Distribution, ParamValue, RandInt, Space, Uniform
 
 __all__ = ["EventFile", "RunFiles", "experiment", "session_end", "session_start"]
@@ -70,14 +71,14 @@ class EventFile:
 # The messages of TensorBoard's HParams page: what was searched, and what each trial got.
 
 
-def experiment(verb: SearchSpec, at_s: float) -> Any:
+def experiment(study: StudySpec, at_s: float) -> Any:
     """The summary that names parameters, their domains and the metric of a search."""
     from tensorboard.plugins.hparams import api_pb2
     from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
-    metric = api_pb2.MetricInfo(name=api_pb2.MetricName(tag=verb.metric))
+    metric = api_pb2.MetricInfo(name=api_pb2.MetricName(tag=study.metric))
     message = api_pb2.Experiment(
-        hparam_infos=[_info(name, dist) for name, dist in verb.space.items()],
+        hparam_infos=[_info(name, dist) for name, dist in study.space.items()],
         metric_infos=[metric],
         time_created_secs=at_s,
     )
@@ -227,13 +228,13 @@ class RunFiles:
         return self._state.spec
 
     def _begin(self, event: RunSubmitted) -> None:
-        verb = event.spec.verb
+        study = event.spec.verb.study
         self._own = self._file(".", event.at_s)
-        if isinstance(verb, SearchSpec):
-            self._write(self._own, event.at_s, experiment(verb, event.at_s))
+        if study is not None:
+            self._write(self._own, event.at_s, experiment(study, event.at_s))
 
     def _open_trial(self, trial: int, event: TrialCreated) -> None:
-        if isinstance(self._spec.verb, DdpSpec):
+        if self._spec.verb.can.has_ranks:
             return
         rank = self._rank(trial, 0, event.at_s)
         if event.params:
@@ -243,7 +244,7 @@ class RunFiles:
             self._write(rank.file, event.at_s, start)
 
     def _report(self, event: Reported) -> None:
-        if event.rank and not isinstance(self._spec.verb, DdpSpec):
+        if event.rank and not self._spec.verb.can.has_ranks:
             return  # rank 0 speaks for a trial
         rank = self._rank(event.trial, event.rank, event.at_s)
         if event.attempt != rank.attempt:
@@ -251,18 +252,19 @@ class RunFiles:
                 self._restart(rank.file, event)
             rank.attempt, rank.has_metric = event.attempt, False
         self._scalars(rank.file, event.metrics, event.step, event.at_s)
-        metric = getattr(self._spec.verb, "metric", None)
-        rank.has_metric |= metric in event.metrics
+        objective = self._spec.verb.objective
+        rank.has_metric |= objective is not None and objective.metric in event.metrics
         rank.last_step = event.step
 
     def _finish(self, event: AttemptFinished) -> None:
-        if isinstance(self._spec.verb, DdpSpec):
+        if self._spec.verb.can.has_ranks:
             return
         trial = self._state.trials.get(event.trial)
         if trial is None or trial.state not in _ENDED:
             return  # another attempt follows
         rank = self._rank(event.trial, 0, event.at_s)
-        metric = getattr(self._spec.verb, "metric", None)
+        objective = self._spec.verb.objective
+        metric = None if objective is None else objective.metric
         if metric is not None and event.value is not None and not rank.has_metric:
             self._scalars(rank.file, {metric: event.value}, rank.last_step + 1, event.at_s)
         if trial.param_names:
@@ -280,7 +282,7 @@ class RunFiles:
         return found
 
     def _file_of(self, trial: int, rank: int, at_s: float) -> EventFile:
-        if not isinstance(self._spec.verb, DdpSpec):
+        if not self._spec.verb.can.has_ranks:
             return self._file(f"trial-{trial:04d}", at_s)
         if rank or self._own is None:
             return self._file(f"rank-{rank}", at_s)
@@ -317,4 +319,4 @@ class RunFiles:
 
 
 def _space_of(spec: RunSpec) -> Space:
-    return spec.verb.space if isinstance(spec.verb, SearchSpec) else {}
+    return spec.verb.study.space if spec.verb.study else {}

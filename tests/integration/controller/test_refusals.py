@@ -12,7 +12,8 @@ from jupyter_ddl.client.run import Run
 from jupyter_ddl.client.session import session
 from jupyter_ddl.errors import JupyterDDLError, RunNotFoundError, SpecError
 from jupyter_ddl.protocol.requests import PROTOCOL_VERSION, Hello, ResumeRun, SubmitRun, WatchRun
-from jupyter_ddl.protocol.run import SamplerSpec, SearchSpec
+from jupyter_ddl.protocol.sampling import SamplerSpec
+from jupyter_ddl.verbs.search import Search
 from tests.leaks import Home
 from tests.run_tools import STEPS, start_search
 
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.integration
 def test_a_refused_run_leaves_no_trace_and_its_id_free(own_cluster: Cluster, home: Home) -> None:
     good = start_search(STEPS, 2).wait(30)
     spec, verb = good.spec, good.spec.verb
-    assert isinstance(verb, SearchSpec)
+    assert isinstance(verb, Search)
 
     def submit(**changes: Any) -> None:
         session().ask("test", SubmitRun(msgspec.structs.replace(spec, **changes)))

@@ -20,8 +20,10 @@ from jupyter_ddl.protocol.events import (
 )
 from jupyter_ddl.protocol.program import Program
 from jupyter_ddl.protocol.requests import SubmitRun
-from jupyter_ddl.protocol.run import DdpSpec, Limits, RunSpec, Verb
+from jupyter_ddl.protocol.run import Limits, RunSpec
+from jupyter_ddl.protocol.verb import VerbSpec
 from jupyter_ddl.store.paths import ledger_path
+from jupyter_ddl.verbs.ddp import Ddp
 from tests.until import until
 
 TRAIN = """
@@ -91,7 +93,7 @@ def start(
     source: str,
     n_ranks: int = 2,
     *,
-    verb: Verb | None = None,
+    verb: VerbSpec | None = None,
     max_own_failures: int = 4,
     name: str = "test",
     admission_timeout_s: float | None = None,
@@ -101,7 +103,7 @@ def start(
     run_id = f"r{time.time_ns() % 10**12}"
     spec = RunSpec(
         run_id=run_id,
-        verb=verb or DdpSpec(n_ranks=n_ranks, **options),
+        verb=verb or Ddp(n_ranks=n_ranks, **options),
         program=Program(source=source, filename="In [1]", imports=("torch",)),
         seed=1,
         cluster=name,

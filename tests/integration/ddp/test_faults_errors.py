@@ -11,8 +11,9 @@ from jupyter_ddl.errors import PlacementError
 from jupyter_ddl.ledger.audit import audit
 from jupyter_ddl.protocol.events import AttemptFinished, Failure, Reported
 from jupyter_ddl.protocol.requests import WatchRun
-from jupyter_ddl.protocol.run import PrunerSpec, SearchSpec
+from jupyter_ddl.protocol.sampling import PrunerSpec
 from jupyter_ddl.protocol.space import RandInt
+from jupyter_ddl.verbs.search import Search
 from tests.integration.ddp.fault_runs import Started, start
 from tests.until import until
 
@@ -152,7 +153,7 @@ for step in range(30):
 
 
 def test_a_search_of_groups_prunes_without_a_hanging_collective(cluster: object) -> None:
-    verb = SearchSpec(
+    verb = Search(
         metric="score",
         mode="max",
         n_trials=12,

@@ -20,8 +20,11 @@ from jupyter_ddl.ledger.audit import audit
 from jupyter_ddl.protocol.events import AttemptFinished, AttemptStarted, RankStarted, Reported
 from jupyter_ddl.protocol.program import Program
 from jupyter_ddl.protocol.requests import GetStatus, SubmitRun, WatchRun
-from jupyter_ddl.protocol.run import DdpSpec, Limits, RunSpec, SearchSpec, Verb
+from jupyter_ddl.protocol.run import Limits, RunSpec
 from jupyter_ddl.protocol.space import RandInt
+from jupyter_ddl.protocol.verb import VerbSpec
+from jupyter_ddl.verbs.ddp import Ddp
+from jupyter_ddl.verbs.search import Search
 from tests.fake_nvml import FakeNvml
 from tests.integration.ddp.fault_runs import Started, kill
 from tests.leaks import Home
@@ -72,7 +75,7 @@ def cluster(gpus: FakeNvml, home: Home) -> Iterator[object]:
     started.stop()
 
 
-def submit(verb: Verb, source: str, **limits: Any) -> Started:
+def submit(verb: VerbSpec, source: str, **limits: Any) -> Started:
     run_id = f"r{time.time_ns() % 10**12}"
     spec = RunSpec(
         run_id=run_id,
@@ -103,7 +106,7 @@ def _kill_a_busy_worker(run: Started) -> bool:
 def test_no_gpu_is_given_to_two_trials_at_a_time_whatever_dies(
     cluster: object, tmp_path: Path
 ) -> None:
-    verb = SearchSpec(
+    verb = Search(
         metric="score",
         mode="max",
         n_trials=24,
@@ -126,7 +129,7 @@ def test_no_gpu_is_given_to_two_trials_at_a_time_whatever_dies(
 
 
 def test_ranks_of_a_group_have_a_gpu_each_in_every_round(cluster: object) -> None:
-    run = submit(DdpSpec(2, gpus_per_rank=1), f"WAITS = True{GROUP}", max_own_failures=2)
+    run = submit(Ddp(2, gpus_per_rank=1), f"WAITS = True{GROUP}", max_own_failures=2)
     until(lambda: len(run.pids(1)) == 2 and run.events(Reported, 1), 30.0, "the first round")
     pids = run.pids(1)
     kill(pids[1])
@@ -150,7 +153,7 @@ def test_persistent_groups_hold_their_gpus_until_they_end(cluster: object) -> No
         (status,) = session().ask("test", GetStatus()).status.groups
         assert len({rank.device for rank in status.ranks}) == 2
         assert all(rank.device.startswith("cuda GPU-") for rank in status.ranks)
-        run = submit(DdpSpec(2, gpus_per_rank=1), f"WAITS = False{GROUP}")
+        run = submit(Ddp(2, gpus_per_rank=1), f"WAITS = False{GROUP}")
         asked = session()
 
         def paused() -> str:

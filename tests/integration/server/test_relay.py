@@ -21,10 +21,11 @@ from jupyter_ddl.protocol.events import (
     TrialCreated,
 )
 from jupyter_ddl.protocol.program import Program
-from jupyter_ddl.protocol.run import RunSpec, SearchSpec
+from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.protocol.space import Uniform
 from jupyter_ddl.store.connection import read_connection
 from jupyter_ddl.store.paths import ledger_path, run_dir
+from jupyter_ddl.verbs.search import Search
 from tests.integration.server.jupyter_process import Browser, JupyterServer, serving
 from tests.leaks import Home
 from tests.run_tools import STEPS, assert_clean, controller_pid, kill_controller, start_search
@@ -214,7 +215,7 @@ def test_a_search_of_ten_thousand_trials_is_paged_from_its_record(
 
 
 def write_search(run_id: str, n_trials: int) -> Path:
-    verb = SearchSpec("acc", "max", n_trials, {"lr": Uniform(0.0, 1.0)})
+    verb = Search("acc", "max", n_trials, {"lr": Uniform(0.0, 1.0)})
     spec = RunSpec(run_id, verb, Program("x = 1", "In [3]"), 7, "gone", 1000.0)
     events: list[Event] = [RunSubmitted(spec, 1000.0), RunStarted(1001.0, 1, 2, 2, 42)]
     for number in range(n_trials):

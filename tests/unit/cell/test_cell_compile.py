@@ -8,8 +8,9 @@ import pytest
 from jupyter_ddl.cell.dry_run import describe
 from jupyter_ddl.errors import JupyterDDLError
 from jupyter_ddl.plugins import SAMPLERS
-from jupyter_ddl.protocol.run import MapSpec, SamplerSpec
+from jupyter_ddl.protocol.sampling import SamplerSpec
 from jupyter_ddl.protocol.space import Uniform
+from jupyter_ddl.verbs.map import Map
 from tests.unit.cell.cell_makers import compiled, notebook
 
 SEARCH = "search --metric acc"
@@ -106,7 +107,7 @@ def test_a_fresh_seed_is_drawn_each_time():
 
 def test_a_map_captures_its_sequence_as_a_list():
     found = compiled("map --over x in items", "y = x + 1", notebook(items=range(4)))
-    assert found.verb == MapSpec(over="items", element="x", n_items=4)
+    assert found.verb == Map(over="items", element="x", n_items=4)
     assert [(each.name, each.type_name) for each in found.program.captures] == [("items", "list")]
     assert found.notes == ()
 

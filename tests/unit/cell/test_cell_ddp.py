@@ -5,7 +5,7 @@ import pytest
 
 from jupyter_ddl.cell.dry_run import describe
 from jupyter_ddl.errors import CellError
-from jupyter_ddl.protocol.run import DdpSpec
+from jupyter_ddl.verbs.ddp import Ddp
 from tests.unit.cell.cell_makers import compiled, notebook
 
 CELL = "lr = loguniform(1e-4, 1e-1)\nacc = lr * X.sum()\nreport(step=0, acc=acc)\n"
@@ -13,7 +13,7 @@ CELL = "lr = loguniform(1e-4, 1e-1)\nacc = lr * X.sum()\nreport(step=0, acc=acc)
 
 def test_a_ddp_cell_is_the_search_cell_with_another_first_line():
     found = compiled("ddp -n 2 --bring acc --timeout 1m", CELL, notebook(X=np.ones(3)))
-    assert found.verb == DdpSpec(n_ranks=2)
+    assert found.verb == Ddp(n_ranks=2)
     assert found.program.source == "\n" + CELL
     assert found.program.placeholders == ()
     assert [each.name for each in found.program.captures] == ["X"]

@@ -9,10 +9,10 @@ import pytest
 
 from jupyter_ddl.protocol.assignment import Assignment, TrialAssignment
 from jupyter_ddl.protocol.events import AttemptFinished, Reported
-from jupyter_ddl.protocol.run import MapSpec
 from jupyter_ddl.ranks.program import load_program
 from jupyter_ddl.ranks.stopping import StopFlag
 from jupyter_ddl.store.blobs import put_blob
+from jupyter_ddl.verbs.map import Map
 from tests.unit.cell.cell_makers import compiled, notebook
 
 
@@ -28,7 +28,7 @@ def run(tmp_path):
         for digest, data in found.blobs:
             assert put_blob(data, [blobs]) == digest
         verb = found.verb
-        is_map = isinstance(verb, MapSpec)
+        is_map = isinstance(verb, Map)
         assignment = Assignment(
             "run-1",
             "a-1",

@@ -15,9 +15,11 @@ from jupyter_ddl.ledger.file import LedgerWriter
 from jupyter_ddl.protocol.events import RunStarted, RunSubmitted
 from jupyter_ddl.protocol.program import Program
 from jupyter_ddl.protocol.requests import ResumeRun, StopRunRequest
-from jupyter_ddl.protocol.run import MapSpec, RunSpec
+from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.protocol.snapshot import Counts, EncodedSnapshot, RunSnapshot
+from jupyter_ddl.protocol.verb import load_verb
 from jupyter_ddl.store.paths import ledger_path, private_dir, run_dir
+from jupyter_ddl.verbs.map import Map
 from tests.leaks import Home
 from tests.unit.views.view_samples import encoded
 
@@ -29,6 +31,8 @@ def snapshot(seq: int, state: str = "running") -> RunSnapshot:
         "r1",
         "",
         "map",
+        load_verb("map").can,
+        load_verb("map").nouns,
         state,  # type: ignore[arg-type]
         "test",
         0.0,
@@ -63,7 +67,7 @@ class Session:
 @pytest.fixture
 def ledger(home: Home) -> Iterator[LedgerWriter]:
     private_dir(run_dir("r1"))
-    verb = MapSpec(over="items", element="item", n_items=1)
+    verb = Map(over="items", element="item", n_items=1)
     spec = RunSpec("r1", verb, Program("", "In [1]"), 1, "test", 0.0)
     with LedgerWriter.open(ledger_path("r1"), create=True) as writer:
         writer.append([RunSubmitted(spec, 0.0), RunStarted(0.0, 1, 1, 1, 7)])

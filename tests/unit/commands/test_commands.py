@@ -25,9 +25,10 @@ from jupyter_ddl.protocol.events import (
     TrialCreated,
 )
 from jupyter_ddl.protocol.program import Program
-from jupyter_ddl.protocol.run import RunSpec, SearchSpec
+from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.protocol.space import Uniform
 from jupyter_ddl.store.paths import ledger_path, run_dir
+from jupyter_ddl.verbs.search import Search
 from tests.leaks import Home
 
 _GRAMMARS = {"cluster": CLUSTER, "runs": RUNS}
@@ -85,7 +86,7 @@ def run_id(home: Home, monkeypatch: pytest.MonkeyPatch) -> str:
     """A run of long ago that has ended, and a terminal as wide as a cell's output."""
     monkeypatch.setenv("COLUMNS", "101")
     run_id = "r1-abc"
-    study = SearchSpec("acc", "max", 1, {"lr": Uniform(0.0, 1.0)})
+    study = Search("acc", "max", 1, {"lr": Uniform(0.0, 1.0)})
     spec = RunSpec(run_id, study, Program("x = 1", "In [3]"), 7, "local", 1000.0)
     (run_dir(run_id) / "logs").mkdir(parents=True)
     (run_dir(run_id) / "logs" / "a.log").write_text(_SPOKEN)

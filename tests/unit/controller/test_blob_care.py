@@ -13,7 +13,7 @@ from jupyter_ddl.controller.blob_care import care_for_blobs
 from jupyter_ddl.ledger.file import LedgerWriter
 from jupyter_ddl.protocol.events import RunFinished, RunSubmitted
 from jupyter_ddl.protocol.program import Program
-from jupyter_ddl.protocol.run import MapSpec, RunSpec
+from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.store.blobs import find_blob, put_blob
 from jupyter_ddl.store.paths import (
     blob_dirs,
@@ -22,6 +22,7 @@ from jupyter_ddl.store.paths import (
     memory_blob_dir,
     run_dir,
 )
+from jupyter_ddl.verbs.map import Map
 from tests.leaks import Home
 
 
@@ -29,7 +30,7 @@ def _run(run_id: str, payload: str, *, finished: bool) -> None:
     run_dir(run_id).mkdir(parents=True)
     spec = RunSpec(
         run_id=run_id,
-        verb=MapSpec(over="items", element="item", n_items=1),
+        verb=Map(over="items", element="item", n_items=1),
         program=Program(source="", filename="In [1]", payload=payload),
         seed=0,
         cluster="local",

@@ -15,8 +15,9 @@ from jupyter_ddl.ledger.run_state import TrialState
 from jupyter_ddl.placement.slots import SlotBook
 from jupyter_ddl.protocol.events import AttemptFinished, Outcome
 from jupyter_ddl.protocol.program import Program
-from jupyter_ddl.protocol.run import MapSpec, RunSpec
+from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.search.study import Proposal
+from jupyter_ddl.verbs.map import Map
 
 
 def ended(outcome: Outcome = "evicted", duration_s: float = 0.1) -> AttemptFinished:
@@ -51,7 +52,7 @@ def test_progress_a_long_round_and_another_outcome_set_the_wait_back() -> None:
 def test_a_delayed_trial_keeps_the_queue_from_being_over() -> None:
     async def work() -> None:
         woken = asyncio.Event()
-        verb = MapSpec(over="items", element="item", n_items=0)
+        verb = Map(over="items", element="item", n_items=0)
         spec = RunSpec("r1", verb, Program("item", "In [1]"), 3, "test", 0.0)
         queue = TrialQueue(spec, MapSource(0), 0, lambda _: None, woken.set)
         assert queue.next_batch(1)[0] == []

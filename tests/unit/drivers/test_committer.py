@@ -15,7 +15,8 @@ from jupyter_ddl.ledger.reader import read_ledger
 from jupyter_ddl.ledger.run_state import RunState
 from jupyter_ddl.protocol.events import Event, Notice, RunSubmitted
 from jupyter_ddl.protocol.program import Program
-from jupyter_ddl.protocol.run import MapSpec, RunSpec
+from jupyter_ddl.protocol.run import RunSpec
+from jupyter_ddl.verbs.map import Map
 
 
 def note(number: int) -> Notice:
@@ -23,7 +24,7 @@ def note(number: int) -> Notice:
 
 
 def submitted() -> RunSubmitted:
-    verb = MapSpec(over="items", element="item", n_items=1)
+    verb = Map(over="items", element="item", n_items=1)
     return RunSubmitted(RunSpec("r1", verb, Program("", "In [1]"), 1, "test", 0.0), 0.0)
 
 

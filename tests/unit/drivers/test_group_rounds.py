@@ -22,7 +22,8 @@ from jupyter_ddl.protocol.events import (
     TrialCreated,
 )
 from jupyter_ddl.protocol.program import Program
-from jupyter_ddl.protocol.run import DdpSpec, RunSpec
+from jupyter_ddl.protocol.run import RunSpec
+from jupyter_ddl.verbs.ddp import Ddp
 
 
 class Clock:
@@ -34,7 +35,7 @@ class Clock:
 
 
 def spec_of(n_ranks: int, min_ranks: int | None = None, gpus: int = 0) -> RunSpec:
-    verb = DdpSpec(n_ranks=n_ranks, min_ranks=min_ranks, gpus_per_rank=gpus)
+    verb = Ddp(n_ranks=n_ranks, min_ranks=min_ranks, gpus_per_rank=gpus)
     program = Program(source="", filename="In [1]")
     return RunSpec("ddp", verb, program, 1, "c", 0.0)
 
@@ -167,7 +168,7 @@ def test_gpus_that_nobody_has_are_refused() -> None:
     with pytest.raises(PlacementError, match="--gpus-per-rank 2: the worker of this cluster has"):
         check_group_fits(spec_of(1, gpus=2), book(a=1), 1)
     spec = spec_of(1, gpus=1)
-    assert isinstance(spec.verb, DdpSpec)
+    assert isinstance(spec.verb, Ddp)
     by_nccl = msgspec.structs.replace(spec, verb=msgspec.structs.replace(spec.verb, backend="nccl"))
     with pytest.raises(PlacementError, match=r"^--backend nccl: the worker of this cluster has no"):
         check_group_fits(by_nccl, book(a=1), 1)

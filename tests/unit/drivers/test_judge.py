@@ -16,15 +16,17 @@ from jupyter_ddl.protocol.events import (
     TrialCreated,
 )
 from jupyter_ddl.protocol.program import Program
-from jupyter_ddl.protocol.run import Limits, PrunerSpec, RunSpec, SearchSpec
+from jupyter_ddl.protocol.run import Limits, RunSpec
+from jupyter_ddl.protocol.sampling import PrunerSpec
 from jupyter_ddl.protocol.space import Uniform
 from jupyter_ddl.search.pruners import make_pruner
+from jupyter_ddl.verbs.search import Search
 
 BAD = Failure("exception", "ValueError", "no", line=3)
 
 
 def submitted(max_own_failures: int = 1) -> RunSubmitted:
-    verb = SearchSpec("score", "max", 20, {"x": Uniform(0.0, 1.0)})
+    verb = Search("score", "max", 20, {"x": Uniform(0.0, 1.0)})
     limits = Limits(max_own_failures=max_own_failures)
     spec = RunSpec("r1", verb, Program("", "In [1]"), 1, "test", 0.0, limits=limits)
     return RunSubmitted(spec, 0.0)

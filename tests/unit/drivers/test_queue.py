@@ -16,14 +16,15 @@ from jupyter_ddl.protocol.events import (
     TrialCreated,
 )
 from jupyter_ddl.protocol.program import Program
-from jupyter_ddl.protocol.run import MapSpec, RunSpec
+from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.search.study import Proposal
+from jupyter_ddl.verbs.map import Map
 
 N_ITEMS = 5
 
 
 def spec() -> RunSpec:
-    verb = MapSpec(over="items", element="item", n_items=N_ITEMS)
+    verb = Map(over="items", element="item", n_items=N_ITEMS)
     return RunSpec("r1", verb, Program("item", "In [1]"), 3, "test", 0.0)
 
 

@@ -21,19 +21,21 @@ from jupyter_ddl.protocol.events import (
     TrialCreated,
 )
 from jupyter_ddl.protocol.program import Program
-from jupyter_ddl.protocol.run import MapSpec, RunSpec, SearchSpec
+from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.protocol.space import Uniform
+from jupyter_ddl.verbs.map import Map
+from jupyter_ddl.verbs.search import Search
 
 BOOM = Failure("exception", "ValueError", "boom", "In [3], line 2\nValueError: boom", 2)
 
 
 def search_spec(n_trials: int = 10, mode: Any = "max", **fields: Any) -> RunSpec:
-    verb = SearchSpec("acc", mode, n_trials, {"lr": Uniform(0.0, 1.0)})
+    verb = Search("acc", mode, n_trials, {"lr": Uniform(0.0, 1.0)})
     return RunSpec("r1", verb, Program("x = 1", "In [3]"), 7, "local", 1000.0, **fields)
 
 
 def map_spec(n_items: int = 10) -> RunSpec:
-    verb = MapSpec("items", "item", n_items)
+    verb = Map("items", "item", n_items)
     return RunSpec("m1", verb, Program("x = 1", "In [3]"), 7, "local", 1000.0)
 
 

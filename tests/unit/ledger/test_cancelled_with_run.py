@@ -15,11 +15,12 @@ from jupyter_ddl.protocol.events import (
     TrialCreated,
 )
 from jupyter_ddl.protocol.program import Program
-from jupyter_ddl.protocol.run import MapSpec, RunSpec
+from jupyter_ddl.protocol.run import RunSpec
+from jupyter_ddl.verbs.map import Map
 
 
 def begun() -> list[Event]:
-    verb = MapSpec(over="items", element="item", n_items=2)
+    verb = Map(over="items", element="item", n_items=2)
     return [
         RunSubmitted(RunSpec("r1", verb, Program("", "In [1]"), 1, "test", 0.0), 0.0),
         RunStarted(0.0, 1, 2, 2, 7),

@@ -18,13 +18,15 @@ from jupyter_ddl.protocol.events import (
     RunStarted,
 )
 from jupyter_ddl.protocol.program import Program
-from jupyter_ddl.protocol.run import DdpSpec, Limits, RunSpec, SearchSpec
+from jupyter_ddl.protocol.run import Limits, RunSpec
 from jupyter_ddl.protocol.space import Uniform
+from jupyter_ddl.verbs.ddp import Ddp
+from jupyter_ddl.verbs.search import Search
 from tests.unit.ledger.event_makers import begun, created, started, submitted
 
 LIMITS = Limits(max_own_failures=4, max_evictions=50)
 PROGRAM = Program("x = 1", "In [3]")
-DDP = RunSpec("d1", DdpSpec(2), PROGRAM, 7, "local", 1000.0, limits=LIMITS)
+DDP = RunSpec("d1", Ddp(2), PROGRAM, 7, "local", 1000.0, limits=LIMITS)
 
 
 def failed(
@@ -131,7 +133,7 @@ def test_who_resumes_may_have_mended_the_cause() -> None:
 
 
 def test_trials_of_a_search_keep_their_documented_budget() -> None:
-    verb = SearchSpec("score", "max", 4, {"x": Uniform(low=0, high=1)}, ranks_per_trial=2)
+    verb = Search("score", "max", 4, {"x": Uniform(low=0, high=1)}, ranks_per_trial=2)
     spec = RunSpec("s1", verb, PROGRAM, 7, "local", 1000.0, limits=LIMITS)
     state = after(begun(0, 1), failed(1), begun(0, 2), failed(2), spec=spec)
     assert state.trials[0].state == "waiting"

@@ -23,9 +23,11 @@ from jupyter_ddl.protocol.events import (
     RunFinished,
 )
 from jupyter_ddl.protocol.program import Program
-from jupyter_ddl.protocol.run import DdpSpec, Limits, RunSpec, SearchSpec
+from jupyter_ddl.protocol.run import Limits, RunSpec
 from jupyter_ddl.protocol.snapshot import RunSnapshot
 from jupyter_ddl.protocol.space import Uniform
+from jupyter_ddl.verbs.ddp import Ddp
+from jupyter_ddl.verbs.search import Search
 from tests.unit.ledger.event_makers import begun, checkpointed, created, ended, started, submitted
 
 KILLED = Failure("crash", "SIGKILL", "rank 1: killed", rank=1)
@@ -34,7 +36,7 @@ KILLED = Failure("crash", "SIGKILL", "rank 1: killed", rank=1)
 def ddp_spec(n_ranks: int = 2) -> RunSpec:
     program = Program("x = 1", "In [3]")
     limits = Limits(max_own_failures=4)
-    return RunSpec("d1", DdpSpec(n_ranks), program, 7, "local", 1000.0, limits=limits)
+    return RunSpec("d1", Ddp(n_ranks), program, 7, "local", 1000.0, limits=limits)
 
 
 def rank_begun(rank: int, attempt: int = 1, trial: int = 0, world_size: int = 2) -> RankStarted:
@@ -171,7 +173,7 @@ def test_a_hang_is_told_once_in_notices_and_as_a_card() -> None:
 
 
 def test_a_search_keeps_the_groups_of_running_trials_and_of_the_best_only() -> None:
-    verb = SearchSpec("acc", "max", 9, {"lr": Uniform(0.0, 1.0)}, ranks_per_trial=2)
+    verb = Search("acc", "max", 9, {"lr": Uniform(0.0, 1.0)}, ranks_per_trial=2)
     spec = msgspec.structs.replace(ddp_spec(), verb=verb)
     events: list[Event] = [submitted(spec), started()]
     for trial in range(6):

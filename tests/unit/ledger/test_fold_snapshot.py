@@ -20,7 +20,8 @@ from jupyter_ddl.protocol.events import (
     RunFinished,
     TrialCreated,
 )
-from jupyter_ddl.protocol.run import Limits, SearchSpec
+from jupyter_ddl.protocol.run import Limits
+from jupyter_ddl.verbs.search import Search
 from tests.unit.ledger.event_makers import (
     begun,
     created,
@@ -105,7 +106,7 @@ def test_a_run_that_was_not_submitted_cannot_be_drawn() -> None:
 def _huge_run(text: str) -> RunState:
     """Everything a user can make long is very long, several times over."""
     space = search_spec().verb.space  # type: ignore[union-attr]
-    verb = SearchSpec(text, "max", 400, space)
+    verb = Search(text, "max", 400, space)
     limits = Limits(max_own_failures=1)
     spec = msgspec.structs.replace(search_spec(), verb=verb, name=text, cluster=text, limits=limits)
     events: list[Event] = [submitted(spec), started()]

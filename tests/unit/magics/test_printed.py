@@ -12,12 +12,13 @@ from jupyter_ddl.ledger.snapshots import snapshot_of
 from jupyter_ddl.magics.distribute import printed_text
 from jupyter_ddl.protocol.events import RunSubmitted
 from jupyter_ddl.protocol.program import Program
-from jupyter_ddl.protocol.run import DdpSpec, RunSpec
+from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.protocol.snapshot import RankRow, RunSnapshot
+from jupyter_ddl.verbs.ddp import Ddp
 
 
 def _ended(*ranks: RankRow) -> RunSnapshot:
-    spec = RunSpec("r1", DdpSpec(n_ranks=2), Program("", ""), 0, "local", 0.0)
+    spec = RunSpec("r1", Ddp(n_ranks=2), Program("", ""), 0, "local", 0.0)
     snapshot = snapshot_of(fold_all([RunSubmitted(spec, 0.0)]), 1.0)
     return msgspec.structs.replace(snapshot, ranks=ranks)
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from jupyter_ddl.drivers.admission import check_group_fits, waiting_text, with_gpus
+from jupyter_ddl.drivers.admission import admitted, check_group_fits, waiting_text
 from jupyter_ddl.drivers.rounds import Rounds
 from jupyter_ddl.errors import PlacementError
 from jupyter_ddl.launch.group import place_ranks
@@ -14,8 +14,11 @@ from jupyter_ddl.placement.gpus import GpuBook, Grant, device_text
 from jupyter_ddl.placement.slots import SlotBook
 from jupyter_ddl.protocol.group import RankPlace, SeenGpus
 from jupyter_ddl.protocol.program import Program
-from jupyter_ddl.protocol.run import DdpSpec, RunSpec, SearchSpec, Verb
+from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.protocol.space import Uniform
+from jupyter_ddl.protocol.verb import VerbSpec
+from jupyter_ddl.verbs.ddp import Ddp
+from jupyter_ddl.verbs.search import Search
 
 
 class Clock:
@@ -37,7 +40,7 @@ def book(gpus: dict[str, SeenGpus], n_slots: int = 1, clock: Clock | None = None
     return slots
 
 
-def spec_of(verb: Verb) -> RunSpec:
+def spec_of(verb: VerbSpec) -> RunSpec:
     return RunSpec("ddp", verb, Program(source="", filename="In [1]"), 1, "c", 0.0)
 
 
@@ -162,37 +165,37 @@ def test_by_default_a_group_takes_a_gpu_each_where_there_are_as_many() -> None:
     one = book({"a": seen("GPU-0"), "b": seen("GPU-0")})
     jax = book({"a": SeenGpus({"GPU-0": "T4"}), "b": SeenGpus({"GPU-1": "T4"})})
 
-    def decided(verb: Verb, slots: SlotBook) -> int:
-        return with_gpus(spec_of(verb), slots).gpus_per_rank
+    def decided(verb: VerbSpec, slots: SlotBook) -> int:
+        return admitted(spec_of(verb), slots, 2).gpus_per_rank
 
-    assert decided(DdpSpec(2), two) == 1
-    assert decided(DdpSpec(2), one) == 0
-    assert decided(DdpSpec(2), jax) == 0, "a torch without CUDA has no use for them"
-    assert decided(DdpSpec(2, backend="gloo"), two) == 0
-    assert decided(DdpSpec(2, backend="nccl"), one) == 1
-    assert decided(DdpSpec(2, gpus_per_rank=0), two) == 0
+    assert decided(Ddp(2), two) == 1
+    assert decided(Ddp(2), one) == 0
+    assert decided(Ddp(2), jax) == 0, "a torch without CUDA has no use for them"
+    assert decided(Ddp(2, backend="gloo"), two) == 0
+    assert decided(Ddp(2, backend="nccl"), one) == 1
+    assert decided(Ddp(2, gpus_per_rank=0), two) == 0
 
 
 def test_gpus_that_are_not_there_are_refused_with_what_the_workers_say() -> None:
     none = SeenGpus(state="n/a: driver not loaded")
     slots = book({"a": none, "b": none})
     with pytest.raises(PlacementError) as refused:
-        check_group_fits(spec_of(DdpSpec(2, gpus_per_rank=1)), slots, 2)
+        check_group_fits(spec_of(Ddp(2, gpus_per_rank=1)), slots, 2)
     assert refused.value.message == (
         "--gpus-per-rank 1: the 2 workers of this cluster have no GPU (n/a: driver not loaded); "
         "leave the option out to run on CPUs, or use workers that have GPUs"
     )
-    search = SearchSpec("m", "max", 4, {"x": Uniform(low=0, high=1)}, gpus_per_trial=1)
+    search = Search("m", "max", 4, {"x": Uniform(low=0, high=1)}, gpus_per_trial=1)
     with pytest.raises(PlacementError, match="--gpus-per-trial 1: the 2 workers of this cluster"):
         check_group_fits(spec_of(search), slots, 2)
 
 
 def test_fewer_gpus_than_asked_for_are_refused_with_numbers() -> None:
     slots = book({"a": seen("GPU-0", "GPU-1"), "b": seen("GPU-0", "GPU-1")})
-    check_group_fits(spec_of(DdpSpec(2, gpus_per_rank=1)), slots, 2)
-    check_group_fits(spec_of(DdpSpec(2, min_ranks=1, gpus_per_rank=2)), slots, 2)
+    check_group_fits(spec_of(Ddp(2, gpus_per_rank=1)), slots, 2)
+    check_group_fits(spec_of(Ddp(2, min_ranks=1, gpus_per_rank=2)), slots, 2)
     with pytest.raises(PlacementError) as refused:
-        check_group_fits(spec_of(DdpSpec(2, gpus_per_rank=2)), slots, 2)
+        check_group_fits(spec_of(Ddp(2, gpus_per_rank=2)), slots, 2)
     assert refused.value.message == (
         "--gpus-per-rank 2: 2 ranks need 4 GPUs, the 2 workers of this cluster have 2, enough for "
         "1 rank; ask for fewer GPUs or ranks"
@@ -208,7 +211,7 @@ def test_a_group_that_waits_for_gpus_says_who_holds_them_and_may_begin_smaller()
         "2 ranks wait for 2 GPUs: 1 of 2 free (1 held by run r7); `%runs stop r7`, or wait"
     )
     assert waiting_text("ddp", 1, slots, 2).startswith("1 rank waits for 2 GPUs: 1 of 2 free")
-    rounds = Rounds(spec_of(DdpSpec(2, min_ranks=1, gpus_per_rank=1)), slots, clock)
+    rounds = Rounds(spec_of(Ddp(2, min_ranks=1, gpus_per_rank=1)), slots, clock)
     assert rounds.take() is None
     clock.now_s += 6.0
     grant = rounds.take()

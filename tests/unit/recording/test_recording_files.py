@@ -26,7 +26,7 @@ from jupyter_ddl.protocol.events import (
     TrialCreated,
 )
 from jupyter_ddl.protocol.program import Program
-from jupyter_ddl.protocol.run import RunSpec, SearchSpec
+from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.protocol.space import Choice
 from jupyter_ddl.protocol.telemetry import WorkerSample
 from jupyter_ddl.recording import write
@@ -36,6 +36,7 @@ from jupyter_ddl.recording.read import read_recording
 from jupyter_ddl.recording.timeline import last_snapshot
 from jupyter_ddl.recording.write import head_of, record_run, write_recording
 from jupyter_ddl.store.paths import ledger_path, run_dir
+from jupyter_ddl.verbs.search import Search
 from tests.unit.ledger.event_makers import (
     begun,
     ended,
@@ -73,7 +74,7 @@ def written(tmp_path: Path, events: list[Event], name: str = "demo.jsonl") -> Pa
 
 def odd_events() -> list[Event]:
     """Numbers that JSON has no word for, and texts that read like them."""
-    verb = SearchSpec("acc", "max", 4, {"clip": Choice((1.0, math.inf)), "norm": Choice(("NaN?",))})
+    verb = Search("acc", "max", 4, {"clip": Choice((1.0, math.inf)), "norm": Choice(("NaN?",))})
     spec = RunSpec("r1", verb, Program("NaN", "In [1]"), 7, "local", 1.0, name="Infinity")
     return [
         RunSubmitted(spec, 1.0),

@@ -10,7 +10,7 @@ import optuna
 import pytest
 
 from jupyter_ddl.errors import SpecError
-from jupyter_ddl.protocol.run import Mode, PrunerSpec
+from jupyter_ddl.protocol.sampling import Mode, PrunerSpec
 from jupyter_ddl.search import Pruner, make_pruner
 from jupyter_ddl.search.pruners import HyperbandPruner, bracket_weights, n_brackets
 

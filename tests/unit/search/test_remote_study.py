@@ -7,10 +7,10 @@ import math
 import pytest
 
 from jupyter_ddl.errors import SpecError
-from jupyter_ddl.protocol.run import SamplerSpec, SearchSpec
-from jupyter_ddl.protocol.sampling import TrialRecord
+from jupyter_ddl.protocol.sampling import SamplerSpec, TrialRecord
 from jupyter_ddl.protocol.space import Choice, Distribution, ParamValue, RandInt, Uniform
 from jupyter_ddl.search import Exhausted, NeedsRemoteAsk, Proposal, Study, Wait
+from jupyter_ddl.verbs.search import Search
 
 Params = dict[str, ParamValue]
 SPACE: dict[str, Distribution] = {
@@ -33,7 +33,7 @@ ODD: Params = {"lr": 0.05, "width": 64, "depth": 2, "drop": 0.1}
 
 
 def remote_study(window: int = 2, n_trials: int = 24) -> Study:
-    spec = SearchSpec("loss", "min", n_trials, SPACE, SamplerSpec("mine:Sampler"))
+    spec = Search("loss", "min", n_trials, SPACE, SamplerSpec("mine:Sampler"))
     return Study(spec, seed=0, window=window)
 
 

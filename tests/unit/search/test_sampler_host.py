@@ -13,7 +13,6 @@ import numpy as np
 import optuna
 import pytest
 
-from jupyter_ddl.protocol.run import SamplerSpec, SearchSpec
 from jupyter_ddl.protocol.sampling import (
     Ask,
     Asked,
@@ -23,6 +22,7 @@ from jupyter_ddl.protocol.sampling import (
     SamplerFailed,
     SamplerReply,
     SamplerRequest,
+    SamplerSpec,
     SamplerStart,
     ShouldStop,
     StopDecision,
@@ -34,6 +34,7 @@ from jupyter_ddl.protocol.sampling import (
 from jupyter_ddl.protocol.space import Choice, Distribution, ParamValue, RandInt, Uniform
 from jupyter_ddl.ranks.sampler_host import SamplerHost
 from jupyter_ddl.search import Exhausted, NeedsRemoteAsk, Proposal, Study, Wait
+from jupyter_ddl.verbs.search import Search
 
 Params = dict[str, ParamValue]
 SPACE: dict[str, Distribution] = {"x": Uniform(-5.0, 5.0), "kind": Choice(("a", "b"))}
@@ -112,7 +113,7 @@ def search(study: Study, host: SamplerHost) -> list[Params]:
 
 def make_study(name: str = "mine", window: int = 2) -> Study:
     sampler = SamplerSpec(name, in_notebook=True)
-    return Study(SearchSpec("loss", "min", 12, SPACE, sampler), seed=7, window=window)
+    return Study(Search("loss", "min", 12, SPACE, sampler), seed=7, window=window)
 
 
 def test_own_sampler_drives_a_whole_search() -> None:
@@ -290,7 +291,7 @@ def test_optuna_is_not_loaded_until_a_search_asks_for_it() -> None:
 
 def test_integers_from_numpy_arrive_as_integers() -> None:
     space: dict[str, Distribution] = {"n": RandInt(1, 9)}
-    spec = SearchSpec("loss", "min", 2, space, SamplerSpec("mine", in_notebook=True))
+    spec = Search("loss", "min", 2, space, SamplerSpec("mine", in_notebook=True))
     sampler = types.SimpleNamespace(ask=lambda history: {"n": np.int64(3)})
     study, host = Study(spec, seed=0, window=1), make_host(sampler, space=space)
     study.ask()

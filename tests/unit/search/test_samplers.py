@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_ddl.protocol.run import Mode, SamplerSpec, SearchSpec
-from jupyter_ddl.protocol.sampling import TrialRecord
+from jupyter_ddl.protocol.sampling import Mode, SamplerSpec, TrialRecord
 from jupyter_ddl.protocol.space import Choice, Distribution, RandInt, Uniform, grid_values
 from jupyter_ddl.search import Exhausted, Proposal, Study, Wait
 from jupyter_ddl.search.axes import check_params, counter_draws, make_axes
+from jupyter_ddl.verbs.search import Search
 
 Objective = Callable[[list[float]], float]
 CUBE: dict[str, Distribution] = {name: Uniform(-5.0, 5.0) for name in "xyz"}
@@ -32,7 +32,7 @@ def make_study(
     mode: Mode = "min",
     **options: float,
 ) -> Study:
-    spec = SearchSpec("loss", mode, n_trials, space, SamplerSpec(name, dict(options)))
+    spec = Search("loss", mode, n_trials, space, SamplerSpec(name, dict(options)))
     return Study(spec, seed=seed, window=4)
 
 

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jupyter_ddl.errors import SpaceError, SpecError
-from jupyter_ddl.protocol.run import SamplerSpec, SearchSpec
-from jupyter_ddl.protocol.sampling import TrialEnd, TrialRecord
+from jupyter_ddl.protocol.sampling import SamplerSpec, TrialEnd, TrialRecord
 from jupyter_ddl.protocol.space import Choice, Distribution, ParamValue, RandInt, Uniform
 from jupyter_ddl.search import Exhausted, Proposal, Study, Wait
+from jupyter_ddl.verbs.search import Search
 
 Params = dict[str, ParamValue]
 MIXED: dict[str, Distribution] = {
@@ -26,7 +26,7 @@ MIXED: dict[str, Distribution] = {
 FAST = ("random", "qmc", "de", "cmaes", "tpe")
 
 
-def make_spec(name: str = "random", n_trials: int = 24, **changes: object) -> SearchSpec:
+def make_spec(name: str = "random", n_trials: int = 24, **changes: object) -> Search:
     fields: dict[str, object] = {
         "metric": "loss",
         "mode": "min",
@@ -35,7 +35,7 @@ def make_spec(name: str = "random", n_trials: int = 24, **changes: object) -> Se
         "sampler": SamplerSpec(name),
     }
     fields.update(changes)
-    return SearchSpec(**fields)  # type: ignore[arg-type]
+    return Search(**fields)  # type: ignore[arg-type]
 
 
 def outcome(number: int, params: Params) -> tuple[TrialEnd, float | None, int | None]:

@@ -19,16 +19,21 @@ from jupyter_ddl.protocol.events import (
     TrialCreated,
 )
 from jupyter_ddl.protocol.program import Program
-from jupyter_ddl.protocol.run import DdpSpec, RunSpec, SearchSpec, Verb
+from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.protocol.space import Uniform
+from jupyter_ddl.protocol.verb import VerbSpec
 from jupyter_ddl.server import run_list
 from jupyter_ddl.server.run_list import N_RUNS, Folds, RunListing
 from jupyter_ddl.store.paths import ledger_path, run_dir
+from jupyter_ddl.verbs.ddp import Ddp
+from jupyter_ddl.verbs.search import Search
 
-SEARCH = SearchSpec("acc", "max", 2, {"lr": Uniform(0.0, 1.0)})
+SEARCH = Search("acc", "max", 2, {"lr": Uniform(0.0, 1.0)})
 
 
-def record(run_id: str, *events: Event, created_at_s: float = 1000.0, verb: Verb = SEARCH) -> None:
+def record(
+    run_id: str, *events: Event, created_at_s: float = 1000.0, verb: VerbSpec = SEARCH
+) -> None:
     spec = RunSpec(run_id, verb, Program("x = 1", "In [3]"), 7, "local", created_at_s)
     run_dir(run_id).mkdir(parents=True)
     with LedgerWriter.open(ledger_path(run_id), create=True) as ledger:
@@ -76,7 +81,7 @@ def test_runs_are_listed_newest_first_with_progress_and_best(home: Any) -> None:
 
 
 def test_a_training_tells_its_step_and_round_while_it_runs_and_afterwards(home: Any) -> None:
-    verb = DdpSpec(1)
+    verb = Ddp(1)
     begun = [
         STARTED,
         TrialCreated(0, {}, 1002.0),

@@ -27,12 +27,14 @@ from jupyter_ddl.protocol.events import (
     TrialCreated,
 )
 from jupyter_ddl.protocol.program import Program
-from jupyter_ddl.protocol.run import DdpSpec, RunSpec, SearchSpec
+from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.protocol.space import Choice, RandInt, Space, Uniform
 from jupyter_ddl.store.paths import ledger_path, run_dir
 from jupyter_ddl.tracking.tensorboard import writing
 from jupyter_ddl.tracking.tensorboard.event_files import RunFiles
 from jupyter_ddl.tracking.tensorboard.writing import write_run
+from jupyter_ddl.verbs.ddp import Ddp
+from jupyter_ddl.verbs.search import Search
 
 pytest.importorskip("tensorboard")
 
@@ -48,7 +50,7 @@ PROGRAM = Program("acc = 1", "In [3]")
 
 
 def search(n_trials: int = 2) -> RunSpec:
-    verb = SearchSpec("acc", "max", n_trials, SPACE)
+    verb = Search("acc", "max", n_trials, SPACE)
     return RunSpec("r1121-abcde", verb, PROGRAM, 7, "local", 1000.0)
 
 
@@ -189,7 +191,7 @@ def test_steps_that_a_later_attempt_repeats_count_once(tmp_path: Path) -> None:
 
 
 def test_ranks_of_a_ddp_run_have_curves_of_their_own(tmp_path: Path) -> None:
-    spec = RunSpec("d1", DdpSpec(n_ranks=2), PROGRAM, 7, "local", 1000.0)
+    spec = RunSpec("d1", Ddp(n_ranks=2), PROGRAM, 7, "local", 1000.0)
     events = [
         *begin(spec),
         TrialCreated(0, {}, 1002.0),

@@ -8,10 +8,12 @@ import msgspec
 
 import tests.unit.views.view_samples as samples
 from jupyter_ddl.protocol.program import Program
-from jupyter_ddl.protocol.run import Provenance, RunSpec, SearchSpec
+from jupyter_ddl.protocol.run import Provenance, RunSpec
 from jupyter_ddl.protocol.snapshot import RunLine, RunSnapshot
 from jupyter_ddl.protocol.space import Uniform
 from jupyter_ddl.protocol.telemetry import Usage
+from jupyter_ddl.protocol.verb import load_verb
+from jupyter_ddl.verbs.search import Search
 from jupyter_ddl.views.details import again_line, render_details
 from jupyter_ddl.views.tables import ClusterRow, render_clusters, render_runs
 
@@ -21,6 +23,8 @@ def _line(**changes: object) -> RunLine:
         "run_id": "r1-abc",
         "name": "",
         "verb": "search",
+        "can": load_verb("search").can,
+        "nouns": load_verb("search").nouns,
         "state": "running",
         "cluster": "local",
         "created_at_s": 100.0,
@@ -31,7 +35,7 @@ def _line(**changes: object) -> RunLine:
 
 
 def _spec(line: str = "%%distribute search --metric acc", cell: str = "x = 1\n") -> RunSpec:
-    verb = SearchSpec(metric="acc", mode="max", n_trials=8, space={"lr": Uniform(0.1, 1.0)})
+    verb = Search(metric="acc", mode="max", n_trials=8, space={"lr": Uniform(0.1, 1.0)})
     return RunSpec(
         run_id="r1-abc",
         verb=verb,

@@ -19,11 +19,12 @@ from jupyter_ddl.protocol.events import (
     RunSubmitted,
     TrialCreated,
 )
-from jupyter_ddl.protocol.fit import FitSpec
 from jupyter_ddl.protocol.program import Program
-from jupyter_ddl.protocol.run import RunSpec, SearchSpec
+from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.protocol.space import Uniform
 from jupyter_ddl.protocol.view_messages import GetLog, GetTrials
+from jupyter_ddl.verbs.fit import Fit
+from jupyter_ddl.verbs.search import Search
 from jupyter_ddl.views.answers import MAX_LOG_BYTES, log_part, trial_page
 
 N_TRIALS = 300
@@ -32,7 +33,7 @@ N_TRIALS = 300
 @pytest.fixture(scope="module")
 def state() -> RunState:
     """A search of which every third trial has lost its attempt and the last one runs."""
-    verb = SearchSpec("acc", "max", N_TRIALS, {"lr": Uniform(0.0, 1.0)})
+    verb = Search("acc", "max", N_TRIALS, {"lr": Uniform(0.0, 1.0)})
     spec = RunSpec("r", verb, Program("x = 1", "In [3]"), 7, "local", 1000.0)
     found = RunState()
     fold(found, RunSubmitted(spec, 1.0))
@@ -119,7 +120,7 @@ def test_a_trial_has_its_own_piece_of_the_log(state: RunState, tmp_path: Path) -
 
 
 def test_a_candidate_of_a_fit_has_what_all_its_folds_printed(tmp_path: Path) -> None:
-    spec = RunSpec("f", FitSpec(1, 0.0, "b"), Program("", "fit"), 7, "local", 1000.0)
+    spec = RunSpec("f", Fit(1, 0.0, "b"), Program("", "fit"), 7, "local", 1000.0)
     state = RunState()
     for event in (
         RunSubmitted(spec, 1.0),

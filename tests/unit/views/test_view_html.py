@@ -18,6 +18,7 @@ from jupyter_ddl.protocol.snapshot import (
     RunSnapshot,
     TrialRow,
 )
+from jupyter_ddl.protocol.verb import load_verb
 from jupyter_ddl.views import render_html
 from jupyter_ddl.views.html import MAX_HTML_BYTES
 from tests.unit.views.view_payloads import PAYLOADS, SAFE_ATTRIBUTES, SAFE_TAGS, Structure
@@ -195,6 +196,8 @@ def _poisoned(payload: str) -> RunSnapshot:
         run_id=payload,
         name=payload,
         verb="search",
+        can=load_verb("search").can,
+        nouns=load_verb("search").nouns,
         state="running",
         cluster=payload,
         created_at_s=0.0,
@@ -228,6 +231,8 @@ def _poisoned_group(payload: str) -> RunSnapshot:
     return replace(
         _poisoned(payload),
         verb="ddp",
+        can=load_verb("ddp").can,
+        nouns=load_verb("ddp").nouns,
         ranks=(row, replace(row, rank=1, state="failed")),
         world_size=90,
         round=2,

@@ -8,9 +8,12 @@ import pytest
 import tests.unit.views.view_samples as samples
 from jupyter_ddl.protocol.program import Program
 from jupyter_ddl.protocol.replies import ClusterStatus, WorkerStatus
-from jupyter_ddl.protocol.run import Provenance, PrunerSpec, RunSpec, SamplerSpec, SearchSpec
+from jupyter_ddl.protocol.run import Provenance, RunSpec
+from jupyter_ddl.protocol.sampling import PrunerSpec, SamplerSpec
 from jupyter_ddl.protocol.snapshot import RunLine, RunSnapshot
 from jupyter_ddl.protocol.space import Choice, Distribution, Uniform
+from jupyter_ddl.protocol.verb import load_verb
+from jupyter_ddl.verbs.search import Search
 from jupyter_ddl.views import (
     ClusterRow,
     ComparedRun,
@@ -29,6 +32,8 @@ RUN = RunLine(
     run_id="r-1",
     name="width and rate",
     verb="search",
+    can=load_verb("search").can,
+    nouns=load_verb("search").nouns,
     state="running",
     n_finished=24,
     n_trials=40,
@@ -67,7 +72,7 @@ def words(drawing: Drawing) -> str:
 def compared(
     snapshot: RunSnapshot, cell: str = CELL, sampler: str = "random", **space: Distribution
 ) -> ComparedRun:
-    verb = SearchSpec(
+    verb = Search(
         metric="val_acc",
         mode="max",
         n_trials=40,
@@ -101,7 +106,17 @@ def test_runs_are_listed_with_progress_best_and_age() -> None:
 
 
 def test_a_training_is_listed_with_its_step_and_not_as_one_trial() -> None:
-    training = replace(RUN, verb="ddp", n_finished=1, n_trials=1, step=1790, round=1, best=None)
+    training = replace(
+        RUN,
+        verb="ddp",
+        can=load_verb("ddp").can,
+        nouns=load_verb("ddp").nouns,
+        n_finished=1,
+        n_trials=1,
+        step=1790,
+        round=1,
+        best=None,
+    )
     restarted = replace(training, run_id="r-2", round=3)
     silent = replace(training, run_id="r-3", step=None)
     text = repr(render_runs([training, restarted, silent], now_s=NOW_S))

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import tests.unit.views.view_samples as samples
 from jupyter_ddl.protocol.snapshot import BestTrial, Counts
+from jupyter_ddl.protocol.verb import load_verb
 from jupyter_ddl.views import render_html, render_line, render_text
 from jupyter_ddl.views.columns import bar, cell_width, cut, to_ascii
 from jupyter_ddl.views.text import MIN_WIDTH
@@ -58,10 +59,14 @@ def test_the_text_tells_state_progress_best_failure_and_notices() -> None:
 
 def test_plain_dask_work_of_a_fit_has_its_tasks_done_of_all() -> None:
     work = replace(MID.rows[0], params={"dask": "tasks"}, step=1700, metrics={"tasks": 40_000.0})
-    snapshot = replace(MID, verb="fit", rows=(work,))
+    snapshot = replace(
+        MID, verb="fit", can=load_verb("fit").can, nouns=load_verb("fit").nouns, rows=(work,)
+    )
     assert "1,700 / 40,000" in render_text(snapshot, samples.NOW_S)
     assert "1,700 / 40,000" in render_html(snapshot, now_s=samples.NOW_S, live=False)
-    other = replace(snapshot, verb="search")  # whose metric may have any name
+    other = replace(
+        snapshot, verb="search", can=load_verb("search").can, nouns=load_verb("search").nouns
+    )  # whose metric may have any name
     assert "/ 40,000" not in render_html(other, now_s=samples.NOW_S, live=False)
     assert "/ 40,000" not in render_text(other, samples.NOW_S)
 

@@ -18,6 +18,7 @@ from jupyter_ddl.protocol.snapshot import (
     TrialRow,
     TrialStateName,
 )
+from jupyter_ddl.protocol.verb import load_verb
 
 NOW_S = 1_700_000_000.0
 
@@ -107,6 +108,8 @@ def search(
         run_id="r-20260115-7f3a",
         name="width and rate",
         verb="search",
+        can=load_verb("search").can,
+        nouns=load_verb("search").nouns,
         state="running",
         cluster="local",
         created_at_s=NOW_S - 312,
@@ -154,6 +157,8 @@ def mapped() -> RunSnapshot:
         run_id="r-20260115-88b1",
         name="",
         verb="map",
+        can=load_verb("map").can,
+        nouns=load_verb("map").nouns,
         state="running",
         cluster="local",
         created_at_s=NOW_S - 130,
@@ -180,6 +185,8 @@ def group(n_ranks: int = 4, n_listed: int = 4) -> RunSnapshot:
         run_id="r1121-k3f9a",
         name="digits, four ranks",
         verb="ddp",
+        can=load_verb("ddp").can,
+        nouns=load_verb("ddp").nouns,
         state="running",
         cluster="local",
         created_at_s=NOW_S - 95,

@@ -1,0 +1,1 @@
+"""What ``%%distribute`` can do: one module per verb."""
