@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import psutil
 
 from jupyter_ddl import __version__
 from jupyter_ddl.controller.blob_care import care_for_blobs
@@ -33,14 +32,15 @@ from jupyter_ddl.store.connection import (
 )
 from jupyter_ddl.store.paths import runtime_dir
 from jupyter_ddl.store.processes import (
+    OWNER_VARIABLE,
     ProcessIdentity,
-    boot_id,
     is_alive,
-    owned_processes,
+    kill_leftovers,
+    pids_by,
     this_process,
 )
 
-__all__ = ["end_leftovers", "log_path", "main", "owner_token"]
+__all__ = ["end_leftovers", "log_path", "main"]
 
 
 # Ends processes that a controller which no longer exists left behind.
@@ -51,29 +51,20 @@ __all__ = ["end_leftovers", "log_path", "main", "owner_token"]
 log = logging.getLogger(__name__)
 
 
-def owner_token(process: ProcessIdentity) -> str:
-    """The token of a controller: its pid and start time."""
-    return f"{process.pid}:{process.started_at_s:.2f}"
-
-
 def end_leftovers() -> int:
     """Kill processes whose controller is gone; returns how many."""
     n_ended = 0
-    for token, processes in owned_processes().items():
-        if _owner_alive(token):
-            continue
-        for process in processes:
-            with contextlib.suppress(psutil.Error):
-                process.kill()
-                n_ended += 1
-        log.warning("ended %d processes of the lost controller %s", len(processes), token)
+    for token in pids_by(OWNER_VARIABLE):
+        if not _is_owner_alive(token):
+            ended = kill_leftovers(OWNER_VARIABLE, token)
+            n_ended += len(ended)
+            log.warning("ended %d processes of the lost controller %s", len(ended), token)
     return n_ended
 
 
-def _owner_alive(token: str) -> bool:
-    pid, _, started = token.partition(":")
+def _is_owner_alive(token: str) -> bool:
     try:
-        return is_alive(ProcessIdentity(int(pid), float(started), boot_id()))
+        return is_alive(ProcessIdentity.of_token(token))
     except ValueError:
         return True  # not a token of ours: not ours to judge
 
@@ -160,7 +151,7 @@ async def _serve(spec: ClusterSpec, phases: Phases) -> None:
     for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(signum, stop, f"signal {signum.name}")
     leftovers = asyncio.create_task(asyncio.to_thread(end_leftovers))
-    service = ClusterService(spec, owner_token(process))
+    service = ClusterService(spec, process.token)
     try:
         opening = asyncio.create_task(service.open(lambda text: phases.tell("phase", text=text)))
         await _unless_stopped(opening, stopped, reasons)

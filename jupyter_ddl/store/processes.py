@@ -28,8 +28,7 @@ __all__ = [
     "environment_value",
     "is_alive",
     "kill_leftovers",
-    "owned_processes",
-    "pids_with",
+    "pids_by",
     "this_process",
 ]
 
@@ -37,7 +36,7 @@ __all__ = [
 # Which process is meant: a pid alone may have been given to another one since.
 
 OWNER_VARIABLE = "JUPYTER_DDL_OWNER"
-"""Environment variable that every process below a controller carries."""
+"""Environment variable that every process below a controller carries: the controller's token."""
 _POLL_S = 0.05
 
 
@@ -48,6 +47,17 @@ class ProcessIdentity(msgspec.Struct, frozen=True):
     started_at_s: float
     """As the kernel tells it, in Unix seconds (0.01 s resolution)."""
     boot_id: str
+
+    @property
+    def token(self) -> str:
+        """The process in a few characters, for those of the same boot of the same host."""
+        return f"{self.pid}:{self.started_at_s:.2f}"
+
+    @classmethod
+    def of_token(cls, token: str) -> ProcessIdentity:
+        """The process that a token of this host is of.  Raises ValueError if it is not one."""
+        pid, _, started = token.partition(":")
+        return cls(int(pid), float(started), boot_id())
 
 
 def boot_id() -> str:
@@ -94,19 +104,6 @@ def _send(identity: ProcessIdentity, signum: signal.Signals) -> None:
             os.kill(identity.pid, signum)
 
 
-def owned_processes() -> dict[str, list[psutil.Process]]:
-    """This user's processes by the owner token in their environment, this process excluded."""
-    found: dict[str, list[psutil.Process]] = {}
-    for process in psutil.process_iter():
-        if process.pid == os.getpid():
-            continue
-        with contextlib.suppress(psutil.Error, OSError):
-            token = process.environ().get(OWNER_VARIABLE)
-            if token:
-                found.setdefault(token, []).append(process)
-    return found
-
-
 ZYGOTE_VARIABLE = "JUPYTER_DDL_ZYGOTE"
 RANK_VARIABLE = "JUPYTER_DDL_RANK"
 
@@ -150,15 +147,20 @@ def _parent_of(pid: int) -> int | None:
     return int(stat.rpartition(")")[2].split()[1])
 
 
-def pids_with(variable: str, value: str) -> list[int]:
-    """Other processes of this user that were started with ``variable=value``."""
+def pids_by(variable: str) -> dict[str, list[int]]:
+    """Other processes of this user by the value of a variable that they were started with."""
+    found: dict[str, list[int]] = {}
     me = os.getpid()
-    return [pid for pid in _all_pids() if pid != me and environment_value(pid, variable) == value]
+    for pid in _all_pids():
+        value = None if pid == me else environment_value(pid, variable)
+        if value:
+            found.setdefault(value, []).append(pid)
+    return found
 
 
 def kill_leftovers(variable: str, value: str) -> list[int]:
     """Send SIGKILL to all processes with ``variable=value``; return their pids."""
-    pids = pids_with(variable, value)
+    pids = pids_by(variable).get(value, [])
     for pid in pids:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)

@@ -15,7 +15,7 @@ import pytest
 
 from jupyter_ddl.protocol.assignment import Prewarm
 from jupyter_ddl.protocol.events import AttemptStarted
-from jupyter_ddl.store.processes import OWNER_VARIABLE, pids_with
+from jupyter_ddl.store.processes import OWNER_VARIABLE, pids_by
 from tests.integration.worker.worker_bench import (
     Bench,
     finishes,
@@ -40,7 +40,7 @@ ASLEEP = "import time; time.sleep(600)"
 
 
 def alive_below(bench: Bench) -> list[int]:
-    return [pid for pid in pids_with(OWNER_VARIABLE, bench.owner) if is_alive(pid)]
+    return [pid for pid in pids_by(OWNER_VARIABLE).get(bench.owner, []) if is_alive(pid)]
 
 
 async def begin(bench: Bench, source: str) -> AttemptStarted:

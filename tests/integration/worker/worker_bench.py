@@ -23,7 +23,7 @@ from jupyter_ddl.protocol.chunk import AssignmentResult, EventChunk
 from jupyter_ddl.protocol.events import AttemptFinished, AttemptStarted, RankEvent
 from jupyter_ddl.protocol.program import Program
 from jupyter_ddl.store.blobs import put_blob
-from jupyter_ddl.store.processes import OWNER_VARIABLE, pids_with
+from jupyter_ddl.store.processes import OWNER_VARIABLE, pids_by
 from jupyter_ddl.worker import plugin as plugin_calls
 from jupyter_ddl.worker.plugin import RankPlugin
 from jupyter_ddl.worker.settings import WorkerSettings
@@ -174,7 +174,7 @@ async def open_bench(path: Path, n_workers: int = 1, **settings: Any) -> AsyncIt
 async def until_gone(owner: str, timeout_s: float = 5.0) -> list[str]:
     """Wait for all processes of a cluster to end; return those that did not."""
     deadline_s = time.monotonic() + timeout_s
-    while pids := [pid for pid in pids_with(OWNER_VARIABLE, owner) if is_alive(pid)]:
+    while pids := [pid for pid in pids_by(OWNER_VARIABLE).get(owner, []) if is_alive(pid)]:
         if time.monotonic() > deadline_s:
             return [_describe_process(pid) for pid in pids]
         await asyncio.sleep(0.02)

@@ -15,7 +15,7 @@ from jupyter_ddl.store.processes import (
     ProcessIdentity,
     boot_id,
     is_alive,
-    owned_processes,
+    pids_by,
     this_process,
 )
 from tests.until import until
@@ -55,5 +55,15 @@ def test_an_identity_survives_json() -> None:
 
 
 def test_processes_are_found_by_the_token_of_their_owner(child: subprocess.Popen[bytes]) -> None:
-    found = until(lambda: owned_processes().get("7:1.00"), 5.0)
-    assert [process.pid for process in found] == [child.pid]
+    assert until(lambda: pids_by(OWNER_VARIABLE).get("7:1.00"), 5.0) == [child.pid]
+
+
+def test_a_token_names_the_very_process_and_nothing_else_is_one() -> None:
+    me = this_process()
+    again = ProcessIdentity.of_token(me.token)
+    assert again.token == me.token
+    assert is_alive(again)
+    assert not is_alive(ProcessIdentity.of_token(f"{me.pid}:{me.started_at_s - 5:.2f}"))
+    for text in ("", "7", "test", "7:x"):
+        with pytest.raises(ValueError, match=r"invalid literal|could not convert"):
+            ProcessIdentity.of_token(text)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_ddl.ranks.log import log_name
-from jupyter_ddl.store.processes import child_pids, environment_value, pids_with
+from jupyter_ddl.store.processes import child_pids, environment_value, pids_by
 from jupyter_ddl.worker import rank_death as oom
 from jupyter_ddl.worker.settings import WorkerSettings
 from jupyter_ddl.worker.zygote_process import zygote_environment
@@ -51,7 +51,7 @@ def test_a_process_is_found_by_its_environment() -> None:
         while environment_value(pid, "JUPYTER_DDL_OWNER") != marker:
             assert time.monotonic() < deadline_s
         assert pid in child_pids()
-        assert pids_with("JUPYTER_DDL_OWNER", marker) == [pid]
+        assert pids_by("JUPYTER_DDL_OWNER").get(marker, []) == [pid]
         assert environment_value(pid, "JUPYTER_DDL") is None
     finally:
         os.kill(pid, 9)
