@@ -27,7 +27,7 @@ test.each(Object.entries(formats))('%s writes what the views in the cell write',
 const run = golden('runs').runs[0] as RunLine;
 
 test('a filter finds runs that have all its words', () => {
-  const runs = [
+  const runs: RunLine[] = [
     { ...run, name: 'Width sweep', verb: 'search', state: 'running' },
     { ...run, name: 'training', verb: 'ddp', state: 'running' }
   ];
@@ -49,6 +49,11 @@ test('progress of a training is not counted in trials', () => {
     text: '10/40'
   });
   expect(progressOf({ ...run, n_trials: 1, n_finished: 0 }).share).toBeNull();
+  // Of a run whose whole ledger would have to be read, it is not known.
+  expect(progressOf({ ...run, n_trials: 40, n_finished: null })).toEqual({
+    share: null,
+    text: '–/40'
+  });
   const training = { ...run, verb: 'ddp', n_trials: 1, n_finished: 1, step: 1790, round: 1 };
   expect(progressOf(training)).toEqual({ share: null, text: 'step 1,790' });
   expect(progressOf({ ...training, round: 3 }).text).toBe('step 1,790, round 3');

@@ -30,10 +30,10 @@ export function progressOf(run: RunLine): { share: number | null; text: string }
   if (run.n_trials <= 1) {
     return { share: null, text: '' };
   }
-  const n_finished = run.n_finished ?? 0;
+  const { n_finished, n_trials } = run;
   return {
-    share: n_finished / run.n_trials,
-    text: `${count(n_finished)}/${count(run.n_trials)}`
+    share: n_finished === null ? null : n_finished / n_trials,
+    text: `${count(n_finished)}/${count(n_trials)}`
   };
 }
 
