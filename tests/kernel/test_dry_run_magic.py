@@ -64,7 +64,7 @@ def test_a_dry_run_tells_ranks_and_places_and_starts_nothing(kernel: LiveKernel)
 @pytest.mark.parametrize(
     ("line", "part"),
     [
-        ("%distribute --help", "--ranks-per-trial"),
+        ("%distribute --help", "Search hyper-parameters"),
         ("%distribute search --help", "--pruner"),
         ("%cluster --help", "adapt"),
         ("%cluster start --help", "--idle-timeout"),
