@@ -10,28 +10,24 @@ const BUTTONS = [
     how: "keep_best",
     label: "Keep best and finish",
     title: "Start no more trials, end the running ones at their next report, and bring the best trial's values back",
-    verbs: ["search"],
     said: "Finishing with the best trial…",
   },
   {
     how: "epoch",
     label: "Stop after this epoch",
     title: "Let running work reach its next report, count its results, and end the run",
-    verbs: ["search", "ddp"],
     said: "Ending after this epoch…",
   },
   {
     how: "next_report",
     label: "Stop",
     title: "Cancel running work at its next report; the run can be resumed",
-    verbs: ["search", "map", "ddp", "run", "fit"],
     said: "Stopping at the next report…",
   },
   {
     how: "now",
     label: "Stop now",
     title: "End all processes of the run at once; the run can be resumed",
-    verbs: ["search", "map", "ddp", "run", "fit"],
     said: "Stopping now…",
     confirm: "Really stop now?",
   },
@@ -70,7 +66,7 @@ export class Actions {
     const ended = isFinal(snapshot.state);
     show(this.element, !ended && !this._client.isReplay);
     for (const each of this._buttons) {
-      show(each.button, each.verbs.includes(snapshot.verb));
+      show(each.button, snapshot.can.stops.includes(each.how));
       // While a run is stopping, only stopping it at once still makes sense.
       const useless = each.how !== "now" && (snapshot.stopping || this._asked !== "");
       setAttribute(each.button, "disabled", useless || this._asked === "now");

@@ -35,7 +35,7 @@ export class Curves {
  * @returns {import("./chart.js").ChartData[]}
  */
 export function chartsOf(snapshot) {
-  if (["search", "fit"].includes(snapshot.verb)) return searchCharts(snapshot);
+  if (snapshot.can.has_objective) return searchCharts(snapshot);
   const series = Object.entries(snapshot.series ?? {}).filter(([, points]) => points.length > 0);
   // A loss first, whatever was reported first.
   series.sort(([a], [b]) => Number(/loss/i.test(b)) - Number(/loss/i.test(a)));

@@ -4,6 +4,7 @@ export function number(value: Known<number>): string;
 export function score(value: Known<number>): string;
 export function count(n: Known<number>): string;
 export function counted(n: number, one: string, many?: string): string;
+export function capitalized(word: string): string;
 export function param(value: unknown, limit?: number): string;
 export function params(params: Record<string, unknown>, limit?: number, nShown?: number): string;
 export function duration(seconds: Known<number>): string;

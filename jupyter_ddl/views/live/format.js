@@ -58,6 +58,15 @@ export function counted(n, one, many = `${one}s`) {
 }
 
 /**
+ * A word as it begins a line.
+ * @param {string} word
+ * @returns {string}
+ */
+export function capitalized(word) {
+  return word.charAt(0).toUpperCase() + word.slice(1);
+}
+
+/**
  * A hyper-parameter's value; a whole number in full, as far as numbers here are exact.
  * @param {unknown} value
  * @param {number} [limit] longest text

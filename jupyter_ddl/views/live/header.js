@@ -2,7 +2,7 @@
 
 import { isFinal } from "./client.js";
 import { clean, h, repeat, setAttribute, setText, show } from "./dom.js";
-import { count, counted, duration, number, param, rate, score } from "./format.js";
+import { capitalized, count, counted, duration, number, param, rate, score } from "./format.js";
 
 const SEGMENTS = ["complete", "pruned", "failed", "cancelled", "running"];
 const QUIET_MS = 4000;
@@ -64,7 +64,7 @@ export class Header {
 
   _progress(snapshot) {
     const parts = segments(snapshot);
-    const isGroup = snapshot.verb === "ddp";
+    const isGroup = snapshot.can.has_ranks;
     show(this._bar, !isGroup);
     const done = finished(snapshot.counts);
     setAttribute(this._bar, "aria-valuemax", snapshot.n_trials);
@@ -100,7 +100,7 @@ export class Header {
     if (best === null) return;
     const all = Object.entries(best.params);
     const items = [
-      { label: `${ended ? "Best" : "Best so far"}, trial ${best.number}`, value: "" },
+      { label: `${ended ? "Best" : "Best so far"}, ${snapshot.nouns.trial} ${best.number}`, value: "" },
       { label: clean(snapshot.metric ?? "value", 40), value: score(best.value), large: true },
       ...all.slice(0, 10).map(([name, value]) => ({ label: clean(name, 28), value: param(value) })),
       ...(all.length > 10 ? [{ label: `+${all.length - 10} more`, value: "" }] : []),
@@ -138,7 +138,7 @@ export class Header {
   /** For screen readers: what changed, at most every ten seconds. */
   _say(snapshot, word, ended) {
     const best = snapshot.best === null ? "" : `, best ${number(snapshot.best.value)}`;
-    const told = snapshot.verb === "ddp"
+    const told = snapshot.can.has_ranks
       ? groupCounts(snapshot).map(({ text }) => text).join(", ")
       : `${finished(snapshot.counts)} of ${snapshot.n_trials} ${noun(snapshot)} finished`;
     const text = `${word}: ${told}${best}`;
@@ -163,8 +163,7 @@ export function finished(counts) {
  * @returns {string}
  */
 export function noun(snapshot) {
-  const word = snapshot.verb === "map" ? "item" : "trial";
-  return snapshot.n_trials === 1 ? word : `${word}s`;
+  return snapshot.n_trials === 1 ? snapshot.nouns.trial : snapshot.nouns.trials;
 }
 
 function stateWord(snapshot) {
@@ -223,7 +222,7 @@ function timesOf(snapshot, client, ended) {
   const perS = ended
     ? finished(snapshot.counts) > 1 && elapsed > 0 ? finished(snapshot.counts) / elapsed : null
     : snapshot.trials_per_s;
-  if (snapshot.verb !== "ddp") parts.push(rate(perS, snapshot.verb === "map" ? "items" : "trials"));
+  if (!snapshot.can.has_ranks) parts.push(rate(perS, snapshot.nouns.trials));
   const leftS = snapshot.ends_at_s === null ? -1 : snapshot.ends_at_s - client.nowS;
   if (!ended && leftS >= 0 && !snapshot.paused) parts.push(`about ${duration(Math.max(1, leftS))} left`);
   if (!ended && client.silentMs > QUIET_MS) parts.push(`no news for ${duration(client.silentMs / 1000)}`);
@@ -235,9 +234,9 @@ function troubles(snapshot, ended) {
   if (snapshot.paused && !ended) cards.push({ tone: "paused", title: "Waiting. ", text: clean(snapshot.paused, 500) });
   const failure = snapshot.failure;
   if (failure !== null) {
-    const where = snapshot.verb === "ddp"
+    const where = snapshot.can.has_ranks
       ? failure.rank === null ? "" : `Rank ${failure.rank}: `
-      : snapshot.failed_trial === null ? "" : `Trial ${snapshot.failed_trial} failed: `;
+      : snapshot.failed_trial === null ? "" : `${capitalized(snapshot.nouns.trial)} ${snapshot.failed_trial} failed: `;
     const line = failure.line === null ? "" : ` (cell line ${failure.line})`;
     cards.push({
       tone: "failed",

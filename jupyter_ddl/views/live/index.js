@@ -4,6 +4,7 @@ import { Actions } from "./actions.js";
 import { Client, isFinal } from "./client.js";
 import { Curves } from "./curves.js";
 import { h, Scope, setAttribute, setText, show } from "./dom.js";
+import { capitalized } from "./format.js";
 import { Header } from "./header.js";
 import { LogTail } from "./log.js";
 import { Machines } from "./machines.js";
@@ -121,17 +122,18 @@ class View {
   }
 
   _updateRun(snapshot) {
-    const isGroup = snapshot.verb === "ddp";
+    const { has_objective: hasObjective, has_ranks: hasRanks } = snapshot.can;
     setAttribute(this._root, "aria-label", `Run ${snapshot.run_id}`);
     setAttribute(this._root, "data-run", snapshot.run_id);
     setAttribute(this._root, "data-state", snapshot.state);
     setAttribute(this._root, "data-seq", snapshot.seq);
     this._actions.update(snapshot);
     this._curves.update(snapshot);
-    show(this._parallel.element, ["search", "fit"].includes(snapshot.verb));
-    if (["search", "fit"].includes(snapshot.verb)) this._parallel.update(snapshot);
+    show(this._parallel.element, hasObjective);
+    if (hasObjective) this._parallel.update(snapshot);
     show(this._ranksPart, snapshot.ranks.length > 0);
-    show(this._trialsPart, !isGroup && snapshot.rows.length > 0);
+    setText(this._trialsPart.firstChild.firstChild, capitalized(snapshot.nouns.trials));
+    show(this._trialsPart, !hasRanks && snapshot.rows.length > 0);
     this._updateAges(snapshot);
     this._log.update(snapshot);
   }
@@ -139,7 +141,7 @@ class View {
   /** What grows by itself: nothing is sent while nothing happens. */
   _updateAges(snapshot) {
     this._ranks.update(snapshot, this._client.nowS);
-    if (snapshot.verb !== "ddp") this._trials.update(snapshot);
+    if (!snapshot.can.has_ranks) this._trials.update(snapshot);
   }
 
   _updateMachines(telemetry, snapshot) {

@@ -115,11 +115,11 @@ function input(placeholder, label) {
 
 function sources(snapshot) {
   const all = [{ value: "run", label: "all output" }];
-  if (snapshot.verb === "ddp") {
+  if (snapshot.can.has_ranks) {
     for (const row of snapshot.ranks) all.push({ value: `rank ${row.rank}`, label: `rank ${row.rank}` });
     return all;
   }
-  const noun = snapshot.verb === "map" ? "item" : "trial";
+  const noun = snapshot.nouns.trial;
   const numbers = new Set();
   if (snapshot.best !== null) numbers.add(snapshot.best.number);
   for (const row of snapshot.rows) if (row.state === "running" || row.state === "failed") numbers.add(row.number);

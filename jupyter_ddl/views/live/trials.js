@@ -97,7 +97,7 @@ export class Trials {
   _order(snapshot) {
     // A search begins with its best trials, anything else with the newest.
     if (this._sort !== "") return [this._sort, this._descending];
-    return ["search", "fit"].includes(snapshot.verb) ? ["value", snapshot.mode !== "min"] : ["number", true];
+    return snapshot.can.has_objective ? ["value", snapshot.mode !== "min"] : ["number", true];
   }
 
   _local(snapshot) {
@@ -192,13 +192,12 @@ export class Trials {
 
   _columns(snapshot, rows) {
     const names = [...new Set(rows.flatMap((row) => Object.keys(row.params)))].slice(0, MAX_PARAMS);
-    const isSearch = ["search", "fit"].includes(snapshot.verb);
     const hasSteps = rows.some((row) => row.step !== null);
     const canStop = !this._client.isReplay && !isFinal(snapshot.state) && rows.some((row) => row.state === "running");
     return [
       { title: "#", sort: "number", numeric: true, text: (row) => String(row.number) },
       { title: "state", sort: "state", state: true, text: (row) => clean(row.state, 12) },
-      ...(isSearch
+      ...(snapshot.can.has_objective
         ? [{ title: clean(snapshot.metric ?? "value", 24), sort: "value", numeric: true, strong: true, text: (row) => score(row.value) }]
         : []),
       ...names.map((name) => ({
@@ -207,7 +206,7 @@ export class Trials {
         numeric: rows.some((row) => typeof row.params[name] === "number"),
         text: (row) => (name in row.params ? param(row.params[name], 24) : ""),
       })),
-      ...(hasSteps ? [{ title: snapshot.verb === "fit" ? "done" : "step", sort: "step", numeric: true, text: (row) => steps(row, snapshot.verb) }] : []),
+      ...(hasSteps ? [{ title: snapshot.nouns.step, sort: "step", numeric: true, text: (row) => steps(row, snapshot.nouns.total) }] : []),
       { title: "time", sort: "duration_s", numeric: true, text: (row) => duration(elapsedS(row, this._client.nowS)) },
       { title: "worker", sort: "worker", muted: true, text: (row) => noteOf(row) },
       ...(canStop ? [{ title: "", sort: "", stop: true, text: () => "" }] : []),
@@ -277,11 +276,11 @@ export function ordered(rows, sort, descending, wanted) {
   return [...known, ...unknown];
 }
 
-function steps(row, verb) {
+/** `total` names the metric that says how many steps there are, if any does. */
+function steps(row, total) {
   if (row.step === null) return "–";
-  // Plain Dask work of a fit knows how many tasks there are.
-  const total = verb === "fit" ? row.metrics.tasks : undefined;
-  return count(row.step) + (total === undefined ? "" : ` / ${count(total)}`);
+  const all = total === "" ? undefined : row.metrics[total];
+  return count(row.step) + (all === undefined ? "" : ` / ${count(all)}`);
 }
 
 function noteOf(row) {

@@ -44,17 +44,19 @@ test('a run is active while a controller drives it', () => {
 });
 
 test('progress of a training is not counted in trials', () => {
-  expect(progressOf({ ...run, n_trials: 40, n_finished: 10 })).toEqual({
+  const trials = { ...run.can, has_ranks: false };
+  expect(progressOf({ ...run, can: trials, n_trials: 40, n_finished: 10 })).toEqual({
     share: 0.25,
     text: '10/40'
   });
-  expect(progressOf({ ...run, n_trials: 1, n_finished: 0 }).share).toBeNull();
+  expect(progressOf({ ...run, can: trials, n_trials: 1, n_finished: 0 }).share).toBeNull();
   // Of a run whose whole ledger would have to be read, it is not known.
-  expect(progressOf({ ...run, n_trials: 40, n_finished: null })).toEqual({
+  expect(progressOf({ ...run, can: trials, n_trials: 40, n_finished: null })).toEqual({
     share: null,
     text: '–/40'
   });
-  const training = { ...run, verb: 'ddp', n_trials: 1, n_finished: 1, step: 1790, round: 1 };
+  const can = { ...run.can, has_ranks: true };
+  const training = { ...run, can, n_trials: 1, n_finished: 1, step: 1790, round: 1 };
   expect(progressOf(training)).toEqual({ share: null, text: 'step 1,790' });
   expect(progressOf({ ...training, round: 3 }).text).toBe('step 1,790, round 3');
   expect(progressOf({ ...training, step: null }).text).toBe('');

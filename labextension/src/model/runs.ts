@@ -22,7 +22,7 @@ export function activeRuns(runs: readonly RunLine[]): readonly RunLine[] {
 
 /** How far a run is; the share is null where its length is not known. */
 export function progressOf(run: RunLine): { share: number | null; text: string } {
-  if (run.verb === 'ddp') {
+  if (run.can.has_ranks) {
     const step = run.step === null ? '' : `step ${count(run.step)}`;
     const round = run.round > 1 ? `round ${run.round}` : '';
     return { share: null, text: [step, round].filter(Boolean).join(', ') };

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from jupyter_ddl.plugins import VERBS
 from jupyter_ddl.views.bundle import LIVE_DIR, BundleError, join_modules, live_css, live_esm
 from tests.unit.views.node_tools import node
 
@@ -50,6 +52,26 @@ def test_what_can_not_be_joined_is_refused(tmp_path: Path, source: str, message:
     write(tmp_path, a="export const y = 1;\n", main=source)
     with pytest.raises(BundleError, match=message):
         join_modules(tmp_path, "main.js")
+
+
+def test_neither_the_live_view_nor_the_panel_knows_a_verb() -> None:
+    """They ask a run for its capabilities and nouns; its verb is only shown and filtered by."""
+    panel = Path(__file__).parents[3] / "labextension" / "src"
+    sources = [*LIVE_DIR.glob("*.js"), *panel.rglob("*.ts"), *panel.rglob("*.tsx")]
+    own = [each for each in sources if "__tests__" not in each.parts and each.stem != "protocol"]
+    assert len(own) > 40
+    # These have other meanings here: kinds of messages, types of fields, shapes of values.
+    names = "|".join(VERBS.built_in.keys() - {"run", "search", "map"})
+    asked = re.compile(
+        rf"\bverb\W*[=!]==?|(?:includes|has|switch) ?\([\w.]*verb|[\"'](?:{names})[\"']"
+    )
+    found = [
+        f"{path.name}:{n}: {line.strip()}"
+        for path in own
+        for n, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if asked.search(line)
+    ]
+    assert found == []
 
 
 def test_the_view_is_one_module_without_addresses(tmp_path: Path) -> None:
