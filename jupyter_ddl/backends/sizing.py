@@ -10,6 +10,7 @@ __all__ = ["MAX_CPUS", "MIN_WORKER_BYTES", "check_size", "n_local_workers"]
 MAX_CPUS = 1024
 _MIN_MEMORY_BYTES = 64 * 10**6
 _MAX_MEMORY_BYTES = 64 * 10**12
+_MAX_LEASE_S = 365 * 86400
 
 MIN_WORKER_BYTES = 900 << 20
 """A worker, its zygote with torch imported and one rank: measured at 0.6-0.8 GB."""
@@ -37,6 +38,12 @@ def check_size(spec: ClusterSpec) -> None:
         )
     if not 1 <= spec.cpus_per_worker <= MAX_CPUS:
         raise ClusterError(f"--cpus {spec.cpus_per_worker}: 1 to {MAX_CPUS} are expected")
+    for option, seconds in (
+        ("--idle-timeout", spec.idle_timeout_s),
+        ("--max-age", spec.max_age_s),
+    ):
+        if not 1 <= seconds <= _MAX_LEASE_S:  # nor what is not a number
+            raise ClusterError(f"{option} is {seconds:g} s; 1s to 365d are expected")
     if memory_bytes is None or _MIN_MEMORY_BYTES <= memory_bytes <= _MAX_MEMORY_BYTES:
         return
     unit = "GB" if memory_bytes < 1000 else "MB" if memory_bytes < 10**6 else ""

@@ -1,4 +1,4 @@
-"""What the workers of a cluster, or of one run, measure, for all who watch it."""
+"""What the server reads while browsers watch: the clusters, a run, and what its workers measure."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ __all__ = ["ClusterWatch", "RunFeed", "TelemetryFeed"]
 
 log = logging.getLogger(__name__)
 
-_LOOK_INTERVAL_S = 2.0
+_CLUSTERS_INTERVAL_S = 2.0
 _STATUS_TIMEOUT_S = 3.0
 _LEASE_GRAIN_S = 10.0
 """A browser counts leases down itself, so only larger jumps are news."""
@@ -48,7 +48,7 @@ class ClusterWatch:
     def __init__(self, links: Links, on_change: OnClusters) -> None:
         self._links = links
         self._on_change = on_change
-        self._look_now = asyncio.Event()
+        self._poll_now = asyncio.Event()
         self._seen: object = None
         self.newest: ClusterList | None = None
 
@@ -58,21 +58,21 @@ class ClusterWatch:
         clusters = () if self.newest is None else self.newest.clusters
         return frozenset(run_id for each in clusters for run_id in each.active_runs)
 
-    def look_soon(self) -> None:
+    def poll_soon(self) -> None:
         """Something has just been changed: do not wait for the next round."""
-        self._look_now.set()
+        self._poll_now.set()
 
     async def run(self) -> None:
         """Look until cancelled."""
         while True:
-            self._look_now.clear()
+            self._poll_now.clear()
             try:
                 self._take(await self._poll())
             except JupyterDDLError as error:
                 log.warning("clusters can't be listed: %s", error)
             try:
-                async with asyncio.timeout(_LOOK_INTERVAL_S):
-                    await self._look_now.wait()
+                async with asyncio.timeout(_CLUSTERS_INTERVAL_S):
+                    await self._poll_now.wait()
             except TimeoutError:
                 continue
 
@@ -142,13 +142,13 @@ class RunFeed:
         self._is_live = is_live
         self._on_snapshot = on_snapshot
         self._over = asyncio.Event()
-        self._look_again = asyncio.Event()
+        self._poll_again = asyncio.Event()
         self._ledger_seq = -1
         """Of the newest snapshot, where it is the ledger's."""
         self.newest: EncodedSnapshot | None = None
 
     async def first(self) -> None:
-        """Show the run as its ledger tells now.  Raises as :meth:`Folds.look` does."""
+        """Show the run as its ledger tells now.  Raises as :meth:`Folds.poll` does."""
         found = await asyncio.to_thread(self._folds.poll, self.run_id, self._drawn)
         if found is not None:
             self._take(found)
@@ -156,12 +156,12 @@ class RunFeed:
 
     def clusters_changed(self) -> None:
         """Perhaps a controller drives the run from now on, or none does any more."""
-        self._look_again.set()
+        self._poll_again.set()
 
     async def run(self) -> None:
         """Follow the run until cancelled: a controller may end and another one take its place."""
         while True:
-            self._look_again.clear()
+            self._poll_again.clear()
             try:
                 if self._is_live(self.run_id):
                     await self._follow()
@@ -173,7 +173,7 @@ class RunFeed:
             rests = ended and not self._is_live(self.run_id)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(None if rests else _RUN_INTERVAL_S):
-                    await self._look_again.wait()
+                    await self._poll_again.wait()
 
     async def _follow(self) -> None:
         """Pass pushed snapshots on until the run or its controller has ended."""
@@ -214,7 +214,7 @@ def _cluster(state: RunState) -> str:
     return "" if state.spec is None else state.spec.cluster
 
 
-_INTERVAL_S = 1.0
+_TELEMETRY_INTERVAL_S = 1.0
 _AWAY_S = 3.0
 _TIMEOUT_S = 5.0
 
@@ -250,14 +250,14 @@ class TelemetryFeed:
         while True:
             name = self._cluster()
             if name is None:
-                await asyncio.sleep(_INTERVAL_S)
+                await asyncio.sleep(_TELEMETRY_INTERVAL_S)
                 continue
             try:
                 await self._poll(name)
             except JupyterDDLError as error:
                 log.debug("telemetry of cluster %s: %s", name, error)
                 await asyncio.sleep(_AWAY_S)
-            await asyncio.sleep(_INTERVAL_S)
+            await asyncio.sleep(_TELEMETRY_INTERVAL_S)
 
     async def _poll(self, name: str) -> None:
         result = await self._links.ask(name, GetTelemetry(self._run_id), _TIMEOUT_S)

@@ -211,13 +211,13 @@ class Hub:
     def __init__(self, links: Links | None = None) -> None:
         self.links = links or Links()
         self.folds = Folds()
-        self.requests = Requests(self.links, self.folds, self._look_soon)
+        self.requests = Requests(self.links, self.folds, self._poll_soon)
         self.connections: set[Connection] = set()
         self.n_refused = 0
         """Messages of all browsers that were refused."""
         self._clusters = ClusterWatch(self.links, self._show_clusters)
         self._listing = RunListing(self.folds)
-        self._look_at_runs = asyncio.Event()
+        self._poll_runs = asyncio.Event()
         self._runs: dict[str, _Watched] = {}
         self._telemetry: dict[str, _Watched] = {}
         self._lists = _Watched()
@@ -334,19 +334,19 @@ class Hub:
 
     def _show_clusters(self, found: say.ClusterList) -> None:
         self._lists.show(found)
-        self._look_at_runs.set()
+        self._poll_runs.set()
         for watched in self._runs.values():
             watched.on_clusters()
 
-    def _look_soon(self) -> None:
-        self._clusters.look_soon()
-        self._look_at_runs.set()
+    def _poll_soon(self) -> None:
+        self._clusters.poll_soon()
+        self._poll_runs.set()
 
     async def _list_runs(self) -> None:
         """Look at the runs on disk until cancelled; tell when the list has changed."""
         seen: tuple[RunLine, ...] | None = None
         while True:
-            self._look_at_runs.clear()
+            self._poll_runs.clear()
             try:
                 runs = await asyncio.to_thread(self._listing.poll, self._clusters.live_runs)
             except OSError as error:
@@ -357,4 +357,4 @@ class Hub:
                     self._lists.show(say.RunList(seq=0, at_s=time.time(), runs=runs))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_RUNS_INTERVAL_S):
-                    await self._look_at_runs.wait()
+                    await self._poll_runs.wait()

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from jupyter_ddl.client.session import Session
 from jupyter_ddl.client.start import packages_to_warm
 from jupyter_ddl.errors import (
-    ClusterError,
     ControllerError,
     JupyterDDLError,
     ProtocolError,
@@ -17,7 +16,7 @@ from jupyter_ddl.errors import (
 from jupyter_ddl.ledger.run_state import RunState
 from jupyter_ddl.protocol import requests as down
 from jupyter_ddl.protocol import view_messages as say
-from jupyter_ddl.protocol.cluster import MAX_WORKERS, ClusterSpec
+from jupyter_ddl.protocol.cluster import ClusterSpec
 from jupyter_ddl.protocol.replies import LogText
 from jupyter_ddl.server.links import Links
 from jupyter_ddl.server.run_list import Folds
@@ -34,10 +33,10 @@ _LOG_BYTES = 64_000
 _STOP_TIMEOUT_S = 5.0
 _STOP_GRACE_S = 10.0
 
-_LOOKS = (say.GetTrials, say.GetLog, say.GetClusterLog)
+_READS = (say.GetTrials, say.GetLog, say.GetClusterLog)
 """Requests that change nothing."""
 
-Tell = Callable[[say.Progress], None]
+Notify = Callable[[say.Progress], None]
 
 
 class Requests:
@@ -48,24 +47,24 @@ class Requests:
         self._folds = folds
         self._on_change = on_change
 
-    async def answer(self, body: say.FromBrowser, tell: Tell) -> Answer:
+    async def answer(self, body: say.FromBrowser, notify: Notify) -> Answer:
         """The answer to one request that has one.
 
         Parameters
         ----------
-        tell : callable
+        notify : callable
             Gets the steps of a long request, on the loop.
         """
         number = getattr(body, "id", 0)
         try:
-            return await self._answer(body, tell)
+            return await self._answer(body, notify)
         except JupyterDDLError as error:
             return say.Denied(number, error.code, error.message)
         finally:
-            if not isinstance(body, _LOOKS):
+            if not isinstance(body, _READS):
                 self._on_change()
 
-    async def _answer(self, body: say.FromBrowser, tell: Tell) -> Answer:
+    async def _answer(self, body: say.FromBrowser, notify: Notify) -> Answer:
         match body:
             case say.StopRun():
                 return await self._stop_run(body)
@@ -79,7 +78,7 @@ class Requests:
                 directory = run_dir(body.run_id)
                 return await self._poll(body.run_id, lambda s: log_part(s, directory, body))
             case say.StartCluster():
-                return await self._start(body, tell)
+                return await self._start(body, notify)
             case say.ScaleCluster():
                 await self._links.ask(body.cluster, down.Scale(body.n_workers))
                 return say.Done(body.id, f"{body.n_workers} workers are wanted")
@@ -111,12 +110,12 @@ class Requests:
             )
         await self._links.ask(cluster, request)
 
-    async def _start(self, body: say.StartCluster, tell: Tell) -> say.Done:
+    async def _start(self, body: say.StartCluster, notify: Notify) -> say.Done:
         spec = await asyncio.to_thread(_spec, body)
         loop = asyncio.get_running_loop()
 
         def on_phase(text: str) -> None:
-            loop.call_soon_threadsafe(tell, say.Progress(body.id, text))
+            loop.call_soon_threadsafe(notify, say.Progress(body.id, text))
 
         # A session of its own: the process's would let one start wait for another.
         session = Session()
@@ -153,23 +152,7 @@ def _cluster(state: RunState) -> str:
 
 
 def _spec(body: say.StartCluster) -> ClusterSpec:
-    """What the form asks for; the rest is checked where every start is checked.
-
-    Raises
-    ------
-    ClusterError
-        A value is out of its range.
-    """
-    limits = {
-        "workers": (body.n_workers, 0, MAX_WORKERS),
-        "CPUs per worker": (body.cpus_per_worker, 1, 1024),
-        "bytes of memory per worker": (body.memory_per_worker_bytes, 1 << 20, 1 << 50),
-        "seconds of idle time": (body.idle_timeout_s, 1, 365 * 86400),
-        "seconds of age": (body.max_age_s, 1, 365 * 86400),
-    }
-    for what, (value, low, high) in limits.items():
-        if value is not None and not low <= value <= high:
-            raise ClusterError(f"{value} {what} were asked for; {low} to {high} are possible")
+    """What the form asks for; sizes are checked where every start is checked."""
     return ClusterSpec(
         name=body.name,
         backend=body.backend,

@@ -118,7 +118,7 @@ class Folds:
 
 
 N_RUNS = 200
-_LOOK_AT_ALL_S = 60.0
+_READ_ALL_S = 60.0
 _MAX_FOLDED = 10
 """Long unfinished runs whose whole ledger is read to tell how far they are."""
 
@@ -138,7 +138,7 @@ class RunListing:
         self._folds = folds
         self._known: dict[str, _Known] = {}
         self._directory_mark: int | None = None
-        self._looked_at_all_s = -_LOOK_AT_ALL_S
+        self._read_all_s = -_READ_ALL_S
 
     def poll(self, live: Container[str]) -> tuple[RunLine, ...]:
         """The newest runs, newest first.
@@ -150,9 +150,9 @@ class RunListing:
         """
         self._take_names()
         now = time.monotonic()
-        if now - self._looked_at_all_s >= _LOOK_AT_ALL_S:
+        if now - self._read_all_s >= _READ_ALL_S:
             # An ended run may have been resumed by a controller that has died since.
-            self._looked_at_all_s = now
+            self._read_all_s = now
             changing = list(self._known)
         else:
             changing = [run_id for run_id, each in self._known.items() if _may_change(each)]

@@ -64,6 +64,9 @@ def test_backends_are_found_by_name_and_near_misses_are_told() -> None:
         (ClusterSpec(n_workers=-3), "-3 workers were asked for"),
         (ClusterSpec(cpus_per_worker=0), "--cpus 0: 1 to 1024 are expected"),
         (ClusterSpec(cpus_per_worker=10**23), "1 to 1024 are expected"),
+        (ClusterSpec(idle_timeout_s=0.5), "--idle-timeout is 0.5 s; 1s to 365d are expected"),
+        (ClusterSpec(max_age_s=float("nan")), "--max-age is nan s; 1s to 365d are expected"),
+        (ClusterSpec(max_age_s=1e9), "--max-age is 1e"),
         (ClusterSpec(memory_per_worker_bytes=4), "is 4 bytes; 64MB to 64TB .*did you mean 4GB"),
         (ClusterSpec(memory_per_worker_bytes=4000), "is 4,000 bytes; .*did you mean 4000MB"),
         (

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from jupyter_ddl.backends.sizing import check_size
 from jupyter_ddl.errors import ClusterError
 from jupyter_ddl.protocol.requests import GetStatus
 from jupyter_ddl.protocol.view_messages import StartCluster
@@ -74,6 +75,7 @@ def test_a_socket_of_another_user_is_not_connected_to(
 
 def test_a_start_from_a_form_has_bounds() -> None:
     good = StartCluster(1, name="panel", n_workers=4, memory_per_worker_bytes=2 << 30)
+    check_size(_spec(good))
     assert _spec(good).n_workers == 4
     bad: list[dict[str, Any]] = [
         {"n_workers": -1},
@@ -85,5 +87,5 @@ def test_a_start_from_a_form_has_bounds() -> None:
         {"max_age_s": float("inf")},
     ]
     for fields in bad:
-        with pytest.raises(ClusterError, match="are possible"):
-            _spec(msgspec.structs.replace(good, **fields))
+        with pytest.raises(ClusterError, match="are expected"):
+            check_size(_spec(msgspec.structs.replace(good, **fields)))

@@ -210,7 +210,7 @@ def test_the_end_reaches_all_and_is_the_last_thing_that_is_read(
         controller.active = ()
         controller.push(drawn(12, "complete"))
         await until(lambda: tab.states()[-1] == "complete")
-        hub._look_soon()
+        hub._poll_soon()
         await until(lambda: "r1" not in hub._clusters.live_runs)
         looks: list[str] = []
         look = hub.folds.poll
@@ -221,7 +221,7 @@ def test_the_end_reaches_all_and_is_the_last_thing_that_is_read(
         await until(lambda: "r1" in looks)
         del looks[:]
         for n_asked in range(controller.n_statuses, controller.n_statuses + 10):
-            hub._look_soon()
+            hub._poll_soon()
             await until(lambda n_asked=n_asked: controller.n_statuses > n_asked)  # type: ignore[misc]
         assert (looks, controller.n_watches) == ([], n_watches)
         assert tab.states().count("complete") <= 2
@@ -239,11 +239,11 @@ def test_the_death_of_a_controller_is_survived_and_its_return_noticed(
         tab.say(kind="watch", id=1, run_id="r1")
         await until(lambda: 10 in tab.seqs())
         controller.die()
-        hub._look_soon()
+        hub._poll_soon()
         await until(lambda: "r1" not in hub._clusters.live_runs)
         controller.is_there = True
         controller.now = drawn(20)
-        hub._look_soon()
+        hub._poll_soon()
         await until(lambda: tab.seqs()[-1] == 20)
         controller.push(drawn(21, "failed"))
         await until(lambda: tab.states()[-1] == "failed")
