@@ -92,6 +92,8 @@ class LocalBackend:
             dashboard_address="127.0.0.1:0",  # None would mean port 8787
             # Of plain Dask code; ranks are processes of their own, bounded one by one.
             memory_limit=self._spec.memory_per_worker_bytes or "auto",
+            # What a scheduler in this process is told of its cluster never changes.
+            scheduler_sync_interval=300,
             preload=["jupyter_ddl.worker.preemption"],
             silence_logs=False,
         )

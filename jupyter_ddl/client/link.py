@@ -15,12 +15,19 @@ import msgspec
 from jupyter_ddl import errors
 from jupyter_ddl.errors import ControllerError, JupyterDDLError, ProtocolError
 from jupyter_ddl.protocol.framing import encode_frame, read_frame
-from jupyter_ddl.protocol.replies import Refused, Reply, Result, Upward
-from jupyter_ddl.protocol.requests import PROTOCOL_VERSION, Body, Hello, Request, UnwatchRun
+from jupyter_ddl.protocol.replies import Refused, Reply, Result, SnapshotResult, Upward
+from jupyter_ddl.protocol.requests import (
+    PROTOCOL_VERSION,
+    Body,
+    Hello,
+    Request,
+    UnwatchRun,
+    WatchRun,
+)
 from jupyter_ddl.protocol.snapshot import EncodedSnapshot
 from jupyter_ddl.store.connection import ConnectionInfo
 
-__all__ = ["ClientLoop", "ControllerLink", "client_loop", "close_client_loop"]
+__all__ = ["ClientLoop", "ControllerLink", "Mailbox", "client_loop", "close_client_loop"]
 
 
 # The client's one background event loop, and the only way into it from synchronous code.
@@ -115,6 +122,48 @@ def close_client_loop() -> None:
 OnSnapshot = Callable[[EncodedSnapshot], None]
 
 
+class Mailbox:
+    """Keeps one snapshot, the newest; older ones and repeats are dropped."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._snapshot: EncodedSnapshot | None = None
+        self._fresh = False
+        self._broken = False
+
+    def put(self, snapshot: EncodedSnapshot) -> None:
+        with self._changed:
+            if self._snapshot is None or snapshot.seq >= self._snapshot.seq:
+                self._snapshot = snapshot
+                self._fresh = True
+                self._changed.notify_all()
+
+    def break_off(self) -> None:
+        """Nothing more will come: the controller is gone."""
+        with self._changed:
+            self._broken = True
+            self._changed.notify_all()
+
+    @property
+    def is_broken(self) -> bool:
+        return self._broken
+
+    @property
+    def newest(self) -> EncodedSnapshot | None:
+        """The newest snapshot, taken or not."""
+        return self._snapshot
+
+    def take(self, timeout_s: float | None) -> EncodedSnapshot | None:
+        """The newest snapshot that was not taken yet; None when there is none in time."""
+        with self._changed:
+            if not self._fresh and not self._broken:
+                self._changed.wait(timeout_s)
+            if not self._fresh:
+                return None
+            self._fresh = False
+            return self._snapshot
+
+
 class ControllerLink:
     """Used on the client's loop only.  Closed by itself when the controller goes."""
 
@@ -200,6 +249,19 @@ class ControllerLink:
             on_closed()
         else:
             self._on_closed.append(on_closed)
+
+    async def follow(self, run_id: str) -> Mailbox:
+        """A mailbox that receives a run's snapshots; the current one is in it already."""
+        mailbox = Mailbox()
+        self.watch(run_id, mailbox.put, mailbox.break_off)
+        try:
+            result = await self.request(WatchRun(run_id))
+        except BaseException:
+            self.unwatch(run_id, mailbox.put, mailbox.break_off)
+            raise
+        if isinstance(result, SnapshotResult):
+            mailbox.put(result.snapshot)
+        return mailbox
 
     def unwatch(self, run_id: str, on_snapshot: OnSnapshot, on_closed: Callable[[], None]) -> None:
         """Forget both callbacks, and have nothing sent that nobody here looks at."""

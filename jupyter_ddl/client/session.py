@@ -12,64 +12,17 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from jupyter_ddl.client.link import ControllerLink, client_loop, close_client_loop
+from jupyter_ddl.client.link import ControllerLink, Mailbox, client_loop, close_client_loop
 from jupyter_ddl.client.start import packages_to_warm, start_controller
 from jupyter_ddl.errors import ClusterError
 from jupyter_ddl.protocol.cluster import ClusterSpec
-from jupyter_ddl.protocol.replies import Result, SnapshotResult
-from jupyter_ddl.protocol.requests import Body, WatchRun
-from jupyter_ddl.protocol.snapshot import EncodedSnapshot
+from jupyter_ddl.protocol.replies import Result
+from jupyter_ddl.protocol.requests import Body
 from jupyter_ddl.store.atomic import write_whole
 from jupyter_ddl.store.connection import ConnectionInfo, list_connections, read_connection
 from jupyter_ddl.store.paths import runtime_dir
 
-__all__ = ["Mailbox", "Session", "session"]
-
-
-# Hands the newest snapshot from the client's loop to the thread that waits for it.
-
-
-class Mailbox:
-    """Keeps one snapshot, the newest; older ones and repeats are dropped."""
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._snapshot: EncodedSnapshot | None = None
-        self._fresh = False
-        self._broken = False
-
-    def put(self, snapshot: EncodedSnapshot) -> None:
-        with self._changed:
-            if self._snapshot is None or snapshot.seq >= self._snapshot.seq:
-                self._snapshot = snapshot
-                self._fresh = True
-                self._changed.notify_all()
-
-    def break_off(self) -> None:
-        """Nothing more will come: the controller is gone."""
-        with self._changed:
-            self._broken = True
-            self._changed.notify_all()
-
-    @property
-    def is_broken(self) -> bool:
-        return self._broken
-
-    @property
-    def newest(self) -> EncodedSnapshot | None:
-        """The newest snapshot, taken or not."""
-        return self._snapshot
-
-    def take(self, timeout_s: float | None) -> EncodedSnapshot | None:
-        """The newest snapshot that was not taken yet; None when there is none in time."""
-        with self._changed:
-            if not self._fresh and not self._broken:
-                self._changed.wait(timeout_s)
-            if not self._fresh:
-                return None
-            self._fresh = False
-            return self._snapshot
-
+__all__ = ["Session", "session"]
 
 T = TypeVar("T")
 
@@ -158,9 +111,7 @@ class Session:
         """A mailbox that receives the run's snapshots; the current one is in it already."""
         self._revive(name)
         link = self._link(name)
-        mailbox = Mailbox()
-        self._call(_watch(link, run_id, mailbox), _REQUEST_TIMEOUT_S)
-        return mailbox
+        return self._call(link.follow(run_id), _REQUEST_TIMEOUT_S)
 
     def unwatch(self, name: str, run_id: str, mailbox: Mailbox) -> None:
         """Stop feeding a mailbox, soon."""
@@ -206,17 +157,6 @@ class Session:
 
     def _call(self, coroutine: Coroutine[Any, Any, T], timeout_s: float) -> T:
         return client_loop().call(coroutine, timeout_s)
-
-
-async def _watch(link: ControllerLink, run_id: str, mailbox: Mailbox) -> None:
-    link.watch(run_id, mailbox.put, mailbox.break_off)
-    try:
-        result = await link.request(WatchRun(run_id))
-    except BaseException:
-        link.unwatch(run_id, mailbox.put, mailbox.break_off)
-        raise
-    if isinstance(result, SnapshotResult):
-        mailbox.put(result.snapshot)
 
 
 def _spec_path(name: str) -> Path:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from jupyter_ddl.client.session import Mailbox
+from jupyter_ddl.client.link import Mailbox
 from jupyter_ddl.errors import ControllerError, JupyterDDLError, RunNotFoundError
 from jupyter_ddl.ledger.reader import read_ledger, read_run_line, read_submitted
 from jupyter_ddl.ledger.reducer import fold_all

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from jupyter_ddl.client.session import Mailbox
+from jupyter_ddl.client.link import Mailbox
 from jupyter_ddl.protocol.snapshot import EncodedSnapshot
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from jupyter_ddl.client.session import Mailbox
+from jupyter_ddl.client.link import Mailbox
 from jupyter_ddl.client.waiting import wait_for_run
 from jupyter_ddl.errors import ControllerError, LedgerError, RunNotFoundError
 from jupyter_ddl.ledger.file import LedgerWriter
