@@ -7,6 +7,7 @@ import concurrent.futures
 import contextlib
 import itertools
 import threading
+import time
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -34,6 +35,8 @@ __all__ = ["ClientLoop", "ControllerLink", "Mailbox", "client_loop", "close_clie
 
 T = TypeVar("T")
 
+_INTERRUPT_S = 0.5
+
 
 class ClientLoop:
     """An asyncio loop on a daemon thread.
@@ -50,27 +53,31 @@ class ClientLoop:
         self._thread.start()
 
     def call(self, coroutine: Coroutine[Any, Any, T], timeout_s: float) -> T:
-        """Run a coroutine on the loop and wait for its result; an interrupt ends the wait.
+        """Run a coroutine on the loop and wait for its result.
 
         Raises
         ------
         ControllerError
             Called on the loop's own thread, or nothing came within ``timeout_s``.
+        KeyboardInterrupt
+            As usual, and within half a second: a signal that comes just before a wait begins does
+            not end that wait.
         """
         future = self.begin(coroutine)
+        deadline_s = time.monotonic() + timeout_s
         try:
-            return future.result(timeout_s)
-        except concurrent.futures.TimeoutError:
+            while not future.done() and time.monotonic() < deadline_s:
+                concurrent.futures.wait([future], min(_INTERRUPT_S, timeout_s))
             if future.done():
-                raise  # the coroutine's own
-            future.cancel()
-            raise ControllerError(
-                f"the controller did not answer within {timeout_s:.0f} s; "
-                f"see `%cluster logs`, or `%cluster stop` and start again"
-            ) from None
+                return future.result()
         except BaseException:
             future.cancel()
             raise
+        future.cancel()
+        raise ControllerError(
+            f"the controller did not answer within {timeout_s:.0f} s; "
+            f"see `%cluster logs`, or `%cluster stop` and start again"
+        )
 
     def soon(self, callback: Callable[..., object], *values: object) -> None:
         """Call something on the loop, without waiting for it."""
