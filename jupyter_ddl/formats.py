@@ -7,6 +7,7 @@ arithmetic with the same doubles.  A table of examples and random numbers hold t
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import TypeGuard
 
@@ -21,13 +22,20 @@ __all__ = [
     "format_percent",
     "format_rate",
     "format_score",
+    "format_ticks",
 ]
 
 _UNKNOWN = "–"
 _MINUTE_S = 60
 _HOUR_S = 3600
 _DAY_S = 86400
-_FOUR, _THREE = (Context(prec=n, rounding=ROUND_HALF_UP) for n in (4, 3))
+
+
+def _digits(n: int) -> Context:
+    return Context(prec=n, rounding=ROUND_HALF_UP)
+
+
+_FOUR, _THREE = _digits(4), _digits(3)
 
 
 def format_number(value: float | None) -> str:
@@ -47,10 +55,9 @@ def format_number(value: float | None) -> str:
     if size < 10_000_000 and (size == int(size) or size >= Decimal("9999.5")):
         return f"{sign}{int(size + Decimal('0.5')):,}"
     four = _FOUR.plus(size)
-    power = four.adjusted()
-    if -4 <= power < 4:
+    if -4 <= four.adjusted() < 4:
         return f"{sign}{_FOUR.normalize(four):,f}"
-    return f"{sign}{_FOUR.normalize(_FOUR.scaleb(four, -power)):f}e{power}"
+    return sign + _scientific(size, 3)
 
 
 def format_score(value: float | None) -> str:
@@ -63,6 +70,25 @@ def format_score(value: float | None) -> str:
         return format_number(value)
     four = _FOUR.create_decimal(value)
     return f"{four:,.{3 - four.adjusted()}f}"
+
+
+def format_ticks(values: Sequence[float], step: float) -> tuple[str, ...]:
+    """Numbers beside an axis, each with as many digits as tell neighbours apart.
+
+    >>> format_ticks((0.85, 0.9, 0.95), 0.05), format_ticks((0, 2.5e7), 2.5e7)
+    (('0.85', '0.90', '0.95'), ('0', '2.5e7'))
+    """
+    # The place of the last digit that counts: of 2.5, the one behind the point.
+    power = _last_place(_digits(2).create_decimal(step))
+    largest = max(abs(value) for value in values)
+    is_short = largest < 10_000_000 and step >= 1e-4
+    n_digits = max(0, -power) if is_short else min(9, max(0, Decimal(largest).adjusted() - power))
+    texts = []
+    for value in values:
+        size = Decimal(value).copy_abs()
+        text = f"{_fixed(size, n_digits):,f}" if is_short else _scientific(size, n_digits)
+        texts.append(f"-{text}" if value < 0 and text.strip("0.") else text)
+    return tuple(texts)
 
 
 def format_count(n: int | None) -> str:
@@ -192,4 +218,21 @@ def _rounded(size: float) -> int:
 
 
 def _one_digit(size: float) -> str:
-    return str(Decimal(size).quantize(Decimal("0.1"), ROUND_HALF_UP))
+    return str(_fixed(Decimal(size), 1))
+
+
+def _fixed(size: Decimal, n_digits: int) -> Decimal:
+    return size.quantize(Decimal((0, (1,), -n_digits)), ROUND_HALF_UP)
+
+
+def _scientific(size: Decimal, n_digits: int) -> str:
+    if size == 0:
+        return "0"
+    shown = _digits(n_digits + 1)
+    rounded = shown.plus(size)
+    power = rounded.adjusted()
+    return f"{shown.normalize(shown.scaleb(rounded, -power)):f}e{power}"
+
+
+def _last_place(number: Decimal) -> int:
+    return int(number.normalize().as_tuple().exponent)

@@ -13,7 +13,7 @@ from jupyter_ddl.client.logs import find_pieces, ranks_text, trials_text
 from jupyter_ddl.client.session import Session, session
 from jupyter_ddl.client.waiting import OnInterrupt, OnTick, wait_for_run
 from jupyter_ddl.errors import RunFailedError, RunNotFoundError, TrialError
-from jupyter_ddl.formats import format_number
+from jupyter_ddl.formats import format_score
 from jupyter_ddl.ledger.reader import LedgerReader
 from jupyter_ddl.ledger.reducer import fold
 from jupyter_ddl.ledger.run_state import RunState
@@ -368,7 +368,7 @@ class Run:
             step = latest_step(state)
             told = "" if step is None else f", step {step:,}"
             return f"<Run {self.id} {state.state}, {self.spec.n_ranks} ranks{told}>"
-        best = "" if state.best is None else f", best {format_number(state.best.value)}"
+        best = "" if state.best is None else f", best {format_score(state.best.value)}"
         return f"<Run {self.id} {state.state}, {state.counts.finished} of {state.n_trials}{best}>"
 
     def __del__(self) -> None:

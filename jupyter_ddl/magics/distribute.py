@@ -12,7 +12,7 @@ from IPython.core.error import UsageError
 
 from jupyter_ddl.cell.options import CommonOptions, FitOptions, Options, RunOptions, parse_line
 from jupyter_ddl.errors import TrialError
-from jupyter_ddl.formats import format_bytes, format_number
+from jupyter_ddl.formats import format_bytes, format_score
 from jupyter_ddl.magics.face import expand_line, shown
 from jupyter_ddl.magics.fit_cell import fit_cell
 from jupyter_ddl.magics.kernel import cell_number, notebook_path
@@ -147,7 +147,7 @@ def _stopped(last: RunSnapshot) -> str:
     kept = f"{n_kept:,} of {last.n_trials:,} {last.nouns.trials} are finished"
     best = ""
     if last.best is not None:
-        best = f", best {last.metric} {format_number(last.best.value)} at trial {last.best.number}"
+        best = f", best {last.metric} {format_score(last.best.value)} at trial {last.best.number}"
     return f"Stopped: {kept}{best}; this cell with `--resume {last.run_id}` goes on."
 
 

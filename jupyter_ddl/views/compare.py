@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from jupyter_ddl.formats import format_count, format_duration, format_number
+from jupyter_ddl.formats import format_count, format_duration, format_score
 from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.protocol.snapshot import RunSnapshot
 from jupyter_ddl.views.columns import TextColumn, columns_text
@@ -79,7 +79,7 @@ def _results(run: ComparedRun, now_s: float) -> list[tuple[str, str]]:
     return [
         ("state", state_text(shot)),
         ("metric", f"{shot.metric} ({shot.mode})" if shot.metric else ""),
-        ("best", "" if best is None else format_number(best.value)),
+        ("best", "" if best is None else format_score(best.value)),
         ("best trial", "" if best is None else str(best.number)),
         ("best parameters", "" if best is None else format_params(best.params)),
         ("progress", _progress(shot)),

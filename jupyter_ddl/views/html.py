@@ -10,7 +10,7 @@ import html
 
 import msgspec
 
-from jupyter_ddl.formats import format_count, format_number
+from jupyter_ddl.formats import format_count, format_score
 from jupyter_ddl.protocol.snapshot import RunSnapshot
 from jupyter_ddl.views.escape import esc, plain_lines
 from jupyter_ddl.views.format import format_param
@@ -260,7 +260,7 @@ def _best(snapshot: RunSnapshot, detail: _Detail) -> str:
         f'<span style="font-size:12px;{MUTED}">{so_far}, trial {best.number}</span>'
         f'<span style="white-space:nowrap"><span style="font-size:12px;{MUTED}">'
         f"{esc(snapshot.metric or 'value', detail.line)}</span> "
-        f'<b style="font-size:20px;line-height:1.2;font-weight:600">{format_number(best.value)}</b>'
+        f'<b style="font-size:20px;line-height:1.2;font-weight:600">{format_score(best.value)}</b>'
         f"</span>{params}</div>"
     )
 

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from jupyter_ddl.formats import format_count, format_number
+from jupyter_ddl.formats import format_count, format_score, format_ticks
 from jupyter_ddl.protocol.snapshot import RunSnapshot
 from jupyter_ddl.views.escape import esc
 from jupyter_ddl.views.palette import GREY, MUTED, dot
@@ -65,7 +65,7 @@ def value_axis(low: float, high: float, n_steps: int = 4) -> Axis:
     step = _round_step((high - low) / n_steps)
     first, last = math.floor(low / step), math.ceil(high / step)
     ticks = tuple(k * step for k in range(first, last + 1))
-    return Axis(ticks=ticks, labels=_labels(ticks, step))
+    return Axis(ticks=ticks, labels=format_ticks(ticks, step))
 
 
 def count_axis(last: int, n_steps: int = 5) -> Axis:
@@ -76,34 +76,12 @@ def count_axis(last: int, n_steps: int = 5) -> Axis:
     step = int(next(f * scale for f in options if f * scale >= raw))
     n_ticks = math.ceil(max(1, last) / step) + 1
     ticks = tuple(float(k * step) for k in range(n_ticks))
-    return Axis(ticks=ticks, labels=tuple(format_count(int(tick)) for tick in ticks))
+    return Axis(ticks=ticks, labels=format_ticks(ticks, step))
 
 
 def _round_step(raw: float) -> float:
     scale = 10.0 ** math.floor(math.log10(raw))
     return next((f * scale for f in _ROUND if f * scale >= raw * (1 - 1e-9)), 10 * scale)
-
-
-def _labels(ticks: tuple[float, ...], step: float) -> tuple[str, ...]:
-    largest = max(abs(ticks[0]), abs(ticks[-1]))
-    if largest >= 1e6 or step < 1e-5:
-        n_digits = max(0, math.ceil(math.log10(largest / step)))
-        return tuple(_scientific(tick, n_digits) for tick in ticks)
-    if step >= 1 and step == int(step):
-        return tuple(format_number(int(tick)) for tick in ticks)
-    n_decimals = max(0, -math.floor(math.log10(step)))
-    if round(step, n_decimals) != round(step, n_decimals + 1):  # a step of 2.5
-        n_decimals += 1
-    return tuple(f"{tick + 0.0:.{n_decimals}f}" for tick in ticks)
-
-
-def _scientific(tick: float, n_digits: int) -> str:
-    if tick == 0:
-        return "0"
-    mantissa, _, exponent = f"{tick:.{min(n_digits, 9)}e}".partition("e")
-    if "." in mantissa:
-        mantissa = mantissa.rstrip("0").rstrip(".")
-    return f"{mantissa}e{int(exponent)}"
 
 
 # A plot: an SVG without text, stretched to the width that there is, and HTML labels around it.
@@ -348,6 +326,6 @@ def _description(series: Sequence[Series], metric: str) -> str:
         best = ""
         if one.steps:
             number, value = one.steps[-1]
-            best = f", best {format_number(value)} at trial {number}"
+            best = f", best {format_score(value)} at trial {number}"
         parts.append(f"{name}{len(one.points)} trials{best}")
     return esc(f"{metric} per trial. {'; '.join(parts)}.", 240)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jupyter_ddl.formats import format_count, format_number, format_score
+from jupyter_ddl.formats import format_count, format_score
 from jupyter_ddl.protocol.snapshot import RunSnapshot, TrialRow
 from jupyter_ddl.views.columns import TextColumn, bar, cell_width, columns_text, cut, to_ascii
 from jupyter_ddl.views.escape import plain, plain_lines
@@ -80,7 +80,7 @@ def render_line(
     parts = [
         f"{plain(snapshot.name or snapshot.run_id, 24)} {state_text(snapshot)}",
         f"{picture}{done}",
-        "" if best is None else f"best {format_number(best.value)}",
+        "" if best is None else f"best {format_score(best.value)}",
         f"{format_count(n_failed)} failed" if n_failed else "",
         times(snapshot, now_s)[-1].removeprefix("about "),
     ]
@@ -125,9 +125,7 @@ def _best(snapshot: RunSnapshot) -> str:
         return ""
     metric = plain(snapshot.metric or "value", 60)
     params = format_params(best.params)
-    return f"Best {metric} {format_number(best.value)} at trial {best.number}: {params}".rstrip(
-        ": "
-    )
+    return f"Best {metric} {format_score(best.value)} at trial {best.number}: {params}".rstrip(": ")
 
 
 def _failure(snapshot: RunSnapshot) -> list[str]:

@@ -20,7 +20,7 @@ const CHAR = 6.3;
  * @property {boolean} [unnamed] one of many: not in the legend
  */
 
-/** @typedef {{title: string, xName: string, whole?: boolean, series: Series[], marked?: [number, number] | null}} ChartData */
+/** @typedef {{title: string, xName: string, write: (value: number | null) => string, whole?: boolean, series: Series[], marked?: [number, number] | null}} ChartData */
 
 /** One chart with its title, legend, readout and switch for a logarithmic axis. */
 export class Chart {
@@ -102,7 +102,7 @@ export class Chart {
     const xRange = extent(this._xs);
     if (range === null || xRange === null) return;
     const y = makeScale(range[0], range[1], HEIGHT - BOTTOM, TOP, { log: isLog });
-    const texts = y.ticks.map(number);
+    const texts = y.labels;
     const left = Math.max(26, Math.ceil(Math.max(...texts.map((text) => text.length)) * CHAR) + 10);
     const nTicks = Math.max(2, Math.floor((this._width - left) / 64));
     const x = makeScale(xRange[0], xRange[1], left, this._width - RIGHT, {
@@ -142,7 +142,7 @@ export class Chart {
       ...x.ticks.map((tick, i) => [
         i === 0 ? Math.max(left, x.place(tick) - 3) : x.place(tick),
         HEIGHT - 5,
-        number(tick),
+        x.labels[i],
         i === 0 ? "start" : x.place(tick) > this._width - 30 ? "end" : "middle",
       ]).filter(([place]) => place < nameFrom),
       [this._width - RIGHT, HEIGHT - 5, this._data.xName, "end"],
@@ -242,7 +242,7 @@ export class Chart {
         setAttribute(key, "class", `ddl-key ddl-key-${series.kind}`);
         setText(name, data.series.length > 1 ? series.name : "");
         const point = found.get(series) ?? (at === null ? series.points[series.points.length - 1] : undefined);
-        setText(value, point === undefined ? "–" : number(point[1]));
+        setText(value, point === undefined ? "–" : data.write(point[1]));
       },
     );
     setText(this._readout, at === null ? "" : `${data.xName} ${number(at)}`);
@@ -252,7 +252,7 @@ export class Chart {
     const data = this._data;
     if (this._xs.length === 0) return "";
     const where = at ?? this._xs[this._xs.length - 1];
-    const parts = this._found(where).map(([series, point]) => `${series.name} ${number(point[1])}`);
+    const parts = this._found(where).map(([series, point]) => `${series.name} ${data.write(point[1])}`);
     return [`${data.xName} ${number(where)}`, ...parts].join(" · ");
   }
 }

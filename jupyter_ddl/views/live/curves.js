@@ -2,6 +2,7 @@
 
 import { Chart } from "./chart.js";
 import { clean, h, repeat, Scope, show } from "./dom.js";
+import { number, score } from "./format.js";
 
 const COLORS = ["var(--ddl-blue)", "var(--ddl-orange)", "var(--ddl-violet)", "var(--ddl-green)"];
 const MAX_CHARTS = 4;
@@ -42,6 +43,7 @@ export function chartsOf(snapshot) {
   return series.slice(0, MAX_CHARTS).map(([name, points], index) => ({
     title: clean(name, 40),
     xName: "step",
+    write: number,
     series: [{ name: clean(name, 24), color: COLORS[index % COLORS.length], points, kind: "line" }],
   }));
 }
@@ -54,6 +56,7 @@ function searchCharts(snapshot) {
     charts.push({
       title: `${metric} by trial`,
       xName: "trial",
+      write: score,
       series: [
         { name: "best", color: "var(--ddl-green)", points: bestByTrial(snapshot), kind: "step" },
         { name: "value", color: "var(--ddl-blue)", points: snapshot.curve, kind: "dots" },
@@ -68,6 +71,7 @@ function searchCharts(snapshot) {
     charts.push({
       title: `${metric} by step`,
       xName: "step",
+      write: score,
       series: learning.map((each, index) => ({
         name: each.trial === snapshot.best?.number ? `best #${each.trial}` : `#${each.trial}`,
         color: each.trial === snapshot.best?.number ? "var(--ddl-green)" : COLORS[[0, 1, 2][index % 3]],

@@ -2,6 +2,7 @@ type Known<T> = T | null | undefined;
 
 export function number(value: Known<number>): string;
 export function score(value: Known<number>): string;
+export function ticks(values: number[], step: number): string[];
 export function count(n: Known<number>): string;
 export function counted(n: number, one: string, many?: string): string;
 export function capitalized(word: string): string;

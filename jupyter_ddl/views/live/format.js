@@ -20,10 +20,10 @@ export function number(value) {
   const size = Math.abs(value);
   if (size === Infinity) return `${sign}inf`;
   if (size < 1e7 && (Number.isInteger(size) || size >= 9999.5)) return sign + grouped(String(rounded(size)));
-  const [mantissa, exponent] = size.toExponential(3).split("e");
-  const power = Number(exponent);
-  if (power >= -4 && power < 4) return sign + grouped(String(Number(size.toPrecision(4))));
-  return `${sign}${Number(mantissa)}e${power}`;
+  const text = scientific(size, 3);
+  const power = powerOf(Number(text));
+  if (power >= -4 && power < 4) return sign + grouped(String(Number(text)));
+  return sign + text;
 }
 
 /**
@@ -35,6 +35,26 @@ export function score(value) {
   const size = Math.abs(value ?? NaN);
   if (!(size >= 1e-3 && size < 9999.5)) return number(value);
   return (value < 0 ? "-" : "") + grouped(size.toPrecision(4));
+}
+
+/**
+ * Numbers beside an axis: each with as many digits as tell neighbours apart.
+ * @param {number[]} values multiples of `step`
+ * @param {number} step
+ * @returns {string[]}
+ */
+export function ticks(values, step) {
+  const [mantissa, exponent] = step.toExponential(1).split("e");
+  // The place of the last digit that counts: of 2.5, the one behind the point.
+  const power = Number(exponent) - (mantissa.endsWith("0") ? 0 : 1);
+  const largest = Math.max(...values.map(Math.abs));
+  const isShort = largest < 1e7 && step >= 1e-4;
+  const nDigits = isShort ? Math.max(0, -power) : Math.min(9, Math.max(0, powerOf(largest) - power));
+  return values.map((value) => {
+    const size = Math.abs(value);
+    const text = isShort ? grouped(size.toFixed(nDigits)) : scientific(size, nDigits);
+    return value < 0 && /[1-9]/.test(text) ? `-${text}` : text;
+  });
 }
 
 /**
@@ -188,6 +208,16 @@ export function held(hours, unit) {
 
 function isKnown(value) {
   return value !== null && value !== undefined && Number.isFinite(value) && value >= 0;
+}
+
+function scientific(size, nDigits) {
+  if (size === 0) return "0";
+  const [mantissa, exponent] = size.toExponential(nDigits).split("e");
+  return `${Number(mantissa)}e${Number(exponent)}`;
+}
+
+function powerOf(size) {
+  return Number(size.toExponential().split("e")[1]);
 }
 
 function rounded(size) {

@@ -2,7 +2,7 @@
 
 import { isFinal } from "./client.js";
 import { clean, h, repeat, setAttribute, setText, show } from "./dom.js";
-import { capitalized, count, counted, duration, number, param, rate, score } from "./format.js";
+import { capitalized, count, counted, duration, param, rate, score } from "./format.js";
 
 const SEGMENTS = ["complete", "pruned", "failed", "cancelled", "running"];
 const QUIET_MS = 4000;
@@ -137,7 +137,7 @@ export class Header {
 
   /** For screen readers: what changed, at most every ten seconds. */
   _say(snapshot, word, ended) {
-    const best = snapshot.best === null ? "" : `, best ${number(snapshot.best.value)}`;
+    const best = snapshot.best === null ? "" : `, best ${score(snapshot.best.value)}`;
     const told = snapshot.can.has_ranks
       ? groupCounts(snapshot).map(({ text }) => text).join(", ")
       : `${finished(snapshot.counts)} of ${snapshot.n_trials} ${noun(snapshot)} finished`;

@@ -1,7 +1,9 @@
 // Axes: from numbers to places, and the numbers that are written beside them.
 
+import { number, ticks as labelsOf } from "./format.js";
+
 /**
- * @typedef {{place: (value: number) => number, value: (place: number) => number, ticks: number[], low: number, high: number, log: boolean}} Scale
+ * @typedef {{place: (value: number) => number, value: (place: number) => number, ticks: number[], labels: string[], low: number, high: number, log: boolean}} Scale
  */
 
 /**
@@ -30,6 +32,7 @@ export function makeScale(low, high, from, to, options = {}) {
     place: (value) => from + ((value - a) / width) * (to - from),
     value: (place) => a + ((place - from) / (to - from)) * width,
     ticks,
+    labels: labelsOf(ticks, step),
     low: a,
     high: b,
     log: false,
@@ -56,6 +59,7 @@ function logScale(low, high, from, to, round) {
     place: (value) => from + ((Math.log10(value) - a) / (b - a)) * (to - from),
     value: (place) => 10 ** (a + ((place - from) / (to - from)) * (b - a)),
     ticks,
+    labels: ticks.map(number),
     low: 10 ** a,
     high: 10 ** b,
     log: true,

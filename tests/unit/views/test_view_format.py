@@ -38,7 +38,7 @@ FORMATS = {
 _NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
-def in_browser(calls: Mapping[str, Sequence[Sequence[Any]]]) -> dict[str, list[str]]:
+def in_browser(calls: Mapping[str, Sequence[Sequence[Any]]]) -> dict[str, list[Any]]:
     """What live/format.js makes of the arguments of each function's calls."""
     driver = Path(__file__).with_name("live_format.mjs")
     done = subprocess.run(
@@ -49,14 +49,14 @@ def in_browser(calls: Mapping[str, Sequence[Sequence[Any]]]) -> dict[str, list[s
         check=True,
         timeout=120,
     )
-    texts: dict[str, list[str]] = json.loads(done.stdout)
+    texts: dict[str, list[Any]] = json.loads(done.stdout)
     return texts
 
 
-def here(name: str, arguments: Sequence[Any]) -> str:
+def here(name: str, arguments: Sequence[Any]) -> str | list[str]:
     values = [_NOT_FINITE.get(each, each) if isinstance(each, str) else each for each in arguments]
-    text: str = FORMATS[name](*values)
-    return text
+    text: str | tuple[str, ...] = FORMATS[name](*values)
+    return list(text) if isinstance(text, tuple) else text
 
 
 @pytest.mark.parametrize("name", sorted(_TABLE.keys() - _OF_BROWSERS))
@@ -82,6 +82,9 @@ def test_views_and_live_view_write_any_number_alike() -> None:
     }
     calls["rate"] = [[number, "trials"] for number in numbers]
     calls["held"] = [[abs(number), "GPU"] for number in numbers if abs(number) < 1e300]
+    calls["ticks"] = [
+        random_ticks(abs(number)) for number in numbers if 1e-290 < abs(number) < 1e290
+    ]
     calls["count"] = [[int(number)] for number in numbers if abs(number) < 2**53]
     shown = in_browser(calls)
     for name, rows in calls.items():
@@ -116,6 +119,14 @@ def random_numbers(n: int) -> list[float]:
         if math.isfinite(number):
             numbers.append(number)
     return numbers
+
+
+def random_ticks(number: float) -> list[Any]:
+    """Neighbours on an axis with a round step, as plots have them."""
+    rng = random.Random(number)
+    step = rng.choice([1, 2, 2.5, 5]) * 10.0 ** math.floor(math.log10(number))
+    first = rng.randrange(-(10 ** rng.randrange(1, 6)), 10 ** rng.randrange(1, 6))
+    return [[(first + k) * step for k in range(5)], step]
 
 
 def test_the_examples_in_the_docstrings_hold() -> None:
