@@ -3,7 +3,7 @@
 Such a container has about one CPU and 2 GB for everything, and is deleted when its visitor leaves.
 It is recognised by the variables that BinderHub sets.  Clusters are local there, as small as the
 container, and end soon; whoever runs a BinderHub with a cluster beside it names the backend in
-``JUPYTER_DDL_BINDER`` (``kube``, ``gateway``; several separated by commas; ``off`` ends the mode).
+``JUPYTER_DDL_BINDER`` (``gateway``, for one; several separated by commas; ``off`` ends the mode).
 """
 
 from __future__ import annotations

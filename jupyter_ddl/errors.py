@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 __all__ = [
+    "BackendError",
     "CapacityError",
     "CaptureError",
     "CellError",
@@ -21,7 +22,6 @@ __all__ = [
     "GroupLostError",
     "ImageError",
     "JupyterDDLError",
-    "KubernetesError",
     "LaunchError",
     "LedgerBusyError",
     "LedgerError",
@@ -124,8 +124,8 @@ class ControllerError(ClusterError):
     code = "DDL-3002"
 
 
-class KubernetesError(ClusterError):
-    """Kubernetes refused something, or a cluster of pods does not come up."""
+class BackendError(ClusterError):
+    """The service that is to provide the workers refused something, or they do not come up."""
 
     code = "DDL-3003"
 

@@ -7,12 +7,13 @@ parsed values, the refusal in one line with the nearest name, ``--help`` and wha
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
 import keyword
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NoReturn, TypeAlias
 
 from jupyter_ddl.errors import OptionError
@@ -72,6 +73,13 @@ class Argument:
         return self.flags[0].startswith("-")
 
     @property
+    def dest(self) -> str:
+        """The name of its value."""
+        named = self.settings.get("dest")
+        long = [flag for flag in self.flags if flag.startswith("--")] or list(self.flags)
+        return str(named or long[0].lstrip("-").replace("-", "_"))
+
+    @property
     def takes_value(self) -> bool:
         return not str(self.settings.get("action", "")).startswith("store_")
 
@@ -127,6 +135,10 @@ class Command:
         Takes the values by name: makes options of them, or carries the command out.
     only_in_notebooks : bool
         It makes no sense where each line is a process of its own.
+    more : callable, optional
+        Further arguments, given its first word; raises :class:`OptionError` for a wrong one.
+    elsewhere : callable
+        What to say of an option that it does not have, if there is something to say.
     """
 
     name: str
@@ -134,6 +146,22 @@ class Command:
     arguments: tuple[Argument | Group, ...] = ()
     call: Callable[..., Any] = argparse.Namespace
     only_in_notebooks: bool = False
+    more: Callable[[str], tuple[Argument | Group, ...]] | None = None
+    elsewhere: Callable[[str], str] = lambda _: ""
+
+    def given(self, words: Sequence[str]) -> Command:
+        """The command with all arguments that it has for these words."""
+        if self.more is None:
+            return self
+        word = next(_plain_words(words, self.options()), "")
+        if not word:
+            first = _word_at(self, 0)
+            word = str(first.settings.get("default", "")) if first is not None else ""
+        return replace(self, arguments=(*self.arguments, *self.more(word)), more=None)
+
+    def options(self) -> dict[str, Argument]:
+        """Its options by flag."""
+        return {flag: each for each in self.each() if each.is_option for flag in each.flags}
 
     def each(self) -> Iterator[Argument]:
         """All arguments, also those in groups."""
@@ -199,13 +227,14 @@ class Grammar:
         HelpRequested
             For ``--help``; carries the text.
         """
-        name, rest = self.choose(words).name, words[1:]
+        command, rest = self.choose(words), words[1:]
+        command = command.given([word for word in rest if word not in _HELP])
         if any(word in _HELP for word in rest):  # whatever else is wrong with the line
-            raise HelpRequested(self.help_text(name))
-        found, unknown = self._parser(name).parse_known_args(_joined(rest))
+            raise HelpRequested(self._parser(command).format_help().rstrip())
+        found, unknown = self._parser(command).parse_known_args(_joined(rest))
         if unknown:
-            raise self._refusal(name, unknown[0])
-        return self.commands[name], vars(found)
+            raise self._refusal(command, unknown[0])
+        return command, vars(found)
 
     def choose(self, words: Sequence[str]) -> Command:
         """The command that the first word names; raises as :meth:`parse` does."""
@@ -226,7 +255,7 @@ class Grammar:
     def help_text(self, name: str | None = None) -> str:
         """What ``--help`` shows: of all commands, or of one."""
         if name is not None:
-            return self._parser(name).format_help().rstrip()
+            return self._parser(self.commands[name].given(())).format_help().rstrip()
         width = max(len(each) for each in self.commands)
         lines = [f"  {each.name:<{width}}  {each.purpose}" for each in self.commands.values()]
         noun = self._noun.upper()
@@ -250,12 +279,14 @@ class Grammar:
         command = self.commands.get(words[0])
         if command is None:
             return ()
-        options = {flag: each for each in command.each() if each.is_option for flag in each.flags}
+        with contextlib.suppress(OptionError):  # the word is not complete, or not one
+            command = command.given(words[1:])
+        options = command.options()
         wanted = options.get(words[-1])
         if len(words) > 1 and wanted is not None and wanted.takes_value:
             return wanted.values(sources)
         flags = sorted((*options, *_HELP), key=lambda flag: (not flag.startswith("--"), flag))
-        expected = _word_at(command, _n_words(words[1:], options))
+        expected = _word_at(command, len(list(_plain_words(words[1:], options))))
         return (*(expected.values(sources) if expected is not None else ()), *flags)
 
     # -- inside --------------------------------------------------------------------------------
@@ -264,21 +295,25 @@ class Grammar:
         *some, last = self.commands
         return f"{', '.join(some)} or {last}" if some else last
 
-    def _refusal(self, name: str, word: str) -> OptionError:
+    def _refusal(self, command: Command, word: str) -> OptionError:
+        line = f"{self.prog} {command.name}"
         if not word.startswith("-"):
             return OptionError(
-                f"{self.prog} {name}: unexpected {word!r}; quote values that contain spaces, "
+                f"{line}: unexpected {word!r}; quote values that contain spaces, "
                 f"--help lists what is expected"
             )
         flag = word.partition("=")[0]
-        known = [flag for each in self.commands[name].each() for flag in each.flags]
-        hint = did_you_mean(flag, known) or "; --help lists the options"
-        return OptionError(f"{self.prog} {name}: unknown option {flag!r}{hint}")
+        known = [flag for each in command.each() for flag in each.flags]
+        hint = command.elsewhere(flag) or did_you_mean(flag, known) or "; --help lists the options"
+        return OptionError(f"{line}: unknown option {flag!r}{hint}")
 
-    def _parser(self, name: str) -> _Parser:
-        if name not in self._parsers:
-            self._parsers[name] = _parser(f"{self.prog} {name}", self.commands[name])
-        return self._parsers[name]
+    def _parser(self, command: Command) -> _Parser:
+        prog = f"{self.prog} {command.name}"
+        if command is not self.commands[command.name]:
+            return _parser(prog, command)  # with arguments that a word has brought
+        if command.name not in self._parsers:
+            self._parsers[command.name] = _parser(prog, command)
+        return self._parsers[command.name]
 
 
 class _Parser(argparse.ArgumentParser):
@@ -325,15 +360,16 @@ def _joined(words: Sequence[str]) -> list[str]:
     return joined
 
 
-def _n_words(words: Sequence[str], options: Mapping[str, Argument]) -> int:
-    """How many of them are neither options nor values of options."""
-    n, is_value = 0, False
+def _plain_words(words: Sequence[str], options: Mapping[str, Argument]) -> Iterator[str]:
+    """Those that are neither options nor values of options; one that is not known takes a value."""
+    is_value = False
     for word in words:
-        option = options.get(word)
-        if option is None and not is_value:
-            n += 1
-        is_value = option is not None and option.takes_value
-    return n
+        if word.startswith("-"):
+            is_value = word not in options or options[word].takes_value
+            continue
+        if not is_value:
+            yield word
+        is_value = False
 
 
 def _word_at(command: Command, index: int) -> Argument | None:

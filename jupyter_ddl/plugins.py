@@ -18,7 +18,7 @@ from typing import Any
 from jupyter_ddl.errors import OptionError, PluginError
 from jupyter_ddl.nearest import did_you_mean
 
-__all__ = ["PRUNERS", "SAMPLERS", "STRATEGIES", "VERBS", "PluginKind"]
+__all__ = ["BACKENDS", "PRUNERS", "SAMPLERS", "STRATEGIES", "VERBS", "PluginKind"]
 
 
 class PluginKind:
@@ -196,3 +196,16 @@ VERBS = PluginKind(
     },
 )
 """Tagged with their names: a run's verb is found by its tag."""
+
+
+BACKENDS = PluginKind(
+    "backend",
+    "jupyter_ddl.backends",
+    "jupyter_ddl.backends.base:BackendPlugin",
+    {
+        "local": "jupyter_ddl.backends.local_plugin:LocalPlugin",
+        "kube": "jupyter_ddl.backends.kubernetes.plugin:KubePlugin",
+        "gateway": "jupyter_ddl.backends.gateway_plugin:GatewayPlugin",
+        "dask": "jupyter_ddl.backends.address_plugin:AddressPlugin",
+    },
+)

@@ -95,10 +95,9 @@ def _lasting(namespace: str) -> list[str]:
 
 def _start(namespace: str) -> Any:
     from jupyter_ddl.client.clusters import start_cluster
-    from jupyter_ddl.protocol.cluster import KubeSpec
 
-    kube = KubeSpec(image=os.environ["JUPYTER_DDL_TEST_IMAGE"], namespace=namespace)
-    return start_cluster("kube", 2, kubernetes=kube)
+    image = os.environ["JUPYTER_DDL_TEST_IMAGE"]
+    return start_cluster("kube", 2, image=image, namespace=namespace)
 
 
 def _moved_s(namespace: str) -> float:

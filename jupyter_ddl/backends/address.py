@@ -12,14 +12,20 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from distributed import Client, Security
+from distributed import Client
 
-from jupyter_ddl.backends.reaching import check_listens, check_scheduler, check_versions
+from jupyter_ddl.backends.address_settings import AddressSettings
+from jupyter_ddl.backends.base import Backend, OnPhase, settings_of
+from jupyter_ddl.backends.reaching import (
+    check_listens,
+    check_scheduler,
+    check_versions,
+)
 from jupyter_ddl.errors import ClusterError
-from jupyter_ddl.protocol.cluster import ClusterSpec, SchedulerSpec
+from jupyter_ddl.protocol.cluster import ClusterSpec
 from jupyter_ddl.store.processes import ProcessIdentity, boot_id, is_alive, this_process
 
 __all__ = ["AddressBackend"]
@@ -33,20 +39,16 @@ _SILENT_S = 40.0
 """A controller on another host that has been silent for so long is gone."""
 
 
-class AddressBackend:
+class AddressBackend(Backend):
     """Made and used on the controller's loop."""
 
     client: Client
 
     def __init__(self, spec: ClusterSpec) -> None:
-        if not spec.scheduler.address:
-            raise ClusterError(
-                f"backend {spec.backend!r} starts nothing; `%cluster connect ADDRESS` uses a "
-                f"scheduler that runs already"
-            )
+        settings = self._settings = settings_of(spec, AddressSettings)
         self._spec = spec
-        self._address = spec.scheduler.address
-        self._security = _security(spec.scheduler)
+        self._address = settings.address
+        self._security = settings.security()
         self._identity: dict[str, Any] = {}
         self._is_owner = False
         self._renewed_at_s = 0.0
@@ -59,16 +61,8 @@ class AddressBackend:
         return len(self._identity.get("workers", ()))
 
     @property
-    def shared_filesystem(self) -> bool:
-        return False
-
-    @property
     def owns_workers(self) -> bool:
         return False
-
-    @property
-    def image(self) -> str:
-        return ""
 
     @property
     def trouble(self) -> str:
@@ -79,7 +73,7 @@ class AddressBackend:
             return f"the scheduler is silent for {silent_s:.0f} s, and connected: runs go on"
         return ""
 
-    async def start(self, on_phase: Callable[[str], None]) -> None:
+    async def start(self, on_phase: OnPhase) -> None:
         on_phase(f"connecting to {self._address}")
         if self._address.startswith("tcp://"):
             on_phase("its connections are not encrypted: whoever reaches them can run code there")
@@ -185,7 +179,7 @@ class AddressBackend:
         if self._silent_since_s is None:
             log.warning("the scheduler %s does not answer: %r", self._address, error)
             self._silent_since_s = now_s
-        elif now_s - self._silent_since_s > self._spec.scheduler.patience_s:
+        elif now_s - self._silent_since_s > self._settings.lost_after_s:
             await self._lose(f"no answer for {now_s - self._silent_since_s:.0f} s")
 
     async def _lose(self, why: str) -> None:
@@ -228,17 +222,6 @@ class AddressBackend:
                 async with asyncio.timeout(_CALL_S):
                     await client.set_metadata([_OWNER], None)
         await _close(client)
-
-
-def _security(wanted: SchedulerSpec) -> Security:
-    if wanted.address.startswith("tcp://"):
-        return Security(require_encryption=False)
-    return Security(
-        require_encryption=True,
-        tls_ca_file=wanted.ca_file,
-        tls_client_cert=wanted.cert_file,
-        tls_client_key=wanted.key_file,
-    )
 
 
 def _is_there(record: dict[str, Any]) -> bool:

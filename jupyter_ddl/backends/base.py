@@ -1,75 +1,344 @@
-"""What every backend provides: a Dask scheduler with workers, and the view of them.
+"""What a backend is: where the workers of a cluster come from.
 
-A backend is made and used on the controller's event loop only.  ``start`` either returns with a
-scheduler that answers, or raises :class:`ClusterError` before its deadline and leaves nothing
-behind.  ``close`` may be called at any time, more than once, and ends every process or pod that
-``start`` or ``scale`` made.
+Two classes for two processes.  A :class:`BackendPlugin` is asked by clients (a kernel, the
+terminal, Jupyter's server): which options the backend takes, what they mean, what is missing before
+a start.  It starts nothing but what :meth:`BackendPlugin.prepare` says.  A :class:`Backend` is made
+by it in the controller and holds one cluster, from its start to its end.
+
+A package adds a backend by the entry point group ``jupyter_ddl.backends``: a name, and a class
+derived from :class:`BackendPlugin`.  ``jupyter_ddl.testing.backends`` has the tests that each one
+is to pass.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar
 
 import msgspec
 
-from jupyter_ddl.protocol.group import SeenGpus
+from jupyter_ddl.errors import ClusterError, OptionError
+from jupyter_ddl.grammar import Argument, Group
+from jupyter_ddl.nearest import did_you_mean
+from jupyter_ddl.plugins import BACKENDS
+from jupyter_ddl.protocol.cluster import ClusterSpec
 
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["Backend", "WorkerInfo"]
+__all__ = [
+    "Backend",
+    "BackendPlugin",
+    "Finding",
+    "FoundCluster",
+    "NoSettings",
+    "OnPhase",
+    "Report",
+    "backend_plugin",
+    "make_backend",
+    "settings_of",
+]
+
+OnPhase: TypeAlias = Callable[[str], None]
+"""Gets what is done now, or waited for: one short sentence, without a full stop."""
+S = TypeVar("S", bound=msgspec.Struct)
 
 
-class WorkerInfo(msgspec.Struct, frozen=True):
-    """A Dask worker that the scheduler knows."""
+class Backend(ABC):
+    """One cluster: a Dask scheduler and its workers.
 
-    address: str
-    name: str
-    host: str
-    n_slots: int
-    gpus: SeenGpus | None = None
-    """None: it has not told yet."""
+    **Who calls what, when.**  All calls come from the controller's event loop, and none of them may
+    block it.  ``start`` is called once, and nothing but ``close`` and the properties before it has
+    returned.  From then on ``repair`` is called about once a second and ``scale`` at any time,
+    never both at once.  ``close`` may be called at any time and more than once, also before, amid
+    and after a ``start`` that failed.  Properties are read many times a second: they only look at
+    what is known.
 
+    **Deadlines.**  ``start`` keeps ``spec.start_timeout_s`` itself.  ``scale`` and ``repair`` are
+    cancelled after 60 s, ``close`` after 15 s.  ``start`` may be cancelled whenever it waits.
 
-class Backend(Protocol):
-    """Obligations of a backend; see the module's text."""
+    **What must be gone.**  When ``start`` has raised, for whatever reason, nothing that it began is
+    left: no process, no object of a service, no connection.  After ``close`` the same holds for all
+    that ``start``, ``scale`` and ``repair`` have made, while workers that are not the backend's
+    own (``owns_workers``) are as they were found.  What a controller that was killed has left is
+    ended by the next ``start`` of the same cluster's name.
+    """
 
     client: Client
+    """Connected to the scheduler: set by ``start``, and another one after ``repair`` has found a
+    new scheduler.  While the scheduler is lost, its ``status`` is not ``running``."""
 
-    async def start(self, on_phase: Callable[[str], None]) -> None:
-        """Bring up scheduler and workers; ``on_phase`` gets one short sentence a step."""
+    @abstractmethod
+    async def start(self, on_phase: OnPhase) -> None:
+        """Bring up scheduler and workers; returns with a scheduler that answers.
 
+        Raises
+        ------
+        ClusterError
+            It can't be done, or not in time.  One sentence: what was tried, what is in the way,
+            what to do.
+        """
+
+    @abstractmethod
     async def scale(self, n_workers: int, keep: Sequence[str]) -> None:
-        """Ask for ``n_workers``; when shrinking, the addresses in ``keep`` go last."""
+        """Ask for ``n_workers``; when shrinking, the addresses in ``keep`` go last.
+
+        Returns when it was asked for: workers may come and go later.
+
+        Raises
+        ------
+        ClusterError
+            The number can't be changed, now or at all.
+        """
+
+    @abstractmethod
+    async def close(self) -> None:
+        """End everything that this backend has started."""
+
+    @property
+    @abstractmethod
+    def n_wanted(self) -> int:
+        """Workers asked for; known from the beginning."""
 
     async def repair(self) -> None:
-        """Replace workers that are lost for good; called once a second, never during a scale."""
-
-    async def close(self) -> None:
-        """End everything this backend started."""
-
-    @property
-    def n_wanted(self) -> int:
-        """Workers asked for."""
-        ...
-
-    @property
-    def shared_filesystem(self) -> bool:
-        """Whether workers see the controller's run directories and blobs."""
-        ...
+        """Replace workers that are lost for good, and find a lost scheduler again."""
+        return
 
     @property
     def owns_workers(self) -> bool:
         """Whether the workers are this backend's; others are never scaled, and left as found."""
-        ...
+        return True
+
+    @property
+    def shared_filesystem(self) -> bool:
+        """Whether workers see the controller's run directories and blobs."""
+        return False
+
+    @property
+    def slots_per_worker(self) -> int:
+        """Ranks side by side in each worker that will come."""
+        return 1
+
+    @property
+    def packages_from(self) -> str:
+        """What brings the workers' packages, as an image's reference does; empty: not known."""
+        return ""
 
     @property
     def image(self) -> str:
         """What the image of the workers was resolved to, with its digest; empty: there is none."""
-        ...
+        return ""
 
     @property
     def trouble(self) -> str:
-        """What keeps the cluster from working as it should, in one line; empty: nothing does."""
-        ...
+        """What keeps the cluster from working as it should, in one line; empty: nothing does.
+
+        Asked only between ``start`` and ``close``.
+        """
+        return ""
+
+
+# -- what clients ask ------------------------------------------------------------------------------
+
+Verdict: TypeAlias = Literal["ok", "broken", "unknown"]
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One thing that a doctor has looked at."""
+
+    what: str
+    verdict: Verdict
+    text: str = ""
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What a doctor says."""
+
+    findings: tuple[Finding, ...] = ()
+    """In the order in which a start needs the things."""
+    text: str = ""
+    """What was asked for in place of an examination."""
+
+    @property
+    def is_broken(self) -> bool:
+        return any(each.verdict == "broken" for each in self.findings)
+
+    def __str__(self) -> str:
+        return self.text or "\n".join(
+            f"{each.verdict:<8}{each.what}: {each.text}" for each in self.findings
+        )
+
+
+class FoundCluster(msgspec.Struct, frozen=True):
+    """A cluster of this user's that the service knows, whoever has started it."""
+
+    backend: str
+    name: str
+    place: str
+    """Where it is, in the service's own words."""
+    n_workers: int
+    """Asked for."""
+    is_from_here: bool
+    """Whether its controller runs, or ran, on this host."""
+    handle: str
+    """What the backend needs to end it."""
+
+
+class NoSettings(msgspec.Struct, frozen=True):
+    """Of a backend that has no options of its own."""
+
+
+class BackendPlugin(ABC):
+    """What clients know of a backend without starting one.
+
+    Importing its module must be cheap, and possible where the packages that the backend needs are
+    not installed: ``%cluster start --help`` and Tab do it.  Methods are called from any thread;
+    ``async`` ones are cancelled after 30 s.
+    """
+
+    name: str = ""
+    """As in ``%cluster start NAME``; set by whoever looks it up."""
+    command: ClassVar[Literal["start", "connect"]] = "start"
+    """The command of ``%cluster`` that takes this backend."""
+    arguments: ClassVar[tuple[Argument | Group, ...]] = ()
+    """Options of a start that only this backend has; each fills the field of its name."""
+    settings_type: ClassVar[type[msgspec.Struct]] = NoSettings
+    """What the options come to: the backend's own part of the spec, with defaults."""
+    doctor_arguments: ClassVar[tuple[Argument | Group, ...]] = ()
+    """Options of ``%cluster doctor`` beside those of a start."""
+    start_timeout_s: ClassVar[float] = 60.0
+    """How long a start may take at most."""
+    requires: ClassVar[str] = ""
+    """What pip is to install if a package is missing; empty: the package itself."""
+    stopped: ClassVar[str] = "has ended"
+    """What became of a cluster that was stopped, in the words of people."""
+
+    def settings(self, **values: Any) -> msgspec.Struct:
+        """What options come to; those that were not given are None, empty or left out.
+
+        Raises
+        ------
+        OptionError
+            There is no such option, or its value is not one.
+        ClusterError
+            A file that an option names can't be read.
+        """
+        given = {name: value for name, value in values.items() if value not in (None, [])}
+        known = self.settings_type.__struct_fields__
+        for name in given:
+            if name not in known:
+                raise OptionError(
+                    f"backend {self.name!r} has no option {name!r}; it has "
+                    f"{', '.join(known) or 'none'}{did_you_mean(name, known)}"
+                )
+        try:
+            return msgspec.convert(given, self.settings_type)
+        except msgspec.ValidationError as error:
+            raise OptionError(f"backend {self.name!r}: {error}") from None
+
+    def prepare(self, spec: ClusterSpec, on_phase: OnPhase) -> ClusterSpec:
+        """Get ready what a start needs from here, as an image that is built; may take long.
+
+        Called before there is a controller.  What it makes may stay.
+
+        Raises
+        ------
+        JupyterDDLError
+            The spec can't be started; nothing else has happened yet.
+        """
+        return spec
+
+    async def examine(self, spec: ClusterSpec, **values: Any) -> Report:
+        """What a start of ``spec`` would lack; creates nothing.
+
+        Parameters
+        ----------
+        **values
+            Of :attr:`doctor_arguments`.
+        """
+        self.prepare(spec, lambda _: None)
+        return Report((Finding("options", "ok", "nothing else is looked at"),))
+
+    async def find_elsewhere(self) -> list[FoundCluster]:
+        """This user's clusters that the service knows, by name; none where there is no service.
+
+        Raises
+        ------
+        ClusterError
+            The service can't be asked.
+        """
+        return []
+
+    async def delete_elsewhere(self, found: FoundCluster) -> None:
+        """End a cluster whose controller is not here.
+
+        Raises
+        ------
+        ClusterError
+            The service refused.
+        """
+        raise ClusterError(f"clusters of backend {self.name!r} end where they were started")
+
+    @abstractmethod
+    def make(self, spec: ClusterSpec) -> Backend:
+        """A backend, not started.  Called once, in the controller, which has a process to itself.
+
+        Raises
+        ------
+        ClusterError
+            The spec is not one of this backend.
+        ImportError
+            A package is missing.
+        """
+
+
+def backend_plugin(name: str) -> BackendPlugin:
+    """The plug-in of this name.
+
+    Raises
+    ------
+    OptionError
+        There is none; gives the nearest name.
+    PluginError
+        It can't be imported.
+    """
+    plugin: BackendPlugin = BACKENDS.load(name)()
+    plugin.name = name
+    return plugin
+
+
+def make_backend(spec: ClusterSpec) -> Backend:
+    """The backend of a cluster, not started.
+
+    Raises
+    ------
+    OptionError
+        There is no backend of this name.
+    ClusterError
+        A package that it needs is missing, or the spec is not one of it.
+    """
+    plugin = backend_plugin(spec.backend)
+    try:
+        return plugin.make(spec)
+    except ModuleNotFoundError as error:
+        raise ClusterError(
+            f"cluster backend {spec.backend!r} needs the package {error.name}, which is not there; "
+            f"`pip install '{plugin.requires or error.name}'` where the notebook runs"
+        ) from None
+
+
+def settings_of(spec: ClusterSpec, kind: type[S]) -> S:
+    """The backend's own part of a spec.
+
+    Raises
+    ------
+    ClusterError
+        It was written by another version.
+    """
+    try:
+        return msgspec.convert(spec.settings, kind)
+    except msgspec.ValidationError as error:
+        raise ClusterError(
+            f"the settings of cluster {spec.name} do not fit backend {spec.backend!r}: {error}"
+        ) from None

@@ -1,4 +1,4 @@
-"""How Dask is set up below a controller: in its own process, and in the pods of a cluster."""
+"""How Dask is set up below a controller: in its own process, and in containers elsewhere."""
 
 from __future__ import annotations
 

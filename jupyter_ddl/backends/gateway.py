@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from dask_gateway import Gateway, GatewayCluster
 from dask_gateway.client import GatewayClusterError, GatewayServerError
 from distributed import Client
 
+from jupyter_ddl.backends.base import Backend, OnPhase
 from jupyter_ddl.backends.reaching import check_versions
 from jupyter_ddl.errors import ClusterError
 from jupyter_ddl.protocol.cluster import ClusterSpec
@@ -35,7 +36,7 @@ _CLOSE_S = 8.0
 _FAULTS = (aiohttp.ClientError, GatewayClusterError, GatewayServerError, OSError, ValueError)
 
 
-class GatewayBackend:
+class GatewayBackend(Backend):
     """Made and used on the controller's loop."""
 
     client: Client
@@ -50,23 +51,11 @@ class GatewayBackend:
         return self._n_wanted
 
     @property
-    def shared_filesystem(self) -> bool:
-        return False
-
-    @property
-    def owns_workers(self) -> bool:
-        return True
-
-    @property
-    def image(self) -> str:
-        return ""  # the gateway's own matter, which it does not tell
-
-    @property
     def trouble(self) -> str:
         is_lost = self.client.status != "running"
         return "the scheduler is lost: connecting again, runs wait" if is_lost else ""
 
-    async def start(self, on_phase: Callable[[str], None]) -> None:
+    async def start(self, on_phase: OnPhase) -> None:
         address = dask.config.get("gateway.address", None)
         if not address:
             raise ClusterError(
@@ -91,7 +80,7 @@ class GatewayBackend:
             await asyncio.shield(self.close())
             raise
 
-    async def _start(self, on_phase: Callable[[str], None]) -> None:
+    async def _start(self, on_phase: OnPhase) -> None:
         # The workers' sizes are options of the service, and named as its operator likes.
         self._cluster = GatewayCluster(asynchronous=True)
         await self._cluster

@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import dask
 from distributed import Client, LocalCluster, Security, Status
 
+from jupyter_ddl.backends.base import Backend, OnPhase
 from jupyter_ddl.backends.dask_config import DASK_CONFIG
 from jupyter_ddl.backends.sizing import n_local_workers
 from jupyter_ddl.errors import ClusterError
@@ -31,7 +32,7 @@ _COMES_BACK_S = 20.0
 _CLOSE_NANNY_S = 5.0
 
 
-class LocalBackend:
+class LocalBackend(Backend):
     """``distributed.LocalCluster`` inside the controller."""
 
     client: Client
@@ -52,19 +53,7 @@ class LocalBackend:
     def shared_filesystem(self) -> bool:
         return True
 
-    @property
-    def owns_workers(self) -> bool:
-        return True
-
-    @property
-    def image(self) -> str:
-        return ""
-
-    @property
-    def trouble(self) -> str:
-        return ""  # the scheduler is a part of this process
-
-    async def start(self, on_phase: Callable[[str], None]) -> None:
+    async def start(self, on_phase: OnPhase) -> None:
         dask.config.set(DASK_CONFIG)
         dask.config.set({"distributed.scheduler.worker-ttl": self._spec.worker_timeout_s})
         on_phase(f"starting {self._n_wanted} worker{'' if self._n_wanted == 1 else 's'}")

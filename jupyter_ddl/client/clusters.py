@@ -2,100 +2,44 @@
 
 from __future__ import annotations
 
-import re
 import time
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import msgspec
 
-from jupyter_ddl.binder_mode import check_backend
+from jupyter_ddl.backends.base import Finding, FoundCluster, Report, backend_plugin
 from jupyter_ddl.client.dask_client import forget_client
-from jupyter_ddl.client.kube_options import KUBE, START_TIMEOUT_S, with_image
+from jupyter_ddl.client.link import client_loop
 from jupyter_ddl.client.session import session
-from jupyter_ddl.errors import ClusterError, ControllerError, OptionError
+from jupyter_ddl.errors import ClusterError, ControllerError, PluginError
+from jupyter_ddl.grammar import Argument
 from jupyter_ddl.nearest import did_you_mean
-from jupyter_ddl.protocol.cluster import ClusterSpec, KubeSpec, SchedulerSpec
+from jupyter_ddl.plugins import BACKENDS
+from jupyter_ddl.protocol.cluster import ClusterSpec
 from jupyter_ddl.protocol.replies import ClusterStatus, LogText, Result, StatusResult
 from jupyter_ddl.protocol.requests import Adapt, Body, GetLog, GetStatus, Scale, StopCluster
 from jupyter_ddl.store.connection import list_connections, read_connection
 from jupyter_ddl.store.processes import end_process, is_alive
 
 __all__ = [
-    "CONNECT_TIMEOUT_S",
-    "DASK",
     "Cluster",
     "attach_cluster",
     "chosen_cluster",
+    "cluster_spec",
+    "clusters_elsewhere",
     "connect_cluster",
     "current_cluster",
+    "delete_elsewhere",
+    "examine_cluster",
     "list_clusters",
-    "scheduler_spec",
     "start_cluster",
 ]
 
 
-# What ``%cluster connect ADDRESS`` makes of the address and of Dask's configuration.
-
-DASK = "dask"
-"""Name of the backend, and of its cluster by default."""
-CONNECT_TIMEOUT_S = 8.0
-_ADDRESS = re.compile(r"(?:(tls|tcp)://)?((?:\[[0-9a-fA-F:.]+\]|[\w.-]+):(\d{1,5}))/?")
-_FILES = {
-    "ca_file": "distributed.comm.tls.ca-file",
-    "cert_file": "distributed.comm.tls.client.cert",
-    "key_file": "distributed.comm.tls.client.key",
-}
-
-
-def scheduler_spec(address: str) -> SchedulerSpec:
-    """Address and files, checked here: the controller does not know this process's settings.
-
-    Without ``tls://`` or ``tcp://`` before it, TLS is meant.
-
-    Raises
-    ------
-    OptionError
-        The address is not one, Dask's configuration names no files for TLS or such that are not
-        there, or forbids plain TCP.
-    """
-    import dask.config
-
-    found = _ADDRESS.fullmatch(address)
-    if found is None or not 0 < int(found[3]) < 65536:
-        raise OptionError(
-            f"{address!r} is not the address of a scheduler; tls://HOST:PORT is expected, or "
-            f"tcp://HOST:PORT for one without TLS"
-        )
-    if found[1] == "tcp":
-        if dask.config.get("distributed.comm.require-encryption", None):
-            raise OptionError(
-                f"{address} is not encrypted, and Dask's configuration asks for it "
-                f"(distributed.comm.require-encryption); connect to tls://{found[2]}"
-            )
-        return SchedulerSpec(f"tcp://{found[2]}")
-    files = {field: _existing(field, dask.config.get(key, None)) for field, key in _FILES.items()}
-    return SchedulerSpec(
-        f"tls://{found[2]}", files["ca_file"], files["cert_file"], files["key_file"]
-    )
-
-
-def _existing(field: str, value: object) -> str:
-    if not value:
-        raise OptionError(
-            f"TLS takes the scheduler's CA and a certificate of ours, and Dask's configuration has "
-            f"no {_FILES[field]}; set {', '.join(_FILES.values())}, or connect to tcp://HOST:PORT "
-            f"if there is no TLS"
-        )
-    text = str(value)
-    if "\n" in text:  # the certificate itself, as Security.temporary() has it
-        raise OptionError(f"{_FILES[field]} in Dask's configuration holds no path of a file")
-    path = Path(text).expanduser().absolute()
-    if not path.is_file():
-        raise OptionError(f"{_FILES[field]} in Dask's configuration is {text!r}: no such file")
-    return str(path)
-
-
+_CONNECTED = "dask"
+"""The backend of a scheduler that runs already."""
+_CALL_S = 30.0
 _STOP_TIMEOUT_S = 20.0
 _STOP_ANSWER_S = 5.0
 _STOP_GRACE_S = 10.0
@@ -167,15 +111,15 @@ def start_cluster(
     memory_bytes: int | None = None,
     idle_timeout_s: float = 1800.0,
     max_age_s: float = 86400.0,
-    kubernetes: KubeSpec | None = None,
     on_phase: Callable[[str], None] = lambda _: None,
+    **options: Any,
 ) -> Cluster:
     """Start a cluster and make it the one that this process uses.
 
     Parameters
     ----------
     backend : str
-        ``local``, or a backend that another package provides.
+        ``local``, or another one that is built in or that a package provides.
     n_workers : int, optional
         By default as many as the container's CPUs and memory allow.
     name : str, optional
@@ -186,19 +130,53 @@ def start_cluster(
         A rank whose process tree uses more is ended, and its trial fails for memory.
     idle_timeout_s, max_age_s : float
         After how many seconds the cluster ends by itself: without runs and requests, and in all.
-    kubernetes : KubeSpec, optional
-        For ``kube``: image, namespace and what else only pods have.
     on_phase : callable
         Gets one short sentence per step.
+    **options
+        The backend's own, as ``%cluster start BACKEND --help`` lists them.
 
     Raises
     ------
+    OptionError
+        There is no such backend, or it has no such option.
     ClusterError
         It can't be started; one sentence says why, and nothing is left running.
     """
-    check_backend(backend)  # before an image is looked for, or built
-    pods = kubernetes or KubeSpec()
-    spec = ClusterSpec(
+    spec = cluster_spec(
+        backend,
+        n_workers,
+        name=name,
+        cpus=cpus,
+        memory_bytes=memory_bytes,
+        idle_timeout_s=idle_timeout_s,
+        max_age_s=max_age_s,
+        **options,
+    )
+    return Cluster(session().start(spec, on_phase))
+
+
+def cluster_spec(
+    backend: str,
+    n_workers: int | None = None,
+    *,
+    name: str | None = None,
+    cpus: int = 1,
+    memory_bytes: int | None = None,
+    idle_timeout_s: float = 1800.0,
+    max_age_s: float = 86400.0,
+    **options: Any,
+) -> ClusterSpec:
+    """What :func:`start_cluster` is to start.
+
+    Raises
+    ------
+    OptionError
+        There is no such backend, or it has no such option.
+    ClusterError
+        A file that an option names can't be read.
+    """
+    plugin = backend_plugin(backend)
+    return ClusterSpec(
         name=name or backend,
         backend=backend,
         n_workers=n_workers,
@@ -206,11 +184,9 @@ def start_cluster(
         memory_per_worker_bytes=memory_bytes,
         idle_timeout_s=idle_timeout_s,
         max_age_s=max_age_s,
-        kubernetes=with_image(pods, on_phase) if backend == KUBE else pods,
+        start_timeout_s=plugin.start_timeout_s,
+        settings=msgspec.to_builtins(plugin.settings(**options)),
     )
-    if backend == KUBE:
-        spec = msgspec.structs.replace(spec, start_timeout_s=START_TIMEOUT_S)
-    return Cluster(session().start(spec, on_phase))
 
 
 def connect_cluster(
@@ -244,16 +220,14 @@ def connect_cluster(
     ClusterError
         It can't be used; one sentence says why.
     """
-    check_backend(DASK)
-    spec = ClusterSpec(
-        name=name or DASK,
-        backend=DASK,
-        cpus_per_worker=cpus,
-        memory_per_worker_bytes=memory_bytes,
+    spec = cluster_spec(
+        _CONNECTED,
+        name=name,
+        cpus=cpus,
+        memory_bytes=memory_bytes,
         idle_timeout_s=idle_timeout_s,
         max_age_s=max_age_s,
-        start_timeout_s=CONNECT_TIMEOUT_S,
-        scheduler=scheduler_spec(address),
+        address=address,
     )
     return Cluster(session().start(spec, on_phase))
 
@@ -300,6 +274,52 @@ def chosen_cluster(name: str | None = None) -> Cluster:
         raise ClusterError("no cluster is running; `%cluster start` starts one")
     names = ", ".join(each.name for each in running)
     raise ClusterError(f"several clusters are running: {names}; `%cluster attach NAME` chooses one")
+
+
+def clusters_elsewhere() -> Iterator[FoundCluster | ClusterError]:
+    """This user's clusters that services know and no controller of this host holds.
+
+    For a service that can't be asked there is the error in their place.
+    """
+    here = {info.name for info in list_connections()}
+    for name in BACKENDS.names():
+        try:
+            found = client_loop().call(backend_plugin(name).find_elsewhere(), _CALL_S)
+        except (ClusterError, PluginError) as error:
+            yield ClusterError(f"clusters of backend {name} are not listed: {error.message}")
+            continue
+        yield from (each for each in found if not (each.is_from_here and each.name in here))
+
+
+def delete_elsewhere(found: FoundCluster) -> None:
+    """End a cluster by its service alone; its controller, if it lives, loses it.
+
+    Raises
+    ------
+    ClusterError
+        The service refused.
+    """
+    client_loop().call(backend_plugin(found.backend).delete_elsewhere(found), _CALL_S)
+
+
+def examine_cluster(
+    backend: str, *, cpus: int = 1, memory_bytes: int | None = None, **options: Any
+) -> Report:
+    """What a start of this backend, with these options, would lack; nothing is created.
+
+    Raises
+    ------
+    OptionError
+        There is no such backend, or it has no such option.
+    """
+    plugin = backend_plugin(backend)
+    mine = [each.dest for each in plugin.doctor_arguments if isinstance(each, Argument)]
+    asked = {name: options.pop(name) for name in mine if name in options}
+    try:
+        spec = cluster_spec(backend, cpus=cpus, memory_bytes=memory_bytes, **options)
+    except ClusterError as error:
+        return Report((Finding("options", "broken", error.message),))
+    return client_loop().call(plugin.examine(spec, **asked), _CALL_S)
 
 
 def _status(result: Result) -> ClusterStatus:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from jupyter_ddl.client.link import ControllerLink, Mailbox, client_loop, close_client_loop
-from jupyter_ddl.client.start import packages_to_warm, start_controller
+from jupyter_ddl.client.start import packages_to_warm, prepared_spec, start_controller
 from jupyter_ddl.errors import ClusterError
 from jupyter_ddl.protocol.cluster import ClusterSpec
 from jupyter_ddl.protocol.replies import Result
@@ -47,11 +47,12 @@ class Session:
 
         Raises
         ------
-        ClusterError
+        JupyterDDLError
             It can't be started; one sentence says why.
         """
         spec = msgspec.structs.replace(spec, prewarm=spec.prewarm or packages_to_warm())
         with self._guard:
+            spec = prepared_spec(spec, on_phase)
             info, self.resumed = start_controller(spec, on_phase)
             _remember(spec)
             self.current = info.name

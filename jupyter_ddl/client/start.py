@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 
 from jupyter_ddl import errors
+from jupyter_ddl.backends.base import backend_plugin
 from jupyter_ddl.backends.sizing import check_size
 from jupyter_ddl.binder_mode import sized_for_binder
 from jupyter_ddl.errors import ClusterError, ControllerError
@@ -25,7 +26,7 @@ from jupyter_ddl.protocol.cluster import ClusterSpec
 from jupyter_ddl.store.connection import ConnectionInfo, read_connection
 from jupyter_ddl.store.paths import runtime_dir
 
-__all__ = ["packages_to_warm", "start_controller"]
+__all__ = ["packages_to_warm", "prepared_spec", "start_controller"]
 
 _HEAVY = ("numpy", "pandas", "scipy", "sklearn", "torch")
 
@@ -51,10 +52,27 @@ def packages_to_warm(*, if_installed: bool = False) -> tuple[str, ...]:
     return tuple(name.strip() for name in configured.split(",") if name.strip())
 
 
+def prepared_spec(spec: ClusterSpec, on_phase: Callable[[str], None]) -> ClusterSpec:
+    """The spec that is started in place of ``spec``: checked, sized, with its image built.
+
+    Raises
+    ------
+    ClusterError
+        A bad name, a name in use, a size that is none, or what Binder has no room for.
+    OptionError
+        There is no such backend.
+    JupyterDDLError
+        What the backend needs from here can't be made.
+    """
+    spec = sized_for_binder(spec)
+    _check(spec)
+    return backend_plugin(spec.backend).prepare(spec, on_phase)
+
+
 def start_controller(
     spec: ClusterSpec, on_phase: Callable[[str], None]
 ) -> tuple[ConnectionInfo, list[str]]:
-    """Start a controller and wait until its cluster is ready.
+    """Start a controller of a spec that was prepared, and wait until its cluster is ready.
 
     Returns
     -------
@@ -64,11 +82,8 @@ def start_controller(
     Raises
     ------
     ClusterError
-        A bad name, a name in use, a size that is none, what Binder has no room for, or no workers
-        by the deadline; nothing is left running.
+        There are no workers by the deadline, or the backend refuses; nothing is left running.
     """
-    spec = sized_for_binder(spec)
-    _check(spec)
     process = _spawn(spec)
     try:
         resumed = _wait_ready(process, spec, on_phase)

@@ -2,37 +2,41 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
+import contextlib
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
-from jupyter_ddl.backends.registry import backend_names, check_name
+from jupyter_ddl.backends.base import FoundCluster, backend_plugin
 from jupyter_ddl.binder_mode import binder_sentence
-from jupyter_ddl.client import kube_clusters
 from jupyter_ddl.client.clusters import (
-    DASK,
     Cluster,
     attach_cluster,
     chosen_cluster,
+    clusters_elsewhere,
     connect_cluster,
+    delete_elsewhere,
+    examine_cluster,
     list_clusters,
     start_cluster,
 )
 from jupyter_ddl.client.environment import check_environment, compare_with
-from jupyter_ddl.client.kube_options import KUBE, ON_KUBERNETES, kube_spec
 from jupyter_ddl.client.session import session
 from jupyter_ddl.commands.face import Answer, Face, Printed
-from jupyter_ddl.errors import ClusterError, OptionError
+from jupyter_ddl.errors import ClusterError, OptionError, PluginError
 from jupyter_ddl.formats import format_counted
 from jupyter_ddl.grammar import (
+    Argument,
     Command,
     Grammar,
+    Group,
     argument,
     count,
     duration_s,
     one_of,
     size_bytes,
 )
+from jupyter_ddl.plugins import BACKENDS
 
 __all__ = ["CLUSTER"]
 
@@ -61,36 +65,30 @@ def _refresh_verdict(face: Face, cluster: str) -> None:
         return
 
 
-def _start(face: Face, **values: Any) -> Answer:
-    return _begin(face, lambda on_phase: start_from(Namespace(**values), on_phase))
-
-
-def start_from(options: Namespace, on_phase: Callable[[str], None] = lambda _: None) -> Cluster:
-    """Start the cluster that the options of ``start`` describe.
-
-    Raises
-    ------
-    OptionError
-        An option is given that the backend does not have.
-    ClusterError
-        It can't be started; one sentence says why.
-    """
-    if options.backend in ("kubernetes", "k8s"):
-        options.backend = KUBE
-    check_name(options.backend)  # before options are said to be another's
-    kubernetes = kube_spec(options)
-    if options.env is not None and options.backend != KUBE:
-        raise OptionError("--env is for clusters on Kubernetes; a local one uses this environment")
-    return start_cluster(
-        options.backend,
-        options.workers,
-        name=options.name,
-        cpus=options.cpus,
-        memory_bytes=options.memory,
-        idle_timeout_s=options.idle_timeout,
-        max_age_s=options.max_age,
-        kubernetes=kubernetes,
-        on_phase=on_phase,
+def _start(
+    face: Face,
+    backend: str,
+    workers: int | None,
+    name: str | None,
+    cpus: int,
+    memory: int | None,
+    idle_timeout: float,
+    max_age: float,
+    **own: Any,
+) -> Answer:
+    return _begin(
+        face,
+        lambda on_phase: start_cluster(
+            backend,
+            workers,
+            name=name,
+            cpus=cpus,
+            memory_bytes=memory,
+            idle_timeout_s=idle_timeout,
+            max_age_s=max_age,
+            on_phase=on_phase,
+            **own,
+        ),
     )
 
 
@@ -134,19 +132,21 @@ def _list(face: Face) -> Answer:
 
     rows = [cluster_row(each.status()) for each in list_clusters()]
     lines = [
-        f"{each.name} in namespace {each.namespace} ({format_counted(each.n_workers, 'worker')}) "
-        f"was started elsewhere; `%cluster stop {each.name}` ends it."
+        f"{each.name} in {each.place} ({format_counted(each.n_workers, 'worker')}) was started "
+        f"elsewhere; `%cluster stop {each.name}` ends it."
         for each in _elsewhere(face)
     ]
     return Answer(render_clusters(rows, current=session().current, width=face.width), *lines)
 
 
-def _elsewhere(face: Face) -> list[Any]:
-    try:
-        return list(kube_clusters.clusters_elsewhere())
-    except ClusterError as error:
-        face.say(f"Clusters on Kubernetes are not listed: {error.message}")
-        return []
+def _elsewhere(face: Face) -> list[FoundCluster]:
+    found: list[FoundCluster] = []
+    for each in clusters_elsewhere():
+        if isinstance(each, FoundCluster):
+            found.append(each)
+        else:
+            face.say(each.message)
+    return found
 
 
 def _attach(_: Face, name: str) -> Answer:
@@ -181,13 +181,12 @@ def _stop(face: Face, name: str | None, all: bool) -> Answer:  # noqa: A002
     if not targets and not elsewhere:
         return Answer("No cluster is running.")
     for each in targets:
-        backend = session().info(each.name).backend
+        plugin = backend_plugin(session().info(each.name).backend)
         each.stop()
-        goes_on = "is left, and goes on where it was started"
-        face.say(f"Cluster {each.name} {goes_on if backend == DASK else 'has ended'}.")
+        face.say(f"Cluster {each.name} {plugin.stopped}.")
     for found in elsewhere:
-        kube_clusters.delete_elsewhere(found)
-        face.say(f"Cluster {found.name} in namespace {found.namespace} is deleted.")
+        delete_elsewhere(found)
+        face.say(f"Cluster {found.name} in {found.place} is deleted.")
     return Answer()
 
 
@@ -196,14 +195,9 @@ def _logs(_: Face, worker: str | None, lines: int, name: str | None) -> Answer:
     return Answer(Printed(text.rstrip()) or "The log has no such lines.")
 
 
-def _doctor(_: Face, print_rbac: bool, **values: Any) -> Answer:
-    if print_rbac:
-        return Answer(kube_clusters.print_rbac(values["namespace"]).rstrip())
-    findings = kube_clusters.examine_from(Namespace(**values))
-    return Answer(
-        "\n".join(f"{each.verdict:<8}{each.what}: {each.text}" for each in findings),
-        is_good=all(each.verdict != "broken" for each in findings),
-    )
+def _doctor(_: Face, backend: str, cpus: int, memory: int | None, **own: Any) -> Answer:
+    report = examine_cluster(backend, cpus=cpus, memory_bytes=memory, **own)
+    return Answer(str(report), is_good=not report.is_broken)
 
 
 def _env(
@@ -279,15 +273,43 @@ _SIZE = (
     argument("--cpus", type=count(1), default=1, metavar="C", help="CPUs of each worker"),
     argument("--memory", type=size_bytes, metavar="2GB", help="limit of each trial"),
 )
-_WORKERS = (
-    *_SIZE,
-    argument("--env", metavar="auto|IMAGE|DIR", help="image of the pods, or what it is built of"),
-    ON_KUBERNETES,
+_BACKEND = argument(
+    "backend",
+    nargs="?",
+    default="local",
+    metavar="BACKEND",
+    help="local by default; `BACKEND --help` lists its own options",
+    offers=BACKENDS.names,
 )
-"""What each worker is to be."""
 _WHICH = argument(
     "--name", metavar="NAME", help="which cluster; default: the one in use", offers="clusters"
 )
+
+
+def _own_arguments(backend: str) -> tuple[Argument | Group, ...]:
+    """Options of a start that only this backend has."""
+    plugin = backend_plugin(backend)
+    if plugin.command != "start":
+        raise OptionError(
+            f"backend {backend!r} starts nothing; `%cluster {plugin.command}` uses what runs "
+            f"already, `%cluster {plugin.command} --help` says how"
+        )
+    return plugin.arguments
+
+
+def _to_examine(backend: str) -> tuple[Argument | Group, ...]:
+    plugin = backend_plugin(backend)
+    return (*plugin.doctor_arguments, *plugin.arguments)
+
+
+def _of_another(command: str, own: Callable[[str], tuple[Argument | Group, ...]], flag: str) -> str:
+    """Which backend has an option that this one has not."""
+    for name in BACKENDS.names():
+        with contextlib.suppress(PluginError, OptionError):
+            if flag in Command(name, "", own(name)).options():
+                return f"; backend {name} has it: `%cluster {command} {name} {flag} …`"
+    return ""
+
 
 CLUSTER = Grammar(
     "%cluster",
@@ -298,14 +320,7 @@ CLUSTER = Grammar(
             "start",
             "Start a cluster and use it from now on.",
             (
-                argument(
-                    "backend",
-                    nargs="?",
-                    default="local",
-                    metavar="BACKEND",
-                    help="local by default",
-                    offers=backend_names,
-                ),
+                _BACKEND,
                 argument(
                     "-n",
                     "--workers",
@@ -315,19 +330,17 @@ CLUSTER = Grammar(
                 ),
                 argument("--name", metavar="NAME", help="default: the backend's name"),
                 *_LEASE,
-                *_WORKERS,
+                *_SIZE,
             ),
             _start,
+            more=_own_arguments,
+            elsewhere=partial(_of_another, "start", _own_arguments),
         ),
         Command(
             "connect",
             "Use a Dask scheduler that runs already.",
             (
-                argument(
-                    "address",
-                    metavar="ADDRESS",
-                    help="tls://HOST:PORT, or tcp://HOST:PORT without TLS",
-                ),
+                *backend_plugin("dask").arguments,
                 argument("--name", metavar="NAME", help="default: dask"),
                 *_SIZE,
                 *_LEASE,
@@ -387,12 +400,11 @@ CLUSTER = Grammar(
         ),
         Command(
             "doctor",
-            "Check what a cluster on Kubernetes needs.",
-            (
-                argument("--print-rbac", action="store_true", help="the smallest Role, as YAML"),
-                *_WORKERS,
-            ),
+            "Check what a cluster of a backend needs; takes the options of a start.",
+            (_BACKEND, *_SIZE),
             _doctor,
+            more=_to_examine,
+            elsewhere=partial(_of_another, "doctor", _to_examine),
         ),
         Command(
             "env",

@@ -97,17 +97,17 @@ class ClusterSize:
 
     def n_wanted_slots(self) -> int:
         """Slots of the workers that were asked for."""
-        return self._backend.n_wanted * self._spec.kubernetes.slots
+        return self._backend.n_wanted * self._backend.slots_per_worker
 
     def n_possible_slots(self) -> int:
         """The most slots that the cluster can have without a person's doing."""
         n_workers = max(self._backend.n_wanted, 0 if self.bounds is None else self.bounds[1])
-        return n_workers * self._spec.kubernetes.slots
+        return n_workers * self._backend.slots_per_worker
 
     def _wanted(self, minimum: int, maximum: int) -> int:
         now = time.monotonic()
         current, demand = self._backend.n_wanted, self._demand_slots()
-        slots = self._spec.kubernetes.slots
+        slots = self._backend.slots_per_worker
         if demand > (current - 1) * slots:
             self._surplus_since_s = None
         elif self._surplus_since_s is None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 import msgspec
 from distributed import Client
 
-from jupyter_ddl.backends.base import WorkerInfo
+from jupyter_ddl.launch.workers import WorkerInfo
 from jupyter_ddl.protocol.cluster import ClusterSpec
 from jupyter_ddl.protocol.facts import (
     EnvironmentCall,
@@ -53,12 +53,18 @@ class _Record(msgspec.Struct, frozen=True):
 
 
 class KeptPackages:
-    """Every call is one read or write of a file, of up to 256 MB."""
+    """Every call is one read or write of a file, of up to 256 MB.
 
-    def __init__(self, spec: ClusterSpec) -> None:
+    Parameters
+    ----------
+    packages_from : str
+        What brings the workers' packages, as the backend says.
+    """
+
+    def __init__(self, spec: ClusterSpec, packages_from: str) -> None:
         self._path = runtime_path() / f"{spec.name}.packages"
         # With another image or Python the versions of then are the wrong ones.
-        self._made_for = (spec.backend, spec.kubernetes.image or "", sys.version)
+        self._made_for = (spec.backend, packages_from, sys.version)
 
     def read(self) -> tuple[Patch, dict[str, bytes]] | None:
         """What the controller before has left, if it was for workers like these."""

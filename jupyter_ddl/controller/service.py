@@ -11,8 +11,7 @@ from collections.abc import Callable
 import msgspec
 from distributed import Client
 
-from jupyter_ddl.backends.base import Backend, WorkerInfo
-from jupyter_ddl.backends.registry import make_backend
+from jupyter_ddl.backends.base import Backend, make_backend
 from jupyter_ddl.controller.cluster_size import ClusterSize
 from jupyter_ddl.controller.environment import KeptPackages, WorkerEnvironments
 from jupyter_ddl.controller.groups import GroupRegistry
@@ -22,7 +21,7 @@ from jupyter_ddl.errors import ClusterError
 from jupyter_ddl.launch.courier import Courier
 from jupyter_ddl.launch.dispatcher import Dispatcher
 from jupyter_ddl.launch.rank_calls import RankCalls
-from jupyter_ddl.launch.workers import WorkerWatch
+from jupyter_ddl.launch.workers import WorkerInfo, WorkerWatch
 from jupyter_ddl.placement.slots import SlotBook
 from jupyter_ddl.protocol.cluster import ClusterSpec
 from jupyter_ddl.protocol.group import SeenGpus
@@ -84,10 +83,10 @@ class ClusterService:
     groups: GroupRegistry
     telemetry: Telemetry
 
-    def __init__(self, spec: ClusterSpec, token: str) -> None:
+    def __init__(self, spec: ClusterSpec, token: str, backend: Backend | None = None) -> None:
         self.spec = spec
         self._token = token
-        self.backend: Backend = make_backend(spec)
+        self.backend = backend or make_backend(spec)
         self.slots = SlotBook()
         now = time.monotonic()
         self.lease = Lease(now, spec.idle_timeout_s, spec.max_age_s, now)
@@ -106,7 +105,7 @@ class ClusterService:
             lambda: self.backend.client,
             lambda: self._workers,
             lambda: self._workers_changed(self._workers),
-            kept=KeptPackages(spec),
+            kept=KeptPackages(spec, self.backend.packages_from),
             apart=not self.backend.shared_filesystem,
         )
 

@@ -163,7 +163,7 @@ def plan_build(configuration: Configuration, registry: str) -> BuildPlan:
     Parameters
     ----------
     registry : str
-        Where pods find it: ``registry.example:5000/team``.
+        Where the cluster finds it: ``registry.example:5000/team``.
 
     Raises
     ------
@@ -172,8 +172,8 @@ def plan_build(configuration: Configuration, registry: str) -> BuildPlan:
     """
     if not registry:
         raise ImageError(
-            f"--env {configuration.directory}: an image of it has to be pushed where pods can get "
-            f"it; pass --registry HOST/PATH, or {_INSTEAD}"
+            f"--env {configuration.directory}: an image of it has to be pushed where workers can "
+            f"get it; pass --registry HOST/PATH, or {_INSTEAD}"
         )
     if lacks_worker(configuration):
         raise ImageError(

@@ -101,7 +101,7 @@ def _wrong(text: str, reason: str) -> ImageError:
 
 
 _VARIABLES = ("JUPYTER_IMAGE_SPEC", "JUPYTER_IMAGE")
-"""Set by JupyterHub's KubeSpawner and BinderHub, the more exact one first."""
+"""Set by JupyterHub's spawner and BinderHub, the more exact one first."""
 _FILES = (".yml", ".yaml", ".txt", ".toml", "Dockerfile", "Pipfile")
 _REPOSITORY = "jupyter-ddl-env"
 _TAG_LENGTH = 40

@@ -1,5 +1,5 @@
 """Calls of functions on one worker, by way of the scheduler: the worker itself may be unreachable
-from here (pods behind a port-forward)."""
+from here (behind a forwarded port)."""
 
 from __future__ import annotations
 

@@ -11,16 +11,26 @@ from typing import Any
 import msgspec
 from distributed import Client
 
-from jupyter_ddl.backends.base import WorkerInfo
 from jupyter_ddl.protocol.group import SeenGpus
 from jupyter_ddl.ranks.gpus import describe_gpus
 
-__all__ = ["WorkerWatch"]
+__all__ = ["WorkerInfo", "WorkerWatch"]
 
 log = logging.getLogger(__name__)
 
 _GPUS_TIMEOUT_S = 40.0
 """Longer than a worker waits for its driver."""
+
+
+class WorkerInfo(msgspec.Struct, frozen=True):
+    """A Dask worker that the scheduler knows."""
+
+    address: str
+    name: str
+    host: str
+    n_slots: int
+    gpus: SeenGpus | None = None
+    """None: it has not told yet."""
 
 
 class WorkerWatch:

@@ -13,8 +13,8 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from jupyter_ddl import __version__
-from jupyter_ddl.backends.registry import backend_names
 from jupyter_ddl.errors import JupyterDDLError, ProtocolError, QuotaError
+from jupyter_ddl.plugins import BACKENDS
 from jupyter_ddl.protocol import view_messages as say
 from jupyter_ddl.protocol.snapshot import RunLine
 from jupyter_ddl.server.feeds import ClusterWatch, RunFeed, TelemetryFeed
@@ -228,7 +228,7 @@ class Hub:
         """A browser has connected."""
         connection = Connection(self, send, close)
         self.connections.add(connection)
-        backends = tuple(backend_names())
+        backends = BACKENDS.names()
         connection.show(say.Welcome(0, time.time(), version=__version__, backends=backends))
         self._lists.join(connection)
         if not self._lists.tasks:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+import msgspec
+
+from jupyter_ddl.client.clusters import cluster_spec
 from jupyter_ddl.client.session import Session
 from jupyter_ddl.client.start import packages_to_warm
 from jupyter_ddl.errors import (
@@ -153,16 +156,16 @@ def _cluster(state: RunState) -> str:
 
 def _spec(body: say.StartCluster) -> ClusterSpec:
     """What the form asks for; sizes are checked where every start is checked."""
-    return ClusterSpec(
+    spec = cluster_spec(
+        body.backend,
+        body.n_workers,
         name=body.name,
-        backend=body.backend,
-        n_workers=body.n_workers,
-        cpus_per_worker=body.cpus_per_worker,
-        memory_per_worker_bytes=body.memory_per_worker_bytes,
+        cpus=body.cpus_per_worker,
+        memory_bytes=body.memory_per_worker_bytes,
         idle_timeout_s=body.idle_timeout_s,
         max_age_s=body.max_age_s,
-        prewarm=packages_to_warm(if_installed=True),
     )
+    return msgspec.structs.replace(spec, prewarm=packages_to_warm(if_installed=True))
 
 
 def _log_lines(text: str, contains: str, n_lines: int) -> tuple[str, ...]:

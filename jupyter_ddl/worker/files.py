@@ -1,4 +1,4 @@
-"""Files of a worker that does not see the controller's run directories: a pod's.
+"""Files of a worker that does not see the controller's run directories: one on another host.
 
 Ranks read and write here as they do anywhere.  The controller sends down what they need (blobs,
 checkpoints) and fetches what they made (logs, checkpoints, values), part by part, through Dask's

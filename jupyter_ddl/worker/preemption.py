@@ -1,8 +1,8 @@
 """Dask preload module for workers and for nannies.
 
 ``preload`` ties a worker process to its nanny's life as early as possible.  ``preload_nanny`` lets
-the ranks save before a nanny that is told to go ends its worker: a pod's SIGTERM reaches the first
-process of the container, which is ``dask worker`` with the nanny in it.
+the ranks save before a nanny that is told to go ends its worker: SIGTERM reaches the first process
+of a container, which is ``dask worker`` with the nanny in it.
 
 Use with ``--preload jupyter_ddl.worker.preemption --preload-nanny jupyter_ddl.worker.preemption``.
 """
@@ -32,7 +32,7 @@ __all__ = ["Leaving", "bind_to_nanny", "dask_setup", "dask_teardown"]
 log = logging.getLogger(__name__)
 
 GRACE_S = 20.0
-"""How long ranks may take to their next checkpoint.  Kubernetes and the clouds give 30 s."""
+"""How long ranks may take to their next checkpoint.  Clouds give 30 s."""
 _POLL_S = 0.05
 
 
@@ -109,13 +109,13 @@ class Leaving:
 
 _MARGIN_S = 4.0
 """For what a worker does after its ranks are gone.  With the grace of the ranks it is less than the
-30 s that Kubernetes and the clouds leave a container."""
+30 s that the clouds leave a container."""
 
 
 def bind_to_nanny() -> None:
     """Have the kernel kill this process when its nanny dies.  May be called again.
 
-    A worker that no nanny has started (a pod's only process, or a thread of a notebook)
+    A worker that no nanny has started (a container's only process, or a thread of a notebook)
     stays as it is: who started it decides about it.
     """
     nanny = multiprocessing.parent_process()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_ddl.client.kube_clusters import print_rbac
+from jupyter_ddl.client.clusters import examine_cluster
 from tests.kube.kube_tools import (
     IMAGE,
     LAB,
@@ -68,7 +68,7 @@ def namespace(home: Home) -> Iterator[str]:
 def account(namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """The namespace, with credentials of a service account that may do what the Role says."""
     kubectl("create", "serviceaccount", "notebook", "-n", namespace)
-    apply(print_rbac(namespace), namespace)
+    apply(str(examine_cluster("kube", namespace=namespace, print_rbac=True)), namespace)
     apply(_BINDING, namespace)
     path = tmp_path / "kubeconfig"
     renew_token(namespace, path)

@@ -13,10 +13,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import psutil
 
-from jupyter_ddl.client.clusters import Cluster, start_cluster
-from jupyter_ddl.protocol.cluster import KubeSpec
+from jupyter_ddl.backends.base import FoundCluster
+from jupyter_ddl.backends.kubernetes.lifetime import find_clusters
+from jupyter_ddl.backends.kubernetes.settings import KubeSettings
+from jupyter_ddl.client.clusters import Cluster
+from jupyter_ddl.client.link import client_loop
+from jupyter_ddl.client.session import session
+from jupyter_ddl.protocol.cluster import ClusterSpec
+from jupyter_ddl.store.connection import list_connections
 from tests.until import until
 
 __all__ = [
@@ -27,7 +34,9 @@ __all__ = [
     "api_server_restarts",
     "apply",
     "delete_pod",
+    "elsewhere",
     "gone",
+    "kube_cluster",
     "kubectl",
     "lab_up",
     "objects",
@@ -173,6 +182,19 @@ def api_server_restarts() -> Iterator[None]:
         starting.join(120)
 
 
+def elsewhere(namespace: str) -> list[FoundCluster]:
+    """This user's clusters there that no controller of this home holds."""
+    here = {info.name for info in list_connections()}
+    found = client_loop().call(find_clusters(namespace), 30.0)
+    return [each for each in found if not (each.is_from_here and each.name in here)]
+
+
+def kube_cluster(name: str = "kube", n_workers: int | None = None, **kube: Any) -> ClusterSpec:
+    """A cluster of these settings."""
+    settings = msgspec.to_builtins(KubeSettings(**{"image": IMAGE, **kube}))
+    return ClusterSpec(name, "kube", n_workers, settings=settings, start_timeout_s=900.0)
+
+
 def start_kube(
     namespace: str,
     n_workers: int,
@@ -188,8 +210,8 @@ def start_kube(
         print(f"{time.monotonic() - began_s:6.2f} s  {text}")
         on_phase(text)
 
-    spec = KubeSpec(**{"image": IMAGE, "namespace": namespace, **kube})
-    return start_cluster("kube", n_workers, name=name, kubernetes=spec, on_phase=tell)
+    spec = kube_cluster(name, n_workers, namespace=namespace, **kube)
+    return Cluster(session().start(spec, tell))
 
 
 def renew_token(namespace: str, kubeconfig: Path) -> None:

@@ -14,14 +14,19 @@ from jupyter_ddl.backends.kubernetes.api import NEEDS, KubeApi, Need
 from jupyter_ddl.backends.kubernetes.backend import KubeBackend
 from jupyter_ddl.backends.kubernetes.names import IMAGE_ANNOTATION
 from jupyter_ddl.client.api import map_cell
-from jupyter_ddl.client.clusters import list_clusters
-from jupyter_ddl.client.kube_clusters import (
-    clusters_elsewhere,
-    examine_kubernetes,
+from jupyter_ddl.client.clusters import examine_cluster, list_clusters
+from jupyter_ddl.errors import BackendError, ClusterError
+from tests.kube.kube_tools import (
+    IMAGE,
+    OTHER_IMAGE,
+    elsewhere,
+    gone,
+    items,
+    kube_cluster,
+    kubectl,
+    renew_token,
+    start_kube,
 )
-from jupyter_ddl.errors import ClusterError, KubernetesError
-from jupyter_ddl.protocol.cluster import ClusterSpec, KubeSpec
-from tests.kube.kube_tools import IMAGE, OTHER_IMAGE, gone, items, kubectl, renew_token, start_kube
 from tests.until import until
 
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(400)]
@@ -38,8 +43,8 @@ def _without(need: Need, namespace: str) -> None:
 
 
 def test_the_printed_role_is_enough_for_everything(account: str) -> None:
-    findings = examine_kubernetes(KubeSpec(image=IMAGE, namespace=account))
-    assert [each.what for each in findings if each.verdict == "broken"] == []
+    report = examine_cluster("kube", image=IMAGE, namespace=account)
+    assert [each.what for each in report.findings if each.verdict == "broken"] == []
     cluster = start_kube(account, 1)
     (found,) = items("daskclusters", account)
     assert "sha256:" in found["metadata"]["annotations"][IMAGE_ANNOTATION]
@@ -47,7 +52,7 @@ def test_the_printed_role_is_enough_for_everything(account: str) -> None:
     until(lambda: len(cluster.status().workers) == 2, 90)
     cluster.scale(1)
     until(lambda: len(cluster.status().workers) == 1, 90)
-    assert clusters_elsewhere(account) == []
+    assert elsewhere(account) == []
     cluster.stop()
     assert list_clusters() == []
 
@@ -113,15 +118,12 @@ def test_a_life_of_a_cluster_asks_for_nothing_else(
 
 
 async def _live(namespace: str) -> None:
-    kube = KubeSpec(image=IMAGE, namespace=namespace)
-    backend = KubeBackend(ClusterSpec("kube", "kube", 1, kubernetes=kube))
+    backend = KubeBackend(kube_cluster("kube", 1, namespace=namespace))
     try:
         await backend.start(print)
         await backend.scale(2, [])
     finally:
         await backend.close()
-    broken = KubeBackend(
-        ClusterSpec("kube", "kube", 1, kubernetes=KubeSpec(image=OTHER_IMAGE, namespace=namespace))
-    )
-    with pytest.raises(KubernetesError):
+    broken = KubeBackend(kube_cluster("kube", 1, image=OTHER_IMAGE, namespace=namespace))
+    with pytest.raises(BackendError):
         await broken.start(print)

@@ -13,13 +13,12 @@ import pytest
 
 from jupyter_ddl.backends.kubernetes.doctor import examine
 from jupyter_ddl.errors import ClusterError
-from jupyter_ddl.protocol.cluster import ClusterSpec, KubeSpec
 from tests.kube.kube_tools import (
-    IMAGE,
     OTHER_IMAGE,
     api_server_restarts,
     apply,
     gone,
+    kube_cluster,
     kubectl,
     objects,
     operator_processes,
@@ -194,7 +193,7 @@ def test_doctor_sees_that_nobody_acts(namespace: str, no_operator: None) -> None
         },
     }
     apply(json.dumps(old), namespace)
-    spec = ClusterSpec("old", "kube", 1, kubernetes=KubeSpec(image=IMAGE, namespace=namespace))
+    spec = kube_cluster("old", 1, namespace=namespace)
 
     def verdict() -> str:
         found = asyncio.run(examine(spec))

@@ -10,9 +10,17 @@ from typing import Any
 
 import pytest
 
-from jupyter_ddl.client.clusters import list_clusters
-from jupyter_ddl.client.kube_clusters import clusters_elsewhere, delete_elsewhere
-from tests.kube.kube_tools import IMAGE, apply, gone, kubectl, objects, pods, start_kube
+from jupyter_ddl.client.clusters import delete_elsewhere, list_clusters
+from tests.kube.kube_tools import (
+    IMAGE,
+    apply,
+    elsewhere,
+    gone,
+    kubectl,
+    objects,
+    pods,
+    start_kube,
+)
 from tests.leaks import Home
 from tests.run_tools import kill_controller
 from tests.until import until
@@ -56,13 +64,13 @@ def test_clusters_side_by_side_are_listed_and_stopped(
     first = start_kube(namespace, 0, name="one")
     start_kube(namespace, 0, name="two")
     assert {each.name for each in list_clusters()} == {"one", "two"}
-    assert clusters_elsewhere(namespace) == []
+    assert elsewhere(namespace) == []
     first.stop()
 
     # From another host, which has none of this one's connection files, the other one is seen.
     monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(home.root / "elsewhere"))
-    (found,) = clusters_elsewhere(namespace)
-    assert (found.name, found.namespace) == ("two", namespace)
+    (found,) = elsewhere(namespace)
+    assert (found.name, found.place) == ("two", f"namespace {namespace}")
     delete_elsewhere(found)
     monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(home.runtime))
     gone(namespace)
@@ -79,11 +87,10 @@ def test_start_that_is_given_up_leaves_nothing(namespace: str) -> None:
             os.kill(pid, signal.SIGINT)
 
     from jupyter_ddl.client.clusters import start_cluster
-    from jupyter_ddl.protocol.cluster import KubeSpec
 
-    spec = KubeSpec(image=IMAGE, namespace=namespace, node_selector={"no": "such"})
+    where = {"image": IMAGE, "namespace": namespace, "node_selector": {"no": "such"}}
     with pytest.raises(KeyboardInterrupt):
-        start_cluster("kube", 1, kubernetes=spec, on_phase=interrupt)
+        start_cluster("kube", 1, on_phase=interrupt, **where)
     gone(namespace)
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import jupyter_ddl
 from jupyter_ddl.errors import OptionError, PluginError
-from jupyter_ddl.plugins import PRUNERS, SAMPLERS, STRATEGIES, PluginKind
+from jupyter_ddl.plugins import BACKENDS, PRUNERS, SAMPLERS, STRATEGIES, PluginKind
 
-KINDS = (SAMPLERS, PRUNERS, STRATEGIES)
+KINDS = (SAMPLERS, PRUNERS, STRATEGIES, BACKENDS)
 
 
 @pytest.fixture
@@ -100,3 +102,26 @@ def test_two_packages_that_offer_one_name_are_both_named(site: Path) -> None:
     install(site, "second", PRUNERS, "", twice="second:B")
     with pytest.raises(PluginError, match=r"'twice' .*first \(first:A\), second \(second:B\)"):
         PRUNERS.load("twice")
+
+
+_OF_KUBERNETES = re.compile(r"kube|\bpods?\b|daskcluster", re.IGNORECASE)
+_MAY_SAY_IT = {
+    "plugins.py": "names the module of each backend that is built in",
+}
+"""Files outside of it that mention the backend on Kubernetes, with the reason."""
+
+
+def test_only_the_backend_on_kubernetes_says_kubernetes() -> None:
+    package = Path(jupyter_ddl.__file__).parent
+    own = package / "backends" / "kubernetes"
+    files = [path for kind in ("*.py", "*.pyi", "*.js") for path in package.rglob(kind)]
+    saying = {
+        str(path.relative_to(package)): line
+        for path in files
+        if own not in path.parents and "labextension" not in path.parts
+        for line in path.read_text().splitlines()
+        if _OF_KUBERNETES.search(line)
+    }
+    assert len(files) > 100
+    assert {name: line for name, line in saying.items() if name not in _MAY_SAY_IT} == {}
+    assert saying.keys() == _MAY_SAY_IT.keys(), "and those that are listed do"

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from jupyter_ddl.errors import ClusterError, KubernetesError
+from jupyter_ddl.errors import BackendError, ClusterError
 
 __all__ = [
     "NEEDS",
@@ -46,7 +46,7 @@ def own_namespace() -> str | None:
 # One sentence for what the API server, or the way to it, has refused.  Pure.
 
 _MAX_CHARS = 400
-_ROLE = "`%cluster doctor --print-rbac` prints the Role that it takes"
+_ROLE = "`%cluster doctor kube --print-rbac` prints the Role that it takes"
 
 
 def one_line(text: str) -> str:
@@ -120,7 +120,7 @@ Json = dict[str, Any]
 class KubeApi:
     """Used on one event loop.
 
-    Every call raises :class:`KubernetesError` for a refusal; its ``status`` is the HTTP status, 0
+    Every call raises :class:`BackendError` for a refusal; its ``status`` is the HTTP status, 0
     when there was no answer.
     """
 
@@ -162,7 +162,7 @@ class KubeApi:
                     namespace=namespace, kubeconfig=os.environ.get("KUBECONFIG")
                 )
             except Exception as error:  # noqa: BLE001 - plugins of any kind fetch credentials
-                raise KubernetesError(refused("find", "credentials", "", error), status=0) from None
+                raise BackendError(refused("find", "credentials", "", error), status=0) from None
         return cls(api, namespace or str(api.namespace), patience_s)
 
     @property
@@ -211,7 +211,7 @@ class KubeApi:
             if grace_s is not None:
                 body["gracePeriodSeconds"] = grace_s
             await self._call("delete", resource, name, body=body)
-        except KubernetesError as error:
+        except BackendError as error:
             if error.status != 404:
                 raise
 
@@ -220,7 +220,7 @@ class KubeApi:
         params = {"tailLines": str(n_lines), "previous": "true" if previous else "false"}
         try:
             answer = await self._call("get", "pods", f"{pod}/log", params=params, is_text=True)
-        except KubernetesError:
+        except BackendError:
             return ""
         text = str(answer["text"]).strip()
         return "" if text.startswith(_NO_LOG) else text
@@ -261,7 +261,7 @@ class KubeApi:
         while True:
             try:
                 return await self._request(verb, resource, name, body, params, is_text)
-            except KubernetesError as error:
+            except BackendError as error:
                 again = error.status == 0 or error.status in (429, 500, 502, 503, 504)
                 if not again or loop.time() > deadline:
                     raise
@@ -302,7 +302,7 @@ class KubeApi:
             if status == 0 and isinstance(error, ssl.SSLError):
                 status = 495  # no retry: another try meets the same certificate
             text = refused(verb, resource, self.namespace, error)
-            raise KubernetesError(text, status=status) from None
+            raise BackendError(text, status=status) from None
 
 
 _METHODS = {"get": "GET", "list": "GET", "create": "POST", "patch": "PATCH", "delete": "DELETE"}

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import dask
 from distributed import Client, Security
 
+from jupyter_ddl.backends.base import Backend, OnPhase
 from jupyter_ddl.backends.dask_config import DASK_CONFIG
 from jupyter_ddl.backends.kubernetes import lifetime as lease
 from jupyter_ddl.backends.kubernetes import manifest, names
@@ -21,7 +22,8 @@ from jupyter_ddl.backends.kubernetes.manifest import network_policy, tls_secret
 from jupyter_ddl.backends.kubernetes.pod_status import image_digest
 from jupyter_ddl.backends.kubernetes.pod_watch import PodWatch
 from jupyter_ddl.backends.kubernetes.scheduler import RENEW, Route, is_policy_enforced
-from jupyter_ddl.errors import ClusterError, KubernetesError
+from jupyter_ddl.backends.kubernetes.settings import kube_settings
+from jupyter_ddl.errors import BackendError, ClusterError
 from jupyter_ddl.protocol.cluster import ClusterSpec
 
 __all__ = ["KubeBackend", "parts_of", "put_back", "worker_name", "worker_names_to_stop"]
@@ -48,7 +50,7 @@ async def put_back(api: KubeApi, parts: dict[str, Json]) -> None:
         try:
             await api.create(resource, part)
             log.warning("%s %s was deleted; made anew", resource, part["metadata"]["name"])
-        except KubernetesError as error:
+        except BackendError as error:
             if error.status != 409:
                 log.warning("%s", error.message)
 
@@ -102,13 +104,14 @@ _NO_ANSWER = (OSError, TimeoutError, AttributeError)
 """Of a scheduler: a client that has given up knows none."""
 
 
-class KubeBackend:
+class KubeBackend(Backend):
     """Made and used on the controller's loop."""
 
     client: Client
 
     def __init__(self, spec: ClusterSpec) -> None:
         self._spec = spec
+        self._settings = kube_settings(spec)
         self._n_wanted = _N_WORKERS if spec.n_workers is None else spec.n_workers
         self._api: KubeApi | None = None
         self._cluster: Json | None = None
@@ -124,12 +127,12 @@ class KubeBackend:
         return self._n_wanted
 
     @property
-    def shared_filesystem(self) -> bool:
-        return False
+    def slots_per_worker(self) -> int:
+        return self._settings.slots
 
     @property
-    def owns_workers(self) -> bool:
-        return True
+    def packages_from(self) -> str:
+        return self._settings.image or ""
 
     @property
     def image(self) -> str:
@@ -145,7 +148,7 @@ class KubeBackend:
 
     # -- start -----------------------------------------------------------------------------------
 
-    async def start(self, on_phase: Callable[[str], None]) -> None:
+    async def start(self, on_phase: OnPhase) -> None:
         spec = self._spec
         check_options(spec)
         dask.config.set(DASK_CONFIG)
@@ -154,17 +157,17 @@ class KubeBackend:
                 await self._start(on_phase)
         except TimeoutError:
             await self._end()
-            raise KubernetesError(
+            raise BackendError(
                 f"starting {self._n_wanted} pods took longer than {spec.start_timeout_s:.0f} s; "
-                f"`%cluster doctor` checks what is missing"
+                f"`%cluster doctor kube` checks what is missing"
             ) from None
         except BaseException:
             await asyncio.shield(self._end())
             raise
 
-    async def _start(self, on_phase: Callable[[str], None]) -> None:
+    async def _start(self, on_phase: OnPhase) -> None:
         spec = self._spec
-        api = self._api = await KubeApi.connect(spec.kubernetes.namespace)
+        api = self._api = await KubeApi.connect(self._settings.namespace)
         on_phase(f"asking {api.server} for pods in namespace {api.namespace}")
         await check_access(api)
         await end_orphans(api, spec.name)
@@ -192,7 +195,7 @@ class KubeBackend:
             annotations=lease.controller_annotations(),
             owner=await lease.own_pod(api),
         )
-        if spec.kubernetes.pod_template is not None:
+        if self._settings.pod_template is not None:
             await check_cluster(api, body)
         cluster = self._cluster = await api.create("daskclusters", body)
         self._parts = parts_of(cluster, self._security)
@@ -203,14 +206,14 @@ class KubeBackend:
     async def _record_image(self, api: KubeApi, name: str) -> None:
         """Write down which image it was: what a tag means may change."""
         selector = f"{names.DASK_LABEL}={name}"
-        reference = str(self._spec.kubernetes.image)
+        reference = str(self._settings.image)
         self._image = image_digest(await api.list("pods", labelSelector=selector), reference)
         if self._image:
             log.info("image %s is %s", reference, self._image)
             note = {"metadata": {"annotations": {names.IMAGE_ANNOTATION: self._image}}}
             await api.patch("daskclusters", name, note)
 
-    async def _probe_policy(self, scheduler_host: str, on_phase: Callable[[str], None]) -> None:
+    async def _probe_policy(self, scheduler_host: str, on_phase: OnPhase) -> None:
         """Say so when the cluster's NetworkPolicy has no effect."""
         identity = await self.client.scheduler.identity(n_workers=-1)
         address = next(iter(identity["workers"]), None)
@@ -275,7 +278,7 @@ class KubeBackend:
 
     async def _renew_on(self) -> None:
         """Tell the scheduler that its controller lives, until cancelled."""
-        interval_s = min(_RENEW_S, self._spec.kubernetes.lease_s / 4)
+        interval_s = min(_RENEW_S, self._settings.lease_s / 4)
         while True:
             await asyncio.sleep(interval_s)
             await self._look_after_scheduler()
@@ -344,7 +347,7 @@ class KubeBackend:
             try:
                 async with asyncio.timeout(_CLOSE_S):
                     await end_cluster(self._api, _name(cluster))
-            except (KubernetesError, TimeoutError) as error:
+            except (BackendError, TimeoutError) as error:
                 log.error("DaskCluster %s is not deleted: %r", _name(cluster), error)
                 is_seen_off = False  # its pods do not end
         client = getattr(self, "client", None)
@@ -358,7 +361,7 @@ class KubeBackend:
             try:
                 async with asyncio.timeout(_SEE_OFF_S):
                     await see_off(self._api, _name(cluster))
-            except (KubernetesError, TimeoutError) as error:
+            except (BackendError, TimeoutError) as error:
                 log.info("pods of %s end later than this: %r", _name(cluster), error)
         await self._api.aclose()
 

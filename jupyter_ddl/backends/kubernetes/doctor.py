@@ -7,22 +7,21 @@ import posixpath
 import re
 from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
-import msgspec
-
+from jupyter_ddl.backends.base import Finding
 from jupyter_ddl.backends.kubernetes import manifest, names
 from jupyter_ddl.backends.kubernetes.api import NEEDS, KubeApi, Need, role_manifest
 from jupyter_ddl.backends.kubernetes.diagnosis import operator_deployment, start_or_restart
 from jupyter_ddl.backends.kubernetes.manifest import worker_pod
 from jupyter_ddl.backends.kubernetes.names import check_dns_label
+from jupyter_ddl.backends.kubernetes.settings import KubeSettings, kube_settings
 from jupyter_ddl.backends.kubernetes.template import check_mounts, dropped_fields
 from jupyter_ddl.backends.sizing import MAX_CPUS, check_size
-from jupyter_ddl.errors import ClusterError, KubernetesError
-from jupyter_ddl.protocol.cluster import ClusterSpec, KubeSpec
+from jupyter_ddl.errors import BackendError, ClusterError
+from jupyter_ddl.protocol.cluster import ClusterSpec
 
 __all__ = [
-    "Finding",
     "check_access",
     "check_cluster",
     "check_options",
@@ -60,7 +59,7 @@ def check_options(spec: ClusterSpec) -> None:
     ClusterError
         Names the option, the value, and what is expected.
     """
-    kube = spec.kubernetes
+    kube = kube_settings(spec)
     check_dns_label("cluster name", spec.name)
     if kube.namespace is not None:
         check_dns_label("namespace", kube.namespace)
@@ -72,7 +71,7 @@ def check_options(spec: ClusterSpec) -> None:
         check_mounts(worker_pod(spec, "name", "namespace"))
 
 
-def _check_pods(kube: KubeSpec) -> None:
+def _check_pods(kube: KubeSettings) -> None:
     if kube.image is None:
         raise ClusterError("no image was chosen for the pods; name one with --env IMAGE")
     if not 0 <= kube.gpus <= _MAX_GPUS:
@@ -128,14 +127,14 @@ async def check_cluster(api: KubeApi, cluster: dict[str, Any]) -> None:
 
     Raises
     ------
-    KubernetesError
+    BackendError
         Names the fields that Kubernetes refuses, or does not know.
     """
     taken = await api.create("daskclusters", cluster, is_dry_run=True)
     unknown = sorted(set(dropped_fields(cluster["spec"]["worker"], taken["spec"]["worker"], "")))
     if unknown:
         listed = ", ".join(field.removeprefix(".") for field in unknown[:5])
-        raise KubernetesError(
+        raise BackendError(
             f"this Kubernetes would leave out {listed} of the workers, which are fields that its "
             f"DaskCluster does not know; correct --pod-template, or take them out"
         )
@@ -146,15 +145,15 @@ async def check_access(api: KubeApi) -> None:
 
     Raises
     ------
-    KubernetesError
+    BackendError
         Names what is not allowed, and the namespace.
     """
     missing = [need for need in await missing_access(api) if not need.is_optional]
     if missing:
         listed = ", ".join(need.text for need in missing)
-        raise KubernetesError(
+        raise BackendError(
             f"these credentials may not {listed} in namespace {api.namespace}; "
-            f"`%cluster doctor --print-rbac` prints the Role that it takes"
+            f"`%cluster doctor kube --print-rbac` prints the Role that it takes"
         )
 
 
@@ -166,24 +165,15 @@ async def missing_access(api: KubeApi) -> list[Need]:
     return [need for need, is_allowed in zip(NEEDS, allowed, strict=True) if not is_allowed]
 
 
-Verdict: TypeAlias = Literal["ok", "broken", "unknown"]
 Json = dict[str, Any]
 _PATIENCE_S = 3.0
 _IGNORED = timedelta(minutes=1)
 
 
-class Finding(msgspec.Struct, frozen=True):
-    """One thing that was looked at."""
-
-    what: str
-    verdict: Verdict
-    text: str = ""
-
-
 async def examine(spec: ClusterSpec) -> list[Finding]:
     """Findings in the order in which a start needs the things; the first broken one ends it."""
     try:
-        api = await KubeApi.connect(spec.kubernetes.namespace, patience_s=_PATIENCE_S)
+        api = await KubeApi.connect(kube_settings(spec).namespace, patience_s=_PATIENCE_S)
     except ClusterError as error:
         return [Finding("API server", "broken", error.message)]
     async with aclosing(api):
@@ -207,7 +197,7 @@ async def _examine(api: KubeApi, spec: ClusterSpec) -> list[Finding]:
     findings.append(Finding("access", "ok", text or f"everything needed is allowed in {where}"))
     try:
         clusters = await api.list("daskclusters")
-    except KubernetesError as error:
+    except BackendError as error:
         return [*findings, Finding("operator", "broken", error.message)]
     findings.append(Finding("resources", "ok", "DaskCluster is known"))
     findings.append(await _dry_run(api, spec))
@@ -216,7 +206,7 @@ async def _examine(api: KubeApi, spec: ClusterSpec) -> list[Finding]:
 
 
 async def _dry_run(api: KubeApi, spec: ClusterSpec) -> Finding:
-    if spec.kubernetes.image is None:
+    if kube_settings(spec).image is None:
         return Finding("image", "broken", "not known; name one with --env IMAGE")
     body = manifest.dask_cluster(
         spec,
@@ -228,16 +218,16 @@ async def _dry_run(api: KubeApi, spec: ClusterSpec) -> Finding:
     )
     try:
         await check_cluster(api, body)
-    except KubernetesError as error:
+    except BackendError as error:
         return Finding("cluster", "broken", error.message)
-    return Finding("cluster", "ok", f"would be taken, with image {spec.kubernetes.image}")
+    return Finding("cluster", "ok", f"would be taken, with image {kube_settings(spec).image}")
 
 
 async def examine_operator(api: KubeApi, clusters: list[Json]) -> Finding:
     """The operator lives in another namespace, perhaps, which these credentials may not see."""
     try:
         deployment = operator_deployment(await api.list("pods"))
-    except KubernetesError:
+    except BackendError:
         deployment = None
     ignored = [each["metadata"]["name"] for each in clusters if _is_ignored(each)]
     if ignored:

@@ -9,8 +9,7 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
+from jupyter_ddl.backends.base import FoundCluster
 from jupyter_ddl.backends.kubernetes.api import KubeApi, in_pod, own_namespace
 from jupyter_ddl.backends.kubernetes.names import (
     CLUSTER_LABEL,
@@ -22,11 +21,10 @@ from jupyter_ddl.backends.kubernetes.names import (
     user_name,
 )
 from jupyter_ddl.backends.kubernetes.pod_status import has_ended
-from jupyter_ddl.errors import KubernetesError
+from jupyter_ddl.errors import BackendError
 from jupyter_ddl.store.processes import ProcessIdentity, boot_id, is_alive, this_process
 
 __all__ = [
-    "FoundCluster",
     "controller_annotations",
     "delete_cluster",
     "end_cluster",
@@ -75,7 +73,7 @@ async def own_pod(api: KubeApi) -> Json | None:
     name = os.environ.get("POD_NAME") or os.environ.get("HOSTNAME", "")
     try:
         pod = await api.get("pods", name)
-    except KubernetesError:
+    except BackendError:
         return None
     return {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": pod["metadata"]["uid"]}
 
@@ -101,7 +99,7 @@ async def end_cluster(api: KubeApi, name: str) -> None:
 
     Raises
     ------
-    KubernetesError
+    BackendError
         The API server refused.
     """
     await api.delete("daskclusters", name)
@@ -128,7 +126,7 @@ async def see_off(api: KubeApi, name: str) -> None:
 
     Raises
     ------
-    KubernetesError
+    BackendError
         The API server refused.
     """
     if not await api.may("delete", "", "pods"):
@@ -148,7 +146,7 @@ async def end_orphans(api: KubeApi, cluster: str) -> None:
 
     Raises
     ------
-    KubernetesError
+    BackendError
         The API server refused.
     """
     selector = selector_of(user_name(), cluster)
@@ -162,7 +160,7 @@ async def end_orphans(api: KubeApi, cluster: str) -> None:
 async def _is_there(api: KubeApi, name: str) -> bool:
     try:
         await api.get("daskclusters", name)
-    except KubernetesError as error:
+    except BackendError as error:
         if error.status == 404:
             return False
         raise
@@ -172,27 +170,12 @@ async def _is_there(api: KubeApi, name: str) -> bool:
 async def _change(api: KubeApi, name: str, metadata: Json) -> None:
     try:
         await api.patch("daskclusters", name, {"metadata": metadata})
-    except KubernetesError as error:
+    except BackendError as error:
         if error.status != 404:
             raise
 
 
 _PATIENCE_S = 3.0
-
-
-class FoundCluster(msgspec.Struct, frozen=True):
-    """A DaskCluster with this user's label."""
-
-    name: str
-    """As ``%cluster start --name`` was given."""
-    object_name: str
-    """Of the DaskCluster."""
-    namespace: str
-    n_workers: int
-    """Asked for."""
-    is_from_here: bool
-    """Whether its controller runs, or ran, on this host."""
-    is_ending: bool = False
 
 
 def is_configured() -> bool:
@@ -202,7 +185,7 @@ def is_configured() -> bool:
 
 
 async def find_clusters(namespace: str | None = None) -> list[FoundCluster]:
-    """All of this user's clusters in a namespace, by name.
+    """All of this user's clusters in a namespace that are not about to end, by name.
 
     Raises
     ------
@@ -211,28 +194,30 @@ async def find_clusters(namespace: str | None = None) -> list[FoundCluster]:
     """
     async with aclosing(await KubeApi.connect(namespace, patience_s=_PATIENCE_S)) as api:
         items = await api.list("daskclusters", labelSelector=selector_of(user_name()))
-    return sorted((_found(item) for item in items), key=lambda each: each.name)
+    found = (_found(item) for item in items if "deletionTimestamp" not in item["metadata"])
+    return sorted(found, key=lambda each: each.name)
 
 
 async def delete_cluster(found: FoundCluster) -> None:
-    """Delete a cluster whose controller is not here.
+    """Delete a cluster whose controller is not here; the controller, if it lives, loses it.
 
     Raises
     ------
     ClusterError
         The API server refused.
     """
-    async with aclosing(await KubeApi.connect(found.namespace, patience_s=_PATIENCE_S)) as api:
-        await end_cluster(api, found.object_name)
+    namespace, _, name = found.handle.partition("/")
+    async with aclosing(await KubeApi.connect(namespace, patience_s=_PATIENCE_S)) as api:
+        await end_cluster(api, name)
 
 
 def _found(item: Json) -> FoundCluster:
     metadata = item["metadata"]
     return FoundCluster(
+        backend="kube",
         name=metadata["labels"].get(CLUSTER_LABEL, metadata["name"]),
-        object_name=metadata["name"],
-        namespace=metadata["namespace"],
+        place=f"namespace {metadata['namespace']}",
         n_workers=int(item.get("spec", {}).get("worker", {}).get("replicas", 0)),
         is_from_here=metadata.get("annotations", {}).get(HOST_ANNOTATION) == boot_id(),
-        is_ending="deletionTimestamp" in metadata,
+        handle=f"{metadata['namespace']}/{metadata['name']}",
     )

@@ -8,6 +8,7 @@ from typing import Any
 
 from jupyter_ddl.backends.dask_config import DASK_CONFIG
 from jupyter_ddl.backends.kubernetes import names
+from jupyter_ddl.backends.kubernetes.settings import kube_settings
 from jupyter_ddl.backends.kubernetes.template import merged
 from jupyter_ddl.protocol.cluster import ClusterSpec
 
@@ -46,7 +47,7 @@ Json = dict[str, Any]
 def scheduler_pod(spec: ClusterSpec, name: str) -> Json:
     """Pod of the Dask scheduler, which also ends the cluster when nobody renews its lease."""
     container = {
-        **_container("scheduler", spec.kubernetes.image),
+        **_container("scheduler", kube_settings(spec).image),
         "args": [
             *_DASK,
             "scheduler",
@@ -72,7 +73,7 @@ def scheduler_pod(spec: ClusterSpec, name: str) -> Json:
     }
     container["env"] = [
         *container["env"],
-        _variable("JUPYTER_DDL_LEASE_S", str(spec.kubernetes.lease_s)),
+        _variable("JUPYTER_DDL_LEASE_S", str(kube_settings(spec).lease_s)),
         _variable("DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL", str(spec.worker_timeout_s)),
         _variable(
             "DASK_DISTRIBUTED__SCHEDULER__HTTP__ROUTES",
@@ -80,13 +81,13 @@ def scheduler_pod(spec: ClusterSpec, name: str) -> Json:
         ),
     ]
     pod = _pod(spec, name, container)
-    template = spec.kubernetes.pod_template
+    template = kube_settings(spec).pod_template
     return pod if template is None else merged(pod, json.loads(template), container_fields=False)
 
 
 def worker_pod(spec: ClusterSpec, name: str, namespace: str) -> Json:
     """Pod of one Dask worker."""
-    kube = spec.kubernetes
+    kube = kube_settings(spec)
     container = {
         **_container("worker", kube.image),
         "args": [
@@ -116,7 +117,7 @@ def worker_pod(spec: ClusterSpec, name: str, namespace: str) -> Json:
 
 
 def _pod(spec: ClusterSpec, name: str, container: Json) -> Json:
-    kube = spec.kubernetes
+    kube = kube_settings(spec)
     pod: Json = {
         "containers": [container],
         "automountServiceAccountToken": False,
@@ -175,14 +176,14 @@ def _container(role: str, image: str | None) -> Json:
 
 
 def _worker_resources(spec: ClusterSpec) -> Json:
-    slots, memory = spec.kubernetes.slots, spec.memory_per_worker_bytes
+    slots, memory = kube_settings(spec).slots, spec.memory_per_worker_bytes
     cpus = spec.cpus_per_worker * slots
     limit = _DEFAULT_LIMIT_BYTES * slots if memory is None else memory * slots + _OVERHEAD_BYTES
     request = _DEFAULT_REQUEST_BYTES * slots if memory is None else limit
     requests: Json = {"cpu": f"{round(cpus * 1000 * _CPU_SHARE)}m", "memory": str(request)}
     limits: Json = {"cpu": str(cpus), "memory": str(limit)}
-    if spec.kubernetes.gpus:
-        requests["nvidia.com/gpu"] = limits["nvidia.com/gpu"] = str(spec.kubernetes.gpus)
+    if kube_settings(spec).gpus:
+        requests["nvidia.com/gpu"] = limits["nvidia.com/gpu"] = str(kube_settings(spec).gpus)
     return {"requests": requests, "limits": limits}
 
 
@@ -252,14 +253,15 @@ def dask_cluster(
     if owner is not None:
         metadata["ownerReferences"] = [owner]
     selector = {names.DASK_LABEL: name, "dask.org/component": "scheduler"}
-    of_pods = {"labels": spec.kubernetes.pod_labels, "annotations": spec.kubernetes.pod_annotations}
+    settings = kube_settings(spec)
+    of_pods = {"labels": settings.pod_labels, "annotations": settings.pod_annotations}
     return {
         "apiVersion": "kubernetes.dask.org/v1",
         "kind": "DaskCluster",
         "metadata": metadata,
         "spec": {
             # The operator asks the scheduler, which answers when its lease is over.
-            "idleTimeout": max(1, round(spec.kubernetes.lease_s)),
+            "idleTimeout": max(1, round(kube_settings(spec).lease_s)),
             "scheduler": {
                 "metadata": of_pods,
                 "spec": scheduler_pod(spec, name),

@@ -21,7 +21,7 @@ from jupyter_ddl.backends.kubernetes.pod_status import (
     is_scheduler,
     progress,
 )
-from jupyter_ddl.errors import KubernetesError
+from jupyter_ddl.errors import BackendError
 
 __all__ = ["PodWatch"]
 
@@ -76,7 +76,7 @@ class PodWatch:
 
         Raises
         ------
-        KubernetesError
+        BackendError
             It will not come; one sentence says why, and what to do.
         """
         ready_since_s: float | None = None
@@ -97,7 +97,7 @@ class PodWatch:
 
         Raises
         ------
-        KubernetesError
+        BackendError
             None will come; one sentence says why, and what to do.
         """
         while (n_connected := await count()) < self._n_workers:
@@ -108,7 +108,7 @@ class PodWatch:
                 self._on_phase(f"{n_connected} of {self._n_workers} workers: {cause.text}")
                 return
             if cause is not None:
-                raise KubernetesError(cause.text)
+                raise BackendError(cause.text)
             await asyncio.sleep(_TICK_S)
 
     async def explain_shortages(
@@ -121,7 +121,7 @@ class PodWatch:
                 async with asyncio.timeout(_EXPLAIN_S):
                     n_connected = await count()
                 shortage = await self._explain(n_wanted(), n_connected)
-            except KubernetesError as error:
+            except BackendError as error:
                 shortage = error.message
             except (OSError, AttributeError):  # the scheduler is lost, which is told elsewhere
                 continue
@@ -221,7 +221,7 @@ class PodWatch:
     def _refuse_when_hopeless(self) -> None:
         cause = self._believed()
         if cause is not None:
-            raise KubernetesError(cause.text)
+            raise BackendError(cause.text)
 
     def _is_out_of_reach(self, ready_since_s: float | None) -> bool:
         """Whether a scheduler that does not answer now must be reached another way."""
@@ -230,7 +230,7 @@ class PodWatch:
     def _refuse_when_unreachable(self, ready_since_s: float | None) -> None:
         if ready_since_s is None or self._loop.time() - ready_since_s < _UNREACHABLE_S:
             return
-        raise KubernetesError(
+        raise BackendError(
             f"the scheduler of {self._name} runs, but there is no route to it from here, neither "
             f"straight nor through the API server; allow get and create of pods/portforward, or "
             f"start from a notebook inside the cluster"

@@ -14,10 +14,9 @@ from distributed import Security
 
 from jupyter_ddl.backends.address import AddressBackend
 from jupyter_ddl.client.api import search, train
-from jupyter_ddl.client.clusters import connect_cluster, scheduler_spec
+from jupyter_ddl.client.clusters import cluster_spec, connect_cluster
 from jupyter_ddl.client.dask_client import connect_client
 from jupyter_ddl.errors import ClusterError, OptionError, WorkerEnvironmentError
-from jupyter_ddl.protocol.cluster import ClusterSpec, SchedulerSpec
 from jupyter_ddl.store.connection import read_connection
 from tests.integration.backends.foreign import Foreign, certificates, foreign_cluster, security_of
 from tests.leaks import Home
@@ -132,9 +131,9 @@ def test_a_scheduler_that_stays_silent_is_lost_after_its_deadline(foreign: Forei
     lost = f"{_SCHEDULER} lost"
 
     async def live() -> None:
-        files = scheduler_spec(foreign.address)
-        spec = SchedulerSpec(**{**msgspec.structs.asdict(files), "patience_s": 0.5})
-        backend = AddressBackend(ClusterSpec("dask", "dask", scheduler=spec))
+        spec = cluster_spec("dask", address=foreign.address)
+        settings = {**spec.settings, "lost_after_s": 0.5}
+        backend = AddressBackend(msgspec.structs.replace(spec, settings=settings))
         await backend.start(lambda _: None)
         first = backend.client
 

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_ddl.backends.local import LocalBackend
-from jupyter_ddl.backends.registry import backend_names, make_backend
 from jupyter_ddl.backends.sizing import MIN_WORKER_BYTES, check_size, n_local_workers
 from jupyter_ddl.errors import ClusterError
 from jupyter_ddl.protocol.cluster import ClusterSpec
@@ -46,15 +45,6 @@ def test_a_cluster_of_no_workers_is_one_that_was_asked_for() -> None:
     assert LocalBackend(ClusterSpec(n_workers=0)).n_wanted == 0
     assert LocalBackend(ClusterSpec(n_workers=3)).n_wanted == 3
     assert LocalBackend(ClusterSpec()).n_wanted >= 1
-
-
-def test_backends_are_found_by_name_and_near_misses_are_told() -> None:
-    assert "local" in backend_names()
-    assert isinstance(make_backend(ClusterSpec()), LocalBackend)
-    with pytest.raises(ClusterError, match=r"no cluster backend 'locl'; did you mean local\?"):
-        make_backend(ClusterSpec(backend="locl"))
-    with pytest.raises(ClusterError, match="known are dask, gateway, kube, local"):
-        make_backend(ClusterSpec(backend="xyz"))
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from jupyter_ddl.client.sync import wanted_packages
 from jupyter_ddl.controller.environment import KeptPackages, merge_patches
 from jupyter_ddl.environment.wheels import fetch_wheels, runs_on
 from jupyter_ddl.errors import WorkerEnvironmentError
-from jupyter_ddl.protocol.cluster import ClusterSpec, KubeSpec
+from jupyter_ddl.protocol.cluster import ClusterSpec
 from jupyter_ddl.protocol.facts import Facts, Patch, WheelFile
 from jupyter_ddl.store.blobs import digest_of
 from jupyter_ddl.worker.packages import install, overlay_base
@@ -123,7 +123,7 @@ def test_a_list_outlives_its_controller_for_workers_of_the_same_image(
     monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path))
 
     def kept(image: str) -> KeptPackages:
-        return KeptPackages(ClusterSpec("a", "kube", kubernetes=KubeSpec(image=image)))
+        return KeptPackages(ClusterSpec("a", "kube"), image)
 
     assert kept("one:1").read() is None
     patch, wheels = Patch(("x==1",), made_at_s=1.0), {"x-1-py3-none-any.whl": b"wheel"}

@@ -9,7 +9,7 @@ import pytest
 
 from jupyter_ddl.backends.kubernetes.diagnosis import operator_deployment
 from jupyter_ddl.backends.kubernetes.doctor import examine_operator
-from jupyter_ddl.errors import KubernetesError
+from jupyter_ddl.errors import BackendError
 
 Json = dict[str, Any]
 
@@ -60,7 +60,7 @@ class _Api:
 
     async def list(self, _: str) -> list[Json]:
         if self._pods is None:
-            raise KubernetesError("it is forbidden", status=403)
+            raise BackendError("it is forbidden", status=403)
         return self._pods
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from jupyter_ddl.backends.kubernetes.pod_watch import PodWatch
-from jupyter_ddl.errors import KubernetesError
+from jupyter_ddl.errors import BackendError
 
 Json = dict[str, Any]
 _CLUSTER: Json = {"metadata": {"name": "kube-1"}}
@@ -59,7 +59,7 @@ class _Api:
     def __init__(self, *pods: Json) -> None:
         self.pods = list(pods)
         self.away_at_s = (float("inf"), float("inf"))
-        self.error: KubernetesError | None = None
+        self.error: BackendError | None = None
 
     async def list(self, resource: str, **_: str) -> list[Json]:
         loop = asyncio.get_running_loop()
@@ -83,7 +83,7 @@ async def _never(_: bool) -> bool:
 
 async def _refused_at_s(api: _Api) -> float:
     loop = asyncio.get_running_loop()
-    with pytest.raises(KubernetesError, match="nobody acts on DaskCluster kube-1"):
+    with pytest.raises(BackendError, match="nobody acts on DaskCluster kube-1"):
         await PodWatch(api, _CLUSTER, 2, lambda _: None).until_scheduler_serves(_never)  # type: ignore[arg-type]
     return loop.time()
 
@@ -170,7 +170,7 @@ def test_what_the_api_server_refuses_is_the_reason_until_it_answers() -> None:
 
     async def count() -> int:
         loop = asyncio.get_running_loop()
-        api.error = KubernetesError("it is forbidden", status=403) if loop.time() < 30 else None
+        api.error = BackendError("it is forbidden", status=403) if loop.time() < 30 else None
         return 1 if loop.time() < 80 else 2
 
     async def scene() -> None:

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from jupyter_ddl.backends.kubernetes.doctor import check_options
@@ -17,9 +18,10 @@ from jupyter_ddl.backends.kubernetes.manifest import (
     tls_secret,
     worker_pod,
 )
+from jupyter_ddl.backends.kubernetes.settings import KubeSettings
 from jupyter_ddl.backends.kubernetes.template import dropped_fields, merged, read_template
 from jupyter_ddl.errors import ClusterError
-from jupyter_ddl.protocol.cluster import ClusterSpec, KubeSpec
+from jupyter_ddl.protocol.cluster import ClusterSpec
 
 _ALLOWED_VOLUMES = {
     "configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim",
@@ -27,10 +29,14 @@ _ALLOWED_VOLUMES = {
 }  # fmt: skip
 
 
+def settings(image: str, **kube: Any) -> dict[str, Any]:
+    found: dict[str, Any] = msgspec.to_builtins(KubeSettings(image, **kube))
+    return found
+
+
 def spec(**kube: Any) -> ClusterSpec:
-    return ClusterSpec(
-        name="kube", backend="kube", kubernetes=KubeSpec(**{"image": "team/image:1", **kube})
-    )
+    chosen = settings(**{"image": "team/image:1", **kube})
+    return ClusterSpec(name="kube", backend="kube", settings=chosen)
 
 
 def worker(wanted: ClusterSpec) -> dict[str, Any]:
@@ -119,7 +125,7 @@ def test_options_become_fields() -> None:
 
 def test_slots_of_a_pod_have_what_they_were_asked_for_each() -> None:
     pod = worker(
-        ClusterSpec("kube", "kube", 1, 2, 1 << 30, kubernetes=KubeSpec("a", slots=4, gpus=2))
+        ClusterSpec("kube", "kube", 1, 2, 1 << 30, settings=settings("a", slots=4, gpus=2))
     )
     (container,) = pod["containers"]
     assert "--nthreads=4" in container["args"]
@@ -212,7 +218,7 @@ def test_what_an_api_server_leaves_out_is_found() -> None:
         (spec(gpus=-1), "--gpus -1"),
         (spec(gpus=100_000), "--gpus 100000: 0 to 64"),
         (
-            ClusterSpec("kube", memory_per_worker_bytes=1 << 50, kubernetes=KubeSpec("a")),
+            ClusterSpec("kube", memory_per_worker_bytes=1 << 50, settings=settings("a")),
             "64TB are",
         ),
         (spec(volumes=("data:/x",)), "KIND:NAME:/path"),
@@ -232,9 +238,9 @@ def test_what_an_api_server_leaves_out_is_found() -> None:
             spec(pod_template='{"containers": [{"volumeMounts": [{"name": "no"}]}]}'),
             "volumeMounts names volume 'no'",
         ),
-        (ClusterSpec("kube", memory_per_worker_bytes=2, kubernetes=KubeSpec("a")), "2GB?"),
-        (ClusterSpec("kube", cpus_per_worker=0, kubernetes=KubeSpec("a")), "--cpus 0"),
-        (ClusterSpec("Kube", kubernetes=KubeSpec("a")), "not a DNS label"),
+        (ClusterSpec("kube", memory_per_worker_bytes=2, settings=settings("a")), "2GB?"),
+        (ClusterSpec("kube", cpus_per_worker=0, settings=settings("a")), "--cpus 0"),
+        (ClusterSpec("Kube", settings=settings("a")), "not a DNS label"),
     ],
 )
 def test_absurd_wishes_are_refused_before_anything_is_made(

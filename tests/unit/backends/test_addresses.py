@@ -7,7 +7,7 @@ from pathlib import Path
 import dask.config
 import pytest
 
-from jupyter_ddl.client.clusters import scheduler_spec
+from jupyter_ddl.backends.address_settings import scheduler_settings
 from jupyter_ddl.errors import OptionError
 
 _KEYS = (
@@ -22,28 +22,28 @@ _KEYS = (
 )
 def test_what_is_no_address_is_shown_as_it_was_given(address: str) -> None:
     with pytest.raises(OptionError, match="is not the address of a scheduler") as refusal:
-        scheduler_spec(address)
+        scheduler_settings(address)
     assert repr(address) in refusal.value.message
 
 
 def test_plain_tcp_must_be_asked_for_and_may_be_forbidden() -> None:
-    assert scheduler_spec("tcp://[::1]:8786").address == "tcp://[::1]:8786"
+    assert scheduler_settings("tcp://[::1]:8786").address == "tcp://[::1]:8786"
     with (
         dask.config.set({"distributed.comm.require-encryption": True}),
         pytest.raises(OptionError, match="connect to tls://host:1"),
     ):
-        scheduler_spec("tcp://host:1")
+        scheduler_settings("tcp://host:1")
 
 
 def test_files_come_from_the_configuration_and_must_be_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with dask.config.set(dict.fromkeys(_KEYS)), pytest.raises(OptionError, match=_KEYS[0]):
-        scheduler_spec("host:8786")
+        scheduler_settings("host:8786")
     monkeypatch.chdir(tmp_path)
     with dask.config.set(dict.fromkeys(_KEYS, "all.pem")):
         with pytest.raises(OptionError, match=r"'all\.pem': no such file"):
-            scheduler_spec("host:8786")
+            scheduler_settings("host:8786")
         Path("all.pem").touch()
-        found = scheduler_spec("host:8786")
+        found = scheduler_settings("host:8786")
     assert (found.address, found.ca_file) == ("tls://host:8786", str(tmp_path / "all.pem"))

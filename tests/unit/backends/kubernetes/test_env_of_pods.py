@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
 from pathlib import Path
 
 import pytest
 
-from jupyter_ddl.client.kube_clusters import examine_from
-from jupyter_ddl.client.kube_options import with_image
+from jupyter_ddl.backends.kubernetes.settings import KubeSettings, with_image
+from jupyter_ddl.client.clusters import examine_cluster
 from jupyter_ddl.commands.cluster import CLUSTER
 from jupyter_ddl.errors import EnvironmentFileError, ImageError
-from jupyter_ddl.protocol.cluster import KubeSpec
 
 
 @pytest.fixture(autouse=True)
@@ -23,19 +21,19 @@ def nothing_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_notebooks_own_image_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JUPYTER_IMAGE", "hub.example/lecture:v3")
-    assert with_image(KubeSpec()).image == "hub.example/lecture:v3"
-    assert with_image(KubeSpec(image="auto")).image == "hub.example/lecture:v3"
-    assert with_image(KubeSpec(image="other:1")).image == "other:1"
+    assert with_image(KubeSettings()).image == "hub.example/lecture:v3"
+    assert with_image(KubeSettings(image="auto")).image == "hub.example/lecture:v3"
+    assert with_image(KubeSettings(image="other:1")).image == "other:1"
 
 
 def test_without_one_it_is_said_what_to_pass() -> None:
     with pytest.raises(ImageError, match="pass --env IMAGE or --env PATH"):
-        with_image(KubeSpec())
+        with_image(KubeSettings())
 
 
 def test_a_registry_is_of_no_use_where_nothing_is_built() -> None:
     with pytest.raises(ImageError, match="--env team/base:1 builds none; leave it out"):
-        with_image(KubeSpec(image="team/base:1", registry="registry.example/team"))
+        with_image(KubeSettings(image="team/base:1", registry="registry.example/team"))
 
 
 def test_a_directory_is_built_only_where_it_can_be_pushed(
@@ -45,21 +43,21 @@ def test_a_directory_is_built_only_where_it_can_be_pushed(
     (tmp_path / "requirements.txt").write_text("jupyter_ddl\nnumpy\n")
     said: list[str] = []
     with pytest.raises(ImageError, match="pass --registry HOST/PATH, or start with a base image"):
-        with_image(KubeSpec(image="."), said.append)
+        with_image(KubeSettings(image="."), said.append)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ImageError, match="no container engine can build"):
-        with_image(KubeSpec(image=".", registry="registry.example/team"), said.append)
+        with_image(KubeSettings(image=".", registry="registry.example/team"), said.append)
     (tmp_path / "requirements.txt").write_text("numpy>>1\n")
     with pytest.raises(EnvironmentFileError, match=r"requirements\.txt, line 1"):
-        with_image(KubeSpec(image="."), said.append)
+        with_image(KubeSettings(image="."), said.append)
     assert said == []
 
 
 def _doctor(*words: str) -> dict[str, str]:
     """What is broken, by what was looked at."""
-    _, values = CLUSTER.parse(["doctor", *words])
-    found = examine_from(Namespace(**values))
-    return {each.what: each.text for each in found if each.verdict == "broken"}
+    _, values = CLUSTER.parse(["doctor", "kube", *words])
+    report = examine_cluster(values.pop("backend"), memory_bytes=values.pop("memory"), **values)
+    return {each.what: each.text for each in report.findings if each.verdict == "broken"}
 
 
 def test_the_doctor_looks_at_all_without_an_image_and_takes_the_options_of_a_start(

@@ -1,0 +1,104 @@
+"""What clients know of clusters on Kubernetes; what talks to it is imported when it is asked."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+
+from jupyter_ddl.backends.base import (
+    Backend,
+    BackendPlugin,
+    Finding,
+    FoundCluster,
+    OnPhase,
+    Report,
+)
+from jupyter_ddl.backends.kubernetes.settings import (
+    ARGUMENTS,
+    KubeSettings,
+    kube_settings,
+    with_image,
+)
+from jupyter_ddl.errors import ClusterError, EnvironmentFileError, ImageError
+from jupyter_ddl.grammar import argument
+from jupyter_ddl.protocol.cluster import ClusterSpec
+
+__all__ = ["KubePlugin"]
+
+
+class KubePlugin(BackendPlugin):
+    """``%cluster start kube``."""
+
+    arguments = ARGUMENTS
+    settings_type = KubeSettings
+    doctor_arguments = (
+        argument("--print-rbac", action="store_true", help="the smallest Role, as YAML"),
+    )
+    start_timeout_s = 900.0
+    """Pulling an image of several GB may take so long; what hinders a start is told earlier."""
+    requires = "jupyter_ddl[kubernetes]"
+
+    def settings(self, **values: Any) -> msgspec.Struct:
+        for name in ("node_selector", "env"):
+            if values.get(name):
+                values[name] = dict(values[name])
+        path = values.pop("pod_template", None)
+        if path is not None:
+            from jupyter_ddl.backends.kubernetes.template import read_template
+
+            template = read_template(path)
+            values |= {
+                "pod_template": template.spec,
+                "pod_labels": template.labels,
+                "pod_annotations": template.annotations,
+            }
+        return super().settings(**values)
+
+    def prepare(self, spec: ClusterSpec, on_phase: OnPhase) -> ClusterSpec:
+        return _with(spec, with_image(kube_settings(spec), on_phase))
+
+    def make(self, spec: ClusterSpec) -> Backend:
+        from jupyter_ddl.backends.kubernetes.backend import KubeBackend
+
+        return KubeBackend(spec)
+
+    async def examine(self, spec: ClusterSpec, **values: Any) -> Report:
+        from jupyter_ddl.backends.kubernetes.doctor import check_options, examine, rbac_text
+
+        settings = kube_settings(spec)
+        if values.get("print_rbac"):
+            return Report(text=(await rbac_text(settings.namespace)).rstrip())
+        findings: list[Finding] = []
+        try:
+            settings = await asyncio.to_thread(with_image, settings)
+        except (ImageError, EnvironmentFileError) as error:
+            # Everything else is looked at all the same.
+            findings.append(Finding("image", "broken", error.message))
+            settings = msgspec.structs.replace(settings, image=None)
+        spec = _with(spec, settings)
+        try:
+            if not findings:
+                check_options(spec)
+        except ClusterError as error:
+            return Report((Finding("options", "broken", error.message),))
+        try:
+            seen = await examine(spec)
+        except ClusterError as error:
+            seen = [Finding("API server", "broken", error.message)]
+        return Report((*findings, *(each for each in seen if not findings or each.what != "image")))
+
+    async def find_elsewhere(self) -> list[FoundCluster]:
+        from jupyter_ddl.backends.kubernetes import lifetime
+
+        return await lifetime.find_clusters() if lifetime.is_configured() else []
+
+    async def delete_elsewhere(self, found: FoundCluster) -> None:
+        from jupyter_ddl.backends.kubernetes.lifetime import delete_cluster
+
+        await delete_cluster(found)
+
+
+def _with(spec: ClusterSpec, settings: KubeSettings) -> ClusterSpec:
+    return msgspec.structs.replace(spec, settings=msgspec.to_builtins(settings))

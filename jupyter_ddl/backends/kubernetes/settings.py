@@ -1,0 +1,167 @@
+"""Kubernetes' own part of a cluster's spec, and the options that it is made of."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from jupyter_ddl.backends.base import OnPhase, settings_of
+from jupyter_ddl.errors import ImageError
+from jupyter_ddl.grammar import Argument, Group, argument, count, duration_s
+from jupyter_ddl.protocol.cluster import ClusterSpec
+
+__all__ = ["ARGUMENTS", "KubeSettings", "kube_settings", "with_image"]
+
+_PAIR = re.compile(r"[^=\s]+=.*")
+
+
+class KubeSettings(msgspec.Struct, frozen=True):
+    """What only a cluster on Kubernetes has."""
+
+    image: str | None = None
+    """Of scheduler and workers.  The client chooses it: a backend does not guess."""
+    registry: str | None = None
+    """Where an image that is built of a directory is pushed to."""
+    namespace: str | None = None
+    """None: the one of the kubeconfig's context, or the notebook's own pod's."""
+    slots: int = 1
+    """Of each pod: so many ranks side by side, which share what the pod holds."""
+    gpus: int = 0
+    """``nvidia.com/gpu`` of each worker."""
+    node_selector: dict[str, str] = {}
+    tolerations: tuple[str, ...] = ()
+    """As ``kubectl taint`` writes them: ``key=value:Effect``, ``key:Effect``, ``key``."""
+    priority: str | None = None
+    """Name of a PriorityClass."""
+    env: dict[str, str] = {}
+    volumes: tuple[str, ...] = ()
+    """``pvc:CLAIM:/path``, ``configmap:NAME:/path`` or ``secret:NAME:/path``."""
+    pod_template: str | None = None
+    """A pod's spec in Kubernetes' own form, as JSON; it has the last word."""
+    pod_labels: dict[str, str] = {}
+    pod_annotations: dict[str, str] = {}
+    lease_s: float = 300.0
+    """The pods end by themselves when the controller was silent for so long."""
+
+
+def kube_settings(spec: ClusterSpec) -> KubeSettings:
+    """Kubernetes' part of a cluster's spec."""
+    return settings_of(spec, KubeSettings)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    if not _PAIR.fullmatch(text):
+        raise argparse.ArgumentTypeError(f"{text!r}; expected NAME=VALUE")
+    name, _, value = text.partition("=")
+    return name, value
+
+
+def _many(flag: str, dest: str, metavar: str, what: str, **settings: Any) -> Argument:
+    return argument(
+        flag,
+        dest=dest,
+        action="append",
+        default=[],
+        metavar=metavar,
+        help=f"{what}; repeatable",
+        **settings,
+    )
+
+
+ARGUMENTS = (
+    Group(
+        (
+            argument(
+                "--env",
+                dest="image",
+                metavar="auto|IMAGE|DIR",
+                help="image of the pods, or what it is built of",
+            ),
+            argument(
+                "--registry",
+                metavar="HOST/PATH",
+                help="where an image of --env DIR is pushed to",
+            ),
+            argument(
+                "--namespace",
+                metavar="NS",
+                help="default: the one of the kubeconfig, or of this pod",
+            ),
+            argument("--slots", type=count(1), metavar="S", help="ranks side by side in each pod"),
+            argument("--gpus", type=count(0), metavar="G", help="nvidia.com/gpu of each worker"),
+            _many(
+                "--node-selector",
+                "node_selector",
+                "KEY=VALUE",
+                "nodes on which workers may run",
+                type=_pair,
+            ),
+            _many(
+                "--toleration", "tolerations", "KEY[=VALUE][:EFFECT]", "a taint that pods tolerate"
+            ),
+            _many(
+                "--set-env",
+                "env",
+                "NAME=VALUE",
+                "a variable of the workers' environment",
+                type=_pair,
+            ),
+            _many("--volume", "volumes", "KIND:NAME:/PATH", "a pvc, configmap or secret to mount"),
+            argument("--priority", metavar="CLASS", help="name of a PriorityClass"),
+            argument(
+                "--pod-template", metavar="FILE", help="a pod in Kubernetes' form, laid over ours"
+            ),
+            argument(
+                "--lease",
+                dest="lease_s",
+                type=duration_s,
+                metavar="5m",
+                help="pods end so long after a crash",
+            ),
+        ),
+        title="on Kubernetes",
+    ),
+)
+
+
+def with_image(settings: KubeSettings, on_phase: OnPhase | None = None) -> KubeSettings:
+    """The settings with the image that the pods are to run.
+
+    The one named, the notebook's own, or one that is built of a directory and pushed.
+
+    Parameters
+    ----------
+    on_phase : callable, optional
+        Gets the steps of a build; None: nothing is built, only whether it could be is found out.
+
+    Raises
+    ------
+    ImageError
+        None is known, what was named is none, or it cannot be built.
+    EnvironmentFileError
+        A file of the directory cannot be read as what it is.
+    """
+    from jupyter_ddl.environment.image import build_image, find_engine, plan_build
+    from jupyter_ddl.environment.image_choice import choose_env
+
+    choice = choose_env(settings.image or "auto", os.environ, Path.cwd())
+    image = choice.image
+    if choice.configuration is None and settings.registry:
+        raise ImageError(
+            f"--registry {settings.registry} is where an image that is built is pushed to, and "
+            f"--env {settings.image or 'auto'} builds none; leave it out, or pass --env DIRECTORY"
+        )
+    if choice.configuration is not None:
+        plan = plan_build(choice.configuration, settings.registry or "")
+        if on_phase is None:
+            find_engine()
+            image = plan.image
+        else:
+            image = build_image(plan, on_phase)
+    # What is built and pushed is an image like any other.
+    return msgspec.structs.replace(settings, image=str(image), registry=None)

@@ -1,0 +1,50 @@
+"""What clients know of the default backend: workers on this host, sized by its limits."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+from jupyter_ddl.backends.base import Backend, BackendPlugin, Finding, Report
+from jupyter_ddl.backends.sizing import n_local_workers
+from jupyter_ddl.protocol.cluster import ClusterSpec
+from jupyter_ddl.store.host_limits import host_limits
+from jupyter_ddl.store.paths import blob_dirs, runtime_dir
+
+__all__ = ["LocalPlugin"]
+
+_LITTLE_BYTES = 1_000_000_000
+
+
+class LocalPlugin(BackendPlugin):
+    """``%cluster start``."""
+
+    def make(self, spec: ClusterSpec) -> Backend:
+        from jupyter_ddl.backends.local import LocalBackend
+
+        return LocalBackend(spec)
+
+    async def examine(self, spec: ClusterSpec, **values: Any) -> Report:
+        limits = host_limits()
+        fitting = n_local_workers(limits.cpus, limits.memory_bytes, spec.cpus_per_worker)
+        n_workers = fitting if spec.n_workers is None else spec.n_workers
+        host = f"{limits.cpus} CPUs, {limits.memory_bytes / 1e9:.1f} GB: {fitting} workers fit"
+        findings = [
+            Finding("host", "ok" if n_workers <= fitting else "unknown", host),
+            *map(_room, (runtime_dir(), *blob_dirs())),
+        ]
+        return Report(tuple(findings))
+
+
+def _room(directory: Path) -> Finding:
+    what = f"files in {directory}"
+    try:
+        free_bytes = shutil.disk_usage(directory).free
+    except OSError as error:
+        return Finding(what, "broken", error.strerror or repr(error))
+    if not os.access(directory, os.W_OK):
+        return Finding(what, "broken", "nothing can be written there")
+    text = f"{free_bytes / 1e9:.1f} GB are free"
+    return Finding(what, "ok" if free_bytes > _LITTLE_BYTES else "unknown", text)
