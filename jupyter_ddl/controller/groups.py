@@ -9,10 +9,10 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from jupyter_ddl.drivers.admission import admitted, check_gpus_fit
 from jupyter_ddl.drivers.group_ranks import GroupRanks
 from jupyter_ddl.drivers.group_record import GroupRecord
 from jupyter_ddl.drivers.persistent_group import PersistentGroup
+from jupyter_ddl.driving.admission import admitted, check_gpus_fit
 from jupyter_ddl.errors import GroupLostError, PlacementError, SpecError
 from jupyter_ddl.launch.rank_calls import RankCalls
 from jupyter_ddl.placement.slots import SlotBook

@@ -16,12 +16,13 @@ from pathlib import Path
 import msgspec
 
 from jupyter_ddl.controller.fanout import Fanout, Watcher
-from jupyter_ddl.drivers.admission import admitted, check_group_fits, wants_gpus
-from jupyter_ddl.drivers.assigning import RunContext
 from jupyter_ddl.drivers.fit import FitDriver
 from jupyter_ddl.drivers.group_record import end_record
-from jupyter_ddl.drivers.make import make_driver
-from jupyter_ddl.drivers.trials import TrialDriver
+from jupyter_ddl.driving.admission import admitted, check_group_fits, wants_gpus
+from jupyter_ddl.driving.assignments import RunContext
+from jupyter_ddl.driving.dispatcher import Dispatcher
+from jupyter_ddl.driving.make import make_driver
+from jupyter_ddl.driving.shell import RunDriver
 from jupyter_ddl.errors import (
     JupyterDDLError,
     LedgerBusyError,
@@ -29,7 +30,6 @@ from jupyter_ddl.errors import (
     RunNotFoundError,
     SpecError,
 )
-from jupyter_ddl.launch.dispatcher import Dispatcher
 from jupyter_ddl.ledger.file import LedgerWriter
 from jupyter_ddl.ledger.reader import read_ledger, read_run_line
 from jupyter_ddl.ledger.reducer import RunState, fold
@@ -180,7 +180,7 @@ class RunRegistry:
         self._usage = usage
         self._gpus_known = gpus_known
         self._opening = asyncio.Lock()
-        self._drivers: dict[str, TrialDriver | FitDriver] = {}
+        self._drivers: dict[str, RunDriver | FitDriver] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._fanouts: dict[str, Fanout] = {}
         self._ended: OrderedDict[str, EncodedSnapshot] = OrderedDict()
@@ -235,7 +235,7 @@ class RunRegistry:
             submitted = RunSubmitted(spec=spec, at_s=time.time())
             state = RunState()
             fold(state, submitted)
-            driver = make_driver(spec, ledger, state, self._context(spec))
+            driver = self._make(spec, ledger, state)
             # Last: once it is recorded, the run exists and is driven to its end.
             await asyncio.to_thread(ledger.append, [submitted])
         except BaseException:
@@ -290,7 +290,7 @@ class RunRegistry:
                 notice = Notice(at_s=time.time(), text=text, level="warning")
                 await asyncio.to_thread(ledger.append, [notice])
                 fold(state, notice)
-            driver = make_driver(state.spec, ledger, state, self._context(state.spec))
+            driver = self._make(state.spec, ledger, state)
         except BaseException:
             ledger.close()
             raise
@@ -310,7 +310,7 @@ class RunRegistry:
             resumed.append(run_id)
         return resumed
 
-    def driver(self, run_id: str) -> TrialDriver | FitDriver:
+    def driver(self, run_id: str) -> RunDriver | FitDriver:
         """The driver of an active run.
 
         Raises
@@ -360,22 +360,24 @@ class RunRegistry:
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
         await self._event_files.close()
 
+    def _make(self, spec: RunSpec, ledger: LedgerWriter, state: RunState) -> RunDriver | FitDriver:
+        return make_driver(spec, ledger, state, self._context(spec), self._dispatcher, self.wake)
+
     def _context(self, spec: RunSpec) -> RunContext:
         directories = blob_dirs()
         return RunContext(
             slots=self._slots,
-            dispatcher=self._dispatcher,
+            topic=self._dispatcher.topic,
             run_dir=run_dir(spec.run_id),
             blob_dirs=tuple(str(path) for path in directories),
             program_digest=put_blob(msgspec.msgpack.encode(spec.program), directories),
             pid=os.getpid(),
             host_of=self._host_of,
             n_wanted=self._n_wanted,
-            wake_all=self.wake,
             usage=self._usage,
         )
 
-    def _start(self, driver: TrialDriver | FitDriver) -> None:
+    def _start(self, driver: RunDriver | FitDriver) -> None:
         run_id = driver.spec.run_id
         self._ended.pop(run_id, None)
         self._drivers[run_id] = driver
@@ -385,7 +387,7 @@ class RunRegistry:
         self._event_files.start(driver.spec)
         self._tasks[run_id] = asyncio.create_task(self._drive(driver), name=run_id)
 
-    async def _drive(self, driver: TrialDriver | FitDriver) -> None:
+    async def _drive(self, driver: RunDriver | FitDriver) -> None:
         run_id = driver.spec.run_id
         try:
             await driver.run()
@@ -404,7 +406,7 @@ class RunRegistry:
         while len(self._ended) > _N_REMEMBERED:
             self._ended.popitem(last=False)
 
-    async def _record_failure(self, driver: TrialDriver | FitDriver, reason: str) -> None:
+    async def _record_failure(self, driver: RunDriver | FitDriver, reason: str) -> None:
         event = RunFinished(at_s=time.time(), state="failed", reason=reason)
         try:
             ended = with_totals(driver.state, event)

@@ -17,11 +17,11 @@ from jupyter_ddl.controller.environment import KeptPackages, WorkerEnvironments
 from jupyter_ddl.controller.groups import GroupRegistry
 from jupyter_ddl.controller.runs import RunRegistry
 from jupyter_ddl.controller.telemetry import Telemetry
+from jupyter_ddl.driving.dispatcher import Dispatcher
+from jupyter_ddl.driving.file_sync import FileTransfer
+from jupyter_ddl.driving.workers import WorkerInfo, WorkerWatch
 from jupyter_ddl.errors import ClusterError
-from jupyter_ddl.launch.courier import Courier
-from jupyter_ddl.launch.dispatcher import Dispatcher
 from jupyter_ddl.launch.rank_calls import RankCalls
-from jupyter_ddl.launch.workers import WorkerInfo, WorkerWatch
 from jupyter_ddl.placement.slots import SlotBook
 from jupyter_ddl.protocol.cluster import ClusterSpec
 from jupyter_ddl.protocol.group import SeenGpus
@@ -129,10 +129,10 @@ class ClusterService:
         self._comm = client.scheduler_comm
         self._plugin = RankPlugin(settings)
         await self._enter_workers(client)
-        courier = self._courier = None if settings.shares_files else Courier(client)
-        self._calls = RankCalls(client, courier)
+        transfer = self._transfer = None if settings.shares_files else FileTransfer(client)
+        self._calls = RankCalls(client, transfer)
         dispatcher = self._dispatcher = Dispatcher(
-            client, topic, courier, is_there=lambda worker: worker in self._workers
+            client, topic, transfer, is_there=lambda worker: worker in self._workers
         )
         self.telemetry = Telemetry(
             self.backend.client, settings.telemetry_topic, self.slots, self.spec.cpus_per_worker
@@ -275,8 +275,8 @@ class ClusterService:
         log.warning("cluster %s has a new scheduler: %s", self.spec.name, client.scheduler.address)
         self._lose_scheduler()
         await client.register_plugin(self._plugin)
-        if self._courier is not None:
-            self._courier.client = client
+        if self._transfer is not None:
+            self._transfer.client = client
         self._calls.reconnect(client)
         self._dispatcher.reconnect(client)
         self.telemetry.reconnect(client)

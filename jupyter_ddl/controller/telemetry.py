@@ -11,7 +11,7 @@ from distributed import Client
 
 from jupyter_ddl.controller.telemetry_record import TelemetryRecord
 from jupyter_ddl.controller.telemetry_store import TelemetryStore
-from jupyter_ddl.launch.topics import hear
+from jupyter_ddl.driving.calls import hear
 from jupyter_ddl.placement.slots import SlotBook
 from jupyter_ddl.protocol.telemetry import ClusterTelemetry, RankSample, Usage, WorkerSample
 

@@ -10,10 +10,12 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from jupyter_ddl.drivers.assigning import RunContext
-from jupyter_ddl.drivers.committer import Committer
 from jupyter_ddl.drivers.service import WorkerService
-from jupyter_ddl.drivers.stopping import RunStop
+from jupyter_ddl.driving.committer import Committer
+from jupyter_ddl.driving.ending import RunStop
+from jupyter_ddl.driving.shell import read_clocks
 from jupyter_ddl.ledger.file import LedgerWriter
+from jupyter_ddl.ledger.reducer import fold
 from jupyter_ddl.ledger.run_state import RunState
 from jupyter_ddl.protocol.events import Event, RunFinished, RunStarted
 from jupyter_ddl.protocol.run import RunSpec
@@ -43,7 +45,7 @@ class RunDriver(ABC):
         self._session = state.session + 1
         self.on_change: Callable[[], None] = lambda: None
         """Called when a snapshot may look different from now on; nearly free to call."""
-        self._committer = Committer(ledger, state, self._recorded)
+        self._committer = Committer(ledger, self._recorded)
         self._stop = RunStop(spec.limits)
         self._wake = asyncio.Event()
 
@@ -107,7 +109,7 @@ class RunDriver(ABC):
 
     async def _open(self, max_parallel: int) -> None:
         """Commit this session's first record."""
-        self._stop.begin(self.state)
+        self._stop.begin(self.state, read_clocks())
         started = RunStarted(
             at_s=time.time(),
             session=self._session,
@@ -131,10 +133,10 @@ class RunDriver(ABC):
         if self._committer.error is not None:
             raise self._committer.error
         self._poll()
-        if self._stop.is_timed_out:
+        if self._stop.is_timed_out(read_clocks()):
             text = f"stopped by its timeout of {self.spec.limits.timeout_s:.0f} s"
             self.stop("now", by="timeout", reason=text)
-        if self._stop.is_given_up:
+        if self._stop.is_given_up(read_clocks()):
             self._sender.give_up()  # what it had is cancelled with the run
         self.on_change()
 
@@ -142,5 +144,7 @@ class RunDriver(ABC):
         self._committer.put(events)
 
     def _recorded(self, events: Sequence[Event]) -> None:
+        for event in events:
+            fold(self.state, event)
         self._committed(events)
         self.on_change()

@@ -19,6 +19,7 @@ from jupyter_ddl.drivers.fit_graph import Piece
 from jupyter_ddl.drivers.fit_outputs import Outputs
 from jupyter_ddl.drivers.fit_records import FitRecords
 from jupyter_ddl.drivers.fit_sending import FitSender, PieceDone
+from jupyter_ddl.driving.shell import read_clocks
 from jupyter_ddl.errors import SpecError
 from jupyter_ddl.ledger.file import LedgerWriter
 from jupyter_ddl.ledger.run_state import RunState
@@ -92,7 +93,9 @@ class FitDriver(RunDriver):
     def stop(self, how: StopHow, by: str, reason: str = "") -> None:
         """End the run: what is computed is kept, what runs ends now or with its unit."""
         when: StopWhen = "now" if how == "now" else "next_report"
-        if self.is_ending or not self._stop.request(when, reason or f"stopped by {by}"):
+        if self.is_ending or not self._stop.request(
+            when, reason or f"stopped by {by}", read_clocks()
+        ):
             return
         self._put(StopRequested(at_s=time.time(), when=when, by=by))
         self._sender.stop_all(when)

@@ -16,7 +16,7 @@ from jupyter_ddl.drivers.fit_batch import FitBatch
 from jupyter_ddl.drivers.fit_graph import Piece
 from jupyter_ddl.drivers.fit_outputs import Outputs
 from jupyter_ddl.drivers.service import WorkerService
-from jupyter_ddl.launch.dispatcher import WorkerLostError
+from jupyter_ddl.driving.dispatcher import WorkerLostError
 from jupyter_ddl.protocol.assignment import (
     StopRun,
     StopTrial,

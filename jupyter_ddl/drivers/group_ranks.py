@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from jupyter_ddl.driving.assignments import place_ranks
 from jupyter_ddl.errors import LaunchError
-from jupyter_ddl.launch.group import place_ranks
 from jupyter_ddl.launch.rank_calls import RankCalls
 from jupyter_ddl.placement.gpus import Grant
 from jupyter_ddl.protocol.cell_results import RankAddress, RankAnswer, RankGone, RankReady
@@ -100,7 +101,7 @@ class GroupRanks:
     async def _start(self, run_dir: Path, blob_dirs: tuple[str, ...]) -> list[RankAddress]:
         ranks = self._spec.verb.ranks
         base = RankPlace(
-            group_id=self._group_id,
+            group_id=f"{self._group_id}-{secrets.token_hex(16)}",
             backend=ranks.backend,
             initialize=ranks.initialize,
             timeout_s=_JOIN_TIMEOUT_S,

@@ -9,10 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
-from jupyter_ddl.drivers.committer import Committer
+from jupyter_ddl.driving.committer import Committer
 from jupyter_ddl.errors import SpecError
 from jupyter_ddl.ledger.file import LedgerWriter
-from jupyter_ddl.ledger.run_state import RunState
 from jupyter_ddl.protocol.cell_results import CellDone, CellOutcome
 from jupyter_ddl.protocol.cells import Cell
 from jupyter_ddl.protocol.events import CellExecuted, Failure, RunFinished, RunStarted, RunSubmitted
@@ -32,8 +31,7 @@ class GroupRecord:
     def __init__(self, spec: RunSpec, n_slots: int) -> None:
         self.directory = _new_directory(spec.run_id)
         self._ledger = LedgerWriter.open(ledger_path(spec.run_id), create=True)
-        self._state = RunState()
-        self._committer = Committer(self._ledger, self._state, lambda _: None)
+        self._committer = Committer(self._ledger, lambda _: None)
         self._task = asyncio.create_task(self._committer.run(), name=f"record {spec.run_id}")
         self._behind: list[CellExecuted] = []
         self._flushing: asyncio.TimerHandle | None = None

@@ -13,8 +13,8 @@ import msgspec
 
 from jupyter_ddl.drivers.group_ranks import GroupRanks
 from jupyter_ddl.drivers.group_record import GroupRecord
+from jupyter_ddl.driving.dispatcher import WorkerLostError
 from jupyter_ddl.errors import GroupLostError, JupyterDDLError, SpecError
-from jupyter_ddl.launch.dispatcher import WorkerLostError
 from jupyter_ddl.protocol.cell_results import CellDone, CellResult, RankGone
 from jupyter_ddl.protocol.cells import Cell, RunCell, WatchRank
 from jupyter_ddl.protocol.replies import GroupStatus, RankStatus

@@ -12,8 +12,8 @@ import contextlib
 import msgspec
 from distributed import Client
 
-from jupyter_ddl.launch.calls import WorkerLostError, call_worker
-from jupyter_ddl.launch.courier import Courier, blobs_of_cell
+from jupyter_ddl.driving.calls import WorkerLostError, call_worker
+from jupyter_ddl.driving.file_sync import FileTransfer, blobs_of_cell
 from jupyter_ddl.protocol.cell_results import CellDone, RankAnswer
 from jupyter_ddl.protocol.cells import RankCall, RunCell
 from jupyter_ddl.store.paths import blob_dirs, run_dir
@@ -28,9 +28,9 @@ _LOG_INTERVAL_S = 0.3
 class RankCalls:
     """Used on the controller's loop only.  Connections are kept and used again."""
 
-    def __init__(self, client: Client, courier: Courier | None = None) -> None:
+    def __init__(self, client: Client, transfer: FileTransfer | None = None) -> None:
         self._client = client
-        self._courier = courier
+        self._transfer = transfer
         self._decoder: msgspec.msgpack.Decoder[RankAnswer] = msgspec.msgpack.Decoder(RankAnswer)
 
     def reconnect(self, client: Client) -> None:
@@ -50,10 +50,10 @@ class RankCalls:
         WorkerLostError
             The worker is gone, or did not answer in time.
         """
-        if self._courier is None:
+        if self._transfer is None:
             return await self._call_directly(worker, call, timeout_s)
         if isinstance(call, RunCell):
-            return await self._run_cell(self._courier, worker, call)
+            return await self._run_cell(self._transfer, worker, call)
         return await self._call_through(worker, call, timeout_s)
 
     async def _call_directly(
@@ -78,21 +78,21 @@ class RankCalls:
         )
         return self._decoder.decode(answer)
 
-    async def _run_cell(self, courier: Courier, worker: str, call: RunCell) -> RankAnswer:
+    async def _run_cell(self, transfer: FileTransfer, worker: str, call: RunCell) -> RankAnswer:
         group_id = call.group_id
         if blobs := blobs_of_cell(call.cell):
             name = f"{group_id}-{call.number}"
-            await courier.send_blobs(worker, group_id, name, blobs, blob_dirs())
+            await transfer.send_blobs(worker, group_id, name, blobs, blob_dirs())
         directory, logs = run_dir(group_id), {f"rank-{call.rank}.log"}
         answering = asyncio.create_task(self._call_through(worker, call, None))
         try:
             while not answering.done():
                 await asyncio.wait({answering}, timeout=_LOG_INTERVAL_S)
                 with contextlib.suppress(WorkerLostError):
-                    await courier.fetch_logs(worker, group_id, directory, logs)
+                    await transfer.fetch_logs(worker, group_id, directory, logs)
             answer = answering.result()
         finally:
             answering.cancel()
         if isinstance(answer, CellDone) and answer.values_file is not None:
-            await courier.fetch(worker, group_id, directory, f"values/{answer.values_file}")
+            await transfer.fetch(worker, group_id, directory, f"values/{answer.values_file}")
         return answer

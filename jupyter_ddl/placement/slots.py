@@ -211,6 +211,14 @@ class SlotBook:
             if run_id in line:
                 line.remove(run_id)
 
+    def in_line(self) -> set[str]:
+        """Runs that were refused a place, and have neither got one nor withdrawn since.
+
+        While one of them is there, others may be refused places that are free: whoever leaves the
+        line has to wake those that remain.
+        """
+        return {*self._line, *self._gpu_line}
+
     def _others_first(self, run_id: str, n_held: int, line: Sequence[str] | None = None) -> bool:
         """Whether a run that waits for longer than this one holds no more than it does."""
         for other in self._line if line is None else line:

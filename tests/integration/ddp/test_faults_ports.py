@@ -18,7 +18,7 @@ PROGRAM = """
 import json, os, queue, socket, sys
 import torch
 import torch.distributed as dist
-from jupyter_ddl.launch.group import place_ranks
+from jupyter_ddl.driving.assignments import place_ranks
 from jupyter_ddl.protocol.assignment import TrialAssignment
 from jupyter_ddl.protocol.group import JoinGroup, RankPlace
 from jupyter_ddl.ranks.group import RankGroup

@@ -14,7 +14,7 @@ from jupyter_ddl.cell.compile import CellContext, compile_search
 from jupyter_ddl.cell.options import SearchOptions
 from jupyter_ddl.client.run import Run
 from jupyter_ddl.controller.service import ClusterService
-from jupyter_ddl.launch.dispatcher import Dispatcher
+from jupyter_ddl.driving.dispatcher import Dispatcher
 from jupyter_ddl.protocol.cluster import ClusterSpec
 from jupyter_ddl.protocol.events import AttemptFinished, Reported
 from jupyter_ddl.protocol.run import RunSpec

@@ -16,7 +16,7 @@ import psutil
 import pytest
 from distributed import Client, Scheduler
 
-from jupyter_ddl.launch.dispatcher import Dispatcher
+from jupyter_ddl.driving.dispatcher import Dispatcher
 from jupyter_ddl.protocol.assignment import Assignment, TrialAssignment
 from jupyter_ddl.protocol.events import (
     AttemptFinished,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jupyter_ddl.drivers.verdict import final_event
+from jupyter_ddl.driving.ending import final_event
 from jupyter_ddl.ledger.fold_group import NEVER_MET
 from jupyter_ddl.ledger.reducer import MAX_UNMET, fold_all
 from jupyter_ddl.ledger.run_state import RunState

@@ -6,10 +6,10 @@ import random
 
 import pytest
 
-from jupyter_ddl.drivers.admission import admitted, check_group_fits, waiting_text
-from jupyter_ddl.drivers.rounds import Rounds
+from jupyter_ddl.driving.admission import admitted, check_group_fits, waiting_text
+from jupyter_ddl.driving.assignments import place_ranks
+from jupyter_ddl.driving.places import RoundSizes
 from jupyter_ddl.errors import PlacementError
-from jupyter_ddl.launch.group import place_ranks
 from jupyter_ddl.placement.gpus import GpuBook, Grant, device_text
 from jupyter_ddl.placement.slots import SlotBook
 from jupyter_ddl.protocol.group import RankPlace, SeenGpus
@@ -211,16 +211,16 @@ def test_a_group_that_waits_for_gpus_says_who_holds_them_and_may_begin_smaller()
         "2 ranks wait for 2 GPUs: 1 of 2 free (1 held by run r7); `%runs stop r7`, or wait"
     )
     assert waiting_text("ddp", 1, slots, 2).startswith("1 rank waits for 2 GPUs: 1 of 2 free")
-    rounds = Rounds(spec_of(Ddp(2, min_ranks=1, gpus_per_rank=1)), slots, clock)
-    assert rounds.take() is None
+    rounds = RoundSizes(spec_of(Ddp(2, min_ranks=1, gpus_per_rank=1)), slots)
+    assert rounds.take(clock.now_s) is None
     clock.now_s += 6.0
-    grant = rounds.take()
+    grant = rounds.take(clock.now_s)
     assert grant == Grant(("a",), (("GPU-1",),))
-    assert not rounds.may_grow(1)
+    assert not rounds.may_grow(1, clock.now_s)
     slots.leave("r7")
-    assert not rounds.may_grow(1)
+    assert not rounds.may_grow(1, clock.now_s)
     clock.now_s += 6.0
-    assert rounds.may_grow(1)
+    assert rounds.may_grow(1, clock.now_s)
 
 
 def test_a_device_is_called_by_what_people_know_it_by() -> None:

@@ -1,0 +1,155 @@
+"""Builds assignments: what a batch of attempts, or a rank of a group, needs to know.  Pure."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from jupyter_ddl.placement.gpus import Grant
+from jupyter_ddl.placement.slots import SlotBook
+from jupyter_ddl.protocol.assignment import Assignment, TrialAssignment
+from jupyter_ddl.protocol.group import RankPlace
+from jupyter_ddl.protocol.run import RunSpec
+from jupyter_ddl.protocol.telemetry import Usage
+
+__all__ = ["RunContext", "make_assignment", "make_group", "place_ranks"]
+
+_COLLECTIVE_TIMEOUT_S = 1800.0
+"""Torch's own default."""
+_NO_PLACES = Grant(())
+
+
+@dataclass(frozen=True)
+class RunContext:
+    """What a run knows of its controller and shares with the controller's other runs."""
+
+    slots: SlotBook
+    topic: str
+    """Dask topic on which ranks publish their events."""
+    run_dir: Path
+    blob_dirs: tuple[str, ...]
+    program_digest: str
+    pid: int
+    host_of: Callable[[str], str]
+    """Address of a worker's host."""
+    n_wanted: Callable[[], int]
+    """Workers that the cluster was asked for."""
+    usage: Callable[[str], Usage | None] = lambda _: None
+    """What a run has held so far, by its id."""
+    new_token: Callable[[], str] = lambda: secrets.token_hex(16)
+    """Something that nobody can guess: ranks of a group know each other by it."""
+
+
+def make_assignment(
+    spec: RunSpec,
+    context: RunContext,
+    trials: Sequence[TrialAssignment],
+    assignment_id: str,
+    *,
+    fresh: bool,
+    best_value: float | None,
+    place: RankPlace | None = None,
+    places: Grant = _NO_PLACES,
+) -> Assignment:
+    """One assignment of a run; ``best_value`` is the objective that brought values must beat."""
+    study, items = spec.verb.study, spec.verb.items
+    return Assignment(
+        run_id=spec.run_id,
+        assignment_id=assignment_id,
+        program=context.program_digest,
+        trials=tuple(trials),
+        run_dir=str(context.run_dir),
+        blob_dirs=context.blob_dirs,
+        topic=context.topic,
+        bring=spec.bring,
+        best_value=best_value if spec.bring else None,
+        # A process sees the GPUs that it had when it first used one, whatever it is told later.
+        fresh_process=fresh or bool(places.gpus),
+        place=place,
+        gpus=places.gpus[0] if places.gpus else (),
+        stop_grace_s=spec.limits.stop_grace_s,
+        metric=study.metric if study else None,
+        mode=study.mode if study else "max",
+        over=items.over if items else None,
+        element=items.element if items else None,
+    )
+
+
+def make_group(
+    spec: RunSpec,
+    context: RunContext,
+    trial: TrialAssignment,
+    assignment_id: str,
+    places: Grant,
+    best_value: float | None,
+) -> list[Assignment]:
+    """One assignment per rank of a group, each with its place in it."""
+    hosts = [context.host_of(worker) for worker in places.workers]
+    ranks = spec.verb.ranks
+    base = RankPlace(
+        group_id=f"{spec.run_id}-{trial.trial}-{trial.attempt}-{context.new_token()}",
+        restart_count=trial.attempt - 1,
+        max_restarts=spec.limits.max_own_failures - 1,
+        # The hang watch judges first, and says more than a timeout of the collective would.
+        timeout_s=_COLLECTIVE_TIMEOUT_S,
+        backend=ranks.backend,
+        initialize=ranks.initialize,
+        strategy=ranks.strategy,
+    )
+    return [
+        make_assignment(
+            spec,
+            context,
+            [trial],
+            f"{assignment_id}-r{place.rank}",
+            fresh=True,
+            best_value=best_value,
+            place=place,
+        )
+        for place in place_ranks(places.workers, hosts, base, places.gpus)
+    ]
+
+
+def place_ranks(
+    workers: Sequence[str],
+    hosts: Sequence[str],
+    base: RankPlace,
+    gpus: Sequence[tuple[str, ...]] = (),
+) -> list[RankPlace]:
+    """Places of a new round on these workers: ranks of one host are neighbours.
+
+    Parameters
+    ----------
+    workers, hosts
+        One worker per rank, and the address of its host; sorted by host.
+    base
+        What all ranks have in common.
+    gpus
+        UUIDs of each rank's GPUs; empty: none has any.
+    """
+    own = gpus or [()] * len(workers)
+    here = list(zip(hosts, own, strict=True))
+    order = list(dict.fromkeys(hosts))
+    seen: dict[str, int] = {}
+    places = []
+    for rank, host in enumerate(hosts):
+        local_rank = seen[host] = seen.get(host, -1) + 1
+        places.append(
+            msgspec.structs.replace(
+                base,
+                rank=rank,
+                world_size=len(workers),
+                local_rank=local_rank,
+                local_world_size=hosts.count(host),
+                group_rank=order.index(host),
+                n_hosts=len(order),
+                hosts=tuple(order),
+                gpus=tuple(uuid for at, each in here if at == host for uuid in each),
+                gpus_per_rank=len(own[rank]),
+            )
+        )
+    return places

@@ -1,0 +1,73 @@
+"""What is said to one worker, and what is heard of all: by way of the scheduler.
+
+The workers themselves may be unreachable from here (behind a forwarded port).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from distributed import Client, Scheduler, SchedulerPlugin
+
+from jupyter_ddl.errors import LaunchError
+
+__all__ = ["WorkerLostError", "call_worker", "hear"]
+
+
+class WorkerLostError(LaunchError):
+    """The worker of an assignment is gone; what it had not reported is to be repeated."""
+
+
+async def call_worker(
+    client: Client,
+    worker: str,
+    function: Callable[..., Any],
+    *args: Any,
+    timeout_s: float | None = 60.0,
+) -> Any:
+    """What ``function(*args, dask_worker=…)`` returns there.
+
+    Raises
+    ------
+    WorkerLostError
+        The worker is gone, did not answer in time, or the function raised.
+    """
+    if client.scheduler is None:
+        raise WorkerLostError(f"worker {worker} can't be asked: the scheduler is lost")
+    try:
+        async with asyncio.timeout(timeout_s):
+            replies = await client.run(function, *args, workers=[worker], on_error="return")
+    except (OSError, TimeoutError, ValueError, AttributeError) as error:
+        raise WorkerLostError(f"worker {worker} did not answer: {error!r}") from error
+    answer = replies.get(worker, LookupError(worker))
+    if isinstance(answer, BaseException):
+        raise WorkerLostError(f"worker {worker} did not answer: {answer!r}") from answer
+    return answer
+
+
+class _Ear(SchedulerPlugin):  # type: ignore[misc]
+    def __init__(self, topic: str, on_message: Callable[[bytes], None]) -> None:
+        self.name = f"hears {topic}"
+        self._topic = topic
+        self._on_message = on_message
+
+    def log_event(self, topic: str, msg: Any) -> None:
+        if topic == self._topic:
+            self._on_message(msg)
+
+
+def hear(client: Client, topic: str, on_message: Callable[[bytes], None]) -> None:
+    """Call ``on_message`` on this loop with every message that workers publish on a Dask topic,
+    until the client's scheduler is gone.
+
+    A topic has one hearer; a later one takes its place.  Where the scheduler lives in this process,
+    it is asked directly: on the way through its client each message would be encrypted and
+    decrypted once more, which costs more than all that is done with it.
+    """
+    scheduler = getattr(client.cluster, "scheduler", None)
+    if isinstance(scheduler, Scheduler):
+        scheduler.add_plugin(_Ear(topic, on_message), name=f"hears {topic}", idempotent=False)
+    else:
+        client.subscribe_topic(topic, lambda event: on_message(event[1]))

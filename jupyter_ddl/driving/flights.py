@@ -1,0 +1,169 @@
+"""Attempts on their way: their events in order, those that count, and what a loss means.  Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from jupyter_ddl.driving.rounds import Round
+from jupyter_ddl.placement.gpus import Grant
+from jupyter_ddl.protocol.assignment import Assignment, TrialAssignment
+from jupyter_ddl.protocol.chunk import EventChunk
+from jupyter_ddl.protocol.events import (
+    AttemptFinished,
+    AttemptStarted,
+    Event,
+    Notice,
+    OfAttempt,
+    RankEvent,
+    Unrecorded,
+)
+
+__all__ = ["ChunkInbox", "Flight", "FlightBook", "evictions"]
+
+
+class ChunkInbox:
+    """Event chunks of one assignment: delivered once each, in order of their numbers."""
+
+    def __init__(self) -> None:
+        self.next_number = 0
+        self._early: dict[int, tuple[RankEvent, ...]] = {}
+
+    def add(self, chunk: EventChunk) -> Sequence[RankEvent]:
+        """Events that may be delivered now; empty for a repeated chunk or behind a gap."""
+        if chunk.number < self.next_number:
+            return ()
+        self._early[chunk.number] = chunk.events
+        ready: list[RankEvent] = []
+        while self.next_number in self._early:
+            ready.extend(self._early.pop(self.next_number))
+            self.next_number += 1
+        return ready
+
+    def missing(self, n_chunks: int) -> bool:
+        """Whether any of ``n_chunks`` has not been delivered."""
+        return self.next_number < n_chunks
+
+
+@dataclass
+class Flight:
+    """One assignment at one worker, or one per rank of a group, and how far it got."""
+
+    assignments: tuple[Assignment, ...]
+    """One, or one per rank of a group."""
+    places: Grant
+    """Where each of them runs."""
+    sent_s: float = 0.0
+    """When it was sent, by the monotonic clock."""
+    round: Round | None = None
+    """Of a rank group."""
+    open: dict[int, int] = field(default_factory=dict)
+    """trial -> attempt of those that have not finished."""
+    started: dict[int, float] = field(default_factory=dict)
+    """trial -> when it started, of those that have not finished."""
+    under_way: set[str] = field(default_factory=set)
+    """Assignments that have not ended."""
+    has_begun: bool = False
+    """Whether any of its attempts ever started or ended."""
+
+    @property
+    def workers(self) -> tuple[str, ...]:
+        return self.places.workers
+
+    @property
+    def trials(self) -> tuple[TrialAssignment, ...]:
+        """What was sent; the ranks of a group share one trial."""
+        return self.assignments[0].trials
+
+
+class FlightBook:
+    """All flights of one run; fences off what no longer counts."""
+
+    def __init__(self) -> None:
+        self._flights: dict[str, Flight] = {}
+        self._of_assignment: dict[str, tuple[Flight, int]] = {}
+        self._of_trial: dict[int, Flight] = {}
+
+    def __len__(self) -> int:
+        return len(self._flights)
+
+    def __iter__(self) -> Iterator[Flight]:
+        return iter(tuple(self._flights.values()))
+
+    def launch(
+        self, assignments: Sequence[Assignment], places: Grant, sent_s: float = 0.0
+    ) -> Flight:
+        first = assignments[0]
+        flight = Flight(
+            tuple(assignments),
+            places,
+            sent_s,
+            open={trial.trial: trial.attempt for trial in first.trials},
+            under_way={each.assignment_id for each in assignments},
+        )
+        self._flights[first.assignment_id] = flight
+        for rank, each in enumerate(assignments):
+            self._of_assignment[each.assignment_id] = (flight, rank)
+        for trial in flight.open:
+            self._of_trial[trial] = flight
+        return flight
+
+    def land(self, flight: Flight) -> None:
+        """Forget a flight; what it leaves open no longer belongs to it."""
+        self._flights.pop(flight.assignments[0].assignment_id, None)
+        for trial in flight.open:
+            if self._of_trial.get(trial) is flight:
+                del self._of_trial[trial]
+
+    def of_trial(self, trial: int) -> Flight | None:
+        return self._of_trial.get(trial)
+
+    def of_assignment(self, assignment_id: str) -> tuple[Flight, int] | None:
+        """The flight that an assignment belongs to, and its rank there; None when it is over."""
+        return self._of_assignment.get(assignment_id)
+
+    def assignment_ended(self, assignment_id: str) -> tuple[Flight, int] | None:
+        """The same, for the last time; None when it has ended before, or was never sent."""
+        found = self._of_assignment.pop(assignment_id, None)
+        if found is not None:
+            found[0].under_way.discard(assignment_id)
+        return found
+
+    def admit(self, flight: Flight, events: Sequence[RankEvent | Event]) -> list[Event]:
+        """The events that count: those of attempts which are open in this flight."""
+        return [
+            event
+            for event in events
+            if not isinstance(event, Unrecorded) and self._admit(flight, event)
+        ]
+
+    def _admit(self, flight: Flight, event: Event) -> bool:
+        if not isinstance(event, OfAttempt):
+            return isinstance(event, Notice)
+        if flight.open.get(event.trial) != event.attempt:
+            return False
+        if isinstance(event, AttemptStarted):
+            if event.trial in flight.started:
+                return False
+            flight.started[event.trial] = event.at_s
+            flight.has_begun = True
+        elif isinstance(event, AttemptFinished):
+            del flight.open[event.trial]
+            flight.started.pop(event.trial, None)
+            flight.has_begun = True
+            self._of_trial.pop(event.trial, None)
+        return True
+
+
+def evictions(flight: Flight, now_s: float) -> list[Event]:
+    """What is to be recorded when the worker of ``flight`` is lost: started attempts only."""
+    return [
+        AttemptFinished(
+            trial=trial,
+            attempt=flight.open[trial],
+            outcome="evicted",
+            at_s=now_s,
+            duration_s=max(0.0, now_s - started),
+        )
+        for trial, started in flight.started.items()
+    ]

@@ -1,0 +1,157 @@
+"""The driver of a run, by its verb, and the slow work that its machine asks for."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+
+from jupyter_ddl.drivers.assigning import RunContext as FitContext
+from jupyter_ddl.drivers.fit import FitDriver
+from jupyter_ddl.driving.assignments import RunContext
+from jupyter_ddl.driving.dispatcher import Dispatcher
+from jupyter_ddl.driving.machine import (
+    AskSampler,
+    AskStop,
+    FinishSampler,
+    Replay,
+    Think,
+    Work,
+    WriteStacks,
+)
+from jupyter_ddl.driving.pruning import PruningPolicy, make_policy
+from jupyter_ddl.driving.sampler_link import RemoteSamplerLink
+from jupyter_ddl.driving.shell import RunDriver
+from jupyter_ddl.driving.sources import StudySource, TrialSource, make_source
+from jupyter_ddl.driving.trials import TrialMachine
+from jupyter_ddl.errors import TrialError
+from jupyter_ddl.ledger.file import LedgerWriter
+from jupyter_ddl.ledger.reader import read_ledger
+from jupyter_ddl.ledger.run_state import RunState
+from jupyter_ddl.protocol.run import RunSpec
+from jupyter_ddl.protocol.sampling import SamplerStart, StudySpec
+from jupyter_ddl.search.study import Study
+from jupyter_ddl.verbs.fit import Fit
+
+__all__ = ["make_driver"]
+
+
+def make_driver(
+    spec: RunSpec,
+    ledger: LedgerWriter,
+    state: RunState,
+    context: RunContext,
+    dispatcher: Dispatcher,
+    wake_all: Callable[[], None],
+) -> RunDriver | FitDriver:
+    """A driver that goes on from ``state``.
+
+    Raises
+    ------
+    JupyterDDLError
+        A sampler, pruner or space that no study can be made of.
+    """
+    if isinstance(spec.verb, Fit):
+        fit_context = FitContext(**vars(context), dispatcher=dispatcher, wake_all=wake_all)
+        return FitDriver(spec, spec.verb, ledger, state, fit_context)
+    max_parallel = spec.verb.max_parallel or max(1, context.slots.n_slots)
+    source, policy = make_source(spec, max_parallel), make_policy(spec, max_parallel)
+    machine = TrialMachine(spec, source, policy, state, context)
+    link = None
+    asked = spec.verb.study
+    if asked is not None and isinstance(source, StudySource):
+        link = _sampler_link(spec, asked, source.study, context, dispatcher)
+    work = _SlowWork(source, policy, state, ledger.path, context.run_dir, link)
+    return RunDriver(
+        machine,
+        ledger,
+        dispatcher,
+        work.do,
+        run_dir=context.run_dir,
+        slots=context.slots,
+        wake_all=wake_all,
+    )
+
+
+class _SlowWork:
+    """Does what a machine of trials asks for: in a thread, or in a rank process."""
+
+    def __init__(
+        self,
+        source: TrialSource,
+        policy: PruningPolicy,
+        state: RunState,
+        ledger_path: Path,
+        run_dir: Path,
+        link: RemoteSamplerLink | None,
+    ) -> None:
+        self._source = source
+        self._policy = policy
+        self._state = state
+        self._ledger_path = ledger_path
+        self._run_dir = run_dir
+        self._link = link
+
+    async def do(self, work: Work) -> object:
+        match work:
+            case Think() if isinstance(self._source, StudySource):
+                return await asyncio.to_thread(self._source.study.ask)
+            case AskSampler(number=number, tells=tells):
+                return await self._sampler.ask(number, tells)
+            case AskStop(record=record):
+                return await self._sampler.should_stop(record)
+            case FinishSampler(tells=tells):
+                await self._sampler.finish(tells)
+            case Replay():
+                await asyncio.to_thread(self._replay, work)
+            case WriteStacks(directory=directory, texts=texts):
+                with contextlib.suppress(OSError):  # the verdict is worth more than these
+                    await asyncio.to_thread(_write_stacks, self._run_dir / directory, texts)
+        return None
+
+    @property
+    def _sampler(self) -> RemoteSamplerLink:
+        if self._link is None:
+            raise TrialError("the sampler of this search has no process to run in")
+        return self._link
+
+    def _replay(self, work: Replay) -> None:
+        self._source.replay(work.records)
+        if work.reads_ledger:
+            self._policy.begin(read_ledger(self._ledger_path), self._state)
+
+
+def _write_stacks(directory: Path, texts: dict[int, str]) -> None:
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for rank, text in texts.items():
+        path = directory / f"rank-{rank}.txt"
+        path.write_text(text or "this rank has written no stacks\n")
+        path.chmod(0o600)
+
+
+def _sampler_link(
+    spec: RunSpec, asked: StudySpec, study: Study, context: RunContext, dispatcher: Dispatcher
+) -> RemoteSamplerLink | None:
+    if not study.is_remote:
+        return None
+    start = SamplerStart(
+        name=asked.sampler.name,
+        in_notebook=asked.sampler.in_notebook,
+        seed=spec.seed,
+        metric=asked.metric,
+        mode=asked.mode,
+        n_trials=study.n_trials,
+        space=asked.space,
+        options=asked.sampler.options,
+        program=context.program_digest,
+    )
+    return RemoteSamplerLink(
+        dispatcher,
+        context.slots,
+        start,
+        run_id=spec.run_id,
+        program=context.program_digest,
+        run_dir=str(context.run_dir),
+        blob_dirs=context.blob_dirs,
+    )

@@ -1,0 +1,462 @@
+"""One round of a rank group: what the events of its ranks mean, and what is to be done.  Pure.
+
+Ranks start and die together.  The first cause of a failure is the earliest failure that is no mere
+consequence: when one rank dies, the others' collectives fail too, perhaps in the same millisecond.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from jupyter_ddl.driving.hangs import Blame, StepWatch
+from jupyter_ddl.driving.machine import Abandon, Instruction, Now, Signal, WriteStacks, earliest
+from jupyter_ddl.driving.round_verdict import conclusion_of, is_consequence, loss_of
+from jupyter_ddl.protocol.assignment import (
+    Assignment,
+    Control,
+    DumpStacks,
+    StopTrial,
+    StopWhen,
+    TrialAssignment,
+)
+from jupyter_ddl.protocol.events import (
+    AttemptFinished,
+    AttemptStarted,
+    Event,
+    Failure,
+    HangVerdict,
+    Notice,
+    Outcome,
+    Probe,
+    RankEnded,
+    RankEvent,
+    RankStarted,
+    RendezvousReady,
+    Reported,
+    Unrecorded,
+    ValueKept,
+    WorkerLeaving,
+)
+from jupyter_ddl.protocol.group import JoinGroup, ranks_label
+
+__all__ = ["Action", "AskToLeave", "AwaitCause", "GroupFold", "Join", "Round", "StopOthers"]
+
+_CAUSE_TIMEOUT_S = 0.7
+"""How long a failure that looks like a consequence waits for its cause: the end of a killed
+process is noticed later than the connections that it closes."""
+_END_TIMEOUT_S = 15.0
+"""Within it a rank that was told to end is gone, or given up with its worker."""
+_PROBE_TIMEOUT_S = 6.0
+_DEAD_ROUND_GRACE_S = 0.2
+"""Nothing of a dead round is worth keeping; most of its ranks are in a C call anyway."""
+
+
+class Join(msgspec.Struct, frozen=True):
+    """All ranks are ready: tell each where the others are."""
+
+    addresses: tuple[str, ...]
+
+
+class StopOthers(msgspec.Struct, frozen=True):
+    """The round is over: end the ranks that still run."""
+
+    ranks: tuple[int, ...]
+    grace_s: float = _DEAD_ROUND_GRACE_S
+
+
+class AwaitCause(msgspec.Struct, frozen=True):
+    """A rank failed as a consequence of something unknown: call ``cause_is_late`` in a moment."""
+
+
+class AskToLeave(msgspec.Struct, frozen=True):
+    """A worker of the group goes: the group is to leave at its next checkpoint."""
+
+
+Action: TypeAlias = Join | StopOthers | AwaitCause | AskToLeave
+
+
+class GroupFold:
+    """One round of one rank group."""
+
+    def __init__(
+        self, assignments: Sequence[Assignment], hosts: Sequence[str], devices: Sequence[str] = ()
+    ) -> None:
+        self._n_ranks = len(assignments)
+        self._hosts = tuple(hosts)
+        self._devices = tuple(devices) or ("cpu",) * len(assignments)
+        trial = assignments[0].trials[0]
+        self._trial, self._attempt = trial.trial, trial.attempt
+        self._ready: dict[int, str] = {}
+        self._held: list[Event] = []
+        self._starts: dict[int, AttemptStarted] = {}
+        self._begun: AttemptStarted | None = None
+        self._log_rank = 0
+        self._ends: dict[int, RankEnded] = {}
+        self._values: dict[int, float | None] = {}
+        self._kept: dict[int, str] = {}
+        self._told: set[int] = set()
+        self._hang: HangVerdict | None = None
+        self._stopping = False
+        self._cause_is_known = False
+        self.over = False
+
+    @property
+    def running(self) -> tuple[int, ...]:
+        """Ranks that have not ended."""
+        return tuple(rank for rank in range(self._n_ranks) if rank not in self._ends)
+
+    def add(self, rank: int, event: RankEvent) -> tuple[list[Event], list[Action]]:
+        """Fold one event of one rank: what to record, and what to do."""
+        if self.over:
+            return [], []
+        match event:
+            case Reported():  # the commonest
+                return self._recorded([event]), []
+            case AttemptStarted():
+                return self._started(rank, event), []
+            case RendezvousReady():
+                return [], self._is_ready(rank, event)
+            case ValueKept():
+                self._kept[rank] = event.why
+                return [], []
+            case WorkerLeaving():
+                return [], [AskToLeave()]
+            case AttemptFinished():
+                return self._rank_ended(rank, event)
+            case _ if isinstance(event, Unrecorded):
+                return [], []
+            case _:
+                return self._recorded([event]), []
+
+    def lost(
+        self, rank: int, now_s: float, why: str = "its worker is gone"
+    ) -> tuple[list[Event], list[Action]]:
+        """The worker of a rank is gone, through no fault of the rank."""
+        if self.over or rank in self._ends:
+            return [], []
+        # Where the group was being ended anyway, the loss of a rank is no eviction.
+        over = rank in self._told and self._cause_is_known
+        outcome: Outcome = "cancelled" if over else "evicted"
+        failure = None if over else Failure("launch", "WorkerLost", why)
+        event = AttemptFinished(self._trial, self._attempt, outcome, now_s, 0.0, failure=failure)
+        return self._rank_ended(rank, event)
+
+    def hang(self, verdict: HangVerdict) -> tuple[list[Event], list[Action]]:
+        """No rank makes steps any more, and this is why: end them at once."""
+        if self.over or self._stopping:
+            return [], []
+        self._hang = verdict
+        return self._recorded([verdict]), self._stop_others(grace_s=0.0)
+
+    def cause_is_late(self) -> list[Action]:
+        """No cause came for a failure that looked like a consequence: the round is over."""
+        if self.over or self._stopping:
+            return []
+        actions = self._stop_others()
+        self._cause_is_known = False
+        return actions
+
+    def _recorded(self, events: list[Event]) -> list[Event]:
+        """Hold events back until the attempt has begun: it begins with rank 0, if that comes."""
+        if self._begun is not None:
+            return events
+        self._held += events
+        return []
+
+    def _begin(self, rank: int) -> list[Event]:
+        self._begun = self._starts[rank]
+        self._log_rank = rank
+        events, self._held = [self._begun, *self._held], []
+        return events
+
+    def _started(self, rank: int, event: AttemptStarted) -> list[Event]:
+        self._starts[rank] = event
+        first = self._begin(rank) if rank == 0 and self._begun is None else []
+        started = RankStarted(
+            trial=event.trial,
+            attempt=event.attempt,
+            rank=rank,
+            at_s=event.at_s,
+            worker=event.worker,
+            host=self._hosts[rank],
+            pid=event.pid,
+            log=event.log,
+            log_start=event.log_start,
+            device=self._devices[rank],
+            world_size=self._n_ranks,
+        )
+        return [*first, *self._recorded([started])]
+
+    def _is_ready(self, rank: int, event: RendezvousReady) -> list[Action]:
+        self._ready[rank] = f"{event.host}:{event.port}"
+        if len(self._ready) < self._n_ranks:
+            return []
+        return [Join(tuple(self._ready[each] for each in range(self._n_ranks)))]
+
+    def _rank_ended(self, rank: int, event: AttemptFinished) -> tuple[list[Event], list[Action]]:
+        ended = self._end_of(rank, event)
+        self._ends[rank] = ended
+        self._values[rank] = event.value
+        events: list[Event] = []
+        if self._begun is None and self._starts:
+            # Rank 0 may never come; what the others did is to be told all the same.
+            events += self._begin(min(self._starts))
+        events += self._recorded([ended]) if rank in self._starts else []
+        if len(self._ends) == self._n_ranks:
+            self.over = True
+            end = self._conclusion(event.at_s)
+            return [*events, *self._values_kept(end), end], []
+        return events, self._after_end(ended)
+
+    def _end_of(self, rank: int, event: AttemptFinished) -> RankEnded:
+        outcome = event.outcome
+        crashed = event.failure is not None and event.failure.kind == "crash"
+        if rank in self._told and outcome == "failed" and crashed:
+            outcome = "cancelled"
+        failure = event.failure if outcome == "failed" else None
+        if outcome == "evicted":
+            why = "it lost its worker" if event.failure is None else event.failure.message
+            failure = loss_of(rank, why, have_met=len(self._ready) == self._n_ranks)
+        return RankEnded(
+            trial=self._trial,
+            attempt=self._attempt,
+            rank=rank,
+            outcome=outcome,
+            at_s=event.at_s,
+            duration_s=event.duration_s,
+            log_end=event.log_end,
+            values_file=event.values_file,
+            failure=failure,
+            inline_value=event.inline_value,
+            has_inline_value=event.has_inline_value,
+        )
+
+    def _after_end(self, ended: RankEnded) -> list[Action]:
+        if ended.outcome == "complete" or self._stopping:
+            return []
+        if is_consequence(ended):
+            # What it is a consequence of may be told later: ending the others now could hide it.
+            return [AwaitCause()]
+        return self._stop_others()
+
+    def _stop_others(self, grace_s: float = _DEAD_ROUND_GRACE_S) -> list[Action]:
+        self._stopping = self._cause_is_known = True
+        self._told.update(self.running)
+        return [StopOthers(self.running, grace_s)]
+
+    def _values_kept(self, end: AttemptFinished) -> list[Event]:
+        """One sentence about the cell's values that stay on their ranks, which is rarely on one."""
+        if not self._kept or end.outcome != "complete":
+            return []
+        text = f"the cell's value on {ranks_label(self._kept)} did not come home: "
+        return [Notice(end.at_s, text + self._kept[min(self._kept)], "warning")]
+
+    def _conclusion(self, at_s: float) -> AttemptFinished:
+        ends = [self._ends[rank] for rank in range(self._n_ranks)]
+        outcome, failure = conclusion_of(ends, frozenset(self._told), self._hang)
+        if outcome == "failed" and not self._starts:
+            # Nobody has heard of any rank: that is no failure of the code.
+            why = "none of its ranks was ever heard of"
+            outcome, failure = "evicted", loss_of(0, why, have_met=False)
+        first = ends[0]
+        is_complete = outcome == "complete"
+        begun_s = at_s if self._begun is None else self._begun.at_s
+        return AttemptFinished(
+            trial=self._trial,
+            attempt=self._attempt,
+            outcome=outcome,
+            at_s=at_s,
+            duration_s=max(0.0, at_s - begun_s),
+            value=self._values[0] if outcome in ("complete", "pruned") else None,
+            log_end=ends[self._log_rank].log_end,
+            values_file=first.values_file if is_complete else None,
+            failure=failure,
+            inline_value=first.inline_value if is_complete else None,
+            has_inline_value=first.has_inline_value and is_complete,
+        )
+
+
+class Round:
+    """One round from its first message to its last, with its deadlines.
+
+    The methods return what is to be recorded; the group's ``AttemptFinished`` is the last of it.
+
+    Parameters
+    ----------
+    hang_timeout_s : float, optional
+        See :class:`~jupyter_ddl.driving.hangs.StepWatch`.
+    devices
+        What to call the device of each rank; empty: all are CPUs.
+    do, write_stacks : callable
+        Take what is to be done.  :meth:`stacks_written` follows on ``write_stacks``.
+    """
+
+    def __init__(
+        self,
+        assignments: Sequence[Assignment],
+        workers: Sequence[str],
+        hosts: Sequence[str],
+        now: Now,
+        *,
+        do: Callable[[Instruction], None],
+        write_stacks: Callable[[WriteStacks], None],
+        hang_timeout_s: float | None = None,
+        devices: Sequence[str] = (),
+    ) -> None:
+        self._assignments = tuple(assignments)
+        self._workers = tuple(workers)
+        self._do = do
+        self._write_stacks = write_stacks
+        self._fold = GroupFold(assignments, hosts, devices)
+        self._epoch_s = now.wall_s - now.mono_s
+        self._steps = StepWatch(len(workers), hang_timeout_s, now.mono_s)
+        self._cause_due_s: float | None = None
+        self._give_up_s: dict[int, float] = {}
+        self._abandoned: set[int] = set()
+        self._probes: dict[int, Probe] | None = None  # while the ranks are looked at
+        self._probes_due_s: float | None = None
+        self._blame: Blame | None = None
+
+    @property
+    def due_s(self) -> float | None:
+        """When :meth:`woken` has something to do."""
+        if self._fold.over:
+            return None
+        hang_due_s = None
+        if self._blame is None:
+            hang_due_s = self._steps.due_s if self._probes is None else self._probes_due_s
+        return earliest(self._cause_due_s, *self._give_up_s.values(), hang_due_s)
+
+    def liveness(self) -> dict[int, tuple[str, float]]:
+        """Phase of each running rank, and the Unix seconds at which it last moved."""
+        moved = self._steps.moved()
+        return {rank: (phase, at_s + self._epoch_s) for rank, (phase, at_s) in moved.items()}
+
+    def arrived(self, rank: int, events: Sequence[RankEvent], now: Now) -> list[Event]:
+        """A rank, or its worker, has sent events."""
+        recorded: list[Event] = []
+        for event in events:
+            if not isinstance(event, Probe):
+                self._steps.observe(rank, event, now.mono_s)
+            elif self._probes is not None:
+                self._probes[rank] = event
+            found, actions = self._fold.add(rank, event)
+            recorded += found
+            self._act(actions, now)
+        self._judge(now)
+        return recorded
+
+    def rank_ended(self, rank: int, lost: str, now: Now) -> list[Event]:
+        """The assignment of a rank is over; a rank that has told of no end is lost."""
+        self._give_up_s.pop(rank, None)
+        # One that was never executed is to the group as lost as any other.
+        why = lost or "its worker did not begin it"
+        if rank in self._abandoned:
+            why = "it did not end when told to"
+        recorded, actions = self._fold.lost(rank, now.wall_s, why)
+        self._act(actions, now)
+        return recorded
+
+    def woken(self, now: Now) -> None:
+        """See which deadlines have passed."""
+        now_s = now.mono_s
+        if self._cause_due_s is not None and now_s >= self._cause_due_s:
+            self._cause_due_s = None
+            self._act(self._fold.cause_is_late(), now)
+        for rank in [rank for rank, due_s in self._give_up_s.items() if now_s >= due_s]:
+            del self._give_up_s[rank]
+            self._abandoned.add(rank)
+            self._do(Abandon(self._assignments[rank].assignment_id))
+        if self._fold.over or self._blame is not None:
+            return
+        if self._probes is None and self._steps.is_due(now_s):
+            self._probes, self._probes_due_s = {}, now_s + _PROBE_TIMEOUT_S
+            trial = self._trial
+            dump = DumpStacks(self._run_id, trial.trial, trial.attempt)
+            for worker in dict.fromkeys(self._workers[r] for r in sorted(self._steps.running)):
+                self._signal(worker, dump)
+        self._judge(now)
+
+    def stacks_written(self, now: Now) -> list[Event]:
+        """Say who hangs, now that whoever reads it can look at the stacks."""
+        if self._blame is None:
+            return []
+        verdict = HangVerdict(
+            trial=self._trial.trial,
+            attempt=self._trial.attempt,
+            rank=self._blame.rank,
+            at_s=now.wall_s,
+            text=self._blame.text,
+            line=self._blame.line,
+            stacks_file=self._stacks_dir,
+        )
+        recorded, actions = self._fold.hang(verdict)
+        self._act(actions, now)
+        return recorded
+
+    def ask_to_leave(self) -> None:
+        """Have rank 0 leave at its next checkpoint, and the others with it, to be started anew.
+
+        Were all asked, each would leave at another step, and one could wait for another.
+        """
+        self._stop(0, "moved", "next_checkpoint")
+
+    @property
+    def _run_id(self) -> str:
+        return self._assignments[0].run_id
+
+    @property
+    def _trial(self) -> TrialAssignment:
+        return self._assignments[0].trials[0]
+
+    @property
+    def _stacks_dir(self) -> str:
+        return f"stacks/{self._trial.trial}-a{self._trial.attempt}"
+
+    def _judge(self, now: Now) -> None:
+        """Who hangs, once all ranks that run were looked at, or had their time to be."""
+        probes = self._probes
+        if probes is None or self._probes_due_s is None:
+            return
+        if self._steps.running - probes.keys() and now.mono_s < self._probes_due_s:
+            return
+        self._probes = self._probes_due_s = None
+        self._blame = self._steps.judge(probes, now.mono_s)
+        if self._blame is not None:
+            texts = {rank: probe.stacks for rank, probe in probes.items()}
+            self._write_stacks(WriteStacks(self._stacks_dir, texts))
+
+    def _act(self, actions: Sequence[Action], now: Now) -> None:
+        for action in actions:
+            match action:
+                case Join(addresses=addresses):
+                    trial = self._trial
+                    join = JoinGroup(self._run_id, trial.trial, trial.attempt, addresses)
+                    for worker in dict.fromkeys(self._workers):
+                        self._signal(worker, join)
+                case StopOthers(ranks=ranks, grace_s=grace_s):
+                    for rank in ranks:
+                        self._stop(rank, "cancelled", "now", grace_s)
+                        self._give_up_s.setdefault(rank, now.mono_s + _END_TIMEOUT_S)
+                case AwaitCause():
+                    due_s = now.mono_s + _CAUSE_TIMEOUT_S
+                    self._cause_due_s = earliest(self._cause_due_s, due_s)
+                case AskToLeave():
+                    self.ask_to_leave()
+
+    def _stop(
+        self,
+        rank: int,
+        reason: Literal["cancelled", "moved"],
+        when: StopWhen | Literal["next_checkpoint"],
+        grace_s: float | None = None,
+    ) -> None:
+        trial = self._trial
+        stop = StopTrial(self._run_id, trial.trial, trial.attempt, reason, when, rank, grace_s)
+        self._signal(self._workers[rank], stop)
+
+    def _signal(self, worker: str, control: Control) -> None:
+        self._do(Signal(worker, (control,)))
