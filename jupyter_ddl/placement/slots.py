@@ -203,7 +203,12 @@ class SlotBook:
 
     def kept(self) -> dict[str, int]:
         """Slots of holders that do not compete for them: persistent groups."""
-        return {name: n for name, n in self.holders().items() if name not in self._runs}
+        kept: dict[str, int] = {}
+        for held in self._held.values():
+            for name, n in held.items():
+                if n and name not in self._runs:
+                    kept[name] = kept.get(name, 0) + n
+        return kept
 
     def withdraw(self, run_id: str) -> None:
         """A run stands in line no longer: it wants no place now."""
