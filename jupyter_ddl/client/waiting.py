@@ -25,6 +25,7 @@ __all__ = ["IsLeaving", "OnInterrupt", "OnSnapshot", "OnTick", "wait_for_run"]
 log = logging.getLogger(__name__)
 
 _TICK_S = 0.1
+_INTERRUPT_S = 0.5
 _MAX_REVIVALS = 3
 
 OnSnapshot = Callable[[EncodedSnapshot], Any]
@@ -178,7 +179,8 @@ def _follow(
     """Until the run's end (its last snapshot), or its controller's (None)."""
     while True:
         left_s = None if deadline is None else deadline - time.monotonic()
-        wait_s = left_s if on_tick is None else min(_TICK_S, left_s or _TICK_S)
+        # Never for long: a signal that comes just before a wait begins does not end that wait.
+        wait_s = min(_TICK_S if on_tick is not None else _INTERRUPT_S, left_s or _INTERRUPT_S)
         try:
             snapshot = mailbox.take(wait_s)
             if snapshot is not None and on_snapshot is not None:
