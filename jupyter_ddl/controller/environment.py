@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 import msgspec
 from distributed import Client
 
-from jupyter_ddl.launch.workers import WorkerInfo
+from jupyter_ddl.driving.workers import WorkerInfo
 from jupyter_ddl.protocol.cluster import ClusterSpec
 from jupyter_ddl.protocol.facts import (
     EnvironmentCall,

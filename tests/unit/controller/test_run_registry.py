@@ -14,8 +14,9 @@ from jupyter_ddl.errors import RunNotFoundError, SpecError
 from jupyter_ddl.placement.slots import SlotBook
 from jupyter_ddl.protocol.program import Program
 from jupyter_ddl.protocol.replies import SnapshotPush
-from jupyter_ddl.protocol.run import MapSpec, RunSpec
+from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.protocol.snapshot import EncodedSnapshot
+from jupyter_ddl.verbs.map import Map
 
 _DEADLINE_S = 60.0
 
@@ -46,7 +47,7 @@ class Tab:
 
 
 def spec(run_id: str = "r1") -> RunSpec:
-    verb = MapSpec(over="items", element="item", n_items=2)
+    verb = Map(over="items", element="item", n_items=2)
     return RunSpec(run_id, verb, Program("item", "In [1]"), 1, "test", 1000.0)
 
 

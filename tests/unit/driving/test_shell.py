@@ -25,7 +25,8 @@ from jupyter_ddl.placement.slots import SlotBook
 from jupyter_ddl.protocol.assignment import Assignment, Control, StopRun
 from jupyter_ddl.protocol.events import AttemptFinished, AttemptStarted, RunSubmitted
 from jupyter_ddl.protocol.program import Program
-from jupyter_ddl.protocol.run import Limits, MapSpec, RunSpec
+from jupyter_ddl.protocol.run import Limits, RunSpec
+from jupyter_ddl.verbs.map import Map
 
 N_ITEMS = 5
 Execute = Callable[[Assignment, OnEvents], Awaitable[None]]
@@ -64,7 +65,7 @@ class Hands:
 def driver_of(
     directory: Path, hands: Hands, limits: Limits | None = None, slots: SlotBook | None = None
 ) -> RunDriver:
-    verb = MapSpec("items", "item", N_ITEMS)
+    verb = Map("items", "item", N_ITEMS)
     spec = RunSpec("r1", verb, Program("", "In [1]"), 1, "c", 0.0, limits=limits or Limits())
     path = directory / "ledger.ddl"
     is_new = not path.exists()
