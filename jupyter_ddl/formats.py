@@ -82,7 +82,7 @@ def format_ticks(values: Sequence[float], step: float) -> tuple[str, ...]:
     power = _last_place(_digits(2).create_decimal(step))
     largest = max(abs(value) for value in values)
     is_short = largest < 10_000_000 and step >= 1e-4
-    n_digits = max(0, -power) if is_short else min(9, max(0, Decimal(largest).adjusted() - power))
+    n_digits = max(0, -power) if is_short else min(17, max(0, Decimal(largest).adjusted() - power))
     texts = []
     for value in values:
         size = Decimal(value).copy_abs()

@@ -49,7 +49,7 @@ export function ticks(values, step) {
   const power = Number(exponent) - (mantissa.endsWith("0") ? 0 : 1);
   const largest = Math.max(...values.map(Math.abs));
   const isShort = largest < 1e7 && step >= 1e-4;
-  const nDigits = isShort ? Math.max(0, -power) : Math.min(9, Math.max(0, powerOf(largest) - power));
+  const nDigits = isShort ? Math.max(0, -power) : Math.min(17, Math.max(0, powerOf(largest) - power));
   return values.map((value) => {
     const size = Math.abs(value);
     const text = isShort ? grouped(size.toFixed(nDigits)) : scientific(size, nDigits);
