@@ -1,37 +1,56 @@
-"""The persistent groups of one controller: opened, found, told of their end, closed."""
+"""Carries out what the machine of the persistent groups decides, and answers who asks."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+import secrets
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
+from typing import Any
 
-import msgspec
-
-from jupyter_ddl.drivers.group_ranks import GroupRanks
-from jupyter_ddl.drivers.group_record import GroupRecord
-from jupyter_ddl.drivers.persistent_group import PersistentGroup
-from jupyter_ddl.driving.admission import admitted, check_gpus_fit
-from jupyter_ddl.errors import GroupLostError, PlacementError, SpecError
-from jupyter_ddl.launch.rank_calls import RankCalls
+from jupyter_ddl.driving.cell_groups import CellGroups
+from jupyter_ddl.driving.group_events import (
+    AllCloseWanted,
+    AskGpus,
+    Call,
+    CellWanted,
+    CloseRecord,
+    CloseWanted,
+    Forget,
+    GpusKnown,
+    GroupEvent,
+    GroupInstruction,
+    InterruptWanted,
+    OpenRecord,
+    OpenWanted,
+    RankAnswered,
+    RankSilent,
+    RecordCell,
+    RecordClosed,
+    RecordOpened,
+    RecordRefused,
+)
+from jupyter_ddl.driving.group_record import GroupRecord
+from jupyter_ddl.driving.machine import Now, Refuse, Reply, WaitUntil, WakeOthers, Woken
+from jupyter_ddl.driving.rank_calls import RankCalls
+from jupyter_ddl.errors import JupyterDDLError, LaunchError
 from jupyter_ddl.placement.slots import SlotBook
 from jupyter_ddl.protocol.cell_results import CellResult
 from jupyter_ddl.protocol.replies import GroupResult, GroupStatus
 from jupyter_ddl.protocol.requests import ExecuteCell, OpenGroup
 from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.store.paths import blob_dirs
-from jupyter_ddl.verbs.run import CellGroup
 
 __all__ = ["GroupRegistry"]
 
 log = logging.getLogger(__name__)
 
-_N_REMEMBERED = 50
-
 
 class GroupRegistry:
-    """Owns the persistent groups.  Used on the controller's loop only.
+    """The persistent groups of one controller.  Used on its loop only.
 
     Parameters
     ----------
@@ -52,29 +71,34 @@ class GroupRegistry:
         on_free: Callable[[], None],
         gpus_known: Callable[[], Awaitable[None]],
     ) -> None:
-        self._slots = slots
+        directories = tuple(str(path) for path in blob_dirs())
+        self._machine = CellGroups(slots, directories, host_of, lambda: secrets.token_hex(16))
         self._calls = calls
-        self._host_of = host_of
         self._on_free = on_free
         self._gpus_known = gpus_known
-        self._groups: dict[str, PersistentGroup] = {}  # by name
-        self._records: dict[str, GroupRecord] = {}  # by id
-        self._ended: OrderedDict[str, str] = OrderedDict()
-        self._changing = asyncio.Lock()
+        self._events: deque[GroupEvent] = deque()
+        self._is_handling = False
+        self._requests: dict[int, asyncio.Future[Any]] = {}
+        self._n_requests = 0
+        self._records: dict[str, GroupRecord] = {}  # by group
+        self._asking: dict[int, asyncio.Task[None]] = {}  # by call
         self._tasks: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+
+    # -- what clients ask ------------------------------------------------------------------------
 
     @property
     def active(self) -> tuple[str, ...]:
         """Ids of the groups that are open."""
-        return tuple(group.group_id for group in self._groups.values())
+        return self._machine.active
 
     @property
     def n_busy(self) -> int:
         """Groups that execute a cell."""
-        return sum(group.is_busy for group in self._groups.values())
+        return self._machine.n_busy
 
     def status(self) -> tuple[GroupStatus, ...]:
-        return tuple(group.status() for group in self._groups.values())
+        return self._machine.status()
 
     async def open(self, request: OpenGroup) -> GroupResult:
         """The group of a name: the open one, or a new one.
@@ -86,133 +110,155 @@ class GroupRegistry:
         LaunchError
             A rank could not be started.
         """
-        verb = request.spec.verb
-        if not isinstance(verb, CellGroup):
-            raise SpecError(f"a group was asked for by a spec of {type(verb).__name__}")
-        async with self._changing:
-            group = self._groups.get(verb.name)
-            if group is not None and request.reset:
-                await self._close(group, "complete", "it was replaced (--reset)")
-                group = None
-            if group is not None:
-                _check_same(group, verb)
-                return GroupResult(group.status(), is_new=False)
-            group = await self._start(request.spec, verb)
-            return GroupResult(group.status(), is_new=True)
+        result: GroupResult = await self._ask(
+            lambda number: OpenWanted(number, request.spec, request.reset)
+        )
+        return result
 
     async def execute(self, request: ExecuteCell) -> CellResult:
-        """Execute a cell on an open group.  Raises :class:`GroupLostError` when it has ended."""
-        return await self._group(request.group_id).execute(request.cell, request.targets)
+        """Execute a cell on an open group; returns when it has ended on all of its ranks.
 
-    def poll(self, group_id: str) -> CellResult:
-        return self._group(group_id).poll()
+        Raises
+        ------
+        SpecError
+            There is no such rank, or another cell is being executed.
+        GroupLostError
+            The group has ended, before or meanwhile.
+        """
+        result: CellResult = await self._ask(
+            lambda number: CellWanted(number, request.group_id, request.cell, request.targets)
+        )
+        return result
+
+    def progress(self, group_id: str) -> CellResult:
+        """The cell that a group executes, as far as it is.  Raises as :meth:`execute` does."""
+        return self._machine.progress(group_id)
 
     async def interrupt(self, group_id: str) -> None:
-        await self._group(group_id).interrupt()
+        """Raise ``KeyboardInterrupt`` in the cell that a group executes."""
+        await self._ask(lambda number: InterruptWanted(number, group_id))
 
     async def close_group(self, group_id: str, why: str) -> None:
         """End a group; no-op for one that has ended."""
-        async with self._changing:
-            if group_id in self.active:
-                await self._close(self._group(group_id), "complete", why)
+        await self._ask(lambda number: CloseWanted(number, group_id, why))
 
     async def close(self) -> None:
         """End all groups, with the cluster."""
-        async with self._changing:
-            for group in tuple(self._groups.values()):
-                await self._close(group, "complete", "the cluster ended")
+        await self._ask(lambda number: AllCloseWanted(number, "the cluster ended"))
+        self._wait_until(None)
+        for task in self._tasks:
+            task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _group(self, group_id: str) -> PersistentGroup:
-        for group in self._groups.values():
-            if group.group_id == group_id:
-                return group
-        reason = self._ended.get(group_id, "this cluster does not know it")
-        raise GroupLostError(
-            f"group {group_id} has ended: {reason}; its variables are gone, and the next cell "
-            f"starts a new group",
-            group_id=group_id,
-        )
+    async def _ask(self, make: Callable[[int], GroupEvent]) -> Any:
+        self._n_requests += 1
+        future = asyncio.get_running_loop().create_future()
+        self._requests[self._n_requests] = future
+        self._feed(make(self._n_requests))
+        return await future
 
-    async def _start(self, spec: RunSpec, verb: CellGroup) -> PersistentGroup:
-        n_ranks = verb.n_ranks or max(1, self._slots.n_free)
-        spec = msgspec.structs.replace(spec, verb=msgspec.structs.replace(verb, n_ranks=n_ranks))
-        await self._gpus_known()
-        spec = admitted(spec, self._slots, self._slots.n_slots)
-        check_gpus_fit(spec, self._slots)
-        places = self._slots.take_with_gpus(spec.run_id, n_ranks, spec.gpus_per_rank)
-        if places is None:
-            self._slots.leave(spec.run_id)  # it is refused and does not stand in line
-            raise self._no_room(n_ranks, spec.gpus_per_rank)
+    # -- the machine -----------------------------------------------------------------------------
+
+    def _feed(self, event: GroupEvent) -> None:
+        """Tell the machine, once it has done with what it was told before."""
+        self._events.append(event)
+        if self._is_handling:
+            return
+        self._is_handling = True
         try:
-            record = self._records[spec.run_id] = GroupRecord(spec, self._slots.n_slots)
-            ranks = GroupRanks(
-                spec,
-                self._calls,
-                places,
-                [self._host_of(worker) for worker in places.workers],
-                self._slots.gpus.texts(places.gpus),
-            )
-            group = PersistentGroup(
-                spec, ranks, record, on_lost=lambda reason: self._spawn_end(group, reason)
-            )
-            await group.open(tuple(str(path) for path in blob_dirs()))
-        except BaseException as error:
-            await self._forget(spec.run_id, "failed", f"it could not be started: {error}")
-            raise
-        self._groups[verb.name] = group
-        log.info("group %s: %d ranks are ready", spec.run_id, n_ranks)
-        return group
+            while self._events:
+                now = Now(time.monotonic(), time.time())
+                for instruction in self._machine.handle(self._events.popleft(), now):
+                    self._carry_out(instruction)
+        except Exception as error:  # whoever feeds has nothing to do with it
+            log.exception("the persistent groups are out of order")
+            for future in self._requests.values():
+                if not future.done():
+                    future.set_exception(error)
+        finally:
+            self._is_handling = False
 
-    def _no_room(self, n_ranks: int, gpus_per_rank: int) -> PlacementError:
-        n_free, n_slots = self._slots.n_free, self._slots.n_slots
-        holders = ", ".join(self._slots.holders())
-        why = f", held by {holders}" if holders else ""
-        if n_free >= n_ranks and gpus_per_rank:
-            return PlacementError(
-                f"a group of {n_ranks} ranks needs {n_ranks * gpus_per_rank} free GPUs; "
-                f"{self._slots.gpus.n_free} of {self._slots.gpus.n_gpus} are free{why}; pass a "
-                f"smaller -n, --gpus-per-rank 0, or wait"
-            )
-        if n_free >= n_ranks:
-            why = ", and runs that have waited for longer get them first"
-        return PlacementError(
-            f"a group of {n_ranks} ranks needs {n_ranks} free slots; {n_free} of {n_slots} are "
-            f"free{why}; pass a smaller -n, wait, or `%cluster scale N`"
-        )
+    def _carry_out(self, instruction: GroupInstruction) -> None:
+        match instruction:
+            case Call(call=call):
+                task = self._asking[call] = self._spawn(self._call(instruction))
+                task.add_done_callback(lambda _: self._asking.pop(call, None))
+            case Forget(calls=calls):
+                for call in calls:
+                    if (asking := self._asking.get(call)) is not None:
+                        asking.cancel()
+            case AskGpus(group_id=group_id):
+                self._spawn(self._ask_gpus(group_id))
+            case OpenRecord(spec=spec, n_slots=n_slots):
+                self._open_record(spec, n_slots)
+            case RecordCell(group_id=group_id, event=event):
+                self._records[group_id].put(event)
+            case CloseRecord():
+                self._spawn(self._close_record(instruction))
+            case Reply(request=request, result=result):
+                future = self._requests.pop(request)
+                if not future.done():  # it is, where the one who asked has gone
+                    future.set_result(result)
+            case Refuse(request=request, error=error):
+                future = self._requests.pop(request)
+                if not future.done():
+                    future.set_exception(error)
+            case WaitUntil(at_s=at_s):
+                self._wait_until(at_s)
+            case WakeOthers():
+                self._on_free()
 
-    def _spawn_end(self, group: PersistentGroup, reason: str) -> None:
-        """A rank has died: end the others."""
-        task = asyncio.create_task(self._end_lost(group, reason), name=f"end {group.group_id}")
+    async def _call(self, call: Call) -> None:
+        try:
+            answer = await self._calls.call(call.worker, call.body, call.timeout_s)
+        except JupyterDDLError as error:
+            self._feed(RankSilent(call.call, error))
+        except Exception as error:  # whatever is wrong with the way, nobody may wait for ever
+            log.exception("%s of worker %s failed", type(call.body).__name__, call.worker)
+            self._feed(RankSilent(call.call, LaunchError(repr(error))))
+        else:
+            self._feed(RankAnswered(call.call, answer))
+
+    async def _ask_gpus(self, group_id: str) -> None:
+        try:
+            await self._gpus_known()
+        finally:
+            self._feed(GpusKnown(group_id))
+
+    def _open_record(self, spec: RunSpec, n_slots: int) -> None:
+        try:
+            record = self._records[spec.run_id] = GroupRecord(spec, n_slots)
+        except JupyterDDLError as error:
+            self._feed(RecordRefused(spec.run_id, error))
+        except OSError as error:
+            text = f"the record of the group can't be written: {error}"
+            self._feed(RecordRefused(spec.run_id, LaunchError(text)))
+        else:
+            self._feed(RecordOpened(spec.run_id, str(record.directory)))
+
+    async def _close_record(self, end: CloseRecord) -> None:
+        log.info("group %s has ended: %s", end.group_id, end.reason)
+        try:
+            await self._records.pop(end.group_id).close(end.state, end.reason)
+        finally:
+            self._feed(RecordClosed(end.group_id))
+
+    def _wait_until(self, at_s: float | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None
+        if at_s is not None:
+            delay_s = max(0.0, at_s - time.monotonic())
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(delay_s, partial(self._feed, Woken()))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._on_task_done)
+        return task
 
-    async def _end_lost(self, group: PersistentGroup, reason: str) -> None:
-        async with self._changing:
-            if group in self._groups.values():
-                await self._close(group, "failed", reason)
-
-    async def _close(self, group: PersistentGroup, state: str, reason: str) -> None:
-        self._groups = {name: each for name, each in self._groups.items() if each is not group}
-        self._ended[group.group_id] = reason
-        while len(self._ended) > _N_REMEMBERED:
-            self._ended.popitem(last=False)
-        await group.close(reason)
-        await self._forget(group.group_id, state, reason)
-        log.info("group %s has ended: %s", group.group_id, reason)
-
-    async def _forget(self, group_id: str, state: str, reason: str) -> None:
-        self._slots.leave(group_id)
-        self._on_free()
-        record = self._records.pop(group_id, None)
-        if record is not None:
-            await record.close("failed" if state == "failed" else "complete", reason)
-
-
-def _check_same(group: PersistentGroup, wanted: CellGroup) -> None:
-    n_ranks = group.status().n_ranks
-    if wanted.n_ranks is not None and wanted.n_ranks != n_ranks:
-        raise PlacementError(
-            f"group {group.group_id} has {n_ranks} ranks, {wanted.n_ranks} were asked for; "
-            f"--reset replaces it (its variables are lost), or leave -n out"
-        )
+    def _on_task_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("persistent groups: %s failed", task, exc_info=error)

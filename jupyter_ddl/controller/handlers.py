@@ -11,13 +11,11 @@ from typing import Any
 
 import msgspec
 
-from jupyter_ddl.controller.runs import RunRegistry
 from jupyter_ddl.controller.server import Session
 from jupyter_ddl.controller.service import ClusterService
 from jupyter_ddl.errors import ProtocolError, SpecError
 from jupyter_ddl.protocol import requests as ask
 from jupyter_ddl.protocol.cluster import MAX_WORKERS
-from jupyter_ddl.protocol.fit import FeedFit, FinishFit, TakeFit, TellFit
 from jupyter_ddl.protocol.replies import (
     Accepted,
     DaskAccess,
@@ -27,11 +25,10 @@ from jupyter_ddl.protocol.replies import (
     StatusResult,
     TelemetryResult,
 )
-from jupyter_ddl.protocol.requests import FitBody
 from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.protocol.telemetry import EncodedTelemetry
 
-__all__ = ["Requests", "answer_fit", "dask_access"]
+__all__ = ["Requests", "dask_access"]
 
 
 # What opens the scheduler to the user's own Dask code.
@@ -52,32 +49,6 @@ def dask_access(client: Any) -> DaskAccess:
         certificate=security.tls_client_cert or "",
         key=security.tls_client_key or "",
     )
-
-
-# What the kernel asks of a run of fits while its cell runs.
-
-
-async def answer_fit(body: FitBody, runs: RunRegistry) -> Result:
-    """Answer one request.
-
-    Raises
-    ------
-    RunNotFoundError
-        The run has ended.
-    SpecError
-        It is no run of fits, or takes no more.
-    """
-    driver = runs.fit(body.run_id)
-    match body:
-        case FeedFit():
-            await driver.feed(body)
-        case TakeFit():
-            return await driver.take(body)
-        case FinishFit():
-            await driver.finish(body)
-        case TellFit():
-            await driver.tell(body)
-    return Accepted(run_id=body.run_id)
 
 
 _LOOKS = (ask.Hello, ask.GetStatus, ask.GetTelemetry, ask.UnwatchRun)
@@ -141,7 +112,7 @@ class Requests:
             case ask.GetEnvironment() | ask.SyncEnvironment() | ask.TellVerdict():
                 return await self._service.environment.answer(body)
             case ask.FeedFit() | ask.TakeFit() | ask.FinishFit() | ask.TellFit():
-                return await answer_fit(body, self._service.runs)
+                return await self._service.runs.ask_fit(body) or Accepted(run_id=body.run_id)
             case ask.GetDask():
                 return dask_access(self._service.backend.client)
             case ask.StopCluster():
@@ -164,7 +135,7 @@ class Requests:
             case ask.ExecuteCell():
                 return await groups.execute(body)
             case ask.LookAtCell(group_id=group_id):
-                return groups.poll(group_id)
+                return groups.progress(group_id)
             case ask.InterruptCell(group_id=group_id):
                 await groups.interrupt(group_id)
             case ask.CloseGroup(group_id=group_id, why=why):

@@ -16,11 +16,13 @@ from pathlib import Path
 import msgspec
 
 from jupyter_ddl.controller.fanout import Fanout, Watcher
-from jupyter_ddl.drivers.fit import FitDriver
-from jupyter_ddl.drivers.group_record import end_record
 from jupyter_ddl.driving.admission import admitted, check_group_fits, wants_gpus
 from jupyter_ddl.driving.assignments import RunContext
 from jupyter_ddl.driving.dispatcher import Dispatcher
+from jupyter_ddl.driving.fit_events import (
+    FitAsked,
+)
+from jupyter_ddl.driving.group_record import end_record
 from jupyter_ddl.driving.make import make_driver
 from jupyter_ddl.driving.shell import RunDriver
 from jupyter_ddl.errors import (
@@ -36,6 +38,8 @@ from jupyter_ddl.ledger.reducer import RunState, fold
 from jupyter_ddl.ledger.snapshots import encoded_snapshot, with_totals
 from jupyter_ddl.placement.slots import SlotBook
 from jupyter_ddl.protocol.events import Notice, RunFinished, RunSubmitted
+from jupyter_ddl.protocol.fit_results import FitResults
+from jupyter_ddl.protocol.requests import FitBody
 from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.protocol.snapshot import EncodedSnapshot
 from jupyter_ddl.protocol.telemetry import Usage
@@ -180,7 +184,7 @@ class RunRegistry:
         self._usage = usage
         self._gpus_known = gpus_known
         self._opening = asyncio.Lock()
-        self._drivers: dict[str, RunDriver | FitDriver] = {}
+        self._drivers: dict[str, RunDriver] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._fanouts: dict[str, Fanout] = {}
         self._ended: OrderedDict[str, EncodedSnapshot] = OrderedDict()
@@ -310,7 +314,7 @@ class RunRegistry:
             resumed.append(run_id)
         return resumed
 
-    def driver(self, run_id: str) -> RunDriver | FitDriver:
+    def driver(self, run_id: str) -> RunDriver:
         """The driver of an active run.
 
         Raises
@@ -326,12 +330,21 @@ class RunRegistry:
             )
         return driver
 
-    def fit(self, run_id: str) -> FitDriver:
-        """The driver of an active run of fits.  Raises as :meth:`driver` does."""
-        driver = self.driver(run_id)
-        if not isinstance(driver, FitDriver):
-            raise SpecError(f"run {run_id} is no run of fits; it can't be fed")
-        return driver
+    async def ask_fit(self, body: FitBody) -> FitResults | None:
+        """What the kernel asks of a run of fits while its cell runs.
+
+        Raises
+        ------
+        RunNotFoundError
+            The run has ended.
+        SpecError
+            It is not a run of fits, or takes no more.
+        """
+        driver = self.driver(body.run_id)
+        if driver.spec.verb.driver != "fits":
+            raise SpecError(f"run {body.run_id} is not a run of fits; it can't be fed")
+        results: FitResults | None = await driver.ask(lambda number: FitAsked(number, body))
+        return results
 
     def watch(self, run_id: str, watcher: Watcher) -> EncodedSnapshot:
         """The run as it is now; while it goes on, the watcher is pushed what is new.
@@ -360,7 +373,7 @@ class RunRegistry:
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
         await self._event_files.close()
 
-    def _make(self, spec: RunSpec, ledger: LedgerWriter, state: RunState) -> RunDriver | FitDriver:
+    def _make(self, spec: RunSpec, ledger: LedgerWriter, state: RunState) -> RunDriver:
         return make_driver(spec, ledger, state, self._context(spec), self._dispatcher, self.wake)
 
     def _context(self, spec: RunSpec) -> RunContext:
@@ -377,7 +390,7 @@ class RunRegistry:
             usage=self._usage,
         )
 
-    def _start(self, driver: RunDriver | FitDriver) -> None:
+    def _start(self, driver: RunDriver) -> None:
         run_id = driver.spec.run_id
         self._ended.pop(run_id, None)
         self._drivers[run_id] = driver
@@ -387,7 +400,7 @@ class RunRegistry:
         self._event_files.start(driver.spec)
         self._tasks[run_id] = asyncio.create_task(self._drive(driver), name=run_id)
 
-    async def _drive(self, driver: RunDriver | FitDriver) -> None:
+    async def _drive(self, driver: RunDriver) -> None:
         run_id = driver.spec.run_id
         try:
             await driver.run()
@@ -406,7 +419,7 @@ class RunRegistry:
         while len(self._ended) > _N_REMEMBERED:
             self._ended.popitem(last=False)
 
-    async def _record_failure(self, driver: RunDriver | FitDriver, reason: str) -> None:
+    async def _record_failure(self, driver: RunDriver, reason: str) -> None:
         event = RunFinished(at_s=time.time(), state="failed", reason=reason)
         try:
             ended = with_totals(driver.state, event)

@@ -19,9 +19,9 @@ from jupyter_ddl.controller.runs import RunRegistry
 from jupyter_ddl.controller.telemetry import Telemetry
 from jupyter_ddl.driving.dispatcher import Dispatcher
 from jupyter_ddl.driving.file_sync import FileTransfer
+from jupyter_ddl.driving.rank_calls import RankCalls
 from jupyter_ddl.driving.workers import WorkerInfo, WorkerWatch
 from jupyter_ddl.errors import ClusterError
-from jupyter_ddl.launch.rank_calls import RankCalls
 from jupyter_ddl.placement.slots import SlotBook
 from jupyter_ddl.protocol.cluster import ClusterSpec
 from jupyter_ddl.protocol.group import SeenGpus

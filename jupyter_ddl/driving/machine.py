@@ -40,9 +40,11 @@ __all__ = [
     "Now",
     "Over",
     "Record",
+    "Refuse",
     "ReleaseWorkers",
     "RemoveValues",
     "Replay",
+    "Reply",
     "Send",
     "Signal",
     "StopWanted",
@@ -72,30 +74,34 @@ class Now(msgspec.Struct, frozen=True, gc=False):
 # -- questions: work that takes long, done outside the machine -------------------------------------
 
 
-class Think(msgspec.Struct, frozen=True):
+class Work(msgspec.Struct, frozen=True):
+    """Base of what a machine can ask for; the runs of a verb may have work of their own."""
+
+
+class Think(Work, frozen=True):
     """Have a slow study propose a trial.  The machine leaves the study alone until the answer."""
 
 
-class AskSampler(msgspec.Struct, frozen=True):
+class AskSampler(Work, frozen=True):
     """Tell an own sampler these results, and ask it for a trial."""
 
     number: int
     tells: tuple[TrialRecord, ...]
 
 
-class AskStop(msgspec.Struct, frozen=True):
+class AskStop(Work, frozen=True):
     """Ask an own sampler whether a running trial is to stop."""
 
     record: TrialRecord
 
 
-class FinishSampler(msgspec.Struct, frozen=True):
+class FinishSampler(Work, frozen=True):
     """Nothing more will be asked: tell an own sampler the last results, and end it."""
 
     tells: tuple[TrialRecord, ...]
 
 
-class Replay(msgspec.Struct, frozen=True):
+class Replay(Work, frozen=True):
     """Bring the study and the pruning policy into the state that earlier sessions left."""
 
     records: tuple[TrialRecord, ...]
@@ -103,16 +109,13 @@ class Replay(msgspec.Struct, frozen=True):
     """Whether there was an earlier session, whose events the policy has to see."""
 
 
-class WriteStacks(msgspec.Struct, frozen=True):
+class WriteStacks(Work, frozen=True):
     """Save the stacks of a group that hangs; answered even if the disk is full."""
 
     directory: str
     """Relative to the run's."""
     texts: dict[int, str]
     """By rank."""
-
-
-Work: TypeAlias = Think | AskSampler | AskStop | FinishSampler | Replay | WriteStacks
 
 
 # -- events: what has happened ---------------------------------------------------------------------
@@ -255,6 +258,20 @@ class ReleaseWorkers(msgspec.Struct, frozen=True):
     workers: tuple[str, ...]
 
 
+class Reply(msgspec.Struct, frozen=True):
+    """Answer a client's request; without a result: done as asked."""
+
+    request: int
+    result: object = None
+
+
+class Refuse(msgspec.Struct, frozen=True):
+    """Answer a client's request with why it can't be done."""
+
+    request: int
+    error: JupyterDDLError
+
+
 class Over(msgspec.Struct, frozen=True):
     """The last record is committed.  The last instruction of all."""
 
@@ -269,6 +286,8 @@ Instruction: TypeAlias = (
     | WaitUntil
     | WakeOthers
     | ReleaseWorkers
+    | Reply
+    | Refuse
     | Over
 )
 

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from jupyter_ddl.drivers.assigning import RunContext as FitContext
-from jupyter_ddl.drivers.fit import FitDriver
 from jupyter_ddl.driving.assignments import RunContext
 from jupyter_ddl.driving.dispatcher import Dispatcher
+from jupyter_ddl.driving.fit_events import (
+    DropAll,
+    ImportModules,
+    LookAtClient,
+    ReadPast,
+    past_of_fit,
+)
+from jupyter_ddl.driving.fits import FitMachine
 from jupyter_ddl.driving.machine import (
     AskSampler,
     AskStop,
@@ -22,19 +28,25 @@ from jupyter_ddl.driving.machine import (
 )
 from jupyter_ddl.driving.pruning import PruningPolicy, make_policy
 from jupyter_ddl.driving.sampler_link import RemoteSamplerLink
-from jupyter_ddl.driving.shell import RunDriver
+from jupyter_ddl.driving.shell import RunDriver, RunMachine
 from jupyter_ddl.driving.sources import StudySource, TrialSource, make_source
 from jupyter_ddl.driving.trials import TrialMachine
 from jupyter_ddl.errors import TrialError
 from jupyter_ddl.ledger.file import LedgerWriter
 from jupyter_ddl.ledger.reader import read_ledger
 from jupyter_ddl.ledger.run_state import RunState
+from jupyter_ddl.protocol.assignment import Control, Prewarm
 from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.protocol.sampling import SamplerStart, StudySpec
 from jupyter_ddl.search.study import Study
+from jupyter_ddl.store.host_limits import host_limits
+from jupyter_ddl.store.processes import ProcessIdentity, is_alive
 from jupyter_ddl.verbs.fit import Fit
 
 __all__ = ["make_driver"]
+
+_OUTPUTS_SHARE = 0.25
+"""Of a host's memory, how much outputs of prefixes may take."""
 
 
 def make_driver(
@@ -44,7 +56,7 @@ def make_driver(
     context: RunContext,
     dispatcher: Dispatcher,
     wake_all: Callable[[], None],
-) -> RunDriver | FitDriver:
+) -> RunDriver:
     """A driver that goes on from ``state``.
 
     Raises
@@ -52,26 +64,57 @@ def make_driver(
     JupyterDDLError
         A sampler, pruner or space that no study can be made of.
     """
+    machine: RunMachine
     if isinstance(spec.verb, Fit):
-        fit_context = FitContext(**vars(context), dispatcher=dispatcher, wake_all=wake_all)
-        return FitDriver(spec, spec.verb, ledger, state, fit_context)
-    max_parallel = spec.verb.max_parallel or max(1, context.slots.n_slots)
-    source, policy = make_source(spec, max_parallel), make_policy(spec, max_parallel)
-    machine = TrialMachine(spec, source, policy, state, context)
-    link = None
-    asked = spec.verb.study
-    if asked is not None and isinstance(source, StudySource):
-        link = _sampler_link(spec, asked, source.study, context, dispatcher)
-    work = _SlowWork(source, policy, state, ledger.path, context.run_dir, link)
+        host_bytes = int(host_limits().memory_bytes * _OUTPUTS_SHARE)
+        bound_bytes = spec.verb.memory_bytes or host_bytes
+        machine = FitMachine(spec, spec.verb, state, context, bound_bytes)
+        do = _FitWork(ledger.path, dispatcher).do
+    else:
+        max_parallel = spec.verb.max_parallel or max(1, context.slots.n_slots)
+        source, policy = make_source(spec, max_parallel), make_policy(spec, max_parallel)
+        machine = TrialMachine(spec, source, policy, state, context)
+        link = None
+        asked = spec.verb.study
+        if asked is not None and isinstance(source, StudySource):
+            link = _sampler_link(spec, asked, source.study, context, dispatcher)
+        do = _SlowWork(source, policy, state, ledger.path, context.run_dir, link).do
     return RunDriver(
         machine,
         ledger,
         dispatcher,
-        work.do,
+        do,
         run_dir=context.run_dir,
         slots=context.slots,
         wake_all=wake_all,
     )
+
+
+class _FitWork:
+    """Does what a machine of fits asks for."""
+
+    def __init__(self, ledger_path: Path, dispatcher: Dispatcher) -> None:
+        self._ledger_path = ledger_path
+        self._dispatcher = dispatcher
+
+    async def do(self, work: Work) -> object:
+        match work:
+            case ReadPast():
+                return await asyncio.to_thread(self._read_past)
+            case ImportModules(workers=workers, imports=imports):
+                await self._tell(workers, Prewarm(imports))
+            case DropAll(workers=workers, message=message):
+                await self._tell(workers, message)
+            case LookAtClient(client=client):
+                pid, started_at_s = client.client_pid, client.client_started_at_s
+                return is_alive(ProcessIdentity(pid, started_at_s, client.client_boot_id))
+        return None
+
+    def _read_past(self) -> object:
+        return past_of_fit(read_ledger(self._ledger_path))
+
+    async def _tell(self, workers: Sequence[str], control: Control) -> None:
+        await asyncio.gather(*(self._dispatcher.control(each, control) for each in workers))
 
 
 class _SlowWork:

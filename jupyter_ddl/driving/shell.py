@@ -24,14 +24,15 @@ from jupyter_ddl.driving.machine import (
     CommitPaused,
     Committed,
     Ended,
-    Happening,
     Instruction,
     NotAnswered,
     Now,
     Over,
     Record,
+    Refuse,
     ReleaseWorkers,
     RemoveValues,
+    Reply,
     Send,
     Signal,
     StopWanted,
@@ -41,7 +42,7 @@ from jupyter_ddl.driving.machine import (
     Woken,
     Work,
 )
-from jupyter_ddl.errors import JupyterDDLError
+from jupyter_ddl.errors import JupyterDDLError, SpecError
 from jupyter_ddl.ledger.file import LedgerWriter
 from jupyter_ddl.ledger.run_state import RunState
 from jupyter_ddl.placement.slots import SlotBook
@@ -74,7 +75,7 @@ class RunMachine(Protocol):
     spec: RunSpec
     state: RunState
 
-    def handle(self, event: Happening, now: Now) -> list[Instruction]: ...
+    def handle(self, event: Any, now: Now) -> list[Instruction]: ...
 
     @property
     def has_begun(self) -> bool: ...
@@ -132,13 +133,15 @@ class RunDriver:
         self._slots = slots
         self._wake_all = wake_all
         self._committer = Committer(ledger, self._on_committed, self._on_commit_paused)
-        self._events: deque[Happening] = deque()
+        self._events: deque[Any] = deque()
         self._is_handling = False
         self._is_closed = False
         self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._flights: dict[str, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
+        self._requests: dict[int, asyncio.Future[Any]] = {}
+        self._n_requests = 0
 
     # -- what the controller sees ----------------------------------------------------------------
 
@@ -188,6 +191,29 @@ class RunDriver:
         self._feed(TrialStopWanted(trial, when, by))
         return True
 
+    async def ask(self, make: Callable[[int], object]) -> Any:
+        """What the machine answers to a request; ``make`` makes its event of the number it gets.
+
+        Raises
+        ------
+        SpecError
+            The run is over.
+        JupyterDDLError
+            What the machine refuses it with.
+        """
+        if self._is_closed:
+            raise SpecError(f"run {self.spec.run_id} is over")
+        self._n_requests += 1
+        future = asyncio.get_running_loop().create_future()
+        self._requests[self._n_requests] = future
+        self._feed(make(self._n_requests))
+        return await future
+
+    def _answered(self, request: int) -> asyncio.Future[Any] | None:
+        """Who waits for the answer to a request; None: it has gone."""
+        future = self._requests.pop(request)
+        return None if future.done() else future
+
     async def run(self) -> None:
         """Drive the run to its end.  Cancelling it leaves a ledger that can be resumed.
 
@@ -203,6 +229,9 @@ class RunDriver:
             await self._over
         finally:
             self._is_closed = True
+            for request in tuple(self._requests):
+                if (future := self._answered(request)) is not None:
+                    future.set_exception(SpecError(f"run {self.spec.run_id} is over"))
             if self._timer is not None:
                 self._timer.cancel()
             tasks = [committing, *self._flights.values(), *self._tasks]
@@ -214,7 +243,7 @@ class RunDriver:
 
     # -- events ----------------------------------------------------------------------------------
 
-    def _feed(self, event: Happening) -> None:
+    def _feed(self, event: object) -> None:
         """Tell the machine, once it has done with what it was told before."""
         if self._is_closed:
             return
@@ -274,6 +303,12 @@ class RunDriver:
                     (self._run_dir / "values" / name).unlink()
             case ReleaseWorkers(workers=workers):
                 self._spawn(self._release(workers), "release")
+            case Reply(request=request, result=result):
+                if (future := self._answered(request)) is not None:
+                    future.set_result(result)
+            case Refuse(request=request, error=error):
+                if (future := self._answered(request)) is not None:
+                    future.set_exception(error)
             case Over():
                 self._spawn(self._leave())
 

@@ -312,6 +312,7 @@ class FoldFinished(msgspec.Struct, frozen=True, tag="fold_finished"):
 
     trial: int
     fold: int
+    """Its place among the units of its candidate, from 0: two may be on the same split."""
     key: bytes
     """Digest of all that the outcome depends on: a resumed run takes it from here."""
     at_s: float

@@ -29,6 +29,7 @@ __all__ = [
     "FitWork",
     "TakeFit",
     "TellFit",
+    "node_file",
 ]
 
 BatchKind = Literal["score", "calls"]
@@ -180,3 +181,8 @@ class FitWork(msgspec.Struct, frozen=True):
     spill_dir: str
     memory_left_bytes: int
     """Outputs of nodes may take so much more memory on this host."""
+
+
+def node_file(run_id: str, batch: int, prefix: int, fold: int) -> str:
+    """Name of a node's file; the run id keeps runs apart, and blobs by content have no ``fit-``."""
+    return f"fit-{run_id}-{batch}-{prefix}-{fold}"

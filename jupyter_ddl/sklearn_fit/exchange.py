@@ -302,10 +302,21 @@ class FitRun:
             return
         with contextlib.suppress(JupyterDDLError):
             if not self.is_stopped:
-                self._ask(FinishFit(self._run.id, state, reason))
+                self._finish(FinishFit(self._run.id, state, reason))
             wait_for_run(session(), self._run.id, 60.0, self._setting.on_snapshot)
         if self._mailbox is not None:
             session().unwatch(self._cluster, self._run.id, self._mailbox)
+
+    def _finish(self, asked: FinishFit) -> None:
+        """End the run; answered once that is on record, or else the next controller is told."""
+        for n_lost in range(1, _MAX_REVIVALS + 1):
+            try:
+                self._ask(asked)
+                return
+            except RunNotFoundError:
+                return  # it has ended
+            except ClusterError:
+                time.sleep(_WAIT_S * n_lost)
 
     def _show(self) -> None:
         if self._mailbox is None or self._setting.on_snapshot is None:

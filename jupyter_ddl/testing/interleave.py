@@ -1,9 +1,10 @@
 """Runs many small worlds, each with its own random order of everything that can happen.
 
-One interleaving is one world: one or two runs of up to four trials (or the rounds of one rank group
-of up to three ranks) on up to three workers, from the first record to the last, with losses, late
-and doubled messages, stops, scaling, full disks and restarts at random times, and all promises
-checked at the end.  ``python -m jupyter_ddl.testing.interleave --count 10000``
+One interleaving is one world: one or two runs of up to four trials, the rounds of one rank group of
+up to three ranks, the fits of one cell, or the persistent groups of one cluster, on a few workers,
+from the first record to the last, with losses, late and doubled messages, stops, scaling, full
+disks and restarts at random times, and all promises checked at the end.
+``python -m jupyter_ddl.testing.interleave --count 10000``
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from jupyter_ddl.protocol.sampling import PrunerSpec, SamplerSpec
 from jupyter_ddl.protocol.space import Uniform
 from jupyter_ddl.protocol.verb import VerbSpec
 from jupyter_ddl.testing.dispatcher import Faults
+from jupyter_ddl.testing.fit_world import fit_story
+from jupyter_ddl.testing.group_world import group_story
 from jupyter_ddl.testing.world import DEEDS, World
 from jupyter_ddl.verbs.ddp import Ddp
 from jupyter_ddl.verbs.map import Map
@@ -103,9 +106,11 @@ def _scenario(kind: str) -> Callable[[int], tuple[int, int]]:
 
 
 SCENARIOS: dict[str, Callable[[int], tuple[int, int]]] = {
-    kind: _scenario(kind) for kind in ("search", "map", "training")
+    **{kind: _scenario(kind) for kind in ("search", "map", "training")},
+    "fit": fit_story,
+    "group": group_story,
 }
-"""By kind: plays the world of a seed; returns events that machines took, and steps of the clock."""
+"""By kind: plays the world of a seed; returns events that machines took, and steps or requests."""
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -19,7 +19,7 @@ import msgspec
 from jupyter_ddl.store.atomic import replacing
 from jupyter_ddl.store.blobs import BlobMissingError, map_blob
 
-__all__ = ["NodeStore", "StoredNode", "choose_place", "node_file"]
+__all__ = ["NodeStore", "StoredNode", "choose_place"]
 
 
 # Where the output of a prefix is kept once the memory's bound is reached.  Pure.
@@ -51,11 +51,6 @@ def choose_place(
 _PAGE = 4096
 _FREE_SHARE = 0.8
 """Of what is free in shared memory, at most this share may be taken."""
-
-
-def node_file(run_id: str, batch: int, prefix: int, fold: int) -> str:
-    """Name of a node's file; the run id keeps runs apart, and blobs by content have no ``fit-``."""
-    return f"fit-{run_id}-{batch}-{prefix}-{fold}"
 
 
 class _Section(msgspec.Struct, frozen=True, array_like=True):

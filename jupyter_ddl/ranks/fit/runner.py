@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import random
 import time
 from collections.abc import Callable, Iterable
@@ -14,9 +13,9 @@ import msgspec
 
 from jupyter_ddl.protocol.assignment import Assignment, TrialAssignment
 from jupyter_ddl.protocol.events import AttemptFinished, Failure
-from jupyter_ddl.protocol.fit import FitItem, FitPrefix, FitWork
+from jupyter_ddl.protocol.fit import FitItem, FitPrefix, FitWork, node_file
 from jupyter_ddl.protocol.fit_results import NodeResult, UnitResult
-from jupyter_ddl.ranks.fit.node_store import NodeStore, StoredNode, node_file
+from jupyter_ddl.ranks.fit.node_store import NodeStore, StoredNode
 from jupyter_ddl.ranks.fit.pipelines import CutPipeline
 from jupyter_ddl.ranks.fit.step_cache import FITTED
 from jupyter_ddl.ranks.fit.table import LoadedTable
@@ -90,7 +89,7 @@ class FitRunner:
                 deepest = kept.deepest()
                 steps = None if deepest is None else (deepest[0].n_steps, deepest[1])
                 result = run_score(table, item.candidate, item.fold, steps)
-        return _stored(result, Path(assignment.run_dir), trial)
+        return _stored(result, assignment, trial)
 
     def _loaded(self, digest: str, dirs: tuple[Path, ...], run_dir: Path) -> LoadedTable:
         if self._table is None or self._table.digest != digest:
@@ -230,11 +229,12 @@ def _settings(function: Any) -> Any:
         yield
 
 
-def _stored(result: UnitResult, run_dir: Path, trial: TrialAssignment) -> UnitResult:
+def _stored(result: UnitResult, assignment: Assignment, trial: TrialAssignment) -> UnitResult:
     if len(result.outcome) <= _INLINE_BYTES:
         return result
-    name = f"unit-{trial.trial}-a{trial.attempt}-{os.getpid()}.pkl"
-    path = run_dir / "values" / name
+    # The assignment's name tells sessions of the run apart; numbers begin anew in each of them.
+    name = f"unit-{assignment.assignment_id}-{trial.trial}.pkl"
+    path = Path(assignment.run_dir) / "values" / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(result.outcome)
     return msgspec.structs.replace(result, outcome=b"", file=name)

@@ -28,7 +28,7 @@ from fit_models import (
     no_number,
 )
 from sklearn.ensemble import RandomForestClassifier
-from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.model_selection import GridSearchCV, cross_val_score, validation_curve
 from sklearn.pipeline import FeatureUnion, Pipeline
 from sklearn.preprocessing import FunctionTransformer
 
@@ -186,6 +186,25 @@ def test_a_fold_that_takes_too_much_memory_says_so(home: Any, here: None) -> Non
         assert failure.kind == "memory"
     finally:
         cluster.stop()
+
+
+def test_equal_parameters_and_folds_are_fits_of_their_own(shared: Any) -> None:
+    """What waits for its record is known by its place in the batch, not by what it computes."""
+    values = [0.0, 0.0, 1.0, 1.0]
+    same_fold = [(range(10), range(10, 20))] * 12
+
+    def scores() -> tuple[Any, Any]:
+        curve = validation_curve(Trivial(), X, Y, param_name="c", param_range=values, cv=2)
+        return curve, cross_val_score(Trivial(), X, Y, cv=same_fold)
+
+    expected = scores()
+    with distributed_fits(_setting(timeout_s=60.0)) as fits:
+        found = scores()
+    np.testing.assert_array_equal(np.array(found[0]), np.array(expected[0]))
+    np.testing.assert_array_equal(found[1], expected[1])
+    assert fits.run is not None
+    folds = [(e.trial, e.fold) for e in fits.run.events() if isinstance(e, FoldFinished)]
+    assert sorted(folds) == [(t, f) for t, n in ((0, 4), (1, 4), (2, 12)) for f in range(n)]
 
 
 def test_bad_input_is_refused_before_anything_is_sent(shared: Any) -> None:

@@ -160,6 +160,8 @@ def test_a_candidate_that_was_stopped_stays_so_when_the_controller_is_killed(
             until(lambda: begun(1.0), 60, "a fold of it runs")
             runs[0].stop_trial(1)
             until(lambda: runs[0].snapshot().rows[1].state == "cancelled", 10, "it is cancelled")
+            # What was on its way to a worker begins, and is ended then.
+            until(lambda: len(begun(2.0)) == 2, 30, "the other one runs on both workers")
             before.update(begun(1.0))
             os.kill(session().info("test").process.pid, signal.SIGKILL)
             until(lambda: n_sessions() == 2, 60, "another controller goes on")

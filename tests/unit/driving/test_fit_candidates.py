@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jupyter_ddl.drivers.fit_candidates import Candidates
+from jupyter_ddl.driving.fit_candidates import Candidates
 from jupyter_ddl.ledger.reducer import fold_all
 from jupyter_ddl.protocol.events import (
     AttemptFinished,
@@ -39,7 +39,7 @@ class Ledger:
         return candidates
 
     def feed(self, candidates: Candidates, cell_id: str, n_before: int = 0) -> list[int]:
-        numbers, events = candidates.add(THREE, n_before, cell_id)
+        numbers, events = candidates.add(THREE, n_before, cell_id, at_s=1001.0)
         self.events += events
         return numbers
 
@@ -94,12 +94,12 @@ def test_what_is_complete_is_not_recorded_again() -> None:
     first = ledger.controller()
     ledger.feed(first, "a")
     for number in range(2):
-        ledger.events += first.finished(fold(0, number))
+        ledger.events += first.finished(fold(0, number), 1003.0)
     assert fold_all(ledger.events).trials[0].state == "complete"
     second = ledger.controller()
     ledger.feed(second, "a")
-    assert [second.finished(fold(0, number)) for number in range(2)] == [[], []]
-    assert second.finished(fold(1, 0)) != []
+    assert [second.finished(fold(0, number), 1003.0) for number in range(2)] == [[], []]
+    assert second.finished(fold(1, 0), 1003.0) != []
 
 
 def test_later_candidates_keep_their_trials_behind_one_that_was_made_anew() -> None:

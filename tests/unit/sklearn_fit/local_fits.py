@@ -10,11 +10,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from jupyter_ddl.drivers.fit_graph import FitGraph, Piece
+from jupyter_ddl.driving.fit_graph import FitGraph, Piece
 from jupyter_ddl.protocol.assignment import Assignment, TrialAssignment
-from jupyter_ddl.protocol.fit import FitItem, FitWork
+from jupyter_ddl.protocol.fit import FitItem, FitWork, node_file
 from jupyter_ddl.protocol.fit_results import NodeResult, TakenUnit, UnitResult
-from jupyter_ddl.ranks.fit.node_store import node_file
 from jupyter_ddl.ranks.fit.runner import FitRunner
 from jupyter_ddl.sklearn_fit import context
 from jupyter_ddl.sklearn_fit.batches import Batch, sealed

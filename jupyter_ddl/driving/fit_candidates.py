@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from array import array
 from dataclasses import dataclass
 
@@ -59,6 +58,8 @@ class Candidates:
         self._told: int | None = None
         self._moved: dict[int, int] = {}
         """Place among the cell's candidates → trial, where that is not its number."""
+        self._elsewhere: set[int] = set()
+        """Trials of such places: another place may have their number, and is not theirs."""
         self._stopped_in: dict[int, str] = {}
         """Of sessions before: trials that a person stopped, and in which execution of the cell."""
         self._left_out: set[int] = set()
@@ -67,6 +68,7 @@ class Candidates:
         """Take up what a session before has recorded."""
         if isinstance(event, TrialCreated) and event.place is not None:
             self._moved[event.place] = event.trial
+            self._elsewhere.add(event.trial)
         elif isinstance(event, StopRequested) and event.trial is not None and event.cell_id:
             self._stopped_in[event.trial] = event.cell_id
 
@@ -75,7 +77,12 @@ class Candidates:
         return number in self._left_out
 
     def add(
-        self, candidates: tuple[FitCandidate, ...], n_before: int, cell_id: str = ""
+        self,
+        candidates: tuple[FitCandidate, ...],
+        n_before: int,
+        cell_id: str = "",
+        *,
+        at_s: float,
     ) -> tuple[list[int], list[Event]]:
         """Trial numbers of candidates, and the events that create those which are new.
 
@@ -87,19 +94,23 @@ class Candidates:
         for place, candidate in enumerate(candidates, n_before):
             number = self._moved.get(place, place)
             trial = self._state.trials.get(number) if number < self._n_before else None
-            if trial is not None and trial.params != candidate.params:
+            is_others = place not in self._moved and number in self._elsewhere
+            if trial is not None and (is_others or trial.params != candidate.params):
                 trial = None
             is_left_out = trial is not None and self._stopped_in.get(number) == cell_id
             # What was stopped alone is over; another execution that asks for it gets a new one.
             if trial is None or (trial.state == "cancelled" and not is_left_out):
                 number, is_left_out = self._n_created, False
                 self._n_created += 1
-                events.append(_created(number, candidate, place))
+                events.append(_created(number, candidate, place, at_s))
             self._n_units.extend([0] * (number + 1 - len(self._n_units)))
-            is_over = is_left_out or (trial is not None and trial.state == "complete")
+            is_over = is_left_out or (trial is not None and trial.state in ("complete", "failed"))
             self._n_units[number] = 0 if is_over else candidate.n_units
-            if is_left_out:
+            if is_left_out and trial is not None:
                 self._left_out.add(number)
+                if trial.state in ("waiting", "running"):  # its end was not recorded any more
+                    attempt = self._state.next_attempt(number)
+                    events.append(AttemptFinished(number, attempt, "cancelled", at_s, 0.0))
             numbers.append(number)
         return numbers, events
 
@@ -130,14 +141,14 @@ class Candidates:
             )
         ]
 
-    def finished(self, fold: FoldFinished) -> list[Event]:
+    def finished(self, fold: FoldFinished, at_s: float) -> list[Event]:
         """A unit has its outcome: what that says of its candidate."""
         known = self._known(fold.trial)
         if known is None:
             return []
         events: list[Event] = []
         if known.started_at_s is None:  # a resumed run had it
-            begin = AttemptStarted(fold.trial, known.attempt, time.time(), "", 0, "", 0)
+            begin = AttemptStarted(fold.trial, known.attempt, at_s, "", 0, "", 0)
             events += self.started(fold.trial, begin)
         known.n_done += 1
         if fold.log and fold.log == known.log:
@@ -182,7 +193,7 @@ class Candidates:
         events: list[Event] = []
         if self._told is None:
             one = (FitCandidate(request.params, 1),)
-            (self._told,), events = self.add(one, request.first_candidate)
+            (self._told,), events = self.add(one, request.first_candidate, at_s=at_s)
             events += self.started(self._told, AttemptStarted(0, 1, at_s, "", 0, "", 0))
         known = self._known(self._told)
         if known is None:
@@ -211,6 +222,6 @@ class Candidates:
         return events
 
 
-def _created(number: int, candidate: FitCandidate, place: int) -> TrialCreated:
+def _created(number: int, candidate: FitCandidate, place: int, at_s: float) -> TrialCreated:
     moved = None if number == place else place
-    return TrialCreated(number, candidate.params, time.time(), candidate.is_refit, moved)
+    return TrialCreated(number, candidate.params, at_s, candidate.is_refit, moved)

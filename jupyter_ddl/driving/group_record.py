@@ -5,16 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
 from jupyter_ddl.driving.committer import Committer
 from jupyter_ddl.errors import SpecError
 from jupyter_ddl.ledger.file import LedgerWriter
-from jupyter_ddl.protocol.cell_results import CellDone, CellOutcome
-from jupyter_ddl.protocol.cells import Cell
-from jupyter_ddl.protocol.events import CellExecuted, Failure, RunFinished, RunStarted, RunSubmitted
+from jupyter_ddl.protocol.events import CellExecuted, RunFinished, RunStarted, RunSubmitted
 from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.store.paths import ledger_path, private_dir, run_dir, runs_dir
 
@@ -43,36 +40,8 @@ class GroupRecord:
             ]
         )
 
-    def cell(
-        self,
-        cell: Cell,
-        targets: tuple[int, ...],
-        done: Mapping[int, CellDone],
-        number: int,
-        at_s: float,
-        lost: str,
-    ) -> None:
-        """Record a cell that has ended on the ranks in ``done``, or with the group (``lost``)."""
-        ended = [done[rank] for rank in targets if rank in done]
-        failures = [each.failure for each in ended if each.outcome == "failed"]
-        if lost:
-            failures.append(Failure("crash", "GroupLostError", lost))
-        outcome: CellOutcome = "complete"
-        if failures or len(ended) < len(targets):
-            outcome = "failed" if failures else "cancelled"
-        elif any(each.outcome == "cancelled" for each in ended):
-            outcome = "cancelled"
-        event = CellExecuted(
-            number=number,
-            source=cell.source,
-            targets=targets,
-            outcome=outcome,
-            at_s=at_s,
-            duration_s=time.time() - at_s,
-            log_starts=tuple(each.log_start for each in ended),
-            log_ends=tuple(each.log_end for each in ended),
-            failure=failures[0] if failures else None,
-        )
+    def put(self, event: CellExecuted) -> None:
+        """Record a cell, together with those that end soon after it."""
         self._behind.append(event)
         if self._flushing is None:
             loop = asyncio.get_running_loop()

@@ -51,6 +51,9 @@ class _Units:
     def __init__(self) -> None:
         self._candidates = array("l")
         self._folds = array("l")
+        self._places = array("l")
+        self._n_of: dict[int, int] = {}
+        """Units of each candidate."""
         self._keys = bytearray()
         self._nodes: dict[int, tuple[int, ...]] = {}
         self._is_settled = bytearray()
@@ -63,6 +66,9 @@ class _Units:
             self._nodes[len(self)] = unit.nodes
         self._candidates.append(unit.candidate)
         self._folds.append(unit.fold)
+        place = self._n_of.get(unit.candidate, 0)
+        self._n_of[unit.candidate] = place + 1
+        self._places.append(place)
         self._keys += unit.key
         self._is_settled.append(is_settled)
 
@@ -73,6 +79,9 @@ class _Units:
         key = bytes(self._keys[_KEY_BYTES * index : _KEY_BYTES * (index + 1)])
         nodes = self._nodes.get(index, ())
         return FitUnit(self._candidates[index], self._folds[index], nodes, key)
+
+    def place(self, index: int) -> int:
+        return self._places[index]
 
     def settle(self, index: int) -> FitUnit | None:
         """The unit that is settled by this; None if it was settled before."""
@@ -104,6 +113,7 @@ class FitGraph:
         """Of outputs in memory."""
         self.is_fed = False
         """Whether the whole batch is known."""
+        self._is_abandoned = False
 
     @property
     def n_units(self) -> int:
@@ -121,6 +131,10 @@ class FitGraph:
     def unit(self, index: int) -> FitUnit | None:
         """A unit; None once it is settled."""
         return self._units.get(index)
+
+    def place(self, index: int) -> int:
+        """Number of a unit among those of its candidate: two may have equal parameters and fold."""
+        return self._units.place(index)
 
     def node(self, index: int) -> FitNode:
         return self._nodes[index].spec
@@ -225,11 +239,21 @@ class FitGraph:
 
     def put_back(self, pieces: Iterable[Piece]) -> None:
         """Jobs that were sent and not done."""
+        if self._is_abandoned:
+            return
         for piece in pieces:
             if piece.is_node:
-                self._push(piece.index)
+                self._push_again(piece.index)
             elif self._units.get(piece.index) is not None:
                 self._ready_units.appendleft(piece.index)
+
+    def _push_again(self, index: int) -> None:
+        """A node whose process was lost; nobody may need it any more."""
+        node = self._nodes[index]
+        if node.result is None and not node.n_users_left:
+            self._drop(index)
+        elif node.result is None:
+            self._push(index)
 
     # -- results ---------------------------------------------------------------------------------
 
@@ -246,8 +270,9 @@ class FitGraph:
             seen.append(result.duration_s)
         for parent in node.spec.parents:
             self._let_go(parent)
-        for user in node.users:
-            self._told(user, result.reason)
+        if not self._is_abandoned:
+            for user in node.users:
+                self._told(user, result.reason)
         # Its users may be gone already, where something else that they need has failed.
         self._release_unused(index)
 
@@ -287,8 +312,22 @@ class FitGraph:
             self.settle_unit(index)
         gone = frozenset(stopped)
         self._ready_units = deque(i for i in self._ready_units if i not in gone)
-        self._drop_unused()
+        if self.is_fed:  # before, others may come that use them
+            self._drop_unused()
         return stopped
+
+    def has_open(self, candidate: int) -> bool:
+        """Whether a candidate has units without an outcome."""
+        return bool(self._units.open_of(candidate))
+
+    def abandon(self) -> None:
+        """Nobody waits for the batch any more: nothing of it is begun, or kept."""
+        self._is_abandoned = True
+        self._ready_nodes.clear()
+        self._ready_units.clear()
+        self._n_waits.clear()
+        for index in range(len(self._nodes)):
+            self._release_unused(index)
 
     def _drop_unused(self) -> None:
         """Nodes that nobody needs any more are not begun; one that runs is let go when it ends."""
@@ -310,7 +349,8 @@ class FitGraph:
     def _release_unused(self, index: int) -> None:
         node = self._nodes[index]
         result = node.result
-        if node.n_users_left or result is None or node.is_released or result.where == "nowhere":
+        is_used = node.n_users_left > 0 and not self._is_abandoned
+        if is_used or result is None or node.is_released or result.where == "nowhere":
             return
         node.is_released = True
         self._released.append(index)

@@ -1,22 +1,17 @@
-"""The way down for fits: nodes and units to workers with a free slot, what became of them back."""
+"""The way down for fits: nodes and units to free slots, and what becomes of them.  Pure."""
 
 from __future__ import annotations
 
-import asyncio
-import logging
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TypeAlias
 
 import msgspec
 
-from jupyter_ddl.drivers.assigning import RunContext, make_assignment
-from jupyter_ddl.drivers.fit_batch import FitBatch
-from jupyter_ddl.drivers.fit_graph import Piece
-from jupyter_ddl.drivers.fit_outputs import Outputs
-from jupyter_ddl.drivers.service import WorkerService
-from jupyter_ddl.driving.dispatcher import WorkerLostError
+from jupyter_ddl.driving.assignments import RunContext, make_assignment
+from jupyter_ddl.driving.fit_batches import FitBatch, Outputs
+from jupyter_ddl.driving.fit_graph import Piece
+from jupyter_ddl.driving.machine import Abandon, Now, Send, Signal, WakeOthers
 from jupyter_ddl.protocol.assignment import (
     StopRun,
     StopTrial,
@@ -27,7 +22,6 @@ from jupyter_ddl.protocol.assignment import (
 from jupyter_ddl.protocol.events import (
     AttemptFinished,
     AttemptStarted,
-    Event,
     Failure,
     Notice,
     RankEvent,
@@ -37,17 +31,25 @@ from jupyter_ddl.protocol.fit import FitItem, FitWork
 from jupyter_ddl.protocol.fit_results import NodeResult, UnitResult
 from jupyter_ddl.protocol.run import RunSpec
 
-__all__ = ["FitSender", "PieceDone"]
-
-log = logging.getLogger(__name__)
+__all__ = ["FitFlights", "FlightInstruction", "PieceBegun", "PieceDone"]
 
 _DEPTH = 2
 """One assignment runs at a worker and one waits there, so that no slot is ever idle."""
 _MAX_CRASHES = 2
-_DROP_TIMEOUT_S = 20.0
 _RESULT: msgspec.msgpack.Decoder[NodeResult | UnitResult] = msgspec.msgpack.Decoder(
     NodeResult | UnitResult
 )
+
+FlightInstruction: TypeAlias = Send | Abandon | Signal | WakeOthers
+
+
+@dataclass(frozen=True, slots=True)
+class PieceBegun:
+    """A rank has begun a piece."""
+
+    batch: FitBatch
+    piece: Piece
+    event: AttemptStarted
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,24 +70,27 @@ class PieceDone:
 
 @dataclass(slots=True)
 class _Flight:
+    name: str
     batch: FitBatch
     worker: str
     pieces: dict[int, Piece]
     """Not done yet, by number."""
     logs: dict[int, tuple[str, int]] = field(default_factory=dict)
-    """Log and where in it the output begins, by number."""
+    """Log and where in it the output begins, of pieces that run, by number."""
+    evicted: set[int] = field(default_factory=set)
     started_s: float | None = None
     n_units: int = 0
-    is_over: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-class FitSender(WorkerService):
-    """Keeps the slots of one run busy.
+class FitFlights:
+    """Assignments of one run that are on their way.
 
     Parameters
     ----------
-    on_done : callable
-        Takes each piece that is done for good.
+    session : int
+        Of the run; names of assignments differ from one to the next.
+    do : callable
+        Takes instructions.
     """
 
     def __init__(
@@ -94,35 +99,38 @@ class FitSender(WorkerService):
         context: RunContext,
         outputs: Outputs,
         session: int,
-        on_done: Callable[[PieceDone], None],
-        wake: Callable[[], None],
+        do: Callable[[FlightInstruction], None],
     ) -> None:
-        super().__init__(spec.run_id, context)
         self._spec = spec
+        self._context = context
         self._outputs = outputs
         self._session = session
-        self._on_done = on_done
-        self._wake = wake
+        self._do = do
         self._n_assignments = 0
         self._n_pieces = 0
         self._crashes: dict[tuple[int, Piece], int] = {}
-        self._flights: list[_Flight] = []
+        self._losses: dict[tuple[int, Piece], int] = {}
+        self._flights: dict[str, _Flight] = {}
         self._is_stopped = False
-        self._n_dropping = 0
-        self.on_started: Callable[[FitBatch, Piece, AttemptStarted], None] = lambda *_: None
-        self.on_notice: Callable[[Sequence[Event]], None] = lambda _: None
+        self.served: set[str] = set()
+        """Addresses of workers that have had work of this run."""
 
     def __len__(self) -> int:
         """Assignments on their way."""
         return len(self._flights)
+
+    def __contains__(self, assignment_id: str) -> bool:
+        return assignment_id in self._flights
+
+    def has(self, batch: FitBatch) -> bool:
+        """Whether anything of a batch is on its way."""
+        return any(flight.batch is batch for flight in self._flights.values())
 
     # -- assignments -----------------------------------------------------------------------------
 
     def fill(self, batches: Sequence[FitBatch]) -> None:
         """Send assignments as long as there are a place and something for it."""
         slots, run_id = self._context.slots, self._spec.run_id
-        if self._n_dropping:
-            return
         n_parallel = self._spec.verb.max_parallel or max(1, slots.n_slots)
         for batch in batches:
             while batch.graph.n_ready:
@@ -130,9 +138,6 @@ class FitSender(WorkerService):
                 if address is None:
                     return
                 pieces = batch.graph.next_pieces(n_parallel, self._outputs.bound_bytes)
-                if not pieces:
-                    slots.give(run_id, address)
-                    break
                 self._launch(batch, pieces, address)
         slots.withdraw(run_id)
 
@@ -153,15 +158,14 @@ class FitSender(WorkerService):
             table=batch.table,
             batch=batch.number,
             items=items,
-            spill_dir=str(self._outputs.spill_dir),
+            spill_dir=str(self._context.run_dir / "spill"),
             memory_left_bytes=self._outputs.left_bytes,
         )
-        assignment = msgspec.structs.replace(assignment, fit=work)
         n_units = 0 if pieces[0].is_node else len(pieces)
-        flight = _Flight(batch, address, numbered, n_units=n_units)
-        self._flights.append(flight)
-        self._served.add(address)
-        self._spawn(self._fly(flight, assignment))
+        self._flights[name] = _Flight(name, batch, address, numbered, n_units=n_units)
+        self._outputs.may_have_any |= pieces[0].is_node
+        self.served.add(address)
+        self._do(Send(msgspec.structs.replace(assignment, fit=work), address))
 
     def _item(self, batch: FitBatch, number: int, piece: Piece) -> FitItem:
         graph = batch.graph
@@ -180,72 +184,82 @@ class FitSender(WorkerService):
             raise ValueError(f"unit {piece.index} was settled before it was sent")
         return FitItem(number, unit.candidate, unit.fold, have=graph.outputs(unit.nodes))
 
-    async def _fly(self, flight: _Flight, assignment: Any) -> None:
-        try:
-            await self._context.dispatcher.execute(
-                assignment, flight.worker, lambda events: self._observe(flight, events)
-            )
-        except WorkerLostError as error:
-            log.info("%s: %s", self._spec.run_id, error.message)
-            if flight.pieces:
-                text = f"a worker was lost; {len(flight.pieces)} fits of it are done again"
-                self.on_notice([Notice(time.time(), text, "warning")])
-        except Exception:  # the wall of a loop task: its pieces must not be lost with it
-            log.exception("%s: an assignment failed", self._spec.run_id)
-        finally:
-            self._land(flight)
-
-    def _land(self, flight: _Flight) -> None:
-        if flight in self._flights:
-            self._flights.remove(flight)
+    def ended(self, name: str, lost: str, now: Now) -> Iterator[PieceDone | Notice]:
+        """An assignment is over: what it has not done is done again, but not for ever."""
+        flight = self._flights.pop(name)
+        if lost and flight.pieces and not flight.batch.is_given_up and not self._is_stopped:
+            text = f"a worker was lost; {len(flight.pieces)} fits of it are done again"
+            yield Notice(now.wall_s, text, "warning")
+        at_fault = set(flight.evicted)
+        if lost:
+            at_fault |= set(flight.logs) or set(flight.pieces)
+        for number in sorted(at_fault & flight.pieces.keys()):
+            piece = flight.pieces[number]
+            key = flight.batch.number, piece
+            self._losses[key] = n_lost = self._losses.get(key, 0) + 1
+            if n_lost > self._spec.limits.max_evictions:
+                del flight.pieces[number]
+                text = f"its process was lost {n_lost} times; the last time: {lost or 'evicted'}"
+                failure = Failure("launch", "WorkerLostError", text)
+                yield PieceDone(flight.batch, piece, now.wall_s, 0.0, failure=failure)
         if not flight.batch.is_given_up and not self._is_stopped:
             flight.batch.graph.put_back(flight.pieces.values())
+            self._outputs.release(flight.batch)
         n_done = flight.n_units - len(flight.pieces)
         if n_done > 0 and flight.started_s is not None:
-            flight.batch.graph.observe_units(n_done, time.monotonic() - flight.started_s)
-        flight.is_over.set()
+            flight.batch.graph.observe_units(n_done, max(0.0, now.mono_s - flight.started_s))
         self._context.slots.give(self._spec.run_id, flight.worker)
-        self._context.wake_all()
+        self._do(WakeOthers())
 
     # -- events ----------------------------------------------------------------------------------
 
-    def _observe(self, flight: _Flight, events: Sequence[RankEvent]) -> None:
+    def arrived(
+        self, name: str, events: Sequence[RankEvent], now: Now
+    ) -> Iterator[PieceBegun | PieceDone | Notice]:
+        """What events of an assignment mean; those of pieces that are done mean nothing."""
+        flight = self._flights.get(name)
+        if flight is None:
+            return
         for event in events:
             match event:
                 case AttemptStarted(trial=number) if number in flight.pieces:
-                    flight.started_s = flight.started_s or time.monotonic()
+                    if flight.started_s is None:
+                        flight.started_s = now.mono_s
                     flight.logs[number] = event.log, event.log_start
-                    self._started(flight, number, event)
+                    if self._is_wanted(flight, number):
+                        yield PieceBegun(flight.batch, flight.pieces[number], event)
+                    else:
+                        self._stop_piece(flight, number)
                 case AttemptFinished(trial=number) if number in flight.pieces:
-                    self._finished(flight, event)
+                    if (done := self._finished(flight, event)) is not None:
+                        yield done
                 case Notice():
-                    self.on_notice([event])
+                    yield event
                 case WorkerLeaving():
                     self._context.slots.retire(flight.worker)
-        self._wake()
 
-    def _finished(self, flight: _Flight, event: AttemptFinished) -> None:
+    def _finished(self, flight: _Flight, event: AttemptFinished) -> PieceDone | None:
         if event.outcome in ("evicted", "cancelled", "moved", "pruned"):
-            return  # it goes back with the assignment
+            if event.outcome == "evicted":
+                flight.evicted.add(event.trial)
+            return None  # it goes back with the assignment
         piece = flight.pieces[event.trial]
         result = _RESULT.decode(event.result) if event.outcome == "complete" else None
-        if result is None and not self._is_lost(flight.batch, piece, event):
-            return
-        del flight.pieces[event.trial]
         log, log_start = flight.logs.pop(event.trial, ("", 0))
-        self._on_done(
-            PieceDone(
-                batch=flight.batch,
-                piece=piece,
-                at_s=event.at_s,
-                duration_s=event.duration_s,
-                node=result if isinstance(result, NodeResult) else None,
-                unit=result if isinstance(result, UnitResult) else None,
-                failure=event.failure,
-                log=log,
-                log_start=log_start,
-                log_end=event.log_end,
-            )
+        if result is None and not self._is_lost(flight.batch, piece, event):
+            return None
+        del flight.pieces[event.trial]
+        return PieceDone(
+            batch=flight.batch,
+            piece=piece,
+            at_s=event.at_s,
+            duration_s=event.duration_s,
+            node=result if isinstance(result, NodeResult) else None,
+            unit=result if isinstance(result, UnitResult) else None,
+            failure=event.failure,
+            log=log,
+            log_start=log_start,
+            log_end=event.log_end,
         )
 
     def _is_lost(self, batch: FitBatch, piece: Piece, event: AttemptFinished) -> bool:
@@ -257,53 +271,43 @@ class FitSender(WorkerService):
 
     # -- signals ---------------------------------------------------------------------------------
 
-    def _started(self, flight: _Flight, number: int, event: AttemptStarted) -> None:
-        piece = flight.pieces[number]
-        if not piece.is_node and flight.batch.graph.unit(piece.index) is None:
-            self._stop_piece(flight, number)  # its candidate was stopped before it began
-        else:
-            self.on_started(flight.batch, piece, event)
+    @staticmethod
+    def _is_wanted(flight: _Flight, number: int) -> bool:
+        piece, batch = flight.pieces[number], flight.batch
+        is_stopped = not piece.is_node and batch.graph.unit(piece.index) is None
+        return not batch.is_given_up and not is_stopped
 
     def stop_units(self, batch: FitBatch, units: Sequence[int]) -> None:
         """End units that have begun; those on their way are ended when they begin."""
         stopped = {Piece(False, index) for index in units}
-        for flight in self._flights:
+        for flight in self._flights.values():
             for number in flight.logs if flight.batch is batch else ():
                 if flight.pieces.get(number) in stopped:
                     self._stop_piece(flight, number)
 
     def _stop_piece(self, flight: _Flight, number: int) -> None:
         stop = StopTrial(self._spec.run_id, number, 1, "cancelled", "now")
-        self._spawn(self._context.dispatcher.control(flight.worker, stop))
+        self._do(Signal(flight.worker, (stop,)))
 
-    def drop(self, batch: FitBatch) -> None:
-        """Nobody waits for a batch any more: end what runs of it."""
-        flying = [flight for flight in self._flights if flight.batch is batch]
-        if flying:
-            self._spawn(self._drop(flying))
-
-    async def _drop(self, flying: Sequence[_Flight]) -> None:
-        self._n_dropping += 1
-        workers = {flight.worker for flight in flying}
-        control, run_id = self._context.dispatcher.control, self._spec.run_id
-        try:
-            await asyncio.gather(*(control(w, StopRun(run_id, "now")) for w in workers))
-            landed = [asyncio.create_task(flight.is_over.wait()) for flight in flying]
-            _, late = await asyncio.wait(landed, timeout=_DROP_TIMEOUT_S)
-            for task in late:
-                task.cancel()
-            # A stopped run's workers begin nothing of it for a while, unless this is said.
-            await asyncio.gather(*(control(w, StopRun(run_id, is_over=True)) for w in workers))
-        finally:
-            self._n_dropping -= 1
-            self._wake()
+    def stop_batch(self, batch: FitBatch) -> tuple[str, ...]:
+        """End all that runs at the workers of a batch; returns these workers."""
+        workers = tuple({f.worker: None for f in self._flights.values() if f.batch is batch})
+        for worker in workers:
+            self._do(Signal(worker, (StopRun(self._spec.run_id, "now"),)))
+        return workers
 
     def stop_all(self, when: StopWhen) -> None:
         """Begin nothing more; with ``now``, end what runs."""
         self._is_stopped = True
         stop = StopRun(run_id=self._spec.run_id, when=when)
-        for worker in {flight.worker for flight in self._flights}:
-            self._spawn(self._context.dispatcher.control(worker, stop))
+        for worker in {flight.worker: None for flight in self._flights.values()}:
+            self._do(Signal(worker, (stop,)))
+
+    def abandon(self, batch: FitBatch | None = None) -> None:
+        """Wait no longer for what had its time to stop."""
+        for flight in self._flights.values():
+            if batch is None or flight.batch is batch:
+                self._do(Abandon(flight.name))
 
 
 def _seed_number(item: FitItem) -> int:

@@ -1,1 +1,0 @@
-"""One driver per verb: which trial runs next, what its events mean, when the run is over."""

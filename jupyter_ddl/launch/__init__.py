@@ -1,1 +1,0 @@
-"""Assignments as Dask futures, events back, complete and in order."""
