@@ -33,7 +33,9 @@ _FRUIT = Grammar(
             (
                 argument("kind", offers=("samplers", lambda: ["apple"])),
                 argument("baskets", nargs="*", offers="runs"),
-                argument("-n", "--number", type=count(1, 9), default=1, help="at 100% ripeness"),
+                argument(
+                    "-n", "--number", type=count(1, 9), default=1, help="as %fruit look"
+                ),
                 argument("--ripe", type=one_of("yes", "no")),
                 argument("--memory", type=size_bytes),
                 Group(
@@ -107,7 +109,7 @@ def test_a_wrong_line_is_refused_in_one_line(grammar: Grammar, line: str, says: 
 def test_help_is_text_whatever_else_is_wrong_with_the_line(line: str, capsys: Any) -> None:
     with pytest.raises(HelpRequested) as caught:
         _FRUIT.parse_line(line)
-    expected = "at 100% ripeness" if "pick" in line else "Pick some."
+    expected = "as %fruit look" if "pick" in line else "Pick some."
     assert expected in caught.value.text
     assert capsys.readouterr() == ("", "")
 
@@ -118,6 +120,7 @@ def test_tab_offers_commands_then_what_the_declarations_say() -> None:
     assert _offered("nothing") == set()
     assert _offered("pick") == flags | {"apple", "mine"}
     assert _offered("pick", "x") == flags | {"last"}
+    assert _offered("pick", "-n", "3") == flags | {"apple", "mine"}
     assert _offered("pick", "-n", "3", "x", "y", "--now") == flags | {"last"}
     assert _offered("pick", "--ripe") == {"yes", "no"}
     assert _offered("pick", "--box") == {"a"}
