@@ -60,7 +60,7 @@ def folder_of(shell: Any) -> Path:
 # Who restarts or shuts down a kernel interrupts it first, and asks it to leave a moment later: its
 # end must not be taken for a wish to stop a run.
 
-_PATIENCE_S = 0.5
+_SHUTDOWN_WAIT_S = 0.5
 """From the interrupt to the request: milliseconds, unless the machine is busy."""
 
 _ending = threading.Event()
@@ -90,7 +90,7 @@ def is_kernel_ending() -> bool:
     KeyboardInterrupt
         Another interrupt came meanwhile.
     """
-    return _ending.wait(_PATIENCE_S)
+    return _ending.wait(_SHUTDOWN_WAIT_S)
 
 
 # -- its messages while a cell waits ---------------------------------------------------------------

@@ -33,9 +33,7 @@ _FRUIT = Grammar(
             (
                 argument("kind", offers=("samplers", lambda: ["apple"])),
                 argument("baskets", nargs="*", offers="runs"),
-                argument(
-                    "-n", "--number", type=count(1, 9), default=1, help="as %fruit look"
-                ),
+                argument("-n", "--number", type=count(1, 9), default=1, help="as %fruit look"),
                 argument("--ripe", type=one_of("yes", "no")),
                 argument("--memory", type=size_bytes),
                 Group(
