@@ -232,13 +232,18 @@ def fold(state: RunState, event: Event) -> None:
     LedgerError
         The first event is not ``RunSubmitted``.
     """
-    if state.spec is None and type(event) is not RunSubmitted:
+    kind = type(event)
+    if state.spec is None and kind is not RunSubmitted:
         raise LedgerError(
-            f"folding a run failed: its first event is {type(event).__name__}, expected "
+            f"folding a run failed: its first event is {kind.__name__}, expected "
             f"RunSubmitted; the ledger has lost its beginning"
         )
     state.seq += 1
-    _HANDLERS[type(event)](state, event)
+    # Reports are by far the commonest: their handler has its part of is_late() written out.
+    if kind is not Reported and is_late(state, event):
+        state.n_late += 1
+    else:
+        _HANDLERS[kind](state, event)
 
 
 def fold_all(events: Iterable[Event]) -> RunState:
@@ -254,6 +259,8 @@ def is_late(state: RunState, event: Event) -> bool:
 
     The first terminal record of a trial wins, and only its current attempt counts.
     """
+    if isinstance(event, TrialCreated):
+        return state.end is not None or event.trial in state.trials
     if isinstance(event, (AttemptStarted, AttemptFinished, Reported, CheckpointSaved)):
         trial = state.trials.get(event.trial)
         if trial is None or state.end is not None:
@@ -263,17 +270,12 @@ def is_late(state: RunState, event: Event) -> bool:
         is_open = trial.state == "running" or trial.state == "waiting"
         begins_or_ends = isinstance(event, (AttemptStarted, AttemptFinished))
         return not (is_open and begins_or_ends and event.attempt > trial.attempt)
-    if isinstance(event, TrialCreated):
-        return state.end is not None or event.trial in state.trials
     if isinstance(event, RunFinished):
         return state.end is not None
     return isinstance(event, RunSubmitted) and state.spec is not None
 
 
 def _run_submitted(state: RunState, event: RunSubmitted) -> None:
-    if state.spec is not None:
-        state.n_late += 1
-        return
     state.spec = event.spec
 
 
@@ -301,9 +303,6 @@ def _run_started(state: RunState, event: RunStarted) -> None:
 
 
 def _trial_created(state: RunState, event: TrialCreated) -> None:
-    if state.end is not None or event.trial in state.trials:
-        state.n_late += 1
-        return
     names = _shared(state, event.params)
     state.trials[event.trial] = TrialState(event.trial, names, tuple(event.params.values()))
     state.waiting.add(event.trial)
@@ -313,9 +312,6 @@ def _trial_created(state: RunState, event: TrialCreated) -> None:
 
 
 def _attempt_started(state: RunState, event: AttemptStarted) -> None:
-    if is_late(state, event):
-        state.n_late += 1
-        return
     trial = state.trials[event.trial]
     trial.attempt = event.attempt
     trial.n_attempts += 1
@@ -334,7 +330,6 @@ def _attempt_started(state: RunState, event: AttemptStarted) -> None:
 
 def _reported(state: RunState, event: Reported) -> None:
     trial = state.trials.get(event.trial)
-    # The commonest event: is_late() written out.
     if (
         trial is None
         or trial.state != "running"
@@ -357,17 +352,11 @@ def _reported(state: RunState, event: Reported) -> None:
 
 
 def _checkpoint_saved(state: RunState, event: CheckpointSaved) -> None:
-    if is_late(state, event):
-        state.n_late += 1
-        return
     state.trials[event.trial].checkpoint = event
     fold_group.checkpoint_saved(state, event)
 
 
 def _attempt_finished(state: RunState, event: AttemptFinished) -> None:
-    if is_late(state, event):
-        state.n_late += 1
-        return
     trial = state.trials[event.trial]
     trial.attempt = event.attempt
     trial.duration_s = event.duration_s
@@ -416,9 +405,6 @@ def _notice(state: RunState, event: Notice) -> None:
 
 
 def _run_finished(state: RunState, event: RunFinished) -> None:
-    if state.end is not None:
-        state.n_late += 1
-        return
     for number in state.waiting | state.running:
         state.ended_with_run.add(number)
         _move(state, state.trials[number], "cancelled")
