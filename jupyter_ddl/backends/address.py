@@ -15,6 +15,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 from distributed import Client
 
 from jupyter_ddl.backends.address_settings import AddressSettings
@@ -23,6 +24,7 @@ from jupyter_ddl.backends.reaching import (
     check_listens,
     check_scheduler,
     check_versions,
+    close_client,
 )
 from jupyter_ddl.errors import ClusterError
 from jupyter_ddl.protocol.cluster import ClusterSpec
@@ -120,14 +122,8 @@ class AddressBackend(Backend):
         await self._renew(client)
 
     async def _renew(self, client: Client) -> None:
-        process = this_process()
-        record = {
-            "name": self._spec.name,
-            "pid": process.pid,
-            "started_at_s": process.started_at_s,
-            "boot_id": process.boot_id,
-            "at_s": time.time(),
-        }
+        process = msgspec.to_builtins(this_process())
+        record = {"name": self._spec.name, "at_s": time.time(), **process}
         await client.set_metadata([_OWNER], record)
         self._renewed_at_s = time.monotonic()
 
@@ -187,7 +183,7 @@ class AddressBackend(Backend):
         self._is_lost, self._silent_since_s, self._identity = True, None, {}
         # It would find the next scheduler by itself, work would be sent that way, and be lost a
         # second time when our own connection takes its place.
-        await _close(self.client)
+        await close_client(self.client)
 
     async def _connect_again(self) -> None:
         try:
@@ -201,7 +197,7 @@ class AddressBackend(Backend):
                 self._identity = await client.scheduler.identity(n_workers=-1)
         except (ClusterError, OSError) as error:
             log.warning("connecting to %s again failed: %s", self._address, error)
-            await _close(client)
+            await close_client(client)
             return
         self.client, self._is_lost = client, False
 
@@ -221,16 +217,10 @@ class AddressBackend(Backend):
             with contextlib.suppress(OSError, TimeoutError, ValueError):
                 async with asyncio.timeout(_CALL_S):
                     await client.set_metadata([_OWNER], None)
-        await _close(client)
+        await close_client(client)
 
 
 def _is_there(record: dict[str, Any]) -> bool:
     if record["boot_id"] == boot_id():
-        return is_alive(ProcessIdentity(record["pid"], record["started_at_s"], record["boot_id"]))
+        return is_alive(msgspec.convert(record, ProcessIdentity))
     return bool(time.time() - record["at_s"] < _SILENT_S)
-
-
-async def _close(client: Client) -> None:
-    with contextlib.suppress(Exception):  # what is left of a connection that was lost
-        async with asyncio.timeout(_CALL_S):
-            await client.close()

@@ -20,7 +20,7 @@ from dask_gateway.client import GatewayClusterError, GatewayServerError
 from distributed import Client
 
 from jupyter_ddl.backends.base import Backend, OnPhase
-from jupyter_ddl.backends.reaching import check_versions
+from jupyter_ddl.backends.reaching import check_versions, close_client
 from jupyter_ddl.errors import ClusterError
 from jupyter_ddl.protocol.cluster import ClusterSpec
 from jupyter_ddl.store.paths import runtime_dir
@@ -130,12 +130,12 @@ class GatewayBackend(Backend):
         async with asyncio.timeout(_CALL_S):
             client = await self._cluster.get_client(set_as_default=False)
         former, self.client = self.client, client
-        await _close(former)
+        await close_client(former)
 
     async def close(self) -> None:
         client = getattr(self, "client", None)
         if client is not None:
-            await _close(client)
+            await close_client(client)
         cluster, self._cluster = self._cluster, None
         if cluster is None:
             return
@@ -145,9 +145,3 @@ class GatewayBackend(Backend):
             self._note.unlink(missing_ok=True)
         except (*_FAULTS, TimeoutError) as error:
             log.error("cluster %s of the gateway is not stopped: %r", cluster.name, error)
-
-
-async def _close(client: Client) -> None:
-    with contextlib.suppress(Exception):  # what is left of a connection that was lost
-        async with asyncio.timeout(_CALL_S):
-            await client.close()

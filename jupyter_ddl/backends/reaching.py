@@ -1,8 +1,12 @@
-"""Finds out, step by step, why a scheduler elsewhere can't be used; each step has a deadline."""
+"""Finds out, step by step, why a scheduler elsewhere can't be used, and lets go of one.
+
+Each step has a deadline.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import platform
 import socket
 import ssl
@@ -17,12 +21,13 @@ from distributed.core import rpc
 from jupyter_ddl import __version__
 from jupyter_ddl.errors import ClusterError, WorkerEnvironmentError
 
-__all__ = ["check_listens", "check_scheduler", "check_versions"]
+__all__ = ["check_listens", "check_scheduler", "check_versions", "close_client"]
 
 _CONNECT_S = 3.0
 _FIRST_BYTE_S = 1.5
 _IDENTITY_S = 3.0
 _VERSIONS_S = 4.0
+_CLOSE_S = 5.0
 
 
 async def check_listens(address: str, security: Security) -> None:
@@ -166,3 +171,10 @@ def _difference(answer: Mapping[str, Any]) -> str:
 
 def _unreachable(address: str, why: str) -> ClusterError:
     return ClusterError(f"can't connect to {address}: {why}")
+
+
+async def close_client(client: Client) -> None:
+    """Let go of a connection, or of what is left of one that was lost."""
+    with contextlib.suppress(Exception):
+        async with asyncio.timeout(_CLOSE_S):
+            await client.close()

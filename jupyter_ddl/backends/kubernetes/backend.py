@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -23,6 +22,7 @@ from jupyter_ddl.backends.kubernetes.pod_status import image_digest
 from jupyter_ddl.backends.kubernetes.pod_watch import PodWatch
 from jupyter_ddl.backends.kubernetes.scheduler import RENEW, Route, is_policy_enforced
 from jupyter_ddl.backends.kubernetes.settings import kube_settings
+from jupyter_ddl.backends.reaching import close_client
 from jupyter_ddl.errors import BackendError, ClusterError
 from jupyter_ddl.protocol.cluster import ClusterSpec
 
@@ -247,16 +247,16 @@ class KubeBackend(Backend):
             scheduler_id = await self._renew(client)
         except _NO_ANSWER as error:
             log.info("the scheduler at %s does not answer yet: %r", address, error)
-            await _close(client)
+            await close_client(client)
             return False
         former: Client | None = getattr(self, "client", None)
         self._is_lost = False
         if former is not None and self._serves(former, scheduler_id):
-            await _close(client)  # it was slow, not lost: what it has to do goes on
+            await close_client(client)  # it was slow, not lost: what it has to do goes on
             return True
         self.client, self._scheduler_id = client, scheduler_id
         if former is not None:
-            await _close(former)
+            await close_client(former)
         return True
 
     def _serves(self, client: Client, scheduler_id: str) -> bool:
@@ -301,7 +301,7 @@ class KubeBackend(Backend):
                 log.warning("the connection to the scheduler is lost")
                 # It would connect to the next one by itself, work would be sent that way, and be
                 # lost a second time when our own connection takes its place.
-                await _close(self.client)
+                await close_client(self.client)
             self._is_lost = True
         if self._is_lost and await self._try_connect(is_ready=False):
             log.info("connected to scheduler %s", self._scheduler_id)
@@ -352,7 +352,7 @@ class KubeBackend(Backend):
                 is_seen_off = False  # its pods do not end
         client = getattr(self, "client", None)
         if client is not None:
-            await _close(client)
+            await close_client(client)
         if self._route is not None:
             await self._route.close()
         if self._api is None:
@@ -364,12 +364,6 @@ class KubeBackend(Backend):
             except (BackendError, TimeoutError) as error:
                 log.info("pods of %s end later than this: %r", _name(cluster), error)
         await self._api.aclose()
-
-
-async def _close(client: Client) -> None:
-    with contextlib.suppress(Exception):  # what is left of a connection that was lost
-        async with asyncio.timeout(_CALL_S):
-            await client.close()
 
 
 def _name(cluster: Json) -> str:

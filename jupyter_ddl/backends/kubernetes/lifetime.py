@@ -46,7 +46,7 @@ def controller_annotations() -> dict[str, str]:
     """What the DaskCluster says about this process."""
     process = this_process()
     return {
-        OWNER_ANNOTATION: f"{process.pid}:{process.started_at_s:.2f}",
+        OWNER_ANNOTATION: process.token,
         HOST_ANNOTATION: process.boot_id,
     }
 
@@ -57,11 +57,10 @@ def is_orphan(cluster: Json) -> bool:
     Of another host's nothing is known here: its lease decides.
     """
     notes = cluster["metadata"].get("annotations", {})
-    pid, _, started = str(notes.get(OWNER_ANNOTATION, "")).partition(":")
     if notes.get(HOST_ANNOTATION) != boot_id() or in_pod():
         return False  # pods share a boot id, and have pids of their own
     try:
-        return not is_alive(ProcessIdentity(int(pid), float(started), boot_id()))
+        return not is_alive(ProcessIdentity.of_token(str(notes.get(OWNER_ANNOTATION, ""))))
     except ValueError:
         return False
 
