@@ -47,15 +47,15 @@ def under_torchrun(script: str) -> tuple[float, str]:
 
 def as_cell(script: str) -> tuple[float, str]:
     """The same for a run on the current cluster; the call of ``submit`` counts."""
-    from jupyter_ddl.cell.compile import CellContext, compile_ddp
-    from jupyter_ddl.cell.options import DdpOptions
+    from jupyter_ddl.cell.draft import CellContext
     from jupyter_ddl.client.submit import submit
+    from jupyter_ddl.verbs.ddp import Ddp
 
     source = (_SCRIPTS / script).read_text()
     context = CellContext(cell_number=None, notebook_dir=Path.cwd())
     called_at_s = time.time()
-    compiled = compile_ddp(DdpOptions(n_ranks=_N_RANKS, backend="gloo"), source, {}, context)
-    run = submit(compiled, cell=source)
+    verb, options = Ddp.from_python({"n_ranks": _N_RANKS, "backend": "gloo"})
+    run = submit(verb.compile(source, {}, context, options), cell=source)
     run.wait(_TIMEOUT_S)
     return called_at_s, run.logs()
 

@@ -186,7 +186,7 @@ STRATEGIES = PluginKind(
 VERBS = PluginKind(
     "verb",
     "jupyter_ddl.verbs",
-    "jupyter_ddl.protocol.verb:VerbSpec",
+    "jupyter_ddl.verbs.base:Verb",
     {
         "search": "jupyter_ddl.verbs.search:Search",
         "map": "jupyter_ddl.verbs.map:Map",

@@ -95,13 +95,14 @@ def _replay(recording: str) -> str:
 
 
 def _magics() -> str:
-    from jupyter_ddl.cell.options import DISTRIBUTE
     from jupyter_ddl.commands.cluster import CLUSTER
     from jupyter_ddl.commands.runs import RUNS
+    from jupyter_ddl.verbs.base import distribute_grammar
 
+    distribute = distribute_grammar()
     parts = ["# Magics", "What `--help` prints; Tab completes all of it."]
     parts += _sections(
-        (f"{DISTRIBUTE.prog} {verb}", DISTRIBUTE.help_text(verb)) for verb in DISTRIBUTE.commands
+        (f"{distribute.prog} {verb}", distribute.help_text(verb)) for verb in distribute.commands
     )
     parts += _sections((grammar.prog, grammar.help_text()) for grammar in (CLUSTER, RUNS))
     return "\n\n".join(parts) + "\n"

@@ -78,17 +78,17 @@ def _watch_snapshots(run_id: str, cluster: str, found: dict[str, float]) -> None
 
 def _one_run(cluster: str) -> dict[str, float]:
 
-    from jupyter_ddl.cell.compile import CellContext, compile_search
-    from jupyter_ddl.cell.options import SearchOptions
+    from jupyter_ddl.cell.draft import CellContext
     from jupyter_ddl.client.submit import submit
+    from jupyter_ddl.verbs.search import Search
 
-    options = SearchOptions(metric="acc", trials=1, sampler="random")
+    verb, options = Search.from_python({"metric": "acc", "trials": 1, "sampler": "random"})
     context = CellContext(cell_number=None, notebook_dir=Path.cwd())
-    compiled = compile_search(options, _CELL, {}, context)
+    draft = verb.compile(_CELL, {}, context, options)
     found: dict[str, float] = {}
     started_at_s = time.time()
     started = time.perf_counter()
-    run = submit(compiled, cell=_CELL)
+    run = submit(draft, cell=_CELL)
     accepted_s = time.perf_counter() - started
     watching = threading.Thread(target=_watch_snapshots, args=(run.id, cluster, found))
     watching.start()

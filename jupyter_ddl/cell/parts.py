@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from jupyter_ddl.cell.capture import Captured, capture
+from jupyter_ddl.cell.draft import CellContext
 from jupyter_ddl.cell.modules import CellModules, read_modules
 from jupyter_ddl.cell.names import CellNames
 from jupyter_ddl.cell.notebook_names import check_defined, names_to_capture
-from jupyter_ddl.cell.options import Options
+from jupyter_ddl.cell.options import CellOptions
 from jupyter_ddl.cell.source import CellSource
 from jupyter_ddl.errors import CellError
 from jupyter_ddl.nearest import did_you_mean
@@ -33,12 +34,32 @@ class CellParts:
         The notebook's very globals: functions are known by the identity of theirs.
     """
 
-    options: Options
+    options: CellOptions
     source: CellSource
     names: CellNames
     namespace: Mapping[str, Any]
     main_globals: Mapping[str, Any]
     notebook_dir: Path
+
+    @classmethod
+    def of(
+        cls,
+        options: CellOptions,
+        source: CellSource,
+        names: CellNames,
+        namespace: Mapping[str, Any],
+        context: CellContext,
+        instead: Mapping[str, Any] | None = None,
+    ) -> CellParts:
+        """The parts of a cell; ``instead`` holds values that it is to see in place of others."""
+        return cls(
+            options=options,
+            source=source,
+            names=names,
+            namespace={**namespace, **instead} if instead else namespace,
+            main_globals=namespace if context.main_globals is None else context.main_globals,
+            notebook_dir=context.notebook_dir,
+        )
 
     def gather(
         self, *, known: Iterable[str], injected: Iterable[str], also: Iterable[str]

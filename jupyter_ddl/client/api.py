@@ -6,20 +6,17 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jupyter_ddl.cell.compile import (
-    CellContext,
-    CompiledCell,
-    compile_ddp,
-    compile_map,
-    compile_search,
-)
-from jupyter_ddl.cell.options import DdpOptions, MapOptions, SearchOptions
+from jupyter_ddl.cell.draft import CellContext
 from jupyter_ddl.cell.source import globals_of_caller
 from jupyter_ddl.client.run import Run
 from jupyter_ddl.client.submit import resume_run, submit
 from jupyter_ddl.errors import OptionError
 from jupyter_ddl.protocol.snapshot import RunSnapshot
 from jupyter_ddl.protocol.space import Distribution
+from jupyter_ddl.verbs.base import Line, Verb
+from jupyter_ddl.verbs.ddp import Ddp
+from jupyter_ddl.verbs.map import Map
+from jupyter_ddl.verbs.search import Search
 
 __all__ = ["map_cell", "search", "train"]
 
@@ -77,8 +74,7 @@ def search(
     if space is not None:
         names[_SPACE] = dict(space)
         options["space"] = _SPACE
-    chosen = _options(SearchOptions, options)
-    return _run(compile_search(chosen, source, names, _context(main)), source, on_snapshot)
+    return _run(Search.from_python(options), source, names, main, on_snapshot)
 
 
 def map_cell(
@@ -100,16 +96,17 @@ def map_cell(
     """
     main = globals_of_caller() if namespace is None else namespace
     names = dict(main)
+    element = options.pop("element", "item")
     if not isinstance(over, str):
         names[_ITEMS] = over
         over = _ITEMS
     if callable(cell):
         names[cell.__name__] = cell
-        source = f"{cell.__name__}({options.get('element', 'item')})\n"
+        source = f"{cell.__name__}({element})\n"
     else:
         source = cell
-    chosen = _options(MapOptions, {**options, "over": over})
-    return _run(compile_map(chosen, source, names, _context(main)), source, on_snapshot)
+    line = Map.from_python({**options, "over": [f"{element} in {over}"]})
+    return _run(line, source, names, main, on_snapshot)
 
 
 def train(
@@ -156,25 +153,22 @@ def train(
         source = f"{cell.__name__}(*{_ARGS}, **{_KWARGS})\n"
     else:
         source = cell
-    chosen = _options(DdpOptions, {**options, "n_ranks": n})
-    return _run(compile_ddp(chosen, source, names, _context(main)), source, on_snapshot)
+    line = Ddp.from_python({**options, "n_ranks": n})
+    return _run(line, source, names, main, on_snapshot)
 
 
-def _run(compiled: CompiledCell, source: str, on_snapshot: OnSnapshot | None) -> Run:
-    if compiled.resume:
-        run = resume_run(compiled.resume, compiled)
+def _run(
+    line: Line[Verb],
+    source: str,
+    names: Mapping[str, Any],
+    main: Mapping[str, Any],
+    on_snapshot: OnSnapshot | None,
+) -> Run:
+    verb, options = line
+    context = CellContext(cell_number=None, notebook_dir=Path.cwd(), main_globals=main)
+    draft = verb.compile(source, names, context, options)
+    if options.resume:
+        run = resume_run(options.resume, draft, options.env_check)
     else:
-        run = submit(compiled, cell=source)
-    return run.wait(on_snapshot=on_snapshot) if compiled.wait else run
-
-
-def _options(kind: Any, given: Mapping[str, Any]) -> Any:
-    known = [name for name in kind.__dataclass_fields__ if name not in ("out", "dry_run")]
-    unknown = [name for name in given if name not in known]
-    if unknown:
-        raise OptionError(f"there is no option {unknown[0]!r}; known are {', '.join(known)}")
-    return kind(**given)
-
-
-def _context(main: Mapping[str, Any]) -> CellContext:
-    return CellContext(cell_number=None, notebook_dir=Path.cwd(), main_globals=main)
+        run = submit(draft, env_check=options.env_check, cell=source)
+    return run.wait(on_snapshot=on_snapshot) if options.wait else run

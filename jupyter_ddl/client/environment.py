@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from jupyter_ddl.cell.common_options import EnvCheck
+from jupyter_ddl.cell.draft import RunDraft
+from jupyter_ddl.cell.options import EnvCheck
 from jupyter_ddl.client.session import session
 from jupyter_ddl.environment.binder import (
     configuration_stamp,
@@ -23,13 +24,9 @@ from jupyter_ddl.protocol.replies import ClusterStatus, EnvironmentResult, Statu
 from jupyter_ddl.protocol.requests import GetEnvironment, GetStatus, TellVerdict
 from jupyter_ddl.store.connection import list_connections
 
-if TYPE_CHECKING:
-    from jupyter_ddl.cell.compile import CompiledCell
-
 __all__ = [
     "Checked",
     "OnNotice",
-    "cell_imports",
     "check_before",
     "check_environment",
     "cluster_now",
@@ -48,9 +45,9 @@ _TIMEOUT_S = 5.0
 _N_SHOWN = 16
 
 
-def places_now(compiled: CompiledCell) -> list[str]:
+def places_now(draft: RunDraft) -> list[str]:
     """Lines about the slots that the ranks of a run would take; none for runs without groups."""
-    ranks = compiled.verb.ranks
+    ranks = draft.spec.verb.ranks
     if not ranks.is_group:
         return []
     status = _status()
@@ -185,23 +182,20 @@ def check_before(
     return status
 
 
-def environment_now(compiled: CompiledCell, notebook: Path | None) -> list[str]:
+def environment_now(
+    draft: RunDraft, env_check: EnvCheck | None, notebook: Path | None
+) -> list[str]:
     """Lines for ``--dry-run``: how the workers would differ; nothing is started for it."""
     cluster = cluster_now()
-    if cluster is None or compiled.env_check == "off":
+    if cluster is None or env_check == "off":
         return []
-    scope = kernel_environment().scope(cell_imports(compiled))
+    scope = kernel_environment().scope(draft.imports)
     try:
         checked = compare_with(cluster, scope, folder_of(notebook))
     except ClusterError as error:
         return [f"Environment: not known ({error.message})"]
     text = _status_of(checked.verdict).text
     return [f"Environment: {checked.verdict.word}{f': {text}' if text else ' as here'}"]
-
-
-def cell_imports(compiled: CompiledCell) -> frozenset[str]:
-    """Top-level modules that a cell needs on the workers."""
-    return frozenset((*compiled.program.imports, *compiled.verb.imports))
 
 
 def folder_of(notebook: Path | None) -> Path:

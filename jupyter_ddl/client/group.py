@@ -11,10 +11,10 @@ from typing import Any
 
 import msgspec
 
-from jupyter_ddl.cell.common_options import EnvCheck
+from jupyter_ddl.cell.draft import CellContext
 from jupyter_ddl.cell.group_cell import CompiledGroupCell, compile_group_cell, transfer_cell
+from jupyter_ddl.cell.options import CellOptions, EnvCheck
 from jupyter_ddl.cell.provenance import collect
-from jupyter_ddl.cell.run_options import DEFAULT_GROUP
 from jupyter_ddl.cell.source import globals_of_caller
 from jupyter_ddl.client.environment import OnNotice, check_before, folder_of
 from jupyter_ddl.client.rank_results import RankResults
@@ -31,7 +31,6 @@ from jupyter_ddl.errors import (
 )
 from jupyter_ddl.protocol.cell_results import CellResult
 from jupyter_ddl.protocol.group import CollectiveBackend
-from jupyter_ddl.protocol.program import Program
 from jupyter_ddl.protocol.replies import GroupResult, GroupStatus, Result
 from jupyter_ddl.protocol.requests import (
     CloseGroup,
@@ -40,10 +39,9 @@ from jupyter_ddl.protocol.requests import (
     LookAtCell,
     OpenGroup,
 )
-from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.store.blobs import put_blob
 from jupyter_ddl.store.paths import blob_dirs, run_dir
-from jupyter_ddl.verbs.run import CellGroup
+from jupyter_ddl.verbs.run import DEFAULT_GROUP, CellGroup
 
 __all__ = [
     "MAX_SHOWN_BYTES",
@@ -408,7 +406,6 @@ def open_group(
     initialize: bool = True,
     name: str = DEFAULT_GROUP,
     reset: bool = False,
-    line: str = "",
     env_check: EnvCheck | None = None,
     on_phase: Callable[[str], None] = lambda _: None,
     on_notice: OnNotice = log.warning,
@@ -443,27 +440,33 @@ def open_group(
     LaunchError
         A rank can't be started.
     """
+    verb = CellGroup(
+        n_ranks=n_ranks,
+        backend=backend,
+        gpus_per_rank=gpus_per_rank,
+        initialize=initialize,
+        name=name,
+        reset=reset,
+    )
+    return group_of(verb, env_check=env_check, on_phase=on_phase, on_notice=on_notice)
+
+
+def group_of(
+    verb: CellGroup,
+    *,
+    line: str = "",
+    env_check: EnvCheck | None = None,
+    on_phase: Callable[[str], None] = lambda _: None,
+    on_notice: OnNotice = log.warning,
+) -> RankGroup:
+    """The group that a line means; see :func:`open_group`."""
     cluster = session().ensure(on_phase)
     # What its cells will import is not known; that they can be sent at all is.
-    needed = ["torch"] if initialize else []
-    environment = check_before(cluster, needed, folder_of(None), env_check, on_notice)
-    spec = RunSpec(
-        run_id=new_run_id(),
-        verb=CellGroup(
-            n_ranks=n_ranks,
-            backend=backend,
-            gpus_per_rank=gpus_per_rank,
-            initialize=initialize,
-            name=name,
-        ),
-        program=Program("", ""),
-        seed=0,
-        cluster=cluster,
-        created_at_s=time.time(),
-        name="" if name == DEFAULT_GROUP else name,
-        provenance=msgspec.structs.replace(collect(line, "", None, ()), environment=environment),
-    )
-    result = session().ask(cluster, OpenGroup(spec, reset), _OPEN_TIMEOUT_S)
+    environment = check_before(cluster, verb.imports, folder_of(None), env_check, on_notice)
+    draft = verb.compile("", {}, CellContext(None, Path.cwd()), CellOptions())
+    provenance = msgspec.structs.replace(collect(line, "", None, ()), environment=environment)
+    spec = draft.submitted(new_run_id(), cluster, provenance)
+    result = session().ask(cluster, OpenGroup(spec, verb.reset), _OPEN_TIMEOUT_S)
     if not isinstance(result, GroupResult):
         raise ProtocolError(f"the controller answered {type(result).__name__} instead of a group")
     group = RankGroup(cluster, result.status)

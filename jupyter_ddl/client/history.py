@@ -144,7 +144,7 @@ def stop_run(run: Run, *, trial: int | None = None, now: bool = False) -> str:
     if run.id not in live_runs():
         raise ControllerError(f"no controller drives run {run.id}: it is {run.state}")
     # The folds of one candidate report nothing that could be waited for.
-    is_now = now or (trial is not None and run.spec.verb.driver == "fits")
+    is_now = now or (trial is not None and run.spec.verb.is_fed)
     when = "at once" if is_now else "at the next report"
     if trial is None:
         run.cancel("now" if now else "next_report")

@@ -7,25 +7,22 @@ import secrets
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
+from jupyter_ddl.cell.draft import RunDraft
+from jupyter_ddl.cell.options import EnvCheck
 from jupyter_ddl.cell.provenance import collect
-from jupyter_ddl.client.environment import cell_imports, check_before, folder_of
+from jupyter_ddl.client.environment import check_before, folder_of
 from jupyter_ddl.client.run import Run
 from jupyter_ddl.client.session import session
 from jupyter_ddl.errors import OptionError
 from jupyter_ddl.protocol.requests import ResumeRun, SubmitRun
-from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.store.blobs import put_blob
 from jupyter_ddl.store.connection import list_connections
 from jupyter_ddl.store.nvml import inventory
 from jupyter_ddl.store.paths import blob_dirs
 from jupyter_ddl.tracking.tensorboard.writing import check_installed
-
-if TYPE_CHECKING:
-    from jupyter_ddl.cell.compile import CompiledCell
 
 __all__ = ["check_supported", "new_run_id", "resume_run", "submit"]
 
@@ -40,7 +37,7 @@ def new_run_id() -> str:
     return f"r{time.strftime('%m%d')}-{tail}"
 
 
-def check_supported(compiled: CompiledCell) -> None:
+def check_supported(draft: RunDraft) -> None:
     """Refuse what cannot run here before a cluster is started for it; a running one answers itself.
 
     Raises
@@ -48,9 +45,9 @@ def check_supported(compiled: CompiledCell) -> None:
     OptionError
         Names the option.
     """
-    if compiled.tensorboard:
+    if draft.spec.tensorboard:
         check_installed("--tensorboard")
-    ranks = compiled.verb.ranks
+    ranks = draft.spec.verb.ranks
     if not ranks.gpus_per_rank or list_connections():
         return
     found = inventory()
@@ -62,8 +59,9 @@ def check_supported(compiled: CompiledCell) -> None:
 
 
 def submit(
-    compiled: CompiledCell,
+    draft: RunDraft,
     *,
+    env_check: EnvCheck | None = None,
     line: str = "",
     cell: str = "",
     notebook: Path | None = None,
@@ -79,39 +77,28 @@ def submit(
     JupyterDDLError
         No cluster can be started, or the controller refuses the run.
     """
-    check_supported(compiled)
+    check_supported(draft)
     cluster = session().ensure(on_phase)
-    environment = check_before(
-        cluster, cell_imports(compiled), folder_of(notebook), compiled.env_check, on_notice
-    )
-    _store(compiled)
-    origin = collect(line, cell, notebook, compiled.program.imports)
-    spec = RunSpec(
-        run_id=new_run_id(),
-        verb=compiled.verb,
-        program=compiled.program,
-        seed=compiled.seed,
-        cluster=cluster,
-        created_at_s=time.time(),
-        name=compiled.name,
-        bring=compiled.bring,
-        isolate=compiled.isolate,
-        limits=compiled.limits,
-        tensorboard=compiled.tensorboard,
-        provenance=msgspec.structs.replace(origin, environment=environment),
-    )
+    environment = check_before(cluster, draft.imports, folder_of(notebook), env_check, on_notice)
+    _store(draft)
+    origin = collect(line, cell, notebook, draft.spec.program.imports)
+    provenance = msgspec.structs.replace(origin, environment=environment)
+    spec = draft.submitted(new_run_id(), cluster, provenance)
     session().ask(cluster, SubmitRun(spec))
     return Run(spec.run_id)
 
 
-def _store(compiled: CompiledCell) -> None:
+def _store(draft: RunDraft) -> None:
     directories = blob_dirs()
-    for digest, data in compiled.blobs:
+    for digest, data in draft.blobs:
         put_blob(data, directories, digest)
 
 
 def resume_run(
-    run_id: str, compiled: CompiledCell | None, on_phase: Callable[[str], None] = lambda _: None
+    run_id: str,
+    draft: RunDraft | None = None,
+    env_check: EnvCheck | None = None,
+    on_phase: Callable[[str], None] = lambda _: None,
 ) -> Run:
     """Go on with a run that was stopped, failed or lost; finished trials are not run again.
 
@@ -121,19 +108,19 @@ def resume_run(
         The cell is not the one that the run was made of.
     """
     run = Run(run_id)
-    if compiled is not None and compiled.program.source.strip() != run.spec.program.source.strip():
+    if draft is not None and draft.spec.program.source.strip() != run.spec.program.source.strip():
         raise OptionError(
             f"the cell is not the one that run {run_id} was made of; `%runs show {run_id}` prints "
             f"that one, or run this cell without --resume"
         )
     if run.state == "complete":
         return run
-    if compiled is not None:
-        _store(compiled)  # those of a run that had ended may have been removed
+    if draft is not None:
+        _store(draft)  # those of a run that had ended may have been removed
     cluster = run.spec.cluster
     session().current = cluster
     session().ensure(on_phase)
-    if compiled is not None:
-        check_before(cluster, cell_imports(compiled), folder_of(None), compiled.env_check)
+    if draft is not None:
+        check_before(cluster, draft.imports, folder_of(None), env_check)
     session().ask(cluster, ResumeRun(run_id))
     return run

@@ -284,8 +284,8 @@ class RunRegistry:
             state = await asyncio.to_thread(fold_run, run_id)
             if state.spec is None:
                 raise LedgerError(f"run {run_id} has no first record; `%runs rm {run_id}`")
-            is_fit = state.spec.verb.driver == "fits"  # its notebook wants the outcomes again
-            if state.end is not None and state.end.state == "complete" and not is_fit:
+            is_complete = state.end is not None and state.end.state == "complete"
+            if is_complete and not state.spec.verb.is_fed:
                 self._remember(run_id, encoded_snapshot(state, time.time()))
                 ledger.close()
                 return
@@ -341,7 +341,7 @@ class RunRegistry:
             It is not a run of fits, or takes no more.
         """
         driver = self.driver(body.run_id)
-        if driver.spec.verb.driver != "fits":
+        if not driver.spec.verb.is_fed:
             raise SpecError(f"run {body.run_id} is not a run of fits; it can't be fed")
         results: FitResults | None = await driver.ask(lambda number: FitAsked(number, body))
         return results

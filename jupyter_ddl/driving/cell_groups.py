@@ -241,10 +241,10 @@ class CellGroups(Machine[GroupEvent, GroupInstruction]):
     # -- opening ---------------------------------------------------------------------------------
 
     def _open(self, wanted: OpenWanted) -> None:
-        verb = wanted.spec.verb
-        if not isinstance(verb, CellGroup):
-            text = f"a group was asked for by a spec of {type(verb).__name__}"
-            self._do(Refuse(wanted.request, SpecError(text)))
+        try:
+            verb = CellGroup.of(wanted.spec)
+        except SpecError as error:
+            self._do(Refuse(wanted.request, error))
             return
         if self._closers or self._closed_why:
             text = f"no group can be opened: {self._closed_why}"
@@ -270,8 +270,7 @@ class CellGroups(Machine[GroupEvent, GroupInstruction]):
 
     def _place(self, group: LiveGroup) -> None:
         """Take places: all, or none."""
-        verb = group.spec.verb
-        assert isinstance(verb, CellGroup)
+        verb = CellGroup.of(group.spec)
         slots = self._slots
         n_ranks = verb.n_ranks or max(1, slots.n_free)
         try:

@@ -65,10 +65,11 @@ def make_driver(
         A sampler, pruner or space that no study can be made of.
     """
     machine: RunMachine
-    if isinstance(spec.verb, Fit):
+    if spec.verb.is_fed:
+        verb = Fit.of(spec)
         host_bytes = int(host_limits().memory_bytes * _OUTPUTS_SHARE)
-        bound_bytes = spec.verb.memory_bytes or host_bytes
-        machine = FitMachine(spec, spec.verb, state, context, bound_bytes)
+        bound_bytes = verb.memory_bytes or host_bytes
+        machine = FitMachine(spec, verb, state, context, bound_bytes)
         do = _FitWork(ledger.path, dispatcher).do
     else:
         max_parallel = spec.verb.max_parallel or max(1, context.slots.n_slots)

@@ -12,7 +12,6 @@ from typing import Any
 from IPython import get_ipython
 from IPython.core.completer import SimpleCompletion, context_matcher
 
-from jupyter_ddl.cell.options import DISTRIBUTE
 from jupyter_ddl.magics.face import commands_of
 
 __all__ = ["complete", "offers"]
@@ -54,7 +53,9 @@ def offers(text: str, cursor_line: int, before: str, namespace: dict[str, Any]) 
     if magic == "distribute":
         if percent == "%%" and cursor_line != 0:
             return ()
-        grammar = DISTRIBUTE
+        from jupyter_ddl.verbs.base import distribute_grammar
+
+        grammar = distribute_grammar()
     else:
         grammar = commands_of(magic)
     return grammar.offers(_words(rest), _sources(text, namespace))

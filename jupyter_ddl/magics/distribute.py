@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pickle
 import shlex
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from IPython.core.error import UsageError
 
-from jupyter_ddl.cell.options import CommonOptions, FitOptions, Options, RunOptions, parse_line
+from jupyter_ddl.cell.options import CellOptions
 from jupyter_ddl.errors import TrialError
 from jupyter_ddl.formats import format_bytes, format_score
 from jupyter_ddl.magics.face import expand_line, shown
@@ -18,10 +19,12 @@ from jupyter_ddl.magics.fit_cell import fit_cell
 from jupyter_ddl.magics.kernel import cell_number, notebook_path
 from jupyter_ddl.magics.live import follow, watch
 from jupyter_ddl.magics.run_cell import run_cell
+from jupyter_ddl.protocol.verb import Driver
+from jupyter_ddl.verbs.base import Verb, parse_line
 from jupyter_ddl.views.cell_output import Phases, say, say_note
 
 if TYPE_CHECKING:
-    from jupyter_ddl.cell.compile import CompiledCell
+    from jupyter_ddl.cell.draft import RunDraft
     from jupyter_ddl.client.run import Run
     from jupyter_ddl.protocol.snapshot import RunSnapshot
 
@@ -46,36 +49,34 @@ def distribute(shell: Any, line: str, cell: str | None) -> Any:
     __tracebackhide__ = True  # IPython leaves our frames out of what a cell raises
     with shown():
         expanded = expand_line(line, shell.user_ns)
-        options = parse_line(expanded)
+        verb, options = parse_line(expanded)
         if cell is None:
             raise UsageError(
                 "%distribute needs a cell below it: write %%distribute, with two percent signs, "
                 "on the cell's first line"
             )
         whole_line = f"%%distribute {expanded.strip()}"
-        if isinstance(options, RunOptions):
-            run_cell(shell, whole_line, options, cell)
-        elif isinstance(options, FitOptions):
-            return fit_cell(shell, whole_line, options, cell)
-        else:
-            _run_cell(shell, whole_line, options, cell)
-    return None
+        return _WAYS[verb.driver](shell, whole_line, verb, options, cell)
 
 
-def _run_cell(shell: Any, line: str, options: Options, cell: str) -> None:
+def _submit_cell(shell: Any, line: str, verb: Verb, options: CellOptions, cell: str) -> None:
     from jupyter_ddl.client.submit import check_supported
 
     notebook = notebook_path(shell.user_ns)
-    compiled = _compile(shell, options, cell, notebook)
-    check_supported(compiled)
+    if options.resume is not None and not options.dry_run:
+        from jupyter_ddl.client.history import find_run
+
+        options = msgspec.structs.replace(options, resume=find_run(options.resume))
+    draft = _compile(shell, verb, options, cell, notebook)
+    check_supported(draft)
     if options.dry_run:
         from jupyter_ddl.cell.dry_run import describe
         from jupyter_ddl.client.environment import environment_now, places_now
 
-        lines = [*places_now(compiled), *environment_now(compiled, notebook)]
-        say(describe(compiled, lines))
+        lines = [*places_now(draft), *environment_now(draft, options.env_check, notebook)]
+        say(describe(draft, lines))
         return
-    run = _start(compiled, line, cell, notebook)
+    run = _start(draft, options, line, cell, notebook)
     _bind(shell, run, options)
     if run.spec.tensorboard:
         say(_tensorboard_lines(run))
@@ -86,39 +87,47 @@ def _run_cell(shell: Any, line: str, options: Options, cell: str) -> None:
     _finish(shell, run, options, watch(run))
 
 
-def _compile(shell: Any, options: Options, cell: str, notebook: Path | None) -> CompiledCell:
-    from jupyter_ddl.cell.compile import CellContext, compile_cell
+def _compile(
+    shell: Any, verb: Verb, options: CellOptions, cell: str, notebook: Path | None
+) -> RunDraft:
+    from jupyter_ddl.cell.draft import CellContext
 
     folder = Path.cwd() if notebook is None else notebook.parent
     context = CellContext(cell_number=cell_number(shell), notebook_dir=folder)
-    if options.resume is not None and not options.dry_run:
-        from jupyter_ddl.client.history import find_run
-
-        options = replace(options, resume=find_run(options.resume))
-    return compile_cell(options, cell, shell.user_ns, context)
+    return verb.compile(cell, shell.user_ns, context, options)
 
 
-def _start(compiled: CompiledCell, line: str, cell: str, notebook: Path | None) -> Run:
+def _start(
+    draft: RunDraft, options: CellOptions, line: str, cell: str, notebook: Path | None
+) -> Run:
     """Hand the run to a cluster, started where there is none; tells both in a line each."""
     from jupyter_ddl.client.session import session
     from jupyter_ddl.client.submit import resume_run, submit
 
+    env_check = options.env_check
     with Phases() as phases:
-        if compiled.resume is None:
+        if options.resume is None:
             # Before the notes, and before anything is stored: no cluster, no run.
             session().ensure(phases)
             phases.done("ready")
-    for note in compiled.notes:
+    for note in draft.notes:
         say(f"Note: {note}.")
-    if compiled.resume is None:
-        return submit(compiled, line=line, cell=cell, notebook=notebook, on_notice=say_note)
+    if options.resume is None:
+        return submit(
+            draft,
+            env_check=env_check,
+            line=line,
+            cell=cell,
+            notebook=notebook,
+            on_notice=say_note,
+        )
     with Phases() as phases:
-        run = resume_run(compiled.resume, compiled, phases)
+        run = resume_run(options.resume, draft, env_check, phases)
         phases.done("ready")
     return run
 
 
-def _finish(shell: Any, run: Run, options: CommonOptions, last: RunSnapshot) -> None:
+def _finish(shell: Any, run: Run, options: CellOptions, last: RunSnapshot) -> None:
     run.raise_for_failure(last)
     if last.can.has_ranks:
         text = printed_text(run.directory, last, options.out or _LAST_RUN)
@@ -151,7 +160,7 @@ def _stopped(last: RunSnapshot) -> str:
     return f"Stopped: {kept}{best}; this cell with `--resume {last.run_id}` goes on."
 
 
-def _bind(shell: Any, run: Run, options: CommonOptions) -> None:
+def _bind(shell: Any, run: Run, options: CellOptions) -> None:
     names = {_LAST_RUN: run}
     if options.out is not None:
         names[options.out] = run
@@ -196,6 +205,14 @@ def _size(value: Any) -> str:
     buffers: list[pickle.PickleBuffer] = []
     n_stream = len(cloudpickle.dumps(value, protocol=5, buffer_callback=buffers.append))
     return format_bytes(n_stream + sum(buffer.raw().nbytes for buffer in buffers))
+
+
+_WAYS: dict[Driver, Callable[[Any, str, Any, CellOptions, str], Any]] = {
+    "trials": _submit_cell,
+    "fits": fit_cell,
+    "cells": run_cell,
+}
+"""Where a cell is executed, by who drives its run."""
 
 
 # -- what rank 0 of a training has printed, below the view of a cell that has ended ----------------

@@ -6,7 +6,9 @@ import ast
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jupyter_ddl.cell.fit_options import FitOptions
+import msgspec
+
+from jupyter_ddl.cell.options import CellOptions
 from jupyter_ddl.errors import FitStoppedError, OptionError
 from jupyter_ddl.magics.kernel import cell_number, notebook_path
 from jupyter_ddl.magics.live import LiveFit
@@ -15,11 +17,12 @@ from jupyter_ddl.views.cell_output import Phases, say, say_note
 if TYPE_CHECKING:
     from jupyter_ddl.client.run import Run
     from jupyter_ddl.sklearn_fit.exchange import FitSetting
+    from jupyter_ddl.verbs.fit import Fit
 
 __all__ = ["fit_cell"]
 
 
-def fit_cell(shell: Any, line: str, options: FitOptions, cell: str) -> Any:
+def fit_cell(shell: Any, line: str, verb: Fit, options: CellOptions, cell: str) -> Any:
     """Run the cell; returns the value of its last expression, if it ends in one."""
     from jupyter_ddl.sklearn_fit.context import distributed_fits
 
@@ -28,7 +31,9 @@ def fit_cell(shell: Any, line: str, options: FitOptions, cell: str) -> Any:
     body, last = _compiled(shell, cell, number)
     live = LiveFit()
     try:
-        with distributed_fits(_setting(shell, line, options, cell, number, live)) as fits:
+        chosen = msgspec.structs.replace(options, resume=_resumed(options.resume, cell))
+        setting = _setting(shell, line, verb, chosen, cell, live)
+        with distributed_fits(setting) as fits:
             exec(body, shell.user_ns)
             value = None if last is None else eval(last, shell.user_ns)
     except FitStoppedError as stopped:
@@ -45,7 +50,7 @@ def fit_cell(shell: Any, line: str, options: FitOptions, cell: str) -> Any:
 
 
 def _setting(
-    shell: Any, line: str, options: FitOptions, cell: str, number: int, live: LiveFit
+    shell: Any, line: str, verb: Fit, options: CellOptions, cell: str, live: LiveFit
 ) -> FitSetting:
     from jupyter_ddl.sklearn_fit.exchange import FitSetting
 
@@ -60,18 +65,12 @@ def _setting(
     return FitSetting(
         namespace=shell.user_ns,
         folder=Path.cwd() if notebook is None else notebook.parent,
-        filename=f"In [{number}]",
+        verb=verb,
+        options=options,
+        cell_number=cell_number(shell) or 0,
         line=line,
         cell=cell,
         notebook=notebook,
-        name=options.name,
-        seed=options.seed,
-        timeout_s=options.timeout_s,
-        max_parallel=options.max_parallel,
-        memory_bytes=options.memory_bytes,
-        capture_limit_bytes=options.capture_limit_bytes,
-        env_check=options.env_check,
-        resume=_resumed(options.resume, cell),
         on_phase=phases,
         on_snapshot=live.snapshot,
         on_tick=live.tick,
@@ -93,7 +92,7 @@ def _resumed(run_id: str | None, cell: str) -> str | None:
     from jupyter_ddl.client.run import Run
 
     run = Run(find_run(run_id))
-    if run.spec.verb.driver != "fits":
+    if not run.spec.verb.is_fed:
         raise OptionError(f"--resume {run.id}: this is no run of `%%distribute fit`")
     if run.spec.provenance.cell.strip() != cell.strip():
         say_note(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from IPython.display import display, update_display
 
-from jupyter_ddl.cell.run_options import RunOptions
+from jupyter_ddl.cell.options import CellOptions
 from jupyter_ddl.magics.kernel import cell_number, is_kernel_ending, notebook_path
 from jupyter_ddl.views.cell_output import Phases, say, say_note
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from jupyter_ddl.client.group import RankGroup
     from jupyter_ddl.client.rank_results import RankResults
     from jupyter_ddl.protocol.cell_results import CellResult
+    from jupyter_ddl.verbs.run import CellGroup
 
 __all__ = ["run_cell"]
 
@@ -24,14 +25,14 @@ _groups: dict[tuple[str | None, str], RankGroup] = {}
 """The groups that this kernel has used, by cluster and name."""
 
 
-def run_cell(shell: Any, line: str, options: RunOptions, cell: str) -> None:
+def run_cell(shell: Any, line: str, verb: CellGroup, options: CellOptions, cell: str) -> None:
     """Execute a cell; its results go where the options say."""
     compiled = _compile(shell, options, cell)
-    group = _group(options, line)
+    group = _group(verb, options, line)
     group.check_environment(compiled, _folder(shell), options.env_check, say_note)
     live = _Live(cell_number(shell))
     try:
-        results = _execute(group, compiled, options, live)
+        results = _execute(group, compiled, verb, live)
     finally:
         live.close()
     live.finish(results)
@@ -43,7 +44,7 @@ def run_cell(shell: Any, line: str, options: RunOptions, cell: str) -> None:
     _bring(shell, options, results)
 
 
-def _compile(shell: Any, options: RunOptions, cell: str) -> CompiledGroupCell:
+def _compile(shell: Any, options: CellOptions, cell: str) -> CompiledGroupCell:
     from jupyter_ddl.cell.group_cell import compile_group_cell
 
     return compile_group_cell(
@@ -62,47 +63,42 @@ def _folder(shell: Any) -> Path:
     return Path.cwd() if notebook is None else notebook.parent
 
 
-def _group(options: RunOptions, line: str) -> RankGroup:
+def _group(verb: CellGroup, options: CellOptions, line: str) -> RankGroup:
     """The group that this kernel knows, else the open one, else a new one."""
-    from jupyter_ddl.client.group import open_group
+    from jupyter_ddl.client.group import group_of
     from jupyter_ddl.client.session import session
 
-    key = session().current, options.name
+    key = session().current, verb.name
     known = _groups.get(key)
-    is_same = known is not None and options.n_ranks in (None, known.n_ranks)
-    if known is not None and is_same and not options.reset:
+    is_same = known is not None and verb.n_ranks in (None, known.n_ranks)
+    if known is not None and is_same and not verb.reset:
         return known
     with Phases() as phases:
-        group = open_group(
-            options.n_ranks,
-            backend=options.backend,
-            gpus_per_rank=options.gpus_per_rank,
-            initialize=options.initialize,
-            name=options.name,
-            reset=options.reset,
+        group = group_of(
+            verb,
             line=line,
             env_check=options.env_check,
             on_phase=phases,
             on_notice=say_note,
         )
         phases.done("go")
-    _groups[group.cluster, options.name] = group
+    _groups[group.cluster, verb.name] = group
     return group
 
 
 def _execute(
-    group: RankGroup, compiled: CompiledGroupCell, options: RunOptions, live: _Live
+    group: RankGroup, compiled: CompiledGroupCell, verb: CellGroup, live: _Live
 ) -> RankResults:
     from jupyter_ddl.errors import GroupLostError
 
     try:
-        return group.execute_compiled(compiled, options.targets, live.progress, is_kernel_ending)
+        return group.execute_compiled(compiled, verb.targets, live.progress, is_kernel_ending)
     except GroupLostError:
-        _groups.pop((group.cluster, options.name), None)
+        _groups.pop((group.cluster, verb.name), None)
         raise
 
 
-def _bring(shell: Any, options: RunOptions, results: RankResults) -> None:
+def _bring(shell: Any, options: CellOptions, results: RankResults) -> None:
     for name in options.bring:
         value = results.value(name)
         shell.push({name: value})

@@ -8,6 +8,7 @@ each verb is one module; ``plugins.VERBS`` finds them, also those of other packa
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -120,6 +121,11 @@ class VerbSpec(msgspec.Struct, frozen=True, kw_only=True):
         return str(self.__struct_config__.tag)
 
     @property
+    def is_fed(self) -> bool:
+        """Whether a kernel feeds its runs, and wants the outcomes again when one goes on."""
+        return self.driver == "fits"
+
+    @property
     def n_trials(self) -> int | None:
         """Number of trials that the run consists of; None: as many as it is fed."""
         return 1
@@ -161,15 +167,14 @@ class VerbSpec(msgspec.Struct, frozen=True, kw_only=True):
         """
         return self
 
-    def group_text(self, max_failures: int) -> str:
-        """Its ranks and what may happen to them, for people; empty where there is one.
-
-        Parameters
-        ----------
-        max_failures : int
-            Failures of its own code that end a trial.
-        """
+    @property
+    def group_text(self) -> str:
+        """Its ranks and what may happen to them, for people; empty where there is one."""
         return ""
+
+    def describe(self) -> Iterator[str]:
+        """What ``--dry-run`` tells of it, line by line."""
+        yield from ()
 
 
 @functools.cache

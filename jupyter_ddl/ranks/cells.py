@@ -30,7 +30,7 @@ from jupyter_ddl.protocol.group import JoinGroup, RankPlace
 from jupyter_ddl.protocol.program import Program
 from jupyter_ddl.protocol.rank_messages import ToCells
 from jupyter_ddl.ranks import incell
-from jupyter_ddl.ranks.compiling import compile_cell, register_source
+from jupyter_ddl.ranks.compiling import compile_program, register_source
 from jupyter_ddl.ranks.gpus import use_gpus
 from jupyter_ddl.ranks.group import RankGroup
 from jupyter_ddl.ranks.log import RankLog
@@ -138,7 +138,7 @@ class CellRun:
         self._load_pushed(cell)
         program = Program(cell.source, cell.filename, ends_in_expression=True)
         register_source(program)
-        (body, last), _ = compile_cell(program)
+        (body, last), _ = compile_program(program)
         codes = (body,) if last is None else (body, last)
         self._awaits = any(code.co_flags & inspect.CO_COROUTINE for code in codes)
         self._evaluate(body)

@@ -17,8 +17,8 @@ from jupyter_ddl.protocol.program import Placeholder, Program
 __all__ = [
     "PARAM",
     "PICK",
-    "CompiledCell",
-    "compile_cell",
+    "ProgramCode",
+    "compile_program",
     "imports_that_must_work",
     "register_source",
 ]
@@ -31,7 +31,7 @@ PICK = "__ddl_pick__"
 _Assignment = ast.Assign | ast.AnnAssign
 
 
-class CompiledCell(NamedTuple):
+class ProgramCode(NamedTuple):
     """Code of a cell; ``last`` is its last expression, or None."""
 
     body: CodeType
@@ -45,7 +45,7 @@ def register_source(program: Program) -> None:
     linecache.cache[program.filename] = (len(program.source), None, lines, program.filename)
 
 
-def compile_cell(program: Program) -> tuple[CompiledCell, ast.Module]:
+def compile_program(program: Program) -> tuple[ProgramCode, ast.Module]:
     """Compile ``program.source``; also return its tree.
 
     Raises
@@ -59,10 +59,10 @@ def compile_cell(program: Program) -> tuple[CompiledCell, ast.Module]:
     _fill_holes(tree, program.placeholders)
     final = tree.body[-1] if program.ends_in_expression and tree.body else None
     if not isinstance(final, ast.Expr):
-        return CompiledCell(_compile(tree, program.filename, "exec"), None), tree
+        return ProgramCode(_compile(tree, program.filename, "exec"), None), tree
     body = _compile(ast.Module(tree.body[:-1], tree.type_ignores), program.filename, "exec")
     last = _compile(ast.Expression(final.value), program.filename, "eval")
-    return CompiledCell(body, last), tree
+    return ProgramCode(body, last), tree
 
 
 def _compile(tree: ast.Module | ast.Expression, filename: str, mode: str) -> CodeType:

@@ -228,7 +228,7 @@ class LoadedProgram:
     def _load(self, blob_dirs: tuple[Path, ...], run_dir: Path) -> None:
         program = self._program
         compiling.register_source(program)
-        self._cell, tree = compiling.compile_cell(program)
+        self._cell, tree = compiling.compile_program(program)
         codes = (self._cell.body, self._cell.last)
         self._awaits = any(code is not None and _is_coroutine(code) for code in codes)
         install_modules(program.modules, blob_dirs, run_dir)

@@ -6,13 +6,14 @@ import contextlib
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from jupyter_ddl.cell.common_options import EnvCheck
+from jupyter_ddl.cell.draft import CellContext
+from jupyter_ddl.cell.options import CellOptions
 from jupyter_ddl.cell.provenance import collect
 from jupyter_ddl.client.environment import check_before
 from jupyter_ddl.client.link import Mailbox
@@ -32,9 +33,8 @@ from jupyter_ddl.protocol.assignment import StopWhen
 from jupyter_ddl.protocol.facts import EnvironmentStatus
 from jupyter_ddl.protocol.fit import FeedFit, FinishFit, FitEnding, TakeFit, TellFit
 from jupyter_ddl.protocol.fit_results import FitResults, TakenUnit
-from jupyter_ddl.protocol.program import Program
 from jupyter_ddl.protocol.requests import ResumeRun, StopRunRequest, SubmitRun
-from jupyter_ddl.protocol.run import Limits, RunSpec
+from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.sklearn_fit.batches import Batch, sealed
 from jupyter_ddl.store.blobs import put_blob
 from jupyter_ddl.store.paths import blob_dirs
@@ -58,18 +58,13 @@ class FitSetting:
     """The notebook's globals: the very dict, because its functions refer to it."""
     folder: Path
     """Modules below it travel."""
-    filename: str = "fit"
+    verb: Fit = field(default_factory=Fit)
+    options: CellOptions = field(default_factory=CellOptions)
+    """``resume`` is the whole id of a run."""
+    cell_number: int | None = None
     line: str = ""
     cell: str = ""
     notebook: Path | None = None
-    name: str = ""
-    seed: int | None = None
-    timeout_s: float | None = None
-    max_parallel: int | None = None
-    memory_bytes: int | None = None
-    capture_limit_bytes: int | None = None
-    env_check: EnvCheck | None = None
-    resume: str | None = None
     on_phase: Callable[[str], None] = lambda _: None
     on_snapshot: OnSnapshot | None = None
     on_tick: Callable[[], Any] | None = None
@@ -135,7 +130,7 @@ class FitRun:
         """
         setting = self._setting
         table, blobs, modules = sealed(
-            batch, setting.namespace, setting.folder, setting.capture_limit_bytes
+            batch, setting.namespace, setting.folder, setting.options.capture_limit_bytes
         )
         run = self._open()
         directories = blob_dirs()
@@ -259,11 +254,11 @@ class FitRun:
         if self._run is not None:
             return self._run
         self._cluster = session().ensure(self._setting.on_phase)
-        run_id = self._setting.resume or new_run_id()
+        run_id = self._setting.options.resume or new_run_id()
         environment = check_before(
-            self._cluster, ("sklearn",), self._setting.folder, self._setting.env_check
+            self._cluster, ("sklearn",), self._setting.folder, self._setting.options.env_check
         )
-        if self._setting.resume is None:
+        if self._setting.options.resume is None:
             self._ask(SubmitRun(self._spec(run_id, environment)))
         else:
             self._ask(ResumeRun(run_id))
@@ -277,24 +272,16 @@ class FitRun:
     def _spec(self, run_id: str, environment: EnvironmentStatus | None) -> RunSpec:
         setting, me = self._setting, this_process()
         origin = collect(setting.line, setting.cell, setting.notebook, ("sklearn",))
-        return RunSpec(
-            run_id=run_id,
-            verb=Fit(
-                client_pid=me.pid,
-                client_started_at_s=me.started_at_s,
-                client_boot_id=me.boot_id,
-                max_parallel=setting.max_parallel,
-                memory_bytes=setting.memory_bytes,
-            ),
-            program=Program("", setting.filename),
-            seed=secrets.randbits(32) if setting.seed is None else setting.seed,
-            cluster=self._cluster,
-            created_at_s=time.time(),
-            name=setting.name,
-            # A candidate that has failed has done so in scikit-learn's own way: once and for all.
-            limits=Limits(timeout_s=setting.timeout_s, max_own_failures=1),
-            provenance=msgspec.structs.replace(origin, environment=environment),
+        verb = msgspec.structs.replace(
+            setting.verb,
+            client_pid=me.pid,
+            client_started_at_s=me.started_at_s,
+            client_boot_id=me.boot_id,
         )
+        context = CellContext(setting.cell_number, setting.folder)
+        draft = verb.compile(setting.cell, setting.namespace, context, setting.options)
+        provenance = msgspec.structs.replace(origin, environment=environment)
+        return draft.submitted(run_id, self._cluster, provenance)
 
     def close(self, state: FitEnding, reason: str = "") -> None:
         """The cell is over; returns when that is on record."""

@@ -6,13 +6,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from jupyter_ddl.cell.fit_options import FitOptions
+import msgspec
+
 from jupyter_ddl.cell.source import globals_of_caller
 from jupyter_ddl.client.history import find_run
-from jupyter_ddl.errors import OptionError
 from jupyter_ddl.protocol.snapshot import RunSnapshot
 from jupyter_ddl.sklearn_fit.context import distributed_fits
 from jupyter_ddl.sklearn_fit.exchange import FitSetting
+from jupyter_ddl.verbs.fit import Fit
 
 __all__ = ["fit"]
 
@@ -58,18 +59,14 @@ def fit(
     Exception
         What scikit-learn or the estimators raise.
     """
-    chosen = _chosen(options or {})
+    verb, chosen = Fit.from_python(options or {})
+    if chosen.resume is not None:
+        chosen = msgspec.structs.replace(chosen, resume=find_run(chosen.resume))
     setting = FitSetting(
         namespace=globals_of_caller(),
         folder=Path.cwd(),
-        name=chosen.name,
-        seed=chosen.seed,
-        timeout_s=chosen.timeout_s,
-        max_parallel=chosen.max_parallel,
-        memory_bytes=chosen.memory_bytes,
-        capture_limit_bytes=chosen.capture_limit_bytes,
-        env_check=chosen.env_check,
-        resume=None if chosen.resume is None else find_run(chosen.resume),
+        verb=verb,
+        options=chosen,
         on_snapshot=None if on_snapshot is None else lambda encoded: on_snapshot(encoded.decode()),
     )
     with distributed_fits(setting):
@@ -79,11 +76,3 @@ def fit(
         else:
             target.fit(X, y, **fit_params)
     return search
-
-
-def _chosen(options: Mapping[str, Any]) -> FitOptions:
-    known = [name for name in FitOptions.__dataclass_fields__ if name != "out"]
-    unknown = [name for name in options if name not in known]
-    if unknown:
-        raise OptionError(f"there is no option {unknown[0]!r}; known are {', '.join(known)}")
-    return FitOptions(**options)

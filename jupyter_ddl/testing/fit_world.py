@@ -182,8 +182,7 @@ class FitWorld:
             host_of=lambda address: self.hosts.get(address, ""),
             n_wanted=lambda: 1,
         )
-        verb = self.spec.verb
-        assert isinstance(verb, Fit)
+        verb = Fit.of(self.spec)
         self.machine = FitMachine(self.spec, verb, fold_all(self.ledger), context, 1000)
         self.feed(Begun())
 

@@ -278,8 +278,7 @@ class GroupWorld:
             case OpenWanted(spec=spec):
                 assert isinstance(result, GroupResult)
                 status = result.status
-                assert isinstance(spec.verb, CellGroup)
-                assert status.name == spec.verb.name
+                assert status.name == CellGroup.of(spec).name
                 assert status.n_ranks == len({rank.rank for rank in status.ranks})
                 if result.is_new:
                     assert status.group_id == spec.run_id

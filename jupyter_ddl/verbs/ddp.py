@@ -2,19 +2,78 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, Self
 
 import msgspec
 
+from jupyter_ddl.cell.draft import CellContext, RunDraft, draft_run, program_of
+from jupyter_ddl.cell.names import read_names
+from jupyter_ddl.cell.options import ADMISSION, COMMON, CellOptions
+from jupyter_ddl.cell.parts import CellParts
+from jupyter_ddl.cell.source import read_source
+from jupyter_ddl.errors import OptionError
+from jupyter_ddl.formats import format_counted, format_duration
+from jupyter_ddl.grammar import Argument, Group, argument, count, duration_s, one_of
+from jupyter_ddl.nearest import did_you_mean
+from jupyter_ddl.plugins import STRATEGIES
 from jupyter_ddl.protocol.group import CollectiveBackend
-from jupyter_ddl.protocol.verb import Capabilities, RankNeeds, VerbSpec
+from jupyter_ddl.protocol.verb import Capabilities, RankNeeds
+from jupyter_ddl.verbs.base import Line, Verb
 
-__all__ = ["Ddp"]
+__all__ = ["BACKENDS", "Ddp", "gpus_option"]
+
+BACKENDS = ("auto", "gloo", "nccl")
+_STRATEGY = "ddp"
 
 
-class Ddp(VerbSpec, frozen=True, tag="ddp"):
+class Ddp(Verb, frozen=True, tag="ddp"):
     """One rank group that trains data-parallel: trial 0, whose attempts are the group's rounds."""
 
+    purpose: ClassVar[str] = (
+        "Train data-parallel: the cell runs on N ranks that share a process group."
+    )
+    arguments: ClassVar[tuple[Argument | Group, ...]] = (
+        argument(
+            "-n", "--ranks", dest="n_ranks", type=count(1), metavar="N", help="number of ranks"
+        ),
+        argument(
+            "--backend",
+            type=one_of(*BACKENDS),
+            default="auto",
+            help="auto: nccl with GPUs",
+        ),
+        argument(
+            "--gpus-per-rank",
+            type=count(0),
+            metavar="N",
+            help="default: 1 if there are N, else 0",
+        ),
+        argument("--min-ranks", type=count(1), metavar="M", help="go on with so few; default: N"),
+        argument("--max-restarts", type=count(0), default=3, metavar="K", help="default 3"),
+        ADMISSION,
+        argument(
+            "--hang-timeout",
+            dest="hang_timeout_s",
+            type=duration_s,
+            metavar="5m",
+            help="no step for so long is a hang; default: 60 s or 10 median steps",
+        ),
+        argument(
+            "--strategy",
+            default=_STRATEGY,
+            metavar="NAME",
+            help="what prepare() does: ddp, fsdp or others",
+            offers=STRATEGIES.names,
+        ),
+        argument(
+            "--no-init",
+            dest="initialize",
+            action="store_false",
+            help="the cell calls init_process_group itself",
+        ),
+        *COMMON,
+    )
     can: ClassVar[Capabilities] = Capabilities(
         has_ranks=True, stops=("epoch", "next_report", "now"), brings="ranks"
     )
@@ -29,8 +88,82 @@ class Ddp(VerbSpec, frozen=True, tag="ddp"):
     """No step for so long is a hang; None: max(60 s, 10 × the median step)."""
     resize_after_s: float = 5.0
     """With ``min_ranks``: how long to wait for slots before going on with fewer, or more, ranks."""
-    strategy: str = "ddp"
+    strategy: str = _STRATEGY
     initialize: bool = True
+    max_restarts: int = 3
+
+    @classmethod
+    def chosen(cls, values: Mapping[str, Any]) -> Line[Self]:
+        if values.get("n_ranks") is None:
+            raise OptionError("%%distribute ddp needs -n N, the number of ranks; e.g. ddp -n 2")
+        line = super().chosen(values)
+        cls._check(values)
+        return line
+
+    @staticmethod
+    def _check(values: Mapping[str, Any]) -> None:
+        """Refuse what contradicts itself, also from Python callers."""
+        for flag, name, low in (
+            ("-n", "n_ranks", 1),
+            ("--min-ranks", "min_ranks", 1),
+            ("--gpus-per-rank", "gpus_per_rank", 0),
+            ("--max-restarts", "max_restarts", 0),
+        ):
+            number = values.get(name)
+            is_whole = isinstance(number, int) and not isinstance(number, bool)
+            if number is not None and (not is_whole or number < low):
+                raise OptionError(
+                    f"%%distribute ddp: {flag}: {number!r}; expected a whole number of at least "
+                    f"{low}"
+                )
+        n_ranks, min_ranks = values["n_ranks"], values.get("min_ranks")
+        if min_ranks is not None and min_ranks > n_ranks:
+            raise OptionError(
+                f"%%distribute ddp: --min-ranks {min_ranks} is more than -n {n_ranks}; "
+                f"expected at most {n_ranks}"
+            )
+        _check_choice("--backend", values.get("backend", "auto"), BACKENDS)
+        STRATEGIES.check(values.get("strategy", _STRATEGY))
+
+    def compile(
+        self, cell: str, namespace: Mapping[str, Any], context: CellContext, options: CellOptions
+    ) -> RunDraft:
+        """A training from a cell as it is: hyper-parameters take their default values.
+
+        Raises
+        ------
+        CellError, CaptureError
+            As for a search; nothing needs to be declared or reported.
+        """
+        source = read_source(cell, context.cell_number)
+        parts = CellParts.of(options, source, read_names(source.tree), namespace, context)
+        captured, modules = parts.gather(known=(), injected=(), also=())
+        verb = self
+        if self.backend == "nccl" and self.gpus_per_rank is None:
+            verb = msgspec.structs.replace(self, gpus_per_rank=1)
+        notes = []
+        shrinks = self.min_ranks is not None and self.min_ranks < self.n_ranks
+        if shrinks and not parts.calls("checkpoint", captured, modules):
+            notes = ["the cell never calls checkpoint(…): with fewer ranks it begins at its start"]
+        program, blobs = program_of(source, captured, modules)
+        # A group that restarts k times may fail k + 1 times.
+        return draft_run(
+            verb, options, program, blobs, max_failures=self.max_restarts + 1, notes=notes
+        )
+
+    def describe(self) -> Iterator[str]:
+        least = self.min_ranks or self.n_ranks
+        fewer = f", at least {least}" if least < self.n_ranks else ""
+        gpus = self.gpus_per_rank
+        each = "1 if the workers have as many" if gpus is None else str(gpus or "none")
+        yield f"Ranks: {self.n_ranks}{fewer}; GPUs per rank: {each}"
+        init = f"{'' if self.initialize else 'not '}initialised for the cell"
+        yield f"Process group: {self.backend} backend, {init}; prepare() uses {self.strategy}"
+        hang = self.hang_timeout_s
+        waits = "60 s or 10 median steps" if hang is None else format_duration(hang)
+        yield f"Restarts: at most {self.max_restarts}; a hang is no step for {waits}"
+
+    # -- what everybody asks -------------------------------------------------------------------
 
     @property
     def ranks(self) -> RankNeeds:
@@ -57,13 +190,13 @@ class Ddp(VerbSpec, frozen=True, tag="ddp"):
             return self
         return msgspec.structs.replace(self, gpus_per_rank=gpus_per_rank)
 
-    def group_text(self, max_failures: int) -> str:
+    @property
+    def group_text(self) -> str:
         least = f", at least {self.min_ranks}" if self.min_ranks else ""
         gpus = f", {self.gpus_per_rank} GPUs each" if self.gpus_per_rank else ""
-        restarts = max_failures - 1
         return (
             f"{self.n_ranks}{least}{gpus}; {self.strategy} over {self.backend}, "
-            f"at most {restarts} {'restart' if restarts == 1 else 'restarts'}"
+            f"at most {format_counted(self.max_restarts, 'restart')}"
         )
 
 
@@ -72,3 +205,11 @@ def gpus_option(backend: CollectiveBackend, gpus_per_rank: int) -> str:
     if backend != "nccl":
         return f"--gpus-per-rank {gpus_per_rank}"
     return "--backend nccl" + ("" if gpus_per_rank == 1 else f" --gpus-per-rank {gpus_per_rank}")
+
+
+def _check_choice(flag: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise OptionError(
+            f"%%distribute ddp: {flag}: {value!r} is not a choice; expected {', '.join(allowed)}"
+            f"{did_you_mean(value, allowed)}"
+        )

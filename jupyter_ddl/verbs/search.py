@@ -2,20 +2,97 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+import argparse
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, Self
 
 import msgspec
 
+from jupyter_ddl.cell.draft import CellContext, RunDraft, draft_run, program_of
+from jupyter_ddl.cell.metric import choose_metric, reports_in
+from jupyter_ddl.cell.modules import is_installed
+from jupyter_ddl.cell.names import read_names
+from jupyter_ddl.cell.options import ADMISSION, COMMON, MANY_TRIALS, CellOptions
+from jupyter_ddl.cell.parts import CellParts
+from jupyter_ddl.cell.source import read_source
+from jupyter_ddl.cell.space import CellSpace, check_grid, is_finite, read_space
+from jupyter_ddl.errors import CellError, OptionError
+from jupyter_ddl.formats import format_count
+from jupyter_ddl.grammar import Argument, Group, argument, count, identifier, one_of
+from jupyter_ddl.plugins import PRUNERS, SAMPLERS
 from jupyter_ddl.protocol.sampling import Mode, PrunerSpec, SamplerSpec
-from jupyter_ddl.protocol.space import Distribution
-from jupyter_ddl.protocol.verb import Capabilities, RankNeeds, VerbSpec
+from jupyter_ddl.protocol.space import (
+    Choice,
+    Distribution,
+    ParamValue,
+    RandInt,
+    n_grid_points,
+)
+from jupyter_ddl.protocol.verb import Capabilities, RankNeeds
+from jupyter_ddl.verbs.base import Line, Verb
 
-__all__ = ["Search"]
+__all__ = ["DEFAULT_TRIALS", "Search", "distribution_text", "read_grid"]
+
+DEFAULT_TRIALS = 20
 
 
-class Search(VerbSpec, frozen=True, tag="search"):
+def read_grid(text: str) -> tuple[str, tuple[ParamValue, ...]]:
+    """``lr=0.1,0.01`` as a name and its values; bare words are strings."""
+    left, equals, right = text.partition("=")
+    if not equals or not right.strip():
+        raise argparse.ArgumentTypeError(f"{text!r}; expected NAME=VALUE,VALUE,… e.g. lr=0.1,0.01")
+    return identifier(left), tuple(_grid_value(part) for part in _split(right.strip()))
+
+
+class Search(Verb, frozen=True, tag="search"):
     """A hyper-parameter search: which trials, judged by which metric."""
 
+    purpose: ClassVar[str] = "Search hyper-parameters: the cell is one trial."
+    arguments: ClassVar[tuple[Argument | Group, ...]] = (
+        argument(
+            "--metric",
+            metavar="NAME",
+            help="what report() calls it",
+            offers="metrics",
+        ),
+        argument("--mode", type=one_of("max", "min"), default="max"),
+        argument("--trials", type=count(1), metavar="N", help="default 20; a grid: all points"),
+        argument(
+            "--sampler",
+            metavar="NAME",
+            help=f"{', '.join(SAMPLERS.built_in)}, module:Class or a variable",
+            offers=(SAMPLERS.names, "samplers"),
+        ),
+        argument(
+            "--pruner",
+            type=PRUNERS.argument,
+            default="none",
+            metavar="|".join(PRUNERS.built_in),
+            offers=PRUNERS.names,
+        ),
+        argument("--ranks-per-trial", type=count(1), default=1, metavar="N"),
+        argument("--gpus-per-trial", type=count(0), default=0, metavar="N"),
+        ADMISSION,
+        argument(
+            "--space",
+            type=identifier,
+            metavar="NAME",
+            help="a dict of distributions",
+            offers="dicts",
+        ),
+        argument(
+            "--grid",
+            type=read_grid,
+            action="append",
+            default=[],
+            metavar="NAME=V,V",
+            help="values of one name, e.g. lr=0.1,0.01; may be repeated",
+        ),
+        *COMMON,
+        *MANY_TRIALS,
+    )
     can: ClassVar[Capabilities] = Capabilities(
         has_trials=True,
         has_objective=True,
@@ -24,11 +101,14 @@ class Search(VerbSpec, frozen=True, tag="search"):
     )
     needs_all: ClassVar[bool] = False
 
-    metric: str
-    mode: Mode
-    n_trials: int
-    space: dict[str, Distribution]
+    metric: str = ""
+    """Empty on a line: the only one that the cell reports."""
+    mode: Mode = "max"
+    n_trials: int = 0
+    """0 on a line: 20, or all points of a grid."""
+    space: dict[str, Distribution] = {}
     sampler: SamplerSpec = SamplerSpec()
+    """Without a name on a line: the one that fits."""
     pruner: PrunerSpec = PrunerSpec()
     window: int | None = None
     """How far a sampler that learns may run ahead: trial n is asked when all up to n - window
@@ -36,6 +116,87 @@ class Search(VerbSpec, frozen=True, tag="search"):
     ranks_per_trial: int = 1
     gpus_per_trial: int = 0
     """Divided evenly among the trial's ranks."""
+    space_name: str = ""
+    """Of a dict in the notebook that has more of the space; empty: there is none."""
+    grid: tuple[tuple[str, tuple[ParamValue, ...]], ...] = ()
+    """Values that a line gives by name; a run has them in its space."""
+
+    @classmethod
+    def chosen(cls, values: Mapping[str, Any]) -> Line[Self]:
+        given = dict(values)
+        given["metric"] = given.get("metric") or ""
+        given["n_trials"] = given.pop("trials", None) or 0
+        given["sampler"] = SamplerSpec(given.get("sampler") or "")
+        given["pruner"] = PrunerSpec(PRUNERS.check(given.get("pruner") or "none"))
+        given["space_name"] = given.pop("space", None) or ""
+        given["grid"] = tuple(given.get("grid") or ())
+        n_gpus, n_ranks = given.get("gpus_per_trial", 0), given.get("ranks_per_trial", 1)
+        if n_gpus % n_ranks:
+            raise OptionError(
+                f"%%distribute search: --gpus-per-trial {n_gpus} can't be divided among "
+                f"--ranks-per-trial {n_ranks}; expected a multiple of it"
+            )
+        return super().chosen(given)
+
+    def compile(
+        self, cell: str, namespace: Mapping[str, Any], context: CellContext, options: CellOptions
+    ) -> RunDraft:
+        """A search from a cell.
+
+        Raises
+        ------
+        OptionError
+            An unknown sampler.
+        CellError
+            Syntax, an undefined name, a missing module, a metric that is never reported, a name to
+            bring that the cell does not have.
+        SpaceError
+            No hyper-parameter, a contradictory one, or a grid that is too large.
+        CaptureError
+            A value that cannot be pickled, or is too large.
+        """
+        source = read_source(cell, context.cell_number)
+        space = read_space(source, namespace, self.space_name or None, self.grid)
+        names = read_names(source.tree, space.replaced)
+        sampler = _choose_sampler(self, space, namespace)
+        n_trials = _count_trials(self, sampler, space)
+        also = [self.space_name] if self.space_name else []
+        if sampler.in_notebook:
+            also.append(sampler.name)
+        parts = CellParts.of(options, source, names, namespace, context)
+        captured, modules = parts.gather(known=space.space, injected=space.injected, also=also)
+        _check_installed(sampler, frozenset(file.path.partition("/")[0] for file in modules.files))
+        reports = reports_in(source.tree, namespace, captured.functions, modules.trees)
+        metric = choose_metric(self.metric or None, reports, names, source)
+        verb = msgspec.structs.replace(
+            self, metric=metric, n_trials=n_trials, space=space.space, sampler=sampler, grid=()
+        )
+        program, blobs = program_of(source, captured, modules, space, self.space_name or None)
+        notes = self._notes(metric, metric in reports.metrics or reports.open)
+        return draft_run(
+            verb, options, program, blobs, max_failures=options.max_failures, notes=notes
+        )
+
+    def _notes(self, metric: str, is_reported: bool) -> Iterator[str]:
+        if not self.metric:
+            yield f"metric: {metric}, the only one that the cell reports"
+        if self.mode == "max" and any(part in metric.lower() for part in ("loss", "error", "mse")):
+            yield f"{metric} is maximised; pass --mode min if smaller is better"
+        if self.pruner.name != "none" and not is_reported:
+            yield f"{metric} is never reported, so --pruner {self.pruner.name} stops no trial"
+
+    def describe(self) -> Iterator[str]:
+        yield f"Search: {self.n_trials} trials, {self.metric} ({self.mode})"
+        yield f"Sampler: {self.sampler.name}; pruner: {self.pruner.name}"
+        if is_finite(self.space):
+            yield f"Grid points: {format_count(n_grid_points(self.space))}"
+        if self.ranks_per_trial > 1 or self.gpus_per_trial:
+            yield f"Per trial: {self.ranks_per_trial} ranks, {self.gpus_per_trial} GPUs"
+        yield "Hyper-parameters:"
+        for name, found in self.space.items():
+            yield f"  {name}: {distribution_text(found)}"
+
+    # -- what everybody asks -------------------------------------------------------------------
 
     @property
     def objective(self) -> Search:
@@ -62,5 +223,94 @@ class Search(VerbSpec, frozen=True, tag="search"):
         # Fixed, so that a resumed run asks in the same order.
         return msgspec.structs.replace(self, window=2 * (self.max_parallel or n_slots))
 
-    def group_text(self, max_failures: int) -> str:
+    @property
+    def group_text(self) -> str:
         return f"{self.ranks_per_trial} per trial" if self.ranks_per_trial > 1 else ""
+
+
+def distribution_text(found: Distribution) -> str:
+    """One line for a distribution, e.g. ``0.0001 … 0.1, log``."""
+    if isinstance(found, Choice):
+        shown = [str(value) if found.by_index else repr(value) for value in found.values[:12]]
+        more = len(found.values) - len(shown)
+        text = ", ".join(shown) + (f", … {more} more" if more else "")
+        return f"one of {text}" + _default_text(found)
+    text = f"{found.low} … {found.high}"
+    if found.log:
+        text += ", log"
+    if found.step is not None and found.step != 1:
+        text += f", step {found.step}"
+    return (f"whole, {text}" if isinstance(found, RandInt) else text) + _default_text(found)
+
+
+def _default_text(found: Distribution) -> str:
+    return "" if found.default is None else f" (default {found.default})"
+
+
+def _choose_sampler(search: Search, space: CellSpace, namespace: Mapping[str, Any]) -> SamplerSpec:
+    """The sampler that was asked for, or the one that fits.
+
+    A search whose parameters all come from ``--grid``, without ``--trials``, is a grid; any
+    other is random.
+    """
+    name = search.sampler.name
+    if not name:
+        whole_grid = space.grid_only and not search.n_trials and is_finite(space.space)
+        return SamplerSpec(name="grid" if whole_grid else "random")
+    if name in SAMPLERS.built_in:
+        return search.sampler
+    if name in namespace:
+        return SamplerSpec(name=name, in_notebook=True)
+    module, colon, kind = name.partition(":")
+    dotted = all(part.isidentifier() for part in (*module.split("."), kind))
+    if not colon or not dotted:
+        variables = [key for key in namespace if not key.startswith("_")]
+        SAMPLERS.check(name, also=("module:Class", "a notebook variable"), near=variables)
+        # A package's: its code is a user's, and so it runs where that of cells does.
+        return SamplerSpec(name=SAMPLERS.target(name))
+    return search.sampler
+
+
+def _check_installed(sampler: SamplerSpec, local_tops: frozenset[str]) -> None:
+    """Refuse ``module:Class`` whose package is neither installed nor beside the notebook."""
+    module, colon, _ = sampler.name.partition(":")
+    top = module.partition(".")[0]
+    if colon and top not in local_tops and not is_installed(top):
+        raise CellError(
+            f"--sampler {sampler.name}: module {top!r} is not installed here and no {top}.py lies "
+            f"beside the notebook",
+            module=top,
+        )
+
+
+def _count_trials(search: Search, sampler: SamplerSpec, space: CellSpace) -> int:
+    """Number of trials: ``--trials``, or all points of a grid, or 20."""
+    if sampler.name != "grid":
+        return search.n_trials or DEFAULT_TRIALS
+    n_points = check_grid(space.space)
+    return min(search.n_trials, n_points) if search.n_trials else n_points
+
+
+def _split(text: str) -> list[str]:
+    """Parts between the commas of ``text``, commas in quotes kept."""
+    if len(text) > 1 and text[0] in "[(" and text[-1] in "])":
+        text = text[1:-1]
+    parts = re.findall(r"""(?:"[^"]*"|'[^']*'|[^,])+""", text)
+    return [part.strip() for part in parts if part.strip()]
+
+
+def _grid_value(text: str) -> ParamValue:
+    try:
+        value = ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        if re.fullmatch(r"[\w.+/:@-]+", text) and text not in ("nan", "inf", "-inf"):
+            return text
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is neither a number, a quoted string nor a word"
+        ) from None
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise argparse.ArgumentTypeError(
+        f"{text!r} is a {type(value).__name__}; grid values are numbers, strings, True, False "
+        f"or None, so declare the name with choice(…) in the cell"
+    )

@@ -184,7 +184,7 @@ def _pieces(state: RunState, ask: GetLog) -> list[_Piece]:
         raise TrialError(f"run {ask.run_id} has no trial {number}", trial=number)
     group = state.ranks.get(number)
     if group is None or not group.started:
-        is_fed = verb is not None and verb.driver == "fits"
+        is_fed = verb is not None and verb.is_fed
         return _pieces_of_fit(state, trial) if is_fed else _pieces_of_one(trial)
     ranks = sorted(group.started) if ask.rank is None else [ask.rank]
     found = []

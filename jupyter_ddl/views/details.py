@@ -64,7 +64,7 @@ def _settings(spec: RunSpec, directory: Path) -> list[tuple[str, str]]:
         ("metric", f"{study.metric} ({study.mode})" if study else ""),
         ("sampler", study.sampler.name if study else ""),
         ("pruner", study.pruner.name if study else ""),
-        ("ranks", spec.verb.group_text(limits.max_own_failures)),
+        ("ranks", spec.verb.group_text),
         ("seed", str(spec.seed)),
         ("timeout", format_duration(limits.timeout_s) if limits.timeout_s else ""),
         ("brings", ", ".join(spec.bring)),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_ddl.cell.options import VERBS
+from jupyter_ddl.plugins import VERBS
 from tests.leaks import end_processes, leftovers_of, new_home
 from tests.live_kernel import LiveKernel
 
@@ -59,7 +59,11 @@ def test_every_block_runs_as_it_stands_in_the_page(name: str, notebook: LiveKern
 
 
 def test_each_verb_and_each_magic_has_its_page() -> None:
-    assert {path.stem for path in _FOLDER.glob("*.md")} == {*VERBS, "cluster", "runs"} == {*_ORDER}
+    assert (
+        {path.stem for path in _FOLDER.glob("*.md")}
+        == {*VERBS.names(), "cluster", "runs"}
+        == {*_ORDER}
+    )
 
 
 @pytest.mark.parametrize("name", _ORDER)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_ddl.cell.options import VERBS
 from jupyter_ddl.commands.cluster import CLUSTER
 from jupyter_ddl.commands.runs import RUNS
+from jupyter_ddl.plugins import VERBS
 from tests.live_kernel import LiveKernel
 
 pytestmark = [pytest.mark.kernel, pytest.mark.timeout(180)]
@@ -83,6 +83,6 @@ def test_its_refusals_are_what_is_read(kernel: LiveKernel) -> None:
 def test_it_names_every_verb_and_every_command() -> None:
     prose = re.sub(r"^```.*?^```$", "", _README, flags=re.MULTILINE | re.DOTALL)
     said = " ".join(re.findall(r"`([^`]+)`", prose))
-    assert [verb for verb in VERBS if f"%%distribute {verb}" not in said] == []
+    assert [verb for verb in VERBS.names() if f"%%distribute {verb}" not in said] == []
     commands = {*CLUSTER.commands, *RUNS.commands} - {"status"}
     assert sorted(commands - set(said.split())) == []

@@ -76,11 +76,11 @@ def test_every_link_within_the_site_has_a_target(site: Path) -> None:
 def test_the_reference_names_every_verb_and_every_public_name(site: Path) -> None:
     from jupyter_ddl import _EXPORTS
     from jupyter_ddl import __all__ as public
-    from jupyter_ddl.cell.options import VERBS
+    from jupyter_ddl.plugins import VERBS
 
     pages = [_read(page) for page in site.glob("reference/*.html")]
     magics = (site / "reference" / "magics.html").read_text(encoding="utf-8")
-    assert [verb for verb in VERBS if f"%%distribute {verb}" not in magics] == []
+    assert [verb for verb in VERBS.names() if f"%%distribute {verb}" not in magics] == []
     documented = {each for page in pages for each in page.ids}
     # A package has the name of some: what is meant is the function.
     packages = {path.name for path in (ROOT / "jupyter_ddl").iterdir() if path.is_dir()}

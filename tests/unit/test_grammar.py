@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from jupyter_ddl.cell.options import DISTRIBUTE
 from jupyter_ddl.commands.cluster import CLUSTER
 from jupyter_ddl.commands.runs import RUNS
 from jupyter_ddl.errors import OptionError
@@ -21,6 +20,7 @@ from jupyter_ddl.grammar import (
     one_of,
     size_bytes,
 )
+from jupyter_ddl.verbs.base import distribute_grammar
 
 _FRUIT = Grammar(
     "%fruit",
@@ -84,7 +84,11 @@ def test_a_bare_noun_is_the_command_that_tells_the_state() -> None:
     ("grammar", "line", "says"),
     [
         (_FRUIT, "pik x", "%fruit: unknown command 'pik'; expected look, pick or show; did you"),
-        (DISTRIBUTE, "", "%%distribute needs a verb: search, map, ddp, fit or run; --help"),
+        (
+            distribute_grammar(),
+            "",
+            "%%distribute needs a verb: search, map, ddp, fit or run; --help",
+        ),
         (_FRUIT, "pick", "%fruit pick: the following arguments are required: kind"),
         (_FRUIT, "pick x --nmber 3", "unknown option '--nmber'; did you mean '--number'?"),
         (_FRUIT, "pick x --num 3", "%fruit pick: unknown option '--num'"),
@@ -134,8 +138,9 @@ def test_a_terminal_has_the_same_commands_but_for_those_of_notebooks() -> None:
 
 
 def test_every_choice_that_is_declared_is_offered() -> None:
-    assert DISTRIBUTE.offers(["search", "--pruner"], {}) == ("none", "median", "asha", "hyperband")
-    assert DISTRIBUTE.offers(["ddp", "--backend"], {}) == ("auto", "gloo", "nccl")
-    assert DISTRIBUTE.offers(["ddp", "--strategy"], {})[:2] == ("ddp", "fsdp")
-    assert {"--targets", "--push", "--bring", "--reset"} <= set(DISTRIBUTE.offers(["run"], {}))
-    assert "--metric" not in DISTRIBUTE.offers(["map"], {})
+    distribute = distribute_grammar()
+    assert distribute.offers(["search", "--pruner"], {}) == ("none", "median", "asha", "hyperband")
+    assert distribute.offers(["ddp", "--backend"], {}) == ("auto", "gloo", "nccl")
+    assert distribute.offers(["ddp", "--strategy"], {})[:2] == ("ddp", "fsdp")
+    assert {"--targets", "--push", "--bring", "--reset"} <= set(distribute.offers(["run"], {}))
+    assert "--metric" not in distribute.offers(["map"], {})

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-import time
 from collections.abc import Callable
 from multiprocessing import resource_tracker
 from pathlib import Path
@@ -19,14 +18,14 @@ import psutil
 import pytest
 
 from jupyter_ddl.backends.local import LocalBackend
-from jupyter_ddl.cell.compile import CellContext, CompiledCell, compile_search
-from jupyter_ddl.cell.options import SearchOptions
+from jupyter_ddl.cell.draft import CellContext, RunDraft
 from jupyter_ddl.client.run import Run
 from jupyter_ddl.controller.service import ClusterService
 from jupyter_ddl.protocol.cluster import ClusterSpec
-from jupyter_ddl.protocol.run import RunSpec
+from jupyter_ddl.protocol.run import Provenance
 from jupyter_ddl.store.blobs import put_blob
 from jupyter_ddl.store.paths import blob_dirs
+from jupyter_ddl.verbs.search import Search
 from tests.leaks import Home
 from tests.run_tools import assert_clean, outcomes
 
@@ -61,20 +60,21 @@ class ApartBackend(LocalBackend):
         return False
 
 
-def compiled(n_trials: int, pause: float) -> CompiledCell:
-    options = SearchOptions(metric="score", trials=n_trials, seed=1, bring=("log",))
+def compiled(n_trials: int, pause: float) -> RunDraft:
+    given = {"metric": "score", "trials": n_trials, "seed": 1, "bring": ("log",)}
+    verb, options = Search.from_python(given)
     context = CellContext(cell_number=None, notebook_dir=Path.cwd(), main_globals={})
     namespace = {"data": np.arange(100_000, dtype=float), "pause": pause}
-    return compile_search(options, CELL, namespace, context)
+    return verb.compile(CELL, namespace, context, options)
 
 
 async def run_apart(
-    cell: CompiledCell, meanwhile: Callable[[ClusterService], Any] | None = None
+    cell: RunDraft, meanwhile: Callable[[ClusterService], Any] | None = None
 ) -> None:
     service = ClusterService(ClusterSpec(name="apart", n_workers=2), token="1:0.0")
     await service.open(lambda _: None)
     try:
-        spec = RunSpec("apart", cell.verb, cell.program, 1, "apart", time.time(), bring=cell.bring)
+        spec = cell.submitted("apart", "apart", Provenance())
         await service.runs.submit(spec)
         async with asyncio.timeout(60):
             while service.runs.active:
@@ -92,7 +92,7 @@ def apart(home: Home, monkeypatch: pytest.MonkeyPatch) -> Path:
     return home.data / "away"
 
 
-def store(cell: CompiledCell) -> CompiledCell:
+def store(cell: RunDraft) -> RunDraft:
     for digest, data in cell.blobs:
         put_blob(data, blob_dirs(), digest)
     return cell

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import random
-import time
 from multiprocessing import resource_tracker
 from pathlib import Path
 
 import pytest
 
-from jupyter_ddl.cell.compile import CellContext, compile_search
-from jupyter_ddl.cell.options import SearchOptions
+from jupyter_ddl.cell.draft import CellContext
 from jupyter_ddl.client.run import Run
 from jupyter_ddl.controller.service import ClusterService
 from jupyter_ddl.driving.dispatcher import Dispatcher
 from jupyter_ddl.protocol.cluster import ClusterSpec
 from jupyter_ddl.protocol.events import AttemptFinished, Reported
-from jupyter_ddl.protocol.run import RunSpec
+from jupyter_ddl.protocol.run import Provenance, RunSpec
+from jupyter_ddl.verbs.search import Search
 from tests.leaks import Home
 from tests.run_tools import STEPS, assert_clean
 
@@ -31,10 +30,10 @@ def tracker() -> None:
 
 
 def spec_of(n_trials: int) -> RunSpec:
-    options = SearchOptions(metric="score", trials=n_trials, seed=1)
+    verb, options = Search.from_python({"metric": "score", "trials": n_trials, "seed": 1})
     context = CellContext(cell_number=None, notebook_dir=Path.cwd(), main_globals={})
-    compiled = compile_search(options, STEPS, {}, context)
-    return RunSpec("lossy", compiled.verb, compiled.program, 1, "lossy", time.time())
+    draft = verb.compile(STEPS, {}, context, options)
+    return draft.submitted("lossy", "lossy", Provenance())
 
 
 async def run_in_this_process(spec: RunSpec, timeout_s: float) -> None:

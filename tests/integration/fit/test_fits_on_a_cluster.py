@@ -33,6 +33,7 @@ from sklearn.pipeline import FeatureUnion, Pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 import jupyter_ddl
+from jupyter_ddl.cell.options import CellOptions
 from jupyter_ddl.client.run import Run
 from jupyter_ddl.errors import CaptureError, FitError
 from jupyter_ddl.ledger.reducer import fold_all
@@ -79,7 +80,7 @@ def test_a_cell_of_fits_is_one_run_with_candidates_as_trials(shared: Any, tmp_pa
         file.unlink()
     before = joblib.Parallel.__call__, GridSearchCV.fit
     search = GridSearchCV(pipeline, grid, cv=4, refit=False)
-    with distributed_fits(_setting(name="a test")) as fits:
+    with distributed_fits(_setting(options=CellOptions(name="a test"))) as fits:
         assert joblib.Parallel.__call__ is not before[0]
         search.fit(X, Y)
         scores = cross_val_score(Trivial(), X, Y, cv=2)

@@ -17,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from fit_models import Trivial, Waiting
 from sklearn.model_selection import GridSearchCV, cross_val_score
 
+from jupyter_ddl.cell.options import CellOptions
 from jupyter_ddl.client.run import Run
 from jupyter_ddl.client.session import session
 from jupyter_ddl.errors import FitStoppedError, SpecError
@@ -71,7 +72,7 @@ def test_stop_keeps_what_is_done_and_resume_computes_the_rest(shared: Any, tmp_p
     for file in tmp_path.iterdir():
         file.unlink()
     (tmp_path / "go").touch()
-    with distributed_fits(_setting(resume=runs[0].id)):
+    with distributed_fits(_setting(options=CellOptions(resume=runs[0].id))):
         search.fit(X, Y)
     begun = {path.name.split("-")[1] for path in tmp_path.glob("begun-*")}
     assert begun == {"1.0", "2.0", "0.0"}  # 0.0 is the refit, which is done here
@@ -179,7 +180,7 @@ def test_a_candidate_that_was_stopped_stays_so_when_the_controller_is_killed(
     assert [row.state for row in runs[0].snapshot().rows] == ["complete", "cancelled", "complete"]
     assert {e.trial for e in runs[0].events() if isinstance(e, FoldFinished)} == {0, 2}
     assert audit(runs[0].events()) == []
-    with distributed_fits(_setting(resume=runs[0].id)):
+    with distributed_fits(_setting(options=CellOptions(resume=runs[0].id))):
         search.fit(X, Y)
     assert len(search.cv_results_["params"]) == 3
     assert len(begun(1.0) - before) == 4

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from jupyter_ddl.cell.capture import Captured
-from jupyter_ddl.cell.compile import CellContext, CompiledCell, compile_cell
-from jupyter_ddl.cell.options import parse_line
+from jupyter_ddl.cell.draft import CellContext, RunDraft
 from jupyter_ddl.protocol.program import MAIN_GLOBALS
+from jupyter_ddl.verbs.base import parse_line
 
 
 def notebook(code: str = "", **names: Any) -> dict[str, Any]:
@@ -22,10 +22,11 @@ def notebook(code: str = "", **names: Any) -> dict[str, Any]:
 
 def compiled(
     line: str, cell: str, namespace: dict[str, Any] | None = None, folder: Path | None = None
-) -> CompiledCell:
+) -> RunDraft:
     """A line and a cell, compiled as ``In [3]``."""
     context = CellContext(cell_number=3, notebook_dir=folder or Path("/nonexistent"))
-    return compile_cell(parse_line(line), cell, namespace or notebook(), context)
+    verb, options = parse_line(line)
+    return verb.compile(cell, namespace or notebook(), context, options)
 
 
 def restored(captured: Captured, main: dict[str, Any] | None = None) -> dict[str, Any]:

@@ -12,7 +12,6 @@ from jupyter_ddl.protocol.events import AttemptFinished, Reported
 from jupyter_ddl.ranks.program import load_program
 from jupyter_ddl.ranks.stopping import StopFlag
 from jupyter_ddl.store.blobs import put_blob
-from jupyter_ddl.verbs.map import Map
 from tests.unit.cell.cell_makers import compiled, notebook
 
 
@@ -27,19 +26,18 @@ def run(tmp_path):
     def run_trial(found, item=None, **params):
         for digest, data in found.blobs:
             assert put_blob(data, [blobs]) == digest
-        verb = found.verb
-        is_map = isinstance(verb, Map)
+        verb = found.spec.verb
         assignment = Assignment(
             "run-1",
             "a-1",
-            put_blob(msgspec.msgpack.encode(found.program), [blobs]),
+            put_blob(msgspec.msgpack.encode(found.spec.program), [blobs]),
             (),
             str(run_dir),
             (str(blobs),),
             "topic",
-            metric=None if is_map else verb.metric,
-            over=verb.over if is_map else None,
-            element=verb.element if is_map else None,
+            metric=verb.study.metric if verb.study else None,
+            over=verb.items.over if verb.items else None,
+            element=verb.items.element if verb.items else None,
         )
         events = []
         ended = load_program(assignment).run_trial(

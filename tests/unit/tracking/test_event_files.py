@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_ddl.cell.compile import CellContext, compile_cell
-from jupyter_ddl.cell.options import RunOptions, parse_line
+from jupyter_ddl.cell.draft import CellContext
 from jupyter_ddl.client.submit import check_supported
 from jupyter_ddl.errors import LedgerBusyError, OptionError, RunNotFoundError
 from jupyter_ddl.ledger.file import LedgerWriter
@@ -33,6 +32,7 @@ from jupyter_ddl.store.paths import ledger_path, run_dir
 from jupyter_ddl.tracking.tensorboard import writing
 from jupyter_ddl.tracking.tensorboard.event_files import RunFiles
 from jupyter_ddl.tracking.tensorboard.writing import write_run
+from jupyter_ddl.verbs.base import parse_line
 from jupyter_ddl.verbs.ddp import Ddp
 from jupyter_ddl.verbs.search import Search
 
@@ -270,9 +270,8 @@ def test_two_writers_of_one_directory_are_refused(tmp_path: Path, home: Any) -> 
 def test_a_missing_package_is_told_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     context = CellContext(cell_number=None, notebook_dir=Path.cwd())
     cell = "from jupyter_ddl import uniform\nx = uniform(0, 1)\n"
-    options = parse_line("search --metric x --tensorboard")
-    assert not isinstance(options, RunOptions)
-    compiled = compile_cell(options, cell, {}, context)
+    verb, options = parse_line("search --metric x --tensorboard")
+    compiled = verb.compile(cell, {}, context, options)
     check_supported(compiled)
     monkeypatch.setitem(sys.modules, "tensorboard", None)
     with pytest.raises(OptionError, match=r"--tensorboard: .* `%pip install tensorboard`"):

@@ -21,38 +21,38 @@ def test_a_search_becomes_a_spec_and_a_program():
     X = np.ones((100, 1000))  # noqa: N806
     namespace = notebook(X=X, unused=object())
     found = compiled(f"{SEARCH} --trials 7 --seed 5 --bring acc --timeout 1m", CELL, namespace)
-    assert found.verb.metric == "acc"
-    assert found.verb.n_trials == 7
-    assert found.verb.space == {"lr": Uniform(1e-4, 1e-1, log=True)}
-    assert found.verb.sampler == SamplerSpec("random")
-    assert found.program.source == "\n" + CELL
-    assert found.program.filename == "In [3]"
-    assert [each.name for each in found.program.captures] == ["X"]
-    assert found.program.imports[-1] == "numpy"
-    assert found.program.ends_in_expression
-    assert found.seed == 5
-    assert found.limits.timeout_s == 60
+    assert found.spec.verb.metric == "acc"
+    assert found.spec.verb.n_trials == 7
+    assert found.spec.verb.space == {"lr": Uniform(1e-4, 1e-1, log=True)}
+    assert found.spec.verb.sampler == SamplerSpec("random")
+    assert found.spec.program.source == "\n" + CELL
+    assert found.spec.program.filename == "In [3]"
+    assert [each.name for each in found.spec.program.captures] == ["X"]
+    assert found.spec.program.imports[-1] == "numpy"
+    assert found.spec.program.ends_in_expression
+    assert found.spec.seed == 5
+    assert found.spec.limits.timeout_s == 60
     assert [digest for digest, _ in found.blobs] == [
-        found.program.payload,
-        *found.program.buffers,
+        found.spec.program.payload,
+        *found.spec.program.buffers,
     ]
 
 
 def test_a_search_by_grid_alone_takes_all_points():
     cell = "report(acc=lr + wd)"
     found = compiled(f"{SEARCH} --grid lr=1,2,3 --grid wd=0,1", cell)
-    assert found.verb.sampler.name == "grid"
-    assert found.verb.n_trials == 6
-    assert compiled(f"{SEARCH} --grid lr=1,2 --grid wd=1 --trials 9", cell).verb.n_trials == 9
+    assert found.spec.verb.sampler.name == "grid"
+    assert found.spec.verb.n_trials == 6
+    assert compiled(f"{SEARCH} --grid lr=1,2 --grid wd=1 --trials 9", cell).spec.verb.n_trials == 9
     some = compiled(f"{SEARCH} --grid lr=1,2 --grid wd=1 --trials 9 --sampler grid", cell)
-    assert some.verb.n_trials == 2
+    assert some.spec.verb.n_trials == 2
 
 
 @pytest.mark.parametrize("sampler", [name for name in SAMPLERS.built_in if name != "grid"])
 def test_each_sampler_is_known(sampler):
     found = compiled(f"{SEARCH} --sampler {sampler}", CELL, notebook(X=np.ones(3)))
-    assert found.verb.sampler == SamplerSpec(sampler)
-    assert found.verb.n_trials == 20
+    assert found.spec.verb.sampler == SamplerSpec(sampler)
+    assert found.spec.verb.n_trials == 20
 
 
 def test_a_sampler_may_be_a_notebook_variable_and_then_travels():
@@ -60,26 +60,26 @@ def test_a_sampler_may_be_a_notebook_variable_and_then_travels():
         pass
 
     found = compiled(f"{SEARCH} --sampler mine", CELL, notebook(X=np.ones(3), mine=Mine()))
-    assert found.verb.sampler == SamplerSpec("mine", in_notebook=True)
-    assert [each.name for each in found.program.captures] == ["X", "mine"]
+    assert found.spec.verb.sampler == SamplerSpec("mine", in_notebook=True)
+    assert [each.name for each in found.spec.program.captures] == ["X", "mine"]
 
 
 def test_a_space_dict_travels_under_its_name():
     namespace = notebook(space={"act": [len, print]})
     found = compiled(f"{SEARCH} --space space", "report(acc=act)", namespace)
-    assert found.program.space_name == "space"
-    assert found.program.space_labels == {"act": ("len", "print")}
-    assert [each.name for each in found.program.captures] == ["space"]
+    assert found.spec.program.space_name == "space"
+    assert found.spec.program.space_labels == {"act": ("len", "print")}
+    assert [each.name for each in found.spec.program.captures] == ["space"]
 
 
 def test_a_notebook_value_of_an_injected_parameter_stays_here():
     found = compiled(f"{SEARCH} --grid lr=1,2", "report(acc=lr)", notebook(lr=object()))
-    assert found.program.captures == ()
+    assert found.spec.program.captures == ()
 
 
 def test_the_only_reported_metric_need_not_be_named():
     found = compiled("search", CELL, notebook(X=np.ones(3)))
-    assert found.verb.metric == "acc"
+    assert found.spec.verb.metric == "acc"
     assert "the only one" in found.notes[0]
 
 
@@ -96,19 +96,21 @@ def test_the_only_reported_metric_need_not_be_named():
 )
 def test_a_metric_may_be_reported_or_assigned_anywhere(cell):
     code = "from jupyter_ddl import report\ndef train(lr): report(acc=lr)\ndef fit(lr, f): ..."
-    assert compiled(SEARCH, cell, notebook(code)).verb.metric == "acc"
+    assert compiled(SEARCH, cell, notebook(code)).spec.verb.metric == "acc"
 
 
 def test_a_fresh_seed_is_drawn_each_time():
-    seeds = {compiled(SEARCH, "acc = uniform(0, 1)").seed for _ in range(5)}
+    seeds = {compiled(SEARCH, "acc = uniform(0, 1)").spec.seed for _ in range(5)}
     assert len(seeds) > 1
     assert all(0 <= seed < 2**32 for seed in seeds)
 
 
 def test_a_map_captures_its_sequence_as_a_list():
     found = compiled("map --over x in items", "y = x + 1", notebook(items=range(4)))
-    assert found.verb == Map(over="items", element="x", n_items=4)
-    assert [(each.name, each.type_name) for each in found.program.captures] == [("items", "list")]
+    assert found.spec.verb == Map(over="items", element="x", n_items=4)
+    assert [(each.name, each.type_name) for each in found.spec.program.captures] == [
+        ("items", "list")
+    ]
     assert found.notes == ()
 
 

@@ -2,29 +2,32 @@
 
 import pytest
 
-from jupyter_ddl.cell.options import (
-    DdpOptions,
-    MapOptions,
-    SearchOptions,
-    parse_line,
-)
+from jupyter_ddl.cell.options import CellOptions
 from jupyter_ddl.errors import OptionError
 from jupyter_ddl.grammar import HelpRequested
+from jupyter_ddl.protocol.sampling import PrunerSpec, SamplerSpec
+from jupyter_ddl.verbs.base import parse_line
+from jupyter_ddl.verbs.ddp import Ddp
+from jupyter_ddl.verbs.fit import Fit
+from jupyter_ddl.verbs.map import Map
+from jupyter_ddl.verbs.search import Search
 
 
 def test_a_search_line_gives_all_its_options():
-    options = parse_line(
+    verb, options = parse_line(
         "search --metric val_acc --mode min --trials 40 --sampler tpe --pruner asha --seed 7 "
         "--max-parallel 3 -o run --bring model,best --timeout 1h30m -a --capture-limit 2GB"
     )
-    assert options == SearchOptions(
+    assert verb == Search(
         metric="val_acc",
         mode="min",
-        trials=40,
-        sampler="tpe",
-        pruner="asha",
-        seed=7,
+        n_trials=40,
+        sampler=SamplerSpec("tpe"),
+        pruner=PrunerSpec("asha"),
         max_parallel=3,
+    )
+    assert options == CellOptions(
+        seed=7,
         out="run",
         bring=("model", "best"),
         timeout_s=5400.0,
@@ -34,11 +37,11 @@ def test_a_search_line_gives_all_its_options():
 
 
 def test_a_ddp_line_gives_all_its_options():
-    options = parse_line(
+    verb, options = parse_line(
         "ddp -n 4 --backend gloo --min-ranks 2 --max-restarts 5 --hang-timeout 5m "
         "--strategy fsdp --no-init --gpus-per-rank 1 --bring model -o run"
     )
-    assert options == DdpOptions(
+    assert verb == Ddp(
         n_ranks=4,
         backend="gloo",
         gpus_per_rank=1,
@@ -47,21 +50,21 @@ def test_a_ddp_line_gives_all_its_options():
         hang_timeout_s=300.0,
         strategy="fsdp",
         initialize=False,
-        bring=("model",),
-        out="run",
     )
+    assert options == CellOptions(bring=("model",), out="run")
 
 
 def test_options_from_python_are_refused_like_those_of_a_line():
     with pytest.raises(OptionError, match=r"-n: 2\.5; expected a whole number of at least 1"):
-        DdpOptions(n_ranks=2.5)
+        Ddp.from_python({"n_ranks": 2.5})
     with pytest.raises(OptionError, match="--max-restarts: -1; expected"):
-        DdpOptions(n_ranks=2, max_restarts=-1)
+        Ddp.from_python({"n_ranks": 2, "max_restarts": -1})
 
 
 def test_grid_values_are_literals_and_bare_words_are_strings():
-    options = parse_line("search --grid lr=0.1,1e-2 --grid opt=adam,sgd --grid deep=True,None")
-    assert options.grid == (
+    verb, _ = parse_line("search --grid lr=0.1,1e-2 --grid opt=adam,sgd --grid deep=True,None")
+    assert isinstance(verb, Search)
+    assert verb.grid == (
         ("lr", (0.1, 0.01)),
         ("opt", ("adam", "sgd")),
         ("deep", (True, None)),
@@ -77,9 +80,8 @@ def test_grid_values_are_literals_and_bare_words_are_strings():
     ],
 )
 def test_over_takes_a_name_or_an_element_in_a_name(line, expected):
-    options = parse_line(line)
-    assert isinstance(options, MapOptions)
-    assert (options.over, options.element) == expected
+    verb, _ = parse_line(line)
+    assert verb.items == expected
 
 
 @pytest.mark.parametrize(
@@ -144,5 +146,33 @@ def test_help_returns_its_text_and_runs_nothing(line, capsys):
 def test_gpus_that_can_not_be_divided_among_the_ranks_of_a_trial_are_refused():
     with pytest.raises(OptionError, match="--gpus-per-trial 3 can't be divided among"):
         parse_line("search --ranks-per-trial 2 --gpus-per-trial 3")
-    assert parse_line("search --ranks-per-trial 2 --gpus-per-trial 4").gpus_per_trial == 4
-    assert parse_line("ddp -n 2 --admission-timeout 10m").admission_timeout_s == 600.0
+    assert parse_line("search --ranks-per-trial 2 --gpus-per-trial 4").verb.ranks.gpus_per_rank == 2
+    assert parse_line("ddp -n 2 --admission-timeout 10m").options.admission_timeout_s == 600.0
+
+
+def test_keywords_from_python_are_the_options_of_the_line():
+    words = "search --metric a --trials 4 --sampler tpe --bring x,y --timeout 2h -a"
+    keywords = {
+        "metric": "a", "trials": 4, "sampler": "tpe", "bring": ("x", "y"), "timeout_s": 7200.0,
+        "wait": False,
+    }  # fmt: skip
+    assert Search.from_python(keywords) == parse_line(words)
+    assert Search.from_python({**keywords, "bring": "x,y"}) == parse_line(words)
+    assert Map.from_python({"over": ["x in items"]}) == parse_line("map --over x in items")
+    assert Fit.from_python({"memory_bytes": "2GB"}) == parse_line("fit --memory 2GB")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"metrc": "a"}, "there is no option 'metrc'; known are metric, mode, trials"),
+        ({"dry_run": True}, "there is no option 'dry_run'"),
+        ({"pruner": "medain"}, "--pruner: 'medain' is not a pruner"),
+        ({"ranks_per_trial": 2, "gpus_per_trial": 1}, "can't be divided"),
+    ],
+)
+def test_wrong_keywords_are_refused_in_one_line(given, message):
+    with pytest.raises(OptionError) as caught:
+        Search.from_python(given)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)

@@ -13,23 +13,23 @@ CELL = "lr = loguniform(1e-4, 1e-1)\nacc = lr * X.sum()\nreport(step=0, acc=acc)
 
 def test_a_ddp_cell_is_the_search_cell_with_another_first_line():
     found = compiled("ddp -n 2 --bring acc --timeout 1m", CELL, notebook(X=np.ones(3)))
-    assert found.verb == Ddp(n_ranks=2)
-    assert found.program.source == "\n" + CELL
-    assert found.program.placeholders == ()
-    assert [each.name for each in found.program.captures] == ["X"]
-    assert found.bring == ("acc",)
-    assert found.limits.timeout_s == 60
+    assert found.spec.verb == Ddp(n_ranks=2)
+    assert found.spec.program.source == "\n" + CELL
+    assert found.spec.program.placeholders == ()
+    assert [each.name for each in found.spec.program.captures] == ["X"]
+    assert found.spec.bring == ("acc",)
+    assert found.spec.limits.timeout_s == 60
 
 
 def test_a_group_that_restarts_three_times_may_fail_four_times():
-    assert compiled("ddp -n 2", "1").limits.max_own_failures == 4
-    assert compiled("ddp -n 2 --max-restarts 0", "1").limits.max_own_failures == 1
+    assert compiled("ddp -n 2", "1").spec.limits.max_own_failures == 4
+    assert compiled("ddp -n 2 --max-restarts 0", "1").spec.limits.max_own_failures == 1
 
 
 def test_nccl_means_a_gpu_per_rank_unless_the_line_says_otherwise():
-    assert compiled("ddp -n 2 --backend nccl", "1").verb.gpus_per_rank == 1
-    assert compiled("ddp -n 2 --backend nccl --gpus-per-rank 2", "1").verb.gpus_per_rank == 2
-    assert compiled("ddp -n 2", "1").verb.gpus_per_rank is None
+    assert compiled("ddp -n 2 --backend nccl", "1").spec.verb.gpus_per_rank == 1
+    assert compiled("ddp -n 2 --backend nccl --gpus-per-rank 2", "1").spec.verb.gpus_per_rank == 2
+    assert compiled("ddp -n 2", "1").spec.verb.gpus_per_rank is None
 
 
 def test_a_name_to_bring_that_the_cell_never_assigns_is_refused():

@@ -1,0 +1,140 @@
+"""A run that could be submitted: what compiling a cell comes to, whichever verb it is for."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from jupyter_ddl.cell.capture import Captured
+from jupyter_ddl.cell.modules import CellModules
+from jupyter_ddl.cell.options import CellOptions
+from jupyter_ddl.cell.source import CellSource
+from jupyter_ddl.cell.space import CellSpace
+from jupyter_ddl.protocol.program import Program
+from jupyter_ddl.protocol.run import Limits, Provenance, RunSpec
+from jupyter_ddl.protocol.verb import VerbSpec
+
+__all__ = ["CellContext", "RunDraft", "draft_run", "program_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class CellContext:
+    """Where the cell stands.
+
+    Attributes
+    ----------
+    cell_number : int or None
+        The ``n`` of ``In [n]``; None where there is none.
+    notebook_dir : Path
+        Folder of the notebook; modules below it travel.
+    main_globals : mapping, optional
+        Globals of functions defined in the notebook; by default the namespace itself.  Those
+        functions will see the names of the rank that they run in.
+    """
+
+    cell_number: int | None
+    notebook_dir: Path
+    main_globals: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunDraft:
+    """What is submitted, but for its id, its cluster, its time and where it comes from.
+
+    Attributes
+    ----------
+    blobs : tuple of (str, bytes or memoryview)
+        Digests and bytes of the payload, its buffers (the notebook's own memory) and modules.
+    notes : tuple of str
+        Sentences worth telling the user.
+    """
+
+    spec: RunSpec
+    blobs: tuple[tuple[str, bytes | memoryview], ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def imports(self) -> frozenset[str]:
+        """Top-level modules that it needs on the workers."""
+        return frozenset((*self.spec.program.imports, *self.spec.verb.imports))
+
+    def submitted(self, run_id: str, cluster: str, provenance: Provenance) -> RunSpec:
+        """The run, as it is submitted now."""
+        return msgspec.structs.replace(
+            self.spec,
+            run_id=run_id,
+            cluster=cluster,
+            created_at_s=time.time(),
+            provenance=provenance,
+        )
+
+
+def program_of(
+    source: CellSource,
+    captured: Captured,
+    modules: CellModules,
+    space: CellSpace | None = None,
+    space_name: str | None = None,
+) -> tuple[Program, tuple[tuple[str, bytes | memoryview], ...]]:
+    """The program of a cell, and the blobs that it names."""
+    program = Program(
+        source=source.text,
+        filename=source.filename,
+        placeholders=space.placeholders if space else (),
+        captures=captured.names,
+        payload=captured.digest,
+        buffers=tuple(digest for digest, _ in captured.buffers),
+        modules=modules.files,
+        imports=modules.imports,
+        ends_in_expression=source.ends_in_expression,
+        space_name=space_name,
+        space_labels=space.labels if space else {},
+    )
+    blobs: dict[str, bytes | memoryview] = {}
+    if captured.digest is not None:
+        blobs[captured.digest] = captured.payload
+    blobs.update(captured.buffers)
+    blobs.update(modules.contents)
+    return program, tuple(blobs.items())
+
+
+def draft_run(
+    verb: VerbSpec,
+    options: CellOptions,
+    program: Program,
+    blobs: Iterable[tuple[str, bytes | memoryview]] = (),
+    *,
+    max_failures: int,
+    notes: Iterable[str] = (),
+) -> RunDraft:
+    """The draft of a run.
+
+    Parameters
+    ----------
+    max_failures : int
+        Failures of its own code that end a trial.
+    """
+    spec = RunSpec(
+        run_id="",
+        verb=verb,
+        program=program,
+        seed=secrets.randbits(32) if options.seed is None else options.seed,
+        cluster="",
+        created_at_s=0.0,
+        name=options.name,
+        bring=options.bring,
+        isolate=options.isolate,
+        limits=Limits(
+            timeout_s=options.timeout_s,
+            max_own_failures=max_failures,
+            admission_timeout_s=options.admission_timeout_s,
+        ),
+        tensorboard=options.tensorboard,
+    )
+    return RunDraft(spec=spec, blobs=tuple(blobs), notes=tuple(notes))
