@@ -84,7 +84,7 @@ lint: $(READY)  ## style, types, layers, spelling, stripped notebooks, the panel
 	$(BIN)/python tools/strip_notebooks.py --check
 	$(BIN)/python tools/make_types.py --check
 
-format: $(READY)  ## rewrite what `make lint` can mend by itself
+format: $(READY)  ## rewrite what `make lint` can fix by itself
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	$(BIN)/python tools/strip_notebooks.py

@@ -154,7 +154,7 @@ def check_before(
     Raises
     ------
     WorkerEnvironmentError
-        The cell is refused; one line with what mends it.
+        The cell is refused; one line with what fixes it.
     """
     if mode == "off":
         return None
@@ -245,7 +245,7 @@ def _verdict(
 
 def _status_of(verdict: EnvironmentVerdict) -> EnvironmentStatus:
     """A verdict as records and clusters keep it."""
-    return EnvironmentStatus(verdict.word, verdict_line(verdict), verdict.mend)
+    return EnvironmentStatus(verdict.word, verdict_line(verdict), verdict.fix)
 
 
 def check_environment(cluster: str, imports: Iterable[str], folder: Path) -> Checked:

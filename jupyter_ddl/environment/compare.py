@@ -125,16 +125,16 @@ def difference_text(each: Difference) -> str:
 
 
 def verdict_line(verdict: EnvironmentVerdict) -> str:
-    """The worst difference, how many more there are, and what mends it; empty for ``same``."""
+    """The worst difference, how many more there are, and what fixes it; empty for ``same``."""
     if not verdict.differences:
         return ""
     first = verdict.differences[0]
     more = len(verdict.differences) - 1
     rest = f" (and {more} more: `%cluster env check`)" if more else ""
-    mend = f"; {first.mend} mends it" if first.mend.startswith("`") else ""
-    if first.mend and not mend:
-        mend = f"; to mend it, {first.mend}"
-    return f"{difference_text(first)}{rest}{mend}"
+    fix = f"; {first.fix} fixes it" if first.fix.startswith("`") else ""
+    if first.fix and not fix:
+        fix = f"; to fix it, {first.fix}"
+    return f"{difference_text(first)}{rest}{fix}"
 
 
 SYNC = "`%cluster env sync`"
@@ -145,8 +145,8 @@ _RESTART = "restart the kernel"
 _MISSING = "none"
 _NUMERICAL = frozenset({"numpy", "torch", "jax", "tensorflow", "scipy"})
 
-Mend: TypeAlias = Literal["sync", "again", "renew", "kernel", "image", "nothing"]
-_MENDS: dict[Mend, str] = {
+Fix: TypeAlias = Literal["sync", "again", "renew", "kernel", "image", "nothing"]
+_FIXES: dict[Fix, str] = {
     "sync": SYNC,
     "again": _AGAIN,
     "renew": _RENEW,
@@ -163,7 +163,7 @@ class PairDifference(NamedTuple):
     ours: str
     theirs: str
     rank: int
-    mend: Mend
+    fix: Fix
 
     @property
     def breaks(self) -> bool:
@@ -229,7 +229,7 @@ def _lines(grouped: Mapping[PairDifference, list[str]], n_workers: int) -> list[
     """The worst first, and of those what the cell imports itself."""
     placed = [(each, _where(names, n_workers)) for each, names in grouped.items()]
     return [
-        Difference(each.what, each.ours, each.theirs, where, each.breaks, _MENDS[each.mend])
+        Difference(each.what, each.ours, each.theirs, where, each.breaks, _FIXES[each.fix])
         for each, where in sorted(placed, key=lambda pair: (pair[0].rank, pair[0].what, pair[1]))
     ]
 
@@ -272,7 +272,7 @@ def _rank(name: str, a: str, b: str, scope: Scope | None) -> int:
     return 2
 
 
-def _mend(name: str, ours: Facts, theirs: Facts) -> Mend:
+def _mend(name: str, ours: Facts, theirs: Facts) -> Fix:
     if name in theirs.held:
         return "again" if name in CORE else "renew"
     if name in ours.held:
@@ -340,8 +340,8 @@ def unmet(kernel: Facts, asked: Configuration, scope: Scope | None = None) -> It
 
 
 def _other_python(kernel: Facts, wanted: str, where: str) -> Difference:
-    mend = f"run the notebook with Python {wanted}"
-    return Difference("python", kernel.python, wanted, where, False, mend)
+    fix = f"run the notebook with Python {wanted}"
+    return Difference("python", kernel.python, wanted, where, False, fix)
 
 
 def _conda_to_pip(specifier: str) -> str:

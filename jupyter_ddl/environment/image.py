@@ -347,7 +347,7 @@ def _failed(plan: BuildPlan, log: list[str], timeout_s: float | None) -> ImageEr
         return ImageError(f"{message}{tail[-1] if tail else 'empty'}", log="\n".join(tail))
     failure = explain_failure(log, plan.configuration)
     return ImageError(
-        f"building the image of {plan.configuration.directory} failed: {failure}; mend it there, "
+        f"building the image of {plan.configuration.directory} failed: {failure}; fix it there, "
         f"or {_INSTEAD}",
         log="\n".join(tail),
         file=failure.file,

@@ -51,7 +51,7 @@ def build_wheel(name: str, source: str, directory: Path) -> Path:
     if done.returncode or not made:
         raise WorkerEnvironmentError(
             f"{name} comes from {target} and no wheel can be built of it: {_reason(done.stdout)}; "
-            f"mend its build (`pip wheel --no-deps {target}`), or put it into the image",
+            f"fix its build (`pip wheel --no-deps {target}`), or put it into the image",
             package=name,
         )
     return made[0]

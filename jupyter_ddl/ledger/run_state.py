@@ -176,7 +176,7 @@ class GroupHistory:
         self.restarts.append(row)
 
     def forget_failures(self) -> None:
-        """A new session: who resumes a failed run may have mended the cause."""
+        """A new session: who resumes a failed run may have fixed the cause."""
         self.failed = None
         self.failed_again = False
         self.n_unmet = 0

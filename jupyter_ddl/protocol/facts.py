@@ -61,7 +61,7 @@ class Difference(msgspec.Struct, frozen=True):
     where: str
     """Workers by name, or the file that asks for something else."""
     breaks: bool
-    mend: str
+    fix: str
     """The command, or what to do."""
 
 
@@ -74,9 +74,9 @@ class EnvironmentVerdict(msgspec.Struct, frozen=True):
     """Of what nothing in question imports: no part of the verdict."""
 
     @property
-    def mend(self) -> str:
+    def fix(self) -> str:
         """What to do about the worst difference; empty without one."""
-        return self.differences[0].mend if self.differences else ""
+        return self.differences[0].fix if self.differences else ""
 
 
 class EnvironmentStatus(msgspec.Struct, frozen=True):
@@ -85,7 +85,7 @@ class EnvironmentStatus(msgspec.Struct, frozen=True):
     word: VerdictWord
     text: str
     """One line: what differs most; empty for the same environment."""
-    mend: str
+    fix: str
 
 
 class WheelFile(msgspec.Struct, frozen=True):

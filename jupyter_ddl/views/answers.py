@@ -141,7 +141,7 @@ def _comparable(value: Any) -> tuple[int, float, str] | None:
 
 
 def _value(trial: TrialState) -> float | None:
-    """What a trial had when it was cancelled, or when an attempt was lost, is no result."""
+    """What a trial had when it was cancelled, or when an attempt was lost, is not a result."""
     value = trial.objective if trial.value is None else trial.value
     if value is None or not math.isfinite(value):
         return None

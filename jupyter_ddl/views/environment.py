@@ -57,7 +57,7 @@ def render_environment(
 def render_verdict(
     verdict: EnvironmentVerdict, notes: Sequence[str] = (), *, width: int = 100
 ) -> Drawing:
-    """The verdict with its table of differences and what mends them."""
+    """The verdict with its table of differences and what fixes them."""
     every = (*verdict.differences, *verdict.others)
     shown = every[:_MAX_ROWS]
     table: _Table = [
@@ -87,14 +87,14 @@ def _effect(verdict: EnvironmentVerdict, at: int) -> str:
 
 
 def _mends(verdict: EnvironmentVerdict) -> list[str]:
-    """Each command once, with what it mends."""
+    """Each command once, with what it fixes."""
     grouped: dict[str, list[str]] = {}
     for each in verdict.differences:
-        if each.mend:
-            grouped.setdefault(each.mend.replace("`", ""), []).append(plain(each.what, 40))
+        if each.fix:
+            grouped.setdefault(each.fix.replace("`", ""), []).append(plain(each.what, 40))
     return [
-        f"To mend {', '.join(dict.fromkeys(whats))}: {plain(mend, 200)}"
-        for mend, whats in grouped.items()
+        f"To fix {', '.join(dict.fromkeys(whats))}: {plain(fix, 200)}"
+        for fix, whats in grouped.items()
     ]
 
 

@@ -17,6 +17,7 @@ from jupyter_ddl.views.palette import (
     MUTED,
     RANK_COLORS,
     box,
+    bullets,
     dot,
 )
 from jupyter_ddl.views.plots import count_axis, draw_plot, draw_strokes, point_at, value_axis
@@ -110,7 +111,9 @@ def _restart(snapshot: RunSnapshot, row: RestartRow) -> str:
     who = "the group" if row.rank is None else f"rank {row.rank}"
     ended = f"round {row.round}: {who} {row.cause}"
     if row.is_over:
-        went_on = "began anew" if row.step is None else f"resumed from step {row.step:,}"
+        went_on = (
+            "began anew" if row.step is None else f"resumed from step {format_count(row.step)}"
+        )
         return f"{ended}; {round_text(snapshot, row.round + 1)} {went_on}"
     return ended if is_final(snapshot) else f"{ended}; the next round is being prepared"
 
@@ -213,13 +216,7 @@ def group_caption(snapshot: RunSnapshot, now_s: float) -> str:
         f"{format_count(n)} {state}</span>"
         for state, n in rank_counts(snapshot)
     ]
-    step = snapshot.last_step
-    if step is not None:
-        words.append(f"step {step:,}")
-    if snapshot.checkpoint_step is not None:
-        words.append(f"checkpoint at step {snapshot.checkpoint_step:,}")
-    if snapshot.round > 1:
-        words.append(round_text(snapshot))
+    words += _progress_words(snapshot)
     left = "".join(f"<span>{word}</span>" for word in words)
     return (
         '<div style="display:flex;flex-wrap:wrap;justify-content:space-between;gap:0 18px;'
@@ -308,13 +305,7 @@ def group_notes(snapshot: RunSnapshot, limit: int) -> str:
     """Restarts, then notices."""
     texts = [esc(_sentence(text), limit) for text in restart_texts(snapshot)]
     texts += [esc(text, limit) for text in notices_of(snapshot)[-5:]]
-    if not texts:
-        return ""
-    items = "".join(f'<li style="margin:0">{text}</li>' for text in texts)
-    return (
-        f'<ul aria-label="Restarts and notices" style="margin:10px 0 0;padding:0 0 0 16px;'
-        f'font-size:12px;list-style-type:disc;overflow-wrap:break-word;{MUTED}">{items}</ul>'
-    )
+    return bullets("Restarts and notices", texts)
 
 
 def _sentence(text: str) -> str:
@@ -329,14 +320,17 @@ def group_progress(snapshot: RunSnapshot) -> str:
     """How many ranks do what, the step, the checkpoint, the round."""
     parts = [size_text(snapshot) or "no rank yet"]
     parts += [f"{format_count(n)} {state}" for state, n in rank_counts(snapshot)]
-    step = snapshot.last_step
-    if step is not None:
-        parts.append(f"step {step:,}")
-    if snapshot.checkpoint_step is not None:
-        parts.append(f"checkpoint at step {snapshot.checkpoint_step:,}")
-    if snapshot.round > 1:
-        parts.append(round_text(snapshot))
-    return " · ".join(parts)
+    return " · ".join((*parts, *_progress_words(snapshot)))
+
+
+def _progress_words(snapshot: RunSnapshot) -> list[str]:
+    step, saved = snapshot.last_step, snapshot.checkpoint_step
+    words = [
+        "" if step is None else f"step {format_count(step)}",
+        "" if saved is None else f"checkpoint at step {format_count(saved)}",
+        round_text(snapshot) if snapshot.round > 1 else "",
+    ]
+    return [word for word in words if word]
 
 
 def group_words(snapshot: RunSnapshot) -> list[str]:
@@ -345,7 +339,7 @@ def group_words(snapshot: RunSnapshot) -> list[str]:
     metrics = metrics_text(snapshot.ranks[0]) if snapshot.ranks else ""
     return [
         size_text(snapshot),
-        "" if step is None else f"step {step:,}",
+        "" if step is None else f"step {format_count(step)}",
         plain(metrics, 40) if metrics else "",
         round_text(snapshot) if snapshot.round > 1 else "",
     ]

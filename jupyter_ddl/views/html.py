@@ -33,6 +33,7 @@ from jupyter_ddl.views.palette import (
     RUN_COLORS,
     TRIAL_COLORS,
     box,
+    bullets,
     dot,
     pill,
     tint,
@@ -284,13 +285,7 @@ def _notices(snapshot: RunSnapshot, detail: _Detail) -> str:
     texts = [esc(text, detail.message) for text in snapshot.notices[-5:]]
     recovered = recovery_text(snapshot)
     texts += [recovered] if recovered else []
-    if not texts:
-        return ""
-    items = "".join(f'<li style="margin:0">{text}</li>' for text in texts)
-    return (
-        f'<ul aria-label="Notices" style="margin:10px 0 0;padding:0 0 0 16px;font-size:12px;'
-        f'list-style-type:disc;overflow-wrap:break-word;{MUTED}">{items}</ul>'
-    )
+    return bullets("Notices", texts)
 
 
 def _footer(snapshot: RunSnapshot, now_s: float, *, live: bool) -> str:

@@ -9,6 +9,7 @@ opacity, surfaces are translucent grey, and state colours are of middle lightnes
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from jupyter_ddl.protocol.snapshot import RunStateName, TrialStateName
@@ -27,6 +28,7 @@ __all__ = [
     "RUN_COLORS",
     "TRIAL_COLORS",
     "box",
+    "bullets",
     "dot",
     "pill",
     "tint",
@@ -104,4 +106,15 @@ def box(color: str, content: str, *, role: str = "note") -> str:
         f'<div role="{role}" style="margin:10px 0 0;padding:7px 12px;'
         f"border-left:3px solid {color};border-radius:3px;background:{tint(color, 0.1)};"
         f'overflow-wrap:break-word">{content}</div>'
+    )
+
+
+def bullets(label: str, texts: Sequence[str]) -> str:
+    """A quiet list; its texts are escaped already.  Empty without any."""
+    if not texts:
+        return ""
+    items = "".join(f'<li style="margin:0">{text}</li>' for text in texts)
+    return (
+        f'<ul aria-label="{label}" style="margin:10px 0 0;padding:0 0 0 16px;font-size:12px;'
+        f'list-style-type:disc;overflow-wrap:break-word;{MUTED}">{items}</ul>'
     )

@@ -8,7 +8,7 @@ export class ProtocolError extends Error {
   override readonly name = 'ProtocolError';
 }
 
-/** @throws ProtocolError when the text is no message. */
+/** @throws ProtocolError when the text is not a message. */
 export function parseMessage(text: string): ToBrowser {
   let value: unknown;
   try {
@@ -19,7 +19,7 @@ export function parseMessage(text: string): ToBrowser {
   return checkedMessage(value);
 }
 
-/** @throws ProtocolError when the value is no message. */
+/** @throws ProtocolError when the value is not a message. */
 export function checkedMessage(value: unknown): ToBrowser {
   const kind = isRecord(value) ? value['kind'] : undefined;
   const struct = typeof kind === 'string' && own(TO_BROWSER, kind);

@@ -113,7 +113,7 @@ export interface Done {
 export interface EnvironmentStatus {
   word: "broken" | "drift" | "same";
   text: string;
-  mend: string;
+  fix: string;
 }
 
 export interface Failure {
@@ -555,7 +555,7 @@ export const STRUCTS: Record<string, Record<string, Shape>> = {
   Counts: {"waiting": "int", "running": "int", "complete": "int", "pruned": "int", "failed": "int", "cancelled": "int"},
   Denied: {"kind": {"one": ["denied"]}, "id": "int", "code": "string", "text": "string"},
   Done: {"kind": {"one": ["done"]}, "id": "int", "text": "string"},
-  EnvironmentStatus: {"word": {"one": ["broken", "drift", "same"]}, "text": "string", "mend": "string"},
+  EnvironmentStatus: {"word": {"one": ["broken", "drift", "same"]}, "text": "string", "fix": "string"},
   Failure: {"kind": {"one": ["crash", "disk", "exception", "hang", "import", "launch", "memory", "metric", "timeout", "values"]}, "type_name": "string", "message": "string", "traceback": "string", "line": {"any": ["int", "null"]}, "rank": {"any": ["int", "null"]}},
   GpuProcess: {"pid": "int", "memory_bytes": {"any": ["int", "null"]}},
   GpuSample: {"uuid": "string", "index": "int", "name": "string", "utilization": {"any": ["number", "null"]}, "memory_used_bytes": {"any": ["int", "null"]}, "memory_total_bytes": {"any": ["int", "null"]}, "power_w": {"any": ["number", "null"]}, "temperature_c": {"any": ["number", "null"]}, "sm_clock_mhz": {"any": ["number", "null"]}, "processes": {"list": {"struct": "GpuProcess"}}, "parent_uuid": "string", "state": "string"},

@@ -96,7 +96,7 @@ class Cause(msgspec.Struct, frozen=True):
     sentence: str
     fix: str
     after_s: float = 0.0
-    """For how long it must have been so before it is believed: it may mend itself."""
+    """For how long it must have been so before it is believed: it may pass by itself."""
     is_about_room: bool = False
     """There is not room for all workers; those that are there can serve."""
 

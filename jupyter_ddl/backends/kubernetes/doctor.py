@@ -231,8 +231,8 @@ async def examine_operator(api: KubeApi, clusters: list[Json]) -> Finding:
         deployment = None
     ignored = [each["metadata"]["name"] for each in clusters if _is_ignored(each)]
     if ignored:
-        mend = start_or_restart(deployment or "", api.namespace)
-        text = f"nobody has acted on DaskCluster {ignored[0]} for a minute; {mend}"
+        fix = start_or_restart(deployment or "", api.namespace)
+        text = f"nobody has acted on DaskCluster {ignored[0]} for a minute; {fix}"
         return Finding("operator", "broken", text)
     if deployment is not None:
         named = f", deployment {deployment}" if deployment else ""

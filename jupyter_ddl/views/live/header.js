@@ -253,7 +253,7 @@ function troubles(snapshot, ended) {
     const who = row.rank === null ? "the group" : `rank ${row.rank}`;
     const next = `round ${row.round + 1}`;
     const went = !row.is_over ? (ended ? "" : "; the next round is being prepared")
-      : row.step === null ? `; ${next} began anew` : `; ${next} resumed from step ${count(row.step)}`;
+      : row.step === null ? `; ${next} started over` : `; ${next} resumed from step ${count(row.step)}`;
     cards.push({ tone: "paused", title: `Round ${row.round}: `, text: `${who} ${clean(row.cause, 200)}${went}` });
   }
   if (snapshot.reason && failure === null) {

@@ -296,7 +296,7 @@ function matches(row, wanted) {
 }
 
 function keyOf(row, sort) {
-  // What a trial had when it was cancelled is no result.
+  // What a trial had when it was cancelled is not a result.
   const counts = ["complete", "pruned", "running"].includes(row.state);
   const own = { number: row.number, state: row.state, value: counts ? row.value : null, duration_s: row.duration_s, worker: row.worker, step: row.step };
   const value = sort in own ? own[sort] : row.params[sort];

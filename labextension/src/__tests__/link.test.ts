@@ -141,7 +141,7 @@ test('a gap in the numbers is asked about once, however many there are', () => {
   expect(heard.filter(each => each.kind === 'runs')).toHaveLength(3);
 });
 
-test('what is no message is refused and counted, and does no harm', () => {
+test('what is not a message is refused and counted, and does no harm', () => {
   last().say(WELCOME);
   last().say('{"kind":"runs"}');
   last().say('nonsense');

@@ -165,7 +165,7 @@ function GpuLine(props: {
 function Verdict(props: { cluster: ClusterStatus }): React.ReactElement | null {
   const { environment } = props.cluster;
   return environment === null ? null : (
-    <div className="jp-ddl-fact" title={`${environment.text} ${environment.mend}`.trim()}>
+    <div className="jp-ddl-fact" title={`${environment.text} ${environment.fix}`.trim()}>
       environment <StateLabel state={environment.word} />
     </div>
   );

@@ -58,7 +58,7 @@ def test_a_package_that_was_replaced_while_the_cluster_ran_is_drift_until_ranks_
         status = check_before("test", ["ddltiny"], tmp_path, None, said.append)
         assert status is not None
         assert status.word == "drift"
-    # Said once, true, and with what mends it.
+    # Said once, true, and with what fixes it.
     assert len(said) == 1
     assert "ddltiny is 2.0 here, all workers have 1.0" in said[0]
     assert "%cluster stop" in said[0]
@@ -85,7 +85,7 @@ def test_a_package_that_workers_lack_is_refused_before_anything_starts(
         _versions(mode="strict")
     assert refused.value.message == (
         "the cell was not sent: ddltiny is 1.0 here, all workers lack it; `%cluster env sync` "
-        "mends it (--env-check warn sends it all the same)"
+        "fixes it (--env-check warn sends it all the same)"
     )
     assert own_cluster.status().active_runs == ()
     # What the cell does not import does not matter to it.

@@ -1,4 +1,4 @@
-"""What differs is found, judged by what it can do to the cell, and mended by the right command."""
+"""What differs is found, judged by what it can do to the cell, and fixed by the right command."""
 
 from __future__ import annotations
 
@@ -124,21 +124,21 @@ def test_workers_that_differ_alike_are_one_line() -> None:
     verdict = compare(_KERNEL, {"0": old, "1": _KERNEL, "2": old}, scope=scope("numpy"))
     assert [each.where for each in verdict.differences] == ["workers 0, 2"]
     assert verdict_line(verdict) == (
-        "numpy is 2.1.0 here, workers 0, 2 have 2.0.0; `%cluster env sync` mends it"
+        "numpy is 2.1.0 here, workers 0, 2 have 2.0.0; `%cluster env sync` fixes it"
     )
 
 
 def test_the_command_follows_the_cause() -> None:
     count = scope("numpy")
 
-    def mend(kernel: Facts, worker: Facts) -> str:
-        return compare(kernel, {"0": worker}, scope=count).mend
+    def fix(kernel: Facts, worker: Facts) -> str:
+        return compare(kernel, {"0": worker}, scope=count).fix
 
     old = {"numpy": "2.0.0"}
-    assert "env sync" in mend(_KERNEL, facts(packages=old))
-    assert "%cluster start" in mend(_KERNEL, facts(packages=old, held={"numpy": "2.1.0"}))
-    assert mend(facts(packages=old, held={"numpy": "2.1.0"}), _KERNEL) == "restart the kernel"
-    assert "--env auto" in mend(_KERNEL, facts(python="3.11.0"))
+    assert "env sync" in fix(_KERNEL, facts(packages=old))
+    assert "%cluster start" in fix(_KERNEL, facts(packages=old, held={"numpy": "2.1.0"}))
+    assert fix(facts(packages=old, held={"numpy": "2.1.0"}), _KERNEL) == "restart the kernel"
+    assert "--env auto" in fix(_KERNEL, facts(python="3.11.0"))
 
 
 def test_what_files_ask_for_is_compared_with_the_kernel(tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ def test_what_files_ask_for_is_compared_with_the_kernel(tmp_path: Path) -> None:
         ("python", "runtime.txt"),
         ("numpy", "requirements.txt, line 1"),
     ]
-    assert '%pip install "numpy>=2.2"' in verdict.differences[1].mend
+    assert '%pip install "numpy>=2.2"' in verdict.differences[1].fix
 
 
 def test_a_conda_version_is_a_prefix(tmp_path: Path) -> None:

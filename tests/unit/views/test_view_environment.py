@@ -40,7 +40,7 @@ def test_a_verdict_has_its_table_and_each_command_once() -> None:
     verdict = EnvironmentVerdict("drift", rows, (unused,))
     for shown in _both(render_verdict(verdict, ["nothing more is known"])):
         assert shown.count("%cluster env sync") == shown.count("%cluster env sync --all") + 1
-        assert "To mend numpy, scipy: %cluster env sync" in shown
+        assert "To fix numpy, scipy: %cluster env sync" in shown
         assert "not used here" in shown
         assert "1 other difference is in what nothing here imports" in shown
         assert "Note: nothing more is known." in shown
@@ -51,7 +51,7 @@ def test_what_nothing_uses_is_listed_below_a_verdict_of_the_same() -> None:
     for shown in _both(render_verdict(EnvironmentVerdict("same", (), (unused,)))):
         assert "Workers have what is used here as the kernel has it." in shown
         assert "worker 0" in shown
-        assert "To mend" not in shown
+        assert "To fix" not in shown
 
 
 def test_what_only_files_ask_for_is_not_said_of_the_workers() -> None:
