@@ -36,9 +36,9 @@ class AddressPlugin(BackendPlugin):
     stopped = "is left, and goes on where it was started"
 
     def settings(self, **values: Any) -> msgspec.Struct:
-        address = values.pop("address", None)
-        super().settings(**values)
-        return scheduler_settings(str(address or ""))
+        address = str(values.get("address") or "")
+        super().settings(**{**values, "address": address})  # refuses options of other backends
+        return scheduler_settings(address)
 
     def prepare(self, spec: ClusterSpec, on_phase: OnPhase) -> ClusterSpec:
         if not spec.settings.get("address"):

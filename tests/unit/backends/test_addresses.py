@@ -8,6 +8,7 @@ import dask.config
 import pytest
 
 from jupyter_ddl.backends.address_settings import scheduler_settings
+from jupyter_ddl.backends.base import backend_plugin
 from jupyter_ddl.errors import OptionError
 
 _KEYS = (
@@ -47,3 +48,10 @@ def test_files_come_from_the_configuration_and_must_be_there(
         Path("all.pem").touch()
         found = scheduler_settings("host:8786")
     assert (found.address, found.ca_file) == ("tls://host:8786", str(tmp_path / "all.pem"))
+
+
+def test_the_backend_takes_an_address_and_no_other_backends_options() -> None:
+    plugin = backend_plugin("dask")
+    assert plugin.settings(address="tcp://[::1]:8786") == scheduler_settings("tcp://[::1]:8786")
+    with pytest.raises(OptionError, match="backend 'dask' has no option 'namespace'"):
+        plugin.settings(address="tcp://[::1]:8786", namespace="team")
