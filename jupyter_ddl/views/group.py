@@ -112,7 +112,7 @@ def _restart(snapshot: RunSnapshot, row: RestartRow) -> str:
     ended = f"round {row.round}: {who} {row.cause}"
     if row.is_over:
         went_on = (
-            "began anew" if row.step is None else f"resumed from step {format_count(row.step)}"
+            "started over" if row.step is None else f"resumed from step {format_count(row.step)}"
         )
         return f"{ended}; {round_text(snapshot, row.round + 1)} {went_on}"
     return ended if is_final(snapshot) else f"{ended}; the next round is being prepared"

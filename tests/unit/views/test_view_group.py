@@ -55,7 +55,7 @@ def test_a_restart_tells_its_cause_and_where_training_went_on() -> None:
     for drawn in (text_of(html(GROUP)), text(GROUP)):
         assert "ound 1: rank 1 died by SIGKILL; round 2 of 4 resumed from step 120" in drawn
     anew = replace(GROUP, restarts=(RestartRow(1, None, "lost its worker", None, is_over=True),))
-    assert "round 1: the group lost its worker; round 2 of 4 began anew" in text(anew)
+    assert "round 1: the group lost its worker; round 2 of 4 started over" in text(anew)
     waits = replace(GROUP, restarts=(RestartRow(3, 0, "died by SIGKILL"),))
     assert "round 3: rank 0 died by SIGKILL; the next round is being prepared" in text(waits)
     over = replace(waits, state="failed", finished_at_s=samples.NOW_S)
