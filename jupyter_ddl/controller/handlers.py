@@ -92,7 +92,7 @@ class Requests:
                 await self._service.groups.close_group(run_id, "it was stopped (%runs stop)")
                 return Accepted(run_id=run_id)
             case ask.StopRunRequest(run_id=run_id, when=when):
-                self._service.runs.driver(run_id).stop(when, by="user")
+                self._service.runs.stoppable(run_id).stop(when, by="user")
                 return Accepted(run_id=run_id)
             case ask.StopTrialRequest():
                 return self._stop_trial(body)
@@ -162,7 +162,7 @@ class Requests:
         return StatusResult(self._service.status())
 
     def _stop_trial(self, body: ask.StopTrialRequest) -> Result:
-        driver = self._service.runs.driver(body.run_id)
+        driver = self._service.runs.stoppable(body.run_id)
         if not driver.stop_trial(body.trial, body.when, by="user"):
             raise SpecError(f"trial {body.trial} of run {body.run_id} is not running")
         return Accepted(run_id=body.run_id)

@@ -192,7 +192,11 @@ class RunRegistry:
 
     @property
     def active(self) -> tuple[str, ...]:
-        return tuple(self._drivers)
+        """Runs whose last record is not committed yet.
+
+        Whoever watches a run is told of that record at once, while its ranks are still released.
+        """
+        return tuple(run_id for run_id, each in self._drivers.items() if not _has_ended(each))
 
     def demand_slots(self) -> int:
         """Trials that could run at once, over all active runs."""
@@ -324,11 +328,21 @@ class RunRegistry:
         """
         driver = self._drivers.get(run_id)
         if driver is None:
-            raise RunNotFoundError(
-                f"run {run_id} is not active on cluster {self._cluster}; `%runs` lists all",
-                run_id=run_id,
-            )
+            raise self._not_active(run_id)
         return driver
+
+    def stoppable(self, run_id: str) -> RunDriver:
+        """The same for who wants it to end; raises for one that has, too."""
+        driver = self.driver(run_id)
+        if _has_ended(driver):
+            raise self._not_active(run_id)
+        return driver
+
+    def _not_active(self, run_id: str) -> RunNotFoundError:
+        return RunNotFoundError(
+            f"run {run_id} is not active on cluster {self._cluster}; `%runs` lists all",
+            run_id=run_id,
+        )
 
     async def ask_fit(self, body: FitBody) -> FitResults | None:
         """What the kernel asks of a run of fits while its cell runs.
@@ -354,10 +368,11 @@ class RunRegistry:
         RunNotFoundError
             This controller has not driven it lately.
         """
+        if run_id in self._fanouts:
+            return self._fanouts[run_id].join(watcher)
         if run_id in self._ended:
             return self._ended[run_id]
-        self.driver(run_id)
-        return self._fanouts[run_id].join(watcher)
+        raise self._not_active(run_id)
 
     def unwatch(self, watcher: Watcher, run_id: str | None = None) -> None:
         """Push nothing more of one run, or of any, to this watcher."""
@@ -427,3 +442,8 @@ class RunRegistry:
         except JupyterDDLError as error:
             log.error("run %s: its end is not recorded: %s", driver.spec.run_id, error.message)
         fold(driver.state, event)
+
+
+def _has_ended(driver: RunDriver) -> bool:
+    """Whether this session's last record is committed."""
+    return driver.begun.is_set() and driver.state.end is not None

@@ -129,6 +129,20 @@ def test_a_run_that_is_not_driven_here_cannot_be_watched_or_submitted_twice() ->
     registered(work)
 
 
+def test_a_run_whose_end_is_known_can_be_stopped_no_more() -> None:
+    async def work(runs: RunRegistry) -> None:
+        await runs.submit(spec())
+        tab = Tab()
+        runs.watch("r1", tab)
+        runs.driver("r1").stop("now", by="user")
+        await tab.until(lambda seen: seen.is_final)
+        with pytest.raises(RunNotFoundError, match="r1 is not active"):
+            runs.stoppable("r1")
+        assert runs.active == ()
+
+    registered(work)
+
+
 def test_a_run_goes_on_where_it_was_and_its_watchers_are_told() -> None:
     async def work(runs: RunRegistry) -> None:
         await runs.submit(spec())
@@ -136,8 +150,6 @@ def test_a_run_goes_on_where_it_was_and_its_watchers_are_told() -> None:
         tab = Tab()
         runs.watch("r1", tab)
         last = await tab.until(lambda seen: seen.is_final)
-        while runs.active:  # noqa: ASYNC110 - its ranks are released behind its last record
-            await asyncio.sleep(0)
         await runs.resume("r1")
         again = Tab()
         now = runs.watch("r1", again)
