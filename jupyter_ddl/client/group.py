@@ -36,8 +36,8 @@ from jupyter_ddl.protocol.requests import (
     CloseGroup,
     ExecuteCell,
     InterruptCell,
-    LookAtCell,
     OpenGroup,
+    PollCell,
 )
 from jupyter_ddl.store.blobs import put_blob
 from jupyter_ddl.store.paths import blob_dirs, run_dir
@@ -122,7 +122,7 @@ def _decoded(data: bytes) -> str:
 # Waits for a cell on a persistent group: output as it comes, interrupts passed on.
 
 _POLL_S = 0.1
-_LOOK_S = 0.5
+_ASK_AGAIN_S = 0.5
 """How often the controller is asked which ranks are done, in a cell that takes longer."""
 _ASK_TIMEOUT_S = 10.0
 
@@ -155,7 +155,7 @@ class CellWait:
         self._n_interrupts = 0
         self._texts: dict[int, str] = {}
         self._seen: CellResult | None = None
-        self._looked_s = time.monotonic()
+        self._asked_s = time.monotonic()
 
     def run(self, on_progress: OnProgress | None) -> CellResult:
         """Execute the cell.  The first interrupt ends it, the second the group.
@@ -204,21 +204,21 @@ class CellWait:
     def _tell(self, on_progress: OnProgress | None) -> None:
         if on_progress is None:
             return
-        texts, looked = self._logs.poll(), self._poll()
+        texts, has_changed = self._logs.poll(), self._poll()
         if texts is not None:
             self._texts = texts
-        if texts is not None or looked:
+        if texts is not None or has_changed:
             on_progress(self._texts, self._seen)
 
     def _poll(self) -> bool:
         """Learn which ranks are done; whether that has changed."""
-        if time.monotonic() - self._looked_s < _LOOK_S:
+        if time.monotonic() - self._asked_s < _ASK_AGAIN_S:
             return False
         try:
-            answer = self._ask(LookAtCell(self._request.group_id))
+            answer = self._ask(PollCell(self._request.group_id))
         except JupyterDDLError:
             return False  # the answer to the cell itself tells why
-        self._looked_s = time.monotonic()
+        self._asked_s = time.monotonic()
         before, self._seen = self._seen, answer if isinstance(answer, CellResult) else None
         return self._seen is not None and (before is None or before.waiting != self._seen.waiting)
 
@@ -246,7 +246,7 @@ class CellWait:
         else:
             self._ask(CloseGroup(group_id, "a second interrupt ended it"))
 
-    def _ask(self, body: InterruptCell | CloseGroup | LookAtCell) -> Result:
+    def _ask(self, body: InterruptCell | CloseGroup | PollCell) -> Result:
         return self._session.ask(self._cluster, body, _ASK_TIMEOUT_S)
 
 

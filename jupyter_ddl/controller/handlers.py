@@ -134,7 +134,7 @@ class Requests:
                 return await groups.open(msgspec.structs.replace(body, spec=spec))
             case ask.ExecuteCell():
                 return await groups.execute(body)
-            case ask.LookAtCell(group_id=group_id):
+            case ask.PollCell(group_id=group_id):
                 return groups.progress(group_id)
             case ask.InterruptCell(group_id=group_id):
                 await groups.interrupt(group_id)

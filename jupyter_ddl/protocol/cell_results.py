@@ -79,7 +79,7 @@ RankAnswer: TypeAlias = RankAddress | RankReady | CellDone | RankGone | Done
 
 
 class CellResult(msgspec.Struct, frozen=True, tag="cell_result"):
-    """A cell on its ranks: the answer to ``ExecuteCell``, and in parts to ``LookAtCell``."""
+    """A cell on its ranks: the answer to ``ExecuteCell``, and in parts to ``PollCell``."""
 
     group_id: str
     number: int

@@ -36,8 +36,8 @@ __all__ = [
     "GroupBody",
     "Hello",
     "InterruptCell",
-    "LookAtCell",
     "OpenGroup",
+    "PollCell",
     "Request",
     "ResumeRun",
     "Scale",
@@ -173,7 +173,7 @@ class ExecuteCell(msgspec.Struct, frozen=True, tag="execute_cell"):
     """Ranks that execute it; None: all."""
 
 
-class LookAtCell(msgspec.Struct, frozen=True, tag="look_at_cell"):
+class PollCell(msgspec.Struct, frozen=True, tag="poll_cell"):
     """How far the cell is that a group executes; answered at once."""
 
     group_id: str
@@ -192,7 +192,7 @@ class CloseGroup(msgspec.Struct, frozen=True, tag="close_group"):
     why: str = "it was closed"
 
 
-GroupBody: TypeAlias = OpenGroup | ExecuteCell | LookAtCell | InterruptCell | CloseGroup
+GroupBody: TypeAlias = OpenGroup | ExecuteCell | PollCell | InterruptCell | CloseGroup
 
 FitBody: TypeAlias = FeedFit | TakeFit | FinishFit | TellFit
 
