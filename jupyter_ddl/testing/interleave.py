@@ -37,7 +37,7 @@ _PROGRAM = Program("", "In [1]")
 def random_world(seed: int, kind: str) -> World:
     """The world of a seed; ``kind`` is ``search``, ``map`` or ``training``."""
     rng = Random(seed)
-    n_runs = 1 + (rng.random() < 0.2)
+    n_runs = 1 + (rng.random() < 0.3)
     specs = [random_spec(rng, kind, f"r{number}") for number in range(n_runs)]
     faults = Faults(
         lost_chunk=rng.choice(_RARE),

@@ -99,12 +99,15 @@ class SimulatedRun:
         self._uncommitted: list[Event] = []
         self._committing: Timer | None = None
         self._disk_is_full = False
+        self._n_thoughts = 0  # in this session
+        self._has_failed = False
         self._timer: Timer | None = None
         self._session = 0
 
     def begin(self, slots: SlotBook) -> None:
         """A controller takes the run up: for the first time, or from its ledger."""
         self._session += 1
+        self._n_thoughts = 0
         state = fold_all(self.ledger)
         n_slots = self.spec.verb.max_parallel or 2
         self._source = self.world.make_source(self.spec, n_slots)
@@ -151,6 +154,9 @@ class SimulatedRun:
                 handled = self.machine.handle(self._events.popleft(), self.world.clock.now())
                 for instruction in handled:
                     self._carry_out(instruction)
+                if self.machine.failure and not self._has_failed:
+                    self._has_failed = True
+                    self.world.check_refusal(self.spec, self.machine.failure)
         finally:
             self._is_handling = False
 
@@ -170,7 +176,10 @@ class SimulatedRun:
             case Abandon(assignment_id=name):
                 world.dispatcher.abandon(name)
             case Ask(question=question, work=work):
+                self._n_thoughts += isinstance(work, Think)
                 delay_s = world.rng.random() * (0.01 if isinstance(work, Replay) else 1.0)
+                if world.rng.random() < world.faults.long:
+                    delay_s *= 60.0
                 world.clock.call_later(delay_s, self._answer, self._session, question, work)
             case WaitUntil(at_s=at_s):
                 if self._timer is not None:
@@ -255,6 +264,8 @@ class SimulatedRun:
         assert not violations, violations
         state = self.machine.state
         assert state.end is not None
+        # A trial or the end per thought, or a wait until the next result.
+        assert self._n_thoughts <= 2 * self.spec.n_trials + 2, "asked again and again"
         limits = self.spec.limits
         for trial in state.trials.values():
             assert trial.own_failures <= limits.max_own_failures, f"trial {trial.number}"
@@ -306,6 +317,7 @@ class World:
         self.seed = seed
         self.rng = Random(seed)
         self.clock = VirtualClock(self.rng)
+        self.faults = faults
         self.sampler_fails = sampler_fails
         self.may_end_early = False
         self.n_steps = 0
@@ -416,11 +428,18 @@ class World:
             case "fill disk":
                 run.fill_disk()
             case "take slots":
-                self._slots.take_group("group", self._slots.n_free)
+                if self._slots.take_group("group", self._slots.n_free) is None:
+                    self._slots.leave("group")  # a persistent group does not wait
             case "restart":
                 self._restart()
             case _:
                 pass
+
+    def check_refusal(self, spec: RunSpec, why: str) -> None:
+        """A run gives up: for want of slots only if it could not have had them."""
+        if "for slots" in why:
+            n_ranks = spec.verb.ranks.n_fewest
+            assert self._slots.n_within_reach(spec.run_id) < n_ranks, "slots were free"
 
     def _gone(self, address: str) -> None:
         if address in self.dispatcher.workers:
@@ -446,11 +465,12 @@ class World:
 
     def restore(self) -> None:
         """From now on there is room for everybody, or nothing could be promised."""
-        self._slots.leave("group")
+        if self._slots.kept():
+            self._slots.leave("group")
+            self.wake_all()
         n_wanted = max(run.spec.n_ranks for run in self.runs)
         while self._slots.n_slots < n_wanted:
             self._add_worker(1)
-        self.wake_all()
         if not all(run.is_over for run in self.runs):
             self.clock.call_later(60.0, self.restore)
 
