@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from jupyter_ddl.backends.base import WorkerInfo
-from jupyter_ddl.driving.workers import WorkerWatch
+from jupyter_ddl.driving.workers import WorkerInfo, WorkerWatch
 
 
 class Scheduler:
