@@ -1,5 +1,5 @@
 """Tests and stand-ins for authors of plug-ins, and for this package's own tests; they need pytest.
 
-``samplers``, ``pruners``, ``strategies`` and ``backends`` hold what every plug-in of the kind has
-to keep: subclass the contract, override one fixture, run pytest.
+``verbs``, ``samplers``, ``pruners``, ``strategies`` and ``backends`` hold what every plug-in of the
+kind has to keep: subclass the contract, override one fixture, run pytest.
 """

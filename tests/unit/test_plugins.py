@@ -11,9 +11,9 @@ import pytest
 
 import jupyter_ddl
 from jupyter_ddl.errors import OptionError, PluginError
-from jupyter_ddl.plugins import BACKENDS, PRUNERS, SAMPLERS, STRATEGIES, PluginKind
+from jupyter_ddl.plugins import BACKENDS, PRUNERS, SAMPLERS, STRATEGIES, VERBS, PluginKind
 
-KINDS = (SAMPLERS, PRUNERS, STRATEGIES, BACKENDS)
+KINDS = (SAMPLERS, PRUNERS, STRATEGIES, BACKENDS, VERBS)
 
 
 @pytest.fixture
