@@ -68,7 +68,7 @@ def render_verdict(
         ("", tuple(_effect(verdict, at) for at in range(len(shown)))),
     ]
     table = [column for column in table if any(column[1])]
-    lines = _mends(verdict) + _more(verdict, len(every) - len(shown), notes)
+    lines = _fixes(verdict) + _more(verdict, len(every) - len(shown), notes)
     sentence = _SENTENCES[verdict.word]
     if verdict.word == "same" and verdict.others:
         sentence = _SAME_AS_USED
@@ -86,7 +86,7 @@ def _effect(verdict: EnvironmentVerdict, at: int) -> str:
     return "breaks cells" if verdict.differences[at].breaks else ""
 
 
-def _mends(verdict: EnvironmentVerdict) -> list[str]:
+def _fixes(verdict: EnvironmentVerdict) -> list[str]:
     """Each command once, with what it fixes."""
     grouped: dict[str, list[str]] = {}
     for each in verdict.differences:

@@ -1,4 +1,4 @@
-"""A rank group as text: the same facts as its HTML, without the curves."""
+"""A rank group, as HTML and as text: its ranks, its progress, its restarts and its curves."""
 
 from __future__ import annotations
 
