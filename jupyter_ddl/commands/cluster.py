@@ -65,12 +65,54 @@ def _refresh_verdict(face: Face, cluster: str) -> None:
         return
 
 
-def _start(face: Face, **values: Any) -> Answer:
-    return _begin(face, lambda on_phase: start_cluster(on_phase=on_phase, **values))
+def _start(
+    face: Face,
+    backend: str,
+    workers: int | None,
+    name: str | None,
+    cpus: int,
+    memory: int | None,
+    idle_timeout: float,
+    max_age: float,
+    **own: Any,
+) -> Answer:
+    return _begin(
+        face,
+        lambda on_phase: start_cluster(
+            backend,
+            workers,
+            name=name,
+            cpus=cpus,
+            memory_bytes=memory,
+            idle_timeout_s=idle_timeout,
+            max_age_s=max_age,
+            on_phase=on_phase,
+            **own,
+        ),
+    )
 
 
-def _connect(face: Face, **values: Any) -> Answer:
-    return _begin(face, lambda on_phase: connect_cluster(on_phase=on_phase, **values))
+def _connect(
+    face: Face,
+    address: str,
+    name: str | None,
+    cpus: int,
+    memory: int | None,
+    idle_timeout: float,
+    max_age: float,
+) -> Answer:
+    return _begin(
+        face,
+        lambda on_phase: connect_cluster(
+            address,
+            name=name,
+            cpus=cpus,
+            memory_bytes=memory,
+            idle_timeout_s=idle_timeout,
+            max_age_s=max_age,
+            on_phase=on_phase,
+        ),
+    )
 
 
 def _begin(face: Face, start: Callable[[Callable[[str], None]], Cluster]) -> Answer:
@@ -153,8 +195,8 @@ def _logs(_: Face, worker: str | None, lines: int, name: str | None) -> Answer:
     return Answer(Printed(text.rstrip()) or "The log has no such lines.")
 
 
-def _doctor(_: Face, **values: Any) -> Answer:
-    report = examine_cluster(**values)
+def _doctor(_: Face, backend: str, cpus: int, memory: int | None, **own: Any) -> Answer:
+    report = examine_cluster(backend, cpus=cpus, memory_bytes=memory, **own)
     return Answer(str(report), is_good=not report.is_broken)
 
 
@@ -220,26 +262,16 @@ def _sync_environment(
 _LEASE = (
     argument(
         "--idle-timeout",
-        dest="idle_timeout_s",
         type=duration_s,
         default=1800.0,
         metavar="30m",
         help="it ends when nothing has run for so long",
     ),
-    argument(
-        "--max-age",
-        dest="max_age_s",
-        type=duration_s,
-        default=86400.0,
-        metavar="24h",
-        help="and by then",
-    ),
+    argument("--max-age", type=duration_s, default=86400.0, metavar="24h", help="and by then"),
 )
 _SIZE = (
     argument("--cpus", type=count(1), default=1, metavar="C", help="CPUs of each worker"),
-    argument(
-        "--memory", dest="memory_bytes", type=size_bytes, metavar="2GB", help="limit of each trial"
-    ),
+    argument("--memory", type=size_bytes, metavar="2GB", help="limit of each trial"),
 )
 _BACKEND = argument(
     "backend",
@@ -292,7 +324,6 @@ CLUSTER = Grammar(
                 argument(
                     "-n",
                     "--workers",
-                    dest="n_workers",
                     type=count(0),
                     metavar="N",
                     help="default: what the host allows",

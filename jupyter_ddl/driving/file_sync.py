@@ -12,7 +12,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from jupyter_ddl.protocol.events import AttemptFinished, AttemptStarted, Checkpo
 from jupyter_ddl.protocol.fit import FitTable
 from jupyter_ddl.protocol.program import Program
 from jupyter_ddl.ranks.checkpoints import checkpoint_names, keep_newest
+from jupyter_ddl.store.atomic import replacing
 from jupyter_ddl.store.blobs import BlobMissingError, find_blob, read_blob
 from jupyter_ddl.worker import plugin as file_calls
 
@@ -47,6 +47,10 @@ _CALL_S = 60.0
 _LOG_INTERVAL_S = 1.0
 
 OnEvents = Callable[[Sequence[RankEvent]], None]
+
+
+class _NoLongerThere(Exception):
+    """A worker has not got a file any more."""
 
 
 class FileTransfer:
@@ -194,29 +198,25 @@ class FileTransfer:
         """Fetch a whole file; False when the worker no longer has it."""
         target = run_dir / path
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        fd, partial = tempfile.mkstemp(prefix=".partial-", dir=target.parent)
         try:
-            with os.fdopen(fd, "wb") as file:
-                if not await self._read_into(file, worker, run_id, path):
-                    return False
+            with replacing(target) as file:
+                await self._read_into(file, worker, run_id, path)
                 await asyncio.to_thread(_flush_to_disk, file)
-            os.replace(partial, target)
-        finally:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(partial)
+        except _NoLongerThere:
+            return False
         return True
 
-    async def _read_into(self, file: Any, worker: str, run_id: str, path: str) -> bool:
+    async def _read_into(self, file: Any, worker: str, run_id: str, path: str) -> None:
         offset = 0
         while True:
             part = await self._call(worker, file_calls.read_part, run_id, path, offset, PART_BYTES)
             if part is None:
-                return False
+                raise _NoLongerThere
             data, size = part
             await asyncio.to_thread(file.write, data)
             offset += len(data)
             if offset >= size:
-                return True
+                return
 
     async def fetch_logs(
         self, worker: str, run_id: str, run_dir: Path, names: Iterable[str]

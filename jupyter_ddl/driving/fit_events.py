@@ -11,7 +11,7 @@ from jupyter_ddl.driving.machine import Happening, Work
 from jupyter_ddl.protocol.events import Event, FoldFinished, StopRequested, TrialCreated
 from jupyter_ddl.protocol.fit import DropOutputs
 from jupyter_ddl.protocol.requests import FitBody
-from jupyter_ddl.verbs.fit import Fit
+from jupyter_ddl.store.processes import ProcessIdentity
 
 __all__ = [
     "DropAll",
@@ -52,7 +52,7 @@ class DropAll(Work, frozen=True):
 class LookAtClient(Work, frozen=True):
     """See whether the process that feeds is alive; the answer says so."""
 
-    client: Fit
+    client: ProcessIdentity | None
 
 
 FitEvent: TypeAlias = Happening | FitAsked

@@ -357,7 +357,7 @@ class FitMachine(Machine[FitEvent, Instruction]):
             self._flights.abandon()  # what it had is cancelled with the run
         looking = any(isinstance(work, LookAtClient) for work in self._questions.values())
         if not looking and not self._is_client_gone and now.mono_s >= self._heard_s + _LOOK_AFTER_S:
-            self._ask(LookAtClient(self._verb))
+            self._ask(LookAtClient(self._verb.client))
 
     @property
     def _is_finishing(self) -> bool:

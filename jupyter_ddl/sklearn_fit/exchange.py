@@ -270,14 +270,9 @@ class FitRun:
         return self._run
 
     def _spec(self, run_id: str, environment: EnvironmentStatus | None) -> RunSpec:
-        setting, me = self._setting, this_process()
+        setting = self._setting
         origin = collect(setting.line, setting.cell, setting.notebook, ("sklearn",))
-        verb = msgspec.structs.replace(
-            setting.verb,
-            client_pid=me.pid,
-            client_started_at_s=me.started_at_s,
-            client_boot_id=me.boot_id,
-        )
+        verb = msgspec.structs.replace(setting.verb, client=this_process())
         context = CellContext(setting.cell_number, setting.folder)
         draft = verb.compile(setting.cell, setting.namespace, context, setting.options)
         provenance = msgspec.structs.replace(origin, environment=environment)

@@ -110,7 +110,7 @@ class FitWorld:
         self.clock = VirtualClock(rng)
         self.spec = RunSpec(
             "f1",
-            Fit(1, 0.0, "", max_parallel=rng.choice([None, None, 1, 2])),
+            Fit(max_parallel=rng.choice([None, None, 1, 2])),
             Program("", "fit"),
             seed,
             "local",

@@ -21,6 +21,7 @@ from jupyter_ddl.grammar import Argument, Group, argument, size_bytes
 from jupyter_ddl.protocol.program import Program
 from jupyter_ddl.protocol.sampling import Mode
 from jupyter_ddl.protocol.verb import Capabilities, Driver, Nouns
+from jupyter_ddl.store.processes import ProcessIdentity
 from jupyter_ddl.verbs.base import Verb
 
 __all__ = ["Fit"]
@@ -58,9 +59,7 @@ class Fit(Verb, frozen=True, tag="fit"):
     nouns: ClassVar[Nouns] = Nouns(step="done", total="tasks")
     driver: ClassVar[Driver] = "fits"
 
-    client_pid: int = 0
-    client_started_at_s: float = 0.0
-    client_boot_id: str = ""
+    client: ProcessIdentity | None = None
     """The process that feeds: when it is gone, the run ends with what it was fed."""
     metric: str = "score"
     mode: Mode = "max"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from argparse import Namespace
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ import pytest
 from IPython.core.error import UsageError
 
 from jupyter_ddl.cli.main import main
-from jupyter_ddl.client.clusters import connect_cluster, examine_cluster, start_cluster
 from jupyter_ddl.commands.cluster import CLUSTER
 from jupyter_ddl.commands.runs import RUNS
 from jupyter_ddl.grammar import Command
@@ -64,21 +62,6 @@ def test_a_command_takes_what_it_declares(noun: str, command: Command) -> None:
     required = {"export": ["1", "file.html"], "env": []}.get(command.name, _needed(command))
     _, values = _GRAMMARS[noun].parse([command.name, *required])
     inspect.signature(command.call).bind(None, **values)
-
-
-@pytest.mark.parametrize(
-    ("words", "twin"),
-    [
-        (["start"], start_cluster),
-        (["connect", "tls://x:1"], connect_cluster),
-        (["doctor"], examine_cluster),
-    ],
-)
-def test_options_of_a_cluster_are_called_as_its_python_twin_calls_them(
-    words: list[str], twin: Callable[..., Any]
-) -> None:
-    _, values = CLUSTER.parse(words)
-    assert values.keys() - inspect.signature(twin).parameters.keys() == set()
 
 
 @pytest.mark.parametrize(("noun", "command"), _EVERY, ids=lambda each: getattr(each, "name", each))

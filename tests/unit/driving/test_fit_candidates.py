@@ -18,7 +18,7 @@ from jupyter_ddl.protocol.program import Program
 from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.verbs.fit import Fit
 
-SPEC = RunSpec("f1", Fit(0, 0.0, ""), Program("", "fit"), 7, "local", 1000.0)
+SPEC = RunSpec("f1", Fit(), Program("", "fit"), 7, "local", 1000.0)
 THREE = tuple(FitCandidate({"c": c}, 2) for c in (0, 1, 2))
 
 

@@ -76,7 +76,7 @@ class Run:
     """A machine whose instructions are carried out by the test, one by one."""
 
     def __init__(self, ledger: list[Event] | None = None, n_slots: int = 1, **limits: Any) -> None:
-        verb = Fit(1, 0.0, "", memory_bytes=1000)
+        verb = Fit(memory_bytes=1000)
         spec = RunSpec(
             "f1",
             verb,

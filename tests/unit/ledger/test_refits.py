@@ -11,7 +11,7 @@ from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.verbs.fit import Fit
 from tests.unit.ledger.event_makers import begun, created, ended, reported, started, submitted
 
-_SPEC = RunSpec("f1", Fit(1, 0.0, "b"), Program("", "fit"), 7, "local", 1000.0)
+_SPEC = RunSpec("f1", Fit(), Program("", "fit"), 7, "local", 1000.0)
 
 
 def test_a_refit_is_shown_and_not_counted_while_it_runs_and_afterwards() -> None:

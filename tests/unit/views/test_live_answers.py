@@ -120,7 +120,7 @@ def test_a_trial_has_its_own_piece_of_the_log(state: RunState, tmp_path: Path) -
 
 
 def test_a_candidate_of_a_fit_has_what_all_its_folds_printed(tmp_path: Path) -> None:
-    spec = RunSpec("f", Fit(1, 0.0, "b"), Program("", "fit"), 7, "local", 1000.0)
+    spec = RunSpec("f", Fit(), Program("", "fit"), 7, "local", 1000.0)
     state = RunState()
     for event in (
         RunSubmitted(spec, 1.0),
