@@ -3,3 +3,12 @@
 ``verbs``, ``samplers``, ``pruners``, ``strategies`` and ``backends`` hold what every plug-in of the
 kind has to keep: subclass the contract, override one fixture, run pytest.
 """
+
+import contextlib
+
+with contextlib.suppress(ImportError):  # what has no tests in it works without pytest
+    import pytest
+
+    pytest.register_assert_rewrite(
+        *(f"{__name__}.{name}" for name in ("samplers", "pruners", "strategies", "backends"))
+    )

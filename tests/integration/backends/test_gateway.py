@@ -50,6 +50,12 @@ answer = total.item()
 
 @pytest.fixture
 def gateway(home: Home, monkeypatch: pytest.MonkeyPatch) -> Iterator[psutil.Process]:
+    with gateway_server(home, monkeypatch) as server:
+        yield server
+
+
+@contextlib.contextmanager
+def gateway_server(home: Home, monkeypatch: pytest.MonkeyPatch) -> Iterator[psutil.Process]:
     """A server that lives outside the test's home."""
     api, proxy = _free_port(), _free_port()
     config = home.work / "gateway.py"
@@ -93,7 +99,7 @@ def _answers(url: str) -> bool:
         return False
 
 
-def _n_dask(gateway: psutil.Process) -> int:
+def n_dask(gateway: psutil.Process) -> int:
     """Schedulers and workers that the gateway runs."""
     names = []
     for child in gateway.children(recursive=True):
@@ -114,15 +120,15 @@ def test_verbs_run_on_a_gateway_and_stop_ends_its_cluster(
     started.scale(1)
     until(lambda: len(started.status().workers) == 1, 20, "one worker less")
     started.stop()
-    until(lambda: _n_dask(gateway) == 0, 20, "the end of the gateway's processes")
+    until(lambda: n_dask(gateway) == 0, 20, "the end of the gateway's processes")
 
 
 def test_a_killed_controller_leaves_no_second_cluster(home: Home, gateway: psutil.Process) -> None:
     start_cluster("gateway", 1)
-    assert _n_dask(gateway) >= 2
+    assert n_dask(gateway) >= 2
     kill_controller("gateway")
     again = start_cluster("gateway", 0)
-    until(lambda: _n_dask(gateway) == 1, 30, "the end of the former cluster")
+    until(lambda: n_dask(gateway) == 1, 30, "the end of the former cluster")
     again.stop()
 
 

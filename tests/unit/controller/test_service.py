@@ -1,0 +1,135 @@
+"""The controller's service over a cluster without processes: slots, size, lost schedulers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jupyter_ddl.controller.service import ClusterService
+from jupyter_ddl.errors import ClusterError
+from jupyter_ddl.protocol.cluster import ClusterSpec
+from jupyter_ddl.testing.backends import FakeBackend
+
+SPEC = ClusterSpec(name="fake", backend="fake", n_workers=2)
+
+
+@pytest.fixture(autouse=True)
+def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JUPYTER_DDL_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "runtime"))
+    monkeypatch.setenv("JUPYTER_DDL_MEMORY_DIR", str(tmp_path / "memory"))
+
+
+def with_service(
+    live: Callable[[ClusterService, FakeBackend], Awaitable[None]], backend: FakeBackend
+) -> list[str]:
+    """Open a service, live, close it; returns what was told while it opened."""
+    phases: list[str] = []
+
+    async def whole() -> None:
+        service = ClusterService(SPEC, "1:0.0", backend)
+        try:
+            async with asyncio.timeout(30):
+                await service.open(phases.append)
+                await live(service, backend)
+        finally:
+            await service.close()
+
+    asyncio.run(whole())
+    return phases
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+def test_it_opens_with_a_slot_for_each_place_of_each_worker() -> None:
+    async def live(service: ClusterService, backend: FakeBackend) -> None:
+        status = service.status()
+        assert (status.state, status.trouble) == ("ready", "")
+        assert sorted(each.address for each in status.workers) == sorted(backend.workers)
+        assert service.slots.n_slots == 6
+        assert service.size.n_wanted_slots() == 6
+        (plugin,) = backend.client.plugins
+        assert "jupyter_ddl" in plugin
+
+    phases = with_service(live, FakeBackend(SPEC, slots_per_worker=3))
+    assert phases == ["starting 2 workers of no process", "preparing ranks"]
+
+
+def test_a_start_that_fails_is_the_backends_own_sentence_and_closes_it() -> None:
+    backend = FakeBackend(SPEC, hindrance="no room")
+
+    async def live(service: ClusterService, backend: FakeBackend) -> None:
+        raise AssertionError("it did not open")
+
+    with pytest.raises(ClusterError, match="no room"):
+        with_service(live, backend)
+    assert backend.is_closed
+
+
+def test_a_lost_worker_takes_its_slots_along_and_is_replaced() -> None:
+    async def live(service: ClusterService, backend: FakeBackend) -> None:
+        lost, kept = backend.workers
+        backend.lose_worker(lost)
+        await until(lambda: lost not in service.slots.addresses())
+        assert service.status().n_wanted == 2
+        await until(lambda: len(list(service.slots.addresses())) == 2)
+        assert kept in service.slots.addresses()
+
+    with_service(live, FakeBackend(SPEC))
+
+
+def test_a_busy_worker_goes_last_when_the_cluster_shrinks() -> None:
+    async def live(service: ClusterService, backend: FakeBackend) -> None:
+        busy = service.slots.take("run", 1, 8)
+        await service.size.scale(1)
+        await until(lambda: list(service.slots.addresses()) == [busy])
+
+    with_service(live, FakeBackend(SPEC))
+
+
+def test_a_lost_scheduler_is_told_and_its_successor_gets_the_plugin() -> None:
+    async def live(service: ClusterService, backend: FakeBackend) -> None:
+        former, before = backend.client, set(backend.workers)
+        backend.lose_scheduler()
+        assert service.status().state == "degraded"
+        await until(lambda: backend.client is not former and bool(backend.client.plugins))
+        await until(lambda: len(list(service.slots.addresses())) == 2)
+        assert not before & set(service.slots.addresses())
+        assert service.status().state == "ready"
+
+    with_service(live, FakeBackend(SPEC))
+
+
+def test_the_end_takes_nothing_from_workers_that_are_its_own() -> None:
+    seen: dict[str, Any] = {}
+
+    async def live(service: ClusterService, backend: FakeBackend) -> None:
+        seen["client"] = backend.client
+
+    backend = FakeBackend(SPEC)
+    with_service(live, backend)
+    assert backend.is_closed
+    assert seen["client"].plugins, "the plugin ends with its worker"
+
+
+def test_workers_of_others_are_left_without_the_plugin() -> None:
+    class Foreign(FakeBackend):
+        owns_workers = False
+
+    seen: dict[str, Any] = {}
+
+    async def live(service: ClusterService, backend: FakeBackend) -> None:
+        seen["client"] = backend.client
+        with pytest.raises(ClusterError, match="was connected to, not started here"):
+            service.size.check_scalable()
+
+    with_service(live, Foreign(SPEC))
+    assert seen["client"].plugins == {}
