@@ -36,9 +36,8 @@ class AddressPlugin(BackendPlugin):
     stopped = "is left, and goes on where it was started"
 
     def settings(self, **values: Any) -> msgspec.Struct:
-        address = str(values.get("address") or "")
-        super().settings(**{**values, "address": address})  # refuses options of other backends
-        return scheduler_settings(address)
+        found = scheduler_settings(str(values.pop("address", None) or ""))
+        return super().settings(**{**msgspec.structs.asdict(found), **values})
 
     def prepare(self, spec: ClusterSpec, on_phase: OnPhase) -> ClusterSpec:
         if not spec.settings.get("address"):

@@ -120,8 +120,14 @@ class LocalBackend(Backend):
             cluster.scale(len(cluster.worker_spec))  # opens what is missing
 
     async def close(self) -> None:
-        client, self_cluster = getattr(self, "client", None), self._cluster
+        client, cluster = getattr(self, "client", None), self._cluster
         if client is not None:
             await client.close()
-        if self_cluster is not None:
-            await self_cluster.close()
+        if cluster is None:
+            return
+        await cluster.close()
+        scheduler = getattr(cluster, "scheduler", None)
+        if scheduler is not None and scheduler.status != Status.closed:
+            # It listened already when the start was given up: Dask does not know of it yet.
+            scheduler.http_server.stop()
+            await scheduler.close()

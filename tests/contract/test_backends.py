@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 from collections.abc import Iterator
+from multiprocessing import resource_tracker
 
 import psutil
 import pytest
@@ -19,6 +20,10 @@ from tests.leaks import Home
 
 _HELPERS = ("resource_tracker", "forkserver")
 """Of Python's multiprocessing: they end with the process that has started them."""
+
+
+# It lives as long as this process: the first test that needs it must not be told of it.
+resource_tracker.ensure_running()
 
 
 class TestFake(BackendContract):
@@ -48,9 +53,7 @@ class TestLocal(BackendContract):
     def case(self, home: Home) -> BackendCase:
         async def lose(backend: Backend, address: str) -> None:
             pids = await backend.client.run(os.getpid, workers=[address])
-            worker = psutil.Process(pids[address])
-            worker.parent().send_signal(signal.SIGKILL)  # its nanny would bring it back
-            worker.send_signal(signal.SIGKILL)
+            os.kill(pids[address], signal.SIGKILL)  # its nanny, which is here, brings another one
 
         spec = cluster_spec("local", 2)
         return BackendCase(spec, leftovers=_processes, lose_worker=lose)

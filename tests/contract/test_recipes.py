@@ -10,10 +10,10 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from jupyter_ddl.cell.sampler import choose_sampler
 
 from jupyter_ddl.backends.base import backend_plugin
 from jupyter_ddl.cell.options import SearchOptions
-from jupyter_ddl.cell.sampler import choose_sampler
 from jupyter_ddl.cell.space import CellSpace
 from jupyter_ddl.commands.cluster import CLUSTER
 from jupyter_ddl.plugins import BACKENDS, PRUNERS, SAMPLERS, STRATEGIES

@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import dask.config
+import msgspec
 import pytest
 
-from jupyter_ddl.backends.address_settings import scheduler_settings
+from jupyter_ddl.backends.address_settings import AddressSettings, scheduler_settings
 from jupyter_ddl.backends.base import backend_plugin
+from jupyter_ddl.client.clusters import cluster_spec
 from jupyter_ddl.errors import OptionError
 
 _KEYS = (
@@ -55,3 +57,12 @@ def test_the_backend_takes_an_address_and_no_other_backends_options() -> None:
     assert plugin.settings(address="tcp://[::1]:8786") == scheduler_settings("tcp://[::1]:8786")
     with pytest.raises(OptionError, match="backend 'dask' has no option 'namespace'"):
         plugin.settings(address="tcp://[::1]:8786", namespace="team")
+
+
+def test_an_address_becomes_the_settings_of_a_cluster() -> None:
+    spec = cluster_spec("dask", address="tcp://host:8786", lost_after_s=3.0)
+    assert (spec.backend, spec.start_timeout_s) == ("dask", 8.0)
+    expected = AddressSettings("tcp://host:8786", lost_after_s=3.0)
+    assert msgspec.convert(spec.settings, AddressSettings) == expected
+    with pytest.raises(OptionError, match="'' is not the address of a scheduler"):
+        cluster_spec("dask")
