@@ -135,7 +135,11 @@ _CASES = [
     _Bad("an unknown command of runs", "%runs lst", "'lst'.*'list'"),
     _Bad("an unknown command of cluster", "%cluster strat", "'strat'.*'start'"),
     _Bad("a backend that does not exist", "%cluster start lokal", "'lokal'.*local"),
-    _Bad("one with options of another", "%cluster start kub --env x:1", "'kub'; did you mean kube"),
+    _Bad(
+        "one with options of another",
+        "%cluster start kub --env x:1",
+        "'kub' is not a backend.*did you mean 'kube'",
+    ),
     _Bad("a negative size", "%cluster start --memory -4GB", "'-4GB' is not a size; expected e.g."),
     _Bad(
         "a lease of a second", "%cluster start kube --env x:1 --lease 1", "--lease is 1 s; 5 s to"
@@ -158,8 +162,10 @@ _CASES = [
     _Bad("a very long image", f"%cluster start kube --env {'a' * 300}", "name of 300 characters"),
     _Bad("a million workers", "%cluster start -n 1000000", "1,000,000 workers.*0 to 1,024"),
     _Bad("a Kubernetes cluster without an image", "%cluster start kube", "pass --env IMAGE"),
-    _Bad("GPUs of a local cluster", "%cluster start --gpus 2", "--gpus is for .* Kubernetes"),
-    _Bad("an image of a local cluster", "%cluster start --env auto", "--env is for .* Kubernetes"),
+    _Bad("GPUs of a local cluster", "%cluster start --gpus 2", "'--gpus'; backend kube has it"),
+    _Bad(
+        "an image of a local cluster", "%cluster start --env auto", "'--env'; backend kube has it"
+    ),
     _Bad("an unknown word of env", "%cluster env chek", "'chek'.*check"),
     _Bad("no cluster to compare with", "%cluster env check", "no cluster is running"),
     _Bad(
