@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from jupyter_ddl.controller.fanout import Fanout, Watcher
+from jupyter_ddl.controller.server import Fanout, Watcher
 from jupyter_ddl.driving.admission import admitted, check_group_fits, wants_gpus
 from jupyter_ddl.driving.assignments import RunContext
 from jupyter_ddl.driving.dispatcher import Dispatcher

@@ -19,7 +19,7 @@ from jupyter_ddl.driving.calls import WorkerLostError, call_worker, hear
 from jupyter_ddl.driving.file_sync import AssignmentFiles, FileTransfer, OnEvents, blobs_of_program
 from jupyter_ddl.driving.flights import ChunkInbox
 from jupyter_ddl.protocol.assignment import Assignment, Control
-from jupyter_ddl.protocol.chunk import AssignmentResult, EventChunk
+from jupyter_ddl.protocol.events import AssignmentResult, EventChunk
 from jupyter_ddl.protocol.sampling import SamplerAnswers, SamplerCall
 from jupyter_ddl.worker import plugin as plugin_calls
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from jupyter_ddl.driving.rounds import Round
 from jupyter_ddl.placement.gpus import Grant
 from jupyter_ddl.protocol.assignment import Assignment, TrialAssignment
-from jupyter_ddl.protocol.chunk import EventChunk
 from jupyter_ddl.protocol.events import (
     AttemptFinished,
     AttemptStarted,
     Event,
+    EventChunk,
     Notice,
     OfAttempt,
     RankEvent,

@@ -23,11 +23,11 @@ from jupyter_ddl.protocol.assignment import (
     StopTrial,
     TrialAssignment,
 )
-from jupyter_ddl.protocol.chunk import EventChunk
 from jupyter_ddl.protocol.events import (
     AttemptFinished,
     AttemptStarted,
     CheckpointSaved,
+    EventChunk,
     Failure,
     Outcome,
     Probe,

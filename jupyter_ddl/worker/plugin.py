@@ -23,7 +23,7 @@ from jupyter_ddl.protocol.assignment import (
     StopTrial,
 )
 from jupyter_ddl.protocol.cells import OpenRank, RankCall
-from jupyter_ddl.protocol.chunk import AssignmentResult
+from jupyter_ddl.protocol.events import AssignmentResult
 from jupyter_ddl.protocol.fit import DropOutputs
 from jupyter_ddl.protocol.group import JoinGroup
 from jupyter_ddl.protocol.sampling import SamplerAnswers, SamplerCall

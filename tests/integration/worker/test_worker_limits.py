@@ -10,8 +10,7 @@ import msgspec
 import pytest
 
 from jupyter_ddl.protocol.assignment import Assignment, TrialAssignment
-from jupyter_ddl.protocol.chunk import EventChunk
-from jupyter_ddl.protocol.events import AttemptFinished, Notice, RankEvent
+from jupyter_ddl.protocol.events import AttemptFinished, EventChunk, Notice, RankEvent
 from jupyter_ddl.worker import rank_process
 from jupyter_ddl.worker import zygote_process as zygote
 from jupyter_ddl.worker.chunks import ChunkArchive, ChunkRelay

@@ -19,8 +19,13 @@ import pytest
 from distributed import Client, LocalCluster, Security
 
 from jupyter_ddl.protocol.assignment import Assignment, Control, TrialAssignment
-from jupyter_ddl.protocol.chunk import AssignmentResult, EventChunk
-from jupyter_ddl.protocol.events import AttemptFinished, AttemptStarted, RankEvent
+from jupyter_ddl.protocol.events import (
+    AssignmentResult,
+    AttemptFinished,
+    AttemptStarted,
+    EventChunk,
+    RankEvent,
+)
 from jupyter_ddl.protocol.program import Program
 from jupyter_ddl.store.blobs import put_blob
 from jupyter_ddl.store.processes import OWNER_VARIABLE, pids_by

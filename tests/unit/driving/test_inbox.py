@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_ddl.driving.flights import ChunkInbox
-from jupyter_ddl.protocol.chunk import EventChunk
-from jupyter_ddl.protocol.events import Notice
+from jupyter_ddl.protocol.events import EventChunk, Notice
 
 
 def chunk(number: int) -> EventChunk:

@@ -11,8 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from jupyter_ddl.protocol.chunk import EventChunk
-from jupyter_ddl.protocol.events import Notice, Reported
+from jupyter_ddl.protocol.events import EventChunk, Notice, Reported
 from jupyter_ddl.worker import chunks
 from jupyter_ddl.worker.chunks import ChunkArchive, ChunkRelay
 
