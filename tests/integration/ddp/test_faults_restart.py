@@ -109,7 +109,8 @@ def test_the_others_of_a_dead_round_go_though_they_swallow_their_signal(
         max_own_failures=1,
     )
     until(lambda: len(run.events(Reported)) == 2, 30.0)
-    first, second = run.pids(1)
+    pids = run.pids(1)
+    first, second = pids[0], pids[1]
     kill(first)
     assert run.end_of(1).outcome == "failed"
     until(lambda: not psutil.pid_exists(second), 2.0, "the end of the other rank")
