@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
@@ -34,8 +33,9 @@ from jupyter_ddl.driving.group_events import (
     RecordRefused,
 )
 from jupyter_ddl.driving.group_record import GroupRecord
-from jupyter_ddl.driving.machine import Now, Refuse, Reply, WaitUntil, WakeOthers, Woken
+from jupyter_ddl.driving.machine import Refuse, Reply, WaitUntil, WakeOthers, Woken
 from jupyter_ddl.driving.rank_calls import RankCalls
+from jupyter_ddl.driving.shell import Deadline, read_clocks
 from jupyter_ddl.errors import JupyterDDLError, LaunchError
 from jupyter_ddl.placement.slots import SlotBook
 from jupyter_ddl.protocol.cell_results import CellResult
@@ -83,7 +83,7 @@ class GroupRegistry:
         self._records: dict[str, GroupRecord] = {}  # by group
         self._asking: dict[int, asyncio.Task[None]] = {}  # by call
         self._tasks: set[asyncio.Task[None]] = set()
-        self._timer: asyncio.TimerHandle | None = None
+        self._deadline = Deadline(partial(self._feed, Woken()))
 
     # -- what clients ask ------------------------------------------------------------------------
 
@@ -145,7 +145,7 @@ class GroupRegistry:
     async def close(self) -> None:
         """End all groups, with the cluster."""
         await self._ask(lambda number: AllCloseWanted(number, "the cluster ended"))
-        self._wait_until(None)
+        self._deadline.set(None)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -167,8 +167,7 @@ class GroupRegistry:
         self._is_handling = True
         try:
             while self._events:
-                now = Now(time.monotonic(), time.time())
-                for instruction in self._machine.handle(self._events.popleft(), now):
+                for instruction in self._machine.handle(self._events.popleft(), read_clocks()):
                     self._carry_out(instruction)
         except Exception as error:  # whoever feeds has nothing to do with it
             log.exception("the persistent groups are out of order")
@@ -204,7 +203,7 @@ class GroupRegistry:
                 if not future.done():
                     future.set_exception(error)
             case WaitUntil(at_s=at_s):
-                self._wait_until(at_s)
+                self._deadline.set(at_s)
             case WakeOthers():
                 self._on_free()
 
@@ -242,15 +241,6 @@ class GroupRegistry:
             await self._records.pop(end.group_id).close(end.state, end.reason)
         finally:
             self._feed(RecordClosed(end.group_id))
-
-    def _wait_until(self, at_s: float | None) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = None
-        if at_s is not None:
-            delay_s = max(0.0, at_s - time.monotonic())
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(delay_s, partial(self._feed, Woken()))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)

@@ -52,7 +52,7 @@ from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.protocol.snapshot import EncodedSnapshot
 from jupyter_ddl.protocol.verb import StopHow
 
-__all__ = ["Hands", "RunDriver", "RunMachine", "read_clocks"]
+__all__ = ["Deadline", "Hands", "RunDriver", "RunMachine", "read_clocks"]
 
 log = logging.getLogger(__name__)
 
@@ -99,6 +99,23 @@ def read_clocks() -> Now:
     return Now(time.monotonic(), time.time())
 
 
+class Deadline:
+    """Calls something at a time, once; a new time takes the place of the former one."""
+
+    def __init__(self, call: Callable[[], None]) -> None:
+        self._call = call
+        self._timer: asyncio.TimerHandle | None = None
+
+    def set(self, at_s: float | None) -> None:
+        """From now on it is this time of the monotonic clock; None: no call any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None
+        if at_s is not None:
+            delay_s = max(0.0, at_s - time.monotonic())
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self._call)
+
+
 class RunDriver:
     """One run in one session.  Used on the controller's loop only.
 
@@ -139,7 +156,7 @@ class RunDriver:
         self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._flights: dict[str, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._timer: asyncio.TimerHandle | None = None
+        self._deadline = Deadline(self.wake)
         self._requests: dict[int, asyncio.Future[Any]] = {}
         self._n_requests = 0
 
@@ -232,8 +249,7 @@ class RunDriver:
             for request in tuple(self._requests):
                 if (future := self._answered(request)) is not None:
                     future.set_exception(SpecError(f"run {self.spec.run_id} is over"))
-            if self._timer is not None:
-                self._timer.cancel()
+            self._deadline.set(None)
             tasks = [committing, *self._flights.values(), *self._tasks]
             for task in tasks:
                 task.cancel()
@@ -295,7 +311,7 @@ class RunDriver:
             case Ask(question=question, work=work):
                 self._spawn(self._ask(question, work))
             case WaitUntil(at_s=at_s):
-                self._wait_until(at_s)
+                self._deadline.set(at_s)
             case WakeOthers():
                 asyncio.get_running_loop().call_soon(self._wake_all)
             case RemoveValues(name=name):
@@ -345,14 +361,6 @@ class RunDriver:
             self._feed(NotAnswered(question, error))
         else:
             self._feed(Answered(question, answer))
-
-    def _wait_until(self, at_s: float | None) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if at_s is not None:
-            delay_s = max(0.0, at_s - time.monotonic())
-            self._timer = asyncio.get_running_loop().call_later(delay_s, self.wake)
 
     async def _release(self, workers: Sequence[str]) -> None:
         """End this run's idle rank processes on the workers that served it."""

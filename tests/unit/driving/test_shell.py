@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from jupyter_ddl.driving.calls import WorkerLostError
 from jupyter_ddl.driving.file_sync import OnEvents
 from jupyter_ddl.driving.machine import IllegalTransitionError, Work
 from jupyter_ddl.driving.pruning import NoPruning
-from jupyter_ddl.driving.shell import RunDriver
+from jupyter_ddl.driving.shell import Deadline, RunDriver
 from jupyter_ddl.driving.sources import MapSource
 from jupyter_ddl.driving.trials import TrialMachine
 from jupyter_ddl.errors import LedgerError
@@ -208,3 +209,26 @@ def test_a_story_comes_with_what_cannot_have_happened(tmp_path: Path) -> None:
             await driver.run()
 
     play(work)
+
+
+def test_a_new_deadline_takes_the_place_of_the_former_one() -> None:
+    async def work() -> int:
+        calls: list[None] = []
+        reached = asyncio.Event()
+
+        def call() -> None:
+            calls.append(None)
+            reached.set()
+
+        deadline = Deadline(call)
+        now = time.monotonic()
+        deadline.set(now)
+        deadline.set(now)
+        await asyncio.wait_for(reached.wait(), 120)
+        deadline.set(now)
+        deadline.set(None)
+        for _ in range(3):
+            await asyncio.sleep(0)
+        return len(calls)
+
+    assert asyncio.run(work()) == 1
