@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from jupyter_ddl.backends.sizing import n_local_workers
+from jupyter_ddl.backends.base import n_local_workers
 from jupyter_ddl.errors import ClusterError
 from jupyter_ddl.formats import format_bytes, format_counted, format_duration
 from jupyter_ddl.protocol.cluster import ClusterSpec

@@ -88,8 +88,8 @@ def _link(mark: str, words: str, target: str, back: str) -> str:
 
 def _replay(recording: str) -> str:
     """A page of its own, which plays an example."""
+    from jupyter_ddl.recording.lines import read_recording
     from jupyter_ddl.recording.page import page_html
-    from jupyter_ddl.recording.read import read_recording
 
     return page_html(read_recording(ROOT / "docs" / "examples" / recording), speed=_REPLAY_SPEED)
 

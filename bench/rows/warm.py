@@ -43,8 +43,7 @@ ROW = Row(
 
 
 async def _forks(packages: tuple[str, ...], n_forks: int) -> dict[str, float | list[float]]:
-    from jupyter_ddl.worker.settings import WorkerSettings
-    from jupyter_ddl.worker.zygote_process import Zygote
+    from jupyter_ddl.worker.zygote_process import WorkerSettings, Zygote
 
     ended, imported = asyncio.Event(), asyncio.Event()
     started = time.perf_counter()

@@ -15,9 +15,8 @@ from typing import Any
 import dask
 from distributed import Client, LocalCluster, Security, Status
 
-from jupyter_ddl.backends.base import Backend, OnPhase
+from jupyter_ddl.backends.base import Backend, OnPhase, n_local_workers
 from jupyter_ddl.backends.dask_config import DASK_CONFIG
-from jupyter_ddl.backends.sizing import n_local_workers
 from jupyter_ddl.errors import ClusterError
 from jupyter_ddl.protocol.cluster import ClusterSpec
 from jupyter_ddl.store.host_limits import host_limits

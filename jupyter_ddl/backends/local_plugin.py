@@ -7,8 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from jupyter_ddl.backends.base import Backend, BackendPlugin, Finding, Report
-from jupyter_ddl.backends.sizing import n_local_workers
+from jupyter_ddl.backends.base import Backend, BackendPlugin, Finding, Report, n_local_workers
 from jupyter_ddl.protocol.cluster import ClusterSpec
 from jupyter_ddl.store.host_limits import host_limits
 from jupyter_ddl.store.paths import blob_dirs, runtime_dir

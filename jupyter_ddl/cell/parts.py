@@ -12,8 +12,7 @@ from typing import Any
 from jupyter_ddl.cell.capture import Captured, capture
 from jupyter_ddl.cell.draft import CellContext
 from jupyter_ddl.cell.modules import CellModules, read_modules
-from jupyter_ddl.cell.names import CellNames
-from jupyter_ddl.cell.notebook_names import check_defined, names_to_capture
+from jupyter_ddl.cell.names import CellNames, check_defined, names_to_capture
 from jupyter_ddl.cell.options import CellOptions
 from jupyter_ddl.cell.source import CellSource
 from jupyter_ddl.errors import CellError

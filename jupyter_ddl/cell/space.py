@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeGuard
 
 from jupyter_ddl import dist
-from jupyter_ddl.cell.names import bound_names
-from jupyter_ddl.cell.notebook_names import IN_CELL_NAMES
+from jupyter_ddl.cell.names import IN_CELL_NAMES, bound_names
 from jupyter_ddl.cell.source import CellSource
 from jupyter_ddl.errors import CellError, SpaceError
 from jupyter_ddl.nearest import did_you_mean

@@ -15,8 +15,7 @@ from jupyter_ddl.environment.binder import (
     has_configuration,
     read_configuration,
 )
-from jupyter_ddl.environment.compare import Scope, compare, verdict_line
-from jupyter_ddl.environment.kernel import kernel_environment
+from jupyter_ddl.environment.compare import Scope, compare, kernel_environment, verdict_line
 from jupyter_ddl.environment.requirements import Configuration
 from jupyter_ddl.errors import ClusterError, EnvironmentFileError, WorkerEnvironmentError
 from jupyter_ddl.protocol.facts import EnvironmentStatus, EnvironmentVerdict, Facts

@@ -14,12 +14,11 @@ import msgspec
 from jupyter_ddl.cell.draft import CellContext
 from jupyter_ddl.cell.group_cell import CompiledGroupCell, compile_group_cell, transfer_cell
 from jupyter_ddl.cell.options import CellOptions, EnvCheck
-from jupyter_ddl.cell.provenance import collect
 from jupyter_ddl.cell.source import globals_of_caller
 from jupyter_ddl.client.environment import OnNotice, check_before, folder_of
 from jupyter_ddl.client.rank_results import RankResults
 from jupyter_ddl.client.session import Session, session
-from jupyter_ddl.client.submit import new_run_id
+from jupyter_ddl.client.submit import collect, new_run_id
 from jupyter_ddl.client.waiting import IsLeaving
 from jupyter_ddl.errors import (
     ClusterError,
@@ -29,7 +28,7 @@ from jupyter_ddl.errors import (
     ProtocolError,
     WorkerEnvironmentError,
 )
-from jupyter_ddl.protocol.cell_results import CellResult
+from jupyter_ddl.protocol.cells import CellResult
 from jupyter_ddl.protocol.group import CollectiveBackend
 from jupyter_ddl.protocol.replies import GroupResult, GroupStatus, Result
 from jupyter_ddl.protocol.requests import (

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from jupyter_ddl.errors import RankFailedError, TrialError
-from jupyter_ddl.protocol.cell_results import CellDone, CellResult
+from jupyter_ddl.protocol.cells import CellDone, CellResult
 from jupyter_ddl.protocol.events import Failure
 from jupyter_ddl.protocol.group import ranks_label
 

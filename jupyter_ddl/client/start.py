@@ -18,8 +18,7 @@ from typing import Any
 import msgspec
 
 from jupyter_ddl import errors
-from jupyter_ddl.backends.base import backend_plugin
-from jupyter_ddl.backends.sizing import check_size
+from jupyter_ddl.backends.base import backend_plugin, check_size
 from jupyter_ddl.binder_mode import sized_for_binder
 from jupyter_ddl.errors import ClusterError, ControllerError
 from jupyter_ddl.protocol.cluster import ClusterSpec

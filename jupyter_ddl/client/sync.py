@@ -13,7 +13,7 @@ import msgspec
 
 from jupyter_ddl.client.environment import compare_with, forget_answers
 from jupyter_ddl.client.session import session
-from jupyter_ddl.environment.kernel import kernel_environment
+from jupyter_ddl.environment.compare import kernel_environment
 from jupyter_ddl.environment.wheels import build_wheel, fetch_wheels, runs_on
 from jupyter_ddl.errors import ClusterError, WorkerEnvironmentError
 from jupyter_ddl.protocol.facts import CORE, Facts, Patch, WheelFile

@@ -217,7 +217,7 @@ def _env(
 
 def _show_environment(face: Face) -> Answer:
     from jupyter_ddl.environment.binder import has_configuration, read_configuration
-    from jupyter_ddl.environment.kernel import kernel_environment
+    from jupyter_ddl.environment.compare import kernel_environment
     from jupyter_ddl.views.environment import render_environment
 
     asked = read_configuration(face.folder) if has_configuration(face.folder) else None

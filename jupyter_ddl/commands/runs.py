@@ -72,7 +72,7 @@ def _compare(_: Face, first: str, second: str) -> Answer:
 def _export(
     face: Face, run: str, file: str | None, tensorboard: str | None, overwrite: bool
 ) -> Answer:
-    from jupyter_ddl.recording.export import export_run
+    from jupyter_ddl.recording.page import export_run
 
     exported = Run(find_run(run))
     if file is not None:

@@ -38,7 +38,7 @@ from jupyter_ddl.driving.rank_calls import RankCalls
 from jupyter_ddl.driving.shell import Deadline, read_clocks
 from jupyter_ddl.errors import JupyterDDLError, LaunchError
 from jupyter_ddl.placement.slots import SlotBook
-from jupyter_ddl.protocol.cell_results import CellResult
+from jupyter_ddl.protocol.cells import CellResult
 from jupyter_ddl.protocol.replies import GroupResult, GroupStatus
 from jupyter_ddl.protocol.requests import ExecuteCell, OpenGroup
 from jupyter_ddl.protocol.run import RunSpec

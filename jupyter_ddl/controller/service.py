@@ -27,7 +27,7 @@ from jupyter_ddl.protocol.cluster import ClusterSpec
 from jupyter_ddl.protocol.group import SeenGpus
 from jupyter_ddl.protocol.replies import ClusterState, ClusterStatus, WorkerStatus
 from jupyter_ddl.worker.plugin import RankPlugin
-from jupyter_ddl.worker.settings import WorkerSettings, telemetry_interval_s
+from jupyter_ddl.worker.zygote_process import WorkerSettings, telemetry_interval_s
 
 __all__ = ["ClusterService", "Lease"]
 

@@ -9,8 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from distributed import Client
 
-from jupyter_ddl.controller.telemetry_record import TelemetryRecord
-from jupyter_ddl.controller.telemetry_store import TelemetryStore
+from jupyter_ddl.controller.telemetry_store import TelemetryRecord, TelemetryStore
 from jupyter_ddl.driving.calls import hear
 from jupyter_ddl.placement.slots import SlotBook
 from jupyter_ddl.protocol.telemetry import ClusterTelemetry, RankSample, Usage, WorkerSample

@@ -10,16 +10,17 @@ from jupyter_ddl.driving.group_events import OpenWanted
 from jupyter_ddl.driving.machine import Now
 from jupyter_ddl.errors import GroupLostError, JupyterDDLError, LaunchError, SpecError
 from jupyter_ddl.placement.gpus import Grant
-from jupyter_ddl.protocol.cell_results import (
+from jupyter_ddl.protocol.cells import (
+    Cell,
     CellDone,
     CellOutcome,
     CellResult,
     RankAddress,
     RankAnswer,
+    RankCall,
     RankGone,
     RankReady,
 )
-from jupyter_ddl.protocol.cells import Cell, RankCall
 from jupyter_ddl.protocol.events import CellExecuted, Failure
 from jupyter_ddl.protocol.replies import GroupStatus, RankStatus
 from jupyter_ddl.protocol.run import RunSpec

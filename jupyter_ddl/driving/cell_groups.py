@@ -64,19 +64,17 @@ from jupyter_ddl.errors import (
     SpecError,
 )
 from jupyter_ddl.placement.slots import SlotBook
-from jupyter_ddl.protocol.cell_results import (
+from jupyter_ddl.protocol.cells import (
     CellDone,
     CellResult,
-    RankAddress,
-    RankAnswer,
-    RankReady,
-)
-from jupyter_ddl.protocol.cells import (
     CloseRank,
     InterruptRank,
     JoinRank,
     OpenRank,
+    RankAddress,
+    RankAnswer,
     RankCall,
+    RankReady,
     RejoinRank,
     RunCell,
     WatchRank,

@@ -9,7 +9,7 @@ from typing import TypeAlias
 import msgspec
 
 from jupyter_ddl.driving.assignments import RunContext, make_assignment
-from jupyter_ddl.driving.fit_batches import FitBatch, Outputs
+from jupyter_ddl.driving.fit_candidates import FitBatch, Outputs
 from jupyter_ddl.driving.fit_graph import Piece
 from jupyter_ddl.driving.machine import Abandon, Now, Send, Signal, WakeOthers
 from jupyter_ddl.protocol.assignment import (

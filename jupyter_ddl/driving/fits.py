@@ -13,8 +13,7 @@ import msgspec
 
 from jupyter_ddl.driving.assignments import RunContext
 from jupyter_ddl.driving.ending import RunStop
-from jupyter_ddl.driving.fit_batches import FitBatch, Outputs
-from jupyter_ddl.driving.fit_candidates import Candidates
+from jupyter_ddl.driving.fit_candidates import Candidates, FitBatch, Outputs
 from jupyter_ddl.driving.fit_events import (
     DropAll,
     FitAsked,

@@ -8,8 +8,7 @@ import msgspec
 
 from jupyter_ddl.driving.machine import Refuse, Reply, WaitUntil, WakeOthers, Woken
 from jupyter_ddl.errors import JupyterDDLError
-from jupyter_ddl.protocol.cell_results import RankAnswer
-from jupyter_ddl.protocol.cells import Cell, RankCall
+from jupyter_ddl.protocol.cells import Cell, RankAnswer, RankCall
 from jupyter_ddl.protocol.events import CellExecuted
 from jupyter_ddl.protocol.run import RunSpec
 

@@ -14,8 +14,7 @@ from distributed import Client
 
 from jupyter_ddl.driving.calls import WorkerLostError, call_worker
 from jupyter_ddl.driving.file_sync import FileTransfer, blobs_of_cell
-from jupyter_ddl.protocol.cell_results import CellDone, RankAnswer
-from jupyter_ddl.protocol.cells import RankCall, RunCell
+from jupyter_ddl.protocol.cells import CellDone, RankAnswer, RankCall, RunCell
 from jupyter_ddl.store.paths import blob_dirs, run_dir
 from jupyter_ddl.worker import plugin
 from jupyter_ddl.worker import plugin as plugin_calls

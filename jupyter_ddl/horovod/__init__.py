@@ -21,13 +21,11 @@ from jupyter_ddl.horovod.collectives import (
     broadcast,
     broadcast_,
     broadcast_object,
-    metric_average,
-)
-from jupyter_ddl.horovod.group import (
     init,
     is_initialized,
     local_rank,
     local_size,
+    metric_average,
     rank,
     shutdown,
     size,

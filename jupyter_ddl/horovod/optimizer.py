@@ -10,8 +10,7 @@ import torch
 import torch.distributed as dist
 
 from jupyter_ddl.errors import SpecError
-from jupyter_ddl.horovod.collectives import Average, Sum
-from jupyter_ddl.horovod.group import require, size
+from jupyter_ddl.horovod.collectives import Average, Sum, require, size
 
 __all__ = ["Compression", "DistributedOptimizer"]
 

@@ -8,8 +8,7 @@ from typing import Any
 import torch
 
 from jupyter_ddl.errors import SpecError
-from jupyter_ddl.horovod.collectives import broadcast_, broadcast_object
-from jupyter_ddl.horovod.group import require, size
+from jupyter_ddl.horovod.collectives import broadcast_, broadcast_object, require, size
 
 __all__ = ["broadcast_optimizer_state", "broadcast_parameters"]
 

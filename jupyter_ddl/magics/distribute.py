@@ -230,7 +230,7 @@ def printed_text(directory: Path, last: RunSnapshot, name: str) -> str:
     name : str
         What the notebook calls the run.
     """
-    from jupyter_ddl.views.rank_output import render_rank_output
+    from jupyter_ddl.views.cell_output import render_rank_output
 
     # By the process: to fold all events of a long training would take seconds.
     pids = [row.pid for row in last.ranks if row.rank == 0]

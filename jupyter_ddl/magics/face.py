@@ -45,7 +45,7 @@ class NotebookFace(Face):
     @property
     def imports(self) -> frozenset[str]:
         from jupyter_ddl.client.environment import last_imports
-        from jupyter_ddl.environment.kernel import modules_in
+        from jupyter_ddl.environment.compare import modules_in
 
         return modules_in(self._shell.user_ns) | last_imports()
 

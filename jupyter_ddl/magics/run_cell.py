@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from jupyter_ddl.cell.group_cell import CompiledGroupCell
     from jupyter_ddl.client.group import RankGroup
     from jupyter_ddl.client.rank_results import RankResults
-    from jupyter_ddl.protocol.cell_results import CellResult
+    from jupyter_ddl.protocol.cells import CellResult
     from jupyter_ddl.verbs.run import CellGroup
 
 __all__ = ["run_cell"]
@@ -117,7 +117,7 @@ class _Live:
     def progress(self, outputs: dict[int, str], done: CellResult | None) -> None:
         """Show what there is so far."""
         from jupyter_ddl.protocol.group import ranks_label
-        from jupyter_ddl.views.rank_output import render_rank_output
+        from jupyter_ddl.views.cell_output import render_rank_output
 
         self._outputs = outputs
         lines = [render_rank_output(outputs, {})]
@@ -132,14 +132,14 @@ class _Live:
 
     def close(self) -> None:
         """Without results: leave the output alone."""
-        from jupyter_ddl.views.rank_output import render_rank_output
+        from jupyter_ddl.views.cell_output import render_rank_output
 
         if self._shown:
             self._draw(render_rank_output(self._outputs, {}))
 
     def finish(self, results: RankResults) -> None:
         """Show the whole output and the values."""
-        from jupyter_ddl.views.rank_output import render_rank_output
+        from jupyter_ddl.views.cell_output import render_rank_output
 
         outputs = dict(zip(results.ranks, results.outputs, strict=True))
         texts = dict(zip(results.ranks, results.texts, strict=True))

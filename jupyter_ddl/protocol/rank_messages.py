@@ -7,8 +7,14 @@ from typing import TypeAlias
 import msgspec
 
 from jupyter_ddl.protocol.assignment import Assignment, StopRun, StopTrial
-from jupyter_ddl.protocol.cell_results import CellDone, RankReady
-from jupyter_ddl.protocol.cells import InterruptRank, OpenRank, RejoinRank, RunCell
+from jupyter_ddl.protocol.cells import (
+    CellDone,
+    InterruptRank,
+    OpenRank,
+    RankReady,
+    RejoinRank,
+    RunCell,
+)
 from jupyter_ddl.protocol.events import RankEvent
 from jupyter_ddl.protocol.group import JoinGroup
 from jupyter_ddl.protocol.sampling import SamplerAnswers, SamplerCall

@@ -6,7 +6,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from jupyter_ddl.protocol.cell_results import CellResult
+from jupyter_ddl.protocol.cells import CellResult
 from jupyter_ddl.protocol.facts import EnvironmentStatus, Facts
 from jupyter_ddl.protocol.fit_results import FitResults
 from jupyter_ddl.protocol.snapshot import EncodedSnapshot

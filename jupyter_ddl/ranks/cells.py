@@ -23,8 +23,16 @@ from typing import Any
 import msgspec
 
 from jupyter_ddl.protocol.assignment import TrialAssignment
-from jupyter_ddl.protocol.cell_results import CellDone, CellOutcome, CellValue, RankReady
-from jupyter_ddl.protocol.cells import Cell, OpenRank, RejoinRank, RunCell
+from jupyter_ddl.protocol.cells import (
+    Cell,
+    CellDone,
+    CellOutcome,
+    CellValue,
+    OpenRank,
+    RankReady,
+    RejoinRank,
+    RunCell,
+)
 from jupyter_ddl.protocol.events import Failure, RendezvousReady
 from jupyter_ddl.protocol.group import JoinGroup, RankPlace
 from jupyter_ddl.protocol.program import Program

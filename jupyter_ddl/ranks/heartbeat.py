@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import threading
 import time
@@ -9,12 +10,96 @@ from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
 
 from jupyter_ddl.protocol.events import Beat
+from jupyter_ddl.protocol.rank_messages import LoaderWait
 
-__all__ = ["Heartbeat", "Phase"]
+__all__ = ["Heartbeat", "LoaderWatch", "Phase"]
 
-Phase: TypeAlias = Literal["loading", "rendezvous", "cell", "leaving"]
+
+# In a rank: which share of the time its cell waits for torch's DataLoader.
+#
+# The loader's ``__next__`` is timed from when the cell has imported torch; importing it is left to
+# the cell.  What another thread than the cell's waits for is no loss, and not counted.
 
 _INTERVAL_S = 1.0
+_CHANGE = 0.01
+"""A share that has hardly changed is not told again."""
+
+
+class LoaderWatch:
+    """Tells the share of each second, from a daemon thread of its own.
+
+    Parameters
+    ----------
+    send : callable
+        Gets a message when the share has changed; called in the thread.
+    clock : callable
+        Seconds.
+    """
+
+    def __init__(
+        self, send: Callable[[LoaderWait], None], clock: Callable[[], float] = time.perf_counter
+    ) -> None:
+        self._send = send
+        self._clock = clock
+        self._thread_id = threading.get_ident()
+        self._depth = 0
+        self._waited_s = 0.0
+        self._since_s: float | None = None
+        self._seen = (clock(), 0.0)
+        self._told: float | None = None
+        self._is_hooked = False
+
+    def start(self) -> None:
+        """Begin; made and started on the thread that executes the cell."""
+        self.hook()
+        threading.Thread(target=self._run, name="ddl-loader-watch", daemon=True).start()
+
+    def hook(self) -> None:
+        """Time torch's DataLoader if the cell has imported it."""
+        module: Any = sys.modules.get("torch.utils.data.dataloader")
+        iterator: Any = getattr(module, "_BaseDataLoaderIter", None)
+        if iterator is None or self._is_hooked:
+            return
+        self._is_hooked = True
+        iterator.__next__ = self._timed(iterator.__next__)
+
+    def tell(self) -> None:
+        """Send the share of the time since the last call, if there is news."""
+        now_s, since_s = self._clock(), self._since_s
+        waited_s = self._waited_s + (0.0 if since_s is None else max(0.0, now_s - since_s))
+        passed_s, new_s = now_s - self._seen[0], waited_s - self._seen[1]
+        self._seen = (now_s, waited_s)
+        if passed_s <= 0 or (waited_s == 0 and self._told is None):
+            return
+        share = round(min(1.0, max(0.0, new_s / passed_s)), 3)
+        if self._told is None or abs(share - self._told) >= _CHANGE:
+            self._told = share
+            self._send(LoaderWait(share))
+
+    def _timed(self, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        @functools.wraps(step)
+        def timed(iterator: Any) -> Any:
+            if self._depth or threading.get_ident() != self._thread_id:
+                return step(iterator)
+            self._depth = 1
+            self._since_s = began_s = self._clock()
+            try:
+                return step(iterator)
+            finally:
+                self._since_s = None
+                self._waited_s += self._clock() - began_s
+                self._depth = 0
+
+        return timed
+
+    def _run(self) -> None:
+        while True:
+            time.sleep(_INTERVAL_S)
+            self.hook()
+            self.tell()
+
+
+Phase: TypeAlias = Literal["loading", "rendezvous", "cell", "leaving"]
 
 
 class Heartbeat:

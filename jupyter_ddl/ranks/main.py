@@ -40,8 +40,7 @@ from jupyter_ddl.ranks.channel import RankChannel, TerminationHandler
 from jupyter_ddl.ranks.fit.runner import FitRunner
 from jupyter_ddl.ranks.gpus import use_gpus
 from jupyter_ddl.ranks.group import RankGroup
-from jupyter_ddl.ranks.heartbeat import Heartbeat, Phase
-from jupyter_ddl.ranks.loader_watch import LoaderWatch
+from jupyter_ddl.ranks.heartbeat import Heartbeat, LoaderWatch, Phase
 from jupyter_ddl.ranks.log import RankLog, is_disk_full, log_name
 from jupyter_ddl.ranks.program import LoadedProgram, load_program
 from jupyter_ddl.ranks.sampler_service import SamplerService

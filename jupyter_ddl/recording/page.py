@@ -1,8 +1,4 @@
-"""A recording as one page of HTML that plays it: no kernel, no server, no network.
-
-The page's own policy forbids every script but the one in it, and every address.  What comes from
-the run is base64 in an element of data, so nothing in it can end a script or begin one.
-"""
+"""``%runs export RUN FILE``: a run as a file of the form that the file's name asks for."""
 
 from __future__ import annotations
 
@@ -11,14 +7,22 @@ import hashlib
 import html
 from pathlib import Path
 
+from jupyter_ddl.errors import RecordingError
+from jupyter_ddl.formats import format_bytes, format_count
 from jupyter_ddl.recording.lines import Head, Recording, time_of
 from jupyter_ddl.recording.timeline import last_snapshot, timeline_of
-from jupyter_ddl.recording.write import save_text
+from jupyter_ddl.recording.write import record_run, save_text, write_recording
 from jupyter_ddl.views.bundle import live_css, replay_page_esm
-from jupyter_ddl.views.escape import esc, plain_lines
+from jupyter_ddl.views.drawing import esc, plain_lines
 from jupyter_ddl.views.html import render_html
 
-__all__ = ["page_html", "save_page"]
+__all__ = ["SUFFIXES", "export_run", "page_html", "save_page"]
+
+
+# A recording as one page of HTML that plays it: no kernel, no server, no network.
+#
+# The page's own policy forbids every script but the one in it, and every address.  What comes from
+# the run is base64 in an element of data, so nothing in it can end a script or begin one.
 
 _MAX_CELL = 20_000
 _CSS = """
@@ -135,3 +139,45 @@ def _cell(head: Head) -> str:
         return ""
     shown = html.escape(plain_lines(text, _MAX_CELL))
     return f"<details><summary>The cell</summary><pre>{shown}</pre></details>"
+
+
+SUFFIXES = (".jsonl", ".jsonl.gz", ".html")
+
+
+def export_run(run_id: str, path: str | Path, *, overwrite: bool = False) -> str:
+    """Write a run of this user as a recording, or as a page that plays it.
+
+    Parameters
+    ----------
+    path : path
+        Ends in ``.jsonl``, ``.jsonl.gz`` or ``.html``.
+    overwrite : bool
+        Whether a file that is there is replaced.
+
+    Returns
+    -------
+    str
+        One sentence that says what was written.
+
+    Raises
+    ------
+    LedgerError
+        There is no such run, or its ledger is damaged.
+    RecordingError
+        The name has another ending; the file is there, or can't be written.
+    """
+    path = Path(path).expanduser()
+    if not path.name.endswith(SUFFIXES):
+        raise RecordingError(
+            f"writing {path} failed: its name ends in {path.suffix or 'nothing'!r}; expected "
+            f"{', '.join(SUFFIXES)}",
+            path=str(path),
+        )
+    recording = record_run(run_id)
+    missing = recording.head.left_out
+    note = f"; left out: {', '.join(missing)}" if missing else ""
+    if path.suffix == ".html":
+        n_bytes = save_page(recording, path, overwrite=overwrite)
+        return f"A page that plays run {run_id} is in {path} ({format_bytes(n_bytes)}){note}."
+    n_facts = write_recording(recording, path, overwrite=overwrite)
+    return f"{format_count(n_facts)} facts of run {run_id} are in {path}{note}."

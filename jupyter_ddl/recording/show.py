@@ -10,9 +10,8 @@ import anywidget
 import traitlets
 
 from jupyter_ddl.errors import RecordingError
-from jupyter_ddl.recording.lines import Head, Recording, time_of
+from jupyter_ddl.recording.lines import Head, Recording, read_recording, time_of
 from jupyter_ddl.recording.page import save_page
-from jupyter_ddl.recording.read import read_recording
 from jupyter_ddl.recording.timeline import last_snapshot, timeline_of
 from jupyter_ddl.views.bundle import live_css, replay_esm
 from jupyter_ddl.views.display import is_watched

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from jupyter_ddl import __version__
-from jupyter_ddl.controller.telemetry_record import samples_path
+from jupyter_ddl.controller.telemetry_store import samples_path
 from jupyter_ddl.errors import RecordingError
 from jupyter_ddl.ledger.reader import read_ledger
 from jupyter_ddl.protocol.events import (
@@ -46,7 +46,7 @@ from jupyter_ddl.recording.lines import (
 )
 from jupyter_ddl.store.atomic import write_whole
 from jupyter_ddl.store.paths import home_dir, ledger_path, run_dir, runtime_path
-from jupyter_ddl.views.escape import plain_lines
+from jupyter_ddl.views.drawing import plain_lines
 
 __all__ = [
     "MASK",

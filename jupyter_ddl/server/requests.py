@@ -27,7 +27,7 @@ from jupyter_ddl.store.paths import run_dir
 from jupyter_ddl.store.processes import end_process
 from jupyter_ddl.views.answers import MAX_LINES, STOP_TEXTS, log_part, trial_page
 from jupyter_ddl.views.channel import Answer
-from jupyter_ddl.views.escape import plain_lines
+from jupyter_ddl.views.drawing import plain_lines
 
 __all__ = ["Requests"]
 

@@ -14,12 +14,11 @@ import msgspec
 
 from jupyter_ddl.cell.draft import CellContext
 from jupyter_ddl.cell.options import CellOptions
-from jupyter_ddl.cell.provenance import collect
 from jupyter_ddl.client.environment import check_before
 from jupyter_ddl.client.link import Mailbox
 from jupyter_ddl.client.run import Run
 from jupyter_ddl.client.session import session
-from jupyter_ddl.client.submit import new_run_id
+from jupyter_ddl.client.submit import collect, new_run_id
 from jupyter_ddl.client.waiting import OnSnapshot, wait_for_run
 from jupyter_ddl.errors import (
     ClusterError,

@@ -33,21 +33,19 @@ from jupyter_ddl.driving.group_events import (
 from jupyter_ddl.driving.machine import Refuse, Reply, WaitUntil, WakeOthers, Woken
 from jupyter_ddl.errors import GroupLostError, LaunchError, SpecError
 from jupyter_ddl.placement.slots import SlotBook
-from jupyter_ddl.protocol.cell_results import (
+from jupyter_ddl.protocol.cells import (
+    Cell,
     CellDone,
     CellResult,
+    CloseRank,
     Done,
+    InterruptRank,
+    JoinRank,
+    OpenRank,
     RankAddress,
     RankAnswer,
     RankGone,
     RankReady,
-)
-from jupyter_ddl.protocol.cells import (
-    Cell,
-    CloseRank,
-    InterruptRank,
-    JoinRank,
-    OpenRank,
     RejoinRank,
     RunCell,
     WatchRank,

@@ -25,7 +25,7 @@ from jupyter_ddl.protocol.telemetry import EncodedTelemetry
 from jupyter_ddl.protocol.view_messages import GetLog, GetTrials, LogPart, TrialPage
 from jupyter_ddl.store.paths import ledger_path, run_dir
 from jupyter_ddl.views.channel import Answer
-from jupyter_ddl.views.escape import plain_lines
+from jupyter_ddl.views.drawing import plain_lines
 
 __all__ = [
     "MAX_LINES",

@@ -11,12 +11,25 @@ import msgspec
 from jupyter_ddl.formats import format_count, format_duration, format_score
 from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.protocol.snapshot import RunSnapshot
-from jupyter_ddl.views.columns import TextColumn, columns_text
-from jupyter_ddl.views.drawing import Drawing
-from jupyter_ddl.views.escape import esc, plain
-from jupyter_ddl.views.format import format_distribution, format_params
+from jupyter_ddl.views.drawing import (
+    BLUE,
+    GREEN,
+    GREY,
+    MUTED,
+    ORANGE,
+    RED,
+    ROOT_STYLE,
+    Drawing,
+    TextColumn,
+    columns_text,
+    dot,
+    esc,
+    format_distribution,
+    format_params,
+    plain,
+    tint,
+)
 from jupyter_ddl.views.group import is_group, progress_text
-from jupyter_ddl.views.palette import BLUE, GREEN, GREY, MUTED, ORANGE, RED, ROOT_STYLE, dot, tint
 from jupyter_ddl.views.plots import Series, draw_curve, series_of
 from jupyter_ddl.views.summary import elapsed_s, state_text
 from jupyter_ddl.views.trial_table import Column, draw_table

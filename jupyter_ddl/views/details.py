@@ -10,13 +10,21 @@ from jupyter_ddl.formats import format_bytes, format_counted, format_duration, f
 from jupyter_ddl.protocol.facts import EnvironmentStatus
 from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.protocol.snapshot import RunSnapshot
-from jupyter_ddl.views.columns import TextColumn, columns_text
-from jupyter_ddl.views.drawing import Drawing
-from jupyter_ddl.views.escape import esc, plain, plain_lines
-from jupyter_ddl.views.format import format_distribution
+from jupyter_ddl.views.drawing import (
+    GREY,
+    MUTED,
+    ROOT_STYLE,
+    Drawing,
+    TextColumn,
+    columns_text,
+    esc,
+    format_distribution,
+    plain,
+    plain_lines,
+    tint,
+)
 from jupyter_ddl.views.group import cells_html, cells_text
 from jupyter_ddl.views.html import render_html
-from jupyter_ddl.views.palette import GREY, MUTED, ROOT_STYLE, tint
 from jupyter_ddl.views.text import render_text
 from jupyter_ddl.views.trial_table import Column, draw_table
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TextIO
 import msgspec
 
 from jupyter_ddl.protocol.snapshot import EncodedSnapshot, RunSnapshot
-from jupyter_ddl.views.columns import cell_width, fits_encoding
+from jupyter_ddl.views.drawing import cell_width, fits_encoding
 from jupyter_ddl.views.html import render_html
 from jupyter_ddl.views.text import render_line, render_text
 

@@ -9,10 +9,19 @@ from jupyter_ddl.environment.compare import unmet
 from jupyter_ddl.environment.requirements import Configuration, Declared
 from jupyter_ddl.formats import format_count
 from jupyter_ddl.protocol.facts import EnvironmentVerdict, Facts, VerdictWord
-from jupyter_ddl.views.columns import TextColumn, columns_text
-from jupyter_ddl.views.drawing import Drawing
-from jupyter_ddl.views.escape import esc, plain
-from jupyter_ddl.views.palette import AMBER, GREEN, MUTED, RED, ROOT_STYLE, pill
+from jupyter_ddl.views.drawing import (
+    AMBER,
+    GREEN,
+    MUTED,
+    RED,
+    ROOT_STYLE,
+    Drawing,
+    TextColumn,
+    columns_text,
+    esc,
+    pill,
+    plain,
+)
 from jupyter_ddl.views.trial_table import Column, draw_table
 
 __all__ = ["render_environment", "render_verdict"]

@@ -9,16 +9,18 @@ from collections.abc import Callable
 
 from jupyter_ddl.formats import format_count, format_counted, format_duration, format_number
 from jupyter_ddl.protocol.snapshot import CellRow, RankRow, RestartRow, RunSnapshot
-from jupyter_ddl.views.columns import TextColumn, columns_text
-from jupyter_ddl.views.escape import esc, plain
-from jupyter_ddl.views.palette import (
+from jupyter_ddl.views.drawing import (
     ACCENT,
     AMBER,
     MUTED,
     RANK_COLORS,
+    TextColumn,
     box,
     bullets,
+    columns_text,
     dot,
+    esc,
+    plain,
 )
 from jupyter_ddl.views.plots import count_axis, draw_plot, draw_strokes, point_at, value_axis
 from jupyter_ddl.views.summary import is_final, times

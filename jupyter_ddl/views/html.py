@@ -1,7 +1,7 @@
 """A run as a fragment of HTML: live in a cell, and static in the saved notebook.
 
 No script, no style sheet, no ids, no network: what is left of it in an untrusted notebook is
-still readable (see :mod:`jupyter_ddl.views.palette`).
+still readable (see :mod:`jupyter_ddl.views.drawing`).
 """
 
 from __future__ import annotations
@@ -12,18 +12,7 @@ import msgspec
 
 from jupyter_ddl.formats import format_count, format_score
 from jupyter_ddl.protocol.snapshot import RunSnapshot
-from jupyter_ddl.views.escape import esc, plain_lines
-from jupyter_ddl.views.format import format_param
-from jupyter_ddl.views.group import (
-    group_caption,
-    group_notes,
-    hang_card,
-    is_group,
-    rank_table,
-    series_plots,
-    stacks_text,
-)
-from jupyter_ddl.views.palette import (
+from jupyter_ddl.views.drawing import (
     ACCENT,
     AMBER,
     GREY,
@@ -35,8 +24,20 @@ from jupyter_ddl.views.palette import (
     box,
     bullets,
     dot,
+    esc,
+    format_param,
     pill,
+    plain_lines,
     tint,
+)
+from jupyter_ddl.views.group import (
+    group_caption,
+    group_notes,
+    hang_card,
+    is_group,
+    rank_table,
+    series_plots,
+    stacks_text,
 )
 from jupyter_ddl.views.plots import draw_curve, series_of
 from jupyter_ddl.views.summary import (

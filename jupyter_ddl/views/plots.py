@@ -10,8 +10,7 @@ import msgspec
 
 from jupyter_ddl.formats import format_count, format_score, format_ticks
 from jupyter_ddl.protocol.snapshot import RunSnapshot
-from jupyter_ddl.views.escape import esc
-from jupyter_ddl.views.palette import GREY, MUTED, dot
+from jupyter_ddl.views.drawing import GREY, MUTED, dot, esc
 
 __all__ = [
     "Axis",

@@ -18,11 +18,7 @@ from jupyter_ddl.formats import (
 from jupyter_ddl.protocol.facts import EnvironmentStatus
 from jupyter_ddl.protocol.replies import ClusterState, ClusterStatus, GroupStatus
 from jupyter_ddl.protocol.snapshot import RunLine
-from jupyter_ddl.views.columns import TextColumn, columns_text
-from jupyter_ddl.views.drawing import Drawing
-from jupyter_ddl.views.escape import esc, plain
-from jupyter_ddl.views.group import progress_text
-from jupyter_ddl.views.palette import (
+from jupyter_ddl.views.drawing import (
     AMBER,
     BLUE,
     GREEN,
@@ -30,9 +26,15 @@ from jupyter_ddl.views.palette import (
     MUTED,
     ROOT_STYLE,
     RUN_COLORS,
+    Drawing,
+    TextColumn,
+    columns_text,
     dot,
+    esc,
     pill,
+    plain,
 )
+from jupyter_ddl.views.group import progress_text
 from jupyter_ddl.views.trial_table import Column, draw_table
 
 __all__ = ["ClusterRow", "cluster_row", "render_cluster", "render_clusters", "render_runs"]

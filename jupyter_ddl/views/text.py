@@ -6,9 +6,17 @@ from collections.abc import Sequence
 
 from jupyter_ddl.formats import format_count, format_score
 from jupyter_ddl.protocol.snapshot import RunSnapshot, TrialRow
-from jupyter_ddl.views.columns import TextColumn, bar, cell_width, columns_text, cut, to_ascii
-from jupyter_ddl.views.escape import plain, plain_lines
-from jupyter_ddl.views.format import format_params
+from jupyter_ddl.views.drawing import (
+    TextColumn,
+    bar,
+    cell_width,
+    columns_text,
+    cut,
+    format_params,
+    plain,
+    plain_lines,
+    to_ascii,
+)
 from jupyter_ddl.views.group import group_lines, group_progress, group_words, is_group, stacks_text
 from jupyter_ddl.views.summary import (
     duration_text,

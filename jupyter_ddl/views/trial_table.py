@@ -9,9 +9,17 @@ import msgspec
 
 from jupyter_ddl.formats import format_count, format_number, format_score
 from jupyter_ddl.protocol.snapshot import RunSnapshot, TrialRow
-from jupyter_ddl.views.escape import esc
-from jupyter_ddl.views.format import format_param, format_params
-from jupyter_ddl.views.palette import GREEN, GREY, MUTED, TRIAL_COLORS, dot, tint
+from jupyter_ddl.views.drawing import (
+    GREEN,
+    GREY,
+    MUTED,
+    TRIAL_COLORS,
+    dot,
+    esc,
+    format_param,
+    format_params,
+    tint,
+)
 from jupyter_ddl.views.summary import duration_text, noun, steps_text
 
 __all__ = ["Column", "draw_table", "trial_table"]

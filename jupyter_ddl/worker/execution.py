@@ -22,7 +22,7 @@ from jupyter_ddl.protocol.assignment import (
     StopTrial,
     TrialAssignment,
 )
-from jupyter_ddl.protocol.cell_results import CellDone, RankReady
+from jupyter_ddl.protocol.cells import CellDone, RankReady
 from jupyter_ddl.protocol.events import (
     AttemptFinished,
     AttemptStarted,

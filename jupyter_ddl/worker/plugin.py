@@ -36,13 +36,12 @@ from jupyter_ddl.worker.chunks import (
 from jupyter_ddl.worker.execution import Execution
 from jupyter_ddl.worker.files import READ_BLOB, OwnFiles
 from jupyter_ddl.worker.packages import EXTENSION, RankEnvironment
-from jupyter_ddl.worker.persistent_ranks import CellRanks
+from jupyter_ddl.worker.persistent_ranks import CellRanks, SamplerRanks
 from jupyter_ddl.worker.preemption import Leaving, bind_to_nanny
 from jupyter_ddl.worker.rank_death import MemoryGuard
 from jupyter_ddl.worker.rank_pool import RankPool
-from jupyter_ddl.worker.sampler_ranks import SamplerRanks
-from jupyter_ddl.worker.settings import WorkerSettings
 from jupyter_ddl.worker.telemetry.sampler import SamplePost, WorkerSampler
+from jupyter_ddl.worker.zygote_process import WorkerSettings
 
 __all__ = [
     "CALL_RANK",

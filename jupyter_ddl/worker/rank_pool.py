@@ -15,8 +15,7 @@ from jupyter_ddl.errors import LaunchError
 from jupyter_ddl.protocol.assignment import Assignment
 from jupyter_ddl.protocol.rank_messages import PackagesImported, RankExited
 from jupyter_ddl.worker.rank_process import RankProcess
-from jupyter_ddl.worker.settings import WorkerSettings
-from jupyter_ddl.worker.zygote_process import Zygote
+from jupyter_ddl.worker.zygote_process import WorkerSettings, Zygote
 
 __all__ = ["RankPool"]
 

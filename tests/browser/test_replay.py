@@ -11,9 +11,8 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from jupyter_ddl.protocol.events import Notice, RunSubmitted, TrialCreated
 from jupyter_ddl.protocol.run import Provenance
-from jupyter_ddl.recording.lines import Fact, Printed, Recording
+from jupyter_ddl.recording.lines import Fact, Printed, Recording, read_recording
 from jupyter_ddl.recording.page import save_page
-from jupyter_ddl.recording.read import read_recording
 from jupyter_ddl.recording.write import head_of
 from tests.browser.lab_tools import Lab, cell_at, open_notebook, run_cell, set_theme, take
 from tests.unit.ledger.event_makers import begun, search_spec, started

@@ -9,7 +9,7 @@ from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from jupyter_ddl.backends.base import Finding
+from jupyter_ddl.backends.base import MAX_CPUS, Finding, check_size
 from jupyter_ddl.backends.kubernetes import manifest, names
 from jupyter_ddl.backends.kubernetes.api import NEEDS, KubeApi, Need, role_manifest
 from jupyter_ddl.backends.kubernetes.diagnosis import operator_deployment, start_or_restart
@@ -17,7 +17,6 @@ from jupyter_ddl.backends.kubernetes.manifest import worker_pod
 from jupyter_ddl.backends.kubernetes.names import check_dns_label
 from jupyter_ddl.backends.kubernetes.settings import KubeSettings, kube_settings
 from jupyter_ddl.backends.kubernetes.template import check_mounts, dropped_fields
-from jupyter_ddl.backends.sizing import MAX_CPUS, check_size
 from jupyter_ddl.errors import BackendError, ClusterError
 from jupyter_ddl.protocol.cluster import ClusterSpec
 

@@ -10,7 +10,7 @@ from jupyter_ddl.client.api import map_cell
 from jupyter_ddl.client.clusters import connect_cluster
 from jupyter_ddl.client.environment import compare_with, forget_answers
 from jupyter_ddl.client.sync import sync_environment
-from jupyter_ddl.environment.kernel import kernel_environment
+from jupyter_ddl.environment.compare import kernel_environment
 from jupyter_ddl.errors import WorkerEnvironmentError
 from tests.integration.backends.foreign import foreign_cluster
 from tests.leaks import Home

@@ -29,7 +29,7 @@ from jupyter_ddl.protocol.events import (
 from jupyter_ddl.protocol.program import Program
 from jupyter_ddl.store.blobs import put_blob
 from jupyter_ddl.worker.plugin import RankPlugin
-from jupyter_ddl.worker.settings import WorkerSettings
+from jupyter_ddl.worker.zygote_process import WorkerSettings
 from tests.leaks import Home
 
 pytestmark = pytest.mark.integration

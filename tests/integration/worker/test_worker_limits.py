@@ -17,7 +17,7 @@ from jupyter_ddl.worker.chunks import ChunkArchive, ChunkRelay
 from jupyter_ddl.worker.execution import Execution
 from jupyter_ddl.worker.rank_pool import RankPool
 from jupyter_ddl.worker.rank_process import RankEnd, RankProcess
-from jupyter_ddl.worker.settings import WorkerSettings
+from jupyter_ddl.worker.zygote_process import WorkerSettings
 
 pytestmark = pytest.mark.integration
 

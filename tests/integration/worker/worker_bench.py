@@ -31,7 +31,7 @@ from jupyter_ddl.store.blobs import put_blob
 from jupyter_ddl.store.processes import OWNER_VARIABLE, pids_by
 from jupyter_ddl.worker import plugin as plugin_calls
 from jupyter_ddl.worker.plugin import RankPlugin
-from jupyter_ddl.worker.settings import WorkerSettings
+from jupyter_ddl.worker.zygote_process import WorkerSettings
 
 DEADLINE_S = 30.0
 

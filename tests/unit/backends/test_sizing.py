@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jupyter_ddl.backends.base import MIN_WORKER_BYTES, check_size, n_local_workers
 from jupyter_ddl.backends.local import LocalBackend
-from jupyter_ddl.backends.sizing import MIN_WORKER_BYTES, check_size, n_local_workers
 from jupyter_ddl.errors import ClusterError
 from jupyter_ddl.protocol.cluster import ClusterSpec
 

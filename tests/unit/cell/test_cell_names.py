@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_ddl.cell.names import read_names
-from jupyter_ddl.cell.notebook_names import IN_CELL_NAMES, check_defined, names_to_capture
+from jupyter_ddl.cell.names import IN_CELL_NAMES, check_defined, names_to_capture, read_names
 from jupyter_ddl.cell.source import read_source
 from jupyter_ddl.errors import CellError
 from jupyter_ddl.ranks import incell

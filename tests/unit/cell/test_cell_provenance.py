@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 
-from jupyter_ddl.cell.provenance import collect, git_state, package_versions
+from jupyter_ddl.client.submit import collect, git_state, package_versions
 
 
 def git(folder, *words):

@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from jupyter_ddl.controller import telemetry_record
-from jupyter_ddl.controller.telemetry_record import TelemetryRecord, samples_path
+from jupyter_ddl.controller import telemetry_store as telemetry_record
+from jupyter_ddl.controller.telemetry_store import TelemetryRecord, samples_path
 from jupyter_ddl.protocol.telemetry import WorkerSample
 from jupyter_ddl.store.paths import ledger_path, run_dir
 from tests.unit.controller.telemetry_samples import gpu, rank, sample

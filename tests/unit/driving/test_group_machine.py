@@ -37,13 +37,17 @@ from jupyter_ddl.driving.machine import (
 )
 from jupyter_ddl.errors import GroupLostError, LaunchError, PlacementError, SpecError
 from jupyter_ddl.placement.slots import SlotBook
-from jupyter_ddl.protocol.cell_results import CellDone, Done, RankAddress, RankGone, RankReady
 from jupyter_ddl.protocol.cells import (
     Cell,
+    CellDone,
     CloseRank,
+    Done,
     InterruptRank,
     JoinRank,
     OpenRank,
+    RankAddress,
+    RankGone,
+    RankReady,
     RejoinRank,
     RunCell,
     WatchRank,

@@ -11,8 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_ddl.environment.compare import distributions_of, scope_of
-from jupyter_ddl.environment.kernel import KernelEnvironment, modules_in
+from jupyter_ddl.environment.compare import (
+    KernelEnvironment,
+    distributions_of,
+    modules_in,
+    scope_of,
+)
 from jupyter_ddl.store.packages import EnvironmentReader, normal_name, scan
 from tests.tiny_wheels import install, make_wheel
 

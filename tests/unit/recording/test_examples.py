@@ -7,7 +7,7 @@ from simulate_runs import EXAMPLES, FOLDER, simulated
 
 from jupyter_ddl.ledger.audit import audit
 from jupyter_ddl.protocol.events import Event
-from jupyter_ddl.recording.read import read_recording
+from jupyter_ddl.recording.lines import read_recording
 from jupyter_ddl.recording.timeline import last_snapshot
 
 

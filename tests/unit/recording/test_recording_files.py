@@ -30,9 +30,15 @@ from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.protocol.space import Choice
 from jupyter_ddl.protocol.telemetry import WorkerSample
 from jupyter_ddl.recording import write
-from jupyter_ddl.recording.export import export_run
-from jupyter_ddl.recording.lines import FORMAT, Measured, Printed, Recording, in_time
-from jupyter_ddl.recording.read import read_recording
+from jupyter_ddl.recording.lines import (
+    FORMAT,
+    Measured,
+    Printed,
+    Recording,
+    in_time,
+    read_recording,
+)
+from jupyter_ddl.recording.page import export_run
 from jupyter_ddl.recording.timeline import last_snapshot
 from jupyter_ddl.recording.write import head_of, record_run, write_recording
 from jupyter_ddl.store.paths import ledger_path, run_dir
@@ -278,7 +284,7 @@ def test_a_file_that_unpacks_without_end_is_refused(
 ) -> None:
     path = tmp_path / "bomb.jsonl.gz"
     path.write_bytes(gzip.compress(b" " * 3_000_000))
-    monkeypatch.setattr("jupyter_ddl.recording.read.MAX_FILE_BYTES", 1 << 20)
+    monkeypatch.setattr("jupyter_ddl.recording.lines.MAX_FILE_BYTES", 1 << 20)
     with pytest.raises(RecordingError, match="more than 1 MiB"):
         read_recording(path)
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from jupyter_ddl.backends.sizing import check_size
+from jupyter_ddl.backends.base import check_size
 from jupyter_ddl.errors import ClusterError
 from jupyter_ddl.protocol.requests import GetStatus
 from jupyter_ddl.protocol.view_messages import StartCluster

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jupyter_ddl.views.rank_output import render_rank_output
+from jupyter_ddl.views.cell_output import render_rank_output
 
 
 def test_equal_outputs_of_ranks_are_shown_once() -> None:

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from jupyter_ddl import formats
 from jupyter_ddl.protocol.space import Choice, RandInt, Uniform
-from jupyter_ddl.views import format as parameters
+from jupyter_ddl.views import drawing as parameters
 from jupyter_ddl.views.bundle import LIVE_DIR
-from jupyter_ddl.views.escape import esc, plain, plain_lines
+from jupyter_ddl.views.drawing import esc, plain, plain_lines
 from jupyter_ddl.views.plots import count_axis, value_axis
 from tests.unit.views.node_tools import node
 

@@ -23,7 +23,7 @@ from jupyter_ddl.views import (
     render_compare,
     render_runs,
 )
-from jupyter_ddl.views.columns import cell_width
+from jupyter_ddl.views.drawing import cell_width
 from tests.unit.views.view_payloads import PAYLOADS, SAFE_ATTRIBUTES, SAFE_TAGS, Structure
 
 replace = msgspec.structs.replace

@@ -11,7 +11,7 @@ import tests.unit.views.view_samples as samples
 from jupyter_ddl.protocol.snapshot import BestTrial, Counts
 from jupyter_ddl.protocol.verb import load_verb
 from jupyter_ddl.views import render_html, render_line, render_text
-from jupyter_ddl.views.columns import bar, cell_width, cut, to_ascii
+from jupyter_ddl.views.drawing import bar, cell_width, cut, to_ascii
 from jupyter_ddl.views.text import MIN_WIDTH
 from tests.unit.views.view_payloads import PAYLOADS
 

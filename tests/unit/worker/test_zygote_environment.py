@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from jupyter_ddl.ranks.log import log_name
 from jupyter_ddl.store.processes import child_pids, environment_value, pids_by
 from jupyter_ddl.worker import rank_death as oom
-from jupyter_ddl.worker.settings import WorkerSettings
-from jupyter_ddl.worker.zygote_process import zygote_environment
+from jupyter_ddl.worker.zygote_process import WorkerSettings, zygote_environment
 
 
 def test_numerical_libraries_get_the_threads_of_the_slot() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from jupyter_ddl.protocol.rank_messages import LoaderWait
-from jupyter_ddl.ranks.loader_watch import LoaderWatch
+from jupyter_ddl.ranks.heartbeat import LoaderWatch
 
 torch = pytest.importorskip("torch")
 data = torch.utils.data

@@ -11,8 +11,8 @@ import pytest
 
 from jupyter_ddl.protocol.telemetry import WorkerSample
 from jupyter_ddl.worker.rank_process import RankProcess
-from jupyter_ddl.worker.settings import telemetry_interval_s
 from jupyter_ddl.worker.telemetry.sampler import WorkerSampler
+from jupyter_ddl.worker.zygote_process import telemetry_interval_s
 from tests.until import until
 
 
