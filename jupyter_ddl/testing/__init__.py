@@ -10,5 +10,8 @@ with contextlib.suppress(ImportError):  # what has no tests in it works without 
     import pytest
 
     pytest.register_assert_rewrite(
-        *(f"{__name__}.{name}" for name in ("samplers", "pruners", "strategies", "backends"))
+        *(
+            f"{__name__}.{name}"
+            for name in ("verbs", "samplers", "pruners", "strategies", "backends")
+        )
     )

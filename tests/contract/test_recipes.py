@@ -10,17 +10,16 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from jupyter_ddl.cell.sampler import choose_sampler
 
 from jupyter_ddl.backends.base import backend_plugin
-from jupyter_ddl.cell.options import SearchOptions
-from jupyter_ddl.cell.space import CellSpace
+from jupyter_ddl.cell.draft import CellContext
 from jupyter_ddl.commands.cluster import CLUSTER
-from jupyter_ddl.plugins import BACKENDS, PRUNERS, SAMPLERS, STRATEGIES
+from jupyter_ddl.plugins import BACKENDS, PRUNERS, SAMPLERS, STRATEGIES, VERBS
+from jupyter_ddl.verbs.base import parse_line
 
 _PAGE = Path(__file__).parents[2] / "docs" / "extending.md"
 _FILE = re.compile(r'^```\w+ title="([a-z]+)/([\w.]+)"\n(.*?)^```$', re.MULTILINE | re.DOTALL)
-_RECIPES = ("golden", "patient", "averaging", "modest")
+_RECIPES = ("echo", "golden", "patient", "averaging", "modest")
 
 
 def write(recipe: str, folder: Path) -> list[Path]:
@@ -68,7 +67,7 @@ def test_every_recipe_is_tested() -> None:
 def test_what_a_recipe_adds_is_known_by_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kinds = zip(_RECIPES, (SAMPLERS, PRUNERS, STRATEGIES, BACKENDS), strict=True)
+    kinds = zip(_RECIPES, (VERBS, SAMPLERS, PRUNERS, STRATEGIES, BACKENDS), strict=True)
     for recipe, kind in kinds:
         assert recipe not in kind.names()
         folder = tmp_path / recipe
@@ -83,7 +82,12 @@ def test_a_packages_sampler_runs_where_the_code_of_cells_does(
 ) -> None:
     write("golden", tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    chosen = choose_sampler(SearchOptions(sampler="golden"), CellSpace({}), {})
+    verb, options = parse_line("search --metric acc --sampler golden")
+    cell = "acc = uniform(0, 1)\n"
+    draft = verb.compile(cell, {}, CellContext(1, tmp_path), options)
+    study = draft.spec.verb.study
+    assert study is not None
+    chosen = study.sampler
     assert (chosen.name, chosen.in_notebook) == ("golden_sampler:GoldenSampler", False)
 
 

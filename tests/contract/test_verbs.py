@@ -17,8 +17,8 @@ from jupyter_ddl.protocol.verb import load_verb
 from jupyter_ddl.testing.verbs import Example, VerbContract
 from jupyter_ddl.verbs.base import parse_line
 from jupyter_ddl.views.text import render_line, render_text
+from tests.contract.test_recipes import write
 
-ECHO = Path(__file__).parents[1] / "plugins" / "echo"
 EXAMPLES = {
     "search": Example(
         "search --metric acc --trials 5", "x = uniform(0, 1)\nreport(step=0, acc=x)\n"
@@ -40,8 +40,9 @@ class TestVerbOfAnotherPackage(VerbContract):
     """Nothing but its folder tells of it; nothing in the package knows its name."""
 
     @pytest.fixture(autouse=True)
-    def installed(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.syspath_prepend(str(ECHO))
+    def installed(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        write("echo", tmp_path)
+        monkeypatch.syspath_prepend(str(tmp_path))
 
     @pytest.fixture
     def example(self) -> Example:

@@ -10,16 +10,18 @@ from jupyter_ddl.cell.draft import CellContext
 from jupyter_ddl.client.clusters import start_cluster
 from jupyter_ddl.client.submit import submit
 from jupyter_ddl.verbs.base import parse_line
+from tests.contract.test_recipes import write
 
 pytestmark = pytest.mark.integration
 
-ECHO = str(Path(__file__).parents[2] / "plugins" / "echo")
-
 
 @pytest.mark.usefixtures("stopping")
-def test_a_verb_of_another_package_runs_on_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(ECHO)
-    monkeypatch.setenv("PYTHONPATH", ECHO)  # of the controller
+def test_a_verb_of_another_package_runs_on_a_cluster(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    write("echo", tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))  # of the controller
     start_cluster(n_workers=1, name="echo")
     verb, options = parse_line("echo --times 3 --bring answer")
     draft = verb.compile("answer = 6 * 7\n", {}, CellContext(None, Path.cwd()), options)
