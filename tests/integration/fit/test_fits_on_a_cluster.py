@@ -199,7 +199,7 @@ def test_equal_parameters_and_folds_are_fits_of_their_own(shared: Any) -> None:
         return curve, cross_val_score(Trivial(), X, Y, cv=same_fold)
 
     expected = scores()
-    with distributed_fits(_setting(timeout_s=60.0)) as fits:
+    with distributed_fits(_setting(options=CellOptions(timeout_s=60.0))) as fits:
         found = scores()
     np.testing.assert_array_equal(np.array(found[0]), np.array(expected[0]))
     np.testing.assert_array_equal(found[1], expected[1])
