@@ -18,6 +18,7 @@ from distributed import Client, LocalCluster, Security, Status
 from jupyter_ddl.backends.base import Backend, OnPhase, n_local_workers
 from jupyter_ddl.backends.dask_config import DASK_CONFIG
 from jupyter_ddl.errors import ClusterError
+from jupyter_ddl.formats import format_counted
 from jupyter_ddl.protocol.cluster import ClusterSpec
 from jupyter_ddl.store.host_limits import host_limits
 
@@ -55,7 +56,7 @@ class LocalBackend(Backend):
     async def start(self, on_phase: OnPhase) -> None:
         dask.config.set(DASK_CONFIG)
         dask.config.set({"distributed.scheduler.worker-ttl": self._spec.worker_timeout_s})
-        on_phase(f"starting {self._n_wanted} worker{'' if self._n_wanted == 1 else 's'}")
+        on_phase(f"starting {format_counted(self._n_wanted, 'worker')}")
         try:
             async with asyncio.timeout(self._spec.start_timeout_s):
                 await self._start()

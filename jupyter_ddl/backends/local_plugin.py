@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from jupyter_ddl.backends.base import Backend, BackendPlugin, Finding, Report, n_local_workers
+from jupyter_ddl.formats import format_bytes, format_counted
 from jupyter_ddl.protocol.cluster import ClusterSpec
 from jupyter_ddl.store.host_limits import host_limits
 from jupyter_ddl.store.paths import blob_dirs, runtime_dir
@@ -29,7 +30,8 @@ class LocalPlugin(BackendPlugin):
         limits = host_limits()
         fitting = n_local_workers(limits.cpus, limits.memory_bytes, spec.cpus_per_worker)
         n_workers = fitting if spec.n_workers is None else spec.n_workers
-        host = f"{limits.cpus} CPUs, {limits.memory_bytes / 1e9:.1f} GB: {fitting} workers fit"
+        size = f"{format_counted(limits.cpus, 'CPU')}, {format_bytes(limits.memory_bytes)}"
+        host = f"{size}: {format_counted(fitting, 'worker fits', 'workers fit')}"
         findings = [
             Finding("host", "ok" if n_workers <= fitting else "unknown", host),
             *map(_room, (runtime_dir(), *blob_dirs())),
@@ -45,5 +47,5 @@ def _room(directory: Path) -> Finding:
         return Finding(what, "broken", error.strerror or repr(error))
     if not os.access(directory, os.W_OK):
         return Finding(what, "broken", "nothing can be written there")
-    text = f"{free_bytes / 1e9:.1f} GB are free"
+    text = f"{format_bytes(free_bytes)} are free"
     return Finding(what, "ok" if free_bytes > _LITTLE_BYTES else "unknown", text)

@@ -16,6 +16,7 @@ from jupyter_ddl.client.session import session
 from jupyter_ddl.environment.compare import kernel_environment
 from jupyter_ddl.environment.wheels import build_wheel, fetch_wheels, runs_on
 from jupyter_ddl.errors import ClusterError, WorkerEnvironmentError
+from jupyter_ddl.formats import format_counted
 from jupyter_ddl.protocol.facts import CORE, Facts, Patch, WheelFile
 from jupyter_ddl.protocol.replies import EnvironmentResult
 from jupyter_ddl.protocol.requests import SyncEnvironment
@@ -80,7 +81,7 @@ def sync_environment(
         if checked.apart:
             patch = _with_fetched(patch, facts, checked.workers, Path(directory), on_phase)
         n = len(checked.workers)
-        on_phase(f"installing on {n} worker{'' if n == 1 else 's'}")
+        on_phase(f"installing on {format_counted(n, 'worker')}")
         result = session().ask(cluster, SyncEnvironment(patch), _TIMEOUT_S)
     forget_answers(cluster)
     _raise_for(result)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from jupyter_ddl.errors import PlacementError
+from jupyter_ddl.formats import format_counted
 from jupyter_ddl.ledger.run_state import RunState
 from jupyter_ddl.placement.slots import SlotBook
 from jupyter_ddl.protocol.assignment import TrialAssignment
@@ -66,7 +67,7 @@ def check_group_fits(spec: RunSpec, slots: SlotBook, n_possible: int) -> None:
     if not ranks.is_group or n_ranks <= n_slots:
         return
     raise PlacementError(
-        f"{_count(n_ranks, 'rank')} need as many slots, the cluster has {n_slots}"
+        f"{format_counted(n_ranks, 'rank')} need as many slots, the cluster has {n_slots}"
         f"{_usage(slots)}; `%cluster scale {n_ranks}`, or pass {ranks.ranks_option} "
         f"{max(1, n_slots)}",
         n_ranks=n_ranks,
@@ -101,9 +102,10 @@ def check_gpus_fit(spec: RunSpec, slots: SlotBook) -> None:
     if n_fitting >= min(n_ranks, slots.n_slots):
         return  # more workers than there are now bring theirs
     raise PlacementError(
-        f"{option}: {_count(n_ranks, 'rank')} need {_count(n_gpus * n_ranks, 'GPU')}, {workers} of "
-        f"this cluster {'has' if n_workers == 1 else 'have'} {gpus.n_gpus}, enough for "
-        f"{_count(n_fitting, 'rank')}; ask for fewer GPUs or ranks",
+        f"{option}: {format_counted(n_ranks, 'rank')} need "
+        f"{format_counted(n_gpus * n_ranks, 'GPU')}, {workers} of this cluster "
+        f"{'has' if n_workers == 1 else 'have'} {gpus.n_gpus}, enough for "
+        f"{format_counted(n_fitting, 'rank')}; ask for fewer GPUs or ranks",
         n_gpus=n_gpus,
     )
 
@@ -113,18 +115,18 @@ def waiting_text(run_id: str, n_ranks: int, slots: SlotBook, gpus_per_rank: int 
     n_slots = slots.n_slots
     if n_slots < n_ranks:
         return (
-            f"{_waiting(n_ranks)}: the cluster has {_count(n_slots, 'slot')} at present"
+            f"{_waiting(n_ranks)}: the cluster has {format_counted(n_slots, 'slot')} at present"
             f"{_usage(slots)}; lost workers are replaced, `%cluster scale {n_ranks}` adds others"
         )
     if gpus_per_rank and slots.n_free >= n_ranks:
         gpus = slots.gpus
         held = _held(gpus.holders())
         return (
-            f"{_waiting(n_ranks)} for {_count(n_ranks * gpus_per_rank, 'GPU')}: "
+            f"{_waiting(n_ranks)} for {format_counted(n_ranks * gpus_per_rank, 'GPU')}: "
             f"{gpus.n_free} of {gpus.n_gpus} free{held}; {_stop(run_id, gpus.holders())}or wait"
         )
     return (
-        f"{_waiting(n_ranks)}: the cluster has {_count(n_slots, 'slot')}"
+        f"{_waiting(n_ranks)}: the cluster has {format_counted(n_slots, 'slot')}"
         f"{_usage(slots)}; {_stop(run_id, slots.holders())}`%cluster scale N`, or wait"
     )
 
@@ -145,10 +147,6 @@ def _usage(slots: SlotBook) -> str:
 def _held(holders: dict[str, int]) -> str:
     held = ", ".join(f"{n} held by run {run}" for run, n in holders.items())
     return f" ({held})" if held else ""
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" + ("" if number == 1 else "s")
 
 
 def round_notices(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from jupyter_ddl.driving.machine import Now, earliest
+from jupyter_ddl.formats import format_counted
 from jupyter_ddl.ledger.run_state import RunState
 from jupyter_ddl.ledger.snapshots import with_totals
 from jupyter_ddl.protocol.assignment import StopWhen
@@ -99,7 +100,7 @@ def _why(spec: RunSpec, state: RunState) -> str:
         line = state.group.failed.cause[2]
         where = "" if line is None else f" at line {line}"
         return f"failed twice the same way{where}, so it was not tried a third time"
-    return f"given up after {n_rounds} {'round' if n_rounds == 1 else 'rounds'}"
+    return f"given up after {format_counted(n_rounds, 'round')}"
 
 
 def _failed(spec: RunSpec, state: RunState) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from jupyter_ddl.formats import format_counted
 from jupyter_ddl.ledger.fold_group import NEVER_MET
 from jupyter_ddl.protocol.events import Failure, HangVerdict, Outcome, RankEnded
 
@@ -105,7 +106,7 @@ def _first_cause(candidates: Sequence[RankEnded], ends: Sequence[RankEnded]) -> 
     if first.failure is None:
         return None
     n_more = sum(end.outcome == "failed" for end in ends) - 1
-    more = f" ({n_more} more {'rank' if n_more == 1 else 'ranks'} failed)" if n_more else ""
+    more = f" ({format_counted(n_more, 'more rank')} failed)" if n_more else ""
     done = [str(end.rank) for end in ends if end.outcome == "complete"]
     if done and is_consequence(first):
         who = f"rank {done[0]} was" if len(done) == 1 else f"ranks {', '.join(done)} were"
