@@ -428,8 +428,10 @@ class World:
             case "fill disk":
                 run.fill_disk()
             case "take slots":
-                if self._slots.take_group("group", self._slots.n_free) is None:
-                    self._slots.leave("group")  # a persistent group does not wait
+                if not self._slots.kept():
+                    taken = self._slots.take_group("group", self._slots.n_free)
+                    if taken is None:
+                        self._slots.leave("group")  # a persistent group does not wait
             case "restart":
                 self._restart()
             case _:
