@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from jupyter_ddl import formats
 from jupyter_ddl.protocol.space import Choice, RandInt, Uniform
-from jupyter_ddl.views import drawing as parameters
+from jupyter_ddl.views import drawing
 from jupyter_ddl.views.bundle import LIVE_DIR
 from jupyter_ddl.views.drawing import esc, plain, plain_lines
 from jupyter_ddl.views.plots import count_axis, value_axis
@@ -32,8 +32,9 @@ _TABLE: dict[str, list[list[Any]]] = json.loads(
 )
 FORMATS = {
     name.removeprefix("format_"): getattr(module, name)
-    for module in (formats, parameters)
+    for module in (formats, drawing)
     for name in module.__all__
+    if name.startswith("format_")
 }
 _NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
@@ -165,7 +166,7 @@ def test_every_duration_has_a_short_form(seconds: float | None) -> None:
     ],
 )
 def test_a_distribution_reads_as_the_cell_declares_it(dist: object, text: str) -> None:
-    assert parameters.format_distribution(dist) == text  # type: ignore[arg-type]
+    assert drawing.format_distribution(dist) == text  # type: ignore[arg-type]
 
 
 @given(finite, finite)
