@@ -59,11 +59,6 @@ class Committer:
             self._idle.clear()
             self._wake.set()
 
-    @property
-    def is_idle(self) -> bool:
-        """Whether everything that was put is committed."""
-        return self._idle.is_set()
-
     async def drain(self) -> None:
         """Wait until everything that was put is committed.
 

@@ -77,11 +77,6 @@ class TrialQueue:
         return self._exhausted and not waits
 
     @property
-    def has_ready(self) -> bool:
-        """Whether a trial waits here that could be sent now, without asking for another."""
-        return bool(self._again or self._retries)
-
-    @property
     def may_have_more(self) -> bool:
         """Whether asking for a batch may give one, now or later."""
         if self._again or self._retries:

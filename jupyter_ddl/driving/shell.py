@@ -181,11 +181,6 @@ class RunDriver:
         return 0 if self.is_ending else self._machine.demand_slots
 
     @property
-    def paused(self) -> str:
-        """Why the run waits for something outside it; empty when it doesn't."""
-        return self._machine.paused(read_clocks())
-
-    @property
     def mark(self) -> tuple[object, ...]:
         """What a snapshot would differ by."""
         return self._machine.mark(read_clocks())

@@ -20,7 +20,8 @@ from jupyter_ddl.backends.kubernetes.lifetime import end_cluster, end_orphans, s
 from jupyter_ddl.backends.kubernetes.manifest import network_policy, tls_secret
 from jupyter_ddl.backends.kubernetes.pod_status import image_digest
 from jupyter_ddl.backends.kubernetes.pod_watch import PodWatch
-from jupyter_ddl.backends.kubernetes.scheduler import RENEW, Route, is_policy_enforced
+from jupyter_ddl.backends.kubernetes.route import Route, is_policy_enforced
+from jupyter_ddl.backends.kubernetes.scheduler_pod import RENEW
 from jupyter_ddl.backends.kubernetes.settings import kube_settings
 from jupyter_ddl.backends.reaching import close_client
 from jupyter_ddl.errors import BackendError, ClusterError

@@ -55,7 +55,7 @@ def scheduler_pod(spec: ClusterSpec, name: str) -> Json:
             f"--port={COMM_PORT}",
             f"--dashboard-address=:{HTTP_PORT}",
             "--no-dashboard",
-            "--preload=jupyter_ddl.backends.kubernetes.scheduler",
+            "--preload=jupyter_ddl.backends.kubernetes.scheduler_pod",
         ],
         "ports": [
             {"name": "tcp-comm", "containerPort": COMM_PORT, "protocol": "TCP"},
@@ -77,7 +77,7 @@ def scheduler_pod(spec: ClusterSpec, name: str) -> Json:
         _variable("DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL", str(spec.worker_timeout_s)),
         _variable(
             "DASK_DISTRIBUTED__SCHEDULER__HTTP__ROUTES",
-            json.dumps(["jupyter_ddl.backends.kubernetes.scheduler"]),
+            json.dumps(["jupyter_ddl.backends.kubernetes.scheduler_pod"]),
         ),
     ]
     pod = _pod(spec, name, container)

@@ -91,7 +91,7 @@ def test_a_delayed_trial_keeps_the_queue_from_being_over_and_goes_out_when_it_is
     assert not trials.may_have_more, "nothing is asked for while it waits"
     assert trials.due_s == 7.0
     trials.release(6.9)
-    assert not trials.has_ready
+    assert trials.due_s == 7.0, "not yet"
     trials.release(7.0)
     assert sent(trials.next_batch(1)) == [(0, 2)]
 

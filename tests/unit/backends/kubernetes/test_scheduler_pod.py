@@ -14,8 +14,8 @@ import pytest
 from distributed import Scheduler, rpc
 from tornado.httpclient import AsyncHTTPClient, HTTPClientError
 
-from jupyter_ddl.backends.kubernetes import scheduler as scheduler_pod
-from jupyter_ddl.backends.kubernetes.scheduler import RENEW, PodLease, dask_setup
+from jupyter_ddl.backends.kubernetes import scheduler_pod
+from jupyter_ddl.backends.kubernetes.scheduler_pod import RENEW, PodLease, dask_setup
 
 
 class _Clock:
