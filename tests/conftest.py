@@ -65,6 +65,7 @@ def home(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Ite
             monkeypatch.setenv("JUPYTER_DDL_PREWARM", "")
         monkeypatch.setattr("jupyter_ddl.client.session._session", None)
         yield found
+        _close_session()
 
 
 @pytest.fixture(autouse=True)

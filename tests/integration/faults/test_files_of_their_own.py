@@ -117,7 +117,7 @@ def test_a_lost_worker_costs_what_was_not_saved(home: Home, apart: Path) -> None
             return False
         for process in psutil.Process().children(recursive=True):
             with contextlib.suppress(psutil.Error):
-                if any("zygote_main" in part for part in process.cmdline()):
+                if any("jupyter_ddl.ranks.zygote" in part for part in process.cmdline()):
                     process.parent().send_signal(signal.SIGKILL)
                     # Its files are lost with its pod.
                     for path in (apart / "runs").rglob("*.ckpt"):
