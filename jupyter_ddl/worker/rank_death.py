@@ -152,7 +152,7 @@ def _proportional(process: psutil.Process) -> int:
 _TAIL_BYTES = 32 * 1024
 _FATAL = re.compile(r"^Fatal Python error: .*", re.MULTILINE | re.DOTALL)
 _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in ')
-_OUR_FILES = str(Path(__file__).parent)
+_OUR_FILES = str(Path(__file__).parents[1])
 
 
 class LogTail(msgspec.Struct, frozen=True):

@@ -52,7 +52,7 @@ async def test_a_segfault_fails_its_own_trial_alone(bench: Bench) -> None:
     assert (failure.kind, failure.type_name, failure.line) == ("crash", "SIGSEGV", 8)
     assert failure.traceback.startswith("Fatal Python error: Segmentation fault")
     assert 'File "In [1]", line 8' in failure.traceback
-    assert "rank_main" not in failure.traceback
+    assert "ranks/main.py" not in failure.traceback
     starts = [event for event in events if isinstance(event, AttemptStarted)]
     assert [start.trial for start in starts] == [0, 1, 2, 3]
     assert starts[1].pid != starts[2].pid

@@ -9,8 +9,8 @@ import pytest
 
 from jupyter_ddl.protocol.events import AttemptStarted, Failure
 from jupyter_ddl.protocol.rank_messages import CHANNEL_LOST_EXIT_CODE
+from jupyter_ddl.ranks import main, program
 from jupyter_ddl.ranks.stopping import StopReason
-from jupyter_ddl.worker import rank_death as death
 from jupyter_ddl.worker.rank_death import LogTail, finished_by_death, read_log_tail
 from jupyter_ddl.worker.rank_process import RankEnd
 
@@ -19,13 +19,13 @@ SEGFAULT = f"""epoch 1
 Fatal Python error: Segmentation fault
 
 Thread 0x00007f0000000001 (most recent call first):
-  File "{Path(death.__file__).parent}/rank_main.py", line 96 in read_control
+  File "{Path(main.__file__)}", line 96 in read_control
   File "/usr/lib/python3.11/threading.py", line 1002 in _bootstrap
 
 Current thread 0x00007f0000000002 (most recent call first):
   File "/usr/lib/python3.11/ctypes/__init__.py", line 519 in string_at
   File "In [12]", line 3 in <module>
-  File "{Path(death.__file__).parent}/program.py", line 200 in run_trial
+  File "{Path(program.__file__)}", line 200 in run_trial
 
 Extension modules: numpy.core._multiarray_umath (total: 1)
 """
@@ -50,8 +50,8 @@ def test_a_segfault_shows_the_line_of_the_cell_and_none_of_ours() -> None:
     assert failure is not None
     assert (failure.type_name, failure.line) == ("SIGSEGV", 3)
     assert failure.traceback.startswith("Fatal Python error")
-    assert "program.py" not in failure.traceback
-    assert "rank_main.py" not in failure.traceback
+    assert "ranks/program.py" not in failure.traceback
+    assert "ranks/main.py" not in failure.traceback
     assert "Extension modules" not in failure.traceback
     assert "string_at" in failure.traceback
 
