@@ -166,7 +166,8 @@ def _read_part(path: Path, offset: int, limit: int) -> tuple[bytes, int] | None:
 
 
 def _put_part(target: Path, offset: int, data: bytes, is_last: bool) -> None:
-    partial = target.with_name(f".partial-{target.name}")
+    # Workers of one host may share the folder: each writes parts of its own.
+    partial = target.with_name(f".partial-{os.getpid()}-{target.name}")
     flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (os.O_TRUNC if offset == 0 else 0)
     fd = os.open(partial, flags, 0o600)
     with os.fdopen(fd, "wb") as file:
