@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from jupyter_ddl.backends.base import Finding, FoundCluster, Report, backend_plugin
+from jupyter_ddl.binder_mode import check_backend, in_binder
 from jupyter_ddl.client.dask_client import forget_client
 from jupyter_ddl.client.link import client_loop
 from jupyter_ddl.client.session import session
@@ -173,8 +174,10 @@ def cluster_spec(
     OptionError
         There is no such backend, or it has no such option.
     ClusterError
-        A file that an option names can't be read.
+        A file that an option names can't be read, or there are no such clusters in Binder.
     """
+    if in_binder():
+        check_backend(backend)
     plugin = backend_plugin(backend)
     return ClusterSpec(
         name=name or backend,
