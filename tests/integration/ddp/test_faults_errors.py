@@ -133,7 +133,7 @@ def test_a_group_that_waits_tells_who_holds_the_slots(cluster: object) -> None:
     asked = session()
 
     def paused() -> str:
-        return str(asked.ask("test", WatchRun(second.run.id)).snapshot.paused)
+        return str(asked.ask("test", WatchRun(second.run.id)).snapshot.decode().paused)
 
     text = until(paused, 10.0, "a reason")
     held = f"0 free (2 held by run {first.run.id})"

@@ -157,7 +157,7 @@ def test_persistent_groups_hold_their_gpus_until_they_end(cluster: object) -> No
         asked = session()
 
         def paused() -> str:
-            return str(asked.ask("test", WatchRun(run.run.id)).snapshot.paused)
+            return str(asked.ask("test", WatchRun(run.run.id)).snapshot.decode().paused)
 
         assert "run" in until(paused, 10.0, "a reason")
     until(lambda: run.run.snapshot().state == "complete", 20.0, "the run that waited")

@@ -60,7 +60,7 @@ if step != STOP_AT:  # the pass was left, and its epoch is over
 TAKE_OVER = """
 import shutil
 import torch.distributed as dist
-from jupyter_ddl.worker import incell
+from jupyter_ddl.ranks import incell
 if rank() == 0:
     shutil.copytree("{source}", incell._attempt._directory(), dirs_exist_ok=True)
 dist.barrier()

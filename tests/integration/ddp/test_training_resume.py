@@ -17,7 +17,7 @@ import os
 from pathlib import Path
 import torch
 import torch.distributed as dist
-from jupyter_ddl.worker import incell
+from jupyter_ddl.ranks import incell
 
 state = resume()
 if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
@@ -38,7 +38,7 @@ import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader, TensorDataset
 import os, shutil
-from jupyter_ddl.worker import incell
+from jupyter_ddl.ranks import incell
 
 if SOURCE and rank() == 0:
     shutil.copytree(SOURCE, incell._attempt._directory(), dirs_exist_ok=True)
