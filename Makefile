@@ -12,7 +12,7 @@ UNIT   := $(wildcard tests/unit tests/contract) tests/kernel/test_every_verb.py
 # Real kernels, notebooks and controllers.
 KERNEL := tests/kernel tests/notebooks tests/binder $(addprefix tests/integration/,cli controller)
 # What runs on clusters and beside them, in depth.
-DEPTH  := $(addprefix tests/integration/,backends environment faults fit server telemetry tensorboard worker)
+DEPTH  := tests/contract $(addprefix tests/integration/,backends environment faults fit server telemetry tensorboard worker)
 # Rank groups on real clusters: many small starts and deaths.
 GROUPS := $(addprefix tests/integration/,ddp groups)
 # Tests in parallel processes; those of one group stay together.
@@ -36,7 +36,7 @@ demo: $(READY)  ## execute the quickstart notebook here, with progress, and prin
 	@$(BIN)/python tools/demo.py
 
 test: $(READY)  ## all unit and contract tests, and every verb once end to end; TESTS=tests/unit/cell is a part
-	@$(BIN)/python -m pytest $(PARALLEL) -m "$(FAST)" $(or $(TESTS),$(UNIT)) $(ARGS)
+	@$(BIN)/python -m pytest $(PARALLEL) -m "$(FAST) and not integration" $(or $(TESTS),$(UNIT)) $(ARGS)
 
 test-kernel: $(READY)  ## the magics in real kernels, the notebooks, controllers; ARGS="-k name -x" reaches pytest
 	@$(BIN)/python -m pytest -m "$(FAST)" $(KERNEL) $(ARGS)

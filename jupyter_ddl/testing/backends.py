@@ -280,6 +280,8 @@ class BackendCase:
         By default the one that is installed under ``spec.backend``.
     gone_within_s : float
         How long after a close something may be left: what a service does behind it.
+    chooses_workers : bool
+        Whether the backend can say which workers go; a service may take what it likes.
     """
 
     spec: ClusterSpec
@@ -287,6 +289,7 @@ class BackendCase:
     lose_worker: Callable[[Backend, str], Awaitable[None]] | None = None
     plugin: BackendPlugin | None = None
     gone_within_s: float = 60.0
+    chooses_workers: bool = True
 
     def make(self, **changes: Any) -> Backend:
         """A backend that has not been started."""
@@ -358,7 +361,7 @@ class BackendContract:
             if case.lose_worker is not None:
                 await self._lose_a_worker(case, backend)
             if backend.owns_workers:
-                await self._scale(backend)
+                await self._scale(case, backend)
             else:
                 with pytest.raises(ClusterError):
                     await backend.scale(1, keep=())
@@ -368,7 +371,7 @@ class BackendContract:
             await backend.close()
         assert backend.client.status != "running"
 
-    async def _scale(self, backend: Backend) -> None:
+    async def _scale(self, case: BackendCase, backend: Backend) -> None:
         n_before = backend.n_wanted
         await backend.scale(n_before + 1, keep=())
         assert backend.n_wanted == n_before + 1
@@ -376,7 +379,10 @@ class BackendContract:
         kept = max(await _workers(backend))
         await backend.scale(1, keep=(kept,))
         assert backend.n_wanted == 1
-        await _until(lambda: _workers(backend), [kept])
+        if case.chooses_workers:
+            await _until(lambda: _workers(backend), [kept])
+        else:
+            await _until(lambda: _n_workers(backend), 1)
 
     async def _lose_a_worker(self, case: BackendCase, backend: Backend) -> None:
         assert case.lose_worker is not None

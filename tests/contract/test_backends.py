@@ -8,6 +8,7 @@ import signal
 from collections.abc import Iterator
 from multiprocessing import resource_tracker
 
+import dask.config
 import psutil
 import pytest
 
@@ -84,28 +85,12 @@ class TestGateway(BackendContract):
         from tests.integration.backends.test_gateway import gateway_server, n_dask
 
         with gateway_server(home, monkeypatch) as server:
+            dask.config.refresh()  # the server's address is in the environment
             yield BackendCase(
                 cluster_spec("gateway", 2),
                 leftovers=lambda: [f"{n} processes"] if (n := n_dask(server)) else [],
+                chooses_workers=False,  # the gateway takes idle ones first
             )
-
-
-@pytest.mark.kube
-class TestKubernetes(BackendContract):
-    @pytest.fixture
-    def case(self, namespace: str) -> BackendCase:
-        from tests.kube.kube_tools import delete_pod, kube_cluster, objects, pods
-
-        async def lose(backend: Backend, address: str) -> None:
-            named = {each["status"]["podIP"]: each for each in pods(namespace, "worker")}
-            host = address.rpartition("//")[2].rpartition(":")[0]
-            delete_pod(namespace, named[host]["metadata"]["name"])
-
-        return BackendCase(
-            kube_cluster("kube", 2, namespace=namespace),
-            leftovers=lambda: objects(namespace),
-            lose_worker=lose,
-        )
 
 
 # -- the contract itself: what does not keep it fails ----------------------------------------------
