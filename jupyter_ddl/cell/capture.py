@@ -20,6 +20,7 @@ from typing import Any
 import cloudpickle
 import psutil
 
+from jupyter_ddl.cell.decorated import reduce_decorated
 from jupyter_ddl.cell.tensors import reduce_tensor
 from jupyter_ddl.errors import CaptureError
 from jupyter_ddl.formats import format_bytes
@@ -279,6 +280,7 @@ OUT_OF_BAND_BYTES = 64 * 1024
 """Buffers from this size on become blobs of their own."""
 IN_BAND_LIMIT_BYTES = 64 * 2**20
 _MEMORY_SHARE = 0.5
+_NAMED_BY_MODULE = (type, types.FunctionType, types.BuiltinFunctionType, type(functools.cache(len)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -408,14 +410,13 @@ class CellPickler(cloudpickle.Pickler):  # type: ignore[misc]
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, types.ModuleType):
             self.modules.add(obj.__name__)
-        elif isinstance(obj, type | types.FunctionType | types.BuiltinFunctionType):
+        elif isinstance(obj, _NAMED_BY_MODULE):
             module = getattr(obj, "__module__", None)
             if isinstance(module, str):
                 self.modules.add(module)
-        else:
-            reduced = reduce_tensor(obj)
-            if reduced is not None:
-                return reduced
+        reduced = reduce_tensor(obj) or reduce_decorated(obj)
+        if reduced is not None:
+            return reduced
         found = super().reducer_override(obj)
         if found is not NotImplemented and isinstance(obj, types.FunctionType):
             self.functions.append(obj)

@@ -494,8 +494,17 @@ def check_defined(
     Raises
     ------
     CellError
-        Names the first one, its line and the nearest name (fields ``name``, ``line``).
+        Names the first one, its line and the nearest name (fields ``name``, ``line``), or asks for
+        input.
     """
+    line = _asks_for_input(source)
+    if line and "input" in names.free and "input" not in {*namespace, *known}:
+        raise CellError(
+            f"{source.where(line)}: input() has nobody to ask on a rank; ask in an earlier cell, "
+            f"and use the variable here",
+            name="input",
+            line=line,
+        )
     if names.opaque:
         return
     there = {*namespace, *names.bound, *known, *IN_CELL_NAMES, *_MODULE_NAMES, *dir(builtins)}
@@ -514,13 +523,25 @@ def check_defined(
     )
 
 
+def _asks_for_input(source: CellSource) -> int | None:
+    """The first line that calls ``input`` on every path."""
+    for statement in source.tree.body:
+        if not isinstance(statement, ast.Assign | ast.AnnAssign | ast.Expr):
+            continue
+        for node in ast.walk(statement):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", None) == "input":
+                return node.lineno
+    return None
+
+
 def _is_provided(name: str, namespace: Mapping[str, Any]) -> bool:
     if name in _MODULE_NAMES:
         return True
     value = namespace[name]
     if name in _SHELL_NAMES:
-        wrapped = getattr(value, "__wrapped__", None)
-        return wrapped is getattr(builtins, name) or _owner(value) in _SHELLS
+        # IPython hides the builtins of some of these while it runs cells.
+        plain = getattr(value, "__wrapped__", value)
+        return plain is vars(builtins).get(name, _SHELLS) or _owner(value) in _SHELLS
     return name in IN_CELL_NAMES and _owner(value) in _SHELLS
 
 

@@ -149,16 +149,20 @@ class CellRun:
         (body, last), _ = compile_program(program)
         codes = (body,) if last is None else (body, last)
         self._awaits = any(code.co_flags & inspect.CO_COROUTINE for code in codes)
-        self._evaluate(body)
         ending = Ending("complete")
         values: dict[str, Any] = {}
-        if last is not None:
-            value = self._namespace["_"] = self._evaluate(last)
-            ending.text = None if value is None else _shown(repr(value))
-            if cell.keep_value:
-                ending.has_value, ending.value = inline(value)
-                if not ending.has_value:
-                    values["value"] = value
+        try:
+            self._evaluate(body)
+            if last is not None:
+                value = self._namespace["_"] = self._evaluate(last)
+                ending.text = None if value is None else _shown(repr(value))
+                if cell.keep_value:
+                    ending.has_value, ending.value = inline(value)
+                    if not ending.has_value:
+                        values["value"] = value
+        except SystemExit as error:
+            if error.code not in (None, 0):
+                raise
         values |= brought(cell.bring, self._namespace, self._first_names)
         if values:
             ending.values_file = f"cell-{message.number}-r{self._rank}.pkl"
@@ -192,6 +196,14 @@ def _shown(text: str) -> str:
 
 _GRACE_S = 1.0
 """How long an interrupted cell may take to raise, until the collective it waits in is broken."""
+
+
+_NO_PROCESS_GROUP = "Default process group has not been initialized"
+"""How torch answers a collective behind ``destroy_process_group()``."""
+_RESET = (
+    "An earlier cell has ended the process group of these ranks, or they were started with "
+    "--no-init: `%%distribute run --reset` makes new ranks that have one"
+)
 
 
 class CellService:
@@ -333,11 +345,13 @@ class CellService:
         return ending
 
     def _failed(self, error: BaseException, filename: str) -> Ending:
-        if isinstance(error, SystemExit) and error.code in (None, 0):
-            return Ending("complete")
         was_interrupted = isinstance(error, KeyboardInterrupt) or self._is_cut_off
         outcome: CellOutcome = "cancelled" if was_interrupted else "failed"
-        return Ending(outcome, failure=failure_of(error, filename))
+        failure = failure_of(error, filename)
+        if _NO_PROCESS_GROUP in failure.message:
+            text = f"{failure.message} {_RESET}"
+            failure = msgspec.structs.replace(failure, message=text)
+        return Ending(outcome, failure=failure)
 
     def _with_disk_error(self, done: CellDone) -> CellDone:
         """A cell that could not print is no complete one, whatever it thinks itself."""

@@ -6,13 +6,14 @@ anywhere by changing only its first line.  This module imports nothing heavy.
 
 from __future__ import annotations
 
+import builtins
 import importlib
 import math
 import operator
 import sys
 import time
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 __all__ = [
     "checkpoint",
@@ -202,6 +203,24 @@ def display(*values: object) -> None:
 
 def get_ipython() -> None:
     """Return None, as IPython's function does where there is no shell."""
+
+
+def replace_builtins() -> None:
+    """Have Python's own names do in a rank what they do in a script that nobody watches."""
+    vars(builtins).update(input=_input, exit=_exit, quit=_exit)
+
+
+def _input(prompt: object = "", /) -> str:
+    """Raise what ``input`` raises where nobody types, and say so."""
+    raise EOFError(
+        f"input({str(prompt)!r}) has nobody to ask on a rank; "
+        f"ask in an earlier cell, and use the variable here"
+    )
+
+
+def _exit(code: object = None) -> NoReturn:
+    """Leave as in a script; Python's own would close the streams that later trials need."""
+    raise SystemExit(code)
 
 
 def namespace_defaults() -> dict[str, Any]:

@@ -41,6 +41,7 @@ from jupyter_ddl.ranks.fit.runner import FitRunner
 from jupyter_ddl.ranks.gpus import use_gpus
 from jupyter_ddl.ranks.group import RankGroup
 from jupyter_ddl.ranks.heartbeat import Heartbeat, LoaderWatch, Phase
+from jupyter_ddl.ranks.incell import replace_builtins
 from jupyter_ddl.ranks.log import RankLog, is_disk_full, log_name
 from jupyter_ddl.ranks.program import LoadedProgram, load_program
 from jupyter_ddl.ranks.sampler_service import SamplerService
@@ -63,6 +64,7 @@ def run(name: str, sock: socket.socket) -> int:
     with contextlib.suppress(OSError, ValueError):
         # A core file of a process with torch is gigabytes; who wants one can raise this again.
         resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    replace_builtins()
     termination = TerminationHandler(stop_flag)
     channel = RankChannel(sock, termination)
     rank = _Rank(channel, termination)

@@ -112,10 +112,21 @@ def test_a_misspelt_name_is_refused_with_its_line_and_the_nearest():
         "for i in range(2):\n    if i:\n        print(late)\n    late = i",
         "print(__name__, __doc__)",
         "from __future__ import annotations\ndef f(x: Missing): ...",
+        "input = 3\nprint(input)\nmodel = abs(input)",
+        "def f():\n    return input('never called')",
+        "if print is None:\n    x = input()",
     ],
 )
 def test_names_that_may_exist_are_not_refused(cell):
     check(cell)
+
+
+def test_a_cell_that_asks_for_input_is_refused_with_the_way_out():
+    with pytest.raises(
+        CellError, match=r"In \[3\], line 3: input\(\) has nobody to ask on a rank; ask"
+    ):
+        check("a = 1\nname = int(input('name'))")
+    check("name = input('name')", input=lambda prompt: prompt)
 
 
 def test_what_a_rank_provides_is_the_list_of_the_in_cell_functions():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import subprocess
 import sys
 from typing import Any
@@ -111,3 +112,16 @@ def test_importing_the_package_loads_nothing_else() -> None:
     command = [sys.executable, "-c", code]
     out = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
     assert out.strip() == "['__future__', 'jupyter_ddl']"
+
+
+def test_builtins_that_need_somebody_at_the_screen(monkeypatch: Any) -> None:
+    for name in ("input", "exit", "quit"):
+        monkeypatch.setattr(builtins, name, None, raising=False)
+    incell.replace_builtins()
+    with pytest.raises(EOFError, match=r"^input\('age: '\) has nobody to ask on a rank; ask in an"):
+        input("age: ")
+    for leave, code in ((exit, 2), (quit, None)):
+        with pytest.raises(SystemExit) as ended:
+            leave(code)
+        assert ended.value.code == code
+    assert not sys.stdin.closed
