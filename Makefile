@@ -23,7 +23,7 @@ export JUPYTER_DDL_NO_PANEL := 1
 PANEL  := $(BIN)/python tools/build_labextension.py
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-kernel test-clusters test-groups test-gpu test-kube test-kube-slow test-slow test-js test-browser labextension lab lint format bench docs notebooks badge pictures clean
+.PHONY: help install demo test test-kernel test-clusters test-groups test-gpu test-real test-kube test-kube-slow test-slow test-js test-browser labextension lab lint format bench docs notebooks badge pictures clean
 
 help:  ## show this
 	@echo "make TARGET, where TARGET is one of"
@@ -48,6 +48,11 @@ test-clusters: $(READY)  ## clusters in depth: other backends, faults, environme
 
 test-groups: $(READY)  ## rank groups on real clusters: training, faults, persistent groups
 	@$(BIN)/python -m pytest -m "$(FAST)" $(GROUPS) $(ARGS)
+
+test-real: $(READY)  ## programs as people paste them, with the frameworks that they use
+	@$(BIN)/python -c 'import catboost, hyperopt, lightning, peft, skorch' 2>/dev/null || $(BIN)/python -m pip \
+		install -qq --disable-pip-version-check -c constraints.txt -e '.[real]'
+	@$(BIN)/python -m pytest -m real tests/real $(ARGS)
 
 test-gpu: $(READY)  ## training on this host's GPUs under nccl; skipped with a reason without one
 	@$(BIN)/python -m pytest -m gpu tests/gpu $(ARGS)
