@@ -16,6 +16,7 @@ from jupyter_ddl.cell.modules import CellModules
 from jupyter_ddl.cell.options import CellOptions
 from jupyter_ddl.cell.source import CellSource
 from jupyter_ddl.cell.space import CellSpace
+from jupyter_ddl.cell.work_folder import work_folder
 from jupyter_ddl.protocol.program import Program
 from jupyter_ddl.protocol.run import Limits, Provenance, RunSpec
 from jupyter_ddl.protocol.verb import VerbSpec
@@ -71,6 +72,7 @@ class RunDraft:
             run_id=run_id,
             cluster=cluster,
             created_at_s=time.time(),
+            folder=str(work_folder()),
             provenance=provenance,
         )
 

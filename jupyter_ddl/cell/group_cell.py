@@ -14,9 +14,11 @@ from typing import Any
 from jupyter_ddl.cell.capture import capture
 from jupyter_ddl.cell.modules import read_modules
 from jupyter_ddl.cell.source import read_source
+from jupyter_ddl.cell.work_folder import work_folder
 from jupyter_ddl.errors import CellError
 from jupyter_ddl.nearest import did_you_mean
 from jupyter_ddl.protocol.cells import Cell
+from jupyter_ddl.protocol.folder import WorkFolder
 
 __all__ = ["CompiledGroupCell", "compile_group_cell", "transfer_cell"]
 
@@ -79,6 +81,7 @@ def compile_group_cell(
             modules=modules.files,
             bring=bring,
             keep_value=keep_value,
+            folder=WorkFolder(str(work_folder())),
         ),
         (*sent.blobs, *modules.contents),
         modules.imports,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from jupyter_ddl.cell.draft import CellContext
 from jupyter_ddl.cell.source import globals_of_caller
+from jupyter_ddl.cell.work_folder import work_folder
 from jupyter_ddl.client.run import Run
 from jupyter_ddl.client.submit import resume_run, submit
 from jupyter_ddl.errors import OptionError
@@ -165,7 +165,7 @@ def _run(
     on_snapshot: OnSnapshot | None,
 ) -> Run:
     verb, options = line
-    context = CellContext(cell_number=None, notebook_dir=Path.cwd(), main_globals=main)
+    context = CellContext(cell_number=None, notebook_dir=work_folder(), main_globals=main)
     draft = verb.compile(source, names, context, options)
     if options.resume:
         run = resume_run(options.resume, draft, options.env_check)

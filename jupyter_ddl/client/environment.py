@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from jupyter_ddl.cell.draft import RunDraft
 from jupyter_ddl.cell.options import EnvCheck
+from jupyter_ddl.cell.work_folder import notebook_folder
 from jupyter_ddl.client.session import session
 from jupyter_ddl.environment.binder import (
     configuration_stamp,
@@ -31,7 +32,6 @@ __all__ = [
     "cluster_now",
     "compare_with",
     "environment_now",
-    "folder_of",
     "forget_answers",
     "last_imports",
     "places_now",
@@ -190,16 +190,11 @@ def environment_now(
         return []
     scope = kernel_environment().scope(draft.imports)
     try:
-        checked = compare_with(cluster, scope, folder_of(notebook))
+        checked = compare_with(cluster, scope, notebook_folder(notebook))
     except ClusterError as error:
         return [f"Environment: not known ({error.message})"]
     text = _status_of(checked.verdict).text
     return [f"Environment: {checked.verdict.word}{f': {text}' if text else ' as here'}"]
-
-
-def folder_of(notebook: Path | None) -> Path:
-    """Where binder files are looked for."""
-    return Path.cwd() if notebook is None else notebook.parent
 
 
 def compare_with(cluster: str, scope: Scope | None, folder: Path | None) -> Checked:

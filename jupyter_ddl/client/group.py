@@ -15,7 +15,9 @@ from jupyter_ddl.cell.draft import CellContext
 from jupyter_ddl.cell.group_cell import CompiledGroupCell, compile_group_cell, transfer_cell
 from jupyter_ddl.cell.options import CellOptions, EnvCheck
 from jupyter_ddl.cell.source import globals_of_caller
-from jupyter_ddl.client.environment import OnNotice, check_before, folder_of
+from jupyter_ddl.cell.work_folder import work_folder
+from jupyter_ddl.client.environment import OnNotice, check_before
+from jupyter_ddl.client.folder import tell_of_folder
 from jupyter_ddl.client.rank_results import RankResults
 from jupyter_ddl.client.session import Session, session
 from jupyter_ddl.client.submit import collect, new_run_id
@@ -311,10 +313,10 @@ class RankGroup:
             {**(push or {})},
             push=tuple(push or ()),
             bring=tuple(bring),
-            notebook_dir=Path.cwd(),
+            notebook_dir=work_folder(),
             keep_value=True,
         )
-        self.check_environment(compiled, Path.cwd(), env_check)
+        self.check_environment(compiled, work_folder(), env_check)
         results = self.execute_compiled(compiled, targets, on_progress)
         results.raise_for_failure()
         return results
@@ -460,9 +462,10 @@ def group_of(
 ) -> RankGroup:
     """The group that a line means; see :func:`open_group`."""
     cluster = session().ensure(on_phase)
+    tell_of_folder(cluster, on_notice)
     # What its cells will import is not known; that they can be sent at all is.
-    environment = check_before(cluster, verb.imports, folder_of(None), env_check, on_notice)
-    draft = verb.compile("", {}, CellContext(None, Path.cwd()), CellOptions())
+    environment = check_before(cluster, verb.imports, work_folder(), env_check, on_notice)
+    draft = verb.compile("", {}, CellContext(None, work_folder()), CellOptions())
     provenance = msgspec.structs.replace(collect(line, "", None, ()), environment=environment)
     spec = draft.submitted(new_run_id(), cluster, provenance)
     result = session().ask(cluster, OpenGroup(spec, verb.reset), _OPEN_TIMEOUT_S)

@@ -19,7 +19,9 @@ import msgspec
 
 from jupyter_ddl.cell.draft import RunDraft
 from jupyter_ddl.cell.options import EnvCheck
-from jupyter_ddl.client.environment import check_before, folder_of
+from jupyter_ddl.cell.work_folder import notebook_folder, work_folder
+from jupyter_ddl.client.environment import check_before
+from jupyter_ddl.client.folder import check_resumed, tell_of_folder
 from jupyter_ddl.client.run import Run
 from jupyter_ddl.client.session import session
 from jupyter_ddl.errors import OptionError
@@ -61,8 +63,7 @@ def collect(line: str, cell: str, notebook_path: Path | None, imports: Iterable[
     imports
         Top-level packages whose versions are recorded.
     """
-    folder = Path.cwd() if notebook_path is None else notebook_path.parent
-    revision, dirty = git_state(folder)
+    revision, dirty = git_state(notebook_folder(notebook_path))
     return Provenance(
         line=line,
         cell=cell,
@@ -157,6 +158,7 @@ def check_supported(draft: RunDraft) -> None:
     OptionError
         Names the option.
     """
+    work_folder()
     if draft.spec.tensorboard:
         check_installed("--tensorboard")
     ranks = draft.spec.verb.ranks
@@ -191,7 +193,10 @@ def submit(
     """
     check_supported(draft)
     cluster = session().ensure(on_phase)
-    environment = check_before(cluster, draft.imports, folder_of(notebook), env_check, on_notice)
+    environment = check_before(
+        cluster, draft.imports, notebook_folder(notebook), env_check, on_notice
+    )
+    tell_of_folder(cluster, on_notice)
     _store(draft)
     origin = collect(line, cell, notebook, draft.spec.program.imports)
     provenance = msgspec.structs.replace(origin, environment=environment)
@@ -217,7 +222,7 @@ def resume_run(
     Raises
     ------
     OptionError
-        The cell is not the one that the run was made of.
+        The cell is not the one that the run was made of, or its folder is gone.
     """
     run = Run(run_id)
     if draft is not None and draft.spec.program.source.strip() != run.spec.program.source.strip():
@@ -232,7 +237,8 @@ def resume_run(
     cluster = run.spec.cluster
     session().current = cluster
     session().ensure(on_phase)
+    check_resumed(run.spec)
     if draft is not None:
-        check_before(cluster, draft.imports, folder_of(None), env_check)
+        check_before(cluster, draft.imports, work_folder(), env_check)
     session().ask(cluster, ResumeRun(run_id))
     return run

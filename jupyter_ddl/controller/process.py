@@ -160,7 +160,14 @@ async def _serve(spec: ClusterSpec, phases: Phases) -> None:
         path = socket_path(spec.name)
         server = Server(path, Requests(service, log_path(spec.name), stop))
         await server.start()
-        info = ConnectionInfo(spec.name, spec.backend, str(path), process, __version__)
+        info = ConnectionInfo(
+            spec.name,
+            spec.backend,
+            str(path),
+            process,
+            __version__,
+            shares_files=service.backend.shared_filesystem,
+        )
         write_connection(info)
         phases.tell("ready", resumed=resumed)
         phases.close()

@@ -12,6 +12,7 @@ import msgspec
 from jupyter_ddl.placement.gpus import Grant
 from jupyter_ddl.placement.slots import SlotBook
 from jupyter_ddl.protocol.assignment import Assignment, TrialAssignment
+from jupyter_ddl.protocol.folder import WorkFolder
 from jupyter_ddl.protocol.group import RankPlace
 from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.protocol.telemetry import Usage
@@ -72,6 +73,7 @@ def make_assignment(
         place=place,
         gpus=places.gpus[0] if places.gpus else (),
         stop_grace_s=spec.limits.stop_grace_s,
+        folder=WorkFolder(spec.folder),
         metric=study.metric if study else None,
         mode=study.mode if study else "max",
         over=items.over if items else None,

@@ -188,6 +188,7 @@ def _sampler_link(
         space=asked.space,
         options=asked.sampler.options,
         program=context.program_digest,
+        folder=spec.folder,
     )
     return RemoteSamplerLink(
         dispatcher,

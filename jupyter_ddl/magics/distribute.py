@@ -91,9 +91,9 @@ def _compile(
     shell: Any, verb: Verb, options: CellOptions, cell: str, notebook: Path | None
 ) -> RunDraft:
     from jupyter_ddl.cell.draft import CellContext
+    from jupyter_ddl.cell.work_folder import notebook_folder
 
-    folder = Path.cwd() if notebook is None else notebook.parent
-    context = CellContext(cell_number=cell_number(shell), notebook_dir=folder)
+    context = CellContext(cell_number=cell_number(shell), notebook_dir=notebook_folder(notebook))
     return verb.compile(cell, shell.user_ns, context, options)
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ast
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from jupyter_ddl.cell.options import CellOptions
+from jupyter_ddl.cell.work_folder import notebook_folder
 from jupyter_ddl.errors import FitStoppedError, OptionError
 from jupyter_ddl.magics.kernel import cell_number, notebook_path
 from jupyter_ddl.magics.live import LiveFit
@@ -64,7 +64,7 @@ def _setting(
 
     return FitSetting(
         namespace=shell.user_ns,
-        folder=Path.cwd() if notebook is None else notebook.parent,
+        folder=notebook_folder(notebook),
         verb=verb,
         options=options,
         cell_number=cell_number(shell) or 0,

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from jupyter_ddl.cell.work_folder import notebook_folder, work_folder
 from jupyter_ddl.errors import JupyterDDLError
 from jupyter_ddl.views.cell_output import say_note
 
@@ -44,7 +45,7 @@ def notebook_path(namespace: Mapping[str, Any]) -> Path | None:
     for text in told:
         if isinstance(text, str) and text.endswith(".ipynb"):
             # A path from the server's root means nothing here, but kernels start in the folder.
-            for path in (Path(text), Path.cwd() / Path(text).name):
+            for path in (Path(text), work_folder() / Path(text).name):
                 if path.is_absolute() and path.exists():
                     return path
     return None
@@ -52,8 +53,7 @@ def notebook_path(namespace: Mapping[str, Any]) -> Path | None:
 
 def folder_of(shell: Any) -> Path:
     """The notebook's folder, or the working directory."""
-    notebook = notebook_path(shell.user_ns)
-    return Path.cwd() if notebook is None else notebook.parent
+    return notebook_folder(notebook_path(shell.user_ns))
 
 
 # -- its end ---------------------------------------------------------------------------------------

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import uuid
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from IPython.display import display, update_display
 
 from jupyter_ddl.cell.options import CellOptions
-from jupyter_ddl.magics.kernel import cell_number, is_kernel_ending, notebook_path
+from jupyter_ddl.magics.kernel import cell_number, folder_of, is_kernel_ending
 from jupyter_ddl.views.cell_output import Phases, say, say_note
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ def run_cell(shell: Any, line: str, verb: CellGroup, options: CellOptions, cell:
     """Execute a cell; its results go where the options say."""
     compiled = _compile(shell, options, cell)
     group = _group(verb, options, line)
-    group.check_environment(compiled, _folder(shell), options.env_check, say_note)
+    group.check_environment(compiled, folder_of(shell), options.env_check, say_note)
     live = _Live(cell_number(shell))
     try:
         results = _execute(group, compiled, verb, live)
@@ -51,16 +50,11 @@ def _compile(shell: Any, options: CellOptions, cell: str) -> CompiledGroupCell:
         cell,
         shell.user_ns,
         cell_number=cell_number(shell),
-        notebook_dir=_folder(shell),
+        notebook_dir=folder_of(shell),
         push=options.push,
         bring=options.bring,
         keep_value=options.out is not None,
     )
-
-
-def _folder(shell: Any) -> Path:
-    notebook = notebook_path(shell.user_ns)
-    return Path.cwd() if notebook is None else notebook.parent
 
 
 def _group(verb: CellGroup, options: CellOptions, line: str) -> RankGroup:

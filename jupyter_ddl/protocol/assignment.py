@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from jupyter_ddl.protocol.fit import DropOutputs, FitWork
+from jupyter_ddl.protocol.folder import WorkFolder
 from jupyter_ddl.protocol.group import JoinGroup, RankPlace
 from jupyter_ddl.protocol.space import ParamValue
 
@@ -76,6 +77,7 @@ class Assignment(msgspec.Struct, frozen=True):
     gpus: tuple[str, ...] = ()
     """UUIDs of the GPUs of a trial that is no group; ``place`` has those of a group."""
     stop_grace_s: float = 5.0
+    folder: WorkFolder = WorkFolder()
     fit: FitWork | None = None
     """Set for scikit-learn's fits: the attempts are its nodes and units, not the program's."""
 

@@ -7,6 +7,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from jupyter_ddl.protocol.events import Failure
+from jupyter_ddl.protocol.folder import WorkFolder
 from jupyter_ddl.protocol.group import RankPlace
 from jupyter_ddl.protocol.program import CapturedName, ModuleFile
 
@@ -56,6 +57,8 @@ class Cell(msgspec.Struct, frozen=True):
     """Names whose values come home, from every rank that executes the cell."""
     keep_value: bool = False
     """Whether the value of the last expression comes home, and not only its ``repr``."""
+    folder: WorkFolder = WorkFolder()
+    """Where the notebook is: ranks go there when it is another one than that of the last cell."""
 
 
 class OpenRank(msgspec.Struct, frozen=True, tag="open_rank"):

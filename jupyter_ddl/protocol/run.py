@@ -62,6 +62,8 @@ class RunSpec(msgspec.Struct, frozen=True):
     created_at_s: float
     """Unix seconds."""
     name: str = ""
+    folder: str = ""
+    """Where the kernel was when it was submitted; ranks that see this folder work in it."""
     bring: tuple[str, ...] = ()
     """Names whose values come home: the best trial's (search) or every item's (map)."""
     isolate: bool = False

@@ -161,6 +161,8 @@ class SamplerStart(msgspec.Struct, frozen=True, tag="sampler_start"):
     options: dict[str, bool | int | float | str | None] = {}
     program: str | None = None
     """Digest of the program blob that holds the notebook variable."""
+    folder: str = ""
+    """Where the notebook is, if the sampler's process sees that."""
 
 
 class Ask(msgspec.Struct, frozen=True, tag="ask"):

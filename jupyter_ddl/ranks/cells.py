@@ -34,6 +34,7 @@ from jupyter_ddl.protocol.cells import (
     RunCell,
 )
 from jupyter_ddl.protocol.events import Failure, RendezvousReady
+from jupyter_ddl.protocol.folder import WorkFolder
 from jupyter_ddl.protocol.group import JoinGroup, RankPlace
 from jupyter_ddl.protocol.program import Program
 from jupyter_ddl.protocol.rank_messages import ToCells
@@ -47,6 +48,7 @@ from jupyter_ddl.ranks.payload import CapturedValues, install_modules
 from jupyter_ddl.ranks.tracebacks import failure_of
 from jupyter_ddl.ranks.training import Training
 from jupyter_ddl.ranks.values import brought, inline, save_values
+from jupyter_ddl.ranks.work_folder import enter_folder
 
 __all__ = ["CellRun", "CellService", "Connections", "Ending", "waits_in_torch"]
 
@@ -138,11 +140,16 @@ class CellRun:
         self._rank = rank
         self._runner: asyncio.Runner | None = None
         self._awaits = False
+        self._folder = WorkFolder()
 
     def execute(self, message: RunCell) -> Ending:
         """Execute a cell; its value and the brought ones are part of the ending."""
         cell = message.cell
         install_modules(cell.modules, self._blob_dirs, self._run_dir)
+        if cell.folder.path and cell.folder != self._folder:
+            # Otherwise it stays where the cells have gone themselves.
+            enter_folder(cell.folder)
+            self._folder = cell.folder
         self._load_pushed(cell)
         program = Program(cell.source, cell.filename, ends_in_expression=True)
         register_source(program)

@@ -32,6 +32,7 @@ from jupyter_ddl.ranks.process_state import ProcessState, empty_namespace
 from jupyter_ddl.ranks.stopping import StopFlag, TrialStopped
 from jupyter_ddl.ranks.tracebacks import failure_of, message_of
 from jupyter_ddl.ranks.values import beats, brought, inline, save_values
+from jupyter_ddl.ranks.work_folder import WriteWatch, enter_folder
 from jupyter_ddl.store.blobs import BlobMissingError, read_blob
 
 __all__ = ["LoadedProgram", "TrialNames", "load_program", "seed_everything"]
@@ -217,6 +218,7 @@ class LoadedProgram:
         except Exception as error:  # noqa: BLE001 - imports and parsing meet anything the user wrote
             self._broken = self._ending_of(error, None)
         self._surroundings = ProcessState()
+        self._writes = WriteWatch(run_dir)
         # What is here now stays: collections during trials need not look at it again.
         gc.freeze()
 
@@ -312,12 +314,14 @@ class LoadedProgram:
             self._surroundings.enter()
             sys.modules["__main__"] = main
             incell.set_attempt(attempt)
+            enter_folder(assignment.folder)
+            self._writes.begin()
             return self._execute(trial, assignment, attempt, emit, main.__dict__)
         except BaseException as error:  # noqa: BLE001 - the rank's wall around the user's code
             return self._ending_of(error, attempt)
         finally:
             # Here, because a stop signal may arrive while a failure is being described.
-            self._clean_up(main, emit, started)
+            self._clean_up(main, emit, started, trial.trial)
 
     def _execute(
         self,
@@ -401,12 +405,13 @@ class LoadedProgram:
             return _Ending("evicted", failure=msgspec.structs.replace(failure, message=text))
         return _Ending("failed", failure=failure_of(error, self._filename))
 
-    def _clean_up(self, main: ModuleType, emit: Emit, started: float) -> None:
+    def _clean_up(self, main: ModuleType, emit: Emit, started: float, trial: int) -> None:
         """Drop what the trial left; a step that fails keeps no other from being taken."""
         incell.set_attempt(None)
         surroundings = self._surroundings
         empty: Callable[[], None] = partial(empty_namespace, main.__dict__)
-        for step in (empty, *surroundings.restoring_steps()):
+        tell: Callable[[], None] = partial(self._tell_of_writes, trial, emit)
+        for step in (empty, tell, *surroundings.restoring_steps()):
             try:
                 try:
                     step()
@@ -416,6 +421,10 @@ class LoadedProgram:
                 text = f"cleaning up after a trial failed: {type(error).__name__}: {error}"
                 emit(Notice(time.time(), text, "warning"))
         surroundings.collect(time.perf_counter() - started)
+
+    def _tell_of_writes(self, trial: int, emit: Emit) -> None:
+        if text := self._writes.end(trial):
+            emit(Notice(time.time(), text, "warning"))
 
 
 def _save(values: dict[str, Any], trial: TrialAssignment, assignment: Assignment) -> str | None:

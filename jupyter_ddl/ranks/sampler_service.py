@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from jupyter_ddl.errors import JupyterDDLError
+from jupyter_ddl.protocol.folder import WorkFolder
 from jupyter_ddl.protocol.sampling import (
     SamplerAnswers,
     SamplerCall,
@@ -12,6 +13,7 @@ from jupyter_ddl.protocol.sampling import (
 )
 from jupyter_ddl.ranks.program import load_program
 from jupyter_ddl.ranks.sampler_host import SamplerHost
+from jupyter_ddl.ranks.work_folder import enter_folder
 
 __all__ = ["SamplerService"]
 
@@ -34,6 +36,7 @@ class SamplerService:
     def _reply(self, call: SamplerCall, request: SamplerRequest) -> SamplerReply:
         if self._host is None:
             try:
+                enter_folder(WorkFolder(call.start.folder))
                 program = load_program(call.assignment)
             except JupyterDDLError as error:
                 return SamplerFailed("start", type(error).__name__, error.message)

@@ -14,6 +14,7 @@ from jupyter_ddl.protocol.events import Failure, FailureKind
 from jupyter_ddl.ranks.metrics import MetricError
 from jupyter_ddl.ranks.payload import host_name
 from jupyter_ddl.ranks.values import ValuesError
+from jupyter_ddl.ranks.work_folder import hint_for
 
 __all__ = ["failure_of", "kind_of", "message_of"]
 
@@ -83,6 +84,7 @@ def message_of(error: BaseException, kind: FailureKind) -> str:
         )
     elif _INITIALIZED_TWICE in text:
         text += " The group of these ranks is there already: leave the call out, or add --no-init"
+    text += hint_for(error)
     return text if len(text) <= _MESSAGE_CHARS else text[: _MESSAGE_CHARS - 1] + "…"
 
 

@@ -100,9 +100,11 @@ class Scrubber:
         values = (os.environ if environ is None else environ).items()
         secrets = {v for name, v in values if _SECRET_NAME.search(name) and len(v) >= _MIN_SECRET}
         self._secrets = sorted(secrets, key=len, reverse=True)
-        chosen = _places() if places is None else dict(places)
-        words = sorted(chosen, key=len, reverse=True)
-        self._chosen = chosen
+        self._chosen = _places() if places is None else dict(places)
+        self._find_words()
+
+    def _find_words(self) -> None:
+        words = sorted(self._chosen, key=len, reverse=True)
         pattern = "|".join(rf"(?<![\w-]){re.escape(word)}(?![\w-])" for word in words)
         self._words = re.compile(pattern) if words else None
 
@@ -124,6 +126,9 @@ class Scrubber:
     def fact(self, fact: Fact) -> Fact:
         """The fact without them, and without what only its own host can use."""
         if isinstance(fact, RunSubmitted):
+            if fact.spec.folder not in ("", "/"):  # failures name it
+                self._chosen = {**self._chosen, fact.spec.folder: "…"}
+                self._find_words()
             fact = msgspec.structs.replace(fact, spec=_bare(fact.spec))
         elif isinstance(fact, FoldFinished):
             fact = msgspec.structs.replace(fact, outcome=b"", file="")
@@ -148,7 +153,7 @@ def _bare(spec: RunSpec) -> RunSpec:
     old = spec.provenance
     notebook = None if old.notebook is None else Path(old.notebook).name
     kept = Provenance(line=old.line, cell=old.cell, notebook=notebook, python=old.python)
-    return msgspec.structs.replace(spec, program=program, provenance=kept)
+    return msgspec.structs.replace(spec, program=program, provenance=kept, folder="")
 
 
 def _places() -> dict[str, str]:

@@ -15,6 +15,7 @@ import msgspec
 from jupyter_ddl.cell.draft import CellContext
 from jupyter_ddl.cell.options import CellOptions
 from jupyter_ddl.client.environment import check_before
+from jupyter_ddl.client.folder import check_resumed
 from jupyter_ddl.client.link import Mailbox
 from jupyter_ddl.client.run import Run
 from jupyter_ddl.client.session import session
@@ -260,6 +261,7 @@ class FitRun:
         if self._setting.options.resume is None:
             self._ask(SubmitRun(self._spec(run_id, environment)))
         else:
+            check_resumed(Run(run_id).spec)
             self._ask(ResumeRun(run_id))
         self._run = Run(run_id)
         if self._setting.on_run is not None:

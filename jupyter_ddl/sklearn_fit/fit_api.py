@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
 from jupyter_ddl.cell.source import globals_of_caller
+from jupyter_ddl.cell.work_folder import work_folder
 from jupyter_ddl.client.history import find_run
 from jupyter_ddl.protocol.snapshot import RunSnapshot
 from jupyter_ddl.sklearn_fit.context import distributed_fits
@@ -64,7 +64,7 @@ def fit(
         chosen = msgspec.structs.replace(chosen, resume=find_run(chosen.resume))
     setting = FitSetting(
         namespace=globals_of_caller(),
-        folder=Path.cwd(),
+        folder=work_folder(),
         verb=verb,
         options=chosen,
         on_snapshot=None if on_snapshot is None else lambda encoded: on_snapshot(encoded.decode()),

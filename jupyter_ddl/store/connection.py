@@ -104,6 +104,8 @@ class ConnectionInfo(msgspec.Struct, frozen=True):
     process: ProcessIdentity
     version: str
     """Of this package, at the controller."""
+    shares_files: bool = True
+    """Whether its workers see this host's files, as its backend says."""
 
 
 def connection_path(name: str) -> Path:

@@ -15,7 +15,7 @@ from tests.live_kernel import LiveKernel
 pytestmark = [pytest.mark.kernel, pytest.mark.timeout(180)]
 
 _FOLDER = Path(__file__).resolve().parents[2] / "docs" / "how-to"
-_ORDER = ("ddp", "search", "map", "run", "fit", "runs", "cluster")
+_ORDER = ("ddp", "search", "map", "run", "fit", "files", "runs", "cluster")
 _BLOCK = re.compile(r'^```(\w+)(?: title="([^"]*)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 _IMPORTS = "import torch\nfrom sklearn import linear_model, model_selection, neighbors, tree\n"
 """Before the cluster starts, as the page about clusters advises: ranks need not do it."""

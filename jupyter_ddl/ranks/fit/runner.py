@@ -23,6 +23,7 @@ from jupyter_ddl.ranks.fit.units import cut, run_call, run_score
 from jupyter_ddl.ranks.program import seed_everything
 from jupyter_ddl.ranks.stopping import TrialStopped
 from jupyter_ddl.ranks.tracebacks import failure_of
+from jupyter_ddl.ranks.work_folder import coming_back, enter_folder
 from jupyter_ddl.store.blobs import BlobMissingError
 
 __all__ = ["FitRunner"]
@@ -41,6 +42,12 @@ class FitRunner:
         self, trial: TrialAssignment, assignment: Assignment, log_position: Callable[[], int]
     ) -> AttemptFinished:
         """One attempt at a node or unit.  Raises only :class:`TrialStopped`."""
+        with coming_back():
+            return self._attempt(trial, assignment, log_position)
+
+    def _attempt(
+        self, trial: TrialAssignment, assignment: Assignment, log_position: Callable[[], int]
+    ) -> AttemptFinished:
         work = assignment.fit
         started = time.perf_counter()
         result: NodeResult | UnitResult | None = None
@@ -49,6 +56,7 @@ class FitRunner:
         try:
             if work is None:
                 raise ValueError("this assignment is no fit")
+            enter_folder(assignment.folder)
             result = self._execute(trial, assignment, work)
         except TrialStopped:
             raise

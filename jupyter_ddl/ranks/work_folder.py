@@ -1,0 +1,180 @@
+"""The folder that a rank works in, and what trials do to one another there."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from jupyter_ddl.errors import LaunchError
+from jupyter_ddl.protocol.folder import WorkFolder
+from jupyter_ddl.ranks.payload import host_name
+from jupyter_ddl.store.blobs import digest_of
+
+__all__ = ["WriteWatch", "coming_back", "enter_folder", "hint_for"]
+
+_MISSING = FileNotFoundError | NotADirectoryError
+_entered = WorkFolder()
+
+
+def enter_folder(folder: WorkFolder) -> None:
+    """Make a folder the process's working directory.
+
+    Raises
+    ------
+    LaunchError
+        It is not there, or must not be entered.
+    """
+    global _entered
+    if not folder.path:
+        return
+    try:
+        if folder.is_own:
+            Path(folder.path).mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.chdir(folder.path)
+    except OSError as error:
+        raise LaunchError(
+            f"the folder {folder.path}, which the cell was run from, can't be entered on host "
+            f"{host_name()} ({error.strerror}); make it again, or run the cell from another folder",
+            path=folder.path,
+        ) from None
+    _entered = folder
+
+
+@contextlib.contextmanager
+def coming_back() -> Iterator[None]:
+    """Behind this, the process is in the folder that it was in before."""
+    before = os.getcwd()  # noqa: PTH109 - as fast as can be
+    try:
+        yield
+    finally:
+        os.chdir(before)
+
+
+def hint_for(error: BaseException) -> str:
+    """Where a file of a relative name was looked for, and the way out; empty for other errors."""
+    name = getattr(error, "filename", None)
+    if not isinstance(error, _MISSING | PermissionError) or not isinstance(name, str):
+        return ""
+    if not name or name.startswith("/"):
+        return ""
+    try:
+        here = os.getcwd()  # noqa: PTH109 - it may be gone
+    except FileNotFoundError:
+        return "; the folder that this rank works in was removed"
+    if isinstance(error, PermissionError):
+        return f"; {here} is where this rank works: `%cd` to a folder that you may write"
+    if _entered.is_own:
+        return (
+            f"; looked for in {here} on host {host_name()}, which does not see the notebook's "
+            f"files: those that the cell names by a plain string travel with it, and "
+            f"`--push` sends values"
+        )
+    return f"; looked for in {here}, where this rank works: put it there, or `%cd` to its folder"
+
+
+# -- trials that write the same file ---------------------------------------------------------------
+
+_written: set[str] | None = None
+"""Absolute paths of files that are opened for writing by relative names; None: nobody looks."""
+_is_hooked = False
+
+
+class WriteWatch:
+    """Tells once when two trials of a run write the same file by a relative name.
+
+    The first one to write a file leaves its number in the run's directory.  A trial that writes no
+    such file pays a few assignments.
+
+    Parameters
+    ----------
+    run_dir : Path
+        Shared by all ranks of a host.
+    """
+
+    def __init__(self, run_dir: Path) -> None:
+        self._directory = run_dir / "written"
+        self._has_told = False
+
+    def begin(self) -> None:
+        """Look from now on."""
+        global _written
+        if self._has_told:
+            return
+        _hook()
+        _written = set()
+
+    def end(self, trial: int) -> str:
+        """What is to be told of a trial that has ended; empty: nothing."""
+        global _written
+        paths, _written = _written, None
+        for path in sorted(paths or ()):
+            other = self._claim(path, trial)
+            if other != trial:
+                return self._told(path, other, trial)
+        return ""
+
+    def _claim(self, path: str, trial: int) -> int:
+        """The trial that has written a file first."""
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        mark = self._directory / digest_of(path.encode())
+        with contextlib.suppress(FileExistsError):
+            _create(mark, b"%d" % trial)
+            return trial
+        text = mark.read_bytes()
+        return int(text) if text else trial  # it is being written: the next one tells
+
+    def _told(self, path: str, other: int, trial: int) -> str:
+        self._has_told = True
+        try:
+            _create(self._directory / "told", b"")
+        except FileExistsError:
+            return ""
+        folder, name = os.path.split(path)
+        return (
+            f"trials {other} and {trial} have both written {name} in {folder}: what is there in "
+            f"the end is the last writer's; give each trial a name of its own for it, or use "
+            f"checkpoint(…) and --bring"
+        )
+
+
+def _create(path: Path, data: bytes) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(fd, "wb") as file:
+        file.write(data)
+
+
+def _hook() -> None:
+    """Hear of files that are opened: a hook can't be taken off again, so there is one."""
+    global _is_hooked
+    if not _is_hooked:
+        sys.addaudithook(_on_audit)
+        _is_hooked = True
+    # torch.save opens its file in C++, which Python is told nothing of.
+    serialization = sys.modules.get("torch.serialization")
+    writer = getattr(serialization, "_open_zipfile_writer_file", None)
+    if writer is not None and not hasattr(writer, "tells_jupyter_ddl"):
+        opening = writer.__init__
+
+        def telling(self: Any, name: Any) -> None:
+            _note(name)
+            opening(self, name)
+
+        writer.__init__ = telling
+        writer.tells_jupyter_ddl = True
+
+
+def _on_audit(event: str, args: tuple[Any, ...]) -> None:
+    # Called for each of torch's thousands of events: the commonest answer comes first.
+    if event == "open" and _written is not None and args[2] & os.O_ACCMODE:
+        _note(args[0])
+
+
+def _note(path: object) -> None:
+    paths = _written
+    if paths is not None and type(path) is str and not path.startswith("/"):
+        with contextlib.suppress(OSError):
+            paths.add(os.path.abspath(path))  # noqa: PTH100 - a Path would cost more than the rest
