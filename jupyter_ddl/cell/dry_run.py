@@ -64,8 +64,10 @@ def _capture_lines(draft: RunDraft) -> Iterator[str]:
 
 
 def _module_lines(program: Program) -> Iterator[str]:
-    if program.modules:
-        yield f"Files: {len(program.modules)} beside the notebook"
-        for file in program.modules:
+    folders = sorted({file.folder for file in program.modules})
+    for folder in folders:
+        files = [file for file in program.modules if file.folder == folder]
+        yield f"Files: {len(files)} {f'of {folder}' if folder else 'beside the notebook'}"
+        for file in files:
             yield f"  {file.path}: {format_bytes(file.size_bytes)}"
     yield f"Packages: {', '.join(program.imports) or 'none'}"

@@ -1,14 +1,20 @@
-"""Python files beside the notebook that a cell imports, and the installed packages it needs.
+"""Python files of one's own that a cell imports, and the installed packages it needs.
 
-Files below the notebook's folder travel with the program, by content; installed packages are
-named only.  Nothing is imported to find out.
+Files below the notebook's folder, and what nobody has installed of other folders on ``sys.path``,
+travel with the program, by content; installed packages are named only.  Nothing is imported to
+find out, and no folder is walked: each import is looked up as Python would.
 """
 
 from __future__ import annotations
 
 import ast
+import functools
+import importlib.machinery
 import importlib.util
+import os
+import site
 import sys
+import sysconfig
 import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -18,6 +24,7 @@ from typing import NamedTuple
 from jupyter_ddl.cell.names import catches
 from jupyter_ddl.cell.source import CellSource
 from jupyter_ddl.errors import CellError
+from jupyter_ddl.formats import format_bytes
 from jupyter_ddl.protocol.program import ModuleFile
 from jupyter_ddl.store.blobs import digest_of
 
@@ -91,7 +98,9 @@ def _walk(nodes: list[ast.stmt], *, certain: bool) -> Iterator[Import]:
 
 
 _OWN_PACKAGE = __name__.partition(".")[0]
-_INSTALL_FOLDERS = frozenset({"site-packages", "dist-packages", "__pycache__", "node_modules"})
+_INSTALL_FOLDERS = frozenset({"site-packages", "dist-packages"})
+_MOST_FILES = 1_000
+_MOST_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +116,7 @@ class CellModules:
     imports : tuple of str
         Installed top-level packages, without Python's own.
     trees : tuple of ast.Module
-        The files, parsed.
+        Those of the files that may call a function of ours, parsed.
     """
 
     files: tuple[ModuleFile, ...]
@@ -133,10 +142,11 @@ def read_modules(
     Raises
     ------
     CellError
-        A module exists nowhere (fields ``module``, ``line``), or a file beside the notebook has a
-        syntax error.
+        A module exists nowhere, hides one of Python's own (fields ``module``, ``line``) or has a
+        syntax error, or all files together are too many.
     """
-    reader = _Reader(_search_roots(notebook_dir))
+    home = notebook_dir.resolve()
+    reader = _Reader(home, *_added_folders(source.tree))
     for found in imports_of(source.tree):
         reader.follow(found, package="", where=source.where(found.line))
     for name in sorted(referenced):
@@ -147,7 +157,7 @@ def read_modules(
 
 @dataclass(frozen=True, slots=True)
 class _Local:
-    """A Python file that travels."""
+    """A file that travels."""
 
     name: str
     file: Path
@@ -162,13 +172,20 @@ class _Local:
 class _Reader:
     """Follows imports from file to file."""
 
-    def __init__(self, roots: tuple[Path, ...]) -> None:
-        self._roots = roots
+    def __init__(self, home: Path, before: tuple[Path, ...], behind: tuple[Path, ...]) -> None:
+        self._home = home
+        self._before = (home, *before)
+        self._behind = behind
+        self._roots: dict[str, Path | None] = {}
+        self._taken: dict[str, bool] = {}
+        self._pythons_own: set[str] = set()
         self._todo: list[_Local] = []
         self._found: dict[str, _Local] = {}
         self._bytes: dict[str, bytes] = {}
+        self._n_bytes = 0
         self._trees: list[ast.Module] = []
         self._imports: set[str] = set()
+        self._left: set[str] = set()
 
     def follow(self, found: Import, package: str, where: str) -> None:
         """Take up the modules that one import statement names."""
@@ -180,17 +197,22 @@ class _Reader:
         if not base:
             return
         top = base.partition(".")[0]
-        if self._take(base):
+        if is_standard(top) and not found.level:
+            if top not in self._pythons_own:
+                _check_not_hidden(top, found, where)
+                self._pythons_own.add(top)
+        elif self._take(base):
             for name in found.names:
                 self._take(f"{base}.{name}")
         elif self._take(top) or is_standard(top) or found.level:
-            pass  # a package beside the notebook without that module, or Python's own
+            pass  # a package of one's own without that module
         elif is_installed(top):
             self._imports.add(top)
         elif found.certain:
             raise CellError(
-                f"{where}: module {top!r} is not installed here and no {top}.py lies beside the "
-                f"notebook; install it, or guard the import with try/except ImportError",
+                f"{where}: module {top!r} is not installed here, and no {top}.py lies beside the "
+                f"notebook or in a folder of sys.path; install it, add its folder to sys.path in a "
+                f"cell above, or guard the import with try/except ImportError",
                 module=top,
                 line=found.line,
             )
@@ -198,7 +220,7 @@ class _Reader:
     def refer(self, name: str) -> None:
         """Take up a module by the name under which values were pickled."""
         top = name.partition(".")[0]
-        if self._take(name) or is_standard(top) or top == _OWN_PACKAGE:
+        if is_standard(top) or top == _OWN_PACKAGE or self._take(name):
             return
         if is_installed(top):
             self._imports.add(top)
@@ -207,12 +229,49 @@ class _Reader:
         """Read all files taken up, and what they import in turn."""
         while self._todo:
             local = self._todo.pop()
+            top = local.name.partition(".")[0]
+            if top in self._left:
+                continue
             data = local.file.read_bytes()
             self._bytes[local.name] = data
-            tree = _parse(data, local)
-            self._trees.append(tree)
-            for found in imports_of(tree):
+            self._n_bytes += len(data)
+            if self._n_bytes > _MOST_BYTES or len(self._bytes) > _MOST_FILES:
+                self._leave_or_refuse()
+                continue
+            if local.file.suffix != ".py":
+                continue
+            imports, tree = _parse(data, local)
+            if tree is not None:
+                self._trees.append(tree)
+            for found in imports:
                 self.follow(found, local.package, f"{local.file.name}, line {found.line}")
+
+    def _leave_or_refuse(self) -> None:
+        """There are too many files: leave the package that has most of them to the workers' own.
+
+        Raises
+        ------
+        CellError
+            It is installed nowhere.
+        """
+        sizes: dict[str, list[int]] = {}
+        for name, data in self._bytes.items():
+            sizes.setdefault(name.partition(".")[0], []).append(len(data))
+        top = max(sizes, key=lambda each: (sum(sizes[each]), len(sizes[each])))
+        root = next(local.root for local in self._found.values() if _top(local.name) == top)
+        if root == self._home or not _is_of_environment(root):
+            raise CellError(
+                f"{top!r} in {root} is too large to travel: more than {_MOST_FILES:,} files or "
+                f"{format_bytes(_MOST_BYTES)} ({len(sizes[top]):,} files, "
+                f"{format_bytes(sum(sizes[top]))} so far); install it (pip install -e {root})",
+                module=top,
+            )
+        self._left.add(top)
+        self._imports.add(top)
+        self._taken.clear()
+        for name in [name for name in self._found if _top(name) == top]:
+            self._n_bytes -= len(self._bytes.pop(name, b""))
+            del self._found[name]
 
     def result(self) -> CellModules:
         files: list[ModuleFile] = []
@@ -221,7 +280,8 @@ class _Reader:
             data = self._bytes[name]
             digest = digest_of(data)
             path = local.file.relative_to(local.root).as_posix()
-            files.append(ModuleFile(path=path, digest=digest, size_bytes=len(data)))
+            folder = "" if local.root == self._home else str(local.root)
+            files.append(ModuleFile(path=path, digest=digest, size_bytes=len(data), folder=folder))
             contents.append((digest, data))
         order = sorted(range(len(files)), key=lambda at: files[at].path)
         return CellModules(
@@ -232,9 +292,17 @@ class _Reader:
         )
 
     def _take(self, name: str) -> bool:
-        """Queue a module of the notebook's folder and the packages around it."""
+        """Queue a module that travels, and the packages around it; return whether it does."""
+        if name not in self._taken:
+            self._taken[name] = self._is_taken(name)
+        return self._taken[name]
+
+    def _is_taken(self, name: str) -> bool:
         parts = name.split(".")
-        for root in self._roots:
+        # Every worker has this package; a checkout of its source is none of the notebook's.
+        if parts[0] == _OWN_PACKAGE or is_standard(parts[0]) or parts[0] in self._left:
+            return False
+        for root in self._candidates(parts[0]):
             chain = _resolve(root, parts)
             if chain is None:
                 continue
@@ -245,29 +313,47 @@ class _Reader:
             return True
         return False
 
+    def _candidates(self, top: str) -> Iterator[Path]:
+        yield from self._before
+        if top not in self._roots:
+            self._roots[top] = _own_folder(top)
+        found = self._roots[top]
+        if found is not None:
+            yield found
+        yield from self._behind
+
+
+def _top(name: str) -> str:
+    return name.partition(".")[0]
+
 
 def _resolve(root: Path, parts: list[str]) -> list[_Local] | None:
     """Files of a dotted module and its packages below ``root``; None when it is not there."""
     top = root / parts[0]
-    # Every worker has this package; beside a notebook it lies only in a checkout of its source.
-    if parts[0] == _OWN_PACKAGE:
-        return None
-    if is_standard(parts[0]) or not (top.is_dir() or top.with_suffix(".py").is_file()):
+    if not (top.is_dir() or _module_file(root, parts[0])):
         return None
     chain: list[_Local] = []
     folder = root
     for depth, part in enumerate(parts):
         name = ".".join(parts[: depth + 1])
-        package, module = folder / part / "__init__.py", folder / f"{part}.py"
-        last = depth == len(parts) - 1
+        package = folder / part / "__init__.py"
+        module = _module_file(folder, part) if depth == len(parts) - 1 else None
         if package.is_file():
             chain.append(_Local(name, package, root))
-        elif last and module.is_file():
+        elif module is not None:
             chain.append(_Local(name, module, root))
         elif not _is_namespace_package(folder / part):
             return None
         folder = folder / part
     return chain if chain or not is_installed(parts[0]) else None
+
+
+def _module_file(folder: Path, name: str) -> Path | None:
+    """Its source, or else what was compiled for this Python."""
+    for suffix in (".py", *importlib.machinery.EXTENSION_SUFFIXES):
+        if (folder / f"{name}{suffix}").is_file():
+            return folder / f"{name}{suffix}"
+    return None
 
 
 def _is_namespace_package(folder: Path) -> bool:
@@ -277,35 +363,138 @@ def _is_namespace_package(folder: Path) -> bool:
     return any(path.suffix == ".py" for path in folder.iterdir())
 
 
-def _search_roots(notebook_dir: Path) -> tuple[Path, ...]:
-    """The notebook's folder, and folders below it that the notebook put on ``sys.path``."""
-    home = notebook_dir.resolve()
-    roots = [home]
-    for entry in sys.path:
-        path = Path(entry).resolve() if entry else home
-        if path in roots or home not in path.parents or not path.is_dir():
-            continue
-        inner = path.relative_to(home).parts
-        # A virtual environment inside the folder is installed, not beside the notebook.
-        if any(part in _INSTALL_FOLDERS or part.startswith(".") for part in inner):
-            continue
-        if any((home.joinpath(*inner[:n]) / "pyvenv.cfg").is_file() for n in range(len(inner) + 1)):
-            continue
-        roots.append(path)
-    return tuple(roots)
+# Where Python finds a module, and whether that is a folder of the user's own.
 
 
-def _parse(data: bytes, local: _Local) -> ast.Module:
+def _own_folder(top: str) -> Path | None:
+    """The folder on ``sys.path``, or of an editable install, that a module is imported from.
+
+    None for installed ones, and for those that Python does not find.
+    """
+    for place in _places(top):
+        root = place.parent
+        if place.stem == top.partition(".")[0] and not _is_installed_in(root):
+            return root
+    return None
+
+
+def _places(top: str) -> Iterator[Path]:
+    """Folders of a package, or the file of a module, as Python would import it."""
+    try:
+        spec = importlib.util.find_spec(top)
+    except (ImportError, ValueError, AttributeError):
+        return
+    if spec is None:
+        return
+    folders = spec.submodule_search_locations
+    for each in [spec.origin] if folders is None else list(folders):
+        place = Path(each).resolve() if each else None
+        if place is not None and (place.is_dir() or place.is_file()):
+            yield place
+
+
+def _is_installed_in(folder: Path) -> bool:
+    """Whether an installer puts packages into this folder."""
+    if not _INSTALL_FOLDERS.isdisjoint(folder.parts) or folder in _standard_folders():
+        return True
+    return _has_installed(folder, folder.stat().st_mtime_ns)
+
+
+@functools.lru_cache(256)
+def _has_installed(folder: Path, _changed_ns: int) -> bool:
+    # As `pip install --target` leaves it: also such a folder may be on the path.
+    # Names only: such a folder may hold any number of files.
+    return any(name.endswith(".dist-info") for name in os.listdir(folder))  # noqa: PTH208
+
+
+@functools.cache
+def _standard_folders() -> frozenset[Path]:
+    names = ("stdlib", "platstdlib", "purelib", "platlib")
+    folders = [Path(sysconfig.get_path(name)).resolve() for name in names]
+    return frozenset((*folders, *(folder / "lib-dynload" for folder in folders)))
+
+
+def _is_of_environment(root: Path) -> bool:
+    """Whether an editable install, and not the notebook, has Python import from this folder."""
+    if not any(Path(entry).resolve() == root for entry in sys.path if entry):
+        return True  # an install's own finder does it
+    for folder in (*site.getsitepackages(), site.getusersitepackages()):
+        for file in Path(folder).glob("*.pth"):
+            lines = file.read_text(errors="replace").splitlines()
+            if any(line.strip() and Path(line.strip()).resolve() == root for line in lines):
+                return True
+    return False
+
+
+def _check_not_hidden(top: str, found: Import, where: str) -> None:
+    """Refuse a file of the user's that hides one of Python's own modules."""
+    if top in sys.builtin_module_names or top == "__main__":
+        return
+    place = next(_places(top), None)
+    if place is None or _is_installed_in(place.parent):
+        return
+    raise CellError(
+        f"{where}: {place} hides Python's own module {top!r}, which ranks have loaded by the time "
+        f"the cell begins; rename it",
+        module=top,
+        line=found.line,
+    )
+
+
+def _added_folders(tree: ast.Module) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
+    """Folders that the cell itself puts before or behind those of ``sys.path``.
+
+    Told by the literals of the argument, as in ``os.path.abspath("..")`` or ``Path("..") / "src"``.
+    """
+    before: list[Path] = []
+    behind: list[Path] = []
+    for node in ast.walk(tree):
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+            continue
+        if ast.unparse(node.func.value) != "sys.path" or not node.args:
+            continue
+        texts = [
+            (each.lineno, each.col_offset, each.value)
+            for each in ast.walk(node.args[-1])
+            if isinstance(each, ast.Constant) and isinstance(each.value, str)
+        ]
+        if not texts:
+            continue
+        folder = Path(*(text for _, _, text in sorted(texts))).resolve()
+        if node.func.attr == "insert":
+            before.append(folder)
+        elif node.func.attr == "append":
+            behind.append(folder)
+    return tuple(before), tuple(behind)
+
+
+# What a file imports.
+
+
+class _Code(NamedTuple):
+    imports: tuple[Import, ...]
+    tree: ast.Module | None
+    """Of a file that may call ``report`` or ``checkpoint``; trees are large."""
+
+
+def _parse(data: bytes, local: _Local) -> _Code:
+    try:
+        return _code_of(data)
+    except SyntaxError as error:
+        raise CellError(
+            f"{local.file.name}, line {error.lineno}: syntax error: {error.msg}; the cell "
+            f"imports this file",
+            line=error.lineno,
+        ) from None
+    except ValueError as error:
+        raise CellError(f"{local.file.name} is not readable as Python: {error}") from error
+
+
+@functools.lru_cache(2 * _MOST_FILES)
+def _code_of(data: bytes) -> _Code:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SyntaxWarning)
         warnings.simplefilter("ignore", DeprecationWarning)
-        try:
-            return ast.parse(data, str(local.file))
-        except SyntaxError as error:
-            raise CellError(
-                f"{local.file.name}, line {error.lineno}: syntax error: {error.msg}; the cell "
-                f"imports this file",
-                line=error.lineno,
-            ) from None
-        except ValueError as error:
-            raise CellError(f"{local.file.name} is not readable as Python: {error}") from error
+        tree = ast.parse(data)
+    calls_ours = b"report" in data or b"checkpoint" in data
+    return _Code(tuple(imports_of(tree)), tree if calls_ours else None)

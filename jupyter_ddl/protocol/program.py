@@ -41,12 +41,14 @@ class Placeholder(msgspec.Struct, frozen=True):
 
 
 class ModuleFile(msgspec.Struct, frozen=True):
-    """A Python file beside the notebook that the cell imports, by content."""
+    """A file of the user's own that the cell imports, by content."""
 
     path: str
-    """Relative to the notebook's folder, with forward slashes (``pkg/sub.py``)."""
+    """Relative to the folder that it is imported from, with forward slashes (``pkg/sub.py``)."""
     digest: str
     size_bytes: int
+    folder: str = ""
+    """That folder, where it is not the notebook's."""
 
 
 class Program(msgspec.Struct, frozen=True):

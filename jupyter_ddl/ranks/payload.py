@@ -7,6 +7,7 @@ what a trial writes into an array is gone with it.
 from __future__ import annotations
 
 import importlib
+import importlib.machinery
 import io
 import pickle
 import shutil
@@ -24,7 +25,9 @@ from jupyter_ddl.store.blobs import digest_of, map_blob, read_blob
 __all__ = ["CapturedValues", "host_name", "import_all", "install_modules"]
 
 
-# Modules that travel with a cell: written once per run and host, then imported as usual.
+# Modules that travel with a cell: written once per run and host, then imported as usual.  Those of
+# other folders than the notebook's are used in their place where they lie on this host unchanged:
+# what they import by computed names, and the data beside them, is there as well.
 
 _DIGEST_CHARS = 16
 
@@ -45,7 +48,7 @@ def install_modules(
     Returns
     -------
     Path or None
-        The directory on ``sys.path``; None when nothing was shipped.
+        The directory on ``sys.path``; None when nothing had to be written.
 
     Raises
     ------
@@ -54,6 +57,9 @@ def install_modules(
     SpecError
         A path leaves the directory.
     """
+    in_place = _usable_folders(modules)
+    sys.path += [folder for folder in in_place if folder not in sys.path]
+    modules = tuple(module for module in modules if module.folder not in in_place)
     if not modules:
         return None
     key = "".join(f"{module.path}\0{module.digest}\n" for module in modules)
@@ -64,6 +70,37 @@ def install_modules(
         sys.path.insert(0, str(directory))
         importlib.invalidate_caches()
     return directory
+
+
+def _usable_folders(modules: tuple[ModuleFile, ...]) -> list[str]:
+    """Folders on this host that have all of their modules as they were sent."""
+    by_folder: dict[str, list[ModuleFile]] = {}
+    for module in modules:
+        if module.folder:
+            by_folder.setdefault(module.folder, []).append(module)
+    return [
+        folder
+        for folder, files in by_folder.items()
+        if all(map(_is_unchanged, files)) and _comes_first(folder, files)
+    ]
+
+
+def _is_unchanged(module: ModuleFile) -> bool:
+    try:
+        data = (Path(module.folder) / _inside(module.path)).read_bytes()
+    except OSError:
+        return False
+    return digest_of(data) == module.digest
+
+
+def _comes_first(folder: str, files: Iterable[ModuleFile]) -> bool:
+    """Whether no installed module would be imported in the place of one of these."""
+    for top in {file.path.partition("/")[0].partition(".")[0] for file in files}:
+        found = importlib.machinery.PathFinder.find_spec(top, [*sys.path, folder])
+        places = [] if found is None else [found.origin, *(found.submodule_search_locations or ())]
+        if not any(place and str(Path(place).parent.resolve()) == folder for place in places):
+            return False
+    return True
 
 
 def _write_directory(

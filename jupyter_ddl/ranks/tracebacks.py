@@ -79,8 +79,8 @@ def message_of(error: BaseException, kind: FailureKind) -> str:
         text = f"(its message cannot be shown: {type(broken).__name__})"
     if kind == "import":
         text = (
-            f"{text} on host {host_name()}; make the environments equal "
-            f"(%cluster env check shows the difference)"
+            f"{text} on host {host_name()}; a file of yours travels when the cell imports it by "
+            f"name, an installed package has to be there (%cluster env check shows what differs)"
         )
     elif _INITIALIZED_TWICE in text:
         text += " The group of these ranks is there already: leave the call out, or add --no-init"
