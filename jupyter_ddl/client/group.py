@@ -32,6 +32,7 @@ from jupyter_ddl.errors import (
 )
 from jupyter_ddl.protocol.cells import CellResult
 from jupyter_ddl.protocol.group import CollectiveBackend
+from jupyter_ddl.protocol.outputs import CURRENT
 from jupyter_ddl.protocol.replies import GroupResult, GroupStatus, Result
 from jupyter_ddl.protocol.requests import (
     CloseGroup,
@@ -88,10 +89,14 @@ class RankLogs:
     ----------
     starts : dict of int to (Path, int)
         Per rank its log, and the byte at which the output begins.
+    beside : Path
+        A file that is new when there is something else to see.
     """
 
-    def __init__(self, starts: dict[int, tuple[Path, int]]) -> None:
+    def __init__(self, starts: dict[int, tuple[Path, int]], beside: Path) -> None:
         self._starts = starts
+        self._beside = beside
+        self._beside_ns = _changed_ns(beside)
         self._sizes: dict[int, int] = dict.fromkeys(starts, 0)
         self._texts: dict[int, str] = dict.fromkeys(starts, "")
 
@@ -104,6 +109,9 @@ class RankLogs:
                 self._sizes[rank] = size
                 self._texts[rank] = read_text(path, start)
                 is_new = True
+        changed_ns = _changed_ns(self._beside)
+        is_new |= changed_ns != self._beside_ns
+        self._beside_ns = changed_ns
         return dict(self._texts) if is_new else None
 
     def final(self, ends: dict[int, int]) -> dict[int, str]:
@@ -114,6 +122,13 @@ class RankLogs:
             is_empty = end is not None and end <= start
             texts[rank] = "" if is_empty else read_text(path, start, end)
         return texts
+
+
+def _changed_ns(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 def _decoded(data: bytes) -> str:
@@ -356,7 +371,8 @@ class RankGroup:
                 rank: (self._logs[rank], self._log_ends[rank])
                 for rank in chosen
                 if rank in self._logs
-            }
+            },
+            beside=self.directory / "outputs" / CURRENT,
         )
         request = ExecuteCell(self.id, compiled.cell, None if targets is None else chosen)
         wait = CellWait(session(), self.cluster, request, logs, is_leaving)

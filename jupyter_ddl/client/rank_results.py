@@ -6,6 +6,7 @@ import pickle
 from pathlib import Path
 from typing import Any
 
+from jupyter_ddl.client.outputs import Output
 from jupyter_ddl.errors import RankFailedError, TrialError
 from jupyter_ddl.protocol.cells import CellDone, CellResult
 from jupyter_ddl.protocol.events import Failure
@@ -24,6 +25,10 @@ class RankResults:
         What each rank printed (the middle of more than 64 kB is left out).
     texts : list of (str or None)
         ``repr`` of the cell's value on each rank; None without one.
+    shown : list of Output
+        Figures and tables of the first rank.
+    is_value_shown : bool
+        Whether its value is among them.
     note : str
         What else there is to say.
     """
@@ -38,6 +43,12 @@ class RankResults:
         self.ranks = tuple(done.rank for done in result.ranks)
         self.outputs = [outputs.get(rank, "") for rank in self.ranks]
         self.texts = [done.text for done in result.ranks]
+        self.shown = [
+            Output(directory / "outputs" / file, result.number, done.rank, 0.0)
+            for done in result.ranks
+            for file in done.outputs
+        ]
+        self.is_value_shown = any(done.is_value_shown for done in result.ranks)
 
     @property
     def values(self) -> list[Any]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jupyter_ddl.client.logs import find_pieces, ranks_text, trials_text
+from jupyter_ddl.client.outputs import Output, outputs_of_cells, outputs_of_trials
 from jupyter_ddl.client.session import Session, session
 from jupyter_ddl.client.waiting import OnInterrupt, OnTick, wait_for_run
 from jupyter_ddl.errors import RunFailedError, RunNotFoundError, TrialError
@@ -21,6 +22,7 @@ from jupyter_ddl.ledger.snapshots import encoded_snapshot, latest_step, snapshot
 from jupyter_ddl.ledger.tables import METRIC_COLUMNS, TRIAL_COLUMNS, metrics_table, trials_table
 from jupyter_ddl.protocol.assignment import StopWhen
 from jupyter_ddl.protocol.events import AttemptFinished, Event, Failure, RankEnded
+from jupyter_ddl.protocol.group import spans
 from jupyter_ddl.protocol.requests import StopRunRequest, StopTrialRequest
 from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.protocol.snapshot import BestTrial, EncodedSnapshot, RunSnapshot, RunStateName
@@ -251,6 +253,40 @@ class Run:
             raise TrialError(f"run {self.id} has no trial {trial}", trial=trial)
         return ranks_text(pieces.get(trial, {}), self.directory, rank)
 
+    @property
+    def outputs(self) -> list[Output]:
+        """Figures and tables that its trials show, by trial: the newest ones of each."""
+        return self._outputs(None)
+
+    def show_outputs(self, trial: int | None = None) -> None:
+        """Show them in the notebook as what they are.
+
+        Parameters
+        ----------
+        trial : int, optional
+            Only this one's; of a persistent group, this cell's.  By default of all, each trial
+            below its number.
+
+        Raises
+        ------
+        TrialError
+            Nothing is kept.
+        """
+        from IPython.display import display
+
+        found = self._outputs(trial)
+        if not found:
+            of = f"run {self.id}" if trial is None else f"trial {trial} of run {self.id}"
+            others = sorted({output.trial for output in self.outputs})
+            known = f"; there are some of {spans(others)}" if others else ""
+            raise TrialError(f"{of} keeps no figures or tables{known}", trial=trial)
+        heading = None if trial is None and not self.spec.verb.can.has_ranks else found[0].trial
+        for output in found:
+            if output.trial != heading:
+                heading = output.trial
+                display({"text/plain": f"trial {heading}"}, raw=True)
+            display(output)
+
     def value(self, name: str, trial: int | None = None, *, rank: int = 0) -> Any:
         """A brought variable: the best trial's (search), that of element ``trial`` (map), or of a
         rank (ddp).
@@ -389,6 +425,11 @@ class Run:
             for event in self._reader.poll():
                 fold(self._state, event)
             return self._state
+
+    def _outputs(self, trial: int | None) -> list[Output]:
+        if self.spec.verb.can.has_cells:
+            return outputs_of_cells(self.events(), self.directory, trial)
+        return outputs_of_trials(self._fold(), self.directory, trial)
 
     def _values_at(self, trial: int | None, rank: int) -> dict[str, Any]:
         state = self._fold()

@@ -412,7 +412,9 @@ class CellGroups(Machine[GroupEvent, GroupInstruction]):
         group.n_cells += 1
         group.running = RunningCell(wanted.request, group.n_cells, wanted.cell, targets, now_s)
         for rank in targets:
-            self._call(group, rank, RunCell(group.id, rank, group.n_cells, wanted.cell), None)
+            shows = rank == targets[0]
+            call = RunCell(group.id, rank, group.n_cells, wanted.cell, shows)
+            self._call(group, rank, call, None)
 
     def _cell_answered(
         self, group: LiveGroup, rank: int, answer: RankAnswer | JupyterDDLError

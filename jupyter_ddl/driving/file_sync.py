@@ -22,7 +22,13 @@ from distributed import Client
 from jupyter_ddl.driving.calls import WorkerLostError, call_worker
 from jupyter_ddl.protocol.assignment import Assignment
 from jupyter_ddl.protocol.cells import Cell
-from jupyter_ddl.protocol.events import AttemptFinished, AttemptStarted, CheckpointSaved, RankEvent
+from jupyter_ddl.protocol.events import (
+    AttemptFinished,
+    AttemptStarted,
+    CheckpointSaved,
+    OutputShown,
+    RankEvent,
+)
 from jupyter_ddl.protocol.fit import FitTable
 from jupyter_ddl.protocol.program import Program
 from jupyter_ddl.ranks.checkpoints import checkpoint_names, keep_newest
@@ -190,6 +196,8 @@ class FileTransfer:
                 return False  # a newer one has taken its place already
             target = run_dir / path
             await asyncio.to_thread(keep_newest, target.parent, target)
+        elif isinstance(event, OutputShown):
+            return await self.fetch(worker, run_id, run_dir, f"outputs/{event.file}")
         elif isinstance(event, AttemptFinished) and event.values_file is not None:
             return await self.fetch(worker, run_id, run_dir, f"values/{event.values_file}")
         return True

@@ -42,7 +42,7 @@ __all__ = [
     "Record",
     "Refuse",
     "ReleaseWorkers",
-    "RemoveValues",
+    "RemoveFile",
     "Replay",
     "Reply",
     "Send",
@@ -236,10 +236,11 @@ class Ask(msgspec.Struct, frozen=True):
     work: Work
 
 
-class RemoveValues(msgspec.Struct, frozen=True):
-    """Remove a file of brought values that nobody wants any more."""
+class RemoveFile(msgspec.Struct, frozen=True):
+    """Remove a file of the run that nobody wants any more: brought values, an output."""
 
-    name: str
+    path: str
+    """Relative to the run's directory."""
 
 
 class WaitUntil(msgspec.Struct, frozen=True):
@@ -282,7 +283,7 @@ Instruction: TypeAlias = (
     | Abandon
     | Signal
     | Ask
-    | RemoveValues
+    | RemoveFile
     | WaitUntil
     | WakeOthers
     | ReleaseWorkers

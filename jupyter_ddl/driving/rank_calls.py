@@ -94,4 +94,6 @@ class RankCalls:
             answering.cancel()
         if isinstance(answer, CellDone) and answer.values_file is not None:
             await transfer.fetch(worker, group_id, directory, f"values/{answer.values_file}")
+        for file in answer.outputs if isinstance(answer, CellDone) else ():
+            await transfer.fetch(worker, group_id, directory, f"outputs/{file}")
         return answer

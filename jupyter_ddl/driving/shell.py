@@ -31,7 +31,7 @@ from jupyter_ddl.driving.machine import (
     Record,
     Refuse,
     ReleaseWorkers,
-    RemoveValues,
+    RemoveFile,
     Reply,
     Send,
     Signal,
@@ -309,9 +309,9 @@ class RunDriver:
                 self._deadline.set(at_s)
             case WakeOthers():
                 asyncio.get_running_loop().call_soon(self._wake_all)
-            case RemoveValues(name=name):
+            case RemoveFile(path=path):
                 with contextlib.suppress(FileNotFoundError):
-                    (self._run_dir / "values" / name).unlink()
+                    (self._run_dir / path).unlink()
             case ReleaseWorkers(workers=workers):
                 self._spawn(self._release(workers), "release")
             case Reply(request=request, result=result):

@@ -39,7 +39,7 @@ from jupyter_ddl.driving.machine import (
     Over,
     Record,
     ReleaseWorkers,
-    RemoveValues,
+    RemoveFile,
     Replay,
     Send,
     Signal,
@@ -314,6 +314,7 @@ class TrialMachine(Machine[Happening, Instruction]):
             fold(self.state, event)
         if self.phase == "opening":
             self._opened(now)
+        self._remove_outputs()
         for event in events:
             if isinstance(event, AttemptFinished):
                 self._settle_trial(event, now)
@@ -331,10 +332,15 @@ class TrialMachine(Machine[Happening, Instruction]):
             reason = "every trial so far failed the same way"
             self._stop_run("now", "jupyter_ddl", reason, now)
 
+    def _remove_outputs(self) -> None:
+        unkept, self.state.unkept = self.state.unkept, []
+        for file in unkept:  # no name is used twice
+            self._do(RemoveFile(f"outputs/{file}"))
+
     def _settle_trial(self, event: AttemptFinished, now: Now) -> None:
         """After an attempt: the trial is over, or goes to the queue again."""
         for name in self._best_values.to_remove(event, self.state):
-            self._do(RemoveValues(name))
+            self._do(RemoveFile(f"values/{name}"))
         if event.failure is not None and event.failure.kind == "disk":
             self._places.pauses.disk_is_full(event.failure.message, now.mono_s)
         trial = self.state.trial(event.trial)

@@ -16,6 +16,7 @@ import msgspec
 
 from jupyter_ddl.errors import LedgerError
 from jupyter_ddl.ledger import fold_group
+from jupyter_ddl.ledger.outputs import forget_outputs, output_shown
 from jupyter_ddl.ledger.run_state import N_RECENT, N_TOP, RunState, TrialState, fold_finished
 from jupyter_ddl.ledger.snapshots import trial_reported
 from jupyter_ddl.protocol.events import (
@@ -28,6 +29,7 @@ from jupyter_ddl.protocol.events import (
     FoldFinished,
     HangVerdict,
     Notice,
+    OutputShown,
     RankEnded,
     RankStarted,
     Reported,
@@ -261,7 +263,7 @@ def is_late(state: RunState, event: Event) -> bool:
     """
     if isinstance(event, TrialCreated):
         return state.end is not None or event.trial in state.trials
-    if isinstance(event, (AttemptStarted, AttemptFinished, Reported, CheckpointSaved)):
+    if isinstance(event, (AttemptStarted, AttemptFinished, Reported, CheckpointSaved, OutputShown)):
         trial = state.trials.get(event.trial)
         if trial is None or state.end is not None:
             return True
@@ -324,6 +326,7 @@ def _attempt_started(state: RunState, event: AttemptStarted) -> None:
     trial.step = trial.objective = None
     trial.metric_names = trial.metric_values = ()
     state.n_attempts += 1
+    forget_outputs(state, event.trial)
     fold_group.round_started(state)
     _move(state, trial, "running")
 
@@ -447,6 +450,7 @@ _HANDLERS: dict[type, _Handler] = {
     HangVerdict: fold_group.hang_verdict,
     Reported: _reported,
     CheckpointSaved: _checkpoint_saved,
+    OutputShown: output_shown,
     AttemptFinished: _attempt_finished,
     StopRequested: _stop_requested,
     Notice: _notice,

@@ -20,6 +20,7 @@ from jupyter_ddl.protocol.events import (
     Failure,
     FoldFinished,
     HangVerdict,
+    OutputShown,
     RankEnded,
     RankStarted,
     Reported,
@@ -297,6 +298,12 @@ class RunState:
     """Of a search: objective over steps of trials that run, are among the best or ended last."""
     fold_logs: dict[int, dict[int, LogSpan]] = field(default_factory=dict)
     """Of a fit: what the folds of a candidate have printed, by trial and fold."""
+    outputs: dict[int, dict[str, OutputShown]] = field(default_factory=dict)
+    """What trials show, by file; the trial that has shown something last stands last."""
+    output_bytes: int = 0
+    unkept: list[str] = field(default_factory=list)
+    """Files of outputs that nobody shows any more; whoever removes them empties it."""
+    has_forgotten_outputs: bool = False
     cells: deque[CellRow] = field(default_factory=lambda: deque(maxlen=_N_CELLS))
     """The last cells of a persistent group."""
     group: GroupHistory = field(default_factory=GroupHistory)

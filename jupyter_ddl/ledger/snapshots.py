@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 import msgspec
 
 from jupyter_ddl.errors import LedgerError
+from jupyter_ddl.ledger.outputs import output_rows
 from jupyter_ddl.ledger.run_state import RunState, Series
 from jupyter_ddl.protocol.codec import encodable
 from jupyter_ddl.protocol.events import Failure, HangVerdict, Reported, RunFinished
@@ -349,6 +350,8 @@ def _draw(
         reason="" if end is None else _short(end.reason, 1000),
         failure=None if failure is None else _failure(failure, detail.n_cause, 1000),
         failed_trial=failed_trial,
+        outputs=output_rows(state),
+        n_outputs=sum(map(len, state.outputs.values())),
         usage=None if end is None else end.usage,
         **group_fields(
             state,

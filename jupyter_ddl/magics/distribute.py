@@ -20,6 +20,7 @@ from jupyter_ddl.magics.kernel import cell_number, notebook_path
 from jupyter_ddl.magics.live import follow, watch
 from jupyter_ddl.magics.run_cell import run_cell
 from jupyter_ddl.protocol.verb import Driver
+from jupyter_ddl.store.printed import settled
 from jupyter_ddl.verbs.base import Verb, parse_line
 from jupyter_ddl.views.cell_output import Phases, say, say_note
 
@@ -133,6 +134,8 @@ def _finish(shell: Any, run: Run, options: CellOptions, last: RunSnapshot) -> No
         text = printed_text(run.directory, last, options.out or _LAST_RUN)
         if text:
             say(text)
+    if shown := _outputs_text(last, options.out or _LAST_RUN):
+        say(shown)
     if last.state == "cancelled":
         say(_stopped(last))
     if options.bring:
@@ -144,6 +147,19 @@ def _tensorboard_lines(run: Run) -> str:
 
     path = shlex.quote(str(tensorboard_dir(run.id)))
     return f"Curves: %load_ext tensorboard\n        %tensorboard --logdir {path}"
+
+
+def _outputs_text(last: RunSnapshot, name: str) -> str:
+    """Whose figures and tables stand below the view, where others have some as well."""
+    if last.n_outputs <= len(last.outputs):
+        return ""
+    if last.can.has_objective and last.best is not None and last.outputs:
+        return (
+            f"Above: what trial {last.best.number}, the best, has shown; "
+            f"`{name}.show_outputs(trial=…)` shows that of others."
+        )
+    n_more = last.n_outputs - len(last.outputs)
+    return f"`{name}.show_outputs()` shows {n_more:,} more figures and tables."
 
 
 def _stopped(last: RunSnapshot) -> str:
@@ -247,7 +263,7 @@ def _end(path: Path) -> tuple[str, bool]:
     with path.open("rb") as file:
         size = file.seek(0, 2)
         file.seek(max(0, size - _MAX_BYTES))
-        lines = file.read().decode(errors="replace").rstrip("\n").split("\n")
+        lines = settled(file.read().decode(errors="replace")).rstrip("\n").split("\n")
     if size > _MAX_BYTES and len(lines) > 1:
         del lines[0]  # it begins somewhere in a line
     return "\n".join(lines[-_MAX_LINES:]), size > _MAX_BYTES or len(lines) > _MAX_LINES

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import logging
 import threading
 from typing import TYPE_CHECKING
@@ -9,8 +10,16 @@ from typing import TYPE_CHECKING
 from jupyter_ddl.errors import JupyterDDLError
 from jupyter_ddl.magics.kernel import ShellService, is_kernel_ending
 from jupyter_ddl.protocol.snapshot import EncodedSnapshot, RunSnapshot
+from jupyter_ddl.store.paths import run_dir
 from jupyter_ddl.views.cell_output import say
-from jupyter_ddl.views.display import LiveDisplay, Screen, cell_screen, default_screen
+from jupyter_ddl.views.display import (
+    LiveDisplay,
+    Screen,
+    cell_screen,
+    default_screen,
+    in_notebook,
+)
+from jupyter_ddl.views.outputs import RunOutputs
 
 if TYPE_CHECKING:
     from jupyter_ddl.client.run import Run
@@ -31,7 +40,7 @@ class LiveFit:
         """Put the view into the output of this cell."""
         from jupyter_ddl.client.session import session
 
-        self._live = _Live(cell_screen(session(), run.spec.cluster, run.id))
+        self._live = _Live(run.id, cell_screen(session(), run.spec.cluster, run.id))
 
     def snapshot(self, snapshot: EncodedSnapshot) -> None:
         if self._live is not None:
@@ -47,23 +56,32 @@ class LiveFit:
 
 
 class _Live:
-    """Feeds a display from the callbacks of a wait."""
+    """Feeds a display, and what stands below it, from the callbacks of a wait."""
 
-    def __init__(self, screen: Screen | None = None, service: ShellService | None = None) -> None:
+    def __init__(
+        self, run_id: str, screen: Screen | None = None, service: ShellService | None = None
+    ) -> None:
         # The exception below the view has the traceback; nobody wants to read it twice.
         self._display = LiveDisplay(screen or default_screen(tracebacks=False))
+        self._below = RunOutputs(run_dir(run_id)) if in_notebook() else None
         self._service = service
 
     def snapshot(self, snapshot: EncodedSnapshot) -> None:
         self._serve()
         self._display.offer(snapshot)
+        if self._below is not None:
+            self._below.offer(snapshot)
 
     def tick(self) -> None:
         self._serve()
         self._display.tick()
+        if self._below is not None:
+            self._below.tick()
 
     def finish(self, snapshot: EncodedSnapshot | None = None) -> None:
         self._display.finish(snapshot)
+        if self._below is not None:
+            self._below.finish(snapshot)
 
     def _serve(self) -> None:
         if self._service is not None:
@@ -82,7 +100,7 @@ def watch(run: Run, on_interrupt: OnInterrupt = "stop") -> RunSnapshot:
     from jupyter_ddl.client.waiting import wait_for_run
 
     screen = cell_screen(session(), run.spec.cluster, run.id)
-    live = _Live(screen, None if screen is None else _service())
+    live = _Live(run.id, screen, None if screen is None else _service())
     try:
         last = wait_for_run(
             session(),
@@ -120,10 +138,12 @@ def follow(run: Run) -> bool:
     screen = cell_screen(session(), run.spec.cluster, run.id)
     if screen is None:
         return False
-    live = _Live(screen)
+    live = _Live(run.id, screen)
     live.snapshot(run.encoded_snapshot())
+    # What the thread shows belongs to this cell, whichever runs then.
+    here = contextvars.copy_context()
     threading.Thread(
-        target=_follow, args=(run, live), name=f"ddl-follow-{run.id}", daemon=True
+        target=here.run, args=(_follow, run, live), name=f"ddl-follow-{run.id}", daemon=True
     ).start()
     return True
 

@@ -9,9 +9,13 @@ from IPython.display import display, update_display
 
 from jupyter_ddl.cell.options import CellOptions
 from jupyter_ddl.magics.kernel import cell_number, folder_of, is_kernel_ending
+from jupyter_ddl.protocol.outputs import CURRENT, read_shown
+from jupyter_ddl.protocol.snapshot import OutputRow
 from jupyter_ddl.views.cell_output import Phases, say, say_note
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from jupyter_ddl.cell.group_cell import CompiledGroupCell
     from jupyter_ddl.client.group import RankGroup
     from jupyter_ddl.client.rank_results import RankResults
@@ -29,7 +33,7 @@ def run_cell(shell: Any, line: str, verb: CellGroup, options: CellOptions, cell:
     compiled = _compile(shell, options, cell)
     group = _group(verb, options, line)
     group.check_environment(compiled, folder_of(shell), options.env_check, say_note)
-    live = _Live(cell_number(shell))
+    live = _Live(cell_number(shell), group.directory / "outputs")
     try:
         results = _execute(group, compiled, verb, live)
     finally:
@@ -102,7 +106,12 @@ def _bring(shell: Any, options: CellOptions, results: RankResults) -> None:
 class _Live:
     """One output, redrawn while the cell runs and left as plain text."""
 
-    def __init__(self, number: int | None) -> None:
+    def __init__(self, number: int | None, folder: Path) -> None:
+        from jupyter_ddl.views.outputs import OutputArea
+
+        self._current = folder / CURRENT
+        self._before = read_shown(self._current)
+        self._area = OutputArea(folder)
         self._cell_number = number or 0
         self._display_id = f"ddl-{uuid.uuid4().hex}"
         self._shown = ""
@@ -123,6 +132,10 @@ class _Live:
                     f"{ranks_label(done.waiting)}; interrupt to end it)"
                 )
         self._draw("\n".join(line for line in lines if line))
+        shown = read_shown(self._current)
+        if shown is not None and (self._before is None or shown.number > self._before.number):
+            rows = [OutputRow(shown.number, file, shown.at_s[file]) for file in shown.files]
+            self._area.show(rows)
 
     def close(self) -> None:
         """Without results: leave the output alone."""
@@ -137,7 +150,11 @@ class _Live:
 
         outputs = dict(zip(results.ranks, results.outputs, strict=True))
         texts = dict(zip(results.ranks, results.texts, strict=True))
+        if results.is_value_shown:
+            texts = {rank: text for rank, text in texts.items() if text != results.texts[0]}
         self._draw(render_rank_output(outputs, texts, self._cell_number))
+        rows = [OutputRow(results.number, each.path.name, -1.0) for each in results.shown]
+        self._area.show(rows, is_last=True)
 
     def _draw(self, text: str) -> None:
         if text == self._shown:

@@ -97,6 +97,8 @@ class RunCell(msgspec.Struct, frozen=True, tag="run_cell"):
     number: int
     """Counts the cells of the group from 1."""
     cell: Cell
+    shows: bool = False
+    """Whether this rank's figures and tables are shown as such; others print them."""
 
 
 class InterruptRank(msgspec.Struct, frozen=True, tag="interrupt_rank"):
@@ -165,6 +167,10 @@ class CellDone(msgspec.Struct, frozen=True, tag="cell_done"):
     """Whether ``value`` is the last expression's value; a larger one is in the values file."""
     values_file: str | None = None
     """Brought values (and a large ``value``), relative to ``<run_dir>/values``."""
+    outputs: tuple[str, ...] = ()
+    """Figures and tables that it shows, relative to ``<run_dir>/outputs``, in order."""
+    is_value_shown: bool = False
+    """Whether the value is among them, so that its ``repr`` says nothing new."""
     failure: Failure | None = None
     is_cut_off: bool = False
     """The connections of the rank's process group had to be cut: it is of no use any more."""

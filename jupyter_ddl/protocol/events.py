@@ -27,6 +27,7 @@ __all__ = [
     "Notice",
     "OfAttempt",
     "Outcome",
+    "OutputShown",
     "Probe",
     "RankEnded",
     "RankEvent",
@@ -246,6 +247,19 @@ class CheckpointSaved(msgspec.Struct, frozen=True, tag="checkpoint_saved"):
     at_s: float
 
 
+class OutputShown(msgspec.Struct, frozen=True, tag="output_shown"):
+    """A rank has shown something rich (a figure, a table), or replaced what it had shown."""
+
+    trial: int
+    attempt: int
+    file: str
+    """Where it lies, relative to ``<run_dir>/outputs``; what lay there before is gone."""
+    size_bytes: int
+    at_s: float
+    shown: tuple[str, ...]
+    """Files of all that the attempt shows from now on, in order: what is not named is gone."""
+
+
 class AttemptFinished(msgspec.Struct, frozen=True, tag="attempt_finished"):
     """How an attempt ended.
 
@@ -305,6 +319,8 @@ class CellExecuted(msgspec.Struct, frozen=True, tag="cell_executed"):
     log_starts: tuple[int, ...] = ()
     log_ends: tuple[int, ...] = ()
     """Bytes of the targets' logs between which its output lies."""
+    outputs: tuple[str, ...] = ()
+    """What the first target shows, relative to ``<run_dir>/outputs``, in order."""
     failure: Failure | None = None
     """Of the first rank that failed."""
 
@@ -360,6 +376,7 @@ OfAttempt: TypeAlias = (
     | HangVerdict
     | Reported
     | CheckpointSaved
+    | OutputShown
     | AttemptFinished
 )
 """Events that count only while their attempt is the trial's current one."""
@@ -368,6 +385,7 @@ RankEvent: TypeAlias = (
     AttemptStarted
     | Reported
     | CheckpointSaved
+    | OutputShown
     | AttemptFinished
     | Notice
     | RendezvousReady
@@ -391,6 +409,7 @@ Event: TypeAlias = (
     | HangVerdict
     | Reported
     | CheckpointSaved
+    | OutputShown
     | AttemptFinished
     | StopRequested
     | Notice

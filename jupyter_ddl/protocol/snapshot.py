@@ -17,6 +17,7 @@ __all__ = [
     "Counts",
     "EncodedSnapshot",
     "LearningCurve",
+    "OutputRow",
     "RankRow",
     "RestartRow",
     "RunLine",
@@ -81,6 +82,16 @@ class LearningCurve(msgspec.Struct, frozen=True):
     state: TrialStateName
     points: tuple[tuple[int, float], ...]
     """(step, objective), thinned to at most 40 points."""
+
+
+class OutputRow(msgspec.Struct, frozen=True):
+    """Something rich that a trial shows: a figure, a table."""
+
+    trial: int
+    file: str
+    """Relative to ``<run_dir>/outputs``."""
+    at_s: float
+    """When it was shown, or replaced for the last time."""
 
 
 class CellRow(msgspec.Struct, frozen=True):
@@ -221,6 +232,10 @@ class RunSnapshot(msgspec.Struct, frozen=True):
     """Metric → (step, value) as rank 0 reported them, thinned to at most 300 points."""
     hang: HangVerdict | None = None
     """The latest verdict on a hang."""
+    outputs: tuple[OutputRow, ...] = ()
+    """What is shown below the view, at most 10: of a search its best trial's, else the newest."""
+    n_outputs: int = 0
+    """Of all trials."""
     usage: Usage | None = None
     """Of a run that is over: what it has held."""
 

@@ -11,7 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from jupyter_ddl.protocol.assignment import Assignment, TrialAssignment
-from jupyter_ddl.protocol.events import CheckpointSaved, Notice, RankEvent, Reported
+from jupyter_ddl.protocol.events import (
+    CheckpointSaved,
+    Notice,
+    OutputShown,
+    RankEvent,
+    Reported,
+)
 from jupyter_ddl.ranks.checkpoints import (
     checkpoint_names,
     newest_checkpoint,
@@ -27,6 +33,7 @@ from jupyter_ddl.ranks.metrics import (
     reduced,
     shown,
 )
+from jupyter_ddl.ranks.outputs import Outputs
 from jupyter_ddl.ranks.stopping import StopFlag, StopReason, TrialStopped
 from jupyter_ddl.ranks.training import PRIVATE_KEY, Training
 
@@ -167,6 +174,18 @@ class Attempt:
                 lambda name: read_or_notice(directory, number, name, self._warn),
             )
         return None if state is None else self.training.restore(state)
+
+    def outputs(self) -> Outputs | None:
+        """Where it shows figures and tables; None: a rank behind the first, which prints them."""
+        trial = self._trial
+        if self.rank:
+            return None
+
+        def tell(file: str, size: int, shown: tuple[str, ...]) -> None:
+            self._emit(OutputShown(trial.trial, trial.attempt, file, size, time.time(), shown))
+
+        folder = Path(self._assignment.run_dir) / "outputs"
+        return Outputs(folder, f"trial-{trial.trial}-a{trial.attempt}", tell)
 
     def _warn(self, text: str) -> None:
         self._emit(Notice(time.time(), text, "warning"))

@@ -36,9 +36,10 @@ from jupyter_ddl.protocol.cells import (
 from jupyter_ddl.protocol.events import Failure, RendezvousReady
 from jupyter_ddl.protocol.folder import WorkFolder
 from jupyter_ddl.protocol.group import JoinGroup, RankPlace
+from jupyter_ddl.protocol.outputs import CURRENT, ShownByCell
 from jupyter_ddl.protocol.program import Program
 from jupyter_ddl.protocol.rank_messages import ToCells
-from jupyter_ddl.ranks import incell
+from jupyter_ddl.ranks import incell, outputs
 from jupyter_ddl.ranks.compiling import compile_program, register_source
 from jupyter_ddl.ranks.gpus import use_gpus
 from jupyter_ddl.ranks.group import RankGroup
@@ -49,6 +50,7 @@ from jupyter_ddl.ranks.tracebacks import failure_of
 from jupyter_ddl.ranks.training import Training
 from jupyter_ddl.ranks.values import brought, inline, save_values
 from jupyter_ddl.ranks.work_folder import enter_folder
+from jupyter_ddl.store.atomic import write_whole
 
 __all__ = ["CellRun", "CellService", "Connections", "Ending", "waits_in_torch"]
 
@@ -124,6 +126,7 @@ class Ending(msgspec.Struct):
     value: CellValue = None
     has_value: bool = False
     values_file: str | None = None
+    is_value_shown: bool = False
     failure: Failure | None = None
 
 
@@ -157,12 +160,14 @@ class CellRun:
         codes = (body,) if last is None else (body, last)
         self._awaits = any(code.co_flags & inspect.CO_COROUTINE for code in codes)
         ending = Ending("complete")
+        value = None
         values: dict[str, Any] = {}
         try:
             self._evaluate(body)
             if last is not None:
                 value = self._namespace["_"] = self._evaluate(last)
                 ending.text = None if value is None else _shown(repr(value))
+                ending.is_value_shown = outputs.show_value(value)
                 if cell.keep_value:
                     ending.has_value, ending.value = inline(value)
                     if not ending.has_value:
@@ -170,6 +175,7 @@ class CellRun:
         except SystemExit as error:
             if error.code not in (None, 0):
                 raise
+        outputs.show_figures(shown=value)
         values |= brought(cell.bring, self._namespace, self._first_names)
         if values:
             ending.values_file = f"cell-{message.number}-r{self._rank}.pkl"
@@ -282,6 +288,7 @@ class CellService:
         main.__dict__.update({"__builtins__": builtins, **incell.namespace_defaults()})
         incell.set_attempt(_Member(place))
         directories = tuple(Path(directory) for directory in message.blob_dirs)
+        self._outputs = Path(message.run_dir) / "outputs"
         self._cells = CellRun(main.__dict__, Path(message.run_dir), directories, place.rank)
         return self._ready()
 
@@ -313,11 +320,14 @@ class CellService:
         if signal.getsignal(signal.SIGINT) != self._on_interrupt:
             signal.signal(signal.SIGINT, self._on_interrupt)
         log_start = self._log.position()
+        shown = self._shown_by(message.number) if message.shows else None
+        outputs.set_outputs(shown)
         self._running = message.number
         began = time.perf_counter()
         ending = self._ending(message)
         duration_s = time.perf_counter() - began
         self._running = None
+        outputs.close()
         done = CellDone(
             rank=self._place.rank,
             number=message.number,
@@ -329,10 +339,24 @@ class CellService:
             value=ending.value,
             has_value=ending.has_value,
             values_file=ending.values_file,
+            outputs=() if shown is None else shown.files,
+            is_value_shown=ending.is_value_shown,
             failure=ending.failure,
             is_cut_off=self._is_cut_off,
         )
         return self._with_disk_error(done)
+
+    def _shown_by(self, number: int) -> outputs.Outputs:
+        """Where a cell shows figures and tables; whoever watches it looks into a list of them."""
+        written: dict[str, float] = {}
+
+        def tell(file: str, _size: int, files: tuple[str, ...]) -> None:
+            written[file] = time.time()
+            known = {each: written[each] for each in files if each in written}
+            shown = ShownByCell(number, tuple(known), known)
+            write_whole(self._outputs / CURRENT, msgspec.json.encode(shown))
+
+        return outputs.Outputs(self._outputs, f"cell-{number}-r{self._place.rank}", tell)
 
     def _ending(self, message: RunCell) -> Ending:
         filename = message.cell.filename

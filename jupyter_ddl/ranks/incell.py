@@ -15,6 +15,8 @@ import time
 from collections.abc import Mapping
 from typing import Any, NoReturn, Protocol
 
+from jupyter_ddl.ranks.outputs import is_rich
+
 __all__ = [
     "checkpoint",
     "choice",
@@ -195,10 +197,13 @@ def log(*values: object) -> None:
     _write_line(f"{of_rank}{time.strftime('%H:%M:%S')} {' '.join(map(str, values))}")
 
 
-def display(*values: object) -> None:
-    """Print what a notebook would show: IPython's function of this name is not in a rank."""
+def display(*values: object, **options: Any) -> Any:
+    """Show values as a notebook would; those that are only text are printed."""
+    if options or any(map(is_rich, values)):
+        return importlib.import_module("IPython.display").display(*values, **options)
     for value in values:
         _write_line(str(value))
+    return None
 
 
 def get_ipython() -> None:

@@ -43,6 +43,7 @@ from jupyter_ddl.ranks.group import RankGroup
 from jupyter_ddl.ranks.heartbeat import Heartbeat, LoaderWatch, Phase
 from jupyter_ddl.ranks.incell import replace_builtins
 from jupyter_ddl.ranks.log import RankLog, is_disk_full, log_name
+from jupyter_ddl.ranks.outputs import watch_imports
 from jupyter_ddl.ranks.program import LoadedProgram, load_program
 from jupyter_ddl.ranks.sampler_service import SamplerService
 from jupyter_ddl.ranks.stacks import StackDump
@@ -71,6 +72,7 @@ def run(name: str, sock: socket.socket) -> int:
     bind_forked_children(in_child=channel.forget)
     threading.Thread(target=rank.read_control, name="ddl-control", daemon=True).start()
     LoaderWatch(channel.tell_loader_wait).start()
+    watch_imports()
     rank.execute_all()
     # What user code has registered (loggers, multiprocessing) gets its chance; the worker kills
     # this process if that takes too long.

@@ -22,7 +22,7 @@ from jupyter_ddl.protocol.assignment import Assignment, TrialAssignment
 from jupyter_ddl.protocol.events import AttemptFinished, Failure, Notice, Outcome, RankEvent
 from jupyter_ddl.protocol.program import Program
 from jupyter_ddl.protocol.space import ParamValue
-from jupyter_ddl.ranks import compiling, incell
+from jupyter_ddl.ranks import compiling, incell, outputs
 from jupyter_ddl.ranks.attempt import Attempt
 from jupyter_ddl.ranks.group_values import save_rank_values
 from jupyter_ddl.ranks.group_votes import GroupVotes
@@ -314,6 +314,7 @@ class LoadedProgram:
             self._surroundings.enter()
             sys.modules["__main__"] = main
             incell.set_attempt(attempt)
+            outputs.set_outputs(attempt.outputs())
             enter_folder(assignment.folder)
             self._writes.begin()
             return self._execute(trial, assignment, attempt, emit, main.__dict__)
@@ -336,6 +337,9 @@ class LoadedProgram:
         seed_everything(trial.seed)
         try:
             result = self._run_cell(namespace)
+            if assignment.over is None:  # else it goes home as the element's value
+                outputs.show_value(result)
+            outputs.show_figures(shown=result)
         except SystemExit as error:
             if error.code not in (None, 0):
                 raise
@@ -411,7 +415,7 @@ class LoadedProgram:
         surroundings = self._surroundings
         empty: Callable[[], None] = partial(empty_namespace, main.__dict__)
         tell: Callable[[], None] = partial(self._tell_of_writes, trial, emit)
-        for step in (empty, tell, *surroundings.restoring_steps()):
+        for step in (outputs.close, empty, tell, *surroundings.restoring_steps()):
             try:
                 try:
                     step()

@@ -36,6 +36,7 @@ from jupyter_ddl.protocol.rank_messages import (
     ZygoteReady,
 )
 from jupyter_ddl.ranks import main as rank_main
+from jupyter_ddl.ranks.outputs import choose_renderers
 from jupyter_ddl.store.death_signal import become_subreaper, bind_to_parent, request_death_signal
 from jupyter_ddl.store.processes import (
     RANK_VARIABLE,
@@ -310,6 +311,7 @@ def _exit_message(name: str, pid: int, status: int) -> RankExited:
 def main() -> NoReturn:
     control_fd, worker_pid = int(sys.argv[1]), int(sys.argv[2])
     sys.argv[:] = ["cell"]  # scripts that become cells parse their arguments: there are none
+    choose_renderers(os.environ)  # before anything that draws is imported
     bind_to_parent(worker_pid)
     gc.disable()
     control = socket.socket(fileno=control_fd)

@@ -46,6 +46,7 @@ from jupyter_ddl.recording.lines import (
 )
 from jupyter_ddl.store.atomic import write_whole
 from jupyter_ddl.store.paths import home_dir, ledger_path, run_dir, runtime_path
+from jupyter_ddl.store.printed import settled
 from jupyter_ddl.views.drawing import plain_lines
 
 __all__ = [
@@ -255,7 +256,7 @@ def _tail(path: Path, start: int, end: int | None, limit: int) -> tuple[str, boo
 
 
 def _spread(piece: _Piece, text: str) -> Iterator[Printed]:
-    lines = [_clean(line) for line in text.splitlines()]
+    lines = [_clean(line) for line in settled(text).splitlines()]
     n_steps = min(_N_STEPS, len(lines))
     ended_s = piece.began_s if piece.ended_s is None else piece.ended_s
     for step in range(n_steps):
@@ -266,8 +267,7 @@ def _spread(piece: _Piece, text: str) -> Iterator[Printed]:
 
 def _clean(line: str) -> str:
     """One line, its indentation kept."""
-    shown = line.rpartition("\r")[2]
-    return plain_lines(shown, _MAX_LINE).replace("\n", " ")
+    return plain_lines(line, _MAX_LINE).replace("\n", " ")
 
 
 _SAMPLE = msgspec.json.Decoder(WorkerSample)

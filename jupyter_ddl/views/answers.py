@@ -24,6 +24,7 @@ from jupyter_ddl.protocol.replies import TelemetryResult
 from jupyter_ddl.protocol.telemetry import EncodedTelemetry
 from jupyter_ddl.protocol.view_messages import GetLog, GetTrials, LogPart, TrialPage
 from jupyter_ddl.store.paths import ledger_path, run_dir
+from jupyter_ddl.store.printed import settled
 from jupyter_ddl.views.channel import Answer
 from jupyter_ddl.views.drawing import plain_lines
 
@@ -236,17 +237,15 @@ def _read(
             data = file.read(max(0, stop - begin))
     except OSError:
         return [], 0
-    raw = data.split(b"\n")
     if begin > start:
-        del raw[0]  # the rest of a line
-    if raw and not raw[-1]:
-        del raw[-1]
+        data = data.partition(b"\n")[2]  # without the rest of a line
+    lines = settled(data.decode(errors="replace")).split("\n")
+    if not lines[-1]:
+        del lines[-1]
     if contains:
         wanted = contains.casefold()
-        raw = [line for line in raw if wanted in line.decode(errors="replace").casefold()]
-    # A bar that redraws itself ends in what it showed last.
-    texts = (line.rstrip(b"\r").rpartition(b"\r")[2][: 4 * _MAX_LINE] for line in raw[-n_lines:])
-    return [_clean(text.decode(errors="replace")) for text in texts], size
+        lines = [line for line in lines if wanted in line.casefold()]
+    return [_clean(line) for line in lines[-n_lines:]], size
 
 
 def _clean(text: str) -> str:

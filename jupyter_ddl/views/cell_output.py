@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from jupyter_ddl.protocol.group import spans
+from jupyter_ddl.store.printed import settled
 from jupyter_ddl.views.display import in_notebook
 
 __all__ = ["Phases", "render_rank_output", "say", "say_note"]
@@ -36,7 +37,8 @@ def render_rank_output(
         The ``n`` of ``In [n]``.
     """
     lines: list[str] = []
-    for ranks, text in _grouped({rank: _settled(text) for rank, text in outputs.items()}):
+    printed = {rank: settled(text).rstrip("\n") for rank, text in outputs.items()}
+    for ranks, text in _grouped(printed):
         lines += _block(f"[{spans(ranks, ',')}] ", text)
     suffix = "" if cell_number is None else f":{cell_number}"
     for ranks, text in _grouped(texts):
@@ -59,21 +61,6 @@ def _block(label: str, text: str) -> list[str]:
     indent = " " * len(label)
     first, *others = text.split("\n")
     return [label + first, *(indent + line if line else "" for line in others)]
-
-
-def _settled(text: str) -> str:
-    """As a terminal shows it: what follows a carriage return overwrites its line."""
-    if "\r" not in text:
-        return text.rstrip("\n")
-    lines = text.replace("\r\n", "\n").rstrip("\n").split("\n")
-    return "\n".join(_overwritten(line) for line in lines)
-
-
-def _overwritten(line: str) -> str:
-    shown = ""
-    for part in line.split("\r"):
-        shown = part + shown[len(part) :]
-    return shown
 
 
 def say(text: str) -> None:

@@ -223,6 +223,12 @@ export interface Nouns {
   total: string;
 }
 
+export interface OutputRow {
+  trial: number;
+  file: string;
+  at_s: number | null;
+}
+
 export interface Progress {
   kind: "progress";
   id: number;
@@ -342,6 +348,8 @@ export interface RunSnapshot {
   checkpoint_step: number | null;
   series: Record<string, ([number, number | null])[]>;
   hang: HangVerdict | null;
+  outputs: (OutputRow)[];
+  n_outputs: number;
   usage: Usage | null;
 }
 
@@ -564,6 +572,7 @@ export const STRUCTS: Record<string, Record<string, Shape>> = {
   LearningCurve: {"trial": "int", "state": {"one": ["cancelled", "complete", "failed", "pruned", "running", "waiting"]}, "points": {"list": {"tuple": ["int", "number"]}}},
   LogPart: {"kind": {"one": ["log"]}, "id": "int", "run_id": "string", "lines": {"list": "string"}, "n_bytes": "int", "path": "string"},
   Nouns: {"trial": "string", "trials": "string", "step": "string", "total": "string"},
+  OutputRow: {"trial": "int", "file": "string", "at_s": "number"},
   Progress: {"kind": {"one": ["progress"]}, "id": "int", "text": "string"},
   RankRow: {"rank": "int", "host": "string", "worker": "string", "device": "string", "pid": "int", "state": {"any": [{"one": ["running"]}, {"one": ["cancelled", "complete", "evicted", "failed", "moved", "pruned"]}]}, "step": {"any": ["int", "null"]}, "metrics": {"map": {"any": ["number", "null"]}}, "phase": "string", "heard_at_s": {"any": ["number", "null"]}},
   RankSample: {"run_id": "string", "trial": "int", "rank": "int", "pid": "int", "cpu": {"any": ["number", "null"]}, "memory_bytes": {"any": ["int", "null"]}, "read_bytes_s": {"any": ["number", "null"]}, "write_bytes_s": {"any": ["number", "null"]}, "loader_share": {"any": ["number", "null"]}, "gpus": {"list": "string"}, "is_busy": "boolean"},
@@ -571,7 +580,7 @@ export const STRUCTS: Record<string, Record<string, Shape>> = {
   RestartRow: {"round": "int", "rank": {"any": ["int", "null"]}, "cause": "string", "step": {"any": ["int", "null"]}, "is_over": "boolean"},
   RunLine: {"run_id": "string", "name": "string", "verb": "string", "can": {"struct": "Capabilities"}, "nouns": {"struct": "Nouns"}, "cluster": "string", "state": {"one": ["cancelled", "complete", "failed", "running", "starting", "submitted"]}, "created_at_s": "number", "finished_at_s": {"any": ["number", "null"]}, "n_trials": "int", "n_finished": {"any": ["int", "null"]}, "step": {"any": ["int", "null"]}, "round": "int", "best": {"any": ["number", "null"]}, "metric": {"any": ["string", "null"]}, "live": "boolean"},
   RunList: {"kind": {"one": ["runs"]}, "seq": "int", "at_s": "number", "runs": {"list": {"struct": "RunLine"}}},
-  RunSnapshot: {"seq": "int", "run_id": "string", "name": "string", "verb": "string", "can": {"struct": "Capabilities"}, "nouns": {"struct": "Nouns"}, "state": {"one": ["cancelled", "complete", "failed", "running", "starting", "submitted"]}, "cluster": "string", "created_at_s": "number", "n_trials": "int", "counts": {"struct": "Counts"}, "started_at_s": {"any": ["number", "null"]}, "finished_at_s": {"any": ["number", "null"]}, "metric": {"any": ["string", "null"]}, "mode": {"one": ["max", "min"]}, "sampler": "string", "pruner": "string", "best": {"any": [{"struct": "BestTrial"}, "null"]}, "rows": {"list": {"struct": "TrialRow"}}, "curve": {"list": {"tuple": ["int", "number"]}}, "best_curve": {"list": {"tuple": ["int", "number"]}}, "learning": {"list": {"struct": "LearningCurve"}}, "trials_per_s": {"any": ["number", "null"]}, "ends_at_s": {"any": ["number", "null"]}, "n_evictions": "int", "n_attempts": "int", "notices": {"list": "string"}, "paused": "string", "stopping": "boolean", "reason": "string", "failure": {"any": [{"struct": "Failure"}, "null"]}, "failed_trial": {"any": ["int", "null"]}, "cells": {"list": {"struct": "CellRow"}}, "ranks": {"list": {"struct": "RankRow"}}, "world_size": "int", "round": "int", "max_rounds": "int", "restarts": {"list": {"struct": "RestartRow"}}, "checkpoint_step": {"any": ["int", "null"]}, "series": {"map": {"list": {"tuple": ["int", "number"]}}}, "hang": {"any": [{"struct": "HangVerdict"}, "null"]}, "usage": {"any": [{"struct": "Usage"}, "null"]}},
+  RunSnapshot: {"seq": "int", "run_id": "string", "name": "string", "verb": "string", "can": {"struct": "Capabilities"}, "nouns": {"struct": "Nouns"}, "state": {"one": ["cancelled", "complete", "failed", "running", "starting", "submitted"]}, "cluster": "string", "created_at_s": "number", "n_trials": "int", "counts": {"struct": "Counts"}, "started_at_s": {"any": ["number", "null"]}, "finished_at_s": {"any": ["number", "null"]}, "metric": {"any": ["string", "null"]}, "mode": {"one": ["max", "min"]}, "sampler": "string", "pruner": "string", "best": {"any": [{"struct": "BestTrial"}, "null"]}, "rows": {"list": {"struct": "TrialRow"}}, "curve": {"list": {"tuple": ["int", "number"]}}, "best_curve": {"list": {"tuple": ["int", "number"]}}, "learning": {"list": {"struct": "LearningCurve"}}, "trials_per_s": {"any": ["number", "null"]}, "ends_at_s": {"any": ["number", "null"]}, "n_evictions": "int", "n_attempts": "int", "notices": {"list": "string"}, "paused": "string", "stopping": "boolean", "reason": "string", "failure": {"any": [{"struct": "Failure"}, "null"]}, "failed_trial": {"any": ["int", "null"]}, "cells": {"list": {"struct": "CellRow"}}, "ranks": {"list": {"struct": "RankRow"}}, "world_size": "int", "round": "int", "max_rounds": "int", "restarts": {"list": {"struct": "RestartRow"}}, "checkpoint_step": {"any": ["int", "null"]}, "series": {"map": {"list": {"tuple": ["int", "number"]}}}, "hang": {"any": [{"struct": "HangVerdict"}, "null"]}, "outputs": {"list": {"struct": "OutputRow"}}, "n_outputs": "int", "usage": {"any": [{"struct": "Usage"}, "null"]}},
   RunView: {"kind": {"one": ["run"]}, "seq": "int", "at_s": "number", "snapshot": {"struct": "RunSnapshot"}},
   TelemetryView: {"kind": {"one": ["telemetry"]}, "seq": "int", "cluster": "string", "telemetry": {"struct": "ClusterTelemetry"}, "run_id": "string"},
   TrialPage: {"kind": {"one": ["trials"]}, "id": "int", "run_id": "string", "rows": {"list": {"struct": "TrialRow"}}, "n_matching": "int"},
