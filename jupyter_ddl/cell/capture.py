@@ -26,6 +26,7 @@ from jupyter_ddl.errors import CaptureError
 from jupyter_ddl.formats import format_bytes
 from jupyter_ddl.protocol.program import MAIN_GLOBALS, CapturedName
 from jupyter_ddl.store.blobs import digest_of
+from jupyter_ddl.store.exceptions import reduce_exception
 from jupyter_ddl.store.host_limits import host_limits
 
 __all__ = [
@@ -414,7 +415,7 @@ class CellPickler(cloudpickle.Pickler):  # type: ignore[misc]
             module = getattr(obj, "__module__", None)
             if isinstance(module, str):
                 self.modules.add(module)
-        reduced = reduce_tensor(obj) or reduce_decorated(obj)
+        reduced = reduce_tensor(obj) or reduce_decorated(obj) or reduce_exception(obj)
         if reduced is not None:
             return reduced
         found = super().reducer_override(obj)

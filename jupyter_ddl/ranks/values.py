@@ -14,6 +14,7 @@ from jupyter_ddl.errors import TrialError
 from jupyter_ddl.protocol.space import ParamValue
 from jupyter_ddl.ranks.metrics import shown
 from jupyter_ddl.store.atomic import replacing
+from jupyter_ddl.store.exceptions import reduce_exception
 
 __all__ = ["ValuesError", "beats", "brought", "inline", "save_values"]
 
@@ -123,7 +124,7 @@ class _Pickler(cloudpickle.CloudPickler):  # type: ignore[misc]  # cloudpickle h
                 else:
                     moved.requires_grad_(obj.requires_grad)
                 return moved.__reduce_ex__(5)
-        return super().reducer_override(obj)
+        return reduce_exception(obj) or super().reducer_override(obj)
 
 
 def _itself(value: Any) -> Any:

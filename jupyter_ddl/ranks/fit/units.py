@@ -10,14 +10,13 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import cloudpickle
-
 from jupyter_ddl.protocol.events import Failure
 from jupyter_ddl.protocol.fit_results import UnitResult
 from jupyter_ddl.ranks.fit.node_store import StoredNode
 from jupyter_ddl.ranks.fit.step_cache import StepMemory
 from jupyter_ddl.ranks.fit.table import LoadedTable
 from jupyter_ddl.ranks.stopping import TrialStopped
+from jupyter_ddl.store.exceptions import pickled
 
 __all__ = ["cut", "marked_folds", "run_call", "run_score"]
 
@@ -126,7 +125,7 @@ def _outcome(call: Callable[[], Any], shown: str | None) -> UnitResult:
             return _raised(error)
     warned = [(w.message, w.category, w.filename, w.lineno) for w in caught[:_MAX_WARNINGS]]
     try:
-        data = cloudpickle.dumps((result, warned), protocol=5)
+        data = pickled((result, warned))
     except Exception as error:  # noqa: BLE001 - pickling runs the user's code
         return _raised(error)
     if not isinstance(result, dict) or "test_scores" not in result:
@@ -138,9 +137,9 @@ def _outcome(call: Callable[[], Any], shown: str | None) -> UnitResult:
 def _raised(error: Exception) -> UnitResult:
     text = "".join(traceback.format_exception(error))
     try:
-        data = cloudpickle.dumps((error, text), protocol=5)
+        data = pickled((error, text))
     except Exception:  # noqa: BLE001 - pickling runs the user's code
-        data = cloudpickle.dumps((RuntimeError(f"{type(error).__name__}: {error}"), text))
+        data = pickled((RuntimeError(f"{type(error).__name__}: {error}"), text))
     failure = Failure("exception", type(error).__name__, str(error)[:_MAX_ERROR], text[-4000:])
     return UnitResult(data, failure=failure, has_raised=True)
 
