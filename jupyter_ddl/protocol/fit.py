@@ -64,6 +64,8 @@ class FitTable(msgspec.Struct, frozen=True):
     prefixes: tuple[FitPrefix, ...] = ()
     keep_fitted: bool = False
     """Whether fitted transformers are kept beside their outputs: somebody may look at them."""
+    is_verbose: bool = False
+    """Whether what units print goes to the notebook, too."""
 
 
 class FitCandidate(msgspec.Struct, frozen=True):

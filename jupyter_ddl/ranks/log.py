@@ -104,6 +104,17 @@ class RankLog:
             return self._path.stat().st_size
         return 0
 
+    def since(self, start: int, limit_bytes: int) -> str:
+        """What was printed from a position on; of more than the limit, its last lines."""
+        length = self.position() - start
+        if length <= 0:
+            return ""
+        with contextlib.suppress(OSError), self._path.open("rb") as file:
+            file.seek(start + max(0, length - limit_bytes))
+            text = file.read(limit_bytes).decode("utf-8", "replace")
+            return text if length <= limit_bytes else f"…{text.partition(chr(10))[2]}"
+        return ""
+
     def take_error(self) -> OSError | None:
         """The error of a write that failed since the last call, if any."""
         error, self._error = self._error, None

@@ -218,8 +218,8 @@ class _Rank:
     ) -> AttemptFinished:
         """Run a trial, between meeting the other ranks and leaving them if it has any."""
         place = assignment.place
-        if assignment.fit is not None:
-            return self._fits.run(trial, assignment, self._log_position)
+        if assignment.fit is not None and self._log is not None:
+            return self._fits.run(trial, assignment, self._log)
         if place is None:
             return program.run_trial(trial, assignment, self._emit, stop_flag, self._log_position)
         self._begin("rendezvous")

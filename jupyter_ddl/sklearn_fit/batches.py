@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import io
 import secrets
 from collections import Counter
@@ -22,7 +23,7 @@ from jupyter_ddl.protocol.fit import BatchKind, FitCandidate, FitNode, FitPrefix
 from jupyter_ddl.ranks.fit.table import SHARED
 from jupyter_ddl.store.blobs import digest_of
 
-__all__ = ["Batch", "Call", "calls_batch", "key_of", "keys_of", "sealed"]
+__all__ = ["Batch", "Call", "calls_batch", "is_verbose", "key_of", "keys_of", "sealed"]
 
 
 # Digests of estimators, parameters and data by content.
@@ -163,6 +164,8 @@ class Batch:
     nodes: tuple[FitNode, ...] = ()
     prefixes: tuple[FitPrefix, ...] = ()
     keep_fitted: bool = False
+    is_verbose: bool = False
+    """Whether what units print is shown in the cell."""
     notes: tuple[str, ...] = ()
     parameters: list[Any] = field(default_factory=list)
     """Of a search: the parameters of each candidate."""
@@ -191,6 +194,7 @@ def sealed(
         modules=modules.files,
         prefixes=batch.prefixes,
         keep_fitted=batch.keep_fitted,
+        is_verbose=batch.is_verbose,
     )
     blobs: list[tuple[str, bytes | memoryview]] = [*captured.buffers, *modules.contents]
     if captured.digest is not None:
@@ -234,7 +238,19 @@ def calls_batch(
             FitUnit(0, number, (), keys_of(common, number, data))
             for number, data in enumerate(encoded)
         ),
+        is_verbose=is_verbose(*calls[0][1:]),
     )
+
+
+def is_verbose(args: Sequence[Any], options: Mapping[str, Any]) -> bool:
+    """Whether a call, or an estimator that it is given, was told to print how it gets on."""
+    given = list(args) + list(options.values())
+    asked = [options.get("verbose")]
+    for each in filter(_is_estimator, given):
+        with contextlib.suppress(Exception):  # one that was made wrong says so where it is fitted
+            params = each.get_params(deep=True).items()
+            asked += [value for name, value in params if name.rpartition("__")[2] == "verbose"]
+    return any(isinstance(value, int | np.integer) and value > 0 for value in asked)
 
 
 def _with_one_function(calls: Sequence[Call]) -> list[Call]:

@@ -10,19 +10,28 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from jupyter_ddl.cell.capture import capture
 from jupyter_ddl.errors import FitError, FitStoppedError
-from jupyter_ddl.sklearn_fit.batches import calls_batch
-from jupyter_ddl.sklearn_fit.dask_work import DaskWork, dask_waits
+from jupyter_ddl.sklearn_fit.batches import Call, calls_batch
+from jupyter_ddl.sklearn_fit.dask_work import DaskWork, computed, dask_waits
 from jupyter_ddl.sklearn_fit.exchange import FitRun, FitSetting, StoppedError
 from jupyter_ddl.sklearn_fit.outcomes import Outcomes, SearchRecord, without_stopped
 from jupyter_ddl.sklearn_fit.scores import is_scoring, score_batch
 from jupyter_ddl.store.paths import run_dir
 
 __all__ = ["distributed_fits"]
+
+_UNASKED = -1_000_000
+"""What joblib takes for ``n_jobs`` where it is left out; one job, as everywhere."""
+_TRIED_S = 1.0
+_LONG_S = 2.0
+"""Calls that nobody asked to make in parallel are made here; after ``_TRIED_S``, those that are
+left go to the cluster if they would take longer than this."""
 
 
 @contextlib.contextmanager
@@ -40,8 +49,9 @@ def distributed_fits(setting: FitSetting) -> Iterator[FitRun]:
     run = FitRun(setting)
     fits, work = _Fits(run, setting), DaskWork(run)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(joblib.parallel_config(backend=_backend_class()(), n_jobs=-1))
+        stack.enter_context(joblib.parallel_config(backend=_backend_class()(), n_jobs=_UNASKED))
         stack.enter_context(_replaced(joblib.Parallel, "__call__", fits.parallel))
+        stack.enter_context(_replaced(_validation(), "indexable", _of_computed))
         stack.enter_context(_replaced(_base_search(), "fit", fits.search))
         stack.enter_context(_replaced(_base_search(), "_format_results", without_stopped))
         if (waits := dask_waits()) is not None:
@@ -81,6 +91,22 @@ def _base_search() -> Any:
     return BaseSearchCV
 
 
+def _validation() -> Any:
+    from sklearn.model_selection import _validation
+
+    return _validation
+
+
+def _of_computed(indexable: Any) -> Any:
+    """What takes the place of the function that cross-validations first give their data to."""
+
+    @functools.wraps(indexable)
+    def of_computed(*data: Any) -> Any:
+        return indexable(*computed(*data))
+
+    return of_computed
+
+
 @functools.cache
 def _backend_class() -> Any:
     from joblib.parallel import ParallelBackendBase
@@ -89,12 +115,12 @@ def _backend_class() -> Any:
         """Marks the calls that are ours; it never sees one of their functions."""
 
         supports_sharedmem = False
-        default_n_jobs = -1
+        default_n_jobs = _UNASKED
 
         def effective_n_jobs(self, n_jobs: int | None) -> int:
-            if n_jobs == 1:
+            if n_jobs is None or n_jobs in (1, _UNASKED):
                 return 1
-            return max(2, _n_slots()) if n_jobs is None or n_jobs < 0 else n_jobs
+            return max(2, _n_slots()) if n_jobs < 0 else n_jobs
 
         def submit(self, func: Any, callback: Any = None) -> Any:
             raise NotImplementedError("calls are taken as a whole")
@@ -120,6 +146,36 @@ def _n_slots() -> int:
         if isinstance(answer, StatusResult):
             return sum(worker.n_slots for worker in answer.status.workers)
     return 2
+
+
+def _module_of(calls: Sequence[Call]) -> str:
+    function = calls[0][0]
+    return str(getattr(getattr(function, "function", function), "__module__", ""))
+
+
+def _is_validation(calls: Sequence[Call]) -> bool:
+    """Whether these are fits on folds, which go to the cluster whatever their ``n_jobs``."""
+    return _module_of(calls).startswith("sklearn.model_selection.")
+
+
+def _may_go(calls: Sequence[Call]) -> bool:
+    """Whether calls may be made elsewhere unasked: they change nothing that they are given.
+
+    Of scikit-learn's own, only unions fit the very transformers that they were given.
+    """
+    module = _module_of(calls)
+    return module.startswith("sklearn.") and module != "sklearn.pipeline"
+
+
+def _while_short(calls: Sequence[Call]) -> Iterator[Call]:
+    """The calls one by one, until it is seen that those which are left would take long."""
+    began = time.monotonic()
+    for number, call in enumerate(calls):
+        spent_s = time.monotonic() - began
+        left_s = spent_s / max(1, number) * (len(calls) - number)
+        if number and spent_s > _TRIED_S and left_s > _LONG_S:
+            return
+        yield call
 
 
 @contextlib.contextmanager
@@ -150,38 +206,40 @@ class _Fits:
             if not calls:
                 return []
             if is_scoring(calls):
-                batch = score_batch(calls)
-            elif parallel.n_jobs == 1:
-                return original(parallel, calls)
-            else:
-                # What a search does in parallel beside its scoring is its refit.
-                is_refit = bool(self._searches)
-                batch = calls_batch(calls, self._setting.namespace, is_refit=is_refit)
-            return self._executed(batch)
+                return self._executed(score_batch(calls))
+            done: list[Any] = []
+            if parallel.n_jobs in (1, _UNASKED) and not _is_validation(calls):
+                is_free = parallel.n_jobs == _UNASKED and _may_go(calls)
+                done = original(parallel, _while_short(calls) if is_free else calls)
+            if len(done) == len(calls):
+                return done
+            # What a search does in parallel beside its scoring is its refit.
+            is_refit = bool(self._searches)
+            left = calls[len(done) :]
+            batch = calls_batch(left, self._setting.namespace, is_refit=is_refit)
+            batch.is_verbose |= parallel.verbose > 0
+            return done + self._executed(batch)
 
         return call
 
     def _executed(self, batch: Any) -> list[Any]:
         __tracebackhide__ = True
         record = self._searches[-1] if self._searches else None
+        outcomes = Outcomes(batch, self._values_dir)
         try:
-            done = self._run.execute(batch)
+            done = self._run.execute(batch, outcomes.show)
         except StoppedError as stopped:
             if record is not None:
-                record.add_part(batch, stopped.done, self._outcomes(batch))
+                record.add_part(batch, stopped.done, outcomes)
             raise
-        outcomes = self._outcomes(batch)
-        for unit in sorted(done.values(), key=lambda unit: not unit.has_raised):
-            if unit.has_raised or (len(done) < len(batch.units) and not unit.is_stopped):
-                outcomes.value(unit)  # raises what ended the batch
         values = outcomes.values(done)
         if record is not None:
             record.add(batch, values)
         return values
 
-    def _outcomes(self, batch: Any) -> Outcomes:
+    def _values_dir(self) -> Path:
         run = self._run.run
-        return Outcomes(batch, run_dir("" if run is None else run.id) / "values")
+        return run_dir("" if run is None else run.id) / "values"
 
     def search(self, original: Any) -> Any:
         @functools.wraps(original)
@@ -190,7 +248,8 @@ class _Fits:
             record = SearchRecord(search)
             self._searches.append(record)
             try:
-                return original(search, *args, **kwargs)
+                kept = dict(zip(kwargs, computed(*kwargs.values()), strict=True))
+                return original(search, *computed(*args), **kept)
             except StoppedError:
                 record.leave()
                 raise

@@ -16,11 +16,14 @@ import time
 from concurrent import futures
 from typing import Any
 
+import psutil
+
 from jupyter_ddl.client.dask_client import connected_client
-from jupyter_ddl.errors import FitStoppedError
+from jupyter_ddl.errors import FitError, FitStoppedError
+from jupyter_ddl.formats import format_bytes
 from jupyter_ddl.sklearn_fit.exchange import DaskProgress, FitRun
 
-__all__ = ["DaskWork", "dask_waits"]
+__all__ = ["DaskWork", "computed", "dask_waits"]
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +36,33 @@ def dask_waits() -> Any:
     """The class by whose ``sync`` all of Dask waits; None where the notebook has no Dask."""
     utils = sys.modules.get("distributed.utils")
     return None if utils is None else utils.SyncMethodMixin
+
+
+def computed(*values: Any) -> tuple[Any, ...]:
+    """The values, with Dask's collections among them computed: scikit-learn takes none.
+
+    Raises
+    ------
+    FitError
+        There is not enough memory for an array.
+    """
+    base = sys.modules.get("dask.base")
+    lazy = [value for value in values if base is not None and base.is_dask_collection(value)]
+    if base is None or not lazy:
+        return values
+    free = psutil.virtual_memory().available
+    array = sys.modules.get("dask.array")
+    # Of a data frame or Delayed nobody knows the size, and of some arrays: that is no number.
+    sizes = [value.nbytes for value in lazy if array is not None and isinstance(value, array.Array)]
+    for size in sizes:
+        if size > free:
+            raise FitError(
+                f"a Dask array of {format_bytes(size)} was to be fitted, and the notebook's host "
+                f"has {format_bytes(free)} of memory left: scikit-learn's fits need their data "
+                f"in memory; fit a sample of it"
+            )
+    found = dict(zip(map(id, lazy), base.compute(*lazy), strict=True))
+    return tuple(found.get(id(value), value) for value in values)
 
 
 class DaskWork:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,9 @@ from jupyter_ddl.store.paths import blob_dirs
 from jupyter_ddl.store.processes import this_process
 from jupyter_ddl.verbs.fit import Fit
 
-__all__ = ["DaskProgress", "FitRun", "FitSetting", "StoppedError"]
+__all__ = ["DaskProgress", "FitRun", "FitSetting", "OnUnits", "StoppedError"]
+
+OnUnits = Callable[[Sequence[TakenUnit]], Any]
 
 _TAKE_S = 0.25
 _UNITS_PER_PART = 2_000
@@ -118,8 +120,13 @@ class FitRun:
 
     # -- batches ---------------------------------------------------------------------------------
 
-    def execute(self, batch: Batch) -> dict[int, TakenUnit]:
-        """Have a batch computed; outcomes by unit.
+    def execute(self, batch: Batch, on_units: OnUnits = lambda _: None) -> dict[int, TakenUnit]:
+        """Have a batch computed; outcomes by unit, up to the first one that raises.
+
+        Parameters
+        ----------
+        on_units : callable
+            Given outcomes as they come in.
 
         Raises
         ------
@@ -143,14 +150,17 @@ class FitRun:
             for part in _parts(run.id, self._n_batches, digest, batch, _imports(modules))
         ]
         self._n_candidates += len(batch.candidates)
-        return self._exchange(run, batch, parts)
+        return self._exchange(run, batch, parts, on_units)
 
-    def _exchange(self, run: Run, batch: Batch, parts: list[FeedFit]) -> dict[int, TakenUnit]:
+    def _exchange(
+        self, run: Run, batch: Batch, parts: list[FeedFit], on_units: OnUnits
+    ) -> dict[int, TakenUnit]:
         done: dict[int, TakenUnit] = {}
         number = parts[0].batch
         n_lost = 0
         is_fed, n_taken = False, 0
-        while len(done) < len(batch.units):
+        n_wanted = len(batch.units)
+        while any(unit not in done for unit in range(n_wanted)):
             try:
                 if not is_fed:
                     for part in parts:
@@ -162,11 +172,12 @@ class FitRun:
                 n_taken += len(results.units)
                 new = [unit for unit in results.units if unit.unit not in done]
                 done |= {unit.unit: unit for unit in new}
+                on_units(new)
                 self._show()
                 if results.is_stopped:
                     raise self._stopped(batch, done, results.reason)
-                if any(self._ends(unit, batch) for unit in new):
-                    break
+                # The first unit that raises does so in the notebook: none behind it is waited for.
+                n_wanted = min([n_wanted, *(u.unit + 1 for u in new if self._ends(u, batch))])
             except KeyboardInterrupt:
                 self._interrupted(run)
             except RunNotFoundError:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import io
 import pickle
+import sys
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -123,17 +125,18 @@ class Outcomes:
 
     Parameters
     ----------
-    values_dir : Path
-        Where large outcomes lie.
+    values_dir : callable
+        Where large outcomes lie; known once the run has begun.
     """
 
-    def __init__(self, batch: Batch, values_dir: Path) -> None:
+    def __init__(self, batch: Batch, values_dir: Callable[[], Path]) -> None:
         self._batch = batch
         self._values_dir = values_dir
         self._registry: dict[Any, Any] = {}
 
     def values(self, done: dict[int, TakenUnit]) -> list[Any]:
-        """Results of all units, in order.  Raises as :meth:`value` does."""
+        """Results of all units, in order.  Raises as :meth:`value` does for the first that does."""
+        __tracebackhide__ = True
         wanted = range(len(self._batch.units))
         found = {n: self.value(done[n]) for n in wanted if not done[n].is_stopped}
         if len(found) == len(wanted):
@@ -154,14 +157,26 @@ class Outcomes:
         __tracebackhide__ = True
         if unit.lost is not None:
             return self._of_lost(unit, unit.lost)
-        data = unit.outcome
-        if unit.file:
-            data = (self._values_dir / unit.file).read_bytes()
-        value, more = pickle.loads(data)
+        with self._stream(unit) as stream:
+            pickle.load(stream)
+            value, more = pickle.load(stream)
         if unit.has_raised:
             raise value from _RemoteError(more)
         self._warn(more)
         return value
+
+    def show(self, units: Iterable[TakenUnit]) -> None:
+        """Print what units have printed that were told to, as they come in."""
+        for unit in units if self._batch.is_verbose else ():
+            if unit.lost is None and not unit.is_stopped:
+                with self._stream(unit) as stream:
+                    sys.stdout.write(pickle.load(stream))
+
+    def _stream(self, unit: TakenUnit) -> IO[bytes]:
+        """What the unit has printed, and its result or exception."""
+        if unit.file:
+            return (self._values_dir() / unit.file).open("rb")
+        return io.BytesIO(unit.outcome)
 
     def _warn(self, warned: Iterable[tuple[Any, type[Warning], str, int]]) -> None:
         for message, category, filename, line in warned:

@@ -9,7 +9,7 @@ from jupyter_ddl.errors import FitError
 from jupyter_ddl.nearest import did_you_mean
 from jupyter_ddl.protocol.fit import FitCandidate, FitNode, FitPrefix, FitUnit
 from jupyter_ddl.protocol.space import ParamValue
-from jupyter_ddl.sklearn_fit.batches import Batch, Call, key_of, keys_of
+from jupyter_ddl.sklearn_fit.batches import Batch, Call, is_verbose, key_of, keys_of
 from jupyter_ddl.sklearn_fit.prefix import Chain, Link, Plan, plan
 
 __all__ = ["chain_of", "is_scoring", "is_shareable", "score_batch"]
@@ -180,6 +180,7 @@ def score_batch(calls: Sequence[Call]) -> Batch:
         nodes=nodes,
         prefixes=tuple(FitPrefix(p.candidate, p.n_steps, p.path, p.parts) for p in shared.prefixes),
         keep_fitted=_looks_inside(kwargs),
+        is_verbose=is_verbose(calls[0][1], kwargs),
         notes=_notes(shared, len(reading.folds)),
         parameters=reading.parameters,
         error_score=arguments.get("error_score"),

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import pickle
 import random
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from jupyter_ddl.ranks.fit.pipelines import CutPipeline
 from jupyter_ddl.ranks.fit.step_cache import FITTED
 from jupyter_ddl.ranks.fit.table import LoadedTable
 from jupyter_ddl.ranks.fit.units import cut, run_call, run_score
+from jupyter_ddl.ranks.log import RankLog
 from jupyter_ddl.ranks.program import seed_everything
 from jupyter_ddl.ranks.stopping import TrialStopped
 from jupyter_ddl.ranks.tracebacks import failure_of
@@ -30,6 +32,8 @@ __all__ = ["FitRunner"]
 
 _INLINE_BYTES = 16 * 1024
 """A larger outcome goes to a file."""
+_SHOWN_BYTES = 8 * 1024
+"""Of what a unit prints, so much is shown in the cell; its log has all."""
 
 
 class FitRunner:
@@ -38,15 +42,13 @@ class FitRunner:
     def __init__(self) -> None:
         self._table: LoadedTable | None = None
 
-    def run(
-        self, trial: TrialAssignment, assignment: Assignment, log_position: Callable[[], int]
-    ) -> AttemptFinished:
+    def run(self, trial: TrialAssignment, assignment: Assignment, log: RankLog) -> AttemptFinished:
         """One attempt at a node or unit.  Raises only :class:`TrialStopped`."""
         with coming_back():
-            return self._attempt(trial, assignment, log_position)
+            return self._attempt(trial, assignment, log)
 
     def _attempt(
-        self, trial: TrialAssignment, assignment: Assignment, log_position: Callable[[], int]
+        self, trial: TrialAssignment, assignment: Assignment, log: RankLog
     ) -> AttemptFinished:
         work = assignment.fit
         started = time.perf_counter()
@@ -57,7 +59,7 @@ class FitRunner:
             if work is None:
                 raise ValueError("this assignment is no fit")
             enter_folder(assignment.folder)
-            result = self._execute(trial, assignment, work)
+            result = self._execute(trial, assignment, work, log)
         except TrialStopped:
             raise
         except BlobMissingError as error:
@@ -71,15 +73,16 @@ class FitRunner:
             at_s=time.time(),
             duration_s=time.perf_counter() - started,
             failure=failure,
-            log_end=log_position(),
+            log_end=log.position(),
             result=b"" if result is None else msgspec.msgpack.encode(result),
         )
 
     def _execute(
-        self, trial: TrialAssignment, assignment: Assignment, work: FitWork
+        self, trial: TrialAssignment, assignment: Assignment, work: FitWork, log: RankLog
     ) -> NodeResult | UnitResult:
         import joblib
 
+        began = log.position()
         item = next(item for item in work.items if item.number == trial.trial)
         dirs = tuple(Path(directory) for directory in assignment.blob_dirs)
         table = self._loaded(work.table, dirs, Path(assignment.run_dir))
@@ -97,7 +100,8 @@ class FitRunner:
                 deepest = kept.deepest()
                 steps = None if deepest is None else (deepest[0].n_steps, deepest[1])
                 result = run_score(table, item.candidate, item.fold, steps)
-        return _stored(result, assignment, trial)
+        text = log.since(began, _SHOWN_BYTES) if table.table.is_verbose else ""
+        return _stored(_with_text(result, text), assignment, trial)
 
     def _loaded(self, digest: str, dirs: tuple[Path, ...], run_dir: Path) -> LoadedTable:
         if self._table is None or self._table.digest != digest:
@@ -235,6 +239,11 @@ def _settings(function: Any) -> Any:
 
     with config_context(**getattr(function, "config", {})):
         yield
+
+
+def _with_text(result: UnitResult, text: str) -> UnitResult:
+    """The outcome behind what was printed, which can so be read alone."""
+    return msgspec.structs.replace(result, outcome=pickle.dumps(text) + result.outcome)
 
 
 def _stored(result: UnitResult, assignment: Assignment, trial: TrialAssignment) -> UnitResult:

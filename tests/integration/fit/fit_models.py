@@ -37,6 +37,14 @@ class Talking(Trivial):
         return self
 
 
+class Verbose(Talking):
+    """Says so when it is told to."""
+
+    def __init__(self, c: float = 1.0, verbose: int = 0) -> None:
+        super().__init__(c)
+        self.verbose = verbose
+
+
 class Waiting(Trivial):
     """Tells by a file that a fit has begun, and waits for ``go``."""
 
@@ -91,6 +99,22 @@ class Locked(Trivial):
     def __init__(self, c: float = 1.0) -> None:
         super().__init__(c)
         self.lock_ = threading.Lock()
+
+
+class NotAllowedError(ValueError):
+    """Can't be made of its own arguments, as many exceptions can't."""
+
+    def __init__(self, *, c: float) -> None:
+        super().__init__(f"{c} is not allowed")
+        self.c = c
+
+
+class Refusing(Trivial):
+    """Raises; candidate 0 behind the others."""
+
+    def fit(self, rows: Any, y: Any) -> Refusing:
+        time.sleep(2.0 if self.c == 0 else 0.0)
+        raise NotAllowedError(c=self.c)
 
 
 class Counting(TransformerMixin, BaseEstimator):

@@ -22,8 +22,11 @@ from fit_models import (
     Dying,
     Greedy,
     Locked,
+    NotAllowedError,
+    Refusing,
     Talking,
     Trivial,
+    Verbose,
     Waiting,
     no_number,
 )
@@ -115,7 +118,8 @@ def _outputs(run_id: str) -> list[Path]:
 
 
 def test_a_refit_is_no_candidate_and_each_fold_has_what_it_printed(shared: Any) -> None:
-    union = FeatureUnion([("a", FunctionTransformer()), ("b", FunctionTransformer())])
+    parts = [("a", FunctionTransformer()), ("b", FunctionTransformer())]
+    union = FeatureUnion(parts, n_jobs=2)
     search = _grid(Pipeline([("union", union), ("clf", Talking())]), clf__c=[0.0, 1.0])
     with distributed_fits(_setting()) as fits:
         search.fit(X, Y)
@@ -261,6 +265,48 @@ def test_what_raises_in_a_fold_raises_here_and_leaves_nothing_running(shared: An
     np.testing.assert_array_equal(again.cv_results_["mean_test_score"], [0.5, 0.5])
     assert fits.run is not None
     assert fits.run.state == "complete"
+
+
+def test_the_first_unit_that_raises_does_so_here_and_with_what_it_has(shared: Any) -> None:
+    one_fold = [(range(10), range(10, 20))]
+    search = GridSearchCV(Refusing(), {"c": [0.0, 1.0]}, cv=one_fold, error_score="raise")
+    with pytest.raises(NotAllowedError) as raised, distributed_fits(_setting()):
+        search.fit(X, Y)
+    assert (str(raised.value), raised.value.c) == ("0.0 is not allowed", 0.0)
+    assert "in fit\n    raise NotAllowedError(c=self.c)" in str(raised.value.__cause__)
+
+
+def test_what_units_print_verbosely_comes_into_the_cell(shared: Any, capfd: Any) -> None:
+    def printed(search: Any) -> list[str]:
+        with distributed_fits(_setting()):
+            search.fit(X, Y)
+        return sorted(capfd.readouterr().out.splitlines())
+
+    said = [f"c is {c}, 15 rows" for c in (0.0, 1.0) for _ in range(4)]
+    refit = "c is 0.0, 20 rows"
+    assert printed(_grid(Talking(), c=[0.0, 1.0])) == [refit]
+    assert printed(_grid(Verbose(verbose=1), c=[0.0, 1.0])) == sorted([*said, refit])
+    lines = printed(_grid(Trivial(), c=[0.0]).set_params(verbose=3))
+    assert lines[0] == "Fitting 4 folds for each of 1 candidates, totalling 4 fits"
+    assert [line[:12] for line in lines[1:]] == [f"[CV {n}/4] END" for n in range(1, 5)]
+
+
+def test_dask_collections_are_computed_and_too_large_ones_refused(shared: Any) -> None:
+    import dask
+    import dask.array as da
+
+    rows, y = da.from_array(X, chunks=5), dask.delayed(lambda: Y)()
+    with distributed_fits(_setting()):
+        search = _grid(Trivial(), c=[0.0, 1.0]).fit(rows, y)
+        scores = cross_val_score(Trivial(), rows, y, cv=2)
+    assert search.best_score_ == 0.5
+    np.testing.assert_array_equal(scores, [0.5, 0.5])
+    huge = da.zeros((1 << 40, 2))
+    with (
+        pytest.raises(FitError, match=r"Dask array of .* was to be fitted"),
+        distributed_fits(_setting()),
+    ):
+        _grid(Trivial(), c=[0.0]).fit(huge, y)
 
 
 def test_the_twin_fits_and_returns_the_search(shared: Any) -> None:

@@ -15,13 +15,24 @@ from jupyter_ddl.protocol.assignment import Assignment, TrialAssignment
 from jupyter_ddl.protocol.fit import FitItem, FitWork, node_file
 from jupyter_ddl.protocol.fit_results import NodeResult, TakenUnit, UnitResult
 from jupyter_ddl.ranks.fit.runner import FitRunner
+from jupyter_ddl.ranks.log import RankLog
 from jupyter_ddl.sklearn_fit import context
 from jupyter_ddl.sklearn_fit.batches import Batch, sealed
-from jupyter_ddl.sklearn_fit.exchange import FitSetting
+from jupyter_ddl.sklearn_fit.exchange import FitSetting, OnUnits
 from jupyter_ddl.store.blobs import put_blob
 from jupyter_ddl.worker.plugin import drop_outputs
 
 RUN_ID = "r1"
+
+
+class NoLog(RankLog):
+    """What is fitted here prints here."""
+
+    def __init__(self) -> None:
+        pass
+
+    def position(self) -> int:
+        return 0
 
 
 class LocalRun:
@@ -46,7 +57,7 @@ class LocalRun:
     def close(self, state: str, reason: str = "") -> None:
         self.ended = state
 
-    def execute(self, batch: Batch) -> dict[int, TakenUnit]:
+    def execute(self, batch: Batch, on_units: OnUnits) -> dict[int, TakenUnit]:
         main = sys.modules["__main__"]
         try:
             return self._execute(batch)
@@ -98,7 +109,7 @@ class LocalRun:
         assignment = Assignment(RUN_ID, "a", "", (), str(self.folder), dirs, "", fit=work)
         trial = TrialAssignment(1, 1, {}, 7)
         state = np.random.get_state()
-        event = self.runner.run(trial, assignment, lambda: 0)
+        event = self.runner.run(trial, assignment, NoLog())
         np.random.set_state(state)
         assert event.failure is None, event.failure.traceback
         result = msgspec.msgpack.decode(event.result, type=NodeResult | UnitResult)

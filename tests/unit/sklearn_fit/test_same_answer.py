@@ -268,10 +268,10 @@ def test_ensembles_and_one_vs_rest(local: LocalRun, tmp_path: Path) -> None:
     def everything() -> list[Any]:
         tree = DecisionTreeClassifier(random_state=0)
         models = [
-            RandomForestClassifier(12, random_state=0),
-            VotingClassifier([("a", tree), ("b", LogisticRegression())], voting="soft"),
-            StackingClassifier([("a", tree), ("b", LogisticRegression())], cv=3),
-            OneVsRestClassifier(LinearSVC()),
+            RandomForestClassifier(12, random_state=0, n_jobs=2),
+            VotingClassifier([("a", tree), ("b", LogisticRegression())], voting="soft", n_jobs=2),
+            StackingClassifier([("a", tree), ("b", LogisticRegression())], cv=3, n_jobs=2),
+            OneVsRestClassifier(LinearSVC(), n_jobs=2),
         ]
         return [model.fit(X, Y).predict(X) for model in models]
 
