@@ -6,7 +6,7 @@ import msgspec
 
 from jupyter_ddl.protocol.space import ParamValue
 
-__all__ = ["MAIN_GLOBALS", "CapturedName", "ModuleFile", "Placeholder", "Program"]
+__all__ = ["MAIN_GLOBALS", "CapturedName", "Labels", "ModuleFile", "Placeholder", "Program"]
 
 MAIN_GLOBALS = "jupyter_ddl:main_globals"
 """Persistent id in a payload that stands for the trial's own ``__main__`` namespace, so that
@@ -23,7 +23,7 @@ class CapturedName(msgspec.Struct, frozen=True):
 
 
 class Placeholder(msgspec.Struct, frozen=True):
-    """A top-level assignment whose right-hand side a trial's value replaces.
+    """An assignment at the top level or in a branch, whose value a trial's value replaces.
 
     ``line`` and ``column`` locate the assignment statement in :attr:`Program.source` as
     ``ast`` counts them (line from 1, column in UTF-8 bytes from 0).  A rank parses the source,
@@ -38,6 +38,15 @@ class Placeholder(msgspec.Struct, frozen=True):
     call that stands at the label's position in ``labels``."""
     labels: tuple[ParamValue, ...] = ()
     """Labels in the order of the call's positional arguments (``by_index`` only)."""
+
+
+class Labels(msgspec.Struct, frozen=True):
+    """A parameter of the dict of ``--space`` whose values are objects."""
+
+    path: tuple[ParamValue, ...]
+    """Keys that lead from the dict to the list of the objects."""
+    values: tuple[ParamValue, ...]
+    """Their labels, in its order."""
 
 
 class ModuleFile(msgspec.Struct, frozen=True):
@@ -75,6 +84,6 @@ class Program(msgspec.Struct, frozen=True):
     """Whether the last statement is an expression; its value is the cell's value."""
     space_name: str | None = None
     """Captured name of the dict given by ``--space``; None without one."""
-    space_labels: dict[str, tuple[ParamValue, ...]] = {}
+    space_labels: dict[str, Labels] = {}
     """Parameters of that dict whose values are labels: the rank takes the element of the
     dict's list at the label's position."""

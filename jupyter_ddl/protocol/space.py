@@ -7,6 +7,7 @@ Names and meaning follow Optuna's distributions
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
 import msgspec
@@ -16,17 +17,37 @@ from jupyter_ddl.errors import SpaceError
 __all__ = [
     "Choice",
     "Distribution",
+    "OneOf",
     "ParamValue",
     "RandInt",
     "Space",
     "Uniform",
+    "When",
+    "active_params",
+    "grid_value",
     "grid_values",
-    "n_grid_points",
+    "has_conditions",
+    "is_active",
+    "n_values",
     "validate_distribution",
+    "variable_of",
+    "when_text",
 ]
 
 ParamValue: TypeAlias = bool | int | float | str | None
 """A parameter as it is recorded, shown and given to samplers."""
+
+
+class OneOf(msgspec.Struct, frozen=True):
+    """That a parameter is active and has one of these values."""
+
+    name: str
+    values: tuple[ParamValue, ...]
+
+
+When: TypeAlias = tuple[tuple[OneOf, ...], ...]
+"""When a parameter is active: where all parts of one of these alternatives hold.  Empty: always.
+Its parts name parameters that stand before it in the space."""
 
 
 class Uniform(msgspec.Struct, frozen=True, tag="uniform"):
@@ -40,6 +61,7 @@ class Uniform(msgspec.Struct, frozen=True, tag="uniform"):
     default: float | None = None
     log: bool = False
     step: float | None = None
+    when: When = ()
 
 
 class RandInt(msgspec.Struct, frozen=True, tag="randint"):
@@ -50,6 +72,7 @@ class RandInt(msgspec.Struct, frozen=True, tag="randint"):
     default: int | None = None
     log: bool = False
     step: int = 1
+    when: When = ()
 
 
 class Choice(msgspec.Struct, frozen=True, tag="choice"):
@@ -63,6 +86,7 @@ class Choice(msgspec.Struct, frozen=True, tag="choice"):
     values: tuple[ParamValue, ...]
     default: ParamValue = None
     by_index: bool = False
+    when: When = ()
 
 
 Distribution: TypeAlias = Uniform | RandInt | Choice
@@ -93,8 +117,56 @@ def validate_distribution(name: str, dist: Distribution) -> None:
         raise SpaceError(f"{name}: step is {dist.step}; it must be greater than 0")
 
 
-def grid_values(name: str, dist: Distribution) -> tuple[ParamValue, ...]:
-    """All values of a distribution that has finitely many.
+def is_active(when: When, params: Mapping[str, ParamValue]) -> bool:
+    """Whether a parameter of this condition belongs to a trial with these values."""
+    return not when or any(
+        all(part.name in params and params[part.name] in part.values for part in alternative)
+        for alternative in when
+    )
+
+
+def has_conditions(space: Mapping[str, Distribution]) -> bool:
+    """Whether some parameters of a space are not in every trial."""
+    return any(dist.when for dist in space.values())
+
+
+def active_params(
+    whens: Iterable[tuple[str, When]], params: Mapping[str, ParamValue]
+) -> dict[str, ParamValue]:
+    """Those of ``params`` that a trial has, in the order of ``whens``.
+
+    Parameters
+    ----------
+    whens
+        Names of all parameters with their conditions, in the order of the space.
+    """
+    active: dict[str, ParamValue] = {}
+    for name, when in whens:
+        if name in params and is_active(when, active):
+            active[name] = params[name]
+    return active
+
+
+def variable_of(name: str) -> str:
+    """The variable that a parameter is assigned to: ``C`` of ``C[svm]``.
+
+    Branches that exclude each other may declare one variable differently; then each has a
+    parameter of its own, with the branch in brackets.
+    """
+    return name.partition("[")[0]
+
+
+def when_text(when: When) -> str:
+    """A condition for people: ``model = svm, kernel = rbf``; alternatives with ``or``."""
+    return " or ".join(", ".join(map(_part_text, alternative)) for alternative in when)
+
+
+def _part_text(part: OneOf) -> str:
+    return f"{part.name} = {'|'.join(map(str, part.values))}"
+
+
+def n_values(name: str, dist: Distribution) -> int:
+    """How many values a distribution has.
 
     Raises
     ------
@@ -102,26 +174,24 @@ def grid_values(name: str, dist: Distribution) -> tuple[ParamValue, ...]:
         For a continuous distribution without ``step``.
     """
     if isinstance(dist, Choice):
-        return dist.values
+        return len(dist.values)
     if isinstance(dist, RandInt):
-        return tuple(range(dist.low, dist.high + 1, dist.step))
+        return len(range(dist.low, dist.high + 1, dist.step))
     if dist.step is None:
         raise SpaceError(
             f"{name}: a grid needs finitely many values, and this range is continuous; "
             f"use choice(…), step=…, or --sampler random"
         )
-    n_values = math.floor((dist.high - dist.low) / dist.step + 1e-9) + 1
-    return tuple(dist.low + k * dist.step for k in range(n_values))
+    return math.floor((dist.high - dist.low) / dist.step + 1e-9) + 1
 
 
-def n_grid_points(space: Space) -> int:
-    """Number of combinations of a finite space, computed without listing a range."""
-    total = 1
-    for name, dist in space.items():
-        if isinstance(dist, RandInt):
-            total *= len(range(dist.low, dist.high + 1, dist.step))
-        elif isinstance(dist, Uniform) and dist.step is not None:
-            total *= math.floor((dist.high - dist.low) / dist.step + 1e-9) + 1
-        else:
-            total *= len(grid_values(name, dist))
-    return total
+def grid_value(dist: Distribution, index: int) -> ParamValue:
+    """One of the values that :func:`n_values` counts."""
+    if isinstance(dist, Choice):
+        return dist.values[index]
+    return dist.low + index * (dist.step or 0)
+
+
+def grid_values(name: str, dist: Distribution) -> tuple[ParamValue, ...]:
+    """All of them; raises as :func:`n_values` does."""
+    return tuple(grid_value(dist, index) for index in range(n_values(name, dist)))

@@ -53,7 +53,7 @@ def compile_program(program: Program) -> tuple[ProgramCode, ast.Module]:
     SyntaxError
         The cell is no Python.
     SpecError
-        A placeholder is not at a top-level assignment.
+        A placeholder is not at an assignment.
     """
     tree = ast.parse(program.source, program.filename)
     _fill_holes(tree, program.placeholders)
@@ -95,7 +95,9 @@ def _fill_holes(tree: ast.Module, placeholders: tuple[Placeholder, ...]) -> None
     if not placeholders:
         return
     found = {
-        (node.lineno, node.col_offset): node for node in tree.body if isinstance(node, _Assignment)
+        (node.lineno, node.col_offset): node
+        for node in ast.walk(tree)
+        if isinstance(node, _Assignment)
     }
     for placeholder in placeholders:
         node = found.get((placeholder.line, placeholder.column))

@@ -14,9 +14,19 @@ from typing import Any
 
 from jupyter_ddl.errors import SpecError
 from jupyter_ddl.protocol.sampling import Mode, TrialRecord
-from jupyter_ddl.protocol.space import Choice, Distribution, ParamValue, RandInt
+from jupyter_ddl.protocol.space import (
+    Choice,
+    Distribution,
+    ParamValue,
+    RandInt,
+    active_params,
+    is_active,
+)
 
-__all__ = ["OptunaStudy", "load_optuna"]
+__all__ = ["OptunaStudy", "knows_branches", "load_optuna"]
+
+_NEED_ALL = frozenset({"CmaEsSampler", "GPSampler", "QMCSampler"})
+"""They search the parameters that all trials have, and would draw those of branches at random."""
 
 
 def load_optuna() -> Any:
@@ -26,11 +36,18 @@ def load_optuna() -> Any:
     return optuna
 
 
+def knows_branches(sampler: Any) -> bool:
+    """Whether an Optuna sampler learns of trials that lack some parameters."""
+    return not any(kind.__name__ in _NEED_ALL for kind in type(sampler).__mro__)
+
+
 class OptunaStudy:
     """An Optuna sampler and the in-memory study that it reads.
 
     Its state depends only on the order of the calls.  Trials that were asked and not told are
     running trials to the sampler.  Parameters told for a trial win over those proposed.
+    A sampler that knows no branches is asked for all parameters, and learns of them as of the
+    others, whether the trial has taken them or not.
     """
 
     def __init__(self, sampler: Any, space: Mapping[str, Distribution], mode: Mode) -> None:
@@ -42,6 +59,9 @@ class OptunaStudy:
                 pruner=self._optuna.pruners.NopPruner(),
                 direction="maximize" if mode == "max" else "minimize",
             )
+        whens = ((name, dist.when) for name, dist in space.items())
+        self._whens = tuple(whens)
+        self._asks_all = not knows_branches(sampler)
         self._distributions = {
             name: _optuna_distribution(self._optuna, name, dist) for name, dist in space.items()
         }
@@ -64,25 +84,32 @@ class OptunaStudy:
     def ask(self, number: int) -> dict[str, ParamValue]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            trial = self._study.ask(self._distributions)
+            if self._asks_all:
+                trial = self._study.ask(self._distributions)
+            else:
+                trial = self._study.ask()
+                self._suggest_active(trial)
         self._trials[number] = trial
-        return self._decoded(trial.params)
+        return self._active(trial)
 
     def tell(self, record: TrialRecord) -> None:
         trial = self._trials.pop(record.number)
         states = self._optuna.trial.TrialState
         state, value = self._ending(record)
         step = record.step or 0
-        if self._decoded(trial.params) != record.params:
+        if self._active(trial) != record.params:
             self._study.tell(trial, state=states.FAIL)
             if state == states.FAIL:
                 return
             reported = state == states.PRUNED and value is not None
+            params = self._encoded(record.params)
+            if self._asks_all:
+                params = {**trial.params, **params}
             self._study.add_trial(
                 self._optuna.trial.create_trial(
                     state=state,
-                    params=self._encoded(record.params),
-                    distributions=self._distributions,
+                    params=params,
+                    distributions={name: self._distributions[name] for name in params},
                     value=value,
                     intermediate_values={step: value} if reported else None,
                 )
@@ -91,6 +118,17 @@ class OptunaStudy:
         if state == states.PRUNED and value is not None:
             trial.report(value, step)
         self._study.tell(trial, value if state == states.COMPLETE else None, state)
+
+    def _suggest_active(self, trial: Any) -> None:
+        """Ask for one parameter after the other, as an objective with branches would."""
+        known: dict[str, ParamValue] = {}
+        for name, when in self._whens:
+            if is_active(when, known):
+                known[name] = self._plain(name, _suggest(trial, name, self._distributions[name]))
+
+    def _active(self, trial: Any) -> dict[str, ParamValue]:
+        params = {name: self._plain(name, value) for name, value in trial.params.items()}
+        return active_params(self._whens, params)
 
     def _ending(self, record: TrialRecord) -> tuple[Any, float | None]:
         """State and value as Optuna knows them: one without a finite value has failed."""
@@ -102,17 +140,24 @@ class OptunaStudy:
             return states.PRUNED, record.value if finite else None
         return states.FAIL, None
 
-    def _decoded(self, params: Mapping[str, Any]) -> dict[str, ParamValue]:
-        decoded = {name: params[name] for name in self._distributions}
-        for name, values in self._by_index.items():
-            decoded[name] = values[params[name]]
-        return decoded
+    def _plain(self, name: str, value: Any) -> ParamValue:
+        """A value as the space has it."""
+        values = self._by_index.get(name)
+        plain: ParamValue = value if values is None else values[value]
+        return plain
 
     def _encoded(self, params: Mapping[str, ParamValue]) -> dict[str, Any]:
         encoded: dict[str, Any] = dict(params)
-        for name, values in self._by_index.items():
-            encoded[name] = values.index(params[name])
+        for name in self._by_index.keys() & params.keys():
+            encoded[name] = self._by_index[name].index(params[name])
         return encoded
+
+
+def _suggest(trial: Any, name: str, dist: Any) -> Any:
+    if hasattr(dist, "choices"):
+        return trial.suggest_categorical(name, dist.choices)
+    suggest = trial.suggest_int if isinstance(dist.low, int) else trial.suggest_float
+    return suggest(name, dist.low, dist.high, step=dist.step, log=dist.log)
 
 
 def _optuna_distribution(optuna: Any, name: str, dist: Distribution) -> Any:

@@ -21,7 +21,7 @@ from jupyter_ddl.errors import LaunchError, SpecError
 from jupyter_ddl.protocol.assignment import Assignment, TrialAssignment
 from jupyter_ddl.protocol.events import AttemptFinished, Failure, Notice, Outcome, RankEvent
 from jupyter_ddl.protocol.program import Program
-from jupyter_ddl.protocol.space import ParamValue
+from jupyter_ddl.protocol.space import ParamValue, variable_of
 from jupyter_ddl.ranks import compiling, incell, outputs
 from jupyter_ddl.ranks.attempt import Attempt
 from jupyter_ddl.ranks.group_values import save_rank_values
@@ -108,33 +108,49 @@ class TrialNames:
         """
         self.load_captured(namespace)
         params = trial.params
-        missing = self._holes - params.keys()
-        if missing:
-            raise SpecError(
-                f"trial {trial.trial} has no value for {', '.join(sorted(missing))}; "
-                f"its parameters are {', '.join(params) or 'none'}"
-            )
         values: dict[str, Any] = dict(params)
         for name in self._space_labels.keys() & params.keys():
             values[name] = self._from_space(namespace, name, params[name])
         if self._holes:
-            namespace[compiling.PARAM] = values.__getitem__
+            namespace[compiling.PARAM] = partial(_value, values)
         if self._labels:
             namespace[compiling.PICK] = partial(_pick, self._labels, params)
-        namespace.update((name, value) for name, value in values.items() if name not in self._holes)
+        namespace.update(
+            (variable_of(name), value) for name, value in values.items() if name not in self._holes
+        )
         if assignment.over is not None and assignment.element is not None:
             namespace[assignment.element] = namespace[assignment.over][trial.item]
 
     def _from_space(self, namespace: dict[str, Any], name: str, value: ParamValue) -> Any:
         """The object that a label of the ``--space`` dict stands for."""
         labels = self._space_labels[name]
-        values = namespace.get(self._space_name or "", {}).get(name)
-        if not isinstance(values, list | tuple) or value not in labels:
+        values = namespace.get(self._space_name or "")
+        for key in labels.path:
+            values = values.get(key) if isinstance(values, Mapping) else None
+        if not isinstance(values, list | tuple) or value not in labels.values:
+            shown = "".join(f"[{key!r}]" for key in labels.path)
             raise SpecError(
-                f"parameter {name!r} is {value!r}, and {self._space_name}[{name!r}] is a "
+                f"parameter {name!r} is {value!r}, and {self._space_name}{shown} is a "
                 f"{type(values).__name__}; expected the list that holds this choice"
             )
-        return values[labels.index(value)]
+        return values[labels.values.index(value)]
+
+
+def _value(params: Mapping[str, Any], name: str) -> Any:
+    """The value of a declared parameter.
+
+    Raises
+    ------
+    SpecError
+        The trial does not have it: its branch was taken all the same.
+    """
+    if name not in params:
+        raise SpecError(
+            f"this trial has no value for {name!r}; its parameters are "
+            f"{', '.join(params) or 'none'}: the tests above it must come out here as they do in "
+            f"the notebook"
+        )
+    return params[name]
 
 
 def _pick(
@@ -150,6 +166,7 @@ def _pick(
     SpecError
         The call has another number of values than it had in the notebook.
     """
+    _value(params, name)
     known = labels[name]
     if len(values) == 1 and isinstance(values[0], list | tuple) and len(known) == len(values[0]):
         values = tuple(values[0])

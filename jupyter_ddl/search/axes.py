@@ -19,7 +19,9 @@ from jupyter_ddl.protocol.space import (
     ParamValue,
     RandInt,
     Uniform,
-    n_grid_points,
+    active_params,
+    is_active,
+    n_values,
 )
 
 __all__ = [
@@ -27,6 +29,7 @@ __all__ = [
     "ChoiceAxis",
     "FloatAxis",
     "IntAxis",
+    "active",
     "check_params",
     "counter_draws",
     "make_axes",
@@ -51,11 +54,9 @@ class ChoiceAxis:
 
     def __init__(self, name: str, dist: Choice) -> None:
         self.name = name
+        self.when = dist.when
         self.n_values: int | None = len(dist.values)
         self._values = dist.values
-
-    def value_at(self, index: int) -> ParamValue:
-        return self._values[index]
 
     def from_unit(self, unit: float) -> ParamValue:
         n = len(self._values)
@@ -77,14 +78,12 @@ class IntAxis:
 
     def __init__(self, name: str, dist: RandInt) -> None:
         self.name = name
+        self.when = dist.when
         self._low, self._high, self._step = dist.low, dist.high, dist.step
         self._n = len(range(dist.low, dist.high + 1, dist.step))
         self.n_values: int | None = self._n
         # Half a unit beyond both ends gives the ends their full share of a log scale.
         self._log = (math.log(dist.low - 0.5), math.log(dist.high + 0.5)) if dist.log else None
-
-    def value_at(self, index: int) -> ParamValue:
-        return self._low + index * self._step
 
     def from_unit(self, unit: float) -> ParamValue:
         if self._log is None:
@@ -118,14 +117,12 @@ class FloatAxis:
 
     def __init__(self, name: str, dist: Uniform) -> None:
         self.name = name
+        self.when = dist.when
         self._low, self._high, self._step = dist.low, dist.high, dist.step
         self._log = (math.log(dist.low), math.log(dist.high)) if dist.log else None
         self.n_values: int | None = None
         if dist.step is not None:
-            self.n_values = n_grid_points({name: dist})
-
-    def value_at(self, index: int) -> ParamValue:
-        return self._low + index * (self._step or 0.0)
+            self.n_values = n_values(name, dist)
 
     def from_unit(self, unit: float) -> ParamValue:
         if self._log is not None:
@@ -133,9 +130,9 @@ class FloatAxis:
             value = math.exp(low + unit * (high - low))
             if self._step is not None and self.n_values is not None:
                 index = round((value - self._low) / self._step)
-                return self.value_at(max(0, min(index, self.n_values - 1)))
+                return self._at(max(0, min(index, self.n_values - 1)))
         elif self.n_values is not None:
-            return self.value_at(min(int(unit * self.n_values), self.n_values - 1))
+            return self._at(min(int(unit * self.n_values), self.n_values - 1))
         else:
             value = self._low * (1.0 - unit) + self._high * unit  # no overflow of high - low
         return min(max(value, self._low), self._high)
@@ -149,6 +146,9 @@ class FloatAxis:
             return (round((number - self._low) / self._step) + 0.5) / self.n_values
         span = self._high / 2 - self._low / 2
         return (number / 2 - self._low / 2) / span if span else 0.5
+
+    def _at(self, index: int) -> float:
+        return self._low + index * (self._step or 0.0)
 
     def check(self, value: object) -> ParamValue:
         wanted = f"a number in [{self._low}, {self._high}]"
@@ -183,8 +183,15 @@ def _make_axis(name: str, dist: Distribution) -> Axis:
     return FloatAxis(name, dist)
 
 
+def active(axes: Sequence[Axis], params: Mapping[str, ParamValue]) -> dict[str, ParamValue]:
+    """Those of ``params`` that a trial has, in declaration order."""
+    return active_params(((axis.name, axis.when) for axis in axes), params)
+
+
 def check_params(axes: Sequence[Axis], params: Mapping[str, object]) -> dict[str, ParamValue]:
     """What a sampler proposed, in declaration order, if a trial can be run with it.
+
+    Parameters of branches that the trial does not take are left out.
 
     Raises
     ------
@@ -199,12 +206,17 @@ def check_params(axes: Sequence[Axis], params: Mapping[str, object]) -> dict[str
                 f"the sampler proposed {name!r}, which is no parameter of this search; "
                 f"propose exactly {', '.join(names)}"
             )
-    for name in names:
-        if name not in params:
+    checked: dict[str, ParamValue] = {}
+    for axis in axes:
+        if not is_active(axis.when, checked):
+            continue
+        if axis.name not in params:
             raise SpecError(
-                f"the sampler proposed no value for {name!r}; propose all of {', '.join(names)}"
+                f"the sampler proposed no value for {axis.name!r}; propose all of "
+                f"{', '.join(names)}" + (", as far as they are active" if axis.when else "")
             )
-    return {axis.name: axis.check(params[axis.name]) for axis in axes}
+        checked[axis.name] = axis.check(params[axis.name])
+    return checked
 
 
 def _number(value: ParamValue) -> float:

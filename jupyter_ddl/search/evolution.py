@@ -13,9 +13,9 @@ from typing import TypeAlias
 
 from jupyter_ddl.protocol.sampling import StudySpec, TrialRecord
 from jupyter_ddl.protocol.space import ParamValue
-from jupyter_ddl.search.axes import counter_draws, make_axes
+from jupyter_ddl.search.axes import active, counter_draws, make_axes
 from jupyter_ddl.search.options import NumberOption, read_options
-from jupyter_ddl.search.samplers import LocalSampler
+from jupyter_ddl.search.samplers import LocalSampler, independence
 
 __all__ = ["EvolutionSampler"]
 
@@ -50,6 +50,7 @@ class EvolutionSampler(LocalSampler):
     def __init__(self, spec: StudySpec, seed: int, window: int) -> None:
         read = read_options("sampler de", spec.sampler.options, _OPTIONS)
         self._axes = make_axes(spec.space)
+        self.notices = independence("de", spec.space)
         self._sign = -1.0 if spec.mode == "max" else 1.0
         self._seed = seed
         size = int(read["population"] or max(8, 5 * len(self._axes)))
@@ -74,8 +75,11 @@ class EvolutionSampler(LocalSampler):
 
     def tell(self, record: TrialRecord) -> None:
         vector = self._asked.pop(record.number)
-        if self._decode(vector) != record.params:
-            vector = tuple(axis.to_unit(record.params[axis.name]) for axis in self._axes)
+        if active(self._axes, self._decode(vector)) != record.params:
+            vector = tuple(
+                axis.to_unit(record.params[axis.name]) if axis.name in record.params else unit
+                for axis, unit in zip(self._axes, vector, strict=True)
+            )
         score = self._score(record)
         member = record.number % self._n_members
         if record.number < self._n_members:

@@ -9,8 +9,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 from jupyter_ddl.plugins import SAMPLERS
+from jupyter_ddl.protocol.grid import Grid
 from jupyter_ddl.protocol.sampling import SamplerSpec, StudySpec, TrialRecord
-from jupyter_ddl.protocol.space import ParamValue, n_grid_points
+from jupyter_ddl.protocol.space import ParamValue, Space
 from jupyter_ddl.search.axes import counter_draws, make_axes
 from jupyter_ddl.search.options import read_options
 
@@ -19,6 +20,7 @@ __all__ = [
     "LocalSampler",
     "RandomSampler",
     "RemoteSampler",
+    "independence",
     "is_remote",
     "make_sampler",
 ]
@@ -59,7 +61,11 @@ class LocalSampler(ABC):
 
     @abstractmethod
     def ask(self, number: int) -> dict[str, ParamValue]:
-        """The parameters of a trial.  Numbers come in order, from 0."""
+        """The parameters of a trial.  Numbers come in order, from 0.
+
+        Where branches have parameters of their own, values of those that the trial does not take
+        may be left out; the study drops them.  What is told then lacks them.
+        """
 
     def tell(self, record: TrialRecord) -> None:
         """How a trial ended."""
@@ -73,21 +79,14 @@ class GridSampler(LocalSampler):
 
     def __init__(self, spec: StudySpec, seed: int, window: int) -> None:
         read_options("sampler grid", spec.sampler.options, {})
-        self.n_points = n_grid_points(spec.space)
-        axes = make_axes(spec.space)
-        self._names = [axis.name for axis in axes]
-        self._reversed = [(axis, axis.n_values or 1) for axis in reversed(axes)]
+        self._grid = Grid(spec.space)
+        self.n_points = self._grid.n_points
 
     def horizon(self, number: int) -> int:
         return -1
 
     def ask(self, number: int) -> dict[str, ParamValue]:
-        rest = number
-        values: dict[str, ParamValue] = {}
-        for axis, n_values in self._reversed:
-            rest, index = divmod(rest, n_values)
-            values[axis.name] = axis.value_at(index)
-        return {name: values[name] for name in self._names}
+        return self._grid.point(number)
 
 
 class RandomSampler(LocalSampler):
@@ -129,6 +128,17 @@ def is_remote(spec: SamplerSpec) -> bool:
     """Whether the sampler is user code, which only a rank process may run."""
     module = spec.name.partition(":")[0]
     return spec.in_notebook or (":" in spec.name and module.split(".")[0] != "optuna")
+
+
+def independence(name: str, space: Space) -> tuple[str, ...]:
+    """What the user should know of a sampler that knows no branches, if the space has some."""
+    inside = [key for key, dist in space.items() if dist.when]
+    if not inside:
+        return ()
+    return (
+        f"sampler {name} knows no branches: it proposes {', '.join(inside)} for every trial, and "
+        f"trials take what their branch has; tpe, random and grid propose only that",
+    )
 
 
 def make_sampler(spec: StudySpec, seed: int, window: int) -> LocalSampler | RemoteSampler:

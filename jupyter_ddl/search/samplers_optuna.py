@@ -12,10 +12,10 @@ from typing import Any
 
 from jupyter_ddl.errors import SpecError
 from jupyter_ddl.protocol.sampling import StudySpec, TrialRecord
-from jupyter_ddl.protocol.space import Choice, Distribution, ParamValue
-from jupyter_ddl.ranks.optuna_study import OptunaStudy, load_optuna
+from jupyter_ddl.protocol.space import Choice, Distribution, ParamValue, has_conditions
+from jupyter_ddl.ranks.optuna_study import OptunaStudy, knows_branches, load_optuna
 from jupyter_ddl.search.options import unknown_name
-from jupyter_ddl.search.samplers import LocalSampler
+from jupyter_ddl.search.samplers import LocalSampler, independence
 
 __all__ = ["OptunaSampler"]
 
@@ -58,8 +58,13 @@ class OptunaSampler(LocalSampler):
         self._n_told = 0
         _check_installed(name)
         load_optuna()
-        made = _make(name, spec.sampler.options, seed)
+        options = dict(spec.sampler.options)
+        if name == "tpe" and has_conditions(spec.space) and options.get("multivariate", True):
+            options.setdefault("group", True)  # parameters of one branch are learnt together
+        made = _make(name, options, seed)
         self.notices = _fallback_notices(name, spec.space)
+        if not knows_branches(made):
+            self.notices += independence(name, spec.space)
         self._study = OptunaStudy(made, spec.space, spec.mode)
         if name == "qmc":
             self._study.anchor()

@@ -17,7 +17,7 @@ import msgspec
 from jupyter_ddl.errors import SpecError
 from jupyter_ddl.protocol.sampling import StudySpec, TrialEnd, TrialRecord
 from jupyter_ddl.protocol.space import ParamValue
-from jupyter_ddl.search.axes import check_params, make_axes
+from jupyter_ddl.search.axes import active, check_params, make_axes
 from jupyter_ddl.search.samplers import RemoteSampler, make_sampler
 
 __all__ = ["Exhausted", "NeedsRemoteAsk", "NextTrial", "Proposal", "Study", "Wait"]
@@ -155,7 +155,7 @@ class Study:
             return NeedsRemoteAsk(number, tells, replayed)
         for record in tells:
             self._sampler.tell(record)
-        return self._register(number, self._sampler.ask(number))
+        return self._register(number, active(self._axes, self._sampler.ask(number)))
 
     def supply(self, number: int, params: Mapping[str, object] | None) -> Proposal | None:
         """What a remote sampler answered to ``NeedsRemoteAsk``.

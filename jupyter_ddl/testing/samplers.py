@@ -31,13 +31,13 @@ from jupyter_ddl.protocol.sampling import (
     TrialEnd,
     TrialRecord,
 )
-from jupyter_ddl.protocol.space import Choice, Distribution, ParamValue, RandInt, Uniform
+from jupyter_ddl.protocol.space import Choice, Distribution, OneOf, ParamValue, RandInt, Uniform
 from jupyter_ddl.ranks.sampler_host import SamplerHost
 from jupyter_ddl.search.axes import check_params, make_axes
 from jupyter_ddl.search.study import Exhausted, NeedsRemoteAsk, Proposal, Study
 from jupyter_ddl.verbs.search import Search as SearchVerb
 
-__all__ = ["SPACE", "SamplerContract", "Search"]
+__all__ = ["BRANCHES", "SPACE", "SamplerContract", "Search"]
 
 SPACE: dict[str, Distribution] = {
     "rate": Uniform(0.001, 1.0, log=True),
@@ -45,6 +45,15 @@ SPACE: dict[str, Distribution] = {
     "kind": Choice(("relu", "tanh", "none")),
 }
 """One of each kind; for samplers that need a finite one, override the fixture ``space``."""
+
+BRANCHES: dict[str, Distribution] = {
+    "model": Choice(("svm", "forest", "mean")),
+    "kernel": Choice(("rbf", "linear"), when=((OneOf("model", ("svm",)),),)),
+    "gamma": RandInt(1, 5, when=((OneOf("model", ("svm",)), OneOf("kernel", ("rbf",))),)),
+    "depth": RandInt(2, 9, when=((OneOf("model", ("forest",)),),)),
+    "seed": RandInt(0, 1),
+}
+"""Parameters that only some trials have."""
 
 Params = dict[str, ParamValue]
 End = Callable[[int, Params], tuple[TrialEnd, float | None]]
@@ -226,6 +235,23 @@ class SamplerContract:
         found = self._search(sampler, space).run(trouble, random.Random(1))
         axes = make_axes(space)
         assert [check_params(axes, params) for params in found] == found
+
+    def test_a_trial_has_the_parameters_of_its_branch_and_no_others(
+        self, sampler: SamplerSpec
+    ) -> None:
+        axes = make_axes(BRANCHES)
+        search = self._search(sampler, BRANCHES)
+        found = search.run(trouble, random.Random(1))
+        assert [check_params(axes, params) for params in found] == found
+        assert len({params["model"] for params in found}) > 1, "only one branch is ever tried"
+        again = self._search(sampler, BRANCHES).run(trouble, random.Random(2))
+        assert again == found
+        after = self._search(sampler, BRANCHES)
+        before = self._search(sampler, BRANCHES)
+        before.run(trouble, random.Random(3), 5)
+        after.resume(before)
+        assert after.run(trouble, random.Random(4)) == found
+        assert after.disagreements() == []
 
     @pytest.mark.parametrize(
         "dist",

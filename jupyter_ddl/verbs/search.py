@@ -22,18 +22,14 @@ from jupyter_ddl.errors import CellError, OptionError
 from jupyter_ddl.formats import format_count
 from jupyter_ddl.grammar import Argument, Group, argument, count, identifier, one_of
 from jupyter_ddl.plugins import PRUNERS, SAMPLERS
+from jupyter_ddl.protocol.grid import n_grid_points
 from jupyter_ddl.protocol.sampling import Mode, PrunerSpec, SamplerSpec
-from jupyter_ddl.protocol.space import (
-    Choice,
-    Distribution,
-    ParamValue,
-    RandInt,
-    n_grid_points,
-)
+from jupyter_ddl.protocol.space import Distribution, ParamValue
 from jupyter_ddl.protocol.verb import Capabilities, RankNeeds
 from jupyter_ddl.verbs.base import Line, Verb
+from jupyter_ddl.verbs.space_text import space_lines
 
-__all__ = ["DEFAULT_TRIALS", "Search", "distribution_text", "read_grid"]
+__all__ = ["DEFAULT_TRIALS", "Search", "read_grid"]
 
 DEFAULT_TRIALS = 20
 
@@ -193,8 +189,7 @@ class Search(Verb, frozen=True, tag="search"):
         if self.ranks_per_trial > 1 or self.gpus_per_trial:
             yield f"Per trial: {self.ranks_per_trial} ranks, {self.gpus_per_trial} GPUs"
         yield "Hyper-parameters:"
-        for name, found in self.space.items():
-            yield f"  {name}: {distribution_text(found)}"
+        yield from space_lines(self.space)
 
     # -- what everybody asks -------------------------------------------------------------------
 
@@ -226,25 +221,6 @@ class Search(Verb, frozen=True, tag="search"):
     @property
     def group_text(self) -> str:
         return f"{self.ranks_per_trial} per trial" if self.ranks_per_trial > 1 else ""
-
-
-def distribution_text(found: Distribution) -> str:
-    """One line for a distribution, e.g. ``0.0001 … 0.1, log``."""
-    if isinstance(found, Choice):
-        shown = [str(value) if found.by_index else repr(value) for value in found.values[:12]]
-        more = len(found.values) - len(shown)
-        text = ", ".join(shown) + (f", … {more} more" if more else "")
-        return f"one of {text}" + _default_text(found)
-    text = f"{found.low} … {found.high}"
-    if found.log:
-        text += ", log"
-    if found.step is not None and found.step != 1:
-        text += f", step {found.step}"
-    return (f"whole, {text}" if isinstance(found, RandInt) else text) + _default_text(found)
-
-
-def _default_text(found: Distribution) -> str:
-    return "" if found.default is None else f" (default {found.default})"
 
 
 def _choose_sampler(search: Search, space: CellSpace, namespace: Mapping[str, Any]) -> SamplerSpec:

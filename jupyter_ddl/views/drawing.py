@@ -12,7 +12,14 @@ import msgspec
 
 from jupyter_ddl.formats import format_number
 from jupyter_ddl.protocol.snapshot import RunStateName, TrialStateName
-from jupyter_ddl.protocol.space import Choice, Distribution, ParamValue, RandInt, Uniform
+from jupyter_ddl.protocol.space import (
+    Choice,
+    Distribution,
+    ParamValue,
+    RandInt,
+    Uniform,
+    when_text,
+)
 
 __all__ = [
     "ACCENT",
@@ -244,7 +251,12 @@ def format_params(params: Mapping[str, ParamValue], limit: int = 24, n_shown: in
 
 
 def format_distribution(dist: Distribution) -> str:
-    """A distribution as the cell declares it, ``loguniform(0.0001, 0.1)``."""
+    """A distribution as the cell declares it, ``loguniform(0.0001, 0.1)``, and its branch."""
+    branch = f" if {plain(when_text(dist.when), 80)}" if dist.when else ""
+    return _format_call(dist) + branch
+
+
+def _format_call(dist: Distribution) -> str:
     if isinstance(dist, Choice):
         shown = ", ".join(format_param(value, 16) for value in dist.values[:8])
         return f"choice({shown}{', …' if len(dist.values) > 8 else ''})"

@@ -12,7 +12,7 @@ import cloudpickle
 import numpy as np
 import pytest
 
-from jupyter_ddl.protocol.program import MAIN_GLOBALS
+from jupyter_ddl.protocol.program import MAIN_GLOBALS, Labels
 from tests.unit.ranks.conftest import pickled, placeholder
 
 
@@ -79,7 +79,8 @@ def test_a_parameter_without_a_hole_becomes_a_name(host: Any) -> None:
 
 @pytest.mark.parametrize("source", ["v = f(1, 2)\n", "f = None\nv = f(1, 2)\n"])
 def test_a_label_of_the_space_dict_picks_the_lists_element(host: Any, source: str) -> None:
-    program: dict[str, Any] = {"space_name": "space", "space_labels": {"f": ("min", "max")}}
+    labels = {"f": Labels(("f",), ("min", "max"))}
+    program: dict[str, Any] = {"space_name": "space", "space_labels": labels}
     if source.startswith("f ="):
         program["placeholders"] = (placeholder(source, "f"),)
     rank = host.load(source, program=program, captures={"space": {"f": [min, max]}}, metric="v")
@@ -90,7 +91,7 @@ def test_a_missing_parameter_is_named(host: Any) -> None:
     source = "lr = uniform(0, 1)\n"
     rank = host.load(source, program={"placeholders": (placeholder(source, "lr"),)}, metric="lr")
     failure = rank.run(params={"depth": 3}).failure
-    assert failure.message == "trial 0 has no value for lr; its parameters are depth"
+    assert "this trial has no value for 'lr'; its parameters are depth" in failure.message
 
 
 def test_a_hole_that_is_nowhere_fails_every_trial(host: Any) -> None:

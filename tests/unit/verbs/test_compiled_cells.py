@@ -8,6 +8,7 @@ import pytest
 from jupyter_ddl.cell.dry_run import describe
 from jupyter_ddl.errors import JupyterDDLError
 from jupyter_ddl.plugins import SAMPLERS
+from jupyter_ddl.protocol.program import Labels
 from jupyter_ddl.protocol.sampling import SamplerSpec
 from jupyter_ddl.protocol.space import Uniform
 from jupyter_ddl.verbs.map import Map
@@ -68,7 +69,7 @@ def test_a_space_dict_travels_under_its_name():
     namespace = notebook(space={"act": [len, print]})
     found = compiled(f"{SEARCH} --space space", "report(acc=act)", namespace)
     assert found.spec.program.space_name == "space"
-    assert found.spec.program.space_labels == {"act": ("len", "print")}
+    assert found.spec.program.space_labels == {"act": Labels(("act",), ("len", "print"))}
     assert [each.name for each in found.spec.program.captures] == ["space"]
 
 

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_ddl import formats
-from jupyter_ddl.protocol.space import Choice, RandInt, Uniform
+from jupyter_ddl.protocol.space import Choice, OneOf, RandInt, Uniform
 from jupyter_ddl.views import drawing
 from jupyter_ddl.views.bundle import LIVE_DIR
 from jupyter_ddl.views.drawing import esc, plain, plain_lines
@@ -163,6 +163,10 @@ def test_every_duration_has_a_short_form(seconds: float | None) -> None:
         (RandInt(1, 64, log=True), "randint(1, 64, log=True)"),
         (RandInt(10000, 20000, step=5000), "randint(10000, 20000, step=5000)"),
         (Choice(("relu", None, True)), "choice(relu, None, True)"),
+        (
+            RandInt(2, 9, when=((OneOf("model", ("svm", "knn")), OneOf("deep", (True,))),)),
+            "randint(2, 9) if model = svm|knn, deep = True",
+        ),
     ],
 )
 def test_a_distribution_reads_as_the_cell_declares_it(dist: object, text: str) -> None:
