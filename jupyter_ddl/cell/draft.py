@@ -11,17 +11,13 @@ from typing import Any
 
 import msgspec
 
-from jupyter_ddl.cell.capture import Captured
-from jupyter_ddl.cell.modules import CellModules
 from jupyter_ddl.cell.options import CellOptions
-from jupyter_ddl.cell.source import CellSource
-from jupyter_ddl.cell.space import CellSpace
 from jupyter_ddl.cell.work_folder import work_folder
 from jupyter_ddl.protocol.program import Program
 from jupyter_ddl.protocol.run import Limits, Provenance, RunSpec
 from jupyter_ddl.protocol.verb import VerbSpec
 
-__all__ = ["CellContext", "RunDraft", "draft_run", "program_of"]
+__all__ = ["CellContext", "RunDraft", "draft_run"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,35 +71,6 @@ class RunDraft:
             folder=str(work_folder()),
             provenance=provenance,
         )
-
-
-def program_of(
-    source: CellSource,
-    captured: Captured,
-    modules: CellModules,
-    space: CellSpace | None = None,
-    space_name: str | None = None,
-) -> tuple[Program, tuple[tuple[str, bytes | memoryview], ...]]:
-    """The program of a cell, and the blobs that it names."""
-    program = Program(
-        source=source.text,
-        filename=source.filename,
-        placeholders=space.placeholders if space else (),
-        captures=captured.names,
-        payload=captured.digest,
-        buffers=tuple(digest for digest, _ in captured.buffers),
-        modules=modules.files,
-        imports=modules.imports,
-        ends_in_expression=source.ends_in_expression,
-        space_name=space_name,
-        space_labels=space.labels if space else {},
-    )
-    blobs: dict[str, bytes | memoryview] = {}
-    if captured.digest is not None:
-        blobs[captured.digest] = captured.payload
-    blobs.update(captured.buffers)
-    blobs.update(modules.contents)
-    return program, tuple(blobs.items())
 
 
 def draft_run(

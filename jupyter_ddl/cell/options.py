@@ -44,6 +44,7 @@ class CellOptions(msgspec.Struct, frozen=True, kw_only=True):
     capture_limit_bytes: int | None = None
     seed: int | None = None
     tensorboard: bool = False
+    callbacks: bool = True
     admission_timeout_s: float | None = None
 
 
@@ -104,6 +105,12 @@ COMMON = (
     ),
     argument(
         "--tensorboard", action="store_true", help="write event files: %tensorboard shows them"
+    ),
+    argument(
+        "--no-callbacks",
+        dest="callbacks",
+        action="store_false",
+        help="Trainer, Lightning, Keras, xgboost and their like do not report by themselves",
     ),
     CAPTURE_LIMIT,
     SEED,

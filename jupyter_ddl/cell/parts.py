@@ -15,8 +15,10 @@ from jupyter_ddl.cell.modules import CellModules, read_modules
 from jupyter_ddl.cell.names import CellNames, check_defined, names_to_capture
 from jupyter_ddl.cell.options import CellOptions
 from jupyter_ddl.cell.source import CellSource
+from jupyter_ddl.cell.space import CellSpace
 from jupyter_ddl.errors import CellError
 from jupyter_ddl.nearest import did_you_mean
+from jupyter_ddl.protocol.program import Program
 
 __all__ = ["CellParts"]
 
@@ -103,6 +105,38 @@ class CellParts:
                 hint = did_you_mean(name, self.namespace)
                 raise CellError(f"--push {name}: the notebook has no such name{hint}", name=name)
         return self.options.push
+
+    def program(
+        self,
+        captured: Captured,
+        modules: CellModules,
+        space: CellSpace | None = None,
+        space_name: str | None = None,
+    ) -> tuple[Program, tuple[tuple[str, bytes | memoryview], ...]]:
+        """The program, and the blobs that it names."""
+        source = self.source
+        own_calls = ("report", "checkpoint", "resume")
+        program = Program(
+            source=source.text,
+            filename=source.filename,
+            placeholders=space.placeholders if space else (),
+            captures=captured.names,
+            payload=captured.digest,
+            buffers=tuple(digest for digest, _ in captured.buffers),
+            modules=modules.files,
+            imports=modules.imports,
+            ends_in_expression=source.ends_in_expression,
+            callbacks=self.options.callbacks,
+            own_calls=tuple(name for name in own_calls if self.calls(name, captured, modules)),
+            space_name=space_name,
+            space_labels=space.labels if space else {},
+        )
+        blobs: dict[str, bytes | memoryview] = {}
+        if captured.digest is not None:
+            blobs[captured.digest] = captured.payload
+        blobs.update(captured.buffers)
+        blobs.update(modules.contents)
+        return program, tuple(blobs.items())
 
     def calls(self, name: str, captured: Captured, modules: CellModules) -> bool:
         """Whether a name occurs in the cell, in functions that it captures or in its modules."""

@@ -404,7 +404,9 @@ def _stop_requested(state: RunState, event: StopRequested) -> None:
 
 
 def _notice(state: RunState, event: Notice) -> None:
-    state.notices.append(shortened(event.text, _MAX_NOTICE))
+    text = shortened(event.text, _MAX_NOTICE)
+    if text not in state.notices:  # trials say the same of the same cell
+        state.notices.append(text)
 
 
 def _run_finished(state: RunState, event: RunFinished) -> None:

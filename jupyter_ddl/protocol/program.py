@@ -82,6 +82,10 @@ class Program(msgspec.Struct, frozen=True):
     """Top-level packages that the cell and its modules import, installed ones only."""
     ends_in_expression: bool = False
     """Whether the last statement is an expression; its value is the cell's value."""
+    callbacks: bool = True
+    """Whether training frameworks report by themselves (else: ``--no-callbacks``)."""
+    own_calls: tuple[str, ...] = ()
+    """Which of ``report``, ``checkpoint`` and ``resume`` the cell or what it uses calls."""
     space_name: str | None = None
     """Captured name of the dict given by ``--space``; None without one."""
     space_labels: dict[str, Labels] = {}

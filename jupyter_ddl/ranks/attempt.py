@@ -116,10 +116,27 @@ class Attempt:
             if self.world_size > 1:
                 values = reduced(values, reduce)
         self._last_step = at
+        self.record(at, values)
+
+    @property
+    def speaks_for_itself(self) -> bool:
+        """Whether the cell has called ``report``."""
+        return self._last_step is not None
+
+    def record(self, at: int, values: Mapping[str, float]) -> None:
+        """Record numbers at a step, of the cell or of a framework that counts for itself.
+
+        Raises
+        ------
+        MetricError
+            The objective is not finite.
+        TrialStopped
+            The attempt ends here.
+        """
         self._n_reports += 1
         self.reported.update(values)
         trial = self._trial
-        self._emit(Reported(trial.trial, trial.attempt, at, values, time.time(), self.rank))
+        self._emit(Reported(trial.trial, trial.attempt, at, dict(values), time.time(), self.rank))
         objective = values.get(self._assignment.metric or "")
         if objective is not None and not math.isfinite(objective):
             raise MetricError(
@@ -166,12 +183,12 @@ class Attempt:
         number = self._trial.trial
         directory = self._directory()
         if self._agreement is None:
-            state = newest_checkpoint(directory, number, self._warn)
+            state = newest_checkpoint(directory, number, self.warn)
         else:
             # Every rank reads; a file that one of them finds broken is used by none.
             state = self._agreement.first_readable(
                 checkpoint_names(directory, number) if self.rank == 0 else (),
-                lambda name: read_or_notice(directory, number, name, self._warn),
+                lambda name: read_or_notice(directory, number, name, self.warn),
             )
         return None if state is None else self.training.restore(state)
 
@@ -187,7 +204,8 @@ class Attempt:
         folder = Path(self._assignment.run_dir) / "outputs"
         return Outputs(folder, f"trial-{trial.trial}-a{trial.attempt}", tell)
 
-    def _warn(self, text: str) -> None:
+    def warn(self, text: str) -> None:
+        """Tell the user something in one sentence."""
         self._emit(Notice(time.time(), text, "warning"))
 
     def _directory(self) -> Path:

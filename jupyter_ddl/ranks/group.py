@@ -24,6 +24,7 @@ from jupyter_ddl.errors import LaunchError
 from jupyter_ddl.protocol.assignment import TrialAssignment
 from jupyter_ddl.protocol.events import RendezvousReady
 from jupyter_ddl.protocol.group import JoinGroup, RankPlace
+from jupyter_ddl.ranks.frameworks.environment import framework_environment
 from jupyter_ddl.ranks.gpus import choose_device
 from jupyter_ddl.ranks.group_votes import GroupVotes
 
@@ -228,6 +229,8 @@ class RankGroup:
             self._store = _join_store(joined.addresses[0], place)
         port = int(self._store.get(_COORDINATOR)) if with_torch else None
         os.environ.update(group_environment(place, joined.addresses, port))
+        for name, value in framework_environment(place).items():
+            os.environ.setdefault(name, value)
         tell_jax()
         if with_torch:
             separate_process_groups()

@@ -35,7 +35,7 @@ class GroupVotes:
     """
 
     def __init__(self, store: Any, rank: int, world_size: int) -> None:
-        self._store = store
+        self.store = store
         self._rank = rank
         self._world_size = world_size
         self._n_choices = 0
@@ -67,16 +67,16 @@ class GroupVotes:
         self._n_choices += 1
         key = f"{_PREFIX}choice/{self._n_choices}"
         if self._rank == 0:
-            self._store.set(key, json.dumps(list(names)))
-        for name in json.loads(self._store.get(key)):
+            self.store.set(key, json.dumps(list(names)))
+        for name in json.loads(self.store.get(key)):
             content = read(name)
             if self._all_agree(f"{key}/{name}", content is not None):
                 return content
         return None
 
     def _all_agree(self, key: str, yes: bool) -> bool:
-        self._store.set(f"{key}/{self._rank}", "1" if yes else "0")
-        votes = self._store.multi_get([f"{key}/{rank}" for rank in range(self._world_size)])
+        self.store.set(f"{key}/{self._rank}", "1" if yes else "0")
+        votes = self.store.multi_get([f"{key}/{rank}" for rank in range(self._world_size)])
         return all(vote == b"1" for vote in votes)
 
     def stop_after(
@@ -117,12 +117,12 @@ class GroupVotes:
         self._undecided = n_reports + 1 + (0 if reason else n_ahead)
         before, self._word = self._word, _word_of(self._undecided, reason)
         # Once this is answered, the word is there for all to read.
-        self._store.add(_STOP, self._word - before)
+        self.store.add(_STOP, self._word - before)
         return None if reason is None else (self._undecided, reason)
 
     def _hear(self) -> tuple[int, StopReason] | None:
         # Adding nothing is the one way to read that neither waits for the key nor asks twice.
-        word = self._store.add(_STOP, 0)
+        word = self.store.add(_STOP, 0)
         if not word:
             return None  # rank 0 has not spoken yet
         self._undecided, number = divmod(word, len(_REASONS))

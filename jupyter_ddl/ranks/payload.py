@@ -22,7 +22,7 @@ from jupyter_ddl.errors import SpecError
 from jupyter_ddl.protocol.program import MAIN_GLOBALS, ModuleFile, Program
 from jupyter_ddl.store.blobs import digest_of, map_blob, read_blob
 
-__all__ = ["CapturedValues", "host_name", "import_all", "install_modules"]
+__all__ = ["DECIDES_AT_IMPORT", "CapturedValues", "host_name", "import_all", "install_modules"]
 
 
 # Modules that travel with a cell: written once per run and host, then imported as usual.  Those of
@@ -129,10 +129,14 @@ def _inside(path: str) -> PurePosixPath:
     return relative
 
 
+DECIDES_AT_IMPORT = frozenset({"keras"})
+"""Reads its settings (``KERAS_BACKEND``) when it is imported: the cell may set them before."""
+
+
 def import_all(names: Iterable[str]) -> dict[str, BaseException]:
     """Import packages ahead of the first trial; return what failed, by name."""
     failed: dict[str, BaseException] = {}
-    for name in names:
+    for name in sorted({*names} - DECIDES_AT_IMPORT):
         try:
             importlib.import_module(name)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - import runs foreign code

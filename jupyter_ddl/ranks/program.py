@@ -24,6 +24,8 @@ from jupyter_ddl.protocol.program import Program
 from jupyter_ddl.protocol.space import ParamValue, variable_of
 from jupyter_ddl.ranks import compiling, incell, outputs
 from jupyter_ddl.ranks.attempt import Attempt
+from jupyter_ddl.ranks.frameworks.hooks import attach_to_frameworks, take_problems
+from jupyter_ddl.ranks.frameworks.loops import Loop, set_loop
 from jupyter_ddl.ranks.group_values import save_rank_values
 from jupyter_ddl.ranks.group_votes import GroupVotes
 from jupyter_ddl.ranks.metrics import final_objective
@@ -251,6 +253,8 @@ class LoadedProgram:
         codes = (self._cell.body, self._cell.last)
         self._awaits = any(code is not None and _is_coroutine(code) for code in codes)
         install_modules(program.modules, blob_dirs, run_dir)
+        if program.callbacks:
+            attach_to_frameworks()
         needed = compiling.imports_that_must_work(tree)
         for name, error in import_all(program.imports).items():
             if name in needed and self._broken is None:
@@ -298,7 +302,7 @@ class LoadedProgram:
         started = time.perf_counter()
         attempt = Attempt(trial, assignment, emit, stop, agreement)
         try:
-            ending = self._attempt(trial, assignment, attempt, emit, started)
+            ending = self._attempt(trial, assignment, attempt, emit, started, agreement)
         except BaseException as error:  # noqa: BLE001 - a stop signal may arrive at any line
             ending = self._ending_of(error, None)
         duration_s = time.perf_counter() - started
@@ -323,6 +327,7 @@ class LoadedProgram:
         attempt: Attempt,
         emit: Emit,
         started: float,
+        agreement: GroupVotes | None,
     ) -> _Ending:
         if self._broken is not None:
             return self._broken
@@ -334,6 +339,9 @@ class LoadedProgram:
             outputs.set_outputs(attempt.outputs())
             enter_folder(assignment.folder)
             self._writes.begin()
+            if self._program.callbacks:
+                store = None if agreement is None else agreement.store
+                set_loop(Loop(attempt, attempt.warn, store, self._program.own_calls))
             return self._execute(trial, assignment, attempt, emit, main.__dict__)
         except BaseException as error:  # noqa: BLE001 - the rank's wall around the user's code
             return self._ending_of(error, attempt)
@@ -429,6 +437,9 @@ class LoadedProgram:
     def _clean_up(self, main: ModuleType, emit: Emit, started: float, trial: int) -> None:
         """Drop what the trial left; a step that fails keeps no other from being taken."""
         incell.set_attempt(None)
+        set_loop(None)
+        for problem in take_problems():
+            emit(Notice(time.time(), problem, "warning"))
         surroundings = self._surroundings
         empty: Callable[[], None] = partial(empty_namespace, main.__dict__)
         tell: Callable[[], None] = partial(self._tell_of_writes, trial, emit)

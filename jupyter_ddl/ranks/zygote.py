@@ -37,6 +37,7 @@ from jupyter_ddl.protocol.rank_messages import (
 )
 from jupyter_ddl.ranks import main as rank_main
 from jupyter_ddl.ranks.outputs import choose_renderers
+from jupyter_ddl.ranks.payload import DECIDES_AT_IMPORT
 from jupyter_ddl.store.death_signal import become_subreaper, bind_to_parent, request_death_signal
 from jupyter_ddl.store.processes import (
     RANK_VARIABLE,
@@ -170,7 +171,8 @@ class Zygote:
         guard = self._fork_guard() if self._ranks else None
         # An import may hang in C, where no handler runs: then this process is to be killed.
         self._bind(signal.SIGKILL)
-        names = [each for name in request.names for each in (name, *_LAZY_PARTS.get(name, ()))]
+        wanted = [name for name in request.names if name not in DECIDES_AT_IMPORT]
+        names = [each for name in wanted for each in (name, *_LAZY_PARTS.get(name, ()))]
         for name in names:
             try:
                 importlib.import_module(name)

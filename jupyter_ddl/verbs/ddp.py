@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 
 import msgspec
 
-from jupyter_ddl.cell.draft import CellContext, RunDraft, draft_run, program_of
+from jupyter_ddl.cell.draft import CellContext, RunDraft, draft_run
 from jupyter_ddl.cell.names import read_names
 from jupyter_ddl.cell.options import ADMISSION, COMMON, CellOptions
 from jupyter_ddl.cell.parts import CellParts
@@ -145,7 +145,7 @@ class Ddp(Verb, frozen=True, tag="ddp"):
         shrinks = self.min_ranks is not None and self.min_ranks < self.n_ranks
         if shrinks and not parts.calls("checkpoint", captured, modules):
             notes = ["the cell never calls checkpoint(…): with fewer ranks it begins at its start"]
-        program, blobs = program_of(source, captured, modules)
+        program, blobs = parts.program(captured, modules)
         # A group that restarts k times may fail k + 1 times.
         return draft_run(
             verb, options, program, blobs, max_failures=self.max_restarts + 1, notes=notes

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 
 import msgspec
 
-from jupyter_ddl.cell.draft import CellContext, RunDraft, draft_run, program_of
+from jupyter_ddl.cell.draft import CellContext, RunDraft, draft_run
 from jupyter_ddl.cell.names import read_names
 from jupyter_ddl.cell.options import COMMON, MANY_TRIALS, CellOptions
 from jupyter_ddl.cell.parts import CellParts
@@ -84,7 +84,7 @@ class Map(Verb, frozen=True, tag="map"):
         parts = CellParts.of(options, source, names, namespace, context, {self.over: items})
         element = (self.element,)
         captured, modules = parts.gather(known=element, injected=element, also=(self.over,))
-        program, blobs = program_of(source, captured, modules)
+        program, blobs = parts.program(captured, modules)
         notes = []
         if self.element not in names.free:
             notes = [f"the cell never reads {self.element!r}, the element of {self.over}"]

@@ -10,8 +10,8 @@ from typing import Any, ClassVar, Self
 
 import msgspec
 
-from jupyter_ddl.cell.draft import CellContext, RunDraft, draft_run, program_of
-from jupyter_ddl.cell.metric import choose_metric, reports_in
+from jupyter_ddl.cell.draft import CellContext, RunDraft, draft_run
+from jupyter_ddl.cell.metric import Reports, choose_metric, reports_in
 from jupyter_ddl.cell.modules import is_installed
 from jupyter_ddl.cell.names import read_names
 from jupyter_ddl.cell.options import ADMISSION, COMMON, MANY_TRIALS, CellOptions
@@ -26,6 +26,7 @@ from jupyter_ddl.protocol.grid import n_grid_points
 from jupyter_ddl.protocol.sampling import Mode, PrunerSpec, SamplerSpec
 from jupyter_ddl.protocol.space import Distribution, ParamValue
 from jupyter_ddl.protocol.verb import Capabilities, RankNeeds
+from jupyter_ddl.ranks.frameworks.hooks import LIBRARIES
 from jupyter_ddl.verbs.base import Line, Verb
 from jupyter_ddl.verbs.space_text import space_lines
 
@@ -163,11 +164,13 @@ class Search(Verb, frozen=True, tag="search"):
         captured, modules = parts.gather(known=space.space, injected=space.injected, also=also)
         _check_installed(sampler, frozenset(file.path.partition("/")[0] for file in modules.files))
         reports = reports_in(source.tree, namespace, captured.functions, modules.trees)
+        if options.callbacks and not reports.metrics and LIBRARIES & {*modules.imports}:
+            reports = Reports(open=True)  # it logs what it likes
         metric = choose_metric(self.metric or None, reports, names, source)
         verb = msgspec.structs.replace(
             self, metric=metric, n_trials=n_trials, space=space.space, sampler=sampler, grid=()
         )
-        program, blobs = program_of(source, captured, modules, space, self.space_name or None)
+        program, blobs = parts.program(captured, modules, space, self.space_name or None)
         notes = self._notes(metric, metric in reports.metrics or reports.open)
         return draft_run(
             verb, options, program, blobs, max_failures=options.max_failures, notes=notes

@@ -4,7 +4,7 @@ A program is a file below ``programs/``: a sentence, lines ``# key = value``, th
 ``# %%``.  The cell that gets a first line stands behind ``# %% train``.  Keys:
 
 - ``result``: the name of the number (or numbers, or dict of them) that the program comes to
-- ``ddp``, ``search``, ``run``, ``map``, ``fit``: options behind ``%%distribute VERB``; one that is
+- ``ddp``, ``search``, ``map``, ``fit``: options behind ``%%distribute VERB``; one that is
   not there makes no sense for the program
 - ``tolerance``: how far the result on ranks may be from the plain one; 0 by default
 - ``needs``: packages without which it is skipped
@@ -28,9 +28,9 @@ from tests.live_kernel import CellOutput, LiveKernel
 
 __all__ = ["PROGRAMS", "VERBS", "Program", "distance", "run_plainly", "run_under"]
 
-VERBS = ("ddp", "search", "run", "map", "fit")
+VERBS = ("ddp", "search", "map", "fit")
 PROGRAMS = Path(__file__).with_name("programs")
-_KEY = re.compile(r"# (\w+) = (.+)")
+_KEY = re.compile(r"^# (\w+) = ?(.*)$", re.MULTILINE)
 _CELL = re.compile(r"^# %%[ \t]*(.*)\n", re.MULTILINE)
 _TIMEOUT_S = 240.0
 

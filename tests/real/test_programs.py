@@ -23,7 +23,7 @@ def test_a_program_runs_with_another_first_line(real_kernel: LiveKernel, program
             continue
         shown = run_under(real_kernel, program, verb)
         assert real_kernel.value("_run.state") == "'complete'", shown.everything
-        if verb == "ddp":
+        if verb in ("ddp", "fit"):
             away = distance(real_kernel, program, plain)
             assert away <= program.tolerance, f"{away} away from {plain}"
         if verb == "search":

@@ -1,0 +1,1 @@
+"""Training frameworks report by themselves: one module per library, and what they share."""
