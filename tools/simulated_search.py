@@ -250,7 +250,7 @@ class _Search:
             self._finish(now_s, attempt, "evicted", None, None)
         self._free[_LOST_WORKER] = 0
         text = f"worker-{_LOST_WORKER} was lost; its {len(lost)} trials are tried again elsewhere"
-        self.story.tell(Notice(BEGAN_S + now_s, text, "warning"))
+        self.story.tell(Notice(BEGAN_S + now_s, text))
         self._fill(now_s)
 
     def _measure(self, now_s: float) -> None:

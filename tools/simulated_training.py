@@ -205,9 +205,7 @@ class _Training:
             if step % _SAVED_EVERY == 0:
                 self._pass(0.9, 0.2, 0.78)
                 file = f"t0-{step}.ckpt"
-                self.story.tell(
-                    CheckpointSaved(0, round_, step, file, "00", 2_490_000_000, self._now_s)
-                )
+                self.story.tell(CheckpointSaved(0, round_, step, file, 2_490_000_000, self._now_s))
                 self.story.say(self._now_s, 0, f"checkpoint of step {step} saved", rank=0)
 
     def _lose(self, round_: int) -> None:
@@ -226,7 +224,7 @@ class _Training:
             AttemptFinished(0, round_, "failed", self._now_s, duration_s, failure=failure)
         )
         text = f"rank {_LOST_RANK} on gpu-04 was killed; the group goes on from its last checkpoint"
-        self.story.tell(Notice(self._now_s, text, "warning"))
+        self.story.tell(Notice(self._now_s, text))
         self._pass(2.4, 0.0, 0.01)
 
     def _end(self, round_: int) -> None:

@@ -189,9 +189,7 @@ class ControllerLink:
         self._decoder: msgspec.msgpack.Decoder[Upward] = msgspec.msgpack.Decoder(Upward)
 
     @classmethod
-    async def open(
-        cls, info: ConnectionInfo, client: str, timeout_s: float = 5.0
-    ) -> ControllerLink:
+    async def open(cls, info: ConnectionInfo, timeout_s: float = 5.0) -> ControllerLink:
         """Connect and say hello.
 
         Raises
@@ -209,7 +207,7 @@ class ControllerLink:
             ) from error
         link = cls(info, *streams)
         try:
-            await link.request(Hello(PROTOCOL_VERSION, client), timeout_s)
+            await link.request(Hello(PROTOCOL_VERSION), timeout_s)
         except BaseException:
             await link.close()
             raise

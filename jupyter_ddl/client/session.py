@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import os
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
@@ -151,8 +150,7 @@ class Session:
                 self._call(link.close(), 5.0)
                 link = None
             if link is None:
-                client = f"pid {os.getpid()}"
-                link = self._call(ControllerLink.open(info, client), 10.0)
+                link = self._call(ControllerLink.open(info), 10.0)
                 self._links[name] = link
             return link
 

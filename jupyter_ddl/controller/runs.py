@@ -295,7 +295,7 @@ class RunRegistry:
                 return
             if ledger.cut_bytes:
                 text = f"{ledger.cut_bytes} bytes of a half-written record were cut off the ledger"
-                notice = Notice(at_s=time.time(), text=text, level="warning")
+                notice = Notice(at_s=time.time(), text=text)
                 await asyncio.to_thread(ledger.append, [notice])
                 fold(state, notice)
             driver = self._make(state.spec, ledger, state)

@@ -161,7 +161,7 @@ def round_notices(
     saved = state.trials[trial.trial].checkpoint
     if saved is None:
         text = f"restarted{size} from the beginning: the cell saved no checkpoint"
-        return [Notice(now_s, text, "warning")]
+        return [Notice(now_s, text)]
     return [Notice(now_s, f"restarted{size} from the checkpoint at step {saved.step}")]
 
 

@@ -189,7 +189,7 @@ class FitFlights:
         flight = self._flights.pop(name)
         if lost and flight.pieces and not flight.batch.is_given_up and not self._is_stopped:
             text = f"a worker was lost; {len(flight.pieces)} fits of it are done again"
-            yield Notice(now.wall_s, text, "warning")
+            yield Notice(now.wall_s, text)
         at_fault = set(flight.evicted)
         if lost:
             at_fault |= set(flight.logs) or set(flight.pieces)

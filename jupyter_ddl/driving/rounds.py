@@ -252,7 +252,7 @@ class GroupFold:
         if not self._kept or end.outcome != "complete":
             return []
         text = f"the cell's value on {ranks_label(self._kept)} did not come home: "
-        return [Notice(end.at_s, text + self._kept[min(self._kept)], "warning")]
+        return [Notice(end.at_s, text + self._kept[min(self._kept)])]
 
     def _conclusion(self, at_s: float) -> AttemptFinished:
         ends = [self._ends[rank] for rank in range(self._n_ranks)]

@@ -325,7 +325,6 @@ def _attempt_started(state: RunState, event: AttemptStarted) -> None:
     trial.duration_s = None
     trial.step = trial.objective = None
     trial.metric_names = trial.metric_values = ()
-    state.n_attempts += 1
     forget_outputs(state, event.trial)
     fold_group.round_started(state)
     _move(state, trial, "running")

@@ -272,7 +272,6 @@ class RunState:
     """Trials that are no candidates: they are shown, and not counted."""
     n_finished_before: int = 0
     """Trials finished before this session."""
-    n_attempts: int = 0
     n_evictions: int = 0
     n_late: int = 0
     """Events of attempts or trials that were over; they changed nothing."""

@@ -343,7 +343,6 @@ def _draw(
         if rate and state.state == "running" and not paused
         else None,
         n_evictions=state.n_evictions,
-        n_attempts=state.n_attempts,
         notices=tuple(state.notices),
         paused=_short(paused, 300),
         stopping=state.stop is not None and end is None,

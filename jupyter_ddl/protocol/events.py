@@ -241,8 +241,7 @@ class CheckpointSaved(msgspec.Struct, frozen=True, tag="checkpoint_saved"):
     attempt: int
     step: int
     file: str
-    """Relative to ``<run_dir>/checkpoints``."""
-    digest: str
+    """Relative to ``<run_dir>/checkpoints``; begins with the digest that its reader checks."""
     size_bytes: int
     at_s: float
 
@@ -303,7 +302,6 @@ class Notice(msgspec.Struct, frozen=True, tag="notice"):
 
     at_s: float
     text: str
-    level: Literal["info", "warning"] = "info"
 
 
 class CellExecuted(msgspec.Struct, frozen=True, tag="cell_executed"):

@@ -97,8 +97,6 @@ class Execute(msgspec.Struct, frozen=True, tag="execute"):
 class BatchDone(msgspec.Struct, frozen=True, tag="batch_done"):
     """The rank has executed all trials of its assignment and is free."""
 
-    assignment_id: str
-
 
 class LoaderWait(msgspec.Struct, frozen=True, tag="loader_wait"):
     """Share of the last second, or of the time since, that the cell waited for its DataLoader."""

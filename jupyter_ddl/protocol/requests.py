@@ -62,7 +62,6 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
     """First request of a connection."""
 
     version: int
-    client: str
 
 
 class GetStatus(msgspec.Struct, frozen=True, tag="get_status"):

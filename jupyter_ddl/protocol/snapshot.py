@@ -206,7 +206,6 @@ class RunSnapshot(msgspec.Struct, frozen=True):
     ends_at_s: float | None = None
     """Unix seconds at which it will be done if it goes on at this rate."""
     n_evictions: int = 0
-    n_attempts: int = 0
     notices: tuple[str, ...] = ()
     """The last 5."""
     paused: str = ""

@@ -206,7 +206,7 @@ class Attempt:
 
     def warn(self, text: str) -> None:
         """Tell the user something in one sentence."""
-        self._emit(Notice(time.time(), text, "warning"))
+        self._emit(Notice(time.time(), text))
 
     def _directory(self) -> Path:
         return Path(self._assignment.run_dir) / "checkpoints"

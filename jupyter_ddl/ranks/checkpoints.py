@@ -181,13 +181,13 @@ class _HashingFile(io.RawIOBase):
         return view.nbytes
 
 
-def write_checkpoint(file: IO[bytes], step: int, state: Mapping[str, Any]) -> tuple[str, int]:
+def write_checkpoint(file: IO[bytes], step: int, state: Mapping[str, Any]) -> int:
     """Write state to an empty, seekable file.
 
     Returns
     -------
-    digest, size_bytes
-        Digest of the state's bytes, and the size of the whole file.
+    int
+        The size of the whole file.
 
     Raises
     ------
@@ -214,7 +214,7 @@ def write_checkpoint(file: IO[bytes], step: int, state: Mapping[str, Any]) -> tu
     }
     file.seek(0)
     file.write(json.dumps(header).encode().ljust(_HEADER_BYTES - 1) + b"\n")
-    return hashing.hash.hexdigest(), _HEADER_BYTES + hashing.size
+    return _HEADER_BYTES + hashing.size
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
@@ -339,7 +339,6 @@ class SavedCheckpoint(NamedTuple):
     """What a :class:`~jupyter_ddl.protocol.events.CheckpointSaved` says about a file."""
 
     file: str
-    digest: str
     size_bytes: int
 
 
@@ -359,10 +358,10 @@ def save_checkpoint(
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / f"step-{step}-a{attempt}.ckpt"
     with replacing(path, is_synced=True) as file:
-        digest, size_bytes = write_checkpoint(file, step, state)
+        size_bytes = write_checkpoint(file, step, state)
     sync_directory(directory)
     keep_newest(directory, keep=path)
-    return SavedCheckpoint(f"{directory.name}/{path.name}", digest, size_bytes)
+    return SavedCheckpoint(f"{directory.name}/{path.name}", size_bytes)
 
 
 def newest_checkpoint(

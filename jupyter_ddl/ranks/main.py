@@ -157,7 +157,7 @@ class _Rank:
                 self._beats = None
             self._channel.hold(self._closed(finished))
         stop_flag.clear()
-        self._send(BatchDone(assignment.assignment_id))
+        self._send(BatchDone())
 
     def _open_log(self, assignment: Assignment) -> _Obstacle | None:
         try:

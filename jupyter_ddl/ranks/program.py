@@ -439,7 +439,7 @@ class LoadedProgram:
         incell.set_attempt(None)
         set_loop(None)
         for problem in take_problems():
-            emit(Notice(time.time(), problem, "warning"))
+            emit(Notice(time.time(), problem))
         surroundings = self._surroundings
         empty: Callable[[], None] = partial(empty_namespace, main.__dict__)
         tell: Callable[[], None] = partial(self._tell_of_writes, trial, emit)
@@ -451,12 +451,12 @@ class LoadedProgram:
                     step()  # a stop signal came in the middle; the attempt has ended already
             except Exception as error:  # noqa: BLE001 - closing figures and streams runs foreign code
                 text = f"cleaning up after a trial failed: {type(error).__name__}: {error}"
-                emit(Notice(time.time(), text, "warning"))
+                emit(Notice(time.time(), text))
         surroundings.collect(time.perf_counter() - started)
 
     def _tell_of_writes(self, trial: int, emit: Emit) -> None:
         if text := self._writes.end(trial):
-            emit(Notice(time.time(), text, "warning"))
+            emit(Notice(time.time(), text))
 
 
 def _save(values: dict[str, Any], trial: TrialAssignment, assignment: Assignment) -> str | None:

@@ -68,8 +68,7 @@ class Links:
                 await link.close()
                 link = None
             if link is None:
-                client = f"jupyter server pid {os.getpid()}"
-                link = await ControllerLink.open(info, client, _OPEN_TIMEOUT_S)
+                link = await ControllerLink.open(info, _OPEN_TIMEOUT_S)
                 if self._is_closed:
                     await link.close()
                     raise ClusterError(f"cluster {info.name} is not asked: the server is ending")

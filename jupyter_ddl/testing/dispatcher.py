@@ -274,7 +274,7 @@ class FakeDispatcher:
                 return
             if _no(rank) == 0 and rng.random() < 0.5:
                 file = f"{trial.trial}-a{trial.attempt}-s{step}"
-                saved = CheckpointSaved(trial.trial, trial.attempt, step, file, "", 1, self._wall_s)
+                saved = CheckpointSaved(trial.trial, trial.attempt, step, file, 1, self._wall_s)
                 self._say(rank, saved)
                 if "next_checkpoint" in rank.leaves and not rank.is_deaf:
                     self._finish(rank, rank.leaves["next_checkpoint"])

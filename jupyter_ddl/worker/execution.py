@@ -294,7 +294,7 @@ class Execution:
 
     def notice(self, text: str) -> None:
         """Tell the user something that is no event of an attempt."""
-        self._relay.add(Notice(at_s=time.time(), text=text, level="warning"))
+        self._relay.add(Notice(at_s=time.time(), text=text))
 
     def join(self, message: JoinGroup) -> None:
         """Pass the addresses of a rank group on to the rank that waits for them."""

@@ -102,7 +102,7 @@ def test_another_client_stops_a_run_and_both_see_it(cluster: Cluster, second: Se
 
 
 def frames() -> list[bytes]:
-    bodies: list[Body] = [Hello(PROTOCOL_VERSION, "me"), GetStatus(), WatchRun("r1"), Scale(-1)]
+    bodies: list[Body] = [Hello(PROTOCOL_VERSION), GetStatus(), WatchRun("r1"), Scale(-1)]
     return [msgspec.msgpack.encode(Request(number, body)) for number, body in enumerate(bodies)]
 
 

@@ -46,7 +46,7 @@ def test_what_cannot_be_answered_is_refused_in_a_sentence(cluster: Cluster) -> N
         with pytest.raises(RunNotFoundError, match="nobody"):
             session().ask("test", body)
     with pytest.raises(JupyterDDLError, match="speaks protocol 99"):
-        session().ask("test", Hello(PROTOCOL_VERSION + 98, "a client of the future"))
+        session().ask("test", Hello(PROTOCOL_VERSION + 98))
     with pytest.raises(SpecError, match="0 <= MIN <= MAX"):
         cluster.adapt(3, 1)
     assert cluster.status().active_runs == ()

@@ -84,7 +84,7 @@ def answer_over_tls(address: tuple[str, int]) -> bytes:
 
 
 def answer_of_controller(path: str) -> str:
-    frame = msgspec.msgpack.encode(Request(1, Hello(PROTOCOL_VERSION, "stranger")))
+    frame = msgspec.msgpack.encode(Request(1, Hello(PROTOCOL_VERSION)))
     try:
         with socket.socket(socket.AF_UNIX) as client:
             client.settimeout(5)

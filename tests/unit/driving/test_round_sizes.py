@@ -172,7 +172,7 @@ def _state(*, saved: bool) -> RunState:
     fold(state, TrialCreated(0, {}, 0.0))
     fold(state, AttemptStarted(0, 1, 1.0, "w", 1, "l", 0))
     if saved:
-        fold(state, CheckpointSaved(0, 1, 40, "f", "d", 1, 2.0))
+        fold(state, CheckpointSaved(0, 1, 40, "f", 1, 2.0))
     fold(state, AttemptFinished(0, 1, "moved", 3.0, 1.0))
     return state
 

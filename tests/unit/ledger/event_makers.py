@@ -60,7 +60,7 @@ def reported(trial: int, attempt: int = 1, step: int = 1, **metrics: float) -> R
 
 
 def checkpointed(trial: int, attempt: int = 1) -> CheckpointSaved:
-    return CheckpointSaved(trial, attempt, 3, f"t{trial}.ckpt", "00ff", 12, 1004.5)
+    return CheckpointSaved(trial, attempt, 3, f"t{trial}.ckpt", 12, 1004.5)
 
 
 def ended(

@@ -51,7 +51,7 @@ def at_step(attempt: int, step: int) -> Reported:
 
 
 def saved_at(attempt: int, step: int) -> CheckpointSaved:
-    return CheckpointSaved(0, attempt, step, "f", "d", 1, 1004.0)
+    return CheckpointSaved(0, attempt, step, "f", 1, 1004.0)
 
 
 def after(*events: Event, spec: RunSpec = DDP) -> RunState:

@@ -95,7 +95,7 @@ def test_a_full_disk_and_a_lost_worker_cost_no_own_failure() -> None:
     fold(state, ended(0, 2, "evicted"))
     trial = state.trial(0)
     assert (trial.state, trial.own_failures, trial.evictions) == ("waiting", 0, 1)
-    assert (state.n_evictions, state.n_attempts) == (1, 2)
+    assert (state.n_evictions, trial.n_attempts) == (1, 2)
 
 
 def test_evictions_beyond_their_limit_fail_a_trial_and_say_why() -> None:

@@ -133,7 +133,6 @@ def search(
         trials_per_s=0.083,
         ends_at_s=NOW_S + 171.0,
         n_evictions=1,
-        n_attempts=n_started + 1,
         notices=("Worker w1 was lost at 12:03:11; trial 21 starts again from its checkpoint.",),
     )
 
