@@ -69,6 +69,12 @@ def home(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Ite
 
 
 @pytest.fixture(autouse=True)
+def no_settings_of_pytest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cells compiled in this process leave here what pytest has set in it (filters, handlers)."""
+    monkeypatch.setattr("jupyter_ddl.cell.settings.LIBRARIES", ())
+
+
+@pytest.fixture(autouse=True)
 def no_leftovers(request: pytest.FixtureRequest) -> Iterator[None]:
     """After a test with real processes, none of them is left, nor are their files and threads."""
     if not any(request.node.get_closest_marker(name) for name in _REAL):

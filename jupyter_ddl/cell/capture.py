@@ -7,6 +7,7 @@ of the notebook refer to the namespace they will run in instead of a copy of the
 from __future__ import annotations
 
 import functools
+import importlib
 import io
 import itertools
 import pickle
@@ -411,6 +412,8 @@ class CellPickler(cloudpickle.Pickler):  # type: ignore[misc]
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, types.ModuleType):
             self.modules.add(obj.__name__)
+            if type(obj) is not types.ModuleType and sys.modules.get(obj.__name__) is obj:
+                return importlib.import_module, (obj.__name__,)  # torch.backends.cudnn is one
         elif isinstance(obj, _NAMED_BY_MODULE):
             module = getattr(obj, "__module__", None)
             if isinstance(module, str):

@@ -25,6 +25,7 @@ def describe(draft: RunDraft, places: Iterable[str] = ()) -> str:
     lines += places
     lines += _capture_lines(draft)
     lines += _module_lines(draft.spec.program)
+    lines += _settings_lines(draft.spec.program)
     n_bytes = sum(memoryview(data).nbytes for _, data in draft.blobs)
     n_blobs = len(draft.blobs)
     lines.append(
@@ -71,3 +72,10 @@ def _module_lines(program: Program) -> Iterator[str]:
         for file in files:
             yield f"  {file.path}: {format_bytes(file.size_bytes)}"
     yield f"Packages: {', '.join(program.imports) or 'none'}"
+
+
+def _settings_lines(program: Program) -> Iterator[str]:
+    if program.settings is not None:
+        yield "Settings of the notebook, in force on every rank:"
+        for each in program.settings.carried:
+            yield f"  {each.library}: {each.text}"

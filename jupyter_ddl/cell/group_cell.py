@@ -6,13 +6,17 @@ own, and a cell means those.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from jupyter_ddl.cell.capture import capture
 from jupyter_ddl.cell.modules import read_modules
+from jupyter_ddl.cell.names import names_to_capture, read_names
+from jupyter_ddl.cell.settings import read_settings
 from jupyter_ddl.cell.source import read_source
 from jupyter_ddl.cell.work_folder import work_folder
 from jupyter_ddl.errors import CellError
@@ -20,10 +24,10 @@ from jupyter_ddl.nearest import did_you_mean
 from jupyter_ddl.protocol.cells import Cell
 from jupyter_ddl.protocol.folder import WorkFolder
 
-__all__ = ["CompiledGroupCell", "compile_group_cell", "transfer_cell"]
+__all__ = ["AUTO", "CompiledGroupCell", "compile_group_cell", "question_cell", "transfer_cell"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class CompiledGroupCell:
     """A cell that a group could execute.
 
@@ -33,11 +37,14 @@ class CompiledGroupCell:
         Digests and bytes of the payload, its buffers and modules.
     imports : tuple of str
         Top-level modules of installed packages that it imports.
+    notes : tuple of str
+        Sentences worth telling the user.
     """
 
     cell: Cell
     blobs: tuple[tuple[str, bytes | memoryview], ...] = ()
     imports: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def compile_group_cell(
@@ -79,13 +86,40 @@ def compile_group_cell(
             payload=sent.cell.payload,
             buffers=sent.cell.buffers,
             modules=modules.files,
+            settings=sent.cell.settings,
             bring=bring,
             keep_value=keep_value,
             folder=WorkFolder(str(work_folder())),
         ),
         (*sent.blobs, *modules.contents),
         modules.imports,
+        sent.notes,
     )
+
+
+AUTO = "auto"
+"""Among names to push: what the cell reads, the notebook has and the ranks lack."""
+
+
+def question_cell(source: str, namespace: Mapping[str, Any]) -> CompiledGroupCell | None:
+    """A cell without code that asks ranks which names of a cell they lack.
+
+    Returns
+    -------
+    CompiledGroupCell or None
+        None: the notebook has none that ranks could lack.
+
+    Raises
+    ------
+    CellError
+        A syntax error.
+    """
+    names = names_to_capture(read_names(read_source(source, None).tree), namespace)
+    if not names:
+        return None
+    asking = transfer_cell({}, {})
+    cell = msgspec.structs.replace(asking.cell, filename="push", asked=names)
+    return dataclasses.replace(asking, cell=cell)
 
 
 def transfer_cell(
@@ -93,18 +127,20 @@ def transfer_cell(
 ) -> CompiledGroupCell:
     """A cell without code: it takes variables to the ranks, or brings some back."""
     captured = capture(values, main_globals)
+    carried = read_settings()
     cell = Cell(
         source="",
         filename="push" if values else "pull",
         pushed=captured.names,
         payload=captured.digest,
         buffers=tuple(digest for digest, _ in captured.buffers),
+        settings=carried.settings,
         bring=bring,
     )
-    blobs: list[tuple[str, bytes | memoryview]] = list(captured.buffers)
+    blobs: list[tuple[str, bytes | memoryview]] = [*captured.buffers, *carried.blobs.items()]
     if captured.digest is not None:
         blobs.append((captured.digest, captured.payload))
-    return CompiledGroupCell(cell, tuple(blobs))
+    return CompiledGroupCell(cell, tuple(blobs), notes=carried.notes)
 
 
 def _chosen(names: tuple[str, ...], namespace: Mapping[str, Any]) -> dict[str, Any]:

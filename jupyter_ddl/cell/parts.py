@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,8 @@ from jupyter_ddl.cell.draft import CellContext
 from jupyter_ddl.cell.modules import CellModules, read_modules
 from jupyter_ddl.cell.names import CellNames, check_defined, names_to_capture
 from jupyter_ddl.cell.options import CellOptions
+from jupyter_ddl.cell.patches import mentioned_names, patches_note
+from jupyter_ddl.cell.settings import read_settings
 from jupyter_ddl.cell.source import CellSource
 from jupyter_ddl.cell.space import CellSpace
 from jupyter_ddl.errors import CellError
@@ -112,9 +114,10 @@ class CellParts:
         modules: CellModules,
         space: CellSpace | None = None,
         space_name: str | None = None,
-    ) -> tuple[Program, tuple[tuple[str, bytes | memoryview], ...]]:
-        """The program, and the blobs that it names."""
+    ) -> tuple[Program, tuple[tuple[str, bytes | memoryview], ...], tuple[str, ...]]:
+        """The program, the blobs that it names, and what users should know of both."""
         source = self.source
+        carried = read_settings()
         own_calls = ("report", "checkpoint", "resume")
         program = Program(
             source=source.text,
@@ -124,6 +127,7 @@ class CellParts:
             payload=captured.digest,
             buffers=tuple(digest for digest, _ in captured.buffers),
             modules=modules.files,
+            settings=carried.settings,
             imports=modules.imports,
             ends_in_expression=source.ends_in_expression,
             callbacks=self.options.callbacks,
@@ -131,12 +135,18 @@ class CellParts:
             space_name=space_name,
             space_labels=space.labels if space else {},
         )
-        blobs: dict[str, bytes | memoryview] = {}
+        blobs = carried.blobs
         if captured.digest is not None:
             blobs[captured.digest] = captured.payload
         blobs.update(captured.buffers)
         blobs.update(modules.contents)
-        return program, tuple(blobs.items())
+        return program, tuple(blobs.items()), (*carried.notes, *self._patches(captured, modules))
+
+    def _patches(self, captured: Captured, modules: CellModules) -> Iterator[str]:
+        trees = (self.source.tree, *modules.trees)
+        mentioned = mentioned_names(trees, captured.functions)
+        values = [self.namespace[name] for name in self.names.free if name in self.namespace]
+        return patches_note(self.source.tree, mentioned, values, captured.modules)
 
     def calls(self, name: str, captured: Captured, modules: CellModules) -> bool:
         """Whether a name occurs in the cell, in functions that it captures or in its modules."""

@@ -7,12 +7,17 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from jupyter_ddl.cell.draft import CellContext
-from jupyter_ddl.cell.group_cell import CompiledGroupCell, compile_group_cell, transfer_cell
+from jupyter_ddl.cell.group_cell import (
+    CompiledGroupCell,
+    compile_group_cell,
+    question_cell,
+    transfer_cell,
+)
 from jupyter_ddl.cell.options import CellOptions, EnvCheck
 from jupyter_ddl.cell.source import globals_of_caller
 from jupyter_ddl.cell.work_folder import work_folder
@@ -289,7 +294,7 @@ class RankGroup:
         cell: str,
         *,
         targets: Sequence[int] | None = None,
-        push: Mapping[str, Any] | None = None,
+        push: Mapping[str, Any] | Literal["auto"] | None = None,
         bring: Sequence[str] = (),
         on_progress: OnProgress | None = None,
         env_check: EnvCheck | None = None,
@@ -302,8 +307,9 @@ class RankGroup:
             As it stands below a magic's line: its first line is line 2.
         targets : sequence of int, optional
             Ranks; by default all.
-        push : mapping, optional
-            Variables that the ranks are given before.
+        push : mapping or "auto", optional
+            Variables that the ranks are given before; ``"auto"``: those of the caller that the
+            cell reads and they lack.
         bring : sequence of str
             Variables to bring home; see :meth:`RankResults.value`.
         on_progress : callable, optional
@@ -323,18 +329,33 @@ class RankGroup:
         KeyboardInterrupt
             It was interrupted; variables are kept.
         """
+        there = globals_of_caller()
+        if isinstance(push, str):
+            names, namespace = self.lacking(cell, there, targets), there
+        else:
+            names, namespace = tuple(push or ()), dict(push or {})
         compiled = compile_group_cell(
             cell,
-            {**(push or {})},
-            push=tuple(push or ()),
+            namespace,
+            push=names,
             bring=tuple(bring),
             notebook_dir=work_folder(),
             keep_value=True,
         )
         self.check_environment(compiled, work_folder(), env_check)
         results = self.execute_compiled(compiled, targets, on_progress)
-        results.raise_for_failure()
+        results.raise_for_failure(there, "push={{'{0}': {0}}}")
         return results
+
+    def lacking(
+        self, cell: str, namespace: Mapping[str, Any], targets: Sequence[int] | None = None
+    ) -> tuple[str, ...]:
+        """Names that a cell reads, ``namespace`` has and one of the ranks lacks."""
+        question = question_cell(cell, namespace)
+        if question is None:
+            return ()
+        answers = self._transfer(question, targets).values
+        return tuple(dict.fromkeys(name for answer in answers for name in answer.split()))
 
     def check_environment(
         self,

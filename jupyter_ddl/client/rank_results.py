@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -87,8 +89,17 @@ class RankResults:
             f"{self.ranks[0] if rank is None and self.ranks else rank}; --bring names variables"
         )
 
-    def raise_for_failure(self) -> None:
+    def raise_for_failure(
+        self, namespace: Mapping[str, Any] | None = None, push: str = "--push {0}"
+    ) -> None:
         """Raise the failure of the first rank; the others are counted.
+
+        Parameters
+        ----------
+        namespace : mapping, optional
+            The notebook's: names that only it has are told with the way to send them.
+        push : str
+            What sends the name ``{0}``.
 
         Raises
         ------
@@ -98,7 +109,7 @@ class RankResults:
             It was interrupted.
         """
         if errors := self.errors:
-            raise _failed(self.group_id, errors)
+            raise _failed(self.group_id, errors, namespace or {}, push)
         if self.interrupted:
             raise KeyboardInterrupt(
                 f"interrupted on {ranks_label(self.interrupted)}; variables are kept"
@@ -117,14 +128,23 @@ class RankResults:
         return self._values[done.rank]
 
 
-def _failed(group_id: str, errors: dict[int, Failure]) -> RankFailedError:
+_UNDEFINED = re.compile(r"name '(\w+)' is not defined")
+
+
+def _failed(
+    group_id: str, errors: dict[int, Failure], namespace: Mapping[str, Any], push: str
+) -> RankFailedError:
     rank = min(errors)
     failure = errors[rank]
     where = f" at line {failure.line} of the cell" if failure.line is not None else ""
     others = tuple(sorted(errors.keys() - {rank}))
     more = f" (and on {ranks_label(others)})" if others else ""
+    undefined = _UNDEFINED.match(failure.message) if failure.type_name == "NameError" else None
+    hint = ""
+    if undefined is not None and undefined[1] in namespace:
+        hint = f"; the notebook has {undefined[1]!r}: {push.format(undefined[1])} sends it first"
     return RankFailedError(
-        f"rank {rank}: {failure.type_name}: {failure.message}{where}{more}",
+        f"rank {rank}: {failure.type_name}: {failure.message}{where}{more}{hint}",
         group_id=group_id,
         rank=rank,
         n_failed=len(errors),

@@ -82,4 +82,6 @@ def _blobs_of(ledger: Path) -> set[str]:
     digests |= {module.digest for module in program.modules}
     if program.payload is not None:
         digests.add(program.payload)
+    if program.settings is not None:
+        digests.add(program.settings.blob)
     return digests

@@ -381,7 +381,8 @@ def blobs_of_cell(cell: Cell) -> list[str]:
 
 def _blobs(holder: Program | Cell | FitTable) -> list[str]:
     payload = () if holder.payload is None else (holder.payload,)
-    return [*payload, *holder.buffers, *(module.digest for module in holder.modules)]
+    settings = () if holder.settings is None else (holder.settings.blob,)
+    return [*payload, *settings, *holder.buffers, *(module.digest for module in holder.modules)]
 
 
 def _size_of(path: Path) -> int:

@@ -26,12 +26,27 @@ __all__ = ["run_cell"]
 
 _groups: dict[tuple[str | None, str], RankGroup] = {}
 """The groups that this kernel has used, by cluster and name."""
+_told: set[str] = set()
+"""What was said about settings: once, and not again with every cell."""
 
 
 def run_cell(shell: Any, line: str, verb: CellGroup, options: CellOptions, cell: str) -> None:
     """Execute a cell; its results go where the options say."""
-    compiled = _compile(shell, options, cell)
+    from jupyter_ddl.cell.group_cell import AUTO
+
+    explicit = tuple(name for name in options.push if name != AUTO)
+    # Before there is a group: what can't be sent is refused first.
+    compiled = _compile(shell, options, cell, explicit)
     group = _group(verb, options, line)
+    if len(explicit) < len(options.push):
+        lacking = group.lacking(cell, shell.user_ns, verb.targets)
+        if new := [name for name in lacking if name not in explicit]:
+            compiled = _compile(shell, options, cell, (*explicit, *new))
+            say(f"pushed: {', '.join(new)}")
+    for note in compiled.notes:
+        if note not in _told:
+            _told.add(note)
+            say(f"Note: {note}.")
     group.check_environment(compiled, folder_of(shell), options.env_check, say_note)
     live = _Live(cell_number(shell), group.directory / "outputs")
     try:
@@ -43,11 +58,13 @@ def run_cell(shell: Any, line: str, verb: CellGroup, options: CellOptions, cell:
         say(f"Note: {results.note}.")
     if options.out is not None:
         shell.push({options.out: results})
-    results.raise_for_failure()
+    results.raise_for_failure(shell.user_ns, "--push {0} (or --push auto)")
     _bring(shell, options, results)
 
 
-def _compile(shell: Any, options: CellOptions, cell: str) -> CompiledGroupCell:
+def _compile(
+    shell: Any, options: CellOptions, cell: str, push: tuple[str, ...]
+) -> CompiledGroupCell:
     from jupyter_ddl.cell.group_cell import compile_group_cell
 
     return compile_group_cell(
@@ -55,7 +72,7 @@ def _compile(shell: Any, options: CellOptions, cell: str) -> CompiledGroupCell:
         shell.user_ns,
         cell_number=cell_number(shell),
         notebook_dir=folder_of(shell),
-        push=options.push,
+        push=push,
         bring=options.bring,
         keep_value=options.out is not None,
     )

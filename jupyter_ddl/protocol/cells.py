@@ -9,7 +9,7 @@ import msgspec
 from jupyter_ddl.protocol.events import Failure
 from jupyter_ddl.protocol.folder import WorkFolder
 from jupyter_ddl.protocol.group import RankPlace
-from jupyter_ddl.protocol.program import CapturedName, ModuleFile
+from jupyter_ddl.protocol.program import CapturedName, ModuleFile, Settings
 
 __all__ = [
     "Cell",
@@ -52,7 +52,10 @@ class Cell(msgspec.Struct, frozen=True):
     pushed: tuple[CapturedName, ...] = ()
     payload: str | None = None
     buffers: tuple[str, ...] = ()
+    asked: tuple[str, ...] = ()
+    """Names; the cell's value is those of them that the rank does not have, in one text."""
     modules: tuple[ModuleFile, ...] = ()
+    settings: Settings | None = None
     bring: tuple[str, ...] = ()
     """Names whose values come home, from every rank that executes the cell."""
     keep_value: bool = False

@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from jupyter_ddl.protocol.program import CapturedName, ModuleFile
+from jupyter_ddl.protocol.program import CapturedName, ModuleFile, Settings
 from jupyter_ddl.protocol.space import ParamValue
 
 __all__ = [
@@ -61,6 +61,7 @@ class FitTable(msgspec.Struct, frozen=True):
     buffers: tuple[str, ...]
     modules: tuple[ModuleFile, ...] = ()
     """Files beside the notebook that the values come from."""
+    settings: Settings | None = None
     prefixes: tuple[FitPrefix, ...] = ()
     keep_fitted: bool = False
     """Whether fitted transformers are kept beside their outputs: somebody may look at them."""

@@ -6,7 +6,16 @@ import msgspec
 
 from jupyter_ddl.protocol.space import ParamValue
 
-__all__ = ["MAIN_GLOBALS", "CapturedName", "Labels", "ModuleFile", "Placeholder", "Program"]
+__all__ = [
+    "MAIN_GLOBALS",
+    "CapturedName",
+    "Labels",
+    "LibrarySettings",
+    "ModuleFile",
+    "Placeholder",
+    "Program",
+    "Settings",
+]
 
 MAIN_GLOBALS = "jupyter_ddl:main_globals"
 """Persistent id in a payload that stands for the trial's own ``__main__`` namespace, so that
@@ -60,6 +69,21 @@ class ModuleFile(msgspec.Struct, frozen=True):
     """That folder, where it is not the notebook's."""
 
 
+class LibrarySettings(msgspec.Struct, frozen=True):
+    """What the notebook has set in one library, for people: environment variables by name only."""
+
+    library: str
+    text: str
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """What the notebook has set in its process, in force wherever the cell runs."""
+
+    blob: str
+    """Digest of a dict in msgpack: a library's name → its settings by name, pickled."""
+    carried: tuple[LibrarySettings, ...]
+
+
 class Program(msgspec.Struct, frozen=True):
     """Everything a rank needs to execute the cell.  Frozen, and stored by content hash.
 
@@ -78,6 +102,8 @@ class Program(msgspec.Struct, frozen=True):
     payload: str | None = None
     buffers: tuple[str, ...] = ()
     modules: tuple[ModuleFile, ...] = ()
+    settings: Settings | None = None
+    """None: everything is as the libraries have it."""
     imports: tuple[str, ...] = ()
     """Top-level packages that the cell and its modules import, installed ones only."""
     ends_in_expression: bool = False

@@ -46,6 +46,7 @@ from jupyter_ddl.ranks.group import RankGroup
 from jupyter_ddl.ranks.log import RankLog
 from jupyter_ddl.ranks.metrics import as_number, check_reduction, reduced
 from jupyter_ddl.ranks.payload import CapturedValues, install_modules
+from jupyter_ddl.ranks.settings import RankSettings
 from jupyter_ddl.ranks.tracebacks import failure_of
 from jupyter_ddl.ranks.training import Training
 from jupyter_ddl.ranks.values import brought, inline, save_values
@@ -144,10 +145,13 @@ class CellRun:
         self._runner: asyncio.Runner | None = None
         self._awaits = False
         self._folder = WorkFolder()
+        self._settings = RankSettings()
 
     def execute(self, message: RunCell) -> Ending:
         """Execute a cell; its value and the brought ones are part of the ending."""
         cell = message.cell
+        self._settings.use(cell.settings, self._blob_dirs)
+        self._settings.print_problems()
         install_modules(cell.modules, self._blob_dirs, self._run_dir)
         if cell.folder.path and cell.folder != self._folder:
             # Otherwise it stays where the cells have gone themselves.
@@ -176,6 +180,9 @@ class CellRun:
             if error.code not in (None, 0):
                 raise
         outputs.show_figures(shown=value)
+        if cell.asked:
+            lacking = [name for name in cell.asked if name not in self._namespace]
+            ending.has_value, ending.value = True, " ".join(lacking)
         values |= brought(cell.bring, self._namespace, self._first_names)
         if values:
             ending.values_file = f"cell-{message.number}-r{self._rank}.pkl"

@@ -11,17 +11,22 @@ from collections.abc import Callable
 from types import FunctionType, ModuleType
 from typing import Any
 
+from jupyter_ddl.ranks.settings import RankSettings
+
 __all__ = ["ProcessState", "empty_namespace"]
 
 _COLLECT_AFTER_S = 1.0
 """Only behind a trial of this length is a full garbage collection cheap in comparison."""
+_COMPARE_AFTER_S = 0.005
+"""Likewise for looking through the settings of all libraries, which takes 0.1 ms."""
 _KEPT_LONGEST = (FunctionType, ModuleType, type)
 
 
 class ProcessState:
-    """The process as the first trial finds it: directory, environment, arguments, streams."""
+    """The process as the first trial finds it: directory, environment, arguments, settings."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: RankSettings) -> None:
+        settings.keep()
         self._main = sys.modules["__main__"]
         self._cwd = os.getcwd()  # noqa: PTH109 - a Path would cost 3 µs per trial
         self._environ = dict(os.environb)
@@ -34,21 +39,26 @@ class ProcessState:
             self._restore_streams,
             self._flush,
             self._restore_warnings,
+            settings.complete,
             self._restore_main,
             self._restore_path,
             self._restore_environment,
             self._restore_directory,
             self._close_figures,
         )
+        self._long_steps = (*self._steps, settings.restore)
 
     def enter(self) -> None:
         """Begin a trial: what it warns about is shown anew."""
         self._warnings = warnings.catch_warnings()
         self._warnings.__enter__()
 
-    def restoring_steps(self) -> tuple[Callable[[], None], ...]:
-        """What ends a trial, in this order; each step is worth taking if another one fails."""
-        return self._steps
+    def restoring_steps(self, duration_s: float) -> tuple[Callable[[], None], ...]:
+        """What ends a trial that took ``duration_s``, in this order.
+
+        Each step is worth taking if another one fails.
+        """
+        return self._long_steps if duration_s > _COMPARE_AFTER_S else self._steps
 
     def collect(self, duration_s: float) -> None:
         """Free what only a collection frees, behind a trial that took ``duration_s``."""

@@ -31,6 +31,7 @@ from jupyter_ddl.ranks.group_votes import GroupVotes
 from jupyter_ddl.ranks.metrics import final_objective
 from jupyter_ddl.ranks.payload import CapturedValues, host_name, import_all, install_modules
 from jupyter_ddl.ranks.process_state import ProcessState, empty_namespace
+from jupyter_ddl.ranks.settings import RankSettings
 from jupyter_ddl.ranks.stopping import StopFlag, TrialStopped
 from jupyter_ddl.ranks.tracebacks import failure_of, message_of
 from jupyter_ddl.ranks.values import beats, brought, inline, save_values
@@ -232,11 +233,12 @@ class LoadedProgram:
         self._program = program
         self._filename = program.filename
         self._broken: _Ending | None = None
+        self._settings = RankSettings()
         try:
             self._load(blob_dirs, run_dir)
         except Exception as error:  # noqa: BLE001 - imports and parsing meet anything the user wrote
             self._broken = self._ending_of(error, None)
-        self._surroundings = ProcessState()
+        self._surroundings = ProcessState(self._settings)
         self._writes = WriteWatch(run_dir)
         # What is here now stays: collections during trials need not look at it again.
         gc.freeze()
@@ -248,6 +250,7 @@ class LoadedProgram:
 
     def _load(self, blob_dirs: tuple[Path, ...], run_dir: Path) -> None:
         program = self._program
+        self._settings.use(program.settings, blob_dirs)
         compiling.register_source(program)
         self._cell, tree = compiling.compile_program(program)
         codes = (self._cell.body, self._cell.last)
@@ -339,6 +342,7 @@ class LoadedProgram:
             outputs.set_outputs(attempt.outputs())
             enter_folder(assignment.folder)
             self._writes.begin()
+            self._tell_problems(emit)
             if self._program.callbacks:
                 store = None if agreement is None else agreement.store
                 set_loop(Loop(attempt, attempt.warn, store, self._program.own_calls))
@@ -348,6 +352,10 @@ class LoadedProgram:
         finally:
             # Here, because a stop signal may arrive while a failure is being described.
             self._clean_up(main, emit, started, trial.trial)
+
+    def _tell_problems(self, emit: Emit) -> None:
+        for text in self._settings.take_problems():
+            emit(Notice(time.time(), f"{text} (on {host_name()})"))
 
     def _execute(
         self,
@@ -443,7 +451,9 @@ class LoadedProgram:
         surroundings = self._surroundings
         empty: Callable[[], None] = partial(empty_namespace, main.__dict__)
         tell: Callable[[], None] = partial(self._tell_of_writes, trial, emit)
-        for step in (outputs.close, empty, tell, *surroundings.restoring_steps()):
+        duration_s = time.perf_counter() - started
+        steps = surroundings.restoring_steps(duration_s)
+        for step in (outputs.close, empty, tell, *steps):
             try:
                 try:
                     step()
@@ -452,7 +462,7 @@ class LoadedProgram:
             except Exception as error:  # noqa: BLE001 - closing figures and streams runs foreign code
                 text = f"cleaning up after a trial failed: {type(error).__name__}: {error}"
                 emit(Notice(time.time(), text))
-        surroundings.collect(time.perf_counter() - started)
+        surroundings.collect(duration_s)
 
     def _tell_of_writes(self, trial: int, emit: Emit) -> None:
         if text := self._writes.end(trial):

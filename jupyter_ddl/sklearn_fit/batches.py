@@ -18,6 +18,7 @@ from blake3 import blake3
 
 from jupyter_ddl.cell.capture import CellPickler, capture
 from jupyter_ddl.cell.modules import read_modules
+from jupyter_ddl.cell.settings import read_settings
 from jupyter_ddl.cell.source import CellSource
 from jupyter_ddl.protocol.fit import BatchKind, FitCandidate, FitNode, FitPrefix, FitTable, FitUnit
 from jupyter_ddl.ranks.fit.table import SHARED
@@ -186,17 +187,23 @@ def sealed(
     """
     captured = capture(batch.values, namespace, limit_bytes)
     modules = read_modules(CellSource("", ast.parse(""), "fit"), folder, captured.modules)
+    carried = read_settings()
     table = FitTable(
         kind=batch.kind,
         captures=captured.names,
         payload=captured.digest,
         buffers=tuple(digest for digest, _ in captured.buffers),
         modules=modules.files,
+        settings=carried.settings,
         prefixes=batch.prefixes,
         keep_fitted=batch.keep_fitted,
         is_verbose=batch.is_verbose,
     )
-    blobs: list[tuple[str, bytes | memoryview]] = [*captured.buffers, *modules.contents]
+    blobs: list[tuple[str, bytes | memoryview]] = [
+        *captured.buffers,
+        *modules.contents,
+        *carried.blobs.items(),
+    ]
     if captured.digest is not None:
         blobs.append((captured.digest, captured.payload))
     return table, blobs, captured.modules

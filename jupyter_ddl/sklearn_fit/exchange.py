@@ -14,6 +14,7 @@ import msgspec
 
 from jupyter_ddl.cell.draft import CellContext
 from jupyter_ddl.cell.options import CellOptions
+from jupyter_ddl.cell.settings import read_settings
 from jupyter_ddl.client.environment import check_before
 from jupyter_ddl.client.folder import check_resumed
 from jupyter_ddl.client.link import Mailbox
@@ -149,6 +150,9 @@ class FitRun:
             msgspec.structs.replace(part, first_candidate=self._n_candidates, cell_id=self._cell_id)
             for part in _parts(run.id, self._n_batches, digest, batch, _imports(modules))
         ]
+        if self._n_batches == 1:
+            told = (*parts[0].notes, *read_settings().notes)
+            parts[0] = msgspec.structs.replace(parts[0], notes=told)
         self._n_candidates += len(batch.candidates)
         return self._exchange(run, batch, parts, on_units)
 

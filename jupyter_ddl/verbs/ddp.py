@@ -145,10 +145,10 @@ class Ddp(Verb, frozen=True, tag="ddp"):
         shrinks = self.min_ranks is not None and self.min_ranks < self.n_ranks
         if shrinks and not parts.calls("checkpoint", captured, modules):
             notes = ["the cell never calls checkpoint(…): with fewer ranks it begins at its start"]
-        program, blobs = parts.program(captured, modules)
+        program, blobs, told = parts.program(captured, modules)
         # A group that restarts k times may fail k + 1 times.
         return draft_run(
-            verb, options, program, blobs, max_failures=self.max_restarts + 1, notes=notes
+            verb, options, program, blobs, max_failures=self.max_restarts + 1, notes=(*told, *notes)
         )
 
     def describe(self) -> Iterator[str]:

@@ -84,10 +84,10 @@ class Map(Verb, frozen=True, tag="map"):
         parts = CellParts.of(options, source, names, namespace, context, {self.over: items})
         element = (self.element,)
         captured, modules = parts.gather(known=element, injected=element, also=(self.over,))
-        program, blobs = parts.program(captured, modules)
-        notes = []
+        program, blobs, told = parts.program(captured, modules)
+        notes = [*told]
         if self.element not in names.free:
-            notes = [f"the cell never reads {self.element!r}, the element of {self.over}"]
+            notes.append(f"the cell never reads {self.element!r}, the element of {self.over}")
         verb = msgspec.structs.replace(self, n_items=len(items))
         return draft_run(
             verb, options, program, blobs, max_failures=options.max_failures, notes=notes

@@ -60,7 +60,7 @@ class CellGroup(Verb, frozen=True, tag="run"):
             type=names,
             default=(),
             metavar="A,B",
-            help="variables to send first",
+            help="variables to send first; auto: those that the cell reads and the ranks lack",
             offers="names",
         ),
         argument(

@@ -170,8 +170,8 @@ class Search(Verb, frozen=True, tag="search"):
         verb = msgspec.structs.replace(
             self, metric=metric, n_trials=n_trials, space=space.space, sampler=sampler, grid=()
         )
-        program, blobs = parts.program(captured, modules, space, self.space_name or None)
-        notes = self._notes(metric, metric in reports.metrics or reports.open)
+        program, blobs, told = parts.program(captured, modules, space, self.space_name or None)
+        notes = [*told, *self._notes(metric, metric in reports.metrics or reports.open)]
         return draft_run(
             verb, options, program, blobs, max_failures=options.max_failures, notes=notes
         )

@@ -54,6 +54,24 @@ def test_variables_are_pushed_brought_and_bound(kernel: LiveKernel) -> None:
     assert "did you mean" in missing.error[1]
 
 
+def test_names_that_only_the_notebook_has_are_told_and_auto_pushes_them(
+    kernel: LiveKernel,
+) -> None:
+    start(kernel)
+    kernel.run("scale, a, unread = 3, 50, 1\ndef times(x):\n    return x * scale\n").check()
+    out = kernel.run(f"{_RUN}times(a)")
+    assert out.error is not None
+    assert "the notebook has 'times': --push times (or --push auto) sends it first" in out.error[1]
+
+    out = kernel.run("%%distribute run --push auto -o r\ntimes(a)").check()
+    assert "pushed: times" in out.text
+    assert kernel.value("r.values") == "[0, 3]"  # their own a, and not the notebook's 50
+    again = kernel.run("%%distribute run --push auto -o r\ntimes(a) + scale").check()
+    assert "pushed" not in again.text
+    assert kernel.value("r.values") == "[3, 6]"
+    assert "NameError" in kernel.run(f"{_RUN}unread").everything
+
+
 def test_a_failure_is_one_exception_with_the_cells_own_line(kernel: LiveKernel) -> None:
     start(kernel)
     out = kernel.run(f"{_RUN}print('before')\nif a == 1:\n    {{}}['missing']\n")

@@ -23,6 +23,7 @@ from jupyter_ddl.ranks.fit.table import LoadedTable
 from jupyter_ddl.ranks.fit.units import cut, run_call, run_score
 from jupyter_ddl.ranks.log import RankLog
 from jupyter_ddl.ranks.program import seed_everything
+from jupyter_ddl.ranks.settings import RankSettings
 from jupyter_ddl.ranks.stopping import TrialStopped
 from jupyter_ddl.ranks.tracebacks import failure_of
 from jupyter_ddl.ranks.work_folder import coming_back, enter_folder
@@ -41,6 +42,7 @@ class FitRunner:
 
     def __init__(self) -> None:
         self._table: LoadedTable | None = None
+        self._settings = RankSettings()
 
     def run(self, trial: TrialAssignment, assignment: Assignment, log: RankLog) -> AttemptFinished:
         """One attempt at a node or unit.  Raises only :class:`TrialStopped`."""
@@ -106,7 +108,8 @@ class FitRunner:
     def _loaded(self, digest: str, dirs: tuple[Path, ...], run_dir: Path) -> LoadedTable:
         if self._table is None or self._table.digest != digest:
             self._table = None  # the former one goes before the next one comes
-            self._table = LoadedTable(digest, dirs, run_dir)
+            self._table = LoadedTable(digest, dirs, run_dir, self._settings)
+            self._settings.print_problems()
         self._table.enter()
         return self._table
 

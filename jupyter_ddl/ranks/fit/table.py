@@ -15,6 +15,7 @@ import msgspec
 from jupyter_ddl.protocol.fit import FitTable
 from jupyter_ddl.protocol.program import MAIN_GLOBALS, Program
 from jupyter_ddl.ranks.payload import CapturedValues, install_modules
+from jupyter_ddl.ranks.settings import RankSettings
 from jupyter_ddl.store.blobs import read_blob
 
 __all__ = ["SHARED", "LoadedTable"]
@@ -27,9 +28,12 @@ _TABLE = msgspec.msgpack.Decoder(FitTable)
 class LoadedTable:
     """One batch, ready to be executed."""
 
-    def __init__(self, digest: str, dirs: tuple[Path, ...], run_dir: Path) -> None:
+    def __init__(
+        self, digest: str, dirs: tuple[Path, ...], run_dir: Path, settings: RankSettings
+    ) -> None:
         self.digest = digest
         self.table = _TABLE.decode(read_blob(digest, dirs))
+        settings.use(self.table.settings, dirs)
         install_modules(self.table.modules, dirs, run_dir)
         self._main = ModuleType("__main__")
         program = Program(

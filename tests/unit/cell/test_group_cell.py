@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_ddl.cell.group_cell import compile_group_cell, transfer_cell
+from jupyter_ddl.cell.group_cell import compile_group_cell, question_cell, transfer_cell
 from jupyter_ddl.errors import CellError
 
 
@@ -36,3 +36,22 @@ def test_modules_beside_the_notebook_travel(tmp_path: Path) -> None:
 def test_a_transfer_has_no_code() -> None:
     made = transfer_cell({"a": 1}, {}, bring=("b",))
     assert (made.cell.source, made.cell.bring, len(made.blobs)) == ("", ("b",), 1)
+
+
+def test_ranks_are_asked_for_names_that_the_cell_reads_and_the_notebook_has() -> None:
+    namespace = {"a": 1, "b": 2, "c": 3, "unread": 4, "rank": 5}
+    asking = question_cell(
+        "def f():\n    return b + ours\nc = 1\nf() + a + c + rank()\n", namespace
+    )
+    assert asking is not None
+    assert asking.cell.asked == ("a", "b", "rank")
+    assert (asking.cell.source, asking.cell.pushed) == ("", ())
+
+
+def test_ranks_are_not_asked_when_they_can_lack_nothing() -> None:
+    assert question_cell("ours + 1\n", {"other": 1}) is None
+
+
+def test_a_syntax_error_is_refused_before_ranks_are_asked() -> None:
+    with pytest.raises(CellError):
+        question_cell("a +\n", {"a": 1})

@@ -1,0 +1,48 @@
+"""Does something to a module as soon as the user's code has imported it."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable, Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+__all__ = ["after_import"]
+
+
+def after_import(name: str, act: Callable[[], None]) -> None:
+    """Call ``act`` once module ``name`` is there: now, or right after its first import."""
+    if name in sys.modules:
+        act()
+    else:
+        sys.meta_path.insert(0, _After(name, act))
+
+
+class _After(MetaPathFinder):
+    """Finds nothing itself: what the finders behind it find is followed by ``act``."""
+
+    def __init__(self, name: str, act: Callable[[], None]) -> None:
+        self._name = name
+        self._act = act
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if name != self._name or self not in sys.meta_path:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        loader: Any = None if spec is None else spec.loader
+        if loader is None:
+            return spec
+        execute = loader.exec_module
+
+        def execute_and_act(module: ModuleType) -> None:
+            execute(module)
+            self._act()
+
+        loader.exec_module = execute_and_act
+        return spec
