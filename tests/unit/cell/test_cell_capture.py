@@ -254,3 +254,11 @@ def test_the_stream_needs_the_ranks_unpickler():
     captured = taken(notebook(FUNCTIONS), "scaled")
     with pytest.raises(pickle.UnpicklingError, match="persistent"):
         pickle.loads(captured.payload)
+
+
+def test_a_module_with_a_class_of_its_own_travels_by_name():
+    torch = pytest.importorskip("torch")
+    names = notebook("import torch\ndef flag():\n    return torch.backends.cudnn.enabled")
+    captured = taken(names, "flag")
+    assert restored(captured, {})["flag"]() is torch.backends.cudnn.enabled
+    assert "torch.backends.cudnn" in captured.modules
