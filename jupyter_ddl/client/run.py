@@ -181,7 +181,12 @@ class Run:
         import pandas as pd
 
         rows = trials_table(self._fold())
-        return pd.DataFrame(rows, columns=None if rows else TRIAL_COLUMNS)
+        found = pd.DataFrame(rows, columns=None if rows else TRIAL_COLUMNS)
+        for name in rows[0] if rows else ():
+            kinds = {type(row[name]) for row in rows}
+            if kinds == {int, type(None)}:  # whole numbers stay whole beside a gap
+                found[name] = found[name].astype("Int64")
+        return found
 
     @property
     def metrics(self) -> pd.DataFrame:

@@ -29,16 +29,22 @@ def trials_table(run: RunState | Iterable[Event]) -> list[dict[str, Any]]:
     """One row per trial, by number.
 
     Columns: ``number``, ``state``, one per parameter (``param_`` before its name only where it
-    would hide one of the others), ``value``, ``attempts``, ``own_failures``, ``evictions``,
-    ``worker``, ``started_at_s`` (Unix seconds, of the last attempt), ``duration_s``.
+    would hide one of the others; None for a trial of another branch), ``value``, ``attempts``,
+    ``own_failures``, ``evictions``, ``worker``, ``started_at_s`` (Unix seconds, of the
+    last attempt), ``duration_s``.
     """
     state = run if isinstance(run, RunState) else fold_all(run)
+    study = state.spec.verb.study if state.spec is not None else None
+    seen = dict.fromkeys(name for trial in state.trials.values() for name in trial.param_names)
+    names = [name for name in (study.space if study is not None else ()) if name in seen]
+    names += [name for name in seen if name not in names]
+    columns = {name: _column(name, "param_", TRIAL_COLUMNS) for name in names}
     rows = []
     for number in sorted(state.trials):
         trial = state.trials[number]
         row: dict[str, Any] = {"number": number, "state": trial.state}
-        params = zip(trial.param_names, trial.param_values, strict=True)
-        row |= {_column(name, "param_", TRIAL_COLUMNS): value for name, value in params}
+        params = trial.params
+        row |= {column: params.get(name) for name, column in columns.items()}
         row |= {
             "value": trial.value,
             "attempts": trial.n_attempts,

@@ -10,6 +10,7 @@ const BOTTOM = 18;
 const SIDE = 30;
 const MAX_AXES = 7;
 const MAX_LINES = 160;
+const DASH = 4;
 
 /** The parameters of a search's trials. */
 export class Parallel {
@@ -67,7 +68,7 @@ export class Parallel {
     if (this._width === 0) this._width = Math.round(this._svg.clientWidth) || 480;
     const snapshot = this._snapshot;
     const metric = clean(snapshot.metric ?? "value", 18);
-    const names = Object.keys(this._rows[0].params).slice(0, MAX_AXES - 1);
+    const names = paramNames(this._rows).slice(0, MAX_AXES - 1);
     const low = HEIGHT - BOTTOM;
     this._columns = [
       ...names.map((name) => axisOf(clean(name, 18), this._rows.map((row) => row.params[name]), low)),
@@ -86,17 +87,18 @@ export class Parallel {
       (a, b) => Number(a.number === best) - Number(b.number === best) || goodness(a.value) - goodness(b.value),
     );
     this._polylines = this._ordered.map((row) =>
-      this._columns.map((axis, i) => [
-        this._places[i],
-        axis.place(i === this._columns.length - 1 ? row.value : row.params[names[i]]),
-      ]),
+      this._columns.map((axis, i) => {
+        const isLast = i === this._columns.length - 1;
+        if (!isLast && !(names[i] in row.params)) return null;
+        return [this._places[i], axis.place(isLast ? row.value : row.params[names[i]])];
+      }),
     );
     repeat(
       this._lines,
       this._ordered,
       () => s("path", { fill: "none" }),
       (path, row, index) => {
-        setAttribute(path, "d", smooth(this._polylines[index]));
+        setAttribute(path, "d", strand(this._polylines[index]));
         const isBest = row.number === best;
         setAttribute(path, "class", `ddl-strand${isBest ? " ddl-strand-best" : ""}`);
         path.style.stroke = isBest ? "var(--ddl-green)" : ramp(goodness(row.value));
@@ -210,19 +212,38 @@ function numericAxis(name, known, low) {
   return { name, place, ticks: ends };
 }
 
-function smooth(points) {
-  let d = `M${points[0][0].toFixed(1)} ${points[0][1].toFixed(1)}`;
-  for (let i = 1; i < points.length; i++) {
-    const [x0, y0] = points[i - 1];
-    const [x1, y1] = points[i];
-    const middle = ((x0 + x1) / 2).toFixed(1);
-    d += `C${middle} ${y0.toFixed(1)} ${middle} ${y1.toFixed(1)} ${x1.toFixed(1)} ${y1.toFixed(1)}`;
-  }
+/** Names of all parameters: a trial has only those of its branch. */
+export function paramNames(rows) {
+  const most = [...rows].sort((a, b) => Object.keys(b.params).length - Object.keys(a.params).length);
+  return [...new Set(most.flatMap((row) => Object.keys(row.params)))];
+}
+
+/**
+ * The path of a trial, with a gap at each axis that it does not have (null).  A place between two
+ * gaps is a dash on its axis.
+ * @param {readonly (readonly [number, number] | null)[]} points
+ */
+export function strand(points) {
+  let d = "";
+  points.forEach((point, i) => {
+    if (point === null) return;
+    const [x, y] = point.map((each) => each.toFixed(1));
+    const before = points[i - 1] ?? null;
+    if (before !== null) {
+      const middle = ((before[0] + point[0]) / 2).toFixed(1);
+      d += `C${middle} ${before[1].toFixed(1)} ${middle} ${y} ${x} ${y}`;
+    } else if ((points[i + 1] ?? null) === null) {
+      d += `M${(point[0] - DASH).toFixed(1)} ${y}H${(point[0] + DASH).toFixed(1)}`;
+    } else {
+      d += `M${x} ${y}`;
+    }
+  });
   return d;
 }
 
 function heightAt(points, x) {
   for (let i = 1; i < points.length; i++) {
+    if (points[i - 1] === null || points[i] === null) continue;
     const [x0, y0] = points[i - 1];
     const [x1, y1] = points[i];
     if (x < x0 || x > x1) continue;

@@ -5,6 +5,7 @@ from __future__ import annotations
 from jupyter_ddl.ledger.reducer import fold_all
 from jupyter_ddl.ledger.tables import metrics_table, trials_table
 from jupyter_ddl.protocol.events import Event, Reported, TrialCreated
+from jupyter_ddl.protocol.space import ParamValue
 from tests.unit.ledger.event_makers import (
     begun,
     checkpointed,
@@ -34,6 +35,14 @@ def test_trials_become_rows_with_one_column_per_parameter() -> None:
         "duration_s": 2.0,
     }
     assert (rows[1]["number"], rows[1]["state"], rows[1]["value"]) == (1, "waiting", None)
+
+
+def test_a_trial_of_another_branch_has_none_in_the_column_of_a_parameter() -> None:
+    params: list[dict[str, ParamValue]] = [{"model": "mean"}, {"model": "knn", "k": 3}]
+    created = [TrialCreated(number, each, 1.0) for number, each in enumerate(params)]
+    rows = trials_table([submitted(), started(), *created])
+    assert [(row["model"], row["k"]) for row in rows] == [("mean", None), ("knn", 3)]
+    assert list(rows[0]) == list(rows[1])
 
 
 def test_a_parameter_that_would_hide_a_column_gets_a_prefix() -> None:
