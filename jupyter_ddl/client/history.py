@@ -18,7 +18,7 @@ from jupyter_ddl.errors import (
     RunNotFoundError,
 )
 from jupyter_ddl.ledger.file import LedgerWriter
-from jupyter_ddl.ledger.reader import read_ledger, read_run_line, with_progress
+from jupyter_ddl.ledger.reader import MAX_FOLDED, read_ledger, read_run_line, with_progress
 from jupyter_ddl.ledger.reducer import fold_all
 from jupyter_ddl.nearest import did_you_mean
 from jupyter_ddl.protocol.replies import StatusResult
@@ -41,8 +41,6 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 _STATUS_TIMEOUT_S = 5.0
-_MAX_FOLDED = 10
-"""Long unfinished runs whose whole ledger is read to tell how far they are."""
 
 
 def list_runs() -> list[RunLine]:
@@ -50,7 +48,7 @@ def list_runs() -> list[RunLine]:
     lines = _read_lines()
     unfinished = [each for each in lines if each.finished_at_s is None]
     live = live_runs() if unfinished else frozenset()
-    unknown = [each.run_id for each in unfinished if each.n_finished is None][:_MAX_FOLDED]
+    unknown = [each.run_id for each in unfinished if each.n_finished is None][:MAX_FOLDED]
     return [
         msgspec.structs.replace(
             _folded(each) if each.run_id in unknown else each, live=each.run_id in live

@@ -19,6 +19,7 @@ from jupyter_ddl.protocol.events import SCHEMA_VERSION, Event, RunFinished, RunS
 from jupyter_ddl.protocol.snapshot import Counts, RunLine
 
 __all__ = [
+    "MAX_FOLDED",
     "LedgerReader",
     "read_ledger",
     "read_run_line",
@@ -26,6 +27,8 @@ __all__ = [
     "with_progress",
 ]
 
+MAX_FOLDED = 10
+"""Long unfinished runs of a list whose whole ledger is read to tell how far they are."""
 _TAIL_BYTES = 1 << 16
 _FIRST_BYTES = 1 << 16
 _FOLDED_BYTES = 1 << 16

@@ -18,7 +18,7 @@ from typing import TypeVar
 import msgspec
 
 from jupyter_ddl.errors import JupyterDDLError, RunNotFoundError
-from jupyter_ddl.ledger.reader import LedgerReader, read_run_line, with_progress
+from jupyter_ddl.ledger.reader import MAX_FOLDED, LedgerReader, read_run_line, with_progress
 from jupyter_ddl.ledger.reducer import fold
 from jupyter_ddl.ledger.run_state import RunState
 from jupyter_ddl.protocol.snapshot import RunLine
@@ -119,8 +119,6 @@ class Folds:
 
 N_RUNS = 200
 _READ_ALL_S = 60.0
-_MAX_FOLDED = 10
-"""Long unfinished runs whose whole ledger is read to tell how far they are."""
 
 
 @dataclass(slots=True)
@@ -192,7 +190,7 @@ class RunListing:
         n_folded = 0
         found = []
         for line in lines:
-            if line.n_finished is None and n_folded < _MAX_FOLDED:
+            if line.n_finished is None and n_folded < MAX_FOLDED:
                 n_folded += 1
                 line = self._with_progress(line)
             found.append(msgspec.structs.replace(line, live=line.run_id in live))
