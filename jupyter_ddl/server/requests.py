@@ -23,9 +23,8 @@ from jupyter_ddl.protocol.cluster import ClusterSpec
 from jupyter_ddl.protocol.replies import LogText
 from jupyter_ddl.server.links import Links
 from jupyter_ddl.server.run_list import Folds
-from jupyter_ddl.store.paths import run_dir
 from jupyter_ddl.store.processes import end_process
-from jupyter_ddl.views.answers import MAX_LINES, STOP_TEXTS, log_part, trial_page
+from jupyter_ddl.views.answers import MAX_LINES, read_of, stop_of
 from jupyter_ddl.views.channel import Answer
 from jupyter_ddl.views.drawing import plain_lines
 
@@ -69,17 +68,12 @@ class Requests:
 
     async def _answer(self, body: say.FromBrowser, notify: Notify) -> Answer:
         match body:
-            case say.StopRun():
-                return await self._stop_run(body)
-            case say.StopTrial():
-                request = down.StopTrialRequest(body.run_id, body.trial)
+            case say.StopRun() | say.StopTrial():
+                request, told = stop_of(body)
                 await self._ask_of_run(body.run_id, request)
-                return say.Done(body.id, f"trial {body.trial} is told to stop")
-            case say.GetTrials():
-                return await self._poll(body.run_id, lambda s: trial_page(s, body))
-            case say.GetLog():
-                directory = run_dir(body.run_id)
-                return await self._poll(body.run_id, lambda s: log_part(s, directory, body))
+                return told
+            case say.GetTrials() | say.GetLog():
+                return await self._poll(body.run_id, lambda s: read_of(s, body))
             case say.StartCluster():
                 return await self._start(body, notify)
             case say.ScaleCluster():
@@ -95,14 +89,6 @@ class Requests:
     async def _poll(self, run_id: str, read: Callable[[RunState], Answer]) -> Answer:
         return await asyncio.to_thread(self._folds.poll, run_id, read)
 
-    async def _stop_run(self, body: say.StopRun) -> say.Done:
-        try:
-            await self._ask_of_run(body.run_id, down.StopRunRequest(body.run_id, body.how))
-        except RunNotFoundError:
-            if not await asyncio.to_thread(self._folds.poll, body.run_id, _has_ended):
-                raise  # otherwise it ended in this very moment
-        return say.Done(body.id, STOP_TEXTS[body.how])
-
     async def _ask_of_run(self, run_id: str, request: down.Body) -> None:
         cluster = await asyncio.to_thread(self._folds.poll, run_id, _cluster)
         running = [info.name for info in await self._links.running()]
@@ -111,7 +97,11 @@ class Requests:
                 f"nothing drives run {run_id}: cluster {cluster} is not running; "
                 f"start it, and its unfinished runs go on"
             )
-        await self._links.ask(cluster, request)
+        try:
+            await self._links.ask(cluster, request)
+        except RunNotFoundError:
+            if not await asyncio.to_thread(self._folds.poll, run_id, _has_ended):
+                raise  # otherwise it ended in this very moment
 
     async def _start(self, body: say.StartCluster, notify: Notify) -> say.Done:
         spec = await asyncio.to_thread(_spec, body)

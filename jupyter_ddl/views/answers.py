@@ -32,9 +32,10 @@ __all__ = [
     "MAX_LINES",
     "MAX_LOG_BYTES",
     "MAX_ROWS",
-    "STOP_TEXTS",
     "RunRequests",
     "log_part",
+    "read_of",
+    "stop_of",
     "trial_page",
 ]
 
@@ -52,6 +53,21 @@ _SCAN_BYTES = 4 << 20
 """How far back a filter looks; the whole log stays on disk."""
 _TAIL_BYTES = 512 << 10
 _PAGE_BYTES = 48_000
+
+
+def read_of(state: RunState, ask: GetTrials | GetLog) -> TrialPage | LogPart:
+    """The answer to what only the run's record is needed for.  Raises as :func:`log_part` does."""
+    if isinstance(ask, GetTrials):
+        return trial_page(state, ask)
+    return log_part(state, run_dir(ask.run_id), ask)
+
+
+def stop_of(ask: say.StopRun | say.StopTrial) -> tuple[down.Body, say.Done]:
+    """What the controller is told to stop, and the answer once it was told."""
+    if isinstance(ask, say.StopRun):
+        return down.StopRunRequest(ask.run_id, ask.how), say.Done(ask.id, _STOP_TEXTS[ask.how])
+    told = say.Done(ask.id, f"trial {ask.trial} is told to stop")
+    return down.StopTrialRequest(ask.run_id, ask.trial), told
 
 
 def trial_page(state: RunState, ask: GetTrials) -> TrialPage:
@@ -271,7 +287,7 @@ log = logging.getLogger(__name__)
 _MAX_WAITING = 32
 _TIMEOUT_S = 10.0
 _TELEMETRY_S = 1.0
-STOP_TEXTS = {
+_STOP_TEXTS = {
     "next_report": "stopping at the next report",
     "now": "stopping now",
     "epoch": "ending after this epoch",
@@ -362,16 +378,12 @@ class RunRequests:
 
     def _carry_out(self, body: say.FromBrowser) -> Answer:
         match body:
-            case say.StopRun(id=number, how=how):
-                self._ask(down.StopRunRequest(self._run_id, how))
-                return say.Done(number, STOP_TEXTS[how])
-            case say.StopTrial(id=number, trial=trial):
-                self._ask(down.StopTrialRequest(self._run_id, trial))
-                return say.Done(number, f"trial {trial} is told to stop")
-            case say.GetTrials():
-                return trial_page(self._folded(), body)
-            case say.GetLog():
-                return log_part(self._folded(), run_dir(self._run_id), body)
+            case say.StopRun() | say.StopTrial():
+                request, told = stop_of(body)
+                self._ask(request)
+                return told
+            case say.GetTrials() | say.GetLog():
+                return read_of(self._folded(), body)
             case _:
                 raise ProtocolError(f"the view in a cell can't ask for {type(body).__name__}")
 
