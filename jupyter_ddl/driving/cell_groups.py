@@ -324,7 +324,7 @@ class CellGroups(Machine[GroupEvent, GroupInstruction]):
             group.phase, group.addresses = "joining", answers
             known = tuple(f"{each.host}:{each.port}" for each in answers)
             for rank in range(group.n_ranks):
-                body = JoinRank(group.id, rank, known, _JOIN_TIMEOUT_S)
+                body = JoinRank(group.id, rank, known, _JOIN_TIMEOUT_S, answers[0].store)
                 self._call(group, rank, body, _START_TIMEOUT_S)
         else:
             self._opened(group, answers)

@@ -58,6 +58,7 @@ class Join(msgspec.Struct, frozen=True):
     """All ranks are ready: tell each where the others are."""
 
     addresses: tuple[str, ...]
+    store: str = ""
 
 
 class StopOthers(msgspec.Struct, frozen=True):
@@ -89,7 +90,7 @@ class GroupFold:
         self._devices = tuple(devices) or ("cpu",) * len(assignments)
         trial = assignments[0].trials[0]
         self._trial, self._attempt = trial.trial, trial.attempt
-        self._ready: dict[int, str] = {}
+        self._ready: dict[int, RendezvousReady] = {}
         self._held: list[Event] = []
         self._starts: dict[int, AttemptStarted] = {}
         self._begun: AttemptStarted | None = None
@@ -191,10 +192,11 @@ class GroupFold:
         return [*first, *self._recorded([started])]
 
     def _is_ready(self, rank: int, event: RendezvousReady) -> list[Action]:
-        self._ready[rank] = f"{event.host}:{event.port}"
+        self._ready[rank] = event
         if len(self._ready) < self._n_ranks:
             return []
-        return [Join(tuple(self._ready[each] for each in range(self._n_ranks)))]
+        ready = [self._ready[each] for each in range(self._n_ranks)]
+        return [Join(tuple(f"{each.host}:{each.port}" for each in ready), ready[0].store)]
 
     def _rank_ended(self, rank: int, event: AttemptFinished) -> tuple[list[Event], list[Action]]:
         ended = self._end_of(rank, event)
@@ -432,9 +434,9 @@ class Round:
     def _act(self, actions: Sequence[Action], now: Now) -> None:
         for action in actions:
             match action:
-                case Join(addresses=addresses):
+                case Join(addresses=addresses, store=store):
                     trial = self._trial
-                    join = JoinGroup(self._run_id, trial.trial, trial.attempt, addresses)
+                    join = JoinGroup(self._run_id, trial.trial, trial.attempt, addresses, store)
                     for worker in dict.fromkeys(self._workers):
                         self._signal(worker, join)
                 case StopOthers(ranks=ranks, grace_s=grace_s):

@@ -201,6 +201,8 @@ def after_attempt(state: RunState, trial: TrialState, event: AttemptFinished) ->
         if event.failure is None or event.failure.kind != "disk":
             trial.own_failures += 1
         over = limits is not None and trial.own_failures >= limits.max_own_failures
+        # Who calls sys.exit(2), as argparse does, means it: another try would end there as well.
+        over |= event.failure is not None and event.failure.type_name == "SystemExit"
         # Asked in any case: it keeps count.
         return "failed" if fold_group.fails_again(state, trial, event) or over else "waiting"
     if event.outcome == "moved":

@@ -80,6 +80,7 @@ class JoinRank(msgspec.Struct, frozen=True, tag="join_rank"):
     rank: int
     addresses: tuple[str, ...]
     timeout_s: float
+    store: str = ""
 
 
 class RejoinRank(msgspec.Struct, frozen=True, tag="rejoin_rank"):
@@ -142,6 +143,7 @@ class RankAddress(msgspec.Struct, frozen=True, tag="rank_address"):
     host: str
     port: int
     pid: int
+    store: str = ""
 
 
 class RankReady(msgspec.Struct, frozen=True, tag="rank_ready"):

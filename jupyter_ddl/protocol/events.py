@@ -139,6 +139,8 @@ class RendezvousReady(msgspec.Struct, frozen=True, tag="rendezvous_ready"):
     attempt: int
     host: str
     port: int
+    store: str = ""
+    """Path of the group's store on the one host of its ranks; empty: it is at this address."""
 
 
 class Beat(msgspec.Struct, frozen=True, tag="beat"):

@@ -73,6 +73,8 @@ class JoinGroup(msgspec.Struct, frozen=True, tag="join_group"):
     attempt: int
     addresses: tuple[str, ...]
     """``host:port`` by rank.  The first one is the store's where torch is used."""
+    store: str = ""
+    """Path of the store of ranks that are on one host."""
 
 
 def ranks_label(ranks: Collection[int]) -> str:

@@ -43,11 +43,11 @@ from jupyter_ddl.ranks import incell, outputs
 from jupyter_ddl.ranks.compiling import compile_program, register_source
 from jupyter_ddl.ranks.gpus import use_gpus
 from jupyter_ddl.ranks.group import RankGroup
-from jupyter_ddl.ranks.log import RankLog
+from jupyter_ddl.ranks.log import TAIL_BYTES, RankLog
 from jupyter_ddl.ranks.metrics import as_number, check_reduction, reduced
 from jupyter_ddl.ranks.payload import CapturedValues, install_modules
 from jupyter_ddl.ranks.settings import RankSettings
-from jupyter_ddl.ranks.tracebacks import failure_of
+from jupyter_ddl.ranks.tracebacks import failure_of, with_output
 from jupyter_ddl.ranks.training import Training
 from jupyter_ddl.ranks.values import brought, inline, save_values
 from jupyter_ddl.ranks.work_folder import enter_folder
@@ -272,7 +272,7 @@ class CellService:
     def _cut_off(self, number: int) -> None:
         if self._running == number and waits_in_torch(self._thread_id):
             self._is_cut_off = True
-            self._connections.cut(int(os.environ.get("MASTER_PORT", "0")))
+            self._connections.cut(self._group.store_port)
 
     # -- membership -------------------------------------------------------------------------------
 
@@ -284,11 +284,15 @@ class CellService:
             self._log.prepare()
             signal.signal(signal.SIGINT, self._on_interrupt)
             self._group = RankGroup(
-                place, TrialAssignment(0, 0, {}, 0), self._announce, self._joins
+                place,
+                TrialAssignment(0, 0, {}, 0),
+                self._announce,
+                self._joins,
+                lambda text: sys.stderr.write(f"{text}\n"),
+                self._connections.recorded,
             )
             has_torch = importlib.util.find_spec("torch") is not None
-            with self._connections.recorded():
-                self._group.enter(with_torch=has_torch and place.initialize)
+            self._group.enter(with_torch=has_torch and place.initialize)
         except BaseException as error:  # noqa: BLE001 - the wall of the rank process
             return RankReady(place.rank, failure=failure_of(error, ""))
         main = sys.modules["__main__"] = ModuleType("__main__")
@@ -307,8 +311,7 @@ class CellService:
 
     def _rejoin(self, message: RejoinRank) -> RankReady:
         try:
-            with self._connections.recorded():
-                self._group.rejoin(message.round_id)
+            self._group.rejoin(message.round_id)
         except BaseException as error:  # noqa: BLE001 - the wall of the rank process
             return RankReady(self._place.rank, failure=failure_of(error, ""))
         self._is_cut_off = False
@@ -335,20 +338,26 @@ class CellService:
         duration_s = time.perf_counter() - began
         self._running = None
         outputs.close()
+        log_end, failure = self._log.position(), ending.failure
+        if failure is not None:
+            traceback = failure.traceback
+            failure = with_output(failure, self._log.since(log_start, TAIL_BYTES))
+            # Behind the cell's output, which is shown with the failure.
+            self._log.append(traceback)
         done = CellDone(
             rank=self._place.rank,
             number=message.number,
             outcome=ending.outcome,
             duration_s=duration_s,
             log_start=log_start,
-            log_end=self._log.position(),
+            log_end=log_end,
             text=ending.text,
             value=ending.value,
             has_value=ending.has_value,
             values_file=ending.values_file,
             outputs=() if shown is None else shown.files,
             is_value_shown=ending.is_value_shown,
-            failure=ending.failure,
+            failure=failure,
             is_cut_off=self._is_cut_off,
         )
         return self._with_disk_error(done)

@@ -1,24 +1,22 @@
 """A rank's membership in its rank group: the store, the environment, the process group.
 
-Everything is new for every round.  Rank 0 opens the store on a port that it really holds and
-announces it; no rank dials an address before its owner has told it.
+Everything is new for every round.  Rank 0 opens the store and announces where it is; no rank dials
+an address before its owner has told it.
 """
 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import os
 import queue
-import socket
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from datetime import timedelta
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
+import psutil
 
 from jupyter_ddl.errors import LaunchError
 from jupyter_ddl.protocol.assignment import TrialAssignment
@@ -26,42 +24,19 @@ from jupyter_ddl.protocol.events import RendezvousReady
 from jupyter_ddl.protocol.group import JoinGroup, RankPlace
 from jupyter_ddl.ranks.frameworks.environment import framework_environment
 from jupyter_ddl.ranks.gpus import choose_device
+from jupyter_ddl.ranks.group_store import (
+    StoreFile,
+    free_port,
+    hold_port,
+    join_store,
+    open_store,
+)
 from jupyter_ddl.ranks.group_votes import GroupVotes
+from jupyter_ddl.ranks.imports import after_import
+from jupyter_ddl.ranks.launchers import replace_launchers
+from jupyter_ddl.ranks.rendezvous import Recorded, Rendezvous, Tell
 
-__all__ = ["RankGroup", "group_environment", "separate_process_groups", "tell_jax"]
-
-
-# ``init_process_group("env://")`` in a rank, more than once.
-#
-# Every round of a group has one store, and torch stores the addresses of a process group under the
-# same keys each time.  A second group, after the first was destroyed, would dial the first one's
-# closed ports; so each gets a part of the store of its own.
-
-_SCHEME = "env"
-_Handler = Callable[..., Iterator[tuple[Any, int, int]]]
-
-
-def separate_process_groups() -> None:
-    """Give every following ``init_process_group("env://")`` of this process fresh keys.
-
-    All ranks must initialise equally often, which they must anyway.
-    """
-    from torch.distributed import PrefixStore
-
-    rendezvous = sys.modules["torch.distributed.rendezvous"]
-    # torch has no public way to replace a handler: register_rendezvous_handler() only adds.
-    handlers: dict[str, _Handler] | None = getattr(rendezvous, "_rendezvous_handlers", None)
-    if handlers is None or _SCHEME not in handlers:
-        return  # another version of torch; the first initialisation works all the same
-    original = handlers[_SCHEME]
-    numbers = itertools.count()
-
-    def handler(*args: Any, **options: Any) -> Iterator[tuple[Any, int, int]]:
-        number = next(numbers)
-        for store, rank, world_size in original(*args, **options):
-            yield PrefixStore(f"jupyter_ddl/init/{number}", store), rank, world_size
-
-    handlers[_SCHEME] = handler
+__all__ = ["GroupPorts", "RankGroup", "group_environment", "tell_jax"]
 
 
 # Tells JAX of the rank group, so that ``jax.distributed.initialize()`` needs no arguments.
@@ -118,26 +93,34 @@ _METHODS = {
 }
 
 
+class GroupPorts(msgspec.Struct, frozen=True):
+    """Ports at rank 0's host that the group's own store does not have."""
+
+    master: int
+    """For torch in processes that a rank starts."""
+    coordinator: int
+    """For another framework."""
+
+
 # The environment variables by which frameworks find the other ranks of a group.  Pure.
 
-_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+_LOOPBACK = "127.0.0.1"
 
 
 def group_environment(
-    place: RankPlace, addresses: Sequence[str], coordinator_port: int | None
+    place: RankPlace, addresses: Sequence[str], ports: GroupPorts | None
 ) -> dict[str, str]:
     """Variables of torchrun, of TensorFlow's ``TF_CONFIG``, and of JAX.
 
     Parameters
     ----------
     addresses : sequence of str
-        ``host:port`` by rank.  With torch, the first one is the open store's.
-    coordinator_port : int or None
-        With torch: a free port at rank 0's host for the coordinator of another framework.
+        ``host:port`` by rank.  With torch, the first port is the store's.
+    ports : GroupPorts, optional
+        With torch: free ports at rank 0's host.
     """
     host, _, port = addresses[0].rpartition(":")
-    has_store = coordinator_port is not None
-    coordinator = f"{host}:{coordinator_port}" if has_store else addresses[0]
+    coordinator = addresses[0] if ports is None else f"{host}:{ports.coordinator}"
     workers = [_url(address) for address in (coordinator, *addresses[1:])]
     variables = {
         "RANK": place.rank,
@@ -150,12 +133,12 @@ def group_environment(
         "ROLE_WORLD_SIZE": place.world_size,
         "ROLE_NAME": "default",
         "MASTER_ADDR": host,
-        "MASTER_PORT": port,
+        "MASTER_PORT": port if ports is None else ports.master,
         "TORCHELASTIC_RUN_ID": place.group_id,
         "TORCHELASTIC_RESTART_COUNT": place.restart_count,
         "TORCHELASTIC_MAX_RESTARTS": place.max_restarts,
-        # The store is open already: `init_process_group("env://")` joins it, also on rank 0.
-        "TORCHELASTIC_USE_AGENT_STORE": has_store,
+        # Nobody listens at the master's port yet: a script that a rank starts opens it itself.
+        "TORCHELASTIC_USE_AGENT_STORE": False,
         "TF_CONFIG": json.dumps(
             {"cluster": {"worker": workers}, "task": {"type": "worker", "index": place.rank}}
         ),
@@ -164,12 +147,24 @@ def group_environment(
         "JAX_NUM_PROCESSES": place.world_size,
         "JAX_PROCESS_ID": place.rank,
     }
-    if all(address.rpartition(":")[0] in _LOOPBACK for address in addresses):
-        # Else gloo asks for the host's name, which may resolve to an interface that is not up,
-        # and JAX's coordinator listens on all interfaces.
-        variables["GLOO_SOCKET_IFNAME"] = "lo"
-        variables["JAX_COORDINATOR_BIND_ADDRESS"] = workers[0]
+    # Else JAX's coordinator listens on all interfaces.
+    variables["JAX_COORDINATOR_BIND_ADDRESS"] = workers[0]
     return {name: str(value) for name, value in variables.items()}
+
+
+def interface_environment(host: str) -> dict[str, str]:
+    """On which network interface gloo and NCCL are to listen: the one that has this address.
+
+    Else gloo asks for the host's name, which may resolve to another interface or to none that is
+    up, and NCCL takes the first.
+    """
+    names = [
+        name
+        for name, addresses in psutil.net_if_addrs().items()
+        if any(address.address.partition("%")[0] == host for address in addresses)
+    ]
+    variables = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
+    return {name: names[0] for name in variables if names}
 
 
 def _url(address: str) -> str:
@@ -179,8 +174,8 @@ def _url(address: str) -> str:
 
 _LEAVE_TIMEOUT_S = 10.0
 _POLL_S = 0.2
-_COORDINATOR = "jupyter_ddl/coordinator_port"
-"""Where rank 0 says which port is free for a framework beside torch, whose store has the other."""
+_PORTS = "jupyter_ddl/ports"
+"""Where rank 0 says which ports are free."""
 
 
 class RankGroup:
@@ -190,6 +185,10 @@ class RankGroup:
     ----------
     joins : queue.SimpleQueue
         Where the control thread puts the answer to the announcement.
+    tell : callable
+        Takes a sentence that the user should see while the cell runs.
+    recorded : callable
+        A context within which connections of process groups are made.
     """
 
     def __init__(
@@ -198,13 +197,21 @@ class RankGroup:
         trial: TrialAssignment,
         announce: Callable[[RendezvousReady], None],
         joins: queue.SimpleQueue[JoinGroup],
+        tell: Tell,
+        recorded: Recorded = contextlib.nullcontext,
     ) -> None:
         self._place = place
         self._trial = trial
         self._announce = announce
         self._joins = joins
+        self._tell = tell
+        self._recorded = recorded
+        self._file: StoreFile | None = None
         self._store: Any = None
+        self._rendezvous: Rendezvous | None = None
         self._initialized = False
+        self.store_port = 0
+        """Where the ranks of several hosts have their store."""
 
     def enter(self, *, with_torch: bool) -> None:
         """Meet the other ranks.
@@ -214,27 +221,37 @@ class RankGroup:
         LaunchError
             The others were not there by the deadline.
         """
-        place = self._place
-        own = place.hosts[place.group_rank]
-        if with_torch and place.rank == 0:
-            self._store = _open_store(own, place)
-            self._store.set(_COORDINATOR, str(_free_port(own)))
-            port = self._store.port
-        else:
-            port = _free_port(own)
-        trial = self._trial
-        self._announce(RendezvousReady(trial.trial, trial.attempt, own, port))
+        place, trial = self._place, self._trial
+        is_first, is_local = place.rank == 0, place.n_hosts == 1
+        own = _LOOPBACK if is_local else place.hosts[place.group_rank]
+        if is_first and is_local:
+            self._file = StoreFile()
+        port = 0
+        if is_first and with_torch:
+            self._store, port = open_store(own, place, self._file)
+            self._master = hold_port(own)
+            ports = GroupPorts(self._master.getsockname()[1], free_port(own))
+            self._store.set(_PORTS, msgspec.json.encode(ports))
+        path = "" if self._file is None else self._file.shared_path
+        ready = RendezvousReady(trial.trial, trial.attempt, own, port or free_port(own), path)
+        self._announce(ready)
         joined = self._wait_for_join()
-        if with_torch and place.rank != 0:
-            self._store = _join_store(joined.addresses[0], place)
-        port = int(self._store.get(_COORDINATOR)) if with_torch else None
-        os.environ.update(group_environment(place, joined.addresses, port))
-        for name, value in framework_environment(place).items():
+        if is_local and not is_first:
+            self._file = StoreFile(joined.store)
+        if not is_local:
+            self.store_port = int(joined.addresses[0].rpartition(":")[2])
+        if with_torch:
+            self._use_torch(joined.addresses)
+            ports = msgspec.json.decode(self._store.get(_PORTS), type=GroupPorts)
+        os.environ.update(group_environment(place, joined.addresses, ports if with_torch else None))
+        found = {**interface_environment(own), **framework_environment(place)}
+        for name, value in found.items():
             os.environ.setdefault(name, value)
         tell_jax()
-        if with_torch:
-            separate_process_groups()
-            choose_device(place)
+        replace_launchers(place)
+        if not with_torch and is_local:
+            # Code that meets by torch all the same finds the others as well.
+            after_import("torch.distributed", lambda: self._use_torch(joined.addresses))
         if with_torch and place.initialize:
             self._initialize()
 
@@ -243,13 +260,15 @@ class RankGroup:
 
         The store stays: with a new ``round_id``, nothing of the former group is met in it.
         """
+        if self._rendezvous is None:
+            return
+        self._rendezvous.renew(round_id)
         if not self._initialized:
             return
         distributed: Any = sys.modules["torch.distributed"]
         if distributed.is_initialized():
             with contextlib.suppress(RuntimeError):  # its connections may be cut
                 distributed.destroy_process_group()
-        self._place = msgspec.structs.replace(self._place, group_id=round_id)
         self._initialize()
 
     def agreement(self) -> GroupVotes | None:
@@ -276,6 +295,8 @@ class RankGroup:
         # takes 15 ms.  NCCL must be told.
         if self._initialized and distributed.is_initialized() and _backend(self._place) != "gloo":
             distributed.destroy_process_group()
+        if self._file is not None:
+            self._file.remove()
 
     def _wait_for_join(self) -> JoinGroup:
         deadline = time.monotonic() + self._place.timeout_s
@@ -289,21 +310,22 @@ class RankGroup:
             f"{self._place.timeout_s:.0f} s for the others of its group"
         )
 
+    def _use_torch(self, addresses: Sequence[str]) -> None:
+        """Open the store, unless this rank has, and have torch's functions meet in it."""
+        if self._store is None:
+            self._store = join_store(addresses[0], self._place, self._file)
+        choose_device(self._place)
+        self._rendezvous = Rendezvous(self._place, self._store, self._tell, self._recorded)
+        self._rendezvous.install()
+
     def _initialize(self) -> None:
         import torch
-        import torch.distributed as dist
 
-        place = self._place
-        backend = _backend(place)
-        dist.init_process_group(
-            backend=backend,
-            store=dist.PrefixStore(place.group_id, self._store),
-            rank=place.rank,
-            world_size=place.world_size,
-            timeout=timedelta(seconds=place.timeout_s),
-            # NCCL would else guess it, from the rank's number.
-            device_id=torch.device("cuda", place.device_index) if backend == "nccl" else None,
-        )
+        backend = _backend(self._place)
+        # NCCL would else guess it, from the rank's number.
+        device = torch.device("cuda", self._place.device_index) if backend == "nccl" else None
+        assert self._rendezvous is not None
+        self._rendezvous.give(backend, device)
         self._initialized = True
 
 
@@ -311,38 +333,3 @@ def _backend(place: RankPlace) -> str:
     if place.backend != "auto":
         return place.backend
     return "nccl" if place.gpus else "gloo"
-
-
-def _open_store(host: str, place: RankPlace) -> Any:
-    import torch.distributed as dist
-
-    return dist.TCPStore(
-        host,
-        0,
-        world_size=None,
-        is_master=True,
-        wait_for_workers=False,
-        timeout=timedelta(seconds=place.timeout_s),
-    )
-
-
-def _join_store(address: str, place: RankPlace) -> Any:
-    import torch.distributed as dist
-
-    host, _, port = address.rpartition(":")
-    return dist.TCPStore(
-        host,
-        int(port),
-        world_size=None,
-        is_master=False,
-        wait_for_workers=False,
-        timeout=timedelta(seconds=place.timeout_s),
-    )
-
-
-def _free_port(host: str) -> int:
-    """A port that is free now, for a framework that opens it itself."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.bind((host, 0))
-        return int(probe.getsockname()[1])

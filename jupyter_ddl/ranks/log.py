@@ -19,9 +19,10 @@ from typing import Any
 
 from jupyter_ddl.store.death_signal import flush_c_stdio
 
-__all__ = ["RankLog", "is_disk_full", "log_name"]
+__all__ = ["TAIL_BYTES", "RankLog", "is_disk_full", "log_name"]
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+TAIL_BYTES = 16 * 1024
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -114,6 +115,11 @@ class RankLog:
             text = file.read(limit_bytes).decode("utf-8", "replace")
             return text if length <= limit_bytes else f"…{text.partition(chr(10))[2]}"
         return ""
+
+    def append(self, text: str) -> None:
+        """Write a failure below the output of what has failed, for who reads the log later."""
+        with contextlib.suppress(OSError):  # a full disk is told by what else could not be written
+            os.write(self._fd, text.encode(errors="backslashreplace"))
 
     def take_error(self) -> OSError | None:
         """The error of a write that failed since the last call, if any."""

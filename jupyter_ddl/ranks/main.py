@@ -28,6 +28,7 @@ from jupyter_ddl.protocol.events import (
     CheckpointSaved,
     Failure,
     FailureKind,
+    Notice,
     Outcome,
     RankEvent,
     Reported,
@@ -42,13 +43,13 @@ from jupyter_ddl.ranks.gpus import use_gpus
 from jupyter_ddl.ranks.group import RankGroup
 from jupyter_ddl.ranks.heartbeat import Heartbeat, LoaderWatch, Phase
 from jupyter_ddl.ranks.incell import replace_builtins
-from jupyter_ddl.ranks.log import RankLog, is_disk_full, log_name
+from jupyter_ddl.ranks.log import TAIL_BYTES, RankLog, is_disk_full, log_name
 from jupyter_ddl.ranks.outputs import watch_imports
 from jupyter_ddl.ranks.program import LoadedProgram, load_program
 from jupyter_ddl.ranks.sampler_service import SamplerService
 from jupyter_ddl.ranks.stacks import StackDump
 from jupyter_ddl.ranks.stopping import TrialStopped, stop_flag
-from jupyter_ddl.ranks.tracebacks import failure_of
+from jupyter_ddl.ranks.tracebacks import failure_of, with_output
 from jupyter_ddl.store.blobs import BlobMissingError
 from jupyter_ddl.store.death_signal import bind_forked_children
 from jupyter_ddl.store.processes import RANK_VARIABLE
@@ -92,6 +93,7 @@ class _Rank:
         self._sampler = SamplerService()
         self._cells = CellService(self._send, self._joins)
         self._log: RankLog | None = None
+        self._log_start = 0
         self._program: LoadedProgram | None = None
         self._beats: Heartbeat | None = None
         self._fits = FitRunner()
@@ -170,6 +172,7 @@ class _Rank:
     def _start(self, trial: TrialAssignment, worker: str) -> None:
         if self._log is not None:
             self._log.prepare()
+        self._log_start = self._log_position()
         self._send(
             AttemptStarted(
                 trial=trial.trial,
@@ -178,7 +181,7 @@ class _Rank:
                 worker=worker,
                 pid=os.getpid(),
                 log="" if self._log is None else self._log.name,
-                log_start=self._log_position(),
+                log_start=self._log_start,
             )
         )
 
@@ -204,7 +207,7 @@ class _Rank:
             with self._termination.during(trial.trial, trial.attempt):
                 if self._program is None:
                     raise TrialStopped("cancelled")
-                return self._run_in_group(self._program, trial, assignment)
+                return self._told(self._run_in_group(self._program, trial, assignment))
         except TrialStopped as stopped:
             return _finished(trial, stopped.reason, started_s)
         except BaseException as error:  # noqa: BLE001 - the wall of the rank process
@@ -212,6 +215,14 @@ class _Rank:
         finally:
             if not self._channel.is_ours:
                 os._exit(1)  # a process that the cell has forked ran through to its end
+
+    def _told(self, finished: AttemptFinished) -> AttemptFinished:
+        """Put the end of the output below a failure, and the failure below the output."""
+        if finished.failure is None or self._log is None:
+            return finished
+        failure = with_output(finished.failure, self._log.since(self._log_start, TAIL_BYTES))
+        self._log.append(finished.failure.traceback)
+        return msgspec.structs.replace(finished, failure=failure)
 
     def _run_in_group(
         self, program: LoadedProgram, trial: TrialAssignment, assignment: Assignment
@@ -223,7 +234,7 @@ class _Rank:
         if place is None:
             return program.run_trial(trial, assignment, self._emit, stop_flag, self._log_position)
         self._begin("rendezvous")
-        group = RankGroup(place, trial, self._send, self._joins)
+        group = RankGroup(place, trial, self._send, self._joins, self._tell)
         group.enter(with_torch=program.uses("torch"))
         self._begin("cell")
         finished = program.run_trial(
@@ -233,6 +244,9 @@ class _Rank:
         if finished.outcome == "complete":
             group.leave()
         return finished
+
+    def _tell(self, text: str) -> None:
+        self._send(Notice(time.time(), text))
 
     def _begin(self, phase: Phase) -> None:
         if self._beats is not None:

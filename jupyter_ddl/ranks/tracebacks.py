@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 
+import msgspec
+
 from jupyter_ddl.errors import CapacityError, JupyterDDLError
 from jupyter_ddl.protocol.events import Failure, FailureKind
 from jupyter_ddl.ranks.metrics import MetricError
@@ -16,16 +18,22 @@ from jupyter_ddl.ranks.payload import host_name
 from jupyter_ddl.ranks.values import ValuesError
 from jupyter_ddl.ranks.work_folder import hint_for
 
-__all__ = ["failure_of", "kind_of", "message_of"]
+__all__ = ["failure_of", "kind_of", "last_lines", "message_of", "with_output"]
 
 _OUR_FILES = str(Path(__file__).parents[1]) + "/"
 _HIDDEN_FILES = (_OUR_FILES, "<frozen importlib")
 _NOTEBOOK_FILE = re.compile(r"ipykernel_\d+/\d+\.py$|^<ipython-input-")
 """What IPython names the cells that captured functions come from."""
-_INITIALIZED_TWICE = "trying to initialize the default process group twice"
-"""What torch says to a script that begins as it would under torchrun."""
 _MESSAGE_CHARS = 4_000
 _TRACEBACK_CHARS = 20_000
+_N_OUTPUT_LINES = 12
+_LINE_CHARS = 300
+_TOLD_IN_OUTPUT = re.compile(
+    r"^(?:[\w.]+\.)?(?:SystemExit|CalledProcessError|TimeoutExpired|CppCompileError"
+    r"|Process(?:Exited|Raised)Exception)\b",
+    re.MULTILINE,
+)
+"""What only says that something ended: why, it has printed."""
 _DISK_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
@@ -50,6 +58,21 @@ def failure_of(error: BaseException, filename: str, *, kind: FailureKind | None 
         traceback=_shown_traceback(error, filename, message),
         line=_cell_line(error, filename),
     )
+
+
+def with_output(failure: Failure, output: str) -> Failure:
+    """Add the last lines that the attempt has printed, where the cause stands in them."""
+    if not _TOLD_IN_OUTPUT.search(failure.traceback):
+        return failure
+    return msgspec.structs.replace(failure, traceback=failure.traceback + last_lines(output))
+
+
+def last_lines(output: str) -> str:
+    """The end of what a rank has printed, to stand below its error; empty without any."""
+    lines = [line.rstrip()[:_LINE_CHARS] for line in output.rstrip().splitlines()]
+    if not lines:
+        return ""
+    return "\n".join(["Last lines of its output:", *lines[-_N_OUTPUT_LINES:], ""])
 
 
 def kind_of(error: BaseException) -> FailureKind:
@@ -82,8 +105,6 @@ def message_of(error: BaseException, kind: FailureKind) -> str:
             f"{text} on host {host_name()}; a file of yours travels when the cell imports it by "
             f"name, an installed package has to be there (%cluster env check shows what differs)"
         )
-    elif _INITIALIZED_TWICE in text:
-        text += " The group of these ranks is there already: leave the call out, or add --no-init"
     text += hint_for(error)
     return text if len(text) <= _MESSAGE_CHARS else text[: _MESSAGE_CHARS - 1] + "…"
 

@@ -169,7 +169,7 @@ class CellRanks:
                 self._close(rank, call)
             case JoinRank():
                 rank.expect()
-                rank.process.send(JoinGroup(call.group_id, 0, 0, call.addresses))
+                rank.process.send(JoinGroup(call.group_id, 0, 0, call.addresses, call.store))
                 return await self._ready(rank, call.timeout_s)
             case RejoinRank():
                 rank.expect()
@@ -192,7 +192,7 @@ class CellRanks:
         process.send(call)
         answer = await rank.next(place.timeout_s)
         if isinstance(answer, RendezvousReady):
-            return RankAddress(answer.host, answer.port, process.pid)
+            return RankAddress(answer.host, answer.port, process.pid, answer.store)
         return answer if isinstance(answer, RankReady) else self._silent(rank, place.timeout_s)
 
     async def _ready(self, rank: _CellRank, timeout_s: float) -> RankAnswer:

@@ -24,6 +24,7 @@ from jupyter_ddl.protocol.events import (
 )
 from jupyter_ddl.protocol.rank_messages import CHANNEL_LOST_EXIT_CODE
 from jupyter_ddl.ranks.stopping import StopReason
+from jupyter_ddl.ranks.tracebacks import last_lines
 from jupyter_ddl.worker.rank_process import RankEnd, RankProcess
 
 __all__ = [
@@ -215,7 +216,8 @@ def _failure(end: RankEnd, output: str, out_of_memory: bool) -> Failure:
     if end.cause == "memory" or (end.cause == "itself" and by_kernel):
         kind = "memory"
     traceback, line = _fault(output)
-    return Failure(kind, type_name, _message(end, out_of_memory), traceback, line)
+    told = traceback or last_lines(output)
+    return Failure(kind, type_name, _message(end, out_of_memory), told, line)
 
 
 def _type_name(end: RankEnd) -> str:

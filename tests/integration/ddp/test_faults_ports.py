@@ -31,11 +31,11 @@ def live(place, link, number):
     joins = queue.SimpleQueue()
 
     def announce(ready):
-        link.sendall(f"{ready.host}:{ready.port}".encode())
-        addresses = json.loads(link.recv(1000))
-        joins.put(JoinGroup("r", 0, 1, tuple(addresses)))
+        link.sendall(json.dumps([f"{ready.host}:{ready.port}", ready.store]).encode())
+        addresses, stores = zip(*json.loads(link.recv(1000)))
+        joins.put(JoinGroup("r", 0, 1, addresses, stores[0]))
 
-    group = RankGroup(place, trial, announce, joins)
+    group = RankGroup(place, trial, announce, joins, sys.exit)
     group.enter(with_torch=True)
     for _ in range(5):
         mine = torch.tensor([float(number), 1.0])
@@ -64,7 +64,7 @@ for number in range(n_groups):
     groups.append(links)
 
 # All have a store or a port by now; only then is any group let in.
-addresses = [[link.recv(1000).decode() for _, link in links] for links in groups]
+addresses = [[json.loads(link.recv(1000)) for _, link in links] for links in groups]
 for links, of_group in zip(groups, addresses):
     for _, link in links:
         link.sendall(json.dumps(of_group).encode())

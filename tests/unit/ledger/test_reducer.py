@@ -88,6 +88,12 @@ def test_own_failures_end_a_trial_at_their_limit() -> None:
     assert state.first_failures == [BOOM]
 
 
+def test_who_exits_with_a_code_is_not_tried_again() -> None:
+    failure = Failure("exception", "SystemExit", "the cell ended by sys.exit(2)")
+    state = folded(created(0), begun(0), ended(0, 1, "failed", failure=failure), max_own_failures=3)
+    assert state.trials[0].state == "failed"
+
+
 def test_a_full_disk_and_a_lost_worker_cost_no_own_failure() -> None:
     full = Failure("disk", "OSError", "no space left on device")
     state = folded(created(0), begun(0), ended(0, 1, "failed", failure=full), max_own_failures=1)

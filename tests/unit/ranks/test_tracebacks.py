@@ -7,6 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from jupyter_ddl.protocol.events import Failure
+from jupyter_ddl.ranks.tracebacks import with_output
+
 
 def test_a_traceback_shows_the_cells_lines_in_the_notebooks_words(host: Any) -> None:
     source = "\ndef inverse(x):\n    return 1 / x\n\ninverse(0)\n"
@@ -122,3 +125,22 @@ def test_functions_of_other_cells_are_shown_as_the_notebooks(host: Any) -> None:
     exec(code, namespace)
     failure = host.load("f()\n", captures={"f": namespace["f"]}).run().failure
     assert "  notebook, line 2, in f\n" in failure.traceback
+
+
+@pytest.mark.parametrize(
+    ("traceback", "is_told"),
+    [
+        ("SystemExit: 2\n", True),
+        ("subprocess.CalledProcessError: Command 'cc'\n\nValueError: no model\n", True),
+        ("torch.multiprocessing.spawn.ProcessExitedException: process 0\n", True),
+        ("ValueError: SystemExit\n", False),
+    ],
+)
+def test_the_last_lines_stand_below_an_error_that_only_says_that_something_ended(
+    traceback: str, is_told: bool
+) -> None:
+    output = "".join(f"line {number}\n" for number in range(100)) + "x" * 5000 + "\n"
+    shown = with_output(Failure("exception", "E", "m", traceback), output).traceback
+    assert shown.startswith(traceback)
+    assert ("line 99" in shown, "line 80" in shown) == (is_told, False)
+    assert len(shown) < 1000

@@ -1,0 +1,150 @@
+"""The store of a rank group: where its ranks leave each other short messages.
+
+Torch's own ``TCPStore`` listens on every interface and asks nobody who he is, and what lies in it
+is unpickled.  Ranks of one host share a file in memory that has no name and no port; across hosts
+the store listens on the one address by which the others know its host.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import tempfile
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from jupyter_ddl.errors import LaunchError
+from jupyter_ddl.protocol.group import RankPlace
+
+__all__ = ["StoreFile", "free_port", "hold_port", "join_store", "open_store", "open_store_at"]
+
+_FILE_NAME = "jupyter_ddl_store"
+
+
+class StoreFile:
+    """A file that the ranks of one host share; it goes with the last of their processes."""
+
+    def __init__(self, path: str | None = None) -> None:
+        self._directory: Path | None = None
+        if path is None and hasattr(os, "memfd_create"):
+            fd = os.memfd_create(_FILE_NAME)
+            self.shared_path = f"/proc/{os.getpid()}/fd/{fd}"
+        elif path is None:  # a system without files in memory
+            self._directory = Path(tempfile.mkdtemp(prefix="jupyter_ddl-"))
+            self.shared_path = str(self._directory / "store")
+            fd = os.open(self.shared_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        else:
+            self.shared_path = path
+            fd = _opened(path)
+        # Not by the shared path: it ends with rank 0, and the others may need the file for longer.
+        self.path = f"/dev/fd/{fd}"
+
+    def remove(self) -> None:
+        """Remove it where it has a name."""
+        if self._directory is not None:
+            shutil.rmtree(self._directory, ignore_errors=True)
+
+
+def _opened(path: str) -> int:
+    try:
+        return os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except OSError as error:
+        raise LaunchError(
+            f"opening the store of this rank group at {path} failed: {error.strerror}; workers "
+            f"with the same address must run in one container, as the same user"
+        ) from error
+
+
+def open_store(host: str, place: RankPlace, file: StoreFile | None) -> tuple[Any, int]:
+    """Rank 0's store, and the port by which the others reach it (0: by the file)."""
+
+    timeout = timedelta(seconds=place.timeout_s)
+    if file is not None:
+        return _file_store(file, timeout), 0
+    store = _listening_store(_bound(host, 0), host, None, timeout)
+    return store, int(store.port)
+
+
+def open_store_at(address: str, n_ranks: int, timeout: timedelta) -> Any:
+    """A store at an address that the user's code names, for a group of its own.
+
+    Raises
+    ------
+    LaunchError
+        Somebody listens there, or it is not this host's.
+    """
+    host, _, port = address.rpartition(":")
+    try:
+        found = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)[0][4]
+        listener = _bound(str(found[0]), int(port))
+    except (OSError, ValueError) as error:
+        raise LaunchError(
+            f"rank 0 of {n_ranks} can't listen at {address}: {getattr(error, 'strerror', error)}; "
+            f"name another MASTER_ADDR or MASTER_PORT"
+        ) from error
+    return _listening_store(listener, host, n_ranks, timeout)
+
+
+def _listening_store(
+    listener: socket.socket, host: str, n_ranks: int | None, timeout: timedelta
+) -> Any:
+    """Bound before: torch would listen on all interfaces, whatever host it is told."""
+    import torch.distributed as dist
+
+    port = int(listener.getsockname()[1])
+    try:
+        listener.listen(1024)
+    except OSError as error:  # two sockets may be bound to a port, and one may listen
+        listener.close()
+        raise LaunchError(f"port {port} of {host} is in use: name another MASTER_PORT") from error
+    return dist.TCPStore(
+        host,
+        port,
+        world_size=n_ranks,
+        is_master=True,
+        wait_for_workers=n_ranks is not None,
+        timeout=timeout,
+        master_listen_fd=listener.detach(),
+    )
+
+
+def join_store(address: str, place: RankPlace, file: StoreFile | None) -> Any:
+    """The store that rank 0 has opened."""
+    import torch.distributed as dist
+
+    timeout = timedelta(seconds=place.timeout_s)
+    if file is not None:
+        return _file_store(file, timeout)
+    host, _, port = address.rpartition(":")
+    return dist.TCPStore(
+        host, int(port), world_size=None, is_master=False, wait_for_workers=False, timeout=timeout
+    )
+
+
+def _file_store(file: StoreFile, timeout: timedelta) -> Any:
+    import torch.distributed as dist
+
+    store = dist.FileStore(file.path, -1)
+    store.set_timeout(timeout)
+    return store
+
+
+def hold_port(host: str) -> socket.socket:
+    """A socket that keeps a port for whoever opens it with ``SO_REUSEADDR``, as servers do."""
+    return _bound(host, 0)
+
+
+def free_port(host: str) -> int:
+    """A port that is free now, for a framework that opens it itself."""
+    with _bound(host, 0, reuse=False) as probe:
+        return int(probe.getsockname()[1])
+
+
+def _bound(host: str, port: int, *, reuse: bool = True) -> socket.socket:
+    bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    if reuse:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    bound.bind((host, port))
+    return bound

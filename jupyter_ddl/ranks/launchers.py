@@ -1,0 +1,81 @@
+"""Launchers of processes, called in a rank of a group: the processes are the ranks.
+
+``torch.multiprocessing.spawn(fn, args, nprocs=n)`` in a cell of n ranks calls ``fn(rank, *args)``
+once in each of them, and so does what starts processes by torchrun's own launcher, as
+``accelerate.notebook_launcher`` does.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from jupyter_ddl.errors import LaunchError
+from jupyter_ddl.formats import format_counted
+from jupyter_ddl.protocol.group import RankPlace
+from jupyter_ddl.ranks.imports import after_import
+
+__all__ = ["replace_launchers"]
+
+
+def replace_launchers(place: RankPlace) -> None:
+    """For the life of this process; what is imported later is replaced then."""
+    after_import("torch.multiprocessing", lambda: _replace_spawn(place))
+    after_import("torch.distributed.launcher.api", lambda: _replace_torchrun(place))
+
+
+class _Ended:
+    """What ``spawn(…, join=False)`` returns, when its processes are through already."""
+
+    processes: Sequence[Any] = ()
+
+    def join(self, timeout: float | None = None, grace_period: float | None = None) -> bool:
+        return True
+
+    def pids(self) -> list[int]:
+        return []
+
+
+def _replace_spawn(place: RankPlace) -> None:
+    modules = [sys.modules["torch.multiprocessing.spawn"], sys.modules["torch.multiprocessing"]]
+    originals: list[Any] = [modules[0].__dict__[name] for name in ("spawn", "start_processes")]
+
+    def start(
+        fn: Callable[..., Any],
+        args: Sequence[Any] = (),
+        nprocs: int = 1,
+        join: bool = True,
+        **_how: Any,
+    ) -> _Ended | None:
+        _check(place, nprocs, "torch.multiprocessing.spawn(nprocs={n})")
+        fn(place.rank, *args)
+        return None if join else _Ended()
+
+    for module in list(sys.modules.values()):  # also where one was imported from
+        names = getattr(module, "__dict__", {})
+        for name in ("spawn", "start_processes"):
+            if any(names.get(name) is original for original in originals):
+                names[name] = start
+
+
+def _replace_torchrun(place: RankPlace) -> None:
+    launch: Any = sys.modules["torch.distributed.launcher.api"].__dict__["elastic_launch"]
+
+    def call(self: Any, *args: Any) -> dict[int, Any]:
+        config = self._config
+        n_processes = config.nproc_per_node * config.max_nodes
+        _check(place, n_processes, "a launch of {n} processes")
+        return {place.rank: self._entrypoint(*args)}
+
+    launch.__call__ = call
+
+
+def _check(place: RankPlace, n: int, what: str) -> None:
+    if n == place.world_size:
+        return
+    raise LaunchError(
+        f"{what.format(n=n)} in a cell of {format_counted(place.world_size, 'rank')}: the ranks "
+        f"are these processes already; ask for as many in the first line (-n {n}), or pass "
+        f"world_size() for the number"
+    )

@@ -1,0 +1,193 @@
+"""``init_process_group`` as any script calls it, in a rank of a group that has met already.
+
+A tutorial's ``setup(rank, world_size)`` names an address of its own, often the same fixed port in
+every script.  Its ranks are here, and share a store: they meet in that, whatever port they name, so
+that two runs may name the same one, and one script may begin again and again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+from jupyter_ddl.protocol.group import RankPlace, ranks_label
+from jupyter_ddl.ranks.group_store import open_store_at
+
+__all__ = ["Recorded", "Rendezvous", "Tell"]
+
+Tell = Callable[[str], object]
+"""Takes a sentence that the user should see."""
+Recorded = Callable[[], contextlib.AbstractContextManager[None]]
+
+_TELL_AFTER_S = 15.0
+"""A rendezvous that takes longer is told of."""
+_LOOK_S = 1.0
+"""How long a wait in C++ takes at most: interrupts are heard in between."""
+_SCHEMES = ("env", "tcp")
+_Handler = Callable[..., Iterator[tuple[Any, int, int]]]
+
+
+class Rendezvous:
+    """How the code of one rank joins process groups.  Used on the rank's main thread.
+
+    Parameters
+    ----------
+    store : torch.distributed.Store
+        The group's.
+    recorded : callable
+        A context within which connections are made.
+    """
+
+    def __init__(
+        self,
+        place: RankPlace,
+        store: Any,
+        tell: Tell,
+        recorded: Recorded,
+    ) -> None:
+        self._place = place
+        self._store = store
+        self._tell = tell
+        self._recorded = recorded
+        self._round_id = place.group_id
+        self._n_met = 0
+        """Counted when all have met, so that it is the same on all ranks."""
+        self._given: Any = None
+        self._kept: Any = None
+        """The latest process group, until the next one has been met.  Were it left to a model that
+        outlives ``destroy_process_group``, torch could wait for a thread that waits for the GIL."""
+        self._wait = ""
+
+    def install(self) -> None:
+        """Have torch's functions meet in the group's store, for the life of this process."""
+        import torch.distributed as dist
+
+        rendezvous = sys.modules["torch.distributed.rendezvous"]
+        # torch has no public way to replace a handler: register_rendezvous_handler() only adds.
+        handlers: dict[str, _Handler] = getattr(rendezvous, "_rendezvous_handlers", {})
+        for scheme in handlers.keys() & set(_SCHEMES):
+            handlers[scheme] = functools.partial(self._meet_by_url, handlers[scheme])
+        self._original = dist.init_process_group
+
+        @functools.wraps(self._original)
+        def replacement(*args: Any, **options: Any) -> None:
+            self._init_process_group(*args, **options)
+
+        for module in list(sys.modules.values()):  # also where one was imported from
+            if getattr(module, "__dict__", {}).get("init_process_group") is self._original:
+                module.__dict__["init_process_group"] = replacement
+
+    def renew(self, round_id: str) -> None:
+        """Meet nothing of what was met before; all ranks do this together."""
+        self._round_id, self._n_met = round_id, 0
+
+    def give(self, backend: str, device: Any) -> None:
+        """Initialise the default process group before any code of the user's asks for it."""
+        import torch.distributed as dist
+
+        place = self._place
+        with self._recorded():
+            self._original(
+                backend=backend,
+                store=dist.PrefixStore(self._key(), self._store),
+                rank=place.rank,
+                world_size=place.world_size,
+                timeout=timedelta(seconds=place.timeout_s),
+                device_id=device,
+            )
+        self._n_met += 1
+        self._given = self._kept = dist.group.WORLD
+
+    # -- what the user's code calls ----------------------------------------------------------------
+
+    def _init_process_group(self, *args: Any, **options: Any) -> None:
+        import torch.distributed as dist
+
+        if self._given is not None and dist.group.WORLD is self._given:
+            # A script that begins as it would elsewhere: with its own backend and timeout.
+            dist.destroy_process_group()
+        self._given = None
+        with self._told(), self._recorded():
+            self._original(*args, **options)
+        self._kept = dist.group.WORLD
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        """Within this, the user hears of a long wait while it goes on."""
+        place, began_s = self._place, time.monotonic()
+        self._wait = f"in init_process_group ({_address()}): did all of them call it?"
+
+        def tell() -> None:
+            waited_s = time.monotonic() - began_s
+            self._tell(f"rank {place.rank} has waited {waited_s:.0f} s {self._wait}")
+
+        timer = threading.Timer(_TELL_AFTER_S, tell)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def _meet_by_url(
+        self, original: _Handler, url: str, timeout: timedelta = timedelta(minutes=30), **more: Any
+    ) -> Iterator[tuple[Any, int, int]]:
+        asked = dict(parse_qsl(urlsplit(url).query))
+        place = self._place
+        rank = int(asked.get("rank", os.environ.get("RANK", place.rank)))
+        size = int(asked.get("world_size", os.environ.get("WORLD_SIZE", place.world_size)))
+        where = urlsplit(url).netloc or _address()
+        if (rank, size) != (place.rank, place.world_size):
+            self._wait = (
+                f"as rank {rank} of {size} at {where}: this group has {place.world_size} ranks, "
+                f"and this is rank {place.rank}"
+            )
+            if rank == 0:
+                yield open_store_at(where, size, timeout), rank, size
+            else:
+                yield from original(url, timeout=timeout, **more)
+            return
+        yield self._meet(where, timeout), rank, size
+
+    def _meet(self, where: str, timeout: timedelta) -> Any:
+        """A part of the store that these ranks, at this call, have for themselves."""
+        import torch.distributed as dist
+
+        here = dist.PrefixStore(f"jupyter_ddl/init/{self._key()}", self._store)
+        mine, deadline_s = f"here/{self._place.rank}", time.monotonic() + timeout.total_seconds()
+        here.set(mine, "1")
+        try:
+            while absent := self._absent(here):
+                who = ranks_label(absent)
+                self._wait = f"for {who} in init_process_group at {where}"
+                if time.monotonic() > deadline_s:
+                    raise dist.DistStoreError(
+                        f"rank {self._place.rank} timed out waiting for {who} in "
+                        f"init_process_group at {where} ({timeout.total_seconds():.0f} s)"
+                    )
+                with contextlib.suppress(RuntimeError):  # they are not there yet
+                    here.wait([f"here/{rank}" for rank in absent], timedelta(seconds=_LOOK_S))
+        except BaseException:
+            here.delete_key(mine)  # whoever comes later must not meet this call
+            raise
+        self._n_met += 1
+        return here
+
+    def _absent(self, here: Any) -> list[int]:
+        ranks = range(self._place.world_size)
+        return [rank for rank in ranks if not here.check([f"here/{rank}"])]
+
+    def _key(self) -> str:
+        return f"{self._round_id}/{self._n_met}"
+
+
+def _address() -> str:
+    return f"{os.environ.get('MASTER_ADDR', '')}:{os.environ.get('MASTER_PORT', '')}"

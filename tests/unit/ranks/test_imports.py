@@ -1,0 +1,38 @@
+"""What is done to a module as soon as it has been imported."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+
+import pytest
+
+from jupyter_ddl.ranks.imports import after_import
+
+
+def test_it_is_done_once_after_the_first_import_or_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "imported_late.py").write_text("value = 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    seen: list[int] = []
+    finders = list(sys.meta_path)
+
+    def act() -> None:
+        seen.append(sys.modules["imported_late"].value)
+
+    after_import("imported_late", act)
+    assert seen == []
+    importlib.import_module("imported_late")
+    assert seen == [1]
+    assert sys.meta_path == finders
+    after_import("imported_late", act)
+    assert seen == [1, 1]
+    monkeypatch.delitem(sys.modules, "imported_late")
+
+
+def test_a_module_that_is_not_there_stays_missing() -> None:
+    after_import("no_such_module_anywhere", lambda: pytest.fail("it is not there"))
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module("no_such_module_anywhere")
