@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import itertools
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Self
 
@@ -32,7 +34,8 @@ class Map(Verb, frozen=True, tag="map"):
             "--over",
             nargs="+",
             metavar="WORD",
-            help="NAME of a sequence, or ELEMENT in NAME; the element is called item by default",
+            help="NAME of a sequence, or ELEMENT in NAME, or in an expression such as range(40); "
+            "the element is called item by default",
             offers="sequences",
         ),
         *COMMON,
@@ -42,7 +45,7 @@ class Map(Verb, frozen=True, tag="map"):
     nouns: ClassVar[Nouns] = Nouns(trial="item", trials="items")
 
     over: str
-    """Captured name of the sequence."""
+    """Captured name of the sequence, or the expression that it came from."""
     element: str = "item"
     """Name that the cell sees the element under."""
     n_items: int = 0
@@ -50,20 +53,21 @@ class Map(Verb, frozen=True, tag="map"):
 
     @classmethod
     def chosen(cls, values: Mapping[str, Any]) -> Line[Self]:
-        words = " ".join(values.get("over") or ()).split()
+        text = " ".join(" ".join(values.get("over") or ()).split())
+        named = re.fullmatch(r"(\S+) in (.+)", text)
+        over = named.group(2) if named else text
         try:
-            if len(words) == 1:
-                return super().chosen({**values, "over": identifier(words[0])})
-            if len(words) == 3 and words[1] == "in":
-                element, over = identifier(words[0]), identifier(words[2])
-                return super().chosen({**values, "over": over, "element": element})
+            element = {"element": identifier(named.group(1))} if named else {}
+            if not over.isidentifier():
+                ast.parse(over, mode="eval")
         except argparse.ArgumentTypeError as error:
             raise OptionError(f"%%distribute map: --over: {error}") from None
-        seen = " ".join(words) or "nothing"
-        raise OptionError(
-            f"%%distribute map: --over is {seen!r}; expected the name of a sequence (--over items) "
-            f"or an element of it (--over x in items)"
-        )
+        except (SyntaxError, ValueError):
+            raise OptionError(
+                f"%%distribute map: --over is {text or 'nothing'!r}; expected a sequence (--over "
+                f"items, --over range(40)) or an element of it (--over x in items)"
+            ) from None
+        return super().chosen({**values, "over": over, **element})
 
     def compile(
         self, cell: str, namespace: Mapping[str, Any], context: CellContext, options: CellOptions
@@ -107,17 +111,30 @@ class Map(Verb, frozen=True, tag="map"):
         return Items(self.over, self.element)
 
 
-def _read_items(over: str, namespace: Mapping[str, Any]) -> list[Any]:
-    """Elements of the mapped sequence."""
-    if over not in namespace:
+def _value(over: str, namespace: Mapping[str, Any]) -> Any:
+    if over in namespace:
+        return namespace[over]
+    if over.isidentifier():
         hint = did_you_mean(over, namespace)
         raise CellError(f"--over {over}: the notebook has no such name{hint}", name=over)
-    value = namespace[over]
+    try:
+        # The user's own line, in the user's own kernel, as a cell with it would do.
+        return eval(over, dict(namespace))
+    except Exception as error:
+        raise CellError(
+            f"--over {over}: {type(error).__name__}: {error}; expected a sequence (a line takes "
+            f"quotes away: put one that has some into a variable, or into quotes as a whole)"
+        ) from error
+
+
+def _read_items(over: str, namespace: Mapping[str, Any]) -> list[Any]:
+    """Elements of the mapped sequence."""
+    value = _value(over, namespace)
     kind = type(value).__name__
     if hasattr(value, "__next__"):
         raise CellError(
-            f"--over {over} is a {kind}, which one pass would use up; "
-            f"make a list first: {over} = list({over})"
+            f"--over {over} is a {kind}, which one pass would use up; make a list first: "
+            + (f"{over} = list({over})" if over.isidentifier() else f"--over list({over})")
         )
     if kind == "DataFrame":
         raise CellError(

@@ -109,3 +109,5 @@ def test_a_map_sees_one_element(run):
     namespace = notebook("def inverse(x):\n    return 1 / x", items=(1, 2, 4))
     found = compiled("map --over x in items", "report(step=0, y=inverse(x))", namespace)
     assert run(found, item=2)[1] == [{"y": 0.25}]
+    found = compiled("map --over x in range(1, 9, 3)", "report(step=0, y=inverse(x))", namespace)
+    assert run(found, item=1)[1] == [{"y": 0.25}]

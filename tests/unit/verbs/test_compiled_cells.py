@@ -115,6 +115,12 @@ def test_a_map_captures_its_sequence_as_a_list():
     assert found.notes == ()
 
 
+def test_a_sequence_may_be_an_expression_of_the_notebooks_names():
+    found = compiled("map --over n in range(1, 40, k)", "n", notebook(k=13))
+    assert found.spec.verb == Map(over="range(1, 40, k)", element="n", n_items=3)
+    assert [each.name for each in found.spec.program.captures] == ["range(1, 40, k)"]
+
+
 def test_a_map_that_never_reads_its_element_says_so():
     found = compiled("map --over items", "y = 1", notebook(items=[1]))
     assert found.notes == ("the cell never reads 'item', the element of items",)
@@ -163,6 +169,8 @@ class Endless:
         (f"{SEARCH} --push Y", "acc = uniform(0, 1)", {}, "--push Y: the notebook has no such"),
         ("map --over itmes", "item", {"items": [1]}, "did you mean 'items'"),
         ("map --over items", "item", {"items": []}, "is empty"),
+        ("map --over range(n)", "item", {}, r"--over range\(n\): NameError: name 'n' is not"),
+        ("map --over iter([1])", "item", {}, r"make a list first: --over list\(iter\(\[1\]\)\)"),
         ("map --over items", "item", {"items": 3}, "is a int without a length"),
         ("map --over items", "item", {"items": iter([1])}, "items = list"),
         ("map --over items", "item", {"items": Endless()}, "has length 3 but yields more"),

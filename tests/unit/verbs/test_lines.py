@@ -77,6 +77,8 @@ def test_grid_values_are_literals_and_bare_words_are_strings():
         ("map --over items", ("items", "item")),
         ("map --over x in items", ("items", "x")),
         ('map --over "x in items"', ("items", "x")),
+        ("map --over n in range(2, 40)", ("range(2, 40)", "n")),
+        ("map --over files[:10]", ("files[:10]", "item")),
     ],
 )
 def test_over_takes_a_name_or_an_element_in_a_name(line, expected):
@@ -108,7 +110,7 @@ def test_over_takes_a_name_or_an_element_in_a_name(line, expected):
         ("search --name 'open", "no closing quotation"),
         ("map", "--over is 'nothing'"),
         ("map --over a b", "--over is 'a b'"),
-        ("map --over a.b", "'a.b' is not a Python name"),
+        ("map --over a.b in c", "'a.b' is not a Python name"),
         ("map --metric x", "unknown option '--metric'"),
         ("ddp", "ddp needs -n N, the number of ranks"),
         ("ddp -n 0", "'0'; expected a whole number of at least 1"),
