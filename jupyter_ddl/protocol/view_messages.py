@@ -19,7 +19,7 @@ from typing import TypeAlias
 import msgspec
 
 from jupyter_ddl.protocol.replies import ClusterStatus
-from jupyter_ddl.protocol.snapshot import RunLine, RunSnapshot, TrialRow
+from jupyter_ddl.protocol.snapshot import OutputRow, RunLine, RunSnapshot, TrialRow
 from jupyter_ddl.protocol.telemetry import ClusterTelemetry
 from jupyter_ddl.protocol.verb import StopHow
 
@@ -32,9 +32,11 @@ __all__ = [
     "FromBrowser",
     "GetClusterLog",
     "GetLog",
+    "GetOutput",
     "GetTrials",
     "Have",
     "LogPart",
+    "OutputPart",
     "Progress",
     "RunList",
     "RunView",
@@ -91,6 +93,20 @@ class LogPart(msgspec.Struct, frozen=True, tag="log", tag_field="kind"):
     n_bytes: int
     """Size of the whole log on disk."""
     path: str = ""
+    outputs: tuple[OutputRow, ...] = ()
+    """Figures and tables of the trial, or of the whole run the newest."""
+
+
+class OutputPart(msgspec.Struct, frozen=True, tag="output", tag_field="kind"):
+    """Answer to :class:`GetOutput`: a picture or text, nothing that could be executed."""
+
+    id: int
+    run_id: str
+    file: str
+    mime: str
+    """``image/png``, ``image/jpeg``, ``image/gif`` or ``text/plain``."""
+    content: str
+    """Base64 of a picture, or text; at most 1 MB."""
 
 
 class ClusterList(msgspec.Struct, frozen=True, tag="clusters", tag_field="kind"):
@@ -157,6 +173,7 @@ ToBrowser: TypeAlias = (
     | TelemetryView
     | TrialPage
     | LogPart
+    | OutputPart
     | ClusterList
     | RunList
     | Welcome
@@ -236,6 +253,15 @@ class GetLog(msgspec.Struct, frozen=True, tag="get_log", tag_field="kind"):
     n_lines: int = 200
 
 
+class GetOutput(msgspec.Struct, frozen=True, tag="get_output", tag_field="kind"):
+    """One of the outputs that :class:`LogPart` names."""
+
+    id: int
+    run_id: str
+    trial: int
+    file: str
+
+
 class WatchCluster(msgspec.Struct, frozen=True, tag="watch_cluster", tag_field="kind"):
     """Begin to receive :class:`TelemetryView` of a whole cluster (panel only)."""
 
@@ -298,6 +324,7 @@ FromBrowser: TypeAlias = (
     | StopTrial
     | GetTrials
     | GetLog
+    | GetOutput
     | WatchCluster
     | UnwatchCluster
     | StartCluster

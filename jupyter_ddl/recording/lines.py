@@ -19,6 +19,7 @@ from jupyter_ddl.protocol.telemetry import WorkerSample
 __all__ = [
     "FORMAT",
     "MAX_FILE_BYTES",
+    "Displayed",
     "Fact",
     "Head",
     "Measured",
@@ -77,7 +78,18 @@ class Printed(msgspec.Struct, frozen=True, tag="printed"):
     rank: int | None = None
 
 
-Fact: TypeAlias = Event | Measured | Printed
+class Displayed(msgspec.Struct, frozen=True, tag="displayed"):
+    """A figure or a table, as a picture or as text: what the event of its file means."""
+
+    at_s: float
+    trial: int
+    file: str
+    mime: str
+    content: str
+    """Base64 of a picture, or text."""
+
+
+Fact: TypeAlias = Event | Measured | Printed | Displayed
 
 
 class Recording(msgspec.Struct, frozen=True):

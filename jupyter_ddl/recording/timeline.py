@@ -22,7 +22,15 @@ from jupyter_ddl.ledger.snapshots import snapshot_of, trial_rows
 from jupyter_ddl.protocol.events import AttemptStarted, Reported
 from jupyter_ddl.protocol.snapshot import RunSnapshot
 from jupyter_ddl.protocol.telemetry import ClusterTelemetry, WorkerSample
-from jupyter_ddl.recording.lines import Fact, Measured, Printed, Recording, in_time, time_of
+from jupyter_ddl.recording.lines import (
+    Displayed,
+    Fact,
+    Measured,
+    Printed,
+    Recording,
+    in_time,
+    time_of,
+)
 
 __all__ = ["MAX_TIMELINE_BYTES", "Machines", "difference", "last_snapshot", "timeline_of"]
 
@@ -162,7 +170,7 @@ def last_snapshot(recording: Recording) -> RunSnapshot:
 
 
 def _fold(recording: Recording, state: RunState, fact: Fact) -> None:
-    if isinstance(fact, Measured | Printed):
+    if isinstance(fact, Measured | Printed | Displayed):
         return
     try:
         fold(state, fact)
@@ -187,6 +195,7 @@ class _Timeline:
         self._trials: dict[str, Any] = {}
         self._touched: set[int] = set()
         self._printed: list[list[Any]] = []
+        self._contents: dict[str, list[str]] = {}
         self._heard: dict[str, float] = {}
         self._telemetry: ClusterTelemetry | None = None
         self._shown: Any = None
@@ -211,6 +220,7 @@ class _Timeline:
             "run_id": head.run_id,
             "began_s": began_s,
             "length_s": round(ended_s - began_s, 2),
+            "contents": self._contents,
             "frames": frames,
         }
 
@@ -234,6 +244,9 @@ class _Timeline:
             if self._has_output:
                 self._printed += [[fact.trial, fact.rank, line] for line in fact.lines]
                 del self._printed[:-_N_PRINTED]
+        elif isinstance(fact, Displayed):
+            if self._has_output:
+                self._contents[fact.file] = [fact.mime, fact.content]
         else:
             _fold(self._recording, self._state, fact)
             trial = getattr(fact, "trial", None)
@@ -267,7 +280,19 @@ class _Timeline:
             "trials": dict(self._trials),
             "telemetry": self._shown,
             "printed": list(self._printed),
+            "outputs": self._outputs(),
             "heard": dict(self._heard) if is_group else {},
+        }
+
+    def _outputs(self) -> dict[str, Any]:
+        """What trials show at this moment, as far as the recording has it."""
+        return {
+            str(trial): [
+                {"trial": trial, "file": file, "at_s": 0}
+                for file in shown
+                if file in self._contents
+            ]
+            for trial, shown in self._state.outputs.items()
         }
 
 

@@ -20,6 +20,7 @@ from jupyter_ddl import __version__
 from jupyter_ddl.controller.telemetry_store import samples_path
 from jupyter_ddl.errors import RecordingError
 from jupyter_ddl.ledger.reader import read_ledger
+from jupyter_ddl.ledger.reducer import fold_all
 from jupyter_ddl.protocol.events import (
     AttemptFinished,
     AttemptStarted,
@@ -30,10 +31,12 @@ from jupyter_ddl.protocol.events import (
     Reported,
     RunSubmitted,
 )
+from jupyter_ddl.protocol.outputs import read_bundle
 from jupyter_ddl.protocol.run import Provenance, RunSpec
 from jupyter_ddl.protocol.telemetry import WorkerSample
 from jupyter_ddl.recording.lines import (
     FORMAT,
+    Displayed,
     Fact,
     Head,
     Measured,
@@ -47,13 +50,16 @@ from jupyter_ddl.recording.lines import (
 from jupyter_ddl.store.atomic import write_whole
 from jupyter_ddl.store.paths import home_dir, ledger_path, run_dir, runtime_path
 from jupyter_ddl.store.printed import settled
+from jupyter_ddl.views.answers import still_form
 from jupyter_ddl.views.drawing import plain_lines
 
 __all__ = [
     "MASK",
+    "MAX_DISPLAYED_BYTES",
     "MAX_PRINTED_BYTES",
     "MAX_REPORTS",
     "Scrubber",
+    "displayed_outputs",
     "head_of",
     "printed_lines",
     "record_run",
@@ -131,6 +137,8 @@ class Scrubber:
                 self._chosen = {**self._chosen, fact.spec.folder: "…"}
                 self._find_words()
             fact = msgspec.structs.replace(fact, spec=_bare(fact.spec))
+        elif isinstance(fact, Displayed) and fact.mime != "text/plain":
+            return fact  # no text, and letters of base64 must stay what they are
         elif isinstance(fact, FoldFinished):
             fact = msgspec.structs.replace(fact, outcome=b"", file="")
         elif isinstance(fact, AttemptFinished):
@@ -270,6 +278,42 @@ def _clean(line: str) -> str:
     return plain_lines(line, _MAX_LINE).replace("\n", " ")
 
 
+# What a run shows: pictures and text only, since a page of a recording is given to others.
+
+MAX_DISPLAYED_BYTES = 700_000
+"""Of one recording, as it is written."""
+_ONE_BYTES = 300_000
+
+
+def displayed_outputs(
+    events: Iterable[Event], folder: Path
+) -> tuple[list[Displayed], tuple[str, ...]]:
+    """What trials show in the end, the best one's first, and what was left out, in words.
+
+    Parameters
+    ----------
+    folder : Path
+        Where the files lie.
+    """
+    state = fold_all(events)
+    trials = sorted(state.outputs, key=lambda trial: (trial != state.best_number, trial))
+    found: list[Displayed] = []
+    left, n_left_out = MAX_DISPLAYED_BYTES, 0
+    n_all = sum(map(len, state.outputs.values()))
+    for event in (event for trial in trials for event in state.outputs[trial].values()):
+        bundle = read_bundle(folder / event.file)
+        if bundle is None:
+            continue
+        mime, content = still_form(bundle, _ONE_BYTES)
+        if len(content) > left:
+            n_left_out += 1
+            continue
+        left -= len(content)
+        found.append(Displayed(event.at_s, event.trial, event.file, mime, content))
+    found.sort(key=time_of)
+    return found, (f"{n_left_out:,} of {n_all:,} figures and tables",) if n_left_out else ()
+
+
 _SAMPLE = msgspec.json.Decoder(WorkerSample)
 MAX_REPORTS = 200_000
 """Of more reports, every second one is left out, until they fit."""
@@ -286,13 +330,14 @@ def record_run(run_id: str) -> Recording:
     events = list(read_ledger(ledger_path(run_id)))
     kept, left_out = _thinned(events)
     printed, cut = printed_lines(events, run_dir(run_id) / "logs")
+    displayed, unshown = displayed_outputs(events, run_dir(run_id) / "outputs")
     measured = _measured(run_id)
     scrub = Scrubber()
     printed.sort(key=time_of)
-    beside = (in_time(printed), in_time(measured))
+    beside = (in_time(displayed), in_time(printed), in_time(measured))
     merged = heapq.merge(in_time(kept), *beside, key=lambda pair: pair[0])
     facts = [scrub.fact(fact) for _, fact in merged]
-    return Recording(head_of(facts, "recorded", (*left_out, *cut)), tuple(facts))
+    return Recording(head_of(facts, "recorded", (*left_out, *cut, *unshown)), tuple(facts))
 
 
 def head_of(facts: Iterable[Fact], origin: Origin, left_out: tuple[str, ...] = ()) -> Head:

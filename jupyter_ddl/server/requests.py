@@ -35,7 +35,7 @@ _LOG_BYTES = 64_000
 _STOP_TIMEOUT_S = 5.0
 _STOP_GRACE_S = 10.0
 
-_READS = (say.GetTrials, say.GetLog, say.GetClusterLog)
+_READS = (say.GetTrials, say.GetLog, say.GetOutput, say.GetClusterLog)
 """Requests that change nothing."""
 
 Notify = Callable[[say.Progress], None]
@@ -72,7 +72,7 @@ class Requests:
                 request, told = stop_of(body)
                 await self._ask_of_run(body.run_id, request)
                 return told
-            case say.GetTrials() | say.GetLog():
+            case say.GetTrials() | say.GetLog() | say.GetOutput():
                 return await self._poll(body.run_id, lambda s: read_of(s, body))
             case say.StartCluster():
                 return await self._start(body, notify)

@@ -14,15 +14,25 @@ import msgspec
 
 from jupyter_ddl.client.session import Session
 from jupyter_ddl.errors import JupyterDDLError, ProtocolError, RunNotFoundError, TrialError
+from jupyter_ddl.ledger.outputs import output_rows
 from jupyter_ddl.ledger.reader import LedgerReader
 from jupyter_ddl.ledger.reducer import fold
 from jupyter_ddl.ledger.run_state import RunState, TrialState
 from jupyter_ddl.ledger.snapshots import trial_rows
 from jupyter_ddl.protocol import requests as down
 from jupyter_ddl.protocol import view_messages as say
+from jupyter_ddl.protocol.outputs import Bundle, read_bundle
 from jupyter_ddl.protocol.replies import TelemetryResult
+from jupyter_ddl.protocol.snapshot import OutputRow
 from jupyter_ddl.protocol.telemetry import EncodedTelemetry
-from jupyter_ddl.protocol.view_messages import GetLog, GetTrials, LogPart, TrialPage
+from jupyter_ddl.protocol.view_messages import (
+    GetLog,
+    GetOutput,
+    GetTrials,
+    LogPart,
+    OutputPart,
+    TrialPage,
+)
 from jupyter_ddl.store.paths import ledger_path, run_dir
 from jupyter_ddl.store.printed import settled
 from jupyter_ddl.views.channel import Answer
@@ -34,7 +44,9 @@ __all__ = [
     "MAX_ROWS",
     "RunRequests",
     "log_part",
+    "output_part",
     "read_of",
+    "still_form",
     "stop_of",
     "trial_page",
 ]
@@ -53,12 +65,18 @@ _SCAN_BYTES = 4 << 20
 """How far back a filter looks; the whole log stays on disk."""
 _TAIL_BYTES = 512 << 10
 _PAGE_BYTES = 48_000
+MAX_OUTPUT_BYTES = 1_000_000
+PICTURES = ("image/png", "image/jpeg", "image/gif")
 
 
-def read_of(state: RunState, ask: GetTrials | GetLog) -> TrialPage | LogPart:
+def read_of(
+    state: RunState, ask: GetTrials | GetLog | GetOutput
+) -> TrialPage | LogPart | OutputPart:
     """The answer to what only the run's record is needed for.  Raises as :func:`log_part` does."""
     if isinstance(ask, GetTrials):
         return trial_page(state, ask)
+    if isinstance(ask, GetOutput):
+        return output_part(state, run_dir(ask.run_id), ask)
     return log_part(state, run_dir(ask.run_id), ask)
 
 
@@ -127,7 +145,49 @@ def log_part(state: RunState, directory: Path, ask: GetLog) -> LogPart:
         lines=_bounded(lines),
         n_bytes=sum(sizes.values()),
         path=str(logs / pieces[0].log if len(pieces) == 1 else logs),
+        outputs=_outputs(state, ask),
     )
+
+
+def _outputs(state: RunState, ask: GetLog) -> tuple[OutputRow, ...]:
+    if ask.trial is None and not ask.rank:
+        return output_rows(state)
+    shown = {} if ask.trial is None else state.outputs.get(ask.trial, {})
+    return tuple(OutputRow(event.trial, event.file, event.at_s) for event in shown.values())
+
+
+def output_part(state: RunState, directory: Path, ask: GetOutput) -> OutputPart:
+    """What a trial shows, as a picture or as text.
+
+    Raises
+    ------
+    TrialError
+        It shows nothing of that name (any more).
+    """
+    known = ask.file in state.outputs.get(ask.trial, {})
+    bundle = read_bundle(directory / "outputs" / ask.file) if known else None
+    if bundle is None:
+        raise TrialError(f"trial {ask.trial} shows {ask.file!r} no more", trial=ask.trial)
+    mime, content = still_form(bundle, MAX_OUTPUT_BYTES)
+    return OutputPart(ask.id, ask.run_id, ask.file, mime, content)
+
+
+def still_form(bundle: Bundle, limit: int) -> tuple[str, str]:
+    """A picture or text in place of an output: whatever a page does with it, no script runs.
+
+    Parameters
+    ----------
+    limit : int
+        Longest content in characters; a picture that is larger gives way to text.
+    """
+    for mime in PICTURES:
+        content = bundle.data.get(mime)
+        if isinstance(content, str) and len(content) <= limit:
+            return mime, "".join(content.split())
+    large = any(mime in bundle.data for mime in PICTURES)
+    note = "\n(a picture that is too large for here: run.show_outputs())" if large else ""
+    text = plain_lines(bundle.text, min(limit, _MAX_LINE * 4))
+    return "text/plain", text + note
 
 
 _SORTS: dict[str, Callable[[TrialState], Any]] = {
@@ -382,7 +442,7 @@ class RunRequests:
                 request, told = stop_of(body)
                 self._ask(request)
                 return told
-            case say.GetTrials() | say.GetLog():
+            case say.GetTrials() | say.GetLog() | say.GetOutput():
                 return read_of(self._folded(), body)
             case _:
                 raise ProtocolError(f"the view in a cell can't ask for {type(body).__name__}")

@@ -27,6 +27,7 @@ from jupyter_ddl.protocol.view_messages import (
     FromBrowser,
     Have,
     LogPart,
+    OutputPart,
     Progress,
     RunList,
     Seen,
@@ -199,7 +200,7 @@ _MAX_REQUEST_BYTES = 16_384
 _MAX_NUMBER = 2**53
 """JavaScript has no whole numbers beyond."""
 
-Answer: TypeAlias = TrialPage | LogPart | ClusterLogPart | Progress | Done | Denied
+Answer: TypeAlias = TrialPage | LogPart | OutputPart | ClusterLogPart | Progress | Done | Denied
 
 
 class Channel:

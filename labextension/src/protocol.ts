@@ -144,6 +144,14 @@ export interface GetLog {
   n_lines?: number;
 }
 
+export interface GetOutput {
+  kind: "get_output";
+  id: number;
+  run_id: string;
+  trial: number;
+  file: string;
+}
+
 export interface GetTrials {
   kind: "get_trials";
   id: number;
@@ -214,6 +222,7 @@ export interface LogPart {
   lines: (string)[];
   n_bytes: number;
   path: string;
+  outputs: (OutputRow)[];
 }
 
 export interface Nouns {
@@ -221,6 +230,15 @@ export interface Nouns {
   trials: string;
   step: string;
   total: string;
+}
+
+export interface OutputPart {
+  kind: "output";
+  id: number;
+  run_id: string;
+  file: string;
+  mime: string;
+  content: string;
 }
 
 export interface OutputRow {
@@ -512,6 +530,7 @@ export type ToBrowser =
   | TelemetryView
   | TrialPage
   | LogPart
+  | OutputPart
   | ClusterList
   | RunList
   | Welcome
@@ -530,6 +549,7 @@ export type FromBrowser =
   | StopTrial
   | GetTrials
   | GetLog
+  | GetOutput
   | WatchCluster
   | UnwatchCluster
   | StartCluster
@@ -569,8 +589,9 @@ export const STRUCTS: Record<string, Record<string, Shape>> = {
   GroupStatus: {"group_id": "string", "name": "string", "started_at_s": "number", "n_cells": "int", "is_busy": "boolean", "ranks": {"list": {"struct": "RankStatus"}}, "has_process_group": "boolean"},
   HangVerdict: {"type": {"one": ["hang_verdict"]}, "trial": "int", "attempt": "int", "rank": "int", "at_s": "number", "text": "string", "line": {"any": ["int", "null"]}, "stacks_file": "string"},
   LearningCurve: {"trial": "int", "state": {"one": ["cancelled", "complete", "failed", "pruned", "running", "waiting"]}, "points": {"list": {"tuple": ["int", "number"]}}},
-  LogPart: {"kind": {"one": ["log"]}, "id": "int", "run_id": "string", "lines": {"list": "string"}, "n_bytes": "int", "path": "string"},
+  LogPart: {"kind": {"one": ["log"]}, "id": "int", "run_id": "string", "lines": {"list": "string"}, "n_bytes": "int", "path": "string", "outputs": {"list": {"struct": "OutputRow"}}},
   Nouns: {"trial": "string", "trials": "string", "step": "string", "total": "string"},
+  OutputPart: {"kind": {"one": ["output"]}, "id": "int", "run_id": "string", "file": "string", "mime": "string", "content": "string"},
   OutputRow: {"trial": "int", "file": "string", "at_s": "number"},
   Progress: {"kind": {"one": ["progress"]}, "id": "int", "text": "string"},
   RankRow: {"rank": "int", "host": "string", "worker": "string", "device": "string", "pid": "int", "state": {"any": [{"one": ["running"]}, {"one": ["cancelled", "complete", "evicted", "failed", "moved", "pruned"]}]}, "step": {"any": ["int", "null"]}, "metrics": {"map": {"any": ["number", "null"]}}, "phase": "string", "heard_at_s": {"any": ["number", "null"]}},
@@ -596,6 +617,7 @@ export const TO_BROWSER: Record<string, string> = {
   telemetry: "TelemetryView",
   trials: "TrialPage",
   log: "LogPart",
+  output: "OutputPart",
   clusters: "ClusterList",
   runs: "RunList",
   welcome: "Welcome",

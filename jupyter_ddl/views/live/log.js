@@ -3,6 +3,7 @@
 import { isFinal } from "./client.js";
 import { clean, h, repeat, setAttribute, setText } from "./dom.js";
 import { bytes } from "./format.js";
+import { Shown } from "./shown.js";
 
 const ASK_MS = 1000;
 const TYPE_MS = 300;
@@ -27,12 +28,14 @@ export class LogTail {
     this._filter = input("Filter", "Show only lines with this text");
     this._find = input("Find", "Mark this text in the lines shown");
     this._size = h("span", { class: "ddl-muted" });
+    this._shown = new Shown(client);
     this._text = h("div", { class: "ddl-log", tabindex: "0", role: "log", "aria-live": "off", "aria-label": "Output" });
     this.element = h(
       "div",
       {},
       h("div", { class: "ddl-tools" }, this._source, this._filter, this._find, this._size),
       this._text,
+      this._shown.element,
     );
     let typing = 0;
     scope.add(() => clearTimeout(typing));
@@ -92,6 +95,7 @@ export class LogTail {
       setText(this._size, answer.n_bytes > 0 ? `${bytes(answer.n_bytes)} on disk` : "");
       setAttribute(this._size, "title", clean(answer.path, 300));
       this._isLast = isLast;
+      this._shown.update(this._runId, answer.outputs ?? []);
     } else setText(this._size, clean(answer.text, 200));
     this._draw();
   }

@@ -74,6 +74,10 @@ export class Projector {
     const { id, run_id } = message;
     if (message.kind === "get_trials") return { kind: "trials", id, run_id, ...this._page(message) };
     if (message.kind === "get_log") return { kind: "log", id, run_id, ...this._log(message) };
+    if (message.kind === "get_output" && Object.hasOwn(this._timeline.contents, message.file)) {
+      const [mime, content] = this._timeline.contents[message.file];
+      return { kind: "output", id, run_id, file: message.file, mime, content };
+    }
     return { kind: "denied", id, code: "replay", text: "A recording can only be watched." };
   }
 
@@ -92,10 +96,16 @@ export class Projector {
         line.toLowerCase().includes(wanted),
     );
     const lines = chosen.slice(-Math.min(n_lines, MAX_LINES)).map(([, , line]) => line);
-    return { lines, n_bytes: 0, path: "" };
+    const { outputs, snapshot } = this._picture;
+    const shown = rank ? [] : trial === undefined ? snapshot.outputs.flatMap((row) => named(outputs, row)) : (outputs[trial] ?? []);
+    return { lines, n_bytes: 0, path: "", outputs: shown };
   }
 
   _say(message) {
     for (const callback of this._callbacks) callback(message);
   }
+}
+
+function named(outputs, { trial, file }) {
+  return (outputs[trial] ?? []).filter((each) => each.file === file);
 }

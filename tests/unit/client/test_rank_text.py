@@ -30,9 +30,13 @@ def test_the_middle_of_a_long_output_is_left_out_and_told(tmp_path: Path) -> Non
 def test_a_log_is_told_again_only_when_it_has_grown(tmp_path: Path) -> None:
     log = tmp_path / "rank-0.log"
     log.write_text("old|")
-    logs = RankLogs({0: (log, 4)})
+    beside = tmp_path / "current.json"
+    logs = RankLogs({0: (log, 4)}, beside)
     assert logs.poll() is None
     log.write_text("old|new")
+    assert logs.poll() == {0: "new"}
+    assert logs.poll() is None
+    beside.write_text("a figure")
     assert logs.poll() == {0: "new"}
     assert logs.poll() is None
 

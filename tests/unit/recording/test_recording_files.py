@@ -19,6 +19,7 @@ from jupyter_ddl.protocol.events import (
     AttemptStarted,
     Event,
     Notice,
+    OutputShown,
     RankEnded,
     RankStarted,
     Reported,
@@ -32,6 +33,7 @@ from jupyter_ddl.protocol.telemetry import WorkerSample
 from jupyter_ddl.recording import write
 from jupyter_ddl.recording.lines import (
     FORMAT,
+    Displayed,
     Measured,
     Printed,
     Recording,
@@ -105,6 +107,40 @@ def test_a_recording_is_strict_json_and_comes_back_as_it_was(tmp_path: Path) -> 
     assert lines[5]["metrics"] == {"loss": "-Infinity"}
     assert list(read_recording(path).facts) == odd_events()
     assert [each.name for each in tmp_path.iterdir() if each.is_file()] == ["demo.jsonl"]
+
+
+def test_figures_are_in_it_as_pictures_and_text_without_secrets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(write, "MAX_DISPLAYED_BYTES", 5000)
+    picture = "hf_" + "A" * 4000  # letters of base64 that read like a token
+    home = "/".join(("", "home", "somebody"))
+    contents = {
+        "0-1": {"image/png": "x" * 4500},
+        "1-1": {"image/png": picture, "text/html": "<script>"},
+        "1-2": {"text/html": "<b>", "text/plain": f"token=hunter22 in {home}/x"},
+    }
+    events = [submitted(search_spec(2)), started()]
+    for trial, value in ((0, 1.0), (1, 2.0)):
+        shown = tuple(name for name in contents if name.startswith(f"{trial}-"))
+        told = [OutputShown(trial, 1, name, 9, 1004.0, shown) for name in shown]
+        events += [TrialCreated(trial, {"lr": 0.1}, 1002.0), begun(trial), *told]
+        events.append(ended(trial, value=value))
+    folder = ledger("r1", events) / "outputs"
+    folder.mkdir()
+    for name, data in contents.items():
+        (folder / name).write_bytes(msgspec.json.encode({"data": data}))
+
+    recording = record_run("r1")
+
+    found = [fact for fact in recording.facts if isinstance(fact, Displayed)]
+    assert [(each.trial, each.mime) for each in found] == [(1, "image/png"), (1, "text/plain")]
+    assert found[0].content == picture
+    assert found[1].content == "token=••• in ~/x"
+    assert recording.head.left_out == ("1 of 3 figures and tables",)
+    path = tmp_path / "with.jsonl"
+    write_recording(recording, path)
+    assert read_recording(path) == recording
 
 
 def test_not_a_number_comes_back_as_a_number(tmp_path: Path) -> None:

@@ -8,12 +8,13 @@ import msgspec
 import pytest
 
 from jupyter_ddl.errors import TrialError
-from jupyter_ddl.ledger.reducer import fold
+from jupyter_ddl.ledger.reducer import fold, fold_all
 from jupyter_ddl.ledger.run_state import RunState
 from jupyter_ddl.protocol.events import (
     AttemptFinished,
     AttemptStarted,
     FoldFinished,
+    OutputShown,
     Reported,
     RunStarted,
     RunSubmitted,
@@ -22,10 +23,10 @@ from jupyter_ddl.protocol.events import (
 from jupyter_ddl.protocol.program import Program
 from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.protocol.space import Uniform
-from jupyter_ddl.protocol.view_messages import GetLog, GetTrials
+from jupyter_ddl.protocol.view_messages import GetLog, GetOutput, GetTrials
 from jupyter_ddl.verbs.fit import Fit
 from jupyter_ddl.verbs.search import Search
-from jupyter_ddl.views.answers import MAX_LOG_BYTES, log_part, trial_page
+from jupyter_ddl.views.answers import MAX_LOG_BYTES, log_part, output_part, trial_page
 
 N_TRIALS = 300
 
@@ -88,6 +89,41 @@ def test_out_of_range_asks_get_what_there_is(state: RunState) -> None:
     assert ask(state, offset=10_000) == ([], N_TRIALS)
     assert len(ask(state, offset=-5, limit=100_000)[0]) == 100
     assert ask(state, sort="no such column", limit=2)[1] == N_TRIALS
+
+
+def test_what_a_trial_shows_comes_as_a_picture_or_as_text(tmp_path: Path) -> None:
+    spec = RunSpec("r", Search("acc", "max", 2, {}), Program("", ""), 7, "local", 1.0)
+    state = fold_all(
+        [
+            RunSubmitted(spec, 1.0),
+            RunStarted(2.0, 1, 2, 2, 4242),
+            TrialCreated(0, {}, 2.0),
+            AttemptStarted(0, 1, 2.0, worker="w", pid=9, log="a.log", log_start=0),
+            OutputShown(0, 1, "figure", 9, 3.0, ("figure",)),
+            OutputShown(0, 1, "table", 9, 4.0, ("figure", "table")),
+            OutputShown(0, 1, "large", 9, 5.0, ("figure", "table", "large")),
+        ]
+    )
+    contents = {
+        "figure": {"image/png": "iVBO\nRw0=\n", "text/html": "<script>", "text/plain": "Figure"},
+        "table": {"text/html": "<script>alert()</script>", "text/plain": "a  b\n\x1b[31mc"},
+        "large": {"image/png": "x" * 2_000_000, "text/plain": "Figure"},
+    }
+    (tmp_path / "outputs").mkdir()
+    for name, data in contents.items():
+        (tmp_path / "outputs" / name).write_bytes(msgspec.json.encode({"data": data}))
+
+    named = log_part(state, tmp_path, GetLog(1, "r", trial=0)).outputs
+    parts = [output_part(state, tmp_path, GetOutput(1, "r", 0, row.file)) for row in named]
+
+    assert [(part.mime, part.content) for part in parts] == [
+        ("image/png", "iVBORw0="),
+        ("text/plain", "a  b\nc"),
+        ("text/plain", "Figure\n(a picture that is too large for here: run.show_outputs())"),
+    ]
+    for foreign in ("../ledger.ddl", "figure/../table", ""):
+        with pytest.raises(TrialError, match="no more"):
+            output_part(state, tmp_path, GetOutput(1, "r", 0, foreign))
 
 
 def log_of(state: RunState, folder: Path, **options: object) -> tuple[str, ...]:
