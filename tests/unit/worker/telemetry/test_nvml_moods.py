@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tests.until import until
 
 if TYPE_CHECKING:
-    from tests.unit.worker_telemetry.conftest import GpuProcess
+    from tests.unit.worker.telemetry.conftest import GpuProcess
 
 FIRST = "GPU-00000000-0000-0000-0000-000000000000"
 SECOND = "GPU-00000001-0000-0000-0000-000000000000"

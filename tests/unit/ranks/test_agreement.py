@@ -92,9 +92,9 @@ def test_reports_that_come_fast_are_decided_upon_several_at_a_time(
     first, _ = ranks
     clock = iter(count(0.0, 0.02))
     monkeypatch.setattr("time.monotonic", lambda: next(clock))
-    before = first._store.num_keys()
+    before = first.store.num_keys()
     assert [first.stop_after(number, None) for number in range(1, 51)] == [None] * 50
-    assert first._store.num_keys() == before + 1  # one word, told anew
+    assert first.store.num_keys() == before + 1  # one word, told anew
     n_looks = round(next(clock) / 0.02)
     assert n_looks < 10
 
