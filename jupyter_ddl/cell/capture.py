@@ -10,18 +10,20 @@ import functools
 import importlib
 import io
 import itertools
+import linecache
 import pickle
 import sys
 import time
 import types
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import cloudpickle
 import psutil
 
 from jupyter_ddl.cell.decorated import reduce_decorated
+from jupyter_ddl.cell.source import notebook_cell_of
 from jupyter_ddl.cell.tensors import reduce_tensor
 from jupyter_ddl.errors import CaptureError
 from jupyter_ddl.formats import format_bytes
@@ -302,6 +304,8 @@ class Captured:
         notebook's own memory.
     modules : frozenset of str
         Modules that the values refer to by name.
+    sources : dict of str
+        Text of the cells that functions come from, by ``In [n]``.
     functions : tuple of types.FunctionType
         Functions that travel by value.
     """
@@ -311,6 +315,7 @@ class Captured:
     digest: str | None = None
     buffers: tuple[tuple[str, memoryview], ...] = ()
     modules: frozenset[str] = frozenset()
+    sources: dict[str, str] = field(default_factory=dict)
     functions: tuple[types.FunctionType, ...] = ()
 
 
@@ -377,6 +382,7 @@ def capture(
         digest=digest_of(payload),
         buffers=tuple((digest_of(view), view) for view in buffers),
         modules=frozenset(pickler.modules),
+        sources=pickler.sources,
         functions=tuple(pickler.functions),
     )
 
@@ -403,7 +409,9 @@ class CellPickler(cloudpickle.Pickler):  # type: ignore[misc]
         main = sys.modules.get("__main__")
         if main is not None:
             self.globals_ref[id(main.__dict__)] = self._mark
+        self._namespace = namespace
         self.modules: set[str] = set()
+        self.sources: dict[str, str] = {}
         self.functions: list[types.FunctionType] = []
 
     def persistent_id(self, obj: Any) -> str | None:
@@ -418,6 +426,8 @@ class CellPickler(cloudpickle.Pickler):  # type: ignore[misc]
             module = getattr(obj, "__module__", None)
             if isinstance(module, str):
                 self.modules.add(module)
+        elif isinstance(obj, types.CodeType):
+            return self._reduce_code(obj)
         reduced = reduce_tensor(obj) or reduce_decorated(obj) or reduce_exception(obj)
         if reduced is not None:
             return reduced
@@ -425,6 +435,15 @@ class CellPickler(cloudpickle.Pickler):  # type: ignore[misc]
         if found is not NotImplemented and isinstance(obj, types.FunctionType):
             self.functions.append(obj)
         return found
+
+    def _reduce_code(self, code: types.CodeType) -> Any:
+        """Code of another cell says so in tracebacks, and brings the lines to show."""
+        name = notebook_cell_of(code.co_filename, self._namespace)
+        if name is None:
+            return NotImplemented
+        if name not in self.sources:
+            self.sources[name] = "".join(linecache.getlines(code.co_filename))
+        return self.dispatch_table[types.CodeType](code.replace(co_filename=name))
 
 
 class _OverLimitError(Exception):

@@ -75,7 +75,7 @@ def compile_group_cell(
     CaptureError
         A pushed value cannot be pickled, or is too large.
     """
-    read = read_source(source, cell_number)
+    read = read_source(source, cell_number, namespace)
     modules = read_modules(read, notebook_dir)
     sent = transfer_cell(_chosen(push, namespace), namespace, bring=bring)
     return CompiledGroupCell(
@@ -83,6 +83,7 @@ def compile_group_cell(
             source=read.text,
             filename=read.filename,
             pushed=sent.cell.pushed,
+            sources=sent.cell.sources,
             payload=sent.cell.payload,
             buffers=sent.cell.buffers,
             modules=modules.files,
@@ -132,6 +133,7 @@ def transfer_cell(
         source="",
         filename="push" if values else "pull",
         pushed=captured.names,
+        sources=captured.sources,
         payload=captured.digest,
         buffers=tuple(digest for digest, _ in captured.buffers),
         settings=carried.settings,

@@ -474,7 +474,7 @@ def _added_folders(tree: ast.Module) -> tuple[tuple[Path, ...], tuple[Path, ...]
 class _Code(NamedTuple):
     imports: tuple[Import, ...]
     tree: ast.Module | None
-    """Of a file that may call ``report`` or ``checkpoint``; trees are large."""
+    """Of a file that may call ``report``, ``checkpoint`` or ``resume``; trees are large."""
 
 
 def _parse(data: bytes, local: _Local) -> _Code:
@@ -496,5 +496,5 @@ def _code_of(data: bytes) -> _Code:
         warnings.simplefilter("ignore", SyntaxWarning)
         warnings.simplefilter("ignore", DeprecationWarning)
         tree = ast.parse(data)
-    calls_ours = b"report" in data or b"checkpoint" in data
+    calls_ours = any(name in data for name in (b"report", b"checkpoint", b"resume"))
     return _Code(tuple(imports_of(tree)), tree if calls_ours else None)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import builtins
+import contextlib
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -123,6 +125,12 @@ def _visit(node: ast.AST, here: _Here) -> Iterator[Read]:
                     yield from _visit(condition, inner)
             else:
                 yield from _visit(child, inner)
+    elif isinstance(node, ast.Call):
+        for child in ast.iter_child_nodes(node):
+            yield from _visit(child, here)
+        for name in _names_in_text(node):
+            if not here.sees(name):  # it may be looked up elsewhere, so it may be missing
+                yield Read(name, node.lineno, here.deferred, soft=True)
     elif isinstance(node, ast.Try | ast.TryStar):
         inner = here._replace(soft=here.soft or catches(node, "NameError"))
         for field, child in _children(node):
@@ -140,6 +148,19 @@ def _visit(node: ast.AST, here: _Here) -> Iterator[Read]:
     else:
         for child in ast.iter_child_nodes(node):
             yield from _visit(child, here)
+
+
+def _names_in_text(call: ast.Call) -> set[str]:
+    """What ``exec("…")`` reads, and what a table's ``query("x > @low")`` does."""
+    text = call.args[0].value if call.args and isinstance(call.args[0], ast.Constant) else None
+    if not isinstance(text, str):
+        return set()
+    if isinstance(call.func, ast.Attribute) and call.func.attr in ("query", "eval"):
+        return set(re.findall(r"@([^\W\d]\w*)", text))
+    if isinstance(call.func, ast.Name) and call.func.id in ("exec", "eval"):
+        with contextlib.suppress(SyntaxError, ValueError):
+            return {read.name for read in global_reads(ast.parse(text.strip()).body)}
+    return set()
 
 
 def _visit_function(node: _Function, here: _Here) -> Iterator[Read]:
@@ -266,10 +287,21 @@ def read_names(tree: ast.Module, skipped: Iterable[ast.AST] = ()) -> CellNames:
         The cell.
     skipped
         Right-hand sides that are never evaluated, because a trial's value replaces them.
+
+    Raises
+    ------
+    CellError
+        It is nested more deeply than it can be read.
     """
-    walk = _Walk(tree, frozenset(id(node) for node in skipped))
-    walk.block(tree.body)
-    walk.resolve_uncalled()
+    try:
+        walk = _Walk(tree, frozenset(id(node) for node in skipped))
+        walk.block(tree.body)
+        walk.resolve_uncalled()
+    except RecursionError:
+        raise CellError(
+            "the cell is nested too deeply to be read, or has an expression of too many terms; "
+            "split it into several statements"
+        ) from None
     return walk.names
 
 

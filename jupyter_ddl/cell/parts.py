@@ -122,6 +122,7 @@ class CellParts:
         program = Program(
             source=source.text,
             filename=source.filename,
+            sources=captured.sources,
             placeholders=space.placeholders if space else (),
             captures=captured.names,
             payload=captured.digest,

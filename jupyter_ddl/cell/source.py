@@ -4,17 +4,19 @@ Ranks run plain Python, so what only IPython understands is refused here with it
 """
 
 from __future__ import annotations
+import __future__
 
 import ast
 import inspect
 import sys
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from jupyter_ddl.errors import CellError
 
-__all__ = ["CellSource", "filename_of", "globals_of_caller", "read_source"]
+__all__ = ["CellSource", "filename_of", "globals_of_caller", "notebook_cell_of", "read_source"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +52,15 @@ def filename_of(cell_number: int | None) -> str:
     return "In [ ]" if cell_number is None else f"In [{cell_number}]"
 
 
-def read_source(cell: str, cell_number: int | None = None) -> CellSource:
+def read_source(
+    cell: str, cell_number: int | None = None, namespace: Mapping[str, Any] | None = None
+) -> CellSource:
     """Parse a cell's body (what follows the magic's line).
+
+    Parameters
+    ----------
+    namespace
+        The notebook's names: a ``from __future__`` of an earlier cell holds for this one, too.
 
     Raises
     ------
@@ -60,20 +69,47 @@ def read_source(cell: str, cell_number: int | None = None) -> CellSource:
         ``caret``).
     """
     filename = filename_of(cell_number)
-    text = "\n" + cell
+    first = _future_line(namespace or {})
+    text = f"{first}\n{cell}"
     try:
         tree = _parse(text, filename)
     except SyntaxError as error:
-        text = _without_ipython_prompts(cell, filename, error)
+        text = first + _without_ipython_prompts(cell, filename, error)
         try:
             tree = _parse(text, filename)
         except SyntaxError:
             raise _syntax_error(filename, error) from None
-    if not tree.body:
+    if len(tree.body) == bool(first):
         raise CellError(f"{filename} is empty: write the code to distribute below the first line")
     _refuse_ipython(tree, text, filename)
     _check_compiles(text, filename)
     return CellSource(text, tree, filename)
+
+
+def _future_line(namespace: Mapping[str, Any]) -> str:
+    """The statement for the magic's line that turns on what the notebook has turned on."""
+    there = {id(value) for value in namespace.values()}
+    names = [
+        name
+        for name, feature in vars(__future__).items()
+        if id(feature) in there and not _is_mandatory(feature)
+    ]
+    return f"from __future__ import {', '.join(names)}" if names else ""
+
+
+def _is_mandatory(feature: Any) -> bool:
+    release: tuple[Any, ...] | None = getattr(feature, "getMandatoryRelease", tuple)()
+    return release is not None and release <= sys.version_info
+
+
+def notebook_cell_of(filename: str, namespace: Mapping[str, Any]) -> str | None:
+    """``In [3]`` for the file name that IPython has given to that cell's code."""
+    shell = getattr(namespace.get("get_ipython"), "__self__", None)
+    name_of = getattr(getattr(shell, "compile", None), "format_code_name", None)
+    found = name_of(filename) if name_of is not None else None
+    if not found or found[0] != "Cell":
+        return None
+    return str(found[1]).replace("In[", "In [")
 
 
 def _parse(text: str, filename: str) -> ast.Module:

@@ -50,6 +50,7 @@ class Cell(msgspec.Struct, frozen=True):
     filename: str
     """What tracebacks show, e.g. ``In [12]``."""
     pushed: tuple[CapturedName, ...] = ()
+    sources: dict[str, str] = {}
     payload: str | None = None
     buffers: tuple[str, ...] = ()
     asked: tuple[str, ...] = ()

@@ -97,6 +97,8 @@ class Program(msgspec.Struct, frozen=True):
     line here, so that line numbers are the notebook's own."""
     filename: str
     """What tracebacks show, e.g. ``In [12]``."""
+    sources: dict[str, str] = {}
+    """Other cells that functions among the captures come from, by the name that tracebacks show."""
     placeholders: tuple[Placeholder, ...] = ()
     captures: tuple[CapturedName, ...] = ()
     payload: str | None = None

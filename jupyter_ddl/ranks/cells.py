@@ -158,7 +158,7 @@ class CellRun:
             enter_folder(cell.folder)
             self._folder = cell.folder
         self._load_pushed(cell)
-        program = Program(cell.source, cell.filename, ends_in_expression=True)
+        program = Program(cell.source, cell.filename, sources=cell.sources, ends_in_expression=True)
         register_source(program)
         (body, last), _ = compile_program(program)
         codes = (body,) if last is None else (body, last)

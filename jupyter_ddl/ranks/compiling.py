@@ -39,10 +39,10 @@ class ProgramCode(NamedTuple):
 
 
 def register_source(program: Program) -> None:
-    """Let tracebacks and ``inspect`` find the cell's lines under its file name."""
-    lines = program.source.splitlines(keepends=True)
-    # Without a modification time, linecache never looks for such a file.
-    linecache.cache[program.filename] = (len(program.source), None, lines, program.filename)
+    """Let tracebacks and ``inspect`` find the lines of cells under their file names."""
+    for filename, text in {**program.sources, program.filename: program.source}.items():
+        # Without a modification time, linecache never looks for such a file.
+        linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
 
 
 def compile_program(program: Program) -> tuple[ProgramCode, ast.Module]:

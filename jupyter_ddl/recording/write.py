@@ -158,7 +158,9 @@ class Scrubber:
 
 def _bare(spec: RunSpec) -> RunSpec:
     """The spec without captured values, and without who, where and with what it was run."""
-    program = msgspec.structs.replace(spec.program, payload=None, buffers=(), modules=())
+    program = msgspec.structs.replace(
+        spec.program, payload=None, buffers=(), modules=(), sources={}
+    )
     old = spec.provenance
     notebook = None if old.notebook is None else Path(old.notebook).name
     kept = Provenance(line=old.line, cell=old.cell, notebook=notebook, python=old.python)

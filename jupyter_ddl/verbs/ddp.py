@@ -135,7 +135,7 @@ class Ddp(Verb, frozen=True, tag="ddp"):
         CellError, CaptureError
             As for a search; nothing needs to be declared or reported.
         """
-        source = read_source(cell, context.cell_number)
+        source = read_source(cell, context.cell_number, namespace)
         parts = CellParts.of(options, source, read_names(source.tree), namespace, context)
         captured, modules = parts.gather(known=(), injected=(), also=())
         verb = self

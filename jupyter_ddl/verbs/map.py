@@ -82,7 +82,7 @@ class Map(Verb, frozen=True, tag="map"):
         CaptureError
             A value that cannot be pickled, or is too large.
         """
-        source = read_source(cell, context.cell_number)
+        source = read_source(cell, context.cell_number, namespace)
         names = read_names(source.tree)
         items = _read_items(self.over, namespace)
         parts = CellParts.of(options, source, names, namespace, context, {self.over: items})

@@ -152,7 +152,7 @@ class Search(Verb, frozen=True, tag="search"):
         CaptureError
             A value that cannot be pickled, or is too large.
         """
-        source = read_source(cell, context.cell_number)
+        source = read_source(cell, context.cell_number, namespace)
         space = read_space(source, namespace, self.space_name or None, self.grid)
         names = read_names(source.tree, space.replaced)
         sampler = _choose_sampler(self, space, namespace)

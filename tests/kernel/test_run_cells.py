@@ -133,6 +133,26 @@ def test_reset_replaces_the_group(kernel: LiveKernel) -> None:
     assert kernel.run("%cluster").check().everything.count("2 ranks on cpu") == 1
 
 
+def test_leaving_a_cell_early_keeps_the_group_and_what_it_has_set(kernel: LiveKernel) -> None:
+    start(kernel)
+    kernel.run(f"{_RUN}b = a + 1\nif b:\n    exit()\nb = None\n").check()
+    kernel.run("%%distribute run --bring b\nquit()\n").check()
+    assert kernel.value("b") == "1"
+    out = kernel.run(f"{_RUN}name = input('who? ')\n")
+    assert out.error is not None
+    assert "EOFError: input('who? ') has nobody to ask on a rank; ask in an earlier" in out.error[1]
+
+
+def test_a_collective_behind_the_end_of_the_process_group_names_the_way_out(
+    kernel: LiveKernel,
+) -> None:
+    kernel.run("%%distribute run -n 2\nimport torch.distributed as dist\n", 90).check()
+    kernel.run(f"{_RUN}dist.destroy_process_group()\n").check()
+    out = kernel.run(f"{_RUN}dist.barrier()\n")
+    assert out.error is not None
+    assert "`%%distribute run --reset` makes new ranks that have one" in out.error[1]
+
+
 def test_a_long_output_is_cut_and_says_where_the_rest_is(kernel: LiveKernel) -> None:
     start(kernel)
     out = kernel.run(

@@ -36,6 +36,8 @@ def free(code: str) -> set[str]:
             set(),
         ),
         ("[i * k for i in xs for j in i if j]", {"k", "xs"}),
+        ("df.query('age > @low and x < 3 + @most_')\ndf.eval(t)", {"df", "low", "most_", "t"}),
+        ("exec('y = w + v')\neval(' u ')\neval('(')", {"exec", "eval", "w", "v", "u"}),
         ("f = lambda u, *v, k=d: u + v + k + t", {"d", "t"}),
         ("for i in xs:\n    acc = i\nprint(acc)", {"xs", "acc"}),
         ("if c:\n    m = 1\nprint(m)", {"c", "m"}),
@@ -119,6 +121,12 @@ def test_a_misspelt_name_is_refused_with_its_line_and_the_nearest():
 )
 def test_names_that_may_exist_are_not_refused(cell):
     check(cell)
+
+
+def test_a_name_in_a_string_may_be_missing_and_too_many_terms_may_not():
+    check("data = 1\nprint(eval('nothing'))")
+    with pytest.raises(CellError, match="too many terms; split it into several statements"):
+        check(f"x = {' + '.join(['1'] * 1_000)}")
 
 
 def test_a_cell_that_asks_for_input_is_refused_with_the_way_out():

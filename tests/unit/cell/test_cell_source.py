@@ -69,3 +69,17 @@ def test_a_cell_may_await_as_in_the_notebook():
 
 def test_escapes_that_warn_do_not_stop_a_cell():
     assert read_source(r"x = '\d'").text
+
+
+def test_what_an_earlier_cell_takes_from_the_future_holds_and_lines_stay():
+    from tests.unit.cell.cell_makers import notebook
+
+    here = notebook("from __future__ import annotations as a, division, generator_stop\n")
+    found = read_source("x: Nowhere = 1", 3, here)
+    assert found.text == "from __future__ import annotations\nx: Nowhere = 1"
+    assert found.tree.body[-1].lineno == 2
+    prompts = read_source(">>> x = 1\n>>> x", 3, here)
+    assert prompts.text.splitlines() == ["from __future__ import annotations", "x = 1", "x"]
+    with pytest.raises(CellError, match="is empty"):
+        read_source("# nothing\n", 3, here)
+    assert read_source("x = 1", 3, {"annotations": "none"}).text == "\nx = 1"

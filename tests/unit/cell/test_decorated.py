@@ -206,3 +206,17 @@ def test_names_that_a_shell_hides_are_those_of_a_rank(shell):
         leave(3)
     assert ended.value.code == 3
     assert names_to_capture(read_names(read_source("exit").tree), {"exit": None}) == ("exit",)
+
+
+def test_code_of_another_cell_tells_its_number_and_brings_its_lines(shell):
+    shell.run_cell(
+        "def outer(x):\n    def inner():\n        return 1 / x\n    return inner()\n", True
+    )
+    number = shell.execution_count - 1
+    captured = capture({"outer": shell.user_ns["outer"]}, shell.user_ns)
+    outer = restored(captured)["outer"]
+    inner = next(part for part in outer.__code__.co_consts if isinstance(part, types.CodeType))
+    assert outer.__code__.co_filename == inner.co_filename == f"In [{number}]"
+    assert captured.sources[f"In [{number}]"].splitlines()[2] == "        return 1 / x"
+    here = notebook("def f(): pass")
+    assert capture({"f": here["f"]}, here).sources == {}
