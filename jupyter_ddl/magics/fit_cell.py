@@ -1,6 +1,7 @@
 """``%%distribute fit``: the cell runs here, its fits on the cluster, shown while they run."""
 
 from __future__ import annotations
+import __future__
 
 import ast
 from typing import TYPE_CHECKING, Any
@@ -110,8 +111,10 @@ def _compiled(shell: Any, cell: str, number: int) -> tuple[Any, Any]:
     last = None
     if tree.body and isinstance(tree.body[-1], ast.Expr) and not _is_silent(source):
         last = ast.Expression(tree.body.pop().value)
-    body = compile(tree, filename, "exec")
-    return body, None if last is None else compile(last, filename, "eval")
+    # Of the notebook, and not of this file, which takes annotations from the future.
+    flags = shell.compile.flags & __future__.annotations.compiler_flag
+    body = compile(tree, filename, "exec", flags, dont_inherit=True)
+    return body, last and compile(last, filename, "eval", flags, dont_inherit=True)
 
 
 def _is_silent(source: str) -> bool:
