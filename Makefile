@@ -8,15 +8,15 @@ READY  := $(VENV)/.installed
 # What a plain `make test` leaves out: these need minutes, a cluster, a GPU or a browser.
 FAST   := not slow and not kube and not gpu and not browser
 # What a contributor runs at each change: no process is started but by the one test of every verb.
-UNIT   := $(wildcard tests/unit tests/contract) tests/kernel/test_every_verb.py
+UNIT   := tests/kernel/test_every_verb.py $(wildcard tests/unit tests/contract)
 # Real kernels, notebooks and controllers.
 KERNEL := tests/kernel tests/notebooks tests/binder $(addprefix tests/integration/,cli controller)
 # What runs on clusters and beside them, in depth.
 DEPTH  := tests/contract $(addprefix tests/integration/,backends environment faults fit server telemetry tensorboard worker)
 # Rank groups on real clusters: many small starts and deaths.
 GROUPS := $(addprefix tests/integration/,ddp groups)
-# Tests in parallel processes; those of one group stay together.
-PARALLEL := -n 2 --dist loadgroup
+# Tests in parallel processes, a file in one of them: what its fixtures make is made once.
+PARALLEL := -n 2 --dist loadfile
 ARGS   ?=
 # The panel needs node and 500 MB of packages to be built: only targets that show it build it.
 export JUPYTER_DDL_NO_PANEL := 1

@@ -17,6 +17,7 @@ from jupyter_ddl.client.clusters import cluster_spec
 from jupyter_ddl.protocol.cluster import ClusterSpec
 from jupyter_ddl.testing.backends import BackendCase, BackendContract, FakeBackend, FakePlugin
 from tests.integration.backends.foreign import foreign_cluster
+from tests.integration.conftest import own_dask_config  # noqa: F401 - for every test here
 from tests.leaks import Home
 
 _HELPERS = ("resource_tracker", "forkserver")

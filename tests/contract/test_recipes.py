@@ -16,6 +16,7 @@ from jupyter_ddl.cell.draft import CellContext
 from jupyter_ddl.commands.cluster import CLUSTER
 from jupyter_ddl.plugins import BACKENDS, PRUNERS, SAMPLERS, STRATEGIES, VERBS
 from jupyter_ddl.verbs.base import parse_line
+from tests.integration.conftest import own_dask_config  # noqa: F401 - for every test here
 
 _PAGE = Path(__file__).parents[2] / "docs" / "extending.md"
 _FILE = re.compile(r'^```\w+ title="([a-z]+)/([\w.]+)"\n(.*?)^```$', re.MULTILINE | re.DOTALL)

@@ -6,7 +6,7 @@ import pytest
 
 from tests.live_kernel import LiveKernel
 
-pytestmark = [pytest.mark.kernel, pytest.mark.xdist_group("every verb")]
+pytestmark = pytest.mark.kernel
 
 _SEARCH = """%%distribute search --metric loss --mode min --trials 4 --seed 1 --bring x
 from jupyter_ddl import report, uniform
