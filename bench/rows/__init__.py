@@ -17,6 +17,7 @@ from bench.rows.memory import ROW as MEMORY
 from bench.rows.panel_scroll import ROW as PANEL_SCROLL
 from bench.rows.reload import ROW as RELOAD
 from bench.rows.run_cell import ROW as RUN_CELL
+from bench.rows.settings import ROW as SETTINGS
 from bench.rows.start import ROW as START
 from bench.rows.stop import ROW as STOP
 from bench.rows.telemetry import ROW as TELEMETRY
@@ -49,6 +50,7 @@ ROWS = (
     STOP,
     RUN_CELL,
     FIT,
+    SETTINGS,
     # Where there is a Kubernetes.
     *((KUBE,) if os.environ.get("JUPYTER_DDL_TEST_IMAGE") else ()),
 )

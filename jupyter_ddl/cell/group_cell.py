@@ -54,6 +54,7 @@ def compile_group_cell(
     cell_number: int | None = None,
     notebook_dir: Path,
     push: tuple[str, ...] = (),
+    lacking: tuple[str, ...] = (),
     bring: tuple[str, ...] = (),
     keep_value: bool = False,
 ) -> CompiledGroupCell:
@@ -65,6 +66,8 @@ def compile_group_cell(
         The notebook's globals: the very dict, because its functions refer to it.
     push
         Names in it that the ranks are given before the cell runs.
+    lacking
+        Names that those ranks are given that have none.
     bring
         Names in the ranks' namespaces that come home.
 
@@ -77,7 +80,7 @@ def compile_group_cell(
     """
     read = read_source(source, cell_number, namespace)
     modules = read_modules(read, notebook_dir)
-    sent = transfer_cell(_chosen(push, namespace), namespace, bring=bring)
+    sent = transfer_cell(_chosen((*push, *lacking), namespace), namespace, bring=bring)
     return CompiledGroupCell(
         Cell(
             source=read.text,
@@ -87,6 +90,7 @@ def compile_group_cell(
             payload=sent.cell.payload,
             buffers=sent.cell.buffers,
             modules=modules.files,
+            lacking=lacking,
             settings=sent.cell.settings,
             bring=bring,
             keep_value=keep_value,

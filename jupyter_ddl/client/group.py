@@ -330,14 +330,13 @@ class RankGroup:
             It was interrupted; variables are kept.
         """
         there = globals_of_caller()
-        if isinstance(push, str):
-            names, namespace = self.lacking(cell, there, targets), there
-        else:
-            names, namespace = tuple(push or ()), dict(push or {})
+        is_auto = push == "auto"
+        values = dict(push) if isinstance(push, Mapping) else there if is_auto else {}
         compiled = compile_group_cell(
             cell,
-            namespace,
-            push=names,
+            values,
+            push=() if is_auto else tuple(values),
+            lacking=self.lacking(cell, there, targets) if is_auto else (),
             bring=tuple(bring),
             notebook_dir=work_folder(),
             keep_value=True,

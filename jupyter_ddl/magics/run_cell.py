@@ -39,10 +39,10 @@ def run_cell(shell: Any, line: str, verb: CellGroup, options: CellOptions, cell:
     compiled = _compile(shell, options, cell, explicit)
     group = _group(verb, options, line)
     if len(explicit) < len(options.push):
-        lacking = group.lacking(cell, shell.user_ns, verb.targets)
-        if new := [name for name in lacking if name not in explicit]:
-            compiled = _compile(shell, options, cell, (*explicit, *new))
-            say(f"pushed: {', '.join(new)}")
+        asked = group.lacking(cell, shell.user_ns, verb.targets)
+        if lacking := tuple(name for name in asked if name not in explicit):
+            compiled = _compile(shell, options, cell, explicit, lacking)
+            say(f"pushed: {', '.join(lacking)}")
     for note in compiled.notes:
         if note not in _told:
             _told.add(note)
@@ -63,7 +63,11 @@ def run_cell(shell: Any, line: str, verb: CellGroup, options: CellOptions, cell:
 
 
 def _compile(
-    shell: Any, options: CellOptions, cell: str, push: tuple[str, ...]
+    shell: Any,
+    options: CellOptions,
+    cell: str,
+    push: tuple[str, ...],
+    lacking: tuple[str, ...] = (),
 ) -> CompiledGroupCell:
     from jupyter_ddl.cell.group_cell import compile_group_cell
 
@@ -73,6 +77,7 @@ def _compile(
         cell_number=cell_number(shell),
         notebook_dir=folder_of(shell),
         push=push,
+        lacking=lacking,
         bring=options.bring,
         keep_value=options.out is not None,
     )

@@ -53,6 +53,8 @@ class Cell(msgspec.Struct, frozen=True):
     sources: dict[str, str] = {}
     payload: str | None = None
     buffers: tuple[str, ...] = ()
+    lacking: tuple[str, ...] = ()
+    """Those of them that a rank is given only if it has none; all it has stays with them."""
     asked: tuple[str, ...] = ()
     """Names; the cell's value is those of them that the rank does not have, in one text."""
     modules: tuple[ModuleFile, ...] = ()

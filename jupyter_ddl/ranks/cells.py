@@ -193,7 +193,13 @@ class CellRun:
         if cell.payload is None:
             return
         pushed = Program("", "", captures=cell.pushed, payload=cell.payload, buffers=cell.buffers)
+        # Functions bring the notebook's values of names that they use: those stay the rank's, too.
+        own = dict(self._namespace) if cell.lacking else {}
         CapturedValues(pushed, self._blob_dirs).load_into(self._namespace)
+        for each in cell.pushed:
+            if each.name not in cell.lacking:
+                own.pop(each.name, None)
+        self._namespace.update(own)
 
     def _evaluate(self, code: CodeType) -> Any:
         if not self._awaits:

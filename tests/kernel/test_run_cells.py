@@ -63,12 +63,13 @@ def test_names_that_only_the_notebook_has_are_told_and_auto_pushes_them(
     assert out.error is not None
     assert "the notebook has 'times': --push times (or --push auto) sends it first" in out.error[1]
 
+    kernel.run("%%distribute run -t 1\nscale = 10").check()
     out = kernel.run("%%distribute run --push auto -o r\ntimes(a)").check()
     assert "pushed: times" in out.text
-    assert kernel.value("r.values") == "[0, 3]"  # their own a, and not the notebook's 50
+    assert kernel.value("r.values") == "[0, 10]"  # their own a, and rank 1's own scale
     again = kernel.run("%%distribute run --push auto -o r\ntimes(a) + scale").check()
     assert "pushed" not in again.text
-    assert kernel.value("r.values") == "[3, 6]"
+    assert kernel.value("r.values") == "[3, 20]"
     assert "NameError" in kernel.run(f"{_RUN}unread").everything
 
 

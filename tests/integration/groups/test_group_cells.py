@@ -63,6 +63,18 @@ def test_values_go_down_and_come_back(group: RankGroup) -> None:
     assert group.pull("total", targets=[1]) == [7]
 
 
+SCALE = 3
+
+
+def test_what_only_the_caller_has_is_told_and_pushed_by_itself(group: RankGroup) -> None:
+    with pytest.raises(RankFailedError, match=r"has 'SCALE': push=\{'SCALE': SCALE\} sends it"):
+        group.execute("SCALE + rank()\n")
+    group.execute("SCALE = 10\n", targets=[1])
+    assert group.execute("SCALE + rank()\n", targets=[1], push="auto").values == [11]
+    assert group.execute("SCALE + rank()\n", push="auto").values == [3, 11]  # rank 0 lacked it
+    assert group.execute("SCALE\n", push={"SCALE": 1}).values == [1, 1]
+
+
 def test_classes_of_a_cell_are_brought_home(group: RankGroup) -> None:
     results = group.execute("class P:\n    x = 5\np = P()\n", bring=["p"])
     assert results.value("p", rank=1).x == 5

@@ -12,7 +12,7 @@ import pytest
 from jupyter_ddl.controller.blob_care import care_for_blobs
 from jupyter_ddl.ledger.file import LedgerWriter
 from jupyter_ddl.protocol.events import RunFinished, RunSubmitted
-from jupyter_ddl.protocol.program import Program
+from jupyter_ddl.protocol.program import Program, Settings
 from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.store.blobs import find_blob, put_blob
 from jupyter_ddl.store.paths import (
@@ -26,12 +26,14 @@ from jupyter_ddl.verbs.map import Map
 from tests.leaks import Home
 
 
-def _run(run_id: str, payload: str, *, finished: bool) -> None:
+def _run(
+    run_id: str, payload: str | None, *, finished: bool, settings: Settings | None = None
+) -> None:
     run_dir(run_id).mkdir(parents=True)
     spec = RunSpec(
         run_id=run_id,
         verb=Map(over="items", element="item", n_items=1),
-        program=Program(source="", filename="In [1]", payload=payload),
+        program=Program(source="", filename="In [1]", payload=payload, settings=settings),
         seed=0,
         cluster="local",
         created_at_s=time.time(),
@@ -47,6 +49,16 @@ def _age(digest: str, seconds: float) -> Path:
     assert path is not None
     os.utime(path, (time.time() - seconds,) * 2)
     return path
+
+
+@pytest.mark.usefixtures("home")
+def test_settings_that_an_unfinished_run_needs_stay() -> None:
+    needed, done = (put_blob(text, blob_dirs()) for text in (b"needed", b"done"))
+    _run("r1", None, finished=False, settings=Settings(needed, ()))
+    _run("r2", None, finished=True, settings=Settings(done, ()))
+    paths = [_age(needed, 4000), _age(done, 4000)]
+    care_for_blobs()
+    assert [path.exists() for path in paths] == [True, False]
 
 
 @pytest.mark.usefixtures("home")
