@@ -31,6 +31,7 @@ __all__ = [
     "loguniform",
     "plain_scalar",
     "randint",
+    "recorded",
     "uniform",
 ]
 
@@ -124,6 +125,12 @@ def label_of(value: Any) -> str:
     return text if len(text) <= _LABEL_LENGTH else text[: _LABEL_LENGTH - 1] + "…"
 
 
+def recorded(value: Any) -> ParamValue:
+    """What stands for a choice in records: a scalar itself, anything else by its label."""
+    plain = plain_scalar(value)
+    return plain if _is_scalar(plain) else label_of(plain)
+
+
 def _uniform(
     name: str, low: Any, high: Any, *, default: Any = None, step: Any = None, log: bool = False
 ) -> Uniform:
@@ -161,32 +168,30 @@ def _randint(
 def _choice(name: str, *values: Any, default: Any = None) -> Choice:
     items = tuple(plain_scalar(value) for value in choice_values(values))
     by_index = not all(_is_scalar(item) for item in items)
-    recorded: tuple[ParamValue, ...] = (
-        tuple(item if _is_scalar(item) else label_of(item) for item in items) if by_index else items
-    )
-    for position, item in enumerate(recorded):
-        if item in recorded[:position]:
+    labels = tuple(map(recorded, items))
+    for position, item in enumerate(labels):
+        if item in labels[:position]:
             raise SpaceError(
                 f"{name}: choice() has the value {item!r} twice; values (or, for objects, "
                 f"their names) must differ"
             )
-    chosen = None if default is None else _recorded_default(name, default, items, recorded)
-    dist = Choice(values=recorded, default=chosen, by_index=by_index)
+    chosen = None if default is None else _recorded_default(name, default, items, labels)
+    dist = Choice(values=labels, default=chosen, by_index=by_index)
     validate_distribution(name, dist)
     return dist
 
 
 def _recorded_default(
-    name: str, default: Any, items: tuple[Any, ...], recorded: tuple[ParamValue, ...]
+    name: str, default: Any, items: tuple[Any, ...], labels: tuple[ParamValue, ...]
 ) -> ParamValue:
     wanted = plain_scalar(default)
-    for item, label in zip(items, recorded, strict=True):
+    for item, label in zip(items, labels, strict=True):
         if item is wanted or (_is_scalar(wanted) and _is_scalar(item) and item == wanted):
             return label
         # Containers are compared by what they show: == of arrays is no single answer.
         if not _is_scalar(wanted) and label_of(wanted) == label:
             return label
-    shown = ", ".join(str(label) for label in recorded)
+    shown = ", ".join(str(label) for label in labels)
     raise SpaceError(f"{name}: default {label_of(default)} is none of the values {shown}")
 
 

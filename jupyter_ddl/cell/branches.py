@@ -75,28 +75,39 @@ class Branches:
         self._remember(known)
         self._block(body, ALWAYS, set())
 
-    def _block(self, body: Iterable[ast.stmt], region: Region, changed: set[str]) -> None:
-        """``changed``: variables that may hold something else than was declared."""
+    def _block(self, body: Iterable[ast.stmt], region: Region, changed: set[str]) -> Region:
+        """Read statements in a region; returns the region of what follows them.
+
+        ``changed`` holds variables that may have another value than was declared.
+        """
         for statement in body:
             if isinstance(statement, ast.If | ast.Match) and self._declares(statement):
-                self._fork(statement, region, changed)
+                region = self._fork(statement, region, changed)
+                if region == NEVER:
+                    break
                 continue
             declared = self._declare(statement, region)
             changed |= {name for name, _ in bound_names([statement])}
             changed.difference_update(declared)
             self._remember(declared)
+            if isinstance(statement, ast.Return | ast.Raise):
+                return NEVER
+        return region
 
     def _remember(self, keys: Mapping[str, str]) -> None:
         for variable, key in keys.items():
             self._keys.setdefault(variable, {})[key] = None
 
-    def _fork(self, statement: ast.If | ast.Match, region: Region, changed: set[str]) -> None:
+    def _fork(self, statement: ast.If | ast.Match, region: Region, changed: set[str]) -> Region:
         after: set[str] = set()
-        left = region
+        ends: list[Region] = []
+        left, has_left = region, False
         for test, body in _ways(statement, self._source):
             inside = set(changed)
             taken = left
-            if test is not None:
+            if test is None:
+                left = NEVER
+            else:
                 taken = self._parameters.both(left, self._region(test, True, changed))
                 left = self._parameters.both(left, self._region(test, False, changed))
             if taken == NEVER and any(self._declares(each) for each in body):
@@ -106,9 +117,11 @@ class Branches:
                     f"{ast.unparse(test) if test else 'else'!r}{self._values_text(test)}",
                     line=at.lineno,
                 )
-            self._block(body, taken, inside)
+            ends.append(self._block(body, taken, inside))
+            has_left |= ends[-1] == NEVER != taken
             after |= inside
         changed |= after
+        return self._parameters.either(*ends, left) if has_left else region
 
     # -- tests ---------------------------------------------------------------------------------
 

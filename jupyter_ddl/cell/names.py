@@ -492,7 +492,7 @@ IN_CELL_NAMES = frozenset({
 
 _MODULE_NAMES = frozenset({
     "__name__", "__doc__", "__builtins__", "__spec__", "__package__", "__loader__",
-    "__annotations__",
+    "__annotations__", "__ddl_params__",
 })  # fmt: skip
 _SHELLS = frozenset({"IPython", "ipykernel", "jupyter_ddl"})
 # IPython puts its own versions of these into the notebook's namespace.

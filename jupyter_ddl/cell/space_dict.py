@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from jupyter_ddl import dist
 from jupyter_ddl.cell.branches import finite_values
 from jupyter_ddl.cell.regions import ALWAYS, Parameters, Region
@@ -18,6 +20,7 @@ from jupyter_ddl.protocol.space import (
     RandInt,
     Uniform,
     validate_distribution,
+    variable_of,
 )
 
 __all__ = ["Item", "read_space_dict"]
@@ -79,13 +82,15 @@ def _read(
     items: list[Item],
 ) -> None:
     for name, value in level.items():
-        if not isinstance(name, str) or not name.isidentifier():
+        if not isinstance(name, str) or not variable_of(name).isidentifier():
             raise CellError(f"{where}: key {name!r} is not a Python name")
         here = f"{where}: {name}"
         if not isinstance(value, Mapping):
             found = _distribution(here, value)
+            inside = parameters.both(region, found.when or ALWAYS)
+            found = msgspec.structs.replace(found, when=())
             objects = tuple(value) if isinstance(value, list | tuple) else finite_values(found)
-            key = parameters.declare(name, found, f"in {where}", region, objects)
+            key = parameters.declare(name, found, f"in {where}", inside, objects)
             items.append(Item(key, (*path, name)))
             continue
         found = dist.build("choice", here, tuple(value) if len(value) > 1 else ([*value],), {})

@@ -8,9 +8,9 @@ from typing import Any
 from jupyter_ddl.cell.draft import CellContext
 from jupyter_ddl.cell.source import globals_of_caller
 from jupyter_ddl.cell.work_folder import work_folder
+from jupyter_ddl.client.objectives import objective_of
 from jupyter_ddl.client.run import Run
 from jupyter_ddl.client.submit import resume_run, submit
-from jupyter_ddl.errors import OptionError
 from jupyter_ddl.protocol.snapshot import RunSnapshot
 from jupyter_ddl.protocol.space import Distribution
 from jupyter_ddl.verbs.base import Line, Verb
@@ -31,7 +31,7 @@ _KWARGS = "train_kwargs"
 def search(
     cell: str | Callable[..., Any],
     *,
-    space: Mapping[str, Distribution | Sequence[Any]] | None = None,
+    space: Mapping[str, Distribution | Sequence[Any] | Mapping[Any, Any]] | None = None,
     namespace: Mapping[str, Any] | None = None,
     on_snapshot: OnSnapshot | None = None,
     **options: Any,
@@ -41,10 +41,12 @@ def search(
     Parameters
     ----------
     cell : str or callable
-        Source as it stands in a notebook cell; or a function of the parameters in ``space``, which
-        returns the objective.
+        Source as it stands in a notebook cell; or a function of the parameters in ``space``, or of
+        one dict of them (as Ray Tune and hyperopt call it), or of an Optuna trial.  It returns the
+        objective, or a dict that has it, or reports it.
     space : mapping, optional
-        Distributions by name; needed for a function.
+        Distributions by name; a dict in the place of one is a choice of its keys, each with what is
+        searched below it.  Needed for a function that takes no trial.
     namespace : mapping, optional
         Where the source's free names come from; by default the caller's globals.
     on_snapshot : callable, optional
@@ -63,12 +65,9 @@ def search(
     main = globals_of_caller() if namespace is None else namespace
     names = dict(main)
     if callable(cell):
-        if not space:
-            raise OptionError("search(function) needs space={'name': distribution, …}")
-        names[cell.__name__] = cell
-        options.setdefault("metric", _VALUE)
-        arguments = ", ".join(f"{name}={name}" for name in space)
-        source = f"{options['metric']} = {cell.__name__}({arguments})\n"
+        found = objective_of(cell, space, options.setdefault("metric", _VALUE))
+        source, space = found.source, found.space
+        names |= found.names
     else:
         source = cell
     if space is not None:

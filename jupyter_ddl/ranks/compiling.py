@@ -16,6 +16,7 @@ from jupyter_ddl.protocol.program import Placeholder, Program
 
 __all__ = [
     "PARAM",
+    "PARAMS",
     "PICK",
     "ProgramCode",
     "compile_program",
@@ -25,6 +26,8 @@ __all__ = [
 
 PARAM = "__ddl_param__"
 """Name under which the compiled cell looks a trial's value up."""
+PARAMS = "__ddl_params__"
+"""Name of all values that the trial has, by variable."""
 PICK = "__ddl_pick__"
 """Name under which it picks an argument of the original ``choice(…)`` by label."""
 

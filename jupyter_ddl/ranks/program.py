@@ -114,6 +114,7 @@ class TrialNames:
         values: dict[str, Any] = dict(params)
         for name in self._space_labels.keys() & params.keys():
             values[name] = self._from_space(namespace, name, params[name])
+        namespace[compiling.PARAMS] = {variable_of(name): value for name, value in values.items()}
         if self._holes:
             namespace[compiling.PARAM] = partial(_value, values)
         if self._labels:
