@@ -133,6 +133,9 @@ class Sampler(Protocol):
     def ask(self, history: History) -> dict[str, ParamValue] | None:
         """Propose the next trial: a value for every parameter of ``history.space``.
 
+        Parameters with a condition (``when``) may be left out where it does not hold; trials do
+        not have them there.
+
         None means "nothing until more results are known"; the study then asks again with
         the next result, and ends when there is none left to wait for.
         """
