@@ -15,17 +15,15 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, MutableMapping, Sequence
-from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
+from collections.abc import Callable, MutableMapping
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import msgspec
 
 from jupyter_ddl.formats import format_bytes
 from jupyter_ddl.protocol.outputs import Bundle
+from jupyter_ddl.ranks.imports import after_import
 from jupyter_ddl.store.atomic import write_whole
 
 __all__ = [
@@ -307,59 +305,19 @@ def choose_renderers(environ: MutableMapping[str, str]) -> None:
     environ.setdefault("PLOTLY_RENDERER", "plotly_mimetype+notebook_connected")
 
 
-def _give_shell(_module: ModuleType) -> None:
+def watch_imports() -> None:
+    """Be told when a cell, or what it imports, loads a library that shows things."""
+    after_import("IPython", _give_shell)
+    after_import("tqdm.notebook", _draw_text_bars)
+
+
+def _give_shell() -> None:
     importlib.import_module("jupyter_ddl.ranks.shell").install()
 
 
-def _draw_text_bars(module: ModuleType) -> None:
+def _draw_text_bars() -> None:
     """A bar of widgets would have its model here, where no front end finds it."""
+    bars: Any = sys.modules["tqdm.notebook"]
     plain = importlib.import_module("tqdm.std")
-    module.tqdm = module.tqdm_notebook = plain.tqdm  # type: ignore[attr-defined]
-    module.trange = module.tnrange = plain.trange  # type: ignore[attr-defined]
-
-
-_AFTER: dict[str, Callable[[ModuleType], None]] = {
-    "IPython": _give_shell,
-    "tqdm.notebook": _draw_text_bars,
-}
-
-
-def watch_imports() -> None:
-    """Be told when a cell, or what it imports, loads a library that shows things."""
-    for name, act in _AFTER.items():
-        if name in sys.modules:
-            act(sys.modules[name])
-    sys.meta_path.insert(0, _Watcher())
-
-
-class _Watcher(MetaPathFinder):
-    def find_spec(
-        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        if name not in _AFTER:
-            return None
-        for finder in sys.meta_path:
-            spec = None if finder is self else finder.find_spec(name, path, target)
-            if spec is not None and spec.loader is not None:
-                spec.loader = _Acting(spec.loader, _AFTER[name])
-                return spec
-        return None
-
-
-class _Acting(Loader):
-    """Another loader that is followed by an action."""
-
-    def __init__(self, loader: Loader, act: Callable[[ModuleType], None]) -> None:
-        self._loader = loader
-        self._act = act
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        return self._loader.create_module(spec)
-
-    def exec_module(self, module: ModuleType) -> None:
-        # Whoever looks at the module afterwards sees the loader that it would have had.
-        if module.__spec__ is not None:
-            module.__spec__.loader = self._loader
-        module.__loader__ = self._loader
-        self._loader.exec_module(module)
-        self._act(module)
+    bars.tqdm = bars.tqdm_notebook = plain.tqdm
+    bars.trange = bars.tnrange = plain.trange
