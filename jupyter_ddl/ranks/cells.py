@@ -11,7 +11,6 @@ import os
 import queue
 import signal
 import socket
-import stat
 import sys
 import threading
 import time
@@ -43,6 +42,7 @@ from jupyter_ddl.ranks import incell, outputs
 from jupyter_ddl.ranks.compiling import compile_program, register_source
 from jupyter_ddl.ranks.gpus import use_gpus
 from jupyter_ddl.ranks.group import RankGroup
+from jupyter_ddl.ranks.listeners import socket_inodes
 from jupyter_ddl.ranks.log import TAIL_BYTES, RankLog
 from jupyter_ddl.ranks.metrics import as_number, check_reduction, reduced
 from jupyter_ddl.ranks.payload import CapturedValues, install_modules
@@ -70,14 +70,14 @@ class Connections:
     @contextlib.contextmanager
     def recorded(self) -> Iterator[None]:
         """Within this, the process group is made."""
-        before = set(_socket_inodes())
+        before = set(socket_inodes())
         yield
-        self._inodes = set(_socket_inodes()) - before
+        self._inodes = set(socket_inodes()) - before
 
     def cut(self, store_port: int) -> int:
         """Shut the connections down, but for those of the store; return how many.  Any thread."""
         n_cut = 0
-        for inode, fd in _socket_inodes().items():
+        for inode, fd in socket_inodes().items():
             if inode in self._inodes and _cut(fd, store_port):
                 n_cut += 1
         return n_cut
@@ -88,18 +88,6 @@ def waits_in_torch(thread_id: int) -> bool:
     frame = sys._current_frames().get(thread_id)
     name = "" if frame is None else str(frame.f_globals.get("__name__", ""))
     return name.partition(".")[0] == "torch"
-
-
-def _socket_inodes() -> dict[int, int]:
-    """Inode to file descriptor, of the sockets of this process."""
-    found = {}
-    for path in Path("/dev/fd").iterdir():
-        fd = int(path.name)
-        with contextlib.suppress(OSError):  # the descriptor of the listing itself is gone
-            status = os.fstat(fd)
-            if stat.S_ISSOCK(status.st_mode):
-                found[status.st_ino] = fd
-    return found
 
 
 def _cut(fd: int, store_port: int) -> bool:

@@ -146,5 +146,9 @@ def _bound(host: str, port: int, *, reuse: bool = True) -> socket.socket:
     bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     if reuse:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    bound.bind((host, port))
+    try:
+        bound.bind((host, port))
+    except OSError:
+        bound.close()
+        raise
     return bound

@@ -20,6 +20,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from jupyter_ddl.protocol.group import RankPlace, ranks_label
 from jupyter_ddl.ranks.group_store import open_store_at
+from jupyter_ddl.ranks.listeners import closed_to_strangers
 
 __all__ = ["Recorded", "Rendezvous", "Tell"]
 
@@ -94,7 +95,7 @@ class Rendezvous:
         import torch.distributed as dist
 
         place = self._place
-        with self._recorded():
+        with self._recorded(), closed_to_strangers():
             self._original(
                 backend=backend,
                 store=dist.PrefixStore(self._key(), self._store),
@@ -115,7 +116,7 @@ class Rendezvous:
             # A script that begins as it would elsewhere: with its own backend and timeout.
             dist.destroy_process_group()
         self._given = None
-        with self._told(), self._recorded():
+        with self._told(), self._recorded(), closed_to_strangers():
             self._original(*args, **options)
         self._kept = dist.group.WORLD
 

@@ -1,0 +1,61 @@
+"""Sockets of a process group at which nobody is to be met any more.
+
+Gloo keeps listening when all its ranks are connected, and asks nobody who he is.  Its descriptors
+can't be closed from outside, so the kernel is told to drop what still comes for them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import socket
+import stat
+import struct
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+__all__ = ["closed_to_strangers", "socket_inodes"]
+
+_SO_ATTACH_FILTER = 26
+_DROP_ALL = struct.pack("HBBI", 0x06, 0, 0, 0)
+"""One instruction of the classic packet filter: return 0, keep no byte."""
+
+
+def socket_inodes() -> dict[int, int]:
+    """Inode to file descriptor, of the sockets of this process."""
+    found = {}
+    for path in Path("/dev/fd").iterdir():
+        fd = int(path.name)
+        with contextlib.suppress(OSError):  # the descriptor of the listing itself is gone
+            status = os.fstat(fd)
+            if stat.S_ISSOCK(status.st_mode):
+                found[status.st_ino] = fd
+    return found
+
+
+@contextlib.contextmanager
+def closed_to_strangers() -> Iterator[None]:
+    """Within this, ranks meet; whoever comes later to the sockets that they met at gets no answer.
+
+    Where torch connects ranks only when they first need each other, nothing is done.
+    """
+    if sys.platform != "linux" or os.environ.get("TORCH_GLOO_LAZY_INIT") == "1":
+        yield
+        return
+    before = socket_inodes().keys()
+    yield
+    for inode, fd in socket_inodes().items():
+        if inode not in before:
+            with contextlib.suppress(OSError), socket.socket(fileno=os.dup(fd)) as found:
+                _close(found)
+
+
+def _close(found: socket.socket) -> None:
+    is_tcp = found.family in (socket.AF_INET, socket.AF_INET6)
+    if not is_tcp or not found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+        return
+    program = ctypes.create_string_buffer(_DROP_ALL)
+    pointed = struct.pack("HL", 1, ctypes.addressof(program))
+    found.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, pointed)
