@@ -461,6 +461,11 @@ def identifier(text: str) -> str:
     return name
 
 
+def patterns(text: str) -> tuple[str, ...]:
+    """Patterns of file names (``*.pt``) separated by commas."""
+    return tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+
+
 def names(text: str) -> tuple[str, ...]:
     """Names separated by commas."""
     return tuple(dict.fromkeys(identifier(part) for part in text.split(",") if part.strip()))

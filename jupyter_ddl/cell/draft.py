@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from jupyter_ddl.cell.data_files import DATA_LIMIT_BYTES
 from jupyter_ddl.cell.options import CellOptions
 from jupyter_ddl.cell.work_folder import work_folder
 from jupyter_ddl.protocol.program import Program
@@ -50,11 +51,14 @@ class RunDraft:
         Digests and bytes of the payload, its buffers (the notebook's own memory) and modules.
     notes : tuple of str
         Sentences worth telling the user.
+    data_limit_bytes : int
+        Of the files beside the notebook that travel where they are not shared.
     """
 
     spec: RunSpec
     blobs: tuple[tuple[str, bytes | memoryview], ...] = ()
     notes: tuple[str, ...] = ()
+    data_limit_bytes: int = DATA_LIMIT_BYTES
 
     @property
     def imports(self) -> frozenset[str]:
@@ -98,6 +102,7 @@ def draft_run(
         created_at_s=0.0,
         name=options.name,
         bring=options.bring,
+        bring_files=options.bring_files,
         isolate=options.isolate,
         limits=Limits(
             timeout_s=options.timeout_s,
@@ -106,4 +111,9 @@ def draft_run(
         ),
         tensorboard=options.tensorboard,
     )
-    return RunDraft(spec=spec, blobs=tuple(blobs), notes=tuple(notes))
+    return RunDraft(
+        spec=spec,
+        blobs=tuple(blobs),
+        notes=tuple(notes),
+        data_limit_bytes=options.capture_limit_bytes or DATA_LIMIT_BYTES,
+    )

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from jupyter_ddl.cell.capture import capture
+from jupyter_ddl.cell.data_files import named_files, texts_of
 from jupyter_ddl.cell.modules import read_modules
 from jupyter_ddl.cell.names import names_to_capture, read_names
 from jupyter_ddl.cell.settings import read_settings
@@ -80,7 +81,10 @@ def compile_group_cell(
     """
     read = read_source(source, cell_number, namespace)
     modules = read_modules(read, notebook_dir)
-    sent = transfer_cell(_chosen((*push, *lacking), namespace), namespace, bring=bring)
+    pushed = _chosen((*push, *lacking), namespace)
+    sent = transfer_cell(pushed, namespace, bring=bring)
+    folder = work_folder()
+    texts = texts_of(read.tree, (), pushed)
     return CompiledGroupCell(
         Cell(
             source=read.text,
@@ -92,9 +96,10 @@ def compile_group_cell(
             modules=modules.files,
             lacking=lacking,
             settings=sent.cell.settings,
+            data=named_files(texts, folder),
             bring=bring,
             keep_value=keep_value,
-            folder=WorkFolder(str(work_folder())),
+            folder=WorkFolder(str(folder)),
         ),
         (*sent.blobs, *modules.contents),
         modules.imports,

@@ -117,12 +117,15 @@ class CellModules:
         Installed top-level packages, without Python's own.
     trees : tuple of ast.Module
         Those of the files that may call a function of ours, parsed.
+    data : tuple of ModuleFile
+        Other files beside the notebook that are named, without digests: they were not read.
     """
 
     files: tuple[ModuleFile, ...]
     contents: tuple[tuple[str, bytes], ...]
     imports: tuple[str, ...]
     trees: tuple[ast.Module, ...]
+    data: tuple[ModuleFile, ...] = ()
 
 
 def read_modules(

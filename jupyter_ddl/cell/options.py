@@ -6,7 +6,16 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from jupyter_ddl.grammar import argument, count, duration_s, identifier, names, one_of, size_bytes
+from jupyter_ddl.grammar import (
+    argument,
+    count,
+    duration_s,
+    identifier,
+    names,
+    one_of,
+    patterns,
+    size_bytes,
+)
 
 __all__ = [
     "ADMISSION",
@@ -31,6 +40,7 @@ class CellOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     out: str | None = None
     bring: tuple[str, ...] = ()
+    bring_files: tuple[str, ...] = ()
     push: tuple[str, ...] = ()
     name: str = ""
     wait: bool = True
@@ -86,6 +96,13 @@ COMMON = (
         metavar="A,B",
         help="names to bring home",
         offers="assigned",
+    ),
+    argument(
+        "--bring-files",
+        type=patterns,
+        default=(),
+        metavar="GLOB",
+        help="files that ranks write, to bring home from workers with files of their own",
     ),
     argument(
         "--push",

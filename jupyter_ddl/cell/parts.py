@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import types
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from jupyter_ddl.cell.capture import Captured, capture
+from jupyter_ddl.cell.data_files import named_files, texts_of
 from jupyter_ddl.cell.draft import CellContext
 from jupyter_ddl.cell.modules import CellModules, read_modules
 from jupyter_ddl.cell.names import CellNames, check_defined, names_to_capture
@@ -18,6 +20,7 @@ from jupyter_ddl.cell.patches import mentioned_names, patches_note
 from jupyter_ddl.cell.settings import read_settings
 from jupyter_ddl.cell.source import CellSource
 from jupyter_ddl.cell.space import CellSpace
+from jupyter_ddl.cell.work_folder import work_folder
 from jupyter_ddl.errors import CellError
 from jupyter_ddl.nearest import did_you_mean
 from jupyter_ddl.protocol.program import Program
@@ -89,7 +92,8 @@ class CellParts:
         values = {name: self.namespace[name] for name in order}
         captured = capture(values, self.main_globals, self.options.capture_limit_bytes)
         modules = read_modules(self.source, self.notebook_dir, captured.modules)
-        return captured, modules
+        texts = texts_of(self.source.tree, captured.functions, values)
+        return captured, dataclasses.replace(modules, data=named_files(texts, work_folder()))
 
     def _check_bring(self, known: tuple[str, ...]) -> None:
         there = {*self.names.bound, *known, *(set(self.names.free) & set(self.namespace))}
@@ -129,6 +133,7 @@ class CellParts:
             buffers=tuple(digest for digest, _ in captured.buffers),
             modules=modules.files,
             settings=carried.settings,
+            data=modules.data,
             imports=modules.imports,
             ends_in_expression=source.ends_in_expression,
             callbacks=self.options.callbacks,

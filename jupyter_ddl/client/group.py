@@ -22,7 +22,7 @@ from jupyter_ddl.cell.options import CellOptions, EnvCheck
 from jupyter_ddl.cell.source import globals_of_caller
 from jupyter_ddl.cell.work_folder import work_folder
 from jupyter_ddl.client.environment import OnNotice, check_before
-from jupyter_ddl.client.folder import tell_of_folder
+from jupyter_ddl.client.folder import tell_of_folder, with_data
 from jupyter_ddl.client.rank_results import RankResults
 from jupyter_ddl.client.session import Session, session
 from jupyter_ddl.client.submit import collect, new_run_id
@@ -381,10 +381,12 @@ class RankGroup:
         is_leaving: IsLeaving = lambda: False,
     ) -> RankResults:
         """The same for a compiled cell; the results tell whether it failed."""
-        if compiled.blobs:
+        data, contents = with_data(compiled.cell.data, self.cluster)
+        cell = msgspec.structs.replace(compiled.cell, data=data)
+        if blobs := (*compiled.blobs, *contents):
             directories = blob_dirs()
-            for digest, data in compiled.blobs:
-                put_blob(data, directories, digest)
+            for digest, content in blobs:
+                put_blob(content, directories, digest)
         chosen = tuple(range(self.n_ranks)) if targets is None else tuple(targets)
         logs = RankLogs(
             {
@@ -394,7 +396,7 @@ class RankGroup:
             },
             beside=self.directory / "outputs" / CURRENT,
         )
-        request = ExecuteCell(self.id, compiled.cell, None if targets is None else chosen)
+        request = ExecuteCell(self.id, cell, None if targets is None else chosen)
         wait = CellWait(session(), self.cluster, request, logs, is_leaving)
         result = wait.run(on_progress)
         ends = {done.rank: done.log_end for done in result.ranks}

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pickle
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jupyter_ddl.client.files import RunFiles, files_of
 from jupyter_ddl.client.logs import find_pieces, ranks_text, trials_text
 from jupyter_ddl.client.outputs import Output, outputs_of_cells, outputs_of_trials
 from jupyter_ddl.client.session import Session, session
@@ -21,7 +22,14 @@ from jupyter_ddl.ledger.run_state import RunState
 from jupyter_ddl.ledger.snapshots import encoded_snapshot, latest_step, snapshot_of
 from jupyter_ddl.ledger.tables import METRIC_COLUMNS, TRIAL_COLUMNS, metrics_table, trials_table
 from jupyter_ddl.protocol.assignment import StopWhen
-from jupyter_ddl.protocol.events import AttemptFinished, Event, Failure, RankEnded
+from jupyter_ddl.protocol.events import (
+    AttemptFinished,
+    AttemptStarted,
+    Event,
+    Failure,
+    RankEnded,
+    RankStarted,
+)
 from jupyter_ddl.protocol.group import spans
 from jupyter_ddl.protocol.requests import StopRunRequest, StopTrialRequest
 from jupyter_ddl.protocol.run import RunSpec
@@ -325,6 +333,16 @@ class Run:
         values = self._values_at(None, 0)
         return {name: values[name] for name in self.spec.bring if name in values}
 
+    @property
+    def files(self) -> RunFiles:
+        """What the ranks have written by relative names, where the notebook does not see it.
+
+        Sizes are told; ``run.files.fetch("*.pt")`` downloads.  A worker's files go with it.
+        """
+        state = self._fold()
+        number = 0 if self.spec.verb.can.has_ranks else state.best_number
+        return files_of(self.spec, _last_worker(self.events(), number))
+
     def tensorboard(self, directory: str | Path | None = None) -> Path:
         """Write scalars and hyper-parameters as TensorBoard reads them; returns the directory.
 
@@ -445,6 +463,16 @@ class Run:
         if rank or is_ddp:
             return rank_values(state, self.directory, number, rank)
         return trial_values(state, self.directory, number)
+
+
+def _last_worker(events: Iterable[Event], trial: int | None) -> str:
+    """The name of the worker that had a trial, or rank 0 of it, last."""
+    found = ""
+    for event in events:
+        if isinstance(event, RankStarted | AttemptStarted) and event.trial == trial:
+            is_first = not isinstance(event, RankStarted) or event.rank == 0
+            found = event.worker if is_first else found
+    return found
 
 
 def _failed(run_id: str, snapshot: RunSnapshot) -> RunFailedError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import getpass
 import importlib.metadata
@@ -21,7 +22,7 @@ from jupyter_ddl.cell.draft import RunDraft
 from jupyter_ddl.cell.options import EnvCheck
 from jupyter_ddl.cell.work_folder import notebook_folder, work_folder
 from jupyter_ddl.client.environment import check_before
-from jupyter_ddl.client.folder import check_resumed, tell_of_folder
+from jupyter_ddl.client.folder import check_resumed, data_again, tell_of_folder, with_data
 from jupyter_ddl.client.run import Run
 from jupyter_ddl.client.session import session
 from jupyter_ddl.errors import OptionError
@@ -197,7 +198,14 @@ def submit(
         cluster, draft.imports, notebook_folder(notebook), env_check, on_notice
     )
     tell_of_folder(cluster, on_notice)
-    _store(draft)
+    data, blobs = with_data(draft.spec.program.data, cluster, draft.data_limit_bytes)
+    program = msgspec.structs.replace(draft.spec.program, data=data)
+    draft = dataclasses.replace(
+        draft,
+        spec=msgspec.structs.replace(draft.spec, program=program),
+        blobs=(*draft.blobs, *blobs),
+    )
+    _store(draft.blobs)
     origin = collect(line, cell, notebook, draft.spec.program.imports)
     provenance = msgspec.structs.replace(origin, environment=environment)
     spec = draft.submitted(new_run_id(), cluster, provenance)
@@ -205,9 +213,9 @@ def submit(
     return Run(spec.run_id)
 
 
-def _store(draft: RunDraft) -> None:
+def _store(blobs: Iterable[tuple[str, bytes | memoryview]]) -> None:
     directories = blob_dirs()
-    for digest, data in draft.blobs:
+    for digest, data in blobs:
         put_blob(data, directories, digest)
 
 
@@ -233,7 +241,8 @@ def resume_run(
     if run.state == "complete":
         return run
     if draft is not None:
-        _store(draft)  # those of a run that had ended may have been removed
+        _store(draft.blobs)  # those of a run that had ended may have been removed
+        _store(data_again(run.spec))
     cluster = run.spec.cluster
     session().current = cluster
     session().ensure(on_phase)

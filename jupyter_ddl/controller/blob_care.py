@@ -79,7 +79,7 @@ def _blobs_of(ledger: Path) -> set[str]:
         return set()
     program: Program = read_submitted(ledger).spec.program
     digests = {digest_of(msgspec.msgpack.encode(program)), *program.buffers}
-    digests |= {module.digest for module in program.modules}
+    digests |= {file.digest for file in (*program.modules, *program.data)}
     if program.payload is not None:
         digests.add(program.payload)
     if program.settings is not None:

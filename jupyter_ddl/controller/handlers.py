@@ -113,6 +113,11 @@ class Requests:
                 return await self._service.environment.answer(body)
             case ask.FeedFit() | ask.TakeFit() | ask.FinishFit() | ask.TellFit():
                 return await self._service.runs.ask_fit(body) or Accepted(run_id=body.run_id)
+            case ask.ListFiles(run_id=run_id):
+                return await self._service.written.found(run_id)
+            case ask.FetchFile():
+                await self._service.written.fetch(body)
+                return Accepted(run_id=body.run_id)
             case ask.GetDask():
                 return dask_access(self._service.backend.client)
             case ask.StopCluster():

@@ -14,6 +14,7 @@ from distributed import Client
 from jupyter_ddl.backends.base import Backend, make_backend
 from jupyter_ddl.controller.cluster_size import ClusterSize
 from jupyter_ddl.controller.environment import KeptPackages, WorkerEnvironments
+from jupyter_ddl.controller.files import WrittenFiles
 from jupyter_ddl.controller.groups import GroupRegistry
 from jupyter_ddl.controller.runs import RunRegistry
 from jupyter_ddl.controller.telemetry import Telemetry
@@ -82,6 +83,7 @@ class ClusterService:
     runs: RunRegistry
     groups: GroupRegistry
     telemetry: Telemetry
+    written: WrittenFiles
 
     def __init__(self, spec: ClusterSpec, token: str, backend: Backend | None = None) -> None:
         self.spec = spec
@@ -129,7 +131,10 @@ class ClusterService:
         self._comm = client.scheduler_comm
         self._plugin = RankPlugin(settings)
         await self._enter_workers(client)
-        transfer = self._transfer = None if settings.shares_files else FileTransfer(client)
+        transfer = self._transfer = (
+            None if settings.shares_files else FileTransfer(client, self._name_of)
+        )
+        self.written = WrittenFiles(transfer, lambda: self._workers)
         self._calls = RankCalls(client, transfer)
         dispatcher = self._dispatcher = Dispatcher(
             client, topic, transfer, is_there=lambda worker: worker in self._workers
@@ -291,6 +296,10 @@ class ClusterService:
 
     async def _gpus_known(self) -> None:
         await self._watch.gpus_known()
+
+    def _name_of(self, address: str) -> str:
+        info = self._workers.get(address)
+        return info.name if info is not None else address
 
     def _host_of(self, address: str) -> str:
         info = self._workers.get(address)

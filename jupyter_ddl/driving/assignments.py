@@ -74,6 +74,7 @@ def make_assignment(
         gpus=places.gpus[0] if places.gpus else (),
         stop_grace_s=spec.limits.stop_grace_s,
         folder=WorkFolder(spec.folder),
+        bring_files=spec.bring_files,
         metric=study.metric if study else None,
         mode=study.mode if study else "max",
         over=items.over if items else None,

@@ -12,29 +12,34 @@ import asyncio
 import contextlib
 import logging
 import os
+import time
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import msgspec
 from distributed import Client
 
 from jupyter_ddl.driving.calls import WorkerLostError, call_worker
+from jupyter_ddl.formats import format_bytes
 from jupyter_ddl.protocol.assignment import Assignment
 from jupyter_ddl.protocol.cells import Cell
 from jupyter_ddl.protocol.events import (
     AttemptFinished,
     AttemptStarted,
     CheckpointSaved,
+    Notice,
     OutputShown,
     RankEvent,
 )
 from jupyter_ddl.protocol.fit import FitTable
+from jupyter_ddl.protocol.folder import FolderFile, home_path, matches
 from jupyter_ddl.protocol.program import Program
 from jupyter_ddl.ranks.checkpoints import checkpoint_names, keep_newest
 from jupyter_ddl.store.atomic import replacing
 from jupyter_ddl.store.blobs import BlobMissingError, find_blob, read_blob
 from jupyter_ddl.worker import plugin as file_calls
+from jupyter_ddl.worker.files import FOLDER
 
 __all__ = ["AssignmentFiles", "FileTransfer", "OnEvents", "blobs_of_cell", "blobs_of_program"]
 
@@ -60,10 +65,18 @@ class _NoLongerThere(Exception):
 
 
 class FileTransfer:
-    """Used on the controller's loop only."""
+    """Used on the controller's loop only.
 
-    def __init__(self, client: Client) -> None:
+    Parameters
+    ----------
+    name_of : callable
+        The name of a worker, by its address.
+    """
+
+    def __init__(self, client: Client, name_of: Callable[[str], str] = str) -> None:
         self.client = client
+        self.name_of = name_of
+        self._brought: dict[tuple[str, str, str], FolderFile] = {}
         self._has: set[tuple[str, str]] = set()
         self._sending: dict[str, asyncio.Lock] = {}
         self._sources: dict[str, asyncio.Queue[str | None]] = {}
@@ -152,6 +165,23 @@ class FileTransfer:
             path = f"checkpoints/trial-{trial}/{name}"
             await self._send(worker, run_dir / path, file_calls.put_file, run_id, path)
 
+    async def send_written(
+        self, worker: str, run_id: str, run_dir: Path, patterns: Sequence[str]
+    ) -> None:
+        """Let a worker have the files that came home, so that a script goes on from them there."""
+        newest: dict[str, Path] = {}
+        root = run_dir / FOLDER
+        for path in sorted(root.glob("*/**/*"), key=lambda each: each.lstat().st_mtime):
+            if path.is_file():
+                newest[path.relative_to(root).as_posix().partition("/")[2]] = path
+        wanted = {name: path for name, path in newest.items() if matches(name, patterns)}
+        if not wanted:
+            return
+        there = {file.path for file in await self.list_written(worker, run_id)}
+        for name, path in wanted.items():
+            if name not in there:
+                await self._send(worker, path, file_calls.put_file, run_id, f"{FOLDER}/{name}")
+
     async def _send(self, worker: str, path: Path, put: Callable[..., None], *target: str) -> None:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
@@ -169,7 +199,13 @@ class FileTransfer:
     # -- up --------------------------------------------------------------------------------------
 
     async def fetch_for(
-        self, worker: str, run_id: str, run_dir: Path, events: Sequence[RankEvent], logs: set[str]
+        self,
+        worker: str,
+        run_id: str,
+        run_dir: Path,
+        events: Sequence[RankEvent],
+        logs: set[str],
+        patterns: Sequence[str] = (),
     ) -> list[RankEvent]:
         """Fetch what events speak of; those whose files are gone for good are left out.
 
@@ -177,6 +213,8 @@ class FileTransfer:
         ----------
         logs : set of str
             Names of the logs of this assignment; grows.
+        patterns : sequence of str
+            Of files that come home with an attempt's end.
 
         Raises
         ------
@@ -187,7 +225,59 @@ class FileTransfer:
         if any(isinstance(each, AttemptFinished) for each in events):
             with contextlib.suppress(WorkerLostError):  # a result is worth more than its log's end
                 await self.fetch_logs(worker, run_id, run_dir, logs)
-        return [each for each in events if await self._has_file(worker, run_id, run_dir, each)]
+        kept = [each for each in events if await self._has_file(worker, run_id, run_dir, each)]
+        if patterns and any(isinstance(each, AttemptFinished) for each in events):
+            kept += await self._bring_written(worker, run_id, run_dir, patterns)
+        return kept
+
+    async def _bring_written(
+        self, worker: str, run_id: str, run_dir: Path, patterns: Sequence[str]
+    ) -> list[RankEvent]:
+        """Fetch what ranks have written and somebody asked for; notices of what stays there."""
+        try:
+            written = await self.list_written(worker, run_id)
+        except WorkerLostError:
+            return []
+        for file in written:
+            key = run_id, worker, file.path
+            if not matches(file.path, patterns) or self._brought.get(key) == file:
+                continue
+            try:
+                await self.fetch_written(worker, run_id, run_dir, file)
+            except WorkerLostError:
+                return []
+            except OSError as error:
+                text = (
+                    f"{file.path} ({format_bytes(file.size_bytes)}) does not come home: "
+                    f"{error.strerror}; it stays on worker {worker}, and `run.files` fetches it "
+                    f"when there is room"
+                )
+                return [Notice(time.time(), text)]
+            self._brought[key] = file
+        return []
+
+    async def list_written(self, worker: str, run_id: str) -> list[FolderFile]:
+        """What ranks have written in the folder of a run on a worker.
+
+        Raises
+        ------
+        WorkerLostError
+            It is gone, or does not answer.
+        """
+        found = await self._call(worker, file_calls.list_written, run_id)
+        return [FolderFile(*each) for each in found]
+
+    async def fetch_written(
+        self, worker: str, run_id: str, run_dir: Path, file: FolderFile
+    ) -> bool:
+        """Fetch one of those; False when the worker no longer has it."""
+        if ".." in PurePosixPath(file.path).parts:
+            return False  # it is not for workers to say what is written elsewhere here
+        target = run_dir / home_path(self.name_of(worker), file.path)
+        if not await self._fetch_to(target, worker, run_id, f"{FOLDER}/{file.path}"):
+            return False
+        os.utime(target, (file.changed_at_s, file.changed_at_s))  # by that it is known again
+        return True
 
     async def _has_file(self, worker: str, run_id: str, run_dir: Path, event: RankEvent) -> bool:
         if isinstance(event, CheckpointSaved):
@@ -204,7 +294,9 @@ class FileTransfer:
 
     async def fetch(self, worker: str, run_id: str, run_dir: Path, path: str) -> bool:
         """Fetch a whole file; False when the worker no longer has it."""
-        target = run_dir / path
+        return await self._fetch_to(run_dir / path, worker, run_id, path)
+
+    async def _fetch_to(self, target: Path, worker: str, run_id: str, path: str) -> bool:
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
             with replacing(target) as file:
@@ -304,6 +396,10 @@ class AssignmentFiles:
             await self._transfer.send_blobs(
                 self._worker, assignment.run_id, table, _blobs_of_table(table, dirs), dirs
             )
+        if assignment.bring_files:
+            await self._transfer.send_written(
+                self._worker, assignment.run_id, self._run_dir, assignment.bring_files
+            )
         for trial in assignment.trials:
             await self._transfer.send_checkpoints(
                 self._worker, assignment.run_id, self._run_dir, trial.trial
@@ -339,7 +435,12 @@ class AssignmentFiles:
             if events:
                 async with self._turn:
                     ready = await self._transfer.fetch_for(
-                        self._worker, self._assignment.run_id, self._run_dir, events, self._logs
+                        self._worker,
+                        self._assignment.run_id,
+                        self._run_dir,
+                        events,
+                        self._logs,
+                        self._assignment.bring_files,
                     )
                 self._on_events(ready)
             elif not self._is_over:
@@ -382,7 +483,9 @@ def blobs_of_cell(cell: Cell) -> list[str]:
 def _blobs(holder: Program | Cell | FitTable) -> list[str]:
     payload = () if holder.payload is None else (holder.payload,)
     settings = () if holder.settings is None else (holder.settings.blob,)
-    return [*payload, *settings, *holder.buffers, *(module.digest for module in holder.modules)]
+    data = () if isinstance(holder, FitTable) else holder.data
+    files = (*holder.modules, *data)
+    return [*payload, *settings, *holder.buffers, *(each.digest for each in files if each.digest)]
 
 
 def _size_of(path: Path) -> int:

@@ -78,6 +78,7 @@ class Assignment(msgspec.Struct, frozen=True):
     """UUIDs of the GPUs of a trial that is no group; ``place`` has those of a group."""
     stop_grace_s: float = 5.0
     folder: WorkFolder = WorkFolder()
+    bring_files: tuple[str, ...] = ()
     fit: FitWork | None = None
     """Set for scikit-learn's fits: the attempts are its nodes and units, not the program's."""
 

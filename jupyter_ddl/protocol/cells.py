@@ -59,6 +59,8 @@ class Cell(msgspec.Struct, frozen=True):
     """Names; the cell's value is those of them that the rank does not have, in one text."""
     modules: tuple[ModuleFile, ...] = ()
     settings: Settings | None = None
+    data: tuple[ModuleFile, ...] = ()
+    """As in a program."""
     bring: tuple[str, ...] = ()
     """Names whose values come home, from every rank that executes the cell."""
     keep_value: bool = False

@@ -59,7 +59,7 @@ class Labels(msgspec.Struct, frozen=True):
 
 
 class ModuleFile(msgspec.Struct, frozen=True):
-    """A file of the user's own that the cell imports, by content."""
+    """A file of the user's own that the cell imports, or names as data, by content."""
 
     path: str
     """Relative to the folder that it is imported from, with forward slashes (``pkg/sub.py``)."""
@@ -106,6 +106,9 @@ class Program(msgspec.Struct, frozen=True):
     modules: tuple[ModuleFile, ...] = ()
     settings: Settings | None = None
     """None: everything is as the libraries have it."""
+    data: tuple[ModuleFile, ...] = ()
+    """Other files beside the notebook that it names.  Where ranks see them, they are not sent and
+    have no digests; elsewhere they are put into the rank's folder."""
     imports: tuple[str, ...] = ()
     """Top-level packages that the cell and its modules import, installed ones only."""
     ends_in_expression: bool = False

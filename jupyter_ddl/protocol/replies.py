@@ -9,6 +9,7 @@ import msgspec
 from jupyter_ddl.protocol.cells import CellResult
 from jupyter_ddl.protocol.facts import EnvironmentStatus, Facts
 from jupyter_ddl.protocol.fit_results import FitResults
+from jupyter_ddl.protocol.folder import FolderFile
 from jupyter_ddl.protocol.snapshot import EncodedSnapshot
 from jupyter_ddl.protocol.telemetry import EncodedTelemetry
 
@@ -175,6 +176,12 @@ class DaskAccess(msgspec.Struct, frozen=True, tag="dask_access"):
     key: str = ""
 
 
+class FilesResult(msgspec.Struct, frozen=True, tag="files_result"):
+    """What ranks have written in the folder of a run."""
+
+    files: tuple[FolderFile, ...] = ()
+
+
 class Refused(msgspec.Struct, frozen=True, tag="refused"):
     """The request failed: the class of the error (in ``jupyter_ddl.errors``) and its message."""
 
@@ -194,6 +201,7 @@ Result: TypeAlias = (
     | CellResult
     | FitResults
     | DaskAccess
+    | FilesResult
     | Refused
 )
 

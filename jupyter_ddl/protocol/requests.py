@@ -14,6 +14,7 @@ from jupyter_ddl.protocol.assignment import StopWhen
 from jupyter_ddl.protocol.cells import Cell
 from jupyter_ddl.protocol.facts import EnvironmentStatus, Patch
 from jupyter_ddl.protocol.fit import FeedFit, FinishFit, TakeFit, TellFit
+from jupyter_ddl.protocol.folder import FolderFile
 from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.protocol.verb import StopHow
 
@@ -26,6 +27,7 @@ __all__ = [
     "EnvironmentBody",
     "ExecuteCell",
     "FeedFit",
+    "FetchFile",
     "FinishFit",
     "FitBody",
     "GetDask",
@@ -36,6 +38,7 @@ __all__ = [
     "GroupBody",
     "Hello",
     "InterruptCell",
+    "ListFiles",
     "OpenGroup",
     "PollCell",
     "Request",
@@ -119,6 +122,19 @@ class GetLog(msgspec.Struct, frozen=True, tag="get_log"):
 
 class GetDask(msgspec.Struct, frozen=True, tag="get_dask"):
     """How plain Dask code of this user reaches the scheduler."""
+
+
+class ListFiles(msgspec.Struct, frozen=True, tag="list_files"):
+    """What ranks have written in the folder of a run, on workers with files of their own."""
+
+    run_id: str
+
+
+class FetchFile(msgspec.Struct, frozen=True, tag="fetch_file"):
+    """Bring one of those into the run's directory; answered when it is there."""
+
+    run_id: str
+    file: FolderFile
 
 
 class StopCluster(msgspec.Struct, frozen=True, tag="stop_cluster"):
@@ -213,6 +229,8 @@ Body: TypeAlias = (
     | GroupBody
     | FitBody
     | GetDask
+    | ListFiles
+    | FetchFile
 )
 
 

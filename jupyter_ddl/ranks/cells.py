@@ -141,9 +141,9 @@ class CellRun:
         self._settings.use(cell.settings, self._blob_dirs)
         self._settings.print_problems()
         install_modules(cell.modules, self._blob_dirs, self._run_dir)
-        if cell.folder.path and cell.folder != self._folder:
+        if cell.folder.path and (cell.folder != self._folder or cell.data):
             # Otherwise it stays where the cells have gone themselves.
-            enter_folder(cell.folder)
+            enter_folder(cell.folder, cell.data, self._blob_dirs)
             self._folder = cell.folder
         self._load_pushed(cell)
         program = Program(cell.source, cell.filename, sources=cell.sources, ends_in_expression=True)

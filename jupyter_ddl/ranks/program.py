@@ -233,6 +233,7 @@ class LoadedProgram:
     def __init__(self, program: Program, blob_dirs: tuple[Path, ...], run_dir: Path) -> None:
         self._program = program
         self._filename = program.filename
+        self._blob_dirs = blob_dirs
         self._broken: _Ending | None = None
         self._settings = RankSettings()
         try:
@@ -341,7 +342,7 @@ class LoadedProgram:
             sys.modules["__main__"] = main
             incell.set_attempt(attempt)
             outputs.set_outputs(attempt.outputs())
-            enter_folder(assignment.folder)
+            enter_folder(assignment.folder, self._program.data, self._blob_dirs)
             self._writes.begin()
             self._tell_problems(emit)
             if self._program.callbacks:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from jupyter_ddl.errors import LaunchError
-from jupyter_ddl.protocol.folder import WorkFolder
+from jupyter_ddl.protocol.folder import WorkFolder, data_stamp, is_data_stamp
+from jupyter_ddl.protocol.program import ModuleFile
 from jupyter_ddl.ranks.payload import host_name
-from jupyter_ddl.store.blobs import digest_of
+from jupyter_ddl.store.blobs import BlobMissingError, digest_of, find_blob
 
 __all__ = ["WriteWatch", "coming_back", "enter_folder", "hint_for"]
 
@@ -20,13 +22,22 @@ _MISSING = FileNotFoundError | NotADirectoryError
 _entered = WorkFolder()
 
 
-def enter_folder(folder: WorkFolder) -> None:
+def enter_folder(
+    folder: WorkFolder, data: Iterable[ModuleFile] = (), blob_dirs: Iterable[Path] = ()
+) -> None:
     """Make a folder the process's working directory.
+
+    Parameters
+    ----------
+    data
+        Files beside the notebook that are to be in a folder of the run's own.
 
     Raises
     ------
     LaunchError
         It is not there, or must not be entered.
+    BlobMissingError
+        The content of a file is not on this host.
     """
     global _entered
     if not folder.path:
@@ -42,6 +53,28 @@ def enter_folder(folder: WorkFolder) -> None:
             path=folder.path,
         ) from None
     _entered = folder
+    if folder.is_own:
+        for file in data:
+            _put(file, Path(folder.path), tuple(blob_dirs))
+
+
+def _put(file: ModuleFile, folder: Path, blob_dirs: tuple[Path, ...]) -> None:
+    """Make a data file be there as it was beside the notebook, unless a rank has changed it."""
+    target = folder / file.path
+    stamp = data_stamp(file.digest)
+    with contextlib.suppress(FileNotFoundError):
+        changed_at_s = target.stat().st_mtime
+        if changed_at_s == stamp or not is_data_stamp(changed_at_s):
+            return
+    source = find_blob(file.digest, blob_dirs)
+    if source is None:
+        raise BlobMissingError(file.digest)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    # Ranks of a host share the folder, and may do this side by side.
+    partial = target.with_name(f".partial-{os.getpid()}-{target.name}")
+    shutil.copyfile(source, partial)
+    os.utime(partial, (stamp, stamp))
+    partial.replace(target)
 
 
 @contextlib.contextmanager

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import os
 import shutil
+import stat
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
@@ -18,12 +20,13 @@ import msgspec
 
 from jupyter_ddl.errors import ProtocolError
 from jupyter_ddl.protocol.assignment import Assignment
-from jupyter_ddl.protocol.cells import OpenRank
+from jupyter_ddl.protocol.cells import OpenRank, RunCell
+from jupyter_ddl.protocol.folder import FolderFile, WorkFolder, is_data_stamp
 from jupyter_ddl.protocol.sampling import SamplerCall
 from jupyter_ddl.ranks.checkpoints import checkpoint_names
 from jupyter_ddl.store.paths import home_dir, private_dir
 
-__all__ = ["READ_BLOB", "OwnFiles"]
+__all__ = ["FOLDER", "READ_BLOB", "OwnFiles"]
 
 READ_BLOB = "jupyter_ddl_read_blob"
 """Name of the worker's handler for parts of its blobs, which other workers call."""
@@ -32,6 +35,12 @@ Located = TypeVar("Located", Assignment, SamplerCall, OpenRank)
 
 _KEPT_BYTES = 1 << 30
 """Blobs of ended runs that stay for the next one."""
+FOLDER = "files"
+"""Where ranks work, in the directory of their run."""
+KEPT_FOLDER_BYTES = 20 << 30
+"""What ranks of ended runs have written that stays until somebody wants it."""
+_MAX_LISTED = 1_000
+_MAX_LOOKED_AT = 20_000
 _PART_BYTES = 4 << 20
 _PART_S = 30.0
 
@@ -57,10 +66,26 @@ class OwnFiles:
         local = msgspec.structs.replace(
             message, run_dir=str(directory), blob_dirs=(str(self._blob_dir),)
         )
-        if isinstance(local, Assignment) and local.fit is not None:
-            work = msgspec.structs.replace(local.fit, spill_dir=str(directory / "spill"))
-            return msgspec.structs.replace(local, fit=work)
+        if isinstance(local, SamplerCall):
+            return msgspec.structs.replace(
+                local, start=msgspec.structs.replace(local.start, folder="")
+            )
+        if isinstance(local, Assignment):
+            local = msgspec.structs.replace(local, folder=self._folder(run_id))
+            if local.fit is not None:
+                work = msgspec.structs.replace(local.fit, spill_dir=str(directory / "spill"))
+                return msgspec.structs.replace(local, fit=work)
         return local
+
+    def local_cell(self, call: RunCell) -> RunCell:
+        """The same for a cell of a persistent group."""
+        if not call.cell.folder.path:
+            return call
+        cell = msgspec.structs.replace(call.cell, folder=self._folder(call.group_id))
+        return msgspec.structs.replace(call, cell=cell)
+
+    def _folder(self, run_id: str) -> WorkFolder:
+        return WorkFolder(str(self._run_dir(run_id) / FOLDER), is_own=True)
 
     # -- down ------------------------------------------------------------------------------------
 
@@ -120,12 +145,33 @@ class OwnFiles:
         """Bytes of a run's file from ``offset`` on, and its size; None when it is not here."""
         return _read_part(self._inside(run_id, path), offset, limit)
 
+    def written(self, run_id: str) -> list[FolderFile]:
+        """What ranks have written in the run's folder here, the latest of many; blocking."""
+        folder = self._run_dir(run_id) / FOLDER
+        found = []
+        for path in itertools.islice(folder.rglob("*"), _MAX_LOOKED_AT):
+            with contextlib.suppress(OSError):
+                seen = path.lstat()
+                name = path.relative_to(folder).as_posix()
+                is_ours = is_data_stamp(seen.st_mtime) or path.name.startswith(".partial-")
+                if stat.S_ISREG(seen.st_mode) and not is_ours:
+                    found.append(FolderFile(name, seen.st_size, seen.st_mtime))
+        found.sort(key=lambda each: -each.changed_at_s)
+        return sorted(found[:_MAX_LISTED], key=lambda each: each.path)
+
     # -- the end ---------------------------------------------------------------------------------
 
     def forget(self, run_id: str) -> None:
-        """A run is over, and all of it is at the controller."""
+        """A run is over, and all of it is at the controller but for what its ranks have written."""
         self._blobs_of.pop(run_id, None)
-        shutil.rmtree(self._run_dir(run_id), ignore_errors=True)
+        directory = self._run_dir(run_id)
+        if self.written(run_id):
+            for path in directory.iterdir():
+                if path.name != FOLDER:
+                    shutil.rmtree(path, ignore_errors=True)
+            self._trim_folders()
+        else:
+            shutil.rmtree(directory, ignore_errors=True)
         needed = frozenset().union(*self._blobs_of.values())
         self._trim(needed)
 
@@ -139,6 +185,15 @@ class OwnFiles:
         if relative.is_absolute() or ".." in relative.parts:
             raise ProtocolError(f"{path!r} is not a file of run {run_id}")
         return self._run_dir(run_id) / relative
+
+    def _trim_folders(self) -> None:
+        """Forget what the oldest ended runs have written, where it has become too much."""
+        ended = [each for each in self._runs_dir.iterdir() if not (each / "logs").exists()]
+        n_bytes = 0
+        for directory in sorted(ended, key=lambda each: -each.stat().st_mtime):
+            n_bytes += sum(each.size_bytes for each in self.written(directory.name))
+            if n_bytes > KEPT_FOLDER_BYTES:
+                shutil.rmtree(directory, ignore_errors=True)
 
     def _trim(self, needed: frozenset[str]) -> None:
         left: list[tuple[float, int, Path]] = []

@@ -22,7 +22,7 @@ from jupyter_ddl.protocol.assignment import (
     StopRun,
     StopTrial,
 )
-from jupyter_ddl.protocol.cells import OpenRank, RankCall
+from jupyter_ddl.protocol.cells import OpenRank, RankCall, RunCell
 from jupyter_ddl.protocol.events import AssignmentResult
 from jupyter_ddl.protocol.fit import DropOutputs
 from jupyter_ddl.protocol.group import JoinGroup
@@ -55,6 +55,7 @@ __all__ = [
     "execute_assignment",
     "fetched",
     "list_checkpoints",
+    "list_written",
     "missing_blobs",
     "plugin_of",
     "put_blob",
@@ -298,6 +299,8 @@ class RankPlugin(WorkerPlugin):  # type: ignore[misc]
         call = msgspec.msgpack.decode(payload, type=RankCall)
         if self.files is not None and isinstance(call, OpenRank):
             call = self.files.local(call)
+        elif self.files is not None and isinstance(call, RunCell):
+            call = self.files.local_cell(call)
         answer = await self._cell_ranks.call(call)
         if self.files is not None and call.group_id not in self._cell_ranks.group_ids:
             self.files.forget(call.group_id)
@@ -391,6 +394,12 @@ def read_part(
     run_id: str, path: str, offset: int, limit: int, dask_worker: Worker
 ) -> tuple[bytes, int] | None:
     return _files(dask_worker).read(run_id, path, offset, limit)
+
+
+async def list_written(run_id: str, dask_worker: Worker) -> list[tuple[str, int, float]]:
+    """Path, bytes and time of what ranks have written in the folder of their run."""
+    found = await asyncio.to_thread(_files(dask_worker).written, run_id)
+    return [(each.path, each.size_bytes, each.changed_at_s) for each in found]
 
 
 def fetched(assignment_id: str, dask_worker: Worker) -> None:
