@@ -123,6 +123,12 @@ class Attempt:
         """Whether the cell has called ``report``."""
         return self._last_step is not None
 
+    @property
+    def side_folder(self) -> str:
+        """Where frameworks write that trials beside this one don't; empty if it is the only one."""
+        trial = self._trial
+        return f"trial-{trial.trial}" if trial.params or trial.item is not None else ""
+
     def record(self, at: int, values: Mapping[str, float]) -> None:
         """Record numbers at a step, of the cell or of a framework that counts for itself.
 

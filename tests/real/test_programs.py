@@ -25,6 +25,7 @@ def test_a_program_runs_with_another_first_line(real_kernel: LiveKernel, program
         assert real_kernel.value("_run.state") == "'complete'", shown.everything
         if verb in ("ddp", "fit"):
             away = distance(real_kernel, program, plain)
+            print(f"{program.name}: {plain} plainly, {verb} {away:.2g} away")
             assert away <= program.tolerance, f"{away} away from {plain}"
         if verb == "search":
             values = real_kernel.value("sorted(_run.trials['value'].tolist())")

@@ -64,7 +64,7 @@ def _attach(name: str, module: ModuleType) -> None:
         version = getattr(sys.modules.get(top), "__version__", "of an unknown version")
         _problems.append(
             f"{top} {version} does not report by itself ({type(error).__name__}: {error}); call "
-            f"report(…) in the cell, or install a version that docs/dependencies.md names"
+            f"report(…) in the cell, or install a version that the page on frameworks names"
         )
 
 

@@ -76,6 +76,13 @@ def attach(module: Any) -> None:
 
     @functools.wraps(make)
     def init(self: Any, *args: Any, **options: Any) -> None:
+        def choose_folder(loop: Loop) -> None:
+            side = loop.attempt.side_folder
+            if side:  # else trials would choose the same names for their files
+                folder = options.get("default_root_dir") or Path.cwd()
+                options["default_root_dir"] = str(Path(folder) / side)
+
+        telling(_NAME, choose_folder)
         make(self, *args, **options)
         # In front of what saves: a checkpoint stands behind the report of its step.
         telling(_NAME, lambda _: self.callbacks.insert(0, Reports()))

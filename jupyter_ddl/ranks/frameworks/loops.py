@@ -35,6 +35,8 @@ class LoopAttempt(Protocol):
 
     @property
     def speaks_for_itself(self) -> bool: ...
+    @property
+    def side_folder(self) -> str: ...
     def record(self, step: int, metrics: Mapping[str, float]) -> None: ...
     def checkpoint(self, step: int | None, state: Mapping[str, Any]) -> None: ...
     def resume(self) -> dict[str, Any] | None: ...
@@ -192,7 +194,8 @@ def digest(model: Any) -> list[float]:
 
 def _alike(ours: list[float], theirs: list[float]) -> bool:
     return len(ours) == len(theirs) and all(
-        math.isclose(a, b, rel_tol=_CLOSE, abs_tol=_CLOSE * 0.1) or not math.isfinite(a - b)
+        math.isclose(a, b, rel_tol=_CLOSE, abs_tol=_CLOSE * 0.1)
+        or (math.isnan(a) and math.isnan(b))
         for a, b in zip(ours, theirs, strict=True)
     )
 

@@ -43,8 +43,13 @@ def attach(module: Any) -> None:
 
     @functools.wraps(make)
     def init(self: Any, *args: Any, **options: Any) -> None:
+        def begin(loop: Loop) -> None:
+            # As its own searches do it: else a trial would save over another one's files.
+            self.args.output_dir = str(Path(self.args.output_dir) / loop.attempt.side_folder)
+            self.add_callback(Reports())
+
         make(self, *args, **options)
-        telling(_NAME, lambda _: self.add_callback(Reports()))
+        telling(_NAME, begin)
 
     @functools.wraps(train)
     def train_on(self: Any, resume_from_checkpoint: Any = None, *args: Any, **options: Any) -> Any:

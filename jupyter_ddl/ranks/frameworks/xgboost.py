@@ -25,6 +25,8 @@ def attach(module: Any) -> None:
 
         def __init__(self, every: int) -> None:
             self._every = every
+            self.n_before = 0
+            """Rounds of the booster that the training goes on from: xgboost counts anew."""
 
         def before_training(self, model: Any) -> Any:
             telling(_NAME, lambda loop: _see(loop, module))
@@ -36,9 +38,10 @@ def attach(module: Any) -> None:
                 for data, metrics in evals_log.items()
                 for metric, history in metrics.items()
             }
-            telling(_NAME, lambda loop: loop.report(values, epoch))
-            if self._every and (epoch + 1) % self._every == 0:
-                telling(_NAME, lambda loop: _save(loop, model, epoch))
+            at = epoch + self.n_before
+            telling(_NAME, lambda loop: loop.report(values, at))
+            if self._every and (at + 1) % self._every == 0:
+                telling(_NAME, lambda loop: _save(loop, model, at))
             return False
 
     @functools.wraps(train)
@@ -49,15 +52,17 @@ def attach(module: Any) -> None:
             callbacks = [*(given.arguments.get("callbacks") or ())]
             savers = [c for c in callbacks if isinstance(c, module.callback.TrainingCheckPoint)]
             every = min((getattr(each, "_iterations", 100) for each in savers), default=0)
-            given.arguments["callbacks"] = [*callbacks, Reports(every)]
+            reports = Reports(every)
+            given.arguments["callbacks"] = [*callbacks, reports]
             state = None if given.arguments.get("xgb_model") else loop.resumed(_NAME)
             if state is not None:
                 booster = module.Booster(model_file=bytearray(state["model"].tobytes()))
                 n_rounds = given.arguments.get(
                     "num_boost_round", signature.parameters["num_boost_round"].default
                 )
+                reports.n_before = booster.num_boosted_rounds()
                 given.arguments["xgb_model"] = booster
-                given.arguments["num_boost_round"] = max(0, n_rounds - booster.num_boosted_rounds())
+                given.arguments["num_boost_round"] = max(0, n_rounds - reports.n_before)
 
         telling(_NAME, add)
         return train(*given.args, **given.kwargs)

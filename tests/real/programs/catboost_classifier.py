@@ -5,7 +5,7 @@
 # %%
 import numpy as np
 import pandas as pd
-from catboost import CatBoostClassifier, Pool
+from catboost import CatBoostClassifier
 
 rng = np.random.default_rng(0)
 frame = pd.DataFrame(
@@ -15,9 +15,7 @@ frame = pd.DataFrame(
         "weight": rng.normal(size=500),
     }
 )
-labels = ((frame.colour == "red") ^ (frame["size"] * frame.weight > 0)).astype(int)
-train_pool = Pool(frame[:400], labels[:400], cat_features=["colour"])
-test_pool = Pool(frame[400:], labels[400:], cat_features=["colour"])
+labels = ((frame.colour == "red") ^ (frame["size"] + rng.normal(size=500) > 0)).astype(int)
 # %% train
 depth = 4
 model = CatBoostClassifier(
@@ -29,5 +27,5 @@ model = CatBoostClassifier(
     verbose=20,
     allow_writing_files=False,
 )
-model.fit(train_pool, eval_set=test_pool)
-accuracy = model.score(test_pool)
+model.fit(frame[:400], labels[:400], cat_features=["colour"], eval_set=(frame[400:], labels[400:]))
+accuracy = model.score(frame[400:], labels[400:])

@@ -1,7 +1,7 @@
 # A torch module as a scikit-learn estimator of skorch, in a grid search.
 # result = best_score
 # fit =
-# tolerance = 0.0
+# tolerance = 0.1
 # search = --grid max_epochs=1,8 --metric best_score
 # needs = torch, skorch, sklearn
 # %%

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -20,6 +21,7 @@ class Attempt:
     def __init__(self, rank: int = 0, world_size: int = 1) -> None:
         self.rank, self.world_size = rank, world_size
         self.speaks_for_itself = False
+        self.side_folder = ""
         self.told: list[tuple[int, dict[str, float]]] = []
         self.saved: list[tuple[int | None, dict[str, Any]]] = []
         self.state: dict[str, Any] | None = None
@@ -56,9 +58,9 @@ def test_parts_of_a_step_are_one_step(attempt: Attempt, notices: list[str]) -> N
 def test_a_second_training_goes_on_behind_the_first(attempt: Attempt, notices: list[str]) -> None:
     loop = Loop(attempt, notices.append)
     for _ in range(2):
-        for step in range(3):
+        for step in (0, 10, 20):
             loop.report({"loss": float(step)}, step)
-    assert [step for step, _ in attempt.told] == [0, 1, 2, 3, 4, 5]
+    assert [step for step, _ in attempt.told] == [0, 10, 20, 21, 31, 41]
 
 
 def test_what_is_logged_again_at_a_step_is_whole(attempt: Attempt, notices: list[str]) -> None:
@@ -162,16 +164,26 @@ class Store(dict[str, bytes]):
         return [self[key] for key in keys]
 
 
-@pytest.mark.parametrize(("seeds", "n_notices"), [((0, 0), 0), ((0, 1), 1)])
+@pytest.mark.parametrize(
+    ("seeds", "factors", "n_notices"),
+    [
+        ((0, 0), (1.0, 1.0), 0),
+        ((0, 1), (1.0, 1.0), 1),
+        ((0, 0), (1.0, math.nan), 1),
+        ((0, 0), (math.nan, math.nan), 0),
+    ],
+)
 def test_ranks_whose_parameters_differ_are_told_once(
-    notices: list[str], seeds: tuple[int, int], n_notices: int
+    notices: list[str], seeds: tuple[int, int], factors: tuple[float, float], n_notices: int
 ) -> None:
     store = Store()
-    for rank, seed in enumerate(seeds):
+    for rank, (seed, factor) in enumerate(zip(seeds, factors, strict=True)):
         torch.manual_seed(seed)
+        model = torch.nn.Linear(4, 4)
+        model.weight.data.mul_(factor)
         loop = Loop(Attempt(rank, 2), notices.append, store)
         for _ in range(2):
-            loop.compare("Keras", torch.nn.Linear(4, 4))
+            loop.compare("Keras", model)
     assert len(notices) == n_notices
     assert all("after the first epoch of Keras" in notice for notice in notices)
 
