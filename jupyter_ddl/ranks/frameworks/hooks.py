@@ -8,12 +8,12 @@ looked at as they happen.
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import sys
-from collections.abc import Callable, Sequence
-from importlib.machinery import ModuleSpec
-from types import ModuleType
+from collections.abc import Callable
+from functools import partial
 from typing import Any
+
+from jupyter_ddl.ranks.imports import after_import
 
 __all__ = ["FRAMEWORKS", "LIBRARIES", "attach_to_frameworks", "take_problems"]
 
@@ -33,18 +33,17 @@ FRAMEWORKS = {
 
 LIBRARIES = frozenset(name.partition(".")[0] for name in FRAMEWORKS)
 
+_attached = False
 _problems: list[str] = []
 
 
 def attach_to_frameworks() -> None:
     """Attach to the frameworks that are imported, and to others as soon as they are."""
-    if any(isinstance(each, _Finder) for each in sys.meta_path):
-        return
-    sys.meta_path.insert(0, _Finder())
-    for name in FRAMEWORKS:
-        module = sys.modules.get(name)
-        if module is not None:
-            _attach(name, module)
+    global _attached
+    if not _attached:
+        _attached = True
+        for name in FRAMEWORKS:
+            after_import(name, partial(_attach, name))
 
 
 def take_problems() -> list[str]:
@@ -53,12 +52,12 @@ def take_problems() -> list[str]:
     return found
 
 
-def _attach(name: str, module: ModuleType) -> None:
+def _attach(name: str) -> None:
     try:
         attach: Callable[[Any], None] = importlib.import_module(
             f"{_HERE}.{FRAMEWORKS[name]}"
         ).attach
-        attach(module)
+        attach(sys.modules[name])
     except Exception as error:  # noqa: BLE001 - any version of a framework
         top = name.partition(".")[0]
         version = getattr(sys.modules.get(top), "__version__", "of an unknown version")
@@ -66,30 +65,3 @@ def _attach(name: str, module: ModuleType) -> None:
             f"{top} {version} does not report by itself ({type(error).__name__}: {error}); call "
             f"report(…) in the cell, or install a version that the page on frameworks names"
         )
-
-
-class _Finder:
-    """Finds the frameworks' modules as the finders behind it do, and adds to their loading."""
-
-    def find_spec(
-        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        if name not in FRAMEWORKS:
-            return None
-        for finder in sys.meta_path:
-            find = getattr(finder, "find_spec", None)
-            spec: ModuleSpec | None = None if finder is self or find is None else find(name, path)
-            if spec is not None:
-                break
-        else:
-            return None
-        loader: Any = spec.loader
-        if loader is not None and hasattr(loader, "exec_module"):
-            execute = loader.exec_module
-
-            def exec_module(module: ModuleType) -> None:
-                execute(module)
-                _attach(name, module)
-
-            loader.exec_module = exec_module
-        return spec

@@ -26,6 +26,7 @@ def library(
     ours = ModuleType("jupyter_ddl.ranks.frameworks.ddl_library")
     ours.attach = lambda module: attached.append((module.__name__, module.Trainer))  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, ours.__name__, ours)
+    monkeypatch.setattr(hooks, "_attached", False)
     monkeypatch.setattr(hooks, "FRAMEWORKS", {"ddl_library.trainer": "ddl_library"})
     yield attached
     for name in ("ddl_library", "ddl_library.trainer"):
@@ -68,6 +69,7 @@ def test_a_version_that_does_not_fit_is_one_sentence(
 
 def test_nothing_is_imported_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "meta_path", sys.meta_path.copy())
+    monkeypatch.setattr(hooks, "_attached", False)
     before = set(sys.modules)
     hooks.attach_to_frameworks()
     assert not {name.partition(".")[0] for name in set(sys.modules) - before} & hooks.LIBRARIES
