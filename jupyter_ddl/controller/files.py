@@ -79,6 +79,8 @@ class WrittenFiles:
                 and await self._transfer.fetch_written(address, wanted.run_id, directory, file)
             ):
                 return
+        except WorkerLostError:
+            pass  # it went a moment ago
         except OSError as error:
             raise CapacityError(
                 f"{file.path} of run {wanted.run_id} can't be written here: {error.strerror}; "
