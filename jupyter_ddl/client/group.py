@@ -400,7 +400,7 @@ class RankGroup:
         wait = CellWait(session(), self.cluster, request, logs, is_leaving)
         result = wait.run(on_progress)
         ends = {done.rank: done.log_end for done in result.ranks}
-        self._log_ends.update(ends)
+        self._log_ends.update({done.rank: done.next_log_start for done in result.ranks})
         return RankResults(result, logs.final(ends), self.directory)
 
     def push(self, values: Mapping[str, Any], targets: Sequence[int] | None = None) -> None:

@@ -428,7 +428,7 @@ class CellGroups(Machine[GroupEvent, GroupInstruction]):
             return
         running.done[rank] = answer
         status = group.statuses[rank]
-        group.statuses[rank] = msgspec.structs.replace(status, log_end=answer.log_end)
+        group.statuses[rank] = msgspec.structs.replace(status, log_end=answer.next_log_start)
         if len(running.done) < len(running.targets):
             return
         if any(done.is_cut_off for done in running.done.values()):

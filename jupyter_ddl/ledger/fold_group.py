@@ -45,6 +45,8 @@ _OF_THE_CODE = ("exception", "import", "metric", "values")
 _OF_THE_WORLD = re.compile(r"Connect|Network|Timeout|Store|URLError|HTTPError|gaierror|LaunchError")
 _WHO = re.compile(r"^rank \d+: | \(\d+ more ranks? failed\)")
 """What the verdict adds to a message; which rank came first is chance."""
+_NUMBER = re.compile(r"0x[0-9a-f]+|\d+")
+"""A cell's own message may name the rank, or an object's address."""
 
 
 def rank_started(state: RunState, event: RankStarted) -> None:
@@ -120,7 +122,8 @@ def fails_again(state: RunState, trial: TrialState, event: AttemptFinished) -> b
         return False
     group, now = state.group, None
     if failure.kind in _OF_THE_CODE and not _OF_THE_WORLD.search(failure.type_name):
-        cause = (failure.type_name, _WHO.sub("", failure.message), failure.line)
+        message = _NUMBER.sub("#", _WHO.sub("", failure.message))
+        cause = (failure.type_name, message, failure.line)
         step = -1 if trial.step is None else trial.step
         saved = -1 if group.checkpoint_step is None else group.checkpoint_step
         now = FailedRound(cause, step, saved)

@@ -7,12 +7,11 @@ from heapq import nlargest
 from jupyter_ddl.formats import format_bytes
 from jupyter_ddl.ledger.run_state import RunState
 from jupyter_ddl.protocol.events import OutputShown
+from jupyter_ddl.protocol.outputs import MAX_RUN_BYTES
 from jupyter_ddl.protocol.snapshot import OutputRow
 
-__all__ = ["MAX_RUN_BYTES", "N_SHOWN", "forget_outputs", "output_rows", "output_shown"]
+__all__ = ["N_SHOWN", "forget_outputs", "output_rows", "output_shown"]
 
-MAX_RUN_BYTES = 64 << 20
-"""Of all trials together; the oldest outputs go first, those of the best trial last."""
 N_SHOWN = 10
 """Most outputs that a view shows by itself."""
 

@@ -201,8 +201,7 @@ def after_attempt(state: RunState, trial: TrialState, event: AttemptFinished) ->
         if event.failure is None or event.failure.kind != "disk":
             trial.own_failures += 1
         over = limits is not None and trial.own_failures >= limits.max_own_failures
-        # Who calls sys.exit(2), as argparse does, means it: another try would end there as well.
-        over |= event.failure is not None and event.failure.type_name == "SystemExit"
+        over |= event.failure is not None and event.failure.type_name in _MEANT
         # Asked in any case: it keeps count.
         return "failed" if fold_group.fails_again(state, trial, event) or over else "waiting"
     if event.outcome == "moved":
@@ -221,6 +220,9 @@ def after_attempt(state: RunState, trial: TrialState, event: AttemptFinished) ->
     return event.outcome
 
 
+_MEANT = ("SystemExit", "SpecError")
+"""Who calls ``sys.exit(2)``, as argparse does, means it, and what this package refuses in a cell it
+refuses again: another try would end there as well."""
 _N_FAILED = 64
 _MAX_NOTICE = 300
 

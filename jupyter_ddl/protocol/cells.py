@@ -182,8 +182,15 @@ class CellDone(msgspec.Struct, frozen=True, tag="cell_done"):
     is_value_shown: bool = False
     """Whether the value is among them, so that its ``repr`` says nothing new."""
     failure: Failure | None = None
+    n_traceback_bytes: int = 0
+    """Length of the failure's traceback in the log, right behind ``log_end``."""
     is_cut_off: bool = False
     """The connections of the rank's process group had to be cut: it is of no use any more."""
+
+    @property
+    def next_log_start(self) -> int:
+        """Where the output of the next cell begins."""
+        return self.log_end + self.n_traceback_bytes
 
 
 class RankGone(msgspec.Struct, frozen=True, tag="rank_gone"):

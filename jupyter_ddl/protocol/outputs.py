@@ -7,10 +7,14 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["CURRENT", "Bundle", "ShownByCell", "read_bundle", "read_shown"]
+__all__ = ["CURRENT", "MAX_RUN_BYTES", "Bundle", "ShownByCell", "read_bundle", "read_shown"]
 
 CURRENT = "current.json"
 """What the running cell of a persistent group shows, beside the files: for who watches it."""
+
+
+MAX_RUN_BYTES = 64 << 20
+"""Of all that a run keeps, or a persistent group; the oldest outputs go first."""
 
 
 class ShownByCell(msgspec.Struct, frozen=True):

@@ -35,7 +35,7 @@ from jupyter_ddl.protocol.cells import (
 from jupyter_ddl.protocol.events import Failure, RendezvousReady
 from jupyter_ddl.protocol.folder import WorkFolder
 from jupyter_ddl.protocol.group import JoinGroup, RankPlace
-from jupyter_ddl.protocol.outputs import CURRENT, ShownByCell
+from jupyter_ddl.protocol.outputs import CURRENT, MAX_RUN_BYTES, ShownByCell
 from jupyter_ddl.protocol.program import Program
 from jupyter_ddl.protocol.rank_messages import ToCells
 from jupyter_ddl.ranks import incell, outputs
@@ -155,15 +155,16 @@ class CellRun:
         value = None
         values: dict[str, Any] = {}
         try:
-            self._evaluate(body)
-            if last is not None:
-                value = self._namespace["_"] = self._evaluate(last)
-                ending.text = None if value is None else _shown(repr(value))
-                ending.is_value_shown = outputs.show_value(value)
-                if cell.keep_value:
-                    ending.has_value, ending.value = inline(value)
-                    if not ending.has_value:
-                        values["value"] = value
+            with outputs.figures_of_failures():
+                self._evaluate(body)
+                if last is not None:
+                    value = self._namespace["_"] = self._evaluate(last)
+                    ending.text = None if value is None else _shown(repr(value))
+                    ending.is_value_shown = outputs.show_value(value)
+                    if cell.keep_value:
+                        ending.has_value, ending.value = inline(value)
+                        if not ending.has_value:
+                            values["value"] = value
         except SystemExit as error:
             if error.code not in (None, 0):
                 raise
@@ -332,12 +333,15 @@ class CellService:
         duration_s = time.perf_counter() - began
         self._running = None
         outputs.close()
+        if shown is not None and shown.files:
+            outputs.drop_oldest(self._outputs, shown.files, MAX_RUN_BYTES)
         log_end, failure = self._log.position(), ending.failure
         if failure is not None:
             traceback = failure.traceback
             failure = with_output(failure, self._log.since(log_start, TAIL_BYTES))
             # Behind the cell's output, which is shown with the failure.
             self._log.append(traceback)
+        next_start = self._log.position()
         done = CellDone(
             rank=self._place.rank,
             number=message.number,
@@ -352,6 +356,7 @@ class CellService:
             outputs=() if shown is None else shown.files,
             is_value_shown=ending.is_value_shown,
             failure=failure,
+            n_traceback_bytes=next_start - log_end,
             is_cut_off=self._is_cut_off,
         )
         return self._with_disk_error(done)

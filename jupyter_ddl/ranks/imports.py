@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from collections.abc import Callable, Sequence
 from importlib.abc import MetaPathFinder
@@ -33,16 +32,24 @@ class _After(MetaPathFinder):
     ) -> ModuleSpec | None:
         if name != self._name or self not in sys.meta_path:
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
-        loader: Any = None if spec is None else spec.loader
-        if loader is None:
+        for finder in sys.meta_path[sys.meta_path.index(self) + 1 :]:
+            find = getattr(finder, "find_spec", None)
+            spec: ModuleSpec | None = None if find is None else find(name, path, target)
+            if spec is not None:
+                break
+        else:
+            return None
+        loader: Any = spec.loader
+        if not hasattr(loader, "exec_module"):
             return spec
         execute = loader.exec_module
 
         def execute_and_act(module: ModuleType) -> None:
             execute(module)
-            self._act()
+            # Not before: many only ask whether a library is there, and import it later.
+            if self in sys.meta_path:
+                sys.meta_path.remove(self)
+                self._act()
 
         loader.exec_module = execute_and_act
         return spec

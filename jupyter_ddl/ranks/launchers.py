@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from jupyter_ddl.errors import LaunchError
+from jupyter_ddl.errors import SpecError
 from jupyter_ddl.formats import format_counted
 from jupyter_ddl.protocol.group import RankPlace
 from jupyter_ddl.ranks.imports import after_import
@@ -74,7 +74,7 @@ def _replace_torchrun(place: RankPlace) -> None:
 def _check(place: RankPlace, n: int, what: str) -> None:
     if n == place.world_size:
         return
-    raise LaunchError(
+    raise SpecError(
         f"{what.format(n=n)} in a cell of {format_counted(place.world_size, 'rank')}: the ranks "
         f"are these processes already; ask for as many in the first line (-n {n}), or pass "
         f"world_size() for the number"

@@ -15,7 +15,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,9 @@ __all__ = [
     "choose_renderers",
     "clear",
     "close",
+    "drop_oldest",
     "figure_png",
+    "figures_of_failures",
     "is_rich",
     "publish",
     "set_outputs",
@@ -262,6 +264,22 @@ def show_value(value: Any) -> bool:
     return set(data) != {"text/plain"}
 
 
+def drop_oldest(folder: Path, shown: Sequence[str], limit_bytes: int) -> None:
+    """Remove what earlier cells of a persistent group have shown, where it is too much."""
+    files: list[tuple[float, int, Path]] = []
+    for path in folder.glob("cell-*.json"):
+        with contextlib.suppress(OSError):  # another rank of the group has removed it
+            found = path.stat()
+            files.append((found.st_mtime, found.st_size, path))
+    excess = sum(size for _, size, _ in files) - limit_bytes
+    for _, size, path in sorted(files):
+        if excess <= 0:
+            return
+        if path.name not in shown:
+            path.unlink(missing_ok=True)
+            excess -= size
+
+
 def show_figures(shown: Any = None) -> None:
     """Show the figures that a cell leaves open, but for the one that was its value; close them."""
     pyplot = sys.modules.get("matplotlib.pyplot")
@@ -272,6 +290,17 @@ def show_figures(shown: Any = None) -> None:
         if figure is not shown and figure.axes:
             show_figure(figure)
     pyplot.close("all")
+
+
+@contextlib.contextmanager
+def figures_of_failures() -> Iterator[None]:
+    """Show the figures that a cell leaves open also where it raises, as notebooks do."""
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(Exception):  # what the cell raised counts
+            show_figures()
+        raise
 
 
 def show_figure(figure: Any) -> None:

@@ -371,7 +371,8 @@ class LoadedProgram:
         first_names = set(namespace)
         seed_everything(trial.seed)
         try:
-            result = self._run_cell(namespace)
+            with outputs.figures_of_failures():
+                result = self._run_cell(namespace)
             if assignment.over is None:  # else it goes home as the element's value
                 outputs.show_value(result)
             outputs.show_figures(shown=result)

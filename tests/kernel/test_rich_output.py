@@ -131,3 +131,17 @@ def test_a_persistent_group_shows_the_first_ranks_figures_and_values(kernel: Liv
     assert "] drawn" in out.everything
     assert "Out[" not in out.everything
     assert kernel.value("len(results.shown), results.texts[0][:4].strip()") == "(2, 'a')"
+
+
+@pytest.mark.parametrize("line", ["ddp -n 1", "run -n 1"])
+def test_a_figure_stands_below_a_cell_that_raises(kernel: LiveKernel, line: str) -> None:
+    cell = "import matplotlib.pyplot as plt\nplt.plot([1, 2])\nraise SystemExit(3)\n"
+
+    out = kernel.run(f"%%distribute {line}\n{cell}", 90)
+
+    assert out.status == "error"
+    (figure,) = rich(out)
+    assert PNG in figure
+    if line.startswith("run"):  # the next cell begins with what it shows itself
+        after = kernel.run("%%distribute run\nprint('next')\n", 90).check()
+        assert after.everything.strip() == "[0] next"

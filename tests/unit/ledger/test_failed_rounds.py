@@ -68,7 +68,7 @@ def test_an_exception_that_repeats_is_not_tried_a_third_time() -> None:
 
 
 def test_which_rank_came_first_and_how_many_followed_makes_no_difference() -> None:
-    first, second = "rank 0: boom (1 more rank failed)", "rank 1: boom"
+    first, second = "rank 0: boom in 0 (1 more rank failed)", "rank 1: boom in 1"
     state = after(begun(0, 1), failed(1, first), begun(0, 2), failed(2, second))
     assert state.trials[0].state == "failed"
 

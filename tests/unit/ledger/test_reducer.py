@@ -88,8 +88,9 @@ def test_own_failures_end_a_trial_at_their_limit() -> None:
     assert state.first_failures == [BOOM]
 
 
-def test_who_exits_with_a_code_is_not_tried_again() -> None:
-    failure = Failure("exception", "SystemExit", "the cell ended by sys.exit(2)")
+@pytest.mark.parametrize("name", ["SystemExit", "SpecError"])
+def test_what_would_end_there_again_is_not_tried_again(name: str) -> None:
+    failure = Failure("exception", name, "what was refused")
     state = folded(created(0), begun(0), ended(0, 1, "failed", failure=failure), max_own_failures=3)
     assert state.trials[0].state == "failed"
 

@@ -7,7 +7,7 @@ import sys
 
 PROGRAM = """
 import sys
-from jupyter_ddl.errors import LaunchError
+from jupyter_ddl.errors import SpecError
 from jupyter_ddl.protocol.group import RankPlace
 from jupyter_ddl.ranks.launchers import replace_launchers
 
@@ -28,7 +28,7 @@ assert calls == [(1, "a"), 1], calls
 for start in (lambda: mp.spawn(print, nprocs=4), elastic_launch(LaunchConfig(1, 1, 4), print)):
     try:
         start()
-    except LaunchError as error:
+    except SpecError as error:
         assert "in a cell of 2 ranks" in error.message and "-n 4" in error.message
     else:
         raise AssertionError("four processes in two ranks")

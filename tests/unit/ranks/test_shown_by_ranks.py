@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -60,6 +61,44 @@ def test_updates_replace_in_their_place_and_what_is_unknown_is_nowhere(
     outputs.close()
 
     assert shown_in(tmp_path, told) == ["c", "b"]
+
+
+def test_a_figure_that_a_failing_cell_leaves_open_is_shown_with_it(tmp_path: Path) -> None:
+    program = """
+import sys
+from pathlib import Path
+from jupyter_ddl.ranks import outputs
+
+outputs.choose_renderers(__import__("os").environ)
+told = []
+outputs.set_outputs(outputs.Outputs(Path(sys.argv[1]), "t", lambda *each: told.append(each)))
+import matplotlib.pyplot as plt
+try:
+    with outputs.figures_of_failures():
+        plt.plot([1, 2])
+        raise ValueError("behind the figure")
+except ValueError as error:
+    assert error.args == ("behind the figure",) and error.__context__ is None
+assert len(told) == 1 and plt.get_fignums() == [], told
+"""
+    subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True)
+
+
+def test_of_a_groups_cells_the_oldest_files_go_first_and_never_those_shown_now(
+    tmp_path: Path,
+) -> None:
+    for n in range(5):
+        path = tmp_path / f"cell-{n}-r0-1.json"
+        path.write_bytes(bytes(1000))
+        os.utime(path, (n, n))
+    (tmp_path / "current.json").write_bytes(bytes(1000))
+
+    outputs.drop_oldest(tmp_path, ["cell-0-r0-1.json"], 3500)
+
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "cell-0-r0-1.json", "cell-3-r0-1.json", "cell-4-r0-1.json", "current.json"
+    ]  # fmt: skip
+    outputs.drop_oldest(tmp_path / "none", [], 0)
 
 
 def test_what_is_cleared_stays_until_something_takes_its_place(told: Told, tmp_path: Path) -> None:
