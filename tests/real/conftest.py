@@ -3,11 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.leaks import end_processes, leftovers_of, new_home
 from tests.live_kernel import LiveKernel
+from tests.real.table import Row, write_rows
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--real-table", type=Path, help="the page whose table gets the figures")
+
+
+@pytest.fixture(scope="package")
+def real_rows(request: pytest.FixtureRequest) -> Iterator[dict[str, Row]]:
+    """What the programs came to."""
+    rows: dict[str, Row] = {}
+    yield rows
+    page = request.config.getoption("--real-table")
+    if page is not None:
+        write_rows(page, rows)
 
 
 @pytest.fixture(scope="package")

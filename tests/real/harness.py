@@ -1,15 +1,19 @@
 """Programs as people paste them, run as they are: in the notebook, on two ranks, and as a search.
 
 A program is a file below ``programs/``: a sentence, lines ``# key = value``, then its cells behind
-``# %%``.  The cell that gets a first line stands behind ``# %% train``.  Keys:
+``# %%``.  The cells that get a first line stand last, each behind ``# %% train``.  Keys:
 
-- ``result``: the name of the number (or numbers, or dict of them) that the program comes to
-- ``ddp``, ``search``, ``map``, ``fit``: options behind ``%%distribute VERB``; one that is
+- ``result``: an expression for the number (or numbers, or dict of them) that the program comes to
+- ``ddp``, ``run``, ``search``, ``map``, ``fit``: options behind ``%%distribute VERB``; one that is
   not there makes no sense for the program
 - ``tolerance``: how far the result on ranks may be from the plain one; 0 by default
+- ``plain``: the command that runs it as a script, where it is none for a notebook, such as
+  ``torchrun --nproc-per-node 2``
 - ``needs``: packages without which it is skipped
+- ``broken``: why it does not run yet; the test says when it does
 
-A line that had to be changed for a cluster, beyond the first one, ends in ``# changed``.
+A line that had to be changed for a cluster, beyond the first one, ends in ``# changed``.  A line of
+IPython stands behind ``#: ``.  Every way to run begins in an empty folder.
 """
 
 from __future__ import annotations
@@ -18,6 +22,9 @@ import ast
 import importlib.util
 import json
 import re
+import shlex
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,10 +35,11 @@ from tests.live_kernel import CellOutput, LiveKernel
 
 __all__ = ["PROGRAMS", "VERBS", "Program", "distance", "run_plainly", "run_under"]
 
-VERBS = ("ddp", "search", "map", "fit")
+VERBS = ("ddp", "run", "search", "map", "fit")
 PROGRAMS = Path(__file__).with_name("programs")
 _KEY = re.compile(r"^# (\w+) = ?(.*)$", re.MULTILINE)
 _CELL = re.compile(r"^# %%[ \t]*(.*)\n", re.MULTILINE)
+_LINE = re.compile(r"^#: ", re.MULTILINE)
 _TIMEOUT_S = 240.0
 
 
@@ -43,22 +51,22 @@ class Program:
     settings: dict[str, str]
     before: tuple[str, ...]
     """Cells that run in the notebook, whoever executes the program."""
-    cell: str
-    """The one that gets a first line."""
+    cells: tuple[str, ...]
+    """Those that get a first line."""
 
     @classmethod
     def read(cls, path: Path) -> Program:
         head, *rest = _CELL.split(path.read_text(encoding="utf-8"))
         titles, cells = rest[::2], [cell.strip("\n") + "\n" for cell in rest[1::2]]
-        assert titles.count("train") == 1, f"{path.name} needs one cell behind '# %% train'"
+        assert "train" in titles, f"{path.name} needs a cell behind '# %% train'"
         at = titles.index("train")
-        assert at == len(cells) - 1, f"{path.name} has cells behind the one that is distributed"
-        return cls(path.stem, dict(_KEY.findall(head)), tuple(cells[:at]), cells[at])
+        assert set(titles[at:]) == {"train"}, f"{path.name} has other cells behind '# %% train'"
+        return cls(path.stem, dict(_KEY.findall(head)), tuple(cells[:at]), tuple(cells[at:]))
 
     @property
     def n_changed(self) -> int:
         """Lines beyond the first one that are different on a cluster."""
-        return sum(cell.count("# changed\n") for cell in (*self.before, self.cell))
+        return sum(cell.count("# changed\n") for cell in (*self.before, *self.cells))
 
     @property
     def tolerance(self) -> float:
@@ -71,23 +79,56 @@ class Program:
                 pytest.skip(f"{name} is not installed: make test-real installs it")
 
 
-def run_plainly(kernel: LiveKernel, program: Program) -> Any:
+def run_plainly(kernel: LiveKernel, program: Program, folder: Path) -> Any:
     """Run all cells as they stand; the result."""
-    kernel.run("%reset -f")
-    for cell in (*program.before, program.cell):
-        kernel.run(cell, _TIMEOUT_S).check()
+    if "plain" in program.settings:
+        return _run_script(program, folder)
+    _begin(kernel, folder)
+    for cell in (*program.before, *program.cells):
+        kernel.run(_LINE.sub("", cell), _TIMEOUT_S).check()
     return _value(kernel, program.settings["result"])
 
 
-def run_under(kernel: LiveKernel, program: Program, verb: str) -> CellOutput:
-    """Run the program with a first line before its last cell; the run is bound to ``_run``."""
-    kernel.run("%reset -f")
+def run_under(kernel: LiveKernel, program: Program, verb: str, folder: Path) -> CellOutput:
+    """Run the program with a first line before its last cells; the run is bound to ``_run``."""
+    _begin(kernel, folder)
     for cell in program.before:
-        kernel.run(cell, _TIMEOUT_S).check()
-    line = f"%%distribute {verb} {program.settings[verb]}"
-    if verb == "ddp":
-        line += f" --bring {program.settings['result']}"
-    return kernel.run(f"{line}\n{program.cell}", _TIMEOUT_S).check()
+        kernel.run(_LINE.sub("", cell), _TIMEOUT_S).check()
+    line, result = f"%%distribute {verb} {program.settings[verb]}", program.settings["result"]
+    for cell in program.cells:
+        is_last = cell is program.cells[-1]
+        brings = (
+            f" --bring {result}"
+            if verb in ("ddp", "run") and is_last and result.isidentifier()
+            else ""
+        )
+        shown = kernel.run(f"{line}{brings}\n{_LINE.sub('', cell)}", _TIMEOUT_S).check()
+    return shown
+
+
+def _begin(kernel: LiveKernel, folder: Path) -> None:
+    folder.mkdir()
+    kernel.run(f"%reset -f\n%cd -q {folder}").check()
+
+
+def _run_script(program: Program, folder: Path) -> Any:
+    """The result of what the user would start from a terminal."""
+    folder.mkdir()
+    script, out = folder / "program.py", folder / "result.json"
+    writes = (
+        f"open({str(out)!r}, 'w').write(__import__('json').dumps({program.settings['result']}))"
+    )
+    lines = "".join((*program.before, *program.cells))
+    first = "__import__('os').environ.get('RANK', '0') == '0'"
+    script.write_text(f"{lines}\nif __name__ == '__main__' and {first}:\n    {writes}\n")
+    command = program.settings["plain"].replace("torchrun", "-m torch.distributed.run --standalone")
+    subprocess.run(
+        [sys.executable, *shlex.split(command.removeprefix("python")), script.name],
+        cwd=folder,
+        check=True,
+        timeout=_TIMEOUT_S,
+    )
+    return json.loads(out.read_text())
 
 
 def distance(kernel: LiveKernel, program: Program, plain: Any) -> float:

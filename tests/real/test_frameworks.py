@@ -21,7 +21,7 @@ def _run(kernel: LiveKernel, name: str, line: str, replace: dict[str, str] | Non
     kernel.run("%reset -f")
     for cell in program.before:
         kernel.run(cell, _TIMEOUT_S).check()
-    cell = program.cell
+    cell = program.cells[-1]
     for old, new in (replace or {}).items():
         assert old in cell
         cell = cell.replace(old, new)
