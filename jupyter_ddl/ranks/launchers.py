@@ -16,13 +16,27 @@ from jupyter_ddl.formats import format_counted
 from jupyter_ddl.protocol.group import RankPlace
 from jupyter_ddl.ranks.imports import after_import
 
-__all__ = ["replace_launchers"]
+__all__ = ["replace_launchers", "replace_spawn_of_cells"]
+
+_in_group = False
+_is_alone = False
 
 
 def replace_launchers(place: RankPlace) -> None:
     """For the life of this process; what is imported later is replaced then."""
+    global _in_group
+    _in_group = True
     after_import("torch.multiprocessing", lambda: _replace_spawn(place))
     after_import("torch.distributed.launcher.api", lambda: _replace_torchrun(place))
+
+
+def replace_spawn_of_cells() -> None:
+    """In a rank that is alone: a new process would not find the functions of a cell."""
+    global _is_alone
+    if not _is_alone and not _in_group:
+        _is_alone = True
+        alone = RankPlace("", rank=0, world_size=1)
+        after_import("torch.multiprocessing", lambda: _replace_spawn(alone))
 
 
 class _Ended:
@@ -46,8 +60,12 @@ def _replace_spawn(place: RankPlace) -> None:
         args: Sequence[Any] = (),
         nprocs: int = 1,
         join: bool = True,
-        **_how: Any,
-    ) -> _Ended | None:
+        daemon: bool = False,
+        start_method: str = "spawn",
+    ) -> Any:
+        is_of_cell = getattr(fn, "__module__", None) == "__main__"
+        if not place.group_id and (not is_of_cell or start_method == "fork"):
+            return originals[1](fn, args, nprocs, join, daemon, start_method)
         _check(place, nprocs, "torch.multiprocessing.spawn(nprocs={n})")
         fn(place.rank, *args)
         return None if join else _Ended()
@@ -76,6 +94,6 @@ def _check(place: RankPlace, n: int, what: str) -> None:
         return
     raise SpecError(
         f"{what.format(n=n)} in a cell of {format_counted(place.world_size, 'rank')}: the ranks "
-        f"are these processes already; ask for as many in the first line (-n {n}), or pass "
-        f"world_size() for the number"
+        f"are these processes already; ask for as many in the first line (-n {n}, in a "
+        f"search --ranks-per-trial {n}), or pass world_size() for the number"
     )

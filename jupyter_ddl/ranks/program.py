@@ -28,6 +28,7 @@ from jupyter_ddl.ranks.frameworks.hooks import attach_to_frameworks, take_proble
 from jupyter_ddl.ranks.frameworks.loops import Loop, set_loop
 from jupyter_ddl.ranks.group_values import save_rank_values
 from jupyter_ddl.ranks.group_votes import GroupVotes
+from jupyter_ddl.ranks.launchers import replace_spawn_of_cells
 from jupyter_ddl.ranks.metrics import final_objective
 from jupyter_ddl.ranks.payload import CapturedValues, host_name, import_all, install_modules
 from jupyter_ddl.ranks.process_state import ProcessState, empty_namespace
@@ -258,6 +259,7 @@ class LoadedProgram:
         codes = (self._cell.body, self._cell.last)
         self._awaits = any(code is not None and _is_coroutine(code) for code in codes)
         install_modules(program.modules, blob_dirs, run_dir)
+        replace_spawn_of_cells()
         if program.callbacks:
             attach_to_frameworks()
         needed = compiling.imports_that_must_work(tree)

@@ -48,3 +48,35 @@ def test_spawn_and_torchruns_launcher_call_the_function_once_in_each_rank() -> N
 
 def test_the_same_where_torch_was_imported_before() -> None:
     _run("early")
+
+
+ALONE = """
+import os
+from jupyter_ddl.errors import SpecError
+from jupyter_ddl.ranks.launchers import replace_spawn_of_cells
+
+replace_spawn_of_cells()
+import torch.multiprocessing as mp
+
+def ours(rank):
+    calls.append(rank)
+
+calls = []
+mp.spawn(ours, nprocs=1)
+assert calls == [0]
+mp.spawn(os.path.join, args=(), nprocs=1, join=False)
+mp.start_processes(ours, nprocs=2, start_method="fork")
+try:
+    mp.spawn(ours, nprocs=2)
+except SpecError as error:
+    assert "in a cell of 1 rank" in error.message and "--ranks-per-trial 2" in error.message
+else:
+    raise AssertionError("a process that would not find the function")
+"""
+
+
+def test_a_rank_alone_starts_no_process_that_would_not_find_the_function() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", ALONE], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
