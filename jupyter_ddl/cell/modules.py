@@ -8,6 +8,7 @@ find out, and no folder is walked: each import is looked up as Python would.
 from __future__ import annotations
 
 import ast
+import dis
 import functools
 import importlib.machinery
 import importlib.util
@@ -15,6 +16,7 @@ import os
 import site
 import sys
 import sysconfig
+import types
 import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -50,6 +52,19 @@ class Import(NamedTuple):
 def imports_of(tree: ast.Module) -> Iterator[Import]:
     """All imports of a module or cell, inside functions too."""
     yield from _walk(tree.body, certain=True)
+
+
+def imports_in(code: types.CodeType) -> Iterator[Import]:
+    """Imports of a function, told by its code; its source may not be there."""
+    for step in dis.get_instructions(code):
+        if step.opname == "IMPORT_NAME":
+            module = step.argval
+            yield Import(module, (), 0, 0, certain=False)
+        elif step.opname == "IMPORT_FROM":
+            yield Import(module, (step.argval,), 0, 0, certain=False)
+    for part in code.co_consts:
+        if isinstance(part, types.CodeType):
+            yield from imports_in(part)
 
 
 def is_standard(top: str) -> bool:
@@ -129,7 +144,10 @@ class CellModules:
 
 
 def read_modules(
-    source: CellSource, notebook_dir: Path, referenced: Iterable[str] = ()
+    source: CellSource,
+    notebook_dir: Path,
+    referenced: Iterable[str] = (),
+    functions: Iterable[types.FunctionType] = (),
 ) -> CellModules:
     """Files and packages that a cell needs.
 
@@ -141,6 +159,8 @@ def read_modules(
         Folder of the notebook: what lies below it travels.
     referenced
         Modules that captured values refer to.
+    functions
+        Of the notebook, which travel by value: what they import when they are called.
 
     Raises
     ------
@@ -154,6 +174,9 @@ def read_modules(
         reader.follow(found, package="", where=source.where(found.line))
     for name in sorted(referenced):
         reader.refer(name)
+    for function in functions:
+        for found in imports_in(function.__code__):
+            reader.follow(found, package="", where=source.filename)
     reader.run()
     return reader.result()
 

@@ -91,7 +91,7 @@ class CellParts:
         read_modules(self.source, self.notebook_dir)
         values = {name: self.namespace[name] for name in order}
         captured = capture(values, self.main_globals, self.options.capture_limit_bytes)
-        modules = read_modules(self.source, self.notebook_dir, captured.modules)
+        modules = read_modules(self.source, self.notebook_dir, captured.modules, captured.functions)
         texts = texts_of(self.source.tree, captured.functions, values)
         return captured, dataclasses.replace(modules, data=named_files(texts, work_folder()))
 

@@ -179,7 +179,7 @@ def cell_event(running: RunningCell, lost: str, now: Now) -> CellExecuted:
         at_s=running.at_s,
         duration_s=now.wall_s - running.at_s,
         log_starts=tuple(each.log_start for each in ended),
-        log_ends=tuple(each.log_end for each in ended),
+        log_ends=tuple(each.next_log_start for each in ended),
         outputs=tuple(file for each in ended for file in each.outputs),
         failure=failures[0] if failures else None,
     )

@@ -186,7 +186,8 @@ def sealed(
         A value can't be pickled, or is too large.
     """
     captured = capture(batch.values, namespace, limit_bytes)
-    modules = read_modules(CellSource("", ast.parse(""), "fit"), folder, captured.modules)
+    source = CellSource("", ast.parse(""), "fit")
+    modules = read_modules(source, folder, captured.modules, captured.functions)
     carried = read_settings()
     table = FitTable(
         kind=batch.kind,

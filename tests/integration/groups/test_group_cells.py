@@ -196,11 +196,14 @@ def test_a_search_that_waits_for_a_groups_slots_says_so(group: RankGroup) -> Non
 def test_the_record_has_the_cells_and_their_output(group: RankGroup) -> None:
     group.execute("print('to be kept')\n")
     with pytest.raises(RankFailedError):
-        group.execute("1 / 0\n", targets=[1])
+        group.execute("print('before it')\n1 / 0\n", targets=[1])
     run = Run(group.id)
     cells = until(lambda: c if len(c := run.snapshot().cells) == 2 else None, 5, "two cells")
     assert [(c.outcome, c.targets) for c in cells] == [("complete", (0, 1)), ("failed", (1,))]
     assert "to be kept" in run.logs()
+    assert "ZeroDivisionError" in run.logs()
+    # What a failed cell leaves in the log is none of the next cell's output.
+    assert group.execute("print('after it')\n").outputs == ["after it\n", "after it\n"]
     group.close()
     assert until(lambda: run.state == "complete", 5)
 

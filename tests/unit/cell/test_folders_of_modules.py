@@ -197,3 +197,25 @@ def test_and_from_the_files_that_were_sent_where_the_folder_is_another(change, r
     assert sys.path[0] == str(copy)
     assert not hasattr(importlib.import_module("model_of_mine").Net, "late")
     assert Path(sys.modules["utils_of_mine"].__file__).parent == copy
+
+
+def test_what_functions_of_the_notebook_import_when_called_travels(
+    repo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(repo)
+    (repo / "called_later.py").write_text("N = 4\n")
+    (repo / "called_within.py").write_text("N = 5\n")
+
+    def outer() -> object:
+        import called_later
+
+        def inner() -> object:
+            from called_within import N
+
+            return N
+
+        return called_later.N, inner
+
+    source = read_source("outer()", 3)
+    found = read_modules(source, repo / "notebooks", functions=[outer])
+    assert [file.path for file in found.files] == ["called_later.py", "called_within.py"]
