@@ -16,6 +16,7 @@ from jupyter_client.blocking import BlockingKernelClient
 from jupyter_client.manager import KernelManager
 
 from tests.leaks import Home
+from tests.until import PATIENCE_S
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _STARTUP_S = 30.0
@@ -102,13 +103,15 @@ class LiveKernel:
 
         Parameters
         ----------
+        timeout_s : float
+            How long it may take on a quiet machine.
         until_text : str
             Return as soon as this is shown; the cell goes on, and so does its output with
             the next call.
         """
         out = self._outputs.setdefault(message_id, CellOutput())
         began = time.monotonic()
-        deadline = began + timeout_s
+        deadline = began + max(timeout_s, PATIENCE_S)
         while True:
             message = self._next(deadline, out)
             if message["parent_header"].get("msg_id") != message_id:
@@ -136,7 +139,9 @@ class LiveKernel:
         self, code: str, position: int | None = None, timeout_s: float = 10.0
     ) -> list[str]:
         """What Tab offers at a position, by default the end of ``code``."""
-        reply = self._client.complete(code, position, reply=True, timeout=timeout_s)
+        reply = self._client.complete(
+            code, position, reply=True, timeout=max(timeout_s, PATIENCE_S)
+        )
         return list(reply["content"]["matches"])
 
     def interrupt(self) -> None:
@@ -152,7 +157,7 @@ class LiveKernel:
     def restart(self) -> None:
         """As a front end does it: an interrupt, a request to shut down, a new process."""
         self._manager.restart_kernel()
-        self._client.wait_for_ready(timeout=60)
+        self._client.wait_for_ready(timeout=PATIENCE_S)
 
     def close(self, *, stop_clusters: bool = True) -> None:
         """Stop all clusters of the home from inside, then end the kernel."""

@@ -9,7 +9,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 _POLL_S = 0.02
-_PATIENCE_S = 120.0
+PATIENCE_S = 120.0
 """No test fails because its machine is busy: only one that is dead takes so long."""
 
 
@@ -24,7 +24,7 @@ def until(predicate: Callable[[], T], timeout_s: float, what: str = "") -> T:
     AssertionError
         It did not come true; shows the last value.
     """
-    deadline = time.monotonic() + max(timeout_s, _PATIENCE_S)
+    deadline = time.monotonic() + max(timeout_s, PATIENCE_S)
     while True:
         seen = predicate()
         if seen:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.browser.chromium import NAMES, chromium_path, headless_chromium
+from tests.until import PATIENCE_S
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -35,6 +36,10 @@ def chromium() -> Iterator[Browser]:
     )
     if chromium_path() is None:
         pytest.skip(f"none of {', '.join(NAMES)} is installed")
+    from playwright.sync_api import expect
+
+    # Everything may wait for a cluster's start, on a machine that is busy.
+    expect.set_options(timeout=PATIENCE_S * 1000)
     with headless_chromium() as browser:
         yield browser
 

@@ -121,7 +121,7 @@ class Lab:
         """End the server, then all clusters of the home."""
         self.stop()
         env = {**os.environ, **self.home.variables()}
-        subprocess.run([sys.executable, "-c", _STOP_CLUSTERS], env=env, timeout=60, check=True)
+        subprocess.run([sys.executable, "-c", _STOP_CLUSTERS], env=env, timeout=120, check=True)
 
     def ask(self, path: str) -> Any:
         """The JSON that the server answers to a GET, for instance of ``api/kernels``."""

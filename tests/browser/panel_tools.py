@@ -33,9 +33,6 @@ LOAD = "%load_ext jupyter_ddl\nfrom jupyter_ddl import choice, rank, report, uni
 
 _BUILD = Path(__file__).resolve().parents[2] / "tools" / "build_labextension.py"
 
-# Everything here may wait for a cluster's start.
-expect.set_options(timeout=30_000)
-
 
 def search_cell(name: str, n_trials: int, n_steps: int, step_s: float = 0.1) -> str:
     """A search whose trials take ``n_steps * step_s`` seconds."""
@@ -54,7 +51,7 @@ def search_cell(name: str, n_trials: int, n_steps: int, step_s: float = 0.1) -> 
 @cache
 def _must_be_fresh() -> None:
     command = [sys.executable, _BUILD, "--check"]
-    if subprocess.run(command, timeout=60, check=False).returncode != 0:
+    if subprocess.run(command, timeout=120, check=False).returncode != 0:
         raise AssertionError("the panel's bundle is missing or old: make labextension")
 
 

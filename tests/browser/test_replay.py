@@ -96,10 +96,10 @@ def test_a_page_plays_to_the_end_and_again(open_page: OpenPage) -> None:
     expect(page.locator(".ddl-origin")).to_have_text("Replay · simulated")
     expect(page.get_by_role("button", name="Stop")).to_have_count(0)
     until(lambda: n_finished(page) > 20, 20, "20 trials")
-    expect(view).to_have_attribute("data-state", "complete", timeout=30_000)
+    expect(view).to_have_attribute("data-state", "complete")
     assert n_finished(page) == 500
     page.get_by_role("button", name="Play again").click()
-    expect(view).to_have_attribute("data-state", "running", timeout=5_000)
+    expect(view).to_have_attribute("data-state", "running")
     until(lambda: 0 < n_finished(page) < 400, 20, "the run from its beginning")
 
 
@@ -215,7 +215,7 @@ def test_a_cell_plays_without_a_cluster_and_becomes_static(lab: Lab, page: Page)
     run_cell(page, 1)
     view_of(page)
     output = cell_at(page, 1).locator(".jp-Cell-outputArea")
-    expect(output).to_contain_text("Simulated run, played from a recording.", timeout=30_000)
+    expect(output).to_contain_text("Simulated run, played from a recording.")
     expect(output).to_contain_text("500 of 500 trials")
     expect(page.locator(".ddl-controls")).to_have_count(0)
     take(output, "replay-end")

@@ -126,7 +126,7 @@ def _run(page: Page, number: int) -> Locator:
     """Run a cell to its end; returns what it shows."""
     cell = _cell(page, number)
     cell.get_by_role("button", name="Run").click()
-    expect(cell).to_have_attribute("data-state", "done", timeout=120_000)
+    expect(cell).to_have_attribute("data-state", "done")
     return cell.locator(".ddl-output")
 
 
@@ -134,17 +134,17 @@ def test_cells_run_on_a_server_that_binder_gives(site: _Site, jupyter: Lab, page
     site.server = (f"{jupyter.address}/", jupyter.token)
     foreign = _open(page, site, binder=_HUB)
     page.get_by_role("button", name="Start a kernel").click()
-    expect(page.locator("#ddl-live")).to_have_attribute("data-state", "ready", timeout=60_000)
+    expect(page.locator("#ddl-live")).to_have_attribute("data-state", "ready")
     _run(page, 0)
     expect(_run(page, 1)).to_contain_text("step 12")
 
     search = _cell(page, 2)
     search.get_by_role("button", name="Run").click()
     view = search.frame_locator(".ddl-output iframe")
-    expect(view.locator("body")).to_contain_text("running", timeout=60_000)
+    expect(view.locator("body")).to_contain_text("running")
     page.screenshot(path=OUT / "live-page-running.png", full_page=True)
-    expect(view.locator("body")).to_contain_text("24 of 24 trials", timeout=120_000)
-    expect(search).to_have_attribute("data-state", "done", timeout=20_000)
+    expect(view.locator("body")).to_contain_text("24 of 24 trials")
+    expect(search).to_have_attribute("data-state", "done")
     expect(_run(page, 3)).to_contain_text("'x'")
     expect(_run(page, 4)).to_contain_text("range_of_ten")
     page.screenshot(path=OUT / "live-page.png", full_page=True)
@@ -191,7 +191,7 @@ def test_a_server_of_the_readers_own_and_its_html_runs_no_script(
     cell = _cell(page, 0)
     code.press("Shift+Enter")
     cell.get_by_role("button", name="Interrupt").click()
-    expect(cell.locator(".ddl-output")).to_contain_text("KeyboardInterrupt", timeout=20_000)
+    expect(cell.locator(".ddl-output")).to_contain_text("KeyboardInterrupt")
 
 
 @pytest.mark.parametrize("binder", ["", _HUB, "/nobody/is/here"])
@@ -200,9 +200,9 @@ def test_a_recorded_run_plays_where_no_kernel_comes(site: _Site, page: Page, bin
     foreign = _open(page, site, binder=binder)
     _cell(page, 0).get_by_role("button", name="Run").click()
     board = page.locator("#ddl-live")
-    expect(board).to_have_attribute("data-state", "replay", timeout=30_000)
+    expect(board).to_have_attribute("data-state", "replay")
     expect(board).to_contain_text("No kernel")
     player = board.frame_locator("iframe.ddl-replay")
-    expect(player.locator("body")).to_contain_text("simulated", timeout=20_000)
+    expect(player.locator("body")).to_contain_text("simulated")
     page.screenshot(path=OUT / f"live-page-replay-{len(binder)}.png", full_page=True)
     assert foreign == []

@@ -21,7 +21,7 @@ def _executed(home: Home, *sources: str) -> nbformat.NotebookNode:
     notebook = nbformat.v4.new_notebook(cells=cells)
     client = NotebookClient(
         notebook,
-        timeout=60,
+        timeout=120,
         kernel_name="python3",
         resources={"metadata": {"path": str(home.work)}},
     )
