@@ -16,9 +16,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--real-table", type=Path, help="the page whose table gets the figures")
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture
 def real_rows(request: pytest.FixtureRequest) -> Iterator[dict[str, Row]]:
-    """What the programs came to."""
+    """What the program came to; written at once, so that a stopped run leaves what it saw."""
     rows: dict[str, Row] = {}
     yield rows
     page = request.config.getoption("--real-table")
