@@ -6,6 +6,7 @@ own, and a cell means those.
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,7 +19,7 @@ from jupyter_ddl.cell.data_files import named_files, texts_of
 from jupyter_ddl.cell.modules import read_modules
 from jupyter_ddl.cell.names import names_to_capture, read_names
 from jupyter_ddl.cell.settings import read_settings
-from jupyter_ddl.cell.source import read_source
+from jupyter_ddl.cell.source import CellSource, read_source
 from jupyter_ddl.cell.work_folder import work_folder
 from jupyter_ddl.errors import CellError
 from jupyter_ddl.nearest import did_you_mean
@@ -80,9 +81,8 @@ def compile_group_cell(
         A pushed value cannot be pickled, or is too large.
     """
     read = read_source(source, cell_number, namespace)
-    modules = read_modules(read, notebook_dir)
     pushed = _chosen((*push, *lacking), namespace)
-    sent = transfer_cell(pushed, namespace, bring=bring)
+    sent = transfer_cell(pushed, namespace, bring=bring, beside=(read, notebook_dir))
     folder = work_folder()
     texts = texts_of(read.tree, (), pushed)
     return CompiledGroupCell(
@@ -93,7 +93,7 @@ def compile_group_cell(
             sources=sent.cell.sources,
             payload=sent.cell.payload,
             buffers=sent.cell.buffers,
-            modules=modules.files,
+            modules=sent.cell.modules,
             lacking=lacking,
             settings=sent.cell.settings,
             data=named_files(texts, folder),
@@ -101,8 +101,8 @@ def compile_group_cell(
             keep_value=keep_value,
             folder=WorkFolder(str(folder)),
         ),
-        (*sent.blobs, *modules.contents),
-        modules.imports,
+        sent.blobs,
+        sent.imports,
         sent.notes,
     )
 
@@ -133,10 +133,22 @@ def question_cell(source: str, namespace: Mapping[str, Any]) -> CompiledGroupCel
 
 
 def transfer_cell(
-    values: Mapping[str, Any], main_globals: Mapping[str, Any], *, bring: tuple[str, ...] = ()
+    values: Mapping[str, Any],
+    main_globals: Mapping[str, Any],
+    *,
+    bring: tuple[str, ...] = (),
+    beside: tuple[CellSource, Path] | None = None,
 ) -> CompiledGroupCell:
-    """A cell without code: it takes variables to the ranks, or brings some back."""
+    """A cell without code: it takes variables to the ranks, or brings some back.
+
+    Parameters
+    ----------
+    beside
+        The cell that it is for, and the notebook's folder: modules of both travel.
+    """
     captured = capture(values, main_globals)
+    source, folder = beside or (CellSource("", ast.parse(""), "push"), work_folder())
+    modules = read_modules(source, folder, captured.modules, captured.functions)
     carried = read_settings()
     cell = Cell(
         source="",
@@ -145,13 +157,18 @@ def transfer_cell(
         sources=captured.sources,
         payload=captured.digest,
         buffers=tuple(digest for digest, _ in captured.buffers),
+        modules=modules.files,
         settings=carried.settings,
         bring=bring,
     )
-    blobs: list[tuple[str, bytes | memoryview]] = [*captured.buffers, *carried.blobs.items()]
+    blobs: list[tuple[str, bytes | memoryview]] = [
+        *captured.buffers,
+        *carried.blobs.items(),
+        *modules.contents,
+    ]
     if captured.digest is not None:
         blobs.append((captured.digest, captured.payload))
-    return CompiledGroupCell(cell, tuple(blobs), notes=carried.notes)
+    return CompiledGroupCell(cell, tuple(blobs), modules.imports, carried.notes)
 
 
 def _chosen(names: tuple[str, ...], namespace: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,6 +33,24 @@ def test_modules_beside_the_notebook_travel(tmp_path: Path) -> None:
     made = compile_group_cell("import helper_of_mine\n", {}, notebook_dir=tmp_path)
     assert [each.path for each in made.cell.modules] == ["helper_of_mine.py"]
     assert [digest for digest, _ in made.blobs] == [made.cell.modules[0].digest]
+
+
+def test_modules_that_pushed_values_need_travel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("kind_of_mine", "later_of_mine"):
+        (tmp_path / f"{name}.py").write_text("class K: pass\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    exec("import kind_of_mine\nobj = kind_of_mine.K()", namespace)
+    exec("def f():\n    import later_of_mine\n    return later_of_mine.K()", namespace)
+    made = compile_group_cell("f(), obj\n", namespace, notebook_dir=tmp_path, push=("f", "obj"))
+    alone = transfer_cell({"f": namespace["f"], "obj": namespace["obj"]}, namespace)
+    for cell in (made.cell, alone.cell):
+        assert [each.path for each in cell.modules] == ["kind_of_mine.py", "later_of_mine.py"]
+    assert {each.digest for each in made.cell.modules} <= {digest for digest, _ in made.blobs}
+    del sys.modules["kind_of_mine"]
 
 
 def test_a_transfer_has_no_code() -> None:
