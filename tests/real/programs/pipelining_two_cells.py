@@ -4,7 +4,6 @@
 # run = -n 2 --push auto
 # tolerance = 1e-5
 # needs = torch
-# broken = seen to fail as two cells of run, cause not found yet
 # %%
 import torch
 from torch import nn
