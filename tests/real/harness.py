@@ -94,15 +94,14 @@ def run_under(kernel: LiveKernel, program: Program, verb: str, folder: Path) -> 
     _begin(kernel, folder)
     for cell in program.before:
         kernel.run(_LINE.sub("", cell), _TIMEOUT_S).check()
-    line, result = f"%%distribute {verb} {program.settings[verb]}", program.settings["result"]
-    for cell in program.cells:
-        is_last = cell is program.cells[-1]
-        brings = (
-            f" --bring {result}"
-            if verb in ("ddp", "run") and is_last and result.isidentifier()
-            else ""
-        )
-        shown = kernel.run(f"{line}{brings}\n{_LINE.sub('', cell)}", _TIMEOUT_S).check()
+    lines = [f"%%distribute {verb} {program.settings[verb]}"] * len(program.cells)
+    result = program.settings["result"]
+    if verb in ("ddp", "run") and result.isidentifier():
+        lines[-1] += f" --bring {result}"
+    for line, cell in zip(lines, program.cells, strict=True):
+        shown = kernel.run(f"{line}\n{_LINE.sub('', cell)}", _TIMEOUT_S).check()
+    if verb == "run":  # a group would keep its slots from the next program
+        kernel.run("import jupyter_ddl\njupyter_ddl.open_group().close()", _TIMEOUT_S).check()
     return shown
 
 
