@@ -23,7 +23,8 @@ def real_rows(request: pytest.FixtureRequest) -> Iterator[dict[str, Row]]:
     yield rows
     page = request.config.getoption("--real-table")
     if page is not None:
-        write_rows(page, rows)
+        told = {name: row for name, row in rows.items() if row.is_told}
+        write_rows(page, told)
 
 
 @pytest.fixture(scope="package")

@@ -31,6 +31,11 @@ class Row:
     seconds: float | None = None
     """None until all ways to run it are through."""
 
+    @property
+    def is_told(self) -> bool:
+        """Whether this says something of the program: not after an interrupt or a failure."""
+        return self.seconds is not None or "broken" in self.program.settings
+
     def line(self) -> str:
         settings = self.program.settings
         cells = [f"`{self.program.name}`", self._plain(), self._away()]
