@@ -100,8 +100,10 @@ class Requests:
         try:
             await self._links.ask(cluster, request)
         except RunNotFoundError:
-            if not await asyncio.to_thread(self._folds.poll, run_id, _has_ended):
-                raise  # otherwise it ended in this very moment
+            # A run may end in this very moment, as it was to; nobody has stopped its trial.
+            stops_run = isinstance(request, down.StopRunRequest)
+            if not stops_run or not await asyncio.to_thread(self._folds.poll, run_id, _has_ended):
+                raise
 
     async def _start(self, body: say.StartCluster, notify: Notify) -> say.Done:
         spec = await asyncio.to_thread(_spec, body)
