@@ -59,7 +59,6 @@ def _opened(path: str) -> int:
 
 def open_store(host: str, place: RankPlace, file: StoreFile | None) -> tuple[Any, int]:
     """Rank 0's store, and the port by which the others reach it (0: by the file)."""
-
     timeout = timedelta(seconds=place.timeout_s)
     if file is not None:
         return _file_store(file, timeout), 0
