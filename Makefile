@@ -39,15 +39,15 @@ test: $(READY)  ## all unit and contract tests, and every verb once end to end; 
 	@$(BIN)/python -m pytest $(PARALLEL) -m "$(FAST) and not integration" $(or $(TESTS),$(UNIT)) $(ARGS)
 
 test-kernel: $(READY)  ## the magics in real kernels, the notebooks, controllers; ARGS="-k name -x" reaches pytest
-	@$(BIN)/python -m pytest -m "$(FAST)" $(KERNEL) $(ARGS)
+	@$(BIN)/python -m pytest $(PARALLEL) -m "$(FAST)" $(KERNEL) $(ARGS)
 
 test-clusters: $(READY)  ## clusters in depth: other backends, faults, environments, fits, the server
 	@$(BIN)/python -c 'import dask_gateway, dask_gateway_server' 2>/dev/null || $(BIN)/python -m pip \
 		install -qq --disable-pip-version-check -c constraints.txt -e '.[gateway,gateway-server]'
-	@$(BIN)/python -m pytest -m "$(FAST)" $(DEPTH) $(ARGS)
+	@$(BIN)/python -m pytest $(PARALLEL) -m "$(FAST) and integration" $(DEPTH) $(ARGS)
 
 test-groups: $(READY)  ## rank groups on real clusters: training, faults, persistent groups
-	@$(BIN)/python -m pytest -m "$(FAST)" $(GROUPS) $(ARGS)
+	@$(BIN)/python -m pytest $(PARALLEL) -m "$(FAST)" $(GROUPS) $(ARGS)
 
 test-real: $(READY)  ## programs as people paste them, with the frameworks that they use
 	@$(BIN)/python -c 'import catboost, hyperopt, lightning, peft, skorch' 2>/dev/null || $(BIN)/python -m pip \
