@@ -495,8 +495,6 @@ _MODULE_NAMES = frozenset({
     "__annotations__", "__ddl_params__",
 })  # fmt: skip
 _SHELLS = frozenset({"IPython", "ipykernel", "jupyter_ddl"})
-# Functions of ranks whose names are numbers in most scripts.
-_QUESTIONS = frozenset({"rank", "world_size"})
 # IPython puts its own versions of these into the notebook's namespace.
 _SHELL_NAMES = frozenset({"exit", "quit", "open"})
 
@@ -528,8 +526,8 @@ def check_defined(
     Raises
     ------
     CellError
-        Names the first one, its line and the nearest name (fields ``name``, ``line``), asks for
-        input, or takes ``rank`` for a number.
+        Names the first one, its line and the nearest name (fields ``name``, ``line``), or asks for
+        input.
     """
     line = _asks_for_input(source)
     if line and "input" in names.free and "input" not in {*namespace, *known}:
@@ -539,9 +537,6 @@ def check_defined(
             name="input",
             line=line,
         )
-    for name in sorted(_QUESTIONS & names.free.keys()):
-        if name not in known and (name not in namespace or _is_provided(name, namespace)):
-            _check_called(source, name)
     if names.opaque:
         return
     there = {*namespace, *names.bound, *known, *IN_CELL_NAMES, *_MODULE_NAMES, *dir(builtins)}
@@ -569,36 +564,6 @@ def _asks_for_input(source: CellSource) -> int | None:
             if isinstance(node, ast.Call) and getattr(node.func, "id", None) == "input":
                 return node.lineno
     return None
-
-
-def _check_called(source: CellSource, name: str) -> None:
-    """Refuse a function of ranks where pasted code has a number of this name.
-
-    ``if rank == 0:`` would be false on every rank, without a word.
-    """
-    for node in _outside_functions(source.tree):
-        used: list[ast.expr] = []
-        if isinstance(node, ast.Compare):
-            used = [node.left, *node.comparators]
-        elif isinstance(node, ast.Call) and getattr(node.func, "id", "") not in dir(builtins):
-            used = [*node.args, *(each.value for each in node.keywords)]
-        if any(isinstance(each, ast.Name) and each.id == name for each in used):
-            raise CellError(
-                f"{source.where(node.lineno)}: {name!r} is used as a number and is a function "
-                f"here; expected {name}()",
-                name=name,
-                line=node.lineno,
-            )
-
-
-def _outside_functions(tree: ast.AST) -> Iterator[ast.expr]:
-    """Expressions that run with the cell itself, where a name means the cell's."""
-    for node in ast.iter_child_nodes(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
-            continue
-        if isinstance(node, ast.expr):
-            yield node
-        yield from _outside_functions(node)
 
 
 def _is_provided(name: str, namespace: Mapping[str, Any]) -> bool:

@@ -291,8 +291,8 @@ class CellService:
         except BaseException as error:  # noqa: BLE001 - the wall of the rank process
             return RankReady(place.rank, failure=failure_of(error, ""))
         main = sys.modules["__main__"] = ModuleType("__main__")
-        main.__dict__.update({"__builtins__": builtins, **incell.namespace_defaults()})
         incell.set_attempt(_Member(place))
+        main.__dict__.update({"__builtins__": builtins, **incell.namespace_defaults()})
         directories = tuple(Path(directory) for directory in message.blob_dirs)
         self._outputs = Path(message.run_dir) / "outputs"
         self._cells = CellRun(main.__dict__, Path(message.run_dir), directories, place.rank)

@@ -7,12 +7,13 @@ anywhere by changing only its first line.  This module imports nothing heavy.
 from __future__ import annotations
 
 import builtins
+import functools
 import importlib
 import math
 import operator
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn, Protocol
 
 from jupyter_ddl.ranks.outputs import is_rich
@@ -130,16 +131,73 @@ def resume() -> dict[str, Any] | None:
     return None if _attempt is None else _attempt.resume()
 
 
+class _Question:
+    """A function without arguments that is compared, and counted with, as its answer.
+
+    ``if rank == 0:`` of pasted code would be false on every rank otherwise, without a word.
+    """
+
+    def __init__(self, ask: Callable[[], int]) -> None:
+        functools.update_wrapper(self, ask)
+        self._ask = ask
+
+    def __call__(self) -> int:
+        return self._ask()
+
+    __index__ = __int__ = __call__
+    __hash__ = object.__hash__
+
+    def __bool__(self) -> bool:
+        return self() != 0
+
+    def __str__(self) -> str:
+        return str(self())
+
+    def __reduce__(self) -> str:
+        return self._ask.__name__
+
+
+def _answered(operation: str) -> Callable[..., Any]:
+    def method(self: _Question, *others: Any) -> Any:
+        return getattr(self(), operation)(*map(_as_number, others))
+
+    return method
+
+
+def _as_number(value: Any) -> Any:
+    return value() if isinstance(value, _Question) else value
+
+
+for _name in ("eq", "ne", "lt", "le", "gt", "ge", "neg", "format", "float"):
+    setattr(_Question, f"__{_name}__", _answered(f"__{_name}__"))
+for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "lshift", "xor"):
+    for _side in ("__", "__r"):
+        setattr(_Question, f"{_side}{_name}__", _answered(f"{_side}{_name}__"))
+
+
+class _Number(int):
+    """What a cell finds as ``rank``: the number itself for libraries, and a function."""
+
+    def __call__(self) -> int:
+        return int(self)
+
+    def __reduce__(self) -> tuple[type[int], tuple[int]]:
+        return int, (int(self),)
+
+
+@_Question
 def rank() -> int:
     """Return the number of this process in its rank group, from 0."""
     return 0 if _attempt is None else _attempt.rank
 
 
+@_Question
 def world_size() -> int:
     """Return the number of processes in the rank group."""
     return 1 if _attempt is None else _attempt.world_size
 
 
+@_Question
 def local_rank() -> int:
     """Return the number of this process on its host, from 0."""
     return 0 if _attempt is None else _attempt.local_rank
@@ -229,9 +287,18 @@ def _exit(code: object = None) -> NoReturn:
 
 
 def namespace_defaults() -> dict[str, Any]:
-    """Names that every cell sees unless it, or the notebook, has its own."""
-    functions = {name: globals()[name] for name in (*__all__, "display", "get_ipython")}
-    return {"jupyter_ddl": importlib.import_module("jupyter_ddl"), **functions}
+    """Names that every cell of this attempt sees unless it, or the notebook, has its own."""
+    names = {name: globals()[name] for name in (*__all__, "display", "get_ipython")}
+    put_numbers(names)
+    return {"jupyter_ddl": importlib.import_module("jupyter_ddl"), **names}
+
+
+def put_numbers(namespace: dict[str, Any]) -> None:
+    """Have ``rank`` and its kin be numbers; functions of the notebook bring them as functions."""
+    for name in ("rank", "world_size", "local_rank"):
+        value = namespace.get(name)
+        if isinstance(value, _Question):
+            namespace[name] = _Number(value())
 
 
 def uniform(

@@ -20,6 +20,7 @@ from typing import Any
 
 from jupyter_ddl.errors import SpecError
 from jupyter_ddl.protocol.program import MAIN_GLOBALS, ModuleFile, Program
+from jupyter_ddl.ranks.incell import put_numbers
 from jupyter_ddl.store.blobs import digest_of, map_blob, read_blob
 
 __all__ = ["DECIDES_AT_IMPORT", "CapturedValues", "host_name", "import_all", "install_modules"]
@@ -193,4 +194,5 @@ class CapturedValues:
         unpickler = _Unpickler(self._data, buffers, namespace)
         # Values come last: setting functions up writes the notebook's globals that they use.
         values = [unpickler.load() for _ in self._names]
+        put_numbers(namespace)
         namespace.update(zip(self._names, values, strict=True))

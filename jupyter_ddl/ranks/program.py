@@ -81,7 +81,6 @@ class TrialNames:
 
     def __init__(self, program: Program, captured: CapturedValues) -> None:
         self._captured = captured
-        self._defaults = {"__builtins__": builtins, **incell.namespace_defaults()}
         self._holes = frozenset(placeholder.name for placeholder in program.placeholders)
         self._labels = {
             placeholder.name: placeholder.labels
@@ -93,7 +92,7 @@ class TrialNames:
 
     def load_captured(self, namespace: dict[str, Any]) -> None:
         """Put our names and the notebook's there, without those of a trial."""
-        namespace.update(self._defaults)
+        namespace.update({"__builtins__": builtins, **incell.namespace_defaults()})
         self._captured.load_into(namespace)
 
     def fill(

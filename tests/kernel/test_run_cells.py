@@ -73,6 +73,15 @@ def test_names_that_only_the_notebook_has_are_told_and_auto_pushes_them(
     assert "NameError" in kernel.run(f"{_RUN}unread").everything
 
 
+def test_rank_is_a_number_as_well(kernel: LiveKernel) -> None:
+    start(kernel)
+    kernel.run(
+        "%%distribute run\ndef name():\n    return 'first' if rank == 0 else f'no. {rank}'"
+    ).check()
+    kernel.run(f"{_RUN.strip()} -o r\nname(), rank() * world_size").check()
+    assert kernel.value("r.values") == "[('first', 0), ('no. 1', 2)]"
+
+
 def test_a_failure_is_one_exception_with_the_cells_own_line(kernel: LiveKernel) -> None:
     start(kernel)
     out = kernel.run(f"{_RUN}print('before')\nif a == 1:\n    {{}}['missing']\n")

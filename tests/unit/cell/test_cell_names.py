@@ -145,34 +145,3 @@ def test_our_own_functions_stay_and_the_users_of_the_same_name_travel():
     names = read_names(ast.parse("report(1)\nlog(2)\ndata"))
     namespace = notebook("from math import log", report=incell.report, data=3)
     assert names_to_capture(names, namespace) == ("data", "log")
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "if rank == 0:\n    print(1)",
-        "for _ in range(2):\n    ready = 0 != rank",
-        "setup(rank, world_size())",
-        "setup(n=rank)",
-    ],
-)
-def test_a_rank_that_is_taken_for_a_number_is_refused(text: str) -> None:
-    source = read_source(text, 3)
-    with pytest.raises(
-        CellError, match=r"In \[3\], line \d: 'rank' is used as a number .* rank\(\)"
-    ):
-        check_defined(source, read_names(source.tree), {"setup": print})
-
-
-@pytest.mark.parametrize(
-    ("text", "namespace"),
-    [
-        ("if rank() == 0:\n    print(rank)", {}),
-        ("rank = 1\nif rank == 0:\n    pass", {}),
-        ("if rank == 0:\n    pass", {"rank": 1}),
-        ("def f(rank):\n    return rank == 0\nf(rank())", {}),
-    ],
-)
-def test_a_rank_that_is_asked_or_is_a_number_passes(text: str, namespace: dict[str, int]) -> None:
-    source = read_source(text, 3)
-    check_defined(source, read_names(source.tree), namespace)

@@ -88,6 +88,13 @@ def test_declared_annotated_space_and_grid_parameters_reach_the_cell(run):
     assert reported == [{"acc": 200.25, "wd": 0.2, "depth": 2.0, "norm": 4.0}]
 
 
+def test_rank_is_a_number_in_the_cell_and_in_functions_of_both(run):
+    cell = "def inner(): return rank == 0\nreport(a=1 + inner(), b=item + outer(), c=rank)"
+    code = "from jupyter_ddl import rank\ndef outer(): return rank == 0"
+    found = compiled("map --over items", cell, notebook(code, items=[5]))
+    assert run(found, 0)[1] == [{"a": 2.0, "b": 6.0, "c": 0.0}]
+
+
 @pytest.mark.parametrize("call", ["choice(relu, abs)", "choice([relu, abs])", "choice(*both)"])
 def test_objects_are_picked_by_label(call, run):
     namespace = notebook(relu=relu, both=[relu, abs])

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import builtins
+import pickle
 import subprocess
 import sys
+import types
 from typing import Any
 
 import pytest
@@ -40,6 +42,35 @@ def test_checkpoint_only_says_so_and_resume_finds_nothing(capsys: Any, tmp_path:
 
 def test_one_process_is_rank_0_of_1() -> None:
     assert (incell.rank(), incell.world_size(), incell.local_rank()) == (0, 1, 0)
+
+
+def test_the_questions_are_counted_with_as_their_answers(monkeypatch: Any) -> None:
+    monkeypatch.setattr(incell, "_attempt", types.SimpleNamespace(rank=2, world_size=4))
+    rank, world_size = incell.rank, incell.world_size
+    assert (rank == 2, rank != 2, rank < 2, 2 in [rank], bool(rank)) == (True, False, False, 1, 1)
+    assert (10 % world_size, rank + world_size, -rank, 2**rank, float(rank)) == (2, 6, -2, 4, 2.0)
+    assert (f"{rank}/{world_size:2d}", list(range(10))[rank::world_size]) == ("2/ 4", [2, 6])
+    assert pickle.loads(pickle.dumps(rank)) is rank
+    assert len({rank, world_size}) == 2
+    monkeypatch.setattr(incell, "_attempt", None)
+    assert rank == 0
+    assert not rank
+
+
+def test_a_cell_finds_numbers_that_may_be_called(monkeypatch: Any) -> None:
+    import torch
+
+    monkeypatch.setattr(
+        incell, "_attempt", types.SimpleNamespace(rank=2, world_size=4, local_rank=1)
+    )
+    names = incell.namespace_defaults()
+    assert {name: names[name]() for name in ("rank", "world_size", "local_rank")} == {
+        "rank": 2,
+        "world_size": 4,
+        "local_rank": 1,
+    }
+    assert torch.tensor([names["rank"]]).tolist() == [2]
+    assert type(pickle.loads(pickle.dumps(names["rank"]))) is int
 
 
 def test_prepare_moves_modules_and_returns_everything_else() -> None:
