@@ -28,6 +28,7 @@ from jupyter_ddl.backends.reaching import (
 )
 from jupyter_ddl.errors import ClusterError
 from jupyter_ddl.protocol.cluster import ClusterSpec
+from jupyter_ddl.store.awake import awake_s
 from jupyter_ddl.store.processes import ProcessIdentity, boot_id, is_alive, this_process
 
 __all__ = ["AddressBackend"]
@@ -71,7 +72,7 @@ class AddressBackend(Backend):
         if self._is_lost:
             return "the scheduler is lost: connecting to its address again, runs wait"
         if self._silent_since_s is not None:
-            silent_s = time.monotonic() - self._silent_since_s
+            silent_s = awake_s() - self._silent_since_s
             return f"the scheduler is silent for {silent_s:.0f} s, and connected: runs go on"
         return ""
 
@@ -125,7 +126,7 @@ class AddressBackend(Backend):
         process = msgspec.to_builtins(this_process())
         record = {"name": self._spec.name, "at_s": time.time(), **process}
         await client.set_metadata([_OWNER], record)
-        self._renewed_at_s = time.monotonic()
+        self._renewed_at_s = awake_s()
 
     # -- while it runs ---------------------------------------------------------------------------
 
@@ -147,7 +148,7 @@ class AddressBackend(Backend):
             return
         try:
             await self._poll()
-            if time.monotonic() - self._renewed_at_s > _RENEW_S:
+            if awake_s() - self._renewed_at_s > _RENEW_S:
                 async with asyncio.timeout(_CALL_S):
                     await self._renew(self.client)
         except OSError as error:  # a TimeoutError is one, too
@@ -171,7 +172,7 @@ class AddressBackend(Backend):
             self._identity = await self.client.scheduler.identity(n_workers=-1)
 
     async def _be_patient(self, error: OSError) -> None:
-        now_s = time.monotonic()
+        now_s = awake_s()
         if self._silent_since_s is None:
             log.warning("the scheduler %s does not answer: %r", self._address, error)
             self._silent_since_s = now_s

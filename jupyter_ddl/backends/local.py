@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,9 +16,11 @@ from distributed import Client, LocalCluster, Security, Status
 
 from jupyter_ddl.backends.base import Backend, OnPhase, n_local_workers
 from jupyter_ddl.backends.dask_config import DASK_CONFIG
+from jupyter_ddl.backends.patience import PatientScheduler
 from jupyter_ddl.errors import ClusterError
 from jupyter_ddl.formats import format_counted
 from jupyter_ddl.protocol.cluster import ClusterSpec
+from jupyter_ddl.store.awake import awake_s
 from jupyter_ddl.store.host_limits import host_limits
 
 __all__ = ["LocalBackend"]
@@ -87,6 +88,7 @@ class LocalBackend(Backend):
             silence_logs=False,
         )
         await self._cluster
+        PatientScheduler(self._cluster.scheduler, awake_s)
         # Dask's HTTP server knows neither users nor TLS; workers close theirs with the plugin.
         self._cluster.scheduler.http_server.stop()
         self.client = await Client(self._cluster, asynchronous=True, set_as_default=False)
@@ -105,7 +107,7 @@ class LocalBackend(Backend):
     async def repair(self) -> None:
         cluster = self._cluster
         connected = {state.name for state in cluster.scheduler.workers.values()}
-        now_s = time.monotonic()
+        now_s = awake_s()
         for name, nanny in tuple(cluster.workers.items()):
             if name in connected:
                 self._absent_since_s.pop(name, None)

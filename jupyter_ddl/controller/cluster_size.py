@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable
 
 from jupyter_ddl.backends.base import Backend
 from jupyter_ddl.errors import ClusterError
 from jupyter_ddl.placement.slots import SlotBook, wanted_workers
 from jupyter_ddl.protocol.cluster import ClusterSpec
+from jupyter_ddl.store.awake import awake_s
 
 __all__ = ["ClusterSize"]
 
@@ -105,7 +105,7 @@ class ClusterSize:
         return n_workers * self._backend.slots_per_worker
 
     def _wanted(self, minimum: int, maximum: int) -> int:
-        now = time.monotonic()
+        now = awake_s()
         current, demand = self._backend.n_wanted, self._demand_slots()
         slots = self._backend.slots_per_worker
         if demand > (current - 1) * slots:

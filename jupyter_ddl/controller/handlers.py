@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -27,6 +26,7 @@ from jupyter_ddl.protocol.replies import (
 )
 from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.protocol.telemetry import EncodedTelemetry
+from jupyter_ddl.store.awake import awake_s
 
 __all__ = ["Requests", "dask_access"]
 
@@ -68,7 +68,7 @@ class Requests:
     async def handle(self, body: ask.Body, session: Session) -> Result:
         """The result of one request; raises :class:`JupyterDDLError` for a refusal."""
         if not isinstance(body, _LOOKS):
-            self._service.lease.touch(time.monotonic())
+            self._service.lease.touch(awake_s())
         match body:
             case ask.Hello():
                 return self._hello(body)

@@ -22,6 +22,7 @@ from jupyter_ddl.controller.server import Server
 from jupyter_ddl.controller.service import ClusterService
 from jupyter_ddl.errors import ClusterError, JupyterDDLError
 from jupyter_ddl.protocol.cluster import ClusterSpec
+from jupyter_ddl.store.awake import AwakeLoop
 from jupyter_ddl.store.connection import (
     ConnectionInfo,
     connection_path,
@@ -116,7 +117,8 @@ def main() -> None:
             spec.name, lambda: read_connection(spec.name) is not None, spec.start_timeout_s
         )
         _begin_log(spec.name)
-        asyncio.run(_serve(spec, phases))
+        with asyncio.Runner(loop_factory=AwakeLoop) as runner:
+            runner.run(_serve(spec, phases))
     except JupyterDDLError as error:
         phases.tell("error", error=type(error).__name__, message=error.message)
         log.error("not started: %s", error.message)

@@ -207,6 +207,11 @@ class RunRegistry:
         for driver in self._drivers.values():
             driver.wake()
 
+    def stood_still(self, for_s: float) -> None:
+        """The controller could not act for a while."""
+        for driver in self._drivers.values():
+            driver.stood_still(for_s)
+
     async def submit(self, spec: RunSpec) -> None:
         """Create the run's directory and ledger, and start driving it.
 

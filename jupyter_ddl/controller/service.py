@@ -27,13 +27,15 @@ from jupyter_ddl.placement.slots import SlotBook
 from jupyter_ddl.protocol.cluster import ClusterSpec
 from jupyter_ddl.protocol.group import SeenGpus
 from jupyter_ddl.protocol.replies import ClusterState, ClusterStatus, WorkerStatus
+from jupyter_ddl.store.awake import AwakeLoop, awake_s
 from jupyter_ddl.worker.plugin import RankPlugin
 from jupyter_ddl.worker.zygote_process import WorkerSettings, telemetry_interval_s
 
 __all__ = ["ClusterService", "Lease"]
 
 
-# When a controller ends by itself.  Pure; times are seconds of one monotonic clock.
+# When a controller ends by itself.  Pure; times are seconds of one monotonic clock, without those
+# in which the controller stood still.
 
 
 class Lease(msgspec.Struct):
@@ -90,7 +92,7 @@ class ClusterService:
         self._token = token
         self.backend = backend or make_backend(spec)
         self.slots = SlotBook()
-        now = time.monotonic()
+        now = awake_s()
         self.lease = Lease(now, spec.idle_timeout_s, spec.max_age_s, now)
         self.state: ClusterState = "starting"
         self._started_at_s = time.time()
@@ -168,7 +170,7 @@ class ClusterService:
             on_phase(f"giving workers {', '.join(packages)} again")
         await self._watch.start()
         self._size_keeper = asyncio.create_task(self._keep_size(), name="keep size")
-        self.lease.begin(time.monotonic())  # starting took its time, too
+        self.lease.begin(awake_s())  # starting took its time, too
         self.state = "ready"
 
     async def close(self) -> None:
@@ -209,7 +211,7 @@ class ClusterService:
             log.exception("the workers were left with the plugin")
 
     def status(self) -> ClusterStatus:
-        now = time.monotonic()
+        now = awake_s()
         trouble = self.backend.trouble if self.state == "ready" else ""
         return ClusterStatus(
             name=self.spec.name,
@@ -235,7 +237,7 @@ class ClusterService:
 
     def expired(self) -> str | None:
         """Why the controller is to end now, or None; asked once a second."""
-        now = time.monotonic()
+        now = awake_s()
         if self._n_working:
             self.lease.touch(now)
         return self.lease.expired(now, self._n_working)
@@ -259,7 +261,16 @@ class ClusterService:
             except Exception:  # the wall of a loop task: the next round tries again
                 log.exception("keeping the size of cluster %s failed", self.spec.name)
 
+    def _see_standstill(self) -> None:
+        """Tell the runs that the controller could not act, if that was so."""
+        loop = asyncio.get_running_loop()
+        still_s = loop.clock.take_still_s() if isinstance(loop, AwakeLoop) else 0.0
+        if still_s:
+            log.warning("the controller stood still for %.0f s", still_s)
+            self.runs.stood_still(still_s)
+
     async def _keep_size_once(self) -> None:
+        self._see_standstill()
         if self._client is not None and self._client.status != "running":
             log.warning("cluster %s has lost its scheduler", self.spec.name)
             self._lose_scheduler()

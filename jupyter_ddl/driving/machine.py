@@ -15,6 +15,7 @@ from typing import Generic, NoReturn, TypeAlias, TypeVar
 import msgspec
 
 from jupyter_ddl.errors import JupyterDDLError
+from jupyter_ddl.formats import format_duration
 from jupyter_ddl.protocol.assignment import Assignment, Control, StopWhen
 from jupyter_ddl.protocol.events import Event, RankEvent
 from jupyter_ddl.protocol.sampling import TrialRecord
@@ -47,6 +48,7 @@ __all__ = [
     "Reply",
     "Send",
     "Signal",
+    "StoodStill",
     "StopWanted",
     "Think",
     "TrialStopWanted",
@@ -66,7 +68,7 @@ class Now(msgspec.Struct, frozen=True, gc=False):
     """One reading of the shell's clocks."""
 
     mono_s: float
-    """Monotonic seconds: all deadlines."""
+    """Monotonic seconds in which the shell could act: all deadlines."""
     wall_s: float
     """Unix seconds: for records only."""
 
@@ -156,6 +158,20 @@ class Woken(msgspec.Struct, frozen=True):
     """A deadline has passed, or slots or workers have changed."""
 
 
+class StoodStill(msgspec.Struct, frozen=True):
+    """The controller could not act for a while: no deadline of the machine has come nearer."""
+
+    for_s: float
+
+    @property
+    def text(self) -> str:
+        """What users are told."""
+        return (
+            f"the controller stood still for {format_duration(self.for_s)} (a closed lid, a paused "
+            f"machine, SIGSTOP): that time counts for nobody's silence and no timeout"
+        )
+
+
 class StopWanted(msgspec.Struct, frozen=True):
     """Somebody wants the run to end before its time."""
 
@@ -193,6 +209,7 @@ Happening: TypeAlias = (
     | Arrived
     | Ended
     | Woken
+    | StoodStill
     | StopWanted
     | TrialStopWanted
     | Answered

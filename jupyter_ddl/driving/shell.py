@@ -35,6 +35,7 @@ from jupyter_ddl.driving.machine import (
     Reply,
     Send,
     Signal,
+    StoodStill,
     StopWanted,
     TrialStopWanted,
     WaitUntil,
@@ -51,6 +52,7 @@ from jupyter_ddl.protocol.events import Event, RankEvent
 from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.protocol.snapshot import EncodedSnapshot
 from jupyter_ddl.protocol.verb import StopHow
+from jupyter_ddl.store.awake import awake_s
 
 __all__ = ["Deadline", "Hands", "RunDriver", "RunMachine", "read_clocks"]
 
@@ -96,7 +98,8 @@ class RunMachine(Protocol):
 
 
 def read_clocks() -> Now:
-    return Now(time.monotonic(), time.time())
+    """The clocks of the running loop's machines."""
+    return Now(awake_s(), time.time())
 
 
 class Deadline:
@@ -107,13 +110,12 @@ class Deadline:
         self._timer: asyncio.TimerHandle | None = None
 
     def set(self, at_s: float | None) -> None:
-        """From now on it is this time of the monotonic clock; None: no call any more."""
+        """From now on it is this time of the running loop; None: no call any more."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = None
         if at_s is not None:
-            delay_s = max(0.0, at_s - time.monotonic())
-            self._timer = asyncio.get_running_loop().call_later(delay_s, self._call)
+            self._timer = asyncio.get_running_loop().call_at(at_s, self._call)
 
 
 class RunDriver:
@@ -191,6 +193,10 @@ class RunDriver:
     def wake(self) -> None:
         """Slots or workers have changed."""
         self._feed(Woken())
+
+    def stood_still(self, for_s: float) -> None:
+        """The controller could not act for a while."""
+        self._feed(StoodStill(for_s))
 
     def stop(self, how: StopHow, by: str, reason: str = "") -> None:
         """End the run: running trials at their next report, or all of them now."""

@@ -43,6 +43,7 @@ from jupyter_ddl.driving.machine import (
     Replay,
     Send,
     Signal,
+    StoodStill,
     StopWanted,
     Think,
     TrialStopWanted,
@@ -203,6 +204,8 @@ class TrialMachine(Machine[Happening, Instruction]):
                 self._places.pauses.uncommitted = text
             case Answered() | NotAnswered():
                 self._answered(event, now)
+            case StoodStill() if self.has_begun and not self.is_ending:
+                self._record([Notice(at_s=now.wall_s, text=event.text)])
             case Begun():
                 self._begin(now)
             case StopWanted() if self.phase == "new":

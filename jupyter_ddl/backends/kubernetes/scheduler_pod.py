@@ -17,10 +17,14 @@ import json
 import logging
 import os
 import time
+from collections.abc import Callable
 from typing import Any
 
 from distributed import Scheduler
 from distributed.http.utils import RequestHandler
+
+from jupyter_ddl.backends.patience import PatientScheduler
+from jupyter_ddl.store.awake import TICK_S, AwakeClock
 
 __all__ = ["RENEW", "PodLease", "dask_setup", "routes"]
 
@@ -33,17 +37,23 @@ _LONG_AGO_S = 7 * 86400.0
 """The operator compares with its own clock, which may differ from this one."""
 _OPERATOR_S = 20.0
 """What the operator, if there is one, has time for before the scheduler ends by itself."""
-_LOOK_S = 1.0
 _NAME = "jupyter_ddl_lease"
 
 
 class PodLease:
-    """Used on the scheduler's loop only."""
+    """Used on the scheduler's loop only.
 
-    def __init__(self, scheduler: Scheduler, lease_s: float) -> None:
+    Parameters
+    ----------
+    awake : callable
+        Seconds of a clock that is looked at once a second, by :meth:`watch`.
+    """
+
+    def __init__(self, scheduler: Scheduler, lease_s: float, awake: Callable[[], float]) -> None:
         self._scheduler = scheduler
         self._lease_s = lease_s
-        self._renewed_at_s = time.monotonic()
+        self._awake = awake
+        self._renewed_at_s = awake()
         self._retiring: tuple[str, ...] = ()
 
     @property
@@ -51,7 +61,7 @@ class PodLease:
         return self._silent_s() > self._lease_s
 
     def _silent_s(self) -> float:
-        return time.monotonic() - self._renewed_at_s
+        return self._awake() - self._renewed_at_s
 
     def renew(self, retiring: tuple[str, ...] = ()) -> str:
         """The controller lives; ``retiring`` names the workers that are to go.
@@ -61,7 +71,7 @@ class PodLease:
         str
             Id of this scheduler: another one means that the former was lost.
         """
-        self._renewed_at_s = time.monotonic()
+        self._renewed_at_s = self._awake()
         self._retiring = tuple(retiring)
         return str(self._scheduler.id)
 
@@ -72,14 +82,16 @@ class PodLease:
     async def watch(self) -> None:
         """End the scheduler some time after its lease."""
         while self._silent_s() < self._lease_s + _OPERATOR_S:  # noqa: ASYNC110 - time passes
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(TICK_S)
         log.warning("nobody has renewed this cluster's lease of %.0f s: it ends", self._lease_s)
         await self._scheduler.close(reason="lease-expired")
 
 
 def dask_setup(scheduler: Scheduler) -> None:
     """Called by Dask before the scheduler listens."""
-    lease = PodLease(scheduler, float(os.environ.get("JUPYTER_DDL_LEASE_S", "300")))
+    clock = AwakeClock()
+    PatientScheduler(scheduler, clock.read)
+    lease = PodLease(scheduler, float(os.environ.get("JUPYTER_DDL_LEASE_S", "300")), clock.read)
     scheduler.extensions[_NAME] = lease
     scheduler.handlers[RENEW] = lease.renew
     scheduler.ddl_lease_watch = asyncio.ensure_future(lease.watch())

@@ -34,6 +34,7 @@ from jupyter_ddl.driving.machine import (
     Reply,
     Send,
     Signal,
+    StoodStill,
     StopWanted,
     TrialStopWanted,
     WaitUntil,
@@ -50,6 +51,7 @@ from jupyter_ddl.protocol.events import (
     Event,
     Failure,
     FoldFinished,
+    Notice,
     RunFinished,
     RunSubmitted,
 )
@@ -390,6 +392,15 @@ def test_a_stop_is_told_once_it_is_on_record_and_all_is_quiet() -> None:
     assert isinstance(run.ledger[-1], RunFinished)
     assert run.ledger[-1].state == "cancelled"
     assert not run.slots.holders()
+
+
+def test_that_the_controller_stood_still_is_on_record() -> None:
+    run = Run()
+    run.feed(StoodStill(95.0))
+    run.commit()
+    told = [event.text for event in run.ledger if isinstance(event, Notice)]
+    assert len(told) == 1
+    assert "stood still for 1 min 35 s" in told[0]
 
 
 def test_a_stop_gives_up_workers_that_do_not_answer() -> None:

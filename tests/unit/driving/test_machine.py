@@ -18,6 +18,7 @@ from jupyter_ddl.driving.machine import (
     Now,
     Record,
     Send,
+    StoodStill,
     WaitUntil,
     Woken,
     earliest,
@@ -27,7 +28,7 @@ from jupyter_ddl.driving.sources import MapSource
 from jupyter_ddl.driving.trials import TrialMachine
 from jupyter_ddl.ledger.reducer import fold_all
 from jupyter_ddl.placement.slots import SlotBook
-from jupyter_ddl.protocol.events import RunSubmitted
+from jupyter_ddl.protocol.events import Notice, RunSubmitted
 from jupyter_ddl.protocol.program import Program
 from jupyter_ddl.protocol.run import Limits, RunSpec
 from jupyter_ddl.verbs.map import Map
@@ -116,6 +117,21 @@ def test_a_timeout_is_waited_for_by_its_time_and_not_by_looking() -> None:
     machine = machine_of(limits=Limits(timeout_s=60.0))
     waits = [each for each in machine.handle(Begun(), NOW) if isinstance(each, WaitUntil)]
     assert waits == [WaitUntil(61.0)]
+
+
+def test_that_it_stood_still_is_recorded_and_changes_nothing_else() -> None:
+    machine, _ = begun()
+    (record,) = machine.handle(StoodStill(95.0), NOW)
+    assert isinstance(record, Record)
+    (notice,) = record.events
+    assert isinstance(notice, Notice)
+    assert "stood still for 1 min 35 s" in notice.text
+
+
+def test_before_its_first_record_nothing_is_told() -> None:
+    machine = machine_of()
+    told = machine.handle(StoodStill(95.0), NOW)
+    assert not [each for each in told if isinstance(each, Record)]
 
 
 def test_the_earliest_of_no_deadlines_is_none() -> None:

@@ -16,20 +16,18 @@ from tornado.httpclient import AsyncHTTPClient, HTTPClientError
 
 from jupyter_ddl.backends.kubernetes import scheduler_pod
 from jupyter_ddl.backends.kubernetes.scheduler_pod import RENEW, PodLease, dask_setup
+from jupyter_ddl.store.awake import AwakeClock
 
 
 class _Clock:
-    """In place of the module's ``time``: stands still until a test moves it."""
+    """In place of the lease's clock: stands still until a test moves it."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.passed_s = 0.0
-        monkeypatch.setattr(scheduler_pod, "time", self)
+        monkeypatch.setattr(scheduler_pod, "AwakeClock", lambda: self)
 
-    def monotonic(self) -> float:
+    def read(self) -> float:
         return 1000.0 + self.passed_s
-
-    def time(self) -> float:
-        return time.time()
 
 
 _CONFIG = {"distributed.scheduler.http.routes": [scheduler_pod.__name__]}
@@ -82,8 +80,27 @@ def test_when_it_is_over_the_operator_is_told_whatever_its_clock_says(
     asyncio.run(live())
 
 
+def test_time_in_which_the_scheduler_stood_still_is_none_of_the_lease(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(scheduler_pod, "TICK_S", 0.01)
+
+    async def live() -> None:
+        passed_s = [0.0]
+        clock = AwakeClock(lambda: passed_s[0], lambda: passed_s[0])
+        monkeypatch.setattr(scheduler_pod, "AwakeClock", lambda: clock)
+        async with scheduler("300", monkeypatch) as made:
+            passed_s[0] += 1000
+            assert await ask(made, "check_idle") == {"idle_since": 0}
+            while clock.read() < 301:
+                passed_s[0] += 2
+            assert (await ask(made, "check_idle"))["idle_since"] > 0
+
+    asyncio.run(live())
+
+
 def test_without_an_operator_the_scheduler_ends_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scheduler_pod, "_LOOK_S", 0.01)
+    monkeypatch.setattr(scheduler_pod, "TICK_S", 0.01)
 
     async def live() -> None:
         clock = _Clock(monkeypatch)
