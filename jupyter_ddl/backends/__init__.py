@@ -1,1 +1,4 @@
-"""Kinds of clusters: the interface, the registry, and one module or package for each."""
+"""Kinds of clusters: the interface in ``base``, and one module or package for each.
+
+``jupyter_ddl.plugins`` finds them by name.
+"""

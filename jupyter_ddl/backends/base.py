@@ -1,4 +1,4 @@
-"""How large clusters are: which sizes are none, and what a local one may use of its container."""
+"""What a backend has to provide, for clients and in the controller; the limits on cluster sizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run that could be submitted: what compiling a cell comes to, whichever verb it is for."""
+"""From a verb and its finished program to a run that can be submitted."""
 
 from __future__ import annotations
 

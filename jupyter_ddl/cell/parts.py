@@ -1,4 +1,4 @@
-"""What a cell needs on a rank, whichever verb runs it: values and modules."""
+"""Where a cell becomes a program: its values and modules are gathered, whichever verb runs it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stopping a run or one of its trials, as the magic and the command line do it."""
+"""Runs on disk: listed, found, removed; and stopping a run or one of its trials."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Reads a directory as repo2docker would: which files count, and what they ask for together.
 
-The order of buildpacks and of files is that of repo2docker 2026.4 (its ``app.py`` and the
-``detect`` methods of its buildpacks).
+The order of buildpacks and of files is that of repo2docker 2026.4 (its ``app`` module and
+the ``detect`` methods of its buildpacks).
 """
 
 from __future__ import annotations

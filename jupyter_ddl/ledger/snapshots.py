@@ -1,4 +1,4 @@
-"""The figures in a run's last record, from which lists show it without folding it."""
+"""From the folded state of a run to its snapshot; the totals that its last record keeps."""
 
 from __future__ import annotations
 

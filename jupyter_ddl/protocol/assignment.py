@@ -1,4 +1,4 @@
-"""Seeds of trials, derived from the seed of their run."""
+"""Assignments: what a worker is given to do, and the signals that reach it afterwards."""
 
 from __future__ import annotations
 
@@ -23,8 +23,6 @@ __all__ = [
     "derive_seed",
 ]
 
-
-# What a worker is given to do, and the signals that reach it afterwards.
 
 StopWhen: TypeAlias = Literal["next_report", "now"]
 

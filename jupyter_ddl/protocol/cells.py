@@ -1,4 +1,4 @@
-"""What comes of a persistent group's cells: the answers of its ranks, put together for clients."""
+"""Cells of a persistent group: what ranks are told and answer, and what clients get of that."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several ranks in few words."""
+"""A rank's place in its rank group, and what a rank needs to join it."""
 
 from __future__ import annotations
 

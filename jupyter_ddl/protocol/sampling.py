@@ -122,7 +122,11 @@ class History(msgspec.Struct, frozen=True):
 
 @runtime_checkable
 class Sampler(Protocol):
-    """The four hooks of an own sampler (``--sampler my_sampler`` or ``module:Class``).
+    """The four hooks of a sampler of one's own (``--sampler my_sampler`` or ``module:Class``).
+
+    A package adds one by the entry point group ``jupyter_ddl.samplers``: a name, and a class with
+    these hooks, or one of Optuna's samplers.  ``jupyter_ddl.testing.samplers`` has the tests that
+    each one is to pass.
 
     All hooks are called on one thread of one process, one at a time.  Only ``ask`` is
     required; a hook that is missing does nothing.  For the same seed and the same history

@@ -1,4 +1,4 @@
-"""Metrics reduced over the ranks of a group, by one all-reduce."""
+"""Which values count as metrics, and metrics reduced over the ranks of a group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Takes a recording in from its file, and refuses in one line what is none."""
+"""The lines of a recording: written from facts, read back, and refused if they are wrong."""
 
 from __future__ import annotations
 

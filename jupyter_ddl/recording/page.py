@@ -1,4 +1,4 @@
-"""``%runs export RUN FILE``: a run as a file of the form that the file's name asks for."""
+"""A recording as one page of HTML, and ``%runs export RUN FILE`` for every form of file."""
 
 from __future__ import annotations
 

@@ -27,7 +27,10 @@ __all__ = [
 
 
 class LocalSampler(ABC):
-    """A sampler of ours, which runs in the controller: its code is no user's.
+    """A built-in sampler, which runs in the controller.
+
+    A package adds one by the entry point group ``jupyter_ddl.samplers``, as
+    :class:`jupyter_ddl.Sampler` says: user code, which runs in a rank process.
 
     The study calls ``tell`` in the order of the numbers, each number once, and ``ask(n)``
     after exactly the trials up to ``horizon(n)`` have been told.  All calls come one at a time, in

@@ -1,1 +1,4 @@
-"""What ``%%distribute`` can do: one module per verb."""
+"""What ``%%distribute`` can do: one module per verb, derived from ``base.Verb``.
+
+``jupyter_ddl.plugins`` finds them by name.
+"""

@@ -36,7 +36,12 @@ class Line(NamedTuple, Generic[V]):
 
 
 class Verb(VerbSpec, frozen=True, kw_only=True):
-    """Base of all verbs."""
+    """Base of all verbs.
+
+    A package adds one by the entry point group ``jupyter_ddl.verbs``: a name, and a class derived
+    from this one, whose tag is that name.  ``jupyter_ddl.testing.verbs`` has the tests that each
+    one is to pass.
+    """
 
     purpose: ClassVar[str]
     """One sentence for ``--help``."""

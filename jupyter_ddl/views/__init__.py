@@ -1,6 +1,8 @@
 """Drawings of snapshots: live and static HTML, text, one line.
 
-Views draw what they are given; they ask no controller and read no file.
+Views draw what they are given; they ask no controller and read no file.  ``live`` holds the modules
+for the browser.  Lists of clusters and runs in JupyterLab's panel, and the heat map of a cluster's
+workers, are drawn by ``labextension``.
 """
 
 from jupyter_ddl.views.compare import ComparedRun, render_compare

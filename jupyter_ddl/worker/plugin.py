@@ -1,4 +1,4 @@
-"""What the controller calls with ``Client.run`` on workers that have files of their own."""
+"""The plugin that holds a worker's ranks, and the functions that the controller calls on it."""
 
 from __future__ import annotations
 

@@ -152,12 +152,22 @@ def test_files_that_the_documents_send_readers_to_exist() -> None:
         ROOT / "docs" / "architecture.md",
         ROOT / "CONTRIBUTING.md",
     ]
+    homes = (ROOT, ROOT / "jupyter_ddl")
+    folders = ("jupyter_ddl", "labextension/src", "tests", "tools")
+    known = {path.name for folder in folders for path in (ROOT / folder).rglob("*.*")}
     missing = []
     for page in pages:
-        for name in re.findall(r"`((?:[\w.]+/)+[\w*.]+\.\w+)`", page.read_text(encoding="utf-8")):
-            homes = (ROOT, ROOT / "jupyter_ddl")
-            if "<" not in name and not any(any(home.glob(name)) for home in homes):
-                missing.append((page.name, name))
+        text = page.read_text(encoding="utf-8")
+        paths = re.findall(r"`((?:[\w.]+/)+[\w*.]+\.\w+)`", text)
+        missing += [
+            (page.name, path)
+            for path in paths
+            if "<" not in path and not any(any(home.glob(path)) for home in homes)
+        ]
+        names = re.findall(r"`(\w+\.(?:py|js|tsx?))`", text)
+        missing += [
+            (page.name, name) for name in names if name not in known and not (ROOT / name).exists()
+        ]
     assert missing == []
 
 

@@ -1,4 +1,4 @@
-"""The smallest Role with which all of this works, and what each of its verbs is for.  Pure."""
+"""The Kubernetes API: a client with deadlines, readable refusals, and the Role that it needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clusters of this user in a namespace, whoever started them, seen by the API server alone."""
+"""Which clusters of this user exist in a namespace, who owns them, and how they are deleted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Room that comes free: pods of stopped clusters hold theirs until they have ended."""
+"""The state of a cluster's pods while it starts, and room that ending pods will free.  Pure."""
 
 from __future__ import annotations
 

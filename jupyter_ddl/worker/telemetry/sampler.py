@@ -194,7 +194,7 @@ class WorkerSampler:
 def _due_s(interval_s: float, began_s: float, now_s: float) -> float:
     """When to begin the next sample: so that it is there at a whole multiple of the interval.
 
-    Samples are sent then (``posting.py``).  Late ones are left out rather than caught up with.
+    Samples are sent then (:class:`SamplePost`).  Late ones are left out rather than caught up with.
     """
     lead_s = min(now_s - began_s + _SPARE_S, interval_s / 2)
     next_s = (math.floor(now_s / interval_s) + 1) * interval_s
