@@ -46,6 +46,7 @@ from jupyter_ddl.ranks.incell import replace_builtins
 from jupyter_ddl.ranks.log import TAIL_BYTES, RankLog, is_disk_full, log_name
 from jupyter_ddl.ranks.outputs import watch_imports
 from jupyter_ddl.ranks.program import LoadedProgram, load_program
+from jupyter_ddl.ranks.rendezvous import AloneRank
 from jupyter_ddl.ranks.sampler_service import SamplerService
 from jupyter_ddl.ranks.stacks import StackDump
 from jupyter_ddl.ranks.stopping import TrialStopped, stop_flag
@@ -97,6 +98,7 @@ class _Rank:
         self._program: LoadedProgram | None = None
         self._beats: Heartbeat | None = None
         self._fits = FitRunner()
+        self._alone = AloneRank(self._tell)
         self._stack_dump = StackDump()
 
     # -- other threads -------------------------------------------------------------------------
@@ -229,10 +231,13 @@ class _Rank:
     ) -> AttemptFinished:
         """Run a trial, between meeting the other ranks and leaving them if it has any."""
         place = assignment.place
-        if assignment.fit is not None and self._log is not None:
-            return self._fits.run(trial, assignment, self._log)
         if place is None:
-            return program.run_trial(trial, assignment, self._emit, stop_flag, self._log_position)
+            with self._alone.trial():
+                if assignment.fit is not None and self._log is not None:
+                    return self._fits.run(trial, assignment, self._log)
+                return program.run_trial(
+                    trial, assignment, self._emit, stop_flag, self._log_position
+                )
         self._begin("rendezvous")
         group = RankGroup(place, trial, self._send, self._joins, self._tell)
         group.enter(with_torch=program.uses("torch"))

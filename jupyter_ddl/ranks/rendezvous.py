@@ -1,8 +1,9 @@
-"""``init_process_group`` as any script calls it, in a rank of a group that has met already.
+"""``init_process_group`` as any script calls it, in a rank of a group that has met, or alone.
 
 A tutorial's ``setup(rank, world_size)`` names an address of its own, often the same fixed port in
 every script.  Its ranks are here, and share a store: they meet in that, whatever port they name, so
-that two runs may name the same one, and one script may begin again and again.
+that two runs may name the same one, and one script may begin again and again.  A rank that has no
+group is one of one.
 """
 
 from __future__ import annotations
@@ -18,11 +19,13 @@ from datetime import timedelta
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
+from jupyter_ddl.formats import format_counted
 from jupyter_ddl.protocol.group import RankPlace, ranks_label
 from jupyter_ddl.ranks.group_store import open_store_at
+from jupyter_ddl.ranks.imports import after_import
 from jupyter_ddl.ranks.listeners import closed_to_strangers
 
-__all__ = ["Recorded", "Rendezvous", "Tell"]
+__all__ = ["AloneRank", "Recorded", "Rendezvous", "Tell"]
 
 Tell = Callable[[str], object]
 """Takes a sentence that the user should see."""
@@ -148,8 +151,8 @@ class Rendezvous:
         where = urlsplit(url).netloc or _address()
         if (rank, size) != (place.rank, place.world_size):
             self._wait = (
-                f"as rank {rank} of {size} at {where}: this group has {place.world_size} ranks, "
-                f"and this is rank {place.rank}"
+                f"as rank {rank} of {size} at {where}: this group has "
+                f"{format_counted(place.world_size, 'rank')}, and this is rank {place.rank}"
             )
             if rank == 0:
                 yield open_store_at(where, size, timeout), rank, size
@@ -188,6 +191,39 @@ class Rendezvous:
 
     def _key(self) -> str:
         return f"{self._round_id}/{self._n_met}"
+
+
+class AloneRank:
+    """What trials on one rank need, in a process that executes one after another.
+
+    Trials side by side may name the same port, and so may the notebook's own process.
+    """
+
+    def __init__(self, tell: Tell) -> None:
+        self._tell = tell
+        self._is_ready = False
+
+    @contextlib.contextmanager
+    def trial(self) -> Iterator[None]:
+        """Within this, the code of a trial may set up process groups; what it leaves is closed."""
+        if not self._is_ready:
+            self._is_ready = True
+            after_import("torch.distributed", self._install)
+        try:
+            yield
+        finally:
+            distributed: Any = sys.modules.get("torch.distributed")
+            # A module may be there in part, after an import that failed.
+            if getattr(distributed, "is_initialized", bool)():
+                with contextlib.suppress(RuntimeError):  # its connections may be cut
+                    distributed.destroy_process_group()
+
+    def _install(self) -> None:
+        import torch.distributed as dist
+
+        if dist.is_available():
+            place = RankPlace("alone")
+            Rendezvous(place, dist.HashStore(), self._tell, contextlib.nullcontext).install()
 
 
 def _address() -> str:

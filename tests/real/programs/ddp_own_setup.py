@@ -4,7 +4,6 @@
 # tolerance = 1e-5
 # search = --grid lr=0.0001,0.05 --metric last_loss --mode min
 # needs = torch
-# broken = trials that set up a group at one fixed port side by side find it in use
 # %%
 import os
 from datetime import timedelta
