@@ -36,6 +36,7 @@ __all__ = [
     "RunNotFoundError",
     "SpaceError",
     "SpecError",
+    "StorageError",
     "TrialError",
     "WorkerEnvironmentError",
 ]
@@ -152,6 +153,12 @@ class CapacityError(JupyterDDLError, OSError):
     """A resource of the host (disk, file descriptors, processes) is used up."""
 
     code = "DDL-7001"
+
+
+class StorageError(JupyterDDLError):
+    """A file system lacks what is needed there, as locks."""
+
+    code = "DDL-7002"
 
 
 class LedgerError(JupyterDDLError):

@@ -10,10 +10,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
-import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from distributed import Client
@@ -29,7 +27,8 @@ from jupyter_ddl.backends.reaching import (
 from jupyter_ddl.errors import ClusterError
 from jupyter_ddl.protocol.cluster import ClusterSpec
 from jupyter_ddl.store.awake import awake_s
-from jupyter_ddl.store.processes import ProcessIdentity, boot_id, is_alive, this_process
+from jupyter_ddl.store.connection import is_lost
+from jupyter_ddl.store.processes import ProcessIdentity, is_alive, this_process
 
 __all__ = ["AddressBackend"]
 
@@ -40,6 +39,7 @@ _CALL_S = 3.0
 _RENEW_S = 10.0
 _SILENT_S = 40.0
 """A controller on another host that has been silent for so long is gone."""
+_LOOK_S = 0.5
 
 
 class AddressBackend(Backend):
@@ -54,7 +54,9 @@ class AddressBackend(Backend):
         self._security = settings.security()
         self._identity: dict[str, Any] = {}
         self._is_owner = False
+        self._n_renewed = 0
         self._renewed_at_s = 0.0
+        self._rival: tuple[Any, float] | None = None
         self._is_lost = False
         self._silent_since_s: float | None = None
 
@@ -86,7 +88,7 @@ class AddressBackend(Backend):
                 await check_scheduler(self._address, self._security)
                 self.client = await self._connect()
                 await check_versions(self.client)
-                await self._become_owner(self.client)
+                await self._become_owner(self.client, on_phase)
                 await self._poll()
         except TimeoutError:
             await self.close()
@@ -112,19 +114,40 @@ class AddressBackend(Backend):
 
     # -- one controller at a time ----------------------------------------------------------------
 
-    async def _become_owner(self, client: Client) -> None:
-        found = await client.get_metadata([_OWNER], default=None)
-        if found is not None and found["pid"] != os.getpid() and _is_there(found):
-            raise ClusterError(
-                f"{self._address} is in use by another controller (pid {found['pid']}, cluster "
-                f"{found['name']!r}); `%cluster stop {found['name']}` where it runs sets it free"
-            )
+    async def _become_owner(self, client: Client, on_phase: OnPhase = log.info) -> None:
+        while found := await client.get_metadata([_OWNER], default=None):
+            match self._use_by(found):
+                case "none":
+                    break
+                case "certain":
+                    raise ClusterError(
+                        f"{self._address} is in use by another controller (pid {found['pid']}, "
+                        f"cluster {found['name']!r}); `%cluster stop {found['name']}` where it "
+                        f"runs sets it free"
+                    )
+            on_phase(f"seeing whether a controller of another host still uses {self._address}")
+            await asyncio.sleep(_LOOK_S)
         self._is_owner = True
         await self._renew(client)
 
+    def _use_by(self, found: dict[str, Any]) -> Literal["none", "certain", "unclear"]:
+        """Whether the controller of this entry lives; clocks of other hosts are not believed."""
+        owner = msgspec.convert(found, ProcessIdentity)
+        if owner == this_process() or is_lost(owner):
+            return "none"
+        if is_alive(owner):
+            return "certain"
+        now_s = awake_s()
+        seen, since_s = self._rival = self._rival or (found, now_s)
+        if found != seen:
+            self._rival = None
+            return "certain"
+        return "none" if now_s - since_s > _SILENT_S else "unclear"
+
     async def _renew(self, client: Client) -> None:
         process = msgspec.to_builtins(this_process())
-        record = {"name": self._spec.name, "at_s": time.time(), **process}
+        self._n_renewed += 1
+        record = {"name": self._spec.name, "n_renewed": self._n_renewed, **process}
         await client.set_metadata([_OWNER], record)
         self._renewed_at_s = awake_s()
 
@@ -219,9 +242,3 @@ class AddressBackend(Backend):
                 async with asyncio.timeout(_CALL_S):
                     await client.set_metadata([_OWNER], None)
         await close_client(client)
-
-
-def _is_there(record: dict[str, Any]) -> bool:
-    if record["boot_id"] == boot_id():
-        return is_alive(msgspec.convert(record, ProcessIdentity))
-    return bool(time.time() - record["at_s"] < _SILENT_S)

@@ -186,8 +186,8 @@ class FoundCluster(msgspec.Struct, frozen=True):
     """Where it is, in the service's own words."""
     n_workers: int
     """Asked for."""
-    is_from_here: bool
-    """Whether its controller runs, or ran, on this host."""
+    owner: str
+    """Token of its controller's process; empty where the service does not know it."""
     handle: str
     """What the backend needs to end it."""
 

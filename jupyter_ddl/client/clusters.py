@@ -20,7 +20,7 @@ from jupyter_ddl.plugins import BACKENDS
 from jupyter_ddl.protocol.cluster import ClusterSpec
 from jupyter_ddl.protocol.replies import ClusterStatus, LogText, Result, StatusResult
 from jupyter_ddl.protocol.requests import Adapt, Body, GetLog, GetStatus, Scale, StopCluster
-from jupyter_ddl.store.connection import list_connections, read_connection
+from jupyter_ddl.store.connection import holds_name, list_connections, read_connection
 from jupyter_ddl.store.processes import end_process, is_alive
 
 __all__ = [
@@ -86,11 +86,12 @@ class Cluster:
             # It hangs, or ended just now.  Nothing outlives a controller that is killed.
             end_process(info.process, _STOP_GRACE_S)
         deadline = time.monotonic() + _STOP_TIMEOUT_S
-        while is_alive(info.process):
+        while is_alive(info.process) or holds_name(info.process, self.name):
             if time.monotonic() > deadline:
                 raise ControllerError(
                     f"cluster {self.name} did not end within {_STOP_TIMEOUT_S:.0f} s; "
                     f"its controller is pid {info.process.pid}"
+                    f"{'' if is_alive(info.process) else ', in another container'}"
                 )
             time.sleep(_POLL_S)
         if session().current == self.name:
@@ -284,14 +285,14 @@ def clusters_elsewhere() -> Iterator[FoundCluster | ClusterError]:
 
     For a service that can't be asked there is the error in their place.
     """
-    here = {info.name for info in list_connections()}
+    here = {info.process.token for info in list_connections()}
     for name in BACKENDS.names():
         try:
             found = client_loop().call(backend_plugin(name).find_elsewhere(), _CALL_S)
         except (ClusterError, PluginError) as error:
             yield ClusterError(f"clusters of backend {name} are not listed: {error.message}")
             continue
-        yield from (each for each in found if not (each.is_from_here and each.name in here))
+        yield from (each for each in found if each.owner not in here)
 
 
 def delete_elsewhere(found: FoundCluster) -> None:

@@ -27,6 +27,7 @@ from jupyter_ddl.store.connection import (
     ConnectionInfo,
     connection_path,
     hold_name,
+    is_lost,
     read_connection,
     socket_path,
     write_connection,
@@ -35,7 +36,6 @@ from jupyter_ddl.store.paths import runtime_dir
 from jupyter_ddl.store.processes import (
     OWNER_VARIABLE,
     ProcessIdentity,
-    is_alive,
     kill_leftovers,
     pids_by,
     this_process,
@@ -56,18 +56,18 @@ def end_leftovers() -> int:
     """Kill processes whose controller is gone; returns how many."""
     n_ended = 0
     for token in pids_by(OWNER_VARIABLE):
-        if not _is_owner_alive(token):
+        if _is_owner_lost(token):
             ended = kill_leftovers(OWNER_VARIABLE, token)
             n_ended += len(ended)
             log.warning("ended %d processes of the lost controller %s", len(ended), token)
     return n_ended
 
 
-def _is_owner_alive(token: str) -> bool:
+def _is_owner_lost(token: str) -> bool:
     try:
-        return is_alive(ProcessIdentity.of_token(token))
+        return is_lost(ProcessIdentity.of_token(token))
     except ValueError:
-        return True  # not a token of ours: not ours to judge
+        return False  # not a token of ours: not ours to judge
 
 
 log = logging.getLogger("jupyter_ddl.controller")

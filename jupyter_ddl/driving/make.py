@@ -40,7 +40,7 @@ from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.protocol.sampling import SamplerStart, StudySpec
 from jupyter_ddl.search.study import Study
 from jupyter_ddl.store.host_limits import host_limits
-from jupyter_ddl.store.processes import is_alive
+from jupyter_ddl.store.processes import is_gone
 from jupyter_ddl.verbs.fit import Fit
 
 __all__ = ["make_driver"]
@@ -107,7 +107,7 @@ class _FitWork:
             case DropAll(workers=workers, message=message):
                 await self._tell(workers, message)
             case LookAtClient(client=client):
-                return client is not None and is_alive(client)
+                return client is not None and not is_gone(client)
         return None
 
     def _read_past(self) -> object:

@@ -9,17 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import shutil
-import socket
 import threading
-import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
-
-import msgspec
 
 from jupyter_ddl.errors import CapacityError, LedgerBusyError, LedgerError
 from jupyter_ddl.ledger.records import (
@@ -40,33 +34,17 @@ from jupyter_ddl.protocol.events import (
     StopRequested,
 )
 from jupyter_ddl.store.atomic import sync_directory
+from jupyter_ddl.store.locks import note_holder, read_note, release_lock, try_lock
 
 __all__ = [
     "DURABLE",
-    "Holder",
     "LedgerWriter",
     "lock_path",
-    "read_holder",
-    "release_lock",
     "take_lock",
 ]
 
 
-# One writer per ledger: a lock that dies with its holder, and a note of who holds it.
-#
-# The lock is ``flock`` on a file beside the ledger: the kernel frees it at the holder's death,
-# so nothing is ever stale.  The note in that file only serves messages and listings.
-
-_NO_LOCKS = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
-
-
-class Holder(msgspec.Struct, frozen=True):
-    """Who writes a ledger, or wrote it last."""
-
-    pid: int
-    host: str
-    since_s: float
-    """Unix seconds at which it took the lock."""
+# One writer per ledger, by a lock on a file beside it.
 
 
 def lock_path(ledger: Path) -> Path:
@@ -81,67 +59,34 @@ def take_lock(ledger: Path) -> int:
     LedgerBusyError
         A live process holds it; the message names its pid, host and start.
     LedgerError
-        The directory is read-only or missing, or its file system has no locks.
+        The directory is read-only or missing.
+    StorageError
+        Its file system has no locks.
     """
     path = lock_path(ledger)
     fd = _open_to_write(path, os.O_CREAT)
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+        if not try_lock(fd, path, "JUPYTER_DDL_HOME"):
+            raise _busy(ledger)
+    except BaseException:
         os.close(fd)
-        raise _busy(ledger) from None
-    except OSError as error:
-        os.close(fd)
-        if error.errno not in _NO_LOCKS:
-            raise
-        raise LedgerError(
-            f"locking {path} failed: {error.strerror}; its file system has no locks, so two "
-            f"writers could not be told apart; set JUPYTER_DDL_HOME to a local disk",
-            path=str(ledger),
-        ) from error
-    _write_note(fd, Holder(os.getpid(), socket.gethostname(), time.time()))
+        raise
+    note_holder(fd)
     return fd
 
 
-def release_lock(fd: int) -> None:
-    """Give the lock up; the note is emptied first, so that nobody is named who has left."""
-    with contextlib.suppress(OSError):
-        os.ftruncate(fd, 0)
-    os.close(fd)
-
-
-def read_holder(ledger: Path) -> Holder | None:
-    """Who took the lock of this ledger last and did not give it up; it may have died since.
-
-    Only reads: trying the lock here could make a real writer fail.
-    """
-    try:
-        note = lock_path(ledger).read_bytes()
-        return msgspec.json.decode(note, type=Holder) if note else None
-    except (FileNotFoundError, msgspec.DecodeError):
-        return None
-
-
 def _busy(ledger: Path) -> LedgerBusyError:
-    holder = read_holder(ledger)
+    holder = read_note(lock_path(ledger))
     if holder is None:
         who, fields = "another process that has just begun", {}
     else:
-        since = datetime.fromtimestamp(holder.since_s, UTC).isoformat(" ", "seconds")
-        who = f"process {holder.pid} on {holder.host} (since {since})"
-        fields = {"pid": holder.pid, "host": holder.host, "since_s": holder.since_s}
+        who = str(holder)
+        fields = {"pid": holder.process.pid, "host": holder.host, "since_s": holder.since_s}
     return LedgerBusyError(
         f"opening {ledger} for writing failed: {who} writes it; attach to that run, or stop it",
         path=str(ledger),
         **fields,
     )
-
-
-def _write_note(fd: int, holder: Holder) -> None:
-    # On a full disk the lock still holds; only its note stays empty.
-    with contextlib.suppress(OSError):
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, msgspec.json.encode(holder), 0)
 
 
 DURABLE = frozenset({RunSubmitted, AttemptFinished, CheckpointSaved, StopRequested, RunFinished})

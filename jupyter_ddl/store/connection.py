@@ -1,13 +1,13 @@
 """Connection files: how a client finds a controller, and knows that it is still the same one.
 
 ``<runtime>/<cluster>.json``, mode 0600, is written when the cluster is ready and removed when the
-controller ends.  A file whose process is gone (other start time or boot) is stale and is ignored.
+controller ends.  A file whose controller is gone is stale and is removed: one that neither is seen
+to run nor holds its name.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import tempfile
 import time
@@ -18,14 +18,17 @@ import msgspec
 
 from jupyter_ddl.errors import ClusterError
 from jupyter_ddl.store.atomic import write_whole
+from jupyter_ddl.store.locks import holder_of, note_holder, try_lock
 from jupyter_ddl.store.paths import private_dir, runtime_dir, runtime_path
-from jupyter_ddl.store.processes import ProcessIdentity, is_alive
+from jupyter_ddl.store.processes import ProcessIdentity, is_alive, is_gone
 
 __all__ = [
     "ConnectionInfo",
     "connection_path",
     "free_name",
     "hold_name",
+    "holds_name",
+    "is_lost",
     "list_connections",
     "read_connection",
     "remove_socket",
@@ -35,10 +38,9 @@ __all__ = [
 
 
 # One controller per cluster name: a lock that lives as long as its process.
-#
-# ``flock`` on a file in the runtime directory: the kernel frees it at the holder's death.
 
 _POLL_S = 0.05
+_SETTING = "JUPYTER_RUNTIME_DIR"
 
 
 def hold_name(name: str, is_ready: Callable[[], bool], timeout_s: float) -> int:
@@ -55,40 +57,55 @@ def hold_name(name: str, is_ready: Callable[[], bool], timeout_s: float) -> int:
     ------
     ClusterError
         Another controller has the name.
+    StorageError
+        The file system of the runtime directory has no locks.
     """
-    fd = os.open(_path(name), os.O_RDWR | os.O_CREAT, 0o600)
+    fd = _open_lock(name)
     deadline = time.monotonic() + timeout_s
-    while not _try_lock(fd):
-        if is_ready() or time.monotonic() > deadline:
-            os.close(fd)
-            raise ClusterError(
-                f"a controller named {name!r} runs already; `%cluster attach {name}`, "
-                f"or give another --name"
-            )
-        time.sleep(_POLL_S)
+    try:
+        while not try_lock(fd, _lock_path(name), _SETTING):
+            if is_ready() or time.monotonic() > deadline:
+                raise ClusterError(
+                    f"a controller named {name!r} runs already; `%cluster attach {name}`, "
+                    f"or give another --name"
+                )
+            time.sleep(_POLL_S)
+    except BaseException:
+        os.close(fd)
+        raise
+    note_holder(fd)
     return fd
 
 
 @contextlib.contextmanager
 def free_name(name: str) -> Iterator[bool]:
     """Within this, nobody has the name if it yields True; False: a controller holds it."""
-    fd = os.open(_path(name), os.O_RDWR | os.O_CREAT, 0o600)
+    fd = _open_lock(name)
     try:
-        yield _try_lock(fd)
+        yield try_lock(fd, _lock_path(name), _SETTING)
     finally:
         os.close(fd)
 
 
-def _path(name: str) -> str:
-    return str(runtime_dir() / f"{name}.lock")
+def holds_name(process: ProcessIdentity, name: str) -> bool:
+    """Whether this process holds a cluster's name, wherever it runs."""
+    holder = holder_of(runtime_path() / f"{name}.lock")
+    return holder is not None and holder.process == process
 
 
-def _try_lock(fd: int) -> bool:
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+def is_lost(process: ProcessIdentity) -> bool:
+    """Whether a controller is known to run no more: its lock is asked, too."""
+    return is_gone(process) and not any(
+        holds_name(process, path.stem) for path in runtime_path().glob("*.lock")
+    )
+
+
+def _open_lock(name: str) -> int:
+    return os.open(_lock_path(name), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+
+def _lock_path(name: str) -> Path:
+    return runtime_dir() / f"{name}.lock"
 
 
 _MAX_SOCKET_PATH = 100
@@ -144,7 +161,7 @@ def write_connection(info: ConnectionInfo) -> Path:
 def read_connection(name: str) -> ConnectionInfo | None:
     """The live controller of this name, or None; a stale file is removed."""
     info = _read(name)
-    if info is None or is_alive(info.process):
+    if info is None or is_alive(info.process) or holds_name(info.process, name):
         return info
     with free_name(name) as is_free:
         # A controller that is starting holds the name: the file may be its own by now.

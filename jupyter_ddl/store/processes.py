@@ -1,4 +1,7 @@
-"""Finds processes of ours by what their environment says, and ends them.
+"""Which process is meant, and whether it still runs; finds processes of ours and ends them.
+
+A process is judged only where its pid means something: in the same boot of the same host and in
+the same namespaces.  Of any other nothing is known here, and none is ever signalled.
 
 Every process below a worker has ``JUPYTER_DDL_OWNER`` (the cluster) and ``JUPYTER_DDL_ZYGOTE``
 in its environment, and what a rank has started by exec has ``JUPYTER_DDL_RANK`` as well, so that a
@@ -15,7 +18,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
-import psutil
 
 __all__ = [
     "OWNER_VARIABLE",
@@ -26,7 +28,9 @@ __all__ = [
     "child_pids",
     "end_process",
     "environment_value",
+    "identity_of",
     "is_alive",
+    "is_gone",
     "kill_leftovers",
     "pids_by",
     "this_process",
@@ -41,47 +45,106 @@ _POLL_S = 0.05
 
 
 class ProcessIdentity(msgspec.Struct, frozen=True):
-    """A process of one boot of one host."""
+    """A process, told by nothing that setting a clock changes."""
 
     pid: int
-    started_at_s: float
-    """As the kernel tells it, in Unix seconds (0.01 s resolution)."""
+    start_ticks: int
+    """Clock ticks from the boot to its start, as the kernel counts them."""
     boot_id: str
+    namespaces: str
+    """Those that its pid and its ticks are counted in; empty where the system does not tell."""
 
     @property
     def token(self) -> str:
-        """The process in a few characters, for those of the same boot of the same host."""
-        return f"{self.pid}:{self.started_at_s:.2f}"
+        """The process as one word."""
+        return f"{self.boot_id}:{self.namespaces}:{self.pid}:{self.start_ticks}"
 
     @classmethod
     def of_token(cls, token: str) -> ProcessIdentity:
-        """The process that a token of this host is of.  Raises ValueError if it is not one."""
-        pid, _, started = token.partition(":")
-        return cls(int(pid), float(started), boot_id())
+        """The process that a token is of.  Raises ValueError if it is not one."""
+        boot, namespaces, pid, ticks = token.split(":")
+        return cls(int(pid), int(ticks), boot, namespaces)
 
 
 def boot_id() -> str:
-    """Changes with every boot; empty where the system has none."""
+    """Changes with every boot; empty where the system does not tell."""
     with contextlib.suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    return str(psutil.boot_time())
+    return ""
+
+
+def _namespaces() -> str:
+    """The namespaces of pids and of times that this process is in; empty where that is not told.
+
+    The ticks of a process's start are told anew in each namespace of times.
+    """
+    try:
+        if Path("/proc/self").readlink() != Path(str(os.getpid())):
+            return ""  # this /proc shows the processes of another namespace
+        pids = Path("/proc/self/ns/pid").stat().st_ino
+    except OSError:
+        return ""
+    with contextlib.suppress(OSError):  # Linux before 5.6
+        return f"{pids}-{Path('/proc/self/ns/time').stat().st_ino}"
+    return str(pids)
 
 
 def this_process() -> ProcessIdentity:
-    process = psutil.Process()
-    return ProcessIdentity(process.pid, process.create_time(), boot_id())
+    return _identity(os.getpid(), _stat("self"))
+
+
+def identity_of(pid: int) -> ProcessIdentity:
+    """A process that runs here."""
+    return _identity(pid, _stat(pid))
+
+
+def _identity(pid: int, stat: list[str]) -> ProcessIdentity:
+    return ProcessIdentity(pid, _ticks(stat) if stat else 0, boot_id(), _namespaces())
 
 
 def is_alive(identity: ProcessIdentity) -> bool:
-    """Whether exactly this process still runs (a zombie does not)."""
-    if identity.boot_id != boot_id():
+    """Whether exactly this process is seen to run (a zombie does not)."""
+    return _is_seen_from_here(identity) and _is_running(identity)
+
+
+def is_gone(identity: ProcessIdentity) -> bool:
+    """Whether exactly this process is known to run no more.
+
+    False as well for a process that can't be judged here: of another host, boot or namespace.
+    """
+    if not _is_seen_from_here(identity) or _is_running(identity):
         return False
     try:
-        process = psutil.Process(identity.pid)
-        same = abs(process.create_time() - identity.started_at_s) < 1.0
-        return same and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
+        os.kill(identity.pid, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return _stat(identity.pid) is not None  # else another user's, which /proc may hide
+    return True
+
+
+def _is_seen_from_here(identity: ProcessIdentity) -> bool:
+    here = (boot_id(), _namespaces())
+    return all(here) and here == (identity.boot_id, identity.namespaces)
+
+
+def _is_running(identity: ProcessIdentity) -> bool:
+    stat = _stat(identity.pid)
+    return bool(stat) and _ticks(stat) == identity.start_ticks and stat[0] not in ("Z", "X")
+
+
+def _stat(pid: int | str) -> list[str]:
+    """What the kernel tells of a process, from its state on; empty if there is none."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:
+        return []
+    # The command's name stands in parentheses and may contain spaces.
+    return text.rpartition(")")[2].split()
+
+
+def _ticks(stat: list[str]) -> int:
+    return int(stat[19])
 
 
 def end_process(identity: ProcessIdentity, grace_s: float) -> None:
@@ -139,12 +202,8 @@ def child_pids() -> list[int]:
 
 
 def _parent_of(pid: int) -> int | None:
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
-    except OSError:
-        return None
-    # The command's name stands in parentheses and may contain spaces.
-    return int(stat.rpartition(")")[2].split()[1])
+    stat = _stat(pid)
+    return int(stat[1]) if stat else None
 
 
 def pids_by(variable: str) -> dict[str, list[int]]:

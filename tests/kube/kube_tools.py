@@ -184,9 +184,9 @@ def api_server_restarts() -> Iterator[None]:
 
 def elsewhere(namespace: str) -> list[FoundCluster]:
     """This user's clusters there that no controller of this home holds."""
-    here = {info.name for info in list_connections()}
+    here = {info.process.token for info in list_connections()}
     found = client_loop().call(find_clusters(namespace), 30.0)
-    return [each for each in found if not (each.is_from_here and each.name in here)]
+    return [each for each in found if each.owner not in here]
 
 
 def kube_cluster(name: str = "kube", n_workers: int | None = None, **kube: Any) -> ClusterSpec:

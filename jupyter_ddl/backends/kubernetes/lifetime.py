@@ -15,14 +15,14 @@ from jupyter_ddl.backends.kubernetes.names import (
     CLUSTER_LABEL,
     DASK_LABEL,
     ENDING_ANNOTATION,
-    HOST_ANNOTATION,
     OWNER_ANNOTATION,
     selector_of,
     user_name,
 )
 from jupyter_ddl.backends.kubernetes.pod_status import has_ended
 from jupyter_ddl.errors import BackendError
-from jupyter_ddl.store.processes import ProcessIdentity, boot_id, is_alive, this_process
+from jupyter_ddl.store.connection import is_lost
+from jupyter_ddl.store.processes import ProcessIdentity, this_process
 
 __all__ = [
     "controller_annotations",
@@ -44,25 +44,22 @@ Json = dict[str, Any]
 
 def controller_annotations() -> dict[str, str]:
     """What the DaskCluster says about this process."""
-    process = this_process()
-    return {
-        OWNER_ANNOTATION: process.token,
-        HOST_ANNOTATION: process.boot_id,
-    }
+    return {OWNER_ANNOTATION: this_process().token}
 
 
 def is_orphan(cluster: Json) -> bool:
-    """Whether a cluster's controller ran on this host and is gone.
+    """Whether a cluster's controller ran here and is gone.
 
-    Of another host's nothing is known here: its lease decides.
+    Of another host's or pod's nothing is known here: its lease decides.
     """
-    notes = cluster["metadata"].get("annotations", {})
-    if notes.get(HOST_ANNOTATION) != boot_id() or in_pod():
-        return False  # pods share a boot id, and have pids of their own
     try:
-        return not is_alive(ProcessIdentity.of_token(str(notes.get(OWNER_ANNOTATION, ""))))
+        return is_lost(ProcessIdentity.of_token(_owner_of(cluster)))
     except ValueError:
         return False
+
+
+def _owner_of(cluster: Json) -> str:
+    return str(cluster["metadata"].get("annotations", {}).get(OWNER_ANNOTATION, ""))
 
 
 async def own_pod(api: KubeApi) -> Json | None:
@@ -217,6 +214,6 @@ def _found(item: Json) -> FoundCluster:
         name=metadata["labels"].get(CLUSTER_LABEL, metadata["name"]),
         place=f"namespace {metadata['namespace']}",
         n_workers=int(item.get("spec", {}).get("worker", {}).get("replicas", 0)),
-        is_from_here=metadata.get("annotations", {}).get(HOST_ANNOTATION) == boot_id(),
+        owner=_owner_of(item),
         handle=f"{metadata['namespace']}/{metadata['name']}",
     )

@@ -13,7 +13,6 @@ __all__ = [
     "CLUSTER_LABEL",
     "DASK_LABEL",
     "ENDING_ANNOTATION",
-    "HOST_ANNOTATION",
     "IMAGE_ANNOTATION",
     "MANAGED",
     "OWNER_ANNOTATION",
@@ -31,9 +30,7 @@ DASK_LABEL = "dask.org/cluster-name"
 """The operator's own, on whatever it makes for a DaskCluster."""
 USER_LABEL = "jupyter-ddl/user"
 OWNER_ANNOTATION = "jupyter-ddl/controller"
-"""``pid:start time`` of the controller, meaningful on the host of :data:`HOST_ANNOTATION`."""
-HOST_ANNOTATION = "jupyter-ddl/boot"
-"""Boot id of the controller's host."""
+"""Token of the controller's process."""
 IMAGE_ANNOTATION = "jupyter-ddl/image"
 """What the image's reference meant when the cluster started, with its digest."""
 ENDING_ANNOTATION = "jupyter-ddl/ending"

@@ -50,7 +50,7 @@ def test_a_connection_file_of_another_boot_is_ignored_and_removed(stopping: Home
     info = session().info("test")
     for pretended in (
         msgspec.structs.replace(info.process, boot_id="another"),
-        msgspec.structs.replace(info.process, started_at_s=info.process.started_at_s - 60),
+        msgspec.structs.replace(info.process, start_ticks=info.process.start_ticks - 60),
     ):
         stale = msgspec.structs.replace(info, name="stale", process=pretended)
         path = connection_path("stale")

@@ -13,9 +13,9 @@ from jupyter_ddl.client import clusters
 from jupyter_ddl.errors import ClusterError
 from jupyter_ddl.protocol.cluster import ClusterSpec
 
-FOUND = FoundCluster("site", "big", "rack 4", 3, is_from_here=False, handle="7")
-HERE = msgspec.structs.replace(FOUND, name="mine", is_from_here=True)
-LOST = msgspec.structs.replace(FOUND, name="lost", is_from_here=True)
+FOUND = FoundCluster("site", "big", "rack 4", 3, owner="b:n:1:1", handle="7")
+HERE = msgspec.structs.replace(FOUND, name="mine", owner="b:n:2:2")
+LOST = msgspec.structs.replace(FOUND, name="mine", owner="b:n:3:3")
 
 
 class Site(BackendPlugin):
@@ -43,7 +43,8 @@ def plugins(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     def have(**known: BackendPlugin) -> None:
         monkeypatch.setattr(clusters, "BACKENDS", SimpleNamespace(names=lambda: tuple(known)))
         monkeypatch.setattr(clusters, "backend_plugin", known.__getitem__)
-        running = [SimpleNamespace(name="mine")]
+        process = SimpleNamespace(token="b:n:2:2")
+        running = [SimpleNamespace(name="mine", process=process)]
         monkeypatch.setattr(clusters, "list_connections", lambda: running)
 
     return have

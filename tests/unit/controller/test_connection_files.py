@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,14 +16,16 @@ from jupyter_ddl.store.connection import (
     connection_path,
     free_name,
     hold_name,
+    is_lost,
     list_connections,
     read_connection,
     remove_socket,
     socket_path,
     write_connection,
 )
+from jupyter_ddl.store.locks import Holder
 from jupyter_ddl.store.paths import runtime_dir
-from jupyter_ddl.store.processes import this_process
+from jupyter_ddl.store.processes import is_gone, this_process
 from tests.leaks import Home
 
 
@@ -31,7 +34,7 @@ def info_of(name: str) -> ConnectionInfo:
 
 
 def stale(info: ConnectionInfo) -> ConnectionInfo:
-    process = msgspec.structs.replace(info.process, started_at_s=1.0)
+    process = msgspec.structs.replace(info.process, start_ticks=1)
     return msgspec.structs.replace(info, process=process)
 
 
@@ -59,6 +62,20 @@ def test_a_stale_file_goes_with_its_socket(home: Home) -> None:
     assert read_connection("a") is None
     assert not connection_path("a").exists()
     assert not Path(info.socket).exists()
+
+
+def test_who_holds_the_name_is_alive_whatever_else_is_seen_of_it(held: int) -> None:
+    info = stale(info_of("a"))
+    write_connection(info)
+    holder = Holder(info.process, "host", 0.0)
+    os.pwrite(held, msgspec.json.encode(holder) + b" " * 200, 0)  # as the holder's own note
+    assert is_gone(info.process)
+    assert read_connection("a") == info
+    assert not is_lost(info.process)
+    fcntl.flock(held, fcntl.LOCK_UN)
+    assert is_lost(info.process)
+    assert read_connection("a") is None
+    assert not connection_path("a").exists()
 
 
 def test_a_stale_file_stays_while_a_controller_of_that_name_starts(held: int) -> None:

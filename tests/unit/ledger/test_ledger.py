@@ -15,10 +15,11 @@ import pytest
 
 from jupyter_ddl.errors import LedgerBusyError, LedgerError, ProtocolError
 from jupyter_ddl.ledger import file as ledger_module
-from jupyter_ddl.ledger.file import LedgerWriter, read_holder
+from jupyter_ddl.ledger.file import LedgerWriter, lock_path
 from jupyter_ddl.ledger.reader import LedgerReader, read_ledger
 from jupyter_ddl.ledger.records import HEADER
 from jupyter_ddl.protocol.events import Event, Notice, TrialCreated
+from jupyter_ddl.store.locks import read_note
 from tests.unit.ledger.event_makers import (
     begun,
     created,
@@ -257,9 +258,9 @@ def test_a_second_process_is_refused_with_pid_and_host_of_the_first(
     assert caught.value.host == os.uname().nodename
     assert caught.value.since_s > 0
     assert path.read_bytes() == before
-    holder = read_holder(path)
+    holder = read_note(lock_path(path))
     assert holder is not None
-    assert holder.pid == other_writer.pid
+    assert holder.process.pid == other_writer.pid
 
 
 def test_the_lock_of_a_killed_holder_is_free_at_once(
@@ -267,15 +268,15 @@ def test_the_lock_of_a_killed_holder_is_free_at_once(
 ) -> None:
     other_writer.kill()
     other_writer.wait(10)
-    holder = read_holder(path)
+    holder = read_note(lock_path(path))
     assert holder is not None
-    assert holder.pid == other_writer.pid  # its note stays
+    assert holder.process.pid == other_writer.pid  # its note stays
     with LedgerWriter.open(path) as writer:
         assert writer.n_records == 1
-        now = read_holder(path)
+        now = read_note(lock_path(path))
         assert now is not None
-        assert now.pid == os.getpid()
-    assert read_holder(path) is None
+        assert now.process.pid == os.getpid()
+    assert read_note(lock_path(path)) is None
 
 
 def test_a_second_writer_in_the_same_process_is_refused_too(path: Path) -> None:

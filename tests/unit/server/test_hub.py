@@ -42,7 +42,7 @@ class Controller(Links):
 
     def __init__(self) -> None:
         super().__init__()
-        self.info = ConnectionInfo("local", "local", "/none", ProcessIdentity(1, 0.0, "b"), "0")
+        self.info = ConnectionInfo("local", "local", "/none", ProcessIdentity(1, 0, "b", "n"), "0")
         self.is_there = True
         self.closed = asyncio.Event()
         self.active: tuple[str, ...] = ("r1",)

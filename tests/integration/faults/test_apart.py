@@ -1,0 +1,66 @@
+"""A set clock and the walls of a container hide clusters: nobody is taken for dead for that."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+from jupyter_ddl.client.clusters import list_clusters, start_cluster
+from jupyter_ddl.controller.process import end_leftovers
+from tests.leaks import Home, processes_of
+from tests.namespaces import PID, apart, python, with_clock_set
+from tests.run_tools import SLEEPING, start_search, wait_for
+from tests.until import until
+
+pytestmark = pytest.mark.integration
+
+_LOOK = """
+from jupyter_ddl.client.clusters import list_clusters
+from jupyter_ddl.controller.process import end_leftovers
+print([each.name for each in list_clusters()], end_leftovers(), flush=True)
+"""
+_RUN = """
+from jupyter_ddl.client.clusters import start_cluster
+from tests.run_tools import SLEEPING, start_search, wait_for
+start_cluster(n_workers=1, name="inner")
+wait_for(start_search(SLEEPING, 1), lambda seen: seen.counts.running == 1)
+print("running", flush=True)
+input()
+"""
+
+
+def test_a_clock_that_is_set_ends_no_rank(stopping: Home) -> None:
+    start_cluster(n_workers=1, name="test")
+    run = start_search(SLEEPING, 1)
+    wait_for(run, lambda seen: seen.counts.running == 1)
+    before = {process.pid for process in processes_of(stopping)}
+    command = [*with_clock_set(stopping.root, 3600), *python(_LOOK)]
+    assert subprocess.check_output(command, text=True) == "['test'] 0\n"
+    assert {process.pid for process in processes_of(stopping)} == before
+
+
+def test_a_container_and_its_host_end_nothing_of_each_other(home: Home) -> None:
+    with subprocess.Popen(
+        [*apart(*PID), *python(_RUN)],
+        cwd=home.work,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as inside:
+        assert inside.stdout is not None
+        assert inside.stdout.readline() == "running\n"
+        before = {process.pid for process in processes_of(home)}
+        assert end_leftovers() == 0
+        outer = start_cluster(n_workers=0, name="outer")  # it looks for leftovers, too
+        assert [each.name for each in list_clusters()] == ["inner", "outer"]
+        assert before <= {process.pid for process in processes_of(home)}
+        assert subprocess.check_output([*apart(*PID), *python(_LOOK)], text=True) == (
+            "['inner', 'outer'] 0\n"
+        )
+        outer.stop()
+        inner = next(each for each in list_clusters() if each.name == "inner")
+        inner.stop()  # its socket is reached; its process is signalled by nobody here
+        assert list_clusters() == []
+        inside.communicate("\n")
+    until(lambda: not processes_of(home), 10.0, "the end of the container")
