@@ -77,7 +77,21 @@ class Items(NamedTuple):
     over: str
     """Captured name of the sequence."""
     element: str
-    """Name that the cell sees the element under."""
+    """Name that the cell sees the element under, or several, divided by commas."""
+
+    @property
+    def is_unpacked(self) -> bool:
+        return "," in self.element
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(name.strip() for name in self.element.split(",") if name.strip())
+
+    def bound(self, value: Any) -> dict[str, Any]:
+        """What the cell sees of an element."""
+        if not self.is_unpacked:
+            return {self.element: value}
+        return dict(zip(self.names, value, strict=True))
 
 
 class RankNeeds(msgspec.Struct, frozen=True, kw_only=True):

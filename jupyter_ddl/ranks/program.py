@@ -22,6 +22,7 @@ from jupyter_ddl.protocol.assignment import Assignment, TrialAssignment
 from jupyter_ddl.protocol.events import AttemptFinished, Failure, Notice, Outcome, RankEvent
 from jupyter_ddl.protocol.program import Program
 from jupyter_ddl.protocol.space import ParamValue, variable_of
+from jupyter_ddl.protocol.verb import Items
 from jupyter_ddl.ranks import compiling, incell, outputs
 from jupyter_ddl.ranks.attempt import Attempt
 from jupyter_ddl.ranks.frameworks.hooks import attach_to_frameworks, take_problems
@@ -123,7 +124,8 @@ class TrialNames:
             (variable_of(name), value) for name, value in values.items() if name not in self._holes
         )
         if assignment.over is not None and assignment.element is not None:
-            namespace[assignment.element] = namespace[assignment.over][trial.item]
+            items = Items(assignment.over, assignment.element)
+            namespace.update(items.bound(namespace[assignment.over][trial.item]))
 
     def _from_space(self, namespace: dict[str, Any], name: str, value: ParamValue) -> Any:
         """The object that a label of the ``--space`` dict stands for."""

@@ -24,6 +24,9 @@ from jupyter_ddl.verbs.base import Line, Verb
 
 __all__ = ["Map"]
 
+_MOST_YIELDED = 1_000_000
+"""A generator that never ends must not hang here."""
+
 
 class Map(Verb, frozen=True, tag="map"):
     """The cell once per element of a captured sequence, results in order."""
@@ -34,8 +37,8 @@ class Map(Verb, frozen=True, tag="map"):
             "--over",
             nargs="+",
             metavar="WORD",
-            help="NAME of a sequence, or ELEMENT in NAME, or in an expression such as range(40); "
-            "the element is called item by default",
+            help="NAME of a sequence, or ELEMENT in NAME, or in an expression such as range(40), or A, "
+            "B in zip(xs, ys); the element is called item by default",
             offers="sequences",
         ),
         *COMMON,
@@ -47,17 +50,15 @@ class Map(Verb, frozen=True, tag="map"):
     over: str
     """Captured name of the sequence, or the expression that it came from."""
     element: str = "item"
-    """Name that the cell sees the element under."""
+    """Name that the cell sees the element under, or several, divided by commas."""
     n_items: int = 0
     """Of a run: the length of the sequence."""
 
     @classmethod
     def chosen(cls, values: Mapping[str, Any]) -> Line[Self]:
         text = " ".join(" ".join(values.get("over") or ()).split())
-        named = re.fullmatch(r"(\S+) in (.+)", text)
-        over = named.group(2) if named else text
         try:
-            element = {"element": identifier(named.group(1))} if named else {}
+            element, over = _targets(text)
             if not over.isidentifier():
                 ast.parse(over, mode="eval")
         except argparse.ArgumentTypeError as error:
@@ -65,9 +66,11 @@ class Map(Verb, frozen=True, tag="map"):
         except (SyntaxError, ValueError):
             raise OptionError(
                 f"%%distribute map: --over is {text or 'nothing'!r}; expected a sequence (--over "
-                f"items, --over range(40)) or an element of it (--over x in items)"
+                f"items, --over range(40)) or an element of it (--over x in items, --over a, b in "
+                f"pairs)"
             ) from None
-        return super().chosen({**values, "over": over, **element})
+        named = {"element": element} if element else {}
+        return super().chosen({**values, "over": over, **named})
 
     def compile(
         self, cell: str, namespace: Mapping[str, Any], context: CellContext, options: CellOptions
@@ -86,11 +89,13 @@ class Map(Verb, frozen=True, tag="map"):
         names = read_names(source.tree)
         items = _read_items(self.over, namespace)
         parts = CellParts.of(options, source, names, namespace, context, {self.over: items})
-        element = (self.element,)
+        element = self.items.names
+        for number, item in enumerate(items if self.items.is_unpacked else ()):
+            _check_unpacks(self.over, self.items, number, item)
         captured, modules = parts.gather(known=element, injected=element, also=(self.over,))
         program, blobs, told = parts.program(captured, modules)
         notes = [*told]
-        if self.element not in names.free:
+        if names.free.keys().isdisjoint(element):
             notes.append(f"the cell never reads {self.element!r}, the element of {self.over}")
         verb = msgspec.structs.replace(self, n_items=len(items))
         return draft_run(
@@ -109,6 +114,43 @@ class Map(Verb, frozen=True, tag="map"):
     @property
     def items(self) -> Items:
         return Items(self.over, self.element)
+
+
+def _targets(text: str) -> tuple[str, str]:
+    """What comes before and behind ``in``, as a comprehension reads it; nothing before without."""
+    named = re.fullmatch(r"(.+?) in (.+)", text)
+    if named is None:
+        return "", text
+    target, over = named.groups()
+    for each in (over, f"({over})"):
+        try:
+            tree: Any = ast.parse(f"[0 for {target} in {each}]", mode="eval")
+        except SyntaxError:
+            continue
+        loop, *more = tree.body.generators
+        if more or loop.is_async:
+            raise argparse.ArgumentTypeError(f"{text!r} has several loops; make a list first")
+        parts = loop.target.elts if isinstance(loop.target, ast.Tuple) else [loop.target]
+        element = ", ".join(identifier(ast.unparse(part)) for part in parts)
+        if isinstance(loop.target, ast.Tuple) and len(parts) == 1:
+            element += ","
+        return element, f"[({element}) for {target} in {over}]" if loop.ifs else over
+    return identifier(target), over
+
+
+def _check_unpacks(over: str, items: Items, number: int, item: Any) -> None:
+    try:
+        n_values = len(tuple(item))
+    except Exception as error:  # iterating runs the value's own code
+        raise CellError(
+            f"--over {items.element} in {over}: element {number} is a {type(item).__name__}, which "
+            f"is not {len(items.names)} values ({type(error).__name__}: {error})"
+        ) from error
+    if n_values != len(items.names):
+        raise CellError(
+            f"--over {items.element} in {over}: element {number} has {n_values} values, "
+            f"{len(items.names)} were expected"
+        )
 
 
 def _value(over: str, namespace: Mapping[str, Any]) -> Any:
@@ -132,6 +174,8 @@ def _read_items(over: str, namespace: Mapping[str, Any]) -> list[Any]:
     value = _value(over, namespace)
     kind = type(value).__name__
     if hasattr(value, "__next__"):
+        if _is_call(over):  # the line has made it: nobody else wants what it yields
+            return _drained(over, value)
         raise CellError(
             f"--over {over} is a {kind}, which one pass would use up; make a list first: "
             + (f"{over} = list({over})" if over.isidentifier() else f"--over list({over})")
@@ -148,17 +192,41 @@ def _read_items(over: str, namespace: Mapping[str, Any]) -> list[Any]:
             f"--over {over} is a {kind} without a length; expected a list or another sequence"
         ) from None
     if n_items == 0:
-        raise CellError(f"--over {over} is empty, there is nothing to map over")
+        raise _empty(over)
     try:
         # One more than it promises: an iteration that never ends must not hang here.
         items = list(itertools.islice(iter(value), n_items + 1))
     except Exception as error:  # iterating runs the value's own code
-        raise CaptureError(
-            f"--over {over}: reading its elements failed: {type(error).__name__}: {error}"
-        ) from error
+        raise _unreadable(over, error) from error
     if len(items) != n_items:
         raise CellError(
             f"--over {over} has length {n_items} but yields "
             f"{'more' if len(items) > n_items else len(items)} elements; pass a list"
         )
     return items
+
+
+def _is_call(over: str) -> bool:
+    return isinstance(ast.parse(over, mode="eval").body, ast.Call)
+
+
+def _drained(over: str, value: Iterator[Any]) -> list[Any]:
+    try:
+        items = list(itertools.islice(value, _MOST_YIELDED + 1))
+    except Exception as error:  # iterating runs the value's own code
+        raise _unreadable(over, error) from error
+    if not items:
+        raise _empty(over)
+    if len(items) > _MOST_YIELDED:
+        raise CellError(f"--over {over} yields more than {_MOST_YIELDED:,} elements; pass a list")
+    return items
+
+
+def _empty(over: str) -> CellError:
+    return CellError(f"--over {over} is empty, there is nothing to map over")
+
+
+def _unreadable(over: str, error: Exception) -> CaptureError:
+    return CaptureError(
+        f"--over {over}: reading its elements failed: {type(error).__name__}: {error}"
+    )

@@ -118,3 +118,9 @@ def test_a_map_sees_one_element(run):
     assert run(found, item=2)[1] == [{"y": 0.25}]
     found = compiled("map --over x in range(1, 9, 3)", "report(step=0, y=inverse(x))", namespace)
     assert run(found, item=1)[1] == [{"y": 0.25}]
+
+
+def test_a_map_sees_the_parts_of_an_element(run):
+    found = compiled("map --over n, k in zip(a, range(5))", "report(n=n)\nk", notebook(a=[7, 8]))
+    ended, reported = run(found, 1)
+    assert (reported, ended.value) == ([{"n": 8.0}], 1.0)

@@ -1,5 +1,6 @@
 """Whole cells: to a spec and a program, or to one line of refusal."""
 
+import itertools
 import re
 
 import numpy as np
@@ -121,9 +122,21 @@ def test_a_sequence_may_be_an_expression_of_the_notebooks_names():
     assert [each.name for each in found.spec.program.captures] == ["range(1, 40, k)"]
 
 
+def test_what_the_line_makes_may_be_an_iterator_and_have_a_condition():
+    found = compiled("map --over n, k in zip(a, range(3))", "n", notebook(a=[7, 8]))
+    assert found.spec.verb == Map(over="zip(a, range(3))", element="n, k", n_items=2)
+    assert found.notes == ()
+    found = compiled("map --over n in range(9) if n % k == 0", "n", notebook(k=3))
+    assert found.spec.verb.n_items == 3
+
+
 def test_a_map_that_never_reads_its_element_says_so():
     found = compiled("map --over items", "y = 1", notebook(items=[1]))
     assert found.notes == ("the cell never reads 'item', the element of items",)
+
+
+class Rows:
+    rows = iter([1])
 
 
 class Endless:
@@ -170,7 +183,16 @@ class Endless:
         ("map --over itmes", "item", {"items": [1]}, "did you mean 'items'"),
         ("map --over items", "item", {"items": []}, "is empty"),
         ("map --over range(n)", "item", {}, r"--over range\(n\): NameError: name 'n' is not"),
-        ("map --over iter([1])", "item", {}, r"make a list first: --over list\(iter\(\[1\]\)\)"),
+        ("map --over x.rows", "item", {"x": Rows()}, r"make a list first: --over list\(x.rows\)"),
+        ("map --over iter([])", "item", {}, r"--over iter\(\[\]\) is empty"),
+        ("map --over itertools.count()", "item", {"itertools": itertools}, "more than 1,000,000"),
+        (
+            "map --over a, b in items",
+            "a",
+            {"items": [(1, 2), 3]},
+            "element 1 is a int, which is not 2",
+        ),
+        ("map --over a, b in items", "a", {"items": ["abc"]}, "element 0 has 3 values, 2 were"),
         ("map --over items", "item", {"items": 3}, "is a int without a length"),
         ("map --over items", "item", {"items": iter([1])}, "items = list"),
         ("map --over items", "item", {"items": Endless()}, "has length 3 but yields more"),

@@ -79,6 +79,11 @@ def test_grid_values_are_literals_and_bare_words_are_strings():
         ('map --over "x in items"', ("items", "x")),
         ("map --over n in range(2, 40)", ("range(2, 40)", "n")),
         ("map --over files[:10]", ("files[:10]", "item")),
+        ("map --over n, k in zip(a, b)", ("zip(a, b)", "n, k")),
+        ("map --over (n, k) in pairs", ("pairs", "n, k")),
+        ("map --over n, in singles", ("singles", "n,")),
+        ("map --over n in range(40) if n % 3", ("[(n) for n in range(40) if n % 3]", "n")),
+        ("map --over n in a if a else b", ("a if a else b", "n")),
     ],
 )
 def test_over_takes_a_name_or_an_element_in_a_name(line, expected):
@@ -111,6 +116,8 @@ def test_over_takes_a_name_or_an_element_in_a_name(line, expected):
         ("map", "--over is 'nothing'"),
         ("map --over a b", "--over is 'a b'"),
         ("map --over a.b in c", "'a.b' is not a Python name"),
+        ("map --over a, *b in c", "'*b' is not a Python name"),
+        ("map --over a in b for b in c", "several loops"),
         ("map --metric x", "unknown option '--metric'"),
         ("ddp", "ddp needs -n N, the number of ranks"),
         ("ddp -n 0", "'0'; expected a whole number of at least 1"),
