@@ -20,13 +20,14 @@ from jupyter_ddl.store.paths import ledger_path
 if TYPE_CHECKING:
     from jupyter_ddl.client.session import Session
 
-__all__ = ["IsLeaving", "OnInterrupt", "OnSnapshot", "OnTick", "wait_for_run"]
+__all__ = ["IsLeaving", "OnInterrupt", "OnSnapshot", "OnTick", "PauseTeller", "wait_for_run"]
 
 log = logging.getLogger(__name__)
 
 _TICK_S = 0.1
 _INTERRUPT_S = 0.5
 _MAX_REVIVALS = 3
+_PAUSE_TOLD_S = 2.0
 
 OnSnapshot = Callable[[EncodedSnapshot], Any]
 OnTick = Callable[[], Any]
@@ -77,6 +78,36 @@ class _Interrupts:
             return  # it ended in this very moment
 
 
+class PauseTeller:
+    """Says in the log why a run waits, where no view does; once, and only if it lasts.
+
+    Parameters
+    ----------
+    clock : callable
+        Monotonic seconds.
+    """
+
+    def __init__(self, run_id: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._run_id = run_id
+        self._clock = clock
+        self._text = ""
+        self._since_s = 0.0
+        self._told: set[str] = set()
+
+    def snapshot(self, snapshot: EncodedSnapshot) -> None:
+        text = snapshot.decode().paused
+        if text != self._text:
+            self._text, self._since_s = text, self._clock()
+        self.tick()
+
+    def tick(self) -> None:
+        if self._text in self._told or not self._text:
+            return
+        if self._clock() >= self._since_s + _PAUSE_TOLD_S:
+            self._told.add(self._text)
+            log.warning("run %s waits: %s", self._run_id, self._text)
+
+
 def wait_for_run(
     session: Session,
     run_id: str,
@@ -96,6 +127,7 @@ def wait_for_run(
     ----------
     on_snapshot, on_tick
         Called on this thread: with what is new, and about ten times per second in between.
+        Without the first, the log says why a run waits.
     on_interrupt
         With ``leave``, the first interrupt ends the wait and not the run.
     is_leaving
@@ -110,6 +142,9 @@ def wait_for_run(
     ControllerError
         The controller died four times in a row without bringing any trial to its end.
     """
+    if on_snapshot is None:
+        pauses = PauseTeller(run_id)
+        on_snapshot, on_tick = pauses.snapshot, on_tick or pauses.tick
     cluster = read_submitted(ledger_path(run_id)).spec.cluster
     interrupts = _Interrupts(session, cluster, run_id, on_interrupt, is_leaving)
     deadline = None if timeout_s is None else time.monotonic() + timeout_s

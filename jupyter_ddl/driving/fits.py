@@ -50,6 +50,7 @@ from jupyter_ddl.driving.machine import (
     Work,
     earliest,
 )
+from jupyter_ddl.driving.places import kept_text
 from jupyter_ddl.errors import SpecError
 from jupyter_ddl.ledger.reducer import fold
 from jupyter_ddl.ledger.run_state import RunState
@@ -176,7 +177,7 @@ class FitMachine(Machine[FitEvent, Instruction]):
             return self._commit_pause
         if self._context.slots.n_slots == 0 and self._context.n_wanted():
             return "no worker is connected"
-        return ""
+        return "" if len(self._flights) else kept_text(self._context.slots)
 
     def mark(self, now: Now) -> tuple[object, ...]:
         """What a snapshot would differ by."""
@@ -255,7 +256,7 @@ class FitMachine(Machine[FitEvent, Instruction]):
             self._see_stopped_batches(now)
             if self._is_finishing:
                 self._context.slots.withdraw(self.spec.run_id)
-            elif self._stopping:
+            elif self._stopping or kept_text(self._context.slots):
                 # Workers that were told to stop begin nothing of this run until they are told.
                 self._context.slots.withdraw(self.spec.run_id)
             else:

@@ -10,7 +10,7 @@ from jupyter_ddl.placement.gpus import Grant
 from jupyter_ddl.placement.slots import SlotBook
 from jupyter_ddl.protocol.run import RunSpec
 
-__all__ = ["Pauses", "Places", "RoundSizes"]
+__all__ = ["Pauses", "Places", "RoundSizes", "kept_text"]
 
 _AGAIN_S = 30.0
 """A group that was asked to leave and has not is asked again after so long (the new round, if
@@ -264,7 +264,7 @@ class Pauses:
             return self._disk_full
         since_s = self._no_worker_since_s
         if since_s is None:
-            return _kept_text(self._slots)
+            return kept_text(self._slots)
         if self._n_wanted() == 0:
             return "the cluster has no workers; `%cluster scale N` starts some"
         if now_s > since_s + _NO_WORKER_S:
@@ -283,7 +283,7 @@ class Pauses:
         return earliest(*(due_s for due_s in dues if due_s > now_s))
 
 
-def _kept_text(slots: SlotBook) -> str:
+def kept_text(slots: SlotBook) -> str:
     """Persistent groups do not end by themselves: where they keep every slot, nothing can run."""
     kept = slots.kept()
     if not kept or sum(kept.values()) < slots.n_slots:

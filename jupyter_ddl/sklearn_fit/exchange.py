@@ -21,7 +21,7 @@ from jupyter_ddl.client.link import Mailbox
 from jupyter_ddl.client.run import Run
 from jupyter_ddl.client.session import session
 from jupyter_ddl.client.submit import collect, new_run_id
-from jupyter_ddl.client.waiting import OnSnapshot, wait_for_run
+from jupyter_ddl.client.waiting import OnSnapshot, OnTick, PauseTeller, wait_for_run
 from jupyter_ddl.errors import (
     ClusterError,
     FitStoppedError,
@@ -108,6 +108,8 @@ class FitRun:
         self._run: Run | None = None
         self._cluster = ""
         self._mailbox: Mailbox | None = None
+        self._on_snapshot: OnSnapshot
+        self._on_tick: OnTick
         self._n_batches = 0
         self._n_candidates = 0
         self._n_interrupts = 0
@@ -281,8 +283,10 @@ class FitRun:
         self._run = Run(run_id)
         if self._setting.on_run is not None:
             self._setting.on_run(self._run)
-        if self._setting.on_snapshot is not None:
-            self._mailbox = session().watch(self._cluster, run_id)
+        pauses = PauseTeller(run_id)
+        self._on_snapshot = self._setting.on_snapshot or pauses.snapshot
+        self._on_tick = self._setting.on_tick or pauses.tick
+        self._mailbox = session().watch(self._cluster, run_id)
         return self._run
 
     def _spec(self, run_id: str, environment: EnvironmentStatus | None) -> RunSpec:
@@ -301,7 +305,7 @@ class FitRun:
         with contextlib.suppress(JupyterDDLError):
             if not self.is_stopped:
                 self._finish(FinishFit(self._run.id, state, reason))
-            wait_for_run(session(), self._run.id, 60.0, self._setting.on_snapshot)
+            wait_for_run(session(), self._run.id, 60.0, self._on_snapshot)
         if self._mailbox is not None:
             session().unwatch(self._cluster, self._run.id, self._mailbox)
 
@@ -317,13 +321,13 @@ class FitRun:
                 time.sleep(_WAIT_S * n_lost)
 
     def _show(self) -> None:
-        if self._mailbox is None or self._setting.on_snapshot is None:
+        if self._mailbox is None:
             return
         snapshot = self._mailbox.take(0.0)
         if snapshot is not None:
-            self._setting.on_snapshot(snapshot)
-        elif self._setting.on_tick is not None:
-            self._setting.on_tick()
+            self._on_snapshot(snapshot)
+        else:
+            self._on_tick()
 
 
 def _imports(modules: frozenset[str]) -> tuple[str, ...]:

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import threading
 from typing import Any
 
+import numpy as np
 import psutil
 import pytest
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
 
-from jupyter_ddl.client.api import search
+from jupyter_ddl.client.api import map_cell, search
 from jupyter_ddl.client.clusters import Cluster
 from jupyter_ddl.client.group import RankGroup, open_group
 from jupyter_ddl.client.run import Run
 from jupyter_ddl.client.session import session
 from jupyter_ddl.errors import GroupLostError, PlacementError, RankFailedError, SpecError
+from jupyter_ddl.sklearn_fit.fit_api import fit
 from tests.until import until
 
 pytestmark = pytest.mark.integration
@@ -210,6 +215,37 @@ def test_the_record_has_the_cells_and_their_output(group: RankGroup) -> None:
 
 def test_an_idle_group_keeps_no_cluster_alive(group: RankGroup, cluster: Cluster) -> None:
     assert cluster.status().idle_left_s is not None
+
+
+class _CloseWhenTold(logging.Handler):
+    """Ends a group as soon as the log says that it keeps every slot."""
+
+    def __init__(self, group: RankGroup) -> None:
+        super().__init__()
+        self._group = group
+        self.told: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if f"`%runs stop {self._group.id}` ends that group" in record.getMessage():
+            self.told.append(record.getMessage())
+            self._group.close()
+
+
+@pytest.mark.parametrize("verb", ["map", "fit"])
+def test_who_waits_for_the_slots_of_a_group_is_told(group: RankGroup, verb: str) -> None:
+    handler = _CloseWhenTold(group)
+    logger = logging.getLogger("jupyter_ddl.client.waiting")
+    logger.addHandler(handler)
+    try:
+        if verb == "map":
+            assert map_cell("item + 1", [1, 2]).values == [2, 3]
+        else:
+            grid = GridSearchCV(LogisticRegression(), {"C": [0.1, 1.0]}, cv=2, n_jobs=-1)
+            rows = np.arange(40.0).reshape(20, 2)
+            assert fit(grid, rows, [0, 1] * 10).best_params_["C"] in (0.1, 1.0)
+    finally:
+        logger.removeHandler(handler)
+    assert len(handler.told) == 1
 
 
 def test_a_killed_controller_takes_the_ranks_along(group: RankGroup, cluster: Cluster) -> None:

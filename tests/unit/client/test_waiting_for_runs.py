@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from jupyter_ddl.client.link import Mailbox
-from jupyter_ddl.client.waiting import wait_for_run
+from jupyter_ddl.client.waiting import PauseTeller, wait_for_run
 from jupyter_ddl.errors import ControllerError, LedgerError, RunNotFoundError
 from jupyter_ddl.ledger.file import LedgerWriter
 from jupyter_ddl.protocol.events import RunStarted, RunSubmitted
@@ -171,3 +171,28 @@ def test_a_controller_that_does_not_drive_the_run_is_asked_to_or_says_why_not(
 def test_the_time_to_wait_is_kept(ledger: LedgerWriter) -> None:
     with pytest.raises(TimeoutError, match="run r1 has not ended"):
         wait(Session(lambda mailbox: None), on_snapshot=None, timeout_s=0.2)
+
+
+def test_without_a_view_the_log_says_why_a_run_waits_once_and_only_if_it_lasts(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    now_s = 0.0
+    pauses = PauseTeller("r1", lambda: now_s)
+    short, long = (
+        msgspec.structs.replace(snapshot(seq), paused=text)
+        for seq, text in enumerate(("soon", "kept"))
+    )
+    pauses.snapshot(encoded(short))
+    now_s = 1.9
+    pauses.snapshot(encoded(long))
+    now_s = 3.8
+    pauses.tick()
+    assert caplog.messages == []
+    now_s = 3.9
+    pauses.tick()
+    pauses.tick()
+    pauses.snapshot(encoded(snapshot(5)))
+    now_s = 9.0
+    pauses.snapshot(encoded(long))
+    pauses.tick()
+    assert caplog.messages == ["run r1 waits: kept"]

@@ -256,6 +256,18 @@ def test_an_outcome_is_fetched_when_it_is_on_record_and_not_before() -> None:
     assert [taken.outcome for taken in run.replies[request].units] == [b"x"]
 
 
+def test_a_persistent_group_that_keeps_every_slot_is_named() -> None:
+    run = Run()
+    now = Now(100.0, 1000.0)
+    run.slots.take_group("g1", 1)
+    run.feed_batch(unit(0))
+    assert "every slot is kept by `%%distribute run` (g1); `%runs stop g1`" in run.machine.paused(
+        now
+    )
+    run.slots.leave("g1")
+    assert run.machine.paused(now) == ""
+
+
 def test_a_request_for_outcomes_is_answered_at_its_deadline() -> None:
     run = Run()
     run.feed_batch(unit(0))
