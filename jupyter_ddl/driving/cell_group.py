@@ -116,11 +116,20 @@ def status_of(group: LiveGroup) -> GroupStatus:
     )
 
 
-def lost_error(group_id: str, reason: str) -> GroupLostError:
+def lost_error(group_id: str, reason: str, *, was_closed: bool = False) -> GroupLostError:
+    """What a cell is told whose group has ended.
+
+    Parameters
+    ----------
+    was_closed
+        Somebody has asked for that, before the cell began.
+    """
     return GroupLostError(
         f"group {group_id} has ended: {reason}; its variables are gone, and the next cell starts "
         f"a new group",
         group_id=group_id,
+        reason=reason,
+        was_closed=was_closed,
     )
 
 

@@ -118,7 +118,7 @@ class CellGroups(Machine[GroupEvent, GroupInstruction]):
         self._host_of = host_of
         self._new_token = new_token
         self._groups: dict[str, LiveGroup] = {}  # by name
-        self._ended: OrderedDict[str, str] = OrderedDict()
+        self._ended: OrderedDict[str, tuple[Literal["complete", "failed"], str]] = OrderedDict()
         self._n_calls = 0
         self._of_call: dict[int, LiveGroup] = {}
         self._closers: list[int] = []
@@ -160,7 +160,8 @@ class CellGroups(Machine[GroupEvent, GroupInstruction]):
         for group in self._groups.values():
             if group.id == group_id and group.phase == "ready":
                 return group
-        raise lost_error(group_id, self._ended.get(group_id, "this cluster does not know it"))
+        state, reason = self._ended.get(group_id, ("failed", "this cluster does not know it"))
+        raise lost_error(group_id, reason, was_closed=state == "complete")
 
     # -- events ----------------------------------------------------------------------------------
 
@@ -549,7 +550,7 @@ class CellGroups(Machine[GroupEvent, GroupInstruction]):
         group.interrupts.clear()
         self._forget_calls(group)
         if was_open:
-            self._ended[group.id] = reason
+            self._ended[group.id] = state, reason
             while len(self._ended) > _N_REMEMBERED:
                 self._ended.popitem(last=False)
         if not has_record:

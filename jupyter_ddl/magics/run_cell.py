@@ -32,28 +32,19 @@ _told: set[str] = set()
 
 def run_cell(shell: Any, line: str, verb: CellGroup, options: CellOptions, cell: str) -> None:
     """Execute a cell; its results go where the options say."""
-    from jupyter_ddl.cell.group_cell import AUTO
+    from jupyter_ddl.errors import GroupLostError
 
-    explicit = tuple(name for name in options.push if name != AUTO)
     # Before there is a group: what can't be sent is refused first.
-    compiled = _compile(shell, options, cell, explicit)
+    compiled = _compile(shell, options, cell)
     group = _group(verb, options, line)
-    if len(explicit) < len(options.push):
-        asked = group.lacking(cell, shell.user_ns, verb.targets)
-        if lacking := tuple(name for name in asked if name not in explicit):
-            compiled = _compile(shell, options, cell, explicit, lacking)
-            say(f"pushed: {', '.join(lacking)}")
-    for note in compiled.notes:
-        if note not in _told:
-            _told.add(note)
-            say(f"Note: {note}.")
-    group.check_environment(compiled, folder_of(shell), options.env_check, say_note)
-    live = _Live(cell_number(shell), group.directory / "outputs")
     try:
-        results = _execute(group, compiled, verb, live)
-    finally:
-        live.close()
-    live.finish(results)
+        results = _run_on(group, shell, verb, options, cell, compiled)
+    except GroupLostError as error:
+        _groups.pop((group.cluster, verb.name), None)
+        if not error.fields.get("was_closed"):
+            raise
+        say(f"Note: group {group.id} has ended ({error.reason}): this is a new one.")
+        results = _run_on(_group(verb, options, line), shell, verb, options, cell, compiled)
     if results.note:
         say(f"Note: {results.note}.")
     if options.out is not None:
@@ -62,11 +53,45 @@ def run_cell(shell: Any, line: str, verb: CellGroup, options: CellOptions, cell:
     _bring(shell, options, results)
 
 
+def _run_on(
+    group: RankGroup,
+    shell: Any,
+    verb: CellGroup,
+    options: CellOptions,
+    cell: str,
+    compiled: CompiledGroupCell,
+) -> RankResults:
+    explicit = _explicit(options)
+    if len(explicit) < len(options.push):
+        asked = group.lacking(cell, shell.user_ns, verb.targets)
+        if lacking := tuple(name for name in asked if name not in explicit):
+            compiled = _compile(shell, options, cell, lacking)
+            say(f"pushed: {', '.join(lacking)}")
+    for note in compiled.notes:
+        if note not in _told:
+            _told.add(note)
+            say(f"Note: {note}.")
+    group.check_environment(compiled, folder_of(shell), options.env_check, say_note)
+    live = _Live(cell_number(shell), group.directory / "outputs")
+    try:
+        results = group.execute_compiled(compiled, verb.targets, live.progress, is_kernel_ending)
+    finally:
+        live.close()
+    live.finish(results)
+    return results
+
+
+def _explicit(options: CellOptions) -> tuple[str, ...]:
+    """What is sent whether or not the ranks lack it."""
+    from jupyter_ddl.cell.group_cell import AUTO
+
+    return tuple(name for name in options.push if name != AUTO)
+
+
 def _compile(
     shell: Any,
     options: CellOptions,
     cell: str,
-    push: tuple[str, ...],
     lacking: tuple[str, ...] = (),
 ) -> CompiledGroupCell:
     from jupyter_ddl.cell.group_cell import compile_group_cell
@@ -76,7 +101,7 @@ def _compile(
         shell.user_ns,
         cell_number=cell_number(shell),
         notebook_dir=folder_of(shell),
-        push=push,
+        push=_explicit(options),
         lacking=lacking,
         bring=options.bring,
         keep_value=options.out is not None,
@@ -104,18 +129,6 @@ def _group(verb: CellGroup, options: CellOptions, line: str) -> RankGroup:
         phases.done("go")
     _groups[group.cluster, verb.name] = group
     return group
-
-
-def _execute(
-    group: RankGroup, compiled: CompiledGroupCell, verb: CellGroup, live: _Live
-) -> RankResults:
-    from jupyter_ddl.errors import GroupLostError
-
-    try:
-        return group.execute_compiled(compiled, verb.targets, live.progress, is_kernel_ending)
-    except GroupLostError:
-        _groups.pop((group.cluster, verb.name), None)
-        raise
 
 
 def _bring(shell: Any, options: CellOptions, results: RankResults) -> None:

@@ -37,8 +37,8 @@ class Map(Verb, frozen=True, tag="map"):
             "--over",
             nargs="+",
             metavar="WORD",
-            help="NAME of a sequence, or ELEMENT in NAME, or in an expression such as range(40), or A, "
-            "B in zip(xs, ys); the element is called item by default",
+            help="NAME of a sequence, or ELEMENT in NAME (or A, B in NAME), or in an expression "
+            "such as range(40); the element is called item by default",
             offers="sequences",
         ),
         *COMMON,

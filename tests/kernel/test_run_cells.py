@@ -123,6 +123,16 @@ def test_an_interrupt_ends_the_cell_and_two_end_the_group(kernel: LiveKernel) ->
     assert "a second interrupt ended it; its variables are gone" in out.error[1]
 
 
+def test_a_cell_behind_a_closed_group_gets_a_new_one_and_says_so(kernel: LiveKernel) -> None:
+    start(kernel)
+    kernel.run("from jupyter_ddl import open_group\nopen_group().close()").check()
+    out = kernel.run("%%distribute run -n 2 --no-init -o r\n'a' in globals()").check()
+    assert "has ended (it was closed): this is a new one" in out.everything
+    assert kernel.value("r.values") == "[False, False]"
+    kernel.run("%runs stop last").check()
+    assert "this is a new one" in kernel.run(f"{_RUN}1").check().everything
+
+
 def test_a_dead_rank_is_told_in_one_line_and_the_next_cell_starts_anew(kernel: LiveKernel) -> None:
     start(kernel)
     kernel.run("%%distribute run -o r\nimport os\nos.getpid()\n").check()

@@ -121,6 +121,5 @@ def test_a_map_sees_one_element(run):
 
 
 def test_a_map_sees_the_parts_of_an_element(run):
-    found = compiled("map --over n, k in zip(a, range(5))", "report(n=n)\nk", notebook(a=[7, 8]))
-    ended, reported = run(found, 1)
-    assert (reported, ended.value) == ([{"n": 8.0}], 1.0)
+    found = compiled("map --over n, k in zip(a, range(5))", "report(n=n, k=k)", notebook(a=[7, 8]))
+    assert run(found, 1)[1] == [{"n": 8.0, "k": 1.0}]

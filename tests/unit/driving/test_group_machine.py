@@ -290,6 +290,33 @@ def test_a_rank_that_dies_in_a_cell_ends_the_group_and_the_cell_says_how() -> No
     assert "was killed (SIGKILL)" in str(groups.replies[later])
 
 
+def test_a_cell_behind_a_close_is_told_that_it_was_asked_for_and_a_new_group_can_be_opened() -> (
+    None
+):
+    """Wherever the close has come to: what the one who has closed it asks next never fails."""
+    groups = Groups()
+    group_id = groups.open()
+    groups.ask(CloseWanted, group_id, "it was closed")
+    cells = [groups.ask(CellWanted, group_id, CELL, None)]
+    opening = groups.ask_open()
+    groups.answer(CloseRank, Done())
+    cells.append(groups.ask(CellWanted, group_id, CELL, None))
+    groups.feed(RecordClosed(group_id))
+    cells.append(groups.ask(CellWanted, group_id, CELL, None))
+    for cell in cells:
+        assert groups.replies[cell].was_closed
+    assert opening not in groups.replies
+    assert groups.records[-1] == AskGpus("g2")
+
+
+def test_a_cell_during_which_its_group_is_closed_is_not_told_to_be_tried_again() -> None:
+    groups = Groups()
+    group_id = groups.open()
+    request = groups.ask(CellWanted, group_id, CELL, None)
+    groups.ask(CloseWanted, group_id, "it was closed")
+    assert not groups.replies[request].was_closed
+
+
 def test_a_rank_whose_watch_says_nothing_is_not_waited_for_without_end() -> None:
     groups = Groups()
     group_id = groups.open()
