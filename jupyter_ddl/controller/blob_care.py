@@ -1,15 +1,17 @@
 """Removes captured values that no run needs any more.
 
 A large array in shared memory is the host's memory: it goes an hour after its last use, and with
-the last controller.  What an unfinished run needs stays, so that it can be resumed.  What another
-home has is left alone as long as that home exists.
+the last controller that uses it, in whatever container.  What an unfinished run needs stays, so
+that it can be resumed.  What another home has is left alone unless that home is seen to be deleted.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-import shutil
+import os
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -18,15 +20,23 @@ from jupyter_ddl.errors import JupyterDDLError
 from jupyter_ddl.ledger.reader import read_run_line, read_submitted
 from jupyter_ddl.protocol.program import Program
 from jupyter_ddl.store.blobs import digest_of, trim_blobs
-from jupyter_ddl.store.connection import list_connections
-from jupyter_ddl.store.paths import blob_dirs, home_of_memory, memory_blob_dir, runs_dir
+from jupyter_ddl.store.locks import lock_directory
+from jupyter_ddl.store.paths import (
+    blob_dirs,
+    forget_memory,
+    forgotten_memory,
+    memory_blob_dir,
+    runs_dir,
+)
 
-__all__ = ["care_for_blobs"]
+__all__ = ["care_for_blobs", "use_memory"]
 
 log = logging.getLogger(__name__)
 
 _KEPT_IN_MEMORY_S = 3600.0
 _KEPT_ON_DISK_S = 7 * 86400.0
+_CARE_S = 10.0
+_POLL_S = 0.05
 _JUST_STORED_S = 10.0
 """A client may be about to submit a run to a new controller."""
 
@@ -41,28 +51,54 @@ def care_for_blobs(*, leaving: bool = False) -> int:
     """
     keep = _needed_blobs()
     memory = memory_blob_dir()
-    alone = leaving and not list_connections()
     freed = 0
-    for directory in blob_dirs():
-        memory_age_s = _JUST_STORED_S if alone else _KEPT_IN_MEMORY_S
-        age_s = memory_age_s if directory == memory else _KEPT_ON_DISK_S
-        with contextlib.suppress(OSError):  # a directory that can't be read is not cared for
-            freed += trim_blobs((directory,), keep, age_s)
+    with _alone_in(memory if leaving else None) as alone:
+        for directory in blob_dirs():
+            memory_age_s = _JUST_STORED_S if alone else _KEPT_IN_MEMORY_S
+            age_s = memory_age_s if directory == memory else _KEPT_ON_DISK_S
+            with contextlib.suppress(OSError):  # a directory that can't be read is not cared for
+                freed += trim_blobs((directory,), keep, age_s)
     if freed:
         log.info("removed %d bytes of captured values", freed)
-    if memory is not None:
-        _forget_lost_homes(memory)
+    _forget_lost_homes()
     return freed
 
 
-def _forget_lost_homes(memory: Path) -> None:
+def _forget_lost_homes() -> None:
     """Remove what lies beside our blobs and belonged to a home that was deleted."""
-    with contextlib.suppress(OSError):
-        for other in memory.parent.iterdir():
-            home = home_of_memory(other)
-            if home is not None and other != memory and not home.exists():
-                log.info("removing the captured values of %s, which is gone", home)
-                shutil.rmtree(other, ignore_errors=True)
+    for directory in forgotten_memory():
+        with _alone_in(directory) as alone:
+            if alone:
+                log.info("removing the captured values of a home that is gone: %s", directory)
+                forget_memory(directory)
+
+
+def use_memory() -> int | None:
+    """Have no other controller think that nobody needs this home's values in shared memory.
+
+    Returns
+    -------
+    int or None
+        A descriptor: to be closed at the end.  None where there is no shared memory.
+    """
+    memory = memory_blob_dir()
+    if memory is None:
+        return None
+    deadline = time.monotonic() + _CARE_S
+    while (fd := lock_directory(memory, shared=True)) is None and time.monotonic() < deadline:
+        time.sleep(_POLL_S)  # the last one that used it is leaving
+    return fd
+
+
+@contextlib.contextmanager
+def _alone_in(memory: Path | None) -> Iterator[bool]:
+    """Whether no controller uses this directory; none begins to within this."""
+    fd = None if memory is None else lock_directory(memory, shared=False)
+    try:
+        yield fd is not None
+    finally:
+        if fd is not None:
+            os.close(fd)
 
 
 def _needed_blobs() -> frozenset[str]:

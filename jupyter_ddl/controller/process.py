@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from jupyter_ddl import __version__
-from jupyter_ddl.controller.blob_care import care_for_blobs
+from jupyter_ddl.controller.blob_care import care_for_blobs, use_memory
 from jupyter_ddl.controller.handlers import Requests
 from jupyter_ddl.controller.server import Server
 from jupyter_ddl.controller.service import ClusterService
@@ -152,6 +152,7 @@ async def _serve(spec: ClusterSpec, phases: Phases) -> None:
     loop = asyncio.get_running_loop()
     for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(signum, stop, f"signal {signum.name}")
+    memory = await asyncio.to_thread(use_memory)
     leftovers = asyncio.create_task(asyncio.to_thread(end_leftovers))
     service = ClusterService(spec, process.token)
     try:
@@ -185,6 +186,8 @@ async def _serve(spec: ClusterSpec, phases: Phases) -> None:
             connection_path(spec.name).unlink()
         async with asyncio.timeout(_CLOSE_TIMEOUT_S):
             await service.close()
+            if memory is not None:
+                os.close(memory)
             await asyncio.to_thread(care_for_blobs, leaving=True)
 
 

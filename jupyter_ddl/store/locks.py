@@ -20,7 +20,15 @@ import msgspec
 from jupyter_ddl.errors import StorageError
 from jupyter_ddl.store.processes import ProcessIdentity, this_process
 
-__all__ = ["Holder", "holder_of", "note_holder", "read_note", "release_lock", "try_lock"]
+__all__ = [
+    "Holder",
+    "holder_of",
+    "lock_directory",
+    "note_holder",
+    "read_note",
+    "release_lock",
+    "try_lock",
+]
 
 _NO_LOCKS = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
 
@@ -92,6 +100,20 @@ def read_note(path: Path) -> Holder | None:
         return msgspec.json.decode(note, type=Holder) if note else None
     except (OSError, msgspec.DecodeError):
         return None
+
+
+def lock_directory(path: Path, *, shared: bool) -> int | None:
+    """Lock a directory without waiting: a descriptor, or None if that can't be had now."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except OSError:
+        os.close(fd)
+        return None
+    return fd
 
 
 def holder_of(path: Path) -> Holder | None:

@@ -7,17 +7,23 @@ Large blobs lie in the user's directory in ``/dev/shm``, those of each home apar
 
 from __future__ import annotations
 
-import hashlib
+import contextlib
 import os
+import re
+import shutil
 from pathlib import Path
-from urllib.parse import quote, unquote
 
+import msgspec
 from jupyter_core.paths import jupyter_data_dir, jupyter_runtime_dir
+
+from jupyter_ddl.store.atomic import replacing, write_whole
 
 __all__ = [
     "blob_dirs",
+    "forget_memory",
+    "forgotten_memory",
     "home_dir",
-    "home_of_memory",
+    "home_id",
     "ledger_path",
     "memory_blob_dir",
     "private_dir",
@@ -28,8 +34,7 @@ __all__ = [
 ]
 
 
-_LONGEST_NAME = 200
-"""Of a directory; most file systems allow 255 bytes."""
+_ID = re.compile(r"[0-9a-f]{16}")
 
 
 def private_dir(path: Path) -> Path:
@@ -42,6 +47,31 @@ def home_dir() -> Path:
     """Directory of everything that outlives a cluster."""
     configured = os.environ.get("JUPYTER_DDL_HOME")
     return private_dir(Path(configured) if configured else Path(jupyter_data_dir()) / "jupyter_ddl")
+
+
+def home_id() -> str:
+    """One word for this home, wherever it is mounted; two containers' homes have two."""
+    path = home_dir() / "id"
+    found = _read_id(path)
+    if found is None:
+        draft = path.with_name(f".id-{os.urandom(8).hex()}")
+        with replacing(draft, is_synced=True) as file:
+            file.write(os.urandom(8).hex().encode())
+        try:
+            os.link(draft, path)
+        except OSError:  # another process was first; or it was damaged, or there are no hard links
+            if _read_id(path) is None:
+                draft.replace(path)
+        draft.unlink(missing_ok=True)
+        found = path.read_text()
+    return found
+
+
+def _read_id(path: Path) -> str | None:
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        text = path.read_text()
+        return text if _ID.fullmatch(text) else None
+    return None
 
 
 def runtime_path() -> Path:
@@ -82,20 +112,57 @@ def memory_blob_dir() -> Path | None:
     if configured:
         return _own_dir(Path(configured))
     of_user = _own_dir(shm / f"jupyter_ddl-{os.getuid()}")
+    if of_user is None:
+        return None
     # Apart from other homes: nobody there knows which of these blobs are still needed.
-    return None if of_user is None else _own_dir(of_user / _name_of_home())
+    found = _own_dir(of_user / home_id())
+    note = of_user / f"{home_id()}{_ORIGIN}"
+    if found is not None and not note.exists():
+        origin = _Origin(str(home_dir().absolute()), _view())
+        write_whole(note, msgspec.json.encode(origin))
+    return found
 
 
-def home_of_memory(directory: Path) -> Path | None:
-    """The home whose large blobs lie in a directory of shared memory; None where it is unknown."""
-    path = unquote(directory.name)
-    return Path(path) if path.startswith("/") else None
+_ORIGIN = ".home"
+"""Ending of the note beside a home's directory in shared memory."""
 
 
-def _name_of_home() -> str:
-    path = str(home_dir().absolute())
-    name = quote(path, safe="")
-    return name if len(name) <= _LONGEST_NAME else hashlib.sha256(path.encode()).hexdigest()
+class _Origin(msgspec.Struct, frozen=True):
+    """Which home has a directory in shared memory."""
+
+    home: str
+    view: int
+    """Mount namespace in which the path means that home."""
+
+
+def _view() -> int:
+    try:
+        return Path("/proc/self/ns/mnt").stat().st_ino
+    except OSError:
+        return 0
+
+
+def forgotten_memory() -> list[Path]:
+    """Directories of shared memory whose homes were deleted, as far as that is seen from here.
+
+    A home that has its path in another container may still be there.
+    """
+    memory = memory_blob_dir()
+    found = []
+    for note in memory.parent.glob(f"*{_ORIGIN}") if memory is not None else ():
+        with contextlib.suppress(OSError, msgspec.DecodeError):
+            origin = msgspec.json.decode(note.read_bytes(), type=_Origin)
+            name = note.stem
+            is_here = origin.view == _view() != 0 and _ID.fullmatch(name) is not None
+            if is_here and _read_id(Path(origin.home) / "id") != name:
+                found.append(note.with_name(name))
+    return found
+
+
+def forget_memory(directory: Path) -> None:
+    """Remove a home's directory in shared memory."""
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.with_name(directory.name + _ORIGIN).unlink(missing_ok=True)
 
 
 def _own_dir(path: Path) -> Path | None:

@@ -1,4 +1,4 @@
-"""Names and labels of everything that belongs to a cluster.  Pure."""
+"""Names and labels of everything that belongs to a cluster."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import getpass
 import os
 import re
 import secrets
+from zlib import crc32
 
 from jupyter_ddl.errors import ClusterError
+from jupyter_ddl.store.paths import home_id
 
 __all__ = [
     "CLUSTER_LABEL",
@@ -38,17 +40,34 @@ ENDING_ANNOTATION = "jupyter-ddl/ending"
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _NOT_LABEL = re.compile(r"[^A-Za-z0-9_.-]+")
+_LABEL_CHARS = 63
 _NAME_CHARS = 28
 """The operator appends ``-default-worker-0123456789``, and Kubernetes two hashes to that."""
 
 
 def user_name() -> str:
-    """Whose clusters these are: JupyterHub's user, or the system's, as a label's value."""
+    """Whose clusters these are, as a label's value.
+
+    ``JUPYTER_DDL_USER``, or JupyterHub's user; else the system's, and which home is theirs: images
+    of notebooks have the same user for everybody.
+    """
+    given = os.environ.get("JUPYTER_DDL_USER") or os.environ.get("JUPYTERHUB_USER")
+    if given:
+        return _label_value(given, _LABEL_CHARS)
     try:
-        name = os.environ.get("JUPYTERHUB_USER") or getpass.getuser()
+        name = getpass.getuser()
     except (KeyError, OSError):  # a uid without a name, as containers have
         name = f"uid-{os.getuid()}"
-    return _NOT_LABEL.sub("-", name)[:63].strip("-_.") or "user"
+    home = home_id()
+    return f"{_label_value(name, _LABEL_CHARS - len(home) - 1)}-{home}"
+
+
+def _label_value(text: str, length: int) -> str:
+    """A text as it is, as far as a label's value can have it; two texts never have one value."""
+    value = _NOT_LABEL.sub("-", text)[:length].strip("-_.")
+    if value == text:
+        return value
+    return f"{value[: length - 9]}-{crc32(text.encode()):08x}".lstrip("-_.")
 
 
 def object_name(cluster: str) -> str:

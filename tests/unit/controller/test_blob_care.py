@@ -4,26 +4,32 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from jupyter_ddl.controller.blob_care import care_for_blobs
+from jupyter_ddl.controller.blob_care import care_for_blobs, use_memory
 from jupyter_ddl.ledger.file import LedgerWriter
 from jupyter_ddl.protocol.events import RunFinished, RunSubmitted
 from jupyter_ddl.protocol.program import Program, Settings
 from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.store.blobs import find_blob, put_blob
+from jupyter_ddl.store.locks import lock_directory
 from jupyter_ddl.store.paths import (
     blob_dirs,
-    home_of_memory,
+    forget_memory,
+    home_id,
     ledger_path,
     memory_blob_dir,
     run_dir,
 )
 from jupyter_ddl.verbs.map import Map
 from tests.leaks import Home
+from tests.namespaces import PID, apart, python
 
 
 def _run(
@@ -84,45 +90,103 @@ def test_the_last_controller_leaves_no_memory_taken() -> None:
     assert find_blob(old, blob_dirs()) is None
 
 
-def test_homes_of_one_user_leave_each_others_memory_alone(
-    home: Home, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("JUPYTER_DDL_MEMORY_DIR")  # the user's real one, below /dev/shm
-    memory = memory_blob_dir()
-    if memory is None:
+@pytest.mark.usefixtures("home")
+def test_a_controller_that_leaves_others_leaves_them_their_values() -> None:
+    digest = put_blob(b"of a persistent group", blob_dirs())
+    if (path := _age(digest, 60)).parent != memory_blob_dir():
         pytest.skip("this host has no shared memory directory")
+    other = use_memory()
+    assert other is not None
+    care_for_blobs(leaving=True)
+    assert path.exists()
+    os.close(other)
+    care_for_blobs(leaving=True)
+    assert not path.exists()
+
+
+@pytest.fixture
+def memory(home: Home, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The user's real one, below /dev/shm, of this home alone."""
+    monkeypatch.delenv("JUPYTER_DDL_MEMORY_DIR")
+    found = memory_blob_dir()
+    if found is None:
+        pytest.skip("this host has no shared memory directory")
+    yield found
+    forget_memory(found)
+
+
+def test_homes_of_one_user_leave_each_others_memory_alone(
+    home: Home, memory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_blob(b"of the first home", blob_dirs())
+    for path in memory.iterdir():
+        os.utime(path, (time.time() - 60,) * 2)
+    monkeypatch.setenv("JUPYTER_DDL_HOME", str(home.root / "second"))
+    second = memory_blob_dir()
+    assert second is not None
     try:
-        put_blob(b"of the first home", blob_dirs())
-        for path in memory.iterdir():
-            os.utime(path, (time.time() - 60,) * 2)
-        monkeypatch.setenv("JUPYTER_DDL_HOME", str(home.root / "second"))
         care_for_blobs(leaving=True)
         assert [path.read_bytes() for path in memory.iterdir()] == [b"of the first home"]
         shutil.rmtree(home.data)
+        used = lock_directory(memory, shared=True)
+        assert used is not None
+        care_for_blobs()
+        assert memory.exists(), "a controller uses it"
+        os.close(used)
         care_for_blobs()
         assert not memory.exists()
     finally:
-        shutil.rmtree(memory, ignore_errors=True)
-        second = memory_blob_dir()
-        assert second is not None
-        assert second.parent == memory.parent
-        second.rmdir()
+        forget_memory(second)
 
 
-def test_a_home_with_a_long_path_has_memory_of_its_own_too(
+_CARE_IN_A_CONTAINER = """
+import time
+from jupyter_ddl.controller.blob_care import care_for_blobs
+from jupyter_ddl.store.paths import home_dir, memory_blob_dir
+care_for_blobs(leaving=True)
+print(home_dir(), memory_blob_dir().name)
+"""
+
+
+def test_two_containers_with_homes_at_one_path_leave_each_other_their_values(
+    home: Home, memory: Path
+) -> None:
+    """As with ``--ipc=host``: one user, one shared memory, one path, two homes."""
+    path = memory / put_blob(b"needed by a run there", blob_dirs())
+    os.utime(path, (time.time() - 8000,) * 2)
+    command = apart("--mount", *PID)
+    hidden = ["sh", "-c", 'mount -t tmpfs none "$1" && shift && exec "$@"', "sh", str(home.data)]
+    told = subprocess.check_output(
+        [*command, *hidden, *python(_CARE_IN_A_CONTAINER)],
+        text=True,
+    )
+    there, other = told.split()
+    try:
+        assert there == str(home.data)
+        assert other != memory.name
+        assert path.exists()
+        care_for_blobs()
+        assert (memory.parent / other).exists(), "its home is not seen here, and may be there"
+    finally:
+        forget_memory(memory.parent / other)
+
+
+def test_a_home_is_the_same_wherever_it_lies_and_a_damaged_name_is_replaced(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("JUPYTER_DDL_MEMORY_DIR")
-    if memory_blob_dir() is None:
-        pytest.skip("this host has no shared memory directory")
-    found = [memory_blob_dir()]
-    for name in ("a", "b"):
-        monkeypatch.setenv("JUPYTER_DDL_HOME", str(home.root / ("x" * 150) / ("y" * 150) / name))
-        found.append(memory_blob_dir())
-    assert len(set(found)) == 3
-    assert [None if each is None else home_of_memory(each) for each in found] == [
-        home.data, None, None,
-    ]  # fmt: skip
-    for each in found:
-        assert each is not None
-        each.rmdir()
+    first = home_id()
+    assert home_id() == first
+    home.data.rename(home.root / "moved")
+    assert home_id() != first
+    monkeypatch.setenv("JUPYTER_DDL_HOME", str(home.root / "moved"))
+    assert home_id() == first
+    for damaged in (b"", b"../../etc", b"\xff"):
+        (home.root / "moved" / "id").write_bytes(damaged)
+        assert len(home_id()) == 16
+    assert [path.name for path in (home.root / "moved").iterdir()] == ["id"]
+
+
+def test_processes_that_come_at_once_agree_on_the_name_of_a_home(home: Home) -> None:
+    del home
+    with ThreadPoolExecutor(16) as pool:
+        assert len(set(pool.map(lambda _: home_id(), range(64)))) == 1
