@@ -23,6 +23,7 @@ from jupyter_ddl.cell.options import EnvCheck
 from jupyter_ddl.cell.work_folder import notebook_folder, work_folder
 from jupyter_ddl.client.environment import check_before
 from jupyter_ddl.client.folder import check_resumed, data_again, tell_of_folder, with_data
+from jupyter_ddl.client.resumed import changed_values
 from jupyter_ddl.client.run import Run
 from jupyter_ddl.client.session import session
 from jupyter_ddl.errors import OptionError
@@ -224,8 +225,11 @@ def resume_run(
     draft: RunDraft | None = None,
     env_check: EnvCheck | None = None,
     on_phase: Callable[[str], None] = lambda _: None,
+    on_notice: Callable[[str], None] = log.warning,
 ) -> Run:
     """Go on with a run that was stopped, failed or lost; finished trials are not run again.
+
+    What it has captured stays: where the notebook has other values today, that is told.
 
     Raises
     ------
@@ -238,10 +242,16 @@ def resume_run(
             f"the cell is not the one that run {run_id} was made of; `%runs show {run_id}` prints "
             f"that one, or run this cell without --resume"
         )
+    if draft is not None:
+        _store(draft.blobs)  # those of a run that had ended may have been removed
+        if changed := changed_values(run.spec.program, draft.spec.program):
+            on_notice(
+                f"{', '.join(changed)} changed since run {run_id} was made, and it goes on with "
+                f"what it had; run the cell without --resume to use what the notebook has now"
+            )
     if run.state == "complete":
         return run
     if draft is not None:
-        _store(draft.blobs)  # those of a run that had ended may have been removed
         _store(data_again(run.spec))
     cluster = run.spec.cluster
     session().current = cluster

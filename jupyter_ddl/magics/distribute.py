@@ -128,7 +128,7 @@ def _start(
             on_notice=say_note,
         )
     with Phases() as phases:
-        run = resume_run(options.resume, draft, env_check, phases)
+        run = resume_run(options.resume, draft, env_check, phases, say_note)
         phases.done("ready")
     return run
 

@@ -49,6 +49,11 @@ def test_a_map_gives_results_in_order_and_values_of_the_line_expand(kernel: Live
     assert kernel.value("m.values") == "[{'x': 15}, {'x': 5}, {'x': 10}]"
     assert kernel.value("m.spec.name") == "'three squares'"
 
+    kernel.run("n = 7").check()
+    out = kernel.run("%%distribute map --over x in items --resume {m.id}\n{'x': x * n}").check()
+    assert f"Note: n changed since run {kernel.value('m.id')[1:-1]} was made, and it" in out.text
+    assert kernel.value("_run.values[0]") == "{'x': 15}"
+
     kernel.run("%%distribute map --over items --bring twice\ntwice = item * 2\n").check()
     assert kernel.value("twice") == "[6, 2, 4]"
 
