@@ -17,7 +17,7 @@ import msgspec
 from jupyter_ddl.cell.capture import capture
 from jupyter_ddl.cell.data_files import named_files, texts_of
 from jupyter_ddl.cell.modules import read_modules
-from jupyter_ddl.cell.names import names_to_capture, read_names
+from jupyter_ddl.cell.names import check_undebugged, names_to_capture, read_names
 from jupyter_ddl.cell.settings import read_settings
 from jupyter_ddl.cell.source import CellSource, read_source
 from jupyter_ddl.cell.work_folder import work_folder
@@ -76,11 +76,12 @@ def compile_group_cell(
     Raises
     ------
     CellError
-        Syntax, a missing module, or a name to push that the notebook does not have.
+        Syntax, a missing module, a breakpoint, or a name to push that the notebook does not have.
     CaptureError
         A pushed value cannot be pickled, or is too large.
     """
     read = read_source(source, cell_number, namespace)
+    check_undebugged(read)
     pushed = _chosen((*push, *lacking), namespace)
     sent = transfer_cell(pushed, namespace, bring=bring, beside=(read, notebook_dir))
     folder = work_folder()
@@ -168,7 +169,7 @@ def transfer_cell(
     ]
     if captured.digest is not None:
         blobs.append((captured.digest, captured.payload))
-    return CompiledGroupCell(cell, tuple(blobs), modules.imports, carried.notes)
+    return CompiledGroupCell(cell, tuple(blobs), modules.imports, (*carried.notes, *modules.notes))
 
 
 def _chosen(names: tuple[str, ...], namespace: Mapping[str, Any]) -> dict[str, Any]:

@@ -113,6 +113,8 @@ def _walk(nodes: list[ast.stmt], *, certain: bool) -> Iterator[Import]:
 
 
 _OWN_PACKAGE = __name__.partition(".")[0]
+_EVERYWHERE = frozenset({_OWN_PACKAGE, "cloudpickle"})
+"""What values are pickled with refers to these; every worker has them."""
 _INSTALL_FOLDERS = frozenset({"site-packages", "dist-packages"})
 _MOST_FILES = 1_000
 _MOST_BYTES = 64 * 2**20
@@ -132,6 +134,8 @@ class CellModules:
         Installed top-level packages, without Python's own.
     trees : tuple of ast.Module
         Those of the files that may call a function of ours, parsed.
+    notes : tuple of str
+        Sentences worth telling the user.
     data : tuple of ModuleFile
         Other files beside the notebook that are named, without digests: they were not read.
     """
@@ -140,6 +144,7 @@ class CellModules:
     contents: tuple[tuple[str, bytes], ...]
     imports: tuple[str, ...]
     trees: tuple[ast.Module, ...]
+    notes: tuple[str, ...] = ()
     data: tuple[ModuleFile, ...] = ()
 
 
@@ -212,6 +217,7 @@ class _Reader:
         self._trees: list[ast.Module] = []
         self._imports: set[str] = set()
         self._left: set[str] = set()
+        self._notes: list[str] = []
 
     def follow(self, found: Import, package: str, where: str) -> None:
         """Take up the modules that one import statement names."""
@@ -227,6 +233,8 @@ class _Reader:
             if top not in self._pythons_own:
                 _check_not_hidden(top, found, where)
                 self._pythons_own.add(top)
+                if (same := _resolve(self._home, [top])) is not None:
+                    self._notes.append(_same_name(top, same))
         elif self._take(base):
             for name in found.names:
                 self._take(f"{base}.{name}")
@@ -246,7 +254,7 @@ class _Reader:
     def refer(self, name: str) -> None:
         """Take up a module by the name under which values were pickled."""
         top = name.partition(".")[0]
-        if is_standard(top) or top == _OWN_PACKAGE or self._take(name):
+        if is_standard(top) or top in _EVERYWHERE or self._take(name):
             return
         if is_installed(top):
             self._imports.add(top)
@@ -315,6 +323,7 @@ class _Reader:
             contents=tuple(contents[at] for at in order),
             imports=tuple(sorted(self._imports)),
             trees=tuple(self._trees),
+            notes=tuple(self._notes),
         )
 
     def _take(self, name: str) -> bool:
@@ -464,6 +473,14 @@ def _check_not_hidden(top: str, found: Import, where: str) -> None:
         f"the cell begins; rename it",
         module=top,
         line=found.line,
+    )
+
+
+def _same_name(top: str, files: list[_Local]) -> str:
+    file = files[0].file.name if files else top
+    return (
+        f"`import {top}` means Python's own module, here and on ranks; {file} beside the notebook "
+        f"has its name and is not used: rename it if you mean it"
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 import contextlib
+import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,6 +23,7 @@ __all__ = [
     "bound_names",
     "catches",
     "check_defined",
+    "check_undebugged",
     "global_reads",
     "names_to_capture",
     "read_names",
@@ -495,6 +497,7 @@ _MODULE_NAMES = frozenset({
     "__annotations__", "__ddl_params__",
 })  # fmt: skip
 _SHELLS = frozenset({"IPython", "ipykernel", "jupyter_ddl"})
+_BREAKPOINTS = frozenset({"breakpoint", "pdb.set_trace", "ipdb.set_trace"})
 # IPython puts its own versions of these into the notebook's namespace.
 _SHELL_NAMES = frozenset({"exit", "quit", "open"})
 
@@ -526,8 +529,8 @@ def check_defined(
     Raises
     ------
     CellError
-        Names the first one, its line and the nearest name (fields ``name``, ``line``), or asks for
-        input.
+        Names the first one, its line and the nearest name (fields ``name``, ``line``), asks for
+        input or for a debugger.
     """
     line = _asks_for_input(source)
     if line and "input" in names.free and "input" not in {*namespace, *known}:
@@ -537,6 +540,7 @@ def check_defined(
             name="input",
             line=line,
         )
+    check_undebugged(source)
     if names.opaque:
         return
     there = {*namespace, *names.bound, *known, *IN_CELL_NAMES, *_MODULE_NAMES, *dir(builtins)}
@@ -564,6 +568,35 @@ def _asks_for_input(source: CellSource) -> int | None:
             if isinstance(node, ast.Call) and getattr(node.func, "id", None) == "input":
                 return node.lineno
     return None
+
+
+def check_undebugged(source: CellSource) -> None:
+    """Refuse a breakpoint that the cell runs into.
+
+    Raises
+    ------
+    CellError
+        Names it and its line (fields ``name``, ``line``).
+    """
+    if os.environ.get("PYTHONBREAKPOINT") == "0":
+        return
+    for node in _outside_branches(source.tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in _BREAKPOINTS:
+            name = f"{ast.unparse(node.func)}()"
+            raise CellError(
+                f"{source.where(node.lineno)}: {name} has nobody to talk to on a rank; print or "
+                f"report there what you want to see, or run the cell here, without its first line",
+                name=name,
+                line=node.lineno,
+            )
+
+
+def _outside_branches(tree: ast.AST) -> Iterator[ast.AST]:
+    """What runs with the cell itself, whatever its conditions are."""
+    for node in ast.iter_child_nodes(tree):
+        if not isinstance(node, (*_SCOPES, ast.If, ast.IfExp, ast.Match, ast.ExceptHandler)):
+            yield node
+            yield from _outside_branches(node)
 
 
 def _is_provided(name: str, namespace: Mapping[str, Any]) -> bool:

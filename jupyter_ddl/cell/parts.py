@@ -146,7 +146,15 @@ class CellParts:
             blobs[captured.digest] = captured.payload
         blobs.update(captured.buffers)
         blobs.update(modules.contents)
-        return program, tuple(blobs.items()), (*carried.notes, *self._patches(captured, modules))
+        return (
+            program,
+            tuple(blobs.items()),
+            (
+                *carried.notes,
+                *modules.notes,
+                *self._patches(captured, modules),
+            ),
+        )
 
     def _patches(self, captured: Captured, modules: CellModules) -> Iterator[str]:
         trees = (self.source.tree, *modules.trees)

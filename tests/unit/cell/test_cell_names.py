@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_ddl.cell.names import IN_CELL_NAMES, check_defined, names_to_capture, read_names
+from jupyter_ddl.cell.names import (
+    IN_CELL_NAMES,
+    check_defined,
+    check_undebugged,
+    names_to_capture,
+    read_names,
+)
 from jupyter_ddl.cell.source import read_source
 from jupyter_ddl.errors import CellError
 from jupyter_ddl.ranks import incell
@@ -135,6 +141,33 @@ def test_a_cell_that_asks_for_input_is_refused_with_the_way_out():
     ):
         check("a = 1\nname = int(input('name'))")
     check("name = input('name')", input=lambda prompt: prompt)
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "a = 1\nbreakpoint()",
+        "a = 1\nimport pdb; pdb.set_trace()",
+        "for epoch in range(3):\n    ipdb.set_trace()",
+        "with open('x'):\n    breakpoint()",
+    ],
+)
+def test_a_breakpoint_that_the_cell_runs_into_is_refused(cell, monkeypatch):
+    source = read_source(cell, 3)
+    with pytest.raises(
+        CellError, match=r"In \[3\], line 3: .*\(\) has nobody to talk to on a rank"
+    ):
+        check_undebugged(source)
+    monkeypatch.setenv("PYTHONBREAKPOINT", "0")
+    check_undebugged(source)
+
+
+@pytest.mark.parametrize(
+    "cell",
+    ["if slow:\n    breakpoint()", "def f():\n    breakpoint()", "x.set_trace()", "breakpoint"],
+)
+def test_a_breakpoint_that_may_never_be_met_is_not_refused(cell):
+    check_undebugged(read_source(cell, 3))
 
 
 def test_what_a_rank_provides_is_the_list_of_the_in_cell_functions():

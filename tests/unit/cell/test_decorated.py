@@ -11,7 +11,7 @@ from jupyter_ddl.cell.capture import capture
 from jupyter_ddl.cell.names import names_to_capture, read_names
 from jupyter_ddl.cell.source import read_source
 from jupyter_ddl.errors import CaptureError
-from tests.unit.cell.cell_makers import notebook, restored
+from tests.unit.cell.cell_makers import compiled, notebook, restored
 
 
 def travelled(code, *names, **more):
@@ -44,6 +44,11 @@ fib(20)
         assert fib.cache_info().currsize == 2
     else:
         assert fib.cache_info().hits == 18
+
+
+def test_a_memoised_function_needs_no_package():
+    there = notebook("import functools\n@functools.cache\ndef f(x):\n    return x")
+    assert compiled("map --over items", "f(item)", {**there, "items": [1]}).imports == frozenset()
 
 
 def test_memoised_functions_of_each_other_are_one_function_each_on_a_rank():

@@ -156,6 +156,17 @@ def test_a_file_that_hides_a_module_of_pythons_is_refused(repo, monkeypatch):
     read("import json.decoder, xml.dom, _json, sys, os.path, distutils", repo)
 
 
+def test_a_file_with_the_name_of_a_module_of_pythons_is_told_where_it_is_imported(repo):
+    (repo / "notebooks" / "random.py").write_text("")
+    (repo / "notebooks" / "mine.py").write_text("import random, json")
+    source = read_source("import mine", 3)
+    (note,) = read_modules(source, repo / "notebooks").notes
+    assert note.startswith(
+        "`import random` means Python's own module, here and on ranks; random.py"
+    )
+    assert read_modules(read_source("import json", 3), repo / "notebooks").notes == ()
+
+
 def test_what_was_compiled_travels_too(repo):
     name = f"model_of_mine/fast{importlib.machinery.EXTENSION_SUFFIXES[0]}"
     (repo / name).write_bytes(b"\x7fELF")
