@@ -11,7 +11,7 @@ from typing import Any
 from jupyter_ddl.client.outputs import Output
 from jupyter_ddl.errors import RankFailedError, TrialError
 from jupyter_ddl.protocol.cells import CellDone, CellResult
-from jupyter_ddl.protocol.events import Failure
+from jupyter_ddl.protocol.events import LAST_LINES, Failure
 from jupyter_ddl.protocol.group import ranks_label
 
 __all__ = ["RankResults"]
@@ -90,7 +90,11 @@ class RankResults:
         )
 
     def raise_for_failure(
-        self, namespace: Mapping[str, Any] | None = None, push: str = "--push {0}"
+        self,
+        namespace: Mapping[str, Any] | None = None,
+        push: str = "--push {0}",
+        *,
+        shows_output: bool = False,
     ) -> None:
         """Raise the failure of the first rank; the others are counted.
 
@@ -100,6 +104,8 @@ class RankResults:
             The notebook's: names that only it has are told with the way to send them.
         push : str
             What sends the name ``{0}``.
+        shows_output : bool
+            Whether people see the ranks' output anyway.
 
         Raises
         ------
@@ -109,7 +115,10 @@ class RankResults:
             It was interrupted.
         """
         if errors := self.errors:
-            raise _failed(self.group_id, errors, namespace or {}, push)
+            failed = _failed(self.group_id, errors, namespace or {}, push)
+            if shows_output:
+                failed.fields["traceback"] = failed.traceback.partition(LAST_LINES)[0]
+            raise failed
         if self.interrupted:
             raise KeyboardInterrupt(
                 f"interrupted on {ranks_label(self.interrupted)}; variables are kept"
@@ -136,7 +145,7 @@ def _failed(
 ) -> RankFailedError:
     rank = min(errors)
     failure = errors[rank]
-    where = f" at line {failure.line} of the cell" if failure.line is not None else ""
+    where = f", at line {failure.line} of the cell" if failure.line is not None else ""
     others = tuple(sorted(errors.keys() - {rank}))
     more = f" (and on {ranks_label(others)})" if others else ""
     undefined = _UNDEFINED.match(failure.message) if failure.type_name == "NameError" else None
@@ -144,7 +153,7 @@ def _failed(
     if undefined is not None and undefined[1] in namespace:
         hint = f"; the notebook has {undefined[1]!r}: {push.format(undefined[1])} sends it first"
     return RankFailedError(
-        f"rank {rank}: {failure.type_name}: {failure.message}{where}{more}{hint}",
+        f"rank {rank}{where}{more}: {failure.type_name}: {failure.message}{hint}",
         group_id=group_id,
         rank=rank,
         n_failed=len(errors),

@@ -479,14 +479,17 @@ def _failed(run_id: str, snapshot: RunSnapshot) -> RunFailedError:
     failure = snapshot.failure
     if failure is None:
         return RunFailedError(f"run {run_id} failed: {snapshot.reason}", run_id=run_id)
-    where = f" at line {failure.line} of the cell" if failure.line is not None else ""
-    if failure.kind == "hang":  # its sentence has the lines of all ranks
-        stacks = snapshot.hang.stacks_file if snapshot.hang is not None else ""
-        where = f"; stacks of all ranks: {run_dir(run_id) / stacks}" if stacks else ""
     is_trial = snapshot.failed_trial is not None and not snapshot.can.has_ranks
-    trial = f"{snapshot.nouns.trial} {snapshot.failed_trial}: " if is_trial else ""
+    places = [f"{snapshot.nouns.trial} {snapshot.failed_trial}"] if is_trial else []
+    stacks = ""
+    if failure.kind == "hang":  # its sentence has the lines of all ranks
+        if snapshot.hang is not None and snapshot.hang.stacks_file:
+            stacks = f"; stacks of all ranks: {run_dir(run_id) / snapshot.hang.stacks_file}"
+    elif failure.line is not None:
+        places.append(f"at line {failure.line} of the cell")
+    where = f"{', '.join(places)}: " if places else ""
     return RunFailedError(
-        f"{trial}{failure.type_name}: {failure.message}{where} "
+        f"{where}{failure.type_name}: {failure.message}{stacks} "
         f"({snapshot.reason}; `%runs logs {run_id}` has all output)",
         run_id=run_id,
         trial=snapshot.failed_trial,

@@ -49,7 +49,8 @@ def run_cell(shell: Any, line: str, verb: CellGroup, options: CellOptions, cell:
         say(f"Note: {results.note}.")
     if options.out is not None:
         shell.push({options.out: results})
-    results.raise_for_failure(shell.user_ns, "--push {0} (or --push auto)")
+    push = "--push {0} (or --push auto)"
+    results.raise_for_failure(shell.user_ns, push, shows_output=True)
     _bring(shell, options, results)
 
 

@@ -11,6 +11,7 @@ from jupyter_ddl.protocol.space import ParamValue
 from jupyter_ddl.protocol.telemetry import Usage
 
 __all__ = [
+    "LAST_LINES",
     "SCHEMA_VERSION",
     "AssignmentResult",
     "AttemptFinished",
@@ -63,6 +64,10 @@ FailureKind: TypeAlias = Literal[
     "hang",  # no rank of the group made a step for too long
     "launch",  # the worker was lost, or could not start a rank; not charged to the trial
 ]
+
+
+LAST_LINES = "Last lines of its output:"
+"""Begins what a rank has printed, below the traceback of its failure."""
 
 
 class Failure(msgspec.Struct, frozen=True):

@@ -23,7 +23,14 @@ from jupyter_ddl.protocol.program import MAIN_GLOBALS, ModuleFile, Program
 from jupyter_ddl.ranks.incell import put_numbers
 from jupyter_ddl.store.blobs import digest_of, map_blob, read_blob
 
-__all__ = ["DECIDES_AT_IMPORT", "CapturedValues", "host_name", "import_all", "install_modules"]
+__all__ = [
+    "DECIDES_AT_IMPORT",
+    "CapturedValues",
+    "host_name",
+    "import_all",
+    "import_hint",
+    "install_modules",
+]
 
 
 # Modules that travel with a cell: written once per run and host, then imported as usual.  Those of
@@ -31,6 +38,9 @@ __all__ = ["DECIDES_AT_IMPORT", "CapturedValues", "host_name", "import_all", "in
 # what they import by computed names, and the data beside them, is there as well.
 
 _DIGEST_CHARS = 16
+_N_NAMED = 5
+_travelled: set[str] = set()
+"""Top-level names of the modules that were sent to this process."""
 
 
 def host_name() -> str:
@@ -58,6 +68,7 @@ def install_modules(
     SpecError
         A path leaves the directory.
     """
+    _travelled.update(module.path.partition("/")[0].partition(".")[0] for module in modules)
     in_place = _usable_folders(modules)
     sys.path += [folder for folder in in_place if folder not in sys.path]
     modules = tuple(module for module in modules if module.folder not in in_place)
@@ -71,6 +82,26 @@ def install_modules(
         sys.path.insert(0, str(directory))
         importlib.invalidate_caches()
     return directory
+
+
+def import_hint(error: BaseException) -> str:
+    """Where a module was looked for in vain, and the way out."""
+    name = getattr(error, "name", None)
+    here = f" on host {host_name()}"
+    if not isinstance(error, ModuleNotFoundError) or not name:
+        return f"{here} (`%cluster env check` shows packages that differ from the notebook's)"
+    top = name.partition(".")[0]
+    if top in _travelled:
+        return (
+            f"{here}: of {top}, those files travel that the cell, or one of them, imports by name; "
+            f"add `import {name}` to the cell"
+        )
+    own = ", ".join(sorted(_travelled)[:_N_NAMED]) or "none"
+    return (
+        f"{here}: {top} is none of the modules that travel with the cell ({own}), and no package "
+        f"in {sys.prefix}; a file of yours travels if the cell says `import {top}`, and `%cluster "
+        f"env sync {top}` installs a package there"
+    )
 
 
 def _usable_folders(modules: tuple[ModuleFile, ...]) -> list[str]:

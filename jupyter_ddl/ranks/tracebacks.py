@@ -12,9 +12,9 @@ from types import TracebackType
 import msgspec
 
 from jupyter_ddl.errors import CapacityError, JupyterDDLError
-from jupyter_ddl.protocol.events import Failure, FailureKind
+from jupyter_ddl.protocol.events import LAST_LINES, Failure, FailureKind
 from jupyter_ddl.ranks.metrics import MetricError
-from jupyter_ddl.ranks.payload import host_name
+from jupyter_ddl.ranks.payload import import_hint
 from jupyter_ddl.ranks.values import ValuesError
 from jupyter_ddl.ranks.work_folder import hint_for
 
@@ -72,7 +72,7 @@ def last_lines(output: str) -> str:
     lines = [line.rstrip()[:_LINE_CHARS] for line in output.rstrip().splitlines()]
     if not lines:
         return ""
-    return "\n".join(["Last lines of its output:", *lines[-_N_OUTPUT_LINES:], ""])
+    return "\n".join([LAST_LINES, *lines[-_N_OUTPUT_LINES:], ""])
 
 
 def kind_of(error: BaseException) -> FailureKind:
@@ -93,7 +93,7 @@ def kind_of(error: BaseException) -> FailureKind:
 
 
 def message_of(error: BaseException, kind: FailureKind) -> str:
-    """The exception's message, with what its kind lacks: the host of a missing module."""
+    """The exception's message, with what its kind lacks: where a missing module was looked for."""
     if isinstance(error, SystemExit):
         return f"the cell ended by sys.exit({error.code!r})"
     try:
@@ -101,9 +101,11 @@ def message_of(error: BaseException, kind: FailureKind) -> str:
     except Exception as broken:  # noqa: BLE001 - a broken __str__ of the user must not hide the fault
         text = f"(its message cannot be shown: {type(broken).__name__})"
     if kind == "import":
+        text += import_hint(error)
+    if type(error).__name__ == "BdbQuit":
         text = (
-            f"{text} on host {host_name()}; a file of yours travels when the cell imports it by "
-            f"name, an installed package has to be there (%cluster env check shows what differs)"
+            "a debugger has nobody to talk to on a rank: print or report there what you want to "
+            "see, or run the cell in the notebook, without its first line"
         )
     text += hint_for(error)
     return text if len(text) <= _MESSAGE_CHARS else text[: _MESSAGE_CHARS - 1] + "…"

@@ -361,6 +361,9 @@ _CELLS = [
     _Cell("exit()", "x = 1\nif x:\n    exit()\nx", gives="None"),
     _Cell("quit() in a function", "leave()\n5", above="def leave(): quit()", gives="None"),
     _Cell("sys.exit(0)", "import sys\nsys.exit(0)", gives="None"),
+    _Cell(
+        "a breakpoint", "x = 1\nbreakpoint()\nx", says=r"line 3: breakpoint\(\) has nobody to talk"
+    ),
     _Cell("input()", "name = input('who? ')\nname", says=r"line 2: input\(\) has nobody to ask"),
     _Cell(
         "display",
@@ -645,3 +648,11 @@ def test_what_an_earlier_cell_takes_from_the_future_holds(kernel: LiveKernel) ->
     out = kernel.run("%%distribute map --over one_\n\n1 / item", _TIMEOUT_S)
     assert out.error is not None
     assert "at line 3 of the cell" in out.error[1]
+
+
+def test_a_debugger_behind_a_condition_is_told_the_way_out(kernel: LiveKernel) -> None:
+    kernel.run("%reset -f\none_ = [0]").check()
+    cell = "import pdb\nif item == 0:\n    pdb.set_trace()\n    x = 2\nx"
+    out = kernel.run(f"%%distribute map --over one_ --max-failures 1\n{cell}", _TIMEOUT_S)
+    assert out.error is not None
+    assert "BdbQuit: a debugger has nobody to talk to on a rank: print or report" in out.error[1]

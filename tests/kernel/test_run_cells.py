@@ -87,7 +87,7 @@ def test_a_failure_is_one_exception_with_the_cells_own_line(kernel: LiveKernel) 
     out = kernel.run(f"{_RUN}print('before')\nif a == 1:\n    {{}}['missing']\n")
     assert out.error is not None
     assert out.error[0] == "RankFailedError"
-    assert "rank 1: KeyError: 'missing' at line 4 of the cell" in out.error[1]
+    assert "rank 1, at line 4 of the cell: KeyError: 'missing'" in out.error[1]
     assert re.search(r"In \[\d+\], line 4\n +\{\}\['missing'\]", out.error[2])
     assert "[0-1] before" in out.everything
     kernel.run(f"{_RUN}a").check()

@@ -91,7 +91,7 @@ x = uniform(0.0, 1.0)
 score = x if Path({str(cure)!r}).exists() else 1 / 0
 """
     run = start_search(cell, 40)
-    with pytest.raises(RunFailedError, match="ZeroDivisionError: division by zero at line 6"):
+    with pytest.raises(RunFailedError, match="at line 6 of the cell: ZeroDivisionError: division"):
         run.wait(60)
     n_failed = run.snapshot().counts.failed
     assert n_failed < 20

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
 import pytest
 
 from jupyter_ddl.protocol.events import Failure
+from jupyter_ddl.ranks import payload
 from jupyter_ddl.ranks.tracebacks import with_output
 
 
@@ -78,6 +80,31 @@ def test_a_syntax_error_fails_every_trial_with_its_line(host: Any) -> None:
 )
 def test_failures_have_their_kinds(host: Any, statement: str, kind: str) -> None:
     assert host.load(f"{statement}\n").run().failure.kind == kind
+
+
+def test_a_debugger_on_a_rank_is_told_the_way_out(host: Any) -> None:
+    source = "def f():\n    import bdb\n    raise bdb.BdbQuit\nf()\n"
+    failure = host.load(source).run().failure
+    assert failure.message.startswith("a debugger has nobody to talk to on a rank: print or report")
+
+
+def test_a_missing_module_is_told_with_what_was_looked_at_and_the_way_out(
+    host: Any, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(payload, "_travelled", {"plots", "json"})
+    message = (
+        host.load("import importlib\nimportlib.import_module('tools.a')\n").run().failure.message
+    )
+    assert "tools is none of the modules that travel with the cell (json, plots)" in message
+    assert f"no package in {sys.prefix}; a file of yours travels if the cell says" in message
+    assert "`import tools`, and `%cluster env sync tools` installs" in message
+    message = (
+        host.load("import importlib\nimportlib.import_module('json.b')\n").run().failure.message
+    )
+    assert "of json, those files travel that the cell, or one of them, imports by name" in message
+    assert message.endswith("add `import json.b` to the cell")
+    message = host.load("from math import no_such_name\n").run().failure.message
+    assert message.endswith("(`%cluster env check` shows packages that differ from the notebook's)")
 
 
 def test_a_full_disk_behind_another_exception_is_found(host: Any) -> None:
