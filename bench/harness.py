@@ -254,7 +254,7 @@ def _figures(output: str, errors: str) -> dict[str, Any]:
             figures: dict[str, Any] = json.loads(line.removeprefix(_MARK))
             return figures
     last = [line.strip() for line in (errors or output).splitlines() if line.strip()]
-    raise ProbeFailedError(last[-1][:200] if last else "it ended without a word")
+    raise ProbeFailedError(last[-1][:200] if last else "it ended without any output")
 
 
 def _end_all(token: str) -> None:

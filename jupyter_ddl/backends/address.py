@@ -72,10 +72,10 @@ class AddressBackend(Backend):
     @property
     def trouble(self) -> str:
         if self._is_lost:
-            return "the scheduler is lost: connecting to its address again, runs wait"
+            return "the scheduler is lost: reconnecting to its address; runs wait"
         if self._silent_since_s is not None:
             silent_s = awake_s() - self._silent_since_s
-            return f"the scheduler is silent for {silent_s:.0f} s, and connected: runs go on"
+            return f"the scheduler is connected but silent for {silent_s:.0f} s: runs go on"
         return ""
 
     async def start(self, on_phase: OnPhase) -> None:
@@ -93,7 +93,7 @@ class AddressBackend(Backend):
         except TimeoutError:
             await self.close()
             raise ClusterError(
-                f"can't connect to {self._address}: not done after "
+                f"can't connect to {self._address}: timed out after "
                 f"{self._spec.start_timeout_s:.0f} s; is the scheduler overloaded?"
             ) from None
         except BaseException:
@@ -123,7 +123,7 @@ class AddressBackend(Backend):
                     raise ClusterError(
                         f"{self._address} is in use by another controller (pid {found['pid']}, "
                         f"cluster {found['name']!r}); `%cluster stop {found['name']}` where it "
-                        f"runs sets it free"
+                        f"runs releases it"
                     )
             on_phase(f"seeing whether a controller of another host still uses {self._address}")
             await asyncio.sleep(_LOOK_S)
@@ -227,8 +227,8 @@ class AddressBackend(Backend):
 
     async def scale(self, n_workers: int, keep: Sequence[str]) -> None:
         raise ClusterError(
-            f"{self._address} was connected to, not started here: its number of workers is "
-            f"changed where it was started"
+            f"{self._address} was connected to, not started here: change its number of workers "
+            "where it was started"
         )
 
     async def close(self) -> None:

@@ -33,7 +33,7 @@ class AddressPlugin(BackendPlugin):
     )
     settings_type = AddressSettings
     start_timeout_s = 8.0
-    stopped = "is left, and goes on where it was started"
+    stopped = "is disconnected, and goes on where it was started"
 
     def settings(self, **values: Any) -> msgspec.Struct:
         found = scheduler_settings(str(values.pop("address", None) or ""))
@@ -43,7 +43,7 @@ class AddressPlugin(BackendPlugin):
         if not spec.settings.get("address"):
             raise ClusterError(
                 f"backend {spec.backend!r} starts nothing; `%cluster connect ADDRESS` uses a "
-                f"scheduler that runs already"
+                f"scheduler that is already running"
             )
         return spec
 

@@ -21,7 +21,7 @@ _FILES = {
 
 
 class AddressSettings(msgspec.Struct, frozen=True):
-    """A Dask scheduler that runs already, and the files that TLS to it takes."""
+    """A Dask scheduler that is already running, and the files that TLS to it takes."""
 
     address: str
     """``tls://HOST:PORT``, or ``tcp://HOST:PORT`` where there is no TLS."""
@@ -61,13 +61,13 @@ def scheduler_settings(address: str) -> AddressSettings:
     found = _ADDRESS.fullmatch(address)
     if found is None or not 0 < int(found[3]) < 65536:
         raise OptionError(
-            f"{address!r} is not the address of a scheduler; tls://HOST:PORT is expected, or "
-            f"tcp://HOST:PORT for one without TLS"
+            f"{address!r} is not the address of a scheduler; expected tls://HOST:PORT, or "
+            "tcp://HOST:PORT for one without TLS"
         )
     if found[1] == "tcp":
         if dask.config.get("distributed.comm.require-encryption", None):
             raise OptionError(
-                f"{address} is not encrypted, and Dask's configuration asks for it "
+                f"{address} is not encrypted, but Dask's configuration requires it "
                 f"(distributed.comm.require-encryption); connect to tls://{found[2]}"
             )
         return AddressSettings(f"tcp://{found[2]}")
@@ -80,13 +80,13 @@ def scheduler_settings(address: str) -> AddressSettings:
 def _existing(field: str, value: object) -> str:
     if not value:
         raise OptionError(
-            f"TLS takes the scheduler's CA and a certificate of ours, and Dask's configuration has "
+            "TLS needs the scheduler's CA and our own certificate, but Dask's configuration has "
             f"no {_FILES[field]}; set {', '.join(_FILES.values())}, or connect to tcp://HOST:PORT "
-            f"if there is no TLS"
+            "if there is no TLS"
         )
     text = str(value)
     if "\n" in text:  # the certificate itself, as Security.temporary() has it
-        raise OptionError(f"{_FILES[field]} in Dask's configuration holds no path of a file")
+        raise OptionError(f"{_FILES[field]} in Dask's configuration is not the path of a file")
     path = Path(text).expanduser().absolute()
     if not path.is_file():
         raise OptionError(f"{_FILES[field]} in Dask's configuration is {text!r}: no such file")

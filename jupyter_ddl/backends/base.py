@@ -265,7 +265,7 @@ class BackendPlugin(ABC):
             Of :attr:`doctor_arguments`.
         """
         self.prepare(spec, lambda _: None)
-        return Report((Finding("options", "ok", "nothing else is looked at"),))
+        return Report((Finding("options", "ok", "nothing else is checked"),))
 
     async def find_elsewhere(self) -> list[FoundCluster]:
         """This user's clusters that the service knows, by name; none where there is no service.
@@ -330,8 +330,8 @@ def make_backend(spec: ClusterSpec) -> Backend:
         return plugin.make(spec)
     except ModuleNotFoundError as error:
         raise ClusterError(
-            f"cluster backend {spec.backend!r} needs the package {error.name}, which is not there; "
-            f"`pip install '{plugin.requires or error.name}'` where the notebook runs"
+            f"cluster backend {spec.backend!r} needs the package {error.name}, which is not "
+            f"installed; `pip install '{plugin.requires or error.name}'` where the notebook runs"
         ) from None
 
 
@@ -377,19 +377,17 @@ def check_size(spec: ClusterSpec) -> None:
     """
     n_workers, memory_bytes = spec.n_workers, spec.memory_per_worker_bytes
     if n_workers is not None and not 0 <= n_workers <= MAX_WORKERS:
-        raise ClusterError(
-            f"{n_workers:,} workers were asked for; 0 to {MAX_WORKERS:,} are expected"
-        )
+        raise ClusterError(f"{n_workers:,} workers were asked for; expected 0 to {MAX_WORKERS:,}")
     if not 1 <= spec.cpus_per_worker <= MAX_CPUS:
-        raise ClusterError(f"--cpus {spec.cpus_per_worker}: 1 to {MAX_CPUS} are expected")
+        raise ClusterError(f"--cpus {spec.cpus_per_worker}: expected 1 to {MAX_CPUS}")
     for option, seconds in (
         ("--idle-timeout", spec.idle_timeout_s),
         ("--max-age", spec.max_age_s),
     ):
         if not 1 <= seconds <= _MAX_LEASE_S:  # nor what is not a number
-            raise ClusterError(f"{option} is {seconds:g} s; 1s to 365d are expected")
+            raise ClusterError(f"{option} is {seconds:g} s; expected 1s to 365d")
     if memory_bytes is None or _MIN_MEMORY_BYTES <= memory_bytes <= _MAX_MEMORY_BYTES:
         return
     unit = "GB" if memory_bytes < 1000 else "MB" if memory_bytes < 10**6 else ""
     hint = f" (did you mean {memory_bytes}{unit}?)" if unit else ""
-    raise ClusterError(f"--memory is {memory_bytes:,} bytes; 64MB to 64TB are expected{hint}")
+    raise ClusterError(f"--memory is {memory_bytes:,} bytes; expected 64MB to 64TB{hint}")

@@ -53,13 +53,13 @@ class GatewayBackend(Backend):
     @property
     def trouble(self) -> str:
         is_lost = self.client.status != "running"
-        return "the scheduler is lost: connecting again, runs wait" if is_lost else ""
+        return "the scheduler is lost: reconnecting; runs wait" if is_lost else ""
 
     async def start(self, on_phase: OnPhase) -> None:
         address = dask.config.get("gateway.address", None)
         if not address:
             raise ClusterError(
-                "no gateway is known: set gateway.address in Dask's configuration, or "
+                "no gateway is configured: set gateway.address in Dask's configuration, or "
                 "DASK_GATEWAY__ADDRESS, to the URL of your Dask Gateway"
             )
         on_phase(f"asking the gateway {address} for a cluster")
@@ -71,11 +71,11 @@ class GatewayBackend(Backend):
             await self.close()
             raise ClusterError(
                 f"the gateway {address} had no {self._n_wanted} workers ready within "
-                f"{self._spec.start_timeout_s:.0f} s; its log tells why, or ask for fewer with -n"
+                f"{self._spec.start_timeout_s:.0f} s; its log says why, or ask for fewer with -n"
             ) from None
         except _FAULTS as error:
             await asyncio.shield(self.close())
-            raise ClusterError(f"the gateway {address} starts no cluster: {error}") from None
+            raise ClusterError(f"the gateway {address} did not start a cluster: {error}") from None
         except BaseException:
             await asyncio.shield(self.close())
             raise
@@ -120,13 +120,13 @@ class GatewayBackend(Backend):
         try:
             await self._cluster.scale(n_workers)
         except _FAULTS as error:
-            raise ClusterError(f"the gateway does not scale: {error}") from None
+            raise ClusterError(f"the gateway did not scale the cluster: {error}") from None
 
     async def repair(self) -> None:
         """Connect again when the scheduler was lost; workers are replaced by the gateway."""
         if self.client.status == "running":
             return
-        log.warning("the connection to the scheduler is lost; connecting again")
+        log.warning("the connection to the scheduler is lost; reconnecting")
         async with asyncio.timeout(_CALL_S):
             client = await self._cluster.get_client(set_as_default=False)
         former, self.client = self.client, client

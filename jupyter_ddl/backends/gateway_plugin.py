@@ -32,4 +32,6 @@ class GatewayPlugin(BackendPlugin):
         if not address:
             missing = "set gateway.address in Dask's configuration, or DASK_GATEWAY__ADDRESS"
             return Report((package, Finding("gateway", "broken", missing)))
-        return Report((package, Finding("gateway", "unknown", f"{address} is asked by a start")))
+        return Report(
+            (package, Finding("gateway", "unknown", f"{address} is contacted at a start"))
+        )

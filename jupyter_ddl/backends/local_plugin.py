@@ -46,6 +46,6 @@ def _room(directory: Path) -> Finding:
     except OSError as error:
         return Finding(what, "broken", error.strerror or repr(error))
     if not os.access(directory, os.W_OK):
-        return Finding(what, "broken", "nothing can be written there")
+        return Finding(what, "broken", "it is not writable")
     text = f"{format_bytes(free_bytes)} are free"
     return Finding(what, "ok" if free_bytes > _LITTLE_BYTES else "unknown", text)

@@ -57,7 +57,7 @@ async def check_listens(address: str, security: Security) -> None:
         raise _unreachable(
             address,
             f"its certificate is not one of distributed.comm.tls.ca-file "
-            f"({error.verify_message}); take the CA file that the scheduler was started with",
+            f"({error.verify_message}); use the CA file that the scheduler was started with",
         ) from None
     except ssl.SSLError as error:
         raise _unreachable(
@@ -135,7 +135,7 @@ async def check_versions(client: Client) -> None:
             found = await client.get_versions(packages=["jupyter_ddl"])
     except (OSError, TimeoutError, ValueError):
         address = client.scheduler.address
-        raise _unreachable(address, "its workers do not tell their versions in time") from None
+        raise _unreachable(address, "its workers did not report their versions in time") from None
     workers = found["workers"]
     if not workers:
         raise ClusterError(

@@ -113,7 +113,7 @@ class Branches:
             if taken == NEVER and any(self._declares(each) for each in body):
                 at = test or statement
                 raise SpaceError(
-                    f"{self._source.where(at.lineno)}: no trial ever comes below "
+                    f"{self._source.where(at.lineno)}: no trial ever enters "
                     f"{ast.unparse(test) if test else 'else'!r}{self._values_text(test)}",
                     line=at.lineno,
                 )
@@ -147,16 +147,16 @@ class Branches:
         names = {node.id for node in ast.walk(test) if isinstance(node, ast.Name)}
         variables = sorted(names & self._keys.keys())
         if not variables:
-            raise self._refusal(test, "is about no choice that is declared before it")
+            raise self._refusal(test, "does not use a choice that is declared before it")
         if len(variables) > 1:
             raise self._refusal(test, f"compares {' and '.join(variables)} with each other")
         (variable,) = variables
         if variable in changed:
-            raise self._refusal(test, f"is about {variable!r}, which is also assigned otherwise")
+            raise self._refusal(test, f"is about {variable!r}, which is also assigned elsewhere")
         found = [(variable, self._parameters[key]) for key in self._keys[variable]]
         for _, each in found:
             if not each.objects:
-                raise self._refusal(test, f"is about {variable!r}, which is a range and no choice")
+                raise self._refusal(test, f"is about {variable!r}, which is a range, not a choice")
         return found
 
     def _satisfied(
@@ -233,7 +233,8 @@ def _pattern_test(subject: ast.expr, pattern: ast.pattern, source: CellSource) -
             return _placed(ast.BoolOp(ast.Or(), known), pattern)
     raise SpaceError(
         f"{source.where(pattern.lineno)}: what is declared below case {ast.unparse(pattern)} is "
-        f"not searched here: the pattern is no plain value; write values, as in case 'svm' | 'knn'",
+        "not searched here: the pattern is not a plain value; write values, as in case 'svm' | "
+        "'knn'",
         line=pattern.lineno,
     )
 

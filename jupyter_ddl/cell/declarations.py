@@ -158,7 +158,7 @@ class _Reader:
         return found, tuple(map(dist.plain_scalar, dist.choice_values(args)))
 
     def refuse_elsewhere(self, accepted: set[int]) -> None:
-        """A declaring call inside other code would stay at its default without a word."""
+        """A declaring call inside other code would silently stay at its default."""
         for node in ast.walk(self._source.tree):
             if isinstance(node, ast.Call) and id(node) not in accepted and self._function(node):
                 raise SpaceError(

@@ -59,31 +59,49 @@ class CellOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 OUT = argument("-o", "--out", type=identifier, metavar="NAME", help="bind the Run to this name")
-NAME = argument("--name", default="", metavar="TEXT", help="what lists show")
-TIMEOUT = argument("--timeout", dest="timeout_s", type=duration_s, metavar="2h")
+NAME = argument("--name", default="", metavar="TEXT", help="name of the run in lists")
+TIMEOUT = argument(
+    "--timeout",
+    dest="timeout_s",
+    type=duration_s,
+    metavar="2h",
+    help="stop the run after this time",
+)
 ENV_CHECK = argument(
     "--env-check",
     type=one_of("warn", "strict", "off"),
-    help="default: refuse what breaks the cell, warn of other differences of environments",
+    help="when environments differ; default: refuse what breaks the cell, warn of the rest",
 )
 CAPTURE_LIMIT = argument(
-    "--capture-limit", dest="capture_limit_bytes", type=size_bytes, metavar="2GB"
+    "--capture-limit",
+    dest="capture_limit_bytes",
+    type=size_bytes,
+    metavar="2GB",
+    help="how much data may travel with the cell",
 )
-SEED = argument("--seed", type=count(0, 2**32 - 1), metavar="N", help="default: a fresh one")
+SEED = argument(
+    "--seed", type=count(0, 2**32 - 1), metavar="N", help="seed of the run; default: a random one"
+)
 ADMISSION = argument(
     "--admission-timeout",
     dest="admission_timeout_s",
     type=duration_s,
     metavar="10m",
-    help="give up when ranks have waited so long for slots; default: never while others use "
-    "them, 10m for slots that are missing",
+    help="how long ranks may wait for slots; default: no limit while others use them, 10m for "
+    "slots that do not exist",
 )
 MAX_PARALLEL = argument(
-    "--max-parallel", type=count(1), metavar="N", help="slots that it may use at once"
+    "--max-parallel", type=count(1), metavar="N", help="most slots to use at once"
 )
 MANY_TRIALS = (
-    argument("--isolate", action="store_true", help="a fresh process for every trial"),
-    argument("--max-failures", type=count(0), default=3, metavar="N", help="default 3"),
+    argument("--isolate", action="store_true", help="run every trial in a fresh process"),
+    argument(
+        "--max-failures",
+        type=count(0),
+        default=3,
+        metavar="N",
+        help="failures that end a trial; default: 3",
+    ),
     MAX_PARALLEL,
 )
 """Of verbs whose runs have many trials."""
@@ -94,7 +112,7 @@ COMMON = (
         type=names,
         default=(),
         metavar="A,B",
-        help="names to bring home",
+        help="variables to bring back to the notebook",
         offers="assigned",
     ),
     argument(
@@ -102,32 +120,31 @@ COMMON = (
         type=patterns,
         default=(),
         metavar="GLOB",
-        help="files that ranks write, to bring home from workers with files of their own",
+        help="files written by ranks to bring back from workers that do not share the notebook's "
+        "folder",
     ),
     argument(
         "--push",
         type=names,
         default=(),
         metavar="A,B",
-        help="more names to capture",
+        help="variables to send in addition to those that the cell reads",
         offers="names",
     ),
     NAME,
-    argument("-a", "--no-wait", dest="wait", action="store_false", help="return at once"),
+    argument("-a", "--no-wait", dest="wait", action="store_false", help="do not wait for the run"),
     TIMEOUT,
     argument("--dry-run", action="store_true", help="show what would be sent; start nothing"),
     ENV_CHECK,
     argument(
-        "--resume", metavar="RUN", help="go on with a run; finished trials are kept", offers="runs"
+        "--resume", metavar="RUN", help="continue a run; finished trials are kept", offers="runs"
     ),
-    argument(
-        "--tensorboard", action="store_true", help="write event files: %tensorboard shows them"
-    ),
+    argument("--tensorboard", action="store_true", help="write event files for %tensorboard"),
     argument(
         "--no-callbacks",
         dest="callbacks",
         action="store_false",
-        help="Trainer, Lightning, Keras, xgboost and their like do not report by themselves",
+        help="do not let Trainer, Lightning, Keras, xgboost and the like report by themselves",
     ),
     CAPTURE_LIMIT,
     SEED,

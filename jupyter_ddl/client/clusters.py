@@ -39,7 +39,7 @@ __all__ = [
 
 
 _CONNECTED = "dask"
-"""The backend of a scheduler that runs already."""
+"""The backend of a scheduler that is already running."""
 _CALL_S = 30.0
 _STOP_TIMEOUT_S = 20.0
 _STOP_ANSWER_S = 5.0
@@ -203,7 +203,7 @@ def connect_cluster(
     max_age_s: float = 86400.0,
     on_phase: Callable[[str], None] = lambda _: None,
 ) -> Cluster:
-    """Use a Dask scheduler that runs already.
+    """Use a Dask scheduler that is already running.
 
     Its workers are never scaled or stopped, and left as they were found.  The files for TLS are
     those of Dask's configuration (``distributed.comm.tls``).

@@ -43,7 +43,7 @@ def connect_client(on_phase: Callable[[str], None] = lambda _: None) -> Client:
         return known
     access = session().ask(name, GetDask())
     if not isinstance(access, DaskAccess):
-        raise ClusterError(f"cluster {name} does not tell how its scheduler is reached")
+        raise ClusterError(f"cluster {name} does not say how to reach its scheduler")
     security = Security(
         tls_ca_file=access.ca,
         tls_client_cert=access.certificate,

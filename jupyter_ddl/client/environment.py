@@ -218,7 +218,7 @@ def compare_with(cluster: str, scope: Scope | None, folder: Path | None) -> Chec
     workers = {name: _facts[digest] for name, digest in result.workers.items()}
     notes = [problem] if problem else []
     if result.n_silent:
-        notes.append(f"{result.n_silent} workers did not tell their environment in time")
+        notes.append(f"{result.n_silent} workers did not report their environment in time")
     return Checked(verdict, workers, tuple(notes), result.apart)
 
 

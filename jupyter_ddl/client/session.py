@@ -81,7 +81,7 @@ class Session:
         """
         if read_connection(name) is None:
             names = ", ".join(info.name for info in list_connections()) or "none"
-            raise ClusterError(f"no cluster named {name!r} is running; running are: {names}")
+            raise ClusterError(f"no cluster named {name!r} is running; running: {names}")
         self.current = name
 
     def info(self, name: str) -> ConnectionInfo:

@@ -115,13 +115,13 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 def _check(spec: ClusterSpec) -> None:
     if not _NAME.fullmatch(spec.name):
         raise ClusterError(
-            f"cluster name {spec.name!r} is not one; up to 40 of a-z, 0-9 and - are expected"
+            f"cluster name {spec.name!r} is not valid; expected up to 40 of a-z, 0-9 and -"
         )
     if read_connection(spec.name) is not None:
         # The controller checks too; refused here, the log of the running one stays in its place.
         raise ClusterError(
-            f"a cluster named {spec.name!r} runs already; `%cluster attach {spec.name}` uses it, "
-            f"--name starts another one"
+            f"a cluster named {spec.name!r} is already running; `%cluster attach {spec.name}` uses "
+            "it, --name starts another one"
         )
     check_size(spec)
 

@@ -142,8 +142,8 @@ def _names(
     for each in packages:
         if not _NAME.fullmatch(each):
             raise WorkerEnvironmentError(
-                f"env sync {each}: this is no package's name; without a version one is expected, "
-                f"because workers get the kernel's",
+                f"env sync {each}: this is not a package's name; without a version one is "
+                "expected, because workers get the kernel's",
                 package=each,
             )
     chosen = [normal_name(each) for each in packages]

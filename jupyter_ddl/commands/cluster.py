@@ -265,13 +265,17 @@ _LEASE = (
         type=duration_s,
         default=1800.0,
         metavar="30m",
-        help="it ends when nothing has run for so long",
+        help="how long it may be idle before it ends",
     ),
-    argument("--max-age", type=duration_s, default=86400.0, metavar="24h", help="and by then"),
+    argument(
+        "--max-age", type=duration_s, default=86400.0, metavar="24h", help="its longest lifetime"
+    ),
 )
 _SIZE = (
-    argument("--cpus", type=count(1), default=1, metavar="C", help="CPUs of each worker"),
-    argument("--memory", type=size_bytes, metavar="2GB", help="limit of each trial"),
+    argument(
+        "--cpus", type=count(1), default=1, metavar="C", help="CPUs of each worker; default: 1"
+    ),
+    argument("--memory", type=size_bytes, metavar="2GB", help="memory limit of each trial"),
 )
 _BACKEND = argument(
     "backend",
@@ -291,8 +295,8 @@ def _own_arguments(backend: str) -> tuple[Argument | Group, ...]:
     plugin = backend_plugin(backend)
     if plugin.command != "start":
         raise OptionError(
-            f"backend {backend!r} starts nothing; `%cluster {plugin.command}` uses what runs "
-            f"already, `%cluster {plugin.command} --help` says how"
+            f"backend {backend!r} starts nothing; `%cluster {plugin.command}` uses what is already "
+            f"running, `%cluster {plugin.command} --help` says how"
         )
     return plugin.arguments
 
@@ -338,7 +342,7 @@ CLUSTER = Grammar(
         ),
         Command(
             "connect",
-            "Use a Dask scheduler that runs already.",
+            "Use a Dask scheduler that is already running.",
             (
                 *backend_plugin("dask").arguments,
                 argument("--name", metavar="NAME", help="default: dask"),

@@ -259,7 +259,7 @@ class WorkerEnvironments:
                     ask_environment, payload, workers=list(addresses), on_error="return"
                 )
         except (OSError, TimeoutError, ValueError) as error:
-            log.warning("workers did not tell their environment: %r", error)
+            log.warning("workers did not report their environment: %r", error)
             return {}
         return {
             address: msgspec.msgpack.decode(reply, type=WorkerEnvironment)

@@ -160,7 +160,7 @@ class Requests:
 
     def _adapt(self, minimum: int, maximum: int) -> Result:
         if not 0 <= minimum <= maximum:
-            raise SpecError(f"adapt got {minimum} {maximum}; 0 <= MIN <= MAX is expected")
+            raise SpecError(f"adapt got {minimum} {maximum}; expected 0 <= MIN <= MAX")
         self._service.size.check_scalable()
         _check_workers(maximum)
         self._service.size.bounds = (minimum, maximum)
@@ -175,7 +175,7 @@ class Requests:
 
 def _check_workers(n_workers: int) -> None:
     if not 0 <= n_workers <= MAX_WORKERS:
-        raise SpecError(f"{n_workers} workers were asked for; 0 to {MAX_WORKERS} are possible")
+        raise SpecError(f"{n_workers} workers were asked for; expected 0 to {MAX_WORKERS}")
 
 
 def _tail(path: Path, worker: str | None, n_lines: int) -> str:

@@ -224,9 +224,7 @@ class RunRegistry:
         """
         directory = run_dir(spec.run_id)
         if directory.parent != runs_dir() or not spec.run_id.replace("-", "").isalnum():
-            raise SpecError(
-                f"run id {spec.run_id!r} is not one; letters, digits and - are expected"
-            )
+            raise SpecError(f"run id {spec.run_id!r} is not valid; expected letters, digits and -")
         if directory.exists():
             raise SpecError(f"run {spec.run_id} exists already; a new run needs a new id")
         if wants_gpus(spec):

@@ -1,7 +1,7 @@
 """What the machines of a run did, kept beside its ledger for recordings: thin, bounded, no event.
 
 A file of JSON lines, one sample each.  It may lack samples and it may be missing: nothing depends
-on it, and a disk that is full stops it without a word.
+on it, and a full disk stops it silently.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ __all__ = ["Verdict", "WorkerEvidence", "verdicts"]
 _GAP_S = 3.0
 """Evidence may be interrupted for so long."""
 _SILENCE_S = 10.0
-"""After a longer silence of the worker, evidence begins anew."""
+"""After a longer silence of the worker, evidence starts over."""
 _IDLE_S = 30.0
 _IDLE_UTILIZATION = 0.05
 _MEMORY_S = 5.0

@@ -87,7 +87,7 @@ def end_record(run_id: str, reason: str) -> None:
 def _new_directory(run_id: str) -> Path:
     directory = run_dir(run_id)
     if directory.parent != runs_dir() or not run_id.replace("-", "").isalnum():
-        raise SpecError(f"run id {run_id!r} is not one; letters, digits and - are expected")
+        raise SpecError(f"run id {run_id!r} is not valid; expected letters, digits and -")
     if directory.exists():
         raise SpecError(f"run {run_id} exists already; a new group needs a new id")
     for name in ("logs", "values"):

@@ -98,7 +98,7 @@ class RemoteSamplerLink:
         raise TrialError(f"the sampler's process was lost {_MAX_LOSSES} times; see `%cluster logs`")
 
     async def _try(self, requests: list[SamplerRequest], close: bool) -> SamplerAnswers | None:
-        """Answers, or None when the process is lost and the next try begins anew."""
+        """Answers, or None when the process is lost and the next try starts over."""
         known = set(self._slots.addresses())
         if self._worker not in known:
             self._worker = min(known, default=None)

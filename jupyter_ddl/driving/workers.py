@@ -114,7 +114,7 @@ class WorkerWatch:
             async with asyncio.timeout(_GPUS_TIMEOUT_S):
                 answers = await client.run(describe_gpus, workers=addresses, on_error="return")
         except (OSError, TimeoutError, ValueError) as error:
-            log.warning("workers %s did not tell of their GPUs: %r", addresses, error)
+            log.warning("workers %s did not report their GPUs: %r", addresses, error)
             return
         for address, answer in answers.items():
             info = self.workers.get(address)

@@ -256,7 +256,7 @@ def read_configuration(root: Path, *, with_code: bool = True) -> Configuration:
     if root.name in ("binder", ".binder") and not binder_directory(root):
         root = root.parent
     if not root.is_dir():
-        raise EnvironmentFileError(f"{root} is no directory", path=str(root), line=0)
+        raise EnvironmentFileError(f"{root} is not a directory", path=str(root), line=0)
     place = binder_directory(root)
     buildpack = _buildpack(root, place)
     if not buildpack:
@@ -287,8 +287,8 @@ def _buildpack(root: Path, place: str) -> str:
     if _exists(root, place, _REFUSED):
         shown = _shown(place, _REFUSED)
         raise EnvironmentFileError(
-            f"{shown} is for Julia before 1.0, of which repo2docker builds nothing; a Project.toml "
-            f"is expected",
+            f"{shown} is for Julia before 1.0, which repo2docker does not support; expected a "
+            "Project.toml",
             path=shown,
             line=0,
         )
@@ -403,7 +403,7 @@ def _text(file: Path, shown: str) -> str:
             data = stream.read(_MAX_BYTES + 1)
         if len(data) > _MAX_BYTES:
             raise EnvironmentFileError(
-                f"{shown} is larger than {_MAX_BYTES >> 20} MiB, which no list of packages is",
+                f"{shown} is larger than {_MAX_BYTES >> 20} MiB, too large for a list of packages",
                 path=shown,
                 line=0,
             )
@@ -411,7 +411,7 @@ def _text(file: Path, shown: str) -> str:
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
         raise EnvironmentFileError(
-            f"{shown}, line {line}: it is no UTF-8 text", path=shown, line=line
+            f"{shown}, line {line}: it is not UTF-8 text", path=shown, line=line
         ) from None
     except OSError as error:
         raise EnvironmentFileError(

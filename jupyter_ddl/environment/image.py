@@ -100,7 +100,7 @@ def explain_failure(log: Sequence[str], configuration: Configuration) -> BuildFa
                 return BuildFailure(_reason(line), file, number)
     errors = [line for line in lines if _ERRORS.search(line)]
     telling = [line for line in errors if not _NOISE.search(line)] or errors or lines[-1:]
-    return BuildFailure(_reason(telling[0]) if telling else "it ended without a word")
+    return BuildFailure(_reason(telling[0]) if telling else "it ended without any output")
 
 
 def step_in(line: str) -> str:
@@ -172,8 +172,8 @@ def plan_build(configuration: Configuration, registry: str) -> BuildPlan:
     """
     if not registry:
         raise ImageError(
-            f"--env {configuration.directory}: an image of it has to be pushed where workers can "
-            f"get it; pass --registry HOST/PATH, or {_INSTEAD}"
+            f"--env {configuration.directory}: its image has to be pushed to where workers can "
+            f"pull it; pass --registry HOST/PATH, or {_INSTEAD}"
         )
     if lacks_worker(configuration):
         raise ImageError(
@@ -248,7 +248,7 @@ def build_image(plan: BuildPlan, on_phase: OnPhase, *, timeout_s: float = 3600.0
     engine = find_engine()
     on_phase(f"looking for {plan.image}")
     if _is_pushed(engine, plan.image):
-        on_phase("it is there: nothing is built")
+        on_phase("it exists already: nothing is built")
         return plan.image
     on_phase(f"building {plan.title}")
     _run([*plan.command], plan, on_phase, timeout_s)

@@ -67,7 +67,7 @@ def parse_reference(text: str) -> ImageReference:
     name = f"{head}{slash}{last}"
     registry, repository = _split_host(name)
     if registry and not _HOST.fullmatch(registry):
-        raise _wrong(text, f"registry {registry!r}; expected a host name, with :port perhaps")
+        raise _wrong(text, f"registry {registry!r}; expected a host name, optionally with :port")
     for part in repository.split("/"):
         if not _COMPONENT.fullmatch(part):
             raise _wrong(text, _component_reason(part))
@@ -92,12 +92,14 @@ def _component_reason(part: str) -> str:
     if not part:
         return "name: a part between two / is empty"
     if part != part.lower() and _COMPONENT.fullmatch(part.lower()):
-        return f"name {part!r}; expected small letters, {part.lower()!r} perhaps"
-    return f"name {part!r}; expected small letters and digits, with single . _ or - between them"
+        return f"name {part!r}; expected lowercase letters, {part.lower()!r} perhaps"
+    return (
+        f"name {part!r}; expected lowercase letters and digits, with single . _ or - between them"
+    )
 
 
 def _wrong(text: str, reason: str) -> ImageError:
-    return ImageError(f"{text!r} is no image reference: its {reason}", reference=text)
+    return ImageError(f"{text!r} is not an image reference: its {reason}", reference=text)
 
 
 _VARIABLES = ("JUPYTER_IMAGE_SPEC", "JUPYTER_IMAGE")

@@ -96,11 +96,11 @@ def _load(text: str, name: str) -> dict[str, _Located]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = 1 if mark is None else mark.line + 1
-        raise _wrong(name, line, f"it is no YAML: {error.problem or error.context}") from None
+        raise _wrong(name, line, f"it is not YAML: {error.problem or error.context}") from None
     except yaml.YAMLError as error:
         reason = str(error).splitlines()[0]
         line = text[: getattr(error, "position", 0)].count("\n") + 1
-        raise _wrong(name, line, f"it is no YAML: {reason}") from None
+        raise _wrong(name, line, f"it is not YAML: {reason}") from None
     except RecursionError:
         raise _wrong(name, 1, "it is nested too deeply") from None
     if node is None:
@@ -125,7 +125,7 @@ def _sections(
         for key, value in node.value.value:
             if not isinstance(key, yaml.ScalarNode) or not isinstance(value, yaml.ScalarNode):
                 line = key.start_mark.line + 1
-                raise _wrong(name, line, "a variable is no text; expected NAME: text")
+                raise _wrong(name, line, "a variable's value is not text; expected NAME: text")
             variables[key.value] = value.value
     return dependencies, channels, variables
 
@@ -138,7 +138,9 @@ def _items(section: _Located | None, name: str, key: str) -> list[_Located]:
     if isinstance(node, yaml.ScalarNode) and node.value in ("", "null", "~"):
         return []
     if not isinstance(node, yaml.SequenceNode):
-        raise _wrong(name, section.line, f"`{key}:` is no list; expected lines that begin with -")
+        raise _wrong(
+            name, section.line, f"`{key}:` is not a list; expected lines that begin with -"
+        )
     return [
         _Located(
             each.value if isinstance(each, yaml.ScalarNode) else each, each.start_mark.line + 1
@@ -152,7 +154,7 @@ def _words(section: _Located | None, name: str, key: str) -> list[_Located]:
     found = _items(section, name, key)
     for each in found:
         if not isinstance(each.value, str):
-            raise _wrong(name, each.line, f"an entry of `{key}:` is no text")
+            raise _wrong(name, each.line, f"an entry of `{key}:` is not text")
     return found
 
 
@@ -162,7 +164,7 @@ def _pip_lines(entry: _Located, name: str) -> list[_Located]:
     keys = [key.value for key, _ in pairs if isinstance(key, yaml.ScalarNode)]
     if keys != ["pip"] or len(pairs) > 1:
         seen = f"{keys[0]!r}" if keys else "a list"
-        raise _wrong(name, entry.line, f"{seen} is no dependency; expected a package or `pip:`")
+        raise _wrong(name, entry.line, f"{seen} is not a dependency; expected a package or `pip:`")
     value = node.value[0][1]
     return _words(_Located(value, value.start_mark.line + 1), name, "pip")
 
@@ -170,7 +172,7 @@ def _pip_lines(entry: _Located, name: str) -> list[_Located]:
 def _parse_spec(text: str, name: str, line: int) -> Declared:
     match = _SPEC.fullmatch(text.strip())
     if match is None:
-        raise _wrong(name, line, f"{text!r} is no package; expected e.g. numpy or numpy>=2.1")
+        raise _wrong(name, line, f"{text!r} is not a package; expected e.g. numpy or numpy>=2.1")
     versions = " ".join((match["rest"] or "").split())
     return Declared(match["name"].lower(), versions, "conda", name, line)
 
@@ -219,7 +221,7 @@ def read_project(text: str, name: str) -> PartialReading:
     project = _table(told, "project", text, name)
     dependencies = project.get("dependencies", [])
     if not isinstance(dependencies, list):
-        raise _wrong(name, _line_of(text, "dependencies"), "`dependencies` is no list")
+        raise _wrong(name, _line_of(text, "dependencies"), "`dependencies` is not a list")
     packages = tuple(
         parse_requirement(str(each), name, _line_of(text, str(each))) for each in dependencies
     )
@@ -250,11 +252,11 @@ def read_lock(text: str, name: str) -> PartialReading:
     try:
         told = json.loads(text)
     except json.JSONDecodeError as error:
-        raise _wrong(name, error.lineno, f"it is no JSON: {error.msg}") from None
+        raise _wrong(name, error.lineno, f"it is not JSON: {error.msg}") from None
     except RecursionError:
         raise _wrong(name, 1, "it is nested too deeply") from None
     if not isinstance(told, dict):
-        raise _wrong(name, 1, "it is no lock of pipenv")
+        raise _wrong(name, 1, "it is not a lock file of pipenv")
     locked = _table(told, "default", text, name)
     packages = tuple(
         Declared(normal_name(key), _pipfile_versions(value), "pip", name, _line_of(text, key))
@@ -272,7 +274,7 @@ def read_runtime(text: str, name: str) -> PartialReading:
     match = _RUNTIME.fullmatch(word)
     if match is None or not (match["version"] or match["date"]):
         raise EnvironmentFileError(
-            f"{name}, line 1: {word.splitlines()[0] if word else ''!r} is no runtime; expected "
+            f"{name}, line 1: {word.splitlines()[0] if word else ''!r} is not a runtime; expected "
             f"e.g. python-3.12",
             path=name,
             line=1,
@@ -294,7 +296,8 @@ def read_apt(text: str, name: str) -> PartialReading:
             continue
         if not _APT_NAME.fullmatch(bare):
             raise EnvironmentFileError(
-                f"{name}, line {number}: {bare!r} is no Debian package; expected one name a line",
+                f"{name}, line {number}: {bare!r} is not a Debian package; expected one name a "
+                "line",
                 path=name,
                 line=number,
             )
@@ -309,7 +312,7 @@ def _toml(text: str, name: str) -> dict[str, Any]:
         match = re.search(r"line (\d+)", str(error))
         line = int(match[1]) if match else text.count("\n") + 1
         reason = str(error).partition(" (at")[0]
-        raise _wrong(name, line, f"it is no TOML: {reason}") from None
+        raise _wrong(name, line, f"it is not TOML: {reason}") from None
     except RecursionError:
         raise _wrong(name, 1, "it is nested too deeply") from None
 
@@ -317,7 +320,7 @@ def _toml(text: str, name: str) -> dict[str, Any]:
 def _table(told: dict[str, Any], key: str, text: str, name: str) -> dict[str, Any]:
     found = told.get(key, {})
     if not isinstance(found, dict):
-        raise _wrong(name, _line_of(text, key), f"`{key}` is no table")
+        raise _wrong(name, _line_of(text, key), f"`{key}` is not a table")
     return found
 
 

@@ -157,8 +157,8 @@ def parse_requirement(text: str, file: str, line: int) -> Declared:
     except InvalidRequirement as error:
         reason = str(error).splitlines()[0].rstrip(".")
         raise EnvironmentFileError(
-            f"{file}, line {line}: {bare!r} is no requirement ({reason}); expected a package with "
-            f"versions, e.g. numpy>=2.1",
+            f"{file}, line {line}: {bare!r} is not a requirement ({reason}); expected a package "
+            "with versions, e.g. numpy>=2.1",
             path=file,
             line=line,
         ) from None
@@ -212,7 +212,7 @@ def _include(target: str, name: str, line: int, root: Path, depth: int) -> Requi
     try:
         text = (root / path).read_text(encoding="utf-8-sig")
     except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise EnvironmentFileError(
             f"{name}, line {line}: {target} cannot be read ({reason})", path=name, line=line
         ) from None
@@ -225,7 +225,7 @@ def _check_option(line: str, name: str, number: int) -> bool:
     flag = match[1] if match else line.split()[0]
     if flag not in _OPTIONS:
         raise EnvironmentFileError(
-            f"{name}, line {number}: {flag!r} is no option of a requirements file",
+            f"{name}, line {number}: {flag!r} is not an option of a requirements file",
             path=name,
             line=number,
         )

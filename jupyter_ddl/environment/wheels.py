@@ -39,7 +39,7 @@ def build_wheel(name: str, source: str, directory: Path) -> Path:
     target = wheel_target(name, source)
     if target.startswith("/") and not Path(target).is_dir():
         raise WorkerEnvironmentError(
-            f"{name} was installed from {target}, which is not there any more; install it again "
+            f"{name} was installed from {target}, which no longer exists; install it again "
             f"here, then `%cluster env sync`",
             package=name,
         )

@@ -150,7 +150,7 @@ class FrameCursor:
                 version=version,
             )
         raise LedgerError(
-            f"reading {self._path} failed: its header is damaged or it is no ledger "
+            f"reading {self._path} failed: its header is damaged or it is not a ledger "
             f"(first bytes {found[:8]!r}, expected {_MAGIC!r}); open it with repair=True to keep "
             f"the records behind the header",
             path=str(self._path),

@@ -171,7 +171,7 @@ def _outputs_text(last: RunSnapshot, name: str) -> str:
 def _stopped(last: RunSnapshot) -> str:
     """What an interrupted run keeps, and how it goes on."""
     if last.can.has_ranks and last.checkpoint_step is None:
-        return f"Stopped before a checkpoint was saved; `--resume {last.run_id}` begins anew."
+        return f"Stopped before a checkpoint was saved; `--resume {last.run_id}` starts over."
     if last.can.has_ranks:
         return f"Stopped: this cell with `--resume {last.run_id}` goes on from its last checkpoint."
     n_kept = last.counts.complete + last.counts.pruned

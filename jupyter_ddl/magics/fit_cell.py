@@ -94,11 +94,11 @@ def _resumed(run_id: str | None, cell: str) -> str | None:
 
     run = Run(find_run(run_id))
     if not run.spec.verb.is_fed:
-        raise OptionError(f"--resume {run.id}: this is no run of `%%distribute fit`")
+        raise OptionError(f"--resume {run.id}: this is not a run of `%%distribute fit`")
     if run.spec.provenance.cell.strip() != cell.strip():
         say_note(
-            f"the cell is not the one that run {run.id} was made of: what is the same is taken "
-            f"from there, the rest is computed"
+            f"the cell is not the one that run {run.id} was made of: what is the same is reused, "
+            "the rest is computed"
         )
     return run.id
 

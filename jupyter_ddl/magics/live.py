@@ -156,8 +156,8 @@ def _follow(run: Run, live: _Live) -> None:
     try:
         last = wait_for_run(session(), run.id, None, live.snapshot, on_tick=live.tick)
     except JupyterDDLError as error:
-        log.warning("run %s is not shown any more: %s", run.id, error.message)
+        log.warning("run %s is no longer shown: %s", run.id, error.message)
     except RuntimeError as error:
-        log.debug("run %s is not shown any more: %s", run.id, error)  # the kernel is ending
+        log.debug("run %s is no longer shown: %s", run.id, error)  # the kernel is ending
     finally:
         live.finish(last)

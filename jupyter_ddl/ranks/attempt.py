@@ -146,8 +146,8 @@ class Attempt:
         objective = values.get(self._assignment.metric or "")
         if objective is not None and not math.isfinite(objective):
             raise MetricError(
-                f"metric {self._assignment.metric!r} is {objective} at step {at}; "
-                f"a finite number was expected",
+                f"metric {self._assignment.metric!r} is {objective} at step {at}; expected a "
+                "finite number",
                 metric=self._assignment.metric,
                 step=at,
             )
@@ -243,7 +243,7 @@ def _number(name: str, value: Any) -> float:
     number = as_number(value)
     if number is None:
         raise ReportError(
-            f"metric {name!r} is {shown(value)} ({type(value).__name__}); a number was expected",
+            f"metric {name!r} is {shown(value)} ({type(value).__name__}); expected a number",
             metric=name,
         )
     return number
@@ -256,6 +256,5 @@ def _whole(function: str, step: Any) -> int:
         return operator.index(step)
     except TypeError:
         raise ReportError(
-            f"{function}(step=…) is {shown(step)} ({type(step).__name__}); "
-            f"a whole number was expected"
+            f"{function}(step=…) is {shown(step)} ({type(step).__name__}); expected a whole number"
         ) from None

@@ -259,7 +259,7 @@ def _read_header(file: IO[bytes]) -> dict[str, Any]:
         if number == FORMAT:
             header["size_bytes"], header["blake3"], header["codec"], header["step"]
     except (ValueError, KeyError, TypeError) as error:
-        raise CheckpointFileError("its first line is no checkpoint header") from error
+        raise CheckpointFileError("its first line is not a checkpoint header") from error
     if number != FORMAT:
         raise CheckpointFileError(f"its format is {number}, and this version reads {FORMAT}")
     return dict(header)

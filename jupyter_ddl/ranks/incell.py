@@ -134,7 +134,7 @@ def resume() -> dict[str, Any] | None:
 class _Question:
     """A function without arguments that is compared, and counted with, as its answer.
 
-    ``if rank == 0:`` of pasted code would be false on every rank otherwise, without a word.
+    ``if rank == 0:`` of pasted code would silently be false on every rank otherwise.
     """
 
     def __init__(self, ask: Callable[[], int]) -> None:
@@ -373,8 +373,7 @@ def report_plainly(step: int | None, metrics: Mapping[str, Any], reduce: str | N
         number = as_number(value)
         if number is None:
             raise ReportError(
-                f"metric {name!r} is {shown(value)} ({type(value).__name__}); "
-                f"a number was expected",
+                f"metric {name!r} is {shown(value)} ({type(value).__name__}); expected a number",
                 metric=name,
             )
         parts.append(f"{name}={number:.6g}")

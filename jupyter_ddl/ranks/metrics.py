@@ -114,8 +114,8 @@ def final_objective(
     number = as_number(value)
     if number is None or not math.isfinite(number):
         raise MetricError(
-            f"metric {metric!r} is {shown(value)} ({type(value).__name__}); "
-            f"a finite number was expected",
+            f"metric {metric!r} is {shown(value)} ({type(value).__name__}); expected a finite "
+            "number",
             metric=metric,
         )
     return number

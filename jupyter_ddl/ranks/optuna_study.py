@@ -46,7 +46,7 @@ class OptunaStudy:
 
     Its state depends only on the order of the calls.  Trials that were asked and not told are
     running trials to the sampler.  Parameters told for a trial win over those proposed.
-    A sampler that knows no branches is asked for all parameters, and learns of them as of the
+    A sampler that does not know branches is asked for all parameters, and learns of them as of the
     others, whether the trial has taken them or not.
     """
 

@@ -209,7 +209,9 @@ def _unpacked(path: Path) -> bytes:
     except OSError as error:
         raise _refusal(path, f"{error.strerror}; give a file that you may read") from None
     if len(data) > MAX_FILE_BYTES:
-        raise _refusal(path, f"it has more than {MAX_FILE_BYTES >> 20} MiB, which none has")
+        raise _refusal(
+            path, f"it has more than {MAX_FILE_BYTES >> 20} MiB, more than any recording has"
+        )
     return data
 
 
@@ -227,7 +229,7 @@ def _lines(data: bytes) -> Iterator[tuple[int, Any, bool]]:
 
 def _head(path: Path, fields: Any) -> Head:
     if not isinstance(fields, dict) or fields.get("type") != "recording":
-        raise _refusal(path, f"its first line is no head of a recording; {_EXPORT}", 1)
+        raise _refusal(path, f"its first line is not the head of a recording; {_EXPORT}", 1)
     version = fields.get("format")
     if isinstance(version, int) and version > FORMAT:
         by = str(fields.get("version", "?"))[:20]
@@ -250,7 +252,7 @@ def _fact(path: Path, number: int, fields: Any, is_whole: bool) -> Fact:
         return fact_of(fields)
     except (ValueError, TypeError) as error:
         why = "no JSON" if fields is None else str(error)
-        raise _refusal(path, f"line {number} is no fact of a run: {why}", number) from None
+        raise _refusal(path, f"line {number} is not a fact of a run: {why}", number) from None
 
 
 def _refusal(path: Path, what: str, line: int | None = None) -> RecordingError:

@@ -390,7 +390,7 @@ def save_text(data: bytes, path: Path, *, overwrite: bool) -> None:
     if path.is_dir():
         raise _refusal(path, "it is a directory; give the name of a file")
     if path.exists() and not overwrite:
-        raise _refusal(path, "it is there already; give another name, or --overwrite")
+        raise _refusal(path, "it exists already; give another name, or --overwrite")
     try:
         write_whole(path, data, mode=0o666)  # to be handed on: as the umask has it
     except OSError as error:

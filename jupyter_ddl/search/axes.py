@@ -203,7 +203,7 @@ def check_params(axes: Sequence[Axis], params: Mapping[str, object]) -> dict[str
     for name in params:
         if name not in names:
             raise SpecError(
-                f"the sampler proposed {name!r}, which is no parameter of this search; "
+                f"the sampler proposed {name!r}, which is not a parameter of this search; "
                 f"propose exactly {', '.join(names)}"
             )
     checked: dict[str, ParamValue] = {}
@@ -222,7 +222,7 @@ def check_params(axes: Sequence[Axis], params: Mapping[str, object]) -> dict[str
 def _number(value: ParamValue) -> float:
     if isinstance(value, int | float):
         return value
-    raise SpecError(f"{value!r} is no number; a range needs one")
+    raise SpecError(f"{value!r} is not a number; a range needs one")
 
 
 def _refused(name: str, value: object, wanted: str) -> SpecError:

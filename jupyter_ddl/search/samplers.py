@@ -134,13 +134,13 @@ def is_remote(spec: SamplerSpec) -> bool:
 
 
 def independence(name: str, space: Space) -> tuple[str, ...]:
-    """What the user should know of a sampler that knows no branches, if the space has some."""
+    """What the user should know of a sampler that does not know branches, if the space has some."""
     inside = [key for key, dist in space.items() if dist.when]
     if not inside:
         return ()
     return (
-        f"sampler {name} knows no branches: it proposes {', '.join(inside)} for every trial, and "
-        f"trials take what their branch has; tpe, random and grid propose only that",
+        f"sampler {name} does not know branches: it proposes {', '.join(inside)} for every trial, "
+        "and trials take what their branch has; tpe, random and grid propose only that",
     )
 
 

@@ -106,7 +106,7 @@ class Connection:
                 self._channel.forget(body.cluster)
                 self.answer(say.Done(body.id))
             case _ if len(self._asked) >= _MAX_REQUESTS:
-                text = f"{_MAX_REQUESTS} requests are being answered; wait for one of them"
+                text = f"{_MAX_REQUESTS} requests are still being answered; wait for one of them"
                 self.answer(say.Denied(getattr(body, "id", 0), QuotaError.code, text))
             case _:
                 task = asyncio.create_task(self._carry_out(body), name=type(body).__name__)
@@ -122,7 +122,7 @@ class Connection:
                     self.answer(await self._hub.requests.answer(body, self.answer))
         except Exception:
             log.exception("request %s of a browser failed", type(body).__name__)
-            text = "the Jupyter server failed to answer; its log tells more"
+            text = "the Jupyter server failed to answer; its log has more"
             self.answer(say.Denied(getattr(body, "id", 0), JupyterDDLError.code, text))
 
     async def _watch(self, body: say.WatchRun | say.WatchCluster) -> say.Done | say.Denied:
@@ -130,7 +130,7 @@ class Connection:
         name = body.run_id if isinstance(body, say.WatchRun) else body.cluster
         watched = self.runs if is_run else self.clusters
         if name not in watched and len(self.runs) + len(self.clusters) >= MAX_WATCHED:
-            text = f"{MAX_WATCHED} runs and clusters are watched already; leave one of them"
+            text = f"{MAX_WATCHED} runs and clusters are watched already; close one of them"
             return say.Denied(body.id, QuotaError.code, text)
         watched.add(name)  # at once: the browser may change its mind while this is carried out
         try:
@@ -147,7 +147,7 @@ class Connection:
             self._is_refused = True
             self._close(POLICY_VIOLATION, "too many messages that are malformed or too frequent")
             return
-        text = "this is no message of this version, is too large, or one of too many a second"
+        text = "this is not a message of this version, is too large, or is one of too many a second"
         self.answer(say.Denied(0, ProtocolError.code, text))
 
     # -- the pump ------------------------------------------------------------------------------

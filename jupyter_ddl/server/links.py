@@ -46,7 +46,7 @@ class Links:
         info = running.get(name)
         if info is None:
             there = ", ".join(running) or "none"
-            raise ClusterError(f"no cluster named {name!r} is running; running are: {there}")
+            raise ClusterError(f"no cluster named {name!r} is running; running: {there}")
         return await self._open(info)
 
     async def ask(self, name: str, body: Body, timeout_s: float = _REQUEST_TIMEOUT_S) -> Result:
@@ -71,7 +71,7 @@ class Links:
                 link = await ControllerLink.open(info, _OPEN_TIMEOUT_S)
                 if self._is_closed:
                     await link.close()
-                    raise ClusterError(f"cluster {info.name} is not asked: the server is ending")
+                    raise ClusterError(f"cluster {info.name} was not asked: the server is ending")
                 self._links[info.name] = link
             return link
 

@@ -84,7 +84,7 @@ class Requests:
             case say.GetClusterLog():
                 return await self._cluster_log(body)
             case _:
-                raise ProtocolError(f"{type(body).__name__} has no answer here")
+                raise ProtocolError(f"{type(body).__name__} can't be answered here")
 
     async def _poll(self, run_id: str, read: Callable[[RunState], Answer]) -> Answer:
         return await asyncio.to_thread(self._folds.poll, run_id, read)

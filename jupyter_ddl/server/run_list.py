@@ -87,7 +87,7 @@ class Folds:
             try:
                 entry.catch_up()
             except JupyterDDLError:
-                self.forget(run_id)  # half-folded: the next look begins anew
+                self.forget(run_id)  # half-folded: the next look starts over
                 raise
             if entry.state.spec is None:
                 raise RunNotFoundError(f"run {run_id} has no first record yet", run_id=run_id)

@@ -66,7 +66,7 @@ def hold_name(name: str, is_ready: Callable[[], bool], timeout_s: float) -> int:
         while not try_lock(fd, _lock_path(name), _SETTING):
             if is_ready() or time.monotonic() > deadline:
                 raise ClusterError(
-                    f"a controller named {name!r} runs already; `%cluster attach {name}`, "
+                    f"a controller named {name!r} is already running; `%cluster attach {name}`, "
                     f"or give another --name"
                 )
             time.sleep(_POLL_S)

@@ -74,7 +74,7 @@ class VerbContract:
         assert [flag for flag in flags if flag.startswith("--") and flag not in text] == []
 
     def test_a_keyword_that_is_no_option_is_refused(self, line: Line[Verb]) -> None:
-        with pytest.raises(OptionError, match="there is no option 'nonsense'; known are"):
+        with pytest.raises(OptionError, match="there is no option 'nonsense'; known:"):
             type(line.verb).from_python({"nonsense": 1})
 
     def test_its_run_survives_the_way_to_the_controller(self, spec: RunSpec) -> None:

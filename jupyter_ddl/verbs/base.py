@@ -93,7 +93,7 @@ class Verb(VerbSpec, frozen=True, kw_only=True):
         for name, value in given.items():
             if name not in known or name in _NOT_FROM_PYTHON:
                 names = ", ".join(each for each in known if each not in _NOT_FROM_PYTHON)
-                raise OptionError(f"there is no option {name!r}; known are {names}")
+                raise OptionError(f"there is no option {name!r}; known: {names}")
             read = known[name].settings.get("type")
             try:
                 values[name] = read(value) if isinstance(value, str) and read else value
@@ -165,7 +165,7 @@ def parse_line(line: str) -> Line[Verb]:
 def _grammar(words: tuple[str, ...]) -> Grammar:
     return Grammar(
         "%%distribute",
-        "Run this cell elsewhere: what runs it is the verb.",
+        "Run this cell elsewhere; the verb says how.",
         [_command(word, find_verb(word)) for word in words],
         noun="verb",
     )

@@ -41,29 +41,31 @@ class Ddp(Verb, frozen=True, tag="ddp"):
             "--backend",
             type=one_of(*BACKENDS),
             default="auto",
-            help="auto: nccl with GPUs",
+            help="of torch.distributed; default: nccl with GPUs, else gloo",
         ),
         argument(
             "--gpus-per-rank",
             type=count(0),
             metavar="N",
-            help="default: 1 if there are N, else 0",
+            help="default: 1 if the workers have enough, else 0",
         ),
-        argument("--min-ranks", type=count(1), metavar="M", help="go on with so few; default: N"),
-        argument("--max-restarts", type=count(0), default=3, metavar="K", help="default 3"),
+        argument(
+            "--min-ranks", type=count(1), metavar="M", help="fewest ranks to go on with; default: N"
+        ),
+        argument("--max-restarts", type=count(0), default=3, metavar="K", help="default: 3"),
         ADMISSION,
         argument(
             "--hang-timeout",
             dest="hang_timeout_s",
             type=duration_s,
             metavar="5m",
-            help="no step for so long is a hang; default: 60 s or 10 median steps",
+            help="time without a step that counts as a hang; default: 60 s or 10 median steps",
         ),
         argument(
             "--strategy",
             default=_STRATEGY,
             metavar="NAME",
-            help="what prepare() does: ddp, fsdp or others",
+            help="what prepare() does: ddp (default), fsdp or one of a package",
             offers=STRATEGIES.names,
         ),
         argument(

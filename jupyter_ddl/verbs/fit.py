@@ -40,7 +40,7 @@ class Fit(Verb, frozen=True, tag="fit"):
         argument(
             "--resume",
             metavar="RUN",
-            help="take from a run what it has; compute the rest",
+            help="reuse what a run has computed; compute the rest",
             offers="runs",
         ),
         MAX_PARALLEL,
@@ -49,7 +49,7 @@ class Fit(Verb, frozen=True, tag="fit"):
             dest="memory_bytes",
             type=size_bytes,
             metavar="2GB",
-            help="for shared transformed data, per host; default: a quarter of the host's",
+            help="memory per host for shared transformed data; default: a quarter of the host's",
         ),
         CAPTURE_LIMIT,
         SEED,

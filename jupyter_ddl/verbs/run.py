@@ -46,14 +46,14 @@ class CellGroup(Verb, frozen=True, tag="run"):
     )
     arguments: ClassVar[tuple[Argument | Group, ...]] = (
         argument(
-            "-n", "--ranks", dest="n_ranks", type=count(1), metavar="N", help="of a new group"
+            "-n", "--ranks", dest="n_ranks", type=count(1), metavar="N", help="size of a new group"
         ),
         argument(
             "-t",
             "--targets",
             type=read_ranks,
             metavar="RANKS",
-            help="that execute it, e.g. 0,2",
+            help="ranks that execute the cell, e.g. 0,2; default: all",
         ),
         argument(
             "--push",
@@ -68,28 +68,34 @@ class CellGroup(Verb, frozen=True, tag="run"):
             type=names,
             default=(),
             metavar="A,B",
-            help="the first rank's, back",
+            help="variables to bring back, from the first rank",
             offers="assigned",
         ),
-        argument("-o", "--out", type=identifier, metavar="NAME", help="bind all ranks' results"),
+        argument(
+            "-o",
+            "--out",
+            type=identifier,
+            metavar="NAME",
+            help="bind the results of all ranks to this name",
+        ),
         argument(
             "--name",
             default=DEFAULT_GROUP,
             metavar="TEXT",
-            help="another group than the default one",
+            help="name of a group other than the default one",
         ),
         argument("--backend", type=one_of(*BACKENDS), default="auto"),
         argument(
             "--gpus-per-rank",
             type=count(0),
             metavar="N",
-            help="of a new group; default: 1 if there are as many, else 0",
+            help="of a new group; default: 1 if the workers have enough, else 0",
         ),
         argument(
             "--no-init",
             dest="initialize",
             action="store_false",
-            help="a new group does not initialise torch.distributed",
+            help="do not initialise torch.distributed in a new group",
         ),
         argument("--reset", action="store_true", help="replace the group; its variables are lost"),
         ENV_CHECK,

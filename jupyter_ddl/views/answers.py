@@ -434,7 +434,7 @@ class RunRequests:
             return say.Denied(number, error.code, error.message)
         except Exception:
             log.exception("a request of the view of run %s failed", self._run_id)
-            return say.Denied(number, "DDL-0000", "this failed; the kernel's log tells more")
+            return say.Denied(number, "DDL-0000", "this failed; the kernel's log has more")
 
     def _carry_out(self, body: say.FromBrowser) -> Answer:
         match body:

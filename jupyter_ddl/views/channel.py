@@ -1,6 +1,6 @@
 """The sending end of one viewer: what goes out when, whatever gets lost on the way.  Pure.
 
-Jupyter's server drops messages above its limits without a word, and keeps all of them for a page
+Jupyter's server silently drops messages above its limits, and keeps all of them for a page
 that is closed.  So every message is complete in itself and numbered, the newest state is repeated
 while nothing changes, the end of a run is repeated until the viewer has seen it, and nothing is
 sent to a viewer that gives no sign of life.

@@ -192,7 +192,7 @@ def _reason(output: str) -> str:
     errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
     if any("No module named pip" in line for line in lines):
         return "the workers' Python has no pip"
-    return (errors or lines or ["pip failed without a word"])[-1][:400]
+    return (errors or lines or ["pip failed without any output"])[-1][:400]
 
 
 def _parts(wheel: str) -> tuple[str, str]:

@@ -138,7 +138,7 @@ class RankProcess:
         try:
             message = self._decoder.decode(payload)
         except (msgspec.DecodeError, ProtocolError) as error:
-            self.kill("protocol", f"it sent what is no message: {error}")
+            self.kill("protocol", f"it sent something that is not a message: {error}")
             return
         if isinstance(message, LoaderWait):
             self.loader_share = min(1.0, max(0.0, message.share))

@@ -142,12 +142,14 @@ _CASES = [
     ),
     _Bad("a negative size", "%cluster start --memory -4GB", "'-4GB' is not a size; expected e.g."),
     _Bad(
-        "a lease of a second", "%cluster start kube --env x:1 --lease 1", "--lease is 1 s; 5 s to"
+        "a lease of a second",
+        "%cluster start kube --env x:1 --lease 1",
+        "--lease is 1 s; expected 5 s to",
     ),
     _Bad(
         "a pod template that is no pod",
         "%cluster start kube --env x:1 --pod-template job.yaml",
-        r"job\.yaml is a Job, and a Pod is expected; its spec\.template is one",
+        r"job\.yaml is a Job; expected a Pod; its spec\.template is one",
         "open('job.yaml', 'w').write('kind: Job\\nspec: {template: {spec: {}}}')",
     ),
     _Bad("a size without a unit", "%cluster start --memory 4", "is 4 bytes; .*did you mean 4GB"),
@@ -171,7 +173,7 @@ _CASES = [
     _Bad(
         "an environment.yml with a syntax error",
         "%cluster env",
-        r"environment\.yml, line 3: it is no YAML.*DDL-9002",
+        r"environment\.yml, line 3: it is not YAML.*DDL-9002",
         "open('environment.yml', 'w').write('dependencies:\\n  - numpy\\n - scipy\\n')",
     ),
     _Bad("a scheduler without a port", "%cluster connect tcp://x", "'tcp://x' is not.*HOST:PORT"),

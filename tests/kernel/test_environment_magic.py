@@ -21,7 +21,7 @@ def test_the_environment_is_shown_compared_and_synced(kernel: LiveKernel) -> Non
     wrong.write_text("dependencies:\n  - numpy\n - scipy\n")
     out = kernel.run("%cluster env")
     assert out.error is not None
-    assert "environment.yml, line 3: it is no YAML" in out.everything
+    assert "environment.yml, line 3: it is not YAML" in out.everything
     wrong.write_text("dependencies: [python=3.11, 'numpy>=1.26', graphviz]\n")
     shown = kernel.run("%cluster env").check().everything
     assert "environment.yml (conda of repo2docker)" in shown

@@ -44,10 +44,10 @@ def test_labels_annotations_and_numbers_reach_the_pods(namespace: str, tmp_path:
 
 
 def test_a_field_that_would_be_left_out_is_refused(namespace: str) -> None:
-    """The API server drops without a word what the definition of a DaskCluster does not have."""
+    """The API server silently drops what the definition of a DaskCluster does not have."""
     template = '{"nodeSelektor": {"disk": "ssd"}, "containers": [{"arguments": ["x"]}]}'
     with pytest.raises(ClusterError) as caught:
         start_kube(namespace, 1, pod_template=template)
     left_out = "spec.containers[0].arguments, spec.nodeSelektor"
-    assert f"would leave out {left_out} of" in caught.value.message
+    assert f"would drop {left_out} from" in caught.value.message
     assert objects(namespace) == []

@@ -74,7 +74,7 @@ def refused(verb: str, resource: str, namespace: str, error: BaseException) -> s
         )
     status = int(answer.status_code)
     if status == 401:
-        return f"{tried}: the credentials have expired or are wrong (401); log in anew"
+        return f"{tried}: the credentials have expired or are wrong (401); log in again"
     if status == 403 and "exceeded quota" in said:
         return f"{tried}: {said}; ask for fewer or smaller workers, or for a larger quota"
     if status == 403 and "being terminated" in said:

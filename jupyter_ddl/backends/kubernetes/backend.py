@@ -144,7 +144,7 @@ class KubeBackend(Backend):
         if self.client.status != "running":
             return "the scheduler's pod is lost: the next one is waited for, runs wait"
         if self._is_lost:
-            return "the scheduler is silent, and connected: runs go on"
+            return "the scheduler is connected but silent: runs go on"
         return "" if self._watch is None else self._watch.shortage
 
     # -- start -----------------------------------------------------------------------------------

@@ -145,7 +145,7 @@ def _crash(view: View) -> Cause | None:
                 continue  # told by _names
             return Cause(
                 f"pod {name} crashed {n_times} times with exit code {ended.get('exitCode')}{log}",
-                "is the image the notebook's own environment, with jupyter_ddl in it?",
+                "does the image hold the notebook's own environment, jupyter_ddl included?",
                 after_s=2.0 if lines else 8.0,  # its log comes a little later
             )
     return None
@@ -184,9 +184,9 @@ def _mount(view: View) -> Cause | None:
         for text in _messages(view.events, pod, "FailedMount"):
             if is_connecting(pod):
                 continue
-            fix = "it was deleted or never made: stop this cluster and start it anew"
+            fix = "it was deleted or never made: stop this cluster and start it again"
             if f"{view.name}-tls" not in text:
-                fix = "make what --volume or the pod template names, in the same namespace"
+                fix = "create what --volume or the pod template names, in the same namespace"
             return Cause(
                 f"a volume of pod {pod['metadata']['name']} can't be mounted: {one_line(text)}",
                 fix,
@@ -205,7 +205,7 @@ def _not_created(view: View) -> Cause | None:
         fix = "ask for fewer or smaller workers, or for a larger quota"
         return Cause(
             f"Kubernetes refused a pod: {said}",
-            fix if is_quota else "ask who keeps the namespace, or adapt --pod-template to it",
+            fix if is_quota else "ask the namespace's administrator, or adapt --pod-template to it",
             after_s=3.0,
             is_about_room=is_quota,
         )
@@ -214,8 +214,8 @@ def _not_created(view: View) -> Cause | None:
             continue
         if event.get("type") == "Error" and _is_of(view, event):
             return Cause(
-                f"the operator could not make the cluster: {_outcome(event.get('message', ''))}",
-                "correct what Kubernetes does not take of the options or the pod template (the "
+                f"the operator could not create the cluster: {_outcome(event.get('message', ''))}",
+                "correct the option or the pod template's field that Kubernetes refuses (the "
                 "operator's log names the field)",
                 after_s=5.0,
             )
@@ -256,16 +256,16 @@ def _names(view: View) -> Cause | None:
     for name, text in view.logs.items():
         if "Waiting to connect to" in text and "Registered to" not in text:
             return Cause(
-                f"pod {name} runs and does not find its scheduler by name: the DNS of Kubernetes "
+                f"pod {name} runs but can't find its scheduler by name: the DNS of Kubernetes "
                 f"does not answer, or a network policy is in the way",
-                "ask who keeps the cluster to look at its DNS (kube-system/kube-dns)",
+                "ask the cluster's administrator to check its DNS (kube-system/kube-dns)",
                 after_s=7.0,
             )
         if _NO_NAME.search(text):
             return Cause(
                 f"pod {name} can't resolve the name of its scheduler: the DNS of Kubernetes does "
                 f"not answer",
-                "ask who keeps the cluster to look at its DNS (kube-system/kube-dns)",
+                "ask the cluster's administrator to check its DNS (kube-system/kube-dns)",
                 after_s=3.0,
             )
     return None
@@ -280,8 +280,9 @@ def _silent(view: View) -> Cause | None:
         if not text or is_there or not is_connecting(pod):
             continue
         return Cause(
-            f"pod {name} runs and does not get to work; its last lines: {one_line(text)}",
-            "is the image the notebook's own environment, and the pod template free of a command?",
+            f"pod {name} runs but does not start to work; its last lines: {one_line(text)}",
+            "does the image hold the notebook's own environment, and does the pod template set "
+            "no command?",
             after_s=60.0,
         )
     return None
@@ -295,8 +296,8 @@ def _operator(view: View) -> Cause | None:
     acted = bool(view.pods or view.cluster.get("status", {}).get("phase"))
     if not acted:
         return Cause(
-            f"nobody acts on DaskCluster {view.name}: dask-kubernetes' operator does not run, does "
-            f"not watch this namespace, or has gone deaf",
+            f"nobody acts on DaskCluster {view.name}: dask-kubernetes' operator does not run, "
+            "does not watch this namespace, or no longer receives events",
             start_or_restart(),
             after_s=22.0,  # one that is being replaced takes 18
         )
@@ -304,12 +305,13 @@ def _operator(view: View) -> Cause | None:
     n_made = len(view.pods) - has_scheduler
     if n_made >= view.n_workers and has_scheduler:
         return None
-    made = f"{n_made} of {view.n_workers} workers' pods"
+    made = f"{n_made} of {view.n_workers} worker pods"
     if not has_scheduler:
-        made = "no scheduler's pod"
+        made = "no scheduler pod"
     return Cause(
         f"the operator has begun with DaskCluster {view.name} but made {made}, and reports no "
-        f"error: it has gone deaf in part, as after a restart of the API server",
+        "error: it no longer receives some events, as can happen after a restart of the API "
+        "server",
         f"have its deployment restarted: {restart()}",
         after_s=24.0,
     )

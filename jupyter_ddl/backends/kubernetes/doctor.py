@@ -64,7 +64,7 @@ def check_options(spec: ClusterSpec) -> None:
         check_dns_label("namespace", kube.namespace)
     check_size(spec)
     if not 1 <= kube.slots <= MAX_CPUS:
-        raise ClusterError(f"--slots {kube.slots}: 1 to {MAX_CPUS} are expected")
+        raise ClusterError(f"--slots {kube.slots}: expected 1 to {MAX_CPUS}")
     _check_pods(kube)
     if kube.pod_template is not None:
         check_mounts(worker_pod(spec, "name", "namespace"))
@@ -75,37 +75,39 @@ def _check_pods(kube: KubeSettings) -> None:
         raise ClusterError("no image was chosen for the pods; name one with --env IMAGE")
     if not 0 <= kube.gpus <= _MAX_GPUS:
         raise ClusterError(
-            f"--gpus {kube.gpus}: 0 to {_MAX_GPUS} are expected; it is the number of each worker, "
-            f"-n that of workers"
+            f"--gpus {kube.gpus}: expected 0 to {_MAX_GPUS}; --gpus is the number for each worker, "
+            "-n the number of workers"
         )
     for text in kube.volumes:
         if not _VOLUME.fullmatch(text):
             raise ClusterError(
-                f"--volume {text!r}: KIND:NAME:/path is expected; KIND is pvc, configmap or secret"
+                f"--volume {text!r}: expected KIND:NAME:/path; KIND is pvc, configmap or secret"
             )
     _check_places([text.split(":", 2)[2] for text in kube.volumes])
     for text in kube.tolerations:
         if not _TOLERATION.fullmatch(text):
             raise ClusterError(
-                f"--toleration {text!r}: KEY=VALUE:EFFECT, KEY:EFFECT or KEY is expected; EFFECT "
+                f"--toleration {text!r}: expected KEY=VALUE:EFFECT, KEY:EFFECT or KEY; EFFECT "
                 f"is NoSchedule, PreferNoSchedule or NoExecute"
             )
     for key, value in kube.node_selector.items():
         if not _LABEL_KEY.fullmatch(key) or not _LABEL_VALUE.fullmatch(value):
             raise ClusterError(
-                f"--node-selector {f'{key}={value}'!r} can't be a label of nodes; up to 63 "
-                f"letters, digits, - _ and . are expected on both sides of ="
+                f"--node-selector {f'{key}={value}'!r} can't be a label of nodes; expected up to "
+                "63 letters, digits, - _ and . on both sides of ="
             )
     if kube.priority is not None and not _PRIORITY.fullmatch(kube.priority):
         raise ClusterError(
-            f"--priority {kube.priority!r} can't be the name of a PriorityClass; small letters, "
-            f"digits, - and . are expected"
+            f"--priority {kube.priority!r} can't be the name of a PriorityClass; expected "
+            "lowercase letters, digits, - and ."
         )
     if not _MIN_LEASE_S <= kube.lease_s <= _MAX_LEASE_S:
-        raise ClusterError(f"--lease is {kube.lease_s:.0f} s; 5 s to 24 h are expected")
+        raise ClusterError(f"--lease is {kube.lease_s:.0f} s; expected 5 s to 24 h")
     for name in kube.env:
         if not _VARIABLE.fullmatch(name):
-            raise ClusterError(f"--set-env {name!r} is not the name of a variable; NAME=VALUE is")
+            raise ClusterError(
+                f"--set-env {name!r} is not the name of a variable; expected NAME=VALUE"
+            )
 
 
 def _check_places(paths: list[str]) -> None:
@@ -114,7 +116,7 @@ def _check_places(paths: list[str]) -> None:
     for path in paths:
         place = posixpath.normpath(path)
         if ".." in path.split("/") or ":" in path:
-            raise ClusterError(f"--volume …:{path}: a path without : and .. is expected")
+            raise ClusterError(f"--volume …:{path}: expected a path without : and ..")
         if place in taken:
             why = "two volumes" if place not in ("/", *_OWN_PLACES) else "pods have their own"
             raise ClusterError(f"--volume …:{path}: {why} at {place}; choose another path")
@@ -134,8 +136,8 @@ async def check_cluster(api: KubeApi, cluster: dict[str, Any]) -> None:
     if unknown:
         listed = ", ".join(field.removeprefix(".") for field in unknown[:5])
         raise BackendError(
-            f"this Kubernetes would leave out {listed} of the workers, which are fields that its "
-            f"DaskCluster does not know; correct --pod-template, or take them out"
+            f"this Kubernetes would drop {listed} from the workers: its DaskCluster does not "
+            "have these fields; correct --pod-template, or remove them"
         )
 
 
@@ -219,7 +221,7 @@ async def _dry_run(api: KubeApi, spec: ClusterSpec) -> Finding:
         await check_cluster(api, body)
     except BackendError as error:
         return Finding("cluster", "broken", error.message)
-    return Finding("cluster", "ok", f"would be taken, with image {kube_settings(spec).image}")
+    return Finding("cluster", "ok", f"would be accepted, with image {kube_settings(spec).image}")
 
 
 async def examine_operator(api: KubeApi, clusters: list[Json]) -> Finding:
@@ -231,12 +233,12 @@ async def examine_operator(api: KubeApi, clusters: list[Json]) -> Finding:
     ignored = [each["metadata"]["name"] for each in clusters if _is_ignored(each)]
     if ignored:
         fix = start_or_restart(deployment or "", api.namespace)
-        text = f"nobody has acted on DaskCluster {ignored[0]} for a minute; {fix}"
+        text = f"no operator has acted on DaskCluster {ignored[0]} for a minute; {fix}"
         return Finding("operator", "broken", text)
     if deployment is not None:
         named = f", deployment {deployment}" if deployment else ""
         return Finding("operator", "ok", f"runs in namespace {api.namespace}{named}")
-    return Finding("operator", "unknown", "not to be seen from here; a start tells within 30 s")
+    return Finding("operator", "unknown", "not visible from here; a start finds out within 30 s")
 
 
 def _is_ignored(cluster: Json) -> bool:

@@ -97,6 +97,6 @@ def check_dns_label(what: str, value: str) -> None:
     """
     if not _LABEL.fullmatch(value):
         raise ClusterError(
-            f"{what} {value!r} is not a DNS label; up to 63 of a-z, 0-9 and - are expected, "
-            f"beginning and ending with a letter or digit"
+            f"{what} {value!r} is not a DNS label; expected up to 63 of a-z, 0-9 and -, beginning "
+            "and ending with a letter or digit"
         )

@@ -80,17 +80,17 @@ ARGUMENTS = (
                 "--env",
                 dest="image",
                 metavar="auto|IMAGE|DIR",
-                help="image of the pods, or what it is built of",
+                help="image of the pods, or a directory to build it from",
             ),
             argument(
                 "--registry",
                 metavar="HOST/PATH",
-                help="where an image of --env DIR is pushed to",
+                help="where to push an image that is built",
             ),
             argument(
                 "--namespace",
                 metavar="NS",
-                help="default: the one of the kubeconfig, or of this pod",
+                help="default: that of the kubeconfig, or of this pod",
             ),
             argument("--slots", type=count(1), metavar="S", help="ranks side by side in each pod"),
             argument("--gpus", type=count(0), metavar="G", help="nvidia.com/gpu of each worker"),
@@ -98,7 +98,7 @@ ARGUMENTS = (
                 "--node-selector",
                 "node_selector",
                 "KEY=VALUE",
-                "nodes on which workers may run",
+                "label of the nodes on which workers may run",
                 type=_pair,
             ),
             _many(
@@ -114,14 +114,14 @@ ARGUMENTS = (
             _many("--volume", "volumes", "KIND:NAME:/PATH", "a pvc, configmap or secret to mount"),
             argument("--priority", metavar="CLASS", help="name of a PriorityClass"),
             argument(
-                "--pod-template", metavar="FILE", help="a pod in Kubernetes' form, laid over ours"
+                "--pod-template", metavar="FILE", help="a Pod in YAML or JSON, merged into ours"
             ),
             argument(
                 "--lease",
                 dest="lease_s",
                 type=duration_s,
                 metavar="5m",
-                help="pods end so long after a crash",
+                help="how long pods outlive a controller that crashed",
             ),
         ),
         title="on Kubernetes",

@@ -53,14 +53,14 @@ def read_template(path: str) -> PodTemplate:
     if isinstance(content, dict) and content.get("kind", "Pod") not in _KINDS:
         has_pod = isinstance(content.get("spec"), dict) and "template" in content["spec"]
         hint = "; its spec.template is one: give that alone" if has_pod else ""
-        raise ClusterError(f"{where} is a {content['kind']}, and a Pod is expected{hint}")
+        raise ClusterError(f"{where} is a {content['kind']}; expected a Pod{hint}")
     if isinstance(content, dict) and content.get("kind") == "PodTemplate":
         content = content.get("template")
     spec = content.get("spec", content) if isinstance(content, dict) else None
     if not isinstance(spec, dict) or not all(isinstance(key, str) for key in spec):
         raise ClusterError(
-            f"{where} holds no pod; a Pod, or its spec alone, is expected "
-            f"(apiVersion: v1, kind: Pod, spec: {{containers: […]}})"
+            f"{where} has no pod; expected a Pod, or its spec alone (apiVersion: v1, kind: Pod, "
+            f"spec: {{containers: […]}})"
         )
     _check_lists(spec, _LISTS, f"{where}: spec")
     for number, container in enumerate(spec.get("containers", [])):
@@ -94,17 +94,17 @@ def _parsed(path: str, where: str) -> Any:
 def _text(path: str, where: str) -> str:
     try:
         if stat.S_ISFIFO(Path(path).stat().st_mode):
-            raise ClusterError(f"{where} is a pipe; a file is expected")
+            raise ClusterError(f"{where} is a pipe; expected a file")
         with Path(path).open("rb") as file:
             data = file.read(_MAX_BYTES + 1)
         text = data.decode()
     except OSError as error:
         raise ClusterError(f"{where}: {error.strerror}") from None
     except ValueError:
-        raise ClusterError(f"{where} is not text in UTF-8; YAML or JSON is expected") from None
+        raise ClusterError(f"{where} is not UTF-8 text; expected YAML or JSON") from None
     if len(data) > _MAX_BYTES:
         raise ClusterError(
-            f"{where} is larger than {_MAX_BYTES >> 10} KiB; a pod, or its spec alone, is expected"
+            f"{where} is larger than {_MAX_BYTES >> 10} KiB; expected a pod, or its spec alone"
         )
     return text
 
@@ -131,7 +131,7 @@ def _check_lists(owner: Json, fields: tuple[str, ...], where: str) -> None:
     for field in fields:
         value = owner.get(field, [])
         if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
-            raise ClusterError(f"{where}.{field} is {value!r:.60}, and not a list of objects")
+            raise ClusterError(f"{where}.{field} is {value!r:.60}, not a list of objects")
 
 
 def _check_resources(container: Json, where: str) -> None:
@@ -144,8 +144,8 @@ def _check_resources(container: Json, where: str) -> None:
         for key, value in wanted.items():
             if not _QUANTITY.fullmatch(str(value)):
                 raise ClusterError(
-                    f"{where}.resources.{kind}.{key} is {value!r:.40}; a quantity is expected, as "
-                    f"2, 500m or 16Gi"
+                    f"{where}.resources.{kind}.{key} is {value!r:.40}; expected a quantity such as "
+                    "2, 500m or 16Gi"
                 )
             wanted[key] = str(value)
 
@@ -154,12 +154,12 @@ def _texts(metadata: Any, key: str, where: str) -> dict[str, str]:
     """Labels or annotations; nothing else of a pod's metadata is the user's to say."""
     found = metadata.get(key) or {} if isinstance(metadata, dict) else {}
     if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
-        raise ClusterError(f"{where}: metadata.{key} is {found!r:.60}; NAME: 'TEXT' is expected")
+        raise ClusterError(f"{where}: metadata.{key} is {found!r:.60}; expected NAME: 'TEXT'")
     return found
 
 
 def dropped_fields(sent: Any, kept: Any, path: str = "spec") -> Iterator[str]:
-    """Fields that the API server does not know, and has left out without a word."""
+    """Fields that the API server does not know, and has silently left out."""
     if isinstance(sent, dict):
         for key, value in sent.items():
             if not isinstance(kept, dict) or key not in kept:

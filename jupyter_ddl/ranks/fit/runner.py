@@ -59,7 +59,7 @@ class FitRunner:
         evicted = False
         try:
             if work is None:
-                raise ValueError("this assignment is no fit")
+                raise ValueError("this assignment is not a fit")
             enter_folder(assignment.folder)
             result = self._execute(trial, assignment, work, log)
         except TrialStopped:

@@ -264,7 +264,7 @@ function elapsedS(row, nowS) {
  * @param {any[]} rows
  * @param {string} sort
  * @param {boolean} descending
- * @param {string} wanted in small letters
+ * @param {string} wanted in lowercase letters
  * @returns {any[]}
  */
 export function ordered(rows, sort, descending, wanted) {

@@ -134,8 +134,10 @@ def test_a_killed_controller_leaves_no_second_cluster(home: Home, gateway: psuti
 
 def test_no_gateway_is_one_line(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DASK_GATEWAY__ADDRESS", raising=False)
-    with pytest.raises(ClusterError, match=r"no gateway is known: set gateway\.address"):
+    with pytest.raises(ClusterError, match=r"no gateway is configured: set gateway\.address"):
         start_cluster("gateway", 1)
     monkeypatch.setenv("DASK_GATEWAY__ADDRESS", "http://127.0.0.1:1")
-    with pytest.raises(ClusterError, match=r"gateway http://127\.0\.0\.1:1 starts no cluster"):
+    with pytest.raises(
+        ClusterError, match=r"gateway http://127\.0\.0\.1:1 did not start a cluster"
+    ):
         start_cluster("gateway", 1)

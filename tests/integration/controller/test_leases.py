@@ -63,7 +63,7 @@ def test_a_connection_file_of_another_boot_is_ignored_and_removed(stopping: Home
 
 def test_a_name_in_use_is_refused_and_the_log_stays_with_its_owner(stopping: Home) -> None:
     cluster = start_cluster(n_workers=0, name="test")
-    with pytest.raises(ClusterError, match="runs already"):
+    with pytest.raises(ClusterError, match="is already running"):
         start_cluster(n_workers=0, name="test")
     assert "ready; resumed runs: none" in cluster.logs()
 

@@ -109,7 +109,7 @@ def test_files_beside_the_notebook_are_compared_with_the_kernel(
     status = check_before("test", ["numpy"], tmp_path, None, said.append)
     assert status is not None
     assert status.word == "same"
-    assert "requirements.txt, line 1: 'numpy>=' is no requirement" in said[-1]
+    assert "requirements.txt, line 1: 'numpy>=' is not a requirement" in said[-1]
     # A file that another one includes counts as much, when it changes alone.
     (tmp_path / "more").mkdir()
     (tmp_path / "requirements.txt").write_text("-r more/numbers.txt\n")

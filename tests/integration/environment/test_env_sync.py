@@ -129,7 +129,7 @@ def test_a_package_that_nobody_has_is_refused_with_the_reason_of_pip(
     with pytest.raises(WorkerEnvironmentError, match="this kernel has no such package"):
         sync_environment("test", packages=["absent-package"])
     for wrong in ("ddltiny==9", "../../etc"):
-        with pytest.raises(WorkerEnvironmentError, match="this is no package's name"):
+        with pytest.raises(WorkerEnvironmentError, match="this is not a package's name"):
             sync_environment("test", packages=[wrong])
     # Nothing of it is left: workers go on with what they had.
     assert map_cell("item", [1, 2], namespace={}).values == [1, 2]

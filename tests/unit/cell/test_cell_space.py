@@ -110,7 +110,7 @@ def test_a_list_written_out_stands_for_its_elements():
         ("x = uniform(0, 1, hgh=3)", "unexpected keyword argument 'hgh'"),
         ("x = y = uniform(0, 1)", "several targets; assign it to one name"),
         ("x = 10 ** uniform(0, 1)", r"uniform\(0, 1\) is not searched here"),
-        ("if True:\n    x = uniform(0, 1)", "line 2: .* is about no choice"),
+        ("if True:\n    x = uniform(0, 1)", "line 2: .* does not use a choice"),
         ("x = uniform(0, 1)\nx = uniform(0, 2)", r"In \[3\], line 2 and in In \[3\], line 3"),
         ("from jupyter_ddl import choice as c\nx = c(len, print)", "write x = choice"),
     ],

@@ -310,25 +310,28 @@ def test_a_choice_from_the_line_or_the_dict_can_be_tested_in_the_cell():
         ("for i in range(2):\n    x = uniform(0, 1)", r"line 5: uniform\(0, 1\) is not searched"),
         ("def f():\n    x = uniform(0, 1)", r"line 5: uniform\(0, 1\) is not searched here"),
         ("if model == 'svm':\n  for i in (1,):\n    x = uniform(0, 1)", "line 6: .* not searched"),
-        ("if fast:\n    x = uniform(0, 1)", "'fast' is not searched here: the test is about no"),
-        ("if lr > 1:\n    x = uniform(0, 1)", "about 'lr', which is a range and no choice"),
+        ("if fast:\n    x = uniform(0, 1)", "'fast' is not searched here: the test does not use a"),
+        ("if lr > 1:\n    x = uniform(0, 1)", "about 'lr', which is a range, not a choice"),
         ("if model == kind:\n    x = uniform(0, 1)", "compares kind and model with each other"),
         ("if model == 'smv':\n    x = uniform(0, 1)", "no trial ever .* model is one of 'svm',"),
         ("if model == today():\n    x = uniform(0, 1)", "not known before .*today has no value"),
         ("if model < 1:\n    x = uniform(0, 1)", "not known before the run for model = svm"),
         (
             "model = model.upper()\nif model == 'SVM':\n    x = uniform(0, 1)",
-            "about 'model', which is also assigned otherwise",
+            "about 'model', which is also assigned elsewhere",
         ),
         (
             "if kind == 1: k = choice(1, 2)\nelse: k = 0\nif k == 1:\n    x = uniform(0, 1)",
-            "about 'k', which is also assigned otherwise",
+            "about 'k', which is also assigned elsewhere",
         ),
         (
             "if model == 'svm':\n    x = uniform(0, 1)\nif kind == 1:\n    x = uniform(0, 2)",
             r"'x' is declared twice: in In \[3\], line 5 and in In \[3\], line 7",
         ),
-        ("match model:\n    case [a, b]:\n        x = uniform(0, 1)", "pattern is no plain value"),
+        (
+            "match model:\n    case [a, b]:\n        x = uniform(0, 1)",
+            "pattern is not a plain value",
+        ),
         (
             "act = choice(make(), len)\nif act == len:\n    x = uniform(0, 1)",
             "made on a rank only",

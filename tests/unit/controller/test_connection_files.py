@@ -92,9 +92,9 @@ def test_a_file_that_is_none_is_no_connection(home: Home, text: bytes) -> None:
 
 
 def test_a_name_has_one_holder(held: int) -> None:
-    with pytest.raises(ClusterError, match="'a' runs already"):
+    with pytest.raises(ClusterError, match="'a' is already running"):
         hold_name("a", lambda: True, 60.0)
-    with pytest.raises(ClusterError, match="'a' runs already"):
+    with pytest.raises(ClusterError, match="'a' is already running"):
         hold_name("a", lambda: False, 0.1)
     with free_name("a") as is_free:
         assert not is_free

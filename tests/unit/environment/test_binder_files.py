@@ -124,29 +124,29 @@ def test_a_project_that_is_no_package_builds_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("files", "place", "reason"),
     [
-        ({"environment_dot_yml": "dependencies:\n  - numpy\n - scipy\n"}, 3, "no YAML"),
+        ({"environment_dot_yml": "dependencies:\n  - numpy\n - scipy\n"}, 3, "not YAML"),
         ({"environment_dot_yml": "dependencies:\n  numpy: 1\n"}, 2, "no list"),
         ({"environment_dot_yml": "- numpy\n"}, 1, "dependencies"),
         ({"environment_dot_yml": "dependencies:\n  - numpy\n  - conda: [x]\n"}, 3, "'conda'"),
         ({"environment_dot_yml": "dependencies:\n  - '!!!'\n"}, 2, "no package"),
         ({"environment_dot_yml": "dependencies:\n- pip:\n  - ok\n  - 'a==1.0 b'\n"}, 4, "a==1.0 b"),
-        ({"environment_dot_yml": "a: \x00"}, 1, "no YAML"),
+        ({"environment_dot_yml": "a: \x00"}, 1, "not YAML"),
         ({"requirements_dot_txt": "# first\nnumpy\nscipy>>1\n"}, 3, "scipy>>1"),
         ({"requirements_dot_txt": "numpy\n--nonsense x\n"}, 2, "--nonsense"),
         ({"requirements_dot_txt": "-r missing.txt\n"}, 1, "missing.txt"),
         ({"requirements_dot_txt": "-r requirements.txt\n"}, 1, "include each other"),
-        ({"runtime_dot_txt": "3.12"}, 1, "no runtime"),
+        ({"runtime_dot_txt": "3.12"}, 1, "not a runtime"),
         ({"runtime_dot_txt": "python-3.12.4"}, 1, "takes a minor version, python-3.12"),
-        ({"environment_dot_yml": "channels: [[a]]"}, 1, "an entry of `channels:` is no text"),
-        ({"environment_dot_yml": "variables:\n  A: [1]"}, 2, "a variable is no text"),
-        ({"environment_dot_yml": "dependencies:\n- pip:\n  - [a]"}, 3, "of `pip:` is no text"),
+        ({"environment_dot_yml": "channels: [[a]]"}, 1, "an entry of `channels:` is not text"),
+        ({"environment_dot_yml": "variables:\n  A: [1]"}, 2, "a variable's value is not text"),
+        ({"environment_dot_yml": "dependencies:\n- pip:\n  - [a]"}, 3, "of `pip:` is not text"),
         ({"environment_dot_yml": "#" * (300 << 10)}, 1, "larger than 256 KiB"),
         ({"requirements_dot_txt": "numpy", "apt_dot_txt": "ok\n; rm -rf /\n"}, 2, "Debian"),
-        ({"Pipfile": "[packages]\nnumpy = = 1\n"}, 2, "no TOML"),
+        ({"Pipfile": "[packages]\nnumpy = = 1\n"}, 2, "not TOML"),
         ({"Pipfile_dot_lock": "{\n  'x': 1}\n"}, 2, "no JSON"),
-        ({"Pipfile_dot_lock": "[]"}, 1, "no lock"),
+        ({"Pipfile_dot_lock": "[]"}, 1, "not a lock"),
         ({"Pipfile_dot_lock": "[" * 100_000}, 1, "nested too deeply"),
-        ({"Pipfile": "[requires]\nx=1\n[[packages]]\n"}, 3, "`packages` is no table"),
+        ({"Pipfile": "[requires]\nx=1\n[[packages]]\n"}, 3, "`packages` is not a table"),
         ({"pyproject_dot_toml": "[project]\ndependencies=1\n[build-system]"}, 2, "no list"),
         ({"environment_dot_yml": "a: " + "[" * 10_000}, 1, "nested too deeply"),
         ({"requirements_dot_txt": "numpy\n-r \x00\n"}, 2, "cannot be read"),
@@ -182,5 +182,5 @@ def test_a_list_of_packages_has_an_end(tmp_path: Path) -> None:
 
 def test_a_file_that_is_no_text_is_named_with_its_line(tmp_path: Path) -> None:
     (tmp_path / "requirements.txt").write_bytes(b"numpy\n\xff\xfe\n")
-    with pytest.raises(EnvironmentFileError, match=r"requirements\.txt, line 2: it is no UTF-8"):
+    with pytest.raises(EnvironmentFileError, match=r"requirements\.txt, line 2: it is not UTF-8"):
         read_configuration(tmp_path)

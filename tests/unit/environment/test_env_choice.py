@@ -19,7 +19,7 @@ def test_auto_takes_the_image_that_the_hub_has_named(tmp_path: Path) -> None:
 def test_auto_without_an_image_says_what_to_pass(tmp_path: Path) -> None:
     with pytest.raises(ImageError, match=r"neither JUPYTER_IMAGE_SPEC nor .*pass --env IMAGE or"):
         choose_env("auto", {"JUPYTER_IMAGE_SPEC": " "}, tmp_path)
-    with pytest.raises(ImageError, match=r"--env auto: JUPYTER_IMAGE says 'A B' is no image"):
+    with pytest.raises(ImageError, match=r"--env auto: JUPYTER_IMAGE says 'A B' is not an image"):
         choose_env("auto", {"JUPYTER_IMAGE": "A B"}, tmp_path)
 
 
@@ -44,7 +44,7 @@ def test_a_directory_that_is_not_there_is_no_image(tmp_path: Path, text: str) ->
 
 def test_anything_else_is_an_image_or_refused(tmp_path: Path) -> None:
     assert str(choose_env("user/image:1", {}, tmp_path).image) == "user/image:1"
-    with pytest.raises(ImageError, match="'user/Image' is no image reference"):
+    with pytest.raises(ImageError, match="'user/Image' is not an image reference"):
         choose_env("user/Image", {}, tmp_path)
     with pytest.raises(ImageError, match="name of 300 characters; expected at most 255"):
         choose_env("a" * 300, {}, tmp_path)

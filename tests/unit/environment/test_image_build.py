@@ -213,7 +213,7 @@ def test_what_was_built_once_is_not_built_again(configuration: Configuration, en
     assert first[1].startswith("building registry.example/team/jupyter-ddl-env:")
     second: list[str] = []
     assert build_image(plan, second.append) == plan.image
-    assert second[1:] == ["it is there: nothing is built"]
+    assert second[1:] == ["it exists already: nothing is built"]
 
 
 def test_the_line_that_asked_for_a_missing_package_is_found_in_pips_own_words(
@@ -288,5 +288,5 @@ def test_steps_of_engines_are_told(line: str, step: str) -> None:
 def test_a_log_without_a_known_cause_gives_its_error(configuration: Configuration) -> None:
     log = ["#1 building", "\x1b[31mERROR: failed to solve: no space left on device\x1b[0m", ""]
     assert str(explain_failure(log, configuration)) == "failed to solve: no space left on device"
-    assert str(explain_failure([], configuration)) == "it ended without a word"
+    assert str(explain_failure([], configuration)) == "it ended without any output"
     assert tail_of(log) == ["building", "ERROR: failed to solve: no space left on device"]

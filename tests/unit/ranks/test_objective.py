@@ -71,7 +71,7 @@ def test_other_objectives_fail_and_are_shown(host: Any, expression: str, shown: 
     assert finished.value is None
     assert finished.failure.kind == "metric"
     assert finished.failure.message.startswith("metric 'val_acc' is ")
-    assert finished.failure.message.endswith(f"{shown}; a finite number was expected")
+    assert finished.failure.message.endswith(f"{shown}; expected a finite number")
 
 
 def test_a_missing_objective_names_what_was_seen(host: Any) -> None:
@@ -86,7 +86,7 @@ def test_a_missing_objective_names_what_was_seen(host: Any) -> None:
 def test_a_report_that_is_no_number_fails_with_its_line(host: Any) -> None:
     failure = host.load("\n\nreport(acc='high')\n", metric="acc").run().failure
     assert failure.kind == "exception"
-    assert failure.message == "metric 'acc' is 'high' (str); a number was expected"
+    assert failure.message == "metric 'acc' is 'high' (str); expected a number"
     assert failure.line == 3
 
 
@@ -95,7 +95,7 @@ def test_a_nan_is_kept_but_fails_as_the_objective(host: Any) -> None:
     rank = host.load("report(loss=float('nan'))\n", metric="loss")
     failure = rank.run().failure
     assert failure.kind == "metric"
-    assert failure.message == "metric 'loss' is nan at step 0; a finite number was expected"
+    assert failure.message == "metric 'loss' is nan at step 0; expected a finite number"
     assert math.isnan(rank.of(Reported)[0].metrics["loss"])
     other = host.load(f"report(loss=float('{nan}'), acc=1)\n", metric="acc")
     assert other.run().outcome == "complete"
@@ -116,7 +116,7 @@ def test_automatic_steps_go_on_from_the_last_one(host: Any) -> None:
 
 def test_a_step_that_is_no_whole_number_is_refused(host: Any) -> None:
     failure = host.load("report(step=1.5, a=1)\n", metric="a").run().failure
-    assert failure.message == "report(step=…) is 1.5 (float); a whole number was expected"
+    assert failure.message == "report(step=…) is 1.5 (float); expected a whole number"
 
 
 def test_no_report_is_dropped_however_fast_they_come(host: Any) -> None:

@@ -29,7 +29,7 @@ def test_report_prints_one_line(capsys: Any) -> None:
 
 
 def test_report_refuses_what_a_run_would_refuse() -> None:
-    with pytest.raises(ReportError, match=r"metric 'loss' is 'x' \(str\); a number was expected"):
+    with pytest.raises(ReportError, match=r"metric 'loss' is 'x' \(str\); expected a number"):
         incell.report(loss="x")
 
 

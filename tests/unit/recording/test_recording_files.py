@@ -270,22 +270,28 @@ def _replace(number: int, text: str) -> Callable[[Path], None]:
 
 BROKEN: dict[str, tuple[Callable[[Path], None], str]] = {
     "missing": (lambda path: path.unlink(), "there is no such file; `%runs export"),
-    "empty": (lambda path: path.write_text(""), "first line is no head"),
-    "image": (lambda path: path.write_bytes(b"\x89PNG\r\n\x1a\n\x00"), "first line is no head"),
-    "ledger": (lambda path: path.write_bytes(b"DDLEDGER\x01\x00\x00\x00"), "first line is no head"),
-    "events only": (_replace(1, '{"type": "notice"}'), "first line is no head"),
+    "empty": (lambda path: path.write_text(""), "first line is not the head"),
+    "image": (
+        lambda path: path.write_bytes(b"\x89PNG\r\n\x1a\n\x00"),
+        "first line is not the head",
+    ),
+    "ledger": (
+        lambda path: path.write_bytes(b"DDLEDGER\x01\x00\x00\x00"),
+        "first line is not the head",
+    ),
+    "events only": (_replace(1, '{"type": "notice"}'), "first line is not the head"),
     "newer": (
         lambda path: _head(path, format=9, version="7.1.0"),
         r"format 9, written by jupyter_ddl 7\.1\.0; this one knows up to 1: install",
     ),
     "odd head": (lambda path: _head(path, origin="dreamt"), "its head is damaged .*dreamt"),
     "cut": (_cut, r"line 21, its last one, is cut off; copy it again"),
-    "damaged": (_replace(5, "{"), "line 5 is no fact of a run: no JSON"),
-    "list": (_replace(5, "[1]"), "line 5 is no fact of a run"),
-    "number": (_replace(5, "7"), "line 5 is no fact of a run"),
-    "unknown": (_replace(5, '{"type": "dance"}'), "line 5 is no fact of a run.*dance"),
-    "short": (_replace(5, '{"type": "reported"}'), "line 5 is no fact of a run.*missing"),
-    "deep": (_replace(5, "[" * 100_000), "line 5 is no fact of a run"),
+    "damaged": (_replace(5, "{"), "line 5 is not a fact of a run: no JSON"),
+    "list": (_replace(5, "[1]"), "line 5 is not a fact of a run"),
+    "number": (_replace(5, "7"), "line 5 is not a fact of a run"),
+    "unknown": (_replace(5, '{"type": "dance"}'), "line 5 is not a fact of a run.*dance"),
+    "short": (_replace(5, '{"type": "reported"}'), "line 5 is not a fact of a run.*missing"),
+    "deep": (_replace(5, "[" * 100_000), "line 5 is not a fact of a run"),
     "headless": (_replace(2, ""), "its second line is RunStarted, expected RunSubmitted"),
     "only head": (
         lambda path: path.write_text(path.read_text().split("\n")[0] + "\n"),
@@ -337,7 +343,7 @@ def test_a_file_that_is_there_is_left_alone_unless_it_may_be_replaced(tmp_path: 
     ledger("r1", twenty_events())
     target = tmp_path / "demo.html"
     target.write_text("mine")
-    with pytest.raises(RecordingError, match="it is there already; give another name, or --over"):
+    with pytest.raises(RecordingError, match="it exists already; give another name, or --over"):
         export_run("r1", target)
     assert target.read_text() == "mine"
     assert "A page that plays run r1 is in" in export_run("r1", target, overwrite=True)

@@ -120,7 +120,7 @@ def test_results_left_at_the_end_are_handed_over_once() -> None:
         ({"width": 65}, "'width'; expected one of 64, 128, 256"),
         ({"width": 64.0}, "'width'"),
         ({"drop": 0.15}, "'drop'.*in steps of 0.1"),
-        ({"momentum": 1}, "'momentum', which is no parameter"),
+        ({"momentum": 1}, "'momentum', which is not a parameter"),
     ],
 )
 def test_wrong_proposals_of_own_samplers_name_the_parameter(change: Params, message: str) -> None:

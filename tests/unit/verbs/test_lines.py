@@ -174,7 +174,7 @@ def test_keywords_from_python_are_the_options_of_the_line():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"metrc": "a"}, "there is no option 'metrc'; known are metric, mode, trials"),
+        ({"metrc": "a"}, "there is no option 'metrc'; known: metric, mode, trials"),
         ({"dry_run": True}, "there is no option 'dry_run'"),
         ({"pruner": "medain"}, "--pruner: 'medain' is not a pruner"),
         ({"ranks_per_trial": 2, "gpus_per_trial": 1}, "can't be divided"),

@@ -99,7 +99,7 @@ def unschedulable(message: str) -> Json:
                 logs={"kube-1-default-worker-x": "Traceback\nImportError: no torch"},
             ),
             "crashed 2 times with exit code 1; its last lines: Traceback ImportError: no torch",
-            "jupyter_ddl in it",
+            "jupyter_ddl included",
         ),
         (
             poll(
@@ -119,7 +119,7 @@ def unschedulable(message: str) -> Json:
         (
             poll(pod(), events=(event("FailedMount", 'secret "kube-1-tls" not found'),)),
             "can't be mounted",
-            "start it anew",
+            "start it again",
         ),
         (
             poll(events=(event("FailedCreate", "exceeded quota: small", "kube-1-scheduler-7"),)),
@@ -139,7 +139,7 @@ def unschedulable(message: str) -> Json:
                     event("Logging", "Invalid: spec.x", "kube-1", kind="DaskCluster", type="Error"),
                 )
             ),
-            "could not make the cluster: Invalid: spec.x",
+            "could not create the cluster: Invalid: spec.x",
             "correct",
         ),
         (
@@ -154,7 +154,7 @@ def unschedulable(message: str) -> Json:
                     ),
                 )
             ),
-            "could not make the cluster: Handler failed. Bad: y",
+            "could not create the cluster: Handler failed. Bad: y",
             "correct",
         ),
         (
@@ -170,7 +170,7 @@ def unschedulable(message: str) -> Json:
                 pod(containerStatuses=[{"state": {"running": {}}}]),
                 logs={"kube-1-default-worker-x": "Waiting to connect to: tls://kube-1.svc:8786"},
             ),
-            "does not find its scheduler by name",
+            "can't find its scheduler by name",
             "kube-dns",
         ),
         (
@@ -178,16 +178,16 @@ def unschedulable(message: str) -> Json:
                 pod(containerStatuses=[{"state": {"running": {}}}]),
                 logs={"kube-1-default-worker-x": "loading everything"},
             ),
-            "does not get to work; its last lines: loading everything",
+            "does not start to work; its last lines: loading everything",
             "command",
         ),
         (diagnose(View("kube-1", {}, ())), "operator does not run", "get deployments -A"),
         (
             diagnose(View("kube-1", {"status": {"phase": "Created"}}, ())),
-            "made no scheduler's pod",
+            "made no scheduler pod",
             "rollout restart",
         ),
-        (poll(pod(), n_workers=2), "made 1 of 2 workers' pods", "rollout restart"),
+        (poll(pod(), n_workers=2), "made 1 of 2 worker pods", "rollout restart"),
         (poll(waiting("CreateContainerConfigError", "runs as root")), "runs as root", "template"),
     ],
 )

@@ -71,8 +71,8 @@ _IGNORED = {"metadata": {"name": "old", "creationTimestamp": "2026-01-01T00:00:0
     ("pods", "clusters", "verdict", "text"),
     [
         ([_OWN], [], "ok", "runs in namespace space, deployment dask-operator"),
-        ([_OTHER], [], "unknown", "not to be seen from here"),
-        (None, [], "unknown", "not to be seen from here"),
+        ([_OTHER], [], "unknown", "not visible from here"),
+        (None, [], "unknown", "not visible from here"),
         (
             [_OWN],
             [_IGNORED],
@@ -80,7 +80,7 @@ _IGNORED = {"metadata": {"name": "old", "creationTimestamp": "2026-01-01T00:00:0
             "`kubectl rollout restart deployment dask-operator -n space`",
         ),
         ([_OTHER], [_IGNORED], "broken", "`kubectl get deployments -A | grep dask` finds it"),
-        (None, [_IGNORED], "broken", "nobody has acted on DaskCluster old for a minute"),
+        (None, [_IGNORED], "broken", "no operator has acted on DaskCluster old for a minute"),
     ],
 )
 def test_the_doctor_says_what_to_restart(

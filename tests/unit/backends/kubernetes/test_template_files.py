@@ -16,14 +16,14 @@ from jupyter_ddl.errors import ClusterError
     ("text", "expected"),
     [
         ("spec:\n  containers: []\n   bad", "line 3"),
-        ("just words", "holds no pod"),
-        ("spec: {containers: {a: 1}}", r"spec\.containers is \{'a': 1\}, and not a list"),
-        ("containers:", "spec.containers is None, and not a list"),
-        ("spec: {volumes: [3]}", "spec.volumes is .3., and not a list of objects"),
+        ("just words", "has no pod"),
+        ("spec: {containers: {a: 1}}", r"spec\.containers is \{'a': 1\}, not a list"),
+        ("containers:", "spec.containers is None, not a list"),
+        ("spec: {volumes: [3]}", "spec.volumes is .3., not a list of objects"),
         ("containers: [{volumeMounts: 3}]", r"spec\.containers\[0\]\.volumeMounts is 3"),
         ("containers: [{resources: {limits: {memory: 16Gb}}}]", "limits.memory is '16Gb'; a quant"),
         ("containers: [{resources: {limits: 3}}]", r"\[0\]\.resources is \{'limits': 3\}"),
-        ("kind: Service\nspec: {}", r"is a Service, and a Pod is expected \["),
+        ("kind: Service\nspec: {}", r"is a Service; expected a Pod \["),
         ("kind: Deployment\nspec: {template: {}}", "its spec.template is one"),
         ("metadata: {labels: {a: 1}}\nspec: {}", r"metadata\.labels is \{'a': 1\}; NAME: 'TEXT'"),
         ("\x00", "it is not YAML"),
@@ -32,7 +32,7 @@ from jupyter_ddl.errors import ClusterError
         ("spec: {a: .nan}", "a value that Kubernetes can't be sent"),
         ("spec: &a {b: *a}", "can't be sent .Circular reference"),
         ("[" * 10_000, "nested too deeply"),
-        ("# " + "x" * (256 << 10), "is larger than 256 KiB; a pod"),
+        ("# " + "x" * (256 << 10), "is larger than 256 KiB; expected a pod"),
         (
             "a: &a0 [lol, lol]\n" + "".join(f"a{n}: &a{n + 1} [*a{n}, *a{n}]\n" for n in range(40)),
             "larger than 256 KiB when what its aliases .* stand for is written out",
@@ -58,12 +58,12 @@ def test_a_template_is_a_pod_or_its_spec(tmp_path: Path) -> None:
     path.write_text("kind: PodTemplate\ntemplate: {spec: {nodeName: a}}\n")
     assert json.loads(read_template(str(path)).spec) == {"nodeName": "a"}
     path.write_bytes(b"\xff\xfe")
-    with pytest.raises(ClusterError, match="not text in UTF-8"):
+    with pytest.raises(ClusterError, match="not UTF-8 text"):
         read_template(str(path))
     with pytest.raises(ClusterError, match="No such file"):
         read_template(str(tmp_path / "none.yaml"))
     with pytest.raises(ClusterError, match="Is a directory"):
         read_template(str(tmp_path))
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(ClusterError, match="is a pipe; a file is expected"):
+    with pytest.raises(ClusterError, match="is a pipe; expected a file"):
         read_template(str(tmp_path / "pipe"))
