@@ -153,7 +153,9 @@ _CASES = [
         "open('job.yaml', 'w').write('kind: Job\\nspec: {template: {spec: {}}}')",
     ),
     _Bad("a size without a unit", "%cluster start --memory 4", "is 4 bytes; .*did you mean 4GB"),
-    _Bad("more CPUs than there are", "%cluster start --cpus 9999", "--cpus 9999: 1 to 1024 are"),
+    _Bad(
+        "more CPUs than there are", "%cluster start --cpus 9999", "--cpus 9999: expected 1 to 1024"
+    ),
     _Bad(
         "a pod template of aliases that stand for gigabytes",
         "%cluster start kube --env x:1 --pod-template bomb.yaml",

@@ -73,7 +73,7 @@ def test_the_terminal_reads_runs_of_a_notebook(home: Home, own_cluster: Cluster)
     target = home.work / "demo.jsonl"
     assert _ddl("runs", "export", run.id, str(target)).returncode == 0
     again = _ddl("runs", "export", run.id, str(target))
-    assert (again.returncode, "it is there already" in again.stderr) == (1, True)
+    assert (again.returncode, "it exists already" in again.stderr) == (1, True)
     assert target.read_text().count("\n") > len(run.events())
     refused = _ddl("runs", "rm", run.id)
     assert (refused.returncode, run.directory.exists()) == (1, True)

@@ -146,7 +146,7 @@ def test_a_page_is_written_and_a_recording_is_not_replaced(
     assert main(["runs", "export", "last", str(target)]) == 0
     assert "facts of run" in capsys.readouterr().out
     assert main(["runs", "export", "last", str(target)]) == 1
-    assert "it is there already" in capsys.readouterr().err
+    assert "it exists already" in capsys.readouterr().err
     with pytest.raises(UsageError, match="one of the arguments FILE --tensorboard is required"):
         _notebook("runs", "export last")
 

@@ -153,7 +153,7 @@ def test_damage_in_a_long_ledger_is_told_from_a_torn_tail(path: Path) -> None:
 
 def test_a_file_that_is_no_ledger_or_a_later_one_is_left_alone_even_by_repair(path: Path) -> None:
     for content, message in (
-        (b"%PDF-1.7 and more, much more than a header", "no ledger"),
+        (b"%PDF-1.7 and more, much more than a header", "not a ledger"),
         (_header(2), "ledger format 2"),
     ):
         path.write_bytes(content)

@@ -115,7 +115,7 @@ def test_a_replay_tells_what_it_is_and_writes_its_page(tmp_path: Path) -> None:
     assert repr(shown) == "<Replay of simulated run r1121-500tr, complete>"
     page = shown.save_html(tmp_path / "search.html").read_text()
     assert 'data-speed="16"' in page
-    with pytest.raises(RecordingError, match="it is there already"):
+    with pytest.raises(RecordingError, match="it exists already"):
         shown.save_html(tmp_path / "search.html")
     assert len(page) < 400_000  # docs/replay.md says so
     still = shown.still()

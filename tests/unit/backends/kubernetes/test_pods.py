@@ -216,7 +216,7 @@ def test_what_an_api_server_leaves_out_is_found() -> None:
     [
         (spec(namespace="Not_One"), "not a DNS label"),
         (spec(gpus=-1), "--gpus -1"),
-        (spec(gpus=100_000), "--gpus 100000: 0 to 64"),
+        (spec(gpus=100_000), "--gpus 100000: expected 0 to 64"),
         (
             ClusterSpec("kube", memory_per_worker_bytes=1 << 50, settings=settings("a")),
             "64MB to 64TB",
@@ -230,7 +230,7 @@ def test_what_an_api_server_leaves_out_is_found() -> None:
         (spec(priority="Very High"), "name of a PriorityClass"),
         (spec(node_selector={"disk": "ü"}), "--node-selector 'disk=ü' can't be a label"),
         (spec(node_selector={"a/b/c": "x"}), "--node-selector 'a/b/c=x'"),
-        (spec(slots=0), "--slots 0: 1 to 1024"),
+        (spec(slots=0), "--slots 0: expected 1 to 1024"),
         (spec(lease_s=1.0), "--lease is 1 s; expected 5 s to 24 h"),
         (spec(env={"1A": "x"}), "not the name of a variable"),
         (spec(image=None), "--env IMAGE"),
