@@ -102,6 +102,7 @@ def make_group(
         backend=ranks.backend,
         initialize=ranks.initialize,
         strategy=ranks.strategy,
+        token=context.new_token(),
     )
     return [
         make_assignment(

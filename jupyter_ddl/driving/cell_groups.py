@@ -303,6 +303,7 @@ class CellGroups(Machine[GroupEvent, GroupInstruction]):
             backend=ranks.backend,
             initialize=ranks.initialize,
             timeout_s=_JOIN_TIMEOUT_S,
+            token=self._new_token(),
         )
         places = place_ranks(group.places.workers, group.hosts, base, group.places.gpus)
         for rank, place in enumerate(places):

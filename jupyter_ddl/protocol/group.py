@@ -53,6 +53,8 @@ class RankPlace(msgspec.Struct, frozen=True):
     """UUIDs of the GPUs of the group's ranks on this host, by local rank; empty on the CPU.  As
     with torchrun, a rank sees them all and uses number ``local_rank``."""
     gpus_per_rank: int = 0
+    token: str = ""
+    """What the ranks of the round show each other before they share a store across hosts."""
 
     @property
     def device_index(self) -> int:

@@ -2,7 +2,8 @@
 
 Torch's own ``TCPStore`` listens on every interface and asks nobody who he is, and what lies in it
 is unpickled.  Ranks of one host share a file in memory that has no name and no port; across hosts
-the store listens on the one address by which the others know its host.
+the store listens on the one address by which the others know its host, and asks for the round's
+token (:mod:`jupyter_ddl.ranks.token_store`).
 """
 
 from __future__ import annotations
@@ -62,8 +63,10 @@ def open_store(host: str, place: RankPlace, file: StoreFile | None) -> tuple[Any
     timeout = timedelta(seconds=place.timeout_s)
     if file is not None:
         return _file_store(file, timeout), 0
-    store = _listening_store(_bound(host, 0), host, None, timeout)
-    return store, int(store.port)
+    from jupyter_ddl.ranks.token_store import StoreServer, TokenStore
+
+    server = StoreServer(_bound(host, 0), place.token)
+    return TokenStore(host, server.port, place.token, timeout), server.port
 
 
 def open_store_at(address: str, n_ranks: int, timeout: timedelta) -> Any:
@@ -86,9 +89,7 @@ def open_store_at(address: str, n_ranks: int, timeout: timedelta) -> Any:
     return _listening_store(listener, host, n_ranks, timeout)
 
 
-def _listening_store(
-    listener: socket.socket, host: str, n_ranks: int | None, timeout: timedelta
-) -> Any:
+def _listening_store(listener: socket.socket, host: str, n_ranks: int, timeout: timedelta) -> Any:
     """Bound before: torch would listen on all interfaces, whatever host it is told."""
     import torch.distributed as dist
 
@@ -103,7 +104,7 @@ def _listening_store(
         port,
         world_size=n_ranks,
         is_master=True,
-        wait_for_workers=n_ranks is not None,
+        wait_for_workers=True,
         timeout=timeout,
         master_listen_fd=listener.detach(),
     )
@@ -111,15 +112,13 @@ def _listening_store(
 
 def join_store(address: str, place: RankPlace, file: StoreFile | None) -> Any:
     """The store that rank 0 has opened."""
-    import torch.distributed as dist
-
     timeout = timedelta(seconds=place.timeout_s)
     if file is not None:
         return _file_store(file, timeout)
+    from jupyter_ddl.ranks.token_store import TokenStore
+
     host, _, port = address.rpartition(":")
-    return dist.TCPStore(
-        host, int(port), world_size=None, is_master=False, wait_for_workers=False, timeout=timeout
-    )
+    return TokenStore(host, int(port), place.token, timeout)
 
 
 def _file_store(file: StoreFile, timeout: timedelta) -> Any:

@@ -85,9 +85,8 @@ class Rendezvous:
         def replacement(*args: Any, **options: Any) -> None:
             self._init_process_group(*args, **options)
 
-        for module in list(sys.modules.values()):  # also where one was imported from
-            if getattr(module, "__dict__", {}).get("init_process_group") is self._original:
-                module.__dict__["init_process_group"] = replacement
+        _replace(self._original, replacement)
+        _replace(dist.new_group, _closing(dist.new_group))
 
     def renew(self, round_id: str) -> None:
         """Meet nothing of what was met before; all ranks do this together."""
@@ -224,6 +223,25 @@ class AloneRank:
         if dist.is_available():
             place = RankPlace("alone")
             Rendezvous(place, dist.HashStore(), self._tell, contextlib.nullcontext).install()
+
+
+def _closing(connect: Callable[..., Any]) -> Callable[..., Any]:
+    """The same function, whose sockets answer nobody once it has returned."""
+
+    @functools.wraps(connect)
+    def closing(*args: Any, **options: Any) -> Any:
+        with closed_to_strangers():
+            return connect(*args, **options)
+
+    return closing
+
+
+def _replace(original: Callable[..., Any], replacement: Callable[..., Any]) -> None:
+    """In all modules that there are: it may have been imported from torch's."""
+    for module in list(sys.modules.values()):
+        names = getattr(module, "__dict__", {})
+        if names.get(original.__name__) is original:
+            names[original.__name__] = replacement
 
 
 def _address() -> str:

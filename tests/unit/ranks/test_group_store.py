@@ -59,12 +59,15 @@ def test_a_file_that_is_not_there_is_told_with_what_to_do() -> None:
         StoreFile("/proc/1/fd/9999")
 
 
+def _across_hosts(rank: int, token: str = "t") -> RankPlace:
+    return RankPlace("g", rank=rank, world_size=2, n_hosts=2, timeout_s=5.0, token=token)
+
+
 def test_across_hosts_the_store_listens_at_the_ranks_address_alone() -> None:
     before = _listening()
-    place = RankPlace("g", world_size=2, n_hosts=2, timeout_s=5.0)
-    opened, port = open_store("127.0.0.1", place, None)
+    opened, port = open_store("127.0.0.1", _across_hosts(0), None)
     assert _listening() - before == {("127.0.0.1", port)}
-    joined = join_store(f"127.0.0.1:{port}", place, None)
+    joined = join_store(f"127.0.0.1:{port}", _across_hosts(1), None)
     opened.set("word", "heard")
     assert joined.get("word") == b"heard"
 
