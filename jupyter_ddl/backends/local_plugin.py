@@ -11,7 +11,8 @@ from jupyter_ddl.backends.base import Backend, BackendPlugin, Finding, Report, n
 from jupyter_ddl.formats import format_bytes, format_counted
 from jupyter_ddl.protocol.cluster import ClusterSpec
 from jupyter_ddl.store.host_limits import host_limits
-from jupyter_ddl.store.paths import blob_dirs, runtime_dir
+from jupyter_ddl.store.mounts import file_system_of
+from jupyter_ddl.store.paths import blob_dirs, home_dir, runtime_dir
 
 __all__ = ["LocalPlugin"]
 
@@ -35,8 +36,18 @@ class LocalPlugin(BackendPlugin):
         findings = [
             Finding("host", "ok" if n_workers <= fitting else "unknown", host),
             *map(_room, (runtime_dir(), *blob_dirs())),
+            *map(_locks, (runtime_dir(), home_dir())),
         ]
         return Report(tuple(findings))
+
+
+def _locks(directory: Path) -> Finding:
+    place = file_system_of(directory)
+    what = f"locks in {directory}"
+    if place.locks_reach_all:
+        return Finding(what, "ok", f"of {place}")
+    text = f"on {place} no host sees another one's: use it from one host at a time"
+    return Finding(what, "unknown", text)
 
 
 def _room(directory: Path) -> Finding:

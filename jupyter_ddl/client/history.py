@@ -106,7 +106,9 @@ def remove_run(run_id: str) -> Path:
     """
     try:
         LedgerWriter.open(ledger_path(run_id)).close()
-    except LedgerBusyError:
+    except LedgerBusyError as error:
+        if "lock" in error.fields:
+            raise  # it may be active on another host
         raise LedgerBusyError(
             f"run {run_id} is still active; `%runs stop {run_id}` first", run_id=run_id
         ) from None

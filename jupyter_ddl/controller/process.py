@@ -32,6 +32,7 @@ from jupyter_ddl.store.connection import (
     socket_path,
     write_connection,
 )
+from jupyter_ddl.store.locks import check_home, release_lock
 from jupyter_ddl.store.paths import runtime_dir
 from jupyter_ddl.store.processes import (
     OWNER_VARIABLE,
@@ -116,14 +117,17 @@ def main() -> None:
         lock = hold_name(
             spec.name, lambda: read_connection(spec.name) is not None, spec.start_timeout_s
         )
-        _begin_log(spec.name)
-        with asyncio.Runner(loop_factory=AwakeLoop) as runner:
-            runner.run(_serve(spec, phases))
+        try:
+            check_home()
+            _begin_log(spec.name)
+            with asyncio.Runner(loop_factory=AwakeLoop) as runner:
+                runner.run(_serve(spec, phases))
+        finally:
+            release_lock(lock)
     except JupyterDDLError as error:
         phases.tell("error", error=type(error).__name__, message=error.message)
         log.error("not started: %s", error.message)
         sys.exit(1)
-    os.close(lock)
 
 
 def _begin_log(name: str) -> None:

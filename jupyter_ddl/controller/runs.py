@@ -313,8 +313,9 @@ class RunRegistry:
         for run_id in await asyncio.to_thread(unfinished_runs, self._cluster):
             try:
                 await self.resume(run_id)
-            except LedgerBusyError:
-                continue  # another controller drives it
+            except LedgerBusyError as error:
+                log.info("run %s is left to who writes it: %s", run_id, error.message)
+                continue
             except JupyterDDLError as error:
                 log.warning("run %s can't be resumed: %s", run_id, error.message)
                 continue

@@ -34,7 +34,15 @@ from jupyter_ddl.protocol.events import (
     StopRequested,
 )
 from jupyter_ddl.store.atomic import sync_directory
-from jupyter_ddl.store.locks import note_holder, read_note, release_lock, try_lock
+from jupyter_ddl.store.locks import (
+    HOME_SETTING,
+    note_holder,
+    read_note,
+    release_lock,
+    rival_of,
+    rivalry,
+    try_lock,
+)
 
 __all__ = [
     "DURABLE",
@@ -57,7 +65,8 @@ def take_lock(ledger: Path) -> int:
     Raises
     ------
     LedgerBusyError
-        A live process holds it; the message names its pid, host and start.
+        A live process holds it, or may do so on another host; the message names its pid, host and
+        start.
     LedgerError
         The directory is read-only or missing.
     StorageError
@@ -66,8 +75,15 @@ def take_lock(ledger: Path) -> int:
     path = lock_path(ledger)
     fd = _open_to_write(path, os.O_CREAT)
     try:
-        if not try_lock(fd, path, "JUPYTER_DDL_HOME"):
+        if not try_lock(fd, path, HOME_SETTING):
             raise _busy(ledger)
+        if rival := rival_of(path):
+            raise LedgerBusyError(
+                f"opening {ledger} for writing failed: {rivalry(path, rival)}",
+                path=str(ledger),
+                lock=str(path),
+                host=rival.host,
+            )
     except BaseException:
         os.close(fd)
         raise

@@ -18,9 +18,9 @@ import msgspec
 
 from jupyter_ddl.errors import ClusterError
 from jupyter_ddl.store.atomic import write_whole
-from jupyter_ddl.store.locks import holder_of, note_holder, try_lock
+from jupyter_ddl.store.locks import holder_of, note_holder, read_note, rival_of, rivalry, try_lock
 from jupyter_ddl.store.paths import private_dir, runtime_dir, runtime_path
-from jupyter_ddl.store.processes import ProcessIdentity, is_alive, is_gone
+from jupyter_ddl.store.processes import ProcessIdentity, boot_id, is_alive, is_gone
 
 __all__ = [
     "ConnectionInfo",
@@ -40,6 +40,7 @@ __all__ = [
 # One controller per cluster name: a lock that lives as long as its process.
 
 _POLL_S = 0.05
+_NOTE_S = 0.5
 _SETTING = "JUPYTER_RUNTIME_DIR"
 
 
@@ -60,16 +61,24 @@ def hold_name(name: str, is_ready: Callable[[], bool], timeout_s: float) -> int:
     StorageError
         The file system of the runtime directory has no locks.
     """
-    fd = _open_lock(name)
-    deadline = time.monotonic() + timeout_s
+    fd, path = _open_lock(name), _lock_path(name)
+    began_s = time.monotonic()
     try:
-        while not try_lock(fd, _lock_path(name), _SETTING):
-            if is_ready() or time.monotonic() > deadline:
+        while not try_lock(fd, path, _SETTING):
+            # Who has just got the lock may not have put its note in the place of the one before.
+            if time.monotonic() > began_s + _NOTE_S and (host := _other_host(path)):
+                raise ClusterError(
+                    f"a controller named {name!r} runs on {host}, which shares {path.parent}; "
+                    f"give another --name, or set {_SETTING} to a directory of this host"
+                )
+            if is_ready() or time.monotonic() > began_s + timeout_s:
                 raise ClusterError(
                     f"a controller named {name!r} is already running; `%cluster attach {name}`, "
                     f"or give another --name"
                 )
             time.sleep(_POLL_S)
+        if rival := rival_of(path):
+            raise ClusterError(f"the name {name!r} is not free: {rivalry(path, rival)}")
     except BaseException:
         os.close(fd)
         raise
@@ -98,6 +107,12 @@ def is_lost(process: ProcessIdentity) -> bool:
     return is_gone(process) and not any(
         holds_name(process, path.stem) for path in runtime_path().glob("*.lock")
     )
+
+
+def _other_host(path: Path) -> str:
+    """The host of a lock's holder if it is another one, or was before it started anew."""
+    holder = read_note(path)
+    return "" if holder is None or holder.process.boot_id == boot_id() else holder.host
 
 
 def _open_lock(name: str) -> int:
@@ -159,13 +174,16 @@ def write_connection(info: ConnectionInfo) -> Path:
 
 
 def read_connection(name: str) -> ConnectionInfo | None:
-    """The live controller of this name, or None; a stale file is removed."""
+    """The live controller of this name on this host, or None; a stale file is removed."""
     info = _read(name)
-    if info is None or is_alive(info.process) or holds_name(info.process, name):
+    if info is None or is_alive(info.process):
         return info
+    if holds_name(info.process, name):
+        # The socket of another host can't be reached, though its directory is shared.
+        return info if info.process.boot_id == boot_id() else None
     with free_name(name) as is_free:
         # A controller that is starting holds the name: the file may be its own by now.
-        if is_free and _read(name) == info:
+        if is_free and not rival_of(_lock_path(name)) and _read(name) == info:
             connection_path(name).unlink(missing_ok=True)
             remove_socket(Path(info.socket))
     return None

@@ -1,7 +1,8 @@
 """Locks that die with their holder, and a note of who holds them.
 
 ``flock`` on a file: the kernel frees it at the holder's death, so nothing is ever stale.  The note
-in that file says who holds the lock, or held it last and did not give it up.
+in that file says who holds the lock, or held it last and did not give it up.  Where hosts do not
+see each other's locks, it decides whether the lock may be taken: only from who is known to be gone.
 """
 
 from __future__ import annotations
@@ -18,18 +19,26 @@ from pathlib import Path
 import msgspec
 
 from jupyter_ddl.errors import StorageError
-from jupyter_ddl.store.processes import ProcessIdentity, this_process
+from jupyter_ddl.store.mounts import file_system_of
+from jupyter_ddl.store.paths import home_dir
+from jupyter_ddl.store.processes import ProcessIdentity, is_gone, this_process
 
 __all__ = [
+    "HOME_SETTING",
     "Holder",
+    "check_home",
     "holder_of",
     "lock_directory",
     "note_holder",
     "read_note",
     "release_lock",
+    "rival_of",
+    "rivalry",
+    "this_holder",
     "try_lock",
 ]
 
+HOME_SETTING = "JUPYTER_DDL_HOME"
 _NO_LOCKS = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
 
 
@@ -38,6 +47,8 @@ class Holder(msgspec.Struct, frozen=True):
 
     process: ProcessIdentity
     host: str
+    machine: str
+    """Of the host, in whatever boot; empty where it has no such name."""
     since_s: float
     """Unix seconds at which it took the lock; only for messages."""
 
@@ -67,16 +78,46 @@ def try_lock(fd: int, path: Path, setting: str) -> bool:
         if error.errno not in _NO_LOCKS:
             raise
         raise StorageError(
-            f"locking {path} failed: {error.strerror}; its file system has no locks, so two "
-            f"writers could not be told apart; set {setting} to a local disk",
+            f"locking {path} failed: {error.strerror}; without locks two writers could not be "
+            f"told apart, and {file_system_of(path)} has none; set {setting} to a directory on a "
+            f"disk of this host",
             path=str(path),
         ) from error
     return True
 
 
+def this_holder() -> Holder:
+    """This process, since now."""
+    machine = ""
+    with contextlib.suppress(OSError):
+        machine = Path("/etc/machine-id").read_text().strip()
+    return Holder(this_process(), socket.gethostname(), machine, time.time())
+
+
+def rival_of(path: Path) -> Holder | None:
+    """Who may still write beside the process that has just got this lock; None: nobody.
+
+    Where all hosts see the lock, having got it is the proof.  Elsewhere its former holder must be
+    known to be gone: it gave the lock up, or was of this host.
+    """
+    former = read_note(path)
+    if former is None or file_system_of(path).locks_reach_all or is_gone(former.process):
+        return None
+    here = this_holder()
+    return None if (former.host, former.machine) == (here.host, here.machine) else former
+
+
+def rivalry(path: Path, rival: Holder) -> str:
+    """What to tell of a rival, and what to do about it."""
+    return (
+        f"{rival} had it last and has not given it up, and on {file_system_of(path)} no host sees "
+        f"another one's locks; end it there, or delete {path} if that host is gone for good"
+    )
+
+
 def note_holder(fd: int) -> None:
     """Write into a locked file that this process holds it."""
-    holder = Holder(this_process(), socket.gethostname(), time.time())
+    holder = this_holder()
     # On a full disk the lock still holds; only its note stays empty.
     with contextlib.suppress(OSError):
         os.ftruncate(fd, 0)
@@ -100,6 +141,16 @@ def read_note(path: Path) -> Holder | None:
         return msgspec.json.decode(note, type=Holder) if note else None
     except (OSError, msgspec.DecodeError):
         return None
+
+
+def check_home() -> None:
+    """See whether ledgers can be locked.  Raises as :func:`try_lock`."""
+    path = home_dir() / "lock"
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try_lock(fd, path, HOME_SETTING)
+    finally:
+        os.close(fd)
 
 
 def lock_directory(path: Path, *, shared: bool) -> int | None:

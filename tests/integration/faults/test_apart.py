@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 
 import pytest
 
 from jupyter_ddl.client.clusters import list_clusters, start_cluster
 from jupyter_ddl.controller.process import end_leftovers
+from jupyter_ddl.errors import ClusterError
 from tests.leaks import Home, processes_of
-from tests.namespaces import PID, apart, python, with_clock_set
+from tests.namespaces import PID, apart, on_another_host, python, with_clock_set, without_locks
 from tests.run_tools import SLEEPING, start_search, wait_for
 from tests.until import until
 
@@ -64,3 +66,35 @@ def test_a_container_and_its_host_end_nothing_of_each_other(home: Home) -> None:
         assert list_clusters() == []
         inside.communicate("\n")
     until(lambda: not processes_of(home), 10.0, "the end of the container")
+
+
+def test_hosts_that_share_a_home_have_their_own_clusters(home: Home) -> None:
+    with subprocess.Popen(
+        [*on_another_host(home.root, "far"), *python(_RUN)],
+        cwd=home.work,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as far:
+        assert far.stdout is not None
+        assert far.stdout.readline() == "running\n"
+        before = {process.pid for process in processes_of(home)}
+        assert list_clusters() == []  # its socket can't be reached from here
+        with pytest.raises(ClusterError, match="'inner' runs on far, which shares"):
+            start_cluster(n_workers=0, name="inner")
+        start_cluster(n_workers=0, name="outer").stop()
+        assert before <= {process.pid for process in processes_of(home)}
+        far.communicate("\n")
+    (controller,) = (p for p in processes_of(home) if "jupyter_ddl.controller" in str(p.cmdline()))
+    controller.terminate()
+    until(lambda: not processes_of(home), 20.0, "the end of the other host's cluster")
+
+
+def test_a_cluster_without_locks_is_refused_before_anything_starts(home: Home) -> None:
+    command = [*without_locks(), sys.executable, "-m", "jupyter_ddl.cli", "cluster", "start"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert done.stderr.count("\n") == 1
+    assert "No locks available" in done.stderr
+    assert "set JUPYTER_RUNTIME_DIR to a directory on a disk of this host" in done.stderr
+    assert not processes_of(home)

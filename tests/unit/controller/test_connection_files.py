@@ -67,7 +67,7 @@ def test_a_stale_file_goes_with_its_socket(home: Home) -> None:
 def test_who_holds_the_name_is_alive_whatever_else_is_seen_of_it(held: int) -> None:
     info = stale(info_of("a"))
     write_connection(info)
-    holder = Holder(info.process, "host", 0.0)
+    holder = Holder(info.process, "host", "", 0.0)
     os.pwrite(held, msgspec.json.encode(holder) + b" " * 200, 0)  # as the holder's own note
     assert is_gone(info.process)
     assert read_connection("a") == info
