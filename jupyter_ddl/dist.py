@@ -188,7 +188,7 @@ def _recorded_default(
     for item, label in zip(items, labels, strict=True):
         if item is wanted or (_is_scalar(wanted) and _is_scalar(item) and item == wanted):
             return label
-        # Containers are compared by what they show: == of arrays is no single answer.
+        # Containers are compared by what they show: == of arrays is not a single answer.
         if not _is_scalar(wanted) and label_of(wanted) == label:
             return label
     shown = ", ".join(str(label) for label in labels)

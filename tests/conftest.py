@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _REAL = ("integration", "kernel", "kube", "notebooks")
 
 # A shell starts what it puts in the background with SIGINT ignored, and Python leaves that so;
-# tests of interrupts would wait for ever.
+# tests of interrupts would wait forever.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -37,7 +37,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     """A test marked ``forks`` runs in a fresh process, which has no thread but its own.
 
     This process has had clusters and kernels: what their threads held at the moment of a fork
-    is held for ever in the child.
+    is held forever in the child.
     """
     if pyfuncitem.get_closest_marker("forks") is None or _ALONE in os.environ:
         return None

@@ -63,7 +63,7 @@ def named_files(texts: Iterable[str], folder: Path) -> tuple[ModuleFile, ...]:
             if (folder / path).is_file():
                 found[path.as_posix()] = (folder / path).stat().st_size
         except OSError:
-            continue  # a text that can be no name, or a folder that can't be looked into
+            continue  # a text that can't be a name, or a folder that can't be looked into
     return tuple(ModuleFile(path, "", size) for path, size in sorted(found.items()))
 
 

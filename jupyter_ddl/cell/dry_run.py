@@ -44,7 +44,7 @@ def _verb_lines(spec: RunSpec) -> Iterator[str]:
     if spec.limits.timeout_s is not None:
         yield f"Timeout: {format_duration(spec.limits.timeout_s)}"
     if spec.bring:
-        yield f"Brought home: {', '.join(spec.bring)}"
+        yield f"Brought back: {', '.join(spec.bring)}"
 
 
 def _capture_lines(draft: RunDraft) -> Iterator[str]:

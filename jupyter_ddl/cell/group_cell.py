@@ -71,7 +71,7 @@ def compile_group_cell(
     lacking
         Names that those ranks are given that have none.
     bring
-        Names in the ranks' namespaces that come home.
+        Names in the ranks' namespaces that come back.
 
     Raises
     ------

@@ -36,7 +36,7 @@ EnvCheck: TypeAlias = Literal["warn", "strict", "off"]
 
 
 class CellOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How a cell is sent and what comes home.  Sizes in bytes, durations in seconds."""
+    """How a cell is sent and what comes back.  Sizes in bytes, durations in seconds."""
 
     out: str | None = None
     bring: tuple[str, ...] = ()

@@ -53,7 +53,7 @@ def read_space_dict(
     Raises
     ------
     CellError
-        It is no dict of distributions.
+        It is not a dict of distributions.
     SpaceError
         A distribution that nothing can be drawn from, or a name that exists already.
     """

@@ -58,7 +58,7 @@ def search(
     Raises
     ------
     CellError
-        The cell, space or options make no search; nothing was started.
+        No search can be made of the cell, space or options; nothing was started.
     RunFailedError
         Every trial failed; the message is the first cause.
     """

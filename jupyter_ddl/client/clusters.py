@@ -220,7 +220,7 @@ def connect_cluster(
     Raises
     ------
     OptionError
-        The address is not one, or files for TLS are missing.
+        The address is invalid, or files for TLS are missing.
     ClusterError
         It can't be used; one sentence says why.
     """

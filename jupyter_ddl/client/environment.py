@@ -260,7 +260,7 @@ def _notify(cluster: str, status: EnvironmentStatus) -> None:
 
 
 def forget_answers(cluster: str) -> None:
-    """Ask the workers anew at the next comparison, and say again what differs then."""
+    """Ask the workers again at the next comparison, and say again what differs then."""
     _fresh_with.pop(cluster, None)
     _said.clear()
 

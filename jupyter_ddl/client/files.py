@@ -118,7 +118,7 @@ class RunFiles(Sequence[FolderFile]):
 
 
 def files_of(spec: RunSpec, first: str) -> RunFiles:
-    """Files of a run: those on its workers, and those that came home before the workers went."""
+    """Files of a run: those on its workers, and those that came back before the workers went."""
     info = read_connection(spec.cluster)
     home = list(_at_home(spec.run_id))
     there: tuple[FolderFile, ...] = ()

@@ -277,7 +277,7 @@ _OPEN_TIMEOUT_S = 240.0
 
 
 class RankGroup:
-    """A hand on a persistent group.  The group goes on without it."""
+    """A handle to a persistent group.  The group goes on without it."""
 
     def __init__(self, cluster: str, status: GroupStatus) -> None:
         self.cluster = cluster
@@ -311,12 +311,12 @@ class RankGroup:
             Variables that the ranks are given before; ``"auto"``: those of the caller that the
             cell reads and they lack.
         bring : sequence of str
-            Variables to bring home; see :meth:`RankResults.value`.
+            Variables to bring back; see :meth:`RankResults.value`.
         on_progress : callable, optional
             Gets the output while the cell runs.
         env_check : str, optional
-            What a package that it imports and the workers have otherwise comes to: as
-            ``--env-check``.
+            What to do when workers have another version of a package that it imports:
+            as ``--env-check``.
 
         Raises
         ------
@@ -464,7 +464,7 @@ def open_group(
     reset : bool
         End the open one first.
     env_check : str, optional
-        What differences of environments come to, as ``--env-check``.
+        What to do when environments differ, as ``--env-check``.
     on_phase : callable
         Gets one short sentence per step.
     on_notice : callable

@@ -1,4 +1,4 @@
-"""A run as the notebook holds it: what is on disk, and a hand on the controller that drives it."""
+"""A run as the notebook holds it: what is on disk, and a handle to the controller driving it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 __all__ = ["Run", "map_results", "rank_result", "rank_results", "rank_values", "trial_values"]
 
 
-# What the ranks of a group sent home: each rank's own file of values, and its result.
+# What the ranks of a group sent back: each rank's own file of values, and its result.
 
 _RESULT = "value"
 """Name of the cell's own value in a values file."""
@@ -95,7 +95,7 @@ def _read(directory: Path, ended: RankEnded) -> dict[str, Any]:
     return values
 
 
-# What trials sent home: the values that they brought, and a map's results.
+# What trials sent back: the values that they brought, and a map's results.
 
 
 def trial_values(state: RunState, directory: Path, number: int) -> dict[str, Any]:
@@ -167,7 +167,7 @@ class Run:
 
     @property
     def spec(self) -> RunSpec:
-        """What the run was told to do."""
+        """The run's spec: what it is to do."""
         spec = self._fold().spec
         if spec is None:
             raise RunNotFoundError(f"run {self.id} has no first record; `%runs rm {self.id}`")
@@ -337,7 +337,7 @@ class Run:
     def files(self) -> RunFiles:
         """What the ranks have written by relative names, where the notebook does not see it.
 
-        Sizes are told; ``run.files.fetch("*.pt")`` downloads.  A worker's files go with it.
+        Has their sizes; ``run.files.fetch("*.pt")`` downloads them.  A worker's files go with it.
         """
         state = self._fold()
         number = 0 if self.spec.verb.can.has_ranks else state.best_number

@@ -103,7 +103,7 @@ class Session:
         return client_loop().begin(self._link(name).request(body, None))
 
     def ask_controller_of(self, name: str, body: Body) -> Result:
-        """The same, started anew if it has died: its runs must not be out of reach."""
+        """The same, restarted if it has died: its runs must not be out of reach."""
         self._revive(name)
         return self.ask(name, body)
 

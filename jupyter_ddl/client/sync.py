@@ -39,7 +39,7 @@ class Synced(NamedTuple):
     requirements: tuple[str, ...]
     """Installed on every worker."""
     renewed: tuple[str, ...]
-    """Were on the workers' disks already: ranks begin anew with them."""
+    """Were on the workers' disks already: ranks start over with them."""
     left: tuple[str, ...]
     """What only a new start of the cluster changes."""
 

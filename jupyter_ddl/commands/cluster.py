@@ -56,7 +56,7 @@ def _status(face: Face, name: str | None) -> Answer:
 
 
 def _refresh_verdict(face: Face, cluster: str) -> None:
-    """Compare anew with what the notebook uses; a cluster that does not answer knows no better."""
+    """Compare again with what the notebook uses; a cluster that does not answer knows no better."""
     if face.imports is None:
         return  # the verdict is of a notebook's kernel, and no terminal's
     try:

@@ -115,7 +115,7 @@ RUNS = Grammar(
         Command("list", "All runs, newest first.", (), _list),
         Command(
             "show",
-            "What a run was told, what came of it, and the line to run it again.",
+            "A run's options and notices, its results, and the line to run it again.",
             (_RUN,),
             _show,
         ),

@@ -92,7 +92,7 @@ _ASK_TIMEOUT_S = 10.0
 _MARGIN_S = 30.0
 _AGAIN_S = 15.0
 _KEEP_S = 2.0
-"""Older answers are given as well, but asked for anew."""
+"""Older answers are given as well, but asked for again."""
 
 
 class WorkerEnvironments:

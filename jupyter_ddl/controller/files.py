@@ -1,4 +1,4 @@
-"""What ranks have written on workers with files of their own: listed, and brought home."""
+"""What ranks have written on workers with files of their own: listed, and brought back."""
 
 from __future__ import annotations
 

@@ -212,7 +212,7 @@ class GroupRegistry:
             answer = await self._calls.call(call.worker, call.body, call.timeout_s)
         except JupyterDDLError as error:
             self._feed(RankSilent(call.call, error))
-        except Exception as error:  # whatever is wrong with the way, nobody may wait for ever
+        except Exception as error:  # whatever is wrong with the way, nobody may wait forever
             log.exception("%s of worker %s failed", type(call.body).__name__, call.worker)
             self._feed(RankSilent(call.call, LaunchError(repr(error))))
         else:

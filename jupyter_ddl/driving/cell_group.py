@@ -56,7 +56,7 @@ class RunningCell:
     unclear: dict[int, tuple[float, str]] = field(default_factory=dict)
     """Ranks that did not end it: until when they are watched, and what they answered instead."""
     rejoined: dict[int, RankAnswer] | None = None
-    """Answers of ranks that make the process group anew."""
+    """Answers of ranks that rebuild the process group."""
 
     def result(self, group_id: str, note: str = "") -> CellResult:
         done = tuple(self.done[rank] for rank in sorted(self.done))

@@ -434,7 +434,7 @@ class CellGroups(Machine[GroupEvent, GroupInstruction]):
         if len(running.done) < len(running.targets):
             return
         if any(done.is_cut_off for done in running.done.values()):
-            # Its connections were cut: the process group is made anew, over the same store.
+            # Its connections were cut: the process group is rebuilt, over the same store.
             running.rejoined = {}
             round_id = f"{group.id}-{self._new_token()}"
             for each in range(group.n_ranks):
@@ -460,11 +460,11 @@ class CellGroups(Machine[GroupEvent, GroupInstruction]):
             )
             error = next((each for each in found if each is not None), None)
         if error is not None:
-            text = f"its process group could not be made anew: {error.message}"
+            text = f"its process group could not be rebuilt: {error.message}"
             self._end(group, "failed", text)
             return
         note = (
-            "the collective that hung was broken off and the process group made anew; variables "
+            "the collective that hung was aborted and the process group rebuilt; variables "
             "are kept, wrap models in DDP again"
         )
         self._cell_over(group, note)

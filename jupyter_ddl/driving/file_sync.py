@@ -168,7 +168,7 @@ class FileTransfer:
     async def send_written(
         self, worker: str, run_id: str, run_dir: Path, patterns: Sequence[str]
     ) -> None:
-        """Let a worker have the files that came home, so that a script goes on from them there."""
+        """Let a worker have the files that came back, so that a script goes on from them there."""
         newest: dict[str, Path] = {}
         root = run_dir / FOLDER
         for path in sorted(root.glob("*/**/*"), key=lambda each: each.lstat().st_mtime):
@@ -214,7 +214,7 @@ class FileTransfer:
         logs : set of str
             Names of the logs of this assignment; grows.
         patterns : sequence of str
-            Of files that come home with an attempt's end.
+            Of files that come back with an attempt's end.
 
         Raises
         ------
@@ -248,7 +248,7 @@ class FileTransfer:
                 return []
             except OSError as error:
                 text = (
-                    f"{file.path} ({format_bytes(file.size_bytes)}) does not come home: "
+                    f"{file.path} ({format_bytes(file.size_bytes)}) does not come back: "
                     f"{error.strerror}; it stays on worker {worker}, and `run.files` fetches it "
                     f"when there is room"
                 )

@@ -185,7 +185,7 @@ class FitFlights:
         return FitItem(number, unit.candidate, unit.fold, have=graph.outputs(unit.nodes))
 
     def ended(self, name: str, lost: str, now: Now) -> Iterator[PieceDone | Notice]:
-        """An assignment is over: what it has not done is done again, but not for ever."""
+        """An assignment is over: what it has not done is done again, but not forever."""
         flight = self._flights.pop(name)
         if lost and flight.pieces and not flight.batch.is_given_up and not self._is_stopped:
             text = f"a worker was lost; {len(flight.pieces)} fits of it are done again"

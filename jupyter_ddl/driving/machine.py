@@ -85,20 +85,20 @@ class Think(Work, frozen=True):
 
 
 class AskSampler(Work, frozen=True):
-    """Tell an own sampler these results, and ask it for a trial."""
+    """Tell a user's own sampler these results, and ask it for a trial."""
 
     number: int
     tells: tuple[TrialRecord, ...]
 
 
 class AskStop(Work, frozen=True):
-    """Ask an own sampler whether a running trial is to stop."""
+    """Ask a user's own sampler whether a running trial is to stop."""
 
     record: TrialRecord
 
 
 class FinishSampler(Work, frozen=True):
-    """Nothing more will be asked: tell an own sampler the last results, and end it."""
+    """Nothing more will be asked: tell a user's own sampler the last results, and end it."""
 
     tells: tuple[TrialRecord, ...]
 

@@ -107,7 +107,7 @@ def make_policy(spec: RunSpec, max_parallel: int) -> PruningPolicy:
 
 
 class SamplerStop:
-    """When to ask an own sampler whether a running trial is to stop (its ``should_stop`` hook).
+    """When to ask a user's sampler whether a running trial is to stop (its ``should_stop`` hook).
 
     One question at a time per trial, always with its newest reports.
     """

@@ -218,7 +218,7 @@ class Backoff:
             return 0.0
         far = _progress(trial)
         before, waited_s = self._last.get(trial.number, (-1, 0.0))
-        # An attempt that ran for longer than any wait is no part of a series of early losses.
+        # An attempt that ran for longer than any wait is not part of a series of early losses.
         is_new = far > before or event.duration_s > _LONGEST_S or not waited_s
         delay_s = _FIRST_S if is_new else min(2 * waited_s, _LONGEST_S)
         self._last[trial.number] = (max(far, before), delay_s)

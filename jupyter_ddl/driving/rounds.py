@@ -138,7 +138,7 @@ class GroupFold:
         """The worker of a rank is gone, through no fault of the rank."""
         if self.over or rank in self._ends:
             return [], []
-        # Where the group was being ended anyway, the loss of a rank is no eviction.
+        # Where the group was being ended anyway, the loss of a rank is not an eviction.
         over = rank in self._told and self._cause_is_known
         outcome: Outcome = "cancelled" if over else "evicted"
         failure = None if over else Failure("launch", "WorkerLost", why)
@@ -253,14 +253,14 @@ class GroupFold:
         """One sentence about the cell's values that stay on their ranks, which is rarely on one."""
         if not self._kept or end.outcome != "complete":
             return []
-        text = f"the cell's value on {ranks_label(self._kept)} did not come home: "
+        text = f"the cell's value on {ranks_label(self._kept)} did not come back: "
         return [Notice(end.at_s, text + self._kept[min(self._kept)])]
 
     def _conclusion(self, at_s: float) -> AttemptFinished:
         ends = [self._ends[rank] for rank in range(self._n_ranks)]
         outcome, failure = conclusion_of(ends, frozenset(self._told), self._hang)
         if outcome == "failed" and not self._starts:
-            # Nobody has heard of any rank: that is no failure of the code.
+            # Nobody has heard of any rank: that is not a failure of the code.
             why = "none of its ranks was ever heard of"
             outcome, failure = "evicted", loss_of(0, why, have_met=False)
         first = ends[0]
@@ -400,7 +400,7 @@ class Round:
         return recorded
 
     def ask_to_leave(self) -> None:
-        """Have rank 0 leave at its next checkpoint, and the others with it, to be started anew.
+        """Have rank 0 leave at its next checkpoint, and the others with it, to be restarted.
 
         Were all asked, each would leave at another step, and one could wait for another.
         """

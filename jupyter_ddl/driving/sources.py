@@ -71,7 +71,7 @@ class TrialSource(Protocol):
         ...
 
     def last_tells(self) -> tuple[TrialRecord, ...]:
-        """Results that an own sampler has not been told."""
+        """Results that a user's own sampler has not been told."""
         ...
 
 

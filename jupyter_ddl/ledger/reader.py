@@ -67,7 +67,7 @@ class LedgerReader:
         LedgerError
             A record is damaged and whole ones follow; names record and offset.
         ProtocolError
-            A whole record is no event that this version knows.
+            A whole record is not an event that this version knows.
         """
         events: list[Event] = []
         while batch := self._poll_some():

@@ -111,7 +111,7 @@ def only_header_is_damaged(fd: int) -> bool:
 class FrameCursor:
     """Walks the records of an open file from its beginning; never changes the file.
 
-    Raises LedgerError for a file that is no ledger, or is one of a later format.
+    Raises LedgerError for a file that is not a ledger, or is one of a later format.
 
     Attributes
     ----------

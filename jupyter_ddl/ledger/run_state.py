@@ -269,7 +269,7 @@ class RunState:
     numbers: dict[TrialStateName, int] = field(default_factory=dict)
     """Trials per state."""
     refits: list[int] = field(default_factory=list)
-    """Trials that are no candidates: they are shown, and not counted."""
+    """Trials that are not candidates: they are shown, and not counted."""
     n_finished_before: int = 0
     """Trials finished before this session."""
     n_evictions: int = 0

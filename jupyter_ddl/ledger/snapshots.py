@@ -104,7 +104,7 @@ def group_fields(
     n_text: int,
     liveness: Liveness = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """Fields of a snapshot by name; none for runs that are no single group.
+    """Fields of a snapshot by name; none for runs that are not a single group.
 
     Parameters
     ----------

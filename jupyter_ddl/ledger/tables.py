@@ -64,7 +64,7 @@ def metrics_table(events: Iterable[Event]) -> list[dict[str, Any]]:
     Columns: ``trial``, ``attempt``, ``rank`` (of rank groups only), ``step``, one per metric
     (``metric_`` before its name where it would hide one of these).  Of an attempt that was followed
     by another, only what lies before the next one's first step counts: an attempt that resumed from
-    a checkpoint goes on where the checkpoint was, one that began anew replaces everything.
+    a checkpoint goes on where the checkpoint was, one that started over replaces everything.
     """
     reports: dict[tuple[int, int], dict[int, list[Reported]]] = {}
     current: dict[int, int] = {}

@@ -213,7 +213,7 @@ def _bring(shell: Any, run: Run, names: tuple[str, ...]) -> None:
 
 
 def _bring_files(run: Run, patterns: tuple[str, ...]) -> None:
-    """Put files that came home beside the notebook, and tell of those that stay on workers."""
+    """Put files that came back beside the notebook, and tell of those that stay on workers."""
     from jupyter_ddl.client.folder import shares_files
     from jupyter_ddl.protocol.folder import matches
 

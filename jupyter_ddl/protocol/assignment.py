@@ -73,7 +73,7 @@ class Assignment(msgspec.Struct, frozen=True):
     """Set for a rank of a group: then there is exactly one trial, and every rank of the group
     has an assignment of its own."""
     gpus: tuple[str, ...] = ()
-    """UUIDs of the GPUs of a trial that is no group; ``place`` has those of a group."""
+    """UUIDs of the GPUs of a trial that is not a group; ``place`` has those of a group."""
     stop_grace_s: float = 5.0
     folder: WorkFolder = WorkFolder()
     bring_files: tuple[str, ...] = ()

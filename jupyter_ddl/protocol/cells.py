@@ -62,9 +62,9 @@ class Cell(msgspec.Struct, frozen=True):
     data: tuple[ModuleFile, ...] = ()
     """As in a program."""
     bring: tuple[str, ...] = ()
-    """Names whose values come home, from every rank that executes the cell."""
+    """Names whose values come back, from every rank that executes the cell."""
     keep_value: bool = False
-    """Whether the value of the last expression comes home, and not only its ``repr``."""
+    """Whether the value of the last expression comes back, and not only its ``repr``."""
     folder: WorkFolder = WorkFolder()
     """Where the notebook is: ranks go there when it is another one than that of the last cell."""
 

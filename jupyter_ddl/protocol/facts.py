@@ -26,7 +26,7 @@ __all__ = [
 VerdictWord: TypeAlias = Literal["same", "drift", "broken"]
 
 CORE = ("dask", "distributed", "jupyter-ddl", "msgspec")
-"""What the worker process itself runs on: replaced only by starting the worker anew."""
+"""What the worker process itself runs on: replaced only by restarting the worker."""
 
 
 class Facts(msgspec.Struct, frozen=True):
@@ -106,7 +106,7 @@ class Patch(msgspec.Struct, frozen=True):
     wheels: tuple[WheelFile, ...] = ()
     """Locally built ones; their packages are among the requirements."""
     made_at_s: float = 0.0
-    """Unix seconds.  A later patch is applied even if it installs nothing: ranks begin anew."""
+    """Unix seconds.  A later patch is applied even if it installs nothing: ranks start over."""
 
 
 class EnvironmentCall(msgspec.Struct, frozen=True):

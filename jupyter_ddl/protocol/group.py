@@ -28,7 +28,7 @@ class SeenGpus(msgspec.Struct, frozen=True):
 
 
 class RankPlace(msgspec.Struct, frozen=True):
-    """Where one rank stands.  Made anew for every round: nothing of a dead round is used again."""
+    """Where one rank stands.  Made again for every round: nothing of a dead round is used again."""
 
     group_id: str
     """Unique to the round, with 128 random bits: ranks of other groups can't join by mistake."""

@@ -65,9 +65,9 @@ class RunSpec(msgspec.Struct, frozen=True):
     folder: str = ""
     """Where the kernel was when it was submitted; ranks that see this folder work in it."""
     bring: tuple[str, ...] = ()
-    """Names whose values come home: the best trial's (search) or every item's (map)."""
+    """Names whose values come back: the best trial's (search) or every item's (map)."""
     bring_files: tuple[str, ...] = ()
-    """Patterns of files that come home while it goes on, from workers with files of their own."""
+    """Patterns of files that come back while it goes on, from workers with files of their own."""
     isolate: bool = False
     """A fresh process for every trial, even for short ones."""
     limits: Limits = Limits()

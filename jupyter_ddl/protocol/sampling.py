@@ -1,4 +1,4 @@
-"""What a sampler sees, the four hooks of an own sampler, and the messages to its process.
+"""What a sampler sees, the four hooks of a user's own sampler, and the messages to its process.
 
 User code never runs in the controller, so a sampler from the notebook (or from a module that is
 not Optuna's) lives in a rank process: the driver sends the requests below, the process answers.
@@ -108,7 +108,7 @@ class TrialRecord(msgspec.Struct, frozen=True):
 
 
 class History(msgspec.Struct, frozen=True):
-    """What an own sampler may base its next proposal on."""
+    """What a user's own sampler may base its next proposal on."""
 
     metric: str
     mode: Mode

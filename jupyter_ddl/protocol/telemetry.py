@@ -1,6 +1,6 @@
 """What workers measure once a second: CPUs, memory, disk, network, GPUs, and the same per rank.
 
-Telemetry is no event of a run: it is kept in the controller's memory, bounded, and never in a
+Telemetry is not an event of a run: it is kept in the controller's memory, bounded, and never in a
 ledger.  Shares are 0 to 1; rates are bytes per second since the sample before; sizes are bytes.
 What could not be measured is None.
 """

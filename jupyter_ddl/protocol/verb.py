@@ -57,7 +57,7 @@ class Capabilities(msgspec.Struct, frozen=True):
     stops: tuple[StopHow, ...] = ("next_report", "now")
     """How views may stop it, in the order of their buttons."""
     brings: Literal["best", "items", "ranks", ""] = ""
-    """Whose variables come home."""
+    """Whose variables come back."""
 
 
 class Nouns(msgspec.Struct, frozen=True):

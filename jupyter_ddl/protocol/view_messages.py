@@ -128,7 +128,7 @@ class RunList(msgspec.Struct, frozen=True, tag="runs", tag_field="kind"):
 
 
 class Welcome(msgspec.Struct, frozen=True, tag="welcome", tag_field="kind"):
-    """First message of the server extension on a connection; numbers begin anew with it."""
+    """First message of the server extension on a connection; numbers start over with it."""
 
     seq: int
     at_s: float

@@ -400,7 +400,7 @@ class CellService:
         return Ending(outcome, failure=failure)
 
     def _with_disk_error(self, done: CellDone) -> CellDone:
-        """A cell that could not print is no complete one, whatever it thinks itself."""
+        """A cell that could not print is not a complete one, whatever it thinks itself."""
         error = self._log.take_error()
         if error is None or done.outcome != "complete":
             return done

@@ -146,7 +146,7 @@ class RankChannel:
         """Whether this process is the rank, and not one that user code has forked."""
 
     def forget(self) -> None:
-        """In a process that user code has forked: it is no rank and must not speak for one."""
+        """In a process that user code has forked: it is not a rank and must not speak for one."""
         self.is_ours = False
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.close(self._frames.socket.detach())

@@ -157,7 +157,7 @@ _READ_STEP_BYTES = 1 << 22
 
 
 class CheckpointFileError(JupyterDDLError):
-    """A file is no whole checkpoint of a known format."""
+    """A file is not a whole checkpoint of a known format."""
 
     code = "DDL-8003"
 
@@ -408,7 +408,7 @@ def read_or_notice(
 def _newest_first(directory: Path) -> list[Path]:
     """Checkpoints by attempt, then step.
 
-    By attempt first: an attempt that began anew has the state that the run goes on from,
+    By attempt first: an attempt that started over has the state that the run goes on from,
     even when an earlier one had come further.
     """
     found: list[tuple[int, int, Path]] = []

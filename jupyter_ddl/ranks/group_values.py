@@ -1,4 +1,4 @@
-"""What a rank of a group sends home: its own values, plain and on the CPU."""
+"""What a rank of a group sends back: its own values, plain and on the CPU."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def save_rank_values(
     """Write the cell's value and the brought ones into this rank's own file.
 
     Called by all ranks, because sharded models are gathered.  The cell's value is a courtesy:
-    when it cannot be pickled, it comes home as None, and the group tells why.
+    when it cannot be pickled, it comes back as None, and the group tells why.
 
     Raises
     ------

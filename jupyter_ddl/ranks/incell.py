@@ -223,7 +223,7 @@ def prepare(*objects: Any) -> Any:
     - An optimizer works on the parameters of the prepared models.  Under ``fsdp`` these are new
       objects, so prepare an optimizer that was made before its model in the same call or later.
     - A ``DataLoader`` yields this rank's share of the samples; ``batch_size`` stays each rank's
-      own.  It shuffles anew in every epoch without ``set_epoch``, and :func:`checkpoint` and
+      own.  It reshuffles in every epoch without ``set_epoch``, and :func:`checkpoint` and
       :func:`resume` keep its place, also for another number of ranks.
 
     In plain execution the same objects come back for one process.  Everything else comes back
@@ -250,7 +250,7 @@ def prepare(*objects: Any) -> Any:
 
 
 def log(*values: object) -> None:
-    """Print values behind the time of day, in a rank group behind the rank as well."""
+    """Print values after the time of day and, in a rank group, the rank."""
     of_rank = f"[rank {rank()}] " if world_size() > 1 else ""
     _write_line(f"{of_rank}{time.strftime('%H:%M:%S')} {' '.join(map(str, values))}")
 

@@ -62,7 +62,7 @@ def n_samples_of_rank(
     """How many samples each rank still gets in this epoch: the same number for all.
 
     With ``drop_last`` whole batches only; else up to ``world_size - 1`` samples are given twice,
-    because a rank with fewer batches than the others would let them wait for ever.
+    because a rank with fewer batches than the others would let them wait forever.
     """
     left = max(0, n_samples - consumed)
     if drop_last:

@@ -1,4 +1,4 @@
-"""Captured values of a run, unpickled anew for every trial.
+"""Captured values of a run, unpickled afresh for every trial.
 
 Large buffers are mapped copy-on-write: all trials and ranks of a host share the pages, and
 what a trial writes into an array is gone with it.

@@ -278,7 +278,7 @@ class LoadedProgram:
         return package in self._program.imports or package in sys.modules
 
     def captured(self, name: str) -> Any:
-        """A captured variable, unpickled anew (for a sampler from the notebook)."""
+        """A captured variable, unpickled afresh (for a sampler from the notebook)."""
         namespace = sys.modules["__main__"].__dict__
         self._names.load_captured(namespace)
         return namespace[name]
@@ -376,7 +376,7 @@ class LoadedProgram:
         try:
             with outputs.figures_of_failures():
                 result = self._run_cell(namespace)
-            if assignment.over is None:  # else it goes home as the element's value
+            if assignment.over is None:  # else it goes back as the element's value
                 outputs.show_value(result)
             outputs.show_figures(shown=result)
         except SystemExit as error:
@@ -386,7 +386,7 @@ class LoadedProgram:
         except TrialStopped as stopped:
             if stopped.reason != "complete":
                 raise
-            # It counts with what it has: values that it has not made yet can't come home.
+            # It counts with what it has: values that it has not made yet can't come back.
             made = tuple(name for name in assignment.bring if name in namespace)
             assignment = msgspec.structs.replace(assignment, bring=made)
             result = None
@@ -476,7 +476,7 @@ class LoadedProgram:
 
 
 def _save(values: dict[str, Any], trial: TrialAssignment, assignment: Assignment) -> str | None:
-    """Write what goes home; return the file's name, None when there is nothing."""
+    """Write what goes back; return the file's name, None when there is nothing."""
     if not values:
         return None
     name = f"trial-{trial.trial}-a{trial.attempt}.pkl"

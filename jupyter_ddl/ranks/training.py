@@ -135,7 +135,7 @@ class Training:
             raise ReportError(
                 f"the checkpoint was written while loader {number} had {saved['n_samples']} "
                 f"samples, now it has {sampler.n_samples}; prepare loaders in the same order over "
-                f"the same data, or start anew without resume()"
+                f"the same data, or start over without resume()"
             )
         sampler.progress = Progress(saved["epoch"], saved["consumed"])
 

@@ -1,4 +1,4 @@
-"""Values that a trial sends home: brought names, and the cell's own value in a map."""
+"""Values that a trial sends back: brought names, and the cell's own value in a map."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def guard_zygote(zygote_pid: int, inherited: Iterable[int]) -> NoReturn:
             os.close(fd)
         request_death_signal(signal.SIGTERM)
         while os.getppid() == zygote_pid:
-            # SIGTERM is still blocked.  Not for ever: the parent may have died just before.
+            # SIGTERM is still blocked.  Not forever: the parent may have died just before.
             signal.sigtimedwait((signal.SIGTERM,), _LOOK_S)
         _end_all(os.environ.get(ZYGOTE_VARIABLE, ""))
         exit_code = 0

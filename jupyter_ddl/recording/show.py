@@ -70,7 +70,7 @@ def replay(path: str | Path, speed: float = 4.0) -> Replay:
     Raises
     ------
     RecordingError
-        The file is missing, is no recording, is of a newer format or is damaged; or ``speed`` is
+        The file is missing, is not a recording, has a newer format or is damaged; or ``speed`` is
         out of range.
     """
     if not 0 < speed <= MAX_SPEED:

@@ -29,7 +29,7 @@ def read_options(
     Raises
     ------
     SpecError
-        An option is unknown, or its value is no number in range.
+        An option is unknown, or its value is not a number in range.
     """
     for name in given:
         if name not in allowed:

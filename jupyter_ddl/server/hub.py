@@ -141,7 +141,7 @@ class Connection:
         return say.Done(body.id)
 
     def _refuse(self) -> None:
-        """Say no to what is no message; a few of them are a mistake, many are an attack."""
+        """Say no to what is not a message; a few of them are a mistake, many are an attack."""
         self._hub.n_refused += 1
         if self._channel.n_refused > _MAX_REFUSED:
             self._is_refused = True

@@ -262,7 +262,7 @@ def is_verbose(args: Sequence[Any], options: Mapping[str, Any]) -> bool:
 
 
 def _with_one_function(calls: Sequence[Call]) -> list[Call]:
-    """Scikit-learn wraps the function anew for every call; the first wrapper does for all."""
+    """Scikit-learn wraps the function again for every call; the first wrapper does for all."""
     first = calls[0][0]
     inner = getattr(first, "function", None)
     if inner is None or any(getattr(f, "function", None) is not inner for f, _, _ in calls):

@@ -52,7 +52,7 @@ def computed(*values: Any) -> tuple[Any, ...]:
         return values
     free = psutil.virtual_memory().available
     array = sys.modules.get("dask.array")
-    # Of a data frame or Delayed nobody knows the size, and of some arrays: that is no number.
+    # Of a data frame or Delayed nobody knows the size, and of some arrays: that is not a number.
     sizes = [value.nbytes for value in lazy if array is not None and isinstance(value, array.Array)]
     for size in sizes:
         if size > free:

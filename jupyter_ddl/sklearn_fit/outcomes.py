@@ -1,4 +1,4 @@
-"""What units sent home, made into what scikit-learn and joblib expect of their calls."""
+"""What units sent back, made into what scikit-learn and joblib expect of their calls."""
 
 from __future__ import annotations
 

@@ -163,7 +163,7 @@ class Ddp(Verb, frozen=True, tag="ddp"):
         yield f"Process group: {self.backend} backend, {init}; prepare() uses {self.strategy}"
         hang = self.hang_timeout_s
         waits = "60 s or 10 median steps" if hang is None else format_duration(hang)
-        yield f"Restarts: at most {self.max_restarts}; a hang is no step for {waits}"
+        yield f"Restarts: at most {self.max_restarts}; a hang is {waits} without a step"
 
     # -- what everybody asks -------------------------------------------------------------------
 

@@ -293,7 +293,7 @@ class Execution:
         self._evict_waiting(f"worker {self._worker} was told to go")
 
     def notice(self, text: str) -> None:
-        """Tell the user something that is no event of an attempt."""
+        """Tell the user something that is not an event of an attempt."""
         self._relay.add(Notice(at_s=time.time(), text=text))
 
     def join(self, message: JoinGroup) -> None:

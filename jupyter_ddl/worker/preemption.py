@@ -71,7 +71,7 @@ class Leaving:
         """Listen no more, should the worker go on without us: SIGTERM does what it always did.
 
         Where it closes, Dask must not hear of a SIGTERM: it would break off what is being closed,
-        and then wait for the end of that for ever.
+        and then wait for the end of that forever.
         """
         if self._listens and not self._worker_ends:
             self._stop_listening()

@@ -50,7 +50,7 @@ def test_a_dry_run_tells_ranks_and_places_and_starts_nothing(kernel: LiveKernel)
     without = kernel.run(cell).check().text
     assert "Ranks: 2; GPUs per rank: 1 if the workers have as many" in without
     assert "no cluster is running; a local one would be started" in without
-    assert "Brought home: model" in without
+    assert "Brought back: model" in without
 
     kernel.run("%cluster start -n 2").check()
 

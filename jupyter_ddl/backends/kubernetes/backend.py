@@ -50,7 +50,7 @@ async def put_back(api: KubeApi, parts: dict[str, Json]) -> None:
     for resource, part in parts.items():
         try:
             await api.create(resource, part)
-            log.warning("%s %s was deleted; made anew", resource, part["metadata"]["name"])
+            log.warning("%s %s was deleted; created again", resource, part["metadata"]["name"])
         except BackendError as error:
             if error.status != 409:
                 log.warning("%s", error.message)

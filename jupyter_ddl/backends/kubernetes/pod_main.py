@@ -2,7 +2,7 @@
 
 Linux keeps from the first process of a container what it has no handler for, and Dask has one only
 after a second or two of imports.  A pod that was deleted meanwhile would last for its whole grace:
-as workers are that begin anew because their scheduler went before them.
+as workers are that start over because their scheduler went before them.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ class Route:
 
 
 async def is_policy_enforced(scheduler_host: str, worker_address: str) -> bool | None:
-    """Whether the network keeps this process, which is no pod of the cluster, from a worker.
+    """Whether the network keeps this process, which is not a pod of the cluster, from a worker.
 
     Returns
     -------

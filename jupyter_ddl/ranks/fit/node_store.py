@@ -99,7 +99,7 @@ class NodeStore:
         self._dirs = (*dirs, spill_dir)
 
     def open(self, name: str) -> StoredNode | None:
-        """A node's outputs, mapped anew; None when they are not on this host (any more).
+        """A node's outputs, mapped again; None when they are not on this host (any more).
 
         What a user writes into them is its own: nobody else sees it.
         """

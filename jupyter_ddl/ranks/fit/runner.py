@@ -252,7 +252,7 @@ def _with_text(result: UnitResult, text: str) -> UnitResult:
 def _stored(result: UnitResult, assignment: Assignment, trial: TrialAssignment) -> UnitResult:
     if len(result.outcome) <= _INLINE_BYTES:
         return result
-    # The assignment's name tells sessions of the run apart; numbers begin anew in each of them.
+    # The assignment's name tells sessions of the run apart; numbers start over in each of them.
     name = f"unit-{assignment.assignment_id}-{trial.trial}.pkl"
     path = Path(assignment.run_dir) / "values" / name
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -56,7 +56,7 @@ class LoadedTable:
         sys.modules["__main__"] = self._main
 
     def call(self, number: int) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
-        """One call of a batch of calls, unpickled anew."""
+        """One call of a batch of calls, unpickled afresh."""
         unpickler = _CallUnpickler(
             self.values["calls"][number], self.values["shared"], self._main.__dict__
         )

@@ -84,7 +84,7 @@ class Loop:
         return mine and threading.current_thread() is threading.main_thread()
 
     def report(self, values: Mapping[str, Any], step: int | None = None) -> None:
-        """Record what a framework logs; what is no number is left out.
+        """Record what a framework logs; what is not a number is left out.
 
         Frameworks log a step in several parts, and a second training of a cell counts from 0
         again: its steps follow those of the first.

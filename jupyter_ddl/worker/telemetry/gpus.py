@@ -19,7 +19,7 @@ __all__ = ["NO_ANSWER", "GpuReader", "GpuReading", "GpuWatch"]
 
 # Reads all GPUs of this process once.  Blocking, and a driver in trouble may hold it for minutes.
 #
-# NVML stays open between readings; after an error of the library itself it is opened anew.
+# NVML stays open between readings; after an error of the library itself it is opened again.
 
 _LIST_INTERVAL_S = 60.0
 """GPUs come and go (MIG, a driver that is loaded later), but seldom."""
@@ -72,7 +72,7 @@ class GpuReader:
     def _list(self, now_s: float) -> None:
         self._listed_at_s = now_s
         if not self._is_open:
-            # Held open, so that the library does not start anew with every list.
+            # Held open, so that the library does not start over with every list.
             self._is_open = ask(_init) is not None
         found = inventory(self._environ)
         # One that is lost is listed no longer; it stays in the picture, and says so.

@@ -82,8 +82,8 @@ def test_a_result_that_cannot_be_pickled_is_none_with_a_notice(cluster: object) 
     assert run.values == [None, None]
     assert run.value("history", rank=1)["rank"] == 1
     notices = [event.text for event in run.events() if isinstance(event, Notice)]
-    (text,) = (text for text in notices if "did not come home" in text)
-    assert text.startswith("the cell's value on ranks 0-1 did not come home: ")
+    (text,) = (text for text in notices if "did not come back" in text)
+    assert text.startswith("the cell's value on ranks 0-1 did not come back: ")
     assert "cannot be pickled" in text
     bring_it = "import threading\nlock = threading.Lock()"
     with pytest.raises(RunFailedError, match=r"brought value 'lock' is .*cannot be pickled"):

@@ -138,4 +138,4 @@ def test_a_lost_worker_costs_what_was_not_saved(home: Home, apart: Path) -> None
     evicted = {end.trial for end in outcomes(run, "evicted")}
     resumed = [int(run.logs(trial).rsplit("begins at ", 1)[1].split()[0]) for trial in evicted]
     assert len(resumed) == 1
-    assert resumed[0] >= 4, "it went on from the checkpoint that had come home"
+    assert resumed[0] >= 4, "it went on from the checkpoint that had come back"

@@ -26,7 +26,7 @@ class Silent:
     """A scheduler's client to which nothing may be sent."""
 
     def submit(self, *args: Any, **options: Any) -> None:
-        raise AssertionError("the scheduler would wait for the worker for ever")
+        raise AssertionError("the scheduler would wait for the worker forever")
 
 
 def test_nothing_is_sent_to_a_worker_that_is_gone() -> None:

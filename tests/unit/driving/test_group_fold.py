@@ -141,7 +141,7 @@ def test_values_that_cannot_be_sent_are_told_once_with_their_ranks() -> None:
     events = run(fold, [(rank, ended("complete")) for rank in range(4)])
     assert conclusion(events).outcome == "complete"
     (notice,) = [event for event in events if isinstance(event, Notice)]
-    assert notice.text == "the cell's value on ranks 1-3 did not come home: a lock at 0x1"
+    assert notice.text == "the cell's value on ranks 1-3 did not come back: a lock at 0x1"
 
 
 def test_a_round_that_fails_has_no_values_to_tell_of() -> None:

@@ -355,7 +355,7 @@ def test_a_hang_is_broken_off_and_the_process_group_made_anew() -> None:
     groups.answer_one(RejoinRank, 0, RankReady(0))
     assert request not in groups.replies
     groups.answer_one(RejoinRank, 1, RankReady(1))
-    assert "the process group made anew" in groups.replies[request].note
+    assert "the process group rebuilt" in groups.replies[request].note
 
 
 def test_a_process_group_that_can_not_be_made_anew_ends_the_group() -> None:
@@ -365,7 +365,7 @@ def test_a_process_group_that_can_not_be_made_anew_ends_the_group() -> None:
     groups.answer_one(RunCell, 0, done(0, is_cut_off=True))
     groups.answer_one(RunCell, 1, done(1))
     groups.silence(RejoinRank)
-    assert "its process group could not be made anew" in str(groups.replies[request])
+    assert "its process group could not be rebuilt" in str(groups.replies[request])
 
 
 def test_a_reset_ends_the_group_with_its_cell_and_opens_another() -> None:

@@ -1,4 +1,4 @@
-"""What a trial sends home: brought names, and the values of a map."""
+"""What a trial sends back: brought names, and the values of a map."""
 
 from __future__ import annotations
 

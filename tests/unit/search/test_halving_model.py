@@ -1,7 +1,7 @@
 """Every interleaving of four trials under ASHA and Hyperband.
 
 A trial reports at steps 1 and 2 and completes.  At any time it may instead fail for good, fall
-silent for ever, or (one of them, once) be lost and started again.  The search below visits
+silent forever, or (one of them, once) be lost and started again.  The search below visits
 every state that these events can reach; a state is the pruner plus where each trial is.
 
 What is shown, in every state:

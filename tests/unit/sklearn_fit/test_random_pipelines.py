@@ -96,7 +96,7 @@ def searches(draw: Any) -> GridSearchCV:
     max_examples=12,
     deadline=None,
     suppress_health_check=list(HealthCheck),
-    phases=[Phase.explicit, Phase.reuse, Phase.generate],  # shrinking fits takes for ever
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],  # shrinking fits takes forever
 )
 @given(search=searches(), bound=st.sampled_from([0, 1 << 40]))
 def test_any_search_gives_the_same_results(search: GridSearchCV, bound: int) -> None:

@@ -61,5 +61,5 @@ def test_a_dry_run_tells_ranks_group_and_restarts_and_the_places_it_is_given():
     text = describe(found, ["Places now: rank 0 → local-0"])
     assert "Ranks: 4, at least 2; GPUs per rank: 1 if the workers have as many" in text
     assert "not initialised for the cell; prepare() uses ddp" in text
-    assert "Restarts: at most 3; a hang is no step for 1 min 30 s" in text
+    assert "Restarts: at most 3; a hang is 1 min 30 s without a step" in text
     assert "Places now: rank 0 → local-0" in text
