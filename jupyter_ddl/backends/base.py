@@ -123,6 +123,15 @@ class Backend(ABC):
         return False
 
     @property
+    def hosts_scheduler(self) -> bool:
+        """Whether ``start`` makes the scheduler in this process.
+
+        Where it does not, the controller unpickles nothing that comes over a connection.  Only a
+        backend whose workers are on this host, as this user, may do so.
+        """
+        return self.shared_filesystem
+
+    @property
     def slots_per_worker(self) -> int:
         """Ranks side by side in each worker that will come."""
         return 1

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 import msgspec
 from distributed import Client
 
+from jupyter_ddl.driving.calls import WorkerLostError, decoded
 from jupyter_ddl.driving.workers import WorkerInfo
 from jupyter_ddl.protocol.cluster import ClusterSpec
 from jupyter_ddl.protocol.facts import (
@@ -44,6 +45,8 @@ __all__ = ["KeptPackages", "WorkerEnvironments", "merge_patches"]
 # next one of its name, whose runs need the same packages.
 
 log = logging.getLogger(__name__)
+
+_ANSWER = msgspec.msgpack.Decoder(WorkerEnvironment)
 
 
 class _Record(msgspec.Struct, frozen=True):
@@ -261,11 +264,14 @@ class WorkerEnvironments:
         except (OSError, TimeoutError, ValueError) as error:
             log.warning("workers did not report their environment: %r", error)
             return {}
-        return {
-            address: msgspec.msgpack.decode(reply, type=WorkerEnvironment)
-            for address, reply in replies.items()
-            if isinstance(reply, bytes)
-        }
+        answers = {}
+        for address, reply in replies.items():
+            try:
+                if isinstance(reply, bytes):
+                    answers[address] = decoded(address, reply, _ANSWER)
+            except WorkerLostError as error:
+                log.warning("an environment is not known: %s", error.message)
+        return answers
 
     def _result(
         self, answers: Mapping[str, WorkerEnvironment], known: Iterable[str]

@@ -20,6 +20,7 @@ from jupyter_ddl.controller.blob_care import care_for_blobs, use_memory
 from jupyter_ddl.controller.handlers import Requests
 from jupyter_ddl.controller.server import Server
 from jupyter_ddl.controller.service import ClusterService
+from jupyter_ddl.driving.unpickling import unpickle_nothing
 from jupyter_ddl.errors import ClusterError, JupyterDDLError
 from jupyter_ddl.protocol.cluster import ClusterSpec
 from jupyter_ddl.store.awake import AwakeLoop
@@ -159,6 +160,8 @@ async def _serve(spec: ClusterSpec, phases: Phases) -> None:
     memory = await asyncio.to_thread(use_memory)
     leftovers = asyncio.create_task(asyncio.to_thread(end_leftovers))
     service = ClusterService(spec, process.token)
+    if not service.backend.hosts_scheduler:
+        unpickle_nothing()
     try:
         opening = asyncio.create_task(service.open(lambda text: phases.tell("phase", text=text)))
         await _unless_stopped(opening, stopped, reasons)

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
+import msgspec
 from distributed import Client, Scheduler, SchedulerPlugin
 
 from jupyter_ddl.errors import LaunchError
 
-__all__ = ["WorkerLostError", "call_worker", "hear"]
+__all__ = ["WorkerLostError", "call_worker", "decoded", "hear"]
+
+T = TypeVar("T")
 
 
 class WorkerLostError(LaunchError):
@@ -25,26 +28,57 @@ async def call_worker(
     worker: str,
     function: Callable[..., Any],
     *args: Any,
+    gives: Any,
     timeout_s: float | None = 60.0,
 ) -> Any:
     """What ``function(*args, dask_worker=…)`` returns there.
 
+    Parameters
+    ----------
+    gives : type
+        Of the answer; plain numbers, text, bytes and lists, which nobody has to unpickle.
+
     Raises
     ------
     WorkerLostError
-        The worker is gone, did not answer in time, or the function raised.
+        The worker is gone, did not answer in time, the function raised, or the answer is not what
+        was asked for.
     """
     if client.scheduler is None:
         raise WorkerLostError(f"worker {worker} can't be asked: the scheduler is lost")
     try:
         async with asyncio.timeout(timeout_s):
             replies = await client.run(function, *args, workers=[worker], on_error="return")
-    except (OSError, TimeoutError, ValueError, AttributeError) as error:
+    except Exception as error:  # Dask's own, or what it makes of a false answer
         raise WorkerLostError(f"worker {worker} did not answer: {error!r}") from error
     answer = replies.get(worker, LookupError(worker))
     if isinstance(answer, BaseException):
         raise WorkerLostError(f"worker {worker} did not answer: {answer!r}") from answer
-    return answer
+    try:
+        return msgspec.convert(answer, gives)
+    except msgspec.ValidationError as error:
+        raise _not_believed(worker, error) from None
+
+
+def decoded(worker: str, data: bytes | memoryview, decoder: msgspec.msgpack.Decoder[T]) -> T:
+    """A message of a worker's.
+
+    Raises
+    ------
+    WorkerLostError
+        It is none, or has what no honest worker would send: it counts as lost.
+    """
+    try:
+        return decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, TypeError) as error:
+        raise _not_believed(worker, error) from None
+
+
+def _not_believed(worker: str, error: Exception) -> WorkerLostError:
+    return WorkerLostError(
+        f"worker {worker} sent what this controller does not take: {error}; is it of the same "
+        f"version (`%cluster env`)?"
+    )
 
 
 class _Ear(SchedulerPlugin):  # type: ignore[misc]

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 from distributed import Client
 
-from jupyter_ddl.driving.calls import WorkerLostError, call_worker, hear
+from jupyter_ddl.driving.calls import WorkerLostError, call_worker, decoded, hear
 from jupyter_ddl.driving.file_sync import AssignmentFiles, FileTransfer, OnEvents, blobs_of_program
 from jupyter_ddl.driving.flights import ChunkInbox
 from jupyter_ddl.protocol.assignment import Assignment, Control
@@ -68,6 +68,8 @@ class Dispatcher:
         self._is_there = is_there
         self._flights: dict[str, _Flight] = {}
         self._decoder = msgspec.msgpack.Decoder(EventChunk)
+        self._of_result = msgspec.msgpack.Decoder(AssignmentResult)
+        self._of_sampler = msgspec.msgpack.Decoder(SamplerAnswers)
 
     def start(self) -> None:
         """Subscribe to the controller's topic; call once, before any assignment."""
@@ -130,7 +132,9 @@ class Dispatcher:
         """Deliver a signal to a worker's ranks; a worker that is gone needs none."""
         payload = msgspec.msgpack.encode(control)
         try:
-            await self._call(worker, plugin_calls.control, payload, timeout_s=_CONTROL_TIMEOUT_S)
+            await self._call(
+                worker, plugin_calls.control, payload, gives=None, timeout_s=_CONTROL_TIMEOUT_S
+            )
         except WorkerLostError as error:
             log.info("%s is not delivered: %s", type(control).__name__, error.message)
 
@@ -148,8 +152,10 @@ class Dispatcher:
             digests = blobs_of_program(call.program, dirs)
             await self._transfer.send_blobs(worker, call.run_id, call.run_id, digests, dirs)
         timeout_s = call.timeout_s + _CONTROL_TIMEOUT_S
-        answer = await self._call(worker, plugin_calls.ask_sampler, payload, timeout_s=timeout_s)
-        return msgspec.msgpack.decode(answer, type=SamplerAnswers)
+        answer = await self._call(
+            worker, plugin_calls.ask_sampler, payload, gives=bytes, timeout_s=timeout_s
+        )
+        return decoded(worker, answer, self._of_sampler)
 
     def worker_removed(self, address: str) -> None:
         """Fail what is on its way at a worker that the scheduler has removed."""
@@ -176,7 +182,7 @@ class Dispatcher:
             encoded = await future.result()
         except Exception as error:  # the worker has no plugin, Dask lost the task, …
             raise WorkerLostError(f"Dask gave up on {flight.worker}: {error!r}") from error
-        result = msgspec.msgpack.decode(encoded, type=AssignmentResult)
+        result = decoded(flight.worker, encoded, self._of_result)
         await self._complete(assignment_id, result.n_chunks, flight)
 
     async def _complete(self, assignment_id: str, n_chunks: int, flight: _Flight) -> None:
@@ -192,20 +198,35 @@ class Dispatcher:
         first = flight.inbox.next_number
         log.warning("assignment %s: chunks from %d lost, asking again", assignment_id, first)
         chunks = await self._call(
-            flight.worker, plugin_calls.replay, assignment_id, first, timeout_s=_REPLAY_TIMEOUT_S
+            flight.worker,
+            plugin_calls.replay,
+            assignment_id,
+            first,
+            gives=list[bytes],
+            timeout_s=_REPLAY_TIMEOUT_S,
         )
         for encoded in chunks:
-            self._deliver(self._decoder.decode(encoded))
+            self._deliver(decoded(flight.worker, encoded, self._decoder))
         if flight.inbox.missing(n_chunks):
             raise WorkerLostError(f"worker {flight.worker} no longer has the events of its trials")
 
     async def _call(
-        self, worker: str, function: Callable[..., Any], *args: Any, timeout_s: float
+        self,
+        worker: str,
+        function: Callable[..., Any],
+        *args: Any,
+        gives: Any,
+        timeout_s: float,
     ) -> Any:
-        return await call_worker(self._client, worker, function, *args, timeout_s=timeout_s)
+        return await call_worker(
+            self._client, worker, function, *args, gives=gives, timeout_s=timeout_s
+        )
 
     def _on_message(self, chunk: bytes) -> None:
-        self._deliver(self._decoder.decode(chunk))
+        try:
+            self._deliver(decoded("of this cluster", chunk, self._decoder))
+        except WorkerLostError as error:  # whose it is shows when the chunk is asked for again
+            log.warning("a chunk of events is left out: %s", error.message)
 
     def _deliver(self, chunk: EventChunk) -> None:
         flight = self._flights.get(chunk.assignment_id)

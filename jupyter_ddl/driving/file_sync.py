@@ -14,13 +14,13 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 import msgspec
 from distributed import Client
 
-from jupyter_ddl.driving.calls import WorkerLostError, call_worker
+from jupyter_ddl.driving.calls import WorkerLostError, call_worker, decoded
 from jupyter_ddl.formats import format_bytes
 from jupyter_ddl.protocol.assignment import Assignment
 from jupyter_ddl.protocol.cells import Cell
@@ -56,6 +56,8 @@ _N_SERVED = 2
 _SLOWEST_BYTES_PER_S = 1 << 20
 _CALL_S = 60.0
 _LOG_INTERVAL_S = 1.0
+
+_LISTING = msgspec.msgpack.Decoder(list[FolderFile])
 
 OnEvents = Callable[[Sequence[RankEvent]], None]
 
@@ -105,7 +107,11 @@ class FileTransfer:
                 return
             directories = tuple(dirs)
             missing = await self._call(
-                worker, file_calls.missing_blobs, run_id, tuple(dict.fromkeys(digests))
+                worker,
+                file_calls.missing_blobs,
+                run_id,
+                tuple(dict.fromkeys(digests)),
+                gives=list[str],
             )
             for digest in missing:
                 path = find_blob(digest, directories)
@@ -146,7 +152,9 @@ class FileTransfer:
         timeout_s = _CALL_S + size / _SLOWEST_BYTES_PER_S
         try:
             return bool(
-                await self._call(worker, file_calls.copy_blob, digest, source, timeout_s=timeout_s)
+                await self._call(
+                    worker, file_calls.copy_blob, digest, source, gives=bool, timeout_s=timeout_s
+                )
             )
         except WorkerLostError as error:
             log.info("%s does not get a blob from %s: %s", worker, source, error.message)
@@ -158,7 +166,9 @@ class FileTransfer:
         wanted = checkpoint_names(directory, trial)[:_N_SENT]
         if not wanted:
             return
-        there = await self._call(worker, file_calls.list_checkpoints, run_id, trial)
+        there = await self._call(
+            worker, file_calls.list_checkpoints, run_id, trial, gives=list[str]
+        )
         for name in wanted:
             if name in there:
                 continue
@@ -189,7 +199,7 @@ class FileTransfer:
             while not is_last:
                 data = await asyncio.to_thread(file.read, PART_BYTES)
                 is_last = not data or offset + len(data) >= size
-                await self._call(worker, put, *target, offset, data, is_last)
+                await self._call(worker, put, *target, offset, data, is_last, gives=None)
                 offset += len(data)
 
     def worker_removed(self, worker: str) -> None:
@@ -264,15 +274,13 @@ class FileTransfer:
         WorkerLostError
             It is gone, or does not answer.
         """
-        found = await self._call(worker, file_calls.list_written, run_id)
-        return [FolderFile(*each) for each in found]
+        found = await self._call(worker, file_calls.list_written, run_id, gives=bytes)
+        return decoded(worker, found, _LISTING)
 
     async def fetch_written(
         self, worker: str, run_id: str, run_dir: Path, file: FolderFile
     ) -> bool:
         """Fetch one of those; False when the worker no longer has it."""
-        if ".." in PurePosixPath(file.path).parts:
-            return False  # it is not for workers to say what is written elsewhere here
         target = run_dir / home_path(self.name_of(worker), file.path)
         if not await self._fetch_to(target, worker, run_id, f"{FOLDER}/{file.path}"):
             return False
@@ -309,10 +317,12 @@ class FileTransfer:
     async def _read_into(self, file: Any, worker: str, run_id: str, path: str) -> None:
         offset = 0
         while True:
-            part = await self._call(worker, file_calls.read_part, run_id, path, offset, PART_BYTES)
+            part = await self._part(worker, run_id, path, offset)
             if part is None:
                 raise _NoLongerThere
             data, size = part
+            if not data and offset < size:
+                raise _NoLongerThere  # it has become shorter, or never was so long
             await asyncio.to_thread(file.write, data)
             offset += len(data)
             if offset >= size:
@@ -327,9 +337,7 @@ class FileTransfer:
             with path.open("ab") as file:
                 while True:
                     offset = file.tell()
-                    part = await self._call(
-                        worker, file_calls.read_part, run_id, f"logs/{name}", offset, PART_BYTES
-                    )
+                    part = await self._part(worker, run_id, f"logs/{name}", offset)
                     if part is None or file.tell() != offset:
                         break
                     file.write(part[0])
@@ -338,19 +346,36 @@ class FileTransfer:
                         break
             path.chmod(0o600)
 
+    async def _part(
+        self, worker: str, run_id: str, path: str, offset: int
+    ) -> tuple[bytes, int] | None:
+        found: tuple[bytes, int] | None = await self._call(
+            worker,
+            file_calls.read_part,
+            run_id,
+            path,
+            offset,
+            PART_BYTES,
+            gives=tuple[bytes, int] | None,
+        )
+        return found
+
     async def all_fetched(self, worker: str, assignment_id: str) -> None:
         """Tell a worker that it may go as far as this assignment is concerned."""
         with contextlib.suppress(WorkerLostError):
-            await self._call(worker, file_calls.fetched, assignment_id)
+            await self._call(worker, file_calls.fetched, assignment_id, gives=None)
 
     async def _call(
         self,
         worker: str,
         function: Callable[..., Any],
         *args: Any,
+        gives: Any,
         timeout_s: float = _CALL_S,
     ) -> Any:
-        return await call_worker(self.client, worker, function, *args, timeout_s=timeout_s)
+        return await call_worker(
+            self.client, worker, function, *args, gives=gives, timeout_s=timeout_s
+        )
 
 
 class AssignmentFiles:

@@ -244,7 +244,7 @@ class FitFlights:
                 flight.evicted.add(event.trial)
             return None  # it goes back with the assignment
         piece = flight.pieces[event.trial]
-        result = _RESULT.decode(event.result) if event.outcome == "complete" else None
+        result = _result_of(event)
         log, log_start = flight.logs.pop(event.trial, ("", 0))
         if result is None and not self._is_lost(flight.batch, piece, event):
             return None
@@ -308,6 +308,16 @@ class FitFlights:
         for flight in self._flights.values():
             if batch is None or flight.batch is batch:
                 self._do(Abandon(flight.name))
+
+
+def _result_of(event: AttemptFinished) -> NodeResult | UnitResult | None:
+    """What a piece came to; None without a result, or with what no honest worker would send."""
+    if event.outcome != "complete":
+        return None
+    try:
+        return _RESULT.decode(event.result)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
 
 
 def _seed_number(item: FitItem) -> int:

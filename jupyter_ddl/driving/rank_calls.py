@@ -12,7 +12,7 @@ import contextlib
 import msgspec
 from distributed import Client
 
-from jupyter_ddl.driving.calls import WorkerLostError, call_worker
+from jupyter_ddl.driving.calls import WorkerLostError, call_worker, decoded
 from jupyter_ddl.driving.file_sync import FileTransfer, blobs_of_cell
 from jupyter_ddl.protocol.cells import CellDone, RankAnswer, RankCall, RunCell
 from jupyter_ddl.store.paths import blob_dirs, run_dir
@@ -66,16 +66,16 @@ class RankCalls:
             raise WorkerLostError(
                 f"worker {worker} did not answer {type(call).__name__}: {error!r}"
             ) from error
-        return self._decoder.decode(answer)
+        return decoded(worker, answer, self._decoder)
 
     async def _call_through(
         self, worker: str, call: RankCall, timeout_s: float | None
     ) -> RankAnswer:
         payload = msgspec.msgpack.encode(call)
         answer = await call_worker(
-            self._client, worker, plugin_calls.call_rank, payload, timeout_s=timeout_s
+            self._client, worker, plugin_calls.call_rank, payload, gives=bytes, timeout_s=timeout_s
         )
-        return self._decoder.decode(answer)
+        return decoded(worker, answer, self._decoder)
 
     async def _run_cell(self, transfer: FileTransfer, worker: str, call: RunCell) -> RankAnswer:
         group_id = call.group_id

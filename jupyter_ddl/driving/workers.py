@@ -11,12 +11,15 @@ from typing import Any
 import msgspec
 from distributed import Client
 
+from jupyter_ddl.driving.calls import WorkerLostError, decoded
 from jupyter_ddl.protocol.group import SeenGpus
 from jupyter_ddl.ranks.gpus import describe_gpus
 
 __all__ = ["WorkerInfo", "WorkerWatch"]
 
 log = logging.getLogger(__name__)
+
+_SEEN = msgspec.msgpack.Decoder(SeenGpus)
 
 _GPUS_TIMEOUT_S = 40.0
 """Longer than a worker waits for its driver."""
@@ -120,7 +123,11 @@ class WorkerWatch:
             info = self.workers.get(address)
             if info is None or not isinstance(answer, bytes):
                 continue
-            seen = msgspec.msgpack.decode(answer, type=SeenGpus)
+            try:
+                seen = decoded(address, answer, _SEEN)
+            except WorkerLostError as error:
+                log.warning("the GPUs of a worker are not known: %s", error.message)
+                continue
             self.workers[address] = msgspec.structs.replace(info, gpus=seen)
         self._on_change(self.workers)
 

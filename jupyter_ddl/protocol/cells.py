@@ -9,6 +9,7 @@ import msgspec
 from jupyter_ddl.protocol.events import Failure
 from jupyter_ddl.protocol.folder import WorkFolder
 from jupyter_ddl.protocol.group import RankPlace
+from jupyter_ddl.protocol.names import FileName, StorePath
 from jupyter_ddl.protocol.program import CapturedName, ModuleFile, Settings
 
 __all__ = [
@@ -148,7 +149,7 @@ class RankAddress(msgspec.Struct, frozen=True, tag="rank_address"):
     host: str
     port: int
     pid: int
-    store: str = ""
+    store: StorePath = ""
 
 
 class RankReady(msgspec.Struct, frozen=True, tag="rank_ready"):
@@ -175,9 +176,9 @@ class CellDone(msgspec.Struct, frozen=True, tag="cell_done"):
     value: CellValue = None
     has_value: bool = False
     """Whether ``value`` is the last expression's value; a larger one is in the values file."""
-    values_file: str | None = None
+    values_file: FileName | None = None
     """Brought values (and a large ``value``), relative to ``<run_dir>/values``."""
-    outputs: tuple[str, ...] = ()
+    outputs: tuple[FileName, ...] = ()
     """Figures and tables that it shows, relative to ``<run_dir>/outputs``, in order."""
     is_value_shown: bool = False
     """Whether the value is among them, so that its ``repr`` says nothing new."""

@@ -6,6 +6,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from jupyter_ddl.protocol.names import FileName, FilePath, MaybeFileName, StorePath
 from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.protocol.space import ParamValue
 from jupyter_ddl.protocol.telemetry import Usage
@@ -98,7 +99,7 @@ class RankStarted(msgspec.Struct, frozen=True, tag="rank_started"):
     worker: str
     host: str
     pid: int
-    log: str
+    log: MaybeFileName
     log_start: int
     device: str = "cpu"
     world_size: int = 0
@@ -115,7 +116,7 @@ class RankEnded(msgspec.Struct, frozen=True, tag="rank_ended"):
     at_s: float
     duration_s: float
     log_end: int | None = None
-    values_file: str | None = None
+    values_file: FileName | None = None
     failure: Failure | None = None
     inline_value: bool | int | float | str | None = None
     """The cell's value at this rank, as in :class:`AttemptFinished`."""
@@ -144,7 +145,7 @@ class RendezvousReady(msgspec.Struct, frozen=True, tag="rendezvous_ready"):
     attempt: int
     host: str
     port: int
-    store: str = ""
+    store: StorePath = ""
     """Path of the group's store on the one host of its ranks; empty: it is at this address."""
 
 
@@ -228,7 +229,7 @@ class AttemptStarted(msgspec.Struct, frozen=True, tag="attempt_started"):
     at_s: float
     worker: str
     pid: int
-    log: str
+    log: MaybeFileName
     log_start: int
 
 
@@ -247,7 +248,7 @@ class CheckpointSaved(msgspec.Struct, frozen=True, tag="checkpoint_saved"):
     trial: int
     attempt: int
     step: int
-    file: str
+    file: FilePath
     """Relative to ``<run_dir>/checkpoints``; begins with the digest that its reader checks."""
     size_bytes: int
     at_s: float
@@ -258,11 +259,11 @@ class OutputShown(msgspec.Struct, frozen=True, tag="output_shown"):
 
     trial: int
     attempt: int
-    file: str
+    file: FileName
     """Where it lies, relative to ``<run_dir>/outputs``; what lay there before is gone."""
     size_bytes: int
     at_s: float
-    shown: tuple[str, ...]
+    shown: tuple[FileName, ...]
     """Files of all that the attempt shows from now on, in order: what is not named is gone."""
 
 
@@ -283,7 +284,7 @@ class AttemptFinished(msgspec.Struct, frozen=True, tag="attempt_finished"):
     """The objective (search), None for a map."""
     log_end: int | None = None
     """Byte offset behind this attempt's last output; None: the end of the file."""
-    values_file: str | None = None
+    values_file: FileName | None = None
     """Brought values, relative to ``<run_dir>/values``; None when none were saved."""
     failure: Failure | None = None
     inline_value: bool | int | float | str | None = None
@@ -324,7 +325,7 @@ class CellExecuted(msgspec.Struct, frozen=True, tag="cell_executed"):
     log_starts: tuple[int, ...] = ()
     log_ends: tuple[int, ...] = ()
     """Bytes of the targets' logs between which its output lies."""
-    outputs: tuple[str, ...] = ()
+    outputs: tuple[FileName, ...] = ()
     """What the first target shows, relative to ``<run_dir>/outputs``, in order."""
     failure: Failure | None = None
     """Of the first rank that failed."""
@@ -342,14 +343,14 @@ class FoldFinished(msgspec.Struct, frozen=True, tag="fold_finished"):
     duration_s: float
     outcome: bytes = b""
     """Pickled for the notebook that asked for it, if small."""
-    file: str = ""
+    file: MaybeFileName = ""
     """Where a large outcome lies, relative to ``<run_dir>/values``."""
     score: float | None = None
     has_raised: bool = False
     failure: Failure | None = None
     is_lost: bool = False
     """Its process died, with ``failure``: there is no outcome."""
-    log: str = ""
+    log: MaybeFileName = ""
     log_start: int = 0
     log_end: int | None = None
     """Bytes of ``<run_dir>/logs/<log>`` that it printed; without an end, up to the file's."""

@@ -11,6 +11,7 @@ from typing import Literal
 
 import msgspec
 
+from jupyter_ddl.protocol.names import FileName
 from jupyter_ddl.protocol.program import CapturedName, ModuleFile, Settings
 from jupyter_ddl.protocol.space import ParamValue
 
@@ -157,7 +158,7 @@ class DropOutputs(msgspec.Struct, frozen=True, tag="drop_outputs"):
     """Remove outputs of prefixes that nobody needs any more from a worker's host."""
 
     run_id: str
-    names: tuple[str, ...]
+    names: tuple[FileName, ...]
     dirs: tuple[str, ...]
 
 

@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from jupyter_ddl.protocol.events import Failure
+from jupyter_ddl.protocol.names import MaybeFileName
 
 __all__ = ["FitResults", "NodeResult", "TakenUnit", "UnitResult", "Where"]
 
@@ -29,7 +30,7 @@ class UnitResult(msgspec.Struct, frozen=True, tag="unit"):
     """A call was made.  Only the kernel that asked for it unpickles the outcome."""
 
     outcome: bytes = b""
-    file: str = ""
+    file: MaybeFileName = ""
     """Where a large outcome lies, relative to ``<run_dir>/values``."""
     score: float | None = None
     failure: Failure | None = None
@@ -43,7 +44,7 @@ class TakenUnit(msgspec.Struct, frozen=True, array_like=True):
 
     unit: int
     outcome: bytes = b""
-    file: str = ""
+    file: MaybeFileName = ""
     has_raised: bool = False
     lost: Failure | None = None
     """Its process died: there is no outcome."""

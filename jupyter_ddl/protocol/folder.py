@@ -8,6 +8,8 @@ from fnmatch import fnmatchcase
 
 import msgspec
 
+from jupyter_ddl.protocol.names import WrittenPath
+
 __all__ = ["FolderFile", "WorkFolder", "data_stamp", "home_path", "is_data_stamp", "matches"]
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
@@ -26,7 +28,7 @@ class WorkFolder(msgspec.Struct, frozen=True):
 class FolderFile(msgspec.Struct, frozen=True):
     """A file in the folder of a run, on a worker with files of its own."""
 
-    path: str
+    path: WrittenPath
     """Relative to the folder, with forward slashes."""
     size_bytes: int
     changed_at_s: float = 0.0

@@ -7,6 +7,8 @@ from typing import Any
 
 import msgspec
 
+from jupyter_ddl.protocol.names import FileName
+
 __all__ = ["CURRENT", "MAX_RUN_BYTES", "Bundle", "ShownByCell", "read_bundle", "read_shown"]
 
 CURRENT = "current.json"
@@ -21,7 +23,7 @@ class ShownByCell(msgspec.Struct, frozen=True):
     """The content of :data:`CURRENT`."""
 
     number: int
-    files: tuple[str, ...]
+    files: tuple[FileName, ...]
     """In order."""
     at_s: dict[str, float]
     """When each was written for the last time."""

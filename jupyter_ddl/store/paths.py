@@ -16,6 +16,8 @@ from pathlib import Path
 import msgspec
 from jupyter_core.paths import jupyter_data_dir, jupyter_runtime_dir
 
+from jupyter_ddl.errors import RunNotFoundError
+from jupyter_ddl.protocol.names import is_file_name
 from jupyter_ddl.store.atomic import replacing, write_whole
 
 __all__ = [
@@ -91,7 +93,17 @@ def runs_dir() -> Path:
 
 
 def run_dir(run_id: str) -> Path:
-    """Directory of one run; it need not exist."""
+    """Directory of one run; it need not exist.
+
+    Raises
+    ------
+    RunNotFoundError
+        The id is none, and would lead elsewhere.
+    """
+    if not is_file_name(run_id):
+        raise RunNotFoundError(
+            f"{run_id[:64]!r} is no id of a run; `%runs` lists those that there are"
+        )
     return runs_dir() / run_id
 
 

@@ -22,6 +22,7 @@ from jupyter_ddl.errors import ProtocolError
 from jupyter_ddl.protocol.assignment import Assignment
 from jupyter_ddl.protocol.cells import OpenRank, RunCell
 from jupyter_ddl.protocol.folder import FolderFile, WorkFolder, is_data_stamp
+from jupyter_ddl.protocol.names import is_written_path
 from jupyter_ddl.protocol.sampling import SamplerCall
 from jupyter_ddl.ranks.checkpoints import checkpoint_names
 from jupyter_ddl.store.paths import home_dir, private_dir
@@ -154,7 +155,7 @@ class OwnFiles:
                 seen = path.lstat()
                 name = path.relative_to(folder).as_posix()
                 is_ours = is_data_stamp(seen.st_mtime) or path.name.startswith(".partial-")
-                if stat.S_ISREG(seen.st_mode) and not is_ours:
+                if stat.S_ISREG(seen.st_mode) and not is_ours and is_written_path(name):
                     found.append(FolderFile(name, seen.st_size, seen.st_mtime))
         found.sort(key=lambda each: -each.changed_at_s)
         return sorted(found[:_MAX_LISTED], key=lambda each: each.path)

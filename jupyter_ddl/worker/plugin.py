@@ -396,10 +396,10 @@ def read_part(
     return _files(dask_worker).read(run_id, path, offset, limit)
 
 
-async def list_written(run_id: str, dask_worker: Worker) -> list[tuple[str, int, float]]:
-    """Path, bytes and time of what ranks have written in the folder of their run."""
+async def list_written(run_id: str, dask_worker: Worker) -> bytes:
+    """What ranks have written in the folder of their run: an encoded list of ``FolderFile``."""
     found = await asyncio.to_thread(_files(dask_worker).written, run_id)
-    return [(each.path, each.size_bytes, each.changed_at_s) for each in found]
+    return msgspec.msgpack.encode(found)
 
 
 def fetched(assignment_id: str, dask_worker: Worker) -> None:
