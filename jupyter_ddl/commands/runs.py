@@ -70,13 +70,13 @@ def _compare(_: Face, first: str, second: str) -> Answer:
 
 
 def _export(
-    face: Face, run: str, file: str | None, tensorboard: str | None, overwrite: bool
+    face: Face, run: str, file: str | None, tensorboard: str | None, overwrite: bool, strict: bool
 ) -> Answer:
     from jupyter_ddl.recording.page import export_run
 
     exported = Run(find_run(run))
     if file is not None:
-        return Answer(export_run(exported.id, file, overwrite=overwrite))
+        return Answer(export_run(exported.id, file, overwrite=overwrite, strict=strict))
     target = Path(tensorboard or "").expanduser()
     try:
         line = f"tensorboard --logdir {shlex.quote(str(exported.tensorboard(target)))}"
@@ -179,6 +179,11 @@ RUNS = Grammar(
                 ),
                 argument(
                     "--overwrite", action="store_true", help="replace the file if it is there"
+                ),
+                argument(
+                    "--strict",
+                    action="store_true",
+                    help="write nothing if a string is left that may be a secret",
                 ),
             ),
             _export,

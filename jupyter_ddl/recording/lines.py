@@ -61,6 +61,10 @@ class Head(msgspec.Struct, frozen=True, tag="recording"):
     """The rest of the cell."""
     left_out: tuple[str, ...] = ()
     """What the file has no room for, in words."""
+    masked: tuple[str, ...] = ()
+    """What was masked as a secret, in words."""
+    n_doubts: int = 0
+    """Strings that look random, and were left."""
 
 
 class Measured(msgspec.Struct, frozen=True, tag="measured"):

@@ -8,7 +8,7 @@ import html
 from pathlib import Path
 
 from jupyter_ddl.errors import RecordingError
-from jupyter_ddl.formats import format_bytes, format_count
+from jupyter_ddl.formats import format_bytes, format_count, format_counted
 from jupyter_ddl.recording.lines import Head, Recording, time_of
 from jupyter_ddl.recording.timeline import last_snapshot, timeline_of
 from jupyter_ddl.recording.write import record_run, save_text, write_recording
@@ -144,7 +144,9 @@ def _cell(head: Head) -> str:
 SUFFIXES = (".jsonl", ".jsonl.gz", ".html")
 
 
-def export_run(run_id: str, path: str | Path, *, overwrite: bool = False) -> str:
+def export_run(
+    run_id: str, path: str | Path, *, overwrite: bool = False, strict: bool = False
+) -> str:
     """Write a run of this user as a recording, or as a page that plays it.
 
     Parameters
@@ -153,6 +155,8 @@ def export_run(run_id: str, path: str | Path, *, overwrite: bool = False) -> str
         Ends in ``.jsonl``, ``.jsonl.gz`` or ``.html``.
     overwrite : bool
         Whether a file that is there is replaced.
+    strict : bool
+        Whether nothing is written where a string is left that may be a secret.
 
     Returns
     -------
@@ -173,9 +177,14 @@ def export_run(run_id: str, path: str | Path, *, overwrite: bool = False) -> str
             f"{', '.join(SUFFIXES)}",
             path=str(path),
         )
-    recording = record_run(run_id)
-    missing = recording.head.left_out
-    note = f"; left out: {', '.join(missing)}" if missing else ""
+    recording = record_run(run_id, strict=strict)
+    head = recording.head
+    notes = [f"left out: {', '.join(head.left_out)}"] if head.left_out else []
+    notes += [f"masked: {', '.join(head.masked)}"] if head.masked else []
+    if head.n_doubts:
+        strings = format_counted(head.n_doubts, "string")
+        notes.append(f"{strings} that may be a secret stayed (--strict says which)")
+    note = "".join(f"; {each}" for each in notes)
     if path.suffix == ".html":
         n_bytes = save_page(recording, path, overwrite=overwrite)
         return f"A page that plays run {run_id} is in {path} ({format_bytes(n_bytes)}){note}."

@@ -10,7 +10,7 @@ import os
 import re
 import socket
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ import msgspec
 from jupyter_ddl import __version__
 from jupyter_ddl.controller.telemetry_store import samples_path
 from jupyter_ddl.errors import RecordingError
+from jupyter_ddl.formats import format_counted
 from jupyter_ddl.ledger.reader import read_ledger
 from jupyter_ddl.ledger.reducer import fold_all
 from jupyter_ddl.protocol.events import (
@@ -47,6 +48,7 @@ from jupyter_ddl.recording.lines import (
     line_of,
     time_of,
 )
+from jupyter_ddl.recording.secrets import MASK, SecretMasker, has_scanner
 from jupyter_ddl.store.atomic import write_whole
 from jupyter_ddl.store.paths import home_dir, ledger_path, run_dir, runtime_path
 from jupyter_ddl.store.printed import settled
@@ -70,22 +72,11 @@ __all__ = [
 
 # What a file that is given to others must not tell: secrets, names, folders.
 
-MASK = "•••"
-
-_SECRET_NAME = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY", re.I)
-_MIN_SECRET = 6
-# A name that sounds like a secret's, then the value that is given to it.
-_ASSIGNED = re.compile(
-    r"(?i)([\w.-]*(?:token|secret|passw(?:or)?d|passwd|api_?key|access_?key|private_?key|credential)"
-    r"[\w.-]*[\"']?\s*[:=]\s*)(\"[^\"\n]*\"|'[^'\n]*'|[^\s,;)\]}&]+)"
+_OUR_NAMES = frozenset(
+    {"assignment_id", "device", "digest", "file", "filename", "host", "key", "log", "run_id"}
+    | {"schema", "shown", "store", "type", "uuid", "values_file", "worker", "program_digest"}
 )
-_BEARER = re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{8,}")
-_KNOWN = re.compile(
-    r"\b(?:gh[pousr]_\w{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}|hf_\w{20,}|sk-[\w-]{16,}"
-    r"|AKIA[0-9A-Z]{16}|xox[abprs]-[\w-]{10,}|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*)"
-)
-_IN_ADDRESS = re.compile(r"(\w+://)[^\s/@:]+:[^\s/@]+@")
-_PEM = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*KEY-----|\Z)", re.S)
+"""Fields that no person writes: what looks random there is ours."""
 _HOMES = re.compile(r"(?:/home|/Users)/[^/\s\"'<>:,]+|[A-Za-z]:\\Users\\[^\\\s\"'<>:,]+")
 
 
@@ -104,9 +95,7 @@ class Scrubber:
     def __init__(
         self, environ: Mapping[str, str] | None = None, places: Mapping[str, str] | None = None
     ) -> None:
-        values = (os.environ if environ is None else environ).items()
-        secrets = {v for name, v in values if _SECRET_NAME.search(name) and len(v) >= _MIN_SECRET}
-        self._secrets = sorted(secrets, key=len, reverse=True)
+        self.secrets = SecretMasker(os.environ if environ is None else environ)
         self._chosen = _places() if places is None else dict(places)
         self._find_words()
 
@@ -117,15 +106,7 @@ class Scrubber:
 
     def text(self, text: str) -> str:
         """The text without them."""
-        if len(text) < _MIN_SECRET and text not in self._chosen:
-            return text
-        for secret in self._secrets:
-            text = text.replace(secret, MASK)
-        text = _PEM.sub(MASK, text)
-        text = _ASSIGNED.sub(rf"\g<1>{MASK}", text)
-        text = _BEARER.sub(rf"\g<1> {MASK}", text)
-        text = _KNOWN.sub(MASK, text)
-        text = _IN_ADDRESS.sub(rf"\g<1>{MASK}@", text)
+        text = self.secrets.text(text)
         if self._words is not None:
             text = self._words.sub(lambda found: self._chosen[found[0]], text)
         return _HOMES.sub("~", text)
@@ -143,16 +124,23 @@ class Scrubber:
             fact = msgspec.structs.replace(fact, outcome=b"", file="")
         elif isinstance(fact, AttemptFinished):
             fact = msgspec.structs.replace(fact, values_file=None, result=b"")
-        fields = self._walk(msgspec.to_builtins(fact, builtin_types=(bytes,)))
+        where = type(fact).__name__
+        fields = self._walk(msgspec.to_builtins(fact, builtin_types=(bytes,)), where)
         return msgspec.convert(fields, type(fact), builtin_types=(bytes,))
 
-    def _walk(self, value: Any) -> Any:
+    def _walk(self, value: Any, where: str) -> Any:
         if isinstance(value, str):
-            return self.text(value)
+            text = self.text(value)
+            if where:
+                self.secrets.doubt(text, where)
+            return text
         if isinstance(value, dict):
-            return {key: self._walk(item) for key, item in value.items()}
+            return {
+                self.text(key): self._walk(item, "" if key in _OUR_NAMES else where)
+                for key, item in value.items()
+            }
         if isinstance(value, list | tuple):
-            return [self._walk(item) for item in value]
+            return [self._walk(item, where) for item in value]
         return value
 
 
@@ -209,13 +197,17 @@ class _Piece(msgspec.Struct):
     ended_s: float | None = None
 
 
-def printed_lines(events: Iterable[Event], folder: Path) -> tuple[list[Printed], tuple[str, ...]]:
+def printed_lines(
+    events: Iterable[Event], folder: Path, clean: Callable[[str], str]
+) -> tuple[list[Printed], tuple[str, ...]]:
     """Printed lines with times, and what was left out, in words.
 
     Parameters
     ----------
     folder : Path
         Where the log files lie; those that are missing have printed nothing.
+    clean : callable
+        Takes secrets out of a whole output: a key has many lines, and a line may be cut off later.
     """
     pieces = _pieces(events)
     each = max(500, min(_PIECE_BYTES, MAX_PRINTED_BYTES // max(1, len(pieces))))
@@ -226,7 +218,7 @@ def printed_lines(events: Iterable[Event], folder: Path) -> tuple[list[Printed],
         text, cut = _tail(folder / Path(piece.log).name, piece.start, piece.end, min(each, left))
         is_cut |= cut
         left -= len(text.encode())
-        found += _spread(piece, text)
+        found += _spread(piece, clean(settled(text)))
     return found, ("the beginning of long outputs",) if is_cut else ()
 
 
@@ -266,7 +258,7 @@ def _tail(path: Path, start: int, end: int | None, limit: int) -> tuple[str, boo
 
 
 def _spread(piece: _Piece, text: str) -> Iterator[Printed]:
-    lines = [_clean(line) for line in settled(text).splitlines()]
+    lines = [_clean(line) for line in text.splitlines()]
     n_steps = min(_N_STEPS, len(lines))
     ended_s = piece.began_s if piece.ended_s is None else piece.ended_s
     for step in range(n_steps):
@@ -316,30 +308,58 @@ def displayed_outputs(
     return found, (f"{n_left_out:,} of {n_all:,} figures and tables",) if n_left_out else ()
 
 
+_N_DOUBTS = 5
 _SAMPLE = msgspec.json.Decoder(WorkerSample)
 MAX_REPORTS = 200_000
 """Of more reports, every second one is left out, until they fit."""
 
 
-def record_run(run_id: str) -> Recording:
+def record_run(run_id: str, *, strict: bool = False) -> Recording:
     """A run of this user as far as it has come, without secrets, names and folders.
+
+    Parameters
+    ----------
+    strict : bool
+        Refuse where something is left that looks random, and may be a secret of an unknown kind.
 
     Raises
     ------
     LedgerError
         There is no such run, or its ledger is damaged.
+    RecordingError
+        It is to be strict, and there are doubts.
     """
     events = list(read_ledger(ledger_path(run_id)))
     kept, left_out = _thinned(events)
-    printed, cut = printed_lines(events, run_dir(run_id) / "logs")
+    scrub = Scrubber()
+    printed, cut = printed_lines(events, run_dir(run_id) / "logs", scrub.text)
     displayed, unshown = displayed_outputs(events, run_dir(run_id) / "outputs")
     measured = _measured(run_id)
-    scrub = Scrubber()
     printed.sort(key=time_of)
     beside = (in_time(displayed), in_time(printed), in_time(measured))
     merged = heapq.merge(in_time(kept), *beside, key=lambda pair: pair[0])
     facts = [scrub.fact(fact) for _, fact in merged]
-    return Recording(head_of(facts, "recorded", (*left_out, *cut, *unshown)), tuple(facts))
+    head = head_of(facts, "recorded", (*left_out, *cut, *unshown))
+    if strict:
+        _refuse_doubts(run_id, scrub.secrets)
+    masked, doubts = scrub.secrets.masked, scrub.secrets.doubts
+    head = msgspec.structs.replace(head, masked=masked, n_doubts=len(doubts))
+    return Recording(head, tuple(facts))
+
+
+def _refuse_doubts(run_id: str, secrets: SecretMasker) -> None:
+    if not has_scanner():
+        raise RecordingError(
+            f"run {run_id} is not written: --strict asks the patterns of detect-secrets, which is "
+            f"not installed; `pip install 'jupyter_ddl[export]'`"
+        )
+    if doubts := secrets.doubts:
+        more = f" and {len(doubts) - _N_DOUBTS} more" if len(doubts) > _N_DOUBTS else ""
+        raise RecordingError(
+            f"run {run_id} is not written: {format_counted(len(doubts), 'string')} may be a "
+            f"secret: {'; '.join(doubts[:_N_DOUBTS])}{more}; look at them, and write it without "
+            f"--strict if they are none"
+        )
 
 
 def head_of(facts: Iterable[Fact], origin: Origin, left_out: tuple[str, ...] = ()) -> Head:
