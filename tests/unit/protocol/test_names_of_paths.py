@@ -87,7 +87,7 @@ def test_answers_of_ranks_and_results_of_fits_are_looked_at_too() -> None:
     for bad in (
         msgspec.structs.replace(done, values_file="../x"),
         msgspec.structs.replace(done, outputs=("a/b",)),
-        RankAddress("h", 1, 1, "/home/user/.ssh/id"),
+        RankAddress("h", 1, 1, "/srv/data/.ssh/id"),
         RankAddress("h", 1, 1, "/tmp/../jupyter_ddl-x/store"),
     ):
         with pytest.raises(msgspec.ValidationError):
