@@ -26,8 +26,9 @@ from jupyter_ddl.protocol.events import (
     RendezvousReady,
     Reported,
 )
+from jupyter_ddl.protocol.group import ranks_label
 
-__all__ = ["Blame", "Place", "Sight", "StepWatch", "judge", "read_place"]
+__all__ = ["Blame", "Place", "Sight", "StepWatch", "judge", "read_place", "who_waits"]
 
 # -- what a rank is at, by its stacks (faulthandler's: the innermost frame first) ---------------
 
@@ -180,6 +181,17 @@ def judge(
     return _blame_one_of_waiting(sights)
 
 
+def who_waits(sights: Sequence[Sight]) -> str:
+    """What each rank is at, if some wait for ranks that do nothing; else empty."""
+    if any(sight.computes or sight.probe is None for sight in sights):
+        return ""
+    waiting = [sight for sight in sights if sight.place.waits_in]
+    idle = [sight for sight in sights if not sight.place.waits_in]
+    if not waiting or not idle:
+        return ""
+    return "; ".join(_grouped([*waiting, *idle]))
+
+
 def _blame_one_of_waiting(sights: Sequence[Sight]) -> Blame:
     """All ranks wait for others: who waits elsewhere, or is behind?"""
     places = Counter((sight.place.line, sight.place.waits_in) for sight in sights)
@@ -206,10 +218,13 @@ def _blame(sight: Sight, sights: Sequence[Sight], what: str, why: str = "") -> B
 
 def _others(culprit: Sight, sights: Sequence[Sight]) -> list[str]:
     """The other ranks by what they do: ``ranks 0, 2 wait in all_reduce at line 9``."""
+    return _grouped([sight for sight in sights if sight.rank != culprit.rank])
+
+
+def _grouped(sights: Sequence[Sight]) -> list[str]:
     groups: dict[tuple[str, int | None], list[int]] = {}
     for sight in sights:
-        if sight.rank != culprit.rank:
-            groups.setdefault((_activity(sight), sight.place.line), []).append(sight.rank)
+        groups.setdefault((_activity(sight), sight.place.line), []).append(sight.rank)
     return [_told(activity, line, ranks) for (activity, line), ranks in groups.items()]
 
 
@@ -241,6 +256,8 @@ _MIN_TIMEOUT_S = 60.0
 _MEDIAN_FACTOR = 10.0
 _FIRST_STEP_FACTOR = 5.0
 """Data is downloaded and kernels are compiled before the first step."""
+_LATE_S = 15.0
+"""A rank that has not come to the cell within it is told of, and who waits for it."""
 _N_DURATIONS = 64
 _AGAIN_S = 5.0
 
@@ -266,6 +283,7 @@ class StepWatch:
         self._durations: deque[float] = deque(maxlen=_N_DURATIONS)
         self._last_step_s = now_s
         self._quiet_until_s = now_s
+        self._late_due_s: float | None = now_s + _LATE_S
 
     def moved(self) -> dict[int, tuple[str, float]]:
         """Phase of each running rank, and when it last moved."""
@@ -311,6 +329,37 @@ class StepWatch:
         return max(_MIN_TIMEOUT_S, _MEDIAN_FACTOR * median(self._durations))
 
     @property
+    def late_due_s(self) -> float | None:
+        """When :meth:`is_late` turns true."""
+        return self._late_due_s
+
+    def is_late(self, now_s: float) -> bool:
+        """True once: when it is time to say who has not come to the cell, or to a first step."""
+        if self._late_due_s is None or now_s < self._late_due_s:
+            return False
+        self._late_due_s = None
+        return not any(self._n_steps.values())
+
+    @property
+    def are_in_cell(self) -> bool:
+        return all(self._phases[rank] == "cell" for rank in self._running)
+
+    def absent(self) -> str:
+        """Which ranks have not come to the cell, and which wait for them; empty: none."""
+        phases = {rank: self._phases[rank] for rank in sorted(self._running)}
+        loading = [rank for rank, phase in phases.items() if phase == "loading"]
+        meeting = [rank for rank, phase in phases.items() if phase == "rendezvous"]
+        after = f"after {_LATE_S:.0f} s"
+        if not loading:
+            return f"{ranks_label(meeting)} still meet {after}" if meeting else ""
+        unheard = not self._moved_s.keys() & set(loading)
+        doing = "not begun by a worker" if unheard else "loading what the cell needs"
+        verb = "is" if len(loading) == 1 else "are"
+        wait = "waits" if len(meeting) == 1 else "wait"
+        others = f"; {ranks_label(meeting)} {wait} for that" if meeting else ""
+        return f"{ranks_label(loading)} {verb} still {doing} {after}{others}"
+
+    @property
     def due_s(self) -> float | None:
         """When the ranks are to be probed, if nothing is heard of them until then."""
         if not self._running:
@@ -322,6 +371,17 @@ class StepWatch:
         due_s = self.due_s
         return due_s is not None and now_s >= due_s
 
+    def who_waits(self, probes: dict[int, Probe]) -> str:
+        """Who waits for whom before the first step, by what was seen of the running ranks."""
+        text = "" if any(self._n_steps.values()) else who_waits(self._sights(probes))
+        return text and f"no step after {_LATE_S:.0f} s: {text}"
+
+    def _sights(self, probes: dict[int, Probe]) -> list[Sight]:
+        return [
+            Sight(rank, self._phases[rank], self._n_steps[rank], probes.get(rank))
+            for rank in sorted(self._running)
+        ]
+
     def judge(self, probes: dict[int, Probe], now_s: float) -> Blame | None:
         """Who hangs, by what was seen of the running ranks; None: look again later.
 
@@ -331,12 +391,10 @@ class StepWatch:
         stopped = any(probes[rank].state == "T" for rank in self._running & probes.keys())
         if not stopped and not self.is_due(now_s):
             return None
-        sights = [
-            Sight(rank, self._phases[rank], self._n_steps[rank], probes.get(rank))
-            for rank in sorted(self._running)
-        ]
         is_given = self._timeout_s is not None
-        blame = judge(sights, now_s - self._last_step_s, self.timeout_s, is_given=is_given)
+        blame = judge(
+            self._sights(probes), now_s - self._last_step_s, self.timeout_s, is_given=is_given
+        )
         if blame is None:
             self._quiet_until_s = now_s + max(_AGAIN_S, self.timeout_s / 2)
         return blame

@@ -320,6 +320,7 @@ class Round:
         self._abandoned: set[int] = set()
         self._probes: dict[int, Probe] | None = None  # while the ranks are looked at
         self._probes_due_s: float | None = None
+        self._only_tells = False
         self._blame: Blame | None = None
 
     @property
@@ -330,7 +331,8 @@ class Round:
         hang_due_s = None
         if self._blame is None:
             hang_due_s = self._steps.due_s if self._probes is None else self._probes_due_s
-        return earliest(self._cause_due_s, *self._give_up_s.values(), hang_due_s)
+        dues = (self._cause_due_s, *self._give_up_s.values(), hang_due_s)
+        return earliest(*dues, self._steps.late_due_s)
 
     def liveness(self) -> dict[int, tuple[str, float]]:
         """Phase of each running rank, and the Unix seconds at which it last moved."""
@@ -348,8 +350,7 @@ class Round:
             found, actions = self._fold.add(rank, event)
             recorded += found
             self._act(actions, now)
-        self._judge(now)
-        return recorded
+        return [*recorded, *self._judge(now)]
 
     def rank_ended(self, rank: int, lost: str, now: Now) -> list[Event]:
         """The assignment of a rank is over; a rank that has told of no end is lost."""
@@ -362,7 +363,7 @@ class Round:
         self._act(actions, now)
         return recorded
 
-    def woken(self, now: Now) -> None:
+    def woken(self, now: Now) -> list[Event]:
         """See which deadlines have passed."""
         now_s = now.mono_s
         if self._cause_due_s is not None and now_s >= self._cause_due_s:
@@ -373,14 +374,18 @@ class Round:
             self._abandoned.add(rank)
             self._do(Abandon(self._assignments[rank].assignment_id))
         if self._fold.over or self._blame is not None:
-            return
-        if self._probes is None and self._steps.is_due(now_s):
+            return []
+        is_late = self._steps.is_late(now_s)
+        if is_late and not self._steps.are_in_cell:
+            return [Notice(now.wall_s, text)] if (text := self._steps.absent()) else []
+        if self._probes is None and (is_late or self._steps.is_due(now_s)):
             self._probes, self._probes_due_s = {}, now_s + _PROBE_TIMEOUT_S
+            self._only_tells = is_late
             trial = self._trial
             dump = DumpStacks(self._run_id, trial.trial, trial.attempt)
             for worker in dict.fromkeys(self._workers[r] for r in sorted(self._steps.running)):
                 self._signal(worker, dump)
-        self._judge(now)
+        return self._judge(now)
 
     def stacks_written(self, now: Now) -> list[Event]:
         """Say who hangs, now that whoever reads it can look at the stacks."""
@@ -418,18 +423,22 @@ class Round:
     def _stacks_dir(self) -> str:
         return f"stacks/{self._trial.trial}-a{self._trial.attempt}"
 
-    def _judge(self, now: Now) -> None:
+    def _judge(self, now: Now) -> list[Event]:
         """Who hangs, once all ranks that run were looked at, or had their time to be."""
         probes = self._probes
         if probes is None or self._probes_due_s is None:
-            return
+            return []
         if self._steps.running - probes.keys() and now.mono_s < self._probes_due_s:
-            return
+            return []
         self._probes = self._probes_due_s = None
+        if self._only_tells:
+            text = self._steps.who_waits(probes)
+            return [Notice(now.wall_s, text)] if text else []
         self._blame = self._steps.judge(probes, now.mono_s)
         if self._blame is not None:
             texts = {rank: probe.stacks for rank, probe in probes.items()}
             self._write_stacks(WriteStacks(self._stacks_dir, texts))
+        return []
 
     def _act(self, actions: Sequence[Action], now: Now) -> None:
         for action in actions:

@@ -366,7 +366,7 @@ class TrialMachine(Machine[Happening, Instruction]):
             return  # nothing is left to decide: the last record is on its way
         for flight in self._flights:
             if flight.round is not None:
-                flight.round.woken(now)
+                self._record(flight.round.woken(now))
         self._places.pauses.check(now.mono_s)
         self._queue.release(now.mono_s)
         if self._stop.is_timed_out(now):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import signal
 import time
+from pathlib import Path
 
 import psutil
 import pytest
 
+from jupyter_ddl.client.api import train
 from jupyter_ddl.errors import RunFailedError
-from jupyter_ddl.protocol.events import CheckpointSaved, HangVerdict, Reported
+from jupyter_ddl.protocol.events import CheckpointSaved, HangVerdict, Notice, Reported
 from tests.integration.ddp.fault_runs import TRAIN, Started, kill, start
 from tests.until import until
 
@@ -147,3 +149,18 @@ def test_an_endless_loop_before_the_first_step_is_ended_where_others_wait(cluste
     assert verdict.text.endswith("; rank 0 waits in all_reduce at line 8")
     until(lambda: run.run.snapshot().state == "failed", 15.0, "the failed run")
     assert not any(map(psutil.pid_exists, run.pids(1).values()))
+
+
+def test_who_waits_for_a_rank_that_does_not_come_is_told_before_the_group_is_judged(
+    cluster: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "never.py").write_text("import time\ntime.sleep(600)\n")
+    monkeypatch.chdir(tmp_path)
+    cell = "import torch.distributed as dist\nif rank == 1:\n    import never\ndist.barrier()\n"
+    run = train(cell, 2, namespace={}, wait=False)
+    notices = until(lambda: [n.text for n in run.events() if isinstance(n, Notice)], 30, "a notice")
+    assert notices == [
+        "no step after 15 s: rank 0 waits in barrier at line 5; rank 1 makes no progress at line 4"
+    ]
+    run.cancel()
+    run.wait()

@@ -234,3 +234,43 @@ def test_ranks_that_have_ended_are_no_longer_watched() -> None:
     in_cell(watch, 1)
     watch.observe(0, AttemptFinished(0, 1, "complete", 1.0, 1.0), 1.0)
     assert not watch.is_due(100.0)
+
+
+@pytest.mark.parametrize(
+    ("phases", "text"),
+    [
+        ({0: "rendezvous", 1: "loading", 2: "rendezvous"}, "rank 1 is still loading what the cell "
+         "needs after 15 s; ranks 0, 2 wait for that"),
+        ({1: "rendezvous"}, "ranks 0, 2 are still not begun by a worker after 15 s; rank 1 waits "
+         "for that"),
+        ({0: "rendezvous", 1: "rendezvous", 2: "rendezvous"}, "ranks 0-2 still meet after 15 s"),
+        ({0: "cell", 1: "cell", 2: "cell"}, ""),
+    ],
+)  # fmt: skip
+def test_ranks_that_have_not_come_to_the_cell_are_told_once(
+    phases: dict[int, str], text: str
+) -> None:
+    watch = StepWatch(3, None, 100.0)
+    for rank, phase in phases.items():
+        watch.observe(rank, Beat(0, 1, phase, 0, 0.0), 101.0)  # type: ignore[arg-type]
+    assert not watch.is_late(114.9)
+    assert watch.late_due_s == 115.0
+    assert watch.is_late(115.0)
+    assert (watch.is_late(200.0), watch.late_due_s) == (False, None)
+    assert (watch.absent(), watch.are_in_cell) == (text, not text)
+
+
+def test_who_waits_before_the_first_step_is_told_with_lines() -> None:
+    watch = StepWatch(2, None, 100.0)
+    for rank in range(2):
+        watch.observe(rank, Beat(0, 1, "cell", 0, 0.0), 101.0)
+    idle = Probe(0, 1, "S", 0.0, stacks(7))
+    assert watch.who_waits({0: waits("barrier", 9), 1: idle}) == (
+        "no step after 15 s: rank 0 waits in barrier at line 9; rank 1 makes no progress at line 7"
+    )
+    assert watch.who_waits({0: waits("all_reduce", 9), 1: waits("all_reduce", 9)}) == ""
+    assert watch.who_waits({0: waits("all_reduce", 9), 1: Probe(0, 1, "R", 1.0, stacks(7))}) == ""
+    assert watch.who_waits({0: waits("all_reduce", 9)}) == "", "the other was not seen"
+    watch.observe(1, Beat(0, 1, "cell", 1, 0.0), 102.0)
+    assert not watch.is_late(115.0)
+    assert watch.who_waits({0: waits("all_reduce", 9), 1: idle}) == ""
