@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,9 @@ _MARGIN_S = 15.0
 _GIVE_UP_S = 12.0
 
 
-def packages_to_warm(*, if_installed: bool = False) -> tuple[str, ...]:
+def packages_to_warm(
+    *, if_installed: bool = False, among: Collection[str] | None = None
+) -> tuple[str, ...]:
     """Packages that zygotes import ahead of need: the heavy ones that this process has imported.
 
     ``JUPYTER_DDL_PREWARM`` names others, separated by commas, or none at all when it is empty.
@@ -43,8 +45,12 @@ def packages_to_warm(*, if_installed: bool = False) -> tuple[str, ...]:
     ----------
     if_installed : bool
         For a process that imports none itself: those that it could import.
+    among : collection of str, optional
+        Those of these, whoever has imported them.
     """
     configured = os.environ.get("JUPYTER_DDL_PREWARM")
+    if configured is None and among is not None:
+        return tuple(name for name in _HEAVY if name in among)
     if configured is None:
         known = find_spec if if_installed else sys.modules.get
         return tuple(name for name in _HEAVY if known(name) is not None)

@@ -26,6 +26,7 @@ from jupyter_ddl.client.folder import check_resumed, data_again, tell_of_folder,
 from jupyter_ddl.client.resumed import changed_values
 from jupyter_ddl.client.run import Run
 from jupyter_ddl.client.session import session
+from jupyter_ddl.client.start import packages_to_warm
 from jupyter_ddl.errors import OptionError
 from jupyter_ddl.protocol.requests import ResumeRun, SubmitRun
 from jupyter_ddl.protocol.run import Provenance
@@ -210,6 +211,7 @@ def submit(
     origin = collect(line, cell, notebook, draft.spec.program.imports)
     provenance = msgspec.structs.replace(origin, environment=environment)
     spec = draft.submitted(new_run_id(), cluster, provenance)
+    spec = msgspec.structs.replace(spec, warm=packages_to_warm(among=spec.program.imports))
     session().ask(cluster, SubmitRun(spec))
     return Run(spec.run_id)
 

@@ -75,6 +75,7 @@ def make_assignment(
         stop_grace_s=spec.limits.stop_grace_s,
         folder=WorkFolder(spec.folder),
         bring_files=spec.bring_files,
+        warm=spec.warm,
         metric=study.metric if study else None,
         mode=study.mode if study else "max",
         over=items.over if items else None,

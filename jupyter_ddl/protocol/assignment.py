@@ -77,6 +77,8 @@ class Assignment(msgspec.Struct, frozen=True):
     stop_grace_s: float = 5.0
     folder: WorkFolder = WorkFolder()
     bring_files: tuple[str, ...] = ()
+    warm: tuple[str, ...] = ()
+    """Packages that the zygote imports before it forks a rank for this."""
     fit: FitWork | None = None
     """Set for scikit-learn's fits: the attempts are its nodes and units, not the program's."""
 

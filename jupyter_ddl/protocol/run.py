@@ -68,6 +68,8 @@ class RunSpec(msgspec.Struct, frozen=True):
     """Names whose values come back: the best trial's (search) or every item's (map)."""
     bring_files: tuple[str, ...] = ()
     """Patterns of files that come back while it goes on, from workers with files of their own."""
+    warm: tuple[str, ...] = ()
+    """Packages that zygotes import before they fork its ranks, so that no rank has to."""
     isolate: bool = False
     """A fresh process for every trial, even for short ones."""
     limits: Limits = Limits()

@@ -97,9 +97,13 @@ _ORPHAN_TIMEOUT_S = 60.0
 """Nobody looks behind a worker that was killed.  On a host with too much to do, a process with
 torch takes seconds to die, and what it leaves comes to light only then."""
 _MAX_FDS_PER_READ = 16
-_LAZY_PARTS = {"numpy": ("numpy.random",), "torch": ("torch._dynamo",)}
+_LAZY_PARTS = {
+    "numpy": ("numpy.random",),
+    "torch": ("torch._dynamo",),
+    "transformers": ("transformers.trainer",),
+}
 """What a package imports at first use, in every rank anew: numpy.random for its seed (20 ms),
-torch._dynamo when an optimizer is made (0.9 s)."""
+torch._dynamo when an optimizer is made (0.9 s), transformers its Trainer (2 s)."""
 
 
 class Zygote:

@@ -162,6 +162,7 @@ class RankPool:
         return await self._fork_from(await self.start(), assignment)
 
     async def _fork_from(self, zygote: Zygote, assignment: Assignment) -> RankProcess:
+        zygote.import_packages(assignment.warm)
         self._n_forked += 1
         name = f"{assignment.run_id}:{zygote.pid}:{self._n_forked}"
         rank = RankProcess(name, assignment.run_id, assignment.program)

@@ -81,6 +81,8 @@ log = logging.getLogger(__name__)
 
 START_TIMEOUT_S = 60.0
 FORK_TIMEOUT_S = 30.0
+_IMPORT_TIMEOUT_S = 180.0
+"""Before a fork: torch on a host that has too much to do takes a minute."""
 _CLOSE_TIMEOUT_S = 5.0
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
@@ -142,6 +144,11 @@ class Zygote:
         self._decoder = msgspec.msgpack.Decoder(FromZygote)
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._forking: dict[str, asyncio.Future[int]] = {}
+        self._asked: set[str] = set()
+        self._importing = 0
+        self._through = asyncio.Event()
+        """Set while nothing is imported."""
+        self._through.set()
         self._closing = False
         self._reaping: asyncio.Task[None] | None = None
         self.is_lost = False
@@ -194,27 +201,36 @@ class Zygote:
         return ours
 
     def import_packages(self, names: Sequence[str]) -> None:
-        """Have packages imported ahead of the next fork; returns at once."""
-        if names and not self.is_lost:
-            self._send(ImportPackages(tuple(names)), fds=())
+        """Have packages imported ahead of the next fork, each once; returns at once."""
+        new = tuple(name for name in names if name not in self._asked)
+        if new and not self.is_lost:
+            self._asked.update(new)
+            self._importing += 1
+            self._through.clear()
+            self._send(ImportPackages(new), fds=())
 
     async def fork(self, name: str, rank_end: socket.socket) -> int:
-        """Fork a rank that talks through ``rank_end``; return its pid.
+        """Fork a rank that talks through ``rank_end``, once all imports are through; its pid.
 
         Raises
         ------
         LaunchError
-            The fork failed, or the zygote is gone or did not answer within 30 s.
+            The fork failed, or the zygote is gone, imports for more than 3 minutes or did not
+            answer within 30 s.
         """
         forked: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._forking[name] = forked
+        limit_s = _IMPORT_TIMEOUT_S
         try:
+            async with asyncio.timeout(limit_s):
+                await self._through.wait()
+            limit_s = FORK_TIMEOUT_S
             self._send(ForkRank(name), fds=(rank_end.fileno(),))
-            async with asyncio.timeout(FORK_TIMEOUT_S):
+            async with asyncio.timeout(limit_s):
                 return await forked
         except TimeoutError:
             raise LaunchError(
-                f"forking rank {name} took longer than {FORK_TIMEOUT_S:.0f} s; an import in the "
+                f"forking rank {name} took longer than {limit_s:.0f} s; an import in the "
                 f"zygote (pid {self.pid}) hangs, or the host is overloaded"
             ) from None
         finally:
@@ -246,6 +262,9 @@ class Zygote:
             if (forked := self._forking.get(message.name)) is not None and not forked.done():
                 forked.set_exception(error)
         elif isinstance(message, PackagesImported):
+            self._importing -= 1
+            if not self._importing:
+                self._through.set()
             self._on_imported(message)
         elif isinstance(message, ZygoteReady) and not self._ready.done():
             self.loaded = message.loaded
@@ -253,6 +272,7 @@ class Zygote:
 
     def _on_closed(self) -> None:
         self.is_lost = True
+        self._through.set()
         error = LaunchError(
             f"the zygote (pid {self.pid}) has ended; what it printed is in the worker's output"
         )

@@ -155,3 +155,13 @@ async def test_a_thousand_empty_trials_per_second_are_in_reach(bench: Bench) -> 
     ends = [end for assignment in assignments for end in finishes(bench.events(assignment))]
     assert len(ends) == 1000
     assert {end.outcome for end in ends} == {"complete"}
+
+
+@in_shared_bench
+async def test_the_zygote_imports_what_an_assignment_needs_before_it_forks(bench: Bench) -> None:
+    source = "import sys; print('json.tool' in sys.modules)"
+    for warm, there in (((), "False\n"), (("json.tool",), "True\n")):
+        assignment = bench.assignment(source, warm=warm, fresh_process=True)
+        events = await bench.execute(assignment)
+        (start,) = (event for event in events if isinstance(event, AttemptStarted))
+        assert bench.log_text(start) == there

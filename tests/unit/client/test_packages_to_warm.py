@@ -37,3 +37,11 @@ def test_what_is_configured_comes_first(monkeypatch: pytest.MonkeyPatch) -> None
     assert packages_to_warm(if_installed=True) == ("jax", "numpy")
     monkeypatch.setenv("JUPYTER_DDL_PREWARM", "")
     assert packages_to_warm(if_installed=True) == ()
+
+
+def test_a_cell_warms_what_it_imports_whoever_has_imported_it_here(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert packages_to_warm(among=("lightning", "torch", "numpy")) == ("numpy", "torch")
+    monkeypatch.setenv("JUPYTER_DDL_PREWARM", "")
+    assert packages_to_warm(among=("torch",)) == ()
