@@ -119,6 +119,11 @@ class Attempt:
         self.record(at, values)
 
     @property
+    def objective(self) -> str | None:
+        """The metric that the run is about."""
+        return self._assignment.metric
+
+    @property
     def speaks_for_itself(self) -> bool:
         """Whether the cell has called ``report``."""
         return self._last_step is not None

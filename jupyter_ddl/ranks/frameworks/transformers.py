@@ -6,13 +6,14 @@ import contextlib
 import functools
 import shutil
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from jupyter_ddl.ranks.frameworks.files import read_files, write_files
 from jupyter_ddl.ranks.frameworks.loops import Loop, telling
 
-__all__ = ["attach"]
+__all__ = ["attach", "without_speed"]
 
 _NAME = "transformers"
 _TRAINER = "Hugging Face's Trainer"
@@ -32,7 +33,12 @@ def attach(module: Any) -> None:
             telling(_NAME, lambda loop: loop.spans(_TRAINER, args.world_size, _WAY_OUT))
 
         def on_log(self, _: Any, state: Any, __: Any, logs: Any = None, **___: Any) -> None:
-            telling(_NAME, lambda loop: loop.report(logs or {}, state.global_step))
+            telling(
+                _NAME,
+                lambda loop: loop.report(
+                    without_speed(logs or {}, loop.attempt.objective), state.global_step
+                ),
+            )
 
         def on_epoch_end(self, *_: Any, model: Any = None, **__: Any) -> None:
             telling(_NAME, lambda loop: loop.compare(_TRAINER, model))
@@ -65,7 +71,23 @@ def attach(module: Any) -> None:
     trainer.__init__, trainer.train = init, train_on
 
 
+_SPEEDS = ("runtime", "samples_per_second", "steps_per_second", "tokens_per_second")
 _WAY_OUT = "needs use_cpu=True without GPUs (ACCELERATE_USE_CPU=true)"
+
+
+def without_speed(logs: Mapping[str, Any], objective: str | None = None) -> dict[str, Any]:
+    """What was logged without the measured speeds, which say nothing of the model.
+
+    A search for the speed itself keeps the one that it is after.  All of them stand in the run's
+    log, where a Trainer prints what it logs.
+    """
+    timed = [
+        name.removesuffix("runtime")
+        for name in logs
+        if name.endswith("_runtime") and f"{name.removesuffix('runtime')}steps_per_second" in logs
+    ]
+    speeds = {f"{prefix}{measure}" for prefix in timed for measure in _SPEEDS} - {objective}
+    return {name: value for name, value in logs.items() if name not in speeds}
 
 
 def _save(loop: Loop, folder: Path, step: int) -> None:

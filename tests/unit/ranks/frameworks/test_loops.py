@@ -22,6 +22,7 @@ class Attempt:
         self.rank, self.world_size = rank, world_size
         self.speaks_for_itself = False
         self.side_folder = ""
+        self.objective: str | None = None
         self.told: list[tuple[int, dict[str, float]]] = []
         self.saved: list[tuple[int | None, dict[str, Any]]] = []
         self.state: dict[str, Any] | None = None
