@@ -50,7 +50,7 @@ test-groups: $(READY)  ## rank groups on real clusters: training, faults, persis
 	@$(BIN)/python -m pytest $(PARALLEL) -m "$(FAST)" $(GROUPS) $(ARGS)
 
 test-real: $(READY)  ## programs as people paste them, with the frameworks that they use
-	@$(BIN)/python -c 'import catboost, hyperopt, lightning, peft, skorch' 2>/dev/null || $(BIN)/python -m pip \
+	@$(BIN)/python -c 'import catboost, hyperopt, jax, lightning, peft, skorch' 2>/dev/null || $(BIN)/python -m pip \
 		install -qq --disable-pip-version-check -c constraints.txt -e '.[real]'
 	@$(BIN)/python -m pytest -m real tests/real $(ARGS)
 

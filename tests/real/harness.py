@@ -11,6 +11,7 @@ A program is a file below ``programs/``: a sentence, lines ``# key = value``, th
   ``torchrun --nproc-per-node 2``
 - ``needs``: packages without which it is skipped
 - ``broken``: why it does not run yet; the test says when it does
+- ``last``: what it leaves in the notebook's process; others run before
 
 A line that had to be changed for a cluster, beyond the first one, ends in ``# changed``.  A line of
 IPython stands behind ``#: ``.  Every way to run begins in an empty folder.
@@ -33,7 +34,7 @@ import pytest
 
 from tests.live_kernel import CellOutput, LiveKernel
 
-__all__ = ["PROGRAMS", "VERBS", "Program", "distance", "run_plainly", "run_under"]
+__all__ = ["PROGRAMS", "VERBS", "Program", "distance", "programs", "run_plainly", "run_under"]
 
 VERBS = ("ddp", "run", "search", "map", "fit")
 PROGRAMS = Path(__file__).with_name("programs")
@@ -77,6 +78,12 @@ class Program:
         for name in self.settings.get("needs", "").replace(" ", "").split(","):
             if name and importlib.util.find_spec(name) is None:
                 pytest.skip(f"{name} is not installed: make test-real installs it")
+
+
+def programs() -> list[Program]:
+    """All of them, in the order in which they run in one kernel."""
+    found = [Program.read(path) for path in sorted(PROGRAMS.glob("*.py"))]
+    return sorted(found, key=lambda program: "last" in program.settings)
 
 
 def run_plainly(kernel: LiveKernel, program: Program, folder: Path) -> Any:

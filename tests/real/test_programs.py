@@ -9,14 +9,13 @@ from pathlib import Path
 import pytest
 
 from tests.live_kernel import LiveKernel
-from tests.real.harness import PROGRAMS, VERBS, Program, distance, run_plainly, run_under
+from tests.real.harness import VERBS, Program, distance, programs, run_plainly, run_under
 from tests.real.table import Row
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
 
 
 def _params() -> list[object]:
-    programs = [Program.read(path) for path in sorted(PROGRAMS.glob("*.py"))]
     return [
         pytest.param(
             program,
@@ -25,7 +24,7 @@ def _params() -> list[object]:
             if "broken" in program.settings
             else [],
         )
-        for program in programs
+        for program in programs()
     ]
 
 

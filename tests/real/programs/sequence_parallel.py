@@ -2,6 +2,7 @@
 # result = losses
 # plain = torchrun --nproc-per-node 2
 # ddp = -n 2
+# search = --ranks-per-trial 2 --grid lr=0.0001,0.01 --metric last_loss --mode min
 # tolerance = 1e-5
 # needs = torch
 # %%
@@ -33,6 +34,7 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
+lr = 0.01
 mesh = init_device_mesh("cpu", (int(os.environ["WORLD_SIZE"]),))
 torch.manual_seed(0)
 model = Block()
@@ -47,7 +49,7 @@ parallelize_module(
     mesh,
     PrepareModuleInput(input_layouts=Replicate(), desired_input_layouts=Shard(1)),
 )
-optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+optimizer = torch.optim.Adam(model.parameters(), lr=lr)
 losses = []
 for step in range(5):
     torch.manual_seed(step)
@@ -57,3 +59,4 @@ for step in range(5):
     loss.backward()
     optimizer.step()
     losses.append(loss.item())
+last_loss = losses[-1]

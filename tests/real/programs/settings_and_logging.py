@@ -3,6 +3,7 @@
 # ddp = -n 2
 # tolerance = 0
 # needs = torch
+# last = torch's default dtype, for one
 # %%
 import decimal
 import logging

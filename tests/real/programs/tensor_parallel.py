@@ -2,6 +2,7 @@
 # result = losses
 # plain = torchrun --nproc-per-node 2
 # ddp = -n 2
+# search = --ranks-per-trial 2 --grid lr=0.001,0.1 --metric last_loss --mode min
 # tolerance = 1e-5
 # needs = torch
 # %% train
@@ -16,6 +17,7 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
+lr = 0.1
 mesh = init_device_mesh("cpu", (int(os.environ["WORLD_SIZE"]),), mesh_dim_names=("tp",))
 
 
@@ -34,7 +36,7 @@ torch.manual_seed(0)
 model = parallelize_module(
     FeedForward(), mesh["tp"], {"up": ColwiseParallel(), "down": RowwiseParallel()}
 )
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+optimizer = torch.optim.SGD(model.parameters(), lr=lr)
 losses = []
 for step in range(6):
     torch.manual_seed(step)
@@ -44,3 +46,4 @@ for step in range(6):
     loss.backward()
     optimizer.step()
     losses.append(loss.item())
+last_loss = losses[-1]

@@ -78,7 +78,6 @@ class Trainer:
 
 
 def main(total_epochs, save_every=1, batch_size=16, snapshot_path="snapshot.pt"):
-    init_process_group(backend="gloo")
     torch.manual_seed(0)
     dataset = RandomDataset(256)
     model = torch.nn.Linear(20, 1)
@@ -89,10 +88,11 @@ def main(total_epochs, save_every=1, batch_size=16, snapshot_path="snapshot.pt")
     trainer = Trainer(model, loader, optimizer, save_every, snapshot_path)
     loss = trainer.train(total_epochs)
     resumed_from = trainer.epochs_run
-    destroy_process_group()
     return trainer, loss, resumed_from
 
 
 if __name__ == "__main__":
+    init_process_group(backend="gloo")
     main(total_epochs=2)
     trainer, final_loss, resumed = main(total_epochs=5)
+    destroy_process_group()
