@@ -17,35 +17,19 @@ from typing import Any
 from urllib.parse import quote
 
 from jupyter_ddl.formats import format_counted
+from jupyter_ddl.settings.secret_names import SECRET_WORDS, sounds_secret
 
-__all__ = ["MASK", "SecretMasker", "has_scanner", "sounds_secret"]
+__all__ = ["MASK", "SecretMasker", "has_scanner"]
 
 MASK = "•••"
 MIN_SECRET = 6
 _KEPT = 4096
 """Short texts whose answer is remembered: names of metrics come a hundred thousand times."""
 
-_WORDS = (
-    r"token|secret|passw|passphrase|(?<![a-z])pwd|credential|api_?-?key|access_?-?key|account_?-?key|"
-    r"private_?-?key|signing_?-?key|encryption_?-?key|key-data|connection_?string|(?<![a-z])dsn(?![a-z])|"
-    r"(?<![a-z])auth(?![a-z])|webhook|session_?id|refresh_?key|license_?key"
-)
-_SECRET_NAME = re.compile(rf"{_WORDS}|_key$|_pat$|_sig$", re.I)
-_HARMLESS_NAME = re.compile(
-    r"tokeniz|tokens?_?(?:embed|ids?|type|count|len|per|mixer|dim|size|budget|limit)|n_?tokens?|"
-    r"(?:max|min|num|total|new|pad|eos|bos|mask|cls|sep|unk)_(?:new_)?tokens?|^tokens$|"
-    r"token_?path$|_file$|_path$|auth_?(?:type|method)",
-    re.I,
-)
 _HARMLESS_VALUE = re.compile(
     rf"[\"']?(?:{MASK}|(?:true|false|none|null|nan|-?[\d.]{{1,6}})(?!\w)|os\.|getpass\.|getpass\(|input\(|\$\{{?\w|…|<\w*>)",
     re.I,
 )
-
-
-def sounds_secret(name: str) -> bool:
-    """Whether a variable of this name holds a secret, as far as one can tell."""
-    return _SECRET_NAME.search(name) is not None and _HARMLESS_NAME.search(name) is None
 
 
 # Kinds, with the group of each pattern that is the secret (0: all of it).
@@ -142,11 +126,11 @@ _KINDS: tuple[tuple[str, int, re.Pattern[str]], ...] = tuple(
     )
 )
 _ASSIGNED = re.compile(
-    rf"(?i)(?<![\w.-])(?P<name>[\w.-]*(?:{_WORDS})[\w.-]*)[\"']?\s*(?:[:=]|=>)\s*"
+    rf"(?i)(?<![\w.-])(?P<name>[\w.-]*(?:{SECRET_WORDS})[\w.-]*)[\"']?\s*(?:[:=]|=>)\s*"
     r"(?P<value>\"\"\"[^\"]*\"\"\"|\\?\"[^\"\n]*\"|\\?'[^'\n]*'|[^\s,;)\]}&]+)"
 )
 _OPTION = re.compile(
-    rf"(?i)(?:\s|^|[\"'])--?(?P<name>[\w-]*(?:{_WORDS})[\w-]*)(?:[\"'],)?\s+[\"']?"
+    rf"(?i)(?:\s|^|[\"'])--?(?P<name>[\w-]*(?:{SECRET_WORDS})[\w-]*)(?:[\"'],)?\s+[\"']?"
     r"(?P<value>[^\s\"'-][^\s\"']{5,})"
 )
 # Names that say little: their values count if they look random.

@@ -83,6 +83,7 @@ def _deployment(metadata: Json) -> str:
 
 _PULL = {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"}
 _CONFIG = {"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
+_NO_SECRET = re.compile(r"secret \"|in Secret ")
 _NO_NAME = re.compile(
     r"gaierror|Name or service not known|Temporary failure in name resolution|"
     r"No address associated with hostname|nodename nor servname",
@@ -170,10 +171,13 @@ def _image(view: View) -> Cause | None:
 def _config(view: View) -> Cause | None:
     for pod, _, waiting in _waiting(view):
         if waiting["reason"] in _CONFIG:
+            message = one_line(str(waiting.get("message", waiting["reason"])))
+            fix = "correct the pod template, or the image's command and user"
+            if _NO_SECRET.search(message):
+                fix = "`kubectl create secret generic …` makes it; --secret-env names SECRET:KEY"
             return Cause(
-                f"pod {pod['metadata']['name']} can't be made: "
-                f"{one_line(str(waiting.get('message', waiting['reason'])))}",
-                "correct the pod template, or the image's command and user",
+                f"pod {pod['metadata']['name']} can't be made: {message}",
+                fix,
                 after_s=5.0,
             )
     return None

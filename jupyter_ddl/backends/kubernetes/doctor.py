@@ -34,6 +34,7 @@ __all__ = [
 # What is checked before anything is created.
 
 _MAX_GPUS = 64
+_SECRET_KEY = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?:[A-Za-z0-9._-]{1,253}")
 _VOLUME = re.compile(r"(pvc|configmap|secret):[a-z0-9][a-z0-9.-]*:/.+")
 _OWN_PLACES = ("/tmp", "/dev/shm", "/etc/jupyter-ddl/tls")
 """Where our pods mount volumes themselves."""
@@ -108,6 +109,15 @@ def _check_pods(kube: KubeSettings) -> None:
             raise ClusterError(
                 f"--set-env {name!r} is not the name of a variable; expected NAME=VALUE"
             )
+    for name, text in kube.secret_env.items():
+        # The text may be the secret itself, given by mistake: it is not repeated.
+        if not _VARIABLE.fullmatch(name) or not _SECRET_KEY.fullmatch(text):
+            raise ClusterError(
+                f"--secret-env {name}=…: expected NAME=SECRET:KEY, a Secret of the namespace and "
+                f"one of its keys"
+            )
+        if name in kube.env:
+            raise ClusterError(f"--set-env and --secret-env both set {name}; leave one out")
 
 
 def _check_places(paths: list[str]) -> None:

@@ -109,6 +109,7 @@ def worker_pod(spec: ClusterSpec, name: str, namespace: str) -> Json:
         *container["env"],
         _variable("DASK_SCHEDULER_ADDRESS", f"tls://{name}-scheduler.{namespace}.svc:{COMM_PORT}"),
         *(_variable(key, value) for key, value in sorted(kube.env.items())),
+        *(_secret_variable(key, text) for key, text in sorted(kube.secret_env.items())),
     ]
     pod = _pod(spec, name, container)
     _add_volumes(pod, kube.volumes)
@@ -213,6 +214,11 @@ def _toleration(text: str) -> Json:
 
 def _variable(name: str, value: str) -> Json:
     return {"name": name, "value": value}
+
+
+def _secret_variable(name: str, text: str) -> Json:
+    secret, _, key = text.partition(":")
+    return {"name": name, "valueFrom": {"secretKeyRef": {"name": secret, "key": key}}}
 
 
 def _inherited() -> str:

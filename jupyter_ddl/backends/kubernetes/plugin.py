@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Any
 
 import msgspec
@@ -19,6 +20,7 @@ from jupyter_ddl.backends.kubernetes.settings import (
     ARGUMENTS,
     KubeSettings,
     kube_settings,
+    told_in_clear,
     with_image,
 )
 from jupyter_ddl.errors import ClusterError, EnvironmentFileError, ImageError
@@ -26,6 +28,9 @@ from jupyter_ddl.grammar import argument
 from jupyter_ddl.protocol.cluster import ClusterSpec
 
 __all__ = ["KubePlugin"]
+
+
+log = logging.getLogger(__name__)
 
 
 class KubePlugin(BackendPlugin):
@@ -41,7 +46,7 @@ class KubePlugin(BackendPlugin):
     requires = "jupyter_ddl[kubernetes]"
 
     def settings(self, **values: Any) -> msgspec.Struct:
-        for name in ("node_selector", "env"):
+        for name in ("node_selector", "env", "secret_env"):
             if values.get(name):
                 values[name] = dict(values[name])
         path = values.pop("pod_template", None)
@@ -57,7 +62,10 @@ class KubePlugin(BackendPlugin):
         return super().settings(**values)
 
     def prepare(self, spec: ClusterSpec, on_phase: OnPhase) -> ClusterSpec:
-        return _with(spec, with_image(kube_settings(spec), on_phase))
+        settings = with_image(kube_settings(spec), on_phase)
+        if warning := told_in_clear(settings):
+            log.warning("%s", warning)
+        return _with(spec, settings)
 
     def make(self, spec: ClusterSpec) -> Backend:
         from jupyter_ddl.backends.kubernetes.backend import KubeBackend
@@ -87,7 +95,10 @@ class KubePlugin(BackendPlugin):
             seen = await examine(spec)
         except ClusterError as error:
             seen = [Finding("API server", "broken", error.message)]
-        return Report((*findings, *(each for each in seen if not findings or each.what != "image")))
+        seen = [each for each in seen if not findings or each.what != "image"]
+        if warning := told_in_clear(settings):
+            seen.append(Finding("variables", "unknown", warning))
+        return Report((*findings, *seen))
 
     async def find_elsewhere(self) -> list[FoundCluster]:
         from jupyter_ddl.backends.kubernetes import lifetime

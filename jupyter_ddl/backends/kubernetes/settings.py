@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 from pathlib import Path
@@ -14,8 +15,9 @@ from jupyter_ddl.backends.base import OnPhase, settings_of
 from jupyter_ddl.errors import ImageError
 from jupyter_ddl.grammar import Argument, Group, argument, count, duration_s
 from jupyter_ddl.protocol.cluster import ClusterSpec
+from jupyter_ddl.settings.secret_names import sounds_secret
 
-__all__ = ["ARGUMENTS", "KubeSettings", "kube_settings", "with_image"]
+__all__ = ["ARGUMENTS", "KubeSettings", "kube_settings", "told_in_clear", "with_image"]
 
 _PAIR = re.compile(r"[^=\s]+=.*")
 
@@ -39,6 +41,8 @@ class KubeSettings(msgspec.Struct, frozen=True):
     priority: str | None = None
     """Name of a PriorityClass."""
     env: dict[str, str] = {}
+    secret_env: dict[str, str] = {}
+    """Variables of workers that Kubernetes takes from a Secret: ``SECRET:KEY``."""
     volumes: tuple[str, ...] = ()
     """``pvc:CLAIM:/path``, ``configmap:NAME:/path`` or ``secret:NAME:/path``."""
     pod_template: str | None = None
@@ -52,6 +56,28 @@ class KubeSettings(msgspec.Struct, frozen=True):
 def kube_settings(spec: ClusterSpec) -> KubeSettings:
     """Kubernetes' part of a cluster's spec."""
     return settings_of(spec, KubeSettings)
+
+
+def told_in_clear(kube: KubeSettings) -> str:
+    """One line about variables that sound like secrets and stand in objects and on disk in clear.
+
+    Those of ``--set-env`` and of the pod template; empty where there are none.
+    """
+    template: dict[str, Any] = json.loads(kube.pod_template or "{}")
+    variables = [
+        variable["name"]
+        for container in template.get("containers") or ()
+        for variable in container.get("env") or ()
+        if "value" in variable
+    ]
+    names = [name for name in (*kube.env, *variables) if sounds_secret(name)]
+    if not names:
+        return ""
+    return (
+        f"{', '.join(names)} of the pods will stand in clear in the cluster's objects and on disk, "
+        f"and {'sounds' if len(names) == 1 else 'sound'} like a secret; keep the value in a Secret "
+        f"of the namespace, and pass --secret-env {names[0]}=SECRET:KEY"
+    )
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -109,6 +135,13 @@ ARGUMENTS = (
                 "env",
                 "NAME=VALUE",
                 "a variable of the workers' environment",
+                type=_pair,
+            ),
+            _many(
+                "--secret-env",
+                "secret_env",
+                "NAME=SECRET:KEY",
+                "a variable whose value is in a Secret of the namespace",
                 type=_pair,
             ),
             _many("--volume", "volumes", "KIND:NAME:/PATH", "a pvc, configmap or secret to mount"),

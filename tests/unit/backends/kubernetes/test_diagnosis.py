@@ -189,6 +189,16 @@ def unschedulable(message: str) -> Json:
         ),
         (poll(pod(), n_workers=2), "made 1 of 2 worker pods", "rollout restart"),
         (poll(waiting("CreateContainerConfigError", "runs as root")), "runs as root", "template"),
+        (
+            poll(waiting("CreateContainerConfigError", 'secret "hub" not found')),
+            'secret "hub" not found',
+            "kubectl create secret",
+        ),
+        (
+            poll(waiting("CreateContainerConfigError", "couldn't find key a in Secret ns/hub")),
+            "couldn't find key a",
+            "--secret-env names SECRET:KEY",
+        ),
     ],
 )
 def test_each_hindrance_has_its_sentence_and_its_fix(

@@ -107,6 +107,7 @@ def test_options_become_fields() -> None:
             tolerations=("gpu=yes:NoSchedule", "spot"),
             priority="low",
             env={"MODE": "fast"},
+            secret_env={"HF_TOKEN": "hub:token"},
             volumes=("pvc:data:/data", "secret:keys:/keys"),
         )
     )
@@ -119,6 +120,8 @@ def test_options_become_fields() -> None:
     ]
     assert pod["priorityClassName"] == "low"
     assert {"name": "MODE", "value": "fast"} in container["env"]
+    reference = {"secretKeyRef": {"name": "hub", "key": "token"}}
+    assert {"name": "HF_TOKEN", "valueFrom": reference} in container["env"]
     mounts = {mount["mountPath"] for mount in container["volumeMounts"]}
     assert {"/data", "/keys"} <= mounts
 
@@ -233,6 +236,10 @@ def test_what_an_api_server_leaves_out_is_found() -> None:
         (spec(slots=0), "--slots 0: expected 1 to 1024"),
         (spec(lease_s=1.0), "--lease is 1 s; expected 5 s to 24 h"),
         (spec(env={"1A": "x"}), "not the name of a variable"),
+        (spec(secret_env={"A": "abc"}), "--secret-env A=…: expected NAME=SECRET:KEY"),
+        (spec(secret_env={"A": "My_Secret:x"}), "--secret-env A=…: expected NAME=SECRET:KEY"),
+        (spec(secret_env={"1A": "x:y"}), "--secret-env 1A=…: expected NAME=SECRET:KEY"),
+        (spec(env={"A": "1"}, secret_env={"A": "x:y"}), "both set A; leave one out"),
         (spec(image=None), "--env IMAGE"),
         (
             spec(pod_template='{"containers": [{"volumeMounts": [{"name": "no"}]}]}'),
