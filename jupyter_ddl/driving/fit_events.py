@@ -53,6 +53,8 @@ class LookAtClient(Work, frozen=True):
     """See whether the process that feeds is alive; the answer says so."""
 
     client: ProcessIdentity | None
+    silent_s: float
+    """How long nothing has been heard of it."""
 
 
 FitEvent: TypeAlias = Happening | FitAsked

@@ -149,7 +149,7 @@ class FitMachine(Machine[FitEvent, Instruction]):
         self._questions: dict[int, Work] = {}
         self._importing: dict[int, FitBatch] = {}
         self._n_questions = 0
-        self._heard_s = 0.0
+        self._heard_s = self._looked_s = 0.0
         self._is_client_gone = False
         self._wakes_at_s: float | None = None
 
@@ -286,7 +286,7 @@ class FitMachine(Machine[FitEvent, Instruction]):
             self._stop.deadline_s(now),
             self._give_up_at_s,
             self._outputs.drop_at_s,
-            None if looking or self._is_client_gone else self._heard_s + _LOOK_AFTER_S,
+            None if looking or self._is_client_gone else self._look_at_s,
             *(at_s for _, _, at_s in self._stopping.values()),
             *(batch.import_until_s for batch in self._importing.values()),
         )
@@ -344,7 +344,7 @@ class FitMachine(Machine[FitEvent, Instruction]):
             case DropAll():
                 self._go(now)
             case LookAtClient():
-                self._heard_s = now.mono_s
+                self._looked_s = now.mono_s
                 self._is_client_gone = answer is False
 
     def _see_limits(self, now: Now) -> None:
@@ -359,8 +359,12 @@ class FitMachine(Machine[FitEvent, Instruction]):
             self._give_up_at_s = None
             self._flights.abandon()  # what it had is cancelled with the run
         looking = any(isinstance(work, LookAtClient) for work in self._questions.values())
-        if not looking and not self._is_client_gone and now.mono_s >= self._heard_s + _LOOK_AFTER_S:
-            self._ask(LookAtClient(self._verb.client))
+        if not looking and not self._is_client_gone and now.mono_s >= self._look_at_s:
+            self._ask(LookAtClient(self._verb.client, now.mono_s - self._heard_s))
+
+    @property
+    def _look_at_s(self) -> float:
+        return max(self._heard_s, self._looked_s) + _LOOK_AFTER_S
 
     @property
     def _is_finishing(self) -> bool:

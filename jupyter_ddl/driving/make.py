@@ -40,12 +40,14 @@ from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.protocol.sampling import SamplerStart, StudySpec
 from jupyter_ddl.search.study import Study
 from jupyter_ddl.store.host_limits import host_limits
-from jupyter_ddl.store.processes import is_gone
+from jupyter_ddl.store.processes import ProcessIdentity, boot_id, is_alive, is_gone
 from jupyter_ddl.verbs.fit import Fit
 
 __all__ = ["make_driver"]
 
 _OUTPUTS_SHARE = 0.25
+_UNSEEN_S = 600.0
+"""For so long a kernel in another container may compute and ask nothing."""
 """Of a host's memory, how much outputs of prefixes may take."""
 
 
@@ -106,8 +108,8 @@ class _FitWork:
                 await self._tell(workers, Prewarm(imports))
             case DropAll(workers=workers, message=message):
                 await self._tell(workers, message)
-            case LookAtClient(client=client):
-                return client is not None and not is_gone(client)
+            case LookAtClient(client=client, silent_s=silent_s):
+                return client is not None and _may_feed(client, silent_s)
         return None
 
     def _read_past(self) -> object:
@@ -115,6 +117,17 @@ class _FitWork:
 
     async def _tell(self, workers: Sequence[str], control: Control) -> None:
         await asyncio.gather(*(self._dispatcher.control(each, control) for each in workers))
+
+
+def _may_feed(client: ProcessIdentity, silent_s: float) -> bool:
+    """Whether the process that feeds may still do so.
+
+    It reaches this controller through a socket, so it is of the same boot; in another container it
+    can't be seen, and only what is heard of it tells.
+    """
+    if client.boot_id != boot_id() or is_gone(client):
+        return False
+    return is_alive(client) or silent_s < _UNSEEN_S
 
 
 class _SlowWork:

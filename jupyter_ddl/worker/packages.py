@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import os
 import re
 import shutil
@@ -23,6 +22,7 @@ from jupyter_ddl.errors import WorkerEnvironmentError
 from jupyter_ddl.protocol.facts import CORE, EnvironmentCall, Facts, Patch, WorkerEnvironment
 from jupyter_ddl.store.atomic import write_whole
 from jupyter_ddl.store.blobs import digest_of
+from jupyter_ddl.store.locks import try_lock
 from jupyter_ddl.store.packages import EnvironmentReader, normal_name
 from jupyter_ddl.store.paths import home_dir, private_dir
 from jupyter_ddl.worker.rank_pool import RankPool
@@ -215,16 +215,12 @@ async def _lock(path: Path, deadline_s: float) -> AsyncIterator[None]:
     """Held by one process of the host at a time."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        while True:
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline_s:
-                    raise WorkerEnvironmentError(
-                        f"another worker of this host is installing packages for longer than "
-                        f"{INSTALL_TIMEOUT_S:.0f} s"
-                    ) from None
+        while not try_lock(fd, path, _VARIABLE):
+            if time.monotonic() > deadline_s:
+                raise WorkerEnvironmentError(
+                    f"another worker of this host is installing packages for longer than "
+                    f"{INSTALL_TIMEOUT_S:.0f} s"
+                )
             await asyncio.sleep(_POLL_S)
         yield
     finally:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import importlib.util
 import logging
 import os
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from jupyter_ddl.errors import LedgerBusyError, OptionError, RunNotFoundError
 from jupyter_ddl.ledger.reader import LedgerReader
+from jupyter_ddl.store.locks import HOME_SETTING, try_lock
 from jupyter_ddl.store.paths import ledger_path, private_dir, run_dir
 from jupyter_ddl.tracking.tensorboard.event_files import RunFiles
 
@@ -99,15 +99,14 @@ def follow_run(run_id: str, stopped: threading.Event) -> None:
 def _alone(directory: Path, run_id: str) -> Iterator[None]:
     """One writer at a time: two would both append what is missing."""
     private_dir(directory)
-    fd = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    path = directory / _LOCK
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not try_lock(fd, path, HOME_SETTING):
             raise LedgerBusyError(
                 f"the event files of run {run_id} in {directory} are being written by another "
                 f"process; they are up to date a second after the run"
-            ) from None
+            )
         yield
     finally:
         os.close(fd)

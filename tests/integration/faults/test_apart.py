@@ -10,6 +10,7 @@ import pytest
 from jupyter_ddl.client.clusters import list_clusters, start_cluster
 from jupyter_ddl.controller.process import end_leftovers
 from jupyter_ddl.errors import ClusterError
+from jupyter_ddl.store.connection import free_name
 from tests.leaks import Home, processes_of
 from tests.namespaces import PID, apart, on_another_host, python, with_clock_set, without_locks
 from tests.run_tools import SLEEPING, start_search, wait_for
@@ -64,6 +65,8 @@ def test_a_container_and_its_host_end_nothing_of_each_other(home: Home) -> None:
         inner = next(each for each in list_clusters() if each.name == "inner")
         inner.stop()  # its socket is reached; its process is signalled by nobody here
         assert list_clusters() == []
+        with free_name("inner") as is_free:
+            assert is_free, "the stop has seen the end of its process"
         inside.communicate("\n")
     until(lambda: not processes_of(home), 10.0, "the end of the container")
 

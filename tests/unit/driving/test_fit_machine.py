@@ -40,6 +40,7 @@ from jupyter_ddl.driving.machine import (
     WaitUntil,
     Woken,
 )
+from jupyter_ddl.driving.make import _may_feed
 from jupyter_ddl.errors import SpecError
 from jupyter_ddl.ledger.audit import audit
 from jupyter_ddl.ledger.reducer import fold_all
@@ -68,6 +69,7 @@ from jupyter_ddl.protocol.fit import (
 from jupyter_ddl.protocol.fit_results import NodeResult, TakenUnit, UnitResult
 from jupyter_ddl.protocol.program import Program
 from jupyter_ddl.protocol.run import Limits, RunSpec
+from jupyter_ddl.store.processes import this_process
 from jupyter_ddl.testing.fit_world import fit_story
 from jupyter_ddl.verbs.fit import Fit
 
@@ -465,6 +467,37 @@ def test_a_client_that_is_gone_ends_the_run_after_what_it_had_fed() -> None:
     run.commit()
     assert run.is_over
     assert run.ledger[-1].reason == "the notebook's kernel ended before the cell did"  # type: ignore[union-attr]
+
+
+def test_a_client_is_asked_for_with_the_time_since_it_was_heard() -> None:
+    run = Run()
+    run.feed_batch(unit(0))
+    silent_s = []
+    for _ in range(3):
+        run.wait()
+        silent_s += [work.silent_s for work in run.asked.values() if isinstance(work, LookAtClient)]
+        run.answer(LookAtClient, True)
+    run.ask(FinishFit("f1", batch=1))
+    run.wait()
+    silent_s += [work.silent_s for work in run.asked.values() if isinstance(work, LookAtClient)]
+    assert silent_s == pytest.approx([5.0, 10.0, 15.0, 5.0])
+
+
+@pytest.mark.parametrize(
+    ("changed", "silent_s", "expected"),
+    [
+        ({}, 1e6, True),
+        ({"start_ticks": 1}, 5.0, False),
+        ({"boot_id": "another"}, 5.0, False),
+        ({"namespaces": "another"}, 5.0, True),
+        ({"namespaces": "another"}, 601.0, False),
+    ],
+)
+def test_a_client_that_is_not_seen_is_believed_gone_after_a_long_silence(
+    changed: dict[str, Any], silent_s: float, expected: bool
+) -> None:
+    client = msgspec.structs.replace(this_process(), **changed)
+    assert _may_feed(client, silent_s) is expected
 
 
 def test_modules_that_are_never_imported_are_waited_for_only_so_long() -> None:
