@@ -174,7 +174,9 @@ class RunRegistry:
         n_possible: Callable[[], int] | None = None,
         usage: Callable[[str], Usage | None] = lambda _: None,
         gpus_known: Callable[[], Awaitable[None]],
+        attempt_lease_s: float = 60.0,
     ) -> None:
+        self._attempt_lease_s = attempt_lease_s
         self._host_of = host_of
         self._cluster = cluster
         self._slots = slots
@@ -407,6 +409,7 @@ class RunRegistry:
             host_of=self._host_of,
             n_wanted=self._n_wanted,
             usage=self._usage,
+            attempt_lease_s=self._attempt_lease_s,
         )
 
     def _start(self, driver: RunDriver) -> None:

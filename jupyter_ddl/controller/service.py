@@ -76,6 +76,8 @@ class Lease(msgspec.Struct):
 log = logging.getLogger(__name__)
 
 _KEEP_SIZE_INTERVAL_S = 1.0
+_LEASE_SHARE = 2.0
+"""Of the time after which a silent worker is gone: one that beats may answer so late."""
 _LEAVE_TIMEOUT_S = 8.0
 
 
@@ -139,7 +141,11 @@ class ClusterService:
         self.written = WrittenFiles(transfer, lambda: self._workers)
         self._calls = RankCalls(client, transfer)
         dispatcher = self._dispatcher = Dispatcher(
-            client, topic, transfer, is_there=lambda worker: worker in self._workers
+            client,
+            topic,
+            transfer,
+            is_there=lambda worker: worker in self._workers,
+            owns_workers=self.backend.owns_workers,
         )
         self.telemetry = Telemetry(
             self.backend.client, settings.telemetry_topic, self.slots, self.spec.cpus_per_worker
@@ -153,6 +159,7 @@ class ClusterService:
             n_possible=self.size.n_possible_slots,
             gpus_known=self._gpus_known,
             usage=self.telemetry.usage,
+            attempt_lease_s=_LEASE_SHARE * self.spec.worker_timeout_s,
         )
         self.groups = GroupRegistry(
             self.slots,

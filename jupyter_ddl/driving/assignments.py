@@ -41,6 +41,9 @@ class RunContext:
     """Workers that the cluster was asked for."""
     usage: Callable[[str], Usage | None] = lambda _: None
     """What a run has held so far, by its id."""
+    attempt_lease_s: float = 60.0
+    """Without a word of an assignment, or its worker's that it executes it, for so long: it is
+    repeated elsewhere."""
     new_token: Callable[[], str] = lambda: secrets.token_hex(16)
     """Something that nobody can guess: ranks of a group know each other by it."""
 

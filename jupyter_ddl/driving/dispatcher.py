@@ -31,6 +31,8 @@ _LATE_CHUNK_S = 1.0
 """How long a chunk may come behind its assignment's result before it is asked for again."""
 _CONTROL_TIMEOUT_S = 40.0
 _REPLAY_TIMEOUT_S = 30.0
+_HOLDS_TIMEOUT_S = 20.0
+_END_TIMEOUT_S = 20.0
 
 
 class _Flight:
@@ -40,6 +42,8 @@ class _Flight:
         self.worker = worker
         self.on_events = on_events
         self.inbox = ChunkInbox()
+        self.is_sent = False
+        """Whether it is the worker's turn; before and behind that its files are carried."""
         self.progress = asyncio.Event()
         self.lost = asyncio.Event()
 
@@ -53,6 +57,8 @@ class Dispatcher:
         For workers that do not share the controller's files.
     is_there : callable
         Whether the cluster has a worker, by its address.
+    owns_workers : bool
+        Whether a worker may be ended.
     """
 
     def __init__(
@@ -61,7 +67,10 @@ class Dispatcher:
         topic: str,
         transfer: FileTransfer | None = None,
         is_there: Callable[[str], bool] = lambda _: True,
+        *,
+        owns_workers: bool = True,
     ) -> None:
+        self._owns_workers = owns_workers
         self._client = client
         self.topic = topic
         self._transfer = transfer
@@ -120,13 +129,52 @@ class Dispatcher:
         if files is not None:
             await files.begin()
         future = self._submit(assignment, flight.worker)
+        flight.is_sent = True
         try:
             await self._events_of(assignment.assignment_id, future, flight)
         finally:
+            flight.is_sent = False
             # The scheduler forgets the task: its history lives in the ledger.
             future.release()
         if files is not None:
             await files.finish()
+
+    async def holds(self, assignment_id: str) -> bool:
+        """Whether an assignment goes on: its worker says so, or its files are being carried.
+
+        Raises
+        ------
+        WorkerLostError
+            The worker does not answer.
+        """
+        flight = self._flights.get(assignment_id)
+        if flight is None or not flight.is_sent:
+            return True  # what carries files has deadlines of its own
+        is_held: bool = await self._call(
+            flight.worker, plugin_calls.holds, assignment_id, timeout_s=_HOLDS_TIMEOUT_S
+        )
+        return is_held
+
+    async def end_worker(self, worker: str) -> None:
+        """End a worker that does not do its work, as Dask ends one that is silent; if it is ours.
+
+        Its nanny starts another one, or whatever has started it.
+        """
+        scheduler = self._client.scheduler
+        if not self._owns_workers or scheduler is None or not self._is_there(worker):
+            return
+        log.warning("worker %s does not do what it was sent for: it is ended", worker)
+        try:
+            async with asyncio.timeout(2 * _END_TIMEOUT_S):
+                await scheduler.restart_workers(
+                    workers=[worker],
+                    timeout=_END_TIMEOUT_S,
+                    wait_for_workers=False,
+                    on_error="return",
+                    stimulus_id=f"jupyter-ddl-lease-{worker}",
+                )
+        except (OSError, TimeoutError) as error:
+            log.error("worker %s is not ended: %r", worker, error)
 
     async def control(self, worker: str, control: Control) -> None:
         """Deliver a signal to a worker's ranks; a worker that is gone needs none."""
@@ -169,7 +217,7 @@ class Dispatcher:
         return self._client.submit(
             plugin_calls.execute_assignment,
             msgspec.msgpack.encode(assignment),
-            key=f"ddl-{assignment.assignment_id}",
+            key=plugin_calls.task_key(assignment.assignment_id),
             workers=[worker],
             allow_other_workers=False,
             pure=False,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from jupyter_ddl.driving.leases import AttemptLease
 from jupyter_ddl.driving.rounds import Round
 from jupyter_ddl.placement.gpus import Grant
 from jupyter_ddl.protocol.assignment import Assignment, TrialAssignment
@@ -13,6 +14,7 @@ from jupyter_ddl.protocol.events import (
     AttemptStarted,
     Event,
     EventChunk,
+    Failure,
     Notice,
     OfAttempt,
     RankEvent,
@@ -63,12 +65,27 @@ class Flight:
     """trial -> when it started, of those that have not finished."""
     under_way: set[str] = field(default_factory=set)
     """Assignments that have not ended."""
+    lease: AttemptLease | None = None
+    """Of an assignment by itself; a rank group has its round."""
     has_begun: bool = False
     """Whether any of its attempts ever started or ended."""
 
     @property
     def workers(self) -> tuple[str, ...]:
         return self.places.workers
+
+    @property
+    def doubt(self) -> str:
+        """What is to be told of its lease; empty while its worker does what it was sent for."""
+        lease = self.lease
+        if lease is None or not self.open or not (lease.is_doubted or lease.is_over):
+            return ""
+        return lease.text(self.workers[0], f"trial {self._in_hand}")
+
+    @property
+    def _in_hand(self) -> int:
+        """The trial that its worker is at, or was to begin with."""
+        return next(iter(self.started or self.open))
 
     @property
     def trials(self) -> tuple[TrialAssignment, ...]:
@@ -156,14 +173,23 @@ class FlightBook:
 
 
 def evictions(flight: Flight, now_s: float) -> list[Event]:
-    """What is to be recorded when the worker of ``flight`` is lost: started attempts only."""
+    """What is to be recorded when the worker of ``flight`` is lost: started attempts only.
+
+    Of a flight whose lease is over, the one that was never started counts, too: it would be sent
+    for ever.
+    """
+    started, failure = flight.started, None
+    if flight.lease is not None and flight.lease.is_over and flight.open:
+        failure = Failure("launch", "LeaseOver", flight.doubt)
+        started = started or {next(iter(flight.open)): now_s}
     return [
         AttemptFinished(
             trial=trial,
             attempt=flight.open[trial],
             outcome="evicted",
             at_s=now_s,
-            duration_s=max(0.0, now_s - started),
+            duration_s=max(0.0, now_s - started_s),
+            failure=failure,
         )
-        for trial, started in flight.started.items()
+        for trial, started_s in started.items()
     ]

@@ -26,11 +26,13 @@ __all__ = [
     "Answered",
     "Arrived",
     "Ask",
+    "AskHeld",
     "AskSampler",
     "AskStop",
     "Begun",
     "CommitPaused",
     "Committed",
+    "EndWorker",
     "Ended",
     "FinishSampler",
     "Happening",
@@ -95,6 +97,12 @@ class AskStop(Work, frozen=True):
     """Ask a user's own sampler whether a running trial is to stop."""
 
     record: TrialRecord
+
+
+class AskHeld(Work, frozen=True):
+    """Ask a worker whether it executes an assignment, or will; answered with a bool."""
+
+    assignment_id: str
 
 
 class FinishSampler(Work, frozen=True):
@@ -270,6 +278,12 @@ class WakeOthers(msgspec.Struct, frozen=True):
     """Places have become free: other runs may want them."""
 
 
+class EndWorker(msgspec.Struct, frozen=True):
+    """End a worker that does not do its work, if it is ours: another one takes its place."""
+
+    worker: str
+
+
 class ReleaseWorkers(msgspec.Struct, frozen=True):
     """End the run's idle rank processes on these workers."""
 
@@ -303,6 +317,7 @@ Instruction: TypeAlias = (
     | RemoveFile
     | WaitUntil
     | WakeOthers
+    | EndWorker
     | ReleaseWorkers
     | Reply
     | Refuse

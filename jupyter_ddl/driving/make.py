@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 from jupyter_ddl.driving.assignments import RunContext
@@ -18,6 +18,7 @@ from jupyter_ddl.driving.fit_events import (
 )
 from jupyter_ddl.driving.fits import FitMachine
 from jupyter_ddl.driving.machine import (
+    AskHeld,
     AskSampler,
     AskStop,
     FinishSampler,
@@ -81,7 +82,9 @@ def make_driver(
         asked = spec.verb.study
         if asked is not None and isinstance(source, StudySource):
             link = _sampler_link(spec, asked, source.study, context, dispatcher)
-        do = _SlowWork(source, policy, state, ledger.path, context.run_dir, link).do
+        do = _SlowWork(
+            source, policy, state, ledger.path, context.run_dir, link, dispatcher.holds
+        ).do
     return RunDriver(
         machine,
         ledger,
@@ -141,7 +144,9 @@ class _SlowWork:
         ledger_path: Path,
         run_dir: Path,
         link: RemoteSamplerLink | None,
+        holds: Callable[[str], Awaitable[bool]],
     ) -> None:
+        self._holds = holds
         self._source = source
         self._policy = policy
         self._state = state
@@ -155,6 +160,8 @@ class _SlowWork:
                 return await asyncio.to_thread(self._source.study.ask)
             case AskSampler(number=number, tells=tells):
                 return await self._sampler.ask(number, tells)
+            case AskHeld(assignment_id=name):
+                return await self._holds(name)
             case AskStop(record=record):
                 return await self._sampler.should_stop(record)
             case FinishSampler(tells=tells):

@@ -24,6 +24,7 @@ from jupyter_ddl.driving.machine import (
     CommitPaused,
     Committed,
     Ended,
+    EndWorker,
     Instruction,
     NotAnswered,
     Now,
@@ -68,6 +69,10 @@ class Hands(Protocol):
 
     async def control(self, worker: str, control: Control) -> None:
         """Deliver a signal to a worker's ranks; a worker that is gone needs none."""
+        ...
+
+    async def end_worker(self, worker: str) -> None:
+        """End a worker that does not do its work, if it is ours."""
         ...
 
 
@@ -318,6 +323,8 @@ class RunDriver:
             case RemoveFile(path=path):
                 with contextlib.suppress(FileNotFoundError):
                     (self._run_dir / path).unlink()
+            case EndWorker(worker=worker):
+                self._spawn(self._hands.end_worker(worker))
             case ReleaseWorkers(workers=workers):
                 self._spawn(self._release(workers), "release")
             case Reply(request=request, result=result):

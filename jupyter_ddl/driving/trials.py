@@ -18,17 +18,20 @@ from jupyter_ddl.driving.admission import round_notices
 from jupyter_ddl.driving.assignments import RunContext, make_assignment, make_group
 from jupyter_ddl.driving.ending import RunStop, final_event
 from jupyter_ddl.driving.flights import Flight, FlightBook, evictions
+from jupyter_ddl.driving.leases import AttemptLease
 from jupyter_ddl.driving.machine import (
     Abandon,
     Answered,
     Arrived,
     Ask,
+    AskHeld,
     AskSampler,
     AskStop,
     Begun,
     CommitPaused,
     Committed,
     Ended,
+    EndWorker,
     FinishSampler,
     Happening,
     IllegalTransitionError,
@@ -161,7 +164,7 @@ class TrialMachine(Machine[Happening, Instruction]):
         """Why the run waits for something outside it; empty when it doesn't."""
         text = self._places.pauses.text(now.mono_s)
         if text or len(self._flights):
-            return text
+            return text or next(filter(None, (flight.doubt for flight in self._flights)), "")
         return self._places.waiting(may_have_more=self._queue.may_have_more)
 
     def mark(self, now: Now) -> tuple[object, ...]:
@@ -186,7 +189,9 @@ class TrialMachine(Machine[Happening, Instruction]):
 
     def _take(self, event: Happening, now: Now) -> None:
         if self.phase == "over":
-            if isinstance(event, Begun | Committed | Ended | Answered | NotAnswered):
+            if isinstance(event, Answered | NotAnswered) and event.question in self._questions:
+                del self._questions[event.question]  # it went on longer than the run
+            elif isinstance(event, Begun | Committed | Ended | Answered | NotAnswered):
                 self._illegal(f"{type(event).__name__} after the end")
             return
         match event:
@@ -262,6 +267,8 @@ class TrialMachine(Machine[Happening, Instruction]):
         if found is None:
             return None  # a late message of an assignment that was given up: fenced off here
         flight, rank = found
+        if flight.lease is not None:
+            flight.lease.heard(now.mono_s)
         for each in event.events:
             if isinstance(each, WorkerLeaving):
                 self._slots.retire(flight.workers[rank])
@@ -290,11 +297,11 @@ class TrialMachine(Machine[Happening, Instruction]):
 
     def _land(self, flight: Flight, now: Now) -> None:
         """Give the places back; what was never started goes to the front of the queue."""
-        unstarted = flight.open.keys() - flight.started.keys()
-        back = [trial for trial in flight.trials if trial.trial in unstarted]
         done = len(flight.trials) - len(flight.open)
         if not self._gave_up:  # else it ends with the whole run
             self._admit(flight, evictions(flight, now.wall_s))
+        unstarted = flight.open.keys() - flight.started.keys()
+        back = [trial for trial in flight.trials if trial.trial in unstarted]
         self._flights.land(flight)
         self._queue.put_back(back)
         if done:
@@ -367,6 +374,8 @@ class TrialMachine(Machine[Happening, Instruction]):
         for flight in self._flights:
             if flight.round is not None:
                 self._record(flight.round.woken(now))
+            elif flight.lease is not None:
+                self._see_lease(flight, flight.lease, now)
         self._places.pauses.check(now.mono_s)
         self._queue.release(now.mono_s)
         if self._stop.is_timed_out(now):
@@ -386,6 +395,18 @@ class TrialMachine(Machine[Happening, Instruction]):
             self._end(with_totals(self.state, failed))
         if not self.is_ending:
             self._wait(now)
+
+    def _see_lease(self, flight: Flight, lease: AttemptLease, now: Now) -> None:
+        """Ask for a silent assignment; one whose lease is over is repeated elsewhere."""
+        name, worker = flight.assignments[0].assignment_id, flight.workers[0]
+        action = lease.look(now.mono_s)
+        if action == "ask":
+            self._ask(AskHeld(name), about=flight)
+        elif action == "end" and flight.open and not self._gave_up:
+            self._record([Notice(at_s=now.wall_s, text=flight.doubt)])
+            self._slots.retire(worker)
+            self._do(Abandon(name))
+            self._do(EndWorker(worker))
 
     def _drive(self, now: Now) -> None:
         if self._stop.when is None:
@@ -493,13 +514,16 @@ class TrialMachine(Machine[Happening, Instruction]):
                 hang_timeout_s=spec.verb.ranks.hang_timeout_s,
                 devices=self._slots.gpus.texts(places.gpus),
             )
+        else:
+            flight.lease = AttemptLease(context.attempt_lease_s, now.mono_s)
         for assignment, worker in zip(assignments, places.workers, strict=True):
             self._served[worker] = None
             self._do(Send(assignment, worker))
 
     def _wait(self, now: Now) -> None:
         rounds = (flight.round.due_s for flight in self._flights if flight.round is not None)
-        due_s = earliest(self._stop.deadline_s(now), self._queue.due_s, *rounds)
+        leases = (flight.lease.due_s for flight in self._flights if flight.lease is not None)
+        due_s = earliest(self._stop.deadline_s(now), self._queue.due_s, *rounds, *leases)
         if self._stop.when is None:
             due_s = earliest(due_s, self._places.due_s(now.mono_s))
         if not self._wait_is_set or due_s != self._wait_s:
@@ -526,6 +550,9 @@ class TrialMachine(Machine[Happening, Instruction]):
                 self._source.answered(answer)
             case AskStop(record=record):
                 self._stop_answered(record.number, answer is True, error)
+            case AskHeld():
+                if about is not None and about.lease is not None:
+                    about.lease.answered(now.mono_s, is_held=answer is True)
             case WriteStacks():
                 if about is not None and about.round is not None and about.under_way:
                     self._admit(about, about.round.stacks_written(now))

@@ -58,6 +58,8 @@ class Faults(msgspec.Struct, frozen=True):
     lost_signal: float = 0.0
     deaf: float = 0.0
     """A rank that ignores what it is told."""
+    swallowed: float = 0.0
+    """A worker that beats, takes an assignment, and does nothing with it for minutes or ever."""
     never_begun: float = 0.0
     """A worker that gives an assignment back without having begun it."""
     fails: float = 0.0
@@ -82,6 +84,7 @@ class _Rank:
         self.step = 0
         self.is_over = False
         self.is_deaf = False
+        self.is_swallowed = False
         self.is_blocked = False  # in a rendezvous or a collective: only others can end it
         self.leaves: dict[str, str] = {}  # when -> outcome, as it was told
 
@@ -91,6 +94,7 @@ class _Worker:
         self.address = address
         self.n_slots = n_slots
         self.is_there = True
+        self.answers = True
         self.running: list[_Rank] = []
         self.waiting: deque[_Rank] = deque()
         self.stopped: set[str] = set()
@@ -204,13 +208,44 @@ class FakeDispatcher:
         while worker.waiting and len(worker.running) < worker.n_slots:
             rank = worker.waiting.popleft()
             worker.running.append(rank)
-            if (
+            if self._rng.random() < self._faults.swallowed:
+                self._swallow(rank)
+            elif (
                 rank.assignment.run_id in worker.stopped
                 or self._rng.random() < self._faults.never_begun
             ):
                 self._leave(rank)
             else:
                 self._next_trial(rank)
+
+    def _swallow(self, rank: _Rank) -> None:
+        """The worker has forgotten it, or answers nobody; perhaps it comes to itself too late."""
+        rank.is_swallowed = True
+        rank.worker.answers = self._rng.random() < 0.5
+        if self._rng.random() < 0.5:
+            self._clock.call_later(300.0 * self._rng.random(), self._find_again, rank)
+
+    def _find_again(self, rank: _Rank) -> None:
+        rank.is_swallowed, rank.worker.answers = False, True
+        if rank.worker.is_there and not rank.is_over:
+            self._next_trial(rank)
+
+    def holds(self, name: str) -> bool | None:
+        """Whether a worker executes an assignment, or will; None: it does not answer."""
+        for worker in self._workers.values():
+            for rank in (*worker.running, *worker.waiting):
+                if rank.assignment.assignment_id == name:
+                    return not rank.is_swallowed if worker.answers else None
+        return False
+
+    def end_worker(self, worker: str) -> None:
+        """A worker that does not do its work is ended; not one that belongs to others."""
+        if worker in self._workers and self._rng.random() < 0.7:
+            self._later(self._end_worker, worker)
+
+    def _end_worker(self, worker: str) -> None:
+        if worker in self._workers:
+            self._on_lost(worker)
 
     def _next_trial(self, rank: _Rank) -> None:
         rank.leaves.clear()
@@ -345,7 +380,7 @@ class FakeDispatcher:
 
     def _control(self, address: str, control: Control) -> None:
         worker = self._workers.get(address)
-        if worker is None:
+        if worker is None or not worker.answers:
             return
         if isinstance(control, StopRun):
             if control.is_over:

@@ -45,6 +45,7 @@ def random_world(seed: int, kind: str) -> World:
         lost_signal=rng.choice(_RARE),
         deaf=rng.choice(_RARE),
         never_begun=rng.choice(_RARE),
+        swallowed=rng.choice(_RARE),
         fails=rng.choice(_RARE),
         crashes=rng.choice(_RARE),
         disk_full=rng.choice(_RARE) / 3,

@@ -19,11 +19,13 @@ from jupyter_ddl.driving.machine import (
     Answered,
     Arrived,
     Ask,
+    AskHeld,
     AskSampler,
     AskStop,
     Begun,
     CommitPaused,
     Committed,
+    EndWorker,
     Happening,
     Instruction,
     NotAnswered,
@@ -175,6 +177,8 @@ class SimulatedRun:
                 world.dispatcher.signal(worker, controls)
             case Abandon(assignment_id=name):
                 world.dispatcher.abandon(name)
+            case EndWorker(worker=worker):
+                world.dispatcher.end_worker(worker)
             case Ask(question=question, work=work):
                 self._n_thoughts += isinstance(work, Think)
                 delay_s = world.rng.random() * (0.01 if isinstance(work, Replay) else 1.0)
@@ -235,6 +239,11 @@ class SimulatedRun:
             self.feed(NotAnswered(question, TrialError("the sampler failed")))
             return
         answer: object = None
+        if isinstance(work, AskHeld):
+            answer = self.world.dispatcher.holds(work.assignment_id)
+            if answer is None:
+                self.feed(NotAnswered(question, TrialError("the worker does not answer")))
+                return
         match work:
             case Think() if isinstance(self._source, StudySource):
                 answer = self._source.study.ask()

@@ -54,6 +54,7 @@ __all__ = [
     "drop_outputs",
     "execute_assignment",
     "fetched",
+    "holds",
     "list_checkpoints",
     "list_written",
     "missing_blobs",
@@ -62,6 +63,7 @@ __all__ = [
     "put_file",
     "read_part",
     "replay",
+    "task_key",
 ]
 
 
@@ -117,6 +119,16 @@ async def ask_sampler(encoded: bytes, dask_worker: Worker) -> bytes:
     """Pass an encoded ``SamplerCall`` to the run's sampler; returns encoded ``SamplerAnswers``."""
     call = msgspec.msgpack.decode(encoded, type=SamplerCall)
     return msgspec.msgpack.encode(await plugin_of(dask_worker).ask_sampler(call))
+
+
+def task_key(assignment_id: str) -> str:
+    """Name of the Dask task that executes an assignment."""
+    return f"ddl-{assignment_id}"
+
+
+def holds(assignment_id: str, dask_worker: Worker) -> bool:
+    """Whether the worker executes an assignment, or will when those before it are done."""
+    return plugin_of(dask_worker).holds(assignment_id)
 
 
 def replay(assignment_id: str, from_chunk: int, dask_worker: Worker) -> list[bytes]:
@@ -308,6 +320,14 @@ class RankPlugin(WorkerPlugin):  # type: ignore[misc]
 
     async def ask_sampler(self, call: SamplerCall) -> SamplerAnswers:
         return await self._samplers.call(call if self.files is None else self.files.local(call))
+
+    def holds(self, assignment_id: str) -> bool:
+        if assignment_id in self._executions:
+            return True
+        state = self._worker.state
+        task = state.tasks.get(task_key(assignment_id))
+        is_waiting = task is not None and task.state in ("ready", "waiting", "constrained")
+        return is_waiting and state.executing_count >= state.nthreads
 
     def replay(self, assignment_id: str, from_chunk: int) -> list[bytes]:
         return self._archive.chunks(assignment_id, from_chunk)

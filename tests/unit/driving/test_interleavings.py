@@ -27,6 +27,7 @@ ALL = Faults(
     lost_signal=0.1,
     deaf=0.1,
     never_begun=0.1,
+    swallowed=0.05,
     fails=0.1,
     crashes=0.1,
     disk_full=0.05,
@@ -38,6 +39,7 @@ ALL = Faults(
 @pytest.mark.parametrize("kind", KINDS)
 def test_promises_hold_in_random_orders(kind: str) -> None:
     seen = {"failed": 0, "evicted": 0, "sessions": 0, "stops": 0, "again": 0}
+    n_leases = 0
     for seed in range(500):
         world = random_world(seed, kind)
         world.run()
@@ -45,11 +47,13 @@ def test_promises_hold_in_random_orders(kind: str) -> None:
             for event in run.ledger:
                 if isinstance(event, AttemptFinished) and event.outcome in seen:
                     seen[event.outcome] += 1
+                    n_leases += event.failure is not None and event.failure.type_name == "LeaseOver"
                 seen["again"] += isinstance(event, AttemptStarted) and event.attempt > 1
                 seen["stops"] += isinstance(event, StopRequested)
             seen["sessions"] += fold_all(run.ledger).session > 1
     # Orders in which nothing goes wrong would prove nothing.
     assert min(seen.values()) > 20, seen
+    assert (n_leases > 20) == (kind != "training"), f"{n_leases} leases were over"
 
 
 @pytest.mark.parametrize("kind", KINDS)
