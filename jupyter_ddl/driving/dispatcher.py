@@ -151,7 +151,11 @@ class Dispatcher:
         if flight is None or not flight.is_sent:
             return True  # what carries files has deadlines of its own
         is_held: bool = await self._call(
-            flight.worker, plugin_calls.holds, assignment_id, timeout_s=_HOLDS_TIMEOUT_S
+            flight.worker,
+            plugin_calls.holds,
+            assignment_id,
+            gives=bool,
+            timeout_s=_HOLDS_TIMEOUT_S,
         )
         return is_held
 

@@ -7,7 +7,8 @@ is told so and deletes the cluster; should there be no operator, the scheduler e
 its workers with it.
 
 The operator speaks HTTP without TLS or credentials.  So these routes reveal nothing, and change
-nothing: which workers go when the cluster shrinks, the controller has said before.
+nothing: which workers go when the cluster shrinks, the controller has said before.  And nobody is
+listened to for long: what the operator says has a few bytes.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Any
 
 from distributed import Scheduler
 from distributed.http.utils import RequestHandler
+from tornado.httpserver import HTTPServer
 
 from jupyter_ddl.backends.patience import PatientScheduler
 from jupyter_ddl.store.awake import TICK_S, AwakeClock
@@ -38,6 +40,8 @@ _LONG_AGO_S = 7 * 86400.0
 _OPERATOR_S = 20.0
 """What the operator, if there is one, has time for before the scheduler ends by itself."""
 _NAME = "jupyter_ddl_lease"
+_MAX_BODY_BYTES = 256
+_HTTP_TIMEOUT_S = 10.0
 
 
 class PodLease:
@@ -87,8 +91,15 @@ class PodLease:
         await self._scheduler.close(reason="lease-expired")
 
 
+def _listen_briefly(server: HTTPServer) -> None:
+    """Refuse long bodies, on every path, before they are read; and those who never finish."""
+    server.conn_params.max_body_size = _MAX_BODY_BYTES
+    server.conn_params.body_timeout = server.conn_params.header_timeout = _HTTP_TIMEOUT_S
+
+
 def dask_setup(scheduler: Scheduler) -> None:
-    """Called by Dask before the scheduler listens."""
+    """Called by Dask before the scheduler listens for workers and clients."""
+    _listen_briefly(scheduler.http_server)
     clock = AwakeClock()
     PatientScheduler(scheduler, clock.read)
     lease = PodLease(scheduler, float(os.environ.get("JUPYTER_DDL_LEASE_S", "300")), clock.read)

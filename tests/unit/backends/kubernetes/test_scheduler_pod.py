@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import time
 from collections.abc import AsyncIterator
@@ -127,6 +128,47 @@ def test_only_workers_that_the_controller_named_are_retired(
             assert sorted(both) == ["a", "b"], "asked again, it says the same"
             with pytest.raises(HTTPClientError):
                 await ask(made, "retire_workers", {"n": "many"})
+
+    asyncio.run(live())
+
+
+@pytest.mark.parametrize("path", ["retire_workers", "check_idle", "no_such_thing"])
+@pytest.mark.parametrize("told", ["Content-Length: 100000000", "Transfer-Encoding: chunked"])
+def test_a_long_body_is_refused_before_it_is_read(
+    monkeypatch: pytest.MonkeyPatch, path: str, told: str
+) -> None:
+    async def live() -> None:
+        async with scheduler("300", monkeypatch) as made:
+            port = made.http_server.port
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            head = f"POST /api/v1/{path} HTTP/1.1\r\nHost: h\r\n{told}\r\n\r\n"
+            writer.write(head.encode())
+            if "chunked" in told:
+                writer.write(b"400\r\n" + b"7" * 0x400)
+            async with asyncio.timeout(120):
+                with contextlib.suppress(ConnectionError):
+                    assert b" 200 " not in await reader.read()
+            writer.close()
+            assert await ask(made, "check_idle") == {"idle_since": 0}
+
+    asyncio.run(live())
+
+
+def test_who_never_finishes_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduler_pod, "_HTTP_TIMEOUT_S", 0.05)
+
+    async def live() -> None:
+        async with scheduler("300", monkeypatch) as made:
+            for begun in (
+                b"",
+                b"POST /api/v1/retire_workers HTTP/1.1\r\nHost",
+                b"POST /api/v1/retire_workers HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\n{",
+            ):
+                reader, writer = await asyncio.open_connection("127.0.0.1", made.http_server.port)
+                writer.write(begun)
+                async with asyncio.timeout(120):
+                    assert await reader.read() == b"", "the connection is closed"
+                writer.close()
 
     asyncio.run(live())
 
