@@ -10,7 +10,8 @@ import pytest
 from tests.real.harness import PROGRAMS, VERBS, Program, programs
 from tests.real.table import Row, write_rows
 
-_PAGE = Path(__file__).resolve().parents[2] / "docs" / "coming-from" / "real-code.md"
+_ROOT = Path(__file__).resolve().parents[2]
+_PAGE = _ROOT / "docs" / "coming-from" / "real-code.md"
 _TEXT = """# Title
 
 Before.
@@ -125,6 +126,14 @@ def test_a_page_without_a_table_is_refused(tmp_path: Path, program: Program) -> 
 def test_the_page_has_every_program_and_no_other() -> None:
     told = re.findall(r"^\| `(\w+)` \|", _PAGE.read_text(), re.MULTILINE)
     assert told == sorted(path.stem for path in PROGRAMS.glob("*.py"))
+    assert f"[{len(told)} programs as people paste them]" in (_ROOT / "README.md").read_text()
+
+
+def test_the_page_says_what_its_rows_say() -> None:
+    text = _PAGE.read_text()
+    assert "All programs below run, and none has a changed line." in text
+    rows = re.findall(r"^\| `\w+` \|.*", text, re.MULTILINE)
+    assert [row for row in rows if row.split(" | ")[4] != "0" or "broken" in row] == []
 
 
 def test_programs_run_under_verbs_that_the_suite_knows_and_have_a_result() -> None:
