@@ -108,7 +108,7 @@ def sized_for_binder(spec: ClusterSpec, environ: Mapping[str, str] = os.environ)
             raise ClusterError(
                 f"{n_workers} workers were asked for in Binder, and "
                 f"{format_bytes(limits.memory_bytes)} hold {n_most}; "
-                f"`%cluster start -n {n_most}`, or say --memory for each"
+                f"`%cluster start -n {n_most}`, or give --memory for each"
             )
         memory_bytes = max(memory_bytes, _RANK_BYTES)
     return msgspec.structs.replace(spec, n_workers=n_workers, memory_per_worker_bytes=memory_bytes)

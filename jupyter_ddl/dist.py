@@ -192,7 +192,7 @@ def _recorded_default(
         if not _is_scalar(wanted) and label_of(wanted) == label:
             return label
     shown = ", ".join(str(label) for label in labels)
-    raise SpaceError(f"{name}: default {label_of(default)} is none of the values {shown}")
+    raise SpaceError(f"{name}: default {label_of(default)} is not one of the values {shown}")
 
 
 def _is_scalar(value: Any) -> bool:

@@ -189,7 +189,7 @@ def _first_assignment(source: CellSource, name: str) -> Assignment | None:
             if bound == name:
                 raise SpaceError(
                     f"{source.where(line)}: hyper-parameter {name!r} is bound by "
-                    f"{ast.unparse(statement).splitlines()[0]!r}, where no value can be put in; "
+                    f"{ast.unparse(statement).splitlines()[0]!r}, where no value can be inserted; "
                     f"write {name} = … on its own at the top level, or leave it out",
                     line=line,
                 )

@@ -75,7 +75,7 @@ def _body_of(function: Callable[..., Any], name: str) -> ast.Module:
         found, first = None, 1
     if not isinstance(found, ast.FunctionDef):
         raise SpaceError(
-            f"the source of {name} is not at hand, so what it asks its trial for is not known; "
+            f"the source of {name} is not available, so what it asks its trial for is not known; "
             f"write it as a def, or pass space={{'lr': dist.loguniform(1e-4, 1e-1)}}"
         )
     ast.increment_lineno(found, first - 1)

@@ -91,7 +91,7 @@ def find_run(text: str) -> str:
     if len(meant) == 1:
         return meant[0]
     if meant:
-        raise RunNotFoundError(f"{text!r} may mean {', '.join(sorted(meant)[:5])}; give more of it")
+        raise RunNotFoundError(f"{text!r} may mean {', '.join(sorted(meant)[:5])}; type more of it")
     hint = did_you_mean(text, ids) or "; `%runs` lists them"
     raise RunNotFoundError(f"there is no run {text!r}{hint}", run_id=text)
 

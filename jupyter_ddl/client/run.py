@@ -60,9 +60,7 @@ def rank_values(state: RunState, directory: Path, trial: int, rank: int) -> dict
     ended = _ended(state, trial)
     if rank not in ended:
         known = f"ranks 0 to {max(ended)}" if ended else "no rank"
-        raise TrialError(
-            f"rank {rank} of trial {trial} brought nothing; {known} came to an end there"
-        )
+        raise TrialError(f"rank {rank} of trial {trial} brought nothing; {known} finished there")
     return _read(directory, ended[rank])
 
 

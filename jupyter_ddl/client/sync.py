@@ -92,14 +92,16 @@ def synced_lines(synced: Synced) -> list[str]:
     """What was done, a sentence each."""
     lines = []
     if synced.requirements:
-        lines.append(f"Workers have {', '.join(synced.requirements)}, also those that will come.")
+        lines.append(
+            f"Workers have {', '.join(synced.requirements)}, and so will those that join later."
+        )
     if synced.renewed:
-        lines.append(f"New ranks load {', '.join(synced.renewed)} as installed now.")
+        lines.append(f"New ranks load the installed {', '.join(synced.renewed)}.")
     if synced.left:
         names, them = ", ".join(synced.left), "them" if len(synced.left) > 1 else "it"
         lines.append(
             f"{names}: the worker itself runs on {them}; `%cluster stop` and `%cluster start` "
-            f"load what is installed, an image with the kernel's versions brings others."
+            f"load what is installed; an image with the kernel's versions brings others."
         )
     return lines or ["Workers have all that this notebook uses: nothing was installed."]
 
@@ -169,8 +171,8 @@ def _patch(
     n_bytes = sum(each.size_bytes for each in wheels)
     if n_bytes > _MAX_WHEELS_BYTES:
         raise WorkerEnvironmentError(
-            f"the locally built wheels have {n_bytes:,} bytes, of {_MAX_WHEELS_BYTES:,} that "
-            f"travel: put the largest packages into the image"
+            f"the locally built wheels have {n_bytes:,} bytes, more than the {_MAX_WHEELS_BYTES:,} "
+            "that may travel; put the largest packages into the image"
         )
     requirements = tuple(f"{name}=={facts.packages[name]}" for name in names)
     return Patch(requirements, tuple(wheels), time.time())
@@ -219,7 +221,7 @@ def _raise_for(result: object) -> None:
         left = "nothing has changed on any"
         if n_done:
             ready = "the other one has it" if n_done == 1 else f"the other {n_done} have it"
-            left = f"{ready}, and what lacks it takes no work before it has it, too"
+            left = f"{ready}; a worker without it takes no work until it has it"
         raise WorkerEnvironmentError(
             f"env sync failed on worker {worker}{others}: {reason}; {left}", worker=worker
         )

@@ -245,7 +245,9 @@ def _sync_environment(
     from jupyter_ddl.client.sync import sync_environment, synced_lines
 
     if face.imports is None and not packages and not everything:
-        raise OptionError("env sync: give packages, or --all; a notebook knows what it uses itself")
+        raise OptionError(
+            "env sync: name packages, or pass --all; only a notebook knows by itself what it uses"
+        )
     with face.steps() as steps:
         synced = sync_environment(
             cluster,

@@ -170,7 +170,7 @@ class GroupRegistry:
                 for instruction in self._machine.handle(self._events.popleft(), read_clocks()):
                     self._carry_out(instruction)
         except Exception as error:  # whoever feeds has nothing to do with it
-            log.exception("the persistent groups are out of order")
+            log.exception("the persistent groups have failed")
             for future in self._requests.values():
                 if not future.done():
                     future.set_exception(error)

@@ -205,7 +205,7 @@ class ClusterService:
             await client.register_plugin(self._plugin)
         except Exception as error:  # whatever the plugin's setup raises on a worker
             raise ClusterError(
-                f"the workers of cluster {self.spec.name} do not take jupyter_ddl's plugin: "
+                f"the workers of cluster {self.spec.name} refuse jupyter_ddl's plugin: "
                 f"{str(error) or repr(error)}; see `%cluster logs`"
             ) from error
 

@@ -110,6 +110,6 @@ def _first_cause(candidates: Sequence[RankEnded], ends: Sequence[RankEnded]) -> 
     done = [str(end.rank) for end in ends if end.outcome == "complete"]
     if done and is_consequence(first):
         who = f"rank {done[0]} was" if len(done) == 1 else f"ranks {', '.join(done)} were"
-        more += f"; {who} through with the cell by then: do all ranks make the same calls?"
+        more += f"; {who} finished with the cell by then: do all ranks make the same calls?"
     text = f"rank {first.rank}: {first.failure.message}{more}"
     return msgspec.structs.replace(first.failure, message=text, rank=first.rank)

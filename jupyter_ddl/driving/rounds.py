@@ -261,7 +261,7 @@ class GroupFold:
         outcome, failure = conclusion_of(ends, frozenset(self._told), self._hang)
         if outcome == "failed" and not self._starts:
             # Nobody has heard of any rank: that is not a failure of the code.
-            why = "none of its ranks was ever heard of"
+            why = "none of its ranks ever reported"
             outcome, failure = "evicted", loss_of(0, why, have_met=False)
         first = ends[0]
         is_complete = outcome == "complete"

@@ -282,7 +282,7 @@ def printed_text(directory: Path, last: RunSnapshot, name: str) -> str:
         return ""
     text, is_cut = _end(paths[-1])
     shown = render_rank_output({0: text}, {})
-    return f"… `{name}.logs(0)` has what is before this:\n{shown}" if is_cut else shown
+    return f"… `{name}.logs(0)` has the earlier output:\n{shown}" if is_cut else shown
 
 
 def _end(path: Path) -> tuple[str, bool]:

@@ -202,8 +202,8 @@ def prepare_loader(loader: Any, *, rank: int, world_size: int, seed: int) -> Any
         if world_size == 1:
             return loader
         raise ReportError(
-            f"prepare(loader) got {reason}, which can't be shared out among {world_size} ranks; "
-            f"share it out by rank() and world_size() in the cell, and don't prepare it"
+            f"prepare(loader) got {reason}, which can't be split among {world_size} ranks; split "
+            "it by rank() and world_size() in the cell, and don't prepare it"
         )
     given = loader.sampler
     shuffle = isinstance(given, RandomSampler) or getattr(given, "shuffle", False)

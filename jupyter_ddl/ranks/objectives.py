@@ -76,7 +76,7 @@ class Trial:
         for each in choices:
             if dist.recorded(each) == value:
                 return each
-        raise SpecError(f"trial.suggest_categorical({name!r}): {value!r} is none of its choices")
+        raise SpecError(f"trial.suggest_categorical({name!r}): {value!r} is not one of its choices")
 
     def report(self, value: float, step: int) -> None:
         """Report the objective at a step; a pruned trial ends here."""

@@ -98,9 +98,9 @@ def import_hint(error: BaseException) -> str:
         )
     own = ", ".join(sorted(_travelled)[:_N_NAMED]) or "none"
     return (
-        f"{here}: {top} is none of the modules that travel with the cell ({own}), and no package "
-        f"in {sys.prefix}; a file of yours travels if the cell says `import {top}`, and `%cluster "
-        f"env sync {top}` installs a package there"
+        f"{here}: {top} is not one of the modules that travel with the cell ({own}), and no "
+        f"package in {sys.prefix}; a file of yours travels if the cell says `import {top}`, and "
+        f"`%cluster env sync {top}` installs a package there"
     )
 
 

@@ -414,7 +414,7 @@ def save_text(data: bytes, path: Path, *, overwrite: bool) -> None:
     try:
         write_whole(path, data, mode=0o666)  # to be handed on: as the umask has it
     except OSError as error:
-        raise _refusal(path, f"{error.strerror}; give a place that you may write to") from None
+        raise _refusal(path, f"{error.strerror}; give a place that you can write to") from None
 
 
 def _lines_of(recording: Recording) -> Iterator[str]:

@@ -58,7 +58,7 @@ def computed(*values: Any) -> tuple[Any, ...]:
         if size > free:
             raise FitError(
                 f"a Dask array of {format_bytes(size)} was to be fitted, and the notebook's host "
-                f"has {format_bytes(free)} of memory left: scikit-learn's fits need their data "
+                f"has {format_bytes(free)} of memory left; scikit-learn's fits need their data "
                 f"in memory; fit a sample of it"
             )
     found = dict(zip(map(id, lazy), base.compute(*lazy), strict=True))

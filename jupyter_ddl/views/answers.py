@@ -84,7 +84,7 @@ def stop_of(ask: say.StopRun | say.StopTrial) -> tuple[down.Body, say.Done]:
     """What the controller is told to stop, and the answer once it was told."""
     if isinstance(ask, say.StopRun):
         return down.StopRunRequest(ask.run_id, ask.how), say.Done(ask.id, _STOP_TEXTS[ask.how])
-    told = say.Done(ask.id, f"trial {ask.trial} is told to stop")
+    told = say.Done(ask.id, f"trial {ask.trial} is asked to stop")
     return down.StopTrialRequest(ask.run_id, ask.trial), told
 
 

@@ -240,7 +240,7 @@ def _message(end: RankEnd, out_of_memory: bool) -> str:
     if end.signal_number is None:
         return (
             f"the process of the trial ended itself with exit code {end.exit_code} "
-            f"before the cell was through; os._exit() does that"
+            f"before the cell had finished; os._exit() does that"
         )
     if end.signal_number == signal.SIGKILL:
         if out_of_memory:

@@ -163,7 +163,7 @@ class RankProcess:
         self._end(RankEnd(cause, self._exit.exit_code, self._exit.signal_number, detail))
 
     def _give_up(self) -> None:
-        text = f"rank process {self.pid} can't be killed: the host needs care (a hung device?)"
+        text = f"rank process {self.pid} can't be killed: check the host (a hung device?)"
         self._end(RankEnd("unkillable", detail=text))
 
     def _end(self, end: RankEnd) -> None:

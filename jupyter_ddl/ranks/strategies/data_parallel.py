@@ -26,7 +26,7 @@ class DataParallel(Strategy):
         if not dist.is_initialized():
             raise ReportError(
                 "prepare(model) needs the process group, which is not initialised; call "
-                "torch.distributed.init_process_group() before it, or leave --no-init away"
+                "torch.distributed.init_process_group() before it, or leave --no-init out"
             )
         if not any(parameter.requires_grad for parameter in model.parameters()):
             return model  # a frozen model has no gradients to average

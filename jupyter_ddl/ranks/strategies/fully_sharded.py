@@ -42,7 +42,7 @@ class FullySharded(Strategy):
             raise ReportError(
                 "prepare(model) with --strategy fsdp needs the process group, which is not "
                 "initialised; call torch.distributed.init_process_group() before it, or leave "
-                "--no-init away"
+                "--no-init out"
             )
         model.to(device)
         _broadcast_from_rank_0(model)

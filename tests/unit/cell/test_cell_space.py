@@ -105,7 +105,7 @@ def test_a_list_written_out_stands_for_its_elements():
         ("x = uniform(0, 1, default=2)", "default 2.0 lies outside 0.0 … 1.0"),
         ("x = choice()", "has no values"),
         ("x = choice(1, 2, 1)", "has the value 1 twice"),
-        ("x = choice(1, 2, default=3)", "default 3 is none of the values 1, 2"),
+        ("x = choice(1, 2, default=3)", "default 3 is not one of the values 1, 2"),
         ("x = uniform(0)", r"uniform\(\) needs 1 positional argument: 'high'"),
         ("x = uniform(0, 1, hgh=3)", "unexpected keyword argument 'hgh'"),
         ("x = y = uniform(0, 1)", "several targets; assign it to one name"),

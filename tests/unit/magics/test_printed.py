@@ -53,6 +53,6 @@ def test_of_a_long_output_the_end_is_shown_and_where_the_rest_is(logs: Path, wid
     lines = [f"{number:0{width}d}" for number in range(30)]
     (logs / "r1-1-2-r0-11.log").write_text("\n".join(lines) + "\n")
     first, *shown = printed_text(logs.parent, _ended(_rank(0, 11)), "run").split("\n")
-    assert first == "… `run.logs(0)` has what is before this:"
+    assert first == "… `run.logs(0)` has the earlier output:"
     assert [line[4:] for line in shown] == lines[-len(shown) :]
     assert len(shown) == (20 if width == 3 else 2)

@@ -95,7 +95,7 @@ def test_a_missing_module_is_told_with_what_was_looked_at_and_the_way_out(
     message = (
         host.load("import importlib\nimportlib.import_module('tools.a')\n").run().failure.message
     )
-    assert "tools is none of the modules that travel with the cell (json, plots)" in message
+    assert "tools is not one of the modules that travel with the cell (json, plots)" in message
     assert f"no package in {sys.prefix}; a file of yours travels if the cell says" in message
     assert "`import tools`, and `%cluster env sync tools` installs" in message
     message = (
