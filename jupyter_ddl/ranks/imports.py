@@ -13,24 +13,32 @@ __all__ = ["after_import"]
 
 
 def after_import(name: str, act: Callable[[], None]) -> None:
-    """Call ``act`` once module ``name`` is there: now, or right after its first import."""
+    """Call ``act`` once module ``name`` is there: now, or right after its first import.
+
+    Of several calls for one module, the first is served first.
+    """
     if name in sys.modules:
         act()
-    else:
-        sys.meta_path.insert(0, _After(name, act))
+        return
+    # One finder for each name: two would ask each other, and a missing module cost 2**n questions.
+    for finder in sys.meta_path:
+        if isinstance(finder, _After) and finder.name == name:
+            finder.acts.append(act)
+            return
+    sys.meta_path.insert(0, _After(name, act))
 
 
 class _After(MetaPathFinder):
-    """Finds nothing itself: what the finders behind it find is followed by ``act``."""
+    """Finds nothing itself: what the finders behind it find is followed by ``acts``."""
 
     def __init__(self, name: str, act: Callable[[], None]) -> None:
-        self._name = name
-        self._act = act
+        self.name = name
+        self.acts = [act]
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if name != self._name or self not in sys.meta_path:
+        if name != self.name or self not in sys.meta_path:
             return None
         for finder in sys.meta_path[sys.meta_path.index(self) + 1 :]:
             find = getattr(finder, "find_spec", None)
@@ -49,7 +57,8 @@ class _After(MetaPathFinder):
             # Not before: many only ask whether a library is there, and import it later.
             if self in sys.meta_path:
                 sys.meta_path.remove(self)
-                self._act()
+                for act in self.acts:
+                    act()
 
         loader.exec_module = execute_and_act
         return spec

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+from functools import partial
+from importlib.abc import MetaPathFinder
 from pathlib import Path
 
 import pytest
@@ -38,3 +40,26 @@ def test_a_module_that_is_not_there_stays_missing() -> None:
     after_import("no_such_module_anywhere", lambda: pytest.fail("it is not there"))
     with pytest.raises(ModuleNotFoundError):
         importlib.import_module("no_such_module_anywhere")
+
+
+def test_however_many_wait_for_a_module_it_is_looked_for_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    class Last(MetaPathFinder):
+        def find_spec(self, name: str, *_: object) -> None:
+            asked.append(name)
+
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, Last()])
+    done: list[int] = []
+    for number in range(8):
+        after_import("imported_by_and_by", partial(done.append, number))
+    assert importlib.util.find_spec("imported_by_and_by") is None
+    # The finder asks those behind it, and the search then comes to them by itself.
+    assert asked == ["imported_by_and_by"] * 2
+    (tmp_path / "imported_by_and_by.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.import_module("imported_by_and_by")
+    assert done == list(range(8))
+    monkeypatch.delitem(sys.modules, "imported_by_and_by")
