@@ -19,6 +19,7 @@ from jupyter_ddl.grammar import (
 
 __all__ = [
     "ADMISSION",
+    "BRING_FILES",
     "CAPTURE_LIMIT",
     "COMMON",
     "ENV_CHECK",
@@ -105,6 +106,14 @@ MANY_TRIALS = (
     MAX_PARALLEL,
 )
 """Of verbs whose runs have many trials."""
+BRING_FILES = argument(
+    "--bring-files",
+    type=patterns,
+    default=(),
+    metavar="GLOB",
+    help="files written by ranks to bring back from workers that do not share the notebook's "
+    "folder",
+)
 COMMON = (
     OUT,
     argument(
@@ -115,14 +124,7 @@ COMMON = (
         help="variables to bring back to the notebook",
         offers="assigned",
     ),
-    argument(
-        "--bring-files",
-        type=patterns,
-        default=(),
-        metavar="GLOB",
-        help="files written by ranks to bring back from workers that do not share the notebook's "
-        "folder",
-    ),
+    BRING_FILES,
     argument(
         "--push",
         type=names,

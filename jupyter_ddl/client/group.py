@@ -22,8 +22,10 @@ from jupyter_ddl.cell.options import CellOptions, EnvCheck
 from jupyter_ddl.cell.source import globals_of_caller
 from jupyter_ddl.cell.work_folder import work_folder
 from jupyter_ddl.client.environment import OnNotice, check_before
+from jupyter_ddl.client.files import RunFiles
 from jupyter_ddl.client.folder import tell_of_folder, with_data
 from jupyter_ddl.client.rank_results import RankResults
+from jupyter_ddl.client.run import Run
 from jupyter_ddl.client.session import Session, session
 from jupyter_ddl.client.submit import collect, new_run_id
 from jupyter_ddl.client.waiting import IsLeaving
@@ -417,6 +419,11 @@ class RankGroup:
         """
         results = self._transfer(transfer_cell({}, {}, bring=(name,)), targets)
         return [results.value(name, rank) for rank in results.ranks]
+
+    @property
+    def files(self) -> RunFiles:
+        """What the ranks have written where the notebook does not see it; see :attr:`Run.files`."""
+        return Run(self.id).files
 
     def close(self) -> None:
         """End the ranks; their variables are lost, logs and record stay."""

@@ -13,7 +13,8 @@ from IPython.core.error import UsageError
 
 from jupyter_ddl.cell.options import CellOptions
 from jupyter_ddl.errors import TrialError
-from jupyter_ddl.formats import format_bytes, format_counted, format_score
+from jupyter_ddl.formats import format_bytes, format_score
+from jupyter_ddl.magics.bring_files import bring_files
 from jupyter_ddl.magics.face import expand_line, shown
 from jupyter_ddl.magics.fit_cell import fit_cell
 from jupyter_ddl.magics.kernel import cell_number, notebook_path
@@ -145,7 +146,7 @@ def _finish(shell: Any, run: Run, options: CellOptions, last: RunSnapshot) -> No
         say(_stopped(last))
     if options.bring:
         _bring(shell, run, options.bring)
-    _bring_files(run, options.bring_files)
+    bring_files(run, options.bring_files, f"{_LAST_RUN}.files")
 
 
 def _tensorboard_lines(run: Run) -> str:
@@ -210,27 +211,6 @@ def _bring(shell: Any, run: Run, names: tuple[str, ...]) -> None:
             say(f"{name} ← {source} ({_size(value)}, {type(value).__name__})")
         else:
             say(f"{name} was not brought: nothing is complete.")
-
-
-def _bring_files(run: Run, patterns: tuple[str, ...]) -> None:
-    """Put files that came back beside the notebook, and tell of those that stay on workers."""
-    from jupyter_ddl.client.folder import shares_files
-    from jupyter_ddl.protocol.folder import matches
-
-    if shares_files(run.spec.cluster):
-        return
-    files = run.files
-    for pattern in patterns:
-        if not any(matches(each.path, (pattern,)) for each in files):
-            say(f"--bring-files {pattern}: the ranks have written no such file.")
-            continue
-        for path in files.fetch(pattern):
-            say(f"{path.name} ← {path.parent} ({format_bytes(path.stat().st_size)})")
-    left = [each for each in files if not matches(each.path, patterns)]
-    if left:
-        size = format_bytes(sum(each.size_bytes for each in left))
-        n_files = format_counted(len(left), "file")
-        say(f"{n_files} of the ranks stay on the workers ({size}): see `{_LAST_RUN}.files`.")
 
 
 def _of_item(run: Run, name: str, number: int) -> Any:

@@ -11,6 +11,7 @@ import msgspec
 from jupyter_ddl.cell.options import CellOptions
 from jupyter_ddl.cell.work_folder import notebook_folder
 from jupyter_ddl.errors import FitStoppedError, OptionError
+from jupyter_ddl.magics.bring_files import bring_files
 from jupyter_ddl.magics.kernel import cell_number, notebook_path
 from jupyter_ddl.magics.live import LiveFit
 from jupyter_ddl.views.cell_output import Phases, say, say_note
@@ -47,6 +48,8 @@ def fit_cell(shell: Any, line: str, verb: Fit, options: CellOptions, cell: str) 
     live.finish()
     if fits.run is None:
         say_note("the cell has fitted nothing in parallel, so nothing went to the cluster")
+    else:
+        bring_files(fits.run, options.bring_files, "_run.files")
     return value
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from IPython.display import display, update_display
 
 from jupyter_ddl.cell.options import CellOptions
+from jupyter_ddl.magics.bring_files import bring_files
 from jupyter_ddl.magics.kernel import cell_number, folder_of, is_kernel_ending
 from jupyter_ddl.protocol.outputs import CURRENT, read_shown
 from jupyter_ddl.protocol.snapshot import OutputRow
@@ -52,6 +53,10 @@ def run_cell(shell: Any, line: str, verb: CellGroup, options: CellOptions, cell:
     push = "--push {0} (or --push auto)"
     results.raise_for_failure(shell.user_ns, push, shows_output=True)
     _bring(shell, options, results)
+    if options.bring_files:
+        from jupyter_ddl.client.run import Run
+
+        bring_files(Run(results.group_id), options.bring_files)
 
 
 def _run_on(

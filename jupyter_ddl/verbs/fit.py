@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from jupyter_ddl.cell.draft import CellContext, RunDraft, draft_run
 from jupyter_ddl.cell.options import (
+    BRING_FILES,
     CAPTURE_LIMIT,
     ENV_CHECK,
     MAX_PARALLEL,
@@ -36,6 +37,7 @@ class Fit(Verb, frozen=True, tag="fit"):
     arguments: ClassVar[tuple[Argument | Group, ...]] = (
         OUT,
         NAME,
+        BRING_FILES,
         TIMEOUT,
         argument(
             "--resume",

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from jupyter_ddl.cell.draft import CellContext, RunDraft, draft_run
-from jupyter_ddl.cell.options import ENV_CHECK, CellOptions
+from jupyter_ddl.cell.options import BRING_FILES, ENV_CHECK, CellOptions
 from jupyter_ddl.grammar import Argument, Group, argument, count, identifier, names, one_of
 from jupyter_ddl.protocol.group import CollectiveBackend
 from jupyter_ddl.protocol.program import Program
@@ -98,6 +98,7 @@ class CellGroup(Verb, frozen=True, tag="run"):
             help="do not initialise torch.distributed in a new group",
         ),
         argument("--reset", action="store_true", help="replace the group; its variables are lost"),
+        BRING_FILES,
         ENV_CHECK,
     )
     can: ClassVar[Capabilities] = Capabilities(has_cells=True, can_resume=False, brings="ranks")

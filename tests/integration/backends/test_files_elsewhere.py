@@ -39,6 +39,18 @@ for step in itertools.count() if begin == 0 else ():
 """
 
 
+_FIT = """
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
+class Writes(LogisticRegression):
+    def fit(self, X, y):
+        open("d.txt", "w").write("fit")
+        return super().fit(X, y)
+search = GridSearchCV(Writes(), {"C": [0.1, 1.0]}, cv=2, refit=False, n_jobs=-1)
+search.fit([[float(n)] for n in range(20)], [0, 1] * 10)
+"""
+
+
 @pytest.fixture
 def notebook(home: Home, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder that this process works in, as a notebook would."""
@@ -121,6 +133,8 @@ def test_a_persistent_group_gets_data_with_each_cell(elsewhere: Foreign, noteboo
         assert group.execute("open('data.txt').read()").values == ["2", "2"]
         group.execute("n = open('data.txt', 'w').write('mine')")
         assert group.execute("open('data.txt').read()").values == ["mine", "mine"]
+        (path,) = group.files.fetch("data.txt", to=notebook / "home")
+        assert path.read_text() == "mine"
 
 
 def test_a_script_goes_on_from_the_snapshot_that_came_home(
@@ -171,5 +185,17 @@ def test_a_cell_tells_what_travels_and_what_came_home(home: Home) -> None:
             assert (home.work / "a.txt").read_text() == "5"
             kernel.run("_run.files.fetch('b.txt')", 60).check()
             assert (home.work / "b.txt").read_text() == "5"
+
+            line = "%%distribute run -n 1 --no-init --bring-files c.txt,*.pt\n"
+            out = kernel.run(f"{line}n = open('c.txt', 'w').write('cell')", 60).check().everything
+            assert f"c.txt ← {home.work} (4 B)" in out
+            assert "--bring-files *.pt: the ranks have written no such file." in out
+            assert (home.work / "c.txt").read_text() == "cell"
+            kernel.run("import jupyter_ddl\njupyter_ddl.open_group().close()", 60).check()
+
+            out = kernel.run(f"%%distribute fit --bring-files d.txt -o fitted\n{_FIT}", 60).check()
+            assert f"d.txt ← {home.work} (3 B)" in out.everything
+            assert (home.work / "d.txt").read_text() == "fit"
+            assert kernel.value("[each.path for each in fitted.files]") == "['d.txt']"
         finally:
             kernel.close()

@@ -123,6 +123,20 @@ def test_verbs_run_on_a_gateway_and_stop_ends_its_cluster(
     until(lambda: n_dask(gateway) == 0, 20, "the end of the gateway's processes")
 
 
+def test_files_go_to_a_gateways_workers_and_come_home(
+    home: Home, gateway: psutil.Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(home.work)
+    (home.work / "data.txt").write_text("21")
+    started = start_cluster("gateway", 1)
+    cell = "twice = str(2 * int(open('data.txt').read()))\nn = open('twice.txt', 'w').write(twice)"
+    run = train(cell, namespace={}, n=1, bring_files="twice.txt")
+    assert [file.path for file in run.spec.program.data] == ["data.txt"]
+    assert not (home.work / "twice.txt").exists()
+    started.stop()
+    assert [path.read_text() for path in run.files.fetch("*.txt")] == ["42"], "it came with the end"
+
+
 def test_a_killed_controller_leaves_no_second_cluster(home: Home, gateway: psutil.Process) -> None:
     start_cluster("gateway", 1)
     assert n_dask(gateway) >= 2
