@@ -18,6 +18,7 @@ from jupyter_ddl.commands.face import Face, Printed
 from jupyter_ddl.errors import JupyterDDLError, OptionError
 from jupyter_ddl.grammar import Command, Grammar, HelpRequested
 from jupyter_ddl.views.cell_output import say
+from jupyter_ddl.views.drawing import for_terminal
 
 if TYPE_CHECKING:
     from jupyter_ddl.client.run import Run
@@ -119,7 +120,7 @@ def _carry_out(words: list[str]) -> int:
     face = TerminalFace()
     answer = command.call(face, **values)
     for part in answer.parts:
-        say(part) if isinstance(part, Printed) else face.say(str(part))
+        say(for_terminal(part)) if isinstance(part, Printed) else face.say(str(part))
     return 0 if answer.is_good else 1
 
 

@@ -86,12 +86,27 @@ def package_versions(imports: Iterable[str]) -> dict[str, str]:
     return {name: version for name, version in versions.items() if version is not None}
 
 
+def _without_git(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment without variables that tell git of another repository or configuration."""
+    return {name: value for name, value in environ.items() if not name.startswith("GIT_")}
+
+
 def git_state(folder: Path) -> tuple[str | None, bool]:
     """Revision that ``folder`` is at, and whether tracked files differ from it.
 
     Without git, outside a repository, or when git takes longer than 2 s: ``(None, False)``.
     """
-    command = ["git", "status", "--porcelain=v2", "--branch", "--untracked-files=no", "."]
+    # A repository that was unpacked here must not run a program of its own by being looked at.
+    harmless = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
+    command = [
+        "git",
+        *harmless,
+        "status",
+        "--porcelain=v2",
+        "--branch",
+        "--untracked-files=no",
+        ".",
+    ]
     try:
         done = subprocess.run(
             command,
@@ -101,7 +116,7 @@ def git_state(folder: Path) -> tuple[str | None, bool]:
             timeout=_GIT_DEADLINE_S,
             check=False,
             # Looking must not take the index's lock from a git of the user's.
-            env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},
+            env={**_without_git(os.environ), "GIT_OPTIONAL_LOCKS": "0"},
         )
     except (OSError, subprocess.TimeoutExpired):
         return None, False

@@ -23,6 +23,7 @@ from jupyter_ddl.controller.service import ClusterService
 from jupyter_ddl.driving.unpickling import unpickle_nothing
 from jupyter_ddl.errors import ClusterError, JupyterDDLError
 from jupyter_ddl.protocol.cluster import ClusterSpec
+from jupyter_ddl.store.atomic import write_whole
 from jupyter_ddl.store.awake import AwakeLoop
 from jupyter_ddl.store.connection import (
     ConnectionInfo,
@@ -43,7 +44,7 @@ from jupyter_ddl.store.processes import (
     this_process,
 )
 
-__all__ = ["end_leftovers", "log_path", "main"]
+__all__ = ["end_leftovers", "keep_log_small", "log_path", "main"]
 
 
 # Ends processes that a controller which no longer exists left behind.
@@ -77,6 +78,8 @@ log = logging.getLogger("jupyter_ddl.controller")
 _LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 _TICK_S = 1.0
 _BLOB_CARE_S = 600.0
+MAX_LOG_BYTES = 64 << 20
+KEPT_LOG_BYTES = 8 << 20
 _CLOSE_TIMEOUT_S = 15.0
 
 
@@ -143,6 +146,22 @@ def _begin_log(name: str) -> None:
     os.dup2(fd, 1)
     os.dup2(fd, 2)
     os.close(fd)
+
+
+def keep_log_small(path: Path) -> None:
+    """Put the end of a log that has grown large beside it, and begin anew.
+
+    Whoever writes to it appends, and goes on at its new end.
+    """
+    try:
+        if path.stat().st_size <= MAX_LOG_BYTES:
+            return
+        with path.open("rb") as file:
+            file.seek(-KEPT_LOG_BYTES, os.SEEK_END)
+            write_whole(path.with_suffix(".log.1"), file.read())
+        os.truncate(path, 0)
+    except OSError as error:  # a full disk, for instance: the next round tries again
+        log.debug("the log is not shortened: %s", error)
 
 
 async def _serve(spec: ClusterSpec, phases: Phases) -> None:
@@ -228,6 +247,7 @@ async def _until_over(
             async with asyncio.timeout(_TICK_S):
                 await stopped.wait()
         except TimeoutError:
+            await asyncio.to_thread(keep_log_small, log_path(service.spec.name))
             reason = service.expired() or _unreachable(service, announced)
             if reason is not None:
                 stop(reason)

@@ -87,7 +87,15 @@ def _platform(facts: Facts) -> tuple[str, ...]:
 def _pip(
     targets: Sequence[str], directory: Path, *options: str
 ) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", "wheel"]
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "pip",
+        "--disable-pip-version-check",
+        "--no-input",
+        "wheel",
+    ]
     try:
         return subprocess.run(
             [*command, "--no-deps", *options, "--wheel-dir", str(directory), *targets],

@@ -29,6 +29,7 @@ from jupyter_ddl.protocol.events import (
     AttemptFinished,
     CheckpointSaved,
     Event,
+    FoldFinished,
     RunFinished,
     RunSubmitted,
     StopRequested,
@@ -105,7 +106,9 @@ def _busy(ledger: Path) -> LedgerBusyError:
     )
 
 
-DURABLE = frozenset({RunSubmitted, AttemptFinished, CheckpointSaved, StopRequested, RunFinished})
+DURABLE = frozenset(
+    {RunSubmitted, AttemptFinished, CheckpointSaved, FoldFinished, StopRequested, RunFinished}
+)
 """Events that are on disk before ``append`` returns."""
 
 _CAPACITY = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})

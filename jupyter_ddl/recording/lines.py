@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -225,10 +226,18 @@ def _lines(data: bytes) -> Iterator[tuple[int, Any, bool]]:
         if not line.strip():
             continue
         try:
-            fields = json.loads(line)
+            fields = json.loads(line, parse_float=_finite, parse_constant=_finite)
         except (ValueError, RecursionError):
             fields = None
         yield number, fields, line.endswith(b"\n")
+
+
+def _finite(text: str) -> float:
+    """A number of JSON, which has no infinite ones; 1e999 would be one."""
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text} is no number of JSON")
+    return number
 
 
 def _head(path: Path, fields: Any) -> Head:
@@ -254,8 +263,8 @@ def _fact(path: Path, number: int, fields: Any, is_whole: bool) -> Fact:
         raise _refusal(path, f"line {number}, its last one, is cut off; copy it again", number)
     try:
         return fact_of(fields)
-    except (ValueError, TypeError) as error:
-        why = "no JSON" if fields is None else str(error)
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
+        why = "no JSON" if fields is None else str(error) or type(error).__name__
         raise _refusal(path, f"line {number} is not a fact of a run: {why}", number) from None
 
 

@@ -11,12 +11,13 @@ import contextlib
 import os
 import re
 import shutil
+import stat
 from pathlib import Path
 
 import msgspec
 from jupyter_core.paths import jupyter_data_dir, jupyter_runtime_dir
 
-from jupyter_ddl.errors import RunNotFoundError
+from jupyter_ddl.errors import ClusterError, RunNotFoundError
 from jupyter_ddl.protocol.names import is_file_name
 from jupyter_ddl.store.atomic import replacing, write_whole
 
@@ -40,15 +41,30 @@ _ID = re.compile(r"[0-9a-f]{16}")
 
 
 def private_dir(path: Path) -> Path:
-    """Create ``path`` readable by its owner only, and return it."""
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    """Create ``path`` readable by its owner only, whatever the umask, and return it."""
+    if not path.is_dir():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            path.mkdir(mode=0o700)
+            path.chmod(0o700)
+        except FileExistsError:  # somebody was faster, or it is a file
+            if not path.is_dir():
+                raise
     return path
 
 
 def home_dir() -> Path:
     """Directory of everything that outlives a cluster."""
     configured = os.environ.get("JUPYTER_DDL_HOME")
-    return private_dir(Path(configured) if configured else Path(jupyter_data_dir()) / "jupyter_ddl")
+    path = Path(configured) if configured else Path(jupyter_data_dir()) / "jupyter_ddl"
+    owner = private_dir(path).stat().st_uid
+    if owner != os.getuid() and os.getuid() != 0:
+        # What lies there is executed: values are pickles, programs are code.
+        raise ClusterError(
+            f"the folder of runs {path} belongs to another user (uid {owner}, this is "
+            f"{os.getuid()}); set JUPYTER_DDL_HOME to a folder of your own"
+        )
+    return path
 
 
 def home_id() -> str:
@@ -181,11 +197,12 @@ def _own_dir(path: Path) -> Path | None:
     """A private directory, made if it is missing; None where it can't be had."""
     try:
         private_dir(path)
-        owner = path.stat()
+        owner = path.lstat()
     except OSError:
         return None
-    # Another user may have made this name first; then it is not ours to trust.
-    if owner.st_uid != os.getuid() or owner.st_mode & 0o077:
+    # Another user may have made this name first, or a link to a folder of ours that holds something
+    # else; then it is not ours to trust.
+    if not stat.S_ISDIR(owner.st_mode) or owner.st_uid != os.getuid() or owner.st_mode & 0o077:
         return None
     return path
 

@@ -65,6 +65,9 @@ _ANSI = re.compile(
     r"|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)"  # OSC and other strings: titles, links
     r"|\x1b[ -/]*[0-~]"
 )
+_COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
+_CONTROLS = re.compile(r"\x1b(?!\[[0-9;:]*m)|[\x00-\x08\x0b-\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9f]")
+"""Not tabs, line ends, and beginnings of colours."""
 _LINE_BREAKS = re.compile(r"\r\n|[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]")
 _COMBINING_RUN = re.compile(r"([\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u20d0-\u20ff]{3})"
                             r"[\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u20d0-\u20ff]+")  # fmt: skip
@@ -87,6 +90,15 @@ def plain(text: str, limit: int) -> str:
     if len(cleaned) <= limit and len(text) <= limit * 4 + 64:
         return cleaned
     return cleaned[: limit - 1].rstrip() + "…"
+
+
+def for_terminal(text: str) -> str:
+    """What a run has printed, as it was but for what would act on a terminal.
+
+    Colours stay.  Titles, links, the clipboard, cursor moves and answers to queries do not.
+    """
+    kept = _ANSI.sub(lambda found: found[0] if _COLOUR.fullmatch(found[0]) else "", text)
+    return _CONTROLS.sub("", kept)
 
 
 def plain_lines(text: str, limit: int) -> str:

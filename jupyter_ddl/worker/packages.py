@@ -46,7 +46,7 @@ INSTALL_TIMEOUT_S = 540.0
 _POLL_S = 0.2
 _VARIABLE = "JUPYTER_DDL_OVERLAY"
 _WHEEL = re.compile(r"(?P<name>[^-]+)-(?P<version>[^-]+)-.+\.whl")
-_PIP = ("-m", "pip", "--disable-pip-version-check", "--no-input", "--quiet")
+_PIP = ("-P", "-m", "pip", "--disable-pip-version-check", "--no-input", "--quiet")
 
 
 def overlay_base() -> Path:

@@ -27,6 +27,7 @@ from jupyter_ddl.ranks.settings import RankSettings
 from jupyter_ddl.ranks.stopping import TrialStopped
 from jupyter_ddl.ranks.tracebacks import failure_of
 from jupyter_ddl.ranks.work_folder import coming_back, enter_folder
+from jupyter_ddl.store.atomic import replacing
 from jupyter_ddl.store.blobs import BlobMissingError
 
 __all__ = ["FitRunner"]
@@ -256,5 +257,6 @@ def _stored(result: UnitResult, assignment: Assignment, trial: TrialAssignment) 
     name = f"unit-{assignment.assignment_id}-{trial.trial}.pkl"
     path = Path(assignment.run_dir) / "values" / name
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(result.outcome)
+    with replacing(path, is_synced=True) as file:  # the record says that it is there
+        file.write(result.outcome)
     return msgspec.structs.replace(result, outcome=b"", file=name)

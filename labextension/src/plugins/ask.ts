@@ -42,6 +42,17 @@ export async function chooseSize(cluster: ClusterStatus): Promise<number | null>
   return readCount(value, 0, MAX_WORKERS) ?? chooseSize(cluster);
 }
 
+/** A link in a document can name the command: nobody's click on a link is a wish to stop. */
+export async function confirmStopRun(runId: string): Promise<boolean> {
+  const { button } = await showDialog({
+    title: `Stop run ${runId}?`,
+    body: 'It stops at its next report. What was finished is kept, and it can be resumed.',
+    buttons: [Dialog.cancelButton(), Dialog.warnButton({ label: 'Stop' })],
+    defaultButton: 0
+  });
+  return button.accept;
+}
+
 export async function confirmStop(cluster: ClusterStatus | undefined, name: string): Promise<boolean> {
   const kept = 'What was finished is kept, and an unfinished run can be resumed.';
   const n = cluster?.active_runs.length ?? 0;

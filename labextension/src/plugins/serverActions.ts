@@ -5,7 +5,7 @@ import { Notification } from '@jupyterlab/apputils';
 import type { Link } from '../model/link';
 import type { Ask } from '../model/requests';
 import type { Store } from '../model/store';
-import { chooseSize, confirmStop } from './ask';
+import { chooseSize, confirmStop, confirmStopRun } from './ask';
 
 /** Workers may have to be installed, or to start far away. */
 const START_TIMEOUT_S = 180;
@@ -44,7 +44,9 @@ export class ServerActions {
   };
 
   readonly stopRun = async (run_id: string): Promise<void> => {
-    await this._do({ kind: 'stop_run', run_id, how: 'next_report' });
+    if (await confirmStopRun(run_id)) {
+      await this._do({ kind: 'stop_run', run_id, how: 'next_report' });
+    }
   };
 
   private async _do(ask: Ask): Promise<void> {

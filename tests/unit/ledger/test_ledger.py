@@ -18,7 +18,7 @@ from jupyter_ddl.ledger import file as ledger_module
 from jupyter_ddl.ledger.file import LedgerWriter, lock_path
 from jupyter_ddl.ledger.reader import LedgerReader, read_ledger
 from jupyter_ddl.ledger.records import HEADER
-from jupyter_ddl.protocol.events import Event, Notice, TrialCreated
+from jupyter_ddl.protocol.events import Event, FoldFinished, Notice, TrialCreated
 from jupyter_ddl.store.locks import read_note
 from tests.unit.ledger.event_makers import (
     begun,
@@ -187,11 +187,13 @@ def test_only_events_that_end_something_are_synced(
     assert len(synced) == 0
     writer.append([reported(0), ended(0), created(1), ended(1)])
     assert len(synced) == 1
+    writer.append([FoldFinished(0, 1, b"key", 1.0, 2.0)])
+    assert len(synced) == 2, "the outcome of a fold is never computed twice"
     writer.append([created(2)])
     writer.close()
-    assert len(synced) == 2
+    assert len(synced) == 3
     writer.close()
-    assert len(synced) == 2
+    assert len(synced) == 3
 
 
 def test_a_closed_writer_refuses_by_name(path: Path) -> None:

@@ -1,0 +1,49 @@
+"""Git and pip look at a notebook's folder, and run nothing that lies in it."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from jupyter_ddl.client.submit import git_state
+from jupyter_ddl.environment import wheels
+
+
+@pytest.fixture
+def touched(tmp_path: Path) -> Path:
+    return tmp_path / "touched"
+
+
+def test_a_repository_that_was_unpacked_runs_no_program(
+    tmp_path: Path, touched: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "lecture"
+    folder.mkdir()
+    git = ("git", "-C", str(folder), "-c", "user.name=x", "-c", "user.email=x@example.org")
+    (folder / "a.txt").write_text("a")
+    for words in (("init", "-q"), ("add", "."), ("commit", "-qm", "one")):
+        subprocess.run([*git, *words], check=True)
+    hook = tmp_path / "hook.sh"
+    hook.write_text(f"#!/bin/sh\ntouch {touched}\n")
+    hook.chmod(0o755)
+    subprocess.run([*git, "config", "core.fsmonitor", str(hook)], check=True)
+    subprocess.run([*git, "status"], check=True, capture_output=True)
+    assert touched.exists(), "this is what git itself does"
+    touched.unlink()
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "elsewhere"))
+    revision, is_dirty = git_state(folder)
+    assert revision is not None
+    assert len(revision) == 40
+    assert not is_dirty
+    assert not touched.exists()
+
+
+def test_a_module_beside_the_notebook_is_not_pip(
+    tmp_path: Path, touched: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pip.py").write_text(f"open({str(touched)!r}, 'w').close()\n")
+    wheels._pip(["--help"], tmp_path)
+    assert not touched.exists()
