@@ -23,7 +23,7 @@ export JUPYTER_DDL_NO_PANEL := 1
 PANEL  := $(BIN)/python tools/build_labextension.py
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-kernel test-clusters test-groups test-gpu test-real test-kube test-kube-slow test-slow test-js test-browser labextension lab lint format bench docs notebooks badge pictures clean
+.PHONY: help install demo test test-kernel test-clusters test-groups test-gpu test-real test-kube test-kube-slow test-slow test-js test-browser labextension lab lint format audit sbom bench docs notebooks badge pictures clean
 
 help:  ## show this
 	@echo "make TARGET, where TARGET is one of"
@@ -97,6 +97,16 @@ format: $(READY)  ## rewrite what `make lint` can fix by itself
 
 bench: $(READY)  ## measure the figures of docs/performance.md; ARGS="--quick --no-peers" is shorter
 	@$(BIN)/python -m bench $(ARGS)
+
+AUDIT := $(BIN)/python -c 'import cyclonedx_py, pip_audit' 2>/dev/null || $(BIN)/python -m pip install -qq \
+	--disable-pip-version-check -c constraints.txt -e '.[audit]'
+audit: node  ## known advisories of the dependencies, of their lowest versions, and of the panel's
+	@$(AUDIT)
+	@$(BIN)/python tools/audit.py $(ARGS)
+
+sbom: $(READY)  ## what is installed in .venv, as CycloneDX: out/sbom.json
+	@$(AUDIT)
+	@$(BIN)/python tools/audit.py --sbom out/sbom.json
 
 docs: $(READY)  ## build the documents into out/site; a warning is an error
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet $(ARGS)
