@@ -219,12 +219,12 @@ class Zygote:
             answer within 30 s.
         """
         forked: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._forking[name] = forked
         limit_s = _IMPORT_TIMEOUT_S
         try:
             async with asyncio.timeout(limit_s):
                 await self._through.wait()
             limit_s = FORK_TIMEOUT_S
+            self._forking[name] = forked
             self._send(ForkRank(name), fds=(rank_end.fileno(),))
             async with asyncio.timeout(limit_s):
                 return await forked
