@@ -12,6 +12,7 @@ import pytest
 from jupyter_ddl.client.history import remove_run
 from jupyter_ddl.errors import ClusterError, LedgerBusyError
 from jupyter_ddl.ledger.file import LedgerWriter, lock_path
+from jupyter_ddl.protocol.cluster import ClusterSpec
 from jupyter_ddl.store import mounts
 from jupyter_ddl.store.connection import (
     ConnectionInfo,
@@ -96,6 +97,25 @@ def test_without_locks_one_line_says_what_to_set(ledger: Path) -> None:
         assert line.endswith("to a directory on a disk of this host [DDL-7002]")
 
 
+_CONTROLLER = """
+import os
+from jupyter_ddl.controller import process
+process.hold_name = lambda *_: os.open("/dev/null", os.O_RDWR)  # its directory has locks
+process.main()
+"""
+
+
+def test_a_home_without_locks_is_refused_when_the_cluster_starts(home: Home) -> None:
+    del home
+    spec = msgspec.json.encode(ClusterSpec(name="a", n_workers=0))
+    command = [*without_locks(), *python(_CONTROLLER)]
+    done = subprocess.run(command, input=spec, stdout=subprocess.PIPE, check=False)
+    assert done.returncode == 1
+    told = msgspec.json.decode(done.stdout)
+    assert told["error"] == "StorageError"
+    assert "set JUPYTER_DDL_HOME to a directory" in told["message"]
+
+
 def test_where_all_hosts_see_a_lock_having_it_is_enough(
     ledger: Path, hold_elsewhere: Callable[[str], None]
 ) -> None:
@@ -127,8 +147,12 @@ def test_what_was_left_by_this_host_is_taken_over(ledger: Path) -> None:
     here = this_holder()
     killed = msgspec.structs.replace(here.process, start_ticks=1)
     before_boot = msgspec.structs.replace(here.process, boot_id="another")
-    for process in (killed, before_boot):
-        note = msgspec.structs.replace(here, process=process)
+    renamed = msgspec.structs.replace(here, host="its former name")
+    for note in (
+        msgspec.structs.replace(here, process=killed),
+        msgspec.structs.replace(renamed, process=killed),
+        msgspec.structs.replace(here, process=before_boot),
+    ):
         lock_path(ledger).write_bytes(msgspec.json.encode(note))
         LedgerWriter.open(ledger).close()
     of_its_name = msgspec.structs.replace(here, process=before_boot, machine="of another machine")

@@ -30,6 +30,10 @@ from jupyter_ddl.store.processes import this_process
 print(this_process().token, flush=True)
 input()
 """
+_TAKE_ONESELF = """
+from jupyter_ddl.store.processes import this_process
+sys.argv[1:] = [this_process().token]
+"""
 _JUDGE = """
 from jupyter_ddl.store.processes import ProcessIdentity, is_alive, is_gone
 process = ProcessIdentity.of_token(sys.argv[1])
@@ -127,5 +131,7 @@ def test_namespaces_know_nothing_of_each_other(flags: tuple[str, ...]) -> None:
 
 
 def test_a_proc_of_other_pids_is_not_believed() -> None:
-    command = [*apart("--pid", "--fork", "--kill-child"), *python(_JUDGE, this_process().token)]
+    """It shows another process under the pid of this one."""
+    source = f"{_TAKE_ONESELF}{_JUDGE}"
+    command = [*apart("--pid", "--fork", "--kill-child"), *python(source)]
     assert subprocess.check_output(command, text=True) == "False False\n"
