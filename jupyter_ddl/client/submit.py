@@ -27,10 +27,11 @@ from jupyter_ddl.client.resumed import changed_values
 from jupyter_ddl.client.run import Run
 from jupyter_ddl.client.session import session
 from jupyter_ddl.client.start import packages_to_warm
+from jupyter_ddl.driving.run_blobs import disk_budget, lost_names
 from jupyter_ddl.errors import OptionError
 from jupyter_ddl.protocol.requests import ResumeRun, SubmitRun
-from jupyter_ddl.protocol.run import Provenance
-from jupyter_ddl.store.blobs import put_blob
+from jupyter_ddl.protocol.run import Provenance, RunSpec
+from jupyter_ddl.store.blobs import keep_blobs
 from jupyter_ddl.store.connection import list_connections
 from jupyter_ddl.store.nvml import inventory
 from jupyter_ddl.store.paths import blob_dirs
@@ -177,6 +178,7 @@ def check_supported(draft: RunDraft) -> None:
         Names the option.
     """
     work_folder()
+    disk_budget()
     if draft.spec.tensorboard:
         check_installed("--tensorboard")
     ranks = draft.spec.verb.ranks
@@ -222,19 +224,13 @@ def submit(
         spec=msgspec.structs.replace(draft.spec, program=program),
         blobs=(*draft.blobs, *blobs),
     )
-    _store(draft.blobs)
+    keep_blobs(draft.blobs, blob_dirs())
     origin = collect(line, cell, notebook, draft.spec.program.imports)
     provenance = msgspec.structs.replace(origin, environment=environment)
     spec = draft.submitted(new_run_id(), cluster, provenance)
     spec = msgspec.structs.replace(spec, warm=packages_to_warm(among=spec.program.imports))
     session().ask(cluster, SubmitRun(spec))
     return Run(spec.run_id)
-
-
-def _store(blobs: Iterable[tuple[str, bytes | memoryview]]) -> None:
-    directories = blob_dirs()
-    for digest, data in blobs:
-        put_blob(data, directories, digest)
 
 
 def resume_run(
@@ -260,7 +256,8 @@ def resume_run(
             f"that one, or run this cell without --resume"
         )
     if draft is not None:
-        _store(draft.blobs)  # those of a run that had ended may have been removed
+        # Those of a run that had ended may have been removed, and those of any may be lost.
+        keep_blobs(draft.blobs, blob_dirs())
         if changed := changed_values(run.spec.program, draft.spec.program):
             on_notice(
                 f"{', '.join(changed)} changed since run {run_id} was made, and it goes on with "
@@ -269,7 +266,8 @@ def resume_run(
     if run.state == "complete":
         return run
     if draft is not None:
-        _store(data_again(run.spec))
+        keep_blobs(data_again(run.spec), blob_dirs())
+        _check_whole(run.spec)
     cluster = run.spec.cluster
     session().current = cluster
     session().ensure(on_phase)
@@ -278,3 +276,19 @@ def resume_run(
         check_before(cluster, draft.imports, work_folder(), env_check)
     session().ask(cluster, ResumeRun(run_id))
     return run
+
+
+def _check_whole(spec: RunSpec) -> None:
+    """Refuse values that are not those which the run was made of: it would wait on for its own.
+
+    Raises
+    ------
+    OptionError
+        Names what is missing.
+    """
+    if lost := lost_names(spec, blob_dirs()):
+        raise OptionError(
+            f"--resume {spec.run_id}: this host no longer has {lost} of that run, and what the "
+            f"cell takes with it now is something else; run the cells that make it as they were, "
+            f"or run this cell without --resume"
+        )

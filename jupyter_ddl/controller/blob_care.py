@@ -1,8 +1,9 @@
 """Removes captured values that no run needs any more.
 
 A large array in shared memory is the host's memory: it goes an hour after its last use, and with
-the last controller that uses it, in whatever container.  What an unfinished run needs stays, so
-that it can be resumed.  What another home has is left alone unless that home is seen to be deleted.
+the last controller that uses it, in whatever container.  Its copy on disk goes when another run's
+takes the place.  What an unfinished run needs stays, so that it can be resumed.  What another home
+has is left alone unless that home is seen to be deleted.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from pathlib import Path
 
 import msgspec
 
+from jupyter_ddl.driving.run_blobs import disk_budget
 from jupyter_ddl.errors import JupyterDDLError
 from jupyter_ddl.ledger.reader import read_run_line, read_submitted
-from jupyter_ddl.protocol.program import Program
-from jupyter_ddl.store.blobs import digest_of, trim_blobs
+from jupyter_ddl.protocol.program import Program, blobs_of
+from jupyter_ddl.store.blobs import LARGE_BYTES, digest_of, trim_blobs
 from jupyter_ddl.store.locks import lock_directory
 from jupyter_ddl.store.paths import (
     blob_dirs,
@@ -29,7 +31,7 @@ from jupyter_ddl.store.paths import (
     runs_dir,
 )
 
-__all__ = ["care_for_blobs", "use_memory"]
+__all__ = ["care_for_blobs", "room_for_copies", "use_memory"]
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +39,8 @@ _KEPT_IN_MEMORY_S = 3600.0
 _KEPT_ON_DISK_S = 7 * 86400.0
 _CARE_S = 10.0
 _POLL_S = 0.05
+_DISK_SHARE = 0.5
+"""Copies leave at least this share of what is free on the disk."""
 _JUST_STORED_S = 10.0
 """A client may be about to submit a run to a new controller."""
 
@@ -62,6 +66,26 @@ def care_for_blobs(*, leaving: bool = False) -> int:
         log.info("removed %d bytes of captured values", freed)
     _forget_lost_homes()
     return freed
+
+
+def room_for_copies(n_bytes: int) -> int:
+    """Bytes that copies of large values may still take on disk, of those that are wanted.
+
+    Copies that no unfinished run needs make room, those that were used last at the end.
+    """
+    disk = blob_dirs()[-1]
+    budget = disk_budget()
+    copies = {path: path.stat() for path in disk.iterdir() if path.stat().st_size >= LARGE_BYTES}
+    taken = sum(stat.st_size for stat in copies.values())
+    if taken + n_bytes > budget:
+        needed = _needed_blobs()
+        for path in sorted(copies, key=lambda each: copies[each].st_atime):
+            if path.name not in needed and taken + n_bytes > budget:
+                path.unlink(missing_ok=True)
+                taken -= copies[path].st_size
+    free = os.statvfs(disk)
+    share = int(free.f_bavail * free.f_frsize * _DISK_SHARE)
+    return max(0, min(budget - taken, share))
 
 
 def _forget_lost_homes() -> None:
@@ -114,10 +138,4 @@ def _blobs_of(ledger: Path) -> set[str]:
     if read_run_line(ledger).finished_at_s is not None:
         return set()
     program: Program = read_submitted(ledger).spec.program
-    digests = {digest_of(msgspec.msgpack.encode(program)), *program.buffers}
-    digests |= {file.digest for file in (*program.modules, *program.data)}
-    if program.payload is not None:
-        digests.add(program.payload)
-    if program.settings is not None:
-        digests.add(program.settings.blob)
-    return digests
+    return {digest_of(msgspec.msgpack.encode(program)), *blobs_of(program)}

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 
+from jupyter_ddl.controller.blob_care import room_for_copies
 from jupyter_ddl.controller.server import Fanout, Watcher
 from jupyter_ddl.driving.admission import admitted, check_group_fits, wants_gpus
 from jupyter_ddl.driving.assignments import RunContext
@@ -408,6 +409,7 @@ class RunRegistry:
             pid=os.getpid(),
             host_of=self._host_of,
             n_wanted=self._n_wanted,
+            make_room=room_for_copies,
             usage=self._usage,
             attempt_lease_s=self._attempt_lease_s,
         )

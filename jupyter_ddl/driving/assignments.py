@@ -39,6 +39,8 @@ class RunContext:
     """Address of a worker's host."""
     n_wanted: Callable[[], int]
     """Workers that the cluster was asked for."""
+    make_room: Callable[[int], int] = lambda _: 0
+    """Bytes that may be had on disk for copies of captured values, given how many are wanted."""
     usage: Callable[[str], Usage | None] = lambda _: None
     """What a run has held so far, by its id."""
     attempt_lease_s: float = 60.0

@@ -23,7 +23,6 @@ from distributed import Client
 from jupyter_ddl.driving.calls import WorkerLostError, call_worker, decoded
 from jupyter_ddl.formats import format_bytes
 from jupyter_ddl.protocol.assignment import Assignment
-from jupyter_ddl.protocol.cells import Cell
 from jupyter_ddl.protocol.events import (
     AttemptFinished,
     AttemptStarted,
@@ -34,14 +33,14 @@ from jupyter_ddl.protocol.events import (
 )
 from jupyter_ddl.protocol.fit import FitTable
 from jupyter_ddl.protocol.folder import FolderFile, home_path, matches
-from jupyter_ddl.protocol.program import Program
+from jupyter_ddl.protocol.program import Program, blobs_of
 from jupyter_ddl.ranks.checkpoints import checkpoint_names, keep_newest
 from jupyter_ddl.store.atomic import replacing
 from jupyter_ddl.store.blobs import BlobMissingError, find_blob, read_blob
 from jupyter_ddl.worker import plugin as file_calls
 from jupyter_ddl.worker.files import FOLDER
 
-__all__ = ["AssignmentFiles", "FileTransfer", "OnEvents", "blobs_of_cell", "blobs_of_program"]
+__all__ = ["AssignmentFiles", "FileTransfer", "OnEvents", "blobs_of_program"]
 
 log = logging.getLogger(__name__)
 
@@ -114,7 +113,7 @@ class FileTransfer:
                 gives=list[str],
             )
             for digest in missing:
-                path = find_blob(digest, directories)
+                path = await asyncio.to_thread(find_blob, digest, directories)
                 if path is None:
                     raise BlobMissingError(digest)
                 await self._bring(worker, digest, path)
@@ -201,6 +200,12 @@ class FileTransfer:
                 is_last = not data or offset + len(data) >= size
                 await self._call(worker, put, *target, offset, data, is_last, gives=None)
                 offset += len(data)
+
+    def worker_lacks(self, worker: str, run_id: str) -> None:
+        """It has lost a blob of a run: what it has of this run is asked for anew."""
+        self._has = {
+            (at, name) for at, name in self._has if at != worker or not name.startswith(run_id)
+        }
 
     def worker_removed(self, worker: str) -> None:
         self._has = {known for known in self._has if known[0] != worker}
@@ -457,6 +462,8 @@ class AssignmentFiles:
         while self._waiting or not self._is_over:
             self._arrived.clear()
             events, self._waiting = self._waiting, []
+            if any(map(_lacks_blob, events)):
+                self._transfer.worker_lacks(self._worker, self._assignment.run_id)
             if events:
                 async with self._turn:
                     ready = await self._transfer.fetch_for(
@@ -491,26 +498,18 @@ def blobs_of_program(digest: str, dirs: Iterable[Path]) -> list[str]:
         The program is not in the controller's store.
     """
     program = msgspec.msgpack.decode(read_blob(digest, dirs), type=Program)
-    return [digest, *_blobs(program)]
+    return [digest, *blobs_of(program)]
 
 
 def _blobs_of_table(digest: str, dirs: Iterable[Path]) -> list[str]:
     """The same for a batch of scikit-learn's fits."""
     table = msgspec.msgpack.decode(read_blob(digest, dirs), type=FitTable)
-    return [digest, *_blobs(table)]
+    return [digest, *blobs_of(table)]
 
 
-def blobs_of_cell(cell: Cell) -> list[str]:
-    """The same for a cell of a persistent group."""
-    return _blobs(cell)
-
-
-def _blobs(holder: Program | Cell | FitTable) -> list[str]:
-    payload = () if holder.payload is None else (holder.payload,)
-    settings = () if holder.settings is None else (holder.settings.blob,)
-    data = () if isinstance(holder, FitTable) else holder.data
-    files = (*holder.modules, *data)
-    return [*payload, *settings, *holder.buffers, *(each.digest for each in files if each.digest)]
+def _lacks_blob(event: RankEvent) -> bool:
+    failure = event.failure if isinstance(event, AttemptFinished) else None
+    return failure is not None and failure.kind == "blob"
 
 
 def _size_of(path: Path) -> int:

@@ -38,6 +38,8 @@ __all__ = [
     "Happening",
     "IllegalTransitionError",
     "Instruction",
+    "KeepBlobs",
+    "LookForBlobs",
     "Machine",
     "NotAnswered",
     "Now",
@@ -128,6 +130,14 @@ class WriteStacks(Work, frozen=True):
     """By rank."""
 
 
+class LookForBlobs(Work, frozen=True):
+    """See whether all that the run is made of is on this host; the answer tells what is not."""
+
+
+class KeepBlobs(Work, frozen=True):
+    """Have large values on disk, too; the answer tells what a restart of the host would cost."""
+
+
 # -- events: what has happened ---------------------------------------------------------------------
 
 
@@ -160,6 +170,8 @@ class Ended(msgspec.Struct, frozen=True):
     assignment_id: str
     lost: str = ""
     """Why what it has not reported is lost; empty when it came to its own end."""
+    lacks_blob: bool = False
+    """Whether that is because the controller's host has lost something of the run."""
 
 
 class Woken(msgspec.Struct, frozen=True):

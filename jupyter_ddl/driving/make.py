@@ -22,12 +22,15 @@ from jupyter_ddl.driving.machine import (
     AskSampler,
     AskStop,
     FinishSampler,
+    KeepBlobs,
+    LookForBlobs,
     Replay,
     Think,
     Work,
     WriteStacks,
 )
 from jupyter_ddl.driving.pruning import PruningPolicy, make_policy
+from jupyter_ddl.driving.run_blobs import RunBlobs
 from jupyter_ddl.driving.sampler_link import RemoteSamplerLink
 from jupyter_ddl.driving.shell import RunDriver, RunMachine
 from jupyter_ddl.driving.sources import StudySource, TrialSource, make_source
@@ -83,7 +86,14 @@ def make_driver(
         if asked is not None and isinstance(source, StudySource):
             link = _sampler_link(spec, asked, source.study, context, dispatcher)
         do = _SlowWork(
-            source, policy, state, ledger.path, context.run_dir, link, dispatcher.holds
+            source,
+            policy,
+            state,
+            ledger.path,
+            context.run_dir,
+            link,
+            dispatcher.holds,
+            RunBlobs(spec, context.blob_dirs, context.make_room),
         ).do
     return RunDriver(
         machine,
@@ -145,6 +155,7 @@ class _SlowWork:
         run_dir: Path,
         link: RemoteSamplerLink | None,
         holds: Callable[[str], Awaitable[bool]],
+        blobs: RunBlobs,
     ) -> None:
         self._holds = holds
         self._source = source
@@ -153,6 +164,7 @@ class _SlowWork:
         self._ledger_path = ledger_path
         self._run_dir = run_dir
         self._link = link
+        self._blobs = blobs
 
     async def do(self, work: Work) -> object:
         match work:
@@ -168,6 +180,10 @@ class _SlowWork:
                 await self._sampler.finish(tells)
             case Replay():
                 await asyncio.to_thread(self._replay, work)
+            case LookForBlobs():
+                return await self._blobs.look()
+            case KeepBlobs():
+                return await self._blobs.keep()
             case WriteStacks(directory=directory, texts=texts):
                 with contextlib.suppress(OSError):  # the verdict is worth more than these
                     await asyncio.to_thread(_write_stacks, self._run_dir / directory, texts)

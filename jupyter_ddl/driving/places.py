@@ -17,6 +17,8 @@ _AGAIN_S = 30.0
 there was one, does not know of it)."""
 _NO_WORKER_S = 60.0
 _DISK_FULL_PAUSE_S = 2.0
+_LOOK_EVERY_S = 1.0
+"""For what the host has lost: somebody may have run the cell again."""
 _N_UNBEGUN = 3
 """Assignments in a row that came back without having begun, before the next ones are delayed."""
 _FIRST_HOLD_S = 0.1
@@ -70,7 +72,8 @@ class Places:
 
     def may_send(self, now_s: float) -> bool:
         """Whether nothing speaks against sending at present."""
-        return not self.pauses.text(now_s) and now_s >= self._hold_until_s
+        is_paused = bool(self.pauses.text(now_s)) or self.pauses.is_looking
+        return not is_paused and now_s >= self._hold_until_s
 
     def take(self, n_flights: int, n_parallel: int, depth: int, now_s: float) -> Grant | None:
         """Hold a place for a batch, or all places of a group at once.
@@ -240,14 +243,38 @@ class Pauses:
         self._n_wanted = n_wanted
         self.uncommitted = ""
         """Why nothing can be committed; empty when it can."""
+        self.is_looking = False
+        """Whether it is being looked whether all that the run is made of is there."""
+        self._lost = ""
+        self._look_at_s: float | None = None
         self._disk_full = ""
         self._disk_full_until_s = 0.0
         self._no_worker_since_s: float | None = None
+
+    @property
+    def is_incomplete(self) -> bool:
+        """Whether something of the run itself is lost, or may be: no slot would help it."""
+        return self.is_looking or bool(self._lost)
 
     def disk_is_full(self, message: str, now_s: float) -> None:
         """A rank found no space: nothing is sent for two seconds."""
         self._disk_full = message
         self._disk_full_until_s = now_s + _DISK_FULL_PAUSE_S
+
+    def looked(self, lost: str, now_s: float) -> bool:
+        """Take what the host has lost, empty when all is there; returns whether it had before."""
+        had_lost = bool(self._lost)
+        self.is_looking = False
+        self._lost = lost
+        self._look_at_s = now_s + _LOOK_EVERY_S if lost else None
+        return had_lost
+
+    def may_look(self, now_s: float) -> bool:
+        """Whether it is time to look once more; True once."""
+        if self.is_looking or self._look_at_s is None or now_s < self._look_at_s:
+            return False
+        self._look_at_s = None
+        return True
 
     def check(self, now_s: float) -> None:
         """Note since when there has been no worker."""
@@ -260,6 +287,8 @@ class Pauses:
         """Empty while the run waits for nothing."""
         if self.uncommitted:
             return self.uncommitted
+        if self._lost:
+            return self._lost
         if now_s < self._disk_full_until_s:
             return self._disk_full
         since_s = self._no_worker_since_s
@@ -278,6 +307,8 @@ class Pauses:
     def due_s(self, now_s: float) -> float | None:
         """When waiting alone changes the text."""
         dues = [self._disk_full_until_s]
+        if self._look_at_s is not None:
+            dues.append(self._look_at_s)
         if self._no_worker_since_s is not None:
             dues.append(self._no_worker_since_s + _NO_WORKER_S + 0.001)
         return earliest(*(due_s for due_s in dues if due_s > now_s))

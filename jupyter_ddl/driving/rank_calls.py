@@ -13,8 +13,9 @@ import msgspec
 from distributed import Client
 
 from jupyter_ddl.driving.calls import WorkerLostError, call_worker, decoded
-from jupyter_ddl.driving.file_sync import FileTransfer, blobs_of_cell
+from jupyter_ddl.driving.file_sync import FileTransfer
 from jupyter_ddl.protocol.cells import CellDone, RankAnswer, RankCall, RunCell
+from jupyter_ddl.protocol.program import blobs_of
 from jupyter_ddl.store.paths import blob_dirs, run_dir
 from jupyter_ddl.worker import plugin
 from jupyter_ddl.worker import plugin as plugin_calls
@@ -79,7 +80,7 @@ class RankCalls:
 
     async def _run_cell(self, transfer: FileTransfer, worker: str, call: RunCell) -> RankAnswer:
         group_id = call.group_id
-        if blobs := blobs_of_cell(call.cell):
+        if blobs := blobs_of(call.cell):
             name = f"{group_id}-{call.number}"
             await transfer.send_blobs(worker, group_id, name, blobs, blob_dirs())
         directory, logs = run_dir(group_id), {f"rank-{call.rank}.log"}

@@ -218,8 +218,9 @@ class GroupFold:
         crashed = event.failure is not None and event.failure.kind == "crash"
         if rank in self._told and outcome == "failed" and crashed:
             outcome = "cancelled"
-        failure = event.failure if outcome == "failed" else None
-        if outcome == "evicted":
+        lacks_blob = event.failure is not None and event.failure.kind == "blob"
+        failure = event.failure if outcome == "failed" or lacks_blob else None
+        if outcome == "evicted" and not lacks_blob:
             why = "it lost its worker" if event.failure is None else event.failure.message
             failure = loss_of(rank, why, have_met=len(self._ready) == self._n_ranks)
         return RankEnded(

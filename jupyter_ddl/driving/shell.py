@@ -54,6 +54,7 @@ from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.protocol.snapshot import EncodedSnapshot
 from jupyter_ddl.protocol.verb import StopHow
 from jupyter_ddl.store.awake import awake_s
+from jupyter_ddl.store.blobs import BlobMissingError
 
 __all__ = ["Deadline", "Hands", "RunDriver", "RunMachine", "read_clocks"]
 
@@ -346,17 +347,20 @@ class RunDriver:
 
     def _landed(self, name: str, task: asyncio.Task[None]) -> None:
         del self._flights[name]
-        lost = "it was given up"
+        lost, lacks_blob = "it was given up", False
         if not task.cancelled():
             error = task.exception()
             lost = ""
             if isinstance(error, WorkerLostError):
                 lost = error.message
                 log.info("%s: %s", self.spec.run_id, lost)
+            elif isinstance(error, BlobMissingError):
+                lost, lacks_blob = f"blob {error} is not on the controller's host", True
+                log.error("%s: %s", self.spec.run_id, lost)
             elif error is not None:  # its trials must not be lost with it
                 lost = repr(error)
                 log.error("%s: an assignment failed", self.spec.run_id, exc_info=error)
-        self._feed(Ended(name, lost))
+        self._feed(Ended(name, lost, lacks_blob))
 
     async def _signal(self, worker: str, controls: Sequence[Control]) -> None:
         for control in controls:

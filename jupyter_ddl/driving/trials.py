@@ -36,6 +36,8 @@ from jupyter_ddl.driving.machine import (
     Happening,
     IllegalTransitionError,
     Instruction,
+    KeepBlobs,
+    LookForBlobs,
     Machine,
     NotAnswered,
     Now,
@@ -249,6 +251,8 @@ class TrialMachine(Machine[Happening, Instruction]):
         self.phase = "replaying"
         state = self.state
         records = tuple(to_record(state.trial(number)) for number in range(state.n_created))
+        if self._session > 1:
+            self._look()
         if records or self._session > 1:
             self._ask(Replay(records, reads_ledger=self._session > 1))
         else:
@@ -258,6 +262,8 @@ class TrialMachine(Machine[Happening, Instruction]):
         self.phase = "driving"
         self._queue.adopt(self.state)
         self._best_values.adopt(self.state)
+        if self._session == 1:
+            self._keep_blobs()
         stops, self._stops_before = self._stops_before, []
         for stop in stops:
             self._take(stop, now)
@@ -290,6 +296,8 @@ class TrialMachine(Machine[Happening, Instruction]):
         if found is None:
             self._illegal("an assignment ended that is not under way", event.assignment_id)
         flight, rank = found
+        if event.lacks_blob:
+            self._look()
         if flight.round is not None:
             self._admit(flight, flight.round.rank_ended(rank, event.lost, now))
         if not flight.under_way:
@@ -353,6 +361,8 @@ class TrialMachine(Machine[Happening, Instruction]):
             self._do(RemoveFile(f"values/{name}"))
         if event.failure is not None and event.failure.kind == "disk":
             self._places.pauses.disk_is_full(event.failure.message, now.mono_s)
+        if event.failure is not None and event.failure.kind == "blob":
+            self._look()
         trial = self.state.trial(event.trial)
         if trial.state == "running" or trial.attempt != event.attempt:
             self._illegal(f"the end of attempt {event.attempt} did not count", str(event.trial))
@@ -377,6 +387,8 @@ class TrialMachine(Machine[Happening, Instruction]):
             elif flight.lease is not None:
                 self._see_lease(flight, flight.lease, now)
         self._places.pauses.check(now.mono_s)
+        if self._places.pauses.may_look(now.mono_s):
+            self._look()
         self._queue.release(now.mono_s)
         if self._stop.is_timed_out(now):
             text = f"stopped by its timeout of {self.spec.limits.timeout_s:.0f} s"
@@ -445,6 +457,7 @@ class TrialMachine(Machine[Happening, Instruction]):
             A group has waited for its slots for too long.
         """
         may_begin = self._queue.may_have_more and not len(self._flights)
+        may_begin = may_begin and not self._places.pauses.is_incomplete
         self._places.check(now.mono_s, may_begin=may_begin)
         for flight in self._flights:
             n_ranks = len(flight.workers)
@@ -556,12 +569,38 @@ class TrialMachine(Machine[Happening, Instruction]):
             case WriteStacks():
                 if about is not None and about.round is not None and about.under_way:
                     self._admit(about, about.round.stacks_written(now))
+            case LookForBlobs() if error is not None:
+                self._looked(error.message, now)
+            case LookForBlobs():
+                self._looked(str(answer or ""), now)
+            case KeepBlobs() if answer:
+                self._record([Notice(at_s=now.wall_s, text=str(answer))])
             case Replay() | FinishSampler() if error is not None:
                 self._fail(error, now)
             case Replay():
                 self._go_on(now)
             case FinishSampler():
                 self._conclude(now)
+
+    def _look(self) -> None:
+        """Send nothing until it is known that all is there which the run is made of."""
+        if not self._places.pauses.is_looking:
+            self._places.pauses.is_looking = True
+            self._ask(LookForBlobs())
+
+    def _looked(self, lost: str, now: Now) -> None:
+        was_lost = self._places.pauses.looked(lost, now.mono_s)
+        if lost and not was_lost:
+            self._record([Notice(at_s=now.wall_s, text=lost)])
+        elif was_lost and not lost:
+            text = "all that the run is made of is there again: it goes on"
+            self._record([Notice(at_s=now.wall_s, text=text)])
+        if not lost:
+            self._keep_blobs()
+
+    def _keep_blobs(self) -> None:
+        if self.spec.program.buffers:
+            self._ask(KeepBlobs())
 
     def _stop_answered(self, trial: int, stops: bool, error: JupyterDDLError | None) -> None:
         if self._sampler_stop is None:

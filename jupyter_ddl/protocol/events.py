@@ -61,6 +61,7 @@ FailureKind: TypeAlias = Literal[
     "values",  # a brought value is missing or cannot be pickled
     "import",  # a module is missing on the worker
     "disk",  # no space left where the rank writes; not charged to the trial
+    "blob",  # something that the run is made of is not on the rank's host; not charged to the trial
     "timeout",
     "hang",  # no rank of the group made a step for too long
     "launch",  # the worker was lost, or could not start a rank; not charged to the trial

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import msgspec
 
 from jupyter_ddl.protocol.space import ParamValue
@@ -15,6 +17,7 @@ __all__ = [
     "Placeholder",
     "Program",
     "Settings",
+    "blobs_of",
 ]
 
 MAIN_GLOBALS = "jupyter_ddl:main_globals"
@@ -122,3 +125,24 @@ class Program(msgspec.Struct, frozen=True):
     space_labels: dict[str, Labels] = {}
     """Parameters of that dict whose values are labels: the rank takes the element of the
     dict's list at the label's position."""
+
+
+class _Carrier(Protocol):
+    """A program, a cell of a persistent group, or a table of fits."""
+
+    @property
+    def payload(self) -> str | None: ...
+    @property
+    def buffers(self) -> tuple[str, ...]: ...
+    @property
+    def modules(self) -> tuple[ModuleFile, ...]: ...
+    @property
+    def settings(self) -> Settings | None: ...
+
+
+def blobs_of(carrier: _Carrier) -> list[str]:
+    """Digests of everything that it refers to; data files that are not sent have none."""
+    payload = () if carrier.payload is None else (carrier.payload,)
+    settings = () if carrier.settings is None else (carrier.settings.blob,)
+    files: tuple[ModuleFile, ...] = (*carrier.modules, *getattr(carrier, "data", ()))
+    return [*payload, *settings, *carrier.buffers, *(each.digest for each in files if each.digest)]

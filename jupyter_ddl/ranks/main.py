@@ -199,7 +199,7 @@ class _Rank:
         except BaseException as error:  # noqa: BLE001 - the wall of the rank process
             if isinstance(error.__cause__, BlobMissingError):
                 # The host lost the program, or never had it: nothing that a trial could help.
-                return "evicted", _failure(error, "disk")
+                return "evicted", _failure(error, "blob")
             return "failed", _failure(error)
         return None
 

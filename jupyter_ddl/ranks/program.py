@@ -443,7 +443,7 @@ class LoadedProgram:
             return _Ending("cancelled", None if attempt is None else attempt.objective_so_far())
         if isinstance(error, BlobMissingError):
             # The host lost it, which is nothing that the trial could help.
-            failure = failure_of(error, self._filename, kind="disk")
+            failure = failure_of(error, self._filename, kind="blob")
             text = f"a captured value (blob {error}) is no longer on host {host_name()}"
             return _Ending("evicted", failure=msgspec.structs.replace(failure, message=text))
         return _Ending("failed", failure=failure_of(error, self._filename))

@@ -45,6 +45,7 @@ _LATE_CHUNK_S = 1.0
 _CLOSED = Failure("exception", "RuntimeError", "Connection closed by peer", line=3)
 _RAISED = Failure("exception", "ValueError", "no", line=3)
 _KILLED = Failure("crash", "SIGKILL", "killed by signal 9")
+_NO_BLOB = Failure("blob", "BlobMissingError", "a captured value is no longer on this host")
 _NO_SPACE = Failure("disk", "OSError", "no space left on device")
 
 Feed = Callable[[Happening], None]
@@ -116,6 +117,8 @@ class FakeDispatcher:
         Gets the events of assignments that nobody waits for: the driver has to fence them.
     on_lost : callable
         Gets the address of a worker that hangs, to have it removed.
+    has_lost : callable
+        Whether something that a run is made of, by its id, is not there at present.
     """
 
     def __init__(
@@ -125,12 +128,14 @@ class FakeDispatcher:
         faults: Faults,
         on_forgotten: Callable[[Arrived], None] = lambda _: None,
         on_lost: Callable[[str], None] | None = None,
+        has_lost: Callable[[str], bool] = lambda _: False,
     ) -> None:
         self._clock = clock
         self._rng = rng
         self._faults = faults
         self._on_forgotten = on_forgotten
         self._on_lost = on_lost or self.remove_worker
+        self._has_lost = has_lost
         self._workers: dict[str, _Worker] = {}
         self._flights: dict[str, _Flight] = {}
         self._groups: dict[tuple[str, int, int], list[_Rank]] = {}
@@ -266,7 +271,9 @@ class FakeDispatcher:
             ),
         )
         place = rank.assignment.place
-        if place is not None and place.world_size > 1:
+        if self._has_lost(rank.assignment.run_id):
+            self._finish(rank, "evicted", _NO_BLOB)
+        elif place is not None and place.world_size > 1:
             self._groups.setdefault(self._group_of(rank), []).append(rank)
             self._block(rank, trial)
             self._say(rank, RendezvousReady(trial.trial, trial.attempt, address, 1))

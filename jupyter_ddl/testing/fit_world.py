@@ -384,7 +384,7 @@ class FitWorld:
             kind: Any = rng.choice(["crash", "crash", "memory"])
             outcome, failure = "failed", Failure(kind, "SIGKILL", "killed")
         elif dice < self.p_crash + self.p_loss:
-            outcome, failure = "evicted", Failure("disk", "BlobMissingError", "gone")
+            outcome, failure = "evicted", Failure("blob", "BlobMissingError", "gone")
         elif item.prefix is not None:
             where: Any = rng.choice(["memory", "memory", "disk", "nowhere"])
             reason: Any = (

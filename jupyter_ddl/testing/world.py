@@ -28,6 +28,7 @@ from jupyter_ddl.driving.machine import (
     EndWorker,
     Happening,
     Instruction,
+    LookForBlobs,
     NotAnswered,
     Over,
     Record,
@@ -69,6 +70,7 @@ Deed: TypeAlias = Literal[
     "fill disk",
     "restart",
     "take slots",
+    "lose blobs",
 ]
 """What somebody or something does to a world."""
 DEEDS: tuple[Deed, ...] = get_args(Deed)
@@ -92,6 +94,8 @@ class SimulatedRun:
         self.ledger: list[Event] = [RunSubmitted(spec, world.clock.now().wall_s)]
         self.is_over = False
         self.was_stopped = False
+        self.lost_blobs = False
+        self.n_losses = 0
         self.n_handled = 0
         self.machine: TrialMachine | None = None
         self._source: TrialSource
@@ -254,9 +258,21 @@ class SimulatedRun:
             case Replay(records=records):
                 self._source.replay(records)
                 self._policy.begin(iter(self.ledger), self.machine.state)
+            case LookForBlobs():
+                answer = "a value is lost" if self.lost_blobs else ""
             case _:
                 pass
         self.feed(Answered(question, answer))
+
+    def lose_blobs(self) -> None:
+        """What the run is made of is gone for a while: somebody runs its cell again then."""
+        if not self.lost_blobs:
+            self.lost_blobs = True
+            self.n_losses += 1
+            self.world.clock.call_later(self.world.rng.random() * 60.0, self._blobs_are_back)
+
+    def _blobs_are_back(self) -> None:
+        self.lost_blobs = False
 
     # -- promises --------------------------------------------------------------------------------
 
@@ -280,13 +296,18 @@ class SimulatedRun:
             assert trial.own_failures <= limits.max_own_failures, f"trial {trial.number}"
             assert trial.evictions <= limits.max_evictions + 1, f"trial {trial.number}"
         ended = dict.fromkeys(state.trials, 0)
+        unfit = dict.fromkeys(state.trials, 0)
         for event in self.ledger:
             if isinstance(event, AttemptFinished) and event.outcome == "complete":
                 ended[event.trial] += 1
+            elif isinstance(event, AttemptFinished) and _is_for_blobs(event):
+                unfit[event.trial] += 1
             elif isinstance(event, TrialCreated):
                 expected = self.world.expected_params(self.spec, event.trial)
                 assert expected is None or event.params == expected, "params depend on timing"
         assert all(number <= 1 for number in ended.values()), f"doubled: {ended}"
+        # Once it is known that something is lost, nothing is sent before it is back.
+        assert max(unfit.values(), default=0) <= self.n_losses, f"sent without blobs: {unfit}"
         is_through = not self.was_stopped and state.end.state != "cancelled"
         is_hopeless = self._policy.hopeless(state) is not None
         if is_through and not self.machine.failure and not is_hopeless:
@@ -335,7 +356,9 @@ class World:
         self._sizes = tuple(workers)
         self._n_workers = 0
         self._is_waking = False
-        self.dispatcher = FakeDispatcher(self.clock, self.rng, faults, self._forgotten, self._gone)
+        self.dispatcher = FakeDispatcher(
+            self.clock, self.rng, faults, self._forgotten, self._gone, self._has_lost
+        )
         self.runs = [SimulatedRun(spec, self) for spec in specs]
         self._deeds = tuple(deeds)
 
@@ -443,6 +466,8 @@ class World:
                         self._slots.leave("group")  # a persistent group does not wait
             case "restart":
                 self._restart()
+            case "lose blobs":
+                run.lose_blobs()
             case _:
                 pass
 
@@ -498,6 +523,9 @@ class World:
         for run in self.runs:
             run.feed(Woken())
 
+    def _has_lost(self, run_id: str) -> bool:
+        return any(run.lost_blobs for run in self.runs if run.spec.run_id == run_id)
+
     def _forgotten(self, event: Arrived) -> None:
         for run in self.runs:
             run.feed(event)
@@ -534,6 +562,10 @@ class World:
                 lines.append(f"  phase {run.machine.phase}")
                 lines += [f"  {line}" for line in run.machine.story()]
         return "\n".join(lines)
+
+
+def _is_for_blobs(event: AttemptFinished) -> bool:
+    return event.failure is not None and event.failure.kind == "blob"
 
 
 class _SlowStudy(Study):

@@ -117,7 +117,7 @@ export interface EnvironmentStatus {
 }
 
 export interface Failure {
-  kind: "crash" | "disk" | "exception" | "hang" | "import" | "launch" | "memory" | "metric" | "timeout" | "values";
+  kind: "blob" | "crash" | "disk" | "exception" | "hang" | "import" | "launch" | "memory" | "metric" | "timeout" | "values";
   type_name: string;
   message: string;
   traceback: string;
@@ -583,7 +583,7 @@ export const STRUCTS: Record<string, Record<string, Shape>> = {
   Denied: {"kind": {"one": ["denied"]}, "id": "int", "code": "string", "text": "string"},
   Done: {"kind": {"one": ["done"]}, "id": "int", "text": "string"},
   EnvironmentStatus: {"word": {"one": ["broken", "drift", "same"]}, "text": "string", "fix": "string"},
-  Failure: {"kind": {"one": ["crash", "disk", "exception", "hang", "import", "launch", "memory", "metric", "timeout", "values"]}, "type_name": "string", "message": "string", "traceback": "string", "line": {"any": ["int", "null"]}, "rank": {"any": ["int", "null"]}},
+  Failure: {"kind": {"one": ["blob", "crash", "disk", "exception", "hang", "import", "launch", "memory", "metric", "timeout", "values"]}, "type_name": "string", "message": "string", "traceback": "string", "line": {"any": ["int", "null"]}, "rank": {"any": ["int", "null"]}},
   GpuProcess: {"pid": "int", "memory_bytes": {"any": ["int", "null"]}},
   GpuSample: {"uuid": "string", "index": "int", "name": "string", "utilization": {"any": ["number", "null"]}, "memory_used_bytes": {"any": ["int", "null"]}, "memory_total_bytes": {"any": ["int", "null"]}, "power_w": {"any": ["number", "null"]}, "temperature_c": {"any": ["number", "null"]}, "sm_clock_mhz": {"any": ["number", "null"]}, "processes": {"list": {"struct": "GpuProcess"}}, "parent_uuid": "string", "state": "string"},
   GroupStatus: {"group_id": "string", "name": "string", "started_at_s": "number", "n_cells": "int", "is_busy": "boolean", "ranks": {"list": {"struct": "RankStatus"}}, "has_process_group": "boolean"},

@@ -17,7 +17,7 @@ import cloudpickle
 import msgspec
 
 from jupyter_ddl.store.atomic import replacing
-from jupyter_ddl.store.blobs import BlobMissingError, map_blob
+from jupyter_ddl.store.blobs import map_file
 
 __all__ = ["NodeStore", "StoredNode", "choose_place"]
 
@@ -103,10 +103,10 @@ class NodeStore:
 
         What a user writes into them is its own: nobody else sees it.
         """
-        try:
-            return StoredNode(map_blob(name, self._dirs))
-        except BlobMissingError:
-            return None
+        for directory in self._dirs:
+            with contextlib.suppress(FileNotFoundError):
+                return StoredNode(map_file(directory / name))
+        return None
 
     def put(
         self,

@@ -66,7 +66,7 @@ class FitRunner:
         except TrialStopped:
             raise
         except BlobMissingError as error:
-            failure, evicted = failure_of(error, "", kind="disk"), True
+            failure, evicted = failure_of(error, "", kind="blob"), True
         except BaseException as error:  # noqa: BLE001 - the rank's wall around the user's code
             failure = failure_of(error, "")
         return AttemptFinished(
