@@ -29,11 +29,18 @@ from jupyter_ddl.driving.machine import (
 from jupyter_ddl.driving.run_blobs import RunBlobs, disk_budget, lost_text
 from jupyter_ddl.driving.trials import TrialMachine
 from jupyter_ddl.errors import OptionError
-from jupyter_ddl.protocol.events import AttemptFinished, AttemptStarted, Failure, Notice
+from jupyter_ddl.ledger.file import LedgerWriter
+from jupyter_ddl.protocol.events import (
+    AttemptFinished,
+    AttemptStarted,
+    Failure,
+    Notice,
+    RunSubmitted,
+)
 from jupyter_ddl.protocol.program import CapturedName, ModuleFile, Program, Settings
 from jupyter_ddl.protocol.run import Provenance, RunSpec
 from jupyter_ddl.store.blobs import LARGE_BYTES, digest_of, find_blob, keep_blobs, put_blob
-from jupyter_ddl.store.paths import blob_dirs, memory_blob_dir
+from jupyter_ddl.store.paths import blob_dirs, ledger_path, memory_blob_dir, run_dir
 from jupyter_ddl.verbs.map import Map
 from tests.unit.driving.test_machine import NOW, machine_of, sent
 
@@ -224,6 +231,13 @@ def test_copies_that_no_run_needs_make_room_the_oldest_first(
     assert not (disk / old).exists()
     assert (disk / new).exists()
     assert room_for_copies(4 * LARGE_BYTES) == 3 * LARGE_BYTES
+    needed = put_blob(bytes([3]) * LARGE_BYTES, (disk,))
+    spec = _spec(Program(source="", filename="In [1]", buffers=(needed,)))
+    run_dir(spec.run_id).mkdir(parents=True)
+    with LedgerWriter.open(ledger_path(spec.run_id), create=True) as ledger:
+        ledger.append([RunSubmitted(spec, 0.0)])
+    assert room_for_copies(3 * LARGE_BYTES) == 2 * LARGE_BYTES
+    assert (disk / needed).exists()
 
 
 def test_a_budget_is_a_size(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ import pytest
 from jupyter_ddl.driving.assignments import RunContext
 from jupyter_ddl.driving.calls import WorkerLostError
 from jupyter_ddl.driving.file_sync import OnEvents
-from jupyter_ddl.driving.machine import IllegalTransitionError, Work
+from jupyter_ddl.driving.machine import IllegalTransitionError, Replay, Work
 from jupyter_ddl.driving.pruning import NoPruning
 from jupyter_ddl.driving.shell import Deadline, RunDriver
 from jupyter_ddl.driving.sources import MapSource
@@ -89,7 +89,7 @@ def driver_of(
     source = MapSource(N_ITEMS)
 
     async def answer(work: Work) -> object:
-        return source.replay(work.records)  # type: ignore[union-attr]
+        return source.replay(work.records) if isinstance(work, Replay) else None
 
     machine = TrialMachine(spec, source, NoPruning(2), state, context)
     return RunDriver(
