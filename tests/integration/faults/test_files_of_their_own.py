@@ -124,7 +124,9 @@ def test_a_lost_worker_costs_what_was_not_saved(home: Home, apart: Path) -> None
         for process in psutil.Process().children(recursive=True):
             with contextlib.suppress(psutil.Error):
                 if any("jupyter_ddl.ranks.zygote" in part for part in process.cmdline()):
+                    below = process.parent().children(recursive=True)
                     process.parent().send_signal(signal.SIGKILL)
+                    psutil.wait_procs(below)  # else its rank may go on for a step or two
                     # Its files are lost with its pod.
                     for path in (apart / "runs").rglob("*.ckpt"):
                         path.unlink()
