@@ -154,7 +154,7 @@ def test_a_run_of_small_values_asks_for_no_copies_and_one_of_large_ones_tells_wh
 
 
 def _spec(program: Program, run_id: str = "r1-abc") -> RunSpec:
-    provenance = Provenance(notebook="/home/me/train.ipynb")
+    provenance = Provenance(notebook="me/train.ipynb")
     verb = Map("items", "item", 1)
     return RunSpec(run_id, verb, program, 1, "c", 0.0, provenance=provenance)
 
