@@ -64,7 +64,8 @@ class Places:
         """
         if self._sizes is not None:
             # With a place in hand and no trial for it, it is the sampler that is waited for.
-            self._timeout.check(now_s, is_waiting=may_begin and not self._is_unused)
+            is_waiting = may_begin and not self._is_unused and not self.pauses.is_incomplete
+            self._timeout.check(now_s, is_waiting=is_waiting)
 
     def may_grow(self, n_ranks: int, now_s: float) -> bool:
         """Whether a round of ``n_ranks`` is to make room for a larger one."""
@@ -261,13 +262,15 @@ class Pauses:
         self._disk_full = message
         self._disk_full_until_s = now_s + _DISK_FULL_PAUSE_S
 
-    def looked(self, lost: str, now_s: float) -> bool:
-        """Take what the host has lost, empty when all is there; returns whether it had before."""
-        had_lost = bool(self._lost)
+    def looked(self, lost: str, now_s: float) -> tuple[str, ...]:
+        """Take what the host has lost, empty when all is there; returns what is to be told."""
+        told: tuple[str, ...] = ()
+        if bool(lost) != bool(self._lost):
+            told = (lost or "all that the run is made of is there again: it goes on",)
         self.is_looking = False
         self._lost = lost
         self._look_at_s = now_s + _LOOK_EVERY_S if lost else None
-        return had_lost
+        return told
 
     def may_look(self, now_s: float) -> bool:
         """Whether it is time to look once more; True once."""

@@ -262,8 +262,8 @@ class TrialMachine(Machine[Happening, Instruction]):
         self.phase = "driving"
         self._queue.adopt(self.state)
         self._best_values.adopt(self.state)
-        if self._session == 1:
-            self._keep_blobs()
+        if self._session == 1 and self.spec.program.buffers:
+            self._ask(KeepBlobs())
         stops, self._stops_before = self._stops_before, []
         for stop in stops:
             self._take(stop, now)
@@ -457,7 +457,6 @@ class TrialMachine(Machine[Happening, Instruction]):
             A group has waited for its slots for too long.
         """
         may_begin = self._queue.may_have_more and not len(self._flights)
-        may_begin = may_begin and not self._places.pauses.is_incomplete
         self._places.check(now.mono_s, may_begin=may_begin)
         for flight in self._flights:
             n_ranks = len(flight.workers)
@@ -569,10 +568,8 @@ class TrialMachine(Machine[Happening, Instruction]):
             case WriteStacks():
                 if about is not None and about.round is not None and about.under_way:
                     self._admit(about, about.round.stacks_written(now))
-            case LookForBlobs() if error is not None:
-                self._looked(error.message, now)
             case LookForBlobs():
-                self._looked(str(answer or ""), now)
+                self._looked(error.message if error is not None else str(answer or ""), now)
             case KeepBlobs() if answer:
                 self._record([Notice(at_s=now.wall_s, text=str(answer))])
             case Replay() | FinishSampler() if error is not None:
@@ -589,17 +586,9 @@ class TrialMachine(Machine[Happening, Instruction]):
             self._ask(LookForBlobs())
 
     def _looked(self, lost: str, now: Now) -> None:
-        was_lost = self._places.pauses.looked(lost, now.mono_s)
-        if lost and not was_lost:
-            self._record([Notice(at_s=now.wall_s, text=lost)])
-        elif was_lost and not lost:
-            text = "all that the run is made of is there again: it goes on"
-            self._record([Notice(at_s=now.wall_s, text=text)])
-        if not lost:
-            self._keep_blobs()
-
-    def _keep_blobs(self) -> None:
-        if self.spec.program.buffers:
+        told = self._places.pauses.looked(lost, now.mono_s)
+        self._record([Notice(at_s=now.wall_s, text=text) for text in told])
+        if not lost and self.spec.program.buffers:
             self._ask(KeepBlobs())
 
     def _stop_answered(self, trial: int, stops: bool, error: JupyterDDLError | None) -> None:
