@@ -17,9 +17,17 @@ from jupyter_ddl.errors import (
     LedgerBusyError,
     RunNotFoundError,
 )
+from jupyter_ddl.formats import format_counted
 from jupyter_ddl.ledger.file import LedgerWriter
-from jupyter_ddl.ledger.reader import MAX_FOLDED, read_ledger, read_run_line, with_progress
+from jupyter_ddl.ledger.reader import (
+    MAX_FOLDED,
+    LedgerReader,
+    read_damaged_line,
+    read_run_line,
+    with_progress,
+)
 from jupyter_ddl.ledger.reducer import fold_all
+from jupyter_ddl.ledger.repair import repair_ledger
 from jupyter_ddl.nearest import did_you_mean
 from jupyter_ddl.protocol.replies import StatusResult
 from jupyter_ddl.protocol.requests import GetStatus
@@ -32,6 +40,7 @@ __all__ = [
     "list_runs",
     "live_runs",
     "remove_run",
+    "repair_run",
     "stop_run",
 ]
 
@@ -44,7 +53,7 @@ _STATUS_TIMEOUT_S = 5.0
 
 
 def list_runs() -> list[RunLine]:
-    """Every run of this user, newest first; one that can't be read is left out."""
+    """Every run of this user, newest first; damaged ones are marked as such."""
     lines = _read_lines()
     unfinished = [each for each in lines if each.finished_at_s is None]
     live = live_runs() if unfinished else frozenset()
@@ -63,15 +72,19 @@ def _read_lines() -> list[RunLine]:
         try:
             found.append(read_run_line(directory / "ledger.ddl"))
         except JupyterDDLError:
-            continue  # being created, or damaged: `%runs show ID` tells which
+            damaged = read_damaged_line(directory / "ledger.ddl")
+            if damaged is not None:  # else it is being created
+                found.append(damaged)
     return sorted(found, key=lambda line: -line.created_at_s)
 
 
 def _folded(line: RunLine) -> RunLine:
     try:
-        return with_progress(line, fold_all(read_ledger(ledger_path(line.run_id))))
+        with LedgerReader(ledger_path(line.run_id), stops_at_damage=True) as reader:
+            folded = with_progress(line, fold_all(reader.poll()))
+            return msgspec.structs.replace(folded, is_damaged=reader.damage is not None)
     except JupyterDDLError:
-        return line  # it was removed in this moment, or is damaged: `%runs show ID` tells
+        return line  # it was removed in this moment, or its beginning is damaged
 
 
 def find_run(text: str) -> str:
@@ -117,6 +130,26 @@ def remove_run(run_id: str) -> Path:
     directory = run_dir(run_id)
     shutil.rmtree(directory)
     return directory
+
+
+def repair_run(run_id: str) -> str:
+    """Keep what stands before damage in a run's record; a sentence about what came of it.
+
+    Raises
+    ------
+    LedgerBusyError
+        A controller drives it.
+    LedgerError
+        Its beginning is lost, and with it what was to be run.
+    """
+    repaired = repair_ledger(ledger_path(run_id))
+    if repaired is None:
+        return f"The record of run {run_id} is not damaged."
+    return (
+        f"Run {run_id} is repaired: {format_counted(repaired.n_kept, 'record')} kept, "
+        f"{repaired.lost} lost. The damaged file lies in {repaired.copy}. `%runs show {run_id}` "
+        f"tells where the run stands; unless it is over, `%runs attach {run_id}` goes on with it."
+    )
 
 
 def live_runs() -> frozenset[str]:

@@ -219,8 +219,15 @@ class Run:
 
     def events(self) -> list[Event]:
         """All committed events, in order."""
-        with LedgerReader(ledger_path(self.id)) as reader:
+        with LedgerReader(ledger_path(self.id), stops_at_damage=True) as reader:
             return list(reader.poll())
+
+    @property
+    def damage(self) -> str:
+        """What is damaged in its record; empty if nothing is.  All else tells what is before it."""
+        self._fold()
+        damage = None if self._reader is None else self._reader.damage
+        return "" if damage is None else damage.message
 
     def snapshot(self) -> RunSnapshot:
         """The run at this moment, as views draw it."""
@@ -442,7 +449,7 @@ class Run:
         """The state as of now: reads only what is new since the last call."""
         with self._guard:
             if self._reader is None:
-                self._reader = LedgerReader(ledger_path(self.id))
+                self._reader = LedgerReader(ledger_path(self.id), stops_at_damage=True)
             for event in self._reader.poll():
                 fold(self._state, event)
             return self._state

@@ -12,11 +12,12 @@ from jupyter_ddl.client.history import (
     list_runs,
     live_runs,
     remove_run,
+    repair_run,
     stop_run,
 )
 from jupyter_ddl.client.run import Run
 from jupyter_ddl.commands.face import Answer, Face, Printed
-from jupyter_ddl.errors import OptionError
+from jupyter_ddl.errors import LedgerError, OptionError
 from jupyter_ddl.grammar import Command, Grammar, Group, argument, count
 
 __all__ = ["RUNS"]
@@ -28,10 +29,12 @@ def _list(face: Face) -> Answer:
     return Answer(render_runs(list_runs(), now_s=time.time(), width=face.width))
 
 
-def _show(_: Face, run: str) -> Answer:
+def _show(face: Face, run: str) -> Answer:
     from jupyter_ddl.views.details import render_details
 
     shown = Run(find_run(run))
+    if shown.damage:
+        face.say(shown.damage)
     return Answer(
         render_details(shown.snapshot(), shown.spec, directory=shown.directory, now_s=time.time())
     )
@@ -44,6 +47,8 @@ def _attach(face: Face, run: str) -> Answer:
             f"%runs attach: {watched.id} is a persistent group; `%%distribute run` gives it cells, "
             f"`%runs show {watched.id}` lists those that it has executed"
         )
+    if watched.damage:
+        raise LedgerError(watched.damage)
     if watched.snapshot().finished_at_s is None and watched.id not in live_runs():
         cluster = watched.spec.cluster
         face.say(f"Nothing drives run {watched.id} now: starting cluster {cluster} to go on.")
@@ -93,6 +98,10 @@ def _remove(face: Face, runs: Sequence[str], yes: bool) -> Answer:
         remove_run(run_id)
         face.say(f"Run {run_id} is deleted.")
     return Answer()
+
+
+def _repair(_: Face, run: str) -> Answer:
+    return Answer(repair_run(find_run(run)))
 
 
 def _replay(_: Face, file: str, speed: float) -> Answer:
@@ -196,6 +205,12 @@ RUNS = Grammar(
                 argument("--yes", action="store_true", help="do not ask"),
             ),
             _remove,
+        ),
+        Command(
+            "repair",
+            "Keep what stands before damage in a run's record, with a copy of it as it was.",
+            (_RUN,),
+            _repair,
         ),
         Command(
             "replay",

@@ -135,7 +135,8 @@ def _needed_blobs() -> frozenset[str]:
 
 
 def _blobs_of(ledger: Path) -> set[str]:
-    if read_run_line(ledger).finished_at_s is not None:
+    line = read_run_line(ledger)
+    if line.finished_at_s is not None and not line.is_damaged:
         return set()
     program: Program = read_submitted(ledger).spec.program
     return {digest_of(msgspec.msgpack.encode(program)), *blobs_of(program)}

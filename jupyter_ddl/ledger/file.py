@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import os
 import shutil
 import threading
@@ -34,7 +35,7 @@ from jupyter_ddl.protocol.events import (
     RunSubmitted,
     StopRequested,
 )
-from jupyter_ddl.store.atomic import sync_directory
+from jupyter_ddl.store.atomic import replacing, sync_directory
 from jupyter_ddl.store.locks import (
     HOME_SETTING,
     note_holder,
@@ -128,12 +129,15 @@ class LedgerWriter:
         Records in the file.
     cut_bytes : int
         Bytes of a torn tail that :meth:`open` cut; tell the user by a ``Notice`` when not 0.
+    damaged_copy : Path or None
+        Where the whole file lies as it was before :meth:`open` has repaired it.
     """
 
     def __init__(self, path: Path, fd: int, lock_fd: int) -> None:
         self.path = path
         self.n_records = 0
         self.cut_bytes = 0
+        self.damaged_copy: Path | None = None
         self._fd = fd
         self._lock_fd = lock_fd
         self._guard = threading.Lock()
@@ -328,11 +332,17 @@ class LedgerWriter:
     def _keep_copy(self) -> None:
         """Copy the damaged file before anything is cut from it."""
         target = self.path.with_name(self.path.name + ".damaged")
+        for number in itertools.count(2):
+            if not target.exists():
+                break
+            target = self.path.with_name(f"{self.path.name}.damaged-{number}")
         try:
-            shutil.copyfile(self.path, target)
-            target.chmod(0o600)
+            with replacing(target, is_synced=True) as file, self.path.open("rb") as damaged:
+                shutil.copyfileobj(damaged, file)
+            sync_directory(target.parent)
         except OSError as error:
             raise self._refusal(error, os.fstat(self._fd).st_size) from error
+        self.damaged_copy = target
 
     def _release(self) -> None:
         fd, self._fd = self._fd, -1
@@ -356,7 +366,7 @@ def _damaged(path: Path, fault: Fault) -> LedgerError:
     return LedgerError(
         f"opening {path} failed: record {fault.record} at byte {fault.offset:,} is damaged "
         f"({fault.cause}), and whole records follow from byte {fault.next_whole:,}; "
-        f"open it with repair=True to keep the {fault.record - 1} records before it",
+        f"`%runs repair {path.parent.name}` keeps the {fault.record - 1} records before it",
         path=str(path),
         record=fault.record,
         offset=fault.offset,

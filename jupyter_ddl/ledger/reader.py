@@ -17,10 +17,12 @@ from jupyter_ddl.ledger.snapshots import latest_round, latest_step
 from jupyter_ddl.protocol.codec import decode_event
 from jupyter_ddl.protocol.events import SCHEMA_VERSION, Event, RunFinished, RunSubmitted
 from jupyter_ddl.protocol.snapshot import Counts, RunLine
+from jupyter_ddl.protocol.verb import Capabilities, Nouns
 
 __all__ = [
     "MAX_FOLDED",
     "LedgerReader",
+    "read_damaged_line",
     "read_ledger",
     "read_run_line",
     "read_submitted",
@@ -43,10 +45,17 @@ class LedgerReader:
 
     Safe while a writer appends: a record that is not whole yet comes with a later call.
     Close it, or use it in a ``with`` statement.
+
+    Parameters
+    ----------
+    stops_at_damage : bool
+        Give what stands before damage, and what it is in ``damage``, instead of raising it.
     """
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, *, stops_at_damage: bool = False) -> None:
         self.path = Path(path)
+        self.damage: LedgerError | None = None
+        self._stops_at_damage = stops_at_damage
         self._fd = _open(self.path)
         try:
             self._cursor = FrameCursor(self._fd, self.path)
@@ -85,7 +94,9 @@ class LedgerReader:
             payloads = self._cursor.read()
         if not payloads:
             if _is_damage(self._cursor.fault):
-                raise self._refusal(self._cursor.fault)
+                self.damage = self._refusal(self._cursor.fault)
+                if not self._stops_at_damage:
+                    raise self.damage
             return []
         try:
             events = [decode_event(payload) for payload in payloads]
@@ -102,7 +113,8 @@ class LedgerReader:
         return LedgerError(
             f"reading {self.path} failed: record {fault.record} at byte {fault.offset:,} is "
             f"damaged ({fault.cause}), and whole records follow from byte {fault.next_whole:,}; "
-            f"resume the run with repair to keep the {fault.record - 1} records before it",
+            f"`%runs repair {self.path.parent.name}` keeps the {fault.record - 1} records before "
+            f"it",
             path=str(self.path),
             record=fault.record,
             offset=fault.offset,
@@ -157,8 +169,10 @@ def read_run_line(path: str | Path) -> RunLine:
     finally:
         os.close(fd)
     if (last is None or not last.totals) and size <= _FOLDED_BYTES:
-        state = fold_all(read_ledger(path))
-        return with_progress(_line(submitted, state.end, state.session > 0), state)
+        with LedgerReader(path, stops_at_damage=True) as reader:
+            state = fold_all(reader.poll())
+            line = with_progress(_line(submitted, state.end, state.session > 0), state)
+            return msgspec.structs.replace(line, is_damaged=reader.damage is not None)
     line = _line(submitted, last, started)
     if last is None:
         return line
@@ -168,6 +182,26 @@ def read_run_line(path: str | Path) -> RunLine:
         best=last.best_value,
         step=last.step,
         round=last.round,
+    )
+
+
+def read_damaged_line(path: str | Path) -> RunLine | None:
+    """The same of a ledger whose beginning is damaged; None where none was ever begun."""
+    path = Path(path)
+    try:
+        data = path.read_bytes()[: len(HEADER) + MAX_RECORD_BYTES]
+        changed_at_s = path.stat().st_mtime
+    except OSError:
+        return None
+    if len(data) <= len(HEADER):
+        return None
+    payload = frame_at(data, len(HEADER))
+    event = None if payload is None else decode_event(payload)
+    if isinstance(event, RunSubmitted):
+        return msgspec.structs.replace(_line(event, None, True), is_damaged=True)
+    name = path.parent.name
+    return RunLine(
+        name, "", "", Capabilities(), Nouns(), "", "failed", changed_at_s, is_damaged=True
     )
 
 

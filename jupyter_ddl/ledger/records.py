@@ -151,8 +151,8 @@ class FrameCursor:
             )
         raise LedgerError(
             f"reading {self._path} failed: its header is damaged or it is not a ledger "
-            f"(first bytes {found[:8]!r}, expected {_MAGIC!r}); open it with repair=True to keep "
-            f"the records behind the header",
+            f"(first bytes {found[:8]!r}, expected {_MAGIC!r}); `%runs repair "
+            f"{self._path.parent.name}` keeps the records behind the header",
             path=str(self._path),
             record=0,
             offset=0,

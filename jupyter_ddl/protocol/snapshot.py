@@ -164,6 +164,8 @@ class RunLine(msgspec.Struct, frozen=True):
     metric: str | None = None
     live: bool = False
     """Whether a controller drives it now; an unfinished run that none drives can be resumed."""
+    is_damaged: bool = False
+    """Whether its record is damaged: the line tells what stands before that, `repair` keeps it."""
 
 
 class RunSnapshot(msgspec.Struct, frozen=True):

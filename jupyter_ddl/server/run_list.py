@@ -18,7 +18,13 @@ from typing import TypeVar
 import msgspec
 
 from jupyter_ddl.errors import JupyterDDLError, RunNotFoundError
-from jupyter_ddl.ledger.reader import MAX_FOLDED, LedgerReader, read_run_line, with_progress
+from jupyter_ddl.ledger.reader import (
+    MAX_FOLDED,
+    LedgerReader,
+    read_damaged_line,
+    read_run_line,
+    with_progress,
+)
 from jupyter_ddl.ledger.reducer import fold
 from jupyter_ddl.ledger.run_state import RunState
 from jupyter_ddl.protocol.snapshot import RunLine
@@ -52,7 +58,7 @@ def check_run_id(run_id: str) -> None:
 class _Entry:
     def __init__(self, run_id: str) -> None:
         self.guard = threading.Lock()
-        self.reader = LedgerReader(ledger_path(run_id))
+        self.reader = LedgerReader(ledger_path(run_id), stops_at_damage=True)
         self.state = RunState()
 
     def catch_up(self) -> None:
@@ -184,7 +190,7 @@ class RunListing:
                 known.mark = mark
                 known.line = read_run_line(path)
         except (JupyterDDLError, OSError):
-            known.line = None  # being created or removed, or damaged: not listed
+            known.line = read_damaged_line(path)  # None: it is being created or removed
 
     def _lines(self, lines: list[RunLine], live: Container[str]) -> tuple[RunLine, ...]:
         n_folded = 0

@@ -140,6 +140,8 @@ def render_runs(rows: Sequence[RunLine], *, now_s: float, width: int = 100) -> D
 
 
 def _runs_state(row: RunLine) -> str:
+    if row.is_damaged:
+        return "damaged"
     unfinished = row.state in {"submitted", "starting", "running"}
     return "interrupted" if unfinished and not row.live else row.state
 

@@ -54,12 +54,20 @@ const RunRow = React.memo(function RunRow(props: {
         type="button"
         className="jp-ddl-card jp-ddl-run"
         data-run={run.run_id}
-        title={`Open run ${run.run_id}`}
+        title={
+          run.is_damaged
+            ? `The record of run ${run.run_id} is damaged: \`jupyter ddl runs repair ${run.run_id}\` keeps what stands before`
+            : `Open run ${run.run_id}`
+        }
         onClick={() => props.actions.openRun(run.run_id)}
       >
         <span className="jp-ddl-row">
           <span className="jp-ddl-name">{run.name || run.run_id}</span>
-          <StateLabel state={!isOver && !run.live ? 'stopped' : run.state} />
+          <StateLabel
+            state={
+              run.is_damaged ? 'damaged' : !isOver && !run.live ? 'stopped' : run.state
+            }
+          />
         </span>
         {!isOver && <Bar share={share} label={`progress ${text}`} state={run.state} />}
         <span className="jp-ddl-fact">
