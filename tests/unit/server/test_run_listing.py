@@ -134,12 +134,13 @@ def test_a_resumed_run_is_seen_although_it_had_ended(home: Any) -> None:
     assert listing.poll({"again"})[0].state == "running"
 
 
-def test_a_run_that_is_being_created_or_is_damaged_is_left_out(home: Any) -> None:
+def test_a_run_that_is_being_created_is_left_out_and_a_damaged_one_marked(home: Any) -> None:
     run_dir("empty").mkdir(parents=True)
     run_dir("noise").mkdir()
     ledger_path("noise").write_bytes(b"no ledger at all" * 10)
     record("good", STARTED)
-    assert [line.run_id for line in RunListing(Folds()).poll(())] == ["good"]
+    lines = RunListing(Folds()).poll(())
+    assert {line.run_id: line.is_damaged for line in lines} == {"noise": True, "good": False}
 
 
 def test_only_the_newest_are_listed_however_many_there_are(home: Any) -> None:
