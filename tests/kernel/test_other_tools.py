@@ -1,0 +1,71 @@
+"""Tools that people use with notebooks, under the verbs: they are there if they are installed."""
+
+from __future__ import annotations
+
+import nbformat
+import pytest
+
+from tests.leaks import Home
+from tests.live_kernel import LiveKernel
+
+pytestmark = pytest.mark.kernel
+
+
+def test_what_numba_has_compiled_travels_with_its_function(kernel: LiveKernel) -> None:
+    pytest.importorskip("numba")
+    kernel.run(
+        "import numba\n@numba.njit\ndef f(x):\n    return x * 2\n@numba.njit(cache=True)\n"
+        "def g(x):\n    return f(x) + 1\n@numba.vectorize(['float64(float64)'])\ndef v(x):\n"
+        "    return x + 3\ng(3)"
+    ).check()
+    kernel.run("%%distribute map --over n in range(3) -o m\nf(n), g(n), float(v(n))", 120).check()
+    assert kernel.value("m.values") == "[(0, 1, 3.0), (2, 3, 4.0), (4, 5, 5.0)]"
+
+
+def test_accelerates_launcher_gets_the_ranks_that_are_there(kernel: LiveKernel) -> None:
+    pytest.importorskip("accelerate")
+    cell = (
+        "from accelerate import Accelerator, notebook_launcher\ndef train(scale):\n"
+        "    import torch\n    there = Accelerator(cpu=True)\n"
+        "    total = there.reduce(torch.ones(1), 'sum')\n"
+        "    print(there.process_index, there.num_processes, float(total) * scale)\n"
+        "notebook_launcher(train, (3,), num_processes=2)"
+    )
+    kernel.run(f"%%distribute ddp -n 2 -o run\n{cell}", 120).check()
+    logs = [kernel.value(f"run.logs({rank})") for rank in range(2)]
+    assert ["0 2 6.0" in logs[0], "1 2 6.0" in logs[1]] == [True, True]
+
+
+def test_a_figure_of_plotly_is_shown_and_a_huge_one_is_named(kernel: LiveKernel) -> None:
+    pytest.importorskip("plotly")
+    cell = "import plotly.graph_objects as go\ngo.Figure(go.Scatter(y=list(range(%s))))"
+    out = kernel.run(f"%%distribute ddp -n 1\n{cell % 3}", 120).check()
+    assert "application/vnd.plotly.v1+json" in out.displays[-1]
+    out = kernel.run(f"%%distribute ddp -n 1 -o run\n{cell % 2_000_000}", 120).check()
+    assert not any("application/vnd.plotly.v1+json" in each for each in out.displays)
+    assert int(kernel.value("max(each.path.stat().st_size for each in run.outputs)")) < 65536
+
+
+def test_papermill_runs_a_notebook_with_its_parameters(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    papermill = pytest.importorskip("papermill")
+    monkeypatch.chdir(home.work)
+    cells = [nbformat.v4.new_code_cell(source) for source in _CELLS]
+    cells[0].metadata["tags"] = ["parameters"]
+    notebook = nbformat.v4.new_notebook(cells=cells)
+    notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "", "language": "python"}
+    nbformat.write(notebook, home.work / "in.ipynb")
+    done = papermill.execute_notebook("in.ipynb", "out.ipynb", {"k": 5}, progress_bar=False)
+    outputs = {cell.source: cell.outputs for cell in done.cells}
+    assert outputs["run.values"][0].data["text/plain"] == "[0, 5, 10]"
+    assert "3 of 3 items" in str(outputs[_CELLS[2]])
+
+
+_CELLS = (
+    "k = 1",
+    "%load_ext jupyter_ddl\n%cluster start -n 1",
+    "%%distribute map --over n in range(3) -o run\nn * k",
+    "run.values",
+    "%cluster stop",
+)
