@@ -113,6 +113,26 @@ class Backend(ABC):
         return
 
     @property
+    def gone(self) -> str:
+        """Why there is no cluster any more that could be repaired, in one clause; empty: there is.
+
+        The controller ends then, unless something runs: that calls for :meth:`begin_anew`.
+        """
+        return ""
+
+    async def begin_anew(self) -> None:
+        """Make a cluster that is :attr:`gone` again; returns with another :attr:`client`.
+
+        Keeps ``spec.start_timeout_s``, and leaves nothing when it fails.
+
+        Raises
+        ------
+        ClusterError
+            It can't be done, or not in time.
+        """
+        raise ClusterError("a cluster of this kind is not made anew")
+
+    @property
     def owns_workers(self) -> bool:
         """Whether the workers are this backend's; others are never scaled, and left as found."""
         return True

@@ -210,10 +210,15 @@ class RunRegistry:
         for driver in self._drivers.values():
             driver.wake()
 
-    def stood_still(self, for_s: float) -> None:
-        """The controller could not act for a while."""
+    def tell(self, text: str) -> None:
+        """Have the record of every active run say something about the cluster."""
         for driver in self._drivers.values():
-            driver.stood_still(for_s)
+            driver.tell(text)
+
+    def give_up(self, reason: str) -> None:
+        """End every active run: there is nothing left that could execute it."""
+        for driver in self._drivers.values():
+            driver.stop("now", "jupyter_ddl", reason)
 
     async def submit(self, spec: RunSpec) -> None:
         """Create the run's directory and ledger, and start driving it.

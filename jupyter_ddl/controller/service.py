@@ -23,6 +23,7 @@ from jupyter_ddl.driving.file_sync import FileTransfer
 from jupyter_ddl.driving.rank_calls import RankCalls
 from jupyter_ddl.driving.workers import WorkerInfo, WorkerWatch
 from jupyter_ddl.errors import ClusterError
+from jupyter_ddl.formats import format_duration
 from jupyter_ddl.placement.slots import SlotBook
 from jupyter_ddl.protocol.cluster import ClusterSpec
 from jupyter_ddl.protocol.group import SeenGpus
@@ -76,6 +77,10 @@ class Lease(msgspec.Struct):
 log = logging.getLogger(__name__)
 
 _KEEP_SIZE_INTERVAL_S = 1.0
+_ANEW_PAUSE_S = 10.0
+_N_ANEW = 3
+_ANEW_WITHIN_S = 3600.0
+"""Who deletes a cluster three times in an hour means it."""
 _LEASE_SHARE = 2.0
 """Of the time after which a silent worker is gone: one that beats may answer so late."""
 _LEAVE_TIMEOUT_S = 8.0
@@ -107,6 +112,8 @@ class ClusterService:
             on_scaled=lambda: self.runs.wake(),
         )
         self._size_keeper: asyncio.Task[None] | None = None
+        self._anew_at_s: list[float] = []
+        self._anew_error = self._hopeless = ""
         self.environment = WorkerEnvironments(
             lambda: self.backend.client,
             lambda: self._workers,
@@ -247,6 +254,10 @@ class ClusterService:
         now = awake_s()
         if self._n_working:
             self.lease.touch(now)
+        elif self.state == "ready" and self.backend.gone:
+            return self.backend.gone
+        if self._hopeless and not self.runs.active:
+            return self._hopeless
         return self.lease.expired(now, self._n_working)
 
     @property
@@ -273,8 +284,12 @@ class ClusterService:
         loop = asyncio.get_running_loop()
         still_s = loop.clock.take_still_s() if isinstance(loop, AwakeLoop) else 0.0
         if still_s:
-            log.warning("the controller stood still for %.0f s", still_s)
-            self.runs.stood_still(still_s)
+            text = (
+                f"the controller stood still for {format_duration(still_s)} (a closed lid, a "
+                f"paused machine, SIGSTOP): that time counts for nobody's silence and no timeout"
+            )
+            log.warning("%s", text)
+            self.runs.tell(text)
 
     async def _keep_size_once(self) -> None:
         self._see_standstill()
@@ -282,6 +297,8 @@ class ClusterService:
             log.warning("cluster %s has lost its scheduler", self.spec.name)
             self._lose_scheduler()
         await self.size.repair()
+        if self.backend.gone and self.is_working and not self._hopeless:
+            await self._begin_anew(self.backend.gone)
         client = self.backend.client
         comm = client.scheduler_comm if client.status == "running" else None
         if comm is not None and client is not self._client:
@@ -292,6 +309,32 @@ class ClusterService:
             self._comm = comm
             await self._watch.refresh()
         await self.size.follow_demand()
+
+    async def _begin_anew(self, gone: str) -> None:
+        """Make the cluster again that something runs on; not for ever."""
+        now_s = awake_s()
+        self._anew_at_s = [at_s for at_s in self._anew_at_s if now_s - at_s < _ANEW_WITHIN_S]
+        if len(self._anew_at_s) >= _N_ANEW:
+            within = format_duration(_ANEW_WITHIN_S)
+            why = (
+                f"{gone}, and making it anew was tried {_N_ANEW} times within "
+                f"{within}{self._anew_error}"
+            )
+            log.error("%s", why)
+            self._hopeless = why
+            self.runs.give_up(why)
+            return
+        if self._anew_at_s and now_s - self._anew_at_s[-1] < _ANEW_PAUSE_S:
+            return
+        self._anew_at_s.append(now_s)
+        self._lose_scheduler()
+        try:
+            await self.backend.begin_anew()
+            self._anew_error = ""
+            self.runs.tell(f"{gone}: it was made anew, and what ran is repeated")
+        except ClusterError as error:
+            log.warning("%s; it is not made anew: %s", gone, error.message)
+            self._anew_error = f"; the last time: {error.message}"
 
     async def _follow(self, client: Client) -> None:
         """The scheduler was lost, and the backend has another one: what ran is repeated."""

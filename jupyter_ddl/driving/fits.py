@@ -41,8 +41,8 @@ from jupyter_ddl.driving.machine import (
     ReleaseWorkers,
     Reply,
     Signal,
-    StoodStill,
     StopWanted,
+    Told,
     TrialStopWanted,
     WaitUntil,
     WakeOthers,
@@ -239,7 +239,7 @@ class FitMachine(Machine[FitEvent, Instruction]):
                 self._early.append(event)
             case FitAsked():
                 self._asked(event, now)
-            case StoodStill() if not self._is_early and not self.is_ending:
+            case Told() if not self._is_early and not self.is_ending:
                 self._record(Notice(now.wall_s, event.text))
             case StopWanted(how=how, by=by, reason=reason):
                 self._stop_run("now" if how == "now" else "next_report", by, reason, now)

@@ -15,7 +15,6 @@ from typing import Generic, NoReturn, TypeAlias, TypeVar
 import msgspec
 
 from jupyter_ddl.errors import JupyterDDLError
-from jupyter_ddl.formats import format_duration
 from jupyter_ddl.protocol.assignment import Assignment, Control, StopWhen
 from jupyter_ddl.protocol.events import Event, RankEvent
 from jupyter_ddl.protocol.sampling import TrialRecord
@@ -52,9 +51,9 @@ __all__ = [
     "Reply",
     "Send",
     "Signal",
-    "StoodStill",
     "StopWanted",
     "Think",
+    "Told",
     "TrialStopWanted",
     "WaitUntil",
     "WakeOthers",
@@ -178,18 +177,10 @@ class Woken(msgspec.Struct, frozen=True):
     """A deadline has passed, or slots or workers have changed."""
 
 
-class StoodStill(msgspec.Struct, frozen=True):
-    """The controller could not act for a while: no deadline of the machine has come nearer."""
+class Told(msgspec.Struct, frozen=True):
+    """Something about the cluster that users of the run are to know; nothing follows from it."""
 
-    for_s: float
-
-    @property
-    def text(self) -> str:
-        """What users are told."""
-        return (
-            f"the controller stood still for {format_duration(self.for_s)} (a closed lid, a paused "
-            f"machine, SIGSTOP): that time counts for nobody's silence and no timeout"
-        )
+    text: str
 
 
 class StopWanted(msgspec.Struct, frozen=True):
@@ -229,7 +220,7 @@ Happening: TypeAlias = (
     | Arrived
     | Ended
     | Woken
-    | StoodStill
+    | Told
     | StopWanted
     | TrialStopWanted
     | Answered

@@ -36,8 +36,8 @@ from jupyter_ddl.driving.machine import (
     Reply,
     Send,
     Signal,
-    StoodStill,
     StopWanted,
+    Told,
     TrialStopWanted,
     WaitUntil,
     WakeOthers,
@@ -200,9 +200,9 @@ class RunDriver:
         """Slots or workers have changed."""
         self._feed(Woken())
 
-    def stood_still(self, for_s: float) -> None:
-        """The controller could not act for a while."""
-        self._feed(StoodStill(for_s))
+    def tell(self, text: str) -> None:
+        """Have the record say something about the cluster."""
+        self._feed(Told(text))
 
     def stop(self, how: StopHow, by: str, reason: str = "") -> None:
         """End the run: running trials at their next report, or all of them now."""

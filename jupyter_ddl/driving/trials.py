@@ -48,9 +48,9 @@ from jupyter_ddl.driving.machine import (
     Replay,
     Send,
     Signal,
-    StoodStill,
     StopWanted,
     Think,
+    Told,
     TrialStopWanted,
     WaitUntil,
     WakeOthers,
@@ -211,7 +211,7 @@ class TrialMachine(Machine[Happening, Instruction]):
                 self._places.pauses.uncommitted = text
             case Answered() | NotAnswered():
                 self._answered(event, now)
-            case StoodStill() if self.has_begun and not self.is_ending:
+            case Told() if self.has_begun and not self.is_ending:
                 self._record([Notice(at_s=now.wall_s, text=event.text)])
             case Begun():
                 self._begin(now)

@@ -166,10 +166,11 @@ class FakeBackend(Backend):
         self.spec = spec or ClusterSpec(name="fake", backend="fake")
         self.is_closed = False
         self._n_wanted = 2 if self.spec.n_workers is None else self.spec.n_workers
-        self._hindrance = hindrance
+        self.hindrance = hindrance
         self._start_s = start_s
         self._slots = slots_per_worker
         self._scheduler: FakeScheduler | None = None
+        self._gone = ""
 
     async def start(self, on_phase: OnPhase) -> None:
         on_phase(f"starting {self._n_wanted} workers of no process")
@@ -178,8 +179,8 @@ class FakeBackend(Backend):
                 await asyncio.sleep(self._start_s)
         except TimeoutError:
             raise ClusterError("starting took longer than it may") from None
-        if self._hindrance:
-            raise ClusterError(self._hindrance)
+        if self.hindrance:
+            raise ClusterError(self.hindrance)
         self.connect()
         self._fill()
 
@@ -193,8 +194,21 @@ class FakeBackend(Backend):
         self._fill()
 
     async def repair(self) -> None:
+        if self._gone:
+            return
         if self._scheduler is None:
             self.connect()
+        self._fill()
+
+    @property
+    def gone(self) -> str:
+        return self._gone
+
+    async def begin_anew(self) -> None:
+        if self.hindrance:
+            raise ClusterError(self.hindrance)
+        self._gone = ""
+        self.connect()
         self._fill()
 
     async def close(self) -> None:
@@ -238,6 +252,11 @@ class FakeBackend(Backend):
         self._scheduler = None
         self.client.status = "closed"
         self.client.scheduler_comm = None
+
+    def lose_cluster(self) -> None:
+        """It is deleted, and no scheduler will come again."""
+        self.lose_scheduler()
+        self._gone = "the cluster was deleted"
 
     def connect(self) -> None:
         """There is a new scheduler."""

@@ -10,12 +10,15 @@ import psutil
 import pytest
 
 from jupyter_ddl.client.api import search
+from jupyter_ddl.protocol.events import Notice
+from jupyter_ddl.store.connection import read_connection
 from tests.kube.kube_tools import (
     api_server_restarts,
     apply,
     delete_pod,
     gone,
     kubectl,
+    objects,
     pods,
     start_kube,
 )
@@ -79,6 +82,45 @@ def test_scheduler_pod_deleted_in_mid_search(namespace: str) -> None:
     assert len(cluster.status().workers) == 2
     cluster.stop()
     gone(namespace)
+
+
+def test_dask_cluster_deleted_in_mid_search(namespace: str) -> None:
+    """Nothing brings another scheduler then: the controller makes the cluster anew."""
+    cluster = start_kube(namespace, 2)
+    run = search(LONG, namespace={}, metric="score", trials=4, wait=False)
+    wait_for(run, lambda seen: _steps(run.directory) >= 6, 90)
+    before = _delete_cluster(namespace)
+    began_s = time.monotonic()
+    until(lambda: len(starts(run)) >= 4, 180, "the trials to go on")
+    print(f"went on {time.monotonic() - began_s:.1f} s after the DaskCluster was deleted")
+    run.wait()
+    assert run.state == "complete"
+    assert run.errors == {}
+    assert_clean(run, 4)
+    assert 1 <= len(outcomes(run, "evicted")) <= 2, cluster.logs(n_lines=80)
+    (told,) = [e.text for e in run.events() if isinstance(e, Notice) and "made anew" in e.text]
+    assert f"DaskCluster {before} was deleted" in told
+    assert cluster.status().state == "ready"
+    cluster.stop()
+    gone(namespace)
+
+
+def test_dask_cluster_deleted_while_nothing_runs_ends_its_controller(namespace: str) -> None:
+    start_kube(namespace, 1)
+    _delete_cluster(namespace)
+    until(lambda: read_connection("kube") is None, 90, "the end of the controller")
+    gone(namespace)
+
+
+def _delete_cluster(namespace: str) -> str:
+    """As somebody does with kubectl; returns its name."""
+    (name,) = [
+        each.removeprefix("DaskCluster/")
+        for each in objects(namespace)
+        if each.startswith("DaskCluster/")
+    ]
+    kubectl("delete", "daskcluster", name, "-n", namespace, "--wait=false")
+    return name
 
 
 def test_scheduler_that_is_slow_is_not_lost(namespace: str, lab: Path) -> None:

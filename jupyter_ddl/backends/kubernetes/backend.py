@@ -26,6 +26,7 @@ from jupyter_ddl.backends.kubernetes.settings import kube_settings
 from jupyter_ddl.backends.reaching import close_client
 from jupyter_ddl.errors import BackendError, ClusterError
 from jupyter_ddl.protocol.cluster import ClusterSpec
+from jupyter_ddl.store.awake import awake_s
 
 __all__ = ["KubeBackend", "parts_of", "put_back", "worker_name", "worker_names_to_stop"]
 
@@ -98,6 +99,7 @@ def worker_name(pod: Json) -> str | None:
 _N_WORKERS = 2
 _RENEW_S = 30.0
 _CONNECT_S = 5.0
+_LOOK_S = 3.0
 _CALL_S = 5.0
 _CLOSE_S = 8.0
 _SEE_OFF_S = 6.0
@@ -121,7 +123,10 @@ class KubeBackend(Backend):
         self._retiring: tuple[str, ...] = ()
         self._watch: PodWatch | None = None
         self._tasks: list[asyncio.Task[None]] = []
+        self._explaining: asyncio.Task[None] | None = None
         self._is_lost = False
+        self._gone = ""
+        self._asked_at_s = 0.0
 
     @property
     def n_wanted(self) -> int:
@@ -140,7 +145,13 @@ class KubeBackend(Backend):
         return self._image
 
     @property
+    def gone(self) -> str:
+        return self._gone
+
+    @property
     def trouble(self) -> str:
+        if self._gone:
+            return f"{self._gone}: it is made anew while something runs"
         if self.client.status != "running":
             return "the scheduler's pod is lost: the next one is waited for, runs wait"
         if self._is_lost:
@@ -173,17 +184,55 @@ class KubeBackend(Backend):
         await check_access(api)
         await end_orphans(api, spec.name)
         self._security = Security.temporary()
-        cluster = self._cluster = await self._create(api)
-        name = cluster["metadata"]["name"]
-        self._route = Route(api, f"{name}-scheduler")
-        watch = self._watch = PodWatch(api, cluster, self._n_wanted, on_phase)
-        await watch.until_scheduler_serves(self._try_connect)
+        watch = await self._bring_up(api, on_phase)
         self._tasks.append(asyncio.create_task(self._renew_on(), name="renew lease"))
         await watch.until_workers_serve(self._n_connected)
-        await self._record_image(api, name)
+        await self._record_image(api, _name(self._started()[1]))
         await self._probe_policy(watch.scheduler_host, on_phase)
+        self._explain_shortages(watch)
+
+    async def _bring_up(self, api: KubeApi, on_phase: OnPhase) -> PodWatch:
+        """A DaskCluster, and a client of its scheduler."""
+        cluster = await self._create(api)
+        self._route = Route(api, f"{_name(cluster)}-scheduler")
+        watch = self._watch = PodWatch(api, cluster, self._n_wanted, on_phase)
+        await watch.until_scheduler_serves(self._try_connect)
+        return watch
+
+    def _explain_shortages(self, watch: PodWatch) -> None:
+        if self._explaining is not None:
+            self._explaining.cancel()
         explaining = watch.explain_shortages(lambda: self._n_wanted, self._n_connected)
-        self._tasks.append(asyncio.create_task(explaining, name="explain shortages"))
+        self._explaining = asyncio.create_task(explaining, name="explain shortages")
+        self._tasks.append(self._explaining)
+
+    async def begin_anew(self) -> None:
+        api, _ = self._started()
+        if self._route is not None:
+            await self._route.close()
+        try:
+            async with asyncio.timeout(self._spec.start_timeout_s):
+                watch = await self._bring_up(api, lambda text: log.info("anew: %s", text))
+        except BaseException as error:
+            await asyncio.shield(self._take_back(api))
+            if isinstance(error, TimeoutError):
+                raise BackendError(
+                    f"its scheduler did not serve within {self._spec.start_timeout_s:.0f} s; "
+                    f"`%cluster doctor kube` checks what is missing"
+                ) from None
+            raise
+        self._gone = ""
+        self._explain_shortages(watch)
+        await self._record_image(api, _name(self._started()[1]))
+
+    async def _take_back(self, api: KubeApi) -> None:
+        """Delete what was made for nothing; the next look finds that it is gone."""
+        name = _name(self._started()[1])
+        try:
+            async with asyncio.timeout(_CLOSE_S):
+                await end_cluster(api, name)
+        except (BackendError, TimeoutError) as error:
+            log.error("DaskCluster %s is not deleted: %r", name, error)
 
     async def _create(self, api: KubeApi) -> Json:
         spec = self._spec
@@ -283,7 +332,26 @@ class KubeBackend(Backend):
         while True:
             await asyncio.sleep(interval_s)
             await self._look_after_scheduler()
-            await put_back(self._started()[0], self._parts)
+            await self._look_for_cluster()
+            if not self._gone:
+                await put_back(self._started()[0], self._parts)
+
+    async def _look_for_cluster(self) -> None:
+        """Whether the DaskCluster is there: nothing brings another scheduler when it is not."""
+        api, cluster = self._started()
+        try:
+            found = await api.get("daskclusters", _name(cluster))
+        except BackendError as error:
+            if error.status == 404 and cluster is self._cluster:
+                self._lose_cluster(cluster)
+            return
+        if found["metadata"]["uid"] != cluster["metadata"]["uid"] and cluster is self._cluster:
+            self._lose_cluster(cluster)
+
+    def _lose_cluster(self, cluster: Json) -> None:
+        if not self._gone:
+            self._gone = f"DaskCluster {_name(cluster)} was deleted, by somebody or after its lease"
+            log.warning("%s", self._gone)
 
     async def _look_after_scheduler(self) -> None:
         client = self.client
@@ -304,8 +372,13 @@ class KubeBackend(Backend):
                 # lost a second time when our own connection takes its place.
                 await close_client(self.client)
             self._is_lost = True
+        if self._gone:
+            return
         if self._is_lost and await self._try_connect(is_ready=False):
             log.info("connected to scheduler %s", self._scheduler_id)
+        elif self._is_lost and awake_s() - self._asked_at_s > _LOOK_S:
+            self._asked_at_s = awake_s()
+            await self._look_for_cluster()
 
     # -- size ------------------------------------------------------------------------------------
 

@@ -34,8 +34,8 @@ from jupyter_ddl.driving.machine import (
     Reply,
     Send,
     Signal,
-    StoodStill,
     StopWanted,
+    Told,
     TrialStopWanted,
     WaitUntil,
     Woken,
@@ -408,13 +408,12 @@ def test_a_stop_is_told_once_it_is_on_record_and_all_is_quiet() -> None:
     assert not run.slots.holders()
 
 
-def test_that_the_controller_stood_still_is_on_record() -> None:
+def test_what_is_told_of_the_cluster_is_on_record() -> None:
     run = Run()
-    run.feed(StoodStill(95.0))
+    run.feed(Told("its lid was closed"))
     run.commit()
     told = [event.text for event in run.ledger if isinstance(event, Notice)]
-    assert len(told) == 1
-    assert "stood still for 1 min 35 s" in told[0]
+    assert told == ["its lid was closed"]
 
 
 def test_a_stop_gives_up_workers_that_do_not_answer() -> None:

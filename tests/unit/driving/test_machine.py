@@ -18,7 +18,7 @@ from jupyter_ddl.driving.machine import (
     Now,
     Record,
     Send,
-    StoodStill,
+    Told,
     WaitUntil,
     Woken,
     earliest,
@@ -119,18 +119,18 @@ def test_a_timeout_is_waited_for_by_its_time_and_not_by_looking() -> None:
     assert waits == [WaitUntil(61.0)]
 
 
-def test_that_it_stood_still_is_recorded_and_changes_nothing_else() -> None:
+def test_what_is_told_of_the_cluster_is_recorded_and_changes_nothing_else() -> None:
     machine, _ = begun()
-    (record,) = machine.handle(StoodStill(95.0), NOW)
+    (record,) = machine.handle(Told("its lid was closed"), NOW)
     assert isinstance(record, Record)
     (notice,) = record.events
     assert isinstance(notice, Notice)
-    assert "stood still for 1 min 35 s" in notice.text
+    assert notice.text == "its lid was closed"
 
 
 def test_before_its_first_record_nothing_is_told() -> None:
     machine = machine_of()
-    told = machine.handle(StoodStill(95.0), NOW)
+    told = machine.handle(Told("its lid was closed"), NOW)
     assert not [each for each in told if isinstance(each, Record)]
 
 
