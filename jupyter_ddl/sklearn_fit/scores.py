@@ -231,7 +231,7 @@ def _unknown_parameter(estimator: Any, parameters: dict[str, Any], error: ValueE
         return error
     hint = did_you_mean(unknown, known) or f"; it has {', '.join(known[:12])} …"
     return FitError(
-        f"parameter {unknown!r} was to be searched, and {type(estimator).__name__} has none of "
+        f"parameter {unknown!r} is searched, but {type(estimator).__name__} has no parameter of "
         f"this name{hint}; `estimator.get_params()` lists all",
         name=unknown,
     )

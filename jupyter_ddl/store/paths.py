@@ -117,9 +117,7 @@ def run_dir(run_id: str) -> Path:
         The id is none, and would lead elsewhere.
     """
     if not is_file_name(run_id):
-        raise RunNotFoundError(
-            f"{run_id[:64]!r} is no id of a run; `%runs` lists those that there are"
-        )
+        raise RunNotFoundError(f"{run_id[:64]!r} is not the id of a run; `%runs` lists them")
     return runs_dir() / run_id
 
 

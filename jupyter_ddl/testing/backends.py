@@ -371,7 +371,7 @@ class BackendContract:
         phases: list[str] = []
         await asyncio.wait_for(backend.start(phases.append), case.spec.start_timeout_s + _MARGIN_S)
         try:
-            assert phases, "who waits for a start is told what happens"
+            assert phases, "start() must say what it does: whoever waits for it reads that"
             assert [text for text in phases if not text or "\n" in text] == []
             _check_properties(backend)
             assert backend.trouble == ""

@@ -57,5 +57,5 @@ def test_the_home_of_another_user_is_refused_in_one_line(
 
 @pytest.mark.parametrize("run_id", ["../x", "/etc", "..", "", "a/b", "x" * 300])
 def test_the_id_of_a_run_leads_nowhere_else(run_id: str) -> None:
-    with pytest.raises(RunNotFoundError, match="is no id of a run"):
+    with pytest.raises(RunNotFoundError, match="is not the id of a run"):
         paths.run_dir(run_id)
