@@ -7,12 +7,15 @@ keep their places: tracebacks show the lines that the user typed.
 from __future__ import annotations
 
 import ast
+import functools
 import linecache
+import sys
 from types import CodeType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from jupyter_ddl.errors import SpecError
 from jupyter_ddl.protocol.program import Placeholder, Program
+from jupyter_ddl.ranks.imports import after_import
 
 __all__ = [
     "PARAM",
@@ -46,6 +49,28 @@ def register_source(program: Program) -> None:
     for filename, text in {**program.sources, program.filename: program.source}.items():
         # Without a modification time, linecache never looks for such a file.
         linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
+    _tell_numba()
+
+
+@functools.cache
+def _tell_numba() -> None:
+    after_import("numba.core.caching", _let_numba_cache)
+
+
+def _let_numba_cache() -> None:
+    """Functions of cells are cached as those of notebooks are, which numba knows by their files."""
+    locator: Any = getattr(sys.modules["numba.core.caching"], "IPythonCacheLocator", None)
+    if locator is None:  # another version of numba
+        return
+    original = locator.from_function.__func__
+
+    def from_function(cls: Any, function: Any, filename: str) -> Any:
+        entry: Any = linecache.cache.get(filename, ())
+        is_cell = len(entry) > 1 and entry[1] is None
+        # Only what the name begins with is looked at.
+        return original(cls, function, f"<ipython-{filename}>" if is_cell else filename)
+
+    locator.from_function = classmethod(from_function)
 
 
 def compile_program(program: Program) -> tuple[ProgramCode, ast.Module]:

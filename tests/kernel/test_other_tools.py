@@ -20,6 +20,9 @@ def test_what_numba_has_compiled_travels_with_its_function(kernel: LiveKernel) -
     ).check()
     kernel.run("%%distribute map --over n in range(3) -o m\nf(n), g(n), float(v(n))", 120).check()
     assert kernel.value("m.values") == "[(0, 1, 3.0), (2, 3, 4.0), (4, 5, 5.0)]"
+    own = "import numba\n@numba.njit(cache=True)\ndef h(x):\n    return x * 7\nh(n)"
+    kernel.run(f"%%distribute map --over n in range(3) -o m\n{own}", 120).check()
+    assert kernel.value("m.values") == "[0, 7, 14]"
 
 
 def test_accelerates_launcher_gets_the_ranks_that_are_there(kernel: LiveKernel) -> None:
