@@ -117,7 +117,7 @@ def of_nothing(trial: Any) -> float:
     [
         (in_a_loop, "may run not at all or more than once; call it at the top level"),
         (of_nothing, r"of_nothing\(\) asks trial for nothing"),
-        (lambda trial: trial.suggest_float("x", 0, 1), "is not at hand"),
+        (lambda trial: trial.suggest_float("x", 0, 1), "the source of <lambda> is not available"),
     ],
 )
 def test_what_cannot_be_known_before_is_refused_in_one_line(function: Any, message: str) -> None:

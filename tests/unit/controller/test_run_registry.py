@@ -26,6 +26,9 @@ class Silent:
 
     topic = "none"
 
+    async def holds(self, assignment_id: str) -> bool:
+        return True
+
     async def control(self, worker: str, control: Any) -> None:
         raise AssertionError(f"{control} was sent to {worker}")
 

@@ -26,8 +26,7 @@ from jupyter_ddl.cell.draft import CellContext
 from jupyter_ddl.cell.dry_run import describe
 from jupyter_ddl.cell.group_cell import compile_group_cell
 from jupyter_ddl.cell.settings import CarriedSettings, read_settings
-from jupyter_ddl.driving.file_sync import _blobs
-from jupyter_ddl.protocol.program import Settings
+from jupyter_ddl.protocol.program import Settings, blobs_of
 from jupyter_ddl.ranks.settings import RankSettings
 from jupyter_ddl.settings import LIBRARIES, Library, put, put_back
 from jupyter_ddl.store.blobs import put_blob
@@ -405,7 +404,7 @@ def test_every_verb_that_sends_a_cell_sends_settings_and_tells_what_it_cannot(
             shown = describe(draft).splitlines()
             at = shown.index("Settings of the notebook, in force on every rank:")
             assert shown[at + 1] == "  pandas: display.max_rows=7"
-            assert settings.blob in _blobs(draft.spec.program)
+            assert settings.blob in blobs_of(draft.spec.program)
         cell = compile_group_cell("1", {}, notebook_dir=tmp_path)
     assert cell.cell.settings == settings
     assert settings.blob in dict(cell.blobs)
