@@ -9,8 +9,8 @@ READY  := $(VENV)/.installed
 FAST   := not slow and not kube and not gpu and not browser
 # What a contributor runs at each change: no process is started but by the one test of every verb.
 UNIT   := tests/kernel/test_every_verb.py $(wildcard tests/unit tests/contract)
-# Real kernels, notebooks and controllers.
-KERNEL := tests/kernel tests/notebooks tests/binder $(addprefix tests/integration/,cli controller)
+# Real kernels, notebooks and controllers: what takes longest in one file first.
+KERNEL := tests/notebooks tests/kernel tests/binder $(addprefix tests/integration/,cli controller)
 # What runs on clusters and beside them, in depth.
 DEPTH  := tests/contract $(addprefix tests/integration/,backends environment faults fit server telemetry tensorboard worker)
 # Rank groups on real clusters: many small starts and deaths.

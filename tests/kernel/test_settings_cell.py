@@ -101,6 +101,7 @@ def test_settings_of_the_notebook_are_in_force_under_every_verb(kernel: LiveKern
     out = kernel.run("%%distribute run\nstr(np.array([1.26]))").check()
     assert "Out[0-1" in out.everything
     assert "[1.3]" in out.everything
+    kernel.run("%cluster scale 3").check()  # the group keeps two slots
 
     kernel.run(
         "from sklearn.base import BaseEstimator, ClassifierMixin\n"

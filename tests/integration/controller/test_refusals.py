@@ -34,7 +34,7 @@ def test_a_refused_run_leaves_no_trace_and_its_id_free(own_cluster: Cluster, hom
     with pytest.raises(JupyterDDLError, match="exists already"):
         submit(run_id=spec.run_id)
     for run_id in ("../r3", "", "a/b", ".."):
-        with pytest.raises(JupyterDDLError, match="run id"):
+        with pytest.raises(JupyterDDLError, match="is not the id of a run"):
             submit(run_id=run_id)
     assert [path.name for path in (home.data / "runs").iterdir()] == [spec.run_id]
     submit(run_id="r2")
