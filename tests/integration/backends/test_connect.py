@@ -153,7 +153,11 @@ def test_a_scheduler_that_stays_silent_is_lost_after_its_deadline(foreign: Forei
             await backend.close()
 
     asyncio.run(live())
-    assert [key for key, _ in itertools.groupby(seen)] == [f"{_SCHEDULER} silent", lost, ""]
+    assert [key for key, _ in itertools.groupby(seen)] == [
+        f"{_SCHEDULER} connected but silent",
+        lost,
+        "",
+    ]
     assert _works_for_its_owner(foreign, 2)
 
 
