@@ -22,8 +22,10 @@ from __future__ import annotations
 import ast
 import importlib.util
 import json
+import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -128,12 +130,13 @@ def _run_script(program: Program, folder: Path) -> Any:
     first = "__import__('os').environ.get('RANK', '0') == '0'"
     script.write_text(f"{lines}\nif __name__ == '__main__' and {first}:\n    {writes}\n")
     command = program.settings["plain"].replace("torchrun", "-m torch.distributed.run --standalone")
-    subprocess.run(
-        [sys.executable, *shlex.split(command.removeprefix("python")), script.name],
-        cwd=folder,
-        check=True,
-        timeout=_TIMEOUT_S,
-    )
+    words = [sys.executable, *shlex.split(command.removeprefix("python")), script.name]
+    with subprocess.Popen(words, cwd=folder, start_new_session=True) as script_process:
+        try:
+            assert script_process.wait(_TIMEOUT_S) == 0, f"{script} failed"
+        except BaseException:
+            os.killpg(script_process.pid, signal.SIGKILL)  # torchrun's ranks outlive it
+            raise
     return json.loads(out.read_text())
 
 
