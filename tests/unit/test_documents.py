@@ -174,6 +174,14 @@ def test_files_that_the_documents_send_readers_to_exist() -> None:
 _BADGE = re.compile(r"\[!\[[^\]]*\]\(docs/images/binder_badge\.svg\)\]\(([^)]+)\)")
 
 
+def test_every_variable_that_people_may_set_is_in_the_reference() -> None:
+    page = (ROOT / "docs" / "reference" / "variables.md").read_text()
+    sources = "".join(path.read_text() for path in (ROOT / "jupyter_ddl").rglob("*.py"))
+    ours = {"OWNER", "ZYGOTE", "RANK", "LEASE_S"}  # set by us, for processes and pods of ours
+    read = set(re.findall(r"\bJUPYTER_DDL_([A-Z_]+)\b", sources)) - ours
+    assert sorted(read) == sorted(set(re.findall(r"^\| `JUPYTER_DDL_([A-Z_]+)`", page, re.M)))
+
+
 def test_the_badge_leads_to_binder_or_to_how_one_gets_there() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     address = project.get("urls", {}).get("Repository")
