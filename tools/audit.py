@@ -8,6 +8,7 @@ what is installed as CycloneDX JSON (https://cyclonedx.org) and asks nobody.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import subprocess
 import sys
@@ -88,7 +89,7 @@ def _pip_audit(pinned: Iterable[str]) -> Verdict:
     file.parent.mkdir(exist_ok=True)
     file.write_text("".join(f"{line}\n" for line in pinned))
     words = ("pip_audit", "--no-deps", "--disable-pip", "-f", "json", "-r", str(file))
-    return read_pip_audit(_said(sys.executable, "-m", *words))
+    return read_pip_audit(_said(sys.executable, "-m", *words)[0])
 
 
 def read_pip_audit(said: str) -> Verdict:
@@ -114,16 +115,17 @@ def read_pip_audit(said: str) -> Verdict:
 def _yarn_audit() -> Verdict:
     jlpm = Path(sys.executable).with_name("jlpm")
     words = ("npm", "audit", "--all", "--recursive", "--json")
-    return read_yarn_audit(_said(str(jlpm), *words, cwd=ROOT / "labextension"))
+    return read_yarn_audit(*_said(str(jlpm), *words, cwd=ROOT / "labextension"))
 
 
-def read_yarn_audit(said: str) -> Verdict:
-    """What ``yarn npm audit --json`` printed: a JSON object a line, or its errors as text."""
-    if any("YN0035" in line or "YN0001" in line for line in said.splitlines()):
+def read_yarn_audit(said: str, status: int) -> Verdict:
+    """What ``yarn npm audit --json`` printed: a JSON object a line, or why it could not ask."""
+    entries = [entry for entry in _objects(said) if "children" in entry]
+    if status != 0 and not entries:
         return Verdict(unanswered=["everything"])
     verdict = Verdict(n_audited=1)
-    for entry in _objects(said):
-        known = entry.get("children", {})
+    for entry in entries:
+        known = entry["children"]
         verdict.advisories.append(
             f"{entry.get('value')}: {known.get('Issue')} ({known.get('Severity')}), "
             f"{known.get('URL')}"
@@ -133,18 +135,19 @@ def read_yarn_audit(said: str) -> Verdict:
 
 def _objects(said: str) -> Iterator[dict[str, Any]]:
     for line in said.splitlines():
-        if line.startswith("{"):
-            yield json.loads(line)
+        with contextlib.suppress(ValueError):
+            if isinstance(found := json.loads(line), dict):
+                yield found
 
 
-def _said(*words: str, cwd: Path = ROOT) -> str:
+def _said(*words: str, cwd: Path = ROOT) -> tuple[str, int]:
     try:
         done = subprocess.run(
             words, cwd=cwd, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        return f"YN0001 {error}"
-    return done.stdout
+        return str(error), -1
+    return done.stdout, done.returncode
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from audit import floors, read_pip_audit, read_yarn_audit
+from audit import Verdict, floors, read_pip_audit, read_yarn_audit
 
 _PYPROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
 
@@ -46,13 +46,14 @@ def test_no_answer_is_no_advisory() -> None:
     for said in ("", "Traceback: ConnectionError", "[]"):
         assert read_pip_audit(said).unanswered == ["everything"]
     refused = "➤ YN0035: The remote server failed to provide the requested resource\n"
-    assert read_yarn_audit(refused).unanswered == ["everything"]
+    for said in (refused, '{"type": "error", "data": "RequestError"}\n', "{\n"):
+        assert read_yarn_audit(said, 1).unanswered == ["everything"]
 
 
 def test_an_advisory_of_the_panel_is_a_line() -> None:
     known = {"Issue": "Regular expression", "Severity": "high", "URL": "https://example.org/1"}
     said = json.dumps({"value": "semver", "children": known}) + "\n"
-    assert read_yarn_audit(said).advisories == [
+    assert read_yarn_audit(said, 1).advisories == [
         "semver: Regular expression (high), https://example.org/1"
     ]
-    assert read_yarn_audit("").advisories == []
+    assert read_yarn_audit("", 0) == Verdict(n_audited=1)
