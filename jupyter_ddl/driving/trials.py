@@ -564,7 +564,8 @@ class TrialMachine(Machine[Happening, Instruction]):
                 self._stop_answered(record.number, answer is True, error)
             case AskHeld():
                 if about is not None and about.lease is not None:
-                    about.lease.answered(now.mono_s, is_held=answer is True)
+                    stuck = not about.has_begun and self._slots.is_leaving(about.workers[0])
+                    about.lease.answered(now.mono_s, is_held=answer is True and not stuck)
             case WriteStacks():
                 if about is not None and about.round is not None and about.under_way:
                     self._admit(about, about.round.stacks_written(now))

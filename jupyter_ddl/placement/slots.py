@@ -84,6 +84,10 @@ class SlotBook:
         if address in self._n_slots:
             self._leaving.add(address)
 
+    def is_leaving(self, address: str) -> bool:
+        """Whether it is about to go: behind what it has lost, nothing begins any more."""
+        return address in self._leaving
+
     def join(self, run_id: str) -> None:
         """A run begins to compete for slots."""
         if run_id not in self._runs:
