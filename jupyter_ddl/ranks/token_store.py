@@ -99,14 +99,14 @@ class StoreServer:
 
     async def _admit(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         gone = (OSError, asyncio.IncompleteReadError, ProtocolError, TimeoutError)
-        with contextlib.suppress(*gone, msgspec.DecodeError):
+        # A request that fails ends the connection: its rank must not wait for the answer.
+        with contextlib.closing(writer), contextlib.suppress(*gone, msgspec.DecodeError):
             writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             async with asyncio.timeout(_GREETING_S):
                 is_ours = await self._greet(reader, writer)
             while is_ours:
                 request = _request.decode(await read_frame(reader, _MAX_REQUEST_BYTES))
                 writer.write(encode_frame(_encode(await self._answer(request))))
-        writer.close()
 
     async def _greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """Whether the other end has the token; it is shown ours only then."""

@@ -186,3 +186,25 @@ def test_one_that_is_held_is_waited_for_as_long_as_it_takes() -> None:
         run.done = [each for each in run.done if not isinstance(each, Ask)]
     assert not run.of(Abandon)
     assert run.machine.paused(Now(run.now_s, 0.0)) == ""
+
+
+def answered_as_held_by_a_leaving_worker(run: Silent) -> bool:
+    """Whether the assignment is given up within a hundred leases."""
+    run.machine._slots.retire("w1")
+    while run.now_s < 100 * LEASE_S and not run.of(Abandon):
+        run.wait()
+        for each in run.of(Ask):
+            run.feed(Answered(each.question, True))  # type: ignore[attr-defined]
+        run.done = [each for each in run.done if not isinstance(each, Ask)]
+    return bool(run.of(Abandon))
+
+
+def test_what_waits_behind_lost_work_of_a_leaving_worker_is_repeated_elsewhere() -> None:
+    assert answered_as_held_by_a_leaving_worker(Silent())
+
+
+def test_what_a_leaving_worker_has_begun_may_end_there() -> None:
+    run = Silent()
+    run.feed(Arrived(run.name, (AttemptStarted(0, 1, 1.0, "w1", 1, "log", 0),)))
+    run.commit()
+    assert not answered_as_held_by_a_leaving_worker(run)

@@ -156,6 +156,14 @@ def test_a_stranger_who_says_nothing_keeps_nobody_waiting(port: int) -> None:
         stranger.close()
 
 
+def test_a_request_that_fails_ends_its_connection_and_nobody_waits(port: int) -> None:
+    store = _joined(port)
+    store.set("word", "no number")
+    with pytest.raises(dist.DistNetworkError, match="rank 0's store is gone"):
+        store.add("word", 1)
+    assert _joined(port).get("word") == b"no number"
+
+
 def test_what_is_too_large_ends_the_connection_that_sent_it(port: int) -> None:
     with pytest.raises(dist.DistNetworkError, match="rank 0's store is gone"):
         _joined(port).set("k", b"x" * (17 << 20))
