@@ -30,7 +30,15 @@ from jupyter_ddl.formats import format_bytes
 from jupyter_ddl.protocol.program import ModuleFile
 from jupyter_ddl.store.blobs import digest_of
 
-__all__ = ["CellModules", "Import", "imports_of", "is_installed", "is_standard", "read_modules"]
+__all__ = [
+    "CellModules",
+    "Import",
+    "ModuleReader",
+    "imports_of",
+    "is_installed",
+    "is_standard",
+    "read_modules",
+]
 
 
 # Import statements of a piece of code, and whether a failing one would be handled.
@@ -116,6 +124,7 @@ _OWN_PACKAGE = __name__.partition(".")[0]
 _EVERYWHERE = frozenset({_OWN_PACKAGE, "cloudpickle"})
 """What values are pickled with refers to these; every worker has them."""
 _INSTALL_FOLDERS = frozenset({"site-packages", "dist-packages"})
+_SUFFIXES = (".py", *importlib.machinery.EXTENSION_SUFFIXES)
 _MOST_FILES = 1_000
 _MOST_BYTES = 64 * 2**20
 
@@ -173,17 +182,7 @@ def read_modules(
         A module exists nowhere, hides one of Python's own (fields ``module``, ``line``) or has a
         syntax error, or all files together are too many.
     """
-    home = notebook_dir.resolve()
-    reader = _Reader(home, *_added_folders(source.tree))
-    for found in imports_of(source.tree):
-        reader.follow(found, package="", where=source.where(found.line))
-    for name in sorted(referenced):
-        reader.refer(name)
-    for function in functions:
-        for found in imports_in(function.__code__):
-            reader.follow(found, package="", where=source.filename)
-    reader.run()
-    return reader.result()
+    return ModuleReader(source, notebook_dir).read(referenced, functions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,13 +199,19 @@ class _Local:
         return self.name if self.file.name == "__init__.py" else self.name.rpartition(".")[0]
 
 
-class _Reader:
-    """Follows imports from file to file."""
+class ModuleReader:
+    """Follows imports from file to file: those of a cell first, then those of its values.
 
-    def __init__(self, home: Path, before: tuple[Path, ...], behind: tuple[Path, ...]) -> None:
-        self._home = home
-        self._before = (home, *before)
-        self._behind = behind
+    For who wants to know of a module that is missing before values are looked at; parameters and
+    errors are those of `read_modules`.
+    """
+
+    def __init__(self, source: CellSource, notebook_dir: Path) -> None:
+        before, self._behind = _added_folders(source.tree)
+        self._source = source
+        self._home = notebook_dir.resolve()
+        self._before = (self._home, *before)
+        self._folders = _Folders()
         self._roots: dict[str, Path | None] = {}
         self._taken: dict[str, bool] = {}
         self._pythons_own: set[str] = set()
@@ -218,8 +223,23 @@ class _Reader:
         self._imports: set[str] = set()
         self._left: set[str] = set()
         self._notes: list[str] = []
+        for found in imports_of(source.tree):
+            self._follow(found, package="", where=source.where(found.line))
+        self._run()
 
-    def follow(self, found: Import, package: str, where: str) -> None:
+    def read(
+        self, referenced: Iterable[str] = (), functions: Iterable[types.FunctionType] = ()
+    ) -> CellModules:
+        """What the cell, and these values of the notebook, need."""
+        for name in sorted(referenced):
+            self._refer(name)
+        for function in functions:
+            for found in imports_in(function.__code__):
+                self._follow(found, package="", where=self._source.filename)
+        self._run()
+        return self._result()
+
+    def _follow(self, found: Import, package: str, where: str) -> None:
         """Take up the modules that one import statement names."""
         base = found.module
         if found.level:
@@ -233,7 +253,7 @@ class _Reader:
             if top not in self._pythons_own:
                 _check_not_hidden(top, found, where)
                 self._pythons_own.add(top)
-                if (same := _resolve(self._home, [top])) is not None:
+                if (same := self._folders.resolve(self._home, [top])) is not None:
                     self._notes.append(_same_name(top, same))
         elif self._take(base):
             for name in found.names:
@@ -251,7 +271,7 @@ class _Reader:
                 line=found.line,
             )
 
-    def refer(self, name: str) -> None:
+    def _refer(self, name: str) -> None:
         """Take up a module by the name under which values were pickled."""
         top = name.partition(".")[0]
         if is_standard(top) or top in _EVERYWHERE or self._take(name):
@@ -259,7 +279,7 @@ class _Reader:
         if is_installed(top):
             self._imports.add(top)
 
-    def run(self) -> None:
+    def _run(self) -> None:
         """Read all files taken up, and what they import in turn."""
         while self._todo:
             local = self._todo.pop()
@@ -278,7 +298,7 @@ class _Reader:
             if tree is not None:
                 self._trees.append(tree)
             for found in imports:
-                self.follow(found, local.package, f"{local.file.name}, line {found.line}")
+                self._follow(found, local.package, f"{local.file.name}, line {found.line}")
 
     def _leave_or_refuse(self) -> None:
         """There are too many files: leave the package that has most of them to the workers' own.
@@ -307,7 +327,7 @@ class _Reader:
             self._n_bytes -= len(self._bytes.pop(name, b""))
             del self._found[name]
 
-    def result(self) -> CellModules:
+    def _result(self) -> CellModules:
         files: list[ModuleFile] = []
         contents: list[tuple[str, bytes]] = []
         for name, local in self._found.items():
@@ -338,7 +358,7 @@ class _Reader:
         if parts[0] == _OWN_PACKAGE or is_standard(parts[0]) or parts[0] in self._left:
             return False
         for root in self._candidates(parts[0]):
-            chain = _resolve(root, parts)
+            chain = self._folders.resolve(root, parts)
             if chain is None:
                 continue
             for local in chain:
@@ -362,33 +382,44 @@ def _top(name: str) -> str:
     return name.partition(".")[0]
 
 
-def _resolve(root: Path, parts: list[str]) -> list[_Local] | None:
-    """Files of a dotted module and its packages below ``root``; None when it is not there."""
-    top = root / parts[0]
-    if not (top.is_dir() or _module_file(root, parts[0])):
-        return None
-    chain: list[_Local] = []
-    folder = root
-    for depth, part in enumerate(parts):
-        name = ".".join(parts[: depth + 1])
-        package = folder / part / "__init__.py"
-        module = _module_file(folder, part) if depth == len(parts) - 1 else None
-        if package.is_file():
-            chain.append(_Local(name, package, root))
-        elif module is not None:
-            chain.append(_Local(name, module, root))
-        elif not _is_namespace_package(folder / part):
-            return None
-        folder = folder / part
-    return chain if chain or not is_installed(parts[0]) else None
+class _Folders:
+    """Where modules lie; each place is looked at once, as most imports name the same packages."""
 
+    def __init__(self) -> None:
+        self._files: dict[tuple[Path, str], Path | None] = {}
+        self._packages: dict[tuple[Path, str], Path | None] = {}
 
-def _module_file(folder: Path, name: str) -> Path | None:
-    """Its source, or else what was compiled for this Python."""
-    for suffix in (".py", *importlib.machinery.EXTENSION_SUFFIXES):
-        if (folder / f"{name}{suffix}").is_file():
-            return folder / f"{name}{suffix}"
-    return None
+    def resolve(self, root: Path, parts: list[str]) -> list[_Local] | None:
+        """Files of a dotted module and its packages below ``root``; None when it is not there."""
+        chain: list[_Local] = []
+        folder = root
+        for depth, part in enumerate(parts):
+            name = ".".join(parts[: depth + 1])
+            is_last = depth == len(parts) - 1
+            if (package := self._package(folder, part)) is not None:
+                chain.append(_Local(name, package, root))
+            elif is_last and (module := self._module(folder, part)) is not None:
+                chain.append(_Local(name, module, root))
+            elif not _is_namespace_package(folder / part):
+                return None
+            folder = folder / part
+        return chain if chain or not is_installed(parts[0]) else None
+
+    def _package(self, folder: Path, name: str) -> Path | None:
+        """The file of a regular package."""
+        if (folder, name) not in self._packages:
+            file = folder / name / "__init__.py"
+            self._packages[folder, name] = file if file.is_file() else None
+        return self._packages[folder, name]
+
+    def _module(self, folder: Path, name: str) -> Path | None:
+        """A module's source, or else what was compiled for this Python."""
+        if (folder, name) not in self._files:
+            self._files[folder, name] = next(
+                (file for suffix in _SUFFIXES if (file := folder / f"{name}{suffix}").is_file()),
+                None,
+            )
+        return self._files[folder, name]
 
 
 def _is_namespace_package(folder: Path) -> bool:

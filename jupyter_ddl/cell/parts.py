@@ -13,7 +13,7 @@ from typing import Any
 from jupyter_ddl.cell.capture import Captured, capture
 from jupyter_ddl.cell.data_files import named_files, texts_of
 from jupyter_ddl.cell.draft import CellContext
-from jupyter_ddl.cell.modules import CellModules, read_modules
+from jupyter_ddl.cell.modules import CellModules, ModuleReader
 from jupyter_ddl.cell.names import CellNames, check_defined, names_to_capture
 from jupyter_ddl.cell.options import CellOptions
 from jupyter_ddl.cell.patches import mentioned_names, patches_note
@@ -88,10 +88,10 @@ class CellParts:
         pushed = self._pushed()
         order = sorted({*wanted, *pushed, *also})
         # Modules of the cell are looked for first: that is quicker than pickling.
-        read_modules(self.source, self.notebook_dir)
+        reader = ModuleReader(self.source, self.notebook_dir)
         values = {name: self.namespace[name] for name in order}
         captured = capture(values, self.main_globals, self.options.capture_limit_bytes)
-        modules = read_modules(self.source, self.notebook_dir, captured.modules, captured.functions)
+        modules = reader.read(captured.modules, captured.functions)
         texts = texts_of(self.source.tree, captured.functions, values)
         return captured, dataclasses.replace(modules, data=named_files(texts, work_folder()))
 
