@@ -224,17 +224,31 @@ def test_links_between_documents_lead_somewhere() -> None:
 def test_every_promise_names_a_test_that_exists_or_says_that_it_has_none() -> None:
     rows = re.findall(r"^\| (?!promise |---)(.+) \| (.+) \|$", _doc("promises.md"), re.MULTILINE)
     assert len(rows) > 20
-    wrong = []
-    for promise, shown_by in rows:
-        named = re.fullmatch(r"`(tests/[\w/]+\.py)::(test_\w+)`", shown_by)
-        if named is None:
-            proven = shown_by == "**unproven**"
-        else:
-            path = ROOT / named.group(1)
-            proven = path.is_file() and f"def {named.group(2)}(" in path.read_text()
-        if not proven:
-            wrong.append((promise, shown_by))
+    wrong = [row for row in rows if row[1] != "**unproven**" and not _all_exist(row[1])]
     assert wrong == []
+
+
+def test_every_fault_control_and_figure_is_listed_with_tests_that_exist() -> None:
+    rows = re.findall(r"^\| ([FSP]\d+) \| .+ \| (.+) \|$", _doc("faults.md"), re.MULTILINE)
+    ids = [f"F{n:02}" for n in range(1, 76)] + [f"S{n:02}" for n in range(1, 21)]
+    assert [number for number, _ in rows] == [*ids, *(f"P{n}" for n in range(1, 21))]
+    wrong = []
+    for number, shown_by in rows:
+        tests = re.sub(r"^\*\*weak\*\*, [^:]+: ", "", shown_by)
+        if shown_by != "**none yet**" and not _all_exist(tests):
+            wrong.append((number, shown_by))
+    assert wrong == []
+
+
+def _all_exist(tests: str) -> bool:
+    """Whether a text is names of tests with commas between them, and each of them exists."""
+    named = [re.fullmatch(r"`(tests/[\w/]+\.py)::(test_\w+)`", each) for each in tests.split(", ")]
+    return all(
+        each is not None
+        and (ROOT / each[1]).is_file()
+        and f"def {each[2]}(" in (ROOT / each[1]).read_text()
+        for each in named
+    )
 
 
 def test_every_target_of_make_says_what_it_does() -> None:
