@@ -76,6 +76,8 @@ class Dispatcher:
         self._transfer = transfer
         self._is_there = is_there
         self._flights: dict[str, _Flight] = {}
+        self._ending: dict[str, asyncio.Task[None]] = {}
+        """Workers that are being ended: a second restart would meet the one in its place."""
         self._decoder = msgspec.msgpack.Decoder(EventChunk)
         self._of_result = msgspec.msgpack.Decoder(AssignmentResult)
         self._of_sampler = msgspec.msgpack.Decoder(SamplerAnswers)
@@ -162,15 +164,21 @@ class Dispatcher:
     async def end_worker(self, worker: str) -> None:
         """End a worker that does not do its work, as Dask ends one that is silent; if it is ours.
 
-        Its nanny starts another one, or whatever has started it.
+        Its nanny starts another one, or whatever has started it.  A caller that is cancelled
+        leaves it to be ended all the same.
         """
-        scheduler = self._client.scheduler
-        if not self._owns_workers or scheduler is None or not self._is_there(worker):
+        is_lost = self._client.scheduler is None
+        if is_lost or not self._owns_workers or not self._is_there(worker):
             return
+        if worker not in self._ending:
+            self._ending[worker] = asyncio.create_task(self._end_worker(worker))
+        await asyncio.shield(self._ending[worker])
+
+    async def _end_worker(self, worker: str) -> None:
         log.warning("worker %s does not do what it was sent for: it is ended", worker)
         try:
             async with asyncio.timeout(2 * _END_TIMEOUT_S):
-                await scheduler.restart_workers(
+                await self._client.scheduler.restart_workers(
                     workers=[worker],
                     timeout=_END_TIMEOUT_S,
                     wait_for_workers=False,
@@ -179,6 +187,8 @@ class Dispatcher:
                 )
         except (OSError, TimeoutError) as error:
             log.error("worker %s is not ended: %r", worker, error)
+        finally:
+            del self._ending[worker]
 
     async def control(self, worker: str, control: Control) -> None:
         """Deliver a signal to a worker's ranks; a worker that is gone needs none."""

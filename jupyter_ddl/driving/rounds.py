@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from jupyter_ddl.driving.hangs import Blame, StepWatch
-from jupyter_ddl.driving.machine import Abandon, Instruction, Now, Signal, WriteStacks, earliest
+from jupyter_ddl.driving.machine import Instruction, Now, Signal, WriteStacks, earliest
 from jupyter_ddl.driving.round_verdict import conclusion_of, is_consequence, loss_of
 from jupyter_ddl.protocol.assignment import (
     Assignment,
@@ -264,6 +264,10 @@ class GroupFold:
             # Nobody has heard of any rank: that is not a failure of the code.
             why = "none of its ranks ever reported"
             outcome, failure = "evicted", loss_of(0, why, have_met=False)
+        elif self._hang is not None and self._hang.rank not in self._starts:
+            # The others waited for one that its worker never began: nor is that.
+            outcome = "evicted"
+            failure = loss_of(self._hang.rank, self._hang.text, have_met=False)
         first = ends[0]
         is_complete = outcome == "complete"
         begun_s = at_s if self._begun is None else self._begun.at_s
@@ -295,6 +299,9 @@ class Round:
         What to call the device of each rank; empty: all are CPUs.
     do, write_stacks : callable
         Take what is to be done.  :meth:`stacks_written` follows on ``write_stacks``.
+    give_up : callable
+        Waits for a rank's assignment no longer, and has its worker ended; :meth:`rank_ended`
+        follows.
     """
 
     def __init__(
@@ -306,6 +313,7 @@ class Round:
         *,
         do: Callable[[Instruction], None],
         write_stacks: Callable[[WriteStacks], None],
+        give_up: Callable[[int], None],
         hang_timeout_s: float | None = None,
         devices: Sequence[str] = (),
     ) -> None:
@@ -313,6 +321,7 @@ class Round:
         self._workers = tuple(workers)
         self._do = do
         self._write_stacks = write_stacks
+        self._give_up = give_up
         self._fold = GroupFold(assignments, hosts, devices)
         self._epoch_s = now.wall_s - now.mono_s
         self._steps = StepWatch(len(workers), hang_timeout_s, now.mono_s)
@@ -373,7 +382,7 @@ class Round:
         for rank in [rank for rank, due_s in self._give_up_s.items() if now_s >= due_s]:
             del self._give_up_s[rank]
             self._abandoned.add(rank)
-            self._do(Abandon(self._assignments[rank].assignment_id))
+            self._give_up(rank)
         if self._fold.over or self._blame is not None:
             return []
         is_late = self._steps.is_late(now_s)

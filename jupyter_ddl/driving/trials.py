@@ -410,15 +410,18 @@ class TrialMachine(Machine[Happening, Instruction]):
 
     def _see_lease(self, flight: Flight, lease: AttemptLease, now: Now) -> None:
         """Ask for a silent assignment; one whose lease is over is repeated elsewhere."""
-        name, worker = flight.assignments[0].assignment_id, flight.workers[0]
         action = lease.look(now.mono_s)
         if action == "ask":
-            self._ask(AskHeld(name), about=flight)
+            self._ask(AskHeld(flight.assignments[0].assignment_id), about=flight)
         elif action == "end" and flight.open and not self._gave_up:
             self._record([Notice(at_s=now.wall_s, text=flight.doubt)])
-            self._slots.retire(worker)
-            self._do(Abandon(name))
-            self._do(EndWorker(worker))
+            self._abandon(flight, 0)
+
+    def _abandon(self, flight: Flight, rank: int) -> None:
+        """Wait for an assignment no longer, and end its worker: what is behind it never begins."""
+        self._slots.retire(flight.workers[rank])
+        self._do(Abandon(flight.assignments[rank].assignment_id))
+        self._do(EndWorker(flight.workers[rank]))
 
     def _drive(self, now: Now) -> None:
         if self._stop.when is None:
@@ -523,6 +526,7 @@ class TrialMachine(Machine[Happening, Instruction]):
                 now,
                 do=self._do,
                 write_stacks=partial(self._ask, about=flight),
+                give_up=partial(self._abandon, flight),
                 hang_timeout_s=spec.verb.ranks.hang_timeout_s,
                 devices=self._slots.gpus.texts(places.gpus),
             )
@@ -653,8 +657,9 @@ class TrialMachine(Machine[Happening, Instruction]):
             return
         self._gave_up = True
         for flight in self._flights:
-            for name in sorted(flight.under_way):
-                self._do(Abandon(name))
+            for rank, assignment in enumerate(flight.assignments):
+                if assignment.assignment_id in flight.under_way:
+                    self._abandon(flight, rank)
 
     def _fail(self, error: JupyterDDLError, now: Now) -> None:
         """The sampler failed, or no place came: what runs is ended, what is finished is kept."""

@@ -213,11 +213,7 @@ class FakeDispatcher:
         while worker.waiting and len(worker.running) < worker.n_slots:
             rank = worker.waiting.popleft()
             worker.running.append(rank)
-            place = rank.assignment.place
-            # Not of groups: the worker of a rank that a round gives up is not ended yet, and keeps
-            # others waiting that are behind it.
-            is_alone = place is None or place.world_size == 1
-            if self._rng.random() < self._faults.swallowed and is_alone:
+            if self._rng.random() < self._faults.swallowed:
                 self._swallow(rank)
             elif (
                 rank.assignment.run_id in worker.stopped

@@ -18,6 +18,7 @@ from jupyter_ddl.driving.rounds import (
     Join,
     StopOthers,
 )
+from jupyter_ddl.ledger.fold_group import NEVER_MET
 from jupyter_ddl.protocol.assignment import Assignment, TrialAssignment
 from jupyter_ddl.protocol.events import (
     AttemptFinished,
@@ -186,6 +187,18 @@ def test_a_hang_ends_all_ranks_at_once_and_is_the_cause() -> None:
     assert actions == [StopOthers((0, 1), 0.0)]
     end = conclusion(run(fold, [(0, ended("cancelled")), (1, ended("cancelled"))]))
     assert end.failure == Failure("hang", "Hang", "rank 1 is stopped", line=4, rank=1)
+
+
+def test_a_rank_that_its_worker_never_began_is_lost_and_no_failure_of_the_code() -> None:
+    fold = fold_of(2)
+    run(fold, [(0, started(0))])
+    fold.hang(HangVerdict(0, 1, 1, 20.0, "rank 1 does not answer, nor does its worker"))
+    run(fold, [(0, ended("cancelled"))])
+    end = conclusion(fold.lost(1, 40.0, "it did not end when told to")[0])
+    assert end.outcome == "evicted"
+    assert end.failure is not None
+    assert (end.failure.type_name, end.failure.rank) == (NEVER_MET, 1)
+    assert "nor does its worker" in end.failure.message
 
 
 def test_a_rank_that_leaves_pruned_makes_the_group_pruned() -> None:

@@ -24,23 +24,29 @@ from jupyter_ddl.driving.machine import (
     earliest,
 )
 from jupyter_ddl.driving.pruning import NoPruning
-from jupyter_ddl.driving.sources import MapSource
+from jupyter_ddl.driving.sources import make_source
 from jupyter_ddl.driving.trials import TrialMachine
 from jupyter_ddl.ledger.reducer import fold_all
 from jupyter_ddl.placement.slots import SlotBook
 from jupyter_ddl.protocol.events import Notice, RunSubmitted
 from jupyter_ddl.protocol.program import Program
 from jupyter_ddl.protocol.run import Limits, RunSpec
+from jupyter_ddl.protocol.verb import VerbSpec
 from jupyter_ddl.verbs.map import Map
 
 NOW = Now(1.0, 1000.0)
 
 
-def machine_of(n_items: int = 2, limits: Limits | None = None) -> TrialMachine:
-    verb = Map("items", "item", n_items)
+def machine_of(
+    n_items: int = 2,
+    limits: Limits | None = None,
+    verb: VerbSpec | None = None,
+    workers: dict[str, int] | None = None,
+) -> TrialMachine:
+    verb = verb or Map("items", "item", n_items)
     spec = RunSpec("r1", verb, Program("", "In [1]"), 1, "c", 0.0, limits=limits or Limits())
     slots = SlotBook()
-    slots.set_workers({"w1": 1})
+    slots.set_workers(workers or {"w1": 1})
     context = RunContext(
         slots=slots,
         topic="events",
@@ -52,7 +58,7 @@ def machine_of(n_items: int = 2, limits: Limits | None = None) -> TrialMachine:
         n_wanted=lambda: 1,
     )
     state = fold_all([RunSubmitted(spec, 0.0)])
-    return TrialMachine(spec, MapSource(n_items), NoPruning(1), state, context)
+    return TrialMachine(spec, make_source(spec, 2), NoPruning(1), state, context)
 
 
 def begun() -> tuple[TrialMachine, list[Instruction]]:

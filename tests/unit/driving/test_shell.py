@@ -54,6 +54,7 @@ class Hands:
         self._execute = execute
         self.sent: list[str] = []
         self.told: list[Control] = []
+        self.ended: list[str] = []
 
     async def execute(self, assignment: Assignment, worker: str, on_events: OnEvents) -> None:
         self.sent.append(assignment.assignment_id)
@@ -61,6 +62,9 @@ class Hands:
 
     async def control(self, worker: str, control: Control) -> None:
         self.told.append(control)
+
+    async def end_worker(self, worker: str) -> None:
+        self.ended.append(worker)
 
 
 def driver_of(
@@ -177,6 +181,7 @@ def test_a_worker_that_never_answers_is_given_up(
             await asyncio.sleep(0)
         driver.stop("now", by="user")
         await running
+        assert sorted(set(hands.ended)) == ["w1", "w2"]
 
     play(work)
     state = fold_all(read_ledger(tmp_path / "ledger.ddl"))
