@@ -9,18 +9,14 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Sequence
-from functools import partial
 from typing import Literal, TypeAlias
 
 import msgspec
 
-from jupyter_ddl.driving.admission import round_notices
-from jupyter_ddl.driving.assignments import RunContext, make_assignment, make_group
+from jupyter_ddl.driving.assignments import RunContext
 from jupyter_ddl.driving.ending import RunStop, final_event
-from jupyter_ddl.driving.flights import Flight, FlightBook, evictions
-from jupyter_ddl.driving.leases import AttemptLease
+from jupyter_ddl.driving.flights import Flight
 from jupyter_ddl.driving.machine import (
-    Abandon,
     Answered,
     Arrived,
     Ask,
@@ -31,7 +27,6 @@ from jupyter_ddl.driving.machine import (
     CommitPaused,
     Committed,
     Ended,
-    EndWorker,
     FinishSampler,
     Happening,
     IllegalTransitionError,
@@ -46,8 +41,6 @@ from jupyter_ddl.driving.machine import (
     ReleaseWorkers,
     RemoveFile,
     Replay,
-    Send,
-    Signal,
     StopWanted,
     Think,
     Told,
@@ -62,14 +55,13 @@ from jupyter_ddl.driving.machine import (
 from jupyter_ddl.driving.places import Places
 from jupyter_ddl.driving.pruning import BestValues, PruningPolicy, SamplerStop
 from jupyter_ddl.driving.queue import Backoff, MisplacedTrialError, TrialQueue
-from jupyter_ddl.driving.rounds import Round
 from jupyter_ddl.driving.sources import TrialSource, to_record
+from jupyter_ddl.driving.trial_flights import TrialFlights
 from jupyter_ddl.errors import JupyterDDLError
 from jupyter_ddl.ledger.reducer import fold
 from jupyter_ddl.ledger.run_state import RunState
 from jupyter_ddl.ledger.snapshots import encoded_snapshot, with_totals
-from jupyter_ddl.placement.gpus import Grant
-from jupyter_ddl.protocol.assignment import StopRun, StopTrial, StopWhen, TrialAssignment
+from jupyter_ddl.protocol.assignment import StopWhen, TrialAssignment
 from jupyter_ddl.protocol.events import (
     AttemptFinished,
     Event,
@@ -78,7 +70,6 @@ from jupyter_ddl.protocol.events import (
     RunStarted,
     StopRequested,
     TrialCreated,
-    WorkerLeaving,
 )
 from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.protocol.snapshot import EncodedSnapshot
@@ -114,7 +105,7 @@ class TrialMachine(Machine[Happening, Instruction]):
         self._slots = context.slots
         self._session = state.session + 1
         self._queue = TrialQueue(spec, source, state.n_created)
-        self._flights = FlightBook()
+        self._flights = TrialFlights(spec, context, self._session, self._do, self._ask)
         self._stop = RunStop(spec.limits)
         self._backoff = Backoff()
         self._places = Places(spec, context.slots, context.n_wanted)
@@ -124,9 +115,6 @@ class TrialMachine(Machine[Happening, Instruction]):
         self._uncommitted: deque[Event] = deque()
         self._questions: dict[int, tuple[Work, Flight | None]] = {}
         self._n_questions = 0
-        self._n_assignments = 0
-        self._served: dict[str, None] = {}  # workers that have had work of this run, in order
-        self._gave_up = False
         self.failure = ""
         """Why the run fails whatever its trials did (no place came, its sampler failed)."""
         self._stops_before: list[StopWanted] = []
@@ -160,26 +148,22 @@ class TrialMachine(Machine[Happening, Instruction]):
 
     def is_running(self, trial: int) -> bool:
         """Whether a trial is at a worker."""
-        return self._flights.of_trial(trial) is not None
+        return self._flights.has(trial)
 
     def paused(self, now: Now) -> str:
         """Why the run waits for something outside it; empty when it doesn't."""
         text = self._places.pauses.text(now.mono_s)
         if text or len(self._flights):
-            return text or next(filter(None, (flight.doubt for flight in self._flights)), "")
+            return text or self._flights.doubt
         return self._places.waiting(may_have_more=self._queue.may_have_more)
 
     def mark(self, now: Now) -> tuple[object, ...]:
         """What a snapshot would differ by."""
-        return self.state.seq, self.paused(now), self._liveness()
+        return self.state.seq, self.paused(now), self._flights.liveness()
 
     def snapshot(self, now: Now) -> EncodedSnapshot:
-        return encoded_snapshot(self.state, now.wall_s, self.paused(now), self._liveness())
-
-    def _liveness(self) -> dict[int, tuple[str, float]]:
-        """Of a run's one group: phase of each running rank, and when it last moved (Unix)."""
-        rounds = [flight.round for flight in self._flights if flight.round is not None]
-        return rounds[0].liveness() if len(rounds) == 1 else {}
+        liveness = self._flights.liveness()
+        return encoded_snapshot(self.state, now.wall_s, self.paused(now), liveness)
 
     # -- events ----------------------------------------------------------------------------------
 
@@ -198,7 +182,8 @@ class TrialMachine(Machine[Happening, Instruction]):
             return
         match event:
             case Arrived():
-                flight = self._arrived(event, now)
+                flight, counting = self._flights.arrived(event, now)
+                self._admit(counting)
                 if flight is None or flight.round is None:
                     return  # what it changes is decided upon when it is committed
             case Committed(events=events):
@@ -223,7 +208,7 @@ class TrialMachine(Machine[Happening, Instruction]):
                 when: StopWhen = "now" if how == "now" else "next_report"
                 self._stop_run(when, by, reason, now, finishes=finishes, counts=how == "epoch")
             case TrialStopWanted(trial=trial, when=when, by=by):
-                if self._signal_trial(trial, when, "cancelled"):
+                if self._flights.stop_trial(trial, when, "cancelled"):
                     stop = StopRequested(at_s=now.wall_s, when=when, trial=trial, by=by)
                     self._record([stop])
         self._settle(now)
@@ -268,50 +253,29 @@ class TrialMachine(Machine[Happening, Instruction]):
         for stop in stops:
             self._take(stop, now)
 
-    def _arrived(self, event: Arrived, now: Now) -> Flight | None:
-        found = self._flights.of_assignment(event.assignment_id)
-        if found is None:
-            return None  # a late message of an assignment that was given up: fenced off here
-        flight, rank = found
-        if flight.lease is not None:
-            flight.lease.heard(now.mono_s)
-        for each in event.events:
-            if isinstance(each, WorkerLeaving):
-                self._slots.retire(flight.workers[rank])
-        if flight.round is None:
-            self._admit(flight, event.events)
-        else:
-            self._admit(flight, flight.round.arrived(rank, event.events, now))
-        return flight
-
-    def _admit(self, flight: Flight, events: Sequence[object]) -> None:
-        counting = self._flights.admit(flight, events)  # type: ignore[arg-type]
+    def _admit(self, counting: Sequence[Event]) -> None:
+        """Record events that count."""
         for event in counting:
             if isinstance(event, AttemptFinished):
                 self._queue.recording(event.trial)
         self._record(counting)
 
     def _ended(self, event: Ended, now: Now) -> None:
-        found = self._flights.assignment_ended(event.assignment_id)
-        if found is None:
+        flight, counting = self._flights.ended(event.assignment_id, event.lost, now)
+        if flight is None:
             self._illegal("an assignment ended that is not under way", event.assignment_id)
-        flight, rank = found
         if event.lacks_blob:
             self._look()
-        if flight.round is not None:
-            self._admit(flight, flight.round.rank_ended(rank, event.lost, now))
+        self._admit(counting)
         if not flight.under_way:
             self._land(flight, now)
 
     def _land(self, flight: Flight, now: Now) -> None:
         """Give the places back; what was never started goes to the front of the queue."""
         done = len(flight.trials) - len(flight.open)
-        if not self._gave_up:  # else it ends with the whole run
-            self._admit(flight, evictions(flight, now.wall_s))
+        self._admit(self._flights.land(flight, now))
         unstarted = flight.open.keys() - flight.started.keys()
-        back = [trial for trial in flight.trials if trial.trial in unstarted]
-        self._flights.land(flight)
-        self._queue.put_back(back)
+        self._queue.put_back([trial for trial in flight.trials if trial.trial in unstarted])
         if done:
             self._queue.observe(done, now.mono_s - flight.sent_s)
         self._places.used(now.mono_s, has_begun=flight.has_begun)
@@ -342,7 +306,7 @@ class TrialMachine(Machine[Happening, Instruction]):
         if self.phase == "replaying":
             return  # the policy does not know the sessions before yet
         for trial in self._policy.to_prune(events, self.state):
-            self._signal_trial(trial, "next_report", "pruned")
+            self._flights.stop_trial(trial, "next_report", "pruned")
         if self._sampler_stop is not None:
             for record in self._sampler_stop.questions(events, self.state):
                 self._ask(AskStop(record))
@@ -381,11 +345,7 @@ class TrialMachine(Machine[Happening, Instruction]):
         """Decide all that can be decided, and when to look again."""
         if self.is_ending:
             return  # nothing is left to decide: the last record is on its way
-        for flight in self._flights:
-            if flight.round is not None:
-                self._record(flight.round.woken(now))
-            elif flight.lease is not None:
-                self._see_lease(flight, flight.lease, now)
+        self._record(self._flights.look(now))
         self._places.pauses.check(now.mono_s)
         if self._places.pauses.may_look(now.mono_s):
             self._look()
@@ -394,7 +354,7 @@ class TrialMachine(Machine[Happening, Instruction]):
             text = f"stopped by its timeout of {self.spec.limits.timeout_s:.0f} s"
             self._stop_run("now", "timeout", text, now)
         if self._stop.is_given_up(now):
-            self._give_up()
+            self._flights.give_up()
         if self.phase == "driving":
             try:
                 self._drive(now)
@@ -407,21 +367,6 @@ class TrialMachine(Machine[Happening, Instruction]):
             self._end(with_totals(self.state, failed))
         if not self.is_ending:
             self._wait(now)
-
-    def _see_lease(self, flight: Flight, lease: AttemptLease, now: Now) -> None:
-        """Ask for a silent assignment; one whose lease is over is repeated elsewhere."""
-        action = lease.look(now.mono_s)
-        if action == "ask":
-            self._ask(AskHeld(flight.assignments[0].assignment_id), about=flight)
-        elif action == "end" and flight.open and not self._gave_up:
-            self._record([Notice(at_s=now.wall_s, text=flight.doubt)])
-            self._abandon(flight, 0)
-
-    def _abandon(self, flight: Flight, rank: int) -> None:
-        """Wait for an assignment no longer, and end its worker: what is behind it never begins."""
-        self._slots.retire(flight.workers[rank])
-        self._do(Abandon(flight.assignments[rank].assignment_id))
-        self._do(EndWorker(flight.workers[rank]))
 
     def _drive(self, now: Now) -> None:
         if self._stop.when is None:
@@ -493,7 +438,10 @@ class TrialMachine(Machine[Happening, Instruction]):
             self._take_work(now)
             if not batch:
                 return
-            self._launch(batch, fresh, places, now)
+            notices = self._flights.launch(
+                batch, fresh=fresh, places=places, state=self.state, now=now
+            )
+            self._record(notices)
 
     def _take_work(self, now: Now) -> None:
         """Record what the source has proposed, and have done what it wants done."""
@@ -503,43 +451,8 @@ class TrialMachine(Machine[Happening, Instruction]):
         if work is not None:
             self._ask(work)
 
-    def _launch(self, batch: list[TrialAssignment], fresh: bool, places: Grant, now: Now) -> None:
-        self._n_assignments += 1
-        spec, context = self.spec, self._context
-        name = f"{spec.run_id}-{self._session}-{self._n_assignments}"
-        best = self.state.best_value
-        if spec.is_grouped:
-            assignments = make_group(spec, context, batch[0], name, places, best)
-            notices = round_notices(spec, self.state, batch[0], len(places.workers), now.wall_s)
-            self._record(notices)
-        else:
-            alone = make_assignment(
-                spec, context, batch, name, fresh=fresh, best_value=best, places=places
-            )
-            assignments = [alone]
-        flight = self._flights.launch(assignments, places, now.mono_s)
-        if spec.is_grouped:
-            flight.round = Round(
-                assignments,
-                places.workers,
-                [context.host_of(worker) for worker in places.workers],
-                now,
-                do=self._do,
-                write_stacks=partial(self._ask, about=flight),
-                give_up=partial(self._abandon, flight),
-                hang_timeout_s=spec.verb.ranks.hang_timeout_s,
-                devices=self._slots.gpus.texts(places.gpus),
-            )
-        else:
-            flight.lease = AttemptLease(context.attempt_lease_s, now.mono_s)
-        for assignment, worker in zip(assignments, places.workers, strict=True):
-            self._served[worker] = None
-            self._do(Send(assignment, worker))
-
     def _wait(self, now: Now) -> None:
-        rounds = (flight.round.due_s for flight in self._flights if flight.round is not None)
-        leases = (flight.lease.due_s for flight in self._flights if flight.lease is not None)
-        due_s = earliest(self._stop.deadline_s(now), self._queue.due_s, *rounds, *leases)
+        due_s = earliest(self._stop.deadline_s(now), self._queue.due_s, self._flights.due_s)
         if self._stop.when is None:
             due_s = earliest(due_s, self._places.due_s(now.mono_s))
         if not self._wait_is_set or due_s != self._wait_s:
@@ -567,12 +480,11 @@ class TrialMachine(Machine[Happening, Instruction]):
             case AskStop(record=record):
                 self._stop_answered(record.number, answer is True, error)
             case AskHeld():
-                if about is not None and about.lease is not None:
-                    stuck = not about.has_begun and self._slots.is_leaving(about.workers[0])
-                    about.lease.answered(now.mono_s, is_held=answer is True and not stuck)
+                if about is not None:
+                    self._flights.held(about, now, is_held=answer is True)
             case WriteStacks():
-                if about is not None and about.round is not None and about.under_way:
-                    self._admit(about, about.round.stacks_written(now))
+                if about is not None:
+                    self._admit(self._flights.stacks_written(about, now))
             case LookForBlobs():
                 self._looked(error.message if error is not None else str(answer or ""), now)
             case KeepBlobs() if answer:
@@ -602,7 +514,7 @@ class TrialMachine(Machine[Happening, Instruction]):
         if error is not None:
             log.warning("early check of trial %d: %s", trial, error.message)
         if stops:
-            self._signal_trial(trial, "next_report", "pruned")
+            self._flights.stop_trial(trial, "next_report", "pruned")
         is_over = stops or error is not None
         again = self._sampler_stop.answered(trial, self.state, is_over=is_over)
         if again is not None:
@@ -624,42 +536,7 @@ class TrialMachine(Machine[Happening, Instruction]):
         if self.is_ending or not self._stop.request(when, reason, now, finishes=finishes):
             return
         self._record([StopRequested(at_s=now.wall_s, when=when, by=by)])
-        first: dict[str, list[StopTrial]] = {}
-        for flight in self._flights:
-            stops = [
-                StopTrial(self.spec.run_id, trial, flight.open[trial], "complete", when)
-                for trial in (flight.started if counts else ())
-            ]
-            for worker in dict.fromkeys(flight.workers):
-                first.setdefault(worker, []).extend(stops)
-        for worker, stops in first.items():
-            self._do(Signal(worker, (*stops, StopRun(self.spec.run_id, when))))
-
-    def _signal_trial(
-        self, trial: int, when: StopWhen, reason: Literal["pruned", "cancelled"]
-    ) -> bool:
-        """End one running trial; False when it isn't running."""
-        flight = self._flights.of_trial(trial)
-        if flight is None:
-            return False
-        # Of a group, rank 0 alone leaves at its next report; its round ends the others then.
-        # Were all asked, each would leave at another step, and one could wait for another.
-        rank = 0 if self.spec.is_grouped and when == "next_report" else None
-        workers = flight.workers[:1] if rank == 0 else tuple(dict.fromkeys(flight.workers))
-        stop = StopTrial(self.spec.run_id, trial, flight.open[trial], reason, when, rank)
-        for worker in workers:
-            self._do(Signal(worker, (stop,)))
-        return True
-
-    def _give_up(self) -> None:
-        """Forget what is on its way: its workers had their time to answer."""
-        if self._gave_up:
-            return
-        self._gave_up = True
-        for flight in self._flights:
-            for rank, assignment in enumerate(flight.assignments):
-                if assignment.assignment_id in flight.under_way:
-                    self._abandon(flight, rank)
+        self._flights.stop_run(when, counts=counts)
 
     def _fail(self, error: JupyterDDLError, now: Now) -> None:
         """The sampler failed, or no place came: what runs is ended, what is finished is kept."""
@@ -699,7 +576,7 @@ class TrialMachine(Machine[Happening, Instruction]):
         self._slots.leave(self.spec.run_id)
         self._do(WakeOthers())
         known = set(self._slots.addresses())
-        workers = tuple(worker for worker in self._served if worker in known)
+        workers = tuple(worker for worker in self._flights.served if worker in known)
         if workers:
             self._do(ReleaseWorkers(workers))
         self._do(Over())
