@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import dask
-from distributed import Client, LocalCluster, Security, Status
+from distributed import Client, LocalCluster, Status
 
 from jupyter_ddl.backends.base import Backend, OnPhase, n_local_workers
+from jupyter_ddl.backends.certificates import temporary_security
 from jupyter_ddl.backends.dask_config import DASK_CONFIG
 from jupyter_ddl.backends.patience import PatientScheduler
 from jupyter_ddl.errors import ClusterError
@@ -70,7 +71,7 @@ class LocalBackend(Backend):
             ) from None
 
     async def _start(self) -> None:
-        security = Security.temporary()
+        security = temporary_security()
         self._cluster = LocalCluster(
             n_workers=self._n_wanted,
             threads_per_worker=1,

@@ -11,6 +11,7 @@ import dask
 from distributed import Client, Security
 
 from jupyter_ddl.backends.base import Backend, OnPhase
+from jupyter_ddl.backends.certificates import temporary_security
 from jupyter_ddl.backends.dask_config import DASK_CONFIG
 from jupyter_ddl.backends.kubernetes import lifetime as lease
 from jupyter_ddl.backends.kubernetes import manifest, names
@@ -183,7 +184,7 @@ class KubeBackend(Backend):
         on_phase(f"asking {api.server} for pods in namespace {api.namespace}")
         await check_access(api)
         await end_orphans(api, spec.name)
-        self._security = Security.temporary()
+        self._security = temporary_security()
         watch = await self._bring_up(api, on_phase)
         self._tasks.append(asyncio.create_task(self._renew_on(), name="renew lease"))
         await watch.until_workers_serve(self._n_connected)

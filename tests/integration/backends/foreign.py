@@ -7,15 +7,17 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import distributed
 import psutil
 from distributed import Client, Security
 
+from jupyter_ddl.backends.certificates import temporary_security
 from tests.leaks import Home
 from tests.until import until
 
@@ -37,7 +39,13 @@ class Foreign:
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def add_workers(
-        self, n: int, *, nanny: bool = True, has_jupyter_ddl: bool = True, n_slots: int = 1
+        self,
+        n: int,
+        *,
+        nanny: bool = True,
+        has_jupyter_ddl: bool = True,
+        n_slots: int = 1,
+        variables: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """Start ``n``, and wait for them."""
         with self.client() as client:
@@ -51,7 +59,8 @@ class Foreign:
             for _ in range(n):
                 # As on hosts of their own: none sees another one's files.
                 away = self.home.root / f"elsewhere-{len(self.processes)}"
-                self.processes.append(_start(self.home, *words, path=path, away=away))
+                process = _start(self.home, *words, path=path, away=away, variables=variables)
+                self.processes.append(process)
             client.wait_for_workers(n_before + n, timeout=_START_S)
 
     def kill_scheduler(self) -> None:
@@ -129,14 +138,18 @@ def _text(path: Path) -> str:
 
 
 def _start(
-    home: Home, *words: str, path: Path | None = None, away: Path | None = None
+    home: Home,
+    *words: str,
+    path: Path | None = None,
+    away: Path | None = None,
+    variables: Mapping[str, str] = MappingProxyType({}),
 ) -> subprocess.Popen[bytes]:
     python = (sys.executable,) if path is None else (sys.executable, "-S")
-    variables = {} if path is None else {"PYTHONPATH": str(path)}
+    paths = {} if path is None else {"PYTHONPATH": str(path)}
     with (home.work / "foreign.log").open("ab") as log:
         return subprocess.Popen(
             [*python, "-m", "dask", *words],
-            env=outside(home, away) | variables,
+            env={**outside(home, away), **paths, **variables},
             cwd=home.work,
             stdout=log,
             stderr=log,
@@ -168,7 +181,7 @@ def security_of(files: list[str]) -> Security:
 
 def certificates(directory: Path) -> list[str]:
     """New ones in files, as options of Dask's commands."""
-    security = Security.temporary()
+    security = temporary_security()
     cert, key = directory / "cert.pem", directory / "key.pem"
     cert.write_text(security.tls_client_cert)
     key.write_text(security.tls_client_key)

@@ -16,8 +16,9 @@ import dask
 import msgspec
 import psutil
 import pytest
-from distributed import Client, LocalCluster, Security
+from distributed import Client, LocalCluster
 
+from jupyter_ddl.backends.certificates import temporary_security
 from jupyter_ddl.protocol.assignment import Assignment, Control, TrialAssignment
 from jupyter_ddl.protocol.events import (
     AssignmentResult,
@@ -160,7 +161,7 @@ async def open_bench(path: Path, n_workers: int = 1, **settings: Any) -> AsyncIt
                 threads_per_worker=1,
                 processes=True,
                 asynchronous=True,
-                security=Security.temporary(),
+                security=temporary_security(),
                 host="127.0.0.1",
                 dashboard_address="127.0.0.1:0",
                 memory_limit=0,
