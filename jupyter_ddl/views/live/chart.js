@@ -2,25 +2,10 @@
 
 import { h, repeat, s, setAttribute, setText, show } from "./dom.js";
 import { number } from "./format.js";
-import { calmExtent, extent, makeScale } from "./scale.js";
+import { BOTTOM, CHAR, drawnOf, HEIGHT, outsideText, TOP } from "./plot.js";
+import { Watched } from "./scale.js";
 
-const HEIGHT = 172;
-const TOP = 8;
-const BOTTOM = 20;
-const RIGHT = 10;
-const CHAR = 6.3;
-
-/**
- * @typedef {object} Series
- * @property {string} name
- * @property {string} color a CSS color or class-independent custom property
- * @property {[number, number | null][]} points by growing x
- * @property {"line" | "dots" | "step"} kind
- * @property {boolean} [faint]
- * @property {boolean} [unnamed] one of many: not in the legend
- */
-
-/** @typedef {{title: string, xName: string, write: (value: number | null) => string, whole?: boolean, series: Series[], marked?: [number, number] | null}} ChartData */
+/** @typedef {import("./plot.js").ChartData} ChartData */
 
 /** One chart with its title, legend, readout and switch for a logarithmic axis. */
 export class Chart {
@@ -28,27 +13,25 @@ export class Chart {
   constructor(scope) {
     this._title = h("span", { class: "ddl-chart-title" });
     this._readout = h("span", { class: "ddl-readout" });
-    this._log = h("button", {
-      type: "button",
-      class: "ddl-toggle",
-      text: "log",
-      title: "Logarithmic axis",
-      "aria-pressed": "false",
-    });
+    this._log = toggle("log", "Logarithmic axis");
+    this._full = toggle("full range", "");
     this._legend = h("span", { class: "ddl-legend" });
     this._grid = s("g", { class: "ddl-grid" });
     this._labels = s("g", { class: "ddl-labels" });
     this._lines = s("g", {});
+    this._rules = s("g", { class: "ddl-rules" });
+    this._outside = s("g", { class: "ddl-outside" });
     this._best = s("circle", { r: 5, class: "ddl-best-mark" });
     this._cursor = s("line", { class: "ddl-cursor" });
     this._points = s("g", {});
-    this._clip = s("g", {}, this._lines);
     this._svg = s(
       "svg",
       { class: "ddl-plot", height: HEIGHT, tabindex: "0", role: "img" },
       this._grid,
       this._labels,
-      this._clip,
+      this._rules,
+      this._lines,
+      this._outside,
       this._best,
       this._cursor,
       this._points,
@@ -56,20 +39,32 @@ export class Chart {
     this.element = h(
       "figure",
       { class: "ddl-chart" },
-      h("figcaption", {}, this._title, this._legend, this._readout, this._log),
+      h("figcaption", {}, this._title, this._legend, this._readout, this._full, this._log),
       this._svg,
     );
     this._isLog = false;
+    this._isFull = false;
+    this._isPointed = false;
+    this._axes = { x: new Watched(), y: new Watched() };
+    this._whole = null;
+    this._drawn = null;
     this._at = null;
     this._width = 0;
     this._data = null;
-    scope.listen(this._log, "click", () => {
-      this._isLog = !this._isLog;
-      setAttribute(this._log, "aria-pressed", String(this._isLog));
-      this._draw();
-    });
+    for (const [button, name] of [[this._log, "_isLog"], [this._full, "_isFull"]]) {
+      scope.listen(button, "click", () => {
+        this[name] = !this[name];
+        setAttribute(button, "aria-pressed", String(this[name]));
+        this._axes.y.forget();
+        this._draw();
+      });
+    }
+    scope.listen(this._svg, "pointerenter", () => (this._isPointed = true));
     scope.listen(this._svg, "pointermove", (event) => this._point(event.clientX));
-    scope.listen(this._svg, "pointerleave", () => this._move(null));
+    scope.listen(this._svg, "pointerleave", () => {
+      this._isPointed = false;
+      this._move(null);
+    });
     scope.listen(this._svg, "blur", () => this._move(null));
     scope.listen(this._svg, "keydown", (event) => this._key(event));
     scope.watchWidth(this._svg, (width) => {
@@ -78,11 +73,17 @@ export class Chart {
     });
   }
 
-  /** @param {ChartData} data */
-  update(data) {
+  /**
+   * @param {ChartData} data
+   * @param {ReturnType<typeof import("./plot.js").rangesOf> | null} [whole] of a recording
+   */
+  update(data, whole = null) {
+    if (this._data?.title !== data.title) for (const axis of Object.values(this._axes)) axis.forget();
     this._data = data;
+    this._whole = whole;
     this._xs = [...new Set(data.series.flatMap((each) => each.points.map((point) => point[0])))].sort((a, b) => a - b);
     setText(this._title, data.title);
+    setAttribute(this._title, "title", data.title);
     const positive = data.series.some((each) => each.points.some((point) => point[1] !== null && point[1] > 0));
     show(this._log, positive);
     this._draw();
@@ -92,60 +93,87 @@ export class Chart {
     const data = this._data;
     if (data === null) return;
     if (this._width === 0) this._width = Math.round(this._svg.clientWidth) || 480;
-    const isLog = this._isLog && !this._log.hidden;
-    const values = data.series.flatMap((each) => each.points.map((point) => point[1]));
-    const best = data.marked ?? null;
-    const calm = isLog ? extent(values, true) : calmExtent(values);
-    // However rare it is, the best value is what everybody looks for.
-    const reached = data.series.filter((each) => each.kind === "step").map((each) => each.points.at(-1)?.[1] ?? null);
-    const range = isLog || calm === null ? calm : extent([...calm, best?.[1] ?? null, ...reached]);
-    const xRange = extent(this._xs);
-    if (range === null || xRange === null) return;
-    const y = makeScale(range[0], range[1], HEIGHT - BOTTOM, TOP, { log: isLog });
-    const texts = y.labels;
-    const left = Math.max(26, Math.ceil(Math.max(...texts.map((text) => text.length)) * CHAR) + 10);
-    const nTicks = Math.max(2, Math.floor((this._width - left) / 64));
-    const x = makeScale(xRange[0], xRange[1], left, this._width - RIGHT, {
-      nTicks,
-      round: false,
-      whole: data.whole ?? true,
-    });
-    Object.assign(this, { _x: x, _y: y, _left: left });
-    this._axes(x, y, texts, left);
-    this._paths(x, y, isLog);
-    const bestVisible = best !== null && best[1] >= y.low && best[1] <= y.high;
-    show(this._best, bestVisible);
-    if (bestVisible) {
-      setAttribute(this._best, "cx", x.place(best[0]).toFixed(1));
-      setAttribute(this._best, "cy", y.place(best[1]).toFixed(1));
-    }
+    const how = {
+      width: this._width,
+      isLog: this._isLog && !this._log.hidden,
+      isFull: this._isFull,
+      isWatched: this._isPointed || this._svg === this._svg.getRootNode().activeElement,
+    };
+    const drawn = (this._drawn = drawnOf(data, how, this._axes, this._whole));
+    for (const part of this._svg.children) show(part, drawn !== null);
+    const outside = drawn === null ? "" : outsideText(drawn.counts);
+    show(this._full, drawn !== null && !how.isLog && (drawn.isCut || this._isFull));
+    setAttribute(this._full, "title", outside === "" ? "Leave out what lies far away" : outside);
     setAttribute(this._svg, "viewBox", `0 0 ${this._width} ${HEIGHT}`);
-    setAttribute(this._svg, "aria-label", `${data.title}: ${this._reading(null)}`);
+    if (drawn !== null) this._place(drawn);
+    const reading = [this._reading(null), outside].filter(Boolean).join(" · ");
+    setAttribute(this._svg, "aria-label", `${data.title}: ${reading || "no numbers"}`);
     this._move(this._at);
   }
 
-  _axes(x, y, texts, left) {
+  _place(drawn) {
+    this._placeAxes(drawn);
+    repeat(
+      this._lines,
+      this._data.series,
+      () => s("path", { fill: "none" }),
+      (path, series, index) => {
+        setAttribute(path, "d", drawn.paths[index]);
+        setAttribute(path, "class", `ddl-${series.kind}${series.faint ? " ddl-faint" : ""}`);
+        path.style.stroke = series.color;
+      },
+    );
+    repeat(
+      this._outside,
+      drawn.outside,
+      () => s("text", { "text-anchor": "middle" }),
+      (text, mark) => {
+        setAttribute(text, "x", mark.x.toFixed(1));
+        setAttribute(text, "y", mark.y);
+        setText(text, mark.text);
+      },
+    );
+    repeat(
+      this._rules,
+      drawn.rules,
+      () => s("line", {}, s("title")),
+      (line, rule) => {
+        const place = rule.at.toFixed(1);
+        for (const [name, value] of [["x1", place], ["x2", place], ["y1", TOP], ["y2", HEIGHT - BOTTOM]]) {
+          setAttribute(line, name, value);
+        }
+        setText(line.firstChild, rule.text);
+      },
+    );
+    show(this._best, drawn.best !== null);
+    if (drawn.best !== null) {
+      setAttribute(this._best, "cx", drawn.best[0].toFixed(1));
+      setAttribute(this._best, "cy", drawn.best[1].toFixed(1));
+    }
+  }
+
+  _placeAxes({ x, y, left, right }) {
     repeat(
       this._grid,
       y.ticks,
       () => s("line", {}),
       (line, tick) => {
         const at = y.place(tick).toFixed(1);
-        for (const [name, value] of [["x1", left], ["x2", this._width - RIGHT], ["y1", at], ["y2", at]]) {
+        for (const [name, value] of [["x1", left], ["x2", right], ["y1", at], ["y2", at]]) {
           setAttribute(line, name, value);
         }
       },
     );
-    const nameFrom = this._width - RIGHT - this._data.xName.length * CHAR - 14;
+    const nameFrom = right - this._data.xName.length * CHAR - 14;
     const marks = [
-      ...y.ticks.map((tick, i) => [left - 6, y.place(tick) + 4, texts[i], "end"]),
+      ...y.ticks.map((tick, i) => [left - 6, y.place(tick) + 4, y.labels[i], "end"]),
       ...x.ticks.map((tick, i) => [
-        i === 0 ? Math.max(left, x.place(tick) - 3) : x.place(tick),
-        HEIGHT - 5,
+        x.place(tick) < left + 14 ? Math.max(left, x.place(tick) - 3) : x.place(tick),
+        HEIGHT - 3,
         x.labels[i],
-        i === 0 ? "start" : x.place(tick) > this._width - 30 ? "end" : "middle",
+        x.place(tick) < left + 14 ? "start" : x.place(tick) > this._width - 30 ? "end" : "middle",
       ]).filter(([place]) => place < nameFrom),
-      [this._width - RIGHT, HEIGHT - 5, this._data.xName, "end"],
+      [right, HEIGHT - 3, this._data.xName, "end"],
     ];
     repeat(
       this._labels,
@@ -160,23 +188,11 @@ export class Chart {
     );
   }
 
-  _paths(x, y, isLog) {
-    repeat(
-      this._lines,
-      this._data.series,
-      () => s("path", { fill: "none" }),
-      (path, series) => {
-        setAttribute(path, "d", pathOf(series, x, y, isLog));
-        setAttribute(path, "class", `ddl-${series.kind}${series.faint ? " ddl-faint" : ""}`);
-        path.style.stroke = series.color;
-      },
-    );
-  }
-
   _point(clientX) {
-    if (this._x === undefined) return;
+    if (this._drawn === null) return;
+    this._isPointed = true;
     const box = this._svg.getBoundingClientRect();
-    const wanted = this._x.value((clientX - box.left) * (this._width / Math.max(1, box.width)));
+    const wanted = this._drawn.x.value((clientX - box.left) * (this._width / Math.max(1, box.width)));
     this._move(nearest(this._xs, wanted));
   }
 
@@ -193,23 +209,23 @@ export class Chart {
     this._at = at;
     if (this._data === null) return;
     this._read(at);
-    const visible = at !== null && this._x !== undefined && at >= this._xs[0];
+    const drawn = this._drawn;
+    const visible = drawn !== null && at !== null && at >= this._xs[0] && drawn.x.holds(at);
     show(this._cursor, visible);
     const found = visible ? this._found(at) : [];
     if (visible) {
-      const place = this._x.place(at).toFixed(1);
+      const place = drawn.x.place(at).toFixed(1);
       for (const [name, value] of [["x1", place], ["x2", place], ["y1", TOP], ["y2", HEIGHT - BOTTOM]]) {
         setAttribute(this._cursor, name, value);
       }
     }
-    const dots = found.filter(([, point]) => point[1] !== null && point[1] >= this._y.low && point[1] <= this._y.high);
     repeat(
       this._points,
-      dots,
+      found.filter(([, point]) => point[1] !== null && drawn.y.holds(point[1])),
       () => s("circle", { r: 3.5 }),
       (dot, [series, point]) => {
-        setAttribute(dot, "cx", this._x.place(series.kind === "step" ? at : point[0]).toFixed(1));
-        setAttribute(dot, "cy", this._y.place(point[1]).toFixed(1));
+        setAttribute(dot, "cx", drawn.x.place(series.kind === "step" ? at : point[0]).toFixed(1));
+        setAttribute(dot, "cy", drawn.y.place(point[1]).toFixed(1));
         dot.style.fill = series.color;
       },
     );
@@ -257,28 +273,8 @@ export class Chart {
   }
 }
 
-function pathOf(series, x, y, isLog) {
-  const parts = [];
-  let open = false;
-  let lastY = 0;
-  for (const [atX, value] of series.points) {
-    if (value === null || !Number.isFinite(value) || (isLog && value <= 0)) {
-      open = false;
-      continue;
-    }
-    const px = x.place(atX);
-    const py = Math.min(HEIGHT - BOTTOM + 4, Math.max(TOP - 4, y.place(value)));
-    if (series.kind === "dots") parts.push(`M${px.toFixed(1)} ${py.toFixed(1)}h0`);
-    else if (!open) parts.push(`M${px.toFixed(1)} ${py.toFixed(1)}`);
-    else if (series.kind === "step") parts.push(`L${px.toFixed(1)} ${lastY.toFixed(1)}V${py.toFixed(1)}`);
-    else parts.push(`L${px.toFixed(1)} ${py.toFixed(1)}`);
-    open = true;
-    lastY = py;
-  }
-  if (series.kind === "step" && open) parts.push(`H${x.place(x.high).toFixed(1)}`);
-  // A single point has no line: a dot shows it.
-  if (series.kind === "line" && parts.length === 1) parts.push("h0");
-  return parts.join("");
+function toggle(text, title) {
+  return h("button", { type: "button", class: "ddl-toggle", text, title, "aria-pressed": "false" });
 }
 
 function lastUpTo(points, at) {

@@ -1,17 +1,23 @@
 // Which charts a run has: objective per trial and best so far of a search, series of a training.
 
 import { Chart } from "./chart.js";
-import { clean, h, repeat, Scope, show } from "./dom.js";
-import { number, score } from "./format.js";
+import { isFinal } from "./client.js";
+import { clean, h, Scope, show } from "./dom.js";
+import { count, number, score } from "./format.js";
+import { rangesOf } from "./plot.js";
 
 const COLORS = ["var(--ddl-blue)", "var(--ddl-orange)", "var(--ddl-violet)", "var(--ddl-green)"];
 const MAX_CHARTS = 4;
 
 /** The charts of one run. */
 export class Curves {
-  /** @param {Scope} scope */
-  constructor(scope) {
+  /**
+   * @param {Scope} scope
+   * @param {any[] | null} [record] of a recording: all snapshots
+   */
+  constructor(scope, record = null) {
     this._scope = scope;
+    this._whole = record === null ? null : wholeOf(record);
     this._charts = [];
     this.element = h("div", { class: "ddl-charts" });
   }
@@ -25,7 +31,7 @@ export class Curves {
       this._charts.push(chart);
       this.element.append(chart.element);
     }
-    wanted.forEach((data, index) => this._charts[index].update(data));
+    wanted.forEach((data, index) => this._charts[index].update(data, this._whole?.get(data.title) ?? null));
     show(this.element, wanted.length > 0);
   }
 }
@@ -36,7 +42,8 @@ export class Curves {
  * @returns {import("./chart.js").ChartData[]}
  */
 export function chartsOf(snapshot) {
-  if (snapshot.can.has_objective) return searchCharts(snapshot);
+  const isOver = isFinal(snapshot.state);
+  if (snapshot.can.has_objective) return searchCharts(snapshot).map((chart) => ({ ...chart, isOver }));
   const series = Object.entries(snapshot.series ?? {}).filter(([, points]) => points.length > 0);
   // A loss first, whatever was reported first.
   series.sort(([a], [b]) => Number(/loss/i.test(b)) - Number(/loss/i.test(a)));
@@ -44,8 +51,37 @@ export function chartsOf(snapshot) {
     title: clean(name, 40),
     xName: "step",
     write: number,
+    isOver,
+    rules: restartsOf(snapshot),
     series: [{ name: clean(name, 24), color: COLORS[index % COLORS.length], points, kind: "line" }],
   }));
+}
+
+/** Where rounds went on from a checkpoint. */
+function restartsOf(snapshot) {
+  return (snapshot.restarts ?? [])
+    .filter((row) => row.is_over)
+    .map((row) => ({ x: row.step ?? 0, text: `round ${row.round + 1} went on from step ${count(row.step ?? 0)}` }));
+}
+
+/** By title, what the axes of a chart have to show from the first to the last moment of a recording. */
+function wholeOf(record) {
+  const all = new Map();
+  for (const snapshot of record) {
+    for (const chart of chartsOf(snapshot)) {
+      if (!all.has(chart.title)) all.set(chart.title, { xs: new Set(), points: new Map(), reached: new Set() });
+      const whole = all.get(chart.title);
+      for (const series of chart.series) {
+        for (const [x, value] of series.points) {
+          whole.xs.add(x);
+          whole.points.set(`${series.name} ${x} ${value}`, value);
+        }
+      }
+      for (const value of rangesOf(chart).reached) whole.reached.add(value);
+    }
+  }
+  const flat = ({ xs, points, reached }) => ({ xs: [...xs], values: [...points.values()], reached: [...reached] });
+  return new Map([...all].map(([title, whole]) => [title, flat(whole)]));
 }
 
 function searchCharts(snapshot) {

@@ -21,10 +21,10 @@ const TICK_MS = 1000;
  * @param {HTMLElement} element its content is this view's until `destroy`
  * @param {{send: (message: object) => void, subscribe: (callback: (message: any) => void) => () => void}} channel
  *   JSON objects as protocol/view_messages.py describes them
- * @param {{runId?: string, waiting?: string, clock?: () => number, isInCell?: boolean}} [options]
+ * @param {{runId?: string, waiting?: string, clock?: () => number, isInCell?: boolean, record?: any[]}} [options]
  *   `waiting`: what is said before the first news; `clock`: of a recording, Unix seconds of the
- *   moment that is shown: then nothing can be stopped; `isInCell`: tracebacks stand below
- *   the view
+ *   moment that is shown: then nothing can be stopped; `record`: of a recording, all snapshots;
+ *   `isInCell`: tracebacks stand below the view
  * @returns {{destroy: () => void, forget: () => void}} `forget`: older news count again
  */
 export function mount(element, channel, options = {}) {
@@ -48,7 +48,7 @@ export function mount(element, channel, options = {}) {
     clock: options.clock,
     isInCell: options.isInCell,
   });
-  const view = new View(root, waiting, scope, client);
+  const view = new View(root, waiting, scope, client, options.record ?? null);
   scope.every(schedule, TICK_MS);
   scope.add(() => cancelAnimationFrame(frame));
   scope.add(() => client.close());
@@ -71,7 +71,8 @@ function relayed(root, message, reply) {
 }
 
 class View {
-  constructor(root, waiting, scope, client) {
+  constructor(root, waiting, scope, client, record) {
+    this._record = record;
     this._root = root;
     this._waiting = waiting;
     this._client = client;
@@ -84,8 +85,8 @@ class View {
     const { _scope: scope, _client: client, _root: root } = this;
     this._actions = new Actions(scope, client);
     this._header = new Header(this._actions.element);
-    this._curves = new Curves(scope);
-    this._parallel = new Parallel(scope);
+    this._curves = new Curves(scope, this._record);
+    this._parallel = new Parallel(scope, this._record);
     this._ranks = new Ranks();
     this._machines = new Machines();
     this._trials = new Trials(scope, client);

@@ -139,7 +139,8 @@ function strip() {
 
 function updateStrip(element, data) {
   const [label, svg, value, memory, note] = element.children;
-  setAttribute(element, "title", data.title);
+  const top = topOf(data.shares);
+  setAttribute(element, "title", top > 1 ? `${data.title} · the strip's top is ${percent(top)}` : data.title);
   setAttribute(element, "class", `ddl-strip ddl-strip-${data.kind}`);
   setText(label, data.label);
   setText(value, data.value);
@@ -148,32 +149,45 @@ function updateStrip(element, data) {
   setAttribute(svg.firstChild, "d", areaOf(data.shares));
   setAttribute(svg.lastChild, "d", edgeOf(data.shares));
   show(memory, data.memory !== null);
+  setAttribute(memory, "title", `Memory ${percent(data.memory)}`);
+  setAttribute(memory, "class", `ddl-memory${data.memory > 1 ? " ddl-is-over" : ""}`);
   memory.firstChild.style.width = `${(100 * Math.min(1, Math.max(0, data.memory ?? 0))).toFixed(1)}%`;
 }
 
-function places(shares) {
+/** Where the shares stand; the top is 100 %, or the largest of them where that is more. */
+export function stripPlaces(shares) {
   const step = WIDTH / Math.max(1, shares.length - 1);
+  const top = topOf(shares);
   return shares.map((share, index) =>
-    share === null ? null : [index * step, HEIGHT - 1 - Math.min(1, Math.max(0, share)) * (HEIGHT - 2)],
+    Number.isFinite(share) && share >= 0 ? [index * step, HEIGHT - 1 - (share / top) * (HEIGHT - 2)] : null,
   );
 }
 
-function edgeOf(shares) {
-  let open = false;
-  return places(shares)
-    .map((point) => {
-      const command = point === null ? "" : `${open ? "L" : "M"}${point[0].toFixed(1)} ${point[1].toFixed(1)}`;
-      open = point !== null;
-      return command;
-    })
-    .join("");
+function topOf(shares) {
+  return Math.max(1, ...shares.filter((share) => Number.isFinite(share)));
 }
 
-function areaOf(shares) {
-  const known = places(shares).filter((point) => point !== null);
-  if (known.length < 2) return "";
-  const line = known.map(([x, y]) => `L${x.toFixed(1)} ${y.toFixed(1)}`).join("");
-  return `M${known[0][0].toFixed(1)} ${HEIGHT}${line}L${known[known.length - 1][0].toFixed(1)} ${HEIGHT}Z`;
+/** Runs of points without a gap. */
+function runsOf(shares) {
+  const runs = [[]];
+  for (const point of stripPlaces(shares)) {
+    if (point === null) runs.push([]);
+    else runs.at(-1).push(point);
+  }
+  return runs.filter((run) => run.length > 0);
+}
+
+function written([x, y]) {
+  return `${x.toFixed(1)} ${y.toFixed(1)}`;
+}
+
+export function edgeOf(shares) {
+  return runsOf(shares).map((run) => `M${run.map(written).join("L")}${run.length === 1 ? "h0" : ""}`).join("");
+}
+
+export function areaOf(shares) {
+  const wide = runsOf(shares).filter((run) => run.length > 1);
+  return wide.map((run) => `M${run[0][0].toFixed(1)} ${HEIGHT}L${run.map(written).join("L")}L${run.at(-1)[0].toFixed(1)} ${HEIGHT}Z`).join("");
 }
 
 function sum(values) {

@@ -1,21 +1,31 @@
 // Parallel coordinates of a search: one line per trial through its parameters to its objective.
 
 import { clean, h, repeat, s, setAttribute, setText, show } from "./dom.js";
-import { param, params, score } from "./format.js";
+import { count, param, params, score } from "./format.js";
 import { extent, makeScale } from "./scale.js";
 
-const HEIGHT = 172;
+const HEIGHT = 180;
 const TOP = 24;
-const BOTTOM = 18;
+const LOW = 162;
 const SIDE = 30;
 const MAX_AXES = 7;
 const MAX_LINES = 160;
 const DASH = 4;
+const CHAR = 6.3;
 
 /** The parameters of a search's trials. */
 export class Parallel {
-  /** @param {import("./dom.js").Scope} scope */
-  constructor(scope) {
+  /**
+   * @param {import("./dom.js").Scope} scope
+   * @param {readonly any[] | null} [record] of a recording: all snapshots
+   */
+  constructor(scope, record = null) {
+    // By number, and of all objectives on their way: the axes hold whatever was ever shown.
+    this._known = new Map();
+    this._values = null;
+    this._runId = "";
+    this._isWhole = record !== null;
+    for (const snapshot of record ?? []) this._learn(snapshot.rows);
     this._readout = h("span", { class: "ddl-readout ddl-readout-wide" });
     this._lines = s("g", {});
     this._axes = s("g", {});
@@ -57,27 +67,34 @@ export class Parallel {
    */
   update(snapshot, rows = snapshot.rows) {
     this._snapshot = snapshot;
-    this._rows = rows
-      .filter((row) => row.value !== null && Object.keys(row.params).length > 0)
-      .slice(-MAX_LINES);
+    if (snapshot.run_id !== this._runId && !this._isWhole) [this._known, this._values] = [new Map(), null];
+    this._runId = snapshot.run_id;
+    this._rows = rows.filter(isDrawn).slice(-MAX_LINES);
+    if (!this._isWhole) this._learn(this._rows);
     show(this.element, this._rows.length > 1);
     if (this._rows.length > 1) this._draw();
+  }
+
+  _summary(nShown) {
+    const { complete = 0, pruned = 0, running = 0 } = this._snapshot?.counts ?? {};
+    const nAll = Math.max(nShown, complete + pruned + running);
+    const parts = [nAll > nShown ? `${count(nShown)} of ${count(nAll)} trials` : `${count(nShown)} trials`];
+    if (this._nLeftOut > 0) parts.push(`${this._nLeftOut} more parameters`);
+    return parts.join(" · ");
+  }
+
+  _learn(rows) {
+    const drawn = rows.filter(isDrawn);
+    for (const row of drawn) this._known.set(row.number, row);
+    this._values = extent([...(this._values ?? []), ...drawn.map((row) => row.value)]);
   }
 
   _draw() {
     if (this._width === 0) this._width = Math.round(this._svg.clientWidth) || 480;
     const snapshot = this._snapshot;
-    const metric = clean(snapshot.metric ?? "value", 18);
-    const names = paramNames(this._rows).slice(0, MAX_AXES - 1);
-    const low = HEIGHT - BOTTOM;
-    this._columns = [
-      ...names.map((name) => axisOf(clean(name, 18), this._rows.map((row) => row.params[name]), low)),
-      axisOf(metric, this._rows.map((row) => row.value), low),
-    ];
-    const gap = (this._width - 2 * SIDE) / Math.max(1, this._columns.length - 1);
-    this._places = this._columns.map((_, index) => SIDE + index * gap);
+    const metric = snapshot.metric ?? "value";
     const best = snapshot.best?.number ?? -1;
-    const range = extent(this._rows.map((row) => row.value)) ?? [0, 1];
+    const range = this._values ?? [0, 1];
     const sign = snapshot.mode === "min" ? -1 : 1;
     const goodness = (value) => {
       const share = range[1] > range[0] ? (value - range[0]) / (range[1] - range[0]) : 1;
@@ -86,13 +103,9 @@ export class Parallel {
     this._ordered = [...this._rows].sort(
       (a, b) => Number(a.number === best) - Number(b.number === best) || goodness(a.value) - goodness(b.value),
     );
-    this._polylines = this._ordered.map((row) =>
-      this._columns.map((axis, i) => {
-        const isLast = i === this._columns.length - 1;
-        if (!isLast && !(names[i] in row.params)) return null;
-        return [this._places[i], axis.place(isLast ? row.value : row.params[names[i]])];
-      }),
-    );
+    const how = { metric, width: this._width, known: [...this._known.values()], values: range };
+    const { axes, gap, places, lines, unknown, nLeftOut } = strandsOf(this._ordered, how);
+    Object.assign(this, { _columns: axes, _gap: gap, _places: places, _polylines: lines, _unknown: unknown, _nLeftOut: nLeftOut });
     repeat(
       this._lines,
       this._ordered,
@@ -104,35 +117,38 @@ export class Parallel {
         path.style.stroke = isBest ? "var(--ddl-green)" : ramp(goodness(row.value));
       },
     );
-    this._drawAxes(low);
+    this._drawAxes();
     setAttribute(this._svg, "viewBox", `0 0 ${this._width} ${HEIGHT}`);
     this._mark(this._at);
   }
 
-  _drawAxes(low) {
+  _drawAxes() {
     repeat(
       this._axes,
       this._columns,
-      () => s("g", {}, s("line", { class: "ddl-axis" }), s("text", { class: "ddl-axis-name" }), s("g", {})),
+      () => s("g", {}, s("line", { class: "ddl-axis" }), s("text", { class: "ddl-axis-name" }, s("tspan"), s("title")), s("g", {})),
       (group, axis, index) => {
         const [line, name, ticks] = group.children;
         const x = this._places[index].toFixed(1);
         const last = index === this._columns.length - 1;
         const anchor = index === 0 ? "start" : last ? "end" : "middle";
-        for (const [key, value] of [["x1", x], ["x2", x], ["y1", TOP], ["y2", low]]) setAttribute(line, key, value);
+        for (const [key, value] of [["x1", x], ["x2", x], ["y1", TOP], ["y2", LOW]]) setAttribute(line, key, value);
         setAttribute(name, "x", index === 0 ? 4 : last ? this._width - 4 : x);
         setAttribute(name, "y", 12);
         setAttribute(name, "text-anchor", anchor);
-        setText(name, axis.name);
+        // Names give way to each other; hovering tells them in full.
+        const nChars = Math.max(3, Math.floor(this._gap / CHAR) - 1);
+        setText(name.firstChild, clean(axis.name, Math.min(18, nChars)));
+        setText(name.lastChild, clean(axis.name, 200));
         repeat(
           ticks,
-          axis.ticks,
+          this._unknown[index] > 0 ? [...axis.ticks, [LOW + 12, `× ${this._unknown[index]}`]] : axis.ticks,
           () => s("text", { class: "ddl-axis-tick" }),
           (text, [y, label]) => {
             setAttribute(text, "x", last ? (this._places[index] - 5).toFixed(1) : (this._places[index] + 5).toFixed(1));
-            setAttribute(text, "y", Math.min(low, Math.max(TOP + 8, y + 3)).toFixed(1));
+            setAttribute(text, "y", (y > LOW ? y : Math.min(LOW, Math.max(TOP + 8, y + 3))).toFixed(1));
             setAttribute(text, "text-anchor", last ? "end" : "start");
-            setText(text, label);
+            setText(text, clean(label, nChars));
           },
         );
       },
@@ -175,11 +191,15 @@ export class Parallel {
     });
     const metric = clean(this._snapshot?.metric ?? "value", 24);
     const text = row === null
-      ? `${ordered.length} trials`
+      ? this._summary(ordered.length)
       : `#${row.number} · ${params(row.params, 24, 6)} · ${metric} ${score(row.value)}`;
     setText(this._readout, text);
     setAttribute(this._svg, "aria-label", `Parameters of ${ordered.length} trials. ${text}`);
   }
+}
+
+function isDrawn(row) {
+  return Number.isFinite(row.value) && Object.keys(row.params).length > 0;
 }
 
 /** From muted to strong. */
@@ -188,28 +208,67 @@ function ramp(share) {
   return `color-mix(in srgb, var(--ddl-blue) ${amount}%, var(--ddl-dim))`;
 }
 
-function axisOf(name, values, low) {
+/**
+ * An axis over all values of one name; what it can't show has no place on it (null).
+ * @param {string} name
+ * @param {unknown[]} values
+ */
+export function axisOf(name, values) {
   const known = values.filter((value) => value !== null && value !== undefined);
-  const isNumeric = known.length > 0 && known.every((value) => typeof value === "number" && Number.isFinite(value));
-  const distinct = new Set(known);
-  if (isNumeric && distinct.size > 1) return numericAxis(name, known, low);
-  const labels = [...new Set(known.map((value) => param(value, 14)))].sort();
-  const step = (low - TOP) / Math.max(1, labels.length);
-  const place = (value) => low - step / 2 - Math.max(0, labels.indexOf(param(value, 14))) * step;
-  const shown = labels.length > 8 ? [] : labels.map((label, index) => [low - step / 2 - index * step, label]);
+  const range = extent(known);
+  const isNumeric = known.every((value) => typeof value === "number");
+  if (isNumeric && range !== null && range[1] > range[0]) return numericAxis(name, range);
+  // By their values: two long names may begin alike.
+  const distinct = [...new Map(known.map((value) => [keyOf(value), value])).values()];
+  distinct.sort((a, b) => (param(a) < param(b) ? -1 : 1));
+  const step = (LOW - TOP) / Math.max(1, distinct.length);
+  const placeAt = (index) => LOW - step / 2 - index * step;
+  const indices = new Map(distinct.map((value, index) => [keyOf(value), index]));
+  const place = (value) => (indices.has(keyOf(value)) ? placeAt(indices.get(keyOf(value))) : null);
+  const shown = distinct.length > 8 ? [] : distinct.map((value, index) => [placeAt(index), param(value, 14)]);
   return { name, place, ticks: shown };
 }
 
-function numericAxis(name, known, low) {
-  const [least, most] = extent(known);
+function keyOf(value) {
+  return `${typeof value} ${value}`;
+}
+
+function numericAxis(name, [least, most]) {
   const isLog = least > 0 && most / least >= 30;
-  const scale = makeScale(least, most, low, TOP, { log: isLog, round: false, nTicks: 3 });
+  const scale = makeScale(least, most, LOW, TOP, { log: isLog, round: false, nTicks: 3 });
   // As the table writes them, but with three digits: there is no room for more.
   const label = (value) => param(Number.isInteger(value) ? value : Number(value.toPrecision(3)));
   const ends = [least, most].map((value) => [scale.place(value), label(value)]);
-  const place = (value) =>
-    typeof value === "number" && Number.isFinite(value) ? scale.place(value) : low;
+  const place = (value) => (typeof value === "number" && scale.holds(value) ? scale.place(value) : null);
   return { name, place, ticks: ends };
+}
+
+/**
+ * Axes of a search, and the places of each trial on them.
+ * @param {readonly any[]} rows
+ * @param {{metric: string, width: number, known: readonly any[], values: readonly number[]}} how
+ *   `known`, `values`: rows and objectives that the axes are to hold, so that they stay what they are
+ */
+export function strandsOf(rows, { metric, width, known, values }) {
+  const all = paramNames(known);
+  const names = all.slice(0, MAX_AXES - 1);
+  const axes = [
+    ...names.map((name) => axisOf(name, known.map((row) => row.params[name]))),
+    axisOf(metric, values),
+  ];
+  const gap = (width - 2 * SIDE) / Math.max(1, axes.length - 1);
+  const places = axes.map((_, index) => SIDE + index * gap);
+  const unknown = axes.map(() => 0);
+  const lines = rows.map((row) =>
+    axes.map((axis, i) => {
+      const isLast = i === names.length;
+      if (!isLast && !(names[i] in row.params)) return null;
+      const y = axis.place(isLast ? row.value : row.params[names[i]]);
+      if (y === null) unknown[i]++;
+      return y === null ? null : [places[i], y];
+    }),
+  );
+  return { axes, gap, places, lines, unknown, nLeftOut: all.length - names.length };
 }
 
 /** Names of all parameters: a trial has only those of its branch. */

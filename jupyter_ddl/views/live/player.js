@@ -39,6 +39,7 @@ class Player {
     this._view = mount(this._stage, this._projector.channel, {
       runId: timeline.run_id,
       clock: () => this._projector.nowS,
+      record: this._projector.record(),
     });
     this._scope.every(() => this._tick(), TICK_MS);
     this._projector.show();

@@ -43,10 +43,15 @@ export class Projector {
     return isBack;
   }
 
+  /** What there is to be seen at all moments, in order. */
+  record() {
+    return this._pictures.map(({ picture }) => snapshotOf(picture));
+  }
+
   /** Say what is to be seen now; complete in itself, as every message is. */
   show() {
     const { telemetry } = this._picture;
-    this._say({ kind: "run", seq: ++this._seq, at_s: this.nowS, snapshot: this._snapshot() });
+    this._say({ kind: "run", seq: ++this._seq, at_s: this.nowS, snapshot: snapshotOf(this._picture) });
     if (telemetry !== null) {
       const cluster = this._picture.snapshot.cluster;
       this._say({ kind: "telemetry", seq: ++this._seq, cluster, telemetry, run_id: this._timeline.run_id });
@@ -55,13 +60,6 @@ export class Projector {
 
   get _picture() {
     return this._pictures[this._index].picture;
-  }
-
-  _snapshot() {
-    const { snapshot, trials, heard } = this._picture;
-    const ranks = snapshot.ranks.map((row) => ({ ...row, heard_at_s: heard[row.rank] ?? null }));
-    const rows = snapshot.rows.map((number) => trials[number]);
-    return { ...snapshot, rows, ranks, learning: Object.values(snapshot.learning) };
   }
 
   _take(message) {
@@ -104,6 +102,12 @@ export class Projector {
   _say(message) {
     for (const callback of this._callbacks) callback(message);
   }
+}
+
+function snapshotOf({ snapshot, trials, heard }) {
+  const ranks = snapshot.ranks.map((row) => ({ ...row, heard_at_s: heard[row.rank] ?? null }));
+  const rows = snapshot.rows.map((number) => trials[number]);
+  return { ...snapshot, rows, ranks, learning: Object.values(snapshot.learning) };
 }
 
 function named(outputs, { trial, file }) {

@@ -2,8 +2,18 @@
 
 import { number, ticks as labelsOf } from "./format.js";
 
+// Beyond these, sums and products of values are no numbers any more: what lies there is outside of every axis.
+const HUGE = 1e300;
+const TINY = 1e-300;
+const LEAST_SPAN = 1e-12;
+/** How much room an axis that grows leaves for what comes next, and how little of it must be in use. */
+const ROOM = 0.25;
+const SMALL = 0.4;
+
 /**
- * @typedef {{place: (value: number) => number, value: (place: number) => number, ticks: number[], labels: string[], low: number, high: number, log: boolean}} Scale
+ * @typedef {{place: (value: number) => number, holds: (value: number) => boolean, value: (place: number) => number,
+ *   ticks: number[], labels: string[], low: number, high: number, log: boolean}} Scale
+ *   `holds`: whether a value lies on the axis, up to rounding
  */
 
 /**
@@ -19,8 +29,8 @@ export function makeScale(low, high, from, to, options = {}) {
   const { log = false, nTicks = 4, round = true, whole = false } = options;
   if (log) return logScale(low, high, from, to, round);
   let [a, b] = [low, high];
-  if (!(b > a)) {
-    const room = Math.abs(a) > 0 ? Math.abs(a) * 0.05 : whole ? 1 : 0.5;
+  if (!(b - a > Math.max(Math.abs(a), Math.abs(b), TINY) * LEAST_SPAN)) {
+    const room = Math.abs(a) > TINY ? Math.abs(a) * 0.05 : whole ? 1 : 0.5;
     [a, b] = [whole ? a : a - room, whole ? a + 1 : b + room];
   }
   const step = niceStep((b - a) / Math.max(1, nTicks), whole);
@@ -28,8 +38,10 @@ export function makeScale(low, high, from, to, options = {}) {
   const ticks = [];
   for (let i = Math.ceil(a / step - 1e-9); i * step <= b + step * 1e-9; i++) ticks.push(tidy(i * step, step));
   const width = b - a;
+  const place = (value) => from + ((value - a) / width) * (to - from);
   return {
-    place: (value) => from + ((value - a) / width) * (to - from),
+    place,
+    holds: (value) => isBetween(place(value), from, to),
     value: (place) => a + ((place - from) / (to - from)) * width,
     ticks,
     labels: labelsOf(ticks, step),
@@ -41,7 +53,7 @@ export function makeScale(low, high, from, to, options = {}) {
 
 function logScale(low, high, from, to, round) {
   let [a, b] = [Math.log10(low), Math.log10(high)];
-  if (!(b > a)) [a, b] = [a - 0.5, b + 0.5];
+  if (!(b - a > 1e-9)) [a, b] = [a - 0.5, b + 0.5];
   if (round && b - a > 1.2) [a, b] = [Math.floor(a + 1e-9), Math.ceil(b - 1e-9)];
   const ticks = [];
   const step = Math.max(1, Math.ceil((b - a) / 5));
@@ -55,8 +67,11 @@ function logScale(low, high, from, to, round) {
       }
     }
   }
+  const place = (value) => (value > 0 ? from + ((Math.log10(value) - a) / (b - a)) * (to - from) : NaN);
+  if (ticks.length < 2) ticks.splice(0, Infinity, ...makeScale(10 ** a, 10 ** b, from, to, { round: false }).ticks);
   return {
-    place: (value) => from + ((Math.log10(value) - a) / (b - a)) * (to - from),
+    place,
+    holds: (value) => isBetween(place(value), from, to),
     value: (place) => 10 ** (a + ((place - from) / (to - from)) * (b - a)),
     ticks,
     labels: ticks.map(number),
@@ -64,6 +79,10 @@ function logScale(low, high, from, to, round) {
     high: 10 ** b,
     log: true,
   };
+}
+
+function isBetween(place, from, to) {
+  return place >= Math.min(from, to) - 0.05 && place <= Math.max(from, to) + 0.05;
 }
 
 function niceStep(rough, whole) {
@@ -78,7 +97,7 @@ function tidy(value, step) {
 }
 
 /**
- * Smallest and largest finite value; null when there is none.
+ * Smallest and largest value that an axis can show; null when there is none.
  * @param {Iterable<number | null>} values
  * @param {boolean} [positive] only those above 0
  * @returns {[number, number] | null}
@@ -87,11 +106,15 @@ export function extent(values, positive = false) {
   let low = Infinity;
   let high = -Infinity;
   for (const value of values) {
-    if (value === null || !Number.isFinite(value) || (positive && value <= 0)) continue;
+    if (!isShowable(value) || (positive && value < TINY)) continue;
     if (value < low) low = value;
     if (value > high) high = value;
   }
   return low <= high ? [low, high] : null;
+}
+
+function isShowable(value) {
+  return typeof value === "number" && Math.abs(value) <= HUGE;
 }
 
 /**
@@ -101,7 +124,7 @@ export function extent(values, positive = false) {
  * @returns {[number, number] | null}
  */
 export function calmExtent(values) {
-  const sorted = values.filter((value) => Number.isFinite(value)).sort((a, b) => a - b);
+  const sorted = values.filter(isShowable).sort((a, b) => a - b);
   if (sorted.length === 0) return null;
   const at = (share) => sorted[Math.round(share * (sorted.length - 1))];
   const room = 4 * (at(0.75) - at(0.25));
@@ -109,4 +132,44 @@ export function calmExtent(values) {
   const low = sorted.find((value) => value >= at(0.25) - room);
   const high = sorted.findLast((value) => value <= at(0.75) + room);
   return [low, high];
+}
+
+/** The range of an axis while somebody watches: it grows by steps, and shrinks only where nobody points. */
+export class Watched {
+  constructor() {
+    this._range = null;
+  }
+
+  forget() {
+    this._range = null;
+  }
+
+  /**
+   * @param {[number, number]} wanted what must be on the axis
+   * @param {(range: [number, number]) => Scale} make
+   * @param {{isWatched: boolean, isOver: boolean}} how `isOver`: nothing more is expected
+   * @returns {Scale}
+   */
+  fit(wanted, make, { isWatched, isOver }) {
+    const [low, high] = wanted;
+    if (this._range === null || (isOver && !isWatched)) this._range = wanted;
+    const scale = make(this._range);
+    const [isLow, isHigh] = [scale.holds(low), scale.holds(high)];
+    if (isLow && isHigh && (isWatched || !isLost(low, high, scale))) return scale;
+    if (isLow && isHigh) this._range = wanted;
+    else {
+      const [least, most] = [Math.min(low, scale.low), Math.max(high, scale.high)];
+      const room = scale.log ? (most / least) ** ROOM : (most - least) * ROOM;
+      const below = scale.log ? Math.max(least / room, Math.min(least, TINY)) : Math.max(least - room, Math.min(least, -HUGE));
+      const above = Math.min(scale.log ? most * room : most + room, Math.max(most, HUGE));
+      this._range = [isLow ? least : below, isHigh ? most : above];
+    }
+    return make(this._range);
+  }
+}
+
+/** Whether the values take only a small part of the axis. */
+function isLost(low, high, scale) {
+  const width = Math.abs(scale.place(scale.high) - scale.place(scale.low));
+  return high > low && Math.abs(scale.place(high) - scale.place(low)) < SMALL * width;
 }

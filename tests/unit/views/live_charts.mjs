@@ -1,0 +1,272 @@
+// Random runs through the charts' real modules: what was drawn, held against the values.
+// One line out per kind of chart: {name, nRuns, nMarks, nOutside, wrong: [texts]}.
+
+import { pathToFileURL } from "node:url";
+
+const [folder, seed, nRuns] = [process.argv[2], Number(process.argv[3]), Number(process.argv[4])];
+const load = (name) => import(pathToFileURL(`${folder}/${name}.js`).href);
+const { drawnOf, rangesOf, TOP, BOTTOM, HEIGHT } = await load("plot");
+const { Watched } = await load("scale");
+const { strandsOf, strand } = await load("parallel");
+const { stripPlaces, edgeOf } = await load("machines");
+
+const MOST_PX = 0.5;
+let state = seed;
+function random() {
+  // mulberry32
+  state = (state + 0x6d2b79f5) | 0;
+  let t = Math.imul(state ^ (state >>> 15), 1 | state);
+  t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t;
+  return ((t ^ (t >>> 14)) >>> 0) / 4294967296;
+}
+const whole = (n) => Math.floor(random() * n);
+const pick = (list) => list[whole(list.length)];
+const sign = () => (random() < 0.5 ? -1 : 1);
+
+const ODD = [NaN, null, Infinity, -Infinity, 0, -0, 1e308, -1e308, 5e-324, 1e300, 1e-300];
+
+/** A value after value of one run: of some size, with some outliers, some of them no numbers. */
+function valuesOf() {
+  const size = 10 ** pick([0, 0, 0, 0, whole(600) - 300, whole(20) - 10]);
+  const middle = pick([0, 0, 1, -1, size, 1e6 * size, random()]);
+  const spread = pick([0, 1e-16, 1e-9, 1, 1, 1]) * size;
+  const [oddly, wildly] = [pick([0, 0, 0.1, 1]), pick([0, 0.02, 0.2])];
+  return () => {
+    if (random() < oddly) return pick(ODD);
+    const value = middle + spread * (random() - 0.5);
+    return random() < wildly ? sign() * value * 10 ** whole(12) : value;
+  };
+}
+
+function seriesOf(kind, nPoints, next) {
+  const points = [];
+  let x = whole(3);
+  for (let i = 0; i < nPoints; i++) {
+    points.push([x, next()]);
+    x += 1 + (random() < 0.2 ? whole(50) : 0);
+  }
+  return { name: `s${whole(1e6)}`, color: "", points, kind };
+}
+
+function chartOf() {
+  const next = valuesOf();
+  const nPoints = pick([0, 1, 2, 3, 9, 40]);
+  const kinds = pick([["line"], ["step", "dots"], ["line", "line", "line"], ["dots"]]);
+  const series = kinds.map((kind) => seriesOf(kind, nPoints, next));
+  const points = series[0].points;
+  const best = points.length > 0 && random() < 0.5 ? pick(points) : null;
+  return { title: "t", xName: "step", write: String, series, marked: best !== null && best[1] !== null ? best : null };
+}
+
+/** Where a value stands, told by the ticks and nothing else. */
+function byTicks(scale) {
+  const [first, last] = [scale.ticks[0], scale.ticks.at(-1)];
+  const [from, to] = [scale.place(first), scale.place(last)];
+  const of = (value) => (typeof value !== "number" ? NaN : scale.log ? Math.log10(value) : value);
+  return (value) => from + ((of(value) - of(first)) / (of(last) - of(first))) * (to - from);
+}
+
+/** Corners of a path, a list for each piece. */
+function cornersOf(d) {
+  const pieces = [];
+  let [x, y] = [0, 0];
+  for (const [, command, text] of d.matchAll(/([MLHVh])([^MLHVh]*)/g)) {
+    const numbers = text.split(" ").map(Number);
+    if (numbers.some((each) => !Number.isFinite(each))) throw new Error(`not a path: ${d}`);
+    if (command === "M") pieces.push([]);
+    if (command === "M" || command === "L") [x, y] = numbers;
+    else if (command === "H") x = numbers[0];
+    else if (command === "V") y = numbers[0];
+    if (pieces.length === 0) throw new Error(`begins nowhere: ${d}`);
+    pieces.at(-1).push([x, y]);
+  }
+  return pieces;
+}
+
+const near = (a, b) => Math.abs(a[0] - b[0]) <= MOST_PX && Math.abs(a[1] - b[1]) <= MOST_PX;
+
+function checkChart(chart, drawn, isLog, tell) {
+  if (drawn === null) return chart.series.every((each) => each.points.every(([, v]) => !isAxisValue(v, isLog)));
+  const { x, y } = drawn;
+  if (y.ticks.length < 2) tell("fewer than two ticks");
+  const placed = byTicks(y);
+  const edge = (py) => Math.abs(py - TOP) <= MOST_PX || Math.abs(py - (HEIGHT - BOTTOM)) <= MOST_PX;
+  let [nOutside, nAtEdge] = [0, 0];
+  chart.series.forEach((series, index) => {
+    const pieces = cornersOf(drawn.paths[index]);
+    const corners = pieces.flat();
+    const points = series.points.map(([atX, value]) => [x.place(atX), placed(value), value]);
+    for (const [px, py, value] of points) {
+      const isInside = isAxisValue(value, isLog) && py >= TOP - MOST_PX && py <= HEIGHT - BOTTOM + MOST_PX;
+      const isSeen = corners.some((corner) => near(corner, [px, py]));
+      tell.nMarks++;
+      // Just outside, where the line that leaves the axis ends.
+      if (isSeen) nAtEdge += !y.holds(value);
+      if (isSeen) continue;
+      nOutside++;
+      if (isInside && py > TOP + 0.2 && py < HEIGHT - BOTTOM - 0.2) tell(`${value} at ${px} is not drawn`);
+      const marked = drawn.outside.some((mark) => px >= mark.from - MOST_PX && px <= mark.to + MOST_PX && sideFits(mark.side, value, y));
+      if (!marked) tell(`${value} at ${px} is neither drawn nor marked`);
+    }
+    // And the other way: nothing is drawn that is no value, but for where a line leaves the axis.
+    for (const piece of pieces) for (const corner of piece) {
+      if (points.some((point) => near(corner, point))) continue;
+      if (series.kind === "step" && isOnStep(corner, points, drawn, x, chart)) continue;
+      if (series.kind === "line" && edge(corner[1]) && isOnLine(corner, points)) continue;
+      tell(`${corner} is no value of ${series.kind}: ${drawn.paths[index].slice(0, 120)}`);
+    }
+  });
+  const nMarked = drawn.outside.reduce((sum, mark) => sum + mark.n, 0);
+  if (nMarked !== nOutside + nAtEdge) tell(`${nOutside} outside, ${nMarked} marked`);
+  tell.nOutside += nOutside;
+  if (drawn.best !== null && !near(drawn.best, [x.place(chart.marked[0]), placed(chart.marked[1])])) tell("the best mark");
+}
+
+function isAxisValue(value, isLog) {
+  return typeof value === "number" && Math.abs(value) <= 1e300 && (!isLog || value >= 1e-300);
+}
+
+function sideFits(side, value, y) {
+  if (typeof value !== "number" || Number.isNaN(value)) return side === "unknown";
+  return side === (value > (y.low + y.high) / 2 ? "above" : "below");
+}
+
+function isOnLine([cx, cy], points) {
+  return points.some(([px, py], i) => {
+    const [qx, qy] = points[i + 1] ?? [NaN, NaN];
+    const slope = (qy - py) / (qx - px);
+    const isBetween = cx >= Math.min(px, qx) - MOST_PX && cx <= Math.max(px, qx) + MOST_PX;
+    // Places are written with one digit behind the point: a little to the side is more up a steep line.
+    return isBetween && Math.abs(py + (cx - px) * slope - cy) <= MOST_PX + 0.06 * Math.abs(slope);
+  });
+}
+
+function isOnStep([cx, cy], points, drawn, x, chart) {
+  const last = Math.max(...rangesOf(chart).xs);
+  const isEnd = Math.abs(cx - x.place(last)) <= MOST_PX && Math.abs(points.at(-1)[1] - cy) <= MOST_PX;
+  return isEnd || points.some(([px, py], i) => {
+    const before = points[i - 1];
+    if (before === undefined || Math.abs(cx - px) > MOST_PX) return false;
+    const [low, high] = [Math.min(py, before[1]), Math.max(py, before[1])];
+    return cy >= low - MOST_PX && cy <= high + MOST_PX;
+  });
+}
+
+function teller(name) {
+  const wrong = [];
+  const tell = (text) => wrong.push(text);
+  return Object.assign(tell, { wrong, nMarks: 0, nOutside: 0, end: () => console.log(JSON.stringify({ name, nRuns, nMarks: tell.nMarks, nOutside: tell.nOutside, wrong: wrong.slice(0, 5), nWrong: wrong.length })) });
+}
+
+function prefixOf(chart, share) {
+  const series = chart.series.map((each) => ({ ...each, points: each.points.slice(0, Math.ceil(each.points.length * share)) }));
+  const isThere = chart.marked !== null && series[0].points.some((point) => point === chart.marked || point[0] === chart.marked[0]);
+  return { ...chart, series, marked: isThere ? chart.marked : null };
+}
+
+const bounds = (drawn) => [drawn.y.low, drawn.y.high, drawn.x.low, drawn.x.high];
+
+const lines = teller("lines");
+const watched = teller("watched");
+const replayed = teller("replayed");
+for (let run = 0; run < nRuns; run++) {
+  const chart = chartOf();
+  const how = { width: pick([300, 480, 1000]), isLog: random() < 0.3, isFull: random() < 0.3 };
+  const axes = { x: new Watched(), y: new Watched() };
+  const whole_ = random() < 0.3 ? rangesOf(chart) : null;
+  let before = null;
+  for (const share of [0.3, 0.6, 1]) {
+    const part = prefixOf(chart, share);
+    const isWatched = random() < 0.5;
+    const drawn = drawnOf({ ...part, isOver: share === 1 }, { ...how, isWatched }, axes, whole_);
+    checkChart(part, drawn, how.isLog, lines);
+    if (drawn !== null && before !== null) {
+      const [a, b] = [bounds(before), bounds(drawn)];
+      const tell = whole_ === null ? watched : replayed;
+      tell.nMarks++;
+      if (whole_ !== null && a.some((each, i) => each !== b[i])) tell(`a replay's scale goes from ${a} to ${b}`);
+      const keeps = drawn.y.holds(a[0]) && drawn.y.holds(a[1]) && drawn.x.holds(a[2]) && drawn.x.holds(a[3]);
+      if (isWatched && !keeps) tell(`shrinks under the pointer from ${a} to ${b}`);
+    }
+    before = drawn;
+  }
+}
+lines.end();
+watched.end();
+replayed.end();
+
+const strands = teller("parallel");
+for (let run = 0; run < nRuns; run++) {
+  const nParams = 1 + whole(8);
+  const makers = Array.from({ length: nParams }, () => pick([valuesOf(), valuesOf(), () => pick(["relu", "gelu", true, false, 3, null]), () => `a-very-long-name-of-a-choice-${whole(30)}`]));
+  const next = valuesOf();
+  const rows = Array.from({ length: 2 + whole(12) }, (_, number) => {
+    const params = Object.fromEntries(makers.map((make, i) => [i === 3 ? "__proto__x" : `p${i}`, make()]).filter(() => random() < 0.9));
+    return { number, params, value: next() };
+  });
+  const known = rows.map((row) => row.value).filter((value) => Number.isFinite(value));
+  const width = pick([300, 480, 1000]);
+  const { axes, places, lines: drawn, unknown } = strandsOf(rows, { metric: "m", width, known: rows, values: known });
+  const names = axes.slice(0, -1).map((axis) => axis.name);
+  const missed = axes.map(() => 0);
+  rows.forEach((row, r) => {
+    strand(drawn[r]);
+    axes.forEach((axis, i) => {
+      const isThere = i === names.length || names[i] in row.params;
+      const value = i === names.length ? row.value : row.params[names[i]];
+      const point = drawn[r][i];
+      strands.nMarks++;
+      if (point === null) {
+        if (isThere) missed[i]++;
+        if (isThere && (typeof value === "string" || (Number.isFinite(value) && Math.abs(value) < 1e300))) strands(`${value} of ${axis.name} is not drawn`);
+        return;
+      }
+      if (Math.abs(point[0] - places[i]) > MOST_PX) strands(`${axis.name} at ${point[0]}`);
+      // Equal values at one place, others elsewhere, numbers in their order.
+      rows.forEach((other, o) => {
+        const there = i === names.length ? other.value : other.params[names[i]];
+        const second = drawn[o][i];
+        if (second === null || (i < names.length && !(names[i] in other.params))) return;
+        const isSame = Object.is(there, value) || there === value;
+        if (isSame && second[1] !== point[1]) strands(`one ${value} at ${point[1]} and ${second[1]}`);
+        if (typeof there === "string" && typeof value === "string" && there !== value && Math.abs(second[1] - point[1]) < 2) strands(`${there} and ${value} at one place`);
+        if (isNumericAxis(axis, rows, i, names) && value < there && point[1] < second[1]) strands(`${value} above ${there}`);
+      });
+      if (isNumericAxis(axis, rows, i, names)) {
+        const numbers = rows.map((each) => (i === names.length ? each.value : each.params[names[i]])).filter((each) => Number.isFinite(each) && Math.abs(each) <= 1e300);
+        const [least, most] = [Math.min(...numbers), Math.max(...numbers)];
+        const isLog = least > 0 && most / least >= 30;
+        const of = (v) => (isLog ? Math.log10(v) : v);
+        const wanted = 162 - ((of(value) - of(least)) / (of(most) - of(least))) * (162 - 24);
+        if (most - least > 1e-11 * Math.max(Math.abs(most), Math.abs(least), 1e-285) && Math.abs(wanted - point[1]) > MOST_PX) strands(`${value} at ${point[1]}, not at ${wanted}`);
+      }
+    });
+  });
+  axes.forEach((axis, i) => {
+    if (missed[i] !== unknown[i]) strands(`${axis.name}: ${missed[i]} missed, ${unknown[i]} told`);
+  });
+}
+strands.end();
+
+function isNumericAxis(axis, rows, i, names) {
+  const all = rows.map((row) => (i === names.length ? row.value : row.params[names[i]])).filter((value) => value !== null && value !== undefined);
+  const numbers = all.filter((value) => Number.isFinite(value) && Math.abs(value) <= 1e300);
+  return all.every((value) => typeof value === "number") && new Set(numbers).size > 1;
+}
+
+const strips = teller("strips");
+for (let run = 0; run < nRuns; run++) {
+  const shares = Array.from({ length: whole(40) }, () => (random() < 0.1 ? pick([null, NaN, Infinity, -1]) : random() * pick([1, 1, 1.6])));
+  const known = shares.filter((share) => Number.isFinite(share) && share >= 0);
+  const top = Math.max(1, ...known);
+  const corners = cornersOf(edgeOf(shares)).flat();
+  const wanted = shares.map((share, i) => [i * (120 / Math.max(1, shares.length - 1)), 19 - (share / top) * 18]);
+  const isKnown = (share) => Number.isFinite(share) && share >= 0;
+  shares.forEach((share, i) => {
+    strips.nMarks++;
+    if ((stripPlaces(shares)[i] !== null) !== isKnown(share)) strips(`${share} is drawn wrongly`);
+    if (isKnown(share) && !corners.some((corner) => near(corner, wanted[i]))) strips(`${share} is not drawn`);
+  });
+  for (const corner of corners) if (!shares.some((share, i) => isKnown(share) && near(corner, wanted[i]))) strips(`${corner} is no share`);
+}
+strips.end();
