@@ -20,6 +20,9 @@ PARALLEL := -n 2 --dist loadfile
 ARGS   ?=
 # The panel needs node and 500 MB of packages to be built: only targets that show it build it.
 export JUPYTER_DDL_NO_PANEL := 1
+# Where it is set, as in many images, each of the thousand processes that tests start compiles what it
+# imports: a third of what a cluster costs.
+unexport PYTHONDONTWRITEBYTECODE
 PANEL  := $(BIN)/python tools/build_labextension.py
 
 .DEFAULT_GOAL := help
