@@ -11,7 +11,18 @@ import msgspec
 from jupyter_ddl.driving.assignments import RunContext, make_assignment
 from jupyter_ddl.driving.fit_candidates import FitBatch, Outputs
 from jupyter_ddl.driving.fit_graph import Piece
-from jupyter_ddl.driving.machine import Abandon, Now, Send, Signal, WakeOthers
+from jupyter_ddl.driving.leases import AttemptLease
+from jupyter_ddl.driving.machine import (
+    Abandon,
+    AskHeld,
+    EndWorker,
+    Now,
+    Send,
+    Signal,
+    WakeOthers,
+    earliest,
+)
+from jupyter_ddl.formats import format_counted
 from jupyter_ddl.protocol.assignment import (
     StopRun,
     StopTrial,
@@ -40,7 +51,7 @@ _RESULT: msgspec.msgpack.Decoder[NodeResult | UnitResult] = msgspec.msgpack.Deco
     NodeResult | UnitResult
 )
 
-FlightInstruction: TypeAlias = Send | Abandon | Signal | WakeOthers
+FlightInstruction: TypeAlias = Send | Abandon | EndWorker | Signal | WakeOthers
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +86,20 @@ class _Flight:
     worker: str
     pieces: dict[int, Piece]
     """Not done yet, by number."""
+    lease: AttemptLease
     logs: dict[int, tuple[str, int]] = field(default_factory=dict)
     """Log and where in it the output begins, of pieces that run, by number."""
     evicted: set[int] = field(default_factory=set)
     started_s: float | None = None
     n_units: int = 0
+    is_given_up: bool = False
+
+    @property
+    def doubt(self) -> str:
+        """What is to be told of its lease; empty while its worker does what it was sent for."""
+        if not self.pieces or not (self.lease.is_doubted or self.lease.is_over):
+            return ""
+        return self.lease.text(self.worker, format_counted(len(self.pieces), "fit"))
 
 
 class FitFlights:
@@ -91,6 +111,8 @@ class FitFlights:
         Of the run; names of assignments differ from one to the next.
     do : callable
         Takes instructions.
+    ask : callable
+        Takes questions; their answers go to :meth:`held`.
     """
 
     def __init__(
@@ -100,12 +122,14 @@ class FitFlights:
         outputs: Outputs,
         session: int,
         do: Callable[[FlightInstruction], None],
+        ask: Callable[[AskHeld], object],
     ) -> None:
         self._spec = spec
         self._context = context
         self._outputs = outputs
         self._session = session
         self._do = do
+        self._ask = ask
         self._n_assignments = 0
         self._n_pieces = 0
         self._crashes: dict[tuple[int, Piece], int] = {}
@@ -128,7 +152,7 @@ class FitFlights:
 
     # -- assignments -----------------------------------------------------------------------------
 
-    def fill(self, batches: Sequence[FitBatch]) -> None:
+    def fill(self, batches: Sequence[FitBatch], now: Now) -> None:
         """Send assignments as long as there are a place and something for it."""
         slots, run_id = self._context.slots, self._spec.run_id
         n_parallel = self._spec.verb.max_parallel or max(1, slots.n_slots)
@@ -138,10 +162,10 @@ class FitFlights:
                 if address is None:
                     return
                 pieces = batch.graph.next_pieces(n_parallel, self._outputs.bound_bytes)
-                self._launch(batch, pieces, address)
+                self._launch(batch, pieces, address, now)
         slots.withdraw(run_id)
 
-    def _launch(self, batch: FitBatch, pieces: Sequence[Piece], address: str) -> None:
+    def _launch(self, batch: FitBatch, pieces: Sequence[Piece], address: str, now: Now) -> None:
         self._n_assignments += 1
         numbered = {self._n_pieces + 1 + i: piece for i, piece in enumerate(pieces)}
         self._n_pieces += len(pieces)
@@ -162,7 +186,8 @@ class FitFlights:
             memory_left_bytes=self._outputs.left_bytes,
         )
         n_units = 0 if pieces[0].is_node else len(pieces)
-        self._flights[name] = _Flight(name, batch, address, numbered, n_units=n_units)
+        lease = AttemptLease(self._context.attempt_lease_s, now.mono_s)
+        self._flights[name] = _Flight(name, batch, address, numbered, lease, n_units=n_units)
         self._outputs.may_have_any |= pieces[0].is_node
         self.served.add(address)
         self._do(Send(msgspec.structs.replace(assignment, fit=work), address))
@@ -188,7 +213,8 @@ class FitFlights:
         """An assignment is over: what it has not done is done again, but not forever."""
         flight = self._flights.pop(name)
         if lost and flight.pieces and not flight.batch.is_given_up and not self._is_stopped:
-            text = f"a worker was lost; {len(flight.pieces)} fits of it are done again"
+            n_again = format_counted(len(flight.pieces), "fit")
+            text = flight.doubt or f"a worker was lost; {n_again} of it are done again"
             yield Notice(now.wall_s, text)
         at_fault = set(flight.evicted)
         if lost:
@@ -220,6 +246,7 @@ class FitFlights:
         flight = self._flights.get(name)
         if flight is None:
             return
+        flight.lease.heard(now.mono_s)
         for event in events:
             match event:
                 case AttemptStarted(trial=number) if number in flight.pieces:
@@ -269,6 +296,42 @@ class FitFlights:
         self._crashes[key] = self._crashes.get(key, 0) + 1
         return kind == "memory" or self._crashes[key] >= _MAX_CRASHES
 
+    # -- leases ----------------------------------------------------------------------------------
+
+    @property
+    def due_s(self) -> float | None:
+        """When :meth:`look` has something to do."""
+        return earliest(*(flight.lease.due_s for flight in self._flights.values()))
+
+    @property
+    def doubt(self) -> str:
+        """Which worker does not say that it does its work; empty: none."""
+        return next(filter(None, (flight.doubt for flight in self._flights.values())), "")
+
+    def look(self, now: Now) -> None:
+        """Ask for silent assignments; those whose lease is over are repeated elsewhere."""
+        for flight in self._flights.values():
+            action = flight.lease.look(now.mono_s)
+            if action == "ask":
+                self._ask(AskHeld(flight.name))
+            elif action == "end":
+                self._give_up(flight)
+
+    def held(self, name: str, now: Now, *, is_held: bool) -> None:
+        """What a worker says of an assignment; no answer in time is none that it is held."""
+        if (flight := self._flights.get(name)) is not None:
+            is_leaving = self._context.slots.is_leaving(flight.worker)
+            stuck = flight.started_s is None and is_leaving
+            flight.lease.answered(now.mono_s, is_held=is_held and not stuck)
+
+    def _give_up(self, flight: _Flight) -> None:
+        """Wait for an assignment no longer, and end its worker: what is behind it never begins."""
+        if not flight.is_given_up:
+            flight.is_given_up = True
+            self._context.slots.retire(flight.worker)
+            self._do(Abandon(flight.name))
+            self._do(EndWorker(flight.worker))
+
     # -- signals ---------------------------------------------------------------------------------
 
     @staticmethod
@@ -307,7 +370,7 @@ class FitFlights:
         """Wait no longer for what had its time to stop."""
         for flight in self._flights.values():
             if batch is None or flight.batch is batch:
-                self._do(Abandon(flight.name))
+                self._give_up(flight)
 
 
 def _result_of(event: AttemptFinished) -> NodeResult | UnitResult | None:

@@ -27,6 +27,7 @@ from jupyter_ddl.driving.machine import (
     Answered,
     Arrived,
     Ask,
+    AskHeld,
     Begun,
     CommitPaused,
     Committed,
@@ -128,7 +129,7 @@ class FitMachine(Machine[FitEvent, Instruction]):
         """Answered once the end is on record: until then, it may have to be asked for again."""
         self._give_up_at_s: float | None = None
         self._outputs = Outputs(spec.run_id, bound_bytes)
-        self._flights = FitFlights(spec, context, self._outputs, self._session, self._do)
+        self._flights = FitFlights(spec, context, self._outputs, self._session, self._do, self._ask)
         self._candidates = Candidates(state, verb.metric)
         self._batches: dict[int, FitBatch] = {}
         self._closed: set[int] = set()
@@ -177,7 +178,7 @@ class FitMachine(Machine[FitEvent, Instruction]):
             return self._commit_pause
         if self._context.slots.n_slots == 0 and self._context.n_wanted():
             return "no worker is connected"
-        return "" if len(self._flights) else kept_text(self._context.slots)
+        return self._flights.doubt if len(self._flights) else kept_text(self._context.slots)
 
     def mark(self, now: Now) -> tuple[object, ...]:
         """What a snapshot would differ by."""
@@ -254,6 +255,7 @@ class FitMachine(Machine[FitEvent, Instruction]):
         if self._phase == "driving":
             self._see_limits(now)
             self._see_stopped_batches(now)
+            self._flights.look(now)
             if self._is_finishing:
                 self._context.slots.withdraw(self.spec.run_id)
             elif self._stopping or kept_text(self._context.slots):
@@ -261,7 +263,7 @@ class FitMachine(Machine[FitEvent, Instruction]):
                 self._context.slots.withdraw(self.spec.run_id)
             else:
                 importing = {batch.number for batch in self._importing.values()}
-                self._flights.fill([b for b in self._active() if b.number not in importing])
+                self._flights.fill([b for b in self._active() if b.number not in importing], now)
             self._drop_outputs(self._outputs.take_unwanted(now.mono_s))
             if self._is_through:
                 self._end(now)
@@ -286,6 +288,7 @@ class FitMachine(Machine[FitEvent, Instruction]):
             self._stop.deadline_s(now),
             self._give_up_at_s,
             self._outputs.drop_at_s,
+            self._flights.due_s,
             None if looking or self._is_client_gone else self._look_at_s,
             *(at_s for _, _, at_s in self._stopping.values()),
             *(batch.import_until_s for batch in self._importing.values()),
@@ -343,6 +346,8 @@ class FitMachine(Machine[FitEvent, Instruction]):
                 self._importing.pop(question, None)
             case DropAll():
                 self._go(now)
+            case AskHeld(assignment_id=name):
+                self._flights.held(name, now, is_held=answer is True)
             case LookAtClient():
                 self._looked_s = now.mono_s
                 self._is_client_gone = answer is False
@@ -523,7 +528,8 @@ class FitMachine(Machine[FitEvent, Instruction]):
         self._outputs.release(batch)
         self._record(*self._candidates.given_up(batch.trials, now.wall_s))
         if workers := self._flights.stop_batch(batch):
-            self._stopping[batch.number] = batch, workers, now.mono_s + _STOP_BATCH_S
+            until_s = now.mono_s + self.spec.limits.stop_grace_s + _STOP_BATCH_S
+            self._stopping[batch.number] = batch, workers, until_s
 
     def _see_stopped_batches(self, now: Now) -> None:
         """Go on once nothing runs any more of what was given up."""

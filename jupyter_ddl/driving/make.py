@@ -121,6 +121,8 @@ class _FitWork:
                 await self._tell(workers, Prewarm(imports))
             case DropAll(workers=workers, message=message):
                 await self._tell(workers, message)
+            case AskHeld(assignment_id=name):
+                return await self._dispatcher.holds(name)
             case LookAtClient(client=client, silent_s=silent_s):
                 return client is not None and _may_feed(client, silent_s)
         return None

@@ -29,10 +29,12 @@ from jupyter_ddl.driving.machine import (
     Answered,
     Arrived,
     Ask,
+    AskHeld,
     Begun,
     CommitPaused,
     Committed,
     Ended,
+    EndWorker,
     NotAnswered,
     Over,
     Record,
@@ -98,6 +100,9 @@ class _Job:
         self.sent: list[RankEvent] = []
         self.is_over = False
         self.has_ended = False
+        self.is_swallowed = False
+        """Whether its worker takes up its slot with it, and does nothing."""
+        self.n_looks = 0
         self.turn = 0
         """Fences off what was planned for an item that was stopped."""
 
@@ -126,6 +131,7 @@ class FitWorld:
         self.p_crash = rng.choice([0.0, 0.0, 0.05])
         self.p_raise = rng.choice([0.0, 0.0, 0.0, 0.02])
         self.p_late = rng.choice([0.0, 0.2])
+        self.p_swallow = rng.choice([0.0, 0.0, 0.02, 0.2])
         self.unit_s = rng.choice([0.001, 0.05, 3.0])
         self.losses_left = 12
         self.is_alive = True
@@ -156,6 +162,10 @@ class FitWorld:
         self.n_workers = getattr(self, "n_workers", 0)
         self.jobs: dict[str, _Job] = {}
         self.blocked: dict[str, float] = {}
+        self.swallowed: list[_Job] = []
+        """Those that their workers have forgotten, whether anybody waits for them or not."""
+        self.mute: set[str] = set()
+        """Workers that answer nobody."""
         self.recording: list[Event] = []
         self.is_committing = False
         self.is_disk_full = False
@@ -244,6 +254,10 @@ class FitWorld:
             case Abandon(assignment_id=name):
                 if (flying := self.jobs.get(name)) is not None:
                     self.later(0.0, lambda: self._end(flying, "it was given up"))
+            case EndWorker(worker=worker):
+                if self.rng.random() < 0.7:  # else it belongs to others
+                    self.later(self.delay(), lambda: self._remove(worker))
+                self.later(5.0, self._scale)
             case Signal(worker=worker, controls=controls):
                 if self.rng.random() < self.p_loss and self.losses_left:
                     self.losses_left -= 1
@@ -300,10 +314,18 @@ class FitWorld:
             self.feed(Answered(question))
         elif isinstance(work, LookAtClient):
             self.feed(Answered(question, self.is_alive))
+        elif isinstance(work, AskHeld):
+            self._answer_held(question, self.jobs.get(work.assignment_id))
         elif self.rng.random() < 0.1:
             self.feed(NotAnswered(question, LaunchError("no worker answers")))
         else:
             self.feed(Answered(question))
+
+    def _answer_held(self, question: int, job: _Job | None) -> None:
+        if job is not None and job.worker in self.mute:
+            self.feed(NotAnswered(question, LaunchError("the worker does not answer")))
+        else:
+            self.feed(Answered(question, job is not None and not job.is_swallowed))
 
     def ask(self, body: FitBody) -> None:
         """A request of the kernel."""
@@ -325,13 +347,35 @@ class FitWorld:
         if job.has_ended:
             return
         here = [each for each in self.jobs.values() if each.worker == job.worker]
-        if sum(each.running is not None for each in here) >= self.n_slots_of[job.worker]:
-            self.later(self.unit_s, lambda: self._begin(job))
+        n_busy = sum(each.running is not None for each in here)
+        n_busy += sum(each.worker == job.worker for each in self.swallowed)
+        if n_busy >= self.n_slots_of[job.worker]:
+            job.n_looks += 1
+            self.later(min(self.unit_s * 2.0**job.n_looks, 3.0), lambda: self._begin(job))
+            return
+        if self.rng.random() < self.p_swallow:
+            self._swallow(job)
             return
         if self.clock.now().mono_s < self.blocked.get(job.worker, 0.0):
             self._cancel_rest(job)
             return
         self._next(job)
+
+    def _swallow(self, job: _Job) -> None:
+        """Its worker has forgotten it, or answers nobody; perhaps it comes to itself too late."""
+        job.is_swallowed = True
+        self.swallowed.append(job)
+        if self.rng.random() < 0.5:
+            self.mute.add(job.worker)
+        if self.rng.random() < 0.5:
+            self.later(200.0 * self.rng.random(), lambda: self._find_again(job))
+
+    def _find_again(self, job: _Job) -> None:
+        self.mute.discard(job.worker)
+        if job in self.swallowed:
+            self.swallowed.remove(job)
+            job.is_swallowed = False
+            self._next(job)
 
     def _next(self, job: _Job) -> None:
         job.running = None
@@ -434,7 +478,7 @@ class FitWorld:
             self.later(self.delay(), lambda: self._deliver(job))
 
     def _cancel_rest(self, job: _Job) -> None:
-        if job.has_ended or job.is_over:
+        if job.has_ended or job.is_over or job.is_swallowed:
             return
         now = self.clock.now().wall_s
         for item in ([job.running] if job.running is not None else []) + list(job.items):
@@ -455,6 +499,8 @@ class FitWorld:
 
     def _signal(self, worker: str, controls: tuple[Control, ...]) -> None:
         self.n_signals -= 1
+        if worker in self.mute:
+            return
         for control in controls:
             match control:
                 case StopRun(is_over=True):
@@ -509,15 +555,19 @@ class FitWorld:
     def _lose_worker(self) -> None:
         if not self.hosts or self.is_over:
             return
-        address = self.rng.choice(sorted(self.hosts))
-        del self.hosts[address]
+        self._remove(self.rng.choice(sorted(self.hosts)))
+        self.later(self.rng.choice([0.1, 5.0, 60.0]), self._scale)
+
+    def _remove(self, address: str) -> None:
+        if self.hosts.pop(address, None) is None:
+            return
+        self.swallowed = [job for job in self.swallowed if job.worker != address]
         lost = [job for job in self.jobs.values() if job.worker == address]
         if self.rng.random() < 0.5:
             self.slots.set_workers({a: self.n_slots_of[a] for a in self.hosts})
         for job in lost:
             self._end(job, f"worker {address} is gone")
         self._workers_changed()
-        self.later(self.rng.choice([0.1, 5.0, 60.0]), self._scale)
 
     def _scale(self) -> None:
         if not self.is_over:

@@ -23,9 +23,11 @@ from jupyter_ddl.driving.machine import (
     Answered,
     Arrived,
     Ask,
+    AskHeld,
     Begun,
     Committed,
     Ended,
+    EndWorker,
     IllegalTransitionError,
     Now,
     Over,
@@ -113,6 +115,7 @@ class Run:
         self.signals: list[Any] = []
         self.replies: dict[int, Any] = {}
         self.abandoned: list[str] = []
+        self.ended: list[str] = []
         self.is_over = False
         self._n_requests = 0
         self.feed(Begun())
@@ -138,6 +141,8 @@ class Run:
                     self.replies[request] = error
                 case Abandon(assignment_id=name):
                     self.abandoned.append(name)
+                case EndWorker(worker=worker):
+                    self.ended.append(worker)
                 case WaitUntil(at_s=at_s):
                     self.wakes_at_s = at_s
                 case Over():
@@ -324,6 +329,64 @@ def test_late_and_doubled_messages_mean_nothing_and_two_ends_are_a_bug() -> None
     assert any(f"Send({name}" in line for line in caught.value.story)
 
 
+def wait_with(run: Run, answer: object, n_leases: int = 20) -> None:
+    """Until something is given up, or for so many leases; ``answer`` is the worker's."""
+    until_s = run.now_s + n_leases * RunContext.attempt_lease_s
+    while run.now_s < until_s and not run.abandoned:
+        run.wait()
+        run.answer(LookAtClient, True)
+        run.answer(AskHeld, answer)
+
+
+def test_fits_that_their_worker_denies_are_done_again_elsewhere_and_it_is_ended() -> None:
+    run = Run()
+    run.feed_batch(unit(0))
+    name, began_s = run.first, run.now_s
+    run.begin(name)
+    wait_with(run, False)
+    assert run.now_s == began_s + RunContext.attempt_lease_s
+    assert (run.abandoned, run.ended) == ([name], ["w1"])
+    run.end(name, "it was given up")
+    run.commit()
+    (told,) = [event.text for event in run.ledger if isinstance(event, Notice)]
+    assert "worker w1 lives, and has not said for 1 min that it runs 1 fit: repeated" in told
+    assert not run.sent, "not to a worker that does not do its work"
+    run.slots.set_workers({"w1": 1, "w2": 1})
+    run.feed(Woken())
+    assert [send.worker for send in run.sent.values()] == ["w2"]
+    run.finish_all()
+    assert len(run.take() or ()) == 1
+
+
+def test_while_a_worker_denies_its_fits_the_run_says_so() -> None:
+    run = Run()
+    run.feed_batch(unit(0))
+    wait_with(run, False, n_leases=0)
+    assert run.machine.paused(Now(run.now_s, 0.0)) == ""
+    while not run.machine.paused(Now(run.now_s, 0.0)):
+        wait_with(run, False, n_leases=0)
+        run.wait()
+        run.answer(AskHeld, False)
+    assert not run.abandoned
+    doubt = run.machine.paused(Now(run.now_s, 0.0))
+    assert "worker w1 lives, and does not say that it runs 1 fit" in doubt
+
+
+@pytest.mark.parametrize("has_begun", [True, False])
+def test_fits_that_are_held_are_waited_for_unless_they_wait_where_nothing_begins(
+    has_begun: bool,
+) -> None:
+    run = Run()
+    run.feed_batch(unit(0))
+    if has_begun:
+        run.begin(run.first)
+    wait_with(run, True)
+    assert not run.abandoned
+    run.slots.retire("w1")
+    wait_with(run, True)
+    assert bool(run.abandoned) == (not has_begun)
+
+
 def test_a_prefix_whose_process_dies_twice_is_fitted_by_its_users() -> None:
     run = Run()
     run.feed_batch(unit(0, 0, 0), unit(1, 0, 0), nodes=(FitNode(0, 0, ()),))
@@ -380,11 +443,15 @@ def test_a_worker_that_does_not_stop_a_batch_holds_up_nobody() -> None:
     run.ask(FinishFit("f1", batch=1))
     run.feed_batch(unit(0), number=2, first_candidate=1)
     assert run.first == name
-    while run.now_s < 125.0 and len(run.sent) == 1:
+    while run.now_s < 130.0 and not run.abandoned:
         run.answer(LookAtClient, True)
         run.wait()
     assert run.abandoned == [name]
-    assert len(run.sent) == 2
+    assert run.ended == ["w1"]
+    assert len(run.sent) == 1, "behind it nothing would begin"
+    run.slots.set_workers({"w1": 2, "w2": 1})
+    run.feed(Woken())
+    assert [send.worker for send in run.sent.values()] == ["w1", "w2"]
 
 
 def test_a_stop_is_told_once_it_is_on_record_and_all_is_quiet() -> None:
