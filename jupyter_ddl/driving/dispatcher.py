@@ -18,8 +18,9 @@ from distributed import Client
 from jupyter_ddl.driving.calls import WorkerLostError, call_worker, decoded, hear
 from jupyter_ddl.driving.file_sync import AssignmentFiles, FileTransfer, OnEvents, blobs_of_program
 from jupyter_ddl.driving.flights import ChunkInbox
-from jupyter_ddl.protocol.assignment import Assignment, Control
+from jupyter_ddl.protocol.assignment import Assignment, Control, StopRun, StopTrial
 from jupyter_ddl.protocol.events import AssignmentResult, EventChunk
+from jupyter_ddl.protocol.group import JoinGroup
 from jupyter_ddl.protocol.sampling import SamplerAnswers, SamplerCall
 from jupyter_ddl.worker import plugin as plugin_calls
 
@@ -30,6 +31,9 @@ log = logging.getLogger(__name__)
 _LATE_CHUNK_S = 1.0
 """How long a chunk may come behind its assignment's result before it is asked for again."""
 _CONTROL_TIMEOUT_S = 40.0
+"""About as long as a stopped run waits for its workers; for all tries together."""
+_CONTROL_TRIES = 4
+_CONTROL_AGAIN_S = 0.5
 _REPLAY_TIMEOUT_S = 30.0
 _HOLDS_TIMEOUT_S = 20.0
 _END_TIMEOUT_S = 20.0
@@ -191,14 +195,27 @@ class Dispatcher:
             del self._ending[worker]
 
     async def control(self, worker: str, control: Control) -> None:
-        """Deliver a signal to a worker's ranks; a worker that is gone needs none."""
-        payload = msgspec.msgpack.encode(control)
-        try:
-            await self._call(
-                worker, plugin_calls.control, payload, gives=None, timeout_s=_CONTROL_TIMEOUT_S
-            )
-        except WorkerLostError as error:
-            log.info("%s is not delivered: %s", type(control).__name__, error.message)
+        """Deliver a signal to a worker's ranks; a worker that is gone needs none.
+
+        What somebody waits for is sent again to one that does not answer: twice does no harm.
+        """
+        payload, name = msgspec.msgpack.encode(control), type(control).__name__
+        n_tries = _CONTROL_TRIES if _is_waited_for(control) else 1
+        for n_left in reversed(range(n_tries)):
+            try:
+                await self._call(
+                    worker,
+                    plugin_calls.control,
+                    payload,
+                    gives=None,
+                    timeout_s=_CONTROL_TIMEOUT_S / n_tries,
+                )
+                return
+            except WorkerLostError as error:
+                log.info("%s is not delivered: %s", name, error.message)
+            if not n_left or not self._is_there(worker):
+                return
+            await asyncio.sleep(_CONTROL_AGAIN_S)
 
     async def ask_sampler(self, worker: str, call: SamplerCall) -> SamplerAnswers:
         """Pass requests to the sampler process of a run.
@@ -298,3 +315,10 @@ class Dispatcher:
         if events:
             flight.on_events(events)
         flight.progress.set()
+
+
+def _is_waited_for(control: Control) -> bool:
+    """Whether a run or a round stands still until this has arrived."""
+    if isinstance(control, StopRun):
+        return not control.is_over
+    return isinstance(control, StopTrial | JoinGroup)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from jupyter_ddl.driving.dispatcher import Dispatcher
+import pytest
+
+from jupyter_ddl.driving.dispatcher import _CONTROL_TRIES, Dispatcher
 from jupyter_ddl.driving.machine import (
     Abandon,
     Arrived,
@@ -22,7 +24,9 @@ from jupyter_ddl.driving.machine import (
     Woken,
 )
 from jupyter_ddl.driving.trials import TrialMachine
+from jupyter_ddl.protocol.assignment import Control, StopRun, StopTrial
 from jupyter_ddl.protocol.events import AttemptFinished, AttemptStarted, Failure
+from jupyter_ddl.protocol.group import JoinGroup
 from jupyter_ddl.verbs.ddp import Ddp
 from tests.unit.driving.test_machine import machine_of
 
@@ -83,6 +87,53 @@ def test_what_outlives_the_stop_of_its_run_ends_with_its_worker() -> None:
     assert run.of(Abandon) == [Abandon(first.assignment.assignment_id)]
     assert run.of(EndWorker) == [EndWorker(first.worker)]
     assert run.machine._slots.is_leaving(first.worker)
+
+
+class Deaf:
+    """A client whose worker does not hear the first calls; in the end it hears none."""
+
+    scheduler = object()
+
+    def __init__(self, n_unheard: int) -> None:
+        self.n_unheard = n_unheard
+        self.n_calls = 0
+
+    async def run(self, _call: Any, payload: bytes, *, workers: Any, on_error: str) -> Any:
+        self.n_calls += 1
+        if self.n_calls <= self.n_unheard:
+            await asyncio.Event().wait()
+        return {workers[0]: None}
+
+
+STOP = StopRun("r1", "now")
+RELEASE = StopRun("r1", is_over=True)
+
+
+@pytest.mark.parametrize(
+    ("control", "n_unheard", "there", "n_calls"),
+    [
+        (STOP, 0, "a", 1),
+        (STOP, 2, "a", 3),
+        (StopTrial("r1", 0, 1, "cancelled", "now"), 1, "a", 2),
+        (JoinGroup("r1", 0, 1, ("h:1",)), 1, "a", 2),
+        (STOP, 99, "a", _CONTROL_TRIES),
+        (STOP, 99, "b", 1),
+        (RELEASE, 99, "a", 1),
+    ],
+)
+def test_a_stop_that_is_not_heard_is_sent_again_while_its_worker_is_there(
+    control: Control,
+    n_unheard: int,
+    there: str,
+    n_calls: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("jupyter_ddl.driving.dispatcher._CONTROL_TIMEOUT_S", 0.04)
+    monkeypatch.setattr("jupyter_ddl.driving.dispatcher._CONTROL_AGAIN_S", 0.0)
+    client = Deaf(n_unheard)
+    dispatcher = Dispatcher(client, "events", is_there={there}.__contains__)
+    asyncio.run(dispatcher.control("a", control))
+    assert client.n_calls == n_calls
 
 
 def test_a_worker_is_ended_once_however_many_have_given_it_up() -> None:
