@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -513,10 +514,29 @@ def group_of(
     draft = verb.compile("", {}, CellContext(None, work_folder()), CellOptions())
     provenance = msgspec.structs.replace(collect(line, "", None, ()), environment=environment)
     spec = draft.submitted(new_run_id(), cluster, provenance)
-    result = session().ask(cluster, OpenGroup(spec, verb.reset), _OPEN_TIMEOUT_S)
-    if not isinstance(result, GroupResult):
-        raise ProtocolError(f"the controller answered {type(result).__name__} instead of a group")
+    result = _opened(cluster, OpenGroup(spec, verb.reset), on_notice)
     group = RankGroup(cluster, result.status)
     if result.is_new:
         on_phase(f"group {group.id} of {group.n_ranks} ranks is ready")
     return group
+
+
+def _opened(cluster: str, request: OpenGroup, on_notice: OnNotice) -> GroupResult:
+    """Wait for a group, and tell who waits for whom once that takes long."""
+    future = session().begin(cluster, request, _OPEN_TIMEOUT_S)
+    told = ""
+    try:
+        while not concurrent.futures.wait([future], timeout=_ASK_AGAIN_S).done:
+            with contextlib.suppress(JupyterDDLError):  # the answer itself tells what is wrong
+                poll = PollCell(request.spec.run_id)
+                seen = session().ask(cluster, poll, _ASK_TIMEOUT_S)
+                if isinstance(seen, CellResult) and seen.note not in ("", told):
+                    told = seen.note
+                    on_notice(told)
+    except BaseException:
+        future.cancel()
+        raise
+    result = future.result()
+    if isinstance(result, GroupResult):
+        return result
+    raise ProtocolError(f"the controller answered {type(result).__name__} instead of a group")

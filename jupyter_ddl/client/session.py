@@ -98,9 +98,9 @@ class Session:
         link = self._link(name)
         return self._call(link.request(body, timeout_s), timeout_s + 5)
 
-    def begin(self, name: str, body: Body) -> Future[Result]:
+    def begin(self, name: str, body: Body, timeout_s: float | None = None) -> Future[Result]:
         """One request that may take as long as it likes; the caller waits for its future."""
-        return client_loop().begin(self._link(name).request(body, None))
+        return client_loop().begin(self._link(name).request(body, timeout_s))
 
     def ask_controller_of(self, name: str, body: Body) -> Result:
         """The same, restarted if it has died: its runs must not be out of reach."""

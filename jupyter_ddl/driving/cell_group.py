@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from jupyter_ddl.driving.group_events import OpenWanted
+from jupyter_ddl.driving.hangs import StepWatch
 from jupyter_ddl.driving.machine import Now
 from jupyter_ddl.errors import GroupLostError, JupyterDDLError, LaunchError, SpecError
 from jupyter_ddl.placement.gpus import Grant
@@ -77,6 +78,12 @@ class LiveGroup:
     places: Grant = _NO_PLACES
     hosts: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
+    watch: StepWatch | None = None
+    """While its ranks start or join."""
+    where: dict[int, str] = field(default_factory=dict)
+    """Where ranks are that are late."""
+    notice: str = ""
+    """Who waits for whom while it opens, once that takes long."""
     calls: dict[int, tuple[int, RankCall]] = field(default_factory=dict)
     """Rank and body of the calls that are under way."""
     answers: dict[int, RankAnswer] = field(default_factory=dict)

@@ -47,6 +47,7 @@ from jupyter_ddl.driving.group_events import (
     RecordOpened,
     RecordRefused,
 )
+from jupyter_ddl.driving.hangs import StepWatch, whereabouts
 from jupyter_ddl.driving.machine import (
     Machine,
     Now,
@@ -70,15 +71,18 @@ from jupyter_ddl.protocol.cells import (
     CloseRank,
     InterruptRank,
     JoinRank,
+    LookAtRank,
     OpenRank,
     RankAddress,
     RankAnswer,
     RankCall,
     RankReady,
+    RankSeen,
     RejoinRank,
     RunCell,
     WatchRank,
 )
+from jupyter_ddl.protocol.events import Beat
 from jupyter_ddl.protocol.group import RankPlace
 from jupyter_ddl.protocol.replies import GroupResult, GroupStatus, RankStatus
 from jupyter_ddl.verbs.run import CellGroup
@@ -144,13 +148,17 @@ class CellGroups(Machine[GroupEvent, GroupInstruction]):
         return tuple(map(status_of, open_))
 
     def progress(self, group_id: str) -> CellResult:
-        """The cell that a group executes, as far as it is.
+        """The cell that a group executes, as far as it is; of one that opens, what is to be told.
 
         Raises
         ------
         GroupLostError
             It has ended.
         """
+        for opening in self._groups.values():
+            asked = (opening.id, *(wanted.spec.run_id for wanted in opening.parked))
+            if opening.phase in ("starting", "joining") and group_id in asked:
+                return CellResult(group_id, 0, (), note=opening.notice)
         group = self._open_group(group_id)
         if group.running is None:
             return CellResult(group_id, group.n_cells, ())
@@ -219,19 +227,21 @@ class CellGroups(Machine[GroupEvent, GroupInstruction]):
 
     def _deadline_s(self) -> float | None:
         groups = self._groups.values()
-        opening = (each.opened_by_s for each in groups if each.phase in ("starting", "joining"))
+        opening = [each for each in groups if each.phase in ("starting", "joining")]
+        late = (each.watch.late_due_s for each in opening if each.watch is not None)
         running = (each.running for each in groups if each.running is not None)
         unclear = (at_s for each in running for at_s, _ in each.unclear.values())
-        return earliest(*opening, *unclear)
+        return earliest(*(each.opened_by_s for each in opening), *late, *unclear)
 
     def _see_deadlines(self) -> None:
         for group in tuple(self._groups.values()):
             if group.phase in ("starting", "joining") and self._now.mono_s >= group.opened_by_s:
-                text = (
-                    f"starting {group.n_ranks} ranks took longer than {_START_TIMEOUT_S:.0f} s; "
-                    f"see `%cluster logs`"
-                )
-                self._refuse_open(group, LaunchError(text))
+                text = f"starting {group.n_ranks} ranks took longer than {_START_TIMEOUT_S:.0f} s"
+                why = f": {group.notice}" if group.notice else ""
+                self._refuse_open(group, LaunchError(f"{text}{why}; see `%cluster logs`"))
+            elif group.watch is not None and group.watch.is_late(self._now.mono_s):
+                for rank in sorted({rank for rank, _ in group.calls.values()}):
+                    self._call(group, rank, LookAtRank(group.id, rank), _CONTROL_TIMEOUT_S)
             elif group.running is not None:
                 for rank, (at_s, text) in tuple(group.running.unclear.items()):
                     if self._now.mono_s >= at_s and group.phase == "ready":
@@ -297,6 +307,7 @@ class CellGroups(Machine[GroupEvent, GroupInstruction]):
             return
         group.started_at_s = self._now.wall_s
         group.opened_by_s = self._now.mono_s + _START_TIMEOUT_S
+        group.watch = StepWatch(group.n_ranks, None, self._now.mono_s)
         ranks = group.spec.verb.ranks
         base = RankPlace(
             group_id=f"{group.id}-{self._new_token()}",
@@ -324,15 +335,30 @@ class CellGroups(Machine[GroupEvent, GroupInstruction]):
         group.answers.clear()
         if group.phase == "starting":
             group.phase, group.addresses = "joining", answers
+            group.watch = StepWatch(group.n_ranks, None, self._now.mono_s)
             known = tuple(f"{each.host}:{each.port}" for each in answers)
             for rank in range(group.n_ranks):
                 body = JoinRank(group.id, rank, known, _JOIN_TIMEOUT_S, answers[0].store)
                 self._call(group, rank, body, _START_TIMEOUT_S)
+                self._see_phase(group, rank, "rendezvous")
         else:
             self._opened(group, answers)
 
+    def _see_phase(self, group: LiveGroup, rank: int, phase: Literal["rendezvous", "cell"]) -> None:
+        if group.watch is not None:
+            group.watch.observe(rank, Beat(0, 0, phase, 0, self._now.wall_s), self._now.mono_s)
+
+    def _rank_seen(self, group: LiveGroup, rank: int, answer: RankAnswer | JupyterDDLError) -> None:
+        if isinstance(answer, RankSeen):
+            group.where[rank] = whereabouts(answer.state, answer.stacks, group.hosts[rank])
+        bodies = [body for _, body in group.calls.values()]
+        if not any(isinstance(body, LookAtRank) for body in bodies) and group.watch is not None:
+            group.notice, group.where = group.watch.absent(group.where), {}
+        if not bodies:
+            self._opening_answered(group)
+
     def _opened(self, group: LiveGroup, ready: Sequence[RankReady]) -> None:
-        group.phase = "ready"
+        group.phase, group.watch = "ready", None
         group.has_process_group = all(each.has_process_group for each in ready)
         group.statuses = [
             RankStatus(
@@ -386,8 +412,11 @@ class CellGroups(Machine[GroupEvent, GroupInstruction]):
                     self._refuse_open(group, answer)
                     return
                 group.answers[rank] = answer
+                self._see_phase(group, rank, "rendezvous" if group.phase == "starting" else "cell")
                 if not group.calls:
                     self._opening_answered(group)
+            case LookAtRank():
+                self._rank_seen(group, rank, answer)
             case WatchRank():
                 self._rank_lost(group, rank, end_of(answer))
             case RunCell():

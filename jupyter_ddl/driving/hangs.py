@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median
 
 import msgspec
@@ -28,13 +28,24 @@ from jupyter_ddl.protocol.events import (
 )
 from jupyter_ddl.protocol.group import ranks_label
 
-__all__ = ["Blame", "Place", "Sight", "StepWatch", "judge", "read_place", "who_waits"]
+__all__ = [
+    "Blame",
+    "Place",
+    "Sight",
+    "StepWatch",
+    "judge",
+    "read_place",
+    "whereabouts",
+    "who_waits",
+]
 
 # -- what a rank is at, by its stacks (faulthandler's: the innermost frame first) ---------------
 
 _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<name>.*)$')
 _MAIN_FRAME = ("ranks/main.py", "execute_all")
 """The frame that only the main thread of a rank has."""
+_FORKING_FRAME = ("ranks/zygote.py", "serve")
+"""The one that also the zygote has, which is to fork the rank."""
 _COLLECTIVE_FILES = (
     "torch/distributed/",
     "torch/nn/parallel/distributed.py",
@@ -63,15 +74,27 @@ def read_place(stacks: str, filename: str = "In [") -> Place:
     filename : str
         How the cell's file name begins.
     """
+    frames = _frames_with(_MAIN_FRAME, stacks)
+    return _place_of(frames, filename) if frames else Place()
+
+
+def whereabouts(state: str, stacks: str, host: str) -> str:
+    """Where one is that has not come to the cell: ``at line 2 of /lib/slow.py on 10.0.0.1``."""
+    if state in ("T", "t"):
+        return f"stopped on {host}"
+    for frame in _frames_with(_FORKING_FRAME, stacks):
+        if not frame["file"].startswith("<frozen "):  # the machinery of imports
+            return f"at line {frame['line']} of {frame['file']} on {host}"
+    return f"on {host}"
+
+
+def _frames_with(known: tuple[str, str], stacks: str) -> list[re.Match[str]]:
+    """The frames of the thread that has this one."""
     for block in stacks.split("\n\n"):
         frames = [found for text in block.splitlines() if (found := _FRAME.match(text))]
-        if any(_is_main(frame) for frame in frames):
-            return _place_of(frames, filename)
-    return Place()
-
-
-def _is_main(frame: re.Match[str]) -> bool:
-    return frame["file"].endswith(_MAIN_FRAME[0]) and frame["name"] == _MAIN_FRAME[1]
+        if any(each["file"].endswith(known[0]) and each["name"] == known[1] for each in frames):
+            return frames
+    return []
 
 
 def _place_of(frames: list[re.Match[str]], filename: str) -> Place:
@@ -344,20 +367,35 @@ class StepWatch:
     def are_in_cell(self) -> bool:
         return all(self._phases[rank] == "cell" for rank in self._running)
 
-    def absent(self) -> str:
-        """Which ranks have not come to the cell, and which wait for them; empty: none."""
+    def absent(self, where: Mapping[int, str]) -> str:
+        """Which ranks have not come to the cell, and which wait for them; empty: none.
+
+        Parameters
+        ----------
+        where
+            What :func:`whereabouts` has found, by rank.
+        """
         phases = {rank: self._phases[rank] for rank in sorted(self._running)}
         loading = [rank for rank, phase in phases.items() if phase == "loading"]
         meeting = [rank for rank, phase in phases.items() if phase == "rendezvous"]
         after = f"after {_LATE_S:.0f} s"
+        late, at = loading or meeting, dict[str, list[int]]()
+        for rank in late:
+            if rank in where:
+                at.setdefault(where[rank], []).append(rank)
+        places = "; ".join(f"{ranks_label(ranks)} {place}" for place, ranks in at.items())
+        places = places and f" ({places})"
         if not loading:
-            return f"{ranks_label(meeting)} still meet {after}" if meeting else ""
-        unheard = not self._moved_s.keys() & set(loading)
-        doing = "not begun by a worker" if unheard else "loading what the cell needs"
+            meet = "meets the others" if len(meeting) == 1 else "meet"
+            return f"{ranks_label(meeting)} still {meet} {after}{places}" if meeting else ""
+        unheard = not (self._moved_s.keys() | where.keys()) & set(loading)
+        doing = "not begun by a worker" if unheard else "loading what it needs"
+        if len(loading) > 1:
+            doing = doing.replace("it needs", "they need")
         verb = "is" if len(loading) == 1 else "are"
         wait = "waits" if len(meeting) == 1 else "wait"
         others = f"; {ranks_label(meeting)} {wait} for that" if meeting else ""
-        return f"{ranks_label(loading)} {verb} still {doing} {after}{others}"
+        return f"{ranks_label(loading)} {verb} still {doing} {after}{places}{others}"
 
     @property
     def due_s(self) -> float | None:

@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from jupyter_ddl.driving.hangs import Blame, StepWatch
+from jupyter_ddl.driving.hangs import Blame, StepWatch, whereabouts
 from jupyter_ddl.driving.machine import Instruction, Now, Signal, WriteStacks, earliest
 from jupyter_ddl.driving.round_verdict import conclusion_of, is_consequence, loss_of
 from jupyter_ddl.protocol.assignment import (
@@ -319,6 +319,7 @@ class Round:
     ) -> None:
         self._assignments = tuple(assignments)
         self._workers = tuple(workers)
+        self._hosts = tuple(hosts)
         self._do = do
         self._write_stacks = write_stacks
         self._give_up = give_up
@@ -386,8 +387,6 @@ class Round:
         if self._fold.over or self._blame is not None:
             return []
         is_late = self._steps.is_late(now_s)
-        if is_late and not self._steps.are_in_cell:
-            return [Notice(now.wall_s, text)] if (text := self._steps.absent()) else []
         if self._probes is None and (is_late or self._steps.is_due(now_s)):
             self._probes, self._probes_due_s = {}, now_s + _PROBE_TIMEOUT_S
             self._only_tells = is_late
@@ -442,13 +441,22 @@ class Round:
             return []
         self._probes = self._probes_due_s = None
         if self._only_tells:
-            text = self._steps.who_waits(probes)
+            text = (
+                self._steps.who_waits(probes) if self._steps.are_in_cell else self._absent(probes)
+            )
             return [Notice(now.wall_s, text)] if text else []
         self._blame = self._steps.judge(probes, now.mono_s)
         if self._blame is not None:
             texts = {rank: probe.stacks for rank, probe in probes.items()}
             self._write_stacks(WriteStacks(self._stacks_dir, texts))
         return []
+
+    def _absent(self, probes: dict[int, Probe]) -> str:
+        where = {
+            rank: whereabouts(probe.state, probe.stacks, self._hosts[rank])
+            for rank, probe in probes.items()
+        }
+        return self._steps.absent(where)
 
     def _act(self, actions: Sequence[Action], now: Now) -> None:
         for action in actions:

@@ -22,12 +22,14 @@ __all__ = [
     "Done",
     "InterruptRank",
     "JoinRank",
+    "LookAtRank",
     "OpenRank",
     "RankAddress",
     "RankAnswer",
     "RankCall",
     "RankGone",
     "RankReady",
+    "RankSeen",
     "RejoinRank",
     "RunCell",
     "WatchRank",
@@ -89,6 +91,13 @@ class JoinRank(msgspec.Struct, frozen=True, tag="join_rank"):
     store: str = ""
 
 
+class LookAtRank(msgspec.Struct, frozen=True, tag="look_at_rank"):
+    """See what a rank that does not come is at; answered with :class:`RankSeen`."""
+
+    group_id: str
+    rank: int
+
+
 class RejoinRank(msgspec.Struct, frozen=True, tag="rejoin_rank"):
     """Replace the process group, whose connections an interrupt has cut."""
 
@@ -134,7 +143,7 @@ class CloseRank(msgspec.Struct, frozen=True, tag="close_rank"):
 
 
 RankCall: TypeAlias = (
-    OpenRank | JoinRank | RejoinRank | RunCell | InterruptRank | WatchRank | CloseRank
+    OpenRank | JoinRank | LookAtRank | RejoinRank | RunCell | InterruptRank | WatchRank | CloseRank
 )
 
 
@@ -159,6 +168,14 @@ class RankReady(msgspec.Struct, frozen=True, tag="rank_ready"):
     device: str = "cpu"
     has_process_group: bool = False
     failure: Failure | None = None
+
+
+class RankSeen(msgspec.Struct, frozen=True, tag="rank_seen"):
+    """What the process of a rank is at, or the one that is to fork it."""
+
+    state: str
+    """As in a :class:`~jupyter_ddl.protocol.events.Probe`."""
+    stacks: str
 
 
 class CellDone(msgspec.Struct, frozen=True, tag="cell_done"):
@@ -205,7 +222,7 @@ class Done(msgspec.Struct, frozen=True, tag="done"):
     """Done as asked."""
 
 
-RankAnswer: TypeAlias = RankAddress | RankReady | CellDone | RankGone | Done
+RankAnswer: TypeAlias = RankAddress | RankReady | RankSeen | CellDone | RankGone | Done
 
 
 class CellResult(msgspec.Struct, frozen=True, tag="cell_result"):

@@ -135,6 +135,7 @@ class _Rank:
             if isinstance(message, SamplerCall):
                 self._send(self._sampler.answer(message))
             elif isinstance(message, ToCells):
+                self._stack_dump.enable()
                 self._send(self._cells.handle(message))
             else:
                 self._execute(message.assignment, message.worker)

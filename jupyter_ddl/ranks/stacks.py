@@ -1,4 +1,4 @@
-"""The stacks of a rank's threads on request, also of one that holds the GIL in a C call.
+"""The stacks of a rank or a zygote on request, also of one that holds the GIL in a C call.
 
 ``faulthandler`` writes them from a signal handler into a file in memory, which the worker reads
 through ``/proc``: nothing needs to run in the rank but the handler.
@@ -23,7 +23,7 @@ _MAX_BYTES = 256 * 1024
 
 
 class StackDump:
-    """The rank's side: answers :data:`STACKS_SIGNAL`."""
+    """The side of the rank, or of the zygote: answers :data:`STACKS_SIGNAL`."""
 
     def __init__(self) -> None:
         self._fd: int | None = None
@@ -33,6 +33,13 @@ class StackDump:
         if self._fd is None and hasattr(os, "memfd_create"):
             self._fd = os.memfd_create(_FILE_NAME)
             faulthandler.register(STACKS_SIGNAL, file=self._fd, all_threads=True)
+
+    def disable(self) -> None:
+        """Listen no more: in a fork, which is another process than the one that is asked."""
+        if self._fd is not None:
+            faulthandler.unregister(STACKS_SIGNAL)
+            os.close(self._fd)
+            self._fd = None
 
 
 def read_stacks(pid: int, *, stopped: bool) -> str:

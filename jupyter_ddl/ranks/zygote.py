@@ -38,6 +38,7 @@ from jupyter_ddl.protocol.rank_messages import (
 from jupyter_ddl.ranks import main as rank_main
 from jupyter_ddl.ranks.outputs import choose_renderers
 from jupyter_ddl.ranks.payload import DECIDES_AT_IMPORT
+from jupyter_ddl.ranks.stacks import StackDump
 from jupyter_ddl.store.death_signal import become_subreaper, bind_to_parent, request_death_signal
 from jupyter_ddl.store.processes import (
     RANK_VARIABLE,
@@ -116,6 +117,7 @@ class Zygote:
         self._rank_fds: deque[int] = deque()
         self._decoder = msgspec.msgpack.Decoder(ToZygote)
         self._ranks: dict[int, str] = {}
+        self._stack_dump = StackDump()
         self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
 
     def serve(self) -> NoReturn:
@@ -135,6 +137,7 @@ class Zygote:
 
     def _listen_to_signals(self) -> None:
         become_subreaper()
+        self._stack_dump.enable()
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.signal(signal.SIGCONT, self._check_worker)
         signal.signal(signal.SIGTERM, lambda *_: self._end())
@@ -236,6 +239,7 @@ class Zygote:
             os.setsid()
             bind_to_parent(zygote_pid)
             signal.set_wakeup_fd(-1)
+            self._stack_dump.disable()
             for number in (signal.SIGCHLD, signal.SIGCONT, signal.SIGTERM):
                 signal.signal(number, signal.SIG_DFL)
             signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -41,11 +41,13 @@ from jupyter_ddl.protocol.cells import (
     Done,
     InterruptRank,
     JoinRank,
+    LookAtRank,
     OpenRank,
     RankAddress,
     RankAnswer,
     RankGone,
     RankReady,
+    RankSeen,
     RejoinRank,
     RunCell,
     WatchRank,
@@ -351,6 +353,8 @@ class GroupWorld:
             if rank.cell is not None and rank.cell[1].number == body.number:
                 was_hanging, rank.is_hanging = rank.is_hanging, False
                 self.later(0.5, lambda: self._end_cell(rank, body.number, was_hanging))
+        elif isinstance(body, LookAtRank):
+            self._answer(call.call, RankSeen("S", ""))
         elif isinstance(body, JoinRank | RejoinRank):
             failure = Failure("exception", "RuntimeError", "no route") if fails else None
             seconds = 400.0 if self.rng.random() < self.p_fail / 4 else self.delay()

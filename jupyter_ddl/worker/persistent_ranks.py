@@ -15,12 +15,14 @@ from jupyter_ddl.protocol.cells import (
     Done,
     InterruptRank,
     JoinRank,
+    LookAtRank,
     OpenRank,
     RankAddress,
     RankAnswer,
     RankCall,
     RankGone,
     RankReady,
+    RankSeen,
     RejoinRank,
     RunCell,
     WatchRank,
@@ -29,6 +31,7 @@ from jupyter_ddl.protocol.events import RendezvousReady
 from jupyter_ddl.protocol.group import JoinGroup
 from jupyter_ddl.protocol.rank_messages import FromRank
 from jupyter_ddl.protocol.sampling import SamplerAnswers, SamplerCall, SamplerFailed
+from jupyter_ddl.worker.execution import look_at
 from jupyter_ddl.worker.rank_pool import RankPool
 from jupyter_ddl.worker.rank_process import RankEnd, RankProcess
 
@@ -154,6 +157,8 @@ class CellRanks:
         """Do what the controller asks of one rank; one that is gone says why."""
         if isinstance(call, OpenRank):
             return await self._open(call)
+        if isinstance(call, LookAtRank):
+            return await self._look_at(call)
         rank = self._ranks.get((call.group_id, call.rank))
         if rank is None:
             return RankGone("is not on this worker any more")
@@ -194,6 +199,15 @@ class CellRanks:
         if isinstance(answer, RendezvousReady):
             return RankAddress(answer.host, answer.port, process.pid, answer.store)
         return answer if isinstance(answer, RankReady) else self._silent(rank, place.timeout_s)
+
+    async def _look_at(self, call: LookAtRank) -> RankAnswer:
+        rank = self._ranks.get((call.group_id, call.rank))
+        # One that is not there yet waits for the zygote, which imports packages.
+        pid = self._pool.zygote_pid if rank is None else rank.process.pid
+        if pid is None:
+            return RankSeen("", "")
+        seen = await look_at(pid)
+        return RankSeen(seen.state, seen.stacks)
 
     async def _ready(self, rank: _CellRank, timeout_s: float) -> RankAnswer:
         answer = await rank.next(timeout_s)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jupyter_ddl.driving.hangs import Place, Sight, StepWatch, judge, read_place
+from jupyter_ddl.driving.hangs import Place, Sight, StepWatch, judge, read_place, whereabouts
 from jupyter_ddl.protocol.events import AttemptFinished, Beat, Probe, Reported
 
 MAIN = """
@@ -239,8 +239,9 @@ def test_ranks_that_have_ended_are_no_longer_watched() -> None:
 @pytest.mark.parametrize(
     ("phases", "text"),
     [
-        ({0: "rendezvous", 1: "loading", 2: "rendezvous"}, "rank 1 is still loading what the cell "
-         "needs after 15 s; ranks 0, 2 wait for that"),
+        ({0: "rendezvous", 1: "loading", 2: "rendezvous"}, "rank 1 is still loading what it needs "
+         "after 15 s; ranks 0, 2 wait for that"),
+        ({0: "cell", 1: "cell", 2: "rendezvous"}, "rank 2 still meets the others after 15 s"),
         ({1: "rendezvous"}, "ranks 0, 2 are still not begun by a worker after 15 s; rank 1 waits "
          "for that"),
         ({0: "rendezvous", 1: "rendezvous", 2: "rendezvous"}, "ranks 0-2 still meet after 15 s"),
@@ -257,7 +258,32 @@ def test_ranks_that_have_not_come_to_the_cell_are_told_once(
     assert watch.late_due_s == 115.0
     assert watch.is_late(115.0)
     assert (watch.is_late(200.0), watch.late_due_s) == (False, None)
-    assert (watch.absent(), watch.are_in_cell) == (text, not text)
+    assert (watch.absent({}), watch.are_in_cell) == (text, not text)
+
+
+IMPORTING = """Current thread 0x7f (most recent call first):
+  File "<frozen importlib._bootstrap>", line 1 in _call_with_frames_removed
+  File "/lib/slow.py", line 7 in <module>
+  File "/lib/torch/__init__.py", line 9 in <module>
+  File "/lib/jupyter_ddl/ranks/zygote.py", line 130 in serve
+"""
+
+
+def test_where_late_ranks_are_is_told_once_for_each_place() -> None:
+    assert whereabouts("S", IMPORTING, "h2") == "at line 7 of /lib/slow.py on h2"
+    assert whereabouts("T", IMPORTING, "h2") == "stopped on h2"
+    assert whereabouts("S", "", "h2") == "on h2"
+    watch = StepWatch(3, None, 100.0)
+    watch.observe(0, beat(0, "rendezvous"), 101.0)
+    assert watch.absent({1: "at line 7 of slow.py on h2", 2: "at line 7 of slow.py on h2"}) == (
+        "ranks 1-2 are still loading what they need after 15 s "
+        "(ranks 1-2 at line 7 of slow.py on h2); rank 0 waits for that"
+    )
+    for rank in (1, 2):
+        watch.observe(rank, beat(0, "rendezvous"), 102.0)
+    assert watch.absent({0: "on h1", 1: "stopped on h2", 2: "on h1"}) == (
+        "ranks 0-2 still meet after 15 s (ranks 0, 2 on h1; rank 1 stopped on h2)"
+    )
 
 
 def test_who_waits_before_the_first_step_is_told_with_lines() -> None:

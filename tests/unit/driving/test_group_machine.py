@@ -44,10 +44,13 @@ from jupyter_ddl.protocol.cells import (
     Done,
     InterruptRank,
     JoinRank,
+    LookAtRank,
     OpenRank,
     RankAddress,
+    RankCall,
     RankGone,
     RankReady,
+    RankSeen,
     RejoinRank,
     RunCell,
     WatchRank,
@@ -130,7 +133,7 @@ class Groups:
             self.feed(RankAnswered(call.call, answer))
 
     def answer_one(self, kind: type, rank: int, answer: Any) -> None:
-        (call,) = (each for each in self.of(kind) if each.body.rank == rank)  # type: ignore[union-attr]
+        (call,) = (each for each in self.of(kind) if _rank_of(each.body) == rank)
         del self.calls[call.call]
         self.feed(RankAnswered(call.call, answer))
 
@@ -144,6 +147,10 @@ class Groups:
         self.answer(CloseRank, Done())
         assert isinstance(self.records[-1], CloseRecord)
         self.feed(RecordClosed(group_id))
+
+
+def _rank_of(body: RankCall) -> int:
+    return body.place.rank if isinstance(body, OpenRank) else body.rank
 
 
 def done(rank: int, number: int = 1, **fields: Any) -> CellDone:
@@ -227,11 +234,70 @@ def test_a_start_that_takes_too_long_ends() -> None:
     request = groups.ask_open()
     groups.feed(GpusKnown("g1"))
     groups.feed(RecordOpened("g1", "/runs/g1"))
+    groups.now_s = 115.0
+    groups.feed(Woken())
+    groups.silence(LookAtRank)
     assert groups.wakes_at_s == pytest.approx(280.0)
     groups.now_s = 280.0
     groups.feed(Woken())
     groups.end("g1")
-    assert "starting 2 ranks took longer than 180 s" in str(groups.replies[request])
+    assert (
+        "starting 2 ranks took longer than 180 s: ranks 0-1 are still not begun by a worker after "
+        "15 s; see `%cluster logs`"
+    ) in str(groups.replies[request])
+
+
+SLOW = """Thread 0x7f (most recent call first):
+  File "/lib/slow.py", line 7 in <module>
+  File "/lib/jupyter_ddl/ranks/zygote.py", line 130 in serve
+"""
+
+
+def test_who_waits_for_whom_is_known_15_seconds_into_each_step_of_an_opening() -> None:
+    groups = Groups()
+    request = groups.ask_open()
+    parked = groups.ask_open()
+    groups.feed(GpusKnown("g1"))
+    groups.feed(RecordOpened("g1", "/runs/g1"))
+    groups.answer_one(OpenRank, 0, RankAddress("h1", 5, 7))
+    assert groups.wakes_at_s == pytest.approx(115.0)
+    assert groups.machine.progress("g1").note == ""
+    groups.now_s = 115.0
+    groups.feed(Woken())
+    assert [_rank_of(call.body) for call in groups.of(LookAtRank)] == [1]
+    groups.answer(LookAtRank, RankSeen("S", SLOW))
+    told = (
+        "rank 1 is still loading what it needs after 15 s (rank 1 at line 7 of /lib/slow.py on h1)"
+        "; rank 0 waits for that"
+    )
+    assert [groups.machine.progress(each).note for each in ("g1", "g2")] == [told, told]
+    # The look may be answered behind the rank.
+    groups.answer_one(OpenRank, 1, RankAddress("h1", 6, 8))
+    assert groups.wakes_at_s == pytest.approx(130.0)
+    groups.answer_one(JoinRank, 0, RankReady(0))
+    groups.now_s = 130.0
+    groups.feed(Woken())
+    groups.answer_one(JoinRank, 1, RankReady(1))
+    assert request not in groups.replies
+    groups.answer(LookAtRank, RankSeen("T", ""))
+    assert groups.replies[request].is_new
+    assert groups.replies[parked].status.group_id == "g1"
+
+
+def test_a_rank_that_does_not_join_is_told_of_with_its_place() -> None:
+    groups = Groups()
+    groups.ask_open()
+    groups.feed(GpusKnown("g1"))
+    groups.feed(RecordOpened("g1", "/runs/g1"))
+    groups.now_s = 110.0
+    groups.answer(OpenRank, RankAddress("h1", 5, 7))
+    groups.answer_one(JoinRank, 0, RankReady(0))
+    assert groups.wakes_at_s == pytest.approx(125.0)
+    groups.now_s = 125.0
+    groups.feed(Woken())
+    groups.answer(LookAtRank, RankSeen("T", ""))
+    note = groups.machine.progress("g1").note
+    assert note == "rank 1 still meets the others after 15 s (rank 1 stopped on h1)"
 
 
 def test_a_rank_that_can_not_join_says_why() -> None:

@@ -1,0 +1,59 @@
+"""A persistent group that hangs while it opens."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from jupyter_ddl.client.clusters import start_cluster
+from jupyter_ddl.client.group import RankGroup, open_group
+from tests.leaks import Home
+from tests.until import until
+
+pytestmark = pytest.mark.integration
+
+SLOW = """import os, time
+try:
+    os.close(os.open({first!r}, os.O_CREAT | os.O_EXCL))
+    while not os.path.exists({go!r}):
+        time.sleep(0.05)
+except FileExistsError:
+    pass
+def load():
+    pass
+"""
+
+
+def test_who_waits_for_a_rank_whose_imports_hang_is_told_with_the_line(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Torch imports what packages have registered with it: on one of two workers, that hangs."""
+    go = tmp_path / "go"
+    slow = tmp_path / "slow_backend.py"
+    slow.write_text(SLOW.format(first=str(tmp_path / "first"), go=str(go)))
+    about = tmp_path / "slow_backend-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: slow-backend\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text("[torch.backends]\nslow = slow_backend:load\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    cluster = start_cluster(n_workers=2, name="test")
+    notes: list[str] = []
+    opened: list[RankGroup] = []
+    thread = threading.Thread(
+        target=lambda: opened.append(open_group(2, env_check="off", on_notice=notes.append))
+    )
+    thread.start()
+    try:
+        (note,) = until(lambda: [each for each in notes if "still" in each], 40, "a notice")
+        late = 0 if note.startswith("rank 0") else 1
+        assert note == (
+            f"rank {late} is still loading what it needs after 15 s (rank {late} at line 5 of "
+            f"{slow} on 127.0.0.1); rank {1 - late} waits for that"
+        )
+    finally:
+        go.touch()
+        thread.join()
+        cluster.stop()
+    assert opened[0].n_ranks == 2
