@@ -354,6 +354,7 @@ class CellGroups(Machine[GroupEvent, GroupInstruction]):
         bodies = [body for _, body in group.calls.values()]
         if not any(isinstance(body, LookAtRank) for body in bodies) and group.watch is not None:
             group.notice, group.where = group.watch.absent(group.where), {}
+            group.watch.look_again(self._now.mono_s)
         if not bodies:
             self._opening_answered(group)
 

