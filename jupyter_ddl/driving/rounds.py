@@ -339,11 +339,11 @@ class Round:
         """When :meth:`woken` has something to do."""
         if self._fold.over:
             return None
-        hang_due_s = None
+        hang_due_s = late_due_s = None
         if self._blame is None:
             hang_due_s = self._steps.due_s if self._probes is None else self._probes_due_s
-        dues = (self._cause_due_s, *self._give_up_s.values(), hang_due_s)
-        return earliest(*dues, self._steps.late_due_s)
+            late_due_s = self._steps.late_due_s
+        return earliest(self._cause_due_s, *self._give_up_s.values(), hang_due_s, late_due_s)
 
     def liveness(self) -> dict[int, tuple[str, float]]:
         """Phase of each running rank, and the Unix seconds at which it last moved."""
