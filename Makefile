@@ -12,7 +12,7 @@ UNIT   := tests/kernel/test_every_verb.py $(wildcard tests/unit tests/contract)
 # Real kernels, notebooks and controllers: what takes longest in one file first.
 KERNEL := tests/notebooks tests/kernel tests/binder $(addprefix tests/integration/,cli controller)
 # What runs on clusters and beside them, in depth.
-DEPTH  := tests/contract $(addprefix tests/integration/,backends environment faults fit server telemetry tensorboard worker)
+DEPTH  := tests/contract $(addprefix tests/integration/,backends environment faults fit network server telemetry tensorboard worker)
 # Rank groups on real clusters: many small starts and deaths.
 GROUPS := $(addprefix tests/integration/,ddp groups)
 # Tests in parallel processes, a file in one of them: what its fixtures make is made once.

@@ -10,7 +10,7 @@ import shutil
 import sys
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from pathlib import Path
 
 import msgspec
@@ -210,10 +210,11 @@ class RunRegistry:
         for driver in self._drivers.values():
             driver.wake()
 
-    def tell(self, text: str) -> None:
-        """Have the record of every active run say something about the cluster."""
-        for driver in self._drivers.values():
-            driver.tell(text)
+    def tell(self, text: str, run_ids: Collection[str] | None = None) -> None:
+        """Have the record of active runs, of all or of these, say something about the cluster."""
+        for run_id, driver in self._drivers.items():
+            if run_ids is None or run_id in run_ids:
+                driver.tell(text)
 
     def give_up(self, reason: str) -> None:
         """End every active run: there is nothing left that could execute it."""

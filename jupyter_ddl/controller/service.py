@@ -17,6 +17,7 @@ from jupyter_ddl.controller.environment import KeptPackages, WorkerEnvironments
 from jupyter_ddl.controller.files import WrittenFiles
 from jupyter_ddl.controller.groups import GroupRegistry
 from jupyter_ddl.controller.runs import RunRegistry
+from jupyter_ddl.controller.silence import WorkerSilence, text_of_silence
 from jupyter_ddl.controller.telemetry import Telemetry
 from jupyter_ddl.driving.dispatcher import Dispatcher
 from jupyter_ddl.driving.file_sync import FileTransfer
@@ -154,8 +155,13 @@ class ClusterService:
             is_there=lambda worker: worker in self._workers,
             owns_workers=self.backend.owns_workers,
         )
+        self._silence = WorkerSilence(settings.telemetry_interval_s)
         self.telemetry = Telemetry(
-            self.backend.client, settings.telemetry_topic, self.slots, self.spec.cpus_per_worker
+            self.backend.client,
+            settings.telemetry_topic,
+            self.slots,
+            self.spec.cpus_per_worker,
+            on_heard=lambda worker: self._silence.heard(worker, awake_s()),
         )
         self.runs = RunRegistry(
             self.spec.name,
@@ -226,7 +232,9 @@ class ClusterService:
 
     def status(self) -> ClusterStatus:
         now = awake_s()
-        trouble = self.backend.trouble if self.state == "ready" else ""
+        trouble = ""
+        if self.state == "ready":
+            trouble = self.backend.trouble or text_of_silence(self._silence.silent(now))
         return ClusterStatus(
             name=self.spec.name,
             backend=self.spec.backend,
@@ -291,12 +299,27 @@ class ClusterService:
             log.warning("%s", text)
             self.runs.tell(text)
 
+    def _see_silence(self) -> None:
+        """Tell the runs of a worker that nothing is heard of it, and when it is heard again."""
+        now_s = awake_s()
+        if self.backend.trouble:
+            self._silence.excuse(now_s)
+        fallen, back = self._silence.news(now_s)
+        silent = self._silence.silent(now_s)
+        texts = {name: text_of_silence({name: silent[name]}) for name in fallen}
+        texts |= {name: f"worker {name} is heard again" for name in back}
+        for info in self._workers.values():
+            if text := texts.get(info.name):
+                log.warning("%s", text)
+                self.runs.tell(text, self.slots.holders_on(info.address))
+
     async def _keep_size_once(self) -> None:
         self._see_standstill()
         if self._client is not None and self._client.status != "running":
             log.warning("cluster %s has lost its scheduler", self.spec.name)
             self._lose_scheduler()
         await self.size.repair()
+        self._see_silence()
         if self.backend.gone and self.is_working and not self._hopeless:
             await self._begin_anew(self.backend.gone)
         client = self.backend.client
@@ -372,7 +395,9 @@ class ClusterService:
         ready = {a: info for a, info in workers.items() if self.environment.is_ready(a)}
         self.slots.set_workers({a: info.n_slots for a, info in ready.items()})
         self.slots.gpus.set_workers({a: info.gpus or SeenGpus() for a, info in workers.items()})
-        self.telemetry.keep({info.name for info in workers.values()})
+        names = {info.name for info in workers.values()}
+        self.telemetry.keep(names)
+        self._silence.keep(names, awake_s())
         if self.state == "ready":
             self.runs.wake()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from distributed import Client
 
@@ -122,8 +122,16 @@ _BUSY = 0.05
 class Telemetry:
     """Used on the controller's loop only.  What gets lost on the way is not asked for again."""
 
-    def __init__(self, client: Client, topic: str, slots: SlotBook, cpus_per_slot: int) -> None:
+    def __init__(
+        self,
+        client: Client,
+        topic: str,
+        slots: SlotBook,
+        cpus_per_slot: int,
+        on_heard: Callable[[str], None] = lambda _: None,
+    ) -> None:
         self._client = client
+        self._on_heard = on_heard
         self._topic = topic
         self._slots = slots
         self._store = TelemetryStore()
@@ -174,6 +182,7 @@ class Telemetry:
     def _on_message(self, encoded: bytes) -> None:
         sample = self._store.add(encoded)
         if sample is not None:
+            self._on_heard(sample.worker)
             self._meter.observe(sample.ranks)
             self._record.observe(sample)
 

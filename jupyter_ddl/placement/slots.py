@@ -68,6 +68,10 @@ class SlotBook:
         load = self._held.get(address, Counter()).total()
         return min(load, self._n_slots.get(address, 0))
 
+    def holders_on(self, address: str) -> list[str]:
+        """Runs that execute something on one worker."""
+        return [run_id for run_id, n in self._held.get(address, Counter()).items() if n]
+
     def busy_addresses(self) -> list[str]:
         """Workers that hold an assignment, the most loaded ones first."""
         loaded = [address for address, held in self._held.items() if held.total()]

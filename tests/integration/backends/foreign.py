@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -19,7 +20,7 @@ from distributed import Client, Security
 
 from jupyter_ddl.backends.certificates import temporary_security
 from tests.leaks import Home
-from tests.until import until
+from tests.until import PATIENCE_S, until
 
 __all__ = ["Foreign", "certificates", "foreign_cluster", "outside", "security_of"]
 
@@ -36,7 +37,12 @@ class Foreign:
     security: Security
     words: tuple[str, ...]
     home: Home
+    host: str = "127.0.0.1"
+    enter: tuple[str, ...] = ()
+    """The beginning of a command that runs on the scheduler's host; empty: on this one."""
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    starts: list[Callable[[], subprocess.Popen[bytes]]] = field(default_factory=list)
+    """How each of them was started."""
 
     def add_workers(
         self,
@@ -46,22 +52,38 @@ class Foreign:
         has_jupyter_ddl: bool = True,
         n_slots: int = 1,
         variables: Mapping[str, str] = MappingProxyType({}),
+        host: str = "127.0.0.1",
+        enter: tuple[str, ...] = (),
     ) -> None:
-        """Start ``n``, and wait for them."""
+        """Start ``n`` at one address, and wait for them."""
         with self.client() as client:
             n_before = len(client.scheduler_info(n_workers=-1)["workers"])
             slots = ("--nthreads", str(n_slots))  # Dask's word for them
             kind = (*slots, "--no-dashboard", *(() if nanny else ("--no-nanny",)))
             if has_jupyter_ddl:
                 kind += (*_PRELOAD, *(_PRELOAD_NANNY if nanny else ()))
-            words = ("worker", self.address, *kind, *self.words)
+            words = ("worker", self.address, "--host", host, *kind, *self.words)
             path = None if has_jupyter_ddl else _packages_without_ours(self.home)
             for _ in range(n):
                 # As on hosts of their own: none sees another one's files.
                 away = self.home.root / f"elsewhere-{len(self.processes)}"
-                process = _start(self.home, *words, path=path, away=away, variables=variables)
-                self.processes.append(process)
-            client.wait_for_workers(n_before + n, timeout=_START_S)
+                start = functools.partial(
+                    _start,
+                    self.home,
+                    *words,
+                    enter=enter,
+                    path=path,
+                    away=away,
+                    variables=variables,
+                )
+                self._begin(start)
+            client.wait_for_workers(n_before + n, timeout=PATIENCE_S)
+
+    def replace_ended(self) -> None:
+        """Start workers that have ended anew, as whoever looks after a cluster does."""
+        for number, process in enumerate(self.processes):
+            if number and process.poll() is not None:
+                self.processes[number] = self.starts[number]()
 
     def kill_scheduler(self) -> None:
         """Its workers end by themselves."""
@@ -80,9 +102,23 @@ class Foreign:
 
     def start_scheduler(self) -> None:
         """Start another one at the address of the one that was killed."""
-        port = self.address.rpartition(":")[2]
-        place = ("--port", port, "--no-dashboard")
-        self.processes[0] = _start(self.home, "scheduler", *self.words, *place)
+        self.processes[0] = self._scheduler("--port", self.address.rpartition(":")[2])
+
+    def start(self) -> None:
+        """Start its scheduler, wherever there is a port."""
+        file = self.home.work / "scheduler.json"
+        place = ("--port", "0", "--scheduler-file", str(file))
+        self._begin(lambda: self._scheduler(*place))
+        text = until(lambda: _text(file), _START_S, "the scheduler's file")
+        self.address = json.loads(text)["address"]
+
+    def _begin(self, start: Callable[[], subprocess.Popen[bytes]]) -> None:
+        self.starts.append(start)
+        self.processes.append(start())
+
+    def _scheduler(self, *place: str) -> subprocess.Popen[bytes]:
+        words = ("scheduler", "--host", self.host, "--no-dashboard", *self.words, *place)
+        return _start(self.home, *words, enter=self.enter)
 
     def client(self) -> Client:
         """Of its owner."""
@@ -100,18 +136,20 @@ class Foreign:
 
 @contextlib.contextmanager
 def foreign_cluster(
-    home: Home, n_workers: int = 2, *, nanny: bool = True, tls: bool = True
+    home: Home,
+    n_workers: int = 2,
+    *,
+    nanny: bool = True,
+    tls: bool = True,
+    host: str = "127.0.0.1",
+    enter: tuple[str, ...] = (),
 ) -> Iterator[Foreign]:
     """Run ``dask scheduler`` and ``dask worker``, which live outside the test's home."""
     files = certificates(home.work) if tls else []
-    scheduler_file = home.work / "scheduler.json"
-    words = ("--protocol", "tls" if tls else "tcp", "--host", "127.0.0.1", *files)
-    foreign = Foreign("", security_of(files), words, home)
-    place = ("--port", "0", "--no-dashboard", "--scheduler-file", str(scheduler_file))
+    words = ("--protocol", "tls" if tls else "tcp", *files)
+    foreign = Foreign("", security_of(files), words, home, host, enter)
     try:
-        foreign.processes.append(_start(home, "scheduler", *words, *place))
-        text = until(lambda: _text(scheduler_file), _START_S, "the scheduler's file")
-        foreign.address = json.loads(text)["address"]
+        foreign.start()
         if n_workers:
             foreign.add_workers(n_workers, nanny=nanny)
         yield foreign
@@ -140,6 +178,7 @@ def _text(path: Path) -> str:
 def _start(
     home: Home,
     *words: str,
+    enter: tuple[str, ...] = (),
     path: Path | None = None,
     away: Path | None = None,
     variables: Mapping[str, str] = MappingProxyType({}),
@@ -148,7 +187,7 @@ def _start(
     paths = {} if path is None else {"PYTHONPATH": str(path)}
     with (home.work / "foreign.log").open("ab") as log:
         return subprocess.Popen(
-            [*python, "-m", "dask", *words],
+            [*enter, *python, "-m", "dask", *words],
             env={**outside(home, away), **paths, **variables},
             cwd=home.work,
             stdout=log,

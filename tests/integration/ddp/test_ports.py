@@ -94,8 +94,7 @@ def test_across_hosts_ranks_share_a_store_that_tells_strangers_nothing(home: Hom
     """Two workers with an address each: the ranks take them for two hosts."""
     with foreign_cluster(home, n_workers=0, tls=False) as foreign:
         for host in ("127.0.0.1", "127.0.0.2"):
-            foreign.words = (*foreign.words[:-1], host)
-            foreign.add_workers(1)
+            foreign.add_workers(1, host=host)
         connected = connect_cluster(foreign.address)
         run = train("import os\n" + _LOOK + _ACROSS, 2, namespace={}, initialize=False)
         connected.stop()
