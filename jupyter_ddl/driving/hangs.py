@@ -163,6 +163,8 @@ class Blame(msgspec.Struct, frozen=True):
     rank: int
     text: str
     line: int | None = None
+    is_outside: bool = False
+    """Not the rank, but its worker or the network to another host."""
 
 
 def judge(
@@ -192,7 +194,13 @@ def judge(
         return _blame(computing[0], sights, f"has computed for {silent_s:.0f} s without a step")
     for sight in sights:
         if sight.probe is None:
-            return _blame(sight, sights, "does not answer, nor does its worker")
+            text = "does not answer, nor does its worker"
+            return _blame(sight, sights, text, is_outside=True)
+    for sight in sights:
+        if sight.probe is not None and sight.probe.cut_off:
+            what = f"waits for {', '.join(sight.probe.cut_off)}"
+            why = "nothing that it sends there is acknowledged, the network is cut"
+            return _blame(sight, sights, what, why, is_outside=True)
     absent = [sight for sight in sights if sight.phase in ("loading", "rendezvous")]
     if absent:
         late = [sight for sight in absent if sight.phase == "loading"] or absent
@@ -228,7 +236,9 @@ def _blame_one_of_waiting(sights: Sequence[Sight]) -> Blame:
     return _blame(behind, sights, f"waits in {behind.place.waits_in}", why)
 
 
-def _blame(sight: Sight, sights: Sequence[Sight], what: str, why: str = "") -> Blame:
+def _blame(
+    sight: Sight, sights: Sequence[Sight], what: str, why: str = "", *, is_outside: bool = False
+) -> Blame:
     line = sight.place.line
     at = f" at line {line}" if line is not None else ""
     text = f"rank {sight.rank} {what}{at}"
@@ -236,7 +246,7 @@ def _blame(sight: Sight, sights: Sequence[Sight], what: str, why: str = "") -> B
         text += f"; {group}"
     if why:
         text += f": {why}"
-    return Blame(sight.rank, text, line)
+    return Blame(sight.rank, text, line, is_outside)
 
 
 def _others(culprit: Sight, sights: Sequence[Sight]) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from jupyter_ddl.formats import format_counted
-from jupyter_ddl.ledger.fold_group import NEVER_MET
+from jupyter_ddl.ledger.fold_group import CUT_OFF, NEVER_MET
 from jupyter_ddl.protocol.events import Failure, HangVerdict, Outcome, RankEnded
 
 __all__ = ["conclusion_of", "is_consequence", "loss_of"]
@@ -29,6 +29,9 @@ _CONSEQUENCES = (
     "connection reset by peer",
     "connection refused",
     "broken pipe",
+    "connection timed out",
+    "no route to host",
+    "network is unreachable",
     "connection was likely closed",
     "failed to recv, got 0 bytes",
     "wait timeout after",
@@ -42,6 +45,12 @@ _CONSEQUENCES = (
 )
 """What torch 2.13 with gloo says, collected by killing ranks in collectives, in a backward pass, in
 the rendezvous and in the store; the last two are nccl's."""
+_BROKEN = (
+    "connection reset by peer",
+    "connection timed out",
+    "no route to host",
+    "network is unreachable",
+)
 
 
 def is_consequence(end: RankEnded) -> bool:
@@ -55,8 +64,18 @@ def is_consequence(end: RankEnded) -> bool:
     return any(words in message for words in _CONSEQUENCES)
 
 
+def _is_broken(end: RankEnded) -> bool:
+    """Whether it met what a process that ends, or closes a connection, does not bring about."""
+    message = "" if end.failure is None else end.failure.message.lower()
+    return any(words in message for words in _BROKEN)
+
+
 def conclusion_of(
-    ends: Sequence[RankEnded], told: frozenset[int], hang: HangVerdict | None
+    ends: Sequence[RankEnded],
+    told: frozenset[int],
+    hang: HangVerdict | None,
+    *,
+    is_apart: bool = False,
 ) -> tuple[Outcome, Failure | None]:
     """The outcome of the round, and its first cause when that is a failure.
 
@@ -68,7 +87,11 @@ def conclusion_of(
         Ranks that the launcher has told to end: what became of them is a consequence.
     hang
         The verdict, when the launcher has ended the round for a hang.
+    is_apart
+        Whether the ranks are on several hosts: then what is between them may break.
     """
+    if hang is not None and hang.is_outside:
+        return "evicted", Failure("launch", CUT_OFF, hang.text, line=hang.line, rank=hang.rank)
     if hang is not None:
         return "failed", Failure("hang", "Hang", hang.text, line=hang.line, rank=hang.rank)
     evicted = [end for end in ends if end.outcome == "evicted"]
@@ -83,6 +106,11 @@ def conclusion_of(
         return min(stopped, key=_when).outcome, None
     late = [end for end in ends if end.outcome == "failed" and not is_consequence(end)]
     failed = late or [end for end in ends if end.outcome == "failed"]
+    broken = is_apart and not late and failed and _is_broken(min(failed, key=_when))
+    if broken and not any(end.outcome == "complete" for end in ends):
+        cause = _first_cause(failed, ends)
+        text = "" if cause is None else f"{cause.message}: the network between hosts broke"
+        return "evicted", Failure("launch", CUT_OFF, text, rank=min(failed, key=_when).rank)
     if failed:
         return "failed", _first_cause(failed, ends)
     others = [end for end in ends if end.outcome != "complete"]

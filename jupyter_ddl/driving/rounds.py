@@ -259,7 +259,9 @@ class GroupFold:
 
     def _conclusion(self, at_s: float) -> AttemptFinished:
         ends = [self._ends[rank] for rank in range(self._n_ranks)]
-        outcome, failure = conclusion_of(ends, frozenset(self._told), self._hang)
+        outcome, failure = conclusion_of(
+            ends, frozenset(self._told), self._hang, is_apart=len(set(self._hosts)) > 1
+        )
         if outcome == "failed" and not self._starts:
             # Nobody has heard of any rank: that is not a failure of the code.
             why = "none of its ranks ever reported"
@@ -407,6 +409,7 @@ class Round:
             at_s=now.wall_s,
             text=self._blame.text,
             line=self._blame.line,
+            is_outside=self._blame.is_outside,
             stacks_file=self._stacks_dir,
         )
         recorded, actions = self._fold.hang(verdict)

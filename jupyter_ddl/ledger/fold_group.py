@@ -23,6 +23,7 @@ from jupyter_ddl.protocol.events import (
 from jupyter_ddl.protocol.snapshot import RestartRow
 
 __all__ = [
+    "CUT_OFF",
     "NEVER_MET",
     "checkpoint_saved",
     "fails_again",
@@ -39,6 +40,9 @@ _MAX_CAUSE = 200
 
 NEVER_MET = "NeverMet"
 """Type name of the failure of a round that was lost before all ranks were there."""
+
+CUT_OFF = "CutOff"
+"""Type name of the failure of a round whose hosts have lost each other."""
 
 _OF_THE_CODE = ("exception", "import", "metric", "values")
 """Kinds of failure that another round repeats, unless it is one of these types."""
@@ -148,6 +152,8 @@ def _cause(event: AttemptFinished, ended: dict[int, RankEnded]) -> tuple[int | N
         return rank, "moved elsewhere" if event.outcome == "moved" else "lost its worker"
     if failure.kind == "hang":
         return failure.rank, "kept the others waiting"
+    if failure.kind == "launch" and failure.type_name == CUT_OFF:
+        return failure.rank, "was cut off from the others"
     if failure.kind == "launch":
         return failure.rank, "lost its worker"
     if failure.kind == "crash":

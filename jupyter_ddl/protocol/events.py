@@ -135,6 +135,8 @@ class HangVerdict(msgspec.Struct, frozen=True, tag="hang_verdict"):
     text: str
     """One sentence: which rank, which line of the cell, what the others wait for."""
     line: int | None = None
+    is_outside: bool = False
+    """Whether no rank is to blame, but its worker or what lies between the hosts."""
     stacks_file: str = ""
     """Directory with the stacks of all ranks, relative to the run's."""
 
@@ -172,6 +174,8 @@ class Probe(msgspec.Struct, frozen=True, tag="probe"):
     """CPU time that it and its children took lately, in CPUs."""
     stacks: str
     """Of all its threads, as ``faulthandler`` writes them; empty when there are none."""
+    cut_off: tuple[str, ...] = ()
+    """Hosts of its group that acknowledge nothing of what it has sent them."""
 
 
 class ValueKept(msgspec.Struct, frozen=True, tag="value_kept"):

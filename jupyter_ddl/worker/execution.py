@@ -7,7 +7,7 @@ import logging
 import signal
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,6 +42,7 @@ from jupyter_ddl.worker.chunks import ChunkRelay
 from jupyter_ddl.worker.rank_death import LogTail, finished_by_death, oom_kill_count, read_log_tail
 from jupyter_ddl.worker.rank_pool import RankPool
 from jupyter_ddl.worker.rank_process import RankEnd, RankProcess
+from jupyter_ddl.worker.silent_peers import silent_peers
 
 __all__ = ["Execution", "RankSight", "descend", "look_at"]
 
@@ -60,10 +61,17 @@ class RankSight(NamedTuple):
     state: str
     cpu_share: float
     stacks: str
+    cut_off: tuple[str, ...] = ()
 
 
-async def look_at(pid: int) -> RankSight:
-    """Look at a process for half a second, at a stopped one for longer."""
+async def look_at(pid: int, hosts: Collection[str] = ()) -> RankSight:
+    """Look at a process for half a second, at a stopped one for longer.
+
+    Parameters
+    ----------
+    hosts
+        Addresses of those to which it may be connected.
+    """
     before_s = await asyncio.to_thread(_tree_cpu_s, pid)
     await asyncio.sleep(_SAMPLE_S)
     after_s = await asyncio.to_thread(_tree_cpu_s, pid)
@@ -71,7 +79,8 @@ async def look_at(pid: int) -> RankSight:
     if state == "T":
         await asyncio.sleep(_OTHERS_FIRST_S)
     stacks = await asyncio.to_thread(read_stacks, pid, stopped=state == "T")
-    return RankSight(state, max(0.0, after_s - before_s) / _SAMPLE_S, stacks)
+    cut_off = await asyncio.to_thread(silent_peers, pid, hosts) if hosts else ()
+    return RankSight(state, max(0.0, after_s - before_s) / _SAMPLE_S, stacks, cut_off)
 
 
 def _state(pid: int) -> str:
@@ -306,7 +315,8 @@ class Execution:
         rank = self._rank
         if rank is None or not self._is_current(message.trial, message.attempt):
             return
-        seen = await look_at(rank.pid)
+        place = self._assignment.place
+        seen = await look_at(rank.pid, () if place is None else place.hosts)
         if self._is_current(message.trial, message.attempt):
             self._relay.add(Probe(message.trial, message.attempt, *seen))
             self._relay.flush()  # it is waited for

@@ -57,10 +57,10 @@ CAUSES = [
 ]
 
 
-def fold_of(n_ranks: int) -> GroupFold:
+def fold_of(n_ranks: int, hosts: tuple[str, ...] = ()) -> GroupFold:
     trial = TrialAssignment(0, 1, {}, 1)
     base = Assignment("r1", "a", "p", (trial,), "/run", (), "topic")
-    return GroupFold([base] * n_ranks, ["127.0.0.1"] * n_ranks)
+    return GroupFold([base] * n_ranks, hosts or ["127.0.0.1"] * n_ranks)
 
 
 def started(rank: int) -> AttemptStarted:
@@ -199,6 +199,45 @@ def test_a_rank_that_its_worker_never_began_is_lost_and_no_failure_of_the_code()
     assert end.failure is not None
     assert (end.failure.type_name, end.failure.rank) == (NEVER_MET, 1)
     assert "nor does its worker" in end.failure.message
+
+
+def test_a_hang_that_no_rank_has_caused_is_no_failure_of_the_code() -> None:
+    fold = fold_of(2)
+    run(fold, [(0, started(0)), (1, started(1))])
+    fold.hang(HangVerdict(0, 1, 1, 20.0, "the network is cut", 4, is_outside=True))
+    end = conclusion(run(fold, [(0, ended("cancelled")), (1, ended("cancelled"))]))
+    assert (end.outcome, end.failure and end.failure.message) == ("evicted", "the network is cut")
+
+
+@pytest.mark.parametrize(
+    ("hosts", "said", "other", "outcome"),
+    [
+        (("a", "b"), "Connection reset by peer", "cancelled", "evicted"),
+        (("a", "b"), "Connection timed out", "failed", "evicted"),
+        (("a", "a"), "Connection reset by peer", "cancelled", "failed"),
+        (("a", "b"), "Connection closed by peer", "cancelled", "failed"),
+        (("a", "b"), "Connection reset by peer", "complete", "failed"),
+    ],
+    ids=["reset", "both", "on one host", "closed", "by one that was through"],
+)
+def test_a_connection_between_hosts_that_breaks_is_no_failure_of_the_code(
+    hosts: tuple[str, str], said: str, other: Outcome, outcome: Outcome
+) -> None:
+    fold = fold_of(2, hosts)
+    failure = raised("RuntimeError", said)
+    run(fold, [(0, started(0)), (1, started(1)), (0, ended("failed", failure=failure))])
+    if other == "cancelled":
+        fold.cause_is_late()
+    last = ended(other, failure=failure if other == "failed" else None)
+    assert conclusion(run(fold, [(1, last)])).outcome == outcome
+
+
+def test_a_crash_is_no_less_one_when_it_breaks_connections_between_hosts() -> None:
+    fold = fold_of(2, ("a", "b"))
+    run(fold, [(0, started(0)), (1, started(1))])
+    reset = ended("failed", failure=raised("RuntimeError", "Connection reset by peer"))
+    end = conclusion(run(fold, [(0, reset), (1, ended("failed", failure=crash()))]))
+    assert (end.outcome, end.failure and end.failure.kind) == ("failed", "crash")
 
 
 def test_a_rank_that_leaves_pruned_makes_the_group_pruned() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from jupyter_ddl.driving.hangs import Place, Sight, StepWatch, judge, read_place, whereabouts
@@ -167,6 +168,25 @@ def test_a_worker_that_does_not_answer_is_told_of() -> None:
     blame = judge([sight(0, waits("barrier", 2)), sight(1, None)], 60.0, 60.0)
     assert blame is not None
     assert blame.text.startswith("rank 1 does not answer")
+    assert blame.is_outside
+
+
+@pytest.mark.parametrize("phase", ["cell", "rendezvous"])
+def test_a_host_that_acknowledges_nothing_is_named_and_no_rank_is_to_blame(phase: str) -> None:
+    cut = msgspec.structs.replace(waits("all_reduce", 9), cut_off=("10.0.0.2",))
+    blame = judge([sight(0, cut, phase=phase), sight(1, waits("barrier", 4))], 60.0, 60.0)
+    assert blame is not None
+    assert blame.is_outside
+    assert blame.text.startswith("rank 0 waits for 10.0.0.2 at line 9; rank 1 waits in barrier")
+    assert blame.text.endswith("nothing that it sends there is acknowledged, the network is cut")
+
+
+def test_a_rank_that_computes_or_is_stopped_is_not_excused_by_the_network() -> None:
+    cut = msgspec.structs.replace(waits("all_reduce", 9), cut_off=("10.0.0.2",))
+    stopped = judge([sight(0, cut), sight(1, waits("barrier", 4, state="T"))], 60.0, 60.0)
+    assert stopped is not None
+    assert (stopped.rank, stopped.is_outside) == (1, False)
+    assert judge([sight(0, cut), computes(1)], 60.0, 60.0) is None
 
 
 def beat(n_steps: int, phase: str = "cell") -> Beat:
