@@ -124,14 +124,13 @@ class Replay:
         if not is_watched():
             display(self.still(), raw=True)
             return
-        from jupyter_ddl.views.widget import WIDGET_MIME
+        from jupyter_ddl.views.widget import WIDGET_MIME, widget_view
 
         timeline = timeline_of(self._recording)
         widget = ReplayWidget(self.head.run_id, timeline, self._speed)
         display_id = f"ddl-{uuid.uuid4().hex}"
         widget.on_msg(_Ending(self, widget, display_id))
-        view = {"version_major": 2, "version_minor": 0, "model_id": widget.model_id}
-        display({WIDGET_MIME: view, **self.still()}, raw=True, display_id=display_id)
+        display({WIDGET_MIME: widget_view(widget), **self.still()}, raw=True, display_id=display_id)
 
     def still(self) -> dict[str, str]:
         """The end of the run, for front ends without widgets and for the saved notebook."""

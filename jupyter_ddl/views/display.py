@@ -1,7 +1,8 @@
 """The live view of a run while its cell waits: in a notebook, in a terminal, in a pipe.
 
-A notebook shows one output that is redrawn in place and ends as static HTML and text, so that
-the saved notebook needs neither this package nor a running kernel to be read.
+A notebook shows one output that is redrawn in place.  It names the run, so that JupyterLab with the
+panel goes on to show it from the run's record, whatever becomes of the kernel; what stands beside
+the name are static HTML and text, so that the saved notebook needs neither to be read.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from jupyter_ddl.views.widget import WidgetLink
 
 __all__ = [
+    "RUN_MIME",
     "CellScreen",
     "LiveDisplay",
     "NotebookScreen",
@@ -36,7 +38,11 @@ __all__ = [
     "default_screen",
     "in_notebook",
     "is_watched",
+    "run_bundle",
 ]
+
+RUN_MIME = "application/vnd.jupyter-ddl.run+json"
+"""Which run an output shows; the panel asks its own server for the rest."""
 
 _PIPE_INTERVAL_S = 5.0
 _REFRESH_S = 1.0
@@ -142,10 +148,7 @@ class NotebookScreen:
         from IPython.display import display, update_display
 
         shown = decoded(snapshot, tracebacks=self._tracebacks)
-        bundle = {
-            "text/html": render_html(shown, now_s=now_s, live=live),
-            "text/plain": render_text(shown, now_s),
-        }
+        bundle = run_bundle(shown, now_s, live=live)
         if self._shown:
             update_display(bundle, raw=True, display_id=self._display_id)
         else:
@@ -212,6 +215,21 @@ class TerminalScreen:
     def _write(self, text: str) -> None:
         self._stream.write(text)
         self._stream.flush()
+
+
+def run_bundle(snapshot: RunSnapshot, now_s: float, *, live: bool) -> dict[str, Any]:
+    """A run as an output: its name, and what stands for it where nobody can follow it.
+
+    Parameters
+    ----------
+    live : bool
+        Whether newer ones will take its place.
+    """
+    return {
+        RUN_MIME: {"run_id": snapshot.run_id},
+        "text/html": render_html(snapshot, now_s=now_s, live=live),
+        "text/plain": render_text(snapshot, now_s),
+    }
 
 
 def in_notebook() -> bool:
@@ -314,7 +332,7 @@ class CellScreen:
         from IPython.display import display
 
         from jupyter_ddl.views.answers import RunRequests
-        from jupyter_ddl.views.widget import WidgetLink, widget_bundle
+        from jupyter_ddl.views.widget import WIDGET_MIME, WidgetLink, widget_view
 
         link = self._link = WidgetLink(self._run_id, self._put, on_closed=self._close_requests)
         self._requests = RunRequests(
@@ -322,7 +340,7 @@ class CellScreen:
         )
         link.show(snapshot)
         shown = decoded(snapshot, tracebacks=False)
-        bundle = widget_bundle(link.widget, shown, now_s)
+        bundle = {WIDGET_MIME: widget_view(link.widget), **run_bundle(shown, now_s, live=True)}
         display(bundle, raw=True, display_id=self._display_id)
         self._shown_s = self._clock()
 

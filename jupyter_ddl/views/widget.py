@@ -17,15 +17,13 @@ from typing import Any
 import anywidget
 import traitlets
 
-from jupyter_ddl.protocol.snapshot import EncodedSnapshot, RunSnapshot
+from jupyter_ddl.protocol.snapshot import EncodedSnapshot
 from jupyter_ddl.protocol.telemetry import EncodedTelemetry
 from jupyter_ddl.protocol.view_messages import FromBrowser
 from jupyter_ddl.views.bundle import live_css, live_esm
 from jupyter_ddl.views.channel import Answer, Channel, Shown
-from jupyter_ddl.views.html import render_html
-from jupyter_ddl.views.text import render_text
 
-__all__ = ["WIDGET_MIME", "RunWidget", "WidgetLink", "is_live_comm", "widget_bundle"]
+__all__ = ["WIDGET_MIME", "RunWidget", "WidgetLink", "is_live_comm", "widget_view"]
 
 log = logging.getLogger(__name__)
 
@@ -65,13 +63,9 @@ class RunWidget(anywidget.AnyWidget):
             comm._reply_subshell_for = lambda _data, default: default
 
 
-def widget_bundle(widget: RunWidget, snapshot: RunSnapshot, now_s: float) -> dict[str, Any]:
-    """What is displayed while the run goes on: the widget, and what stands for it elsewhere."""
-    return {
-        WIDGET_MIME: {"version_major": 2, "version_minor": 0, "model_id": widget.model_id},
-        "text/html": render_html(snapshot, now_s=now_s, live=True),
-        "text/plain": render_text(snapshot, now_s),
-    }
+def widget_view(widget: anywidget.AnyWidget) -> dict[str, Any]:
+    """What an output says to show a widget."""
+    return {"version_major": 2, "version_minor": 0, "model_id": widget.model_id}
 
 
 class WidgetLink:

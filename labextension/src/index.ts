@@ -4,12 +4,14 @@ import { ILayoutRestorer } from '@jupyterlab/application';
 import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
 import { ICommandPalette } from '@jupyterlab/apputils';
 import { INotebookTracker } from '@jupyterlab/notebook';
+import { IRenderMimeRegistry } from '@jupyterlab/rendermime';
 import { ISettingRegistry } from '@jupyterlab/settingregistry';
 import { IStatusBar } from '@jupyterlab/statusbar';
 
 import type { Actions } from './actions';
 import { Store } from './model/store';
 import { StatusItem } from './parts/StatusItem';
+import { showInCells } from './plugins/cells';
 import { addCommands, CommandIDs } from './plugins/commands';
 import { connect, watchClusters } from './plugins/connect';
 import { insertAttachCode } from './plugins/insert';
@@ -23,7 +25,14 @@ const plugin: JupyterFrontEndPlugin<void> = {
   id: 'jupyter_ddl:plugin',
   description: 'Clusters and runs of jupyter_ddl beside the notebook',
   autoStart: true,
-  optional: [ISettingRegistry, ICommandPalette, ILayoutRestorer, INotebookTracker, IStatusBar],
+  optional: [
+    ISettingRegistry,
+    ICommandPalette,
+    ILayoutRestorer,
+    INotebookTracker,
+    IStatusBar,
+    IRenderMimeRegistry
+  ],
   activate
 };
 
@@ -35,12 +44,16 @@ function activate(
   palette: ICommandPalette | null,
   restorer: ILayoutRestorer | null,
   notebooks: INotebookTracker | null,
-  statusBar: IStatusBar | null
+  statusBar: IStatusBar | null,
+  rendermime: IRenderMimeRegistry | null
 ): void {
   const store = new Store();
   const link = connect(store);
   watchClusters(store, link);
   relayRequests(link);
+  if (rendermime !== null) {
+    showInCells(rendermime, notebooks, store, link);
+  }
 
   const server = new ServerActions(link, store);
   const pages = new Pages(app, () => ({ store, link, actions }));

@@ -20,6 +20,7 @@ __all__ = [
     "card",
     "connected",
     "execute",
+    "must_be_fresh",
     "n_finished",
     "open_beside",
     "run_page",
@@ -49,7 +50,8 @@ def search_cell(name: str, n_trials: int, n_steps: int, step_s: float = 0.1) -> 
 
 
 @cache
-def _must_be_fresh() -> None:
+def must_be_fresh() -> None:
+    """Fail where JupyterLab would load an older panel than the one that is here."""
     command = [sys.executable, _BUILD, "--check"]
     if subprocess.run(command, timeout=120, check=False).returncode != 0:
         raise AssertionError("the panel's bundle is missing or old: make labextension")
@@ -57,7 +59,7 @@ def _must_be_fresh() -> None:
 
 def execute(page: Page, command: str) -> None:
     """Execute a command of JupyterLab's; not awaited, for it may wait for a person."""
-    _must_be_fresh()
+    must_be_fresh()
     page.evaluate("name => { void window.jupyterapp.commands.execute(name); }", command)
 
 

@@ -60,10 +60,11 @@ def errors(page: Page) -> list[str]:
     return found
 
 
-def view_of(page: Page) -> Locator:
-    """The live view, once it draws."""
-    page.wait_for_selector(".ddl-live[data-run]")
-    return page.locator(".ddl-live").first
+def view_of(page: Page, index: int = 1) -> Locator:
+    """The live view of a cell, once it draws."""
+    view = cell_at(page, index).locator(".ddl-live[data-run]")
+    expect(view).to_be_visible()
+    return view
 
 
 def n_finished(view: Locator) -> int:
@@ -98,7 +99,7 @@ def test_a_search_is_watched_and_stopped_while_its_cell_runs(
     wait_done(page, 1, 20)
 
     run_cell(page, 2, wait=False)
-    view = view_of(page)
+    view = view_of(page, 2)
     until(lambda: n_finished(view) >= 6, 60, "six trials")
     line = view.locator(".ddl-dots").first.get_attribute("d")
     before = n_finished(view)
@@ -112,9 +113,12 @@ def test_a_search_is_watched_and_stopped_while_its_cell_runs(
     take(view, "cell-search-dark")
     button(view, "Keep best and finish").click()
     wait_done(page, 2, 20)
-    output = cell_at(page, 2).locator(".jp-Cell-outputArea")
-    expect(output).to_contain_text("finished early by user")
-    expect(page.locator(".ddl-live")).to_have_count(0)
+    # The view stays: with curves, the table and the log, and nothing to stop any more.
+    expect(view).to_contain_text("finished early by user")
+    expect(view).to_have_attribute("data-state", "complete")
+    expect(view.locator(".ddl-strand").first).to_be_attached()
+    expect(view.locator(".ddl-log")).to_contain_text("epoch")
+    expect(button(view, "Stop now")).to_be_hidden()
     take(cell_at(page, 2), "cell-search-end-dark")
     set_theme(page, "light")
     take(cell_at(page, 2), "cell-search-end-light")
@@ -168,7 +172,6 @@ def test_a_page_that_is_loaded_again_shows_the_run_as_it_is(lab: Lab, page: Page
     until(lambda: n_finished(view) > before, 30, "news after the reload")
     button(view, "Stop").click()
     expect(view).to_have_attribute("data-state", "cancelled")
-    # The output that would have become static belongs to the page before: this view stays.
     run_cell(page, 2)
     page.wait_for_timeout(6_000)
     expect(view.locator(".ddl-facts")).to_contain_text("search")

@@ -55,15 +55,20 @@ def _reads_well(search: Locator, training: Locator) -> None:
         expect(each).not_to_contain_text("Loading widget")
 
 
-def test_it_reads_well_without_a_kernel(lab: Lab, page: Page, saved: str) -> None:
+def test_it_is_alive_without_a_kernel(lab: Lab, page: Page, saved: str) -> None:
     notebook = json.loads((lab.home.work / saved).read_text())
     notebook["metadata"] = {"kernelspec": {"name": "gone", "display_name": "Gone"}}
     (lab.home.work / "gone.ipynb").write_text(json.dumps(notebook))
     page.goto(f"{lab.address}/lab/tree/gone.ipynb?token={lab.token}&reset")
     page.locator(".jp-Dialog button", has_text="No Kernel").click()
-    search, training = (cell_at(page, index).locator(".jp-Cell-outputArea") for index in (2, 3))
+    search, training = (cell_at(page, index).locator(".ddl-live[data-run]") for index in (2, 3))
+    expect(search).to_contain_text("6 of 6 trials")
+    expect(search.locator("tr", has_text="complete")).to_have_count(6)
     training.scroll_into_view_if_needed()
-    _reads_well(search, training)
+    expect(training.locator("tr", has=page.locator(".ddl-lane"))).to_have_count(2)
+    for each in (search, training):
+        expect(each).to_have_attribute("data-state", "complete")
+        expect(each.locator("svg").first).to_be_visible()
     take(page, "saved-without-kernel")
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from jupyter_ddl.views.display import RUN_MIME
 from jupyter_ddl.views.widget import WIDGET_MIME
 from tests.kernel.cells import QUICK, STEADY
 from tests.kernel.front_end import FrontEnd
@@ -55,7 +56,7 @@ def begin(end: FrontEnd, options: str = "") -> str:
 def test_the_view_lives_while_its_cell_runs_and_stops_it(front_end: FrontEnd) -> None:
     cell = begin(front_end)
     assert len(json.dumps(front_end.state).encode()) <= 256 * 1024
-    assert set(front_end.bundles[-1]) == {WIDGET_MIME, "text/html", "text/plain"}
+    assert set(front_end.bundles[-1]) == {RUN_MIME, WIDGET_MIME, "text/html", "text/plain"}
     n_before = len(front_end.messages)
     front_end.until(lambda: len(front_end.messages) >= n_before + 6, 10, "six more messages")
     run_id = front_end.snapshot()["run_id"]
@@ -68,7 +69,8 @@ def test_the_view_lives_while_its_cell_runs_and_stops_it(front_end: FrontEnd) ->
     front_end.send({"kind": "stop_run", "id": 2, "run_id": run_id, "how": "now"})
     front_end.until(lambda: front_end.snapshot()["state"] == "cancelled", 10, "the run's end")
     assert front_end.finish(cell)["status"] == "ok"
-    assert set(front_end.bundles[-1]) == {"text/html", "text/plain"}
+    assert set(front_end.bundles[-1]) == {RUN_MIME, "text/html", "text/plain"}
+    assert front_end.bundles[-1][RUN_MIME] == {"run_id": run_id}
     assert "cancelled" in front_end.bundles[-1]["text/plain"]
     front_end.send({"kind": "seen", "run_id": run_id})
     front_end.until(lambda: front_end.comm_id in front_end.closed, 5, "the widget's end")

@@ -109,6 +109,22 @@ test('attempts to connect become rarer, and a restarted server is found within 2
   expect(Math.max(...delays)).toBeLessThanOrEqual(20_000);
 });
 
+test('while the page is looked at, a restarted server is found within two seconds', () => {
+  link.close();
+  const open = () => {
+    sockets.push(new FakeSocket());
+    return last();
+  };
+  const ignore = () => undefined;
+  link = new Link({ open, onState: ignore, onMessage: ignore, isInSight: () => true });
+  for (let time = 0; time < 10; time += 1) {
+    const nBefore = sockets.length;
+    last().die();
+    jest.advanceTimersByTime(2_000);
+    expect(sockets.length).toBeGreaterThan(nBefore);
+  }
+});
+
 test('a page that becomes visible tries at once', () => {
   last().die();
   link.retryNow();
@@ -209,4 +225,32 @@ test('a watch that is refused is tried again', async () => {
   last().say({ kind: 'denied', id, code: 'DDL-1', text: 'not yet' });
   await jest.advanceTimersByTimeAsync(3_500);
   expect(last().of('watch_cluster')).toHaveLength(2);
+});
+
+test('all who watch hear why they are refused, also those who come later', async () => {
+  last().say(WELCOME);
+  const heard: string[] = [];
+  link.watch('run', 'r1', text => heard.push(`1 ${text}`));
+  link.watch('run', 'r1', text => heard.push(`2 ${text}`));
+  const refuse = async (text: string) => {
+    const id = last().of('watch').pop()?.id ?? -1;
+    last().say({ kind: 'denied', id, code: 'DDL-5003', text });
+    await jest.advanceTimersByTimeAsync(0);
+  };
+  await refuse('no such run');
+  link.watch('run', 'r1', text => heard.push(`3 ${text}`));
+  expect(heard).toEqual(['1 no such run', '2 no such run', '3 no such run']);
+  await jest.advanceTimersByTimeAsync(3_500);
+  last().say({ kind: 'done', id: last().of('watch').pop()?.id ?? -1, text: '' });
+  await jest.advanceTimersByTimeAsync(0);
+  link.watch('run', 'r1', text => heard.push(`4 ${text}`));
+  expect(heard).toHaveLength(3);
+});
+
+test('an output that is asked for arrives', async () => {
+  last().say(WELCOME);
+  const answer = link.ask({ kind: 'get_output', run_id: 'r1', trial: 0, file: 'a' });
+  const id = last().of('get_output')[0]?.id ?? -1;
+  last().say(golden('output', { id }));
+  await expect(answer).resolves.toMatchObject({ kind: 'output', id });
 });

@@ -60,6 +60,21 @@ test('messages about a run reach who listens to it, and nobody else', () => {
   expect(heard).toEqual(['run', 'telemetry']);
 });
 
+test('who looks at a run that is looked at already has its newest messages at once', () => {
+  const view = golden('run');
+  const runId = view.snapshot.run_id;
+  const stop = store.onRun(runId, () => undefined);
+  store.hear({ ...view, at_s: 1 });
+  store.hear({ ...view, at_s: 2 });
+  const heard: (number | null)[] = [];
+  const stopToo = store.onRun(runId, message => 'at_s' in message && heard.push(message.at_s));
+  expect(heard).toEqual([2]);
+  stop();
+  stopToo();
+  store.onRun(runId, () => heard.push(99));
+  expect(heard).toEqual([2]);
+});
+
 test('a server of another version is told', () => {
   store.hear(golden('welcome', { version: VERSION }));
   jest.advanceTimersByTime(1000);

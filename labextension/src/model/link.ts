@@ -2,10 +2,12 @@
 
 import { parseMessage, ProtocolError } from '../guards';
 import type { FromBrowser, ToBrowser } from '../protocol';
-import { Requests } from './requests';
+import { DeniedError, Requests } from './requests';
 import type { Answer, Ask, AskOptions } from './requests';
 
 export type LinkState = 'connecting' | 'connected' | 'reconnecting';
+
+type Refused = (text: string) => void;
 
 /** The part of a WebSocket that is used. */
 export interface Socket {
@@ -19,6 +21,8 @@ export interface LinkOptions {
   open: () => Socket;
   onState: (state: LinkState) => void;
   onMessage: (message: ToBrowser) => void;
+  /** Whether somebody looks at the page: then a lost connection is soon tried again. */
+  isInSight?: () => boolean;
 }
 
 /** Longest silence before the server is asked, and longest wait for what it then says. */
@@ -27,6 +31,7 @@ const ANSWER_MS = 5_000;
 const OPENING_MS = 10_000;
 const FIRST_DELAY_MS = 500;
 const LAST_DELAY_MS = 15_000;
+const LAST_DELAY_IN_SIGHT_MS = 1_500;
 /** Gaps come in bursts: ask once for all of them. */
 const ASK_PAUSE_MS = 500;
 const LOOK_MS = 1_000;
@@ -58,13 +63,23 @@ export class Link {
     this._send(message);
   }
 
-  /** Receive the messages about a run or a cluster, until the returned function is called. */
-  watch(kind: 'run' | 'cluster', name: string): () => void {
+  /**
+   * Receive the messages about a run or a cluster, until the returned function is called.
+   *
+   * @param onRefused hears why there are none, each time that they were asked for in vain
+   */
+  watch(kind: 'run' | 'cluster', name: string, onRefused?: Refused): () => void {
     const key = `${kind} ${name}`;
-    const count = this._watched.get(key)?.count ?? 0;
-    this._watched.set(key, { kind, name, count: count + 1 });
-    if (count === 0) {
+    const known = this._watched.get(key);
+    const watcher = { onRefused };
+    if (known === undefined) {
+      this._watched.set(key, { kind, name, refusal: '', watchers: new Set([watcher]) });
       this._sendWatch(kind, name, true);
+    } else {
+      known.watchers.add(watcher);
+      if (known.refusal) {
+        onRefused?.(known.refusal);
+      }
     }
     let isOver = false;
     return () => {
@@ -73,8 +88,8 @@ export class Link {
         return;
       }
       isOver = true;
-      watched.count -= 1;
-      if (watched.count === 0) {
+      watched.watchers.delete(watcher);
+      if (watched.watchers.size === 0) {
         this._watched.delete(key);
         this._sendWatch(kind, name, false);
       }
@@ -128,7 +143,8 @@ export class Link {
     }
     this._setState('reconnecting');
     // Spread out, so that after a restart not all pages reconnect at once.
-    const delay = this._delay * (0.75 + Math.random() / 2);
+    const limit = this._options.isInSight?.() ? LAST_DELAY_IN_SIGHT_MS : LAST_DELAY_MS;
+    const delay = Math.min(this._delay, limit) * (0.75 + Math.random() / 2);
     this._delay = Math.min(this._delay * 2, LAST_DELAY_MS);
     this._retry = setTimeout(() => this._connect(), delay);
   }
@@ -155,6 +171,7 @@ export class Link {
       case 'progress':
       case 'trials':
       case 'log':
+      case 'output':
       case 'cluster_log':
         this._requests.settle(message);
         break;
@@ -195,7 +212,23 @@ export class Link {
       kind === 'run'
         ? { kind: isOn ? 'watch' : 'unwatch', run_id: name }
         : { kind: isOn ? 'watch_cluster' : 'unwatch_cluster', cluster: name };
-    this.ask(ask).catch(() => this._watchLater(kind, name));
+    const settled = (refusal: string) => {
+      const watched = this._watched.get(`${kind} ${name}`);
+      if (watched !== undefined) {
+        watched.refusal = refusal;
+      }
+    };
+    this.ask(ask).then(
+      () => settled(''),
+      error => {
+        if (error instanceof DeniedError) {
+          settled(error.message);
+          const watchers = this._watched.get(`${kind} ${name}`)?.watchers ?? [];
+          [...watchers].forEach(each => each.onRefused?.(error.message));
+        }
+        this._watchLater(kind, name);
+      }
+    );
   }
 
   /** A cluster that is starting, or a run that is being written, can be watched a moment later. */
@@ -254,7 +287,12 @@ export class Link {
   private readonly _requests = new Requests();
   private readonly _watched = new Map<
     string,
-    { kind: 'run' | 'cluster'; name: string; count: number }
+    {
+      kind: 'run' | 'cluster';
+      name: string;
+      refusal: string;
+      watchers: Set<{ onRefused?: Refused | undefined }>;
+    }
   >();
   private readonly _look: ReturnType<typeof setInterval>;
   private _retry: ReturnType<typeof setTimeout> | null = null;

@@ -6,11 +6,12 @@ import type {
   Done,
   FromBrowser,
   LogPart,
+  OutputPart,
   Progress,
   TrialPage
 } from '../protocol';
 
-export type Answer = Done | TrialPage | LogPart | ClusterLogPart;
+export type Answer = Done | TrialPage | LogPart | OutputPart | ClusterLogPart;
 export type Request = Extract<FromBrowser, { id: number }>;
 type WithoutId<T> = T extends Request ? Omit<T, 'id'> : never;
 /** A request as it is written; its id is given when it is sent. */

@@ -19,12 +19,14 @@ type Refusal = { kind: 'denied'; code: string; text: string };
  *
  * The link numbers everything the page receives, the view only what belongs to its run: so messages
  * are renumbered here. The link fills gaps; a view that asks again gets the newest there is.
+ * `onRefused` hears why the server can't show the run, each time that it was asked in vain.
  */
 export class RunChannel implements Channel {
   constructor(
     private readonly _link: Link,
     store: Store,
-    private readonly _runId: string
+    private readonly _runId: string,
+    private readonly _onRefused: (text: string) => void = () => undefined
   ) {
     this._unsubscribe = store.onRun(_runId, message => this._hear(message));
   }
@@ -47,7 +49,9 @@ export class RunChannel implements Channel {
   /** Out of sight, the run is not watched; the view keeps what it has. */
   setVisible(isVisible: boolean): void {
     this._unwatch();
-    this._unwatch = isVisible ? this._link.watch('run', this._runId) : () => undefined;
+    this._unwatch = isVisible
+      ? this._link.watch('run', this._runId, this._onRefused)
+      : () => undefined;
   }
 
   dispose(): void {

@@ -62,14 +62,16 @@ export class Store {
     return () => this._listeners.delete(listener);
   };
 
-  /** Hear every message about one run. */
+  /** Hear every message about one run, at once those that others who hear it have heard last. */
   onRun(runId: string, listener: RunListener): () => void {
-    const listeners = this._runListeners.get(runId) ?? new Set();
-    this._runListeners.set(runId, listeners.add(listener));
+    const run = this._runs.get(runId) ?? { listeners: new Set(), newest: new Map() };
+    this._runs.set(runId, run);
+    run.listeners.add(listener);
+    run.newest.forEach(message => listener(message));
     return () => {
-      listeners.delete(listener);
-      if (listeners.size === 0) {
-        this._runListeners.delete(runId);
+      run.listeners.delete(listener);
+      if (run.listeners.size === 0) {
+        this._runs.delete(runId);
       }
     };
   }
@@ -127,11 +129,13 @@ export class Store {
       clearTimeout(this._timer);
     }
     this._listeners.clear();
-    this._runListeners.clear();
+    this._runs.clear();
   }
 
   private _tellRun(runId: string, message: RunView | TelemetryView): void {
-    this._runListeners.get(runId)?.forEach(listener => listener(message));
+    const run = this._runs.get(runId);
+    run?.newest.set(message.kind, message);
+    run?.listeners.forEach(listener => listener(message));
   }
 
   /** Without the clusters that have ended. */
@@ -173,7 +177,11 @@ export class Store {
   private _drawnAt = 0;
   private _timer: ReturnType<typeof setTimeout> | null = null;
   private readonly _listeners = new Set<() => void>();
-  private readonly _runListeners = new Map<string, Set<RunListener>>();
+  /** Those that somebody looks at. */
+  private readonly _runs = new Map<
+    string,
+    { listeners: Set<RunListener>; newest: Map<string, RunView | TelemetryView> }
+  >();
 }
 
 function offsetOf(at_s: number | null): number {

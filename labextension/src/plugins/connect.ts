@@ -22,7 +22,8 @@ export function connect(store: Store): Link {
   const link = new Link({
     open,
     onState: state => store.setState(state),
-    onMessage: message => store.hear(message)
+    onMessage: message => store.hear(message),
+    isInSight: () => !document.hidden
   });
   // A page that was asleep or offline tries at once, not when its next turn comes.
   const retry = () => link.retryNow();

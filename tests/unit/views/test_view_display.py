@@ -16,7 +16,7 @@ from nbclient import NotebookClient
 import tests.unit.views.view_samples as samples
 from jupyter_ddl.protocol.snapshot import EncodedSnapshot
 from jupyter_ddl.views import LiveDisplay, TerminalScreen, render_html
-from jupyter_ddl.views.display import in_notebook
+from jupyter_ddl.views.display import RUN_MIME, in_notebook
 from tests.unit.views.view_payloads import PAYLOADS, Structure
 
 replace = msgspec.structs.replace
@@ -163,7 +163,7 @@ def test_a_cell_leaves_one_output_of_static_html_and_text() -> None:
     NotebookClient(notebook, timeout=60, kernel_name="python3").execute()
     (output,) = notebook.cells[0].outputs
     assert output.output_type == "display_data"
-    assert set(output.data) == {"text/html", "text/plain"}
+    assert set(output.data) == {RUN_MIME, "text/html", "text/plain"}
     assert "complete" in output.data["text/plain"]
     assert "Interrupt the kernel" not in output.data["text/html"]
     assert "svg" not in Structure(output.data["text/html"]).tags

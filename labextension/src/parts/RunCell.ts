@@ -1,0 +1,193 @@
+/** One run in the output of a cell: the same live view as on its page, whatever the kernel does. */
+
+import type { IRenderMime, IRenderMimeRegistry } from '@jupyterlab/rendermime';
+import type { Message } from '@lumino/messaging';
+import { PanelLayout, Widget } from '@lumino/widgets';
+
+// Plain ES modules, the same that the view of the widget is made of.
+import { mount } from '../../../jupyter_ddl/views/live/index.js';
+import type { Link } from '../model/link';
+import { RunChannel } from '../model/runChannel';
+import type { Store } from '../model/store';
+
+export const RUN_MIME = 'application/vnd.jupyter-ddl.run+json';
+const MAX_ID = 80;
+const WIDGET_MIME = 'application/vnd.jupyter.widget-view+json';
+
+/** A view that comes at once is not preceded by another picture. */
+const AT_ONCE_MS = 150;
+/** What the server may take to tell of a run that is in sight. */
+const PATIENCE_MS = 3_000;
+const UNREACHABLE =
+  'JupyterLab’s server is out of reach, or jupyter_ddl is not installed where it runs.';
+/** JupyterLab's widgets say so where a kernel is gone that had one. */
+const NO_WIDGET = 'Error displaying widget';
+
+export interface CellContext {
+  store: Store;
+  link: Link;
+  /** What draws the rest of an output that this node stands in. */
+  rendermime: (node: HTMLElement) => IRenderMimeRegistry;
+}
+
+/**
+ * The run's view as soon as the server tells of it; until then, and where it never does, what else
+ * the output holds: the widget of a kernel that lives, else the form that was saved.
+ */
+export class RunCell extends Widget implements IRenderMime.IRenderer {
+  constructor(private readonly _context: CellContext) {
+    super();
+    this.addClass('jp-ddl-cell');
+    this.layout = new PanelLayout();
+    this._note.className = 'jp-ddl-cell-note';
+    this._note.setAttribute('role', 'note');
+    this._note.hidden = true;
+    this.node.append(this._note);
+    this._sight = new IntersectionObserver(
+      entries => this._setInSight(entries.some(each => each.isIntersecting)),
+      { rootMargin: '200px' }
+    );
+  }
+
+  async renderModel(model: IRenderMime.IMimeModel): Promise<void> {
+    const runId = runIdIn(model.data[RUN_MIME]);
+    this._model = model;
+    if (runId !== this._runId || this._channel === null) {
+      this._leave();
+      this._runId = runId;
+      this._follow();
+    } else if (this._saved !== null) {
+      await this._showSaved();
+    }
+  }
+
+  override dispose(): void {
+    this._leave();
+    this._sight.disconnect();
+    super.dispose();
+  }
+
+  protected override onAfterAttach(message: Message): void {
+    super.onAfterAttach(message);
+    this._sight.observe(this.node);
+  }
+
+  protected override onBeforeDetach(message: Message): void {
+    this._sight.unobserve(this.node);
+    this._setInSight(false);
+    super.onBeforeDetach(message);
+  }
+
+  /** The first news of the run make its view. */
+  private _follow(): void {
+    const { link, store } = this._context;
+    const channel = new RunChannel(link, store, this._runId, text => this._giveUp(text));
+    this._channel = channel;
+    this._stopWaiting = channel.subscribe(message => {
+      if ((message as { kind?: unknown }).kind === 'run') {
+        this._begin(channel);
+      }
+    });
+    this._still = setTimeout(() => void this._showSaved(), AT_ONCE_MS);
+    this._setInSight(this._isInSight);
+  }
+
+  /** Out of sight, the run is not watched; the view keeps what it has. */
+  private _setInSight(isInSight: boolean): void {
+    this._isInSight = isInSight;
+    this._channel?.setVisible(isInSight);
+    clearTimeout(this._patience);
+    if (isInSight && this._view === null) {
+      this._patience = setTimeout(() => this._giveUp(UNREACHABLE), PATIENCE_MS);
+    }
+  }
+
+  private _begin(channel: RunChannel): void {
+    this._stopWaiting();
+    clearTimeout(this._still);
+    clearTimeout(this._patience);
+    this._dropSaved();
+    this._say('');
+    this._view = mount(this.node, channel, { runId: this._runId, isInCell: true });
+  }
+
+  private _leave(): void {
+    clearTimeout(this._still);
+    clearTimeout(this._patience);
+    this._stopWaiting();
+    this._view?.destroy();
+    this._channel?.dispose();
+    this._view = null;
+    this._channel = null;
+    this._why = '';
+    this._dropSaved();
+    this._say('');
+  }
+
+  /** The server does not know the run, or does not answer; it is asked on. */
+  private _giveUp(why: string): void {
+    if (this._view === null && !this.isDisposed && this._why !== why) {
+      this._why = why;
+      void this._showSaved();
+    }
+  }
+
+  /** What stands beside the run's id in the output: the best of it that can be drawn. */
+  private async _showSaved(): Promise<void> {
+    const model = this._model;
+    if (model === null) {
+      return;
+    }
+    const { [RUN_MIME]: _own, ...rest } = model.data;
+    const rendermime = this._context.rendermime(this.node);
+    const best = rendermime.preferredMimeType(rest, model.trusted ? 'any' : 'ensure');
+    if (this._why !== '' && best === WIDGET_MIME && (await this._draw(model, best))) {
+      return;
+    }
+    if (this._view !== null || this._model !== model || this.isDisposed) {
+      return; // while the widget was tried, the run's own view has come
+    }
+    this._say(this._why && `This run can’t be followed here: ${this._why} This is what was saved.`);
+    await this._draw(model, 'text/html' in rest ? 'text/html' : 'text/plain');
+  }
+
+  /** Whether it could be drawn. */
+  private async _draw(model: IRenderMime.IMimeModel, mime: string): Promise<boolean> {
+    const drawn = this._context.rendermime(this.node).createRenderer(mime);
+    this._dropSaved();
+    this._saved = drawn;
+    (this.layout as PanelLayout).addWidget(drawn);
+    await drawn.renderModel(model);
+    return !(drawn.node.textContent ?? '').startsWith(NO_WIDGET);
+  }
+
+  private _dropSaved(): void {
+    this._saved?.dispose();
+    this._saved = null;
+  }
+
+  private _say(text: string): void {
+    this._note.textContent = text;
+    this._note.hidden = text === '';
+  }
+
+  private readonly _note = document.createElement('div');
+  private readonly _sight: IntersectionObserver;
+  private _isInSight = false;
+  private _runId = '';
+  private _model: IRenderMime.IMimeModel | null = null;
+  private _channel: RunChannel | null = null;
+  private _view: ReturnType<typeof mount> | null = null;
+  private _saved: IRenderMime.IRenderer | null = null;
+  /** Not empty when there is no view: why not. */
+  private _why = '';
+  private _still: ReturnType<typeof setTimeout> | undefined;
+  private _patience: ReturnType<typeof setTimeout> | undefined;
+  private _stopWaiting: () => void = () => undefined;
+}
+
+/** The output may come from anybody: whatever is no run's id is none. */
+function runIdIn(data: unknown): string {
+  const found = (data as { run_id?: unknown } | null | undefined)?.run_id;
+  return typeof found === 'string' && found.length <= MAX_ID ? found : '';
+}

@@ -1,0 +1,32 @@
+/** Shows runs in the outputs of cells; ranked above widgets, which need their kernel. */
+
+import type { INotebookTracker } from '@jupyterlab/notebook';
+import type { IRenderMimeRegistry } from '@jupyterlab/rendermime';
+
+import type { Link } from '../model/link';
+import type { Store } from '../model/store';
+import { RUN_MIME, RunCell } from '../parts/RunCell';
+
+/** JupyterLab's widgets have -10. */
+const RANK = -20;
+
+export function showInCells(
+  registry: IRenderMimeRegistry,
+  notebooks: INotebookTracker | null,
+  store: Store,
+  link: Link
+): void {
+  // A notebook has a registry of its own, which knows its kernel's widgets.
+  const rendermime = (node: HTMLElement) =>
+    notebooks?.find(each => each.content.node.contains(node))?.content.rendermime ?? registry;
+  const context = { store, link, rendermime };
+  registry.addFactory(
+    {
+      // It runs nothing that an output holds: an id is all that it takes from there.
+      safe: true,
+      mimeTypes: [RUN_MIME],
+      createRenderer: () => new RunCell(context)
+    },
+    RANK
+  );
+}
