@@ -7,6 +7,7 @@ content, once per worker.
 from __future__ import annotations
 
 import ast
+import re
 import types
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePath
@@ -19,11 +20,13 @@ from jupyter_ddl.formats import format_bytes
 from jupyter_ddl.protocol.program import ModuleFile
 from jupyter_ddl.store.blobs import digest_of
 
-__all__ = ["DATA_LIMIT_BYTES", "named_files", "read_files", "texts_of"]
+__all__ = ["DATA_LIMIT_BYTES", "named_files", "possible_names", "read_files", "texts_of"]
 
 DATA_LIMIT_BYTES = 256 << 20
 """Of all files that travel with a cell; larger data belongs where the workers can read it."""
 _MAX_NAME = 255
+_MAX_NAMES = 32
+_NAME = re.compile(rf"(?!/)[\w. /-]{{1,{_MAX_NAME}}}")
 
 
 def texts_of(
@@ -48,6 +51,14 @@ def _constants(code: types.CodeType) -> Iterator[str]:
             yield constant
         elif isinstance(constant, types.CodeType):
             yield from _constants(constant)
+
+
+def possible_names(texts: Iterable[str]) -> tuple[str, ...]:
+    """Those that look like relative names of files, and of folders that these may be in."""
+    known = dict.fromkeys(text for text in texts if _NAME.fullmatch(text))
+    files = [text for text in known if PurePath(text).suffix][:_MAX_NAMES]
+    folders = [text for text in known if not PurePath(text).suffix][:_MAX_NAMES]
+    return (*files, *folders) if files else ()
 
 
 def named_files(texts: Iterable[str], folder: Path) -> tuple[ModuleFile, ...]:

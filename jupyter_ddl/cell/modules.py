@@ -147,6 +147,8 @@ class CellModules:
         Sentences worth telling the user.
     data : tuple of ModuleFile
         Other files beside the notebook that are named, without digests: they were not read.
+    file_names : tuple of str
+        Strings that may be relative names of files, which trials write.
     """
 
     files: tuple[ModuleFile, ...]
@@ -155,6 +157,7 @@ class CellModules:
     trees: tuple[ast.Module, ...]
     notes: tuple[str, ...] = ()
     data: tuple[ModuleFile, ...] = ()
+    file_names: tuple[str, ...] = ()
 
 
 def read_modules(

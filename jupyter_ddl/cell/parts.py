@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from jupyter_ddl.cell.capture import Captured, capture
-from jupyter_ddl.cell.data_files import named_files, texts_of
+from jupyter_ddl.cell.data_files import named_files, possible_names, texts_of
 from jupyter_ddl.cell.draft import CellContext
 from jupyter_ddl.cell.modules import CellModules, ModuleReader
 from jupyter_ddl.cell.names import CellNames, check_defined, names_to_capture
@@ -92,8 +92,9 @@ class CellParts:
         values = {name: self.namespace[name] for name in order}
         captured = capture(values, self.main_globals, self.options.capture_limit_bytes)
         modules = reader.read(captured.modules, captured.functions)
-        texts = texts_of(self.source.tree, captured.functions, values)
-        return captured, dataclasses.replace(modules, data=named_files(texts, work_folder()))
+        texts = tuple(texts_of(self.source.tree, captured.functions, values))
+        data, names = named_files(texts, work_folder()), possible_names(texts)
+        return captured, dataclasses.replace(modules, data=data, file_names=names)
 
     def _check_bring(self, known: tuple[str, ...]) -> None:
         there = {*self.names.bound, *known, *(set(self.names.free) & set(self.namespace))}
@@ -134,6 +135,7 @@ class CellParts:
             modules=modules.files,
             settings=carried.settings,
             data=modules.data,
+            file_names=modules.file_names,
             imports=modules.imports,
             ends_in_expression=source.ends_in_expression,
             callbacks=self.options.callbacks,

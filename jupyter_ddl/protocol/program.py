@@ -112,6 +112,8 @@ class Program(msgspec.Struct, frozen=True):
     data: tuple[ModuleFile, ...] = ()
     """Other files beside the notebook that it names.  Where ranks see them, they are not sent and
     have no digests; elsewhere they are put into the rank's folder."""
+    file_names: tuple[str, ...] = ()
+    """Strings that may be relative names of files that it writes."""
     imports: tuple[str, ...] = ()
     """Top-level packages that the cell and its modules import, installed ones only."""
     ends_in_expression: bool = False

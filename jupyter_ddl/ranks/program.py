@@ -243,7 +243,7 @@ class LoadedProgram:
         except Exception as error:  # noqa: BLE001 - imports and parsing meet anything the user wrote
             self._broken = self._ending_of(error, None)
         self._surroundings = ProcessState(self._settings)
-        self._writes = WriteWatch(run_dir)
+        self._writes = WriteWatch(run_dir, program.file_names)
         # What is here now stays: collections during trials need not look at it again.
         gc.freeze()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import stat
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -113,24 +114,37 @@ def hint_for(error: BaseException) -> str:
 
 _written: set[str] | None = None
 """Absolute paths of files that are opened for writing by relative names; None: nobody looks."""
+_shared: set[str] = set()
+"""Those of databases, which processes may share."""
 _is_hooked = False
+
+_State = tuple[int, int, int]
 
 
 class WriteWatch:
     """Tells once when two trials of a run write the same file by a relative name.
 
-    The first one to write a file leaves its number in the run's directory.  A trial that writes no
-    such file pays a few assignments.
+    What Python opens is known exactly.  Of what is written in C (by h5py, safetensors, torch),
+    Python hears nothing: files that the cell names are looked at before and after each trial.  The
+    first trial to write a file leaves its number in the run's directory.
 
     Parameters
     ----------
     run_dir : Path
         Shared by all ranks of a host.
+    names
+        Strings of the cell that may be relative names of files, or of folders they are in.
     """
 
-    def __init__(self, run_dir: Path) -> None:
+    def __init__(self, run_dir: Path, names: Iterable[str] = ()) -> None:
         self._directory = run_dir / "written"
         self._has_told = False
+        self._names: list[str] = []
+        self._folders: list[str] = []
+        for name in names:
+            (self._names if Path(name).suffix else self._folders).append(name)
+        self._here = ""
+        self._before: dict[str, _State] = {}
 
     def begin(self) -> None:
         """Look from now on."""
@@ -138,39 +152,79 @@ class WriteWatch:
         if self._has_told:
             return
         _hook()
+        if self._names:
+            self._here = os.getcwd()  # noqa: PTH109 - as fast as can be
+            self._before = self._states()
         _written = set()
 
     def end(self, trial: int) -> str:
         """What is to be told of a trial that has ended; empty: nothing."""
         global _written
         paths, _written = _written, None
-        for path in sorted(paths or ()):
-            other = self._claim(path, trial)
-            if other != trial:
-                return self._told(path, other, trial)
+        if self._has_told:
+            return ""
+        paths = paths or set()
+        for path in sorted(paths):
+            other = self._claim(path, str(trial))
+            if other != str(trial):
+                return self._told(
+                    path, f"trials {other} and {trial} have both written {{name}} in {{folder}}: "
+                )
+        for path, state in self._states().items():
+            if state == self._before.get(path) or path in paths or path in _shared:
+                continue
+            if self._mark(path).exists():  # it is known who has
+                continue
+            # One change that two trials see is one trial's.
+            other, _, changed = self._claim(f"{path}\0", f"{trial} {state[0]}").partition(" ")
+            if other != str(trial) and changed != str(state[0]):
+                return self._told(
+                    path,
+                    f"{{name}} in {{folder}}, which the cell names, has changed during trials "
+                    f"{other} and {trial}: if both write it, ",
+                )
         return ""
 
-    def _claim(self, path: str, trial: int) -> int:
-        """The trial that has written a file first."""
-        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        mark = self._directory / digest_of(path.encode())
-        with contextlib.suppress(FileExistsError):
-            _create(mark, b"%d" % trial)
-            return trial
-        text = mark.read_bytes()
-        return int(text) if text else trial  # it is being written: the next one tells
+    def _states(self) -> dict[str, _State]:
+        """The files of these names that there are, and what tells that one was written."""
+        if not self._names:
+            return {}
+        below = (os.path.join(self._here, folder) for folder in self._folders)
+        paths = (
+            os.path.join(folder, name)
+            for folder in (self._here, *filter(os.path.isdir, below))
+            for name in self._names
+        )
+        found = {}
+        for path in paths:
+            with contextlib.suppress(OSError):
+                seen = os.stat(path)  # noqa: PTH116 - as above
+                if stat.S_ISREG(seen.st_mode):
+                    found[path] = seen.st_mtime_ns, seen.st_ino, seen.st_size
+        return found
 
-    def _told(self, path: str, other: int, trial: int) -> str:
+    def _mark(self, path: str) -> Path:
+        return self._directory / digest_of(path.encode())
+
+    def _claim(self, path: str, text: str) -> str:
+        """What the trial has left that has written a file first."""
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        mark = self._mark(path)
+        with contextlib.suppress(FileExistsError):
+            _create(mark, text.encode())
+            return text
+        return mark.read_text() or text  # it is being written: the next one tells
+
+    def _told(self, path: str, what: str) -> str:
         self._has_told = True
         try:
             _create(self._directory / "told", b"")
         except FileExistsError:
             return ""
         folder, name = os.path.split(path)
-        return (
-            f"trials {other} and {trial} have both written {name} in {folder}: what is there in "
-            f"the end is the last writer's; give each trial a name of its own for it, or use "
-            f"checkpoint(…) and --bring"
+        return what.format(name=name, folder=folder) + (
+            "what is there in the end is the last writer's; give each trial a name of its own for "
+            "it, or use checkpoint(…) and --bring"
         )
 
 
@@ -186,28 +240,17 @@ def _hook() -> None:
     if not _is_hooked:
         sys.addaudithook(_on_audit)
         _is_hooked = True
-    # torch.save opens its file in C++, which Python is told nothing of.
-    serialization = sys.modules.get("torch.serialization")
-    writer = getattr(serialization, "_open_zipfile_writer_file", None)
-    if writer is not None and not hasattr(writer, "tells_jupyter_ddl"):
-        opening = writer.__init__
-
-        def telling(self: Any, name: Any) -> None:
-            _note(name)
-            opening(self, name)
-
-        writer.__init__ = telling
-        writer.tells_jupyter_ddl = True
 
 
 def _on_audit(event: str, args: tuple[Any, ...]) -> None:
     # Called for each of torch's thousands of events: the commonest answer comes first.
     if event == "open" and _written is not None and args[2] & os.O_ACCMODE:
-        _note(args[0])
+        _note(args[0], _written)
+    elif event == "sqlite3.connect":
+        _note(args[0], _shared)
 
 
-def _note(path: object) -> None:
-    paths = _written
-    if paths is not None and type(path) is str and not path.startswith("/"):
+def _note(path: object, paths: set[str]) -> None:
+    if type(path) is str and not path.startswith("/"):
         with contextlib.suppress(OSError):
             paths.add(os.path.abspath(path))  # noqa: PTH100 - a Path would cost more than the rest

@@ -106,6 +106,9 @@ def test_what_is_wrong_with_files_and_folders_is_one_line(kernel: LiveKernel) ->
     save = "x = choice(1, 2)\nopen('model.txt', 'w').write(str(x))\nreport(step=0, score=x)\n"
     out = kernel.run("%%distribute search --metric score --trials 4\n" + save, 60).check()
     assert out.everything.count("have both written model.txt in") == 1
+    save = "import torch\nx = choice(1, 2)\ntorch.save(x, 'model.pt')\nreport(step=0, score=x)\n"
+    out = kernel.run("%%distribute search --metric score --trials 6\n" + save, 60).check()
+    assert out.everything.count(f"model.pt in {work}, which the cell names, has changed") == 1
 
     (work / "gone").mkdir()
     kernel.run("%cd gone").check()

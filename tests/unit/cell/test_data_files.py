@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_ddl.cell.data_files import named_files, read_files, texts_of
+from jupyter_ddl.cell.data_files import named_files, possible_names, read_files, texts_of
 from jupyter_ddl.errors import CaptureError, CellError
 
 
@@ -50,6 +50,13 @@ def test_functions_of_the_notebook_name_files_too(folder: Path) -> None:
 def test_other_texts_are_no_files(folder: Path, text: str) -> None:
     assert named_files([text], folder) == ()
     assert named_files([str(folder / "a.csv")], folder) == (), "nor is a whole path"
+
+
+def test_what_may_be_a_file_that_is_written_and_where_it_may_be() -> None:
+    texts = ["relu", "out/", "model.h5", "a sentence: no", "/whole/path.pt", "x" * 300, "out/b.pt"]
+    assert possible_names([*texts, "model.h5"]) == ("model.h5", "out/b.pt", "relu", "out/")
+    assert possible_names(["relu", "out"]) == (), "where no file is named, nothing is looked at"
+    assert len(possible_names(f"{n}.pt" for n in range(99))) == 32
 
 
 def test_they_are_read_with_their_content(folder: Path) -> None:

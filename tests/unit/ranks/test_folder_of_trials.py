@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from jupyter_ddl.protocol.events import Notice
 from jupyter_ddl.protocol.folder import WorkFolder
+from jupyter_ddl.ranks.work_folder import WriteWatch
 
 SAVE = "from pathlib import Path\nPath('model.txt').write_text('x')\n"
 
@@ -66,6 +68,12 @@ def test_where_files_are_not_shared_the_way_out_is_another(host: Any, tmp_path: 
     assert "by a plain string travel with it" in failure.message
 
 
+_SHARED = (
+    "import sqlite3\nc = sqlite3.connect('model.h5')\n"
+    "c.execute(f'create table t{x} (a)')\nc.close()\n"
+)
+
+
 def notices(rank: Any) -> list[str]:
     return [event.text for event in rank.of(Notice)]
 
@@ -102,9 +110,52 @@ def test_other_trials_are_told_nothing(host: Any, folder: WorkFolder, source: st
 
 
 def test_what_torch_saves_counts(host: Any, folder: WorkFolder) -> None:
-    rank = host.load("import torch\ntorch.save({}, 'model.pt')\n", folder=folder)
-    for trial in range(3):  # the first one may be what loads torch
-        assert rank.run(trial).failure is None
+    """It opens its files in C++, as h5py and safetensors do: the folder is looked at."""
+    Path(folder.path, "out").mkdir()
+    names = {"file_names": ("data.txt", "model.pt", "out")}
+    cell = "import os, torch\nos.stat('data.txt')\ntorch.save(x, os.path.join('out', 'model.pt'))"
+    rank = host.load(cell, folder=folder, program=names)
+    for trial in (0, 0, 1, 2):
+        assert rank.run(trial, params={"x": trial}).failure is None
     (told,) = notices(rank)
-    assert "have both written model.pt" in told
-    assert Path(folder.path, "model.pt").exists()
+    assert told.startswith(
+        f"model.pt in {folder.path}/out, which the cell names, has changed during trials 0 and 1: "
+        f"if both write it, what is there in the end is the last writer's"
+    )
+
+
+def test_one_change_that_trials_side_by_side_see_is_one_trials(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    watches = [WriteWatch(tmp_path / "run", ("model.h5",)) for _ in range(2)]
+    for n_writes in range(2):
+        for watch in watches:
+            watch.begin()
+        (tmp_path / "model.h5").write_text("x" * n_writes)
+        os.utime(tmp_path / "model.h5", (n_writes, n_writes))
+        told = [watch.end(3 * n_writes + number) for number, watch in enumerate(watches)]
+        assert [bool(text) for text in told] == [bool(n_writes), False]
+    # It is said once, whoever sees it.
+
+
+@pytest.mark.parametrize(
+    ("package", "cell"),
+    [
+        ("h5py", "import h5py\nwith h5py.File('model.h5', 'w') as f: f['x'] = x\n"),
+        (
+            "safetensors",
+            "from safetensors.numpy import save_file\nimport numpy as np\n"
+            "save_file({'x': np.full(3, x)}, 'model.h5')\n",
+        ),
+        ("sqlite3", _SHARED),
+    ],
+)
+def test_what_is_written_in_c_counts_but_for_databases(
+    host: Any, folder: WorkFolder, package: str, cell: str
+) -> None:
+    pytest.importorskip(package)
+    rank = host.load(cell, folder=folder, program={"file_names": ("model.h5",)})
+    for trial in range(3):
+        assert rank.run(trial, params={"x": trial}).failure is None
+    assert len(notices(rank)) == (package != "sqlite3")
