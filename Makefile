@@ -42,6 +42,8 @@ test: $(READY)  ## all unit and contract tests, and every verb once end to end; 
 	@$(BIN)/python -m pytest $(PARALLEL) -m "$(FAST) and not integration" $(or $(TESTS),$(UNIT)) $(ARGS)
 
 test-kernel: $(READY)  ## the magics in real kernels, the notebooks, controllers; ARGS="-k name -x" reaches pytest
+	@$(BIN)/python -c 'import accelerate, h5py, numba, papermill, plotly, safetensors' 2>/dev/null || \
+		$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[tools]'
 	@$(BIN)/python -m pytest $(PARALLEL) -m "$(FAST)" $(KERNEL) $(ARGS)
 
 test-clusters: $(READY)  ## clusters in depth: other backends, faults, environments, fits, the server

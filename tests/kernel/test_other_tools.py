@@ -1,4 +1,4 @@
-"""Tools that people use with notebooks, under the verbs: they are there if they are installed."""
+"""Tools that people use with notebooks, under the verbs: `make test-kernel` installs them."""
 
 from __future__ import annotations
 
@@ -47,6 +47,32 @@ def test_a_figure_of_plotly_is_shown_and_a_huge_one_is_named(kernel: LiveKernel)
     out = kernel.run(f"%%distribute ddp -n 1 -o run\n{cell % 2_000_000}", 120).check()
     assert not any("application/vnd.plotly.v1+json" in each for each in out.displays)
     assert int(kernel.value("max(each.path.stat().st_size for each in run.outputs)")) < 65536
+
+
+@pytest.mark.parametrize(
+    ("package", "cell"),
+    [
+        (
+            "h5py",
+            "import h5py\nwith h5py.File(os.path.join('out', 'model.h5'), 'w') as f: f['x'] = x",
+        ),
+        (
+            "safetensors",
+            "import numpy as np\nfrom safetensors.numpy import save_file\n"
+            "save_file({'x': np.full(3, x)}, 'out/model.h5')",
+        ),
+    ],
+)
+def test_trials_that_write_one_file_in_c_are_told_once(
+    kernel: LiveKernel, package: str, cell: str
+) -> None:
+    pytest.importorskip(package)
+    (kernel.home.work / "out").mkdir()
+    search = "%%distribute search --metric score --trials 6 --max-parallel 1"
+    source = f"import os\nx = choice(1, 2)\n{cell}\nreport(step=0, score=x)"
+    out = kernel.run(f"{search}\n{source}", 120).check()
+    told = f"model.h5 in {kernel.home.work}/out, which the cell names, has changed during trials"
+    assert out.everything.count(told) == 1
 
 
 def test_papermill_runs_a_notebook_with_its_parameters(

@@ -68,12 +68,6 @@ def test_where_files_are_not_shared_the_way_out_is_another(host: Any, tmp_path: 
     assert "by a plain string travel with it" in failure.message
 
 
-_SHARED = (
-    "import sqlite3\nc = sqlite3.connect('model.h5')\n"
-    "c.execute(f'create table t{x} (a)')\nc.close()\n"
-)
-
-
 def notices(rank: Any) -> list[str]:
     return [event.text for event in rank.of(Notice)]
 
@@ -139,23 +133,12 @@ def test_one_change_that_trials_side_by_side_see_is_one_trials(
     # It is said once, whoever sees it.
 
 
-@pytest.mark.parametrize(
-    ("package", "cell"),
-    [
-        ("h5py", "import h5py\nwith h5py.File('model.h5', 'w') as f: f['x'] = x\n"),
-        (
-            "safetensors",
-            "from safetensors.numpy import save_file\nimport numpy as np\n"
-            "save_file({'x': np.full(3, x)}, 'model.h5')\n",
-        ),
-        ("sqlite3", _SHARED),
-    ],
-)
-def test_what_is_written_in_c_counts_but_for_databases(
-    host: Any, folder: WorkFolder, package: str, cell: str
-) -> None:
-    pytest.importorskip(package)
-    rank = host.load(cell, folder=folder, program={"file_names": ("model.h5",)})
+def test_databases_are_shared(host: Any, folder: WorkFolder) -> None:
+    cell = (
+        "import sqlite3\nc = sqlite3.connect('study.db')\n"
+        "c.execute(f'create table t{x} (a)')\nc.close()\n"
+    )
+    rank = host.load(cell, folder=folder, program={"file_names": ("study.db",)})
     for trial in range(3):
         assert rank.run(trial, params={"x": trial}).failure is None
-    assert len(notices(rank)) == (package != "sqlite3")
+    assert notices(rank) == []
