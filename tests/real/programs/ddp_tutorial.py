@@ -2,6 +2,7 @@
 # result = __import__("json").load(open("loss.json"))
 # plain = python
 # ddp = -n 2
+# search = --ranks-per-trial 2 --grid lr=0.001,0.1 --metric final_loss --mode min
 # tolerance = 1e-6
 # needs = torch
 # %% train
@@ -14,6 +15,8 @@ import torch.multiprocessing as mp
 import torch.nn as nn
 import torch.optim as optim
 from torch.nn.parallel import DistributedDataParallel as DDP
+
+lr = 0.01
 
 
 def setup(rank, world_size):
@@ -43,7 +46,7 @@ def demo_basic(rank, world_size):
     torch.manual_seed(rank)
     ddp_model = DDP(ToyModel())
     loss_fn = nn.MSELoss()
-    optimizer = optim.SGD(ddp_model.parameters(), lr=0.01)
+    optimizer = optim.SGD(ddp_model.parameters(), lr=lr)
     for _ in range(5):
         optimizer.zero_grad()
         outputs = ddp_model(torch.randn(20, 10))
@@ -55,9 +58,12 @@ def demo_basic(rank, world_size):
     if rank == 0:
         with open("loss.json", "w") as f:
             json.dump(total.item() / world_size, f)
+    dist.barrier()
     cleanup()
 
 
 if __name__ == "__main__":
     world_size = 2
     mp.spawn(demo_basic, args=(world_size,), nprocs=world_size, join=True)
+    with open("loss.json") as f:
+        final_loss = json.load(f)

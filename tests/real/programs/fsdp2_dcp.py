@@ -2,6 +2,7 @@
 # result = outcome
 # plain = torchrun --nproc-per-node 2
 # ddp = -n 2
+# search = --ranks-per-trial 2 --grid lr=0.0001,0.01 --metric final_loss --mode min
 # tolerance = 1e-5
 # needs = torch
 # %% train
@@ -15,6 +16,7 @@ from torch.distributed.fsdp import fully_shard
 
 if not dist.is_initialized():
     dist.init_process_group("gloo")
+lr = 1e-2
 mesh = init_device_mesh("cpu", (dist.get_world_size(),))
 
 
@@ -25,7 +27,7 @@ def build():
         if isinstance(layer, nn.Linear):
             fully_shard(layer, mesh=mesh)
     fully_shard(model, mesh=mesh)
-    return model, torch.optim.AdamW(model.parameters(), lr=1e-2)
+    return model, torch.optim.AdamW(model.parameters(), lr=lr)
 
 
 model, optimizer = build()
@@ -36,6 +38,7 @@ for step in range(8):
     loss.backward()
     optimizer.step()
     optimizer.zero_grad()
+final_loss = loss.item()
 
 model_state, optimizer_state = get_state_dict(model, optimizer)
 dcp.save({"model": model_state, "optimizer": optimizer_state}, checkpoint_id="checkpoint")

@@ -2,6 +2,7 @@
 # result = answers
 # plain = torchrun --nproc-per-node 2
 # ddp = -n 2 --no-init
+# search = --ranks-per-trial 2 --no-init --grid lr=0.01,0.1 --metric error --mode min
 # tolerance = 1e-6
 # needs = torch
 # %% train
@@ -11,10 +12,11 @@ import torch
 import torch.distributed.rpc as rpc
 
 weights = torch.zeros(3)
+lr = 0.1
 
 
 def push(gradient):
-    weights.sub_(0.1 * gradient)
+    weights.sub_(lr * gradient)
     return weights.clone()
 
 
@@ -27,4 +29,5 @@ if rank == 0:
     for step in range(20):
         current = rpc.rpc_sync("worker1", push, args=(current - target,))
     answers = current.tolist()
+error = sum(abs(a - b) for a, b in zip(answers, [1.0, 2.0, 3.0]))
 rpc.shutdown()

@@ -1,6 +1,7 @@
 # A notebook that sets up libraries and logging in its first cell and counts on it everywhere.
 # result = seen
 # ddp = -n 2
+# search = --grid width=1,2 --metric n_bits
 # tolerance = 0
 # needs = torch
 # last = torch's default dtype, for one
@@ -25,6 +26,7 @@ warnings.filterwarnings("error", message="bad idea")
 sys.setrecursionlimit(4321)
 os.environ["DATA_FLAVOUR"] = "vanilla"
 # %% train
+width = 1
 log.info("a line that is shown")
 try:
     np.ones(1) / np.zeros(1)
@@ -47,3 +49,4 @@ seen = {
     "recursion": sys.getrecursionlimit(),
     "environment": len(os.environ["DATA_FLAVOUR"]),
 }
+n_bits = torch.finfo(torch.ones(width).dtype).bits * width

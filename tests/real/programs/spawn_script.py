@@ -2,6 +2,7 @@
 # result = __import__("json").load(open("sums.json"))
 # plain = python
 # ddp = -n 2
+# search = --ranks-per-trial 2 --grid scale=1.0,2.0 --metric total
 # tolerance = 1e-6
 # needs = torch
 # %% train
@@ -12,6 +13,8 @@ import socket
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+
+scale = 1.0
 
 
 def find_free_port():
@@ -24,13 +27,14 @@ def worker(rank, world_size, port):
     os.environ["MASTER_ADDR"] = "127.0.0.1"
     os.environ["MASTER_PORT"] = port
     dist.init_process_group("gloo", rank=rank, world_size=world_size)
-    value = torch.full((4,), float(rank + 1))
+    value = torch.full((4,), scale * (rank + 1))
     dist.all_reduce(value)
     gathered = [torch.zeros(1) for _ in range(world_size)]
     dist.all_gather(gathered, torch.tensor([float(rank)]))
     if rank == 0:
         with open("sums.json", "w") as f:
             json.dump([value.sum().item(), *(g.item() for g in gathered)], f)
+    dist.barrier()
     dist.destroy_process_group()
 
 
@@ -41,3 +45,5 @@ def main():
 
 if __name__ == "__main__":
     main()
+    with open("sums.json") as f:
+        total = json.load(f)[0]

@@ -1,6 +1,7 @@
 # A script for torchrun that keeps a snapshot at a relative path and goes on from it.
 # result = [final_loss, resumed]
 # plain = torchrun --nproc-per-node 2
+# search = --ranks-per-trial 2 --grid lr=0.001,0.1 --metric final_loss --mode min
 # ddp = -n 2 --bring final_loss,resumed
 # tolerance = 1e-6
 # needs = torch
@@ -13,6 +14,8 @@ from torch.distributed import destroy_process_group, init_process_group
 from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils.data import DataLoader, Dataset
 from torch.utils.data.distributed import DistributedSampler
+
+lr = 1e-2
 
 
 class RandomDataset(Dataset):
@@ -81,7 +84,7 @@ def main(total_epochs, save_every=1, batch_size=16, snapshot_path="snapshot.pt")
     torch.manual_seed(0)
     dataset = RandomDataset(256)
     model = torch.nn.Linear(20, 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=lr)
     loader = DataLoader(
         dataset, batch_size=batch_size, shuffle=False, sampler=DistributedSampler(dataset)
     )
@@ -93,6 +96,6 @@ def main(total_epochs, save_every=1, batch_size=16, snapshot_path="snapshot.pt")
 
 if __name__ == "__main__":
     init_process_group(backend="gloo")
-    main(total_epochs=2)
-    trainer, final_loss, resumed = main(total_epochs=5)
+    main(total_epochs=2, snapshot_path=f"snapshot-{lr}.pt")
+    trainer, final_loss, resumed = main(total_epochs=5, snapshot_path=f"snapshot-{lr}.pt")
     destroy_process_group()
