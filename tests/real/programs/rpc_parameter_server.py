@@ -2,7 +2,7 @@
 # result = answers
 # plain = torchrun --nproc-per-node 2
 # ddp = -n 2 --no-init
-# search = --ranks-per-trial 2 --no-init --grid lr=0.01,0.1 --metric error --mode min
+# search = --ranks-per-trial 2 --grid lr=0.01,0.1 --metric error --mode min
 # tolerance = 1e-6
 # needs = torch
 # %% train
