@@ -22,7 +22,16 @@ from jupyter_ddl.views.drawing import (
     esc,
     plain,
 )
-from jupyter_ddl.views.plots import count_axis, draw_plot, draw_strokes, point_at, value_axis
+from jupyter_ddl.views.plots import (
+    count_axis,
+    draw_plot,
+    draw_strokes,
+    edge_ticks,
+    line_path,
+    outside_text,
+    point_at,
+    value_axis,
+)
 from jupyter_ddl.views.summary import is_final, times
 from jupyter_ddl.views.trial_table import Column, draw_table
 
@@ -258,18 +267,21 @@ def _plot(name: str, points: list[tuple[int, float]], *, live: bool, n_points: i
     values = [value for _, value in points]
     x_axis = count_axis(max(1, points[-1][0]))
     y_axis = value_axis(min(values), max(values))
-    first, *others = (point_at(x, y, x_axis, y_axis) for x, y in points)
-    path = f"M{first}" + "".join(f"L{place}" for place in others)
-    end = f"M{others[-1] if others else first}h0"
-    strokes = [(path, "stroke-width='1.75' stroke-linejoin='round'"), (end, "stroke-width='7'")]
+    end = f"M{point_at(*points[-1], x_axis, y_axis)}h0" if y_axis.holds(values[-1]) else ""
+    strokes = [
+        (line_path(points, x_axis, y_axis), "stroke-width='1.75' stroke-linejoin='round'"),
+        (end, "stroke-width='7'"),
+        (edge_ticks(points, x_axis, y_axis), "stroke-width='2'"),
+    ]
+    where = [f"rank 0, step {points[-1][0]:,}", outside_text(points, y_axis)]
     label, last = esc(name, 40), format_number(values[-1])
     key = (
         '<div style="display:flex;flex-wrap:wrap;gap:0 10px;align-items:baseline;margin:0 0 6px;'
         f'font-size:12px"><b style="font-weight:600">{label}</b><span>{last}</span>'
-        f'<span style="{MUTED}">rank 0, step {points[-1][0]:,}</span></div>'
+        f'<span style="{MUTED}">{" · ".join(filter(None, where))}</span></div>'
     )
     plot = draw_plot(
-        draw_strokes(strokes, ACCENT),
+        draw_strokes([stroke for stroke in strokes if stroke[0]], ACCENT),
         x_axis,
         y_axis,
         key=key,

@@ -19,6 +19,9 @@ __all__ = [
     "draw_curve",
     "draw_plot",
     "draw_strokes",
+    "edge_ticks",
+    "line_path",
+    "outside_text",
     "point_at",
     "series_of",
     "value_axis",
@@ -30,6 +33,7 @@ __all__ = [
 # Axis ticks: few round numbers, evenly spaced, that cover the data.
 
 _HUGE = 1e300
+_ROUNDING = 1e-4
 _ROUND = (1.0, 2.0, 2.5, 5.0, 10.0)
 
 
@@ -40,12 +44,13 @@ class Axis(msgspec.Struct, frozen=True):
     labels: tuple[str, ...]
 
     def place(self, value: float) -> float:
-        """Position of ``value`` from 0 (first tick) to 1 (last), clamped to that range."""
+        """Position of ``value``: 0 is the first tick, 1 the last one; others lie outside."""
         low, high = self.ticks[0], self.ticks[-1]
-        return min(1.0, max(0.0, (value - low) / (high - low)))
+        return (value - low) / (high - low)
 
     def holds(self, value: float) -> bool:
-        return self.ticks[0] <= value <= self.ticks[-1]
+        """Whether ``value`` lies on the axis, up to rounding."""
+        return -_ROUNDING <= self.place(value) <= 1 + _ROUNDING
 
 
 def value_axis(low: float, high: float, n_steps: int = 4) -> Axis:
@@ -139,6 +144,61 @@ def y_of(place: float) -> float:
     return round(_PAD_PX + (1 - place) * (_HEIGHT_PX - 2 * _PAD_PX), 1)
 
 
+def line_path(points: Sequence[tuple[float, float]], x_axis: Axis, y_axis: Axis) -> str:
+    """A line through points by growing x; it breaks off at the edge of the axis, or at a gap."""
+    path = ""
+    before: tuple[float, float] | None = None
+    for x, y in points:
+        if before is None:
+            inside = y_axis.holds(y)
+            path += f"M{point_at(x, y, x_axis, y_axis)}h0" if inside else ""
+        else:
+            path += _part(before, (x, y), x_axis, y_axis)
+        before = (x, y)
+    return path
+
+
+def _part(a: tuple[float, float], b: tuple[float, float], x_axis: Axis, y_axis: Axis) -> str:
+    """From one point to the next one, as much of it as lies on the axis."""
+    is_in = y_axis.holds(a[1]), y_axis.holds(b[1])
+    if all(is_in):
+        return f"L{point_at(*b, x_axis, y_axis)}"
+    if not any(is_in):
+        return ""
+    inner, outer = (a, b) if is_in[0] else (b, a)
+    start, end = y_axis.place(inner[1]), y_axis.place(outer[1])
+    edge = 1.0 if end > start else 0.0
+    share = (edge - start) / (end - start)
+    x0, x1 = x_axis.place(inner[0]), x_axis.place(outer[0])
+    cut = f"{x_of(x0 + share * (x1 - x0)):g},{y_of(edge):g}"
+    return f"L{cut}" if is_in[0] else f"M{cut}L{point_at(*b, x_axis, y_axis)}"
+
+
+def edge_ticks(points: Sequence[tuple[float, float]], x_axis: Axis, y_axis: Axis) -> str:
+    """A short stroke beyond the edge for each point that lies outside of it."""
+    marks = {
+        (x_of(x_axis.place(x)), _is_above(y, y_axis)) for x, y in points if not y_axis.holds(y)
+    }
+    low, high = y_of(0.0), y_of(1.0)
+    return "".join(
+        f"M{x:g},{0 if above else low + 2:g}V{high - 2 if above else _HEIGHT_PX:g}"
+        for x, above in sorted(marks)
+    )
+
+
+def outside_text(points: Iterable[tuple[float, float]], y_axis: Axis) -> str:
+    """How many points lie outside of the axis, and where; empty when none does."""
+    outside = [_is_above(y, y_axis) for _, y in points if not y_axis.holds(y)]
+    n_above, n_below = sum(outside), len(outside) - sum(outside)
+    parts = [f"▲ {format_count(n_above)} above the axis"] if n_above else []
+    parts += [f"▼ {format_count(n_below)} below the axis"] if n_below else []
+    return " · ".join(parts)
+
+
+def _is_above(y: float, axis: Axis) -> bool:
+    return y > axis.ticks[-1]
+
+
 def point_at(x: float, y: float, x_axis: Axis, y_axis: Axis) -> str:
     """``x,y`` in the SVG."""
     return f"{x_of(x_axis.place(x)):g},{y_of(y_axis.place(y)):g}"
@@ -190,6 +250,9 @@ def _count_labels(axis: Axis) -> str:
 
 _SPREAD_LIMIT = 8.0
 """Span over interquartile range from which on far worse values are cut off."""
+
+
+_LINE = "stroke-width='1.75' stroke-linejoin='round'"
 
 
 class Series(msgspec.Struct, frozen=True):
@@ -256,13 +319,14 @@ def draw_curve(series: Sequence[Series], *, metric: str, mode: str, inline: bool
     """
     x_axis = count_axis(max(x for one in series for x, _ in (*one.points, *one.steps)))
     y_axis = _value_axis(series, larger=mode == "max")
-    n_outside = sum(not y_axis.holds(y) for one in series for _, y in one.points)
+    drawn = (point for one in series for point in (*one.points, *one.steps))
+    outside = outside_text(set(drawn), y_axis)
     body = "".join(_paths(one, x_axis, y_axis) for one in series)
     plot = draw_plot(
         body,
         x_axis,
         y_axis,
-        key=_key(series, metric, mode, n_outside),
+        key=_key(series, metric, mode, outside),
         alt=_description(series, metric),
         x_label="trial number",
         inline=inline,
@@ -286,22 +350,30 @@ def _value_axis(series: Sequence[Series], *, larger: bool) -> Axis:
 
 def _paths(one: Series, x_axis: Axis, y_axis: Axis) -> str:
     # A line of no length with a round cap stays a circle however the drawing is stretched.
-    dots = "".join(f"M{point_at(x, y, x_axis, y_axis)}h0" for x, y in one.points)
+    dots = "".join(f"M{point_at(x, y, x_axis, y_axis)}h0" for x, y in one.points if y_axis.holds(y))
     drawn = [(dots, "stroke-width='5' stroke-opacity='.7'")] if dots else []
     if one.steps:
         last_x = max(x for x, _ in (*one.points, *one.steps))
-        line = f"M{point_at(*one.steps[0], x_axis, y_axis)}" + "".join(
-            f"H{x_of(x_axis.place(x)):g}V{y_of(y_axis.place(y)):g}" for x, y in one.steps[1:]
-        )
-        line += f"H{x_of(x_axis.place(last_x)):g}"
-        drawn.append((line, "stroke-width='1.75' stroke-linejoin='round'"))
-        drawn.append((f"M{point_at(*one.steps[-1], x_axis, y_axis)}h0", "stroke-width='9'"))
+        drawn.append((line_path(_stairs(one.steps, last_x), x_axis, y_axis), _LINE))
+        end = one.steps[-1]
+        if y_axis.holds(end[1]):
+            drawn.append((f"M{point_at(*end, x_axis, y_axis)}h0", "stroke-width='9'"))
+    ticks = edge_ticks((*one.points, *one.steps), x_axis, y_axis)
+    drawn += [(ticks, "stroke-width='2'")] if ticks else []
     return draw_strokes(drawn, one.color)
 
 
-def _key(series: Sequence[Series], metric: str, mode: str, n_outside: int) -> str:
+def _stairs(steps: Sequence[tuple[int, float]], last_x: int) -> list[tuple[float, float]]:
+    """Corners of the line of the best so far: level until another trial is better."""
+    corners: list[tuple[float, float]] = [steps[0]]
+    for x, y in steps[1:]:
+        corners += [(x, corners[-1][1]), (x, y)]
+    return [*corners, (last_x, corners[-1][1])]
+
+
+def _key(series: Sequence[Series], metric: str, mode: str, outside: str) -> str:
     better = "higher is better" if mode == "max" else "lower is better"
-    outside = f" · {format_count(n_outside)} off the scale" if n_outside else ""
+    outside = f" · {outside}" if outside else ""
     marks = "".join(
         f'<span style="white-space:nowrap">{dot(one.color)}{esc(one.label, 60)}</span>'
         for one in series

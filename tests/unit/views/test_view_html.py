@@ -160,7 +160,7 @@ def test_a_value_far_off_does_not_flatten_the_curve() -> None:
     curve = (*((x, 0.5 + x / 100) for x in range(20)), (20, 1e6))
     best = BestTrial(number=0, params={}, value=0.5)
     diverged = replace(MID, mode="min", curve=curve, best_curve=(), best=best)
-    assert "1 off the scale" in text_of(drawn(diverged))
+    assert "▲ 1 above the axis" in text_of(drawn(diverged))
 
 
 def test_long_names_are_cut_and_control_characters_dropped() -> None:
