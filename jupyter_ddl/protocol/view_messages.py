@@ -237,7 +237,8 @@ class GetTrials(msgspec.Struct, frozen=True, tag="get_trials", tag_field="kind")
     """``number``, ``state``, ``value``, ``duration_s``, or a parameter's name."""
     descending: bool = False
     contains: str = ""
-    """Only rows with this text in state, parameters or worker."""
+    """Only rows that have each of these words in state, parameters or worker, or for which such
+    comparisons as ``lr>0.01`` are true."""
     offset: int = 0
     limit: int = 50
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import math
+import operator
 import queue
+import re
 import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -96,7 +98,8 @@ def trial_page(state: RunState, ask: GetTrials) -> TrialPage:
     state : RunState
         Not changed; must not change meanwhile.
     """
-    matching = [t for t in state.trials.values() if _matches(t, ask.contains)]
+    tests = _tests(ask.contains, state)
+    matching = [t for t in state.trials.values() if all(test(t) for test in tests)]
     key = _key(ask.sort)
     known = [trial for trial in matching if key(trial) is not None]
     unknown = [trial for trial in matching if key(trial) is None]
@@ -225,11 +228,55 @@ def _value(trial: TrialState) -> float | None:
     return value if trial.state in ("complete", "pruned", "running") else None
 
 
-def _matches(trial: TrialState, contains: str) -> bool:
-    if not contains:
-        return True
-    wanted = contains.casefold()
-    return any(wanted in text.casefold() for text in _texts(trial))
+_SIGNS: dict[str, Callable[[float, float], bool]] = {
+    "<": operator.lt,
+    ">": operator.gt,
+    "<=": operator.le,
+    ">=": operator.ge,
+}
+_AROUND_SIGN = re.compile(r"\s*(<=|>=|<|>)\s*")
+_COMPARISON = re.compile(r"([^<>]+?)(<=|>=|<|>)([^<>=]+)")
+
+
+def _tests(contains: str, state: RunState) -> list[Callable[[TrialState], bool]]:
+    """One for each word of a filter; ``views/live/trials.js`` has the same ones."""
+    objective = None if state.spec is None else state.spec.verb.objective
+    metric = "" if objective is None else objective.metric.casefold()
+    words = _AROUND_SIGN.sub(r"\1", contains.casefold()).split()
+    return [_test(word, metric) for word in words]
+
+
+def _test(word: str, metric: str) -> Callable[[TrialState], bool]:
+    found = _COMPARISON.fullmatch(word)
+    limit = None if found is None else _number(found[3])
+    if found is None or limit is None:
+        return lambda trial: any(word in text.casefold() for text in _texts(trial))
+    name, compare = found[1], _SIGNS[found[2]]
+
+    def test(trial: TrialState) -> bool:
+        value = _named(trial, name, metric)
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        return is_number and compare(value, limit)
+
+    return test
+
+
+def _number(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+def _named(trial: TrialState, name: str, metric: str) -> Any:
+    """What a name in small letters stands for: a parameter before anything else."""
+    for each, value in trial.params.items():
+        if each.casefold() == name:
+            return value
+    if name == "value" or (metric and name == metric):
+        return _value(trial)
+    return {"number": trial.number, "step": trial.step, "time": trial.duration_s}.get(name)
 
 
 def _texts(trial: TrialState) -> Iterable[str]:

@@ -81,7 +81,7 @@ export class Projector {
 
   _page({ sort, descending, contains, offset, limit }) {
     const all = Object.values(this._picture.trials);
-    const rows = ordered(all, sort, descending, contains.toLowerCase());
+    const rows = ordered(all, sort, descending, contains, this._picture.snapshot.metric);
     return { rows: rows.slice(offset, offset + limit), n_matching: rows.length };
   }
 

@@ -10,6 +10,7 @@ const MAX_PARAMS = 8;
 const ASK_MS = 2000;
 const REPLAY_ASK_MS = 300;
 const TYPE_MS = 250;
+const UNDO_MS = 3000;
 
 /** Sorted, filtered, paged; the best one marked; running ones can be stopped. */
 export class Trials {
@@ -28,12 +29,18 @@ export class Trials {
     this._asking = false;
     this._asked = "";
     this._stopping = new Set();
+    // Stops that can be undone yet: trial → when it is sent, and the timer for it.
+    this._pending = new Map();
+    this._isHeld = false;
+    this._held = null;
+    this._known = new Map();
     this._snapshot = null;
     this._filter = h("input", {
       type: "search",
       class: "ddl-input",
       placeholder: "Filter",
-      "aria-label": "Filter trials by state, worker or name=value",
+      "aria-label": "Filter trials by state, worker, name=value or name>number",
+      title: "For instance: pruned, lr>0.01, width<=64 lr>0.01",
     });
     this._head = h("tr");
     this._pinned = h("tbody", { class: "ddl-pinned" });
@@ -41,16 +48,26 @@ export class Trials {
     this._shown = h("span", { class: "ddl-muted", "aria-live": "off" });
     this._previous = h("button", { type: "button", class: "ddl-button", text: "‹", "aria-label": "Previous page" });
     this._next = h("button", { type: "button", class: "ddl-button", text: "›", "aria-label": "Next page" });
+    this._said = h("span", { class: "ddl-muted", role: "status" });
+    this._region = h(
+      "div",
+      { class: "ddl-scroll", tabindex: "0", role: "region", "aria-label": "Trials" },
+      h("table", { class: "ddl-table" }, h("thead", {}, this._head), this._pinned, this._body),
+    );
     this.element = h(
       "div",
       {},
-      h("div", { class: "ddl-tools" }, this._filter, this._shown, this._previous, this._next),
-      h(
-        "div",
-        { class: "ddl-scroll", tabindex: "0", role: "region", "aria-label": "Trials" },
-        h("table", { class: "ddl-table" }, h("thead", {}, this._head), this._pinned, this._body),
-      ),
+      h("div", { class: "ddl-tools" }, this._filter, this._shown, this._previous, this._next, this._said),
+      this._region,
     );
+    scope.listen(this._region, "pointerenter", () => this._hold(true));
+    scope.listen(this._region, "pointerleave", () => this._hold(this._hasFocus));
+    scope.listen(this._region, "focusin", () => this._hold(true));
+    // Not before the focus is where it goes.
+    scope.listen(this._region, "focusout", () => queueMicrotask(() => this._hold(this._hasFocus || this._region.matches(":hover"))));
+    scope.add(() => {
+      for (const { timer } of this._pending.values()) clearTimeout(timer);
+    });
     let typing = 0;
     scope.listen(this._filter, "input", () => {
       clearTimeout(typing);
@@ -63,8 +80,22 @@ export class Trials {
     scope.listen(this._next, "click", () => this._turn(this._offset + PAGE));
   }
 
+  get _hasFocus() {
+    return this._region.contains(this._region.getRootNode().activeElement);
+  }
+
+  /** Rows stay where they are while somebody points at one, or is about to press a button of one. */
+  _hold(isHeld) {
+    if (isHeld === this._isHeld) return;
+    this._isHeld = isHeld;
+    if (isHeld) return;
+    this._held = null;
+    if (this._snapshot !== null) this.update(this._snapshot);
+  }
+
   /** @param {any} snapshot */
   update(snapshot) {
+    if (snapshot.run_id !== this._snapshot?.run_id) [this._held, this._known] = [null, new Map()];
     this._snapshot = snapshot;
     if (this._hasAll(snapshot)) {
       this._page = null;
@@ -89,8 +120,11 @@ export class Trials {
 
   _turn(offset) {
     this._offset = Math.max(0, offset);
+    this._held = null;
     if (this._snapshot === null) return;
-    if (!this._hasAll(this._snapshot)) this._ask();
+    // What is there until the answer comes may be held; the answer itself is not what was there.
+    this._isAsked = !this._hasAll(this._snapshot);
+    if (this._isAsked) this._ask();
     this.update(this._snapshot);
   }
 
@@ -102,8 +136,8 @@ export class Trials {
 
   _local(snapshot) {
     const [sort, descending] = this._order(snapshot);
-    const wanted = this._filter.value.trim().toLowerCase();
-    const rows = ordered(snapshot.rows, sort, descending, wanted);
+    const wanted = this._filter.value;
+    const rows = ordered(snapshot.rows, sort, descending, wanted, snapshot.metric);
     if (this._offset >= rows.length) this._offset = Math.max(0, (Math.ceil(rows.length / PAGE) - 1) * PAGE);
     return { rows: rows.slice(this._offset, this._offset + PAGE), nMatching: rows.length };
   }
@@ -131,15 +165,34 @@ export class Trials {
     this._asking = false;
     if (answer.kind !== "trials") return;
     this._page = { rows: answer.rows, nMatching: answer.n_matching, seq };
+    if (this._isAsked) [this._isAsked, this._held] = [false, null];
     this._draw(this._page);
   }
 
-  _draw({ rows: page, nMatching }) {
+  /** What stands in the table: as it was while it is held, with what is known of each row now. */
+  _standing({ rows: page, nMatching }) {
     const snapshot = this._snapshot;
     const pinned = this._running(snapshot);
     // A page that was asked for may hold those above it, too.
     const above = new Set(pinned.map((row) => row.number));
     const rows = page.filter((row) => !above.has(row.number));
+    const newest = new Map([...page, ...snapshot.rows].map((row) => [row.number, row]));
+    if (!this._isHeld || this._held === null) {
+      this._known = new Map([...pinned, ...rows].map((row) => [row.number, row]));
+      this._held = { pinned: pinned.map((row) => row.number), rows: rows.map((row) => row.number), nMatching, nPage: page.length };
+    }
+    const rowOf = (number) => {
+      if (newest.has(number)) this._known.set(number, newest.get(number));
+      return this._known.get(number);
+    };
+    const { pinned: above_, rows: below, nMatching: n, nPage } = this._held;
+    return { pinned: above_.map(rowOf), rows: below.map(rowOf), nMatching: n, nPage };
+  }
+
+  _draw(page) {
+    const snapshot = this._snapshot;
+    const { pinned, rows, nMatching, nPage } = this._standing(page);
+    this._settle([...pinned, ...rows]);
     const columns = this._columns(snapshot, [...pinned, ...rows]);
     const [sort, descending] = this._order(snapshot);
     repeat(
@@ -169,7 +222,7 @@ export class Trials {
       );
     }
     show(this._pinned, pinned.length > 0);
-    const last = Math.min(nMatching, this._offset + page.length);
+    const last = Math.min(nMatching, this._offset + nPage);
     setText(this._shown, nMatching === 0 ? "none" : `${count(this._offset + 1)}–${count(last)} of ${count(nMatching)}`);
     setAttribute(this._previous, "disabled", this._offset === 0);
     setAttribute(this._next, "disabled", last >= nMatching);
@@ -227,29 +280,71 @@ export class Trials {
   _stopButton(cell, trial) {
     let button = cell.querySelector("button");
     if (trial === null) {
-      if (button !== null) button.remove();
+      if (button === null) return;
+      // Whoever stands on it stays in the table.
+      const isFocused = button === button.getRootNode().activeElement;
+      button.remove();
+      if (isFocused) this._region.focus({ preventScroll: true });
       return;
     }
     if (button === null) {
       button = h("button", { type: "button", class: "ddl-button ddl-small" });
-      button.addEventListener("click", () => this._stop(Number(button.dataset.trial)));
+      // What is meant is what stood there when the button went down.
+      let meant = null;
+      button.addEventListener("pointerdown", () => (meant = Number(button.dataset.trial)));
+      button.addEventListener("click", () => {
+        this._press(meant ?? Number(button.dataset.trial));
+        meant = null;
+      });
       cell.append(button);
     }
     button.dataset.trial = String(trial);
+    const pending = this._pending.get(trial);
     const isStopping = this._stopping.has(trial);
-    setText(button, isStopping ? "stopping…" : "stop");
-    setAttribute(button, "aria-label", `Stop trial ${trial}`);
-    setAttribute(button, "disabled", isStopping);
+    const leftS = pending === undefined ? 0 : Math.max(1, Math.ceil((pending.atMs - Date.now()) / 1000));
+    setText(button, pending !== undefined ? `undo ${leftS}` : isStopping ? "stopping…" : "stop");
+    setAttribute(button, "aria-label", pending === undefined ? `Stop trial ${trial}` : `Undo stopping trial ${trial}`);
+    // Not disabled: that would take the focus away.
+    setAttribute(button, "aria-disabled", isStopping ? "true" : null);
+  }
+
+  /** The first press stops a trial after a while, a second one before that does not. */
+  _press(trial) {
+    const pending = this._pending.get(trial);
+    if (pending !== undefined) {
+      this._forget(trial);
+      setText(this._said, `Trial ${trial} goes on.`);
+    } else if (!this._stopping.has(trial)) {
+      const timer = setTimeout(() => this._stop(trial), UNDO_MS);
+      this._pending.set(trial, { atMs: Date.now() + UNDO_MS, timer });
+      setText(this._said, `Trial ${trial} is stopped in ${UNDO_MS / 1000} seconds; press again to undo.`);
+    }
+    this.update(this._snapshot);
+  }
+
+  _forget(trial) {
+    clearTimeout(this._pending.get(trial)?.timer);
+    this._pending.delete(trial);
+  }
+
+  /** There is nothing to stop where a trial, or the run, has ended meanwhile. */
+  _settle(rows) {
+    const over = new Set(rows.filter((row) => row.state !== "running").map((row) => row.number));
+    for (const trial of [...this._pending.keys()]) {
+      if (!over.has(trial) && !isFinal(this._snapshot.state)) continue;
+      this._forget(trial);
+      setText(this._said, `Trial ${trial} has ended by itself.`);
+    }
   }
 
   async _stop(trial) {
+    this._forget(trial);
     this._stopping.add(trial);
+    setText(this._said, `Stopping trial ${trial}…`);
     this.update(this._snapshot);
     const answer = await this._client.request({ kind: "stop_trial", run_id: this._snapshot.run_id, trial });
-    if (answer.kind !== "done") {
-      this._stopping.delete(trial);
-      setText(this._shown, clean(answer.text, 200));
-    }
+    setText(this._said, answer.kind === "done" ? `Trial ${trial} is asked to stop.` : clean(answer.text, 200));
+    if (answer.kind !== "done") this._stopping.delete(trial);
   }
 }
 
@@ -264,11 +359,13 @@ function elapsedS(row, nowS) {
  * @param {any[]} rows
  * @param {string} sort
  * @param {boolean} descending
- * @param {string} wanted in lowercase letters
+ * @param {string} wanted words, and comparisons such as `lr>0.01`
+ * @param {string | null} [metric] name of the objective
  * @returns {any[]}
  */
-export function ordered(rows, sort, descending, wanted) {
-  const matching = rows.filter((row) => wanted === "" || matches(row, wanted));
+export function ordered(rows, sort, descending, wanted, metric = null) {
+  const tests = testsOf(wanted, metric);
+  const matching = rows.filter((row) => tests.every((test) => test(row)));
   const known = matching.filter((row) => keyOf(row, sort) !== null);
   const unknown = matching.filter((row) => keyOf(row, sort) === null);
   known.sort((a, b) => compare(keyOf(a, sort), keyOf(b, sort)) || a.number - b.number);
@@ -289,10 +386,38 @@ function noteOf(row) {
   return clean(row.worker, 32) + again;
 }
 
-function matches(row, wanted) {
+const COMPARED = {
+  "<": (a, b) => a < b,
+  ">": (a, b) => a > b,
+  "<=": (a, b) => a <= b,
+  ">=": (a, b) => a >= b,
+};
+
+/** One test for each word; views/answers.py has the same ones. */
+function testsOf(wanted, metric) {
+  const words = wanted.toLowerCase().replace(/\s*(<=|>=|<|>)\s*/g, "$1").split(/\s+/).filter(Boolean);
+  return words.map((word) => {
+    const [, name, sign, limit] = /^([^<>]+?)(<=|>=|<|>)([^<>=]+)$/.exec(word) ?? [];
+    if (name === undefined || !Number.isFinite(Number(limit))) return (row) => contains(row, word);
+    return (row) => {
+      const value = numberOf(row, name, metric);
+      return typeof value === "number" && COMPARED[sign](value, Number(limit));
+    };
+  });
+}
+
+function contains(row, word) {
   const texts = [row.state, row.worker, `#${row.number}`];
   for (const [name, value] of Object.entries(row.params)) texts.push(`${name}=${value}`);
-  return texts.some((text) => String(text).toLowerCase().includes(wanted));
+  return texts.some((text) => String(text).toLowerCase().includes(word));
+}
+
+/** What a lowercase name stands for: a parameter before anything else. */
+function numberOf(row, name, metric) {
+  const known = Object.entries(row.params).find(([each]) => each.toLowerCase() === name);
+  if (known !== undefined) return known[1];
+  if (name === "value" || name === metric?.toLowerCase()) return keyOf(row, "value");
+  return { number: row.number, step: row.step, time: row.duration_s }[name] ?? null;
 }
 
 function keyOf(row, sort) {

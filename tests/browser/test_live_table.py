@@ -1,0 +1,100 @@
+"""The live view without Lab: rows hold still, and a stop can be undone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+from playwright.sync_api import Page, Route, expect
+
+import tests.unit.views.view_samples as samples
+from jupyter_ddl.protocol.snapshot import Counts, RunSnapshot
+from jupyter_ddl.views.bundle import LIVE_DIR, live_css
+from tests.until import until
+
+_MOUNT = """async () => {
+  const { mount } = await import("http://view.test/index.js");
+  window.sent = [];
+  const subscribe = (take) => { window.take = take; return () => {}; };
+  const channel = { send: (message) => sent.push(message), subscribe };
+  mount(document.body, channel, {});
+}"""
+
+
+@pytest.fixture
+def view(page: Page) -> Iterator[Page]:
+    """A page with an empty view: ``take`` gives it a message, ``sent`` has what it says."""
+
+    def answer(route: Route) -> None:
+        name = route.request.url.rpartition("/")[2]
+        if not name:
+            body, kind = f"<!doctype html><style>{live_css()}</style><body>", "text/html"
+        else:
+            body, kind = (LIVE_DIR / name).read_text(), "text/javascript"
+        route.fulfill(body=body, content_type=kind)
+
+    trouble: list[str] = []
+    page.on("pageerror", lambda error: trouble.append(str(error)))
+    page.route("http://view.test/**", answer)
+    page.goto("http://view.test/")
+    page.evaluate(_MOUNT)
+    yield page
+    assert trouble == []
+
+
+def show(view: Page, snapshot: RunSnapshot) -> None:
+    message = {"kind": "run", "seq": snapshot.seq, "at_s": samples.NOW_S, "snapshot": snapshot}
+    view.evaluate("message => take(message)", msgspec.to_builtins(message))
+    expect(view.locator(".ddl-live")).to_have_attribute("data-seq", str(snapshot.seq))
+
+
+def search(seq: int, running: range) -> RunSnapshot:
+    """Some of 40 trials run, those before them have ended."""
+    drawn = samples.search(40, running.stop, running=frozenset(running), pruned=frozenset())
+    rows = tuple(
+        msgspec.structs.replace(row, state="running" if row.number in running else "complete")
+        for row in drawn.rows
+    )
+    counts = Counts(complete=running.start, running=len(running))
+    return msgspec.structs.replace(drawn, seq=seq, state="running", rows=rows, counts=counts)
+
+
+def stops(view: Page) -> list[Any]:
+    return [m["trial"] for m in view.evaluate("sent") if m["kind"] == "stop_trial"]
+
+
+def test_a_stop_means_the_row_that_one_pointed_at_and_can_be_undone(view: Page) -> None:
+    show(view, search(1, range(2, 6)))
+    button = view.get_by_role("button", name="Stop trial 3", exact=True)
+    box = button.bounding_box()
+    assert box is not None
+    view.mouse.move(box["x"] + 4, box["y"] + 4)
+    show(view, search(2, range(3, 7)))  # trial 2 has ended, and trial 6 has begun
+    assert button.bounding_box() == box
+    view.mouse.down()
+    view.evaluate("document.querySelector('[data-trial=\"3\"]').dataset.trial = '4'")
+    view.mouse.up()
+    undo = view.get_by_role("button", name="Undo stopping trial 3", exact=True)
+    said = view.locator("[role=status]", has_text="rial 3")
+    show(view, search(3, range(3, 7)))
+    expect(undo).to_be_visible()
+    expect(said).to_have_text("Trial 3 is stopped in 3 seconds; press again to undo.")
+    undo.press("Enter")
+    expect(said).to_have_text("Trial 3 goes on.")
+    view.mouse.move(2, 2)
+    view.wait_for_timeout(3_500)
+    assert stops(view) == []
+    button.focus()
+    show(view, search(4, range(3, 8)))
+    button.press("Enter")
+    expect(undo).to_be_focused()
+    until(lambda: stops(view), 20, "the stop that nobody has undone")
+    assert set(stops(view)) == {3}
+    show(view, search(5, range(4, 9)))  # trial 3 has ended: its button goes, the focus stays near
+    expect(view.get_by_label("Trials", exact=True)).to_be_focused()
+    newest = view.get_by_role("button", name="Stop trial 8", exact=True)
+    expect(newest).to_have_count(0)
+    view.evaluate("document.activeElement.blur()")
+    expect(newest).to_be_visible()
