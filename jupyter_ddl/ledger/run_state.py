@@ -7,7 +7,9 @@ a kilobyte per finished trial, because a search may have ten thousand of them.
 from __future__ import annotations
 
 import math
+import re
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from sys import intern
 from typing import TypeAlias
@@ -50,6 +52,7 @@ __all__ = [
     "RunState",
     "Series",
     "TrialState",
+    "by_importance",
     "fold_finished",
 ]
 
@@ -71,7 +74,9 @@ def fold_finished(state: RunState, event: FoldFinished) -> None:
 
 N_POINTS = 300
 """Most points of a metric's series."""
-_N_SERIES = 6
+_N_SERIES = 24
+_N_NAMES = 1000
+_VALIDATION = re.compile(r"(?:^|[^a-z])(?:val|valid|validation|dev|eval|test)(?:$|[^a-z])")
 _N_RESTARTS = 8
 
 
@@ -111,6 +116,16 @@ class FailedRound(msgspec.Struct, frozen=True):
             and self.step <= earlier.step
             and self.saved_step <= earlier.saved_step
         )
+
+
+def by_importance(names: Iterable[str]) -> list[str]:
+    """What a validation has found first, then losses, then the others as they were reported."""
+    return sorted(names, key=_importance)
+
+
+def _importance(name: str) -> int:
+    text = name.lower()
+    return 0 if _VALIDATION.search(text) else 1 if "loss" in text else 2
 
 
 class Series:
@@ -160,18 +175,29 @@ class GroupHistory:
     n_unmet: int = 0
     """Rounds in a row that were lost before all ranks were there."""
     _series: dict[str, Series] = field(default_factory=dict)
+    _names: set[str] = field(default_factory=set)
 
     def add_report(self, event: Reported) -> None:
         """A point per metric of rank 0's report."""
         for name, value in event.metrics.items():
+            if len(self._names) < _N_NAMES:
+                self._names.add(name)
             if not math.isfinite(value):
                 continue
             series = self._series.get(name)
             if series is None:
-                if len(self._series) == _N_SERIES:
+                if len(self._series) == _N_SERIES and not self._made_room(name):
                     continue
                 series = self._series[name] = Series(N_POINTS)
             series.add(event.step, value)
+
+    def _made_room(self, name: str) -> bool:
+        """Whether a less important series has given way: validations come late, and matter most."""
+        last = by_importance(self._series)[-1]
+        if _importance(name) >= _importance(last):
+            return False
+        del self._series[last]
+        return True
 
     def add_restart(self, row: RestartRow) -> None:
         self.restarts.append(row)
@@ -190,9 +216,14 @@ class GroupHistory:
             self.restarts.append(msgspec.structs.replace(last, step=step, is_over=True))
 
     @property
+    def n_metrics(self) -> int:
+        """Metrics that rank 0 has reported, with a series or without; counted up to 1,000."""
+        return len(self._names)
+
+    @property
     def series(self) -> dict[str, tuple[tuple[int, float], ...]]:
-        """Metric → (step, value), as rank 0 reported them."""
-        return {name: series.drawn() for name, series in self._series.items()}
+        """Metric → (step, value), as rank 0 reported them; the most important first."""
+        return {name: self._series[name].drawn() for name in by_importance(self._series)}
 
 
 N_TOP = 10

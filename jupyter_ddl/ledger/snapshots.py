@@ -12,7 +12,7 @@ import msgspec
 
 from jupyter_ddl.errors import LedgerError
 from jupyter_ddl.ledger.outputs import output_rows
-from jupyter_ddl.ledger.run_state import RunState, Series
+from jupyter_ddl.ledger.run_state import GroupHistory, RunState, Series, by_importance
 from jupyter_ddl.protocol.codec import encodable
 from jupyter_ddl.protocol.events import Failure, HangVerdict, Reported, RunFinished
 from jupyter_ddl.protocol.run import RunSpec
@@ -89,6 +89,10 @@ def learning_curves(state: RunState, n_curves: int) -> tuple[LearningCurve, ...]
 
 _N_ROWS = 64
 _N_METRICS = 4
+"""Of a rank, in its row."""
+_N_WHOLE = 4
+"""So many series have all their points; more of them share the same room."""
+_MIN_POINTS = 20
 
 Liveness: TypeAlias = Mapping[int, tuple[str, float]]
 """Of running ranks: their phase, and the Unix seconds at which they last moved.  No event tells it,
@@ -123,12 +127,17 @@ def group_fields(
         "max_rounds": spec.limits.max_own_failures,
         "restarts": tuple(group.restarts),
         "checkpoint_step": group.checkpoint_step,
-        "series": {
-            _short(name, n_text): _thinned(points, n_points)
-            for name, points in list(group.series.items())[:_N_METRICS]
-        },
+        **_series_fields(group, n_points, n_text),
         "hang": None if hang is None else _hang(hang),
     }
+
+
+def _series_fields(group: GroupHistory, n_points: int, n_text: int) -> dict[str, Any]:
+    series = group.series
+    n_each = max(_MIN_POINTS, n_points * _N_WHOLE // max(_N_WHOLE, len(series)))
+    cut = _cut(series, len(series), n_text)
+    drawn = {name: _thinned(points, n_each) for name, points in cut.items()}
+    return {"series": drawn, "metrics": tuple(drawn), "n_metrics": group.n_metrics}
 
 
 def latest_round(state: RunState) -> int:
@@ -175,12 +184,16 @@ def _rows(
                 pid=started.pid,
                 state="running" if ended is None else ended.outcome,
                 step=None if report is None else report.step,
-                metrics={_short(n, n_text): v for n, v in list(pairs)[:_N_METRICS]},
+                metrics=_cut(_important(dict(pairs)), _N_METRICS, n_text),
                 phase=phase,
                 heard_at_s=heard_at_s,
             )
         )
     return tuple(rows)
+
+
+def _important(metrics: dict[str, float]) -> dict[str, float | None]:
+    return {name: metrics[name] for name in by_importance(metrics)}
 
 
 def _thinned(points: tuple[tuple[int, float], ...], n_points: int) -> tuple[tuple[int, float], ...]:
@@ -315,6 +328,7 @@ def _draw(
     counts = state.counts
     remaining = max(state.n_trials - counts.finished, 0)
     failure, failed_trial = _first_cause(state)
+    curve = () if objective is None else _curve(state, detail.n_points)
     return RunSnapshot(
         seq=state.seq,
         run_id=_short(spec.run_id, 80),
@@ -335,7 +349,8 @@ def _draw(
         pruner="" if study is None else _short(study.pruner.name, 80),
         best=None if objective is None else _best(state, detail),
         rows=_shown_rows(state, detail, objective is not None),
-        curve=() if objective is None else _curve(state, detail.n_points),
+        curve=curve,
+        pruned=tuple(x for x, _ in curve if state.trials[x].state == "pruned"),
         best_curve=() if objective is None else tuple(state.best_curve),
         learning=learning_curves(state, detail.n_curves),
         trials_per_s=rate,

@@ -200,6 +200,8 @@ class RunSnapshot(msgspec.Struct, frozen=True):
     """The trials worth showing: best ones, running ones, last finished ones; by number."""
     curve: tuple[tuple[int, float], ...] = ()
     """(trial number, objective) of finished trials, thinned to at most 300 points."""
+    pruned: tuple[int, ...] = ()
+    """Trials of the curve that were pruned."""
     best_curve: tuple[tuple[int, float], ...] = ()
     """(trials finished, best so far), one point per improvement, at most 100."""
     learning: tuple[LearningCurve, ...] = ()
@@ -230,7 +232,12 @@ class RunSnapshot(msgspec.Struct, frozen=True):
     """Why the last rounds ended."""
     checkpoint_step: int | None = None
     series: dict[str, tuple[tuple[int, float], ...]] = {}
-    """Metric → (step, value) as rank 0 reported them, thinned to at most 300 points."""
+    """Metric → (step, value) as rank 0 reported them, thinned to at most 300 points: of at most 24
+    metrics, which share the room of four."""
+    metrics: tuple[str, ...] = ()
+    """Names of the series, the most important first: validations, losses, others as reported."""
+    n_metrics: int = 0
+    """Metrics that rank 0 has reported, those without a series included."""
     hang: HangVerdict | None = None
     """The latest verdict on a hang."""
     outputs: tuple[OutputRow, ...] = ()

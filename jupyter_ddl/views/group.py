@@ -130,14 +130,10 @@ def _restart(snapshot: RunSnapshot, row: RestartRow) -> str:
 
 
 def series_shown(snapshot: RunSnapshot, n_shown: int) -> list[tuple[str, list[tuple[int, float]]]]:
-    """The metrics to draw, with finite points: a loss first, else in the order of reporting."""
-    finite = {
-        name: [(step, value) for step, value in points if math.isfinite(value)]
-        for name, points in snapshot.series.items()
-    }
-    shown = [(name, points) for name, points in finite.items() if len(points) > 1]
-    shown.sort(key=lambda one: "loss" not in one[0].lower())
-    return shown[:n_shown]
+    """The metrics to draw, with finite points, the most important first."""
+    shown = ((name, snapshot.series.get(name, ())) for name in snapshot.metrics)
+    finite = ((name, [(x, y) for x, y in points if math.isfinite(y)]) for name, points in shown)
+    return [(name, points) for name, points in finite if len(points) > 1][:n_shown]
 
 
 def shows_hang(snapshot: RunSnapshot) -> bool:
@@ -216,7 +212,7 @@ def _columns(cells: tuple[CellRow, ...]) -> list[tuple[str, list[str]]]:
 
 # A rank group as HTML: its ranks and their places, what they report, why rounds ended.
 
-_N_PLOTS = 2
+_N_PLOTS = 6
 
 
 def group_caption(snapshot: RunSnapshot, now_s: float) -> str:
@@ -257,8 +253,14 @@ def series_plots(snapshot: RunSnapshot, *, live: bool, n_points: int) -> str:
     shown = series_shown(snapshot, _N_PLOTS)
     if not shown:
         return ""
-    plots = "".join(_plot(name, points, live=live, n_points=n_points) for name, points in shown)
-    return f'<div style="display:flex;flex-wrap:wrap;gap:0 20px;max-width:860px">{plots}</div>'
+    n_each = max(20, n_points * 2 // max(2, len(shown)))
+    plots = "".join(_plot(name, points, live=live, n_points=n_each) for name, points in shown)
+    n_hidden = max(snapshot.n_metrics, len(snapshot.metrics)) - len(shown)
+    hidden = f"{format_counted(n_hidden, 'more metric')} without a curve here" if n_hidden else ""
+    note = f'<div style="font-size:12px;{MUTED}">{hidden}</div>' if hidden else ""
+    return (
+        f'<div style="display:flex;flex-wrap:wrap;gap:0 20px;max-width:860px">{plots}</div>{note}'
+    )
 
 
 def _plot(name: str, points: list[tuple[int, float]], *, live: bool, n_points: int) -> str:

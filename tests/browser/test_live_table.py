@@ -1,4 +1,4 @@
-"""The live view without Lab: rows hold still, and a stop can be undone."""
+"""The live view without Lab: rows hold still, stops can be undone, metrics are picked."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from playwright.sync_api import Page, Route, expect
 import tests.unit.views.view_samples as samples
 from jupyter_ddl.protocol.snapshot import Counts, RunSnapshot
 from jupyter_ddl.views.bundle import LIVE_DIR, live_css
+from tests.browser.lab_tools import take
 from tests.until import until
 
 _MOUNT = """async () => {
@@ -98,3 +99,34 @@ def test_a_stop_means_the_row_that_one_pointed_at_and_can_be_undone(view: Page) 
     expect(newest).to_have_count(0)
     view.evaluate("document.activeElement.blur()")
     expect(newest).to_be_visible()
+
+
+def test_of_many_metrics_one_picks_and_what_is_no_number_breaks_nothing(view: Page) -> None:
+    nothing = [[step, None] for step in range(9)]
+    curves: dict[str, Any] = {"val_acc": [[0, 0.1], [1, None], [2, 0.3]], "__proto__": nothing}
+    curves |= {f"layer{n}/norm of a rather long name": [[0, n], [1, 1e300]] for n in range(22)}
+    drawn = msgspec.to_builtins(samples.group())
+    drawn |= {"series": curves, "metrics": list(curves), "n_metrics": 300, "seq": 1}
+    message = {"kind": "run", "seq": 1, "at_s": samples.NOW_S, "snapshot": drawn}
+    # As text: a key of this name in a literal would be another thing.
+    view.evaluate("text => take(JSON.parse(text))", msgspec.json.encode(message).decode())
+    charts = view.locator(".ddl-charts .ddl-chart-title")
+    assert charts.all_inner_texts()[:2] == ["val_acc", "__proto__"]
+    expect(charts).to_have_count(4)
+    summary = view.locator(".ddl-picker summary")
+    expect(summary).to_have_text("Metrics: 4 of 300")
+    empty = view.get_by_role("img", name="__proto__")
+    expect(empty).to_have_attribute("aria-label", "__proto__: no numbers")
+    gap = view.get_by_role("img", name="val_acc")
+    expect(gap.locator(".ddl-outside text")).to_have_text("×")
+    summary.press("Enter")
+    expect(view.locator(".ddl-picker")).to_contain_text("276 more have no curve")
+    view.get_by_label("Find a metric").fill("layer2")
+    view.get_by_role("checkbox", name="layer20/norm").press("Space")
+    expect(charts).to_have_count(5)
+    view.get_by_role("checkbox", name="layer20/norm").press("Space")
+    expect(charts).to_have_count(4)
+    for width in (320, 1100):
+        view.set_viewport_size({"width": width, "height": 900})
+        assert view.evaluate("document.documentElement.scrollWidth") == width
+        take(view, f"live-metrics-{width}")

@@ -7,6 +7,8 @@ import { Watched } from "./scale.js";
 
 /** @typedef {import("./plot.js").ChartData} ChartData */
 
+const NOTHING = "no numbers";
+
 /** One chart with its title, legend, readout and switch for a logarithmic axis. */
 export class Chart {
   /** @param {import("./dom.js").Scope} scope */
@@ -106,9 +108,10 @@ export class Chart {
     setAttribute(this._full, "title", outside === "" ? "Leave out what lies far away" : outside);
     setAttribute(this._svg, "viewBox", `0 0 ${this._width} ${HEIGHT}`);
     if (drawn !== null) this._place(drawn);
-    const reading = [this._reading(null), outside].filter(Boolean).join(" · ");
-    setAttribute(this._svg, "aria-label", `${data.title}: ${reading || "no numbers"}`);
+    const reading = drawn === null ? NOTHING : [this._reading(null), outside].filter(Boolean).join(" · ");
+    setAttribute(this._svg, "aria-label", `${data.title}: ${reading}`);
     this._move(this._at);
+    if (drawn === null) setText(this._readout, NOTHING);
   }
 
   _place(drawn) {

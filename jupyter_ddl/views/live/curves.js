@@ -2,14 +2,14 @@
 
 import { Chart } from "./chart.js";
 import { isFinal } from "./client.js";
-import { clean, h, Scope, show } from "./dom.js";
+import { clean, h, repeat, Scope, setText, show } from "./dom.js";
 import { count, number, score } from "./format.js";
 import { rangesOf } from "./plot.js";
 
 const COLORS = ["var(--ddl-blue)", "var(--ddl-orange)", "var(--ddl-violet)", "var(--ddl-green)"];
 const MAX_CHARTS = 4;
 
-/** The charts of one run. */
+/** The charts of one run, and which of them are shown. */
 export class Curves {
   /**
    * @param {Scope} scope
@@ -18,36 +18,89 @@ export class Curves {
   constructor(scope, record = null) {
     this._scope = scope;
     this._whole = record === null ? null : wholeOf(record);
-    this._charts = [];
-    this.element = h("div", { class: "ddl-charts" });
+    this._charts = new Map();
+    this._picked = new Map();
+    this._snapshot = null;
+    this._picks = h("div", { class: "ddl-picks", role: "group", "aria-label": "Curves that are shown" });
+    this._find = h("input", { type: "search", class: "ddl-input", placeholder: "Find", "aria-label": "Find a metric" });
+    this._summary = h("summary");
+    this._note = h("span", { class: "ddl-muted" });
+    this._picker = h("details", { class: "ddl-picker" }, this._summary, this._find, this._picks, this._note);
+    this.element = h("div", { class: "ddl-charts" }, this._picker);
+    scope.listen(this._find, "input", () => this._drawPicks(chartsOf(this._snapshot)));
+    scope.listen(this._find, "keydown", (event) => event.stopPropagation());
   }
 
   /** @param {any} snapshot */
   update(snapshot) {
-    const wanted = chartsOf(snapshot);
-    while (this._charts.length > wanted.length) this._charts.pop().element.remove();
-    while (this._charts.length < wanted.length) {
-      const chart = new Chart(this._scope);
-      this._charts.push(chart);
-      this.element.append(chart.element);
+    this._snapshot = snapshot;
+    const all = chartsOf(snapshot);
+    const wanted = all.filter((data, index) => this._isPicked(data, index));
+    for (const [key, chart] of this._charts) {
+      if (wanted.some((data) => data.key === key)) continue;
+      chart.element.remove();
+      this._charts.delete(key);
     }
-    wanted.forEach((data, index) => this._charts[index].update(data, this._whole?.get(data.title) ?? null));
-    show(this.element, wanted.length > 0);
+    let last = this._picker;
+    for (const data of wanted) {
+      if (!this._charts.has(data.key)) this._charts.set(data.key, new Chart(this._scope));
+      const chart = this._charts.get(data.key);
+      if (last.nextSibling !== chart.element) last.after(chart.element);
+      last = chart.element;
+      chart.update(data, this._whole?.get(data.key) ?? null);
+    }
+    this._drawPicks(all);
+    show(this.element, all.length > 0);
+  }
+
+  _isPicked(data, index) {
+    return this._picked.get(data.key) ?? index < MAX_CHARTS;
+  }
+
+  _drawPicks(all) {
+    const nShown = all.filter((data, index) => this._isPicked(data, index)).length;
+    const nMetrics = Math.max(all.length, this._snapshot.n_metrics ?? 0);
+    show(this._picker, !this._snapshot.can.has_objective && nMetrics > 1);
+    setText(this._summary, `Metrics: ${count(nShown)} of ${count(nMetrics)}`);
+    setText(this._note, nMetrics > all.length ? `${count(nMetrics - all.length)} more have no curve` : "");
+    show(this._find, all.length > 8);
+    const wanted = this._find.value.trim().toLowerCase();
+    const found = all.map((data, index) => [data, index]).filter(([data]) => data.title.toLowerCase().includes(wanted));
+    repeat(
+      this._picks,
+      found,
+      () => this._pick(),
+      (label, [data, index]) => {
+        label.ddlKey = data.key;
+        const isShown = this._isPicked(data, index);
+        if (label.firstChild.checked !== isShown) label.firstChild.checked = isShown;
+        setText(label.lastChild, data.title);
+      },
+    );
+  }
+
+  _pick() {
+    const box = h("input", { type: "checkbox" });
+    const label = h("label", {}, box, h("span"));
+    box.addEventListener("change", () => {
+      this._picked.set(label.ddlKey, box.checked);
+      this.update(this._snapshot);
+    });
+    return label;
   }
 }
 
 /**
  * What is to be drawn of a run.
  * @param {any} snapshot
- * @returns {import("./chart.js").ChartData[]}
+ * @returns {(import("./chart.js").ChartData & {key: string})[]} the most important ones first
  */
 export function chartsOf(snapshot) {
   const isOver = isFinal(snapshot.state);
   if (snapshot.can.has_objective) return searchCharts(snapshot).map((chart) => ({ ...chart, isOver }));
-  const series = Object.entries(snapshot.series ?? {}).filter(([, points]) => points.length > 0);
-  // A loss first, whatever was reported first.
-  series.sort(([a], [b]) => Number(/loss/i.test(b)) - Number(/loss/i.test(a)));
-  return series.slice(0, MAX_CHARTS).map(([name, points], index) => ({
+  const series = (snapshot.metrics ?? []).map((name) => [name, snapshot.series[name] ?? []]);
+  return series.filter(([, points]) => points.length > 0).map(([name, points], index) => ({
+    key: `metric ${name}`,
     title: clean(name, 40),
     xName: "step",
     write: number,
@@ -64,13 +117,13 @@ function restartsOf(snapshot) {
     .map((row) => ({ x: row.step ?? 0, text: `round ${row.round + 1} went on from step ${count(row.step ?? 0)}` }));
 }
 
-/** By title, what the axes of a chart have to show from the first to the last moment of a recording. */
+/** By key, what the axes of a chart have to show from the first to the last moment of a recording. */
 function wholeOf(record) {
   const all = new Map();
   for (const snapshot of record) {
     for (const chart of chartsOf(snapshot)) {
-      if (!all.has(chart.title)) all.set(chart.title, { xs: new Set(), points: new Map(), reached: new Set() });
-      const whole = all.get(chart.title);
+      if (!all.has(chart.key)) all.set(chart.key, { xs: new Set(), points: new Map(), reached: new Set() });
+      const whole = all.get(chart.key);
       for (const series of chart.series) {
         for (const [x, value] of series.points) {
           whole.xs.add(x);
@@ -81,7 +134,7 @@ function wholeOf(record) {
     }
   }
   const flat = ({ xs, points, reached }) => ({ xs: [...xs], values: [...points.values()], reached: [...reached] });
-  return new Map([...all].map(([title, whole]) => [title, flat(whole)]));
+  return new Map([...all].map(([key, whole]) => [key, flat(whole)]));
 }
 
 function searchCharts(snapshot) {
@@ -89,13 +142,19 @@ function searchCharts(snapshot) {
   const charts = [];
   if (snapshot.curve.length > 0) {
     const best = snapshot.best;
+    const pruned = new Set(snapshot.pruned);
+    const ended = snapshot.curve.filter(([trial]) => !pruned.has(trial));
     charts.push({
+      key: "by trial",
       title: `${metric} by trial`,
       xName: "trial",
       write: score,
       series: [
-        { name: "best", color: "var(--ddl-green)", points: bestByTrial(snapshot), kind: "step" },
-        { name: "value", color: "var(--ddl-blue)", points: snapshot.curve, kind: "dots" },
+        { name: "best", color: "var(--ddl-green)", points: bestByTrial(snapshot.mode, ended), kind: "step" },
+        { name: "value", color: "var(--ddl-blue)", points: ended, kind: "dots" },
+        ...(pruned.size > 0
+          ? [{ name: "pruned", color: "var(--ddl-amber)", points: snapshot.curve.filter(([trial]) => pruned.has(trial)), kind: "dots", faint: true }]
+          : []),
       ],
       marked: best === null ? null : [best.number, best.value],
     });
@@ -105,6 +164,7 @@ function searchCharts(snapshot) {
     // The legend has room for two.
     const newest = Math.max(...learning.map((each) => (each.state === "running" ? each.trial : -1)));
     charts.push({
+      key: "by step",
       title: `${metric} by step`,
       xName: "step",
       write: score,
@@ -122,11 +182,11 @@ function searchCharts(snapshot) {
 }
 
 /** Best value up to each trial, by trial numbers: the curve of a search as a person reads it. */
-function bestByTrial(snapshot) {
-  const sign = snapshot.mode === "min" ? -1 : 1;
+function bestByTrial(mode, ended) {
+  const sign = mode === "min" ? -1 : 1;
   const points = [];
   let best = -Infinity;
-  for (const [trial, value] of snapshot.curve) {
+  for (const [trial, value] of ended) {
     if (value === null || sign * value <= best) continue;
     best = sign * value;
     points.push([trial, value]);

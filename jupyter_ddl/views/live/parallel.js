@@ -113,7 +113,7 @@ export class Parallel {
       (path, row, index) => {
         setAttribute(path, "d", strand(this._polylines[index]));
         const isBest = row.number === best;
-        setAttribute(path, "class", `ddl-strand${isBest ? " ddl-strand-best" : ""}`);
+        setAttribute(path, "class", `ddl-strand${isBest ? " ddl-strand-best" : row.state === "pruned" ? " ddl-strand-pruned" : ""}`);
         path.style.stroke = isBest ? "var(--ddl-green)" : ramp(goodness(row.value));
       },
     );

@@ -158,6 +158,26 @@ def test_values_that_are_not_finite_are_no_points() -> None:
     assert snapshot.series == {"loss": ((1, 2.0),)}
 
 
+def test_of_three_hundred_metrics_the_important_ones_have_a_curve() -> None:
+    many = {f"layer{n}/norm": 1.0 for n in range(296)} | {"lr": 0.1, "train_loss": 1.0}
+    late = {**many, "val_acc": 0.5, "__proto__": 0.25}
+    reports = [told(step, **(late if step > 100 else many)) for step in range(400)]
+    head = [submitted(ddp_spec()), started(), created(0)]
+    state = fold_all([*head, *round_of(1, *reports)])
+    snapshot = encoded_snapshot(state, 1010.0).decode()
+    assert snapshot.n_metrics == 300
+    assert len(snapshot.metrics) == 24
+    assert snapshot.metrics[:3] == ("val_acc", "train_loss", "layer0/norm")
+    assert snapshot.series.keys() == set(snapshot.metrics)
+    assert [points[-1][0] for points in snapshot.series.values()][:2] == [399, 399]
+    assert len(snapshot.series["train_loss"]) > 33
+    assert list(snapshot.ranks[0].metrics)[:2] == ["val_acc", "train_loss"]
+    six = {"lr": 0.1, "tokens": 5.0, "norm": 1.0, "acc": 0.5, "loss": 1.0, "val_acc": 0.4}
+    few = drawn(*round_of(1, *(told(step, **six) for step in range(3))))
+    assert few.metrics == ("val_acc", "loss", "lr", "tokens", "norm", "acc")
+    assert few.n_metrics == 6
+
+
 def test_a_group_of_many_ranks_shows_its_first_ones_and_counts_all() -> None:
     ranks = [rank_begun(rank, world_size=500) for rank in range(500)]
     snapshot = drawn(begun(0), *ranks, *(told(1, rank=rank) for rank in range(500)))

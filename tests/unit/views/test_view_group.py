@@ -91,10 +91,12 @@ def test_a_run_that_failed_by_a_hang_tells_it_once_with_its_stacks() -> None:
 
 
 def test_the_loss_is_drawn_first_and_a_metric_with_one_point_is_not() -> None:
-    drawn = html(replace(GROUP, series={**GROUP.series, "once": ((1, 1.0),)}))
+    series = {**GROUP.series, "once": ((1, 1.0),)}
+    drawn = html(replace(GROUP, series=series, metrics=("train_loss", "acc", "once"), n_metrics=9))
     assert drawn.index("train_loss of rank 0") < drawn.index("acc of rank 0")
     assert drawn.count("<svg") == 2
     assert "once of rank 0" not in drawn
+    assert "7 more metrics without a curve here" in drawn
 
 
 def test_the_first_cause_names_its_rank_once_and_folds_the_others_into_a_count() -> None:

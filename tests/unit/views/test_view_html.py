@@ -239,6 +239,7 @@ def _poisoned_group(payload: str) -> RunSnapshot:
         max_rounds=4,
         restarts=(RestartRow(1, 1, payload, 7, is_over=True), RestartRow(2, None, payload)),
         series={payload: ((0, 1.0), (1, 2.0)), f"{payload}2": ((0, 1.0), (9, float("nan")))},
+        metrics=(payload, f"{payload}2"),
         hang=HangVerdict(0, 1, 1, 0.0, payload, 3, payload),
         failure=Failure(kind="crash", type_name=payload, message=payload, rank=1),
     )
@@ -324,7 +325,8 @@ def test_the_fullest_rank_group_stays_below_the_limit(unit: str, live: bool) -> 
             for rank in range(64)
         ),
         restarts=full.restarts * 4,
-        series={f"{text}{k}": points for k in range(4)},
+        series={f"{text}{k}": points for k in range(24)},
+        metrics=tuple(f"{text}{k}" for k in range(24)),
     )
     fragment = drawn(full, live=live)
     assert len(fragment.encode()) <= MAX_HTML_BYTES

@@ -214,6 +214,8 @@ def group(n_ranks: int = 4, n_listed: int = 4) -> RunSnapshot:
         ),
         checkpoint_step=1700,
         series={"acc": acc, "train_loss": loss},
+        metrics=("train_loss", "acc"),
+        n_metrics=2,
         hang=HangVerdict(
             0,
             2,
