@@ -201,6 +201,7 @@ export interface HangVerdict {
   at_s: number | null;
   text: string;
   line: number | null;
+  is_outside: boolean;
   stacks_file: string;
 }
 
@@ -346,6 +347,7 @@ export interface RunSnapshot {
   best: BestTrial | null;
   rows: (TrialRow)[];
   curve: ([number, number | null])[];
+  pruned: (number)[];
   best_curve: ([number, number | null])[];
   learning: (LearningCurve)[];
   trials_per_s: number | null;
@@ -365,6 +367,8 @@ export interface RunSnapshot {
   restarts: (RestartRow)[];
   checkpoint_step: number | null;
   series: Record<string, ([number, number | null])[]>;
+  metrics: (string)[];
+  n_metrics: number;
   hang: HangVerdict | null;
   outputs: (OutputRow)[];
   n_outputs: number;
@@ -588,7 +592,7 @@ export const STRUCTS: Record<string, Record<string, Shape>> = {
   GpuProcess: {"pid": "int", "memory_bytes": {"any": ["int", "null"]}},
   GpuSample: {"uuid": "string", "index": "int", "name": "string", "utilization": {"any": ["number", "null"]}, "memory_used_bytes": {"any": ["int", "null"]}, "memory_total_bytes": {"any": ["int", "null"]}, "power_w": {"any": ["number", "null"]}, "temperature_c": {"any": ["number", "null"]}, "sm_clock_mhz": {"any": ["number", "null"]}, "processes": {"list": {"struct": "GpuProcess"}}, "parent_uuid": "string", "state": "string"},
   GroupStatus: {"group_id": "string", "name": "string", "started_at_s": "number", "n_cells": "int", "is_busy": "boolean", "ranks": {"list": {"struct": "RankStatus"}}, "has_process_group": "boolean"},
-  HangVerdict: {"type": {"one": ["hang_verdict"]}, "trial": "int", "attempt": "int", "rank": "int", "at_s": "number", "text": "string", "line": {"any": ["int", "null"]}, "stacks_file": "string"},
+  HangVerdict: {"type": {"one": ["hang_verdict"]}, "trial": "int", "attempt": "int", "rank": "int", "at_s": "number", "text": "string", "line": {"any": ["int", "null"]}, "is_outside": "boolean", "stacks_file": "string"},
   LearningCurve: {"trial": "int", "state": {"one": ["cancelled", "complete", "failed", "pruned", "running", "waiting"]}, "points": {"list": {"tuple": ["int", "number"]}}},
   LogPart: {"kind": {"one": ["log"]}, "id": "int", "run_id": "string", "lines": {"list": "string"}, "n_bytes": "int", "path": "string", "outputs": {"list": {"struct": "OutputRow"}}},
   Nouns: {"trial": "string", "trials": "string", "step": "string", "total": "string"},
@@ -601,7 +605,7 @@ export const STRUCTS: Record<string, Record<string, Shape>> = {
   RestartRow: {"round": "int", "rank": {"any": ["int", "null"]}, "cause": "string", "step": {"any": ["int", "null"]}, "is_over": "boolean"},
   RunLine: {"run_id": "string", "name": "string", "verb": "string", "can": {"struct": "Capabilities"}, "nouns": {"struct": "Nouns"}, "cluster": "string", "state": {"one": ["cancelled", "complete", "failed", "running", "starting", "submitted"]}, "created_at_s": "number", "finished_at_s": {"any": ["number", "null"]}, "n_trials": "int", "n_finished": {"any": ["int", "null"]}, "step": {"any": ["int", "null"]}, "round": "int", "best": {"any": ["number", "null"]}, "metric": {"any": ["string", "null"]}, "live": "boolean", "is_damaged": "boolean"},
   RunList: {"kind": {"one": ["runs"]}, "seq": "int", "at_s": "number", "runs": {"list": {"struct": "RunLine"}}},
-  RunSnapshot: {"seq": "int", "run_id": "string", "name": "string", "verb": "string", "can": {"struct": "Capabilities"}, "nouns": {"struct": "Nouns"}, "state": {"one": ["cancelled", "complete", "failed", "running", "starting", "submitted"]}, "cluster": "string", "created_at_s": "number", "n_trials": "int", "counts": {"struct": "Counts"}, "started_at_s": {"any": ["number", "null"]}, "finished_at_s": {"any": ["number", "null"]}, "metric": {"any": ["string", "null"]}, "mode": {"one": ["max", "min"]}, "sampler": "string", "pruner": "string", "best": {"any": [{"struct": "BestTrial"}, "null"]}, "rows": {"list": {"struct": "TrialRow"}}, "curve": {"list": {"tuple": ["int", "number"]}}, "best_curve": {"list": {"tuple": ["int", "number"]}}, "learning": {"list": {"struct": "LearningCurve"}}, "trials_per_s": {"any": ["number", "null"]}, "ends_at_s": {"any": ["number", "null"]}, "n_evictions": "int", "notices": {"list": "string"}, "paused": "string", "stopping": "boolean", "reason": "string", "failure": {"any": [{"struct": "Failure"}, "null"]}, "failed_trial": {"any": ["int", "null"]}, "cells": {"list": {"struct": "CellRow"}}, "ranks": {"list": {"struct": "RankRow"}}, "world_size": "int", "round": "int", "max_rounds": "int", "restarts": {"list": {"struct": "RestartRow"}}, "checkpoint_step": {"any": ["int", "null"]}, "series": {"map": {"list": {"tuple": ["int", "number"]}}}, "hang": {"any": [{"struct": "HangVerdict"}, "null"]}, "outputs": {"list": {"struct": "OutputRow"}}, "n_outputs": "int", "usage": {"any": [{"struct": "Usage"}, "null"]}},
+  RunSnapshot: {"seq": "int", "run_id": "string", "name": "string", "verb": "string", "can": {"struct": "Capabilities"}, "nouns": {"struct": "Nouns"}, "state": {"one": ["cancelled", "complete", "failed", "running", "starting", "submitted"]}, "cluster": "string", "created_at_s": "number", "n_trials": "int", "counts": {"struct": "Counts"}, "started_at_s": {"any": ["number", "null"]}, "finished_at_s": {"any": ["number", "null"]}, "metric": {"any": ["string", "null"]}, "mode": {"one": ["max", "min"]}, "sampler": "string", "pruner": "string", "best": {"any": [{"struct": "BestTrial"}, "null"]}, "rows": {"list": {"struct": "TrialRow"}}, "curve": {"list": {"tuple": ["int", "number"]}}, "pruned": {"list": "int"}, "best_curve": {"list": {"tuple": ["int", "number"]}}, "learning": {"list": {"struct": "LearningCurve"}}, "trials_per_s": {"any": ["number", "null"]}, "ends_at_s": {"any": ["number", "null"]}, "n_evictions": "int", "notices": {"list": "string"}, "paused": "string", "stopping": "boolean", "reason": "string", "failure": {"any": [{"struct": "Failure"}, "null"]}, "failed_trial": {"any": ["int", "null"]}, "cells": {"list": {"struct": "CellRow"}}, "ranks": {"list": {"struct": "RankRow"}}, "world_size": "int", "round": "int", "max_rounds": "int", "restarts": {"list": {"struct": "RestartRow"}}, "checkpoint_step": {"any": ["int", "null"]}, "series": {"map": {"list": {"tuple": ["int", "number"]}}}, "metrics": {"list": "string"}, "n_metrics": "int", "hang": {"any": [{"struct": "HangVerdict"}, "null"]}, "outputs": {"list": {"struct": "OutputRow"}}, "n_outputs": "int", "usage": {"any": [{"struct": "Usage"}, "null"]}},
   RunView: {"kind": {"one": ["run"]}, "seq": "int", "at_s": "number", "snapshot": {"struct": "RunSnapshot"}},
   TelemetryView: {"kind": {"one": ["telemetry"]}, "seq": "int", "cluster": "string", "telemetry": {"struct": "ClusterTelemetry"}, "run_id": "string"},
   TrialPage: {"kind": {"one": ["trials"]}, "id": "int", "run_id": "string", "rows": {"list": {"struct": "TrialRow"}}, "n_matching": "int"},

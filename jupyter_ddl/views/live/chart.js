@@ -5,8 +5,6 @@ import { number } from "./format.js";
 import { BOTTOM, CHAR, drawnOf, HEIGHT, outsideText, TOP } from "./plot.js";
 import { Watched } from "./scale.js";
 
-/** @typedef {import("./plot.js").ChartData} ChartData */
-
 const NOTHING = "no numbers";
 
 /** One chart with its title, legend, readout and switch for a logarithmic axis. */
@@ -76,7 +74,7 @@ export class Chart {
   }
 
   /**
-   * @param {ChartData} data
+   * @param {import("./plot.js").ChartData} data
    * @param {ReturnType<typeof import("./plot.js").rangesOf> | null} [whole] of a recording
    */
   update(data, whole = null) {

@@ -93,7 +93,7 @@ export class Curves {
 /**
  * What is to be drawn of a run.
  * @param {any} snapshot
- * @returns {(import("./chart.js").ChartData & {key: string})[]} the most important ones first
+ * @returns {(import("./plot.js").ChartData & {key: string})[]} the most important ones first
  */
 export function chartsOf(snapshot) {
   const isOver = isFinal(snapshot.state);

@@ -186,7 +186,9 @@ def test_a_group_of_many_ranks_shows_its_first_ones_and_counts_all() -> None:
 
 
 def test_a_hang_is_told_once_in_notices_and_as_a_card() -> None:
-    verdict = HangVerdict(0, 1, 1, 1005.0, "rank 1 made no step for 60 s", 4, "stacks/1.txt")
+    verdict = HangVerdict(
+        0, 1, 1, 1005.0, "rank 1 made no step for 60 s", 4, stacks_file="stacks/1.txt"
+    )
     snapshot = drawn(*round_of(1), verdict)
     assert snapshot.hang == verdict
     assert snapshot.notices == (verdict.text,)

@@ -240,7 +240,7 @@ def _poisoned_group(payload: str) -> RunSnapshot:
         restarts=(RestartRow(1, 1, payload, 7, is_over=True), RestartRow(2, None, payload)),
         series={payload: ((0, 1.0), (1, 2.0)), f"{payload}2": ((0, 1.0), (9, float("nan")))},
         metrics=(payload, f"{payload}2"),
-        hang=HangVerdict(0, 1, 1, 0.0, payload, 3, payload),
+        hang=HangVerdict(0, 1, 1, 0.0, payload, 3, stacks_file=payload),
         failure=Failure(kind="crash", type_name=payload, message=payload, rank=1),
     )
 

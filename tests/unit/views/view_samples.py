@@ -224,7 +224,7 @@ def group(n_ranks: int = 4, n_listed: int = 4) -> RunSnapshot:
             "rank 3 made no step for 62 s: it is at line 14 of the cell, time.sleep(1000); ranks "
             "0, 1 and 2 wait for it in all_reduce (line 19)",
             14,
-            "stacks/round-2.txt",
+            stacks_file="stacks/round-2.txt",
         ),
         notices=(
             "rank 3 made no step for 62 s: it is at line 14 of the cell, time.sleep(1000); ranks "
