@@ -335,10 +335,18 @@ class Round:
         self._probes_due_s: float | None = None
         self._only_tells = False
         self._blame: Blame | None = None
+        self._due_s: float | None = None
+        self._has_changed = True
+        """Since the deadline was worked out: every event of any group asks for it."""
 
     @property
     def due_s(self) -> float | None:
         """When :meth:`woken` has something to do."""
+        if self._has_changed:
+            self._due_s, self._has_changed = self._earliest_s(), False
+        return self._due_s
+
+    def _earliest_s(self) -> float | None:
         if self._fold.over:
             return None
         hang_due_s = late_due_s = None
@@ -354,6 +362,7 @@ class Round:
 
     def arrived(self, rank: int, events: Sequence[RankEvent], now: Now) -> list[Event]:
         """A rank, or its worker, has sent events."""
+        self._has_changed = True
         recorded: list[Event] = []
         for event in events:
             if not isinstance(event, Probe):
@@ -367,6 +376,7 @@ class Round:
 
     def rank_ended(self, rank: int, lost: str, now: Now) -> list[Event]:
         """The assignment of a rank is over; a rank that has told of no end is lost."""
+        self._has_changed = True
         self._give_up_s.pop(rank, None)
         # One that was never executed is to the group as lost as any other.
         why = lost or "its worker did not begin it"
@@ -379,6 +389,9 @@ class Round:
     def woken(self, now: Now) -> list[Event]:
         """See which deadlines have passed."""
         now_s = now.mono_s
+        if self.due_s is None or now_s < self.due_s:
+            return []
+        self._has_changed = True
         if self._cause_due_s is not None and now_s >= self._cause_due_s:
             self._cause_due_s = None
             self._act(self._fold.cause_is_late(), now)
@@ -402,6 +415,7 @@ class Round:
         """Say who hangs, now that whoever reads it can look at the stacks."""
         if self._blame is None:
             return []
+        self._has_changed = True
         verdict = HangVerdict(
             trial=self._trial.trial,
             attempt=self._trial.attempt,

@@ -49,7 +49,10 @@ class SlotBook:
     def __init__(self) -> None:
         self.gpus = GpuBook()
         self._n_slots: dict[str, int] = {}
+        self._n_open = 0
         self._held: dict[str, Counter[str]] = {}  # address -> run -> assignments
+        self._n_of: Counter[str] = Counter()
+        """Assignments of each run: asked for at every event, whatever the number of workers."""
         self._runs: list[str] = []
         self._line: list[str] = []
         """Runs that were refused a place which is theirs by right, the longest waiting first."""
@@ -61,12 +64,11 @@ class SlotBook:
     @property
     def n_slots(self) -> int:
         """Slots of all connected workers that stay."""
-        return sum(n for _, n in self._open_slots())
+        return self._n_open
 
     def n_busy(self, address: str) -> int:
         """Slots of one worker that execute something."""
-        load = self._held.get(address, Counter()).total()
-        return min(load, self._n_slots.get(address, 0))
+        return min(self._load(address), self._n_slots.get(address, 0))
 
     def holders_on(self, address: str) -> list[str]:
         """Runs that execute something on one worker."""
@@ -81,12 +83,15 @@ class SlotBook:
         """Replace the set of connected workers; holdings of lost ones are forgotten."""
         self._n_slots = dict(slots)
         self._held = {a: held for a, held in self._held.items() if a in self._n_slots}
+        self._n_of = sum(self._held.values(), Counter())
         self._leaving &= self._n_slots.keys()
+        self._n_open = sum(n for _, n in self._open_slots())
 
     def retire(self, address: str) -> None:
         """Give out no place on a worker any more: it is about to go."""
         if address in self._n_slots:
             self._leaving.add(address)
+            self._n_open = sum(n for _, n in self._open_slots())
 
     def is_leaving(self, address: str) -> bool:
         """Whether it is about to go: behind what it has lost, nothing begins any more."""
@@ -104,6 +109,7 @@ class SlotBook:
         self.withdraw(run_id)
         for held in self._held.values():
             del held[run_id]
+        del self._n_of[run_id]
         self.gpus.leave(run_id)
 
     def share(self) -> int:
@@ -128,7 +134,7 @@ class SlotBook:
             return None
         self.withdraw(run_id)
         address = min(free, key=lambda a: (self._load(a) / self._n_slots[a], a))
-        self._held.setdefault(address, Counter())[run_id] += 1
+        self._hold(run_id, address)
         return address
 
     def take_group(self, run_id: str, n_ranks: int) -> list[str] | None:
@@ -148,7 +154,7 @@ class SlotBook:
         self.withdraw(run_id)
         taken = free[:n_ranks]
         for address in taken:
-            self._held.setdefault(address, Counter())[run_id] += 1
+            self._hold(run_id, address)
         return taken
 
     def take_with_gpus(self, run_id: str, n_ranks: int, gpus_per_rank: int) -> Grant | None:
@@ -175,7 +181,7 @@ class SlotBook:
             return None
         self.withdraw(run_id)
         for address in grant.workers:
-            self._held.setdefault(address, Counter())[run_id] += 1
+            self._hold(run_id, address)
         self.gpus.hold(run_id, grant)
         return grant
 
@@ -204,19 +210,11 @@ class SlotBook:
 
     def holders(self) -> dict[str, int]:
         """Slots held, by run."""
-        held: Counter[str] = Counter()
-        for counter in self._held.values():
-            held.update(counter)
-        return {run_id: n for run_id, n in held.items() if n}
+        return {run_id: n for run_id, n in self._n_of.items() if n}
 
     def kept(self) -> dict[str, int]:
         """Slots of holders that do not compete for them: persistent groups."""
-        kept: dict[str, int] = {}
-        for held in self._held.values():
-            for name, n in held.items():
-                if n and name not in self._runs:
-                    kept[name] = kept.get(name, 0) + n
-        return kept
+        return {name: n for name, n in self.holders().items() if name not in self._runs}
 
     def withdraw(self, run_id: str) -> None:
         """A run stands in line no longer: it wants no place now."""
@@ -247,6 +245,7 @@ class SlotBook:
         held = self._held.get(address)
         if held is not None and held[run_id] > 0:
             held[run_id] -= 1
+            self._n_of[run_id] -= 1
 
     def addresses(self) -> Iterable[str]:
         return self._n_slots.keys()
@@ -262,7 +261,12 @@ class SlotBook:
         return free
 
     def _load(self, address: str) -> int:
-        return self._held.get(address, Counter()).total()
+        held = self._held.get(address)
+        return 0 if held is None else held.total()
 
     def _n_held(self, run_id: str) -> int:
-        return sum(held[run_id] for held in self._held.values())
+        return self._n_of[run_id]
+
+    def _hold(self, run_id: str, address: str) -> None:
+        self._held.setdefault(address, Counter())[run_id] += 1
+        self._n_of[run_id] += 1

@@ -156,3 +156,27 @@ def test_whoever_asks_on_is_served_within_one_round(order: list[str], n_slots: i
         while held:
             slots.give(held.pop(), "w0")
     assert min(served[run] for run in RUNS) >= 2
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.sampled_from(RUNS), st.integers(1, 3))))
+def test_what_runs_hold_in_all_is_what_they_hold_at_the_workers(
+    steps: list[tuple[int, str, int]],
+) -> None:
+    slots = book(2, 1, 2, runs=RUNS)
+    taken: list[tuple[str, str]] = []
+    for what, run, n in steps:
+        if what == 0 and (address := slots.take(run, 2, 9)) is not None:
+            taken.append((run, address))
+        elif what == 1:
+            taken += [(run, address) for address in slots.take_group(run, n) or ()]
+        elif what == 2 and taken:
+            slots.give(*taken.pop(0))
+        elif what == 3:
+            slots.set_workers({f"w{number}": 2 for number in range(n)})
+        elif what == 4:
+            slots.leave(run)
+            slots.join(run)
+            slots.retire(f"w{n}")
+        at_workers: Counter[str] = sum(slots._held.values(), Counter())
+        assert slots.holders() == dict(at_workers)
+        assert slots.n_slots == sum(m for _, m in slots._open_slots())
