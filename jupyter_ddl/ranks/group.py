@@ -34,6 +34,7 @@ from jupyter_ddl.ranks.group_store import (
 from jupyter_ddl.ranks.group_votes import GroupVotes
 from jupyter_ddl.ranks.imports import after_import
 from jupyter_ddl.ranks.launchers import replace_launchers
+from jupyter_ddl.ranks.remote_calls import close_services
 from jupyter_ddl.ranks.rendezvous import Recorded, Rendezvous, Tell
 
 __all__ = ["GroupPorts", "RankGroup", "group_environment", "tell_jax"]
@@ -163,7 +164,8 @@ def interface_environment(host: str) -> dict[str, str]:
         for name, addresses in psutil.net_if_addrs().items()
         if any(address.address.partition("%")[0] == host for address in addresses)
     ]
-    variables = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
+    # The last is torch's RPC: else it takes the address of the host's name.
+    variables = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
     return {name: names[0] for name in variables if names}
 
 
@@ -247,7 +249,8 @@ class RankGroup:
         found = {**interface_environment(own), **framework_environment(place)}
         for name, value in found.items():
             os.environ.setdefault(name, value)
-        tell_jax()
+        after_import("jax._src.clusters", tell_jax)
+        close_services()
         replace_launchers(place)
         if not with_torch and is_local:
             # Code that meets by torch all the same finds the others as well.

@@ -15,6 +15,7 @@ from tests.leaks import Home
 pytestmark = pytest.mark.integration
 
 _LOOK = """
+import concurrent.futures
 import socket
 import psutil
 import torch
@@ -31,7 +32,9 @@ def open_sockets():
     dist.all_reduce(torch.ones(1))
     mine = psutil.Process().net_connections(kind="inet")
     found = [each.laddr for each in mine if each.status == "LISTEN"]
-    answers = [[each.ip, answer_of(each)] for each in found]
+    with concurrent.futures.ThreadPoolExecutor(len(found) + 1) as pool:
+        said = list(pool.map(answer_of, found))
+    answers = [[each.ip, answer] for each, answer in zip(found, said)]
     dist.barrier()
     return answers
 
@@ -49,6 +52,19 @@ mesh = init_device_mesh("cpu", (1, 2), mesh_dim_names=("a", "b"))
 open_sockets()
 """
 _HOROVOD = "import jupyter_ddl.horovod as hvd\nhvd.init()\nopen_sockets()\n"
+_RPC = """
+import torch.distributed.rpc as rpc
+names = [f"rank-{each}" for each in range(world_size())]
+options = rpc.TensorPipeRpcBackendOptions(num_worker_threads=4, rpc_timeout=60)
+rpc.init_rpc(names[rank()], rank=rank(), world_size=world_size(), rpc_backend_options=options)
+answers = open_sockets()
+assert len(answers) > 2  # gloo's own and the RPC's
+# It goes on among the ranks, also with what is large.
+told = rpc.rpc_sync(names[1 - rank()], torch.add, args=(torch.ones(1_000_000), rank()))
+assert told.sum() == 1_000_000 * (1 + rank())
+rpc.shutdown()
+answers
+"""
 _NOBODY_ANSWERS = [["127.0.0.1", "TimeoutError"]]
 
 
@@ -58,7 +74,7 @@ def _is_closed(values: list[Any]) -> None:
     assert all(socket == _NOBODY_ANSWERS[0] for value in values for socket in value), values
 
 
-@pytest.mark.parametrize("code", ["open_sockets()", _SCRIPT, _SUBGROUPS, _HOROVOD])
+@pytest.mark.parametrize("code", ["open_sockets()", _SCRIPT, _SUBGROUPS, _HOROVOD, _RPC])
 def test_every_port_of_a_training_is_on_loopback_and_answers_no_stranger(
     cluster: object, code: str
 ) -> None:

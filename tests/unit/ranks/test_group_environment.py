@@ -55,6 +55,6 @@ def test_collectives_listen_on_the_interface_of_the_ranks_address() -> None:
         for name, addresses in psutil.net_if_addrs().items()
         if any(each.address == "127.0.0.1" for each in addresses)
     }
-    expected = {"GLOO_SOCKET_IFNAME": loopback, "NCCL_SOCKET_IFNAME": loopback}
-    assert interface_environment("127.0.0.1") == expected
+    names = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
+    assert interface_environment("127.0.0.1") == dict.fromkeys(names, loopback)
     assert interface_environment("192.0.2.1") == {}
