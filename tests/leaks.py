@@ -14,7 +14,8 @@ from pathlib import Path
 
 import psutil
 
-_GRACE_S = 10.0
+from tests.until import PATIENCE_S
+
 _POLL_S = 0.05
 
 
@@ -87,8 +88,8 @@ def processes_of(home: Home) -> list[psutil.Process]:
 
 
 def leftovers_of(home: Home) -> list[str]:
-    """What is left of a test, one line each; waits up to 10 s for things that are just ending."""
-    deadline = time.monotonic() + _GRACE_S
+    """What is left of a test, one line each; waits for what is just ending."""
+    deadline = time.monotonic() + PATIENCE_S
     while (found := _leftovers(home)) and time.monotonic() < deadline:
         time.sleep(_POLL_S)
     return found

@@ -19,7 +19,6 @@ from tests.leaks import Home
 from tests.until import PATIENCE_S
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
-_STARTUP_S = 30.0
 _STOP_CLUSTERS = (
     "from jupyter_ddl.client.clusters import list_clusters as _all\n"
     "for _each in _all():\n    _each.stop()\n"
@@ -81,7 +80,7 @@ class LiveKernel:
         self._manager.start_kernel(env=env, cwd=str(home.work))
         self._client: BlockingKernelClient = self._manager.client()
         self._client.start_channels()
-        self._client.wait_for_ready(timeout=_STARTUP_S)
+        self._client.wait_for_ready(timeout=PATIENCE_S)
         self._outputs: dict[str, CellOutput] = {}
         self._places: dict[str, list[dict[str, Any]]] = {}
 

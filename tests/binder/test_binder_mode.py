@@ -82,7 +82,6 @@ def test_a_backend_is_refused_unless_it_is_configured() -> None:
 
 
 @pytest.mark.kernel
-@pytest.mark.timeout(120)
 def test_a_visitor_gets_a_small_local_cluster_and_is_asked_for_nothing(
     visitor: LiveKernel,
 ) -> None:

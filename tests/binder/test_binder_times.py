@@ -39,7 +39,6 @@ def distribute(line, cell):
 """
 
 
-@pytest.mark.timeout(60)
 def test_times_are_those_of_the_cells_that_they_name(tmp_path: Path) -> None:
     new = nbformat.v4
     cells = [

@@ -21,7 +21,6 @@ from tests.browser.lab_tools import OUT, Lab, served_lab
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
 
-pytestmark = pytest.mark.timeout(240)
 
 ROOT = Path(__file__).resolve().parents[2]
 _PAGE = "/live.html"

@@ -44,7 +44,6 @@ def write(recipe: str, folder: Path) -> list[Path]:
 
 
 @pytest.mark.integration
-@pytest.mark.timeout(400)
 @pytest.mark.parametrize("recipe", _RECIPES)
 def test_a_recipe_passes_the_tests_of_its_kind(recipe: str, tmp_path: Path) -> None:
     (test,) = write(recipe, tmp_path)

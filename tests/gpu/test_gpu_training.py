@@ -23,7 +23,7 @@ from jupyter_ddl.protocol.events import (
 )
 from tests.until import until
 
-pytestmark = [pytest.mark.gpu, pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.gpu, pytest.mark.integration]
 
 STEPS = """
 import torch

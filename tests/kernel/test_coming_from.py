@@ -12,7 +12,6 @@ from tests.live_kernel import LiveKernel
 pytestmark = [
     pytest.mark.kernel,
     pytest.mark.notebooks,  # ranks have torch when they begin, as everywhere but in tests
-    pytest.mark.timeout(240),
 ]
 
 _FOLDER = Path(__file__).resolve().parents[2] / "docs" / "coming-from"

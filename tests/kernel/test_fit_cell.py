@@ -9,7 +9,7 @@ import pytest
 from tests.live_kernel import LiveKernel
 from tests.until import until
 
-pytestmark = [pytest.mark.kernel, pytest.mark.timeout(200)]
+pytestmark = pytest.mark.kernel
 
 SETUP = """
 import time

@@ -12,7 +12,7 @@ from jupyter_ddl.plugins import VERBS
 from tests.leaks import end_processes, leftovers_of, new_home
 from tests.live_kernel import LiveKernel
 
-pytestmark = [pytest.mark.kernel, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.kernel
 
 _FOLDER = Path(__file__).resolve().parents[2] / "docs" / "how-to"
 _ORDER = ("ddp", "search", "map", "run", "fit", "files", "runs", "cluster")

@@ -21,6 +21,9 @@ for step in range(6):
     report(step=step, acc=x)
 """
 
+_PATIENT = "import jupyter_ddl.magics.kernel as _k\n_k._SHUTDOWN_WAIT_S = 60.0"
+"""However long a busy machine takes from the interrupt to the request to shut down."""
+
 
 def test_a_new_kernel_sees_the_run_of_a_killed_one_through(home: Home) -> None:
     from jupyter_ddl.client.history import list_runs
@@ -57,6 +60,7 @@ def test_a_restart_does_not_stop_the_run_of_the_cell_that_it_interrupts(home: Ho
     try:
         kernel.run("%load_ext jupyter_ddl").check()
         kernel.run("%cluster start -n 2").check()
+        kernel.run(_PATIENT).check()
         kernel.finish(kernel.start(_CELL), until_text="2 running")
 
         kernel.restart()
@@ -74,6 +78,7 @@ def test_a_restart_does_not_end_the_cell_of_a_persistent_group(home: Home) -> No
     try:
         kernel.run("%load_ext jupyter_ddl").check()
         kernel.run("%cluster start -n 1").check()
+        kernel.run(_PATIENT).check()
         cell = "%%distribute run\nimport time\nprint('begun')\ntime.sleep(5)\nkept = 42"
         kernel.finish(kernel.start(cell), until_text="begun")
 

@@ -12,7 +12,7 @@ from jupyter_ddl.commands.runs import RUNS
 from jupyter_ddl.plugins import VERBS
 from tests.live_kernel import LiveKernel
 
-pytestmark = [pytest.mark.kernel, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.kernel
 
 _README = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
 _LOAD, _SEARCH, _CELL = re.findall(r"^```python\n(.*?)^```$", _README, re.MULTILINE | re.DOTALL)

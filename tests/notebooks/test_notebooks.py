@@ -21,7 +21,6 @@ def test_there_are_notebooks_to_run() -> None:
 
 
 @pytest.mark.notebooks
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_passes_under_nbval_and_leaves_nothing(notebook: Path, home: Home) -> None:
     module, extra = _EXTRAS.get(notebook.stem, ("jupyter_ddl", ""))

@@ -130,7 +130,7 @@ def _written() -> list[Path]:
 def test_the_documents_are_spelled_well() -> None:
     command = [sys.executable, "-m", "codespell_lib", "--toml", str(ROOT / "pyproject.toml")]
     done = subprocess.run(
-        [*command, *map(str, _written())], capture_output=True, text=True, timeout=60, check=False
+        [*command, *map(str, _written())], capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
 

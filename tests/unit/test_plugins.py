@@ -58,7 +58,7 @@ def test_a_list_of_names_imports_none_of_them() -> None:
         "print(sorted({'torch', 'optuna', 'dask', 'jupyter_ddl.search'} & set(sys.modules)))"
     )
     command = [sys.executable, "-c", code]
-    out = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    out = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
     assert out.strip() == "[]"
 
 

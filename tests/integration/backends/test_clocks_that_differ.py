@@ -14,6 +14,7 @@ from tests.fake_clock import FakeClock
 from tests.integration.backends.foreign import foreign_cluster
 from tests.leaks import Home
 from tests.run_tools import STEPS, assert_clean, outcomes, start_search, starts, wait_for, workers
+from tests.until import PATIENCE_S
 
 pytestmark = pytest.mark.integration
 
@@ -40,7 +41,7 @@ def test_workers_minutes_apart_of_which_one_is_set_back_lose_nothing(home: Home)
         run = start_search(_SLOW, 4)
         wait_for(run, lambda seen: seen.counts.running == 2)
         clocks[1].set(-3900)
-        run.wait(120)
+        run.wait(PATIENCE_S)
         assert run.state == "complete"
         assert_clean(run, 4)
         begun = starts(run)
@@ -63,7 +64,7 @@ def test_a_host_that_is_set_back_gets_workers_in_place_of_lost_ones(
     clock.set(-3600)
     for worker in workers():
         os.kill(worker.pid, signal.SIGKILL)
-    run.wait(120)
+    run.wait(PATIENCE_S)
     assert run.state == "complete", "new ones have connected"
     assert_clean(run, 4)
     assert len(outcomes(run, "evicted")) == 2

@@ -29,7 +29,7 @@ from tests.run_tools import (
     starts,
     wait_for,
 )
-from tests.until import until
+from tests.until import PATIENCE_S, until
 
 pytestmark = pytest.mark.integration
 
@@ -101,7 +101,7 @@ def test_a_new_scheduler_at_the_address_repeats_what_was_in_flight(
         until(lambda: "has lost its scheduler" in connected.logs(), 30, "a client that gives up")
     foreign.start_scheduler()
     foreign.add_workers(2)
-    run.wait(90)
+    run.wait(PATIENCE_S)
     assert run.state == "complete"
     assert run.errors == {}
     assert_clean(run, 6)
@@ -118,7 +118,7 @@ def test_a_scheduler_that_is_slow_is_not_lost(home: Home, foreign: Foreign) -> N
         until(lambda: re.search(r"silent for [6-9] s", connected.status().trouble), 30)
         assert connected.status().state == "degraded"
     until(lambda: connected.status().state == "ready", 20, "an answer")
-    run.wait(90)
+    run.wait(PATIENCE_S)
     assert run.state == "complete"
     assert_clean(run, 4)
     assert len(starts(run)) == 4, "nothing is repeated"
@@ -171,7 +171,7 @@ def test_workers_without_a_nanny_go_on_after_the_lease(home: Home) -> None:
         worker = found.processes[-1]
         worker.terminate()
         # Dask gives each of its connections up to 30 s to close.
-        assert worker.wait(45) == 0, "SIGTERM is Dask's own again"
+        assert worker.wait(PATIENCE_S) == 0, "SIGTERM is Dask's own again"
 
 
 def test_a_killed_controller_is_followed_by_another(home: Home) -> None:

@@ -19,7 +19,7 @@ from tests.fake_nvml import FakeNvml
 from tests.integration.backends.foreign import Foreign, foreign_cluster
 from tests.leaks import Home
 from tests.run_tools import assert_clean, wait_for
-from tests.until import until
+from tests.until import PATIENCE_S, until
 
 pytestmark = pytest.mark.integration
 
@@ -108,7 +108,7 @@ def test_ranks_of_one_worker_have_a_gpu_each_also_after_its_loss(
     foreign.add_workers(1, nanny=False, n_slots=2)
     until(lambda: len(_of(run, RankStarted, 2)) == 2, 60, "both ranks again")
     go.touch()
-    run.wait(60)
+    run.wait(PATIENCE_S)
     assert run.state == "complete"
     (first, seen, local), (second, *same) = run.values
     assert {first, second} == set(seen)
@@ -154,5 +154,5 @@ def test_a_lost_worker_takes_all_its_ranks_and_the_others_go_on(
     foreign.add_workers(1, nanny=False, n_slots=2)
     wait_for(run, lambda seen: seen.world_size == 4 and seen.round > 2, 60)
     run.cancel("now")
-    run.wait(30)
+    run.wait(PATIENCE_S)
     assert_clean(run)

@@ -13,7 +13,7 @@ import pytest
 from jupyter_ddl.client.api import search
 from jupyter_ddl.client.clusters import Cluster, list_clusters
 from tests.leaks import Home
-from tests.until import until
+from tests.until import PATIENCE_S, until
 
 pytestmark = pytest.mark.integration
 
@@ -39,7 +39,7 @@ def _ddl(*words: str) -> subprocess.CompletedProcess[str]:
         [*_DDL, *words],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
         stdin=subprocess.DEVNULL,
     )
@@ -92,7 +92,7 @@ def test_leaving_attach_leaves_the_run_and_stop_ends_it(home: Home, cluster: Clu
 
         watching.send_signal(signal.SIGINT)
 
-        assert watching.wait(120) == 0
+        assert watching.wait(PATIENCE_S) == 0
     assert f"Run {run.id} goes on: `jupyter ddl runs attach {run.id}`" in output.read_text()
     assert run.state == "running"
     assert "stops at the next report" in _ddl("runs", "stop", run.id).stdout
@@ -119,7 +119,7 @@ def test_help_and_version_are_printed_and_a_closed_pipe_is_no_error_message(home
         stdout=writing,
         stderr=subprocess.PIPE,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
     )
     os.close(writing)
@@ -133,7 +133,7 @@ def test_listing_runs_imports_no_engine(home: Home) -> None:
         " & set(sys.modules)))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_S, check=True
     )
     assert done.stdout.splitlines() == ["No runs yet.", ""]
     assert not Path(home.runtime / "jupyter_ddl" / "local.log").exists()

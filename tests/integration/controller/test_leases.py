@@ -15,9 +15,20 @@ from jupyter_ddl.protocol.events import RunStarted
 from jupyter_ddl.store.connection import connection_path, read_connection
 from tests.leaks import Home, processes_of
 from tests.run_tools import STEPS, assert_clean, controller_pid, start_search
-from tests.until import until
+from tests.until import PATIENCE_S, until
 
 pytestmark = pytest.mark.integration
+
+UNTIL_TWO = """
+import os, pathlib, time
+from jupyter_ddl import uniform
+score = uniform(0.0, 1.0)
+seen = pathlib.Path({folder!r})
+(seen / os.environ["JUPYTER_DDL_OWNER"]).touch()
+while len(list(seen.iterdir())) < 2:
+    time.sleep(0.02)
+"""
+"""A trial that ends once two controllers have had it."""
 
 
 def test_an_idle_cluster_ends_and_leaves_nothing(home: Home) -> None:
@@ -36,10 +47,12 @@ def test_a_cluster_that_nobody_can_reach_ends(home: Home) -> None:
 
 
 def test_a_cluster_at_its_maximum_age_ends_and_the_next_one_goes_on(stopping: Home) -> None:
-    session().start(ClusterSpec(name="test", n_workers=2, max_age_s=3.0))
+    session().start(ClusterSpec(name="test", n_workers=2, max_age_s=5.0))
     first = controller_pid()
-    run = start_search(STEPS.replace("range(4)", "range(20)"), 8, seed=6).wait(60)
-    assert_clean(run, 8)
+    folder = stopping.work / "controllers"
+    folder.mkdir()
+    run = start_search(UNTIL_TWO.format(folder=str(folder)), 4, seed=6).wait(PATIENCE_S)
+    assert_clean(run, 4)
     sessions = [event.session for event in run.events() if isinstance(event, RunStarted)]
     assert len(sessions) >= 2
     assert first not in [process.pid for process in processes_of(stopping)]
@@ -73,10 +86,10 @@ def test_two_clusters_know_nothing_of_each_other(stopping: Home) -> None:
     run_one = start_search(STEPS, 3, seed=1)
     two = start_cluster(n_workers=1, name="two")
     run_two = start_search(STEPS, 3, seed=1)
-    assert run_one.wait(30).spec.cluster == "one"
-    assert run_two.wait(30).spec.cluster == "two"
+    assert run_one.wait(PATIENCE_S).spec.cluster == "one"
+    assert run_two.wait(PATIENCE_S).spec.cluster == "two"
     assert {cluster.name for cluster in list_clusters()} == {"one", "two"}
     assert one.status().controller_pid != two.status().controller_pid
     one.stop()
     assert [cluster.name for cluster in list_clusters()] == ["two"]
-    assert start_search(STEPS, 2).wait(30).state == "complete"
+    assert start_search(STEPS, 2).wait(PATIENCE_S).state == "complete"

@@ -28,7 +28,7 @@ from jupyter_ddl.protocol.requests import (
 from jupyter_ddl.store.connection import read_connection
 from tests.leaks import Home
 from tests.run_tools import SLEEPING, STEPS, assert_clean, start_search, wait_for
-from tests.until import until
+from tests.until import PATIENCE_S, until
 
 pytestmark = pytest.mark.integration
 
@@ -45,7 +45,11 @@ print(start_search(STEPS, 24, seed=2).id)
 def elsewhere(source: str) -> str:
     """What another process prints."""
     done = subprocess.run(
-        [sys.executable, "-c", source], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", source],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=True,
     )
     return done.stdout.strip()
 
@@ -61,17 +65,18 @@ def second(home: Home) -> Iterator[Session]:
 
 
 def test_runs_of_two_processes_share_the_slots(cluster: Cluster) -> None:
-    mine = start_search(STEPS, 40, seed=1)
+    mine = start_search(STEPS, 10_000, seed=1)  # goes on for as long as the other takes to start
     wait_for(mine, lambda seen: seen.counts.running > 0)
     theirs = Run(elsewhere(CELL.format(path=[str(Path(__file__).parents[3])])))
     both = wait_for(
         theirs, lambda seen: seen.counts.running > 0 and mine.snapshot().counts.running > 0
     )
     assert both.state == "running"
-    theirs.wait(60)
-    mine.wait(60)
+    theirs.wait(PATIENCE_S)
     assert_clean(theirs, 24)
-    assert_clean(mine, 40)
+    mine.cancel()
+    mine.wait(PATIENCE_S)
+    assert_clean(mine)
     link = session()._links["test"]
     # Nothing is kept of runs that ended.
     until(lambda: (link._watchers, link._on_closed) == ({}, []), 10.0, "the end of all watches")
@@ -79,13 +84,14 @@ def test_runs_of_two_processes_share_the_slots(cluster: Cluster) -> None:
 
 def test_with_one_slot_two_runs_take_turns(stopping: Home) -> None:
     start_cluster(n_workers=1, name="test")
-    first = start_search(STEPS, 10, seed=1)
+    first = start_search(STEPS, 10_000, seed=1)
     wait_for(first, lambda seen: seen.counts.running > 0)
-    second = start_search(STEPS, 10, seed=2)
-    wait_for(second, lambda seen: seen.counts.complete >= 3, 20.0)
-    assert first.snapshot().counts.complete < 10
-    first.wait(30)
-    second.wait(30)
+    second = start_search(STEPS, 6, seed=2).wait(PATIENCE_S)
+    assert second.state == "complete"
+    n_before = first.snapshot().counts.complete
+    wait_for(first, lambda seen: seen.counts.complete > n_before)
+    first.cancel()
+    first.wait(PATIENCE_S)
 
 
 def test_another_client_stops_a_run_and_both_see_it(cluster: Cluster, second: Session) -> None:
@@ -93,7 +99,7 @@ def test_another_client_stops_a_run_and_both_see_it(cluster: Cluster, second: Se
     wait_for(run, lambda seen: seen.counts.running == 2)
     mailbox = second.watch("test", run.id)
     elsewhere(f"from jupyter_ddl.client.run import Run; Run({run.id!r}).cancel('now')")
-    run.wait(20)
+    run.wait(PATIENCE_S)
     assert run.state == "cancelled"
     last = until(
         lambda: (seen := mailbox.take(0.1)) and seen.is_final and seen, 10.0, "the last push"
@@ -140,7 +146,7 @@ def test_frames_that_are_no_requests_disturb_nobody(cluster: Cluster, second: Se
                     pass
     assert cluster.status().n_slots == 2
     assert second.info("test") == info
-    run = start_search(STEPS, 2).wait(30)
+    run = start_search(STEPS, 2).wait(PATIENCE_S)
     assert run.state == "complete"
 
 

@@ -16,12 +16,13 @@ from jupyter_ddl.protocol.sampling import SamplerSpec
 from jupyter_ddl.verbs.search import Search
 from tests.leaks import Home
 from tests.run_tools import STEPS, start_search
+from tests.until import PATIENCE_S
 
 pytestmark = pytest.mark.integration
 
 
 def test_a_refused_run_leaves_no_trace_and_its_id_free(own_cluster: Cluster, home: Home) -> None:
-    good = start_search(STEPS, 2).wait(30)
+    good = start_search(STEPS, 2).wait(PATIENCE_S)
     spec, verb = good.spec, good.spec.verb
     assert isinstance(verb, Search)
 
@@ -38,7 +39,7 @@ def test_a_refused_run_leaves_no_trace_and_its_id_free(own_cluster: Cluster, hom
             submit(run_id=run_id)
     assert [path.name for path in (home.data / "runs").iterdir()] == [spec.run_id]
     submit(run_id="r2")
-    assert Run("r2").wait(30).state == "complete"
+    assert Run("r2").wait(PATIENCE_S).state == "complete"
 
 
 def test_what_cannot_be_answered_is_refused_in_a_sentence(cluster: Cluster) -> None:

@@ -11,7 +11,7 @@ from jupyter_ddl.protocol.cluster import ClusterSpec
 from jupyter_ddl.protocol.snapshot import RunSnapshot
 from tests.leaks import Home
 from tests.run_tools import SLEEPING, STEPS, assert_clean, start_search, wait_for
-from tests.until import until
+from tests.until import PATIENCE_S, until
 
 pytestmark = pytest.mark.integration
 
@@ -33,7 +33,7 @@ def test_busy_workers_go_last(stopping: Home) -> None:
     assert [worker.name for worker in cluster.status().workers] == busy
     assert run.snapshot().n_evictions == 0
     run.cancel("now")
-    run.wait(20)
+    run.wait(PATIENCE_S)
 
 
 def test_a_busy_worker_that_is_taken_away_costs_an_eviction_only(stopping: Home) -> None:
@@ -41,7 +41,7 @@ def test_a_busy_worker_that_is_taken_away_costs_an_eviction_only(stopping: Home)
     run = start_search(STEPS.replace("range(4)", "range(30)"), 2, seed=1)
     wait_for(run, lambda seen: seen.counts.running == 2)
     cluster.scale(1)
-    run.wait(40)
+    run.wait(PATIENCE_S)
     assert_clean(run, 2)
     assert run.snapshot().n_evictions == 1
     with pytest.raises(SpecError, match="-1 workers"):
@@ -52,10 +52,10 @@ def test_an_adaptive_cluster_grows_from_nothing_and_shrinks_back(stopping: Home)
     session().start(ClusterSpec(name="test", n_workers=0, shrink_after_s=1.0))
     cluster = Cluster("test")
     assert cluster.adapt(0, 2).adapt == (0, 2)
-    run = start_search(STEPS, 8, seed=1).wait(40)
+    run = start_search(STEPS, 8, seed=1).wait(PATIENCE_S)
     assert_clean(run, 8)
     n_workers(cluster, 0)
-    assert start_search(STEPS, 2).wait(30).state == "complete"
+    assert start_search(STEPS, 2).wait(PATIENCE_S).state == "complete"
 
 
 def test_a_run_without_workers_says_why_it_waits_and_can_be_cancelled(stopping: Home) -> None:
@@ -78,5 +78,5 @@ def test_a_run_that_waits_for_workers_begins_when_they_come(stopping: Home) -> N
     cluster = start_cluster(n_workers=0, name="test")
     run = start_search(STEPS, 3)
     cluster.scale(1)
-    run.wait(30)
+    run.wait(PATIENCE_S)
     assert_clean(run, 3)

@@ -25,7 +25,7 @@ from tests.run_tools import (
     starts,
     wait_for,
 )
-from tests.until import until
+from tests.until import PATIENCE_S, until
 
 pytestmark = pytest.mark.integration
 
@@ -65,7 +65,7 @@ class Interrupts:
         return [e.when for e in self._run.events() if isinstance(e, StopRequested)]
 
     def _work(self) -> None:
-        self._waiting.wait(30)
+        self._waiting.wait(PATIENCE_S)
         for number in range(self._count):
             until(lambda at=number: len(self.whens()) == at, 30.0)
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
@@ -79,7 +79,7 @@ def test_a_stop_at_the_next_report_lets_trials_report_once_more(cluster: Cluster
     run = start_search(ENDLESS, 6)
     wait_for(run, lambda seen: seen.counts.running == 2)
     run.cancel("next_report")
-    run.wait(20)
+    run.wait(PATIENCE_S)
     assert run.state == "cancelled"
     assert_clean(run)
     assert run.snapshot().counts.cancelled >= 2
@@ -93,7 +93,7 @@ def test_a_stop_now_ends_a_cell_that_ignores_sigterm(cluster: Cluster) -> None:
     wait_for(run, lambda seen: seen.counts.running == 2)
     begun_s = time.monotonic()
     run.cancel("now")
-    run.wait(30)
+    run.wait(PATIENCE_S)
     assert run.state == "cancelled"
     assert time.monotonic() - begun_s > 4.0  # the grace is 5 s
     assert_clean(run)
@@ -114,7 +114,7 @@ def test_one_trial_is_stopped_and_the_others_go_on(cluster: Cluster) -> None:
     run = start_map(REPORTING, [20, 10_000, 5])
     wait_for(run, lambda seen: seen.counts.running == 2)
     run.stop_trial(1)
-    run.wait(20)
+    run.wait(PATIENCE_S)
     assert run.state == "complete"
     assert run.values == [20, None, 5]
     assert run.snapshot().counts.cancelled == 1
@@ -127,15 +127,15 @@ def test_a_trial_that_does_not_run_cannot_be_stopped(cluster: Cluster) -> None:
     with pytest.raises(SpecError, match=r"trial 7 of run .* is not running"):
         run.stop_trial(7)
     run.cancel("now")
-    assert run.wait(20).state == "cancelled"
+    assert run.wait(PATIENCE_S).state == "cancelled"
 
 
 def test_a_timeout_ends_a_run_and_begins_anew_when_it_is_resumed(cluster: Cluster) -> None:
-    run = start_search(ENDLESS.replace("10_000", "25"), 4, timeout_s=2.0).wait(30)
+    run = start_search(ENDLESS.replace("10_000", "25"), 4, timeout_s=2.0).wait(PATIENCE_S)
     assert run.state == "cancelled"
     assert "timeout of 2 s" in run.snapshot().reason
     n_before = run.snapshot().counts.complete
-    resume_run(run.id, None).wait(30)
+    resume_run(run.id, None).wait(PATIENCE_S)
     assert run.snapshot().counts.complete > n_before
     assert_clean(run)
 
@@ -144,24 +144,24 @@ def test_a_cancelled_run_goes_on_with_what_it_had_not_finished(cluster: Cluster)
     run = start_search(STEPS.replace("0.05", "0.1"), 14, seed=4, sampler="tpe")
     wait_for(run, lambda seen: seen.counts.complete >= 4)
     run.cancel("now")
-    run.wait(20)
+    run.wait(PATIENCE_S)
     done = {end.trial for end in outcomes(run, "complete")}
     assert run.state == "cancelled"
     again = resume_run(run.id, None)
     wait_for(again, lambda seen: seen.counts.running > 0, 4.0)
-    again.wait(30)
+    again.wait(PATIENCE_S)
     assert again.state == "complete"
     assert_clean(again, 14)
     second = [start.trial for start in starts(again)]
     assert all(second.count(trial) == 1 for trial in done)
-    calm = start_search(STEPS.replace("0.05", "0"), 14, seed=4, sampler="tpe").wait(30)
+    calm = start_search(STEPS.replace("0.05", "0"), 14, seed=4, sampler="tpe").wait(PATIENCE_S)
     assert list(calm.trials["x"]) == list(again.trials["x"])
 
 
 def test_resuming_a_complete_run_does_nothing(cluster: Cluster) -> None:
-    run = start_search(STEPS, 2).wait(30)
+    run = start_search(STEPS, 2).wait(PATIENCE_S)
     n_events = len(run.events())
-    resume_run(run.id, None).wait(10)
+    resume_run(run.id, None).wait(PATIENCE_S)
     session().ask("test", ResumeRun(run.id))
     assert len(run.events()) == n_events
     assert cluster.status().active_runs == ()
@@ -170,10 +170,10 @@ def test_resuming_a_complete_run_does_nothing(cluster: Cluster) -> None:
 def test_a_failed_map_is_resumed_for_the_elements_that_never_ran(cluster: Cluster) -> None:
     run = start_map("1 / item", [1, 0, 2])
     with pytest.raises(Exception, match="1 of 3 trials failed"):
-        run.wait(30)
+        run.wait(PATIENCE_S)
     n_starts = len(starts(run))
     with pytest.raises(Exception, match="1 of 3 trials failed"):
-        resume_run(run.id, None).wait(30)
+        resume_run(run.id, None).wait(PATIENCE_S)
     assert len(starts(run)) == n_starts
     assert [e.session for e in run.events() if isinstance(e, RunStarted)] == [1, 2]
     assert_clean(run)

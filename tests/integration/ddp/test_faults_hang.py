@@ -140,7 +140,6 @@ def test_a_rank_that_computes_in_c_with_the_gil_held_is_waited_for(cluster: obje
     assert run.events(HangVerdict) == []
 
 
-@pytest.mark.timeout(90)
 def test_an_endless_loop_before_the_first_step_is_ended_where_others_wait(cluster: object) -> None:
     run = start(LOOP, hang_timeout_s=1.0, max_own_failures=1)
     verdict = _verdict(run, timeout_s=60.0)

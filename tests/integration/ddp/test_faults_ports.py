@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.until import PATIENCE_S
+
 pytestmark = pytest.mark.integration
 
 _N_GROUPS = 20
@@ -74,7 +76,6 @@ print(json.dumps({"ports": ports, "codes": codes}))
 """
 
 
-@pytest.mark.timeout(180)
 def test_twenty_groups_at_once_have_twenty_stores(home: object, tmp_path: Path) -> None:
     path = tmp_path / "groups.py"
     path.write_text(PROGRAM)
@@ -82,7 +83,7 @@ def test_twenty_groups_at_once_have_twenty_stores(home: object, tmp_path: Path) 
         [sys.executable, str(path), str(_N_GROUPS)],
         capture_output=True,
         text=True,
-        timeout=150,
+        timeout=PATIENCE_S,
         check=False,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )

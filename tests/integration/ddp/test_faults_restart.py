@@ -63,7 +63,6 @@ def _assert_all_came_back(recoveries: list[_Recovery]) -> None:
     assert n_lost <= 1  # the cell saves at each step
 
 
-@pytest.mark.timeout(180)
 def test_a_group_comes_back_from_the_last_checkpoint_whichever_rank_is_killed(
     cluster: object,
 ) -> None:
@@ -222,7 +221,6 @@ def test_a_cell_without_a_checkpoint_is_told_that_it_begins_anew(cluster: object
     run.stop()
 
 
-@pytest.mark.timeout(180)
 def test_twenty_runs_submitted_at_once_all_come_through(cluster: object) -> None:
     source = (
         "import torch\nimport torch.distributed as dist\n"

@@ -102,7 +102,6 @@ def _kill_a_busy_worker(run: Started) -> bool:
     return False
 
 
-@pytest.mark.timeout(150)
 def test_no_gpu_is_given_to_two_trials_at_a_time_whatever_dies(
     cluster: object, tmp_path: Path
 ) -> None:

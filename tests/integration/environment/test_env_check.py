@@ -16,6 +16,7 @@ from jupyter_ddl.client.sync import sync_environment
 from jupyter_ddl.errors import WorkerEnvironmentError
 from tests.leaks import Home
 from tests.tiny_wheels import install, make_wheel
+from tests.until import PATIENCE_S
 
 pytestmark = pytest.mark.integration
 
@@ -123,7 +124,7 @@ def test_files_beside_the_notebook_are_compared_with_the_kernel(
         [sys.executable, "-m", "jupyter_ddl.cli", "cluster", "env", "check"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")

@@ -31,7 +31,7 @@ from tests.run_tools import (
     table,
     wait_for,
 )
-from tests.until import until
+from tests.until import PATIENCE_S, until
 
 pytestmark = pytest.mark.integration
 
@@ -70,8 +70,8 @@ def test_a_run_outlives_the_kernel_that_submitted_it(stopping: Home) -> None:
     run = Run(summary.run_id)
     wait_for(run, lambda seen: seen.counts.complete >= 2)
     kernel.send_signal(signal.SIGKILL)
-    assert kernel.wait(10) == -signal.SIGKILL
-    run.wait(60)
+    assert kernel.wait(PATIENCE_S) == -signal.SIGKILL
+    run.wait(PATIENCE_S)
     assert_clean(run, 16)
     assert len(starts(run)) == 16
     assert len([event for event in run.events() if isinstance(event, RunStarted)]) == 1
@@ -100,7 +100,7 @@ def test_a_controller_that_hangs_is_ended_by_a_stop(stopping: Home) -> None:
 
 def test_the_waiting_client_sees_a_run_through_the_death_of_its_controller(stopping: Home) -> None:
     start_cluster(n_workers=2, name="test")
-    calm = start_search(STEPS.replace("0.05", "0"), 20, seed=9, sampler="tpe").wait(60)
+    calm = start_search(STEPS.replace("0.05", "0"), 20, seed=9, sampler="tpe").wait(PATIENCE_S)
     run = start_search(STEPS, 20, seed=9, sampler="tpe")
     killed: list[int] = []
 
@@ -127,7 +127,7 @@ def test_a_stop_is_obeyed_by_the_controller_that_comes_after(stopping: Home) -> 
     run.cancel("next_report")
     until(lambda: any(isinstance(event, StopRequested) for event in run.events()), 10.0)
     kill_controller()
-    run.wait(60)
+    run.wait(PATIENCE_S)
     assert run.state == "cancelled"
     assert_clean(run)
     assert outcomes(run, "complete") == []
@@ -140,7 +140,7 @@ def test_two_clients_that_start_the_same_cluster_at_once_share_it(stopping: Home
     kill_controller()
     source = f"from jupyter_ddl.client.run import Run\nRun({run.id!r}).wait()"
     others = [subprocess.Popen([sys.executable, "-c", source]) for _ in range(2)]
-    run.wait(60)
-    assert [other.wait(30) for other in others] == [0, 0]
+    run.wait(PATIENCE_S)
+    assert [other.wait(PATIENCE_S) for other in others] == [0, 0]
     assert_clean(run, 30)
     assert session().info("test").process.pid == controller_pid()

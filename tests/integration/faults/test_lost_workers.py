@@ -25,7 +25,7 @@ from tests.run_tools import (
     wait_for,
     workers,
 )
-from tests.until import until
+from tests.until import PATIENCE_S, until
 
 pytestmark = pytest.mark.integration
 
@@ -84,10 +84,10 @@ def assert_undisturbed(run: Run, calm: Run, n_trials: int) -> None:
 
 def test_ten_killed_workers_change_nothing_in_a_search_by_tpe(cluster: Cluster) -> None:
     options = {"sampler": "tpe", "seed": 11}
-    calm = start_search(STEPS.replace("0.05", "0"), 50, **options).wait(60)
+    calm = start_search(STEPS.replace("0.05", "0"), 50, **options).wait(PATIENCE_S)
     disturbed = start_search(STEPS, 50, **options)
     kills = kill_workers(disturbed, 10, (0.5, 0.9), seed=5)
-    disturbed.wait(90)
+    disturbed.wait(PATIENCE_S)
     assert kills == 10
     assert disturbed.snapshot().n_evictions > 0
     assert_undisturbed(disturbed, calm, 50)
@@ -97,22 +97,21 @@ def test_killed_workers_change_no_bit_of_what_torch_computes(stopping: Home) -> 
     spec = ClusterSpec(name="test", n_workers=2, prewarm=("torch",))
     session().start(spec)
     options = {"sampler": "tpe", "seed": 2}
-    calm = start_search(TORCH, 8, **options).wait(60)
+    calm = start_search(TORCH, 8, **options).wait(PATIENCE_S)
     disturbed = start_search(TORCH, 8, **options)
     wait_for(disturbed, lambda seen: seen.counts.running > 0)
     kill_workers(disturbed, 3, (0.3, 0.6), seed=4)
-    disturbed.wait(90)
+    disturbed.wait(PATIENCE_S)
     assert disturbed.snapshot().n_evictions > 0
     assert_undisturbed(disturbed, calm, 8)
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_sixty_killed_workers_lose_and_duplicate_no_trial(cluster: Cluster) -> None:
-    calm = start_search(STEPS.replace("0.05", "0"), 250, seed=7).wait(60)
+    calm = start_search(STEPS.replace("0.05", "0"), 250, seed=7).wait(PATIENCE_S)
     disturbed = start_search(STEPS, 250, seed=7)
     kills = kill_workers(disturbed, 60, (0.5, 0.9), seed=1)
-    disturbed.wait(120)
+    disturbed.wait(PATIENCE_S)
     assert kills == 60
     assert disturbed.snapshot().n_evictions > 10
     assert_undisturbed(disturbed, calm, 250)
@@ -131,7 +130,7 @@ def test_a_stopped_worker_loses_its_trial_to_another_and_is_not_heard_later(
     wait_for(run, lambda seen: seen.n_evictions > 0, 20.0)
     with contextlib.suppress(psutil.NoSuchProcess):
         victim.send_signal(signal.SIGCONT)  # what its rank has done meanwhile comes too late
-    run.wait(60)
+    run.wait(PATIENCE_S)
     assert run.state == "complete"
     assert_clean(run, 2)
     assert len(outcomes(run, "evicted")) == 1

@@ -17,7 +17,7 @@ from jupyter_ddl.protocol.events import Notice
 from jupyter_ddl.store.paths import memory_blob_dir
 from tests.leaks import Home
 from tests.run_tools import assert_clean, kill_controller, outcomes, wait_for
-from tests.until import until
+from tests.until import PATIENCE_S, until
 
 pytestmark = pytest.mark.integration
 
@@ -84,7 +84,7 @@ def test_a_run_goes_on_from_its_copies_on_disk(
     copy = stopping.data / "blobs" / digest
     until(copy.exists, 30.0, "the copy on disk")
     _restart_host(stopping)
-    run.wait(60)
+    run.wait(PATIENCE_S)
     assert_clean(run, 6)
     assert _burnt(run) == []
     assert _notices(run) == []
@@ -104,7 +104,7 @@ def test_a_run_without_copies_says_so_waits_and_goes_on_with_its_cell(
     with pytest.raises(OptionError, match=r"no longer has `X` of that run, and"):
         _search(other, resume=run.id)
     assert run.state == "running"
-    _search(namespace, resume=run.id).wait(60)
+    _search(namespace, resume=run.id).wait(PATIENCE_S)
     assert_clean(run, 6)
     assert _burnt(run) == []
     assert _notices(run)[2].startswith("all that the run is made of is there again")

@@ -14,7 +14,7 @@ from jupyter_ddl.protocol.cluster import ClusterSpec
 from jupyter_ddl.protocol.events import Notice
 from tests.leaks import Home
 from tests.run_tools import STEPS, assert_clean, controller_pid, start_search, starts, wait_for
-from tests.until import until
+from tests.until import PATIENCE_S, until
 
 pytestmark = pytest.mark.integration
 
@@ -44,7 +44,7 @@ def test_a_computer_that_stands_still_evicts_nobody_and_tells_so_once(stopping: 
     run = start_search(cell, 2, seed=3)
     wait_for(run, lambda seen: seen.counts.running == 2)
     stand_still()
-    run.wait(120)
+    run.wait(PATIENCE_S)
     assert run.state == "complete"
     assert_clean(run, 2)
     assert run.snapshot().n_evictions == 0

@@ -31,11 +31,11 @@ from jupyter_ddl.store.blobs import put_blob
 from jupyter_ddl.worker.plugin import RankPlugin
 from jupyter_ddl.worker.zygote_process import WorkerSettings
 from tests.leaks import Home
+from tests.until import PATIENCE_S
 
 pytestmark = pytest.mark.integration
 
 _PRELOAD = "jupyter_ddl.worker.preemption"
-_DEADLINE_S = 40.0
 
 SAVING = """
 import time
@@ -61,7 +61,7 @@ async def dask_worker(*options: str) -> AsyncIterator[tuple[Client, psutil.Proce
             fixed = ["--nthreads=1", "--no-dashboard", "--memory-limit=0", f"--preload={_PRELOAD}"]
             process = await asyncio.create_subprocess_exec(*command, *fixed, *options)
             try:
-                await client.wait_for_workers(1, timeout=_DEADLINE_S)
+                await client.wait_for_workers(1, timeout=PATIENCE_S)
                 await client.register_plugin(RankPlugin(WorkerSettings(owner_token="t")))
                 yield client, psutil.Process(process.pid)
             finally:
@@ -71,7 +71,7 @@ async def dask_worker(*options: str) -> AsyncIterator[tuple[Client, psutil.Proce
 
 
 async def _until(what: Callable[[], object]) -> None:
-    async with asyncio.timeout(_DEADLINE_S):
+    async with asyncio.timeout(PATIENCE_S):
         while not what():  # noqa: ASYNC110 - what is waited for comes from another process
             await asyncio.sleep(0.02)
 
@@ -101,7 +101,7 @@ async def _told_to_go(home: Home, *options: str) -> list[RankEvent]:
         work = asyncio.create_task(dispatcher.execute(_assignment(home), worker, events.extend))
         await _until(lambda: any(isinstance(e, Reported) for e in events))
         os.kill(process.pid, signal.SIGTERM)
-        await asyncio.wait_for(work, _DEADLINE_S)
+        await asyncio.wait_for(work, PATIENCE_S)
         await _until(lambda: not process.is_running())
         return events
 
@@ -135,7 +135,7 @@ async def _told_while_it_closes(after_s: float) -> None:
         await asyncio.sleep(after_s)
         os.kill(process.pid, signal.SIGTERM)
         await _until(lambda: not process.is_running() or process.status() == "zombie")
-        await asyncio.wait({closing}, timeout=_DEADLINE_S)
+        await asyncio.wait({closing}, timeout=PATIENCE_S)
 
 
 @pytest.mark.parametrize("after_s", [0.02, 0.1])

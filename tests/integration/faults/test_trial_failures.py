@@ -11,6 +11,7 @@ from jupyter_ddl.errors import RunFailedError
 from jupyter_ddl.protocol.events import StopRequested
 from tests.leaks import Home
 from tests.run_tools import assert_clean, outcomes, start_map, start_search
+from tests.until import PATIENCE_S
 
 pytestmark = pytest.mark.integration
 
@@ -55,7 +56,7 @@ def test_trials_that_break_fail_alone_after_three_tries_with_their_reason(
     items = ["a", "segfault", "b", "exit", "c", "raise", "memory", "d"]
     run = start_map(BREAKING, items)
     with pytest.raises(RunFailedError, match="4 of 8 trials failed"):
-        run.wait(90)
+        run.wait(PATIENCE_S)
     assert run.values == ["a", None, "b", None, "c", None, None, "d"]
     assert_clean(run)
     kinds = {items[n]: (why.kind, why.type_name) for n, why in run.errors.items()}
@@ -75,7 +76,7 @@ def test_trials_that_break_fail_alone_after_three_tries_with_their_reason(
 
 def test_a_trial_has_as_many_tries_as_the_line_says(cluster: Cluster, home: Home) -> None:
     cell = FLAKY.format(marks=str(home.work), n_good=5)
-    good = start_search(cell, 3, max_failures=5).wait(60)
+    good = start_search(cell, 3, max_failures=5).wait(PATIENCE_S)
     assert list(good.trials["own_failures"]) == [4, 4, 4]
     assert_clean(good, 3)
 
@@ -92,14 +93,14 @@ score = x if Path({str(cure)!r}).exists() else 1 / 0
 """
     run = start_search(cell, 40)
     with pytest.raises(RunFailedError, match="at line 6 of the cell: ZeroDivisionError: division"):
-        run.wait(60)
+        run.wait(PATIENCE_S)
     n_failed = run.snapshot().counts.failed
     assert n_failed < 20
     assert "failed the same way" in run.snapshot().reason
     # Not a person's stop: the run is failed, and says why.
     assert {e.by for e in run.events() if isinstance(e, StopRequested)} == {"jupyter_ddl"}
     cure.touch()
-    again = start_search(cell, 40, resume=run.id).wait(60)
+    again = start_search(cell, 40, resume=run.id).wait(PATIENCE_S)
     assert again.state == "complete"
     assert again.snapshot().counts.failed == n_failed
     assert again.snapshot().counts.complete == 40 - n_failed

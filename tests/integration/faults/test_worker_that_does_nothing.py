@@ -10,7 +10,7 @@ from jupyter_ddl.protocol.cluster import ClusterSpec
 from jupyter_ddl.protocol.events import Notice
 from tests.leaks import Home
 from tests.run_tools import STEPS, assert_clean, outcomes, start_search, workers
-from tests.until import until
+from tests.until import PATIENCE_S, until
 
 pytestmark = pytest.mark.integration
 
@@ -34,7 +34,7 @@ def test_its_trial_is_repeated_elsewhere_and_it_is_replaced(stopping: Home, answ
         before = {process.pid for process in workers()}
         client.run(fall_out, answers, workers=[broken])
     run = start_search(STEPS, 6, seed=3)
-    run.wait(120)
+    run.wait(PATIENCE_S)
     assert run.state == "complete"
     assert_clean(run, 6)
     ends = outcomes(run, "evicted")

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin
 
-DEADLINE_S = 60.0
+DEADLINE_S = 120.0
 
 
 class Trivial(ClassifierMixin, BaseEstimator):

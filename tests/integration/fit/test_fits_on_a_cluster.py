@@ -45,9 +45,9 @@ from jupyter_ddl.protocol.view_messages import GetLog
 from jupyter_ddl.sklearn_fit.context import distributed_fits
 from jupyter_ddl.sklearn_fit.exchange import FitSetting
 from jupyter_ddl.views.answers import log_part
-from tests.until import until
+from tests.until import PATIENCE_S, until
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.integration
 
 FOLDER = Path(__file__).parent
 X = np.arange(40.0).reshape(20, 2)
@@ -337,7 +337,7 @@ def test_the_end_of_the_feeding_process_ends_its_run(
         "jupyter_ddl.fit(GridSearchCV(Trivial(), {'c': [0., 1.]}, cv=4), X, y, on_snapshot=die)\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=FOLDER, capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", code], cwd=FOLDER, capture_output=True, text=True, timeout=PATIENCE_S
     )
     assert done.returncode == 3, done.stderr
     run = Run(done.stdout.split()[0])

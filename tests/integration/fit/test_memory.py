@@ -24,7 +24,7 @@ from sklearn.model_selection import GridSearchCV
 from jupyter_ddl.sklearn_fit.context import distributed_fits
 from jupyter_ddl.sklearn_fit.exchange import FitSetting
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.integration
 
 FOLDER = Path(__file__).parent
 SIZE = 60 << 20

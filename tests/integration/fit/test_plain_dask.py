@@ -16,7 +16,7 @@ from jupyter_ddl.sklearn_fit.context import distributed_fits
 from jupyter_ddl.sklearn_fit.exchange import FitSetting
 from tests.until import until
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.integration
 
 
 def _setting(**options: Any) -> FitSetting:

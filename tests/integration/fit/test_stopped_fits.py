@@ -27,7 +27,7 @@ from jupyter_ddl.sklearn_fit.context import distributed_fits
 from jupyter_ddl.sklearn_fit.exchange import FitSetting
 from tests.until import until
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.integration
 
 FOLDER = Path(__file__).parent
 X = np.arange(40.0).reshape(20, 2)

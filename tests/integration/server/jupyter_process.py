@@ -22,7 +22,7 @@ from typing import Any
 import websocket
 
 from tests.leaks import Home
-from tests.until import until
+from tests.until import PATIENCE_S, until
 
 API = "jupyter-ddl/api"
 _EXTENSIONS = {
@@ -98,11 +98,11 @@ class JupyterServer:
             browser.close()
         if self.process.poll() is None:
             self.process.terminate()
-        self.process.wait(20)
+        self.process.wait(PATIENCE_S)
 
     def kill(self) -> None:
         self.process.kill()
-        self.process.wait(20)
+        self.process.wait(PATIENCE_S)
 
     def ask(self, path: str, *, method: str = "GET", token: bool = True, **headers: str) -> Answer:
         """One request; refusals are answers, too."""

@@ -16,6 +16,7 @@ import websocket
 from jupyter_ddl.server.hub import MAX_WATCHED
 from tests.integration.server.jupyter_process import API, Browser, JupyterServer
 from tests.run_tools import start_map
+from tests.until import PATIENCE_S
 
 pytestmark = pytest.mark.integration
 
@@ -144,7 +145,7 @@ def test_a_flood_of_good_messages_is_limited(idle_server: JupyterServer) -> None
 
 
 def test_a_tab_watches_only_so_much(own_cluster: object, browser: Browser) -> None:
-    runs = [start_map("item", [1]).wait(30) for _ in range(MAX_WATCHED + 1)]
+    runs = [start_map("item", [1]).wait(PATIENCE_S) for _ in range(MAX_WATCHED + 1)]
     answers = [browser.ask("watch", run_id=run.id) for run in runs]
     assert [answer["kind"] for answer in answers] == ["done"] * MAX_WATCHED + ["denied"]
     assert answers[-1]["code"] == "DDL-6002"

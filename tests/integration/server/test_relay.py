@@ -29,7 +29,7 @@ from jupyter_ddl.verbs.search import Search
 from tests.integration.server.jupyter_process import Browser, JupyterServer, serving
 from tests.leaks import Home
 from tests.run_tools import STEPS, assert_clean, controller_pid, kill_controller, start_search
-from tests.until import until
+from tests.until import PATIENCE_S, until
 
 pytestmark = pytest.mark.integration
 
@@ -72,7 +72,7 @@ def test_a_run_of_another_process_is_listed_followed_and_stopped(
     )
     assert browser.ask("stop_run", run_id=run.id)["kind"] == "done"
     assert browser.watch_run(run.id, lambda s: s["state"] == "cancelled", 5.0)["seq"] > 0
-    assert run.wait(10).state == "cancelled"
+    assert run.wait(PATIENCE_S).state == "cancelled"
     browser.wait_kind("runs", lambda m: m["runs"][0]["state"] == "cancelled")
     refused = browser.ask("stop_trial", run_id=run.id, trial=0)
     assert (refused["kind"], refused["code"]) == ("denied", "DDL-5003")

@@ -12,6 +12,7 @@ from jupyter_ddl.server.hub import MAX_CONNECTIONS
 from tests.integration.server.jupyter_process import API, Browser, JupyterServer, serving
 from tests.leaks import Home
 from tests.run_tools import STEPS, start_search
+from tests.until import PATIENCE_S
 
 pytestmark = pytest.mark.integration
 
@@ -73,7 +74,7 @@ def test_more_tabs_than_one_user_has_are_refused(idle_server: JupyterServer) -> 
 def test_a_recording_is_downloaded(
     own_cluster: object, server: JupyterServer, browser: Browser
 ) -> None:
-    run = start_search(STEPS, 2).wait(30)
+    run = start_search(STEPS, 2).wait(PATIENCE_S)
     answer = server.ask(f"{API}/runs/{run.id}/export")
     head, *facts = (json.loads(line) for line in answer.body.splitlines())
     assert (head["type"], head["run_id"]) == ("recording", run.id)

@@ -12,7 +12,7 @@ from jupyter_ddl.client.run import Run
 from jupyter_ddl.tracking.tensorboard.writing import tensorboard_dir
 from tests.leaks import Home, processes_of
 from tests.run_tools import STEPS, kill_controller, start_search, wait_for
-from tests.until import until
+from tests.until import PATIENCE_S, until
 
 pytest.importorskip("tensorboard")
 pytestmark = pytest.mark.integration
@@ -49,7 +49,7 @@ def test_files_grow_with_the_run_and_are_complete_after_it(
     first = tensorboard_dir(run.id) / "trial-0000"
     until(lambda: list(first.glob("events.*")), 20.0, "a file of the first trial")
     assert run.state == "running"
-    run.wait(60)
+    run.wait(PATIENCE_S)
     assert_complete(run, cluster_home, tmp_path)
 
 
@@ -61,10 +61,10 @@ def test_a_killed_controller_costs_no_curve(
     until(lambda: contents(tensorboard_dir(run.id)), 20.0, "files")
     kill_controller()
     until(lambda: not writers(cluster_home), 10.0, "the end of the writer with its controller")
-    run.wait(60)  # starts the controller again
+    run.wait(PATIENCE_S)  # starts the controller again
     assert_complete(run, cluster_home, tmp_path)
 
 
 def test_runs_that_did_not_ask_have_no_writer(cluster: object) -> None:
-    run = start_search(STEPS, 2).wait(30)
+    run = start_search(STEPS, 2).wait(PATIENCE_S)
     assert not tensorboard_dir(run.id).exists()

@@ -33,8 +33,9 @@ from jupyter_ddl.store.processes import OWNER_VARIABLE, pids_by
 from jupyter_ddl.worker import plugin as plugin_calls
 from jupyter_ddl.worker.plugin import RankPlugin
 from jupyter_ddl.worker.zygote_process import WorkerSettings
+from tests.until import PATIENCE_S
 
-DEADLINE_S = 30.0
+DEADLINE_S = PATIENCE_S
 
 
 async def until(what: Callable[[], Any], timeout_s: float = DEADLINE_S) -> Any:
@@ -204,7 +205,7 @@ def _describe_process(pid: int) -> str:
 
 
 AsyncTest = Callable[[Bench], Awaitable[None]]
-_TEST_DEADLINE_S = 60
+_TEST_DEADLINE_S = 4 * PATIENCE_S
 
 
 def in_bench(n_workers: int = 1, **settings: Any) -> Callable[[AsyncTest], Callable[[Path], None]]:

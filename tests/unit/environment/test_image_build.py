@@ -42,7 +42,7 @@ def test_repo2docker_makes_a_dockerfile_of_what_we_have_read(configuration: Conf
     plan = plan_build(configuration, _REGISTRY)
     command = [each for each in plan.command if each not in ("--json-logs", "--no-run", "--push")]
     command[3:3] = ["--no-build", "--debug"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     dockerfile = done.stdout + done.stderr
     # The same buildpack, files and Python that our reading has.
     assert 'pip install --no-cache-dir -r "binder/requirements.txt"' in dockerfile
@@ -225,7 +225,7 @@ def test_the_line_that_asked_for_a_missing_package_is_found_in_pips_own_words(
         cwd=configuration.directory,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
     assert done.returncode != 0
@@ -244,7 +244,7 @@ def test_the_failing_line_of_a_script_is_found_in_the_shells_own_words(
         cwd=configuration.directory,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=120,
         check=False,
     )
     log = ["#12 [8/9] RUN ./binder/postBuild", *(f"#12 0.31 {x}" for x in done.stderr.splitlines())]

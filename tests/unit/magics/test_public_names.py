@@ -37,6 +37,6 @@ def test_importing_the_package_loads_no_client_and_no_engine() -> None:
         "('dask', 'torch', 'numpy', 'asyncio', 'psutil')])"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True
     )
     assert done.stdout.split() == []

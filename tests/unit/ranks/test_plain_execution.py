@@ -141,7 +141,7 @@ def test_importing_the_package_loads_nothing_else() -> None:
         "print(sorted(set(sys.modules) - before))"
     )
     command = [sys.executable, "-c", code]
-    out = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    out = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
     assert out.strip() == "['__future__', 'jupyter_ddl']"
 
 

@@ -233,5 +233,5 @@ def test_a_rank_that_prepares_nothing_loads_no_torch() -> None:
         "print(sorted({'torch', 'numpy', 'dask', 'optuna'} & set(sys.modules)))"
     )
     command = [sys.executable, "-c", code]
-    out = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    out = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
     assert out.strip() == "[]"

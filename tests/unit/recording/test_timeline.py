@@ -60,7 +60,7 @@ class Player:
         return dict(self.ask(at=at_s)["said"][0]["snapshot"])
 
     def close(self) -> None:
-        self._process.communicate(timeout=30)
+        self._process.communicate(timeout=120)
 
 
 @pytest.fixture(scope="module")

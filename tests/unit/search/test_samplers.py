@@ -76,7 +76,7 @@ def test_huge_grid_is_never_listed() -> None:
 def test_random_draws_are_the_same_in_another_process() -> None:
     code = "from jupyter_ddl.search.axes import counter_draws; print(counter_draws(12, 345, 11))"
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
     )
 
     assert done.stdout.strip() == repr(counter_draws(12, 345, 11))

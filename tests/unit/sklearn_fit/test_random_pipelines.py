@@ -91,7 +91,6 @@ def searches(draw: Any) -> GridSearchCV:
     )
 
 
-@pytest.mark.timeout(600)
 @settings(
     max_examples=12,
     deadline=None,

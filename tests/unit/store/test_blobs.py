@@ -199,7 +199,7 @@ def test_ranks_share_what_one_of_them_has_found_out(dirs: tuple[Path, Path]) -> 
     check = "import sys, pathlib; from jupyter_ddl.store.blobs import find_blob; " + (
         "assert find_blob(sys.argv[2], [pathlib.Path(sys.argv[1])])"
     )
-    subprocess.run([sys.executable, "-c", check, str(dirs[0]), digest], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", check, str(dirs[0]), digest], check=True, timeout=120)
     assert (dirs[0] / f"{digest}.intact").exists()
 
 

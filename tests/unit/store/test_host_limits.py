@@ -86,5 +86,5 @@ def test_a_local_cluster_in_a_small_container_has_one_worker(real_groups: list[P
         "print(LocalBackend(ClusterSpec()).n_wanted)\n"
     )
     command = [sys.executable, "-c", code, *map(str, real_groups)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout.split() == ["1"]

@@ -109,7 +109,7 @@ def test_a_home_without_locks_is_refused_when_the_cluster_starts(home: Home) -> 
     del home
     spec = msgspec.json.encode(ClusterSpec(name="a", n_workers=0))
     command = [*without_locks(), *python(_CONTROLLER)]
-    done = subprocess.run(command, input=spec, stdout=subprocess.PIPE, timeout=60, check=False)
+    done = subprocess.run(command, input=spec, stdout=subprocess.PIPE, timeout=120, check=False)
     assert done.returncode == 1
     told = msgspec.json.decode(done.stdout)
     assert told["error"] == "StorageError"

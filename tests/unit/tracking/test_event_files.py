@@ -245,7 +245,7 @@ def test_another_process_writes_the_same_bytes(tmp_path: Path, home: Any) -> Non
         there = tmp_path / seed
         environment = {**os.environ, "PYTHONHASHSEED": seed}
         command = [sys.executable, "-c", program, str(there)]
-        subprocess.run(command, check=True, env=environment, timeout=60)
+        subprocess.run(command, check=True, env=environment, timeout=120)
         assert contents(there) == contents(tmp_path / "here")
 
 

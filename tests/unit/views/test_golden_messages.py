@@ -26,7 +26,7 @@ def test_types_and_golden_messages_are_those_of_the_structs() -> None:
         [sys.executable, ROOT / "tools" / "make_types.py", "--check"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
     assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)

@@ -23,7 +23,7 @@ def result_of(folder: Path, source: str) -> str:
     (folder / "joined.mjs").write_text(source)
     (folder / "call.mjs").write_text('import it from "./joined.mjs";\nconsole.log(it());\n')
     return subprocess.run(
-        [node(), str(folder / "call.mjs")], capture_output=True, text=True, check=True, timeout=60
+        [node(), str(folder / "call.mjs")], capture_output=True, text=True, check=True, timeout=120
     ).stdout.strip()
 
 
@@ -78,7 +78,7 @@ def test_the_view_is_one_module_without_addresses(tmp_path: Path) -> None:
     joined = live_esm()
     path = tmp_path / "live.mjs"
     path.write_text(joined)
-    subprocess.run([node(), "--check", str(path)], check=True, timeout=60)
+    subprocess.run([node(), "--check", str(path)], check=True, timeout=120)
     assert len(joined.encode()) + len(live_css().encode()) < 200_000
     outside = joined.replace("http://www.w3.org/2000/svg", "")
     assert "http" not in outside

@@ -44,7 +44,7 @@ class Viewer:
         return answer
 
     def close(self) -> None:
-        self._process.communicate(timeout=30)
+        self._process.communicate(timeout=120)
 
 
 class Carrier:

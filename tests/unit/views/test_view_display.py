@@ -160,7 +160,7 @@ def test_a_cell_leaves_one_output_of_static_html_and_text() -> None:
         "view.finish(s.encoded(msgspec.structs.replace(s.search(), state='complete')))\n"
     )
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source)])
-    NotebookClient(notebook, timeout=60, kernel_name="python3").execute()
+    NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
     (output,) = notebook.cells[0].outputs
     assert output.output_type == "display_data"
     assert set(output.data) == {RUN_MIME, "text/html", "text/plain"}
@@ -200,7 +200,7 @@ def test_a_browser_finds_no_element_that_a_payload_brought(tmp_path: Path) -> No
             "--disable-background-networking", "--disable-component-update", "--disable-sync",
             f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", page.as_uri(),
         ],
-        capture_output=True, text=True, timeout=100, check=True,
+        capture_output=True, text=True, timeout=120, check=True,
     )  # fmt: skip
     n = len(PAYLOADS) + 1
     assert f"<title>{n} 1 {n + 2}</title>" in done.stdout
