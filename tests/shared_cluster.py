@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from jupyter_ddl.client.clusters import Cluster
+from jupyter_ddl.client.run import Run
 from jupyter_ddl.client.session import session
 from jupyter_ddl.errors import JupyterDDLError
 from jupyter_ddl.protocol.cluster import ClusterSpec
@@ -27,8 +28,8 @@ _FREE_NAME_S = 20.0
 class SharedCluster:
     """Started when a test asks for it, kept only while tests give it back as it was.
 
-    One with another controller, other workers or another size, or with a run that goes on, is
-    stopped, and its home with it: the next test gets a new one, which knows nothing of that run.
+    A run that goes on is stopped.  A cluster with another controller, other workers or another
+    size, or one that does not come to rest, is ended, and its home with it.
     """
 
     def __init__(self, spec: ClusterSpec) -> None:
@@ -63,11 +64,15 @@ class SharedCluster:
         return cluster
 
     def take_back(self) -> None:
-        """Keep the cluster for the next test if it is at rest and as it was."""
+        """Keep the cluster for the next test if it comes to rest and is as it was."""
         cluster = Cluster(self._spec.name)
         with contextlib.suppress(JupyterDDLError, AssertionError):
-            for group in cluster.status().groups:
-                session().ask(cluster.name, CloseGroup(group.group_id))
+            status = cluster.status()
+            groups = {group.group_id for group in status.groups}
+            for group_id in groups:
+                session().ask(cluster.name, CloseGroup(group_id))
+            for run_id in set(status.active_runs) - groups:
+                Run(run_id).cancel()
             until(lambda: _rests(cluster.status()), _REST_S)
             if _marks(cluster.status()) == self._as_started:
                 return
