@@ -17,6 +17,8 @@ DEPTH  := tests/contract $(addprefix tests/integration/,backends environment fau
 GROUPS := $(addprefix tests/integration/,ddp groups)
 # Tests in parallel processes, a file in one of them: what its fixtures make is made once.
 PARALLEL := -n 2 --dist loadfile
+# Those that wait for starts and ends of clusters and ranks about half of the time.
+WAITING := -n 3 --dist loadfile
 ARGS   ?=
 # The panel needs node and 500 MB of packages to be built: only targets that show it build it.
 export JUPYTER_DDL_NO_PANEL := 1
@@ -49,10 +51,10 @@ test-kernel: $(READY)  ## the magics in real kernels, the notebooks, controllers
 test-clusters: $(READY)  ## clusters in depth: other backends, faults, environments, fits, the server
 	@$(BIN)/python -c 'import dask_gateway, dask_gateway_server' 2>/dev/null || $(BIN)/python -m pip \
 		install -qq --disable-pip-version-check -c constraints.txt -e '.[gateway,gateway-server]'
-	@$(BIN)/python -m pytest $(PARALLEL) -m "$(FAST) and integration" $(DEPTH) $(ARGS)
+	@$(BIN)/python -m pytest $(WAITING) -m "$(FAST) and integration" $(DEPTH) $(ARGS)
 
 test-groups: $(READY)  ## rank groups on real clusters: training, faults, persistent groups
-	@$(BIN)/python -m pytest $(PARALLEL) -m "$(FAST)" $(GROUPS) $(ARGS)
+	@$(BIN)/python -m pytest $(WAITING) -m "$(FAST)" $(GROUPS) $(ARGS)
 
 test-real: $(READY)  ## programs as people paste them, with the frameworks that they use
 	@$(BIN)/python -c 'import catboost, hyperopt, jax, lightning, peft, skorch' 2>/dev/null || $(BIN)/python -m pip \
@@ -71,7 +73,7 @@ test-js: node  ## the tests of the panel's TypeScript
 test-browser: labextension  ## JupyterLab in a real browser (needs chromium)
 	@$(BIN)/python -c 'import playwright' 2>/dev/null || \
 		$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[browser]'
-	@$(BIN)/python -m pytest tests/browser $(ARGS)
+	@$(BIN)/python -m pytest $(PARALLEL) tests/browser $(ARGS)
 
 labextension: node  ## build the panel for JupyterLab where it is missing or old
 	@$(PANEL) --link

@@ -25,12 +25,10 @@ if importlib.util.find_spec("playwright") is None:
     # Test files import it, and a plain `make test` reads them before it leaves them out.
     collect_ignore_glob = ["test_*.py"]
 
-_TIMEOUT_MS = 60_000
-
 
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Browser]:
-    """One headless browser for all tests; skips with the reason where there is none."""
+    """One headless browser per process of tests; skips with the reason where there is none."""
     pytest.importorskip(
         "playwright.sync_api", reason="no playwright: pip install 'jupyter_ddl[browser]'"
     )
@@ -59,7 +57,7 @@ def page(chromium: Browser) -> Iterator[Page]:
     """A page in a context of its own; what it logs as errors is in ``page.errors``."""
     context = chromium.new_context(viewport={"width": 1100, "height": 1000})
     opened = context.new_page()
-    opened.set_default_timeout(_TIMEOUT_MS)
+    opened.set_default_timeout(PATIENCE_S * 1000)
     yield opened
     context.close()
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.leaks import Home, end_processes, leftovers_of, new_home
-from tests.until import until
+from tests.until import PATIENCE_S, until
 
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
@@ -128,7 +128,7 @@ class Lab:
         request = urllib.request.Request(
             f"{self.address}/{path}", headers={"Authorization": f"token {self.token}"}
         )
-        with urllib.request.urlopen(request, timeout=10) as reply:
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as reply:
             return json.load(reply)
 
     def _answers(self) -> bool:
@@ -209,7 +209,7 @@ def run_cell(page: Page, index: int, *, wait: bool = True, timeout_s: float = 60
 
 def wait_done(page: Page, index: int, timeout_s: float = 60.0) -> None:
     """Wait until a cell has a prompt number."""
-    deadline = time.monotonic() + timeout_s
+    deadline = time.monotonic() + max(timeout_s, PATIENCE_S)
     while not prompt_of(page, index)[1:-2].isdecimal():
         if time.monotonic() > deadline:
             text = cell_at(page, index).inner_text()
