@@ -185,6 +185,8 @@ class Attempt:
         plain = self.training.plain_state(state, keep=is_first)
         if not is_first:
             return
+        if self.objective in self.reported and (self._last_step or 0) >= at:
+            plain.setdefault(PRIVATE_KEY, {})["objective"] = self.reported[self.objective]
         trial = self._trial
         saved = save_checkpoint(self._directory(), trial.trial, trial.attempt, at, plain)
         self._emit(CheckpointSaved(trial.trial, trial.attempt, at, *saved, time.time()))
@@ -201,7 +203,13 @@ class Attempt:
                 checkpoint_names(directory, number) if self.rank == 0 else (),
                 lambda name: read_or_notice(directory, number, name, self.warn),
             )
-        return None if state is None else self.training.restore(state)
+        if state is None:
+            return None
+        # One that was saved behind the last report leaves nothing to report again.
+        objective = state.get(PRIVATE_KEY, {}).get("objective")
+        if objective is not None and self.objective is not None:
+            self.reported.setdefault(self.objective, objective)
+        return self.training.restore(state)
 
     def outputs(self) -> Outputs | None:
         """Where it shows figures and tables; None: a rank behind the first, which prints them."""

@@ -23,6 +23,40 @@ def test_the_last_reported_value_is_the_objective(host: Any) -> None:
     ]
 
 
+STEPS = """
+state = resume() or {"step": -1}
+for step in range(state["step"] + 1, 3):
+    report(step=step, acc=step / 2)
+    checkpoint(step=step)
+assert SEEN
+"""
+
+
+def test_what_was_reported_before_the_last_checkpoint_counts_when_no_step_is_left(
+    host: Any,
+) -> None:
+    rank = host.load(STEPS.replace("SEEN", "state['step'] == 2"), metric="acc")
+    assert rank.run().outcome == "failed"  # killed behind its last checkpoint, say
+    finished = rank.run(attempt=2)
+    assert (finished.outcome, finished.value) == ("complete", 1.0)
+    assert [each.attempt for each in rank.of(Reported)] == [1, 1, 1]
+
+
+def test_a_checkpoint_before_the_report_of_its_step_makes_up_no_value(host: Any) -> None:
+    swapped = (
+        "state = resume() or {'step': -1}\n"
+        "for step in range(state['step'] + 1, 2):\n"
+        "    checkpoint(step=step)\n"
+        "    assert step == 0 or state['step'] == 1\n"
+        "    report(step=step, acc=step / 2)\n"
+    )
+    rank = host.load(swapped, metric="acc")
+    assert rank.run().outcome == "failed"
+    finished = rank.run(attempt=2)
+    assert finished.failure is not None
+    assert finished.failure.kind == "metric"
+
+
 def test_the_final_value_of_the_name_counts_when_nothing_was_reported(host: Any) -> None:
     rank = host.load("import numpy as np\nacc = np.float32(0.5)\n", metric="acc")
     assert rank.run().value == 0.5
