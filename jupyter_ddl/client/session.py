@@ -13,7 +13,7 @@ import msgspec
 
 from jupyter_ddl.client.link import ControllerLink, Mailbox, client_loop, close_client_loop
 from jupyter_ddl.client.start import packages_to_warm, prepared_spec, start_controller
-from jupyter_ddl.errors import ClusterError
+from jupyter_ddl.errors import ClusterError, ControllerError
 from jupyter_ddl.protocol.cluster import ClusterSpec
 from jupyter_ddl.protocol.replies import Result
 from jupyter_ddl.protocol.requests import Body
@@ -104,13 +104,20 @@ class Session:
 
     def ask_controller_of(self, name: str, body: Body) -> Result:
         """The same, restarted if it has died: its runs must not be out of reach."""
-        self._revive(name)
-        return self.ask(name, body)
+        link = self._revived(name)
+        return self._call(link.request(body, _REQUEST_TIMEOUT_S), _REQUEST_TIMEOUT_S + 5)
 
     def watch(self, name: str, run_id: str) -> Mailbox:
-        """A mailbox that receives the run's snapshots; the current one is in it already."""
-        self._revive(name)
-        link = self._link(name)
+        """A mailbox that receives the run's snapshots; the current one is in it already.
+
+        Raises
+        ------
+        ControllerError
+            The controller has died, perhaps while it started: it may be tried again.
+        JupyterDDLError
+            It can't be started, or does not know the run.
+        """
+        link = self._revived(name)
         return self._call(link.follow(run_id), _REQUEST_TIMEOUT_S)
 
     def unwatch(self, name: str, run_id: str, mailbox: Mailbox) -> None:
@@ -127,9 +134,15 @@ class Session:
             self._call(link.close(), 5.0)
         close_client_loop()
 
-    def _revive(self, name: str) -> None:
+    def _revived(self, name: str) -> ControllerLink:
         if read_connection(name) is None:
             self._start_or_join(name)
+        try:
+            return self._link(name)
+        except ControllerError:
+            raise
+        except ClusterError as error:  # it has died in this very moment
+            raise ControllerError(error.message) from error
 
     def _start_or_join(self, name: str, on_phase: Callable[[str], None] = lambda _: None) -> None:
         """Start a cluster as it was before; another process may do so at the same moment."""

@@ -88,6 +88,8 @@ def start_controller(
     ------
     ClusterError
         There are no workers by the deadline, or the backend refuses; nothing is left running.
+    ControllerError
+        It ended while it started, and did not say why: it was killed, or crashed.
     """
     process = _spawn(spec)
     try:
@@ -164,11 +166,12 @@ def _wait_ready(
             raise kind(message["message"])
         elif message["kind"] == "ready":
             return list(message["resumed"])
-    is_late = time.monotonic() >= deadline
-    seen = (
-        f"was not ready after {spec.start_timeout_s:.0f} s" if is_late else "ended while starting"
+    if time.monotonic() < deadline:
+        raise ControllerError(f"cluster {spec.name} ended while starting; {_log_tail(spec.name)}")
+    raise ClusterError(
+        f"cluster {spec.name} was not ready after {spec.start_timeout_s:.0f} s; "
+        f"{_log_tail(spec.name)}"
     )
-    raise ClusterError(f"cluster {spec.name} {seen}; {_log_tail(spec.name)}")
 
 
 def _messages(process: subprocess.Popen[bytes], deadline: float) -> Any:

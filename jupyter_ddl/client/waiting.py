@@ -140,7 +140,8 @@ def wait_for_run(
     TimeoutError
         ``timeout_s`` passed; the run goes on.
     ControllerError
-        The controller died four times in a row without bringing any trial to its end.
+        The controller died four times in a row without bringing any trial to its end, or a training
+        to its next checkpoint.
     """
     if on_snapshot is None:
         pauses = PauseTeller(run_id)
@@ -148,7 +149,7 @@ def wait_for_run(
     cluster = read_submitted(ledger_path(run_id)).spec.cluster
     interrupts = _Interrupts(session, cluster, run_id, on_interrupt, is_leaving)
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
-    n_lost, n_finished = 0, 0
+    n_lost, done, why = 0, (0, 0), ""
     while n_lost <= _MAX_REVIVALS:
         try:
             if _has_ended(run_id):
@@ -157,8 +158,11 @@ def wait_for_run(
         except KeyboardInterrupt:
             interrupts.forward()
             continue
+        except ControllerError as error:
+            log.info("run %s: %s", run_id, error.message)
+            n_lost, why = n_lost + 1, error.message
+            continue
         if mailbox is None:
-            n_lost += 1
             continue
         try:
             last = _follow(mailbox, interrupts, deadline, on_snapshot, on_tick, run_id)
@@ -166,16 +170,22 @@ def wait_for_run(
             session.unwatch(cluster, run_id, mailbox)
         if last is not None:
             return last
-        done = 0 if mailbox.newest is None else mailbox.newest.decode().counts.finished
-        if done > n_finished:
-            n_finished, n_lost = done, 0  # it lived to some purpose
+        if mailbox.newest is not None and (reached := _reached(mailbox.newest)) > done:
+            done, n_lost = reached, 0  # it lived to some purpose
         n_lost += 1
     if _has_ended(run_id):
         return _last_snapshot(run_id, on_snapshot)
     raise ControllerError(
-        f"the controller of cluster {cluster} ended {n_lost} times during run {run_id}; "
-        f"see `%cluster logs`, then `%runs attach {run_id}`"
+        f"the controller of cluster {cluster} ended {n_lost} times during run {run_id}"
+        f"{f' ({why})' if why else ''}; see `%cluster logs`, then `%runs attach {run_id}`"
     )
+
+
+def _reached(snapshot: EncodedSnapshot) -> tuple[int, int]:
+    """Trials that have ended, and the step that a training would go on from."""
+    seen = snapshot.decode()
+    step = seen.checkpoint_step
+    return seen.counts.finished, 0 if step is None else step + 1
 
 
 def _has_ended(run_id: str) -> bool:
@@ -183,21 +193,20 @@ def _has_ended(run_id: str) -> bool:
 
 
 def _watch(session: Session, cluster: str, run_id: str) -> Mailbox | None:
-    """A mailbox; None when the controller died before it could answer, or the run has ended.
+    """A mailbox; None when the run has ended.
 
     Raises
     ------
+    ControllerError
+        The controller died before it could answer.
     JupyterDDLError
-        The controller can't be started or can't go on with the run: what it says.
+        It can't be started or can't go on with the run: what it says.
     """
     try:
         return session.watch(cluster, run_id)
     except RunNotFoundError:
         if _has_ended(run_id):
             return None
-    except ControllerError as error:
-        log.info("run %s: %s", run_id, error.message)
-        return None
     # A controller that came up while the ledger could not be read, or was held by another one.
     session.ask(cluster, ResumeRun(run_id))
     return session.watch(cluster, run_id)

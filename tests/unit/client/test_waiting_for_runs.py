@@ -131,7 +131,7 @@ def test_a_controller_that_dies_again_and_again_is_given_up(ledger: LedgerWriter
         raise ControllerError("gone")
 
     session = Session(gone, Mailbox.break_off, gone, Mailbox.break_off)
-    with pytest.raises(ControllerError, match="ended 4 times during run r1"):
+    with pytest.raises(ControllerError, match=r"ended 4 times during run r1 \(gone\)"):
         wait(session, on_snapshot=None)
 
 
@@ -148,6 +148,35 @@ def test_deaths_between_which_the_run_gets_on_are_no_reason_to_leave(
 
     session = Session(*map(die_after, (1, 1, 2, 2, 2, 3, 3)), ends)
     assert wait(session, on_snapshot=None).state == "complete"
+
+
+def test_nor_are_those_between_which_a_training_gets_to_its_next_checkpoint(
+    ledger: LedgerWriter,
+) -> None:
+    def die_at(step: int) -> Callable[[Mailbox], None]:
+        def work(mailbox: Mailbox) -> None:
+            seen = msgspec.structs.replace(snapshot(1), checkpoint_step=step)
+            mailbox.put(encoded(seen))
+            mailbox.break_off()
+
+        return work
+
+    session = Session(*map(die_at, (0, 5, 5, 9, 9, 9)), ends)
+    assert wait(session, on_snapshot=None).state == "complete"
+
+
+def test_a_controller_that_dies_when_it_is_asked_to_go_on_is_tried_again(
+    ledger: LedgerWriter,
+) -> None:
+    class Dying(Session):
+        def ask(self, name: str, body: Any) -> None:
+            super().ask(name, body)
+            raise ControllerError("gone")
+
+    def unknown(_: Mailbox) -> None:
+        raise RunNotFoundError("not active")
+
+    assert wait(Dying(unknown, ends), on_snapshot=None).state == "complete"
 
 
 def test_a_controller_that_does_not_drive_the_run_is_asked_to_or_says_why_not(
