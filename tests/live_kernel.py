@@ -129,6 +129,26 @@ class LiveKernel:
         out.duration_s = time.monotonic() - began
         return out
 
+    def poll(self, message_id: str, timeout_s: float) -> CellOutput | None:
+        """Take one message of a cell that :meth:`start` began; None when none came.
+
+        Its ``status`` is set once the cell has ended.
+        """
+        out = self._outputs.setdefault(message_id, CellOutput())
+        try:
+            message = self._client.get_iopub_msg(timeout=timeout_s)
+        except Empty:
+            return None
+        kind, content = message["msg_type"], message["content"]
+        if message["parent_header"].get("msg_id") != message_id:
+            return None
+        if kind == "status" and content["execution_state"] == "idle":
+            reply = self._reply(message_id, time.monotonic() + PATIENCE_S)
+            out.status = reply["content"]["status"]
+        else:
+            self._take(kind, content, out)
+        return out
+
     def value(self, expression: str, timeout_s: float = 30.0) -> str:
         """The ``repr`` of an expression in the notebook."""
         out = self.run(f"print(repr(({expression})))", timeout_s).check()

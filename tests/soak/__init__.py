@@ -1,0 +1,1 @@
+"""Kills of everything that a search and a training need, again and again: ``make soak``."""

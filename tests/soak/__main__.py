@@ -1,0 +1,462 @@
+"""Kills kernels, Jupyter servers, controllers, workers, zygotes and ranks in random order.
+
+Two notebooks go on for the whole time: one with searches, one with trainings on two ranks, on one
+cluster.  Who uses them does what people do: behind a killed kernel a new one attaches to the run,
+a Jupyter server is started again and its panel connects, and controllers come back by whoever waits
+for their runs.  ``python -m tests.soak --kills 1000 --seed 1`` ends with a table, and with a status
+other than 0 when a promise broke.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import faulthandler
+import os
+import platform
+import random
+import signal
+import statistics
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from jupyter_ddl.client.session import session
+from jupyter_ddl.store.connection import read_connection
+from tests.leaks import Home, end_processes, leftovers_of, new_home, processes_of
+from tests.run_tools import workers
+from tests.soak.records import Record, Records, Worked, lost_steps
+from tests.soak.stage import Notebook, Panel
+
+__all__ = ["main"]
+
+_CLUSTER = "soak"
+_KINDS = ("kernel", "server", "controller", "worker", "zygote", "rank")
+_EACH_S = 0.02
+_PATIENCE_S = 120.0
+_ORPHAN_S = 10.0
+_P95_S = 10.0
+_GROWTH_BYTES = 5 << 20
+_INTERVAL = {"search": 3, "ddp": 5}
+"""Steps between two checkpoints."""
+
+_SEARCH = """%%distribute search --metric score --trials {trials} --seed 5 --sampler tpe \
+--max-parallel 2 --max-failures 100000
+import time
+from jupyter_ddl import checkpoint, report, resume, uniform
+x = uniform(0.0, 1.0)
+state = resume() or {{"step": -1, "total": 0.0}}
+total = state["total"]
+for step in range(state["step"] + 1, 12):
+    with open(f"{notes}/search-{number}-{{x!r}}", "a") as file:
+        file.write(f"{{step}}\\n")
+    time.sleep(0.1)
+    total += x / (step + 1)
+    report(step=step, score=total)
+    if step % 3 == 2:
+        checkpoint(step=step, total=total)
+"""
+
+_TRAINING = """%%distribute ddp -n 2 --max-restarts 100000 --seed 5
+import time
+import torch
+from jupyter_ddl import checkpoint, prepare, rank, report, resume
+torch.manual_seed(1)
+inputs = torch.randn(64, 8)
+targets = inputs.sum(dim=1, keepdim=True)
+model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1))
+state = resume()
+if state:
+    model.load_state_dict(state["model"])
+model = prepare(model)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+for step in range(state["step"] + 1 if state else 0, {steps}):
+    if rank() == 0:
+        with open(f"{notes}/ddp-{number}", "a") as file:
+            file.write(f"{{step}}\\n")
+    mine = slice(int(rank()), None, 2)
+    optimizer.zero_grad()
+    loss = torch.nn.functional.mse_loss(model(inputs[mine]), targets[mine])
+    loss.backward()
+    optimizer.step()
+    report(step=step, loss=loss.item())
+    if step % 5 == 4:
+        checkpoint(step=step, model=model.module.state_dict())
+    time.sleep(0.05)
+"""
+
+
+@dataclass
+class _Kill:
+    kind: str
+    pid: int
+    at_s: float
+    works: list[Worked]
+    """What was under way."""
+    runs: list[Record]
+    """What had not ended."""
+    lost: frozenset[int]
+    """The process and everything below it."""
+    took_s: float = 0.0
+
+
+@dataclass
+class _Life:
+    """A process that ought not to grow, at its moments of rest."""
+
+    kind: str
+    n_fds: list[int] = field(default_factory=list)
+    rss: list[int] = field(default_factory=list)
+
+    def take(self, pid: int) -> None:
+        with contextlib.suppress(psutil.Error, OSError):
+            process = psutil.Process(pid)
+            self.n_fds.append(process.num_fds())
+            self.rss.append(process.memory_info().rss)
+
+
+class Soak:
+    """One soak in a home of its own."""
+
+    def __init__(self, home: Home, options: argparse.Namespace) -> None:
+        self._home = home
+        self._options = options
+        self._chance = random.Random(options.seed)
+        self._notes = home.work / "notes"
+        self._notes.mkdir()
+        self._records = Records()
+        self._unfinished: dict[str, list[str]] = {"search": [], "ddp": []}
+        start = f"%cluster start local -n 4 --name {_CLUSTER}"
+        self._search = Notebook(
+            home, "search", start, self._search_cell, lambda: self._ids("search")
+        )
+        self._training = Notebook(
+            home, "training", "", self._training_cell, lambda: self._ids("ddp")
+        )
+        self._panel = Panel(home, lambda: [*self._ids("search"), *self._ids("ddp")])
+        self.kills: list[_Kill] = []
+        self.broken: list[str] = []
+        self._lives: dict[tuple[str, int], _Life] = {}
+
+    def run(self) -> None:
+        """Calm runs first, then the kills, then the ends of the runs under way."""
+        self._search.start()
+        self._wait(lambda: self._ids("search"), "the first search")
+        self._training.start()
+        self._panel.start()
+        self._wait(
+            lambda: {r.verb for r in self._records.runs.values() if r.is_over} >= {"search", "ddp"},
+            "two calm runs",
+        )
+        while len(self.kills) < self._options.kills and not self.broken:
+            self._kill_some()
+        self._end()
+        self._judge()
+
+    # -- kills -------------------------------------------------------------------------------
+
+    def _kill_some(self) -> None:
+        """One kill, or two in short order, and wait until all goes on."""
+        some = [self._kill()]
+        while self._chance.random() < 0.2:
+            self._pause(0.0, 2.0)
+            some.append(self._kill())
+        deadline = time.monotonic() + _PATIENCE_S
+        last_s = some[-1].at_s
+        left = list(some)
+        while left:
+            self._look()
+            for kill in [k for k in left if self._is_survived(k, last_s)]:
+                kill.took_s = time.time() - last_s
+                left.remove(kill)
+            if self.broken:
+                return
+            if left and time.monotonic() > deadline:
+                kinds = ", ".join(kill.kind for kill in some)
+                self.broken.append(
+                    f"kill {len(self.kills)} ({kinds}): no progress within {_PATIENCE_S:.0f} s: "
+                    f"{[(k.kind, k.works) for k in left]}"
+                )
+                return
+        self._at_rest()
+        self._say(some)
+        self._pause(0.0, 2.0)
+
+    def _kill(self) -> _Kill:
+        kind = self._chance.choice(self._options.kinds)
+        draw = self._chance.random()
+        found: list[tuple[int, Callable[[], object]]] = []
+
+        def look() -> bool:
+            self._look()
+            found[:] = self._victims(kind)
+            return bool(found)
+
+        self._wait(look, f"a {kind} to kill")
+        pid, kill = found[int(draw * len(found))]
+        lost = {pid}
+        with contextlib.suppress(psutil.Error):
+            lost |= {child.pid for child in psutil.Process(pid).children(recursive=True)}
+        works = self._records.worked()
+        with contextlib.suppress(ProcessLookupError):
+            kill()
+        made = _Kill(kind, pid, time.time(), works, self._records.unfinished(), frozenset(lost))
+        self.kills.append(made)
+        return made
+
+    def _victims(self, kind: str) -> list[tuple[int, Callable[[], object]]]:
+        if kind == "kernel":
+            each: Iterable[Notebook | Panel] = (self._search, self._training)
+            return [(user.pid, user.kill) for user in each if user.pid is not None]
+        if kind == "server":
+            return [(self._panel.pid, self._panel.kill)] if self._panel.pid is not None else []
+        pids = self._below(kind)
+        return [(pid, lambda pid=pid: os.kill(pid, signal.SIGKILL)) for pid in pids]
+
+    def _below(self, kind: str) -> list[int]:
+        if kind == "controller":
+            info = read_connection(_CLUSTER)
+            return [] if info is None else [info.process.pid]
+        generation = workers(_CLUSTER)
+        for _ in range(("worker", "zygote", "rank").index(kind)):
+            below = []
+            for process in generation:
+                with contextlib.suppress(psutil.Error):
+                    below += process.children()
+            generation = [p for p in below if "resource_tracker" not in _line(p)]
+        return sorted(process.pid for process in generation)
+
+    def _is_survived(self, kill: _Kill, last_s: float) -> bool:
+        if kill.kind == "kernel":
+            return all(user.drawn_at_s > last_s for user in (self._search, self._training))
+        if kill.kind == "server":
+            return self._panel.seen_at_s > last_s
+        if not all(run.is_over or run.reported_at_s > last_s for run in kill.runs):
+            return False
+        return all(self._records.goes_on(work, last_s, kill.lost) for work in kill.works)
+
+    # -- looking ------------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        self._records.poll()
+        for verb in self._unfinished:
+            self._unfinished[verb] = [r.run_id for r in self._records.unfinished(verb)]
+        for user in (self._search, self._training, self._panel):
+            if user.complaints:
+                self.broken += user.complaints
+                user.complaints.clear()
+        time.sleep(_EACH_S)
+
+    def _ids(self, verb: str) -> list[str]:
+        return self._unfinished[verb]
+
+    def _wait(self, predicate: Callable[[], object], what: str) -> None:
+        deadline = time.monotonic() + _PATIENCE_S
+        while not predicate():
+            self._look()
+            if self.broken or time.monotonic() > deadline:
+                raise BrokenPromiseError(self.broken or [f"waited in vain for {what}"])
+
+    def _pause(self, low_s: float, high_s: float) -> None:
+        until_s = time.monotonic() + self._chance.uniform(low_s, high_s)
+        while time.monotonic() < until_s:
+            self._look()
+
+    def _at_rest(self) -> None:
+        """What is open and held now, and nobody is there who belongs to no one."""
+        roots = {"controller": self._below("controller")}
+        users = {"kernel": (self._search, self._training), "server": (self._panel,)}
+        for kind, each in users.items():
+            roots[kind] = [user.pid for user in each if user.pid is not None]
+        for kind, pids in roots.items():
+            for pid in pids:
+                self._lives.setdefault((kind, pid), _Life(kind)).take(pid)
+        deadline = time.monotonic() + _ORPHAN_S
+        while orphans := self._orphans():
+            if time.monotonic() > deadline:
+                self.broken.append(f"kill {len(self.kills)}: orphans: {orphans}")
+                return
+            self._look()
+
+    def _orphans(self) -> list[str]:
+        """Processes of this soak that hang below no live controller, kernel, server or this."""
+        found = {process.pid: process for process in processes_of(self._home)}
+        return [
+            f"{process.pid} {_line(process)}" for process in found.values() if _is_orphan(process)
+        ]
+
+    # -- the end ------------------------------------------------------------------------------
+
+    def _end(self) -> None:
+        for user in (self._search, self._training):
+            user.close()
+        with contextlib.suppress(BrokenPromiseError):
+            self._wait(
+                lambda: self._search.has_ended.is_set() and self._training.has_ended.is_set(),
+                "the ends of the last runs",
+            )
+        self._panel.close()
+        self._panel.join(30)
+        self._look()
+        if self.broken:
+            return  # who waits would start again what is stopped here
+        if read_connection(_CLUSTER) is not None:
+            from jupyter_ddl.client.clusters import Cluster
+
+            Cluster(_CLUSTER).stop()
+        session().close()
+        self.broken += [f"left behind: {line}" for line in leftovers_of(self._home)]
+
+    def _judge(self) -> None:
+        first: dict[str, object] = {}
+        for run in self._records.runs.values():
+            self.broken += run.broken()
+            if run.is_over and first.setdefault(run.verb, run.outcome()) != run.outcome():
+                self.broken.append(f"run {run.run_id} ({run.verb}) came to something else")
+        for path in sorted(self._notes.iterdir()):
+            most = max(lost_steps(path), default=0)
+            if most > _INTERVAL[path.name.split("-")[0]]:
+                self.broken.append(f"{path.name}: {most} steps were made twice")
+        if self._p95() > _P95_S:
+            self.broken.append(f"95 % of kills were survived within {self._p95():.1f} s")
+
+    def _p95(self) -> float:
+        took_s = [kill.took_s for kill in self.kills]
+        return statistics.quantiles(took_s, n=20)[-1] if len(took_s) > 1 else sum(took_s)
+
+    # -- telling -------------------------------------------------------------------------------
+
+    def _say(self, some: list[_Kill]) -> None:
+        told = ", ".join(f"{kill.kind} {kill.took_s:.2f} s" for kill in some)
+        print(f"{time.strftime('%H:%M:%S')} {len(self.kills)}: {told}", flush=True)
+
+    def table(self) -> str:
+        """The figures, in Markdown."""
+        lines = [
+            "| killed | kills | back after (median) | 95th percentile | longest |",
+            "|---|---|---|---|---|",
+        ]
+        groups: dict[str, list[float]] = defaultdict(list)
+        for kill in self.kills:
+            groups[kill.kind].append(kill.took_s)
+            groups["all"].append(kill.took_s)
+        for kind in (*_KINDS, "all"):
+            took_s = sorted(groups[kind])
+            if took_s:
+                p95_s = took_s[min(len(took_s) - 1, int(0.95 * len(took_s)))]
+                lines.append(
+                    f"| {kind} | {len(took_s)} | {statistics.median(took_s):.2f} s "
+                    f"| {p95_s:.2f} s | {took_s[-1]:.2f} s |"
+                )
+        return "\n".join([*lines, "", *self._facts()])
+
+    def _facts(self) -> list[str]:
+        runs = self._records.runs.values()
+        lost = {
+            verb: max((n for p in self._notes.glob(f"{verb}-*") for n in lost_steps(p)), default=0)
+            for verb in _INTERVAL
+        }
+        told = [
+            f"- {sum(r.verb == 'search' for r in runs)} searches with "
+            f"{sum(len(r.ended) for r in runs if r.verb == 'search')} trials, "
+            f"{sum(r.verb == 'ddp' for r in runs)} trainings",
+            f"- {self._search.n_repeated + self._training.n_repeated} cells were executed again, "
+            f"since the controller was killed while they were submitted",
+            f"- attempts: {sum(r.n_ended_attempts('evicted') for r in runs)} evicted, "
+            f"{sum(r.n_ended_attempts('failed') for r in runs)} failed",
+            f"- steps made again, at most: {lost['search']} of a search's trial (checkpoints every "
+            f"3), {lost['ddp']} of a training (every 5)",
+        ]
+        for kind in ("controller", "server", "kernel"):
+            lives = [
+                life for life in self._lives.values() if life.kind == kind and len(life.rss) > 1
+            ]
+            if lives:
+                longest = max(len(life.rss) for life in lives)
+                growth = max(life.rss[-1] - life.rss[0] for life in lives) / 2**20
+                fds = max(life.n_fds[-1] - life.n_fds[0] for life in lives)
+                told.append(
+                    f"- {kind}: {len(lives)} that saw two kills or more ({longest} at most), grew "
+                    f"by at most {growth:.1f} MB and {fds} descriptors"
+                )
+        return told
+
+    def _search_cell(self, number: int) -> str:
+        return _SEARCH.format(number=number, notes=self._notes, trials=self._options.trials)
+
+    def _training_cell(self, number: int) -> str:
+        return _TRAINING.format(number=number, notes=self._notes, steps=self._options.steps)
+
+
+class BrokenPromiseError(Exception):
+    """Something that was waited for did not come."""
+
+
+def _line(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())[:160]
+    except psutil.Error:
+        return ""
+
+
+def _is_orphan(process: psutil.Process) -> bool:
+    """Whether init has inherited it, or one that it hangs below, and it is no controller."""
+    own = os.getpid()
+    with contextlib.suppress(psutil.Error):
+        line = [process, *process.parents()]
+        for each in line:
+            if each.pid == own:
+                return False
+            if "jupyter_ddl.controller" in _line(each):
+                info = read_connection(_CLUSTER)
+                return info is None or info.process.pid != each.pid
+        return process.is_running()
+    return False
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
+    parser.add_argument("--kills", type=int, default=1000, metavar="N")
+    parser.add_argument("--seed", type=int, default=1, metavar="S")
+    parser.add_argument("--kinds", nargs="+", choices=_KINDS, default=list(_KINDS))
+    parser.add_argument("--trials", type=int, default=30, help="of a search")
+    parser.add_argument("--steps", type=int, default=200, help="of a training")
+    parser.add_argument("--keep", type=Path, help="copy runs and logs there when a promise broke")
+    options = parser.parse_args(arguments)
+    faulthandler.register(signal.SIGUSR1)
+    began_s = time.monotonic()
+    with new_home() as home:
+        os.environ.update(home.variables())
+        soak = Soak(home, options)
+        try:
+            soak.run()
+        except BrokenPromiseError as error:
+            soak.broken += [str(error)]
+        finally:
+            end_processes(home)
+        print(
+            f"\n{len(soak.kills)} kills in {(time.monotonic() - began_s) / 60:.0f} min, seed "
+            f"{options.seed}; {platform.platform()}, {os.cpu_count()} CPUs\n\n{soak.table()}\n"
+        )
+        for line in soak.broken:
+            print(f"BROKEN: {line}")
+        if soak.broken and options.keep:
+            import shutil
+
+            shutil.copytree(
+                home.root,
+                options.keep,
+                dirs_exist_ok=True,
+                ignore_dangling_symlinks=True,
+                ignore=shutil.ignore_patterns("*.sock"),
+            )
+    return 1 if soak.broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
