@@ -15,6 +15,7 @@ import msgspec
 
 from jupyter_ddl import errors
 from jupyter_ddl.errors import ControllerError, JupyterDDLError, ProtocolError
+from jupyter_ddl.protocol.codec import decoder_of
 from jupyter_ddl.protocol.framing import encode_frame, read_frame
 from jupyter_ddl.protocol.replies import Refused, Reply, Result, SnapshotResult, Upward
 from jupyter_ddl.protocol.requests import (
@@ -36,6 +37,7 @@ __all__ = ["ClientLoop", "ControllerLink", "Mailbox", "client_loop", "close_clie
 T = TypeVar("T")
 
 _INTERRUPT_S = 0.5
+_UPWARD = decoder_of(Upward)
 
 
 class ClientLoop:
@@ -186,7 +188,6 @@ class ControllerLink:
         self._watchers: dict[str, list[OnSnapshot]] = {}
         self._on_closed: list[Callable[[], None]] = []
         self._task = asyncio.create_task(self._read(), name=f"link {info.name}")
-        self._decoder: msgspec.msgpack.Decoder[Upward] = msgspec.msgpack.Decoder(Upward)
 
     @classmethod
     async def open(cls, info: ConnectionInfo, timeout_s: float = 5.0) -> ControllerLink:
@@ -296,8 +297,8 @@ class ControllerLink:
     async def _read(self) -> None:
         try:
             while True:
-                self._dispatch(self._decoder.decode(await read_frame(self._reader)))
-        except (asyncio.IncompleteReadError, OSError, msgspec.DecodeError, ProtocolError):
+                self._dispatch(_UPWARD(await read_frame(self._reader)))
+        except (asyncio.IncompleteReadError, OSError, ProtocolError):
             pass  # the link is over either way; waiting requests are told below
         finally:
             self.closed.set()

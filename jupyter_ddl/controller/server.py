@@ -18,6 +18,7 @@ from typing import Protocol
 import msgspec
 
 from jupyter_ddl.errors import JupyterDDLError, ProtocolError
+from jupyter_ddl.protocol.codec import decoder_of
 from jupyter_ddl.protocol.framing import encode_frame, read_frame
 from jupyter_ddl.protocol.replies import Refused, Reply, Result, SnapshotPush
 from jupyter_ddl.protocol.requests import MAX_REQUEST_BYTES, Body, Request
@@ -28,6 +29,7 @@ __all__ = ["PUSH_INTERVAL_S", "Fanout", "Handler", "Server", "Session", "Timers"
 
 log = logging.getLogger(__name__)
 
+_REQUEST = decoder_of(Request, "a client sent something that is not a request")
 _UCRED = struct.Struct("3i")
 PUSH_INTERVAL_S = 0.25
 """Between two pushes of a run that goes on.  Jupyter's server drops what comes much faster."""
@@ -212,7 +214,6 @@ class Server:
     def __init__(self, path: Path, handler: Handler) -> None:
         self._path = path
         self._handler = handler
-        self._decoder = msgspec.msgpack.Decoder(Request)
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._sessions: set[Session] = set()
@@ -257,11 +258,8 @@ class Server:
             self._handler.closed(session)
 
     async def _read(self, reader: asyncio.StreamReader) -> Request:
-        payload = await read_frame(reader, MAX_REQUEST_BYTES)
-        try:
-            return self._decoder.decode(payload)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise ProtocolError(f"a client sent something that is not a request: {error}") from None
+        request: Request = _REQUEST(await read_frame(reader, MAX_REQUEST_BYTES))
+        return request
 
     async def _answer(self, request: Request, session: Session) -> None:
         try:

@@ -13,6 +13,7 @@ import msgspec
 from distributed import Client, Scheduler, SchedulerPlugin
 
 from jupyter_ddl.errors import LaunchError
+from jupyter_ddl.protocol.codec import UNREADABLE
 
 __all__ = ["WorkerLostError", "call_worker", "decoded", "hear"]
 
@@ -70,7 +71,7 @@ def decoded(worker: str, data: bytes | memoryview, decoder: msgspec.msgpack.Deco
     """
     try:
         return decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, TypeError) as error:
+    except (*UNREADABLE, TypeError) as error:
         raise _not_believed(worker, error) from None
 
 

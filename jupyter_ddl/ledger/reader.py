@@ -178,7 +178,7 @@ def read_run_line(path: str | Path) -> RunLine:
         return line
     return msgspec.structs.replace(
         line,
-        n_finished=Counts(**last.totals).finished if last.totals else None,
+        n_finished=msgspec.convert(last.totals, Counts).finished if last.totals else None,
         best=last.best_value,
         step=last.step,
         round=last.round,

@@ -6,6 +6,7 @@ One shared encoder and one shared decoder; building them costs more than a thous
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import msgspec
@@ -13,7 +14,15 @@ import msgspec
 from jupyter_ddl.errors import ProtocolError
 from jupyter_ddl.protocol.events import Event
 
-__all__ = ["NON_FINITE", "decode_event", "encodable", "encode_event", "json_safe"]
+__all__ = [
+    "NON_FINITE",
+    "UNREADABLE",
+    "decode_event",
+    "decoder_of",
+    "encodable",
+    "encode_event",
+    "json_safe",
+]
 
 T = TypeVar("T")
 
@@ -21,6 +30,8 @@ NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 """How numbers that JSON has no word for are written, as strings."""
 
 _ENCODER = msgspec.msgpack.Encoder()
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What msgspec raises for bytes that are no message: they nest too deep, or hold no text."""
 _DECODER: msgspec.msgpack.Decoder[Event] = msgspec.msgpack.Decoder(Event)
 
 
@@ -61,13 +72,35 @@ def decode_event(data: bytes | memoryview, where: str = "") -> Event:
     """
     try:
         return _DECODER.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         place = f" at {where}" if where else ""
         raise ProtocolError(
             f"reading an event{place} failed: {error}; "
             f"it was written by another version of jupyter_ddl or is damaged",
             where=where,
         ) from error
+
+
+def decoder_of(kind: Any, what: str = "not a message") -> Callable[[bytes | memoryview], Any]:
+    """What reads one msgpack message of another process.
+
+    Parameters
+    ----------
+    kind : type
+        A tagged struct, or a union of some.
+    what : str
+        How the message begins of the :class:`ProtocolError` that it raises, whatever is wrong with
+        the bytes.
+    """
+    decode = msgspec.msgpack.Decoder(kind).decode
+
+    def read(data: bytes | memoryview) -> Any:
+        try:
+            return decode(data)
+        except UNREADABLE as error:
+            raise ProtocolError(f"{what}: {error}") from error
+
+    return read
 
 
 def json_safe(value: Any) -> Any:

@@ -9,7 +9,7 @@ import msgspec
 from jupyter_ddl.protocol.names import FileName, FilePath, MaybeFileName, StorePath
 from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.protocol.space import ParamValue
-from jupyter_ddl.protocol.telemetry import Usage
+from jupyter_ddl.protocol.telemetry import Finite, Usage
 
 __all__ = [
     "LAST_LINES",
@@ -96,7 +96,7 @@ class RankStarted(msgspec.Struct, frozen=True, tag="rank_started"):
     trial: int
     attempt: int
     rank: int
-    at_s: float
+    at_s: Finite
     worker: str
     host: str
     pid: int
@@ -114,8 +114,8 @@ class RankEnded(msgspec.Struct, frozen=True, tag="rank_ended"):
     attempt: int
     rank: int
     outcome: Outcome
-    at_s: float
-    duration_s: float
+    at_s: Finite
+    duration_s: Finite
     log_end: int | None = None
     values_file: FileName | None = None
     failure: Failure | None = None
@@ -131,7 +131,7 @@ class HangVerdict(msgspec.Struct, frozen=True, tag="hang_verdict"):
     attempt: int
     rank: int
     """The rank that the others wait for."""
-    at_s: float
+    at_s: Finite
     text: str
     """One sentence: which rank, which line of the cell, what the others wait for."""
     line: int | None = None
@@ -160,7 +160,7 @@ class Beat(msgspec.Struct, frozen=True, tag="beat"):
     phase: Literal["loading", "rendezvous", "cell", "leaving"]
     n_steps: int
     """Optimizer steps and reports so far."""
-    at_s: float
+    at_s: Finite
 
 
 class Probe(msgspec.Struct, frozen=True, tag="probe"):
@@ -191,7 +191,7 @@ class WorkerLeaving(msgspec.Struct, frozen=True, tag="worker_leaving"):
 
     trial: int
     attempt: int
-    grace_s: float
+    grace_s: Finite
 
 
 SCHEMA_VERSION = 1
@@ -200,14 +200,14 @@ SCHEMA_VERSION = 1
 
 class RunSubmitted(msgspec.Struct, frozen=True, tag="run_submitted"):
     spec: RunSpec
-    at_s: float
+    at_s: Finite
     schema: int = SCHEMA_VERSION
 
 
 class RunStarted(msgspec.Struct, frozen=True, tag="run_started"):
     """The run begins, or goes on in a new controller (then ``session`` > 1)."""
 
-    at_s: float
+    at_s: Finite
     session: int
     n_slots: int
     max_parallel: int
@@ -219,7 +219,7 @@ class TrialCreated(msgspec.Struct, frozen=True, tag="trial_created"):
 
     trial: int
     params: dict[str, ParamValue]
-    at_s: float
+    at_s: Finite
     is_refit: bool = False
     """Of a fit: no candidate, but a parallel call of a search's refit."""
     place: int | None = None
@@ -231,7 +231,7 @@ class AttemptStarted(msgspec.Struct, frozen=True, tag="attempt_started"):
 
     trial: int
     attempt: int
-    at_s: float
+    at_s: Finite
     worker: str
     pid: int
     log: MaybeFileName
@@ -245,7 +245,7 @@ class Reported(msgspec.Struct, frozen=True, tag="reported"):
     attempt: int
     step: int
     metrics: dict[str, float]
-    at_s: float
+    at_s: Finite
     rank: int = 0
 
 
@@ -256,7 +256,7 @@ class CheckpointSaved(msgspec.Struct, frozen=True, tag="checkpoint_saved"):
     file: FilePath
     """Relative to ``<run_dir>/checkpoints``; begins with the digest that its reader checks."""
     size_bytes: int
-    at_s: float
+    at_s: Finite
 
 
 class OutputShown(msgspec.Struct, frozen=True, tag="output_shown"):
@@ -267,7 +267,7 @@ class OutputShown(msgspec.Struct, frozen=True, tag="output_shown"):
     file: FileName
     """Where it lies, relative to ``<run_dir>/outputs``; what lay there before is gone."""
     size_bytes: int
-    at_s: float
+    at_s: Finite
     shown: tuple[FileName, ...]
     """Files of all that the attempt shows from now on, in order: what is not named is gone."""
 
@@ -283,8 +283,8 @@ class AttemptFinished(msgspec.Struct, frozen=True, tag="attempt_finished"):
     trial: int
     attempt: int
     outcome: Outcome
-    at_s: float
-    duration_s: float
+    at_s: Finite
+    duration_s: Finite
     value: float | None = None
     """The objective (search), None for a map."""
     log_end: int | None = None
@@ -302,7 +302,7 @@ class AttemptFinished(msgspec.Struct, frozen=True, tag="attempt_finished"):
 class StopRequested(msgspec.Struct, frozen=True, tag="stop_requested"):
     """A person asked for the run, or one trial, to stop."""
 
-    at_s: float
+    at_s: Finite
     when: Literal["next_report", "now"]
     trial: int | None = None
     by: str = ""
@@ -313,7 +313,7 @@ class StopRequested(msgspec.Struct, frozen=True, tag="stop_requested"):
 class Notice(msgspec.Struct, frozen=True, tag="notice"):
     """A sentence the user should see: a recovery, a fallback, a torn tail that was cut."""
 
-    at_s: float
+    at_s: Finite
     text: str
 
 
@@ -325,8 +325,8 @@ class CellExecuted(msgspec.Struct, frozen=True, tag="cell_executed"):
     targets: tuple[int, ...]
     """Ranks that executed it."""
     outcome: Literal["complete", "failed", "cancelled"]
-    at_s: float
-    duration_s: float
+    at_s: Finite
+    duration_s: Finite
     log_starts: tuple[int, ...] = ()
     log_ends: tuple[int, ...] = ()
     """Bytes of the targets' logs between which its output lies."""
@@ -344,8 +344,8 @@ class FoldFinished(msgspec.Struct, frozen=True, tag="fold_finished"):
     """Its place among the units of its candidate, from 0: two may be on the same split."""
     key: bytes
     """Digest of all that the outcome depends on: a resumed run takes it from here."""
-    at_s: float
-    duration_s: float
+    at_s: Finite
+    duration_s: Finite
     outcome: bytes = b""
     """Pickled for the notebook that asked for it, if small."""
     file: MaybeFileName = ""
@@ -362,7 +362,7 @@ class FoldFinished(msgspec.Struct, frozen=True, tag="fold_finished"):
 
 
 class RunFinished(msgspec.Struct, frozen=True, tag="run_finished"):
-    at_s: float
+    at_s: Finite
     state: Literal["complete", "failed", "cancelled"]
     reason: str = ""
     failure: Failure | None = None

@@ -7,11 +7,14 @@ What could not be measured is None.
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
 __all__ = [
     "ClusterTelemetry",
     "EncodedTelemetry",
+    "Finite",
     "GpuProcess",
     "GpuSample",
     "RankSample",
@@ -19,6 +22,11 @@ __all__ = [
     "WorkerHistory",
     "WorkerSample",
 ]
+
+
+Finite = Annotated[float, msgspec.Meta(ge=-1e11, le=1e11)]
+"""A time or an amount: neither NaN nor infinite, whoever says so, since browsers are told null for
+these."""
 
 
 class GpuProcess(msgspec.Struct, frozen=True):
@@ -72,7 +80,7 @@ class WorkerSample(msgspec.Struct, frozen=True):
 
     worker: str
     host: str
-    at_s: float
+    at_s: Finite
     cpu: float | None = None
     """CPUs in use by the worker and all processes below it."""
     n_cpus: float | None = None
@@ -134,8 +142,8 @@ class EncodedTelemetry(msgspec.Struct, frozen=True):
 class Usage(msgspec.Struct, frozen=True):
     """What a run has held, recorded with its end; of its last session."""
 
-    cpu_hours: float
+    cpu_hours: Finite
     """Hours of its slots, times the CPUs of a slot."""
-    gpu_hours: float
+    gpu_hours: Finite
     peak_memory_bytes: tuple[int | None, ...] = ()
     """By rank, of the first 64 ranks: the most that a process tree was seen to hold."""

@@ -108,6 +108,8 @@ class Recording(msgspec.Struct, frozen=True):
 _NUMBERS = frozenset({"metrics", "params", "value", "inline_value", "best_value"})
 # msgspec takes one type; a union of unions is one.
 _FACT: Any = Fact
+_WRONG = (ValueError, TypeError, OverflowError, RecursionError)
+"""What msgspec raises for fields that are none."""
 
 
 def line_of(fact: Fact | Head) -> str:
@@ -254,7 +256,7 @@ def _head(path: Path, fields: Any) -> Head:
         )
     try:
         return msgspec.convert(fields, Head)
-    except msgspec.ValidationError as error:
+    except _WRONG as error:
         raise _refusal(path, f"its head is damaged ({error}); export it again", 1) from None
 
 
@@ -263,7 +265,7 @@ def _fact(path: Path, number: int, fields: Any, is_whole: bool) -> Fact:
         raise _refusal(path, f"line {number}, its last one, is cut off; copy it again", number)
     try:
         return fact_of(fields)
-    except (ValueError, TypeError, OverflowError, RecursionError) as error:
+    except _WRONG as error:
         why = "no JSON" if fields is None else str(error) or type(error).__name__
         raise _refusal(path, f"line {number} is not a fact of a run: {why}", number) from None
 

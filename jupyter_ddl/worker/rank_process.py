@@ -13,6 +13,7 @@ import msgspec
 
 from jupyter_ddl.errors import ProtocolError
 from jupyter_ddl.protocol.assignment import Assignment
+from jupyter_ddl.protocol.codec import decoder_of
 from jupyter_ddl.protocol.events import AttemptStarted
 from jupyter_ddl.protocol.framing import FrameProtocol
 from jupyter_ddl.protocol.group import RankPlace
@@ -27,6 +28,7 @@ OnMessage: TypeAlias = Callable[[FromRank, bytes], None]
 _DRAIN_TIMEOUT_S = 0.5
 _EXIT_TIMEOUT_S = 5.0
 _UNKILLABLE_S = 30.0
+_MESSAGE = decoder_of(FromRank | LoaderWait, "it sent something that is not a message")
 
 
 class RankEnd(msgspec.Struct, frozen=True):
@@ -62,7 +64,6 @@ class RankProcess:
         self.ended: asyncio.Future[RankEnd] = loop.create_future()
         self.protocol = FrameProtocol(self._on_frame, self._on_channel_closed)
         self._loop = loop
-        self._decoder = msgspec.msgpack.Decoder(FromRank | LoaderWait)
         self._on_message: OnMessage | None = None
         self._channel_closed = False
         self._exit: RankExited | None = None
@@ -136,9 +137,9 @@ class RankProcess:
 
     def _on_frame(self, payload: bytes) -> None:
         try:
-            message = self._decoder.decode(payload)
-        except (msgspec.DecodeError, ProtocolError) as error:
-            self.kill("protocol", f"it sent something that is not a message: {error}")
+            message = _MESSAGE(payload)
+        except ProtocolError as error:
+            self.kill("protocol", error.message)
             return
         if isinstance(message, LoaderWait):
             self.loader_share = min(1.0, max(0.0, message.share))

@@ -13,6 +13,7 @@ from jupyter_ddl.ledger.reader import LedgerReader, read_ledger, read_run_line, 
 from jupyter_ddl.ledger.records import HEADER, pack_frames
 from jupyter_ddl.ledger.reducer import fold_all
 from jupyter_ddl.ledger.snapshots import with_totals
+from jupyter_ddl.protocol.codec import encode_event
 from jupyter_ddl.protocol.events import Event, Failure, Notice, RunFinished, RunSubmitted
 from jupyter_ddl.protocol.snapshot import Counts
 from tests.unit.ledger.event_makers import (
@@ -155,3 +156,10 @@ def test_a_ledger_of_ten_thousand_trials_opens_whole(path: Path) -> None:
     state = fold_all(read_ledger(path))
     assert state.counts == Counts(complete=10_000)
     assert read_run_line(path).state == state.state
+
+
+def test_totals_of_states_that_nobody_knows_are_passed_over(tmp_path: Path) -> None:
+    end = RunFinished(1.0, "complete", totals={"complete": 3, "lost": 2})
+    path = tmp_path / "ledger.ddl"
+    path.write_bytes(HEADER + pack_frames(map(encode_event, (submitted(), end))))
+    assert read_run_line(path).n_finished == 3

@@ -75,3 +75,10 @@ def test_a_packed_file_that_unpacks_without_end_takes_no_more_than_its_limit(
 def test_times_far_away_are_played(tmp_path: Path, value: str) -> None:
     recording = read_recording(changed(tmp_path / "one.jsonl", "attempt_finished", "at_s", value))
     assert "<html" in page_html(recording)
+
+
+def test_half_of_a_character_in_a_head_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RecordingError, match="its head is damaged"):
+        read_recording(changed(tmp_path / "one.jsonl", "recording", "verb", '["\\ud800"]'))
+    with pytest.raises(RecordingError, match="its head is damaged"):
+        read_recording(changed(tmp_path / "one.jsonl", "recording", "origin", '"\\ud800"'))

@@ -1,0 +1,43 @@
+"""Bytes that are no message: one kind of error, whatever is wrong with them."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+import pytest
+
+from jupyter_ddl.errors import ProtocolError
+from jupyter_ddl.protocol.codec import decode_event, decoder_of, encode_event
+from jupyter_ddl.protocol.events import AttemptFinished, Notice, RunFinished
+from jupyter_ddl.protocol.requests import Request
+from jupyter_ddl.protocol.telemetry import Usage
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\xc1",
+        b"\x91" * 5000,  # a list in a list in a list
+        b"\x81\xa4type\xa2\xc3\x28",  # text that is none
+        b"\xdd\xff\xff\xff\xff",  # four billion items, it says
+        msgspec.msgpack.encode({"id": 1, "body": {"type": "hello"}})[:-1],
+    ],
+)
+def test_they_are_refused_by_one_kind_of_error(data: bytes) -> None:
+    with pytest.raises(ProtocolError, match="this is no request: "):
+        decoder_of(Request, "this is no request")(data)
+    with pytest.raises(ProtocolError):
+        decode_event(data)
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+def test_a_time_that_browsers_have_no_number_for_is_refused(number: float) -> None:
+    for event in (
+        Notice(number, "hello"),
+        AttemptFinished(0, 1, "complete", 1.0, number),
+        RunFinished(1.0, "complete", usage=Usage(1.0, number)),
+    ):
+        with pytest.raises(ProtocolError, match="Expected `float`"):
+            decode_event(encode_event(event))
