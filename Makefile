@@ -28,7 +28,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PANEL  := $(BIN)/python tools/build_labextension.py
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-kernel test-clusters test-groups test-gpu test-real test-kube test-kube-slow test-slow test-js test-browser labextension lab lint format audit sbom bench docs notebooks badge pictures clean
+.PHONY: help install demo test test-kernel test-clusters test-groups test-gpu test-real test-kube test-kube-slow test-slow test-js test-browser labextension lab lint format audit sbom soak fuzz bench docs notebooks badge pictures clean
 
 help:  ## show this
 	@echo "make TARGET, where TARGET is one of"
@@ -101,6 +101,12 @@ format: $(READY)  ## rewrite what `make lint` can fix by itself
 	$(BIN)/ruff format .
 	$(BIN)/python tools/strip_notebooks.py
 	$(BIN)/python tools/make_types.py
+
+soak: $(READY)  ## kill what a search and a training need, 1,000 times in random order; ARGS="--kills 20"
+	@$(BIN)/python -m tests.soak $(ARGS)
+
+fuzz: $(READY)  ## a million damaged inputs of each kind for all that reads what others wrote: an hour
+	@$(BIN)/python -m jupyter_ddl.testing.fuzz --count 1000000 $(ARGS)
 
 bench: $(READY)  ## measure the figures of docs/performance.md; ARGS="--quick --no-peers" is shorter
 	@$(BIN)/python -m bench $(ARGS)
