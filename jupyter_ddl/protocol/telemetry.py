@@ -7,6 +7,7 @@ What could not be measured is None.
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated
 
 import msgspec
@@ -24,7 +25,7 @@ __all__ = [
 ]
 
 
-Finite = Annotated[float, msgspec.Meta(ge=-1e11, le=1e11)]
+Finite = Annotated[float, msgspec.Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
 """A time or an amount: neither NaN nor infinite, whoever says so, since browsers are told null for
 these."""
 
