@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -149,8 +150,9 @@ def _spawn(spec: ClusterSpec) -> subprocess.Popen[bytes]:
         )
     if process.stdin is None:
         raise ControllerError("the controller has no standard input")
-    process.stdin.write(msgspec.json.encode(spec))
-    process.stdin.close()
+    # If it has ended already, who waits for it finds that.
+    with contextlib.suppress(BrokenPipeError), process.stdin as stdin:
+        stdin.write(msgspec.json.encode(spec))
     return process
 
 
