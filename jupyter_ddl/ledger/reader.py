@@ -68,6 +68,16 @@ class LedgerReader:
         """Records read so far."""
         return self._cursor.n_records
 
+    def is_current(self) -> bool:
+        """Whether the file is still there, and is the one that was read and no shorter."""
+        try:
+            facts = self.path.stat()
+        except OSError:
+            return False
+        own = os.fstat(self._fd)
+        is_same = (facts.st_dev, facts.st_ino) == (own.st_dev, own.st_ino)
+        return is_same and facts.st_size >= self._cursor.offset
+
     def poll(self) -> list[Event]:
         """New events, in order.
 

@@ -38,6 +38,7 @@ __all__ = [
     "LogPart",
     "OutputPart",
     "Progress",
+    "RecordTrouble",
     "RunList",
     "RunView",
     "ScaleCluster",
@@ -72,6 +73,16 @@ class TelemetryView(msgspec.Struct, frozen=True, tag="telemetry", tag_field="kin
     telemetry: ClusterTelemetry
     run_id: str = ""
     """Empty: of the whole cluster."""
+
+
+class RecordTrouble(msgspec.Struct, frozen=True, tag="record", tag_field="kind"):
+    """What has become of the record of a run that is watched (panel only)."""
+
+    seq: int
+    at_s: float
+    run_id: str
+    text: str
+    """Why it can't be read, or not to its end; empty: it can be read again."""
 
 
 class TrialPage(msgspec.Struct, frozen=True, tag="trials", tag_field="kind"):
@@ -171,6 +182,7 @@ class Denied(msgspec.Struct, frozen=True, tag="denied", tag_field="kind"):
 ToBrowser: TypeAlias = (
     RunView
     | TelemetryView
+    | RecordTrouble
     | TrialPage
     | LogPart
     | OutputPart

@@ -1,4 +1,4 @@
-"""Shows a recording in a notebook: the player while it plays, static HTML afterwards."""
+"""Shows a recording in a notebook: the player while there is a kernel for it, else static HTML."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jupyter_ddl.recording.lines import Head, Recording, read_recording, time_of
 from jupyter_ddl.recording.page import save_page
 from jupyter_ddl.recording.timeline import last_snapshot, timeline_of
 from jupyter_ddl.views.bundle import live_css, replay_esm
-from jupyter_ddl.views.display import is_watched
+from jupyter_ddl.views.display import RUN_MIME, is_watched
 from jupyter_ddl.views.html import render_html
 from jupyter_ddl.views.text import render_text
 
@@ -130,7 +130,10 @@ class Replay:
         widget = ReplayWidget(self.head.run_id, timeline, self._speed)
         display_id = f"ddl-{uuid.uuid4().hex}"
         widget.on_msg(_Ending(self, widget, display_id))
-        display({WIDGET_MIME: widget_view(widget), **self.still()}, raw=True, display_id=display_id)
+        # The panel keeps the player; it knows by its own type when there is none any more.
+        own = {"run_id": self.head.run_id, "is_recording": True}
+        bundle = {RUN_MIME: own, WIDGET_MIME: widget_view(widget), **self.still()}
+        display(bundle, raw=True, display_id=display_id)
 
     def still(self) -> dict[str, str]:
         """The end of the run, for front ends without widgets and for the saved notebook."""
@@ -151,7 +154,7 @@ class Replay:
 
 
 class _Ending:
-    """Puts the static form in the player's place once somebody has seen the end."""
+    """Puts the static form in the player's place once somebody has seen the end elsewhere."""
 
     def __init__(self, shown: Replay, widget: ReplayWidget, display_id: str) -> None:
         self._shown = shown

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from jupyter_ddl.errors import JupyterDDLError
+from jupyter_ddl.errors import JupyterDDLError, LedgerError, RunNotFoundError
 from jupyter_ddl.ledger.run_state import RunState
 from jupyter_ddl.ledger.snapshots import encoded_snapshot
 from jupyter_ddl.protocol.replies import (
@@ -22,7 +22,7 @@ from jupyter_ddl.protocol.replies import (
 from jupyter_ddl.protocol.requests import GetStatus, GetTelemetry, WatchRun
 from jupyter_ddl.protocol.snapshot import EncodedSnapshot
 from jupyter_ddl.protocol.telemetry import EncodedTelemetry
-from jupyter_ddl.protocol.view_messages import ClusterList
+from jupyter_ddl.protocol.view_messages import ClusterList, RecordTrouble
 from jupyter_ddl.server.links import Links
 from jupyter_ddl.server.run_list import Folds
 from jupyter_ddl.store.connection import ConnectionInfo
@@ -114,8 +114,11 @@ def _without_time(status: ClusterStatus, at_s: float) -> tuple[ClusterStatus, in
 # Snapshots of one run for all who watch it: from its controller, else from its ledger.
 
 _RUN_INTERVAL_S = 1.0
+_ALONE_S = 5.0
+"""A run that nothing drives for so long is not between two looks at the clusters."""
 
 OnSnapshot = Callable[[EncodedSnapshot], None]
+OnRecord = Callable[[RecordTrouble], None]
 
 
 class RunFeed:
@@ -125,6 +128,8 @@ class RunFeed:
     ----------
     is_live : callable
         Whether some controller drives a run now, as the last look at the clusters told.
+    on_record : callable
+        Gets what is wrong with the run's record, once it is, and that nothing is any more.
     """
 
     def __init__(
@@ -135,16 +140,24 @@ class RunFeed:
         *,
         is_live: Callable[[str], bool],
         on_snapshot: OnSnapshot,
+        on_record: OnRecord,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.run_id = run_id
         self._links = links
         self._folds = folds
         self._is_live = is_live
         self._on_snapshot = on_snapshot
+        self._on_record = on_record
+        self._clock = clock
+        self._driven_s = clock()
+        """When the run was last known to be driven, or might have been."""
+        self._trouble: str | None = None
+        """As told last: all right is told as well, whoever saw another server's trouble."""
         self._over = asyncio.Event()
         self._poll_again = asyncio.Event()
-        self._ledger_seq = -1
-        """Of the newest snapshot, where it is the ledger's."""
+        self._drawn_of: tuple[int, str] | None = None
+        """Sequence number and waiting of the newest snapshot, where it is the ledger's."""
         self.newest: EncodedSnapshot | None = None
 
     async def first(self) -> None:
@@ -152,10 +165,13 @@ class RunFeed:
         found = await asyncio.to_thread(self._folds.poll, self.run_id, self._drawn)
         if found is not None:
             self._take(found)
-            self._ledger_seq = found.seq
+        n_there = 0 if self._drawn_of is None else self._drawn_of[0]
+        is_short = self.newest is not None and n_there < self.newest.seq
+        cut = "the run's record was cut short; what it told before is shown" if is_short else ""
+        self._tell(self._folds.damage(self.run_id) or cut)
 
-    def clusters_changed(self) -> None:
-        """Perhaps a controller drives the run from now on, or none does any more."""
+    def look_again(self) -> None:
+        """Something has changed: what drives the run, or its record."""
         self._poll_again.set()
 
     async def run(self) -> None:
@@ -165,9 +181,12 @@ class RunFeed:
             try:
                 if self._is_live(self.run_id):
                     await self._follow()
+                    self._driven_s = self._clock()
                 await self.first()
             except JupyterDDLError as error:
                 log.info("run %s is not followed now: %s", self.run_id, error)
+                if isinstance(error, LedgerError | RunNotFoundError):
+                    self._tell(error.message)
             # A run that has ended changes only when a controller goes on with it.
             ended = self.newest is not None and self.newest.is_final
             rests = ended and not self._is_live(self.run_id)
@@ -191,7 +210,8 @@ class RunFeed:
             link.unwatch(self.run_id, self._take_pushed, on_closed)
 
     def _take_pushed(self, snapshot: EncodedSnapshot) -> None:
-        self._ledger_seq = -1
+        self._drawn_of = None
+        self._tell("")
         self._take(snapshot)
         if snapshot.is_final:
             self._over.set()
@@ -203,11 +223,27 @@ class RunFeed:
         self.newest = snapshot
         self._on_snapshot(snapshot)
 
+    def _tell(self, trouble: str) -> None:
+        if trouble != self._trouble:
+            self._trouble = trouble
+            self._on_record(RecordTrouble(0, time.time(), self.run_id, trouble))
+
     def _drawn(self, state: RunState) -> EncodedSnapshot | None:
         """Called in a thread, with the run as its ledger tells; None: nothing new."""
-        if state.seq == self._ledger_seq:
+        waiting = "" if state.end is not None else self._waiting(_cluster(state))
+        if self._drawn_of == (state.seq, waiting):
             return None
-        return encoded_snapshot(state, time.time())
+        self._drawn_of = (state.seq, waiting)
+        return encoded_snapshot(state, time.time(), waiting)
+
+    def _waiting(self, cluster: str) -> str:
+        """Why an unfinished run does not go on; empty while something may drive it."""
+        if self._is_live(self.run_id) or self._clock() < self._driven_s + _ALONE_S:
+            return ""
+        return (
+            f"nothing drives this run now: cluster {cluster} is not running, or does not answer; "
+            f"start it, and its unfinished runs go on"
+        )
 
 
 def _cluster(state: RunState) -> str:

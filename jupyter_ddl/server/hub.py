@@ -188,8 +188,8 @@ class _Watched:
         self.watchers: set[Connection] = set()
         self.tasks: list[asyncio.Task[None]] = []
         self.newest: dict[type, Shown] = {}
-        self.on_clusters: Callable[[], None] = lambda: None
-        """Called when clusters have come, gone or changed what they do."""
+        self.look_again: Callable[[], None] = lambda: None
+        """Called when clusters have come, gone or changed what they do, or a record has."""
 
     def show(self, view: Shown) -> None:
         self.newest[type(view)] = view
@@ -271,18 +271,20 @@ class Hub:
                 self.folds,
                 is_live=lambda run_id: run_id in self._clusters.live_runs,
                 on_snapshot=watched.show,
+                on_record=watched.show,
             )
             await feed.first()
             if run_id not in connection.runs:
                 return  # it has changed its mind meanwhile
             if run_id not in self._runs:  # another browser may have been faster
                 self._runs[run_id] = watched
-                watched.on_clusters = feed.clusters_changed
+                watched.look_again = feed.look_again
                 watched.start(feed.run(), f"run {run_id}")
                 telemetry = TelemetryFeed(
                     lambda: self._cluster_of(run_id), run_id, self.links, watched.show
                 )
                 watched.start(telemetry.run(), f"telemetry {run_id}")
+                self._clusters.poll_soon()  # a run that has just begun is followed at once
         self._runs[run_id].join(connection)
 
     def unwatch_run(self, connection: Connection, run_id: str) -> None:
@@ -336,7 +338,7 @@ class Hub:
         self._lists.show(found)
         self._poll_runs.set()
         for watched in self._runs.values():
-            watched.on_clusters()
+            watched.look_again()
 
     def _poll_soon(self) -> None:
         self._clusters.poll_soon()
@@ -353,8 +355,16 @@ class Hub:
                 log.warning("runs can't be listed: %s", error)
             else:
                 if runs != seen:
+                    self._look_again(seen or (), runs)
                     seen = runs
                     self._lists.show(say.RunList(seq=0, at_s=time.time(), runs=runs))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_RUNS_INTERVAL_S):
                     await self._poll_runs.wait()
+
+    def _look_again(self, before: tuple[RunLine, ...], now: tuple[RunLine, ...]) -> None:
+        """Records have been removed, damaged or repaired."""
+        marks = [{(line.run_id, line.is_damaged) for line in lines} for lines in (before, now)]
+        for run_id, _ in marks[0] ^ marks[1]:
+            if run_id in self._runs:
+                self._runs[run_id].look_again()

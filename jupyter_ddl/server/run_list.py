@@ -99,6 +99,13 @@ class Folds:
                 raise RunNotFoundError(f"run {run_id} has no first record yet", run_id=run_id)
             return read(entry.state)
 
+    def damage(self, run_id: str) -> str:
+        """Why a run that was just polled could not be read to its end; empty: it could."""
+        with self._guard:
+            entry = self._entries.get(run_id)
+        found = None if entry is None else entry.reader.damage
+        return "" if found is None else found.message
+
     def forget(self, run_id: str) -> None:
         """Read this run from its beginning the next time."""
         with self._guard:
@@ -113,6 +120,9 @@ class Folds:
         check_run_id(run_id)
         with self._guard:
             entry = self._entries.get(run_id)
+            if entry is not None and not entry.reader.is_current():
+                del self._entries[run_id]  # removed, cut short or another one
+                entry = None
             if entry is None:
                 if not ledger_path(run_id).exists():
                     raise RunNotFoundError(f"there is no run {run_id}", run_id=run_id)

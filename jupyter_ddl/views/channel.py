@@ -29,6 +29,7 @@ from jupyter_ddl.protocol.view_messages import (
     LogPart,
     OutputPart,
     Progress,
+    RecordTrouble,
     RunList,
     Seen,
     TrialPage,
@@ -50,7 +51,9 @@ _UNACKED_GAP_S = 0.1
 _N_UNACKED = 15
 """Repeats of something new that nobody says to have: enough when half of all messages are lost."""
 
-Shown: TypeAlias = EncodedSnapshot | EncodedTelemetry | ClusterList | RunList | Welcome
+Shown: TypeAlias = (
+    EncodedSnapshot | EncodedTelemetry | RecordTrouble | ClusterList | RunList | Welcome
+)
 
 
 class _RunFrame(msgspec.Struct, frozen=True, tag="run", tag_field="kind"):
@@ -260,8 +263,8 @@ class Channel:
     def forget(self, name: str) -> None:
         """Send nothing more of a run, or of a cluster's telemetry."""
         with self._guard:
-            for key in (f"run {name}", f"telemetry of run {name}", f"telemetry of cluster {name}"):
-                self._topics.pop(key, None)
+            for key in ("run", "record of run", "telemetry of run", "telemetry of cluster"):
+                self._topics.pop(f"{key} {name}", None)
 
     def answer(self, message: Answer) -> None:
         """Hand in the answer to a request; a repeated request gets the same one again."""
@@ -390,6 +393,8 @@ def _key(view: Shown) -> str:
     if isinstance(view, EncodedTelemetry):
         of = f"run {view.run_id}" if view.run_id else f"cluster {view.cluster}"
         return f"telemetry of {of}"
+    if isinstance(view, RecordTrouble):
+        return f"record of run {view.run_id}"
     return type(view).__name__
 
 

@@ -299,6 +299,7 @@ def _footer(snapshot: RunSnapshot, now_s: float, *, live: bool) -> str:
             else "Interrupt the kernel to stop after the next report, twice to stop now."
         )
     else:
-        run = esc(snapshot.run_id, 60)
-        text = f"As of {clock_text(now_s)}; <code>%runs attach {run}</code> follows it."
+        text = f"<code>%runs attach {esc(snapshot.run_id, 60)}</code> follows it."
+    # A live one is saved as well, and may be read much later.
+    text = f"As of {clock_text(now_s)}. {text}"
     return f'<div style="margin:10px 0 0;font-size:12px;{MUTED}">{text}</div>'

@@ -177,8 +177,8 @@ def _badness(row: TrialRow, mode: str, best_number: int | None) -> tuple[bool, f
 
 
 def clock_text(at_s: float) -> str:
-    """Local time of day, for a drawing that will not be updated any more."""
-    return datetime.datetime.fromtimestamp(at_s).strftime("%H:%M:%S")
+    """Local day and time, for a drawing that may be looked at much later."""
+    return datetime.datetime.fromtimestamp(at_s).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def steps_text(snapshot: RunSnapshot, row: TrialRow) -> str:

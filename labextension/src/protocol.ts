@@ -291,6 +291,14 @@ export interface RankStatus {
   log_end: number;
 }
 
+export interface RecordTrouble {
+  kind: "record";
+  seq: number;
+  at_s: number | null;
+  run_id: string;
+  text: string;
+}
+
 export interface RestartRow {
   round: number;
   rank: number | null;
@@ -533,6 +541,7 @@ export interface WorkerStatus {
 export type ToBrowser =
   | RunView
   | TelemetryView
+  | RecordTrouble
   | TrialPage
   | LogPart
   | OutputPart
@@ -602,6 +611,7 @@ export const STRUCTS: Record<string, Record<string, Shape>> = {
   RankRow: {"rank": "int", "host": "string", "worker": "string", "device": "string", "pid": "int", "state": {"any": [{"one": ["running"]}, {"one": ["cancelled", "complete", "evicted", "failed", "moved", "pruned"]}]}, "step": {"any": ["int", "null"]}, "metrics": {"map": {"any": ["number", "null"]}}, "phase": "string", "heard_at_s": {"any": ["number", "null"]}},
   RankSample: {"run_id": "string", "trial": "int", "rank": "int", "pid": "int", "cpu": {"any": ["number", "null"]}, "memory_bytes": {"any": ["int", "null"]}, "read_bytes_s": {"any": ["number", "null"]}, "write_bytes_s": {"any": ["number", "null"]}, "loader_share": {"any": ["number", "null"]}, "gpus": {"list": "string"}, "is_busy": "boolean"},
   RankStatus: {"rank": "int", "worker": "string", "host": "string", "pid": "int", "device": "string", "log": "string", "log_end": "int"},
+  RecordTrouble: {"kind": {"one": ["record"]}, "seq": "int", "at_s": "number", "run_id": "string", "text": "string"},
   RestartRow: {"round": "int", "rank": {"any": ["int", "null"]}, "cause": "string", "step": {"any": ["int", "null"]}, "is_over": "boolean"},
   RunLine: {"run_id": "string", "name": "string", "verb": "string", "can": {"struct": "Capabilities"}, "nouns": {"struct": "Nouns"}, "cluster": "string", "state": {"one": ["cancelled", "complete", "failed", "running", "starting", "submitted"]}, "created_at_s": "number", "finished_at_s": {"any": ["number", "null"]}, "n_trials": "int", "n_finished": {"any": ["int", "null"]}, "step": {"any": ["int", "null"]}, "round": "int", "best": {"any": ["number", "null"]}, "metric": {"any": ["string", "null"]}, "live": "boolean", "is_damaged": "boolean"},
   RunList: {"kind": {"one": ["runs"]}, "seq": "int", "at_s": "number", "runs": {"list": {"struct": "RunLine"}}},
@@ -620,6 +630,7 @@ export const STRUCTS: Record<string, Record<string, Shape>> = {
 export const TO_BROWSER: Record<string, string> = {
   run: "RunView",
   telemetry: "TelemetryView",
+  record: "RecordTrouble",
   trials: "TrialPage",
   log: "LogPart",
   output: "OutputPart",

@@ -71,3 +71,41 @@ def test_the_cell_outlives_kernel_page_server_and_the_notebook_s_trust(
     view.get_by_label("Filter trials by state").fill("complete")
     expect(view.get_by_label("Trials", exact=True).locator("tbody tr").first).to_be_visible()
     take(page, "cell-lives-on")
+
+
+def test_a_cell_whose_run_can_not_be_followed_says_so_and_shows_what_was_saved(
+    lab: Lab, page: Page
+) -> None:
+    must_be_fresh()
+    search = search_cell("finished", 6, 3, 0.02)
+    open_notebook(page, lab, "finished.ipynb", LOAD, "%cluster start -n 2", search)
+    for index in range(3):
+        run_cell(page, index)
+    view = _view(page, 2)
+    expect(view).to_have_attribute("data-state", "complete")
+    page.evaluate(_SAVE)
+    output = cell_at(page, 2).locator(".jp-Cell-outputArea")
+    record = lab.home.root / "away"
+    there = next(
+        path.parent
+        for path in lab.home.root.rglob("ledger.ddl")
+        if path.parent.name == view.get_attribute("data-run")
+    )
+
+    there.rename(record)
+    expect(view).to_contain_text(f"there is no run {there.name}")
+    expect(view.locator("tr", has_text="complete")).to_have_count(6)
+    take(page, "cell-run-removed")
+    page.reload()
+    expect(output).to_contain_text(f"This run can’t be followed here: there is no run {there.name}")
+    expect(output).to_contain_text("6 of 6 trials")
+    take(page, "cell-run-not-there")
+    record.rename(there)
+    expect(_view(page, 2)).to_have_attribute("data-state", "complete")
+    expect(output).not_to_contain_text("there is no run")
+
+    page.route_web_socket("**/jupyter-ddl/api/live*", lambda socket: socket.close())
+    page.reload()
+    expect(output).to_contain_text("JupyterLab’s server is out of reach")
+    expect(output).to_contain_text("6 of 6 trials")
+    expect(page.locator(".jp-ddl-cell .ddl-live")).to_have_count(0)

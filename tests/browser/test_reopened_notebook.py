@@ -64,7 +64,7 @@ def test_it_is_alive_without_a_kernel(lab: Lab, page: Page, saved: str) -> None:
     search, training = (cell_at(page, index).locator(".ddl-live[data-run]") for index in (2, 3))
     expect(search).to_contain_text("6 of 6 trials")
     expect(search.locator("tr", has_text="complete")).to_have_count(6)
-    training.scroll_into_view_if_needed()
+    cell_at(page, 3).scroll_into_view_if_needed()  # a view begins when it is in sight
     expect(training.locator("tr", has=page.locator(".ddl-lane"))).to_have_count(2)
     for each in (search, training):
         expect(each).to_have_attribute("data-state", "complete")

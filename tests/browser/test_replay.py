@@ -15,6 +15,7 @@ from jupyter_ddl.recording.lines import Fact, Printed, Recording, read_recording
 from jupyter_ddl.recording.page import save_page
 from jupyter_ddl.recording.write import head_of
 from tests.browser.lab_tools import Lab, cell_at, open_notebook, run_cell, set_theme, take
+from tests.browser.panel_tools import must_be_fresh
 from tests.unit.ledger.event_makers import begun, search_spec, started
 from tests.unit.views.view_payloads import PAYLOADS
 from tests.until import until
@@ -195,7 +196,10 @@ def test_hostile_texts_of_a_run_are_only_text(chromium: Browser, tmp_path: Path)
     page.close()
 
 
-def test_a_cell_plays_without_a_cluster_and_becomes_static(lab: Lab, page: Page) -> None:
+def test_a_cell_plays_without_a_cluster_again_and_again_until_its_kernel_ends(
+    lab: Lab, page: Page
+) -> None:
+    must_be_fresh()
     page.set_viewport_size({"width": 1200, "height": 1500})
     open_notebook(page, lab, "replay.ipynb", REPLAY.format(2), REPLAY.format(200), "1 + 1")
     run_cell(page, 0)
@@ -213,10 +217,20 @@ def test_a_cell_plays_without_a_cluster_and_becomes_static(lab: Lab, page: Page)
     page.evaluate("() => window.jupyterapp.commands.execute('notebook:clear-all-cell-outputs')")
 
     run_cell(page, 1)
-    view_of(page)
+    view = view_of(page)
+    expect(view).to_have_attribute("data-state", "complete")
+    page.wait_for_timeout(5_000)  # elsewhere it has become static by now
+    page.get_by_role("button", name="Play again").click()
+    expect(view).to_have_attribute("data-state", "running")
+    page.evaluate("() => window.jupyterapp.commands.execute('docmanager:save')")
+    page.evaluate(
+        "() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()"
+    )
+    page.reload()
     output = cell_at(page, 1).locator(".jp-Cell-outputArea")
+    expect(output).to_contain_text("The player of this recording has ended with its kernel")
     expect(output).to_contain_text("Simulated run, played from a recording.")
     expect(output).to_contain_text("500 of 500 trials")
-    expect(page.locator(".ddl-controls")).to_have_count(0)
+    expect(output).not_to_contain_text("Error displaying widget")
     take(output, "replay-end")
     assert list((lab.home.root).rglob("ledger.ddl")) == []

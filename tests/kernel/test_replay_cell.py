@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from jupyter_ddl.views.display import RUN_MIME
 from jupyter_ddl.views.widget import WIDGET_MIME
 from tests.kernel.front_end import FrontEnd
 from tests.live_kernel import LiveKernel
@@ -21,7 +22,7 @@ def test_a_person_gets_the_player_and_static_output_at_the_end(idle_kernel: Live
     end = FrontEnd(idle_kernel)
     assert end.finish(end.start(REPLAY))["status"] == "ok"
     bundle = end.bundles[-1]
-    assert set(bundle) == {WIDGET_MIME, "text/html", "text/plain"}
+    assert set(bundle) == {RUN_MIME, WIDGET_MIME, "text/html", "text/plain"}
     assert bundle[WIDGET_MIME]["model_id"] == end.comm_id
     assert (end.state["run_id"], end.state["speed"]) == ("r1121-500tr", 16.0)
     assert "timeline" not in end.state  # its bytes travel beside the text

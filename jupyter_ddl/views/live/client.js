@@ -54,6 +54,8 @@ export class Client {
     this.view = null;
     /** Newest `TelemetryView`, or null. */
     this.telemetry = null;
+    /** What is wrong with the run's record; empty: nothing. */
+    this.trouble = "";
     this.nLost = 0;
     this._unsubscribe = channel.subscribe((message) => this._take(message));
     this._timer = this._timers.setInterval(() => this._tick(), 250);
@@ -128,6 +130,7 @@ export class Client {
     if (typeof message.seq === "number") this._count(message.seq);
     if (message.kind === "run") this._takeRun(message, nowMs);
     else if (message.kind === "telemetry") this._takeTelemetry(message);
+    else if (message.kind === "record") this._takeTrouble(message);
     else if (typeof message.id === "number" && message.kind !== "progress") this._answer(message);
     if (nowMs - this._haveSentMs >= HAVE_MS) this._have();
   }
@@ -169,6 +172,12 @@ export class Client {
     if (this.telemetry !== null && message.telemetry.seq < this.telemetry.telemetry.seq &&
         message.telemetry.at_s <= this.telemetry.telemetry.at_s) return;
     this.telemetry = message;
+    this._onChange();
+  }
+
+  _takeTrouble(message) {
+    if (this._runId !== "" && message.run_id !== this._runId) return;
+    this.trouble = String(message.text);
     this._onChange();
   }
 

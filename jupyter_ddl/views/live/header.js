@@ -38,7 +38,7 @@ export class Header {
 
   /**
    * @param {any} snapshot
-   * @param {{nowS: number, silentMs: number}} client
+   * @param {{nowS: number, silentMs: number, trouble: string}} client
    */
   update(snapshot, client) {
     const ended = isFinal(snapshot.state);
@@ -119,6 +119,7 @@ export class Header {
 
   _showTrouble(snapshot, client, ended) {
     const cards = troubles(snapshot, ended);
+    if (client.trouble) cards.unshift({ tone: "failed", title: "Its record. ", text: clean(client.trouble, 500) });
     repeat(
       this._trouble,
       cards,

@@ -96,3 +96,15 @@ test('a run is watched while it is in sight', () => {
   channel.dispose();
   expect(link.watched).toBe(0);
 });
+
+test('what is wrong with the record of the run reaches its view, also one that comes later', () => {
+  const trouble = golden('record', { run_id: runId, text: 'it was removed' });
+  store.hear(trouble);
+  store.hear(golden('record', { run_id: 'another' }));
+  expect(heard).toMatchObject([{ kind: 'record', text: 'it was removed' }]);
+  const late: unknown[] = [];
+  const other = new RunChannel(link as unknown as Link, store, runId);
+  other.subscribe(message => late.push(message));
+  other.send({ kind: 'again', seq: 0 });
+  expect(late).toMatchObject([{ kind: 'record', text: 'it was removed' }]);
+});

@@ -1,10 +1,10 @@
 /** One run's part of the link, in the form that the live view wants. */
 
-import type { FromBrowser, RunView, TelemetryView } from '../protocol';
+import type { FromBrowser } from '../protocol';
 import type { Link } from './link';
 import { DeniedError } from './requests';
 import type { Answer, Ask, Request } from './requests';
-import type { Store } from './store';
+import type { RunNews, Store } from './store';
 
 /** What the live view is given; see `views/live/index.js`. */
 export interface Channel {
@@ -72,19 +72,19 @@ export class RunChannel implements Channel {
     this._callbacks.forEach(callback => callback({ ...answer, id }));
   }
 
-  private _hear(message: RunView | TelemetryView): void {
+  private _hear(message: RunNews): void {
     this._newest.set(message.kind, message);
     this._tell(message);
   }
 
-  private _tell(message: RunView | TelemetryView): void {
+  private _tell(message: RunNews): void {
     const numbered = { ...message, seq: ++this._seq };
     this._callbacks.forEach(callback => callback(numbered));
   }
 
   private _seq = 0;
   private readonly _asked = new Set<number>();
-  private readonly _newest = new Map<string, RunView | TelemetryView>();
+  private readonly _newest = new Map<string, RunNews>();
   private readonly _callbacks = new Set<(message: unknown) => void>();
   private _unwatch: () => void = () => undefined;
   private readonly _unsubscribe: () => void;

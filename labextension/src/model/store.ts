@@ -4,6 +4,7 @@ import { VERSION } from '../protocol';
 import type {
   ClusterStatus,
   ClusterTelemetry,
+  RecordTrouble,
   RunLine,
   RunView,
   TelemetryView,
@@ -44,7 +45,9 @@ const NOTHING: Known = {
   otherVersion: ''
 };
 
-export type RunListener = (message: RunView | TelemetryView) => void;
+/** What the server tells of one run. */
+export type RunNews = RunView | TelemetryView | RecordTrouble;
+export type RunListener = (message: RunNews) => void;
 
 export class Store {
   /** Drawings per second at most. */
@@ -119,6 +122,9 @@ export class Store {
           this._tellRun(message.run_id, message);
         }
         break;
+      case 'record':
+        this._tellRun(message.run_id, message);
+        break;
       case 'run':
         this._tellRun(message.snapshot.run_id, message);
     }
@@ -132,7 +138,7 @@ export class Store {
     this._runs.clear();
   }
 
-  private _tellRun(runId: string, message: RunView | TelemetryView): void {
+  private _tellRun(runId: string, message: RunNews): void {
     const run = this._runs.get(runId);
     run?.newest.set(message.kind, message);
     run?.listeners.forEach(listener => listener(message));
@@ -180,7 +186,7 @@ export class Store {
   /** Those that somebody looks at. */
   private readonly _runs = new Map<
     string,
-    { listeners: Set<RunListener>; newest: Map<string, RunView | TelemetryView> }
+    { listeners: Set<RunListener>; newest: Map<string, RunNews> }
   >();
 }
 

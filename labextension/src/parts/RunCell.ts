@@ -19,7 +19,10 @@ const AT_ONCE_MS = 150;
 /** What the server may take to tell of a run that is in sight. */
 const PATIENCE_MS = 3_000;
 const UNREACHABLE =
-  'JupyterLab’s server is out of reach, or jupyter_ddl is not installed where it runs.';
+  'This run can’t be followed here: JupyterLab’s server is out of reach, or jupyter_ddl is not ' +
+  'installed where it runs.';
+const NO_PLAYER =
+  'The player of this recording has ended with its kernel: run the cell again to play it.';
 /** JupyterLab's widgets say so where a kernel is gone that had one. */
 const NO_WIDGET = 'Error displaying widget';
 
@@ -32,7 +35,8 @@ export interface CellContext {
 
 /**
  * The run's view as soon as the server tells of it; until then, and where it never does, what else
- * the output holds: the widget of a kernel that lives, else the form that was saved.
+ * the output holds: the widget of a kernel that lives, else the form that was saved.  Of recordings,
+ * which are not the server's, the widget is the player.
  */
 export class RunCell extends Widget implements IRenderMime.IRenderer {
   constructor(private readonly _context: CellContext) {
@@ -52,7 +56,11 @@ export class RunCell extends Widget implements IRenderMime.IRenderer {
   async renderModel(model: IRenderMime.IMimeModel): Promise<void> {
     const runId = runIdIn(model.data[RUN_MIME]);
     this._model = model;
-    if (runId !== this._runId || this._channel === null) {
+    if (isRecording(model.data[RUN_MIME])) {
+      this._leave();
+      this._why = NO_PLAYER;
+      await this._showSaved();
+    } else if (runId !== this._runId || this._channel === null) {
       this._leave();
       this._runId = runId;
       this._follow();
@@ -81,7 +89,12 @@ export class RunCell extends Widget implements IRenderMime.IRenderer {
   /** The first news of the run make its view. */
   private _follow(): void {
     const { link, store } = this._context;
-    const channel = new RunChannel(link, store, this._runId, text => this._giveUp(text));
+    const channel = new RunChannel(
+      link,
+      store,
+      this._runId,
+      text => this._giveUp(`This run can’t be followed here: ${text}.`)
+    );
     this._channel = channel;
     this._stopWaiting = channel.subscribe(message => {
       if ((message as { kind?: unknown }).kind === 'run') {
@@ -97,7 +110,7 @@ export class RunCell extends Widget implements IRenderMime.IRenderer {
     this._isInSight = isInSight;
     this._channel?.setVisible(isInSight);
     clearTimeout(this._patience);
-    if (isInSight && this._view === null) {
+    if (isInSight && this._channel !== null && this._view === null) {
       this._patience = setTimeout(() => this._giveUp(UNREACHABLE), PATIENCE_MS);
     }
   }
@@ -141,24 +154,38 @@ export class RunCell extends Widget implements IRenderMime.IRenderer {
     const { [RUN_MIME]: _own, ...rest } = model.data;
     const rendermime = this._context.rendermime(this.node);
     const best = rendermime.preferredMimeType(rest, model.trusted ? 'any' : 'ensure');
-    if (this._why !== '' && best === WIDGET_MIME && (await this._draw(model, best))) {
-      return;
+    if (this._why !== '' && best === WIDGET_MIME) {
+      await this._showWidget(model);
+    } else {
+      await this._showStill(model);
     }
-    if (this._view !== null || this._model !== model || this.isDisposed) {
-      return; // while the widget was tried, the run's own view has come
-    }
-    this._say(this._why && `This run can’t be followed here: ${this._why} This is what was saved.`);
-    await this._draw(model, 'text/html' in rest ? 'text/html' : 'text/plain');
   }
 
-  /** Whether it could be drawn. */
-  private async _draw(model: IRenderMime.IMimeModel, mime: string): Promise<boolean> {
-    const drawn = this._context.rendermime(this.node).createRenderer(mime);
-    this._dropSaved();
-    this._saved = drawn;
-    (this.layout as PanelLayout).addWidget(drawn);
+  private async _showWidget(model: IRenderMime.IMimeModel): Promise<void> {
+    const drawn = this._place(WIDGET_MIME);
+    // It may say so at once, or when the kernel has been asked.
+    const observer = new MutationObserver(() => {
+      if ((drawn.node.textContent ?? '').startsWith(NO_WIDGET)) {
+        observer.disconnect();
+        if (this._saved === drawn) {
+          void this._showStill(model);
+        }
+      }
+    });
+    observer.observe(drawn.node, { childList: true });
     await drawn.renderModel(model);
-    return !(drawn.node.textContent ?? '').startsWith(NO_WIDGET);
+  }
+
+  private async _showStill(model: IRenderMime.IMimeModel): Promise<void> {
+    this._say(this._why && `${this._why} This is what was saved:`);
+    await this._place('text/html' in model.data ? 'text/html' : 'text/plain').renderModel(model);
+  }
+
+  private _place(mime: string): IRenderMime.IRenderer {
+    this._dropSaved();
+    this._saved = this._context.rendermime(this.node).createRenderer(mime);
+    (this.layout as PanelLayout).addWidget(this._saved);
+    return this._saved;
   }
 
   private _dropSaved(): void {
@@ -190,4 +217,8 @@ export class RunCell extends Widget implements IRenderMime.IRenderer {
 function runIdIn(data: unknown): string {
   const found = (data as { run_id?: unknown } | null | undefined)?.run_id;
   return typeof found === 'string' && found.length <= MAX_ID ? found : '';
+}
+
+function isRecording(data: unknown): boolean {
+  return (data as { is_recording?: unknown } | null | undefined)?.is_recording === true;
 }

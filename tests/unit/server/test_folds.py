@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
@@ -23,6 +24,17 @@ def test_a_fold_follows_its_ledger(home: Any) -> None:
     assert kept.poll("r1", n_finished) == 1
     go_on("r1", *trial(1, 0.2))
     assert kept.poll("r1", n_finished) == 2
+
+
+def test_a_ledger_that_is_cut_short_or_removed_is_not_remembered(home: Any) -> None:
+    record("r1", STARTED, *trial(0, 0.1))
+    kept = Folds()
+    assert kept.poll("r1", n_finished) == 1
+    os.truncate(ledger_path("r1"), ledger_path("r1").stat().st_size - 3)
+    assert kept.poll("r1", n_finished) == 0
+    ledger_path("r1").unlink()
+    with pytest.raises(RunNotFoundError, match="there is no run r1"):
+        kept.poll("r1", n_finished)
 
 
 def test_only_some_runs_are_kept_in_memory(home: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -22,9 +23,11 @@ from jupyter_ddl.protocol.replies import (
 from jupyter_ddl.protocol.requests import Body, GetStatus, GetTelemetry, WatchRun
 from jupyter_ddl.protocol.snapshot import EncodedSnapshot
 from jupyter_ddl.protocol.telemetry import EncodedTelemetry
+from jupyter_ddl.protocol.view_messages import RunList
 from jupyter_ddl.server.hub import Hub
 from jupyter_ddl.server.links import Links
 from jupyter_ddl.store.connection import ConnectionInfo
+from jupyter_ddl.store.paths import ledger_path, run_dir
 from jupyter_ddl.store.processes import ProcessIdentity
 from tests.unit.server.test_run_listing import ENDED, STARTED, go_on, record, trial
 
@@ -124,8 +127,15 @@ class Tab:
         return [each["snapshot"]["seq"] for each in messages if each["kind"] == "run"]
 
     def states(self) -> list[str]:
+        return [each["state"] for each in self.snapshots()]
+
+    def snapshots(self) -> list[dict[str, Any]]:
         messages = [json.loads(text) for text in self.texts]
-        return [each["snapshot"]["state"] for each in messages if each["kind"] == "run"]
+        return [each["snapshot"] for each in messages if each["kind"] == "run"]
+
+    def troubles(self) -> list[str]:
+        messages = [json.loads(text) for text in self.texts]
+        return [each["text"] for each in messages if each["kind"] == "record"]
 
 
 async def until(is_so: Callable[[], object]) -> None:
@@ -217,7 +227,7 @@ def test_the_end_reaches_all_and_is_the_last_thing_that_is_read(
         monkeypatch.setattr(hub.folds, "poll", lambda *args: looks.append(args[0]) or look(*args))
         monkeypatch.setattr("jupyter_ddl.server.feeds._RUN_INTERVAL_S", 0.01)
         n_watches = controller.n_watches
-        hub._runs["r1"].on_clusters()
+        hub._runs["r1"].look_again()
         await until(lambda: "r1" in looks)
         del looks[:]
         for n_asked in range(controller.n_statuses, controller.n_statuses + 10):
@@ -248,5 +258,69 @@ def test_the_death_of_a_controller_is_survived_and_its_return_noticed(
         controller.push(drawn(21, "failed"))
         await until(lambda: tab.states()[-1] == "failed")
         assert tab.seqs() == sorted(tab.seqs())
+
+    relay(work)
+
+
+def test_a_record_that_is_removed_while_it_is_watched_is_told_and_its_return_too() -> None:
+    async def work(hub: Hub, controller: Controller) -> None:
+        controller.is_there = False
+        go_on("r1", *trial(1, 0.9), ENDED)
+        tab = Tab(hub)
+        tab.say(kind="watch", id=1, run_id="r1")
+        await until(lambda: tab.states() == ["complete"])
+        await until(lambda: hub._lists.newest.get(RunList))
+        elsewhere = run_dir("r1").rename(run_dir("r1").parents[1] / "away")
+        await until(lambda: tab.troubles() == ["", "there is no run r1"])
+        late = Tab(hub)
+        late.say(kind="watch", id=1, run_id="r1")
+        await until(lambda: late.states() == ["complete"] and late.troubles())
+        assert late.troubles() == ["there is no run r1"]
+        elsewhere.rename(run_dir("r1"))
+        await until(lambda: tab.troubles()[-1] == "" == late.troubles()[-1])
+
+    relay(work)
+
+
+def test_a_record_that_is_cut_short_is_told_and_what_was_seen_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("jupyter_ddl.server.feeds._RUN_INTERVAL_S", 0.01)
+
+    async def work(hub: Hub, controller: Controller) -> None:
+        controller.is_there = False
+        go_on("r1", *trial(1, 0.9))
+        tab = Tab(hub)
+        tab.say(kind="watch", id=1, run_id="r1")
+        await until(lambda: tab.snapshots())
+        whole = ledger_path("r1").read_bytes()
+        os.truncate(ledger_path("r1"), len(whole) - 40)
+        await until(lambda: "cut short" in (tab.troubles() or [""])[-1])
+        assert {each["counts"]["complete"] for each in tab.snapshots()} == {2}
+        ledger_path("r1").write_bytes(whole)
+        await until(lambda: tab.troubles()[-1] == "")
+
+    relay(work)
+
+
+def test_a_run_that_nothing_drives_says_so_and_goes_on_with_its_controller(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("jupyter_ddl.server.feeds._RUN_INTERVAL_S", 0.01)
+    monkeypatch.setattr("jupyter_ddl.server.feeds._ALONE_S", 0.0)
+
+    async def work(hub: Hub, controller: Controller) -> None:
+        tab = Tab(hub)
+        tab.say(kind="watch", id=1, run_id="r1")
+        await until(lambda: 10 in tab.seqs())
+        go_on("r1", *trial(1, 0.9), *[trial(n, 0.1)[0] for n in range(2, 9)])
+        controller.die()
+        hub._poll_soon()
+        until_said = "nothing drives this run now: cluster local is not running"
+        await until(lambda: until_said in tab.snapshots()[-1].get("paused", ""))
+        controller.is_there = True
+        controller.now = drawn(99)
+        hub._poll_soon()
+        await until(lambda: tab.seqs()[-1] == 99)
 
     relay(work)
