@@ -8,6 +8,7 @@ each verb is one module; ``plugins.VERBS`` finds them, also those of other packa
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Iterator
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
@@ -191,6 +192,9 @@ class VerbSpec(msgspec.Struct, frozen=True, kw_only=True):
         yield from ()
 
 
+_PREPARING = threading.RLock()
+
+
 @functools.cache
 def load_verb(word: str) -> type[VerbSpec]:
     """The class of a verb.
@@ -200,13 +204,16 @@ def load_verb(word: str) -> type[VerbSpec]:
     OptionError, PluginError
         No package that is installed here has it, or what it offers is not a verb.
     """
-    found: type[VerbSpec] = VERBS.load(word)
-    if found.__struct_config__.tag != word:
-        raise PluginError(
-            f"verb {word!r} ({VERBS.target(word)}) has the tag {found.__struct_config__.tag!r}; "
-            f"declare it with tag={word!r}"
-        )
-    return found
+    # Two threads that use a type of msgspec's for the first time at once end the process.
+    with _PREPARING:
+        found: type[VerbSpec] = VERBS.load(word)
+        if found.__struct_config__.tag != word:
+            raise PluginError(
+                f"verb {word!r} ({VERBS.target(word)}) has the tag "
+                f"{found.__struct_config__.tag!r}; declare it with tag={word!r}"
+            )
+        msgspec.json.Decoder(found)
+        return found
 
 
 def read_verb(fields: dict[str, Any]) -> VerbSpec:

@@ -189,9 +189,13 @@ def read_connection(name: str) -> ConnectionInfo | None:
     return None
 
 
+# Made at once: two threads that use a type of msgspec's for the first time end the process.
+_DECODER = msgspec.json.Decoder(ConnectionInfo)
+
+
 def _read(name: str) -> ConnectionInfo | None:
     try:
-        return msgspec.json.decode(connection_path(name).read_bytes(), type=ConnectionInfo)
+        return _DECODER.decode(connection_path(name).read_bytes())
     except (FileNotFoundError, msgspec.DecodeError):
         return None
 

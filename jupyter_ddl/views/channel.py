@@ -398,13 +398,16 @@ def _key(view: Shown) -> str:
     return type(view).__name__
 
 
+_DECODER: msgspec.json.Decoder[FromBrowser] = msgspec.json.Decoder(FromBrowser)
+
+
 def _decode(data: Any) -> FromBrowser | None:
     """A message, or None for anything else.  All that is expected is flat, short and small."""
     try:
         if isinstance(data, bytes | bytearray | str):
             if len(data) > _MAX_REQUEST_BYTES:
                 return None
-            message: FromBrowser = msgspec.json.decode(data, type=FromBrowser)
+            message: FromBrowser = _DECODER.decode(data)
             return _bounded(message)
         if not isinstance(data, dict) or len(data) > _MAX_FIELDS:
             return None
