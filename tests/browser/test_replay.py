@@ -220,6 +220,7 @@ def test_a_cell_plays_without_a_cluster_again_and_again_until_its_kernel_ends(
     view = view_of(page)
     expect(view).to_have_attribute("data-state", "complete")
     page.wait_for_timeout(5_000)  # elsewhere it has become static by now
+    page.get_by_label("Speed").select_option("1")
     page.get_by_role("button", name="Play again").click()
     expect(view).to_have_attribute("data-state", "running")
     page.evaluate("() => window.jupyterapp.commands.execute('docmanager:save')")
