@@ -62,6 +62,7 @@ def errors(page: Page) -> list[str]:
 
 def view_of(page: Page, index: int = 1) -> Locator:
     """The live view of a cell, once it draws."""
+    cell_at(page, index).locator(".jp-Cell-outputArea").scroll_into_view_if_needed()
     view = cell_at(page, index).locator(".ddl-live[data-run]")
     expect(view).to_be_visible()
     return view

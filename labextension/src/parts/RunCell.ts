@@ -59,7 +59,9 @@ export class RunCell extends Widget implements IRenderMime.IRenderer {
     if (isRecording(model.data[RUN_MIME])) {
       this._leave();
       this._why = NO_PLAYER;
-      await this._showSaved();
+      if (this.isAttached) {
+        await this._showSaved();
+      }
     } else if (runId !== this._runId || this._channel === null) {
       this._leave();
       this._runId = runId;
@@ -78,6 +80,10 @@ export class RunCell extends Widget implements IRenderMime.IRenderer {
   protected override onAfterAttach(message: Message): void {
     super.onAfterAttach(message);
     this._sight.observe(this.node);
+    // Only here it is known which notebook's widgets there are.
+    if (this._why !== '' && this._saved === null) {
+      void this._showSaved();
+    }
   }
 
   protected override onBeforeDetach(message: Message): void {
