@@ -23,6 +23,8 @@ const UNREACHABLE =
   'installed where it runs.';
 const NO_PLAYER =
   'The player of this recording has ended with its kernel: run the cell again to play it.';
+const STILL_LOADING = 'Loading widget';
+const N_TRIES = 3;
 /** JupyterLab's widgets say so where a kernel is gone that had one. */
 const NO_WIDGET = 'Error displaying widget';
 
@@ -167,11 +169,12 @@ export class RunCell extends Widget implements IRenderMime.IRenderer {
     }
   }
 
-  private async _showWidget(model: IRenderMime.IMimeModel): Promise<void> {
+  private async _showWidget(model: IRenderMime.IMimeModel, nTries = N_TRIES): Promise<void> {
     const drawn = this._place(WIDGET_MIME);
+    const says = (text: string) => (drawn.node.textContent ?? '').startsWith(text);
     // It may say so at once, or when the kernel has been asked.
     const observer = new MutationObserver(() => {
-      if ((drawn.node.textContent ?? '').startsWith(NO_WIDGET)) {
+      if (says(NO_WIDGET)) {
         observer.disconnect();
         if (this._saved === drawn) {
           void this._showStill(model);
@@ -179,6 +182,12 @@ export class RunCell extends Widget implements IRenderMime.IRenderer {
       }
     });
     observer.observe(drawn.node, { childList: true });
+    // What is made before its notebook knows of a kernel never hears of one.
+    setTimeout(() => {
+      if (this._saved === drawn && says(STILL_LOADING)) {
+        void (nTries > 1 ? this._showWidget(model, nTries - 1) : this._showStill(model));
+      }
+    }, PATIENCE_MS);
     await drawn.renderModel(model);
   }
 
