@@ -11,6 +11,7 @@ import re
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from sys import intern
 from typing import TypeAlias
 
@@ -123,9 +124,13 @@ def by_importance(names: Iterable[str]) -> list[str]:
     return sorted(names, key=_importance)
 
 
+_OTHER = 2
+
+
+@lru_cache(maxsize=4096)
 def _importance(name: str) -> int:
     text = name.lower()
-    return 0 if _VALIDATION.search(text) else 1 if "loss" in text else 2
+    return 0 if _VALIDATION.search(text) else 1 if "loss" in text else _OTHER
 
 
 class Series:
@@ -193,6 +198,8 @@ class GroupHistory:
 
     def _made_room(self, name: str) -> bool:
         """Whether a less important series has given way: validations come late, and matter most."""
+        if _importance(name) == _OTHER:
+            return False
         last = by_importance(self._series)[-1]
         if _importance(name) >= _importance(last):
             return False

@@ -31,7 +31,10 @@ def view(page: Page) -> Iterator[Page]:
     def answer(route: Route) -> None:
         name = route.request.url.rpartition("/")[2]
         if not name:
-            body, kind = f"<!doctype html><style>{live_css()}</style><body>", "text/html"
+            body, kind = (
+                f"<!doctype html><meta charset=utf-8><style>{live_css()}</style><body>",
+                "text/html",
+            )
         else:
             body, kind = (LIVE_DIR / name).read_text(), "text/javascript"
         route.fulfill(body=body, content_type=kind)

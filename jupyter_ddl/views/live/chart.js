@@ -116,12 +116,12 @@ export class Chart {
     this._placeAxes(drawn);
     repeat(
       this._lines,
-      this._data.series,
+      drawn.paths,
       () => s("path", { fill: "none" }),
-      (path, series, index) => {
-        setAttribute(path, "d", drawn.paths[index]);
-        setAttribute(path, "class", `ddl-${series.kind}${series.faint ? " ddl-faint" : ""}`);
-        path.style.stroke = series.color;
+      (path, { d, kind, faint, color }) => {
+        setAttribute(path, "d", d);
+        setAttribute(path, "class", `ddl-${kind}${faint ? " ddl-faint" : ""}`);
+        path.style.stroke = color;
       },
     );
     repeat(

@@ -75,7 +75,11 @@ export function drawnOf(data, how, axes, whole = null) {
   );
   const lastX = extent(rangesOf(data).xs)?.[1] ?? xRange[1];
   const outside = [];
-  const paths = data.series.map((series) => pathOf(series, x, y, lastX, outside));
+  const paths = data.series.flatMap((series) => {
+    const { line, lone } = pathOf(series, x, y, lastX, outside);
+    const path = { d: line, kind: series.kind, color: series.color, faint: series.faint, series };
+    return lone === "" ? [path] : [path, { ...path, d: lone, kind: "dots" }];
+  });
   const best = data.marked ?? null;
   return {
     x,
@@ -92,15 +96,15 @@ export function drawnOf(data, how, axes, whole = null) {
   };
 }
 
-/** The path of a series; what it can not show is added to `outside` as place, side and value. */
+/** The path of a series, and that of points which nothing leads to; what it can not show is added to `outside` as place, side and value. */
 function pathOf(series, x, y, lastX, outside) {
-  const parts = [];
+  const [parts, lone] = [[], []];
   let last = null; // the point before: its place, and where it lies
   let isLone = false;
   const move = (px, py) => parts.push(`M${at(px)} ${at(py)}`);
-  // A point without a line to it or from it: a round cap shows it.
+  // A point without a line to it or from it is a dot.
   const end = () => {
-    if (isLone) parts.push("h0");
+    if (isLone) lone.push(`M${at(last.px)} ${at(last.py)}h0`);
     isLone = false;
   };
   for (const [atX, value] of series.points) {
@@ -141,7 +145,7 @@ function pathOf(series, x, y, lastX, outside) {
     isLone &&= x.place(lastX) - last.px < 0.05;
   }
   end();
-  return parts.join("");
+  return { line: parts.join(""), lone: lone.join("") };
 }
 
 /** Where the line between a point on the axis and one outside of it leaves the axis; null: nobody knows. */

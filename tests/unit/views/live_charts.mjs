@@ -92,8 +92,9 @@ function checkChart(chart, drawn, isLog, tell) {
   const placed = byTicks(y);
   const edge = (py) => Math.abs(py - TOP) <= MOST_PX || Math.abs(py - (HEIGHT - BOTTOM)) <= MOST_PX;
   let [nOutside, nAtEdge] = [0, 0];
-  chart.series.forEach((series, index) => {
-    const pieces = cornersOf(drawn.paths[index]);
+  chart.series.forEach((series) => {
+    const paths = drawn.paths.filter((path) => path.series === series).map((path) => path.d);
+    const pieces = paths.flatMap(cornersOf);
     const corners = pieces.flat();
     const points = series.points.map(([atX, value]) => [x.place(atX), placed(value), value]);
     for (const [px, py, value] of points) {
@@ -113,7 +114,7 @@ function checkChart(chart, drawn, isLog, tell) {
       if (points.some((point) => near(corner, point))) continue;
       if (series.kind === "step" && isOnStep(corner, points, drawn, x, chart)) continue;
       if (series.kind === "line" && edge(corner[1]) && isOnLine(corner, points)) continue;
-      tell(`${corner} is no value of ${series.kind}: ${drawn.paths[index].slice(0, 120)}`);
+      tell(`${corner} is no value of ${series.kind}: ${paths.join(" ").slice(0, 120)}`);
     }
   });
   const nMarked = drawn.outside.reduce((sum, mark) => sum + mark.n, 0);
