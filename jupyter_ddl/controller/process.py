@@ -9,7 +9,9 @@ import logging
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +46,7 @@ from jupyter_ddl.store.processes import (
     this_process,
 )
 
-__all__ = ["end_leftovers", "keep_log_small", "log_path", "main"]
+__all__ = ["end_leftovers", "keep_log_small", "log_path", "main", "start_threads"]
 
 
 # Ends processes that a controller which no longer exists left behind.
@@ -81,6 +83,7 @@ _BLOB_CARE_S = 600.0
 MAX_LOG_BYTES = 64 << 20
 KEPT_LOG_BYTES = 8 << 20
 _CLOSE_TIMEOUT_S = 15.0
+_N_THREADS = 6
 
 
 def log_path(name: str) -> Path:
@@ -174,6 +177,7 @@ async def _serve(spec: ClusterSpec, phases: Phases) -> None:
         stopped.set()
 
     loop = asyncio.get_running_loop()
+    start_threads(loop)
     for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(signum, stop, f"signal {signum.name}")
     memory = await asyncio.to_thread(use_memory)
@@ -215,6 +219,19 @@ async def _serve(spec: ClusterSpec, phases: Phases) -> None:
             if memory is not None:
                 os.close(memory)
             await asyncio.to_thread(care_for_blobs, leaving=True)
+
+
+def start_threads(loop: asyncio.AbstractEventLoop) -> None:
+    """Start all threads that work beside the loop takes, while the host has some to spare.
+
+    Writing a run's record is such work: without a thread for it, the run would fail.
+    """
+    pool = ThreadPoolExecutor(_N_THREADS, thread_name_prefix="ddl")
+    all_there = threading.Barrier(_N_THREADS + 1)
+    for _ in range(_N_THREADS):
+        pool.submit(all_there.wait)
+    all_there.wait()
+    loop.set_default_executor(pool)
 
 
 async def _unless_stopped(

@@ -36,6 +36,7 @@ from jupyter_ddl.protocol.events import (
     StopRequested,
 )
 from jupyter_ddl.store.atomic import replacing, sync_directory
+from jupyter_ddl.store.exhaustion import used_up
 from jupyter_ddl.store.locks import (
     HOME_SETTING,
     note_holder,
@@ -112,7 +113,9 @@ DURABLE = frozenset(
 )
 """Events that are on disk before ``append`` returns."""
 
-_CAPACITY = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+_CAPACITY = frozenset({
+    errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EMFILE, errno.ENFILE,
+})  # fmt: skip
 _sync_data = getattr(os, "fdatasync", os.fsync)
 
 
@@ -322,7 +325,7 @@ class LedgerWriter:
         kind = CapacityError if error.errno in _CAPACITY else LedgerError
         return kind(
             f"appending {n_bytes:,} bytes to {self.path} failed: {error.strerror}, {free:,} bytes "
-            f"free; nothing is lost, the run goes on when there is room",
+            f"free{used_up(error, self.path)}; nothing is lost, the run goes on when there is room",
             path=str(self.path),
             needed_bytes=n_bytes,
             free_bytes=free,
@@ -356,8 +359,8 @@ def _open_to_write(path: Path, flags: int) -> int:
     except OSError as error:
         kind = CapacityError if error.errno in _CAPACITY else LedgerError
         raise kind(
-            f"opening {path} for writing failed: {error.strerror}; make the directory writable, "
-            f"free space there, or set JUPYTER_DDL_HOME to another one",
+            f"opening {path} for writing failed: {error.strerror}{used_up(error, path)}; make the "
+            f"directory writable, free space there, or set JUPYTER_DDL_HOME to another one",
             path=str(path),
         ) from error
 

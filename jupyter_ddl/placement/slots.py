@@ -119,6 +119,8 @@ class SlotBook:
     def take(self, run_id: str, depth: int, max_parallel: int) -> str | None:
         """Hold a place on the least loaded worker for ``run_id``; None when there is none for it.
 
+        Where ``depth`` allows for it, a place may be behind an assignment of the same run: what
+        another one has there may take hours.
         A run that gets None because others hold the places stands in line from then on; it calls
         :meth:`withdraw` when it wants none any more.
         """
@@ -127,7 +129,7 @@ class SlotBook:
         if n_held >= limit:
             self.withdraw(run_id)
             return None
-        free = [a for a, n in self._open_slots() if self._load(a) < n * depth]
+        free = [a for a, n in self._open_slots() if self._has_room(run_id, a, n, depth)]
         if not free or self._others_first(run_id, n_held):
             if run_id not in self._line:
                 self._line.append(run_id)
@@ -259,6 +261,10 @@ class SlotBook:
         for address, n_slots in sorted(self._open_slots()):
             free += [address] * max(0, n_slots - self._load(address))
         return free
+
+    def _has_room(self, run_id: str, address: str, n_slots: int, depth: int) -> bool:
+        n_own = self._held.get(address, Counter())[run_id]
+        return n_own < (n_slots - (self._load(address) - n_own)) * depth
 
     def _load(self, address: str) -> int:
         held = self._held.get(address)

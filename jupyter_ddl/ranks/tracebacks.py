@@ -17,6 +17,7 @@ from jupyter_ddl.ranks.metrics import MetricError
 from jupyter_ddl.ranks.payload import import_hint
 from jupyter_ddl.ranks.values import ValuesError
 from jupyter_ddl.ranks.work_folder import hint_for
+from jupyter_ddl.store.exhaustion import used_up
 
 __all__ = ["failure_of", "kind_of", "last_lines", "message_of", "with_output"]
 
@@ -107,7 +108,7 @@ def message_of(error: BaseException, kind: FailureKind) -> str:
             "a debugger has nobody to talk to on a rank: print or report there what you want to "
             "see, or run the cell in the notebook, without its first line"
         )
-    text += hint_for(error)
+    text += hint_for(error) + used_up(error)
     return text if len(text) <= _MESSAGE_CHARS else text[: _MESSAGE_CHARS - 1] + "…"
 
 

@@ -40,6 +40,7 @@ from jupyter_ddl.ranks.outputs import choose_renderers
 from jupyter_ddl.ranks.payload import DECIDES_AT_IMPORT
 from jupyter_ddl.ranks.stacks import StackDump
 from jupyter_ddl.store.death_signal import become_subreaper, bind_to_parent, request_death_signal
+from jupyter_ddl.store.exhaustion import used_up
 from jupyter_ddl.store.processes import (
     RANK_VARIABLE,
     ZYGOTE_VARIABLE,
@@ -222,7 +223,7 @@ class Zygote:
             pid = os.fork()
         except OSError as error:
             pid = -1
-            self._send(ForkFailed(name, str(error)))
+            self._send(ForkFailed(name, f"{error}{used_up(error)}"))
         if pid == 0:
             self._become_rank(name, rank_fd, zygote_pid, blocked)
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)

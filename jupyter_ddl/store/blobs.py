@@ -23,6 +23,7 @@ from blake3 import blake3
 
 from jupyter_ddl.errors import CapacityError
 from jupyter_ddl.store.atomic import replacing, sync_directory
+from jupyter_ddl.store.exhaustion import used_up
 from jupyter_ddl.store.processes import boot_id
 
 __all__ = [
@@ -313,7 +314,8 @@ def _write_first(view: memoryview, name: str, directories: tuple[Path, ...]) -> 
 
 
 def _told(directory: Path, error: OSError) -> str:
-    return f"{directory}: {error.strerror}, {_free_bytes(directory):,} bytes free"
+    free = f"{_free_bytes(directory):,} bytes free{used_up(error, directory)}"
+    return f"{directory}: {error.strerror}, {free}"
 
 
 def _refusal(n_bytes: int, tried: Iterable[str]) -> CapacityError:

@@ -14,6 +14,7 @@ import msgspec
 from jupyter_ddl.errors import LaunchError
 from jupyter_ddl.protocol.assignment import Assignment
 from jupyter_ddl.protocol.rank_messages import PackagesImported, RankExited
+from jupyter_ddl.store.exhaustion import used_up
 from jupyter_ddl.worker.rank_process import RankProcess
 from jupyter_ddl.worker.zygote_process import WorkerSettings, Zygote
 
@@ -94,7 +95,9 @@ class RankPool:
         except BaseException as error:
             await zygote.close()
             if isinstance(error, OSError):
-                raise LaunchError(f"the zygote can't be started: {error}") from error
+                raise LaunchError(
+                    f"the zygote can't be started: {error}{used_up(error)}"
+                ) from error
             raise
         log.info("zygote %s serves after %.3f s", zygote.pid, time.monotonic() - started_s)
         return zygote
@@ -167,7 +170,10 @@ class RankPool:
         name = f"{assignment.run_id}:{zygote.pid}:{self._n_forked}"
         rank = RankProcess(name, assignment.run_id, assignment.program)
         rank.settle(assignment)
-        ours, theirs = socket.socketpair()
+        try:
+            ours, theirs = socket.socketpair()
+        except OSError as error:
+            raise LaunchError(f"a rank's socket can't be made: {error}{used_up(error)}") from error
         # Room for what a rank reports while it isn't read (chunks.py): as much as the kernel gives.
         theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _ROOM_BYTES)
         self._ranks[name] = rank

@@ -79,6 +79,15 @@ def test_a_run_of_long_trials_gets_a_worker_from_one_of_short_trials() -> None:
     assert slots.take("r1", 2, 9) is not None
 
 
+def test_no_trial_waits_behind_one_of_another_run() -> None:
+    slots = book(1, 1, runs=("r1", "r2"))
+    assert slots.take("r1", 1, 9) == "w0", "it may take hours"
+    assert [slots.take("r2", 2, 9) for _ in range(3)] == ["w1", "w1", None]
+    slots.give("r1", "w0")
+    slots.leave("r1")
+    assert [slots.take("r2", 2, 9) for _ in range(3)] == ["w0", "w0", None]
+
+
 def test_a_run_that_wants_no_place_any_more_blocks_nobody() -> None:
     slots = book(1, runs=("r1", "r2"))
     slots.take("r1", 1, 9)
