@@ -24,6 +24,7 @@ from jupyter_ddl.protocol.replies import Refused, Reply, Result, SnapshotPush
 from jupyter_ddl.protocol.requests import MAX_REQUEST_BYTES, Body, Request
 from jupyter_ddl.protocol.snapshot import EncodedSnapshot
 from jupyter_ddl.store.connection import remove_socket
+from jupyter_ddl.store.exhaustion import used_up
 
 __all__ = ["PUSH_INTERVAL_S", "Fanout", "Handler", "Server", "Session", "Timers", "Watcher"]
 
@@ -269,6 +270,8 @@ class Server:
         except Exception as error:
             log.exception("request %s failed", type(request.body).__name__)
             result = Refused("ControllerError", f"the controller failed: {error!r}; see its log")
+            if limit := used_up(error):
+                result = Refused("CapacityError", f"the controller can't do that: {error}{limit}")
         session.reply(request.id, result)
 
 

@@ -66,13 +66,15 @@ def _is_removed(group: Path) -> bool:
 
 
 @contextlib.contextmanager
-def no_descriptor_to_spare(*pids: int) -> Iterator[None]:
-    """These processes may open nothing more."""
+def no_descriptor_to_spare(*pids: int, n_spare: int = 0) -> Iterator[None]:
+    """These processes may open nothing more, or only so many."""
     before = {}
     for pid in pids:
         process = psutil.Process(pid)
-        taken = {int(each.name) for each in Path(f"/proc/{pid}/fd").iterdir()}
-        free = next(number for number in itertools.count() if number not in taken)
+        looks = [{int(each.name) for each in Path(f"/proc/{pid}/fd").iterdir()} for _ in range(50)]
+        taken = set.intersection(*looks)  # some are there for a moment only
+        unused = (number for number in itertools.count() if number not in taken)
+        free = next(itertools.islice(unused, n_spare, None))
         before[pid] = soft, hard = process.rlimit(resource.RLIMIT_NOFILE)
         assert free < soft
         process.rlimit(resource.RLIMIT_NOFILE, (free, hard))
@@ -118,12 +120,13 @@ def test_ranks_that_can_not_be_started_are_told_with_the_limit_and_come_later(
     assert busy.state == "running"
 
 
+@pytest.mark.parametrize("n_spare", [0, 2])
 def test_a_controller_without_a_descriptor_refuses_what_is_new_and_loses_nothing(
-    own_cluster: Cluster,
+    own_cluster: Cluster, n_spare: int
 ) -> None:
     running = start_search(STEPS.replace("range(4)", "range(40)"), 4)
     wait_for(running, lambda seen: seen.counts.running == 2)
-    with no_descriptor_to_spare(controller_pid()):
+    with no_descriptor_to_spare(controller_pid(), n_spare=n_spare):
         with pytest.raises(JupyterDDLError) as refused:
             start_search(STEPS, 2)
         assert "files and sockets open at a time" in str(refused.value)
