@@ -10,6 +10,7 @@ from typing import Any
 from jupyter_ddl.backends.base import Backend, BackendPlugin, Finding, Report, n_local_workers
 from jupyter_ddl.formats import format_bytes, format_counted
 from jupyter_ddl.protocol.cluster import ClusterSpec
+from jupyter_ddl.store.advisories import outdated
 from jupyter_ddl.store.host_limits import host_limits
 from jupyter_ddl.store.mounts import file_system_of
 from jupyter_ddl.store.paths import blob_dirs, home_dir, runtime_dir
@@ -37,6 +38,7 @@ class LocalPlugin(BackendPlugin):
             Finding("host", "ok" if n_workers <= fitting else "unknown", host),
             *map(_room, (runtime_dir(), *blob_dirs())),
             *map(_locks, (runtime_dir(), home_dir())),
+            *(Finding("versions", "unknown", text) for text in outdated()),
         ]
         return Report(tuple(findings))
 

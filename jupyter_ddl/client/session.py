@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import atexit
+import functools
+import logging
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
@@ -17,15 +19,25 @@ from jupyter_ddl.errors import ClusterError, ControllerError
 from jupyter_ddl.protocol.cluster import ClusterSpec
 from jupyter_ddl.protocol.replies import Result
 from jupyter_ddl.protocol.requests import Body
+from jupyter_ddl.store.advisories import outdated
 from jupyter_ddl.store.atomic import write_whole
 from jupyter_ddl.store.connection import ConnectionInfo, list_connections, read_connection
 from jupyter_ddl.store.paths import runtime_dir
 
-__all__ = ["Session", "session"]
+__all__ = ["Session", "session", "tell_outdated"]
 
 T = TypeVar("T")
 
+log = logging.getLogger(__name__)
+
 _REQUEST_TIMEOUT_S = 30.0
+
+
+@functools.cache
+def tell_outdated() -> None:
+    """Say once which installed versions have known holes."""
+    for text in outdated():
+        log.warning("%s", text)
 
 
 class Session:
@@ -49,6 +61,7 @@ class Session:
         JupyterDDLError
             It can't be started; one sentence says why.
         """
+        tell_outdated()
         spec = msgspec.structs.replace(spec, prewarm=spec.prewarm or packages_to_warm())
         with self._guard:
             spec = prepared_spec(spec, on_phase)

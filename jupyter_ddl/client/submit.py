@@ -92,33 +92,55 @@ def _without_git(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environ.items() if not name.startswith("GIT_")}
 
 
+_LIST_FILTERS = ("--show-scope", "--name-only", "-z", "--get-regexp", r"^filter\.")
+_OF_THE_USER = ("system", "global")
+
+
+def _git(
+    folder: Path, settings: Mapping[str, str], *words: str
+) -> subprocess.CompletedProcess[str]:
+    """Ask git, with these settings, for what it knows of a folder.
+
+    A repository that was unpacked here must not run a program of its own by being looked at: no
+    hook, no monitor, no transport.  ``settings`` turn its filters off.
+    """
+    harmless = {"core.fsmonitor": "false", "core.hooksPath": "/dev/null", **settings}
+    variables = {
+        # Looking must not take the index's lock from a git of the user's.
+        "GIT_OPTIONAL_LOCKS": "0",
+        "GIT_ALLOW_PROTOCOL": "none",
+        "GIT_CONFIG_COUNT": str(len(harmless)),
+    }
+    for number, (key, value) in enumerate(harmless.items()):
+        variables |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
+    return subprocess.run(
+        ["git", *words],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        errors="surrogateescape",
+        timeout=_GIT_DEADLINE_S,
+        check=False,
+        env={**_without_git(os.environ), **variables},
+    )
+
+
 def git_state(folder: Path) -> tuple[str | None, bool]:
     """Revision that ``folder`` is at, and whether tracked files differ from it.
 
     Without git, outside a repository, or when git takes longer than 2 s: ``(None, False)``.
     """
-    # A repository that was unpacked here must not run a program of its own by being looked at.
-    harmless = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
-    command = [
-        "git",
-        *harmless,
-        "status",
-        "--porcelain=v2",
-        "--branch",
-        "--untracked-files=no",
-        ".",
-    ]
     try:
-        done = subprocess.run(
-            command,
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            timeout=_GIT_DEADLINE_S,
-            check=False,
-            # Looking must not take the index's lock from a git of the user's.
-            env={**_without_git(os.environ), "GIT_OPTIONAL_LOCKS": "0"},
-        )
+        listed = _git(folder, {}, "config", *_LIST_FILTERS)
+        words = listed.stdout.split("\0")
+        own = [
+            key
+            for scope, key in zip(words[::2], words[1::2], strict=False)
+            if scope not in _OF_THE_USER
+        ]
+        off = {key: "false" if key.endswith(".required") else "" for key in own}
+        status = ("--porcelain=v2", "--branch", "--untracked-files=no", "--ignore-submodules=all")
+        done = _git(folder, off, "status", *status, ".")
     except (OSError, subprocess.TimeoutExpired):
         return None, False
     if done.returncode != 0:

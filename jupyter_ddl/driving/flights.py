@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from jupyter_ddl.driving.leases import AttemptLease
 from jupyter_ddl.driving.rounds import Round
+from jupyter_ddl.formats import format_bytes
 from jupyter_ddl.placement.gpus import Grant
 from jupyter_ddl.protocol.assignment import Assignment, TrialAssignment
 from jupyter_ddl.protocol.events import (
@@ -17,11 +18,19 @@ from jupyter_ddl.protocol.events import (
     Failure,
     Notice,
     OfAttempt,
+    OutputShown,
     RankEvent,
+    Reported,
     Unrecorded,
 )
 
 __all__ = ["ChunkInbox", "Flight", "FlightBook", "evictions"]
+
+
+_MAX_RECORD_BYTES = 512 << 20
+"""Of what one assignment reports: a run's record is not to fill the disk of who asked for it."""
+_MAX_AHEAD = 1024
+"""Chunks that are kept behind a gap; later ones are asked for again."""
 
 
 class ChunkInbox:
@@ -33,7 +42,7 @@ class ChunkInbox:
 
     def add(self, chunk: EventChunk) -> Sequence[RankEvent]:
         """Events that may be delivered now; empty for a repeated chunk or behind a gap."""
-        if chunk.number < self.next_number:
+        if not self.next_number <= chunk.number < self.next_number + _MAX_AHEAD:
             return ()
         self._early[chunk.number] = chunk.events
         ready: list[RankEvent] = []
@@ -67,6 +76,8 @@ class Flight:
     """Assignments that have not ended."""
     lease: AttemptLease | None = None
     """Of an assignment by itself; a rank group has its round."""
+    n_bytes: int = 0
+    """Of what it has reported, about."""
     has_begun: bool = False
     """Whether any of its attempts ever started or ended."""
 
@@ -148,11 +159,17 @@ class FlightBook:
 
     def admit(self, flight: Flight, events: Sequence[RankEvent | Event]) -> list[Event]:
         """The events that count: those of attempts which are open in this flight."""
-        return [
-            event
-            for event in events
-            if not isinstance(event, Unrecorded) and self._admit(flight, event)
-        ]
+        counting: list[Event] = []
+        for event in events:
+            if isinstance(event, Unrecorded) or not self._admit(flight, event):
+                continue
+            was_full = flight.n_bytes > _MAX_RECORD_BYTES
+            flight.n_bytes += _weight(event)
+            if flight.n_bytes <= _MAX_RECORD_BYTES or not isinstance(event, _UNBOUNDED):
+                counting.append(event)
+            elif not was_full:
+                counting.append(_told_too_much(event))
+        return counting
 
     def _admit(self, flight: Flight, event: Event) -> bool:
         if not isinstance(event, OfAttempt):
@@ -170,6 +187,26 @@ class FlightBook:
             flight.has_begun = True
             self._of_trial.pop(event.trial, None)
         return True
+
+
+_UNBOUNDED = (Reported, Notice, OutputShown)
+"""What a cell tells as often as it likes, and a run does without."""
+
+
+def _weight(event: Event) -> int:
+    """About as many bytes as its record has."""
+    if isinstance(event, Reported):
+        return 48 + sum(len(name) + 10 for name in event.metrics)
+    return 64 + len(event.text) if isinstance(event, Notice) else 256
+
+
+def _told_too_much(event: Reported | Notice | OutputShown) -> Notice:
+    whose = "it" if isinstance(event, Notice) else f"trial {event.trial}"
+    text = (
+        f"{whose} has reported {format_bytes(_MAX_RECORD_BYTES)}: what it reports from now on is "
+        f"not recorded, how it ends is; report every so many steps"
+    )
+    return Notice(event.at_s, text)
 
 
 def evictions(flight: Flight, now_s: float) -> list[Event]:

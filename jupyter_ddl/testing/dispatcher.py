@@ -139,6 +139,8 @@ class FakeDispatcher:
         self._workers: dict[str, _Worker] = {}
         self._flights: dict[str, _Flight] = {}
         self._groups: dict[tuple[str, int, int], list[_Rank]] = {}
+        self.slowness: dict[str, float] = {}
+        """How many times as long as others' the steps of a worker's ranks take, by its address."""
 
     # -- workers ---------------------------------------------------------------------------------
 
@@ -284,6 +286,7 @@ class FakeDispatcher:
         delay_s = self._rng.random()
         if self._rng.random() < self._faults.long:
             delay_s *= 300.0
+        delay_s *= self.slowness.get(rank.worker.address, 1.0)
         self._clock.call_later(delay_s, self._work, rank, rank.current)
 
     def _work(self, rank: _Rank, trial: TrialAssignment) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -38,6 +39,39 @@ def test_a_repository_that_was_unpacked_runs_no_program(
     assert len(revision) == 40
     assert not is_dirty
     assert not touched.exists()
+
+
+def test_filters_of_a_repository_that_was_unpacked_do_not_run(
+    tmp_path: Path, touched: Path
+) -> None:
+    folder = tmp_path / "lecture"
+    folder.mkdir()
+    git = ("git", "-C", str(folder), "-c", "user.name=x", "-c", "user.email=x@example.org")
+    (folder / "a.txt").write_text("a")
+    for words in (("init", "-q"), ("add", "."), ("commit", "-qm", "one")):
+        subprocess.run([*git, *words], check=True)
+    filters = {"clean": f"touch {touched} && cat", "process": f"touch {touched}"}
+    for name, kind in (("one", "clean"), ("two=three", "clean"), ("four", "process")):
+        key = f"filter.{name}.{kind}"
+        subprocess.run([*git, "config", key, filters[kind]], check=True)
+        subprocess.run([*git, "config", f"filter.{name}.required", "true"], check=True)
+    included = folder / ".git" / "more"
+    included.write_text(f'[filter "five"]\n\tclean = touch {touched}\n\trequired\n')
+    subprocess.run([*git, "config", "include.path", "more"], check=True)
+    attributes = folder / ".git" / "info" / "attributes"
+    for second, name in enumerate(("one", "two=three", "four", "five")):
+        attributes.write_text(f"*.txt filter={name}\n")
+        os.utime(folder / "a.txt", (second, second))  # git has to read it
+        subprocess.run([*git, "status"], check=False, capture_output=True)
+        assert touched.exists(), "this is what git itself does"
+        touched.unlink()
+        os.utime(folder / "a.txt", (100 + second, 100 + second))
+        revision, is_dirty = git_state(folder)
+        assert revision is not None
+        assert not is_dirty
+        assert not touched.exists()
+    (folder / "a.txt").write_text("b")
+    assert git_state(folder)[1]
 
 
 def test_a_module_beside_the_notebook_is_not_pip(

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import pytest
+
+from jupyter_ddl.driving import flights
 from jupyter_ddl.driving.flights import Flight, FlightBook, evictions
 from jupyter_ddl.placement.gpus import Grant
 from jupyter_ddl.protocol.assignment import Assignment, TrialAssignment
-from jupyter_ddl.protocol.events import AttemptFinished, AttemptStarted, Notice, Reported
+from jupyter_ddl.protocol.events import (
+    AttemptFinished,
+    AttemptStarted,
+    CheckpointSaved,
+    EventChunk,
+    Notice,
+    Reported,
+)
 
 
 def assignment(name: str, *trials: tuple[int, int]) -> Assignment:
@@ -57,3 +67,33 @@ def test_a_trial_belongs_to_its_latest_flight() -> None:
     assert book.of_trial(1) is second
     assert book.admit(second, [started(1, attempt=1)]) == []
     assert [flight.workers for flight in book] == [("w1",)]
+
+
+def test_an_attempt_that_reports_without_end_has_its_end_recorded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(flights, "_MAX_RECORD_BYTES", 10_000)
+    book, flight = flown()
+    book.admit(flight, [started(0)])
+    counted = [
+        event
+        for step in range(1000)
+        for event in book.admit(flight, [Reported(0, 1, step, {"a": 1.0}, 10.5)])
+    ]
+    *reports, notice = counted
+    assert isinstance(notice, Notice)
+    assert "trial 0 has reported" in notice.text
+    assert 100 < len(reports) < 200
+    assert [type(each) for each in reports] == [Reported] * len(reports)
+    saved = CheckpointSaved(0, 1, 5, "trial-0/step-5-a1.ckpt", 10, 10.6)
+    ends = [saved, finished(0)]
+    assert book.admit(flight, [Notice(1.0, "x" * 100), *ends]) == ends, "what it goes on from"
+
+
+def test_chunks_far_ahead_are_not_kept_and_asked_for_again() -> None:
+    inbox = flights.ChunkInbox()
+    for number in range(10**6, 10**6 + 10):
+        assert inbox.add(EventChunk("r1", "a1", number, (started(0),))) == ()
+    assert not inbox._early
+    assert inbox.missing(10**6)
+    assert inbox.add(EventChunk("r1", "a1", 0, (started(0),))) == [started(0)]
