@@ -24,8 +24,9 @@ def reduce_tensor(value: Any) -> Any:
     TypeError
         For a tensor that lies on another device than the CPU: a rank may not have it.
     """
-    torch = sys.modules.get("torch")
-    if torch is None or type(value) is not torch.Tensor:
+    torch: Any = sys.modules.get("torch")
+    # An import that was interrupted leaves a module with nothing in it.
+    if type(value) is not getattr(torch, "Tensor", None):
         return None
     if value.device.type != "cpu":
         raise TypeError(f"a tensor on device {value.device} stays there; move it with .cpu()")
