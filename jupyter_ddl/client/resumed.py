@@ -15,6 +15,8 @@ from jupyter_ddl.store.paths import blob_dirs
 
 __all__ = ["changed_values"]
 
+_PYTHONS_OWN = frozenset({"__module__", "__qualname__", "__firstlineno__"})
+
 
 def changed_values(before: Program, now: Program) -> tuple[str, ...]:
     """Names of values that a run has otherwise than the notebook.
@@ -55,9 +57,37 @@ class _ContentPickler(CellPickler):
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, type) and obj.__module__ == "__main__":
-            return str, (obj.__qualname__,)
+            return bytes, (_class_text(obj).encode(),)
         return super().reducer_override(obj)
 
     def _reduce_code(self, code: types.CodeType) -> Any:
         plain = code.replace(co_filename="", co_firstlineno=1, co_linetable=b"")
         return self.dispatch_table[types.CodeType](plain)
+
+
+def _class_text(cls: type) -> str:
+    """What a class defines: its methods' code, and plain values."""
+    bases = [
+        _class_text(base) if base.__module__ == "__main__" else base.__qualname__
+        for base in cls.__bases__
+    ]
+    own = sorted(vars(cls).items())  # cloudpickle keeps no order
+    texts = [(name, _text(value)) for name, value in own if name not in _PYTHONS_OWN]
+    body = [(name, text) for name, text in texts if text]
+    return repr((cls.__qualname__, bases, body))
+
+
+def _text(value: Any) -> str:
+    """The same for what is equal, whatever it is stored as; empty for what is not compared."""
+    if isinstance(value, property):
+        return repr([_text(each) for each in (value.fget, value.fset, value.fdel)])
+    value = getattr(value, "__func__", value)  # of a classmethod or a staticmethod
+    if isinstance(value, types.FunctionType):
+        return repr((_text(value.__code__), [_text(each) for each in value.__defaults__ or ()]))
+    if isinstance(value, types.CodeType):
+        constants = [_text(each) for each in value.co_consts]
+        return repr((value.co_code, constants, value.co_names, value.co_varnames))
+    if isinstance(value, tuple):
+        return repr([_text(each) for each in value])
+    is_plain = isinstance(value, int | float | complex | str | bytes | None)
+    return repr(value) if is_plain else ""

@@ -20,6 +20,13 @@ import dataclasses
 @dataclasses.dataclass
 class Config:
     c: int = 1
+    limit = 9
+    @property
+    def doubled(self):
+        return self.c * 2
+    @classmethod
+    def made(cls):
+        return Config(), super().__init__
 def step(x):
     return x + scale
 """
@@ -51,6 +58,10 @@ def stored(code: str = CODE, seed: int = 0, **names: Any) -> Program:
         ({"code": CODE.replace("x + scale", "x - scale")}, ("step",)),
         ({"code": f"\n\n# moved down\n{CODE}"}, ()),
         ({"scale": 3}, ("step",)),
+        ({"code": CODE.replace("self.c * 2", "self.c + self.c")}, ("config",)),
+        ({"code": CODE.replace("return Config()", "return cls()")}, ("config",)),
+        ({"code": CODE.replace("limit = 9", "limit = 8")}, ("config",)),
+        ({"code": CODE.replace("limit = 9", "limit = 9\n    def more(self): pass")}, ("config",)),
     ],
 )
 def test_what_is_other_than_it_was_is_named(home: Home, now: dict[str, Any], changed: Any) -> None:

@@ -133,6 +133,21 @@ def test_one_change_that_trials_side_by_side_see_is_one_trials(
     # It is said once, whoever sees it.
 
 
+def test_what_others_write_between_trials_or_one_alone_writes_is_told_of_by_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    watch = WriteWatch(tmp_path / "run", ("model.h5", "log.txt"))
+    for trial in range(3):
+        (tmp_path / "model.h5").write_text("x" * trial)
+        os.utime(tmp_path / "model.h5", (trial, trial))
+        watch.begin()
+        if trial == 0:
+            Path("log.txt").write_text("by Python, which tells who")
+        os.utime(tmp_path / "log.txt", (9 + trial, 9 + trial))
+        assert watch.end(trial) == ""
+
+
 def test_databases_are_shared(host: Any, folder: WorkFolder) -> None:
     cell = (
         "import sqlite3\nc = sqlite3.connect('study.db')\n"
