@@ -18,7 +18,7 @@ from nbclient import NotebookClient
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "notebooks"
 _MEMORY = Path("/dev/shm")
-_CELL_TIMEOUT_S = 300
+_CELL_TIMEOUT_S = 900
 _STOP = (
     "from jupyter_ddl.client.clusters import list_clusters as _all\n"
     "for _each in _all():\n    _each.stop()\n"
