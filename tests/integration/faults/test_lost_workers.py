@@ -70,7 +70,7 @@ def kill_workers(run: Run, n_kills: int, interval_s: tuple[float, float], seed: 
             next_s = time.monotonic() + rng.uniform(*interval_s)
         return done == n_kills or run.snapshot().finished_at_s is not None
 
-    until(step, 170.0, "the kills")
+    until(step, 20.0 * n_kills, "the kills")
     return done
 
 
@@ -107,11 +107,12 @@ def test_killed_workers_change_no_bit_of_what_torch_computes(stopping: Home) -> 
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_sixty_killed_workers_lose_and_duplicate_no_trial(cluster: Cluster) -> None:
     calm = start_search(STEPS.replace("0.05", "0"), 250, seed=7).wait(PATIENCE_S)
     disturbed = start_search(STEPS, 250, seed=7)
     kills = kill_workers(disturbed, 60, (0.5, 0.9), seed=1)
-    disturbed.wait(PATIENCE_S)
+    disturbed.wait(10 * PATIENCE_S)
     assert kills == 60
     assert disturbed.snapshot().n_evictions > 10
     assert_undisturbed(disturbed, calm, 250)
