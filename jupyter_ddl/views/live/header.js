@@ -119,7 +119,7 @@ export class Header {
 
   _showTrouble(snapshot, client, ended) {
     const cards = troubles(snapshot, ended);
-    if (client.trouble) cards.unshift({ tone: "failed", title: "Its record. ", text: clean(client.trouble, 500) });
+    if (client.trouble) cards.unshift({ tone: "failed", title: "The record can't be read: ", text: clean(client.trouble, 500) });
     repeat(
       this._trouble,
       cards,

@@ -44,11 +44,13 @@ export class RunCell extends Widget implements IRenderMime.IRenderer {
   constructor(private readonly _context: CellContext) {
     super();
     this.addClass('jp-ddl-cell');
-    this.layout = new PanelLayout();
+    const layout = new PanelLayout();
+    this.layout = layout;
     this._note.className = 'jp-ddl-cell-note';
     this._note.setAttribute('role', 'note');
     this._note.hidden = true;
-    this.node.append(this._note);
+    // A widget like the saved form: a layout puts those where their order says.
+    layout.addWidget(new Widget({ node: this._note }));
     this._sight = new IntersectionObserver(
       entries => this._setInSight(entries.some(each => each.isIntersecting)),
       { rootMargin: '200px' }
