@@ -70,7 +70,7 @@ def _values(n: int = 4) -> set[str]:
 
 
 def test_packages_are_installed_on_workers_and_on_those_that_take_their_places(
-    index: Path, here: Path, cluster: Cluster, tmp_path: Path
+    index: Path, here: Path, own_cluster: Cluster, tmp_path: Path
 ) -> None:
     install(make_wheel(index, "ddltiny", "1.0"), here)
     with pytest.raises(WorkerEnvironmentError, match="all workers lack it"):
@@ -88,7 +88,7 @@ def test_packages_are_installed_on_workers_and_on_those_that_take_their_places(
     lost = workers()[0]
     os.kill(lost.pid, signal.SIGKILL)
     until(lambda: len({p.pid for p in workers()} - before) == 1, 30.0, "a worker in its place")
-    until(lambda: len(cluster.status().workers) == 2, 30.0, "two workers")
+    until(lambda: len(own_cluster.status().workers) == 2, 30.0, "two workers")
     assert _values(8) == {"1.0"}
 
     # What can't be installed leaves workers, and the list for those to come, as they were: even
@@ -107,7 +107,7 @@ def test_packages_are_installed_on_workers_and_on_those_that_take_their_places(
 
 
 def test_the_controller_after_a_killed_one_gives_its_workers_the_same(
-    index: Path, here: Path, home: Home, cluster: Cluster
+    index: Path, here: Path, home: Home, own_cluster: Cluster
 ) -> None:
     install(make_wheel(index, "ddltiny", "1.0"), here)
     sync_environment("test", packages=["ddltiny"])
@@ -119,7 +119,7 @@ def test_the_controller_after_a_killed_one_gives_its_workers_the_same(
 
 
 def test_a_package_that_nobody_has_is_refused_with_the_reason_of_pip(
-    index: Path, here: Path, cluster: Cluster
+    index: Path, here: Path, own_cluster: Cluster
 ) -> None:
     install(make_wheel(here.parent, "ddltiny", "1.0"), here)
     with pytest.raises(WorkerEnvironmentError) as refused:
@@ -136,7 +136,7 @@ def test_a_package_that_nobody_has_is_refused_with_the_reason_of_pip(
 
 
 def test_a_package_of_a_checkout_travels_as_a_wheel(
-    index: Path, here: Path, cluster: Cluster, tmp_path: Path
+    index: Path, here: Path, own_cluster: Cluster, tmp_path: Path
 ) -> None:
     checkout = tmp_path / "checkout"
     (checkout / "ddltiny").mkdir(parents=True)
