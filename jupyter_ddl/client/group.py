@@ -202,12 +202,17 @@ class CellWait:
             raise self._lost() from error
         while True:
             try:
-                done = concurrent.futures.wait([future], timeout=_POLL_S).done
-                if done:
-                    return self._result(future)
-                self._tell(on_progress)
+                return self._follow(future, on_progress)
             except KeyboardInterrupt:
                 self._interrupted()
+
+    def _follow(
+        self, future: concurrent.futures.Future[Result], on_progress: OnProgress | None
+    ) -> CellResult:
+        # All of the loop is in its caller's `try`: an interrupt between two rounds counts, too.
+        while not concurrent.futures.wait([future], timeout=_POLL_S).done:
+            self._tell(on_progress)
+        return self._result(future)
 
     def _result(self, future: concurrent.futures.Future[Result]) -> CellResult:
         try:

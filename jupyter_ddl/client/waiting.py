@@ -222,18 +222,32 @@ def _follow(
 ) -> EncodedSnapshot | None:
     """Until the run's end (its last snapshot), or its controller's (None)."""
     while True:
+        try:
+            return _followed(mailbox, deadline, on_snapshot, on_tick, run_id)
+        except KeyboardInterrupt:
+            interrupts.forward()
+        # It may have come behind what was taken.
+        if mailbox.newest is not None and mailbox.newest.is_final:
+            return mailbox.newest
+
+
+def _followed(
+    mailbox: Mailbox,
+    deadline: float | None,
+    on_snapshot: OnSnapshot | None,
+    on_tick: OnTick | None,
+    run_id: str,
+) -> EncodedSnapshot | None:
+    # All of the loop is in its caller's `try`: an interrupt between two rounds counts, too.
+    while True:
         left_s = None if deadline is None else deadline - time.monotonic()
         # Never for long: a signal that comes just before a wait begins does not end that wait.
         wait_s = min(_TICK_S if on_tick is not None else _INTERRUPT_S, left_s or _INTERRUPT_S)
-        try:
-            snapshot = mailbox.take(wait_s)
-            if snapshot is not None and on_snapshot is not None:
-                on_snapshot(snapshot)
-            elif snapshot is None and on_tick is not None:
-                on_tick()
-        except KeyboardInterrupt:
-            interrupts.forward()
-        # Not what was taken: an interrupt may have come in between.
+        snapshot = mailbox.take(wait_s)
+        if snapshot is not None and on_snapshot is not None:
+            on_snapshot(snapshot)
+        elif snapshot is None and on_tick is not None:
+            on_tick()
         if mailbox.newest is not None and mailbox.newest.is_final:
             return mailbox.newest
         if mailbox.is_broken:

@@ -104,7 +104,7 @@ def test_an_interrupt_ends_the_cell_and_two_end_the_group(kernel: LiveKernel) ->
     assert out.error[:2] == (
         "KeyboardInterrupt",
         "interrupted on ranks 0-1; variables are kept",
-    )
+    ), "\n".join(map(str, out.error))
     kernel.run(f"{_RUN}assert a == rank()").check()
 
     stubborn = (
@@ -119,7 +119,7 @@ def test_an_interrupt_ends_the_cell_and_two_end_the_group(kernel: LiveKernel) ->
     kernel.interrupt()
     out = kernel.finish(cell)
     assert out.error is not None
-    assert out.error[0] == "GroupLostError"
+    assert out.error[0] == "GroupLostError", "\n".join(map(str, out.error))
     assert "a second interrupt ended it; its variables are gone" in out.error[1]
 
 
