@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -37,14 +38,25 @@ if not marker.exists():
     marker.touch()
     time.sleep(600)
 """
+WAITING = """
+import time
+from pathlib import Path
+while not Path({marker!r}).exists():
+    time.sleep(0.01)
+"""
 
 
 async def stop(
-    bench: Bench, assignment: Assignment, reason: str = "cancelled", when: str = "now"
+    bench: Bench,
+    assignment: Assignment,
+    begun: Callable[[], bool] = lambda: True,
+    reason: str = "cancelled",
+    when: str = "now",
 ) -> list[AttemptFinished]:
-    """Stop trial 0 once it has begun, and return how all trials ended."""
+    """Stop trial 0 once its code has begun what matters, and return how all trials ended."""
     future = bench.submit(assignment)
     await bench.started(assignment)
+    await until(begun)
     await bench.control(StopTrial(bench.run_id, 0, 1, reason, when))  # type: ignore[arg-type]
     await bench.result(assignment, future)
     return finishes(bench.events(assignment))
@@ -52,7 +64,7 @@ async def stop(
 
 @in_shared_bench
 async def test_a_stop_at_the_next_report_ends_the_attempt_with_its_reason(bench: Bench) -> None:
-    (end,) = await stop(bench, bench.assignment(REPORTING), "pruned", "next_report")
+    (end,) = await stop(bench, bench.assignment(REPORTING), reason="pruned", when="next_report")
     assert (end.outcome, end.failure) == ("pruned", None)
 
 
@@ -60,7 +72,7 @@ async def test_a_stop_at_the_next_report_ends_the_attempt_with_its_reason(bench:
 async def test_a_stop_now_interrupts_a_sleeping_trial_and_spares_its_process(bench: Bench) -> None:
     marker = bench.path / bench.run_id / "marker"
     assignment = bench.assignment(FIRST_SLEEPS.format(marker=str(marker)), n_trials=3)
-    ends = await stop(bench, assignment)
+    ends = await stop(bench, assignment, marker.exists)
     assert [end.outcome for end in ends] == ["cancelled", "complete", "complete"]
     started = [event for event in bench.events(assignment) if isinstance(event, AttemptStarted)]
     assert len({event.pid for event in started}) == 1
@@ -110,7 +122,8 @@ async def test_trials_behind_a_killed_one_are_executed(bench: Bench) -> None:
     marker = bench.path / bench.run_id / "marker"
     source = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
     source += FIRST_SLEEPS.format(marker=str(marker))
-    ends = await stop(bench, bench.assignment(source, n_trials=3, stop_grace_s=0.3))
+    assignment = bench.assignment(source, n_trials=3, stop_grace_s=0.3)
+    ends = await stop(bench, assignment, marker.exists)
     assert [(end.trial, end.outcome) for end in ends] == [
         (0, "cancelled"),
         (1, "complete"),
@@ -122,11 +135,12 @@ async def test_trials_behind_a_killed_one_are_executed(bench: Bench) -> None:
 async def test_a_waiting_trial_can_be_stopped_without_harm_to_the_one_before(
     bench: Bench,
 ) -> None:
-    source = "import time; time.sleep(0.5)"
-    assignment = bench.assignment(source, n_trials=3)
+    stopped = bench.path / bench.run_id / "stopped"
+    assignment = bench.assignment(WAITING.format(marker=str(stopped)), n_trials=3)
     future = bench.submit(assignment)
     await bench.started(assignment)
     await bench.control(StopTrial(bench.run_id, 1, 1, "pruned", "now"))
+    stopped.touch()
     await bench.result(assignment, future)
     ends = finishes(bench.events(assignment))
     assert [end.outcome for end in ends] == ["complete", "pruned", "complete"]
@@ -155,10 +169,12 @@ async def test_an_assignment_behind_the_stop_of_its_run_is_not_begun(bench: Benc
 
 @in_shared_bench
 async def test_a_stop_for_another_run_is_no_concern(bench: Bench) -> None:
-    assignment = bench.assignment("import time; time.sleep(0.5)")
+    stopped = bench.path / bench.run_id / "stopped"
+    assignment = bench.assignment(WAITING.format(marker=str(stopped)))
     future = bench.submit(assignment)
     await bench.started(assignment)
     await bench.control(StopTrial("another", 0, 1, "cancelled", "now"))
     await bench.control(StopRun("another"))
+    stopped.touch()
     await bench.result(assignment, future)
     assert [end.outcome for end in finishes(bench.events(assignment))] == ["complete"]

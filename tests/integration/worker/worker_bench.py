@@ -19,7 +19,7 @@ import pytest
 from distributed import Client, LocalCluster
 
 from jupyter_ddl.backends.certificates import temporary_security
-from jupyter_ddl.protocol.assignment import Assignment, Control, TrialAssignment
+from jupyter_ddl.protocol.assignment import Assignment, Control, StopRun, TrialAssignment
 from jupyter_ddl.protocol.events import (
     AssignmentResult,
     AttemptFinished,
@@ -236,7 +236,12 @@ class SharedBench:
         self._bench.run_id = f"run-{uuid.uuid4().hex[:8]}"
 
         async def body() -> None:
-            await asyncio.wait_for(test(self._bench), _TEST_DEADLINE_S)
+            try:
+                await asyncio.wait_for(test(self._bench), _TEST_DEADLINE_S)
+            except BaseException:
+                # The one slot is free for the next test, whatever this one left in it.
+                await self._bench.control(StopRun(self._bench.run_id, "now"))
+                raise
 
         self._runner.run(body())
 
