@@ -1,4 +1,4 @@
-"""Runs on disk: listed, found, removed; and stopping a run or one of its trials."""
+"""Runs on disk: listed, removed, repaired; and stopping a run or one of its trials."""
 
 from __future__ import annotations
 
@@ -9,34 +9,26 @@ from pathlib import Path
 import msgspec
 
 from jupyter_ddl.client.run import Run
+from jupyter_ddl.client.run_names import read_lines
 from jupyter_ddl.client.session import session
 from jupyter_ddl.errors import (
     ClusterError,
     ControllerError,
     JupyterDDLError,
     LedgerBusyError,
-    RunNotFoundError,
 )
 from jupyter_ddl.formats import format_counted
 from jupyter_ddl.ledger.file import LedgerWriter
-from jupyter_ddl.ledger.reader import (
-    MAX_FOLDED,
-    LedgerReader,
-    read_damaged_line,
-    read_run_line,
-    with_progress,
-)
+from jupyter_ddl.ledger.reader import MAX_FOLDED, LedgerReader, with_progress
 from jupyter_ddl.ledger.reducer import fold_all
 from jupyter_ddl.ledger.repair import repair_ledger
-from jupyter_ddl.nearest import did_you_mean
 from jupyter_ddl.protocol.replies import StatusResult
 from jupyter_ddl.protocol.requests import GetStatus
 from jupyter_ddl.protocol.snapshot import RunLine
 from jupyter_ddl.store.connection import list_connections
-from jupyter_ddl.store.paths import ledger_path, run_dir, runs_dir
+from jupyter_ddl.store.paths import ledger_path, run_dir
 
 __all__ = [
-    "find_run",
     "list_runs",
     "live_runs",
     "remove_run",
@@ -54,7 +46,7 @@ _STATUS_TIMEOUT_S = 5.0
 
 def list_runs() -> list[RunLine]:
     """Every run of this user, newest first; damaged ones are marked as such."""
-    lines = _read_lines()
+    lines = read_lines()
     unfinished = [each for each in lines if each.finished_at_s is None]
     live = live_runs() if unfinished else frozenset()
     unknown = [each.run_id for each in unfinished if each.n_finished is None][:MAX_FOLDED]
@@ -66,18 +58,6 @@ def list_runs() -> list[RunLine]:
     ]
 
 
-def _read_lines() -> list[RunLine]:
-    found = []
-    for directory in runs_dir().iterdir():
-        try:
-            found.append(read_run_line(directory / "ledger.ddl"))
-        except JupyterDDLError:
-            damaged = read_damaged_line(directory / "ledger.ddl")
-            if damaged is not None:  # else it is being created
-                found.append(damaged)
-    return sorted(found, key=lambda line: -line.created_at_s)
-
-
 def _folded(line: RunLine) -> RunLine:
     try:
         with LedgerReader(ledger_path(line.run_id), stops_at_damage=True) as reader:
@@ -85,28 +65,6 @@ def _folded(line: RunLine) -> RunLine:
             return msgspec.structs.replace(folded, is_damaged=reader.damage is not None)
     except JupyterDDLError:
         return line  # it was removed in this moment, or its beginning is damaged
-
-
-def find_run(text: str) -> str:
-    """The id of the run that ``text`` means: a whole id, a unique beginning, or ``last``.
-
-    Raises
-    ------
-    RunNotFoundError
-        No run, or several, are meant; the message names the nearest.
-    """
-    ids = [path.parent.name for path in runs_dir().glob("*/ledger.ddl")]
-    if text in ids:
-        return text
-    if text == "last" and ids:
-        return _read_lines()[0].run_id
-    meant = [run_id for run_id in ids if text and run_id.startswith(text)]
-    if len(meant) == 1:
-        return meant[0]
-    if meant:
-        raise RunNotFoundError(f"{text!r} may mean {', '.join(sorted(meant)[:5])}; type more of it")
-    hint = did_you_mean(text, ids) or "; `%runs` lists them"
-    raise RunNotFoundError(f"there is no run {text!r}{hint}", run_id=text)
 
 
 def remove_run(run_id: str) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from jupyter_ddl.client.files import RunFiles, files_of
 from jupyter_ddl.client.logs import find_pieces, ranks_text, trials_text
 from jupyter_ddl.client.outputs import Output, outputs_of_cells, outputs_of_trials
+from jupyter_ddl.client.run_names import find_run
 from jupyter_ddl.client.session import Session, session
 from jupyter_ddl.client.waiting import OnInterrupt, OnTick, wait_for_run
 from jupyter_ddl.errors import RunFailedError, RunNotFoundError, TrialError
@@ -143,20 +145,22 @@ class Run:
 
     Parameters
     ----------
-    run_id : str
-        As shown by ``%runs``.
+    run : str
+        An id as ``%runs`` shows it, the unique beginning of one, a run's name, or ``last``.
 
     Raises
     ------
     RunNotFoundError
-        There is no such run.
+        There is no such run; the message has the nearest.
+
+    Warns
+    -----
+    UserWarning
+        Several runs have this name; the newest of them is meant.
     """
 
-    def __init__(self, run_id: str) -> None:
-        path = ledger_path(run_id)
-        if not path.exists():
-            raise RunNotFoundError(f"there is no run {run_id}; `%runs` lists them", run_id=run_id)
-        self.id = run_id
+    def __init__(self, run: str) -> None:
+        self.id = find_run(run, lambda text: warnings.warn(text, stacklevel=4))
         self._guard = threading.Lock()
         self._reader: LedgerReader | None = None
         self._state = RunState()

@@ -272,6 +272,7 @@ def resume_run(
         The cell is not the one that the run was made of, or its folder is gone.
     """
     run = Run(run_id)
+    run_id = run.id
     if draft is not None and draft.spec.program.source.strip() != run.spec.program.source.strip():
         raise OptionError(
             f"the cell is not the one that run {run_id} was made of; `%runs show {run_id}` prints "

@@ -7,20 +7,18 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from jupyter_ddl.client.history import (
-    find_run,
-    list_runs,
-    live_runs,
-    remove_run,
-    repair_run,
-    stop_run,
-)
+from jupyter_ddl.client.history import list_runs, live_runs, remove_run, repair_run, stop_run
 from jupyter_ddl.client.run import Run
+from jupyter_ddl.client.run_names import find_run
 from jupyter_ddl.commands.face import Answer, Face, Printed
 from jupyter_ddl.errors import LedgerError, OptionError
 from jupyter_ddl.grammar import Command, Grammar, Group, argument, count
 
 __all__ = ["RUNS"]
+
+
+def _run(face: Face, text: str) -> Run:
+    return Run(find_run(text, face.say))
 
 
 def _list(face: Face) -> Answer:
@@ -32,7 +30,7 @@ def _list(face: Face) -> Answer:
 def _show(face: Face, run: str) -> Answer:
     from jupyter_ddl.views.details import render_details
 
-    shown = Run(find_run(run))
+    shown = _run(face, run)
     if shown.damage:
         face.say(shown.damage)
     return Answer(
@@ -41,7 +39,7 @@ def _show(face: Face, run: str) -> Answer:
 
 
 def _attach(face: Face, run: str) -> Answer:
-    watched = Run(find_run(run))
+    watched = _run(face, run)
     if watched.spec.verb.can.has_cells:
         raise OptionError(
             f"%runs attach: {watched.id} is a persistent group; `%%distribute run` gives it cells, "
@@ -56,20 +54,20 @@ def _attach(face: Face, run: str) -> Answer:
     return Answer()
 
 
-def _stop(_: Face, run: str, trial: int | None, after_report: bool, now: bool) -> Answer:
+def _stop(face: Face, run: str, trial: int | None, after_report: bool, now: bool) -> Answer:
     del after_report  # what happens by default, too
-    return Answer(stop_run(Run(find_run(run)), trial=trial, now=now))
+    return Answer(stop_run(_run(face, run), trial=trial, now=now))
 
 
-def _logs(_: Face, run: str, trial: int | None, rank: int | None) -> Answer:
-    text = Run(find_run(run)).logs(trial=trial, rank=rank)
+def _logs(face: Face, run: str, trial: int | None, rank: int | None) -> Answer:
+    text = _run(face, run).logs(trial=trial, rank=rank)
     return Answer(Printed(text.rstrip("\n")) or "Nothing was printed.")
 
 
-def _compare(_: Face, first: str, second: str) -> Answer:
+def _compare(face: Face, first: str, second: str) -> Answer:
     from jupyter_ddl.views.compare import ComparedRun, render_compare
 
-    runs = [Run(find_run(text)) for text in (first, second)]
+    runs = [_run(face, text) for text in (first, second)]
     pair = [ComparedRun(run.snapshot(), run.spec) for run in runs]
     return Answer(render_compare(*pair, now_s=time.time()))
 
@@ -79,7 +77,7 @@ def _export(
 ) -> Answer:
     from jupyter_ddl.recording.page import export_run
 
-    exported = Run(find_run(run))
+    exported = _run(face, run)
     if file is not None:
         return Answer(export_run(exported.id, file, overwrite=overwrite, strict=strict))
     target = Path(tensorboard or "").expanduser()
@@ -91,7 +89,7 @@ def _export(
 
 
 def _remove(face: Face, runs: Sequence[str], yes: bool) -> Answer:
-    ids = list(dict.fromkeys(find_run(text) for text in runs))
+    ids = list(dict.fromkeys(find_run(text, face.say) for text in runs))
     if not yes and not face.agrees(f"Delete {', '.join(ids)} with logs and values?"):
         return Answer("Nothing was deleted; --yes deletes without asking.", is_good=False)
     for run_id in ids:
@@ -100,20 +98,20 @@ def _remove(face: Face, runs: Sequence[str], yes: bool) -> Answer:
     return Answer()
 
 
-def _repair(_: Face, run: str) -> Answer:
-    return Answer(repair_run(find_run(run)))
+def _repair(face: Face, run: str) -> Answer:
+    return Answer(repair_run(find_run(run, face.say)))
 
 
-def _replay(_: Face, file: str, speed: float) -> Answer:
+def _replay(face: Face, file: str, speed: float) -> Answer:
     from jupyter_ddl.recording.show import replay
 
-    return Answer(replay(file, speed))
+    return Answer(replay(file, speed, face.say))
 
 
 _RUN = argument(
     "run",
     metavar="RUN",
-    help="an id, a unique beginning of one, or `last` (the newest)",
+    help="a name (of several runs the newest), an id, the beginning of one, or `last`",
     offers="runs",
 )
 
@@ -216,7 +214,12 @@ RUNS = Grammar(
             "replay",
             "Play a recording in the live view; no cluster is needed.",
             (
-                argument("file", metavar="FILE", help="what `%runs export` wrote"),
+                argument(
+                    "file",
+                    metavar="FILE",
+                    help="what `%runs export` wrote, or a run",
+                    offers="runs",
+                ),
                 argument(
                     "--speed",
                     type=float,

@@ -6,6 +6,7 @@ Answers from the notebook and from files only; no controller is asked, so Tab ne
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -81,7 +82,7 @@ def _sources(text: str, namespace: Mapping[str, Any]) -> dict[str, Callable[[], 
         "dicts": names(lambda value: isinstance(value, dict)),
         "sequences": names(_is_sequence),
         "samplers": names(lambda value: hasattr(value, "ask")),
-        "runs": _run_ids,
+        "runs": _run_words,
         "clusters": _cluster_names,
     }
 
@@ -106,10 +107,13 @@ def _cluster_names() -> list[str]:
     return [info.name for info in list_connections()]
 
 
-def _run_ids() -> list[str]:
+def _run_words() -> list[str]:
+    """Names and ids of the newest runs; names that would have to be quoted are left out."""
+    from jupyter_ddl.client.run_names import read_lines
     from jupyter_ddl.store.paths import runs_dir
 
     ledgers = sorted(
         runs_dir().glob("*/ledger.ddl"), key=lambda path: path.stat().st_mtime, reverse=True
-    )
-    return ["last", *(path.parent.name for path in ledgers[:_MAX_RUNS])]
+    )[:_MAX_RUNS]
+    names = [line.name for line in read_lines(ledgers) if line.name == shlex.quote(line.name)]
+    return ["last", *names, *(path.parent.name for path in ledgers)]

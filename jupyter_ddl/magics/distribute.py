@@ -66,9 +66,9 @@ def _submit_cell(shell: Any, line: str, verb: Verb, options: CellOptions, cell: 
 
     notebook = notebook_path(shell.user_ns)
     if options.resume is not None and not options.dry_run:
-        from jupyter_ddl.client.history import find_run
+        from jupyter_ddl.client.run_names import find_run
 
-        options = msgspec.structs.replace(options, resume=find_run(options.resume))
+        options = msgspec.structs.replace(options, resume=find_run(options.resume, say_note))
     draft = _compile(shell, verb, options, cell, notebook)
     check_supported(draft)
     if options.dry_run:

@@ -92,10 +92,10 @@ def _resumed(run_id: str | None, cell: str) -> str | None:
     """
     if run_id is None:
         return None
-    from jupyter_ddl.client.history import find_run
     from jupyter_ddl.client.run import Run
+    from jupyter_ddl.client.run_names import find_run
 
-    run = Run(find_run(run_id))
+    run = Run(find_run(run_id, say_note))
     if not run.spec.verb.is_fed:
         raise OptionError(f"--resume {run.id}: this is not a run of `%%distribute fit`")
     if run.spec.provenance.cell.strip() != cell.strip():

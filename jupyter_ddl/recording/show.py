@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import logging
+import re
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import anywidget
 import traitlets
 
+from jupyter_ddl.client.run_names import find_run
 from jupyter_ddl.errors import RecordingError
 from jupyter_ddl.recording.lines import Head, Recording, read_recording, time_of
 from jupyter_ddl.recording.page import save_page
 from jupyter_ddl.recording.timeline import last_snapshot, timeline_of
+from jupyter_ddl.recording.write import record_run
 from jupyter_ddl.views.bundle import live_css, replay_esm
 from jupyter_ddl.views.display import RUN_MIME, is_watched
 from jupyter_ddl.views.html import render_html
@@ -47,20 +52,28 @@ class ReplayWidget(anywidget.AnyWidget):
         super().__init__(run_id=run_id, timeline=timeline, speed=speed, **names)
 
 
+log = logging.getLogger(__name__)
+
 MAX_SPEED = 1000.0
+_FILE = re.compile(r"[/\\]|\.jsonl?(\.gz)?$|\.gz$")
 _SIMULATED = "Simulated run, played from a recording."
 _RECORDED = "Played from a recording."
 
 
-def replay(path: str | Path, speed: float = 4.0) -> Replay:
+def replay(
+    path: str | Path, speed: float = 4.0, on_notice: Callable[[str], None] = log.warning
+) -> Replay:
     """Play a recorded run in the live view: no cluster is needed, and none is started.
 
     Parameters
     ----------
     path : path
-        A file that ``%runs export RUN FILE.jsonl`` has written; ``.jsonl.gz`` works as well.
+        A file that ``%runs export RUN FILE.jsonl`` has written; ``.jsonl.gz`` works as well.  Where
+        there is no such file, a run of this host: its id or its name.
     speed : float
         How much faster than the run, above 0 and at most 1000; the view can change it.
+    on_notice : callable
+        Gets a line where several runs have the name: the newest of them is played.
 
     Returns
     -------
@@ -72,12 +85,21 @@ def replay(path: str | Path, speed: float = 4.0) -> Replay:
     RecordingError
         The file is missing, is not a recording, has a newer format or is damaged; or ``speed`` is
         out of range.
+    RunNotFoundError
+        There is neither such a file nor such a run.
     """
     if not 0 < speed <= MAX_SPEED:
         raise RecordingError(
             f"replaying {path} failed: speed is {speed}; give more than 0 and at most {MAX_SPEED:g}"
         )
-    return Replay(read_recording(path), speed)
+    return Replay(_recording(path, on_notice), speed)
+
+
+def _recording(path: str | Path, on_notice: Callable[[str], None]) -> Recording:
+    """A file's, else a run's: what looks like a file is none's name."""
+    if isinstance(path, str) and not _FILE.search(path) and not Path(path).exists():
+        return record_run(find_run(path, on_notice))
+    return read_recording(path)
 
 
 class Replay:

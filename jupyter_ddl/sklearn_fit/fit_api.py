@@ -9,7 +9,7 @@ import msgspec
 
 from jupyter_ddl.cell.source import globals_of_caller
 from jupyter_ddl.cell.work_folder import work_folder
-from jupyter_ddl.client.history import find_run
+from jupyter_ddl.client.run_names import find_run
 from jupyter_ddl.protocol.snapshot import RunSnapshot
 from jupyter_ddl.sklearn_fit.context import distributed_fits
 from jupyter_ddl.sklearn_fit.exchange import FitSetting
