@@ -19,7 +19,13 @@ from typing import TypeAlias
 import msgspec
 
 from jupyter_ddl.protocol.replies import ClusterStatus
-from jupyter_ddl.protocol.snapshot import OutputRow, RunLine, RunSnapshot, TrialRow
+from jupyter_ddl.protocol.snapshot import (
+    OutputRow,
+    RunLine,
+    RunSnapshot,
+    TrialRow,
+    TrialStateName,
+)
 from jupyter_ddl.protocol.telemetry import ClusterTelemetry
 from jupyter_ddl.protocol.verb import StopHow
 
@@ -27,15 +33,21 @@ __all__ = [
     "AskAgain",
     "ClusterList",
     "ClusterLogPart",
+    "CurvesPart",
     "Denied",
     "Done",
     "FromBrowser",
     "GetClusterLog",
+    "GetCurves",
+    "GetImportance",
     "GetLog",
     "GetOutput",
+    "GetTrial",
     "GetTrials",
     "Have",
+    "ImportancePart",
     "LogPart",
+    "MetricCurve",
     "OutputPart",
     "Progress",
     "RecordTrouble",
@@ -50,6 +62,7 @@ __all__ = [
     "TelemetryView",
     "ToBrowser",
     "TrialPage",
+    "TrialPart",
     "Unwatch",
     "UnwatchCluster",
     "WatchCluster",
@@ -120,6 +133,54 @@ class OutputPart(msgspec.Struct, frozen=True, tag="output", tag_field="kind"):
     """Base64 of a picture, or text; at most 1 MB."""
 
 
+class ImportancePart(msgspec.Struct, frozen=True, tag="importance", tag_field="kind"):
+    """Answer to :class:`GetImportance`."""
+
+    id: int
+    run_id: str
+    shares: tuple[tuple[str, float], ...]
+    """Parameters and their shares, which add up to 1, the largest first."""
+    n_trials: int
+    """Trials that they rest on."""
+    note: str = ""
+    """Why there are none, or what they leave out."""
+
+
+class MetricCurve(msgspec.Struct, frozen=True):
+    """How a metric of one trial went."""
+
+    trial: int
+    state: TrialStateName
+    metric: str
+    points: tuple[tuple[int, float], ...]
+    """(step, value), thinned evenly."""
+
+
+class CurvesPart(msgspec.Struct, frozen=True, tag="curves", tag_field="kind"):
+    """Answer to :class:`GetCurves`: of trials that run, are among the best or ended last."""
+
+    id: int
+    run_id: str
+    metric: str
+    curves: tuple[MetricCurve, ...]
+    metrics: tuple[str, ...]
+    """All that these trials have reported: validation metrics first, then losses."""
+    note: str = ""
+
+
+class TrialPart(msgspec.Struct, frozen=True, tag="trial", tag_field="kind"):
+    """Answer to :class:`GetTrial`: all about one trial but its log."""
+
+    id: int
+    run_id: str
+    row: TrialRow
+    curves: tuple[MetricCurve, ...]
+    cell: str
+    """The trial as a plain cell, its values filled in; empty: there is no such cell."""
+    note: str = ""
+    """Why there is none, or what is not shown."""
+
+
 class ClusterList(msgspec.Struct, frozen=True, tag="clusters", tag_field="kind"):
     """Every running cluster of this user, whoever started it."""
 
@@ -186,6 +247,9 @@ ToBrowser: TypeAlias = (
     | TrialPage
     | LogPart
     | OutputPart
+    | ImportancePart
+    | CurvesPart
+    | TrialPart
     | ClusterList
     | RunList
     | Welcome
@@ -275,6 +339,29 @@ class GetOutput(msgspec.Struct, frozen=True, tag="get_output", tag_field="kind")
     file: str
 
 
+class GetImportance(msgspec.Struct, frozen=True, tag="get_importance", tag_field="kind"):
+    """Which parameters set the best trials apart from the others."""
+
+    id: int
+    run_id: str
+
+
+class GetCurves(msgspec.Struct, frozen=True, tag="get_curves", tag_field="kind"):
+    """A metric over the steps of a search's trials; without a name, the first that there is."""
+
+    id: int
+    run_id: str
+    metric: str = ""
+
+
+class GetTrial(msgspec.Struct, frozen=True, tag="get_trial", tag_field="kind"):
+    """One trial with its curves, and as a plain cell."""
+
+    id: int
+    run_id: str
+    trial: int
+
+
 class WatchCluster(msgspec.Struct, frozen=True, tag="watch_cluster", tag_field="kind"):
     """Begin to receive :class:`TelemetryView` of a whole cluster (panel only)."""
 
@@ -338,6 +425,9 @@ FromBrowser: TypeAlias = (
     | GetTrials
     | GetLog
     | GetOutput
+    | GetImportance
+    | GetCurves
+    | GetTrial
     | WatchCluster
     | UnwatchCluster
     | StartCluster

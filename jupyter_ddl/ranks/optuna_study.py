@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from jupyter_ddl.errors import SpecError
@@ -118,6 +118,28 @@ class OptunaStudy:
         if state == states.PRUNED and value is not None:
             trial.report(value, step)
         self._study.tell(trial, value if state == states.COMPLETE else None, state)
+
+    def learn(self, trials: Iterable[tuple[Mapping[str, ParamValue], float]]) -> None:
+        """Take in trials that are complete, whoever proposed them."""
+        add, create = self._study.add_trial, self._optuna.trial.create_trial
+        for params, value in trials:
+            encoded = self._encoded(params)
+            kinds = {name: self._distributions[name] for name in encoded}
+            add(create(params=encoded, distributions=kinds, value=value))
+
+    def importances(self) -> dict[str, float]:
+        """Each parameter's share in what makes a trial one of the best, by PED-ANOVA.
+
+        Parameters that only some trials have are there where this release of Optuna can tell.
+        """
+        importance = self._optuna.importance
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # experimental-feature notes of Optuna
+            evaluator = importance.PedAnovaImportanceEvaluator()
+            found: dict[str, float] = importance.get_param_importances(
+                self._study, evaluator=evaluator
+            )
+        return found
 
     def _suggest_active(self, trial: Any) -> None:
         """Ask for one parameter after the other, as an objective with branches would."""

@@ -24,6 +24,7 @@ from jupyter_ddl.protocol.replies import LogText
 from jupyter_ddl.server.links import Links
 from jupyter_ddl.server.run_list import Folds
 from jupyter_ddl.store.processes import end_process
+from jupyter_ddl.views.analysis import Analysis, analysis_of
 from jupyter_ddl.views.answers import MAX_LINES, read_of, stop_of
 from jupyter_ddl.views.channel import Answer
 from jupyter_ddl.views.drawing import plain_lines
@@ -35,7 +36,15 @@ _LOG_BYTES = 64_000
 _STOP_TIMEOUT_S = 5.0
 _STOP_GRACE_S = 10.0
 
-_READS = (say.GetTrials, say.GetLog, say.GetOutput, say.GetClusterLog)
+_READS = (
+    say.GetTrials,
+    say.GetLog,
+    say.GetOutput,
+    say.GetImportance,
+    say.GetCurves,
+    say.GetTrial,
+    say.GetClusterLog,
+)
 """Requests that change nothing."""
 
 Notify = Callable[[say.Progress], None]
@@ -74,6 +83,8 @@ class Requests:
                 return told
             case say.GetTrials() | say.GetLog() | say.GetOutput():
                 return await self._poll(body.run_id, lambda s: read_of(s, body))
+            case say.GetImportance() | say.GetCurves() | say.GetTrial():
+                return await asyncio.to_thread(self._analysed, body)
             case say.StartCluster():
                 return await self._start(body, notify)
             case say.ScaleCluster():
@@ -88,6 +99,10 @@ class Requests:
 
     async def _poll(self, run_id: str, read: Callable[[RunState], Answer]) -> Answer:
         return await asyncio.to_thread(self._folds.poll, run_id, read)
+
+    def _analysed(self, body: Analysis) -> Answer:
+        # What takes long is done while others may look at the run.
+        return self._folds.poll(body.run_id, lambda state: analysis_of(state, body))()
 
     async def _ask_of_run(self, run_id: str, request: down.Body) -> None:
         cluster = await asyncio.to_thread(self._folds.poll, run_id, _cluster)

@@ -18,7 +18,9 @@ from jupyter_ddl.cell.options import CellOptions
 from jupyter_ddl.errors import OptionError, SpecError
 from jupyter_ddl.grammar import Argument, Command, Grammar, Group
 from jupyter_ddl.plugins import VERBS
+from jupyter_ddl.protocol.program import Program
 from jupyter_ddl.protocol.run import RunSpec
+from jupyter_ddl.protocol.space import ParamValue
 from jupyter_ddl.protocol.verb import VerbSpec, load_verb
 
 __all__ = ["Line", "Verb", "distribute_grammar", "find_verb", "parse_line"]
@@ -120,6 +122,16 @@ class Verb(VerbSpec, frozen=True, kw_only=True):
             Why there can be no such run; nothing was started.
         """
         raise NotImplementedError
+
+    def trial_cell(self, program: Program, params: Mapping[str, ParamValue], title: str) -> str:
+        """A trial as a plain cell, below a comment with ``title``.
+
+        Raises
+        ------
+        SpecError
+            Trials of this verb differ by more than values that a cell could hold.
+        """
+        raise SpecError(f"a {self.nouns.trial} of {self.word} is no cell with values of its own")
 
 
 def find_verb(word: str) -> type[Verb]:

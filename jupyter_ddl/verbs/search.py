@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Self
 import msgspec
 
 from jupyter_ddl.cell.draft import CellContext, RunDraft, draft_run
+from jupyter_ddl.cell.filled import filled_cell
 from jupyter_ddl.cell.metric import Reports, choose_metric, reports_in
 from jupyter_ddl.cell.modules import is_installed
 from jupyter_ddl.cell.names import read_names
@@ -23,6 +24,7 @@ from jupyter_ddl.formats import format_count
 from jupyter_ddl.grammar import Argument, Group, argument, count, identifier, one_of
 from jupyter_ddl.plugins import PRUNERS, SAMPLERS
 from jupyter_ddl.protocol.grid import n_grid_points
+from jupyter_ddl.protocol.program import Program
 from jupyter_ddl.protocol.sampling import Mode, PrunerSpec, SamplerSpec
 from jupyter_ddl.protocol.space import Distribution, ParamValue
 from jupyter_ddl.protocol.verb import Capabilities, RankNeeds
@@ -186,6 +188,9 @@ class Search(Verb, frozen=True, tag="search"):
         return draft_run(
             verb, options, program, blobs, max_failures=options.max_failures, notes=notes
         )
+
+    def trial_cell(self, program: Program, params: Mapping[str, ParamValue], title: str) -> str:
+        return filled_cell(program, params, title)
 
     def _notes(self, metric: str, is_reported: bool) -> Iterator[str]:
         if not self.metric:

@@ -37,6 +37,7 @@ from jupyter_ddl.protocol.view_messages import (
 )
 from jupyter_ddl.store.paths import ledger_path, run_dir
 from jupyter_ddl.store.printed import settled
+from jupyter_ddl.views.analysis import analysis_of
 from jupyter_ddl.views.channel import Answer
 from jupyter_ddl.views.drawing import plain_lines
 
@@ -491,6 +492,8 @@ class RunRequests:
                 return told
             case say.GetTrials() | say.GetLog() | say.GetOutput():
                 return read_of(self._folded(), body)
+            case say.GetImportance() | say.GetCurves() | say.GetTrial():
+                return analysis_of(self._folded(), body)()
             case _:
                 raise ProtocolError(f"the view in a cell can't ask for {type(body).__name__}")
 

@@ -22,10 +22,12 @@ from jupyter_ddl.protocol.view_messages import (
     AskAgain,
     ClusterList,
     ClusterLogPart,
+    CurvesPart,
     Denied,
     Done,
     FromBrowser,
     Have,
+    ImportancePart,
     LogPart,
     OutputPart,
     Progress,
@@ -33,6 +35,7 @@ from jupyter_ddl.protocol.view_messages import (
     RunList,
     Seen,
     TrialPage,
+    TrialPart,
     Welcome,
 )
 
@@ -203,7 +206,18 @@ _MAX_REQUEST_BYTES = 16_384
 _MAX_NUMBER = 2**53
 """JavaScript has no whole numbers beyond."""
 
-Answer: TypeAlias = TrialPage | LogPart | OutputPart | ClusterLogPart | Progress | Done | Denied
+Answer: TypeAlias = (
+    TrialPage
+    | LogPart
+    | OutputPart
+    | ImportancePart
+    | CurvesPart
+    | TrialPart
+    | ClusterLogPart
+    | Progress
+    | Done
+    | Denied
+)
 
 
 class Channel:

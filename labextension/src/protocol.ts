@@ -97,6 +97,16 @@ export interface Counts {
   cancelled: number;
 }
 
+export interface CurvesPart {
+  kind: "curves";
+  id: number;
+  run_id: string;
+  metric: string;
+  curves: (MetricCurve)[];
+  metrics: (string)[];
+  note: string;
+}
+
 export interface Denied {
   kind: "denied";
   id: number;
@@ -134,6 +144,19 @@ export interface GetClusterLog {
   n_lines?: number;
 }
 
+export interface GetCurves {
+  kind: "get_curves";
+  id: number;
+  run_id: string;
+  metric?: string;
+}
+
+export interface GetImportance {
+  kind: "get_importance";
+  id: number;
+  run_id: string;
+}
+
 export interface GetLog {
   kind: "get_log";
   id: number;
@@ -150,6 +173,13 @@ export interface GetOutput {
   run_id: string;
   trial: number;
   file: string;
+}
+
+export interface GetTrial {
+  kind: "get_trial";
+  id: number;
+  run_id: string;
+  trial: number;
 }
 
 export interface GetTrials {
@@ -210,6 +240,15 @@ export interface Have {
   seq: number;
 }
 
+export interface ImportancePart {
+  kind: "importance";
+  id: number;
+  run_id: string;
+  shares: ([string, number | null])[];
+  n_trials: number;
+  note: string;
+}
+
 export interface LearningCurve {
   trial: number;
   state: "cancelled" | "complete" | "failed" | "pruned" | "running" | "waiting";
@@ -224,6 +263,13 @@ export interface LogPart {
   n_bytes: number;
   path: string;
   outputs: (OutputRow)[];
+}
+
+export interface MetricCurve {
+  trial: number;
+  state: "cancelled" | "complete" | "failed" | "pruned" | "running" | "waiting";
+  metric: string;
+  points: ([number, number | null])[];
 }
 
 export interface Nouns {
@@ -450,6 +496,16 @@ export interface TrialPage {
   n_matching: number;
 }
 
+export interface TrialPart {
+  kind: "trial";
+  id: number;
+  run_id: string;
+  row: TrialRow;
+  curves: (MetricCurve)[];
+  cell: string;
+  note: string;
+}
+
 export interface TrialRow {
   number: number;
   state: "cancelled" | "complete" | "failed" | "pruned" | "running" | "waiting";
@@ -545,6 +601,9 @@ export type ToBrowser =
   | TrialPage
   | LogPart
   | OutputPart
+  | ImportancePart
+  | CurvesPart
+  | TrialPart
   | ClusterList
   | RunList
   | Welcome
@@ -564,6 +623,9 @@ export type FromBrowser =
   | GetTrials
   | GetLog
   | GetOutput
+  | GetImportance
+  | GetCurves
+  | GetTrial
   | WatchCluster
   | UnwatchCluster
   | StartCluster
@@ -594,6 +656,7 @@ export const STRUCTS: Record<string, Record<string, Shape>> = {
   ClusterStatus: {"name": "string", "backend": "string", "state": {"one": ["degraded", "ready", "starting", "stopping"]}, "controller_pid": "int", "scheduler_address": "string", "started_at_s": "number", "workers": {"list": {"struct": "WorkerStatus"}}, "n_wanted": "int", "cpus_per_worker": "int", "memory_per_worker_bytes": {"any": ["int", "null"]}, "active_runs": {"list": "string"}, "idle_timeout_s": "number", "idle_left_s": {"any": ["number", "null"]}, "age_left_s": "number", "adapt": {"any": [{"tuple": ["int", "int"]}, "null"]}, "groups": {"list": {"struct": "GroupStatus"}}, "environment": {"any": [{"struct": "EnvironmentStatus"}, "null"]}, "gpus": "string", "trouble": "string"},
   ClusterTelemetry: {"seq": "int", "at_s": "number", "workers": {"list": {"struct": "WorkerSample"}}, "histories": {"list": {"struct": "WorkerHistory"}}, "verdicts": {"list": "string"}, "n_workers": "int", "gpu_hours": {"any": ["number", "null"]}, "cpu_hours": {"any": ["number", "null"]}, "others": {"map": {"list": {"any": ["number", "null"]}}}},
   Counts: {"waiting": "int", "running": "int", "complete": "int", "pruned": "int", "failed": "int", "cancelled": "int"},
+  CurvesPart: {"kind": {"one": ["curves"]}, "id": "int", "run_id": "string", "metric": "string", "curves": {"list": {"struct": "MetricCurve"}}, "metrics": {"list": "string"}, "note": "string"},
   Denied: {"kind": {"one": ["denied"]}, "id": "int", "code": "string", "text": "string"},
   Done: {"kind": {"one": ["done"]}, "id": "int", "text": "string"},
   EnvironmentStatus: {"word": {"one": ["broken", "drift", "same"]}, "text": "string", "fix": "string"},
@@ -602,8 +665,10 @@ export const STRUCTS: Record<string, Record<string, Shape>> = {
   GpuSample: {"uuid": "string", "index": "int", "name": "string", "utilization": {"any": ["number", "null"]}, "memory_used_bytes": {"any": ["int", "null"]}, "memory_total_bytes": {"any": ["int", "null"]}, "power_w": {"any": ["number", "null"]}, "temperature_c": {"any": ["number", "null"]}, "sm_clock_mhz": {"any": ["number", "null"]}, "processes": {"list": {"struct": "GpuProcess"}}, "parent_uuid": "string", "state": "string"},
   GroupStatus: {"group_id": "string", "name": "string", "started_at_s": "number", "n_cells": "int", "is_busy": "boolean", "ranks": {"list": {"struct": "RankStatus"}}, "has_process_group": "boolean"},
   HangVerdict: {"type": {"one": ["hang_verdict"]}, "trial": "int", "attempt": "int", "rank": "int", "at_s": "number", "text": "string", "line": {"any": ["int", "null"]}, "is_outside": "boolean", "stacks_file": "string"},
+  ImportancePart: {"kind": {"one": ["importance"]}, "id": "int", "run_id": "string", "shares": {"list": {"tuple": ["string", "number"]}}, "n_trials": "int", "note": "string"},
   LearningCurve: {"trial": "int", "state": {"one": ["cancelled", "complete", "failed", "pruned", "running", "waiting"]}, "points": {"list": {"tuple": ["int", "number"]}}},
   LogPart: {"kind": {"one": ["log"]}, "id": "int", "run_id": "string", "lines": {"list": "string"}, "n_bytes": "int", "path": "string", "outputs": {"list": {"struct": "OutputRow"}}},
+  MetricCurve: {"trial": "int", "state": {"one": ["cancelled", "complete", "failed", "pruned", "running", "waiting"]}, "metric": "string", "points": {"list": {"tuple": ["int", "number"]}}},
   Nouns: {"trial": "string", "trials": "string", "step": "string", "total": "string"},
   OutputPart: {"kind": {"one": ["output"]}, "id": "int", "run_id": "string", "file": "string", "mime": "string", "content": "string"},
   OutputRow: {"trial": "int", "file": "string", "at_s": "number"},
@@ -619,6 +684,7 @@ export const STRUCTS: Record<string, Record<string, Shape>> = {
   RunView: {"kind": {"one": ["run"]}, "seq": "int", "at_s": "number", "snapshot": {"struct": "RunSnapshot"}},
   TelemetryView: {"kind": {"one": ["telemetry"]}, "seq": "int", "cluster": "string", "telemetry": {"struct": "ClusterTelemetry"}, "run_id": "string"},
   TrialPage: {"kind": {"one": ["trials"]}, "id": "int", "run_id": "string", "rows": {"list": {"struct": "TrialRow"}}, "n_matching": "int"},
+  TrialPart: {"kind": {"one": ["trial"]}, "id": "int", "run_id": "string", "row": {"struct": "TrialRow"}, "curves": {"list": {"struct": "MetricCurve"}}, "cell": "string", "note": "string"},
   TrialRow: {"number": "int", "state": {"one": ["cancelled", "complete", "failed", "pruned", "running", "waiting"]}, "params": {"map": {"any": ["boolean", "int", "number", "string", "null"]}}, "value": {"any": ["number", "null"]}, "step": {"any": ["int", "null"]}, "metrics": {"map": {"any": ["number", "null"]}}, "attempts": "int", "own_failures": "int", "evictions": "int", "worker": "string", "started_at_s": {"any": ["number", "null"]}, "duration_s": {"any": ["number", "null"]}, "failure": {"any": [{"struct": "Failure"}, "null"]}},
   Usage: {"cpu_hours": "number", "gpu_hours": "number", "peak_memory_bytes": {"list": {"any": ["int", "null"]}}},
   Welcome: {"kind": {"one": ["welcome"]}, "seq": "int", "at_s": "number", "version": "string", "backends": {"list": "string"}},
@@ -634,6 +700,9 @@ export const TO_BROWSER: Record<string, string> = {
   trials: "TrialPage",
   log: "LogPart",
   output: "OutputPart",
+  importance: "ImportancePart",
+  curves: "CurvesPart",
+  trial: "TrialPart",
   clusters: "ClusterList",
   runs: "RunList",
   welcome: "Welcome",

@@ -1,0 +1,224 @@
+"""What a view asks for to see why a search went as it did: importance, curves, one trial as a cell.
+
+Each answer is prepared from the run's state, and worked out without it: reading a long record or
+learning from a thousand trials keeps nobody else waiting.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeAlias
+
+from jupyter_ddl.errors import SpecError, TrialError
+from jupyter_ddl.ledger.reader import LedgerReader
+from jupyter_ddl.ledger.run_state import RunState, Series, by_importance
+from jupyter_ddl.ledger.snapshots import learning_curves, trial_rows
+from jupyter_ddl.protocol.events import AttemptStarted, Event, Reported
+from jupyter_ddl.protocol.sampling import StudySpec
+from jupyter_ddl.protocol.snapshot import TrialStateName
+from jupyter_ddl.protocol.space import ParamValue
+from jupyter_ddl.protocol.view_messages import (
+    CurvesPart,
+    GetCurves,
+    GetImportance,
+    GetTrial,
+    ImportancePart,
+    MetricCurve,
+    TrialPart,
+)
+from jupyter_ddl.search.importance import Importance, importance_of
+from jupyter_ddl.store.paths import ledger_path
+from jupyter_ddl.verbs.base import Verb
+
+__all__ = ["Analysis", "analysis_of", "complete_trials", "metric_curves"]
+
+Analysis: TypeAlias = GetImportance | GetCurves | GetTrial
+Analysed: TypeAlias = ImportancePart | CurvesPart | TrialPart
+
+_N_CURVES = 40
+_N_POINTS = 40
+_N_OWN_POINTS = 80
+_N_METRICS = 24
+"""Of one trial; the others are told by number."""
+_N_NAMES = 300
+_N_EVENTS = 500_000
+"""Records of a run that one answer reads, from its beginning."""
+_EVERY_S = 10.0
+_N_KEPT = 16
+
+
+def analysis_of(state: RunState, ask: Analysis) -> Callable[[], Analysed]:
+    """What works the answer out; it may take a second, and does not look at ``state`` any more.
+
+    Parameters
+    ----------
+    state : RunState
+        Not changed.
+
+    Raises
+    ------
+    TrialError
+        There is no such trial.
+    """
+    match ask:
+        case GetImportance():
+            return _importance(state, ask)
+        case GetCurves():
+            return _curves(state, ask)
+        case GetTrial():
+            return _trial(state, ask)
+
+
+# Importance: one calculation at a time in a process, and seldom again while a run goes on.
+
+
+def complete_trials(state: RunState) -> list[tuple[dict[str, ParamValue], float]]:
+    """Parameters and objective of complete trials, by number."""
+    found = (state.trials[number] for number in sorted(state.trials))
+    return [(t.params, t.value) for t in found if t.state == "complete" and t.value is not None]
+
+
+class _Importances:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._guard = threading.Lock()
+        self._known: OrderedDict[str, tuple[float, int, Importance]] = OrderedDict()
+
+    def of(
+        self, run_id: str, study: StudySpec, trials: Sequence[tuple[dict[str, ParamValue], float]]
+    ) -> Importance:
+        with self._guard:
+            at_s, n_trials, found = self._known.get(run_id, (-_EVERY_S, -1, Importance({}, 0)))
+            if n_trials != len(trials) and self._clock() - at_s >= _EVERY_S:
+                found = importance_of(study, trials)
+                self._known[run_id] = self._clock(), len(trials), found
+                self._known.move_to_end(run_id)
+                while len(self._known) > _N_KEPT:
+                    self._known.popitem(last=False)
+            return found
+
+
+_importances = _Importances()
+
+
+def _importance(state: RunState, ask: GetImportance) -> Callable[[], ImportancePart]:
+    study = None if state.spec is None else state.spec.verb.study
+    if study is None:
+        note = "importance needs a search space, and this run has none"
+        return lambda: ImportancePart(ask.id, ask.run_id, (), 0, note)
+    trials = complete_trials(state)
+
+    def answer() -> ImportancePart:
+        found = _importances.of(ask.run_id, study, trials)
+        shares = tuple(found.shares.items())
+        return ImportancePart(ask.id, ask.run_id, shares, found.n_trials, found.note)
+
+    return answer
+
+
+# Curves: whatever was reported, read from the record.
+
+
+def metric_curves(
+    events: Iterable[Event], trials: dict[int, TrialStateName], n_points: int
+) -> dict[tuple[int, str], Series]:
+    """Metrics of some trials over their steps; a later attempt overwrites what it repeats."""
+    found: dict[tuple[int, str], Series] = {}
+    current: dict[int, int] = {}
+    for event in events:
+        if isinstance(event, AttemptStarted):
+            current[event.trial] = max(event.attempt, current.get(event.trial, 0))
+        elif isinstance(event, Reported) and event.rank == 0 and event.trial in trials:
+            if event.attempt < current.get(event.trial, 0):
+                continue
+            for name, value in event.metrics.items():
+                key = (event.trial, name)
+                if key not in found:
+                    found[key] = Series(n_points)
+                found[key].add(event.step, value)
+    return found
+
+
+class _Record:
+    """The events of a run, up to a number that can be read while somebody waits."""
+
+    def __init__(self, run_id: str) -> None:
+        self._run_id = run_id
+        self.note = ""
+
+    def __iter__(self) -> Iterator[Event]:
+        with LedgerReader(ledger_path(self._run_id), stops_at_damage=True) as reader:
+            for n_read, event in enumerate(reader.poll()):
+                if n_read == _N_EVENTS:
+                    self.note = f"of the first {_N_EVENTS:,} records of the run"
+                    return
+                yield event
+
+
+def _drawn(
+    series: dict[tuple[int, str], Series], trials: dict[int, TrialStateName]
+) -> tuple[MetricCurve, ...]:
+    return tuple(
+        MetricCurve(trial, trials[trial], metric, each.drawn())
+        for (trial, metric), each in series.items()
+    )
+
+
+def _curves(state: RunState, ask: GetCurves) -> Callable[[], CurvesPart]:
+    chosen = learning_curves(state, _N_CURVES)
+    trials = {curve.trial: state.trials[curve.trial].state for curve in chosen}
+
+    def answer() -> CurvesPart:
+        record = _Record(ask.run_id)
+        series = metric_curves(record, trials, _N_POINTS) if trials else {}
+        names = by_importance(dict.fromkeys(metric for _, metric in series))
+        metric = ask.metric or (names[0] if names else "")
+        wanted = {key: each for key, each in series.items() if key[1] == metric}
+        note = record.note
+        if not wanted:
+            note = f"no trial has reported {metric}" if metric else "no trial has reported anything"
+        shown = tuple(names[:_N_NAMES])
+        return CurvesPart(ask.id, ask.run_id, metric, _drawn(wanted, trials), shown, note)
+
+    return answer
+
+
+# One trial: its row, what it reported, and the cell that it was.
+
+
+def _trial(state: RunState, ask: GetTrial) -> Callable[[], TrialPart]:
+    if ask.trial not in state.trials:
+        raise TrialError(f"run {ask.run_id} has no trial {ask.trial}", trial=ask.trial)
+    (row,) = trial_rows(state, [ask.trial])
+    cell, reason = _cell(state, ask.trial)
+    trials = {ask.trial: row.state}
+
+    def answer() -> TrialPart:
+        record = _Record(ask.run_id)
+        series = metric_curves(record, trials, _N_OWN_POINTS)
+        names = by_importance(dict.fromkeys(metric for _, metric in series))
+        shown = {(ask.trial, name): series[ask.trial, name] for name in names[:_N_METRICS]}
+        more = len(names) - len(shown)
+        notes = [reason, record.note, f"{more} more metrics are not shown" if more else ""]
+        note = "; ".join(filter(None, notes))
+        return TrialPart(ask.id, ask.run_id, row, _drawn(shown, trials), cell, note)
+
+    return answer
+
+
+def _cell(state: RunState, number: int) -> tuple[str, str]:
+    """A trial as a plain cell, or why there is none."""
+    spec = state.spec
+    if spec is None or not isinstance(spec.verb, Verb):
+        return "", "there is no cell in the record"
+    title = f"{spec.verb.nouns.trial} {number} of run {spec.name or spec.run_id}"
+    trial = state.trials[number]
+    if trial.value is not None and spec.verb.objective is not None:
+        title += f": {spec.verb.objective.metric} {trial.value!r}"
+    try:
+        return spec.verb.trial_cell(spec.program, trial.params, title), ""
+    except SpecError as error:
+        return "", error.message
