@@ -369,6 +369,9 @@ class Round:
                 self._steps.observe(rank, event, now.mono_s)
             elif self._probes is not None:
                 self._probes[rank] = event
+            if isinstance(event, AttemptStarted) and rank in self._give_up_s:
+                # What told it to end came before what told it to begin, and found nobody.
+                self._stop(rank, "cancelled", "now", _DEAD_ROUND_GRACE_S)
             found, actions = self._fold.add(rank, event)
             recorded += found
             self._act(actions, now)

@@ -69,6 +69,7 @@ def run(name: str, sock: socket.socket) -> int:
         resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     replace_builtins()
     termination = TerminationHandler(stop_flag)
+    termination.install()  # a stop may come before the first trial
     channel = RankChannel(sock, termination)
     rank = _Rank(channel, termination)
     bind_forked_children(in_child=channel.forget)

@@ -153,7 +153,10 @@ class Execution:
         self._rank: RankProcess | None = None
         self._batch_done: asyncio.Future[None] | None = None
         self._stop_reason: StopReason | None = None
-        self._is_stopped = False
+        self._stopped = asyncio.Event()
+        """Set once nothing of it is to begin any more."""
+        self._early: list[StopTrial] = []
+        """Stops that came before there was a rank."""
         self._n_foreign = 0
         self.over = asyncio.Event()
         """Set by the plugin once all events have been published."""
@@ -165,12 +168,14 @@ class Execution:
     async def run(self) -> None:
         """Execute the trials; everything that happens becomes events, nothing is raised."""
         n_false_starts = 0
-        while self._waiting and not self._is_stopped:
+        while self._waiting and not self._stopped.is_set():
             n_before = len(self._waiting)
             try:
-                rank = await self._pool.acquire(self._assignment)
+                rank = await self._rank_unless_stopped()
             except LaunchError as error:
                 self._evict_waiting(f"worker {self._worker} can't start a rank: {error.message}")
+                return
+            if rank is None:
                 return
             end = await self._execute_on(rank)
             if end is None or len(self._waiting) < n_before:
@@ -183,6 +188,22 @@ class Execution:
                     f"first trial (the last one: {end})"
                 )
 
+    async def _rank_unless_stopped(self) -> RankProcess | None:
+        """A rank; None when all was stopped before there was one, however long its start takes."""
+        acquiring = asyncio.ensure_future(self._pool.acquire(self._assignment))
+        stopping = asyncio.ensure_future(self._stopped.wait())
+        try:
+            await asyncio.wait({acquiring, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            acquiring.cancel()
+            raise
+        finally:
+            stopping.cancel()
+        if not self._stopped.is_set():
+            return acquiring.result()
+        self._pool.take_back(acquiring)
+        return None
+
     async def _execute_on(self, rank: RankProcess) -> RankEnd | None:
         """Execute waiting trials on a rank; return how it ended if it did."""
         fresh = self._assignment.fresh_process
@@ -192,6 +213,8 @@ class Execution:
         self._batch_done = asyncio.get_running_loop().create_future()
         part = msgspec.structs.replace(self._assignment, trials=batch)
         rank.execute(part, self._worker, self._on_message)
+        for message in self._early:
+            rank.send(message)
         try:
             ends: list[asyncio.Future[Any]] = [self._batch_done, rank.ended]
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
@@ -201,7 +224,7 @@ class Execution:
         finally:
             self._rank = None
         if self._batch_done.done():
-            self._pool.release(rank, keep=not fresh and not self._is_stopped)
+            self._pool.release(rank, keep=not fresh and not self._stopped.is_set())
             if self._assignment.own_gpus:
                 # The memory on its GPU is free when its process is gone, and not before.
                 await asyncio.wait({rank.ended})
@@ -324,8 +347,10 @@ class Execution:
     def worker_leaves(self, grace_s: float) -> None:
         """Tell that this worker goes; what is not of a group leaves at its next checkpoint."""
         rank, current = self._rank, self._current
-        self._is_stopped = True
+        self._stopped.set()
         self._relay.hurry()
+        if rank is None:
+            self.refuse()
         if rank is None or current is None:
             return
         self._relay.add(WorkerLeaving(current.trial, current.attempt, grace_s))
@@ -345,9 +370,16 @@ class Execution:
         if place is not None and message.rank not in (None, place.rank):
             return
         waits = any((t.trial, t.attempt) == (message.trial, message.attempt) for t in self._waiting)
-        if rank is None or not (waits or self._is_current(message.trial, message.attempt)):
+        if not (waits or self._is_current(message.trial, message.attempt)):
             return
         self._relay.hurry()
+        if rank is None:
+            # A round that is over waits for nobody who has not begun.
+            if message.rank is not None and message.when == "now":
+                self._stopped.set()
+            else:
+                self._early.append(message)
+            return
         rank.send(message)
         if message.when == "now" and not waits:
             await self._descend(
@@ -359,7 +391,7 @@ class Execution:
 
     async def stop_run(self, message: StopRun) -> None:
         """End all attempts; those that have not begun are not executed."""
-        self._is_stopped = True
+        self._stopped.set()
         rank = self._rank
         if rank is None:
             return

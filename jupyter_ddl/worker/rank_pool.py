@@ -49,6 +49,7 @@ class RankPool:
         self._complaints: set[str] = set()
         self._retired: list[Zygote] = []
         self._retiring: set[asyncio.Task[None]] = set()
+        self._unwanted: set[asyncio.Future[RankProcess]] = set()
         self.on_zygote: OnLoaded = lambda _: None
         """Told what a new zygote has loaded."""
         self.on_loaded: OnLoaded = lambda _: None
@@ -201,6 +202,17 @@ class RankPool:
         self._idle.setdefault((rank.run_id, rank.program), []).append(rank)
         loop = asyncio.get_running_loop()
         self._idle_timers[rank.name] = loop.call_later(IDLE_TIMEOUT_S, self._discard, rank)
+
+    def take_back(self, acquiring: asyncio.Future[RankProcess]) -> None:
+        """Nobody waits for this rank any more: it exits as soon as it is there."""
+
+        def released(acquired: asyncio.Future[RankProcess]) -> None:
+            self._unwanted.discard(acquired)
+            if not acquired.cancelled() and acquired.exception() is None:
+                self.release(acquired.result(), keep=False)
+
+        self._unwanted.add(acquiring)
+        acquiring.add_done_callback(released)
 
     def discard_idle(self, run_id: str) -> None:
         """End the idle ranks of a run."""

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
 from jupyter_ddl.protocol.assignment import Assignment, StopRun, StopTrial
 from jupyter_ddl.protocol.events import AttemptFinished, AttemptStarted
-from tests.integration.worker.worker_bench import Bench, finishes, in_shared_bench, is_alive, until
+from jupyter_ddl.protocol.group import RankPlace
+from tests.integration.worker.worker_bench import (
+    Bench,
+    SharedBench,
+    finishes,
+    in_shared_bench,
+    is_alive,
+    until,
+)
+from tests.until import PATIENCE_S
 
 pytestmark = pytest.mark.integration
 
@@ -178,3 +190,71 @@ async def test_a_stop_for_another_run_is_no_concern(bench: Bench) -> None:
     stopped.touch()
     await bench.result(assignment, future)
     assert [end.outcome for end in finishes(bench.events(assignment))] == ["complete"]
+
+
+@asynccontextmanager
+async def without_forks(bench: Bench, assignment: Assignment) -> AsyncIterator[Any]:
+    """Zygotes stand still, and the assignment waits for a rank: the future of its result."""
+
+    async def zygotes() -> list[int]:
+        return [worker["zygote_pid"] for worker in await bench.describe()]
+
+    async def is_there() -> bool:
+        return any(
+            assignment.assignment_id in each["assignments"] for each in await bench.describe()
+        )
+
+    await bench.execute(bench.assignment("x = 1"))
+    await until_told(zygotes, all)
+    pids = await zygotes()
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        future = bench.submit(assignment)
+        await until_told(is_there)
+        yield future
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+
+
+async def until_told(
+    ask: Callable[[], Awaitable[Any]], is_enough: Callable[[Any], bool] = bool
+) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not is_enough(await ask()):  # noqa: ASYNC110 - asked over the network
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("kind", ["round", "run"])
+def test_what_is_stopped_before_there_is_a_rank_ends_without_one(
+    shared_bench: SharedBench, kind: str
+) -> None:
+    async def body(bench: Bench) -> None:
+        place = RankPlace("g", 0, 2, 0, 2) if kind == "round" else None
+        assignment = bench.assignment(SLEEPING, place=place, fresh_process=True)
+        stop_round = StopTrial(bench.run_id, 0, 1, "cancelled", "now", rank=0)
+        async with without_forks(bench, assignment) as future:
+            await bench.control(stop_round if kind == "round" else StopRun(bench.run_id))
+            await bench.result(assignment, future)
+        assert not any(
+            isinstance(e, AttemptStarted | AttemptFinished) for e in bench.events(assignment)
+        )
+
+        async def ranks() -> list[dict[str, Any]]:
+            return [rank for rank in await bench.ranks() if rank["is_busy"]]
+
+        await until_told(ranks, lambda seen: not seen)
+
+    shared_bench.run(body)
+
+
+@in_shared_bench
+async def test_a_trial_that_is_stopped_before_there_is_a_rank_ends_as_it_was_told(
+    bench: Bench,
+) -> None:
+    assignment = bench.assignment("y = 2", n_trials=2)
+    async with without_forks(bench, assignment) as future:
+        await bench.control(StopTrial(bench.run_id, 1, 1, "pruned", "now"))
+    await bench.result(assignment, future)
+    assert [end.outcome for end in finishes(bench.events(assignment))] == ["complete", "pruned"]

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jupyter_ddl.driving.machine import Instruction, Now, Signal
 from jupyter_ddl.driving.round_verdict import is_consequence
 from jupyter_ddl.driving.rounds import (
     Action,
@@ -16,10 +17,11 @@ from jupyter_ddl.driving.rounds import (
     AwaitCause,
     GroupFold,
     Join,
+    Round,
     StopOthers,
 )
 from jupyter_ddl.ledger.fold_group import NEVER_MET
-from jupyter_ddl.protocol.assignment import Assignment, TrialAssignment
+from jupyter_ddl.protocol.assignment import Assignment, StopTrial, TrialAssignment
 from jupyter_ddl.protocol.events import (
     AttemptFinished,
     AttemptStarted,
@@ -318,3 +320,27 @@ def test_the_cause_is_found_whenever_it_comes(order: list[int], culprit: int) ->
     assert end.failure is not None
     assert (end.failure.rank, end.failure.type_name) == (culprit, "SIGKILL")
     assert end.failure.message == f"rank {culprit}: killed (3 more ranks failed)"
+
+
+def test_a_rank_that_begins_behind_the_end_of_its_round_is_told_to_end_again() -> None:
+    trial = TrialAssignment(0, 1, {}, 1)
+    assignments = [Assignment("r1", f"a{rank}", "p", (trial,), "/r", (), "t") for rank in range(2)]
+    done: list[Instruction] = []
+    now = Now(1.0, 1000.0)
+    group = Round(
+        assignments,
+        ["w0", "w1"],
+        ["h", "h"],
+        now,
+        do=done.append,
+        write_stacks=lambda _: None,
+        give_up=lambda _: None,
+    )
+    group.arrived(0, [started(0)], now)
+    group.rank_ended(0, "its worker is gone", now)
+    group.arrived(1, [started(1)], now)
+    stop = StopTrial("r1", 0, 1, "cancelled", "now", 1, 0.2)
+    assert done == [Signal("w1", (stop,))] * 2
+    (*_, end) = group.arrived(1, [ended("cancelled")], now)
+    assert isinstance(end, AttemptFinished)
+    assert end.outcome == "evicted"
