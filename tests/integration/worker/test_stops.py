@@ -56,6 +56,13 @@ from pathlib import Path
 while not Path({marker!r}).exists():
     time.sleep(0.01)
 """
+UNTIL_TOLD = """
+import time
+from jupyter_ddl.ranks.stopping import stop_flag
+while stop_flag.pending(1, 1) is None:
+    time.sleep(0.01)
+"""
+"""Goes on once its process has heard that trial 1 is to end."""
 
 
 async def stop(
@@ -147,12 +154,10 @@ async def test_trials_behind_a_killed_one_are_executed(bench: Bench) -> None:
 async def test_a_waiting_trial_can_be_stopped_without_harm_to_the_one_before(
     bench: Bench,
 ) -> None:
-    stopped = bench.path / bench.run_id / "stopped"
-    assignment = bench.assignment(WAITING.format(marker=str(stopped)), n_trials=3)
+    assignment = bench.assignment(UNTIL_TOLD, n_trials=3)
     future = bench.submit(assignment)
     await bench.started(assignment)
     await bench.control(StopTrial(bench.run_id, 1, 1, "pruned", "now"))
-    stopped.touch()
     await bench.result(assignment, future)
     ends = finishes(bench.events(assignment))
     assert [end.outcome for end in ends] == ["complete", "pruned", "complete"]
