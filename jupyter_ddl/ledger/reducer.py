@@ -310,7 +310,10 @@ def _run_started(state: RunState, event: RunStarted) -> None:
 
 def _trial_created(state: RunState, event: TrialCreated) -> None:
     names = _shared(state, event.params)
-    state.trials[event.trial] = TrialState(event.trial, names, tuple(event.params.values()))
+    # The same object: a trial's number is its row where all are numbered in order.
+    row = event.trial if event.trial == len(state.trials) else len(state.trials)
+    trial = TrialState(event.trial, names, tuple(event.params.values()), row=row, seq=state.seq)
+    state.trials[event.trial] = trial
     state.waiting.add(event.trial)
     state.numbers["waiting"] = state.numbers.get("waiting", 0) + 1
     if event.is_refit:
@@ -329,6 +332,7 @@ def _attempt_started(state: RunState, event: AttemptStarted) -> None:
     trial.duration_s = None
     trial.step = trial.objective = None
     trial.metric_names = trial.metric_values = ()
+    state.reported.begin(trial.row)
     forget_outputs(state, event.trial)
     fold_group.round_started(state)
     _move(state, trial, "running")
@@ -348,10 +352,12 @@ def _reported(state: RunState, event: Reported) -> None:
         fold_group.rank_reported(state, event)
         if event.rank:
             return  # the group's own figures are rank 0's
+    trial.seq = state.seq
     trial.step = event.step
     trial.metric_names = _shared(state, event.metrics)
     trial.metric_values = tuple(event.metrics.values())
     objective = state.spec.verb.objective if state.spec is not None else None
+    state.reported.add(trial.row, event.metrics, "" if objective is None else objective.metric)
     if objective is not None and objective.metric in event.metrics:
         trial.objective = event.metrics[objective.metric]
         trial_reported(state, event)
@@ -423,6 +429,7 @@ def _run_finished(state: RunState, event: RunFinished) -> None:
 def _move(state: RunState, trial: TrialState, new: TrialStateName) -> None:
     old = trial.state
     trial.state = new
+    trial.seq = state.seq
     numbers = state.numbers
     numbers[old] -= 1
     numbers[new] = numbers.get(new, 0) + 1

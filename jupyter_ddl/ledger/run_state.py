@@ -17,6 +17,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from jupyter_ddl.ledger.reported import ReportedMetrics
 from jupyter_ddl.protocol.assignment import StopWhen
 from jupyter_ddl.protocol.events import (
     CheckpointSaved,
@@ -272,6 +273,10 @@ class TrialState(msgspec.Struct, gc=False):
     """The last attempt's, also while the trial waits for its next attempt."""
     checkpoint: CheckpointSaved | None = None
     """The last one of any attempt; forgotten when the trial ends, unless it was stopped."""
+    row: int = 0
+    """Its place among all trials, from 0, in the order in which they were created."""
+    seq: int = 0
+    """How many events were folded when this trial changed for the last time."""
 
     @property
     def params(self) -> dict[str, ParamValue]:
@@ -333,6 +338,8 @@ class RunState:
     """Rank groups by trial; of a search, only those of running trials and the best one."""
     learning: dict[int, Series] = field(default_factory=dict)
     """Of a search: objective over steps of trials that run, are among the best or ended last."""
+    reported: ReportedMetrics = field(default_factory=ReportedMetrics)
+    """The metrics of all trials, by their rows."""
     fold_logs: dict[int, dict[int, LogSpan]] = field(default_factory=dict)
     """Of a fit: what the folds of a candidate have printed, by trial and fold."""
     outputs: dict[int, dict[str, OutputShown]] = field(default_factory=dict)

@@ -14,7 +14,7 @@ have changed, and the rest as it asks.
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -26,6 +26,7 @@ from jupyter_ddl.protocol.snapshot import (
     TrialRow,
     TrialStateName,
 )
+from jupyter_ddl.protocol.space import ParamValue
 from jupyter_ddl.protocol.telemetry import ClusterTelemetry
 from jupyter_ddl.protocol.verb import StopHow
 
@@ -33,11 +34,14 @@ __all__ = [
     "AskAgain",
     "ClusterList",
     "ClusterLogPart",
+    "ColumnHead",
+    "ColumnsPart",
     "CurvesPart",
     "Denied",
     "Done",
     "FromBrowser",
     "GetClusterLog",
+    "GetColumns",
     "GetCurves",
     "GetImportance",
     "GetLog",
@@ -105,6 +109,43 @@ class TrialPage(msgspec.Struct, frozen=True, tag="trials", tag_field="kind"):
     run_id: str
     rows: tuple[TrialRow, ...]
     n_matching: int
+
+
+class ColumnHead(msgspec.Struct, frozen=True):
+    """One value of each trial, as the bytes behind a :class:`ColumnsPart` have them."""
+
+    group: Literal["trial", "param", "last", "least", "most"]
+    """``trial``: ``row``, ``number``, ``state``, ``value``, ``duration_s``, ``worker``, ``step``,
+    ``attempts``, ``failure`` or ``started_at_s``; ``param``: a parameter; else a metric's last,
+    least or most value of a trial's last attempt."""
+    name: str
+    kind: Literal["f4", "f8", "i4", "u1", "u2", "u4"]
+    """Little-endian.  NaN, and -2147483648 in ``i4``: there is no value."""
+    at: int
+    """Where it begins behind the message."""
+    choices: tuple[ParamValue, ...] | None = None
+    """What the codes of a ``u`` column stand for, from code 1; 0: there is no value."""
+
+
+class ColumnsPart(msgspec.Struct, frozen=True, tag="columns", tag_field="kind"):
+    """Answer to :class:`GetColumns`: all trials, or those that have changed.
+
+    It travels as one binary frame: four bytes ``\\0DDL``, the length of this JSON as a
+    little-endian ``u4``, the JSON, and the columns' bytes.
+    """
+
+    id: int
+    run_id: str
+    seq: int
+    """Of the run, as told here: what :class:`GetColumns` names next."""
+    part: int
+    n_parts: int
+    n_rows: int
+    """Rows of this message.  Without a column ``row`` they are all, in order."""
+    n_trials: int
+    """Rows that there are."""
+    columns: tuple[ColumnHead, ...]
+    """Those of this part; without a column ``number`` a trial's number is its row."""
 
 
 class LogPart(msgspec.Struct, frozen=True, tag="log", tag_field="kind"):
@@ -245,6 +286,7 @@ ToBrowser: TypeAlias = (
     | TelemetryView
     | RecordTrouble
     | TrialPage
+    | ColumnsPart
     | LogPart
     | OutputPart
     | ImportancePart
@@ -317,6 +359,17 @@ class GetTrials(msgspec.Struct, frozen=True, tag="get_trials", tag_field="kind")
     comparisons as ``lr>0.01`` are true."""
     offset: int = 0
     limit: int = 50
+
+
+class GetColumns(msgspec.Struct, frozen=True, tag="get_columns", tag_field="kind"):
+    """All trials of a run, a column for each of their values."""
+
+    id: int
+    run_id: str
+    since: int = 0
+    """Only trials that have changed after this event."""
+    part: int = 0
+    """Large runs come in parts, the most important columns first."""
 
 
 class GetLog(msgspec.Struct, frozen=True, tag="get_log", tag_field="kind"):
@@ -423,6 +476,7 @@ FromBrowser: TypeAlias = (
     | StopRun
     | StopTrial
     | GetTrials
+    | GetColumns
     | GetLog
     | GetOutput
     | GetImportance

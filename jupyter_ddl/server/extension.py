@@ -127,7 +127,7 @@ class LiveHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
 
     async def _send(self, message: bytes) -> None:
         with contextlib.suppress(WebSocketClosedError):
-            await self.write_message(message, binary=False)
+            await self.write_message(message, binary=message.startswith(b"\0"))
 
 
 def routes(hub: Hub) -> list[tuple[str, type[web.RequestHandler], dict[str, Any]]]:

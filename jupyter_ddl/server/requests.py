@@ -38,6 +38,7 @@ _STOP_GRACE_S = 10.0
 
 _READS = (
     say.GetTrials,
+    say.GetColumns,
     say.GetLog,
     say.GetOutput,
     say.GetImportance,
@@ -81,7 +82,7 @@ class Requests:
                 request, told = stop_of(body)
                 await self._ask_of_run(body.run_id, request)
                 return told
-            case say.GetTrials() | say.GetLog() | say.GetOutput():
+            case say.GetTrials() | say.GetColumns() | say.GetLog() | say.GetOutput():
                 return await self._poll(body.run_id, lambda s: read_of(s, body))
             case say.GetImportance() | say.GetCurves() | say.GetTrial():
                 return await asyncio.to_thread(self._analysed, body)

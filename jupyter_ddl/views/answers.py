@@ -28,6 +28,7 @@ from jupyter_ddl.protocol.replies import TelemetryResult
 from jupyter_ddl.protocol.snapshot import OutputRow
 from jupyter_ddl.protocol.telemetry import EncodedTelemetry
 from jupyter_ddl.protocol.view_messages import (
+    GetColumns,
     GetLog,
     GetOutput,
     GetTrials,
@@ -38,7 +39,8 @@ from jupyter_ddl.protocol.view_messages import (
 from jupyter_ddl.store.paths import ledger_path, run_dir
 from jupyter_ddl.store.printed import settled
 from jupyter_ddl.views.analysis import analysis_of
-from jupyter_ddl.views.channel import Answer
+from jupyter_ddl.views.channel import Answer, Columns
+from jupyter_ddl.views.columns import columns_part
 from jupyter_ddl.views.drawing import plain_lines
 
 __all__ = [
@@ -73,11 +75,13 @@ PICTURES = ("image/png", "image/jpeg", "image/gif")
 
 
 def read_of(
-    state: RunState, ask: GetTrials | GetLog | GetOutput
-) -> TrialPage | LogPart | OutputPart:
+    state: RunState, ask: GetTrials | GetColumns | GetLog | GetOutput
+) -> Columns | TrialPage | LogPart | OutputPart:
     """The answer to what only the run's record is needed for.  Raises as :func:`log_part` does."""
     if isinstance(ask, GetTrials):
         return trial_page(state, ask)
+    if isinstance(ask, GetColumns):
+        return Columns(*columns_part(state, ask))
     if isinstance(ask, GetOutput):
         return output_part(state, run_dir(ask.run_id), ask)
     return log_part(state, run_dir(ask.run_id), ask)
@@ -490,7 +494,7 @@ class RunRequests:
                 request, told = stop_of(body)
                 self._ask(request)
                 return told
-            case say.GetTrials() | say.GetLog() | say.GetOutput():
+            case say.GetTrials() | say.GetColumns() | say.GetLog() | say.GetOutput():
                 return read_of(self._folded(), body)
             case say.GetImportance() | say.GetCurves() | say.GetTrial():
                 return analysis_of(self._folded(), body)()

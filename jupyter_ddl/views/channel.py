@@ -12,7 +12,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -22,6 +22,7 @@ from jupyter_ddl.protocol.view_messages import (
     AskAgain,
     ClusterList,
     ClusterLogPart,
+    ColumnsPart,
     CurvesPart,
     Denied,
     Done,
@@ -39,7 +40,7 @@ from jupyter_ddl.protocol.view_messages import (
     Welcome,
 )
 
-__all__ = ["MAX_BYTES_PER_S", "Answer", "Bucket", "Channel", "Shown", "Topic"]
+__all__ = ["MAX_BYTES_PER_S", "Answer", "Bucket", "Channel", "Columns", "Shown", "Topic"]
 
 
 # When the newest state of something is sent again, and how much may be sent at all.  Pure.
@@ -206,8 +207,26 @@ _MAX_REQUEST_BYTES = 16_384
 _MAX_NUMBER = 2**53
 """JavaScript has no whole numbers beyond."""
 
+
+class Columns(NamedTuple):
+    """Columns of trials, as they are answered."""
+
+    head: ColumnsPart
+    data: bytes
+
+    @property
+    def id(self) -> int:
+        return self.head.id
+
+    def frame(self) -> bytes:
+        """Binary: no text frame of JSON begins as it does."""
+        head = msgspec.json.encode(self.head)
+        return b"".join((b"\0DDL", len(head).to_bytes(4, "little"), head, self.data))
+
+
 Answer: TypeAlias = (
-    TrialPage
+    Columns
+    | TrialPage
     | LogPart
     | OutputPart
     | ImportancePart
@@ -282,6 +301,12 @@ class Channel:
 
     def answer(self, message: Answer) -> None:
         """Hand in the answer to a request; a repeated request gets the same one again."""
+        if isinstance(message, Columns):
+            # Not kept, being large: whoever asks again has it drawn again.
+            with self._guard:
+                self._answers.pop(message.id, None)
+                self._queue[message.id] = message.frame()
+            return
         encoded = msgspec.json.encode(message)
         with self._guard:
             self._answers[message.id] = encoded
@@ -395,7 +420,9 @@ class Channel:
 
     def _spend(self, encoded: bytes) -> bytes:
         self._messages.spend(1.0)
-        self._bytes.spend(len(encoded))
+        # Columns are asked for, once a second at most: what is pushed need not wait for them.
+        if not encoded.startswith(b"\0"):
+            self._bytes.spend(len(encoded))
         self.n_sent += 1
         self.n_bytes += len(encoded)
         return encoded

@@ -19,6 +19,24 @@ export function parseMessage(text: string): ToBrowser {
   return checkedMessage(value);
 }
 
+/** What precedes columns of trials: four bytes, and the length of the message in four more. */
+const FRAME = '\0DDL';
+
+/**
+ * A message with the bytes of its columns behind it, as `data`.
+ *
+ * @throws ProtocolError when the frame holds none.
+ */
+export function parseFrame(frame: ArrayBuffer): ToBrowser {
+  const bytes = new Uint8Array(frame);
+  if (bytes.length < 8 || [...FRAME].some((each, n) => each.charCodeAt(0) !== bytes[n])) {
+    throw new ProtocolError('a binary message holds no columns');
+  }
+  const end = 8 + new DataView(frame).getUint32(4, true);
+  const message = parseMessage(new TextDecoder().decode(bytes.subarray(8, end)));
+  return Object.assign(message, { data: frame.slice(end) });
+}
+
 /** @throws ProtocolError when the value is not a message. */
 export function checkedMessage(value: unknown): ToBrowser {
   const kind = isRecord(value) ? value['kind'] : undefined;

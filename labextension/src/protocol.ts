@@ -88,6 +88,26 @@ export interface ClusterTelemetry {
   others: Record<string, (number | null)[]>;
 }
 
+export interface ColumnHead {
+  group: "last" | "least" | "most" | "param" | "trial";
+  name: string;
+  kind: "f4" | "f8" | "i4" | "u1" | "u2" | "u4";
+  at: number;
+  choices: (boolean | number | null | string)[];
+}
+
+export interface ColumnsPart {
+  kind: "columns";
+  id: number;
+  run_id: string;
+  seq: number;
+  part: number;
+  n_parts: number;
+  n_rows: number;
+  n_trials: number;
+  columns: (ColumnHead)[];
+}
+
 export interface Counts {
   waiting: number;
   running: number;
@@ -142,6 +162,14 @@ export interface GetClusterLog {
   worker?: string | null;
   contains?: string;
   n_lines?: number;
+}
+
+export interface GetColumns {
+  kind: "get_columns";
+  id: number;
+  run_id: string;
+  since?: number;
+  part?: number;
 }
 
 export interface GetCurves {
@@ -599,6 +627,7 @@ export type ToBrowser =
   | TelemetryView
   | RecordTrouble
   | TrialPage
+  | ColumnsPart
   | LogPart
   | OutputPart
   | ImportancePart
@@ -621,6 +650,7 @@ export type FromBrowser =
   | StopRun
   | StopTrial
   | GetTrials
+  | GetColumns
   | GetLog
   | GetOutput
   | GetImportance
@@ -655,6 +685,8 @@ export const STRUCTS: Record<string, Record<string, Shape>> = {
   ClusterLogPart: {"kind": {"one": ["cluster_log"]}, "id": "int", "cluster": "string", "lines": {"list": "string"}},
   ClusterStatus: {"name": "string", "backend": "string", "state": {"one": ["degraded", "ready", "starting", "stopping"]}, "controller_pid": "int", "scheduler_address": "string", "started_at_s": "number", "workers": {"list": {"struct": "WorkerStatus"}}, "n_wanted": "int", "cpus_per_worker": "int", "memory_per_worker_bytes": {"any": ["int", "null"]}, "active_runs": {"list": "string"}, "idle_timeout_s": "number", "idle_left_s": {"any": ["number", "null"]}, "age_left_s": "number", "adapt": {"any": [{"tuple": ["int", "int"]}, "null"]}, "groups": {"list": {"struct": "GroupStatus"}}, "environment": {"any": [{"struct": "EnvironmentStatus"}, "null"]}, "gpus": "string", "trouble": "string"},
   ClusterTelemetry: {"seq": "int", "at_s": "number", "workers": {"list": {"struct": "WorkerSample"}}, "histories": {"list": {"struct": "WorkerHistory"}}, "verdicts": {"list": "string"}, "n_workers": "int", "gpu_hours": {"any": ["number", "null"]}, "cpu_hours": {"any": ["number", "null"]}, "others": {"map": {"list": {"any": ["number", "null"]}}}},
+  ColumnHead: {"group": {"one": ["last", "least", "most", "param", "trial"]}, "name": "string", "kind": {"one": ["f4", "f8", "i4", "u1", "u2", "u4"]}, "at": "int", "choices": {"any": [{"list": {"any": ["boolean", "int", "number", "string", "null"]}}, "null"]}},
+  ColumnsPart: {"kind": {"one": ["columns"]}, "id": "int", "run_id": "string", "seq": "int", "part": "int", "n_parts": "int", "n_rows": "int", "n_trials": "int", "columns": {"list": {"struct": "ColumnHead"}}},
   Counts: {"waiting": "int", "running": "int", "complete": "int", "pruned": "int", "failed": "int", "cancelled": "int"},
   CurvesPart: {"kind": {"one": ["curves"]}, "id": "int", "run_id": "string", "metric": "string", "curves": {"list": {"struct": "MetricCurve"}}, "metrics": {"list": "string"}, "note": "string"},
   Denied: {"kind": {"one": ["denied"]}, "id": "int", "code": "string", "text": "string"},
@@ -698,6 +730,7 @@ export const TO_BROWSER: Record<string, string> = {
   telemetry: "TelemetryView",
   record: "RecordTrouble",
   trials: "TrialPage",
+  columns: "ColumnsPart",
   log: "LogPart",
   output: "OutputPart",
   importance: "ImportancePart",

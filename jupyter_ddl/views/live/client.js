@@ -82,9 +82,10 @@ export class Client {
   /**
    * Send a request until it is answered.
    * @param {object} message without its id
+   * @param {number} [retryMs] until it is sent again
    * @returns {Promise<any>} the answer; `{kind: "denied"}` when none comes
    */
-  request(message) {
+  request(message, retryMs = RETRY_MS) {
     const id = this._nextId++;
     const whole = { ...message, id };
     return new Promise((resolve) => {
@@ -99,7 +100,7 @@ export class Client {
         }
         // After two waits the other way is tried as well: requests are safe to repeat.
         if (!waiting.isRelayed || waiting.nTries > 2) this._send(whole);
-        waiting.timer = this._timers.setTimeout(attempt, RETRY_MS);
+        waiting.timer = this._timers.setTimeout(attempt, retryMs);
       };
       attempt();
     });

@@ -2,6 +2,7 @@
 
 import { Actions } from "./actions.js";
 import { Client, isFinal } from "./client.js";
+import { AllTrials } from "./columns.js";
 import { Curves } from "./curves.js";
 import { h, Scope, setAttribute, setText, show } from "./dom.js";
 import { capitalized } from "./format.js";
@@ -48,7 +49,7 @@ export function mount(element, channel, options = {}) {
     clock: options.clock,
     isInCell: options.isInCell,
   });
-  const view = new View(root, waiting, scope, client, options.record ?? null);
+  const view = new View(root, waiting, scope, client, options.record ?? null, schedule);
   scope.every(schedule, TICK_MS);
   scope.add(() => cancelAnimationFrame(frame));
   scope.add(() => client.close());
@@ -71,7 +72,8 @@ function relayed(root, message, reply) {
 }
 
 class View {
-  constructor(root, waiting, scope, client, record) {
+  constructor(root, waiting, scope, client, record, schedule) {
+    this._all = new AllTrials(client, schedule);
     this._record = record;
     this._root = root;
     this._waiting = waiting;
@@ -115,6 +117,7 @@ class View {
     if (view === null) return;
     if (!this._isBuilt) this._build();
     const { snapshot } = view;
+    this._all.update(snapshot);
     this._header.update(snapshot, this._client);
     if (view !== this._drawn.view) this._updateRun(snapshot);
     else if (!isFinal(snapshot.state)) this._updateAges(snapshot);

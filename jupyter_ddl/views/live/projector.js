@@ -71,6 +71,10 @@ export class Projector {
   _answer(message) {
     const { id, run_id } = message;
     if (message.kind === "get_trials") return { kind: "trials", id, run_id, ...this._page(message) };
+    if (message.kind === "get_columns") {
+      const { seq } = this._picture.snapshot;
+      return { kind: "columns", id, run_id, seq, rows: Object.values(this._picture.trials) };
+    }
     if (message.kind === "get_log") return { kind: "log", id, run_id, ...this._log(message) };
     if (message.kind === "get_output" && Object.hasOwn(this._timeline.contents, message.file)) {
       const [mime, content] = this._timeline.contents[message.file];

@@ -1,12 +1,13 @@
 // The view as an anywidget: a model that is there as soon as its comm is, and views of it.
 
+import { framed } from "./columns.js";
 import { mount } from "./index.js";
 
 const decoder = new TextDecoder();
 
 function decoded(buffer) {
   try {
-    return JSON.parse(decoder.decode(buffer));
+    return framed(buffer) ?? JSON.parse(decoder.decode(buffer));
   } catch {
     return null;
   }

@@ -1,4 +1,4 @@
-import { checkedMessage, parseMessage, ProtocolError } from '../guards';
+import { checkedMessage, parseFrame, parseMessage, ProtocolError } from '../guards';
 import { TO_BROWSER } from '../protocol';
 import { goldens } from './golden';
 
@@ -65,4 +65,16 @@ test('20,000 damaged messages are refused or harmless, and nothing else is throw
     }
   }
   expect(nRefused).toBeGreaterThan(10_000);
+});
+
+test('a frame is a message with the bytes behind it, and nothing else is a frame', () => {
+  const { full } = toBrowser.find(each => each.kind === 'columns') ?? {};
+  const head = new TextEncoder().encode(JSON.stringify(full));
+  const frame = new Uint8Array([0, 68, 68, 76, head.length, head.length >> 8, 0, 0, ...head, 7, 8]);
+  const message = parseFrame(frame.buffer) as unknown as { data: ArrayBuffer };
+  expect(message).toEqual({ ...full, data: message.data });
+  expect([...new Uint8Array(message.data)]).toEqual([7, 8]);
+  for (const bad of [[], [...frame.slice(0, 30)], [1, ...frame.slice(1)]]) {
+    expect(() => parseFrame(new Uint8Array(bad).buffer)).toThrow(ProtocolError);
+  }
 });

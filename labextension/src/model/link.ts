@@ -1,6 +1,6 @@
 /** The connection to the server extension: it reconnects by itself and notices when it hears nothing. */
 
-import { parseMessage, ProtocolError } from '../guards';
+import { parseFrame, parseMessage, ProtocolError } from '../guards';
 import type { FromBrowser, ToBrowser } from '../protocol';
 import { DeniedError, Requests } from './requests';
 import type { Answer, Ask, AskOptions } from './requests';
@@ -11,6 +11,7 @@ type Refused = (text: string) => void;
 
 /** The part of a WebSocket that is used. */
 export interface Socket {
+  binaryType?: BinaryType;
   onmessage: ((event: MessageEvent) => void) | null;
   onclose: ((event: CloseEvent) => void) | null;
   send(text: string): void;
@@ -114,6 +115,7 @@ export class Link {
   private _connect(): void {
     this._leave();
     const socket = this._options.open();
+    socket.binaryType = 'arraybuffer';
     this._socket = socket;
     this._openedAt = Date.now();
     socket.onmessage = event => this._hear(event.data);
@@ -153,7 +155,7 @@ export class Link {
     this._heardAt = Date.now();
     let message: ToBrowser;
     try {
-      message = parseMessage(String(data));
+      message = data instanceof ArrayBuffer ? parseFrame(data) : parseMessage(String(data));
     } catch (error) {
       if (!(error instanceof ProtocolError)) {
         throw error;
@@ -170,6 +172,10 @@ export class Link {
       case 'denied':
       case 'progress':
       case 'trials':
+      case 'columns':
+      case 'importance':
+      case 'curves':
+      case 'trial':
       case 'log':
       case 'output':
       case 'cluster_log':

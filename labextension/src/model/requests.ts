@@ -2,16 +2,29 @@
 
 import type {
   ClusterLogPart,
+  ColumnsPart,
+  CurvesPart,
   Denied,
   Done,
   FromBrowser,
+  ImportancePart,
   LogPart,
   OutputPart,
   Progress,
-  TrialPage
+  TrialPage,
+  TrialPart
 } from '../protocol';
 
-export type Answer = Done | TrialPage | LogPart | OutputPart | ClusterLogPart;
+export type Answer =
+  | Done
+  | TrialPage
+  | ColumnsPart
+  | LogPart
+  | OutputPart
+  | ImportancePart
+  | CurvesPart
+  | TrialPart
+  | ClusterLogPart;
 export type Request = Extract<FromBrowser, { id: number }>;
 type WithoutId<T> = T extends Request ? Omit<T, 'id'> : never;
 /** A request as it is written; its id is given when it is sent. */

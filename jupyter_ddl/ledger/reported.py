@@ -1,0 +1,72 @@
+"""What all trials of a run have reported, as columns: a number takes eight bytes and no object."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping
+from math import nan
+
+__all__ = ["ReportedMetrics"]
+
+_N_METRICS = 16
+"""The objective, and the others that were reported first."""
+
+
+class ReportedMetrics:
+    """Of each metric the last value, the least and the most, by the row of a trial.
+
+    NaN where a trial has not reported it.  They are those of a trial's last attempt.
+    """
+
+    __slots__ = ("_columns",)
+
+    def __init__(self) -> None:
+        self._columns: dict[str, tuple[array[float], array[float], array[float]]] = {}
+
+    def __eq__(self, other: object) -> bool:
+        # Bytes: one NaN is not equal to another one.
+        return isinstance(other, ReportedMetrics) and self._told() == other._told()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def _told(self) -> dict[str, list[bytes]]:
+        return {name: [each.tobytes() for each in three] for name, three in self._columns.items()}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._columns)
+
+    def column(self, name: str, which: int, n_rows: int) -> array[float]:
+        """A copy with as many rows; ``which``: 0 the last values, 1 the least, 2 the most."""
+        known = self._columns[name][which]
+        return known[:n_rows] + array("d", (nan,)) * max(0, n_rows - len(known))
+
+    def begin(self, row: int) -> None:
+        """Another attempt of a trial begins."""
+        for three in self._columns.values():
+            if row < len(three[0]):
+                for each in three:
+                    each[row] = nan
+
+    def add(self, row: int, metrics: Mapping[str, float], objective: str) -> None:
+        """A trial has reported."""
+        columns = self._columns
+        for name, value in metrics.items():
+            three = columns.get(name)
+            if three is None:
+                if len(columns) >= _N_METRICS and name != objective:
+                    continue
+                three = columns[name] = (array("d"), array("d"), array("d"))
+            last, least, most = three
+            if row >= len(last):
+                room = array("d", (nan,)) * (row + 1 - len(last))
+                for each in three:
+                    each.extend(room)
+            last[row] = value
+            # NaN, which is there at first, is neither more nor less than anything.
+            if value != value:
+                continue
+            if not least[row] <= value:
+                least[row] = value
+            if not most[row] >= value:
+                most[row] = value
