@@ -19,6 +19,7 @@ from jupyter_ddl.protocol.events import (
     RankEnded,
     RankStarted,
     Reported,
+    StepsTimed,
 )
 from jupyter_ddl.protocol.snapshot import RestartRow
 
@@ -34,6 +35,7 @@ __all__ = [
     "rank_started",
     "round_ended",
     "round_started",
+    "steps_timed",
 ]
 
 _MAX_CAUSE = 200
@@ -72,6 +74,15 @@ def rank_ended(state: RunState, event: RankEnded) -> None:
         state.n_late += 1
         return
     ranks.ended[event.rank] = event
+
+
+def steps_timed(state: RunState, event: StepsTimed) -> None:
+    """Keep a rank's sums; later ones hold the earlier."""
+    ranks = state.ranks.get(event.trial)
+    if ranks is None or ranks.attempt != event.attempt or event.rank not in ranks.started:
+        state.n_late += 1
+        return
+    ranks.steps[event.rank] = event
 
 
 def rank_reported(state: RunState, event: Reported) -> None:

@@ -36,6 +36,7 @@ from jupyter_ddl.protocol.events import (
     RunFinished,
     RunStarted,
     RunSubmitted,
+    StepsTimed,
     StopRequested,
     TrialCreated,
 )
@@ -459,6 +460,7 @@ _HANDLERS: dict[type, _Handler] = {
     AttemptStarted: _attempt_started,
     RankStarted: fold_group.rank_started,
     RankEnded: fold_group.rank_ended,
+    StepsTimed: fold_group.steps_timed,
     HangVerdict: fold_group.hang_verdict,
     Reported: _reported,
     CheckpointSaved: _checkpoint_saved,

@@ -29,6 +29,7 @@ from jupyter_ddl.protocol.events import (
     RankStarted,
     Reported,
     RunFinished,
+    StepsTimed,
     StopRequested,
 )
 from jupyter_ddl.protocol.run import RunSpec
@@ -98,6 +99,8 @@ class RankGroupState:
     started: dict[int, RankStarted] = field(default_factory=dict)
     ended: dict[int, RankEnded] = field(default_factory=dict)
     reports: dict[int, LastReport] = field(default_factory=dict)
+    steps: dict[int, StepsTimed] = field(default_factory=dict)
+    """What the steps of each rank were made of, as far as it has told."""
 
 
 class FailedRound(msgspec.Struct, frozen=True):

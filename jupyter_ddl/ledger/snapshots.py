@@ -13,6 +13,7 @@ import msgspec
 from jupyter_ddl.errors import LedgerError
 from jupyter_ddl.ledger.outputs import output_rows
 from jupyter_ddl.ledger.run_state import GroupHistory, RunState, Series, by_importance
+from jupyter_ddl.ledger.step_parts import step_parts, step_verdict
 from jupyter_ddl.protocol.codec import encodable
 from jupyter_ddl.protocol.events import Failure, HangVerdict, Reported, RunFinished
 from jupyter_ddl.protocol.run import RunSpec
@@ -22,6 +23,7 @@ from jupyter_ddl.protocol.snapshot import (
     LearningCurve,
     RankRow,
     RunSnapshot,
+    StepParts,
     TrialRow,
 )
 
@@ -120,8 +122,12 @@ def group_fields(
     group = state.group
     ranks = state.ranks.get(0)
     hang = group.hang
+    parts = {} if ranks is None else step_parts(ranks.steps)
+    hosts = {} if ranks is None else {rank: one.host for rank, one in ranks.started.items()}
     return {
-        "ranks": () if ranks is None else _rows(ranks, min(n_rows, _N_ROWS), n_text, liveness),
+        "ranks": ()
+        if ranks is None
+        else _rows(ranks, min(n_rows, _N_ROWS), n_text, liveness, parts),
         "world_size": 0 if ranks is None else _world_size(ranks),
         "round": latest_round(state),
         "max_rounds": spec.limits.max_own_failures,
@@ -129,6 +135,7 @@ def group_fields(
         "checkpoint_step": group.checkpoint_step,
         **_series_fields(group, n_points, n_text),
         "hang": None if hang is None else _hang(hang),
+        "step_verdict": _short(step_verdict(parts, hosts), 300),
     }
 
 
@@ -166,7 +173,11 @@ def _world_size(ranks: RankGroupState) -> int:
 
 
 def _rows(
-    ranks: RankGroupState, n_rows: int, n_text: int, liveness: Liveness
+    ranks: RankGroupState,
+    n_rows: int,
+    n_text: int,
+    liveness: Liveness,
+    parts: Mapping[int, StepParts],
 ) -> tuple[RankRow, ...]:
     rows = []
     for rank in sorted(ranks.started)[:n_rows]:
@@ -187,6 +198,7 @@ def _rows(
                 metrics=_cut(_important(dict(pairs)), _N_METRICS, n_text),
                 phase=phase,
                 heard_at_s=heard_at_s,
+                parts=parts.get(rank),
             )
         )
     return tuple(rows)

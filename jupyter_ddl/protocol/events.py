@@ -39,6 +39,7 @@ __all__ = [
     "RunFinished",
     "RunStarted",
     "RunSubmitted",
+    "StepsTimed",
     "StopRequested",
     "TrialCreated",
     "Unrecorded",
@@ -122,6 +123,30 @@ class RankEnded(msgspec.Struct, frozen=True, tag="rank_ended"):
     inline_value: bool | int | float | str | None = None
     """The cell's value at this rank, as in :class:`AttemptFinished`."""
     has_inline_value: bool = False
+
+
+class StepsTimed(msgspec.Struct, frozen=True, tag="steps_timed"):
+    """What a rank's training steps were made of: sums since its round began.
+
+    A later one holds all that an earlier one does.  What data and exchange leave over is compute.
+    """
+
+    trial: int
+    attempt: int
+    rank: int
+    at_s: Finite
+    n_steps: int
+    """Optimizer steps, those left out in which it also validated or saved."""
+    step_s: Finite
+    data_s: Finite
+    """Waiting for a DataLoader."""
+    exchange_s: Finite | None
+    """From a rank's own gradients until all ranks' are averaged; None: not measured."""
+    n_samples: int
+    n_workers: int | None = None
+    """``num_workers`` of the loader; None: there was none."""
+    gradient_norm: float | None = None
+    """Of one of the last steps; None where looking would cost more than 0.1 %."""
 
 
 class HangVerdict(msgspec.Struct, frozen=True, tag="hang_verdict"):
@@ -384,6 +409,7 @@ OfAttempt: TypeAlias = (
     AttemptStarted
     | RankStarted
     | RankEnded
+    | StepsTimed
     | HangVerdict
     | Reported
     | CheckpointSaved
@@ -399,6 +425,7 @@ RankEvent: TypeAlias = (
     | OutputShown
     | AttemptFinished
     | Notice
+    | StepsTimed
     | RendezvousReady
     | Beat
     | Probe
@@ -417,6 +444,7 @@ Event: TypeAlias = (
     | AttemptStarted
     | RankStarted
     | RankEnded
+    | StepsTimed
     | HangVerdict
     | Reported
     | CheckpointSaved

@@ -23,6 +23,7 @@ __all__ = [
     "RunLine",
     "RunSnapshot",
     "RunStateName",
+    "StepParts",
     "TrialRow",
     "TrialStateName",
 ]
@@ -106,6 +107,26 @@ class CellRow(msgspec.Struct, frozen=True):
     failure: str = ""
 
 
+class StepParts(msgspec.Struct, frozen=True):
+    """What a rank's step is made of: seconds, on the average of its round so far."""
+
+    n_steps: int
+    step_s: float
+    data_s: float
+    """Waiting for its DataLoader."""
+    compute_s: float
+    """All that is not one of the others."""
+    waiting_s: float | None = None
+    """For slower ranks, in the exchange of gradients; None: not measured."""
+    exchange_s: float | None = None
+    """The exchange itself, as far as it isn't hidden behind the backward pass."""
+    samples_s: float | None = None
+    """Samples a second."""
+    n_workers: int | None = None
+    """Of its DataLoader."""
+    gradient_norm: float | None = None
+
+
 class RankRow(msgspec.Struct, frozen=True):
     """One rank of a ddp run's latest round."""
 
@@ -123,6 +144,8 @@ class RankRow(msgspec.Struct, frozen=True):
     """``loading``, ``rendezvous``, ``cell`` or ``leaving``; empty: not known."""
     heard_at_s: float | None = None
     """Unix seconds of its last step or phase; None: not known."""
+    parts: StepParts | None = None
+    """What its steps are made of; None: nothing is known of them yet."""
 
 
 class RestartRow(msgspec.Struct, frozen=True):
@@ -240,6 +263,8 @@ class RunSnapshot(msgspec.Struct, frozen=True):
     """Metrics that rank 0 has reported, those without a series included."""
     hang: HangVerdict | None = None
     """The latest verdict on a hang."""
+    step_verdict: str = ""
+    """What the ranks' steps wait for, and what to try; empty: nothing is known of them yet."""
     outputs: tuple[OutputRow, ...] = ()
     """What is shown below the view, at most 10: of a search its best trial's, else the newest."""
     n_outputs: int = 0

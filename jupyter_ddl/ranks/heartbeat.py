@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeAlias
 
 from jupyter_ddl.protocol.events import Beat
@@ -43,7 +44,15 @@ class LoaderWatch:
         self._clock = clock
         self._thread_id = threading.get_ident()
         self._depth = 0
-        self._waited_s = 0.0
+        self._is_training: Callable[[], bool] = lambda: True
+        self.waited_s = 0.0
+        """All time so far; what is waited for just now comes at its end."""
+        self.n_samples = 0
+        """Of batches that a cell was given while gradients were on."""
+        self.n_asides = 0
+        """Batches without gradients, and whatever else belongs to no step of a training."""
+        self.n_workers: int | None = None
+        """Of the loader that was read last; None: none was."""
         self._since_s: float | None = None
         self._seen = (clock(), 0.0)
         self._told: float | None = None
@@ -61,12 +70,13 @@ class LoaderWatch:
         if iterator is None or self._is_hooked:
             return
         self._is_hooked = True
+        self._is_training = sys.modules["torch"].is_grad_enabled
         iterator.__next__ = self._timed(iterator.__next__)
 
     def tell(self) -> None:
         """Send the share of the time since the last call, if there is news."""
         now_s, since_s = self._clock(), self._since_s
-        waited_s = self._waited_s + (0.0 if since_s is None else max(0.0, now_s - since_s))
+        waited_s = self.waited_s + (0.0 if since_s is None else max(0.0, now_s - since_s))
         passed_s, new_s = now_s - self._seen[0], waited_s - self._seen[1]
         self._seen = (now_s, waited_s)
         if passed_s <= 0 or (waited_s == 0 and self._told is None):
@@ -84,11 +94,17 @@ class LoaderWatch:
             self._depth = 1
             self._since_s = began_s = self._clock()
             try:
-                return step(iterator)
+                batch = step(iterator)
             finally:
                 self._since_s = None
-                self._waited_s += self._clock() - began_s
+                self.waited_s += self._clock() - began_s
                 self._depth = 0
+            if self._is_training():
+                self.n_samples += _n_samples_in(batch)
+                self.n_workers = getattr(iterator, "_num_workers", None)
+            else:
+                self.n_asides += 1
+            return batch
 
         return timed
 
@@ -99,6 +115,23 @@ class LoaderWatch:
             self.tell()
 
 
+def _n_samples_in(batch: Any) -> int:
+    """How many samples a batch has, by its first tensor; 0 where nothing tells."""
+    # It may be of a class of the cell's own, and counting must not end a training.
+    with contextlib.suppress(Exception):
+        for _ in range(4):
+            shape = getattr(batch, "shape", None)
+            if shape is not None:
+                return int(shape[0]) if len(shape) else 1
+            if isinstance(batch, Mapping):
+                batch = next(iter(batch.values()), None)
+            elif isinstance(batch, list | tuple) and batch:
+                batch = batch[0]
+            else:
+                break
+    return 0
+
+
 Phase: TypeAlias = Literal["loading", "rendezvous", "cell", "leaving"]
 
 
@@ -107,9 +140,21 @@ class Heartbeat:
 
     A step is a report, or a step of any torch optimizer.  Counting one is an addition; the thread
     wakes once a second, and stays silent while its rank makes no progress.
+
+    Parameters
+    ----------
+    on_step : callable, optional
+        Gets every optimizer that has made a step, in that one's thread.
     """
 
-    def __init__(self, trial: int, attempt: int, send: Callable[[Beat], None]) -> None:
+    def __init__(
+        self,
+        trial: int,
+        attempt: int,
+        send: Callable[[Beat], None],
+        on_step: Callable[[Any], None] | None = None,
+    ) -> None:
+        self._on_step = on_step
         self._trial = trial
         self._attempt = attempt
         self._send = send
@@ -159,5 +204,7 @@ class Heartbeat:
         if self._hook is None and register is not None:
             self._hook = register(self._on_optimizer_step)
 
-    def _on_optimizer_step(self, *_: object) -> None:
+    def _on_optimizer_step(self, optimizer: Any, *_: object) -> None:
         self._n_steps += 1
+        if self._on_step is not None:
+            self._on_step(optimizer)

@@ -49,6 +49,7 @@ from jupyter_ddl.ranks.program import LoadedProgram, load_program
 from jupyter_ddl.ranks.rendezvous import AloneRank
 from jupyter_ddl.ranks.sampler_service import SamplerService
 from jupyter_ddl.ranks.stacks import StackDump
+from jupyter_ddl.ranks.step_times import StepTimes, watch_data_parallel
 from jupyter_ddl.ranks.stopping import TrialStopped, stop_flag
 from jupyter_ddl.ranks.tracebacks import failure_of, with_output
 from jupyter_ddl.store.blobs import BlobMissingError
@@ -74,7 +75,7 @@ def run(name: str, sock: socket.socket) -> int:
     rank = _Rank(channel, termination)
     bind_forked_children(in_child=channel.forget)
     threading.Thread(target=rank.read_control, name="ddl-control", daemon=True).start()
-    LoaderWatch(channel.tell_loader_wait).start()
+    rank.loader.start()
     watch_imports()
     rank.execute_all()
     # What user code has registered (loggers, multiprocessing) gets its chance; the worker kills
@@ -97,7 +98,9 @@ class _Rank:
         self._log: RankLog | None = None
         self._log_start = 0
         self._program: LoadedProgram | None = None
+        self.loader = LoaderWatch(channel.tell_loader_wait)
         self._beats: Heartbeat | None = None
+        self._steps: StepTimes | None = None
         self._fits = FitRunner()
         self._alone = AloneRank(self._tell)
         self._stack_dump = StackDump()
@@ -149,7 +152,9 @@ class _Rank:
             self._start(trial, worker)
             if assignment.place is not None:
                 self._stack_dump.enable()
-                self._beats = Heartbeat(trial.trial, trial.attempt, self._send)
+                who = (trial.trial, trial.attempt)
+                self._steps = StepTimes(*who, assignment.place.rank, self.loader, self._send)
+                self._beats = Heartbeat(*who, self._send, self._steps.step)
             # After the start, so that a process that dies of loading has failed at a trial.
             if self._program is None and obstacle is None:
                 obstacle = self._load(assignment, trial)
@@ -158,12 +163,17 @@ class _Rank:
                 if obstacle is None
                 else _finished(trial, obstacle[0], time.monotonic(), obstacle[1])
             )
-            if self._beats is not None:
-                self._beats.close()
-                self._beats = None
+            self._close_beats()
             self._channel.hold(self._closed(finished))
         stop_flag.clear()
         self._send(BatchDone())
+
+    def _close_beats(self) -> None:
+        if self._beats is None or self._steps is None:
+            return
+        self._steps.close()
+        self._beats.close()
+        self._beats = self._steps = None
 
     def _open_log(self, assignment: Assignment) -> _Obstacle | None:
         try:
@@ -243,6 +253,8 @@ class _Rank:
         self._begin("rendezvous")
         group = RankGroup(place, trial, self._send, self._joins, self._tell)
         group.enter(with_torch=program.uses("torch"))
+        watch_data_parallel()
+        self.loader.hook()
         self._begin("cell")
         finished = program.run_trial(
             trial, assignment, self._emit, stop_flag, self._log_position, group.agreement()
@@ -272,6 +284,7 @@ class _Rank:
             if self._beats is not None:
                 self._beats.step()
         elif isinstance(event, CheckpointSaved):
+            self.loader.n_asides += 1
             reason = stop_flag.pending_at_checkpoint(event.trial, event.attempt)
             if reason is not None and threading.current_thread() is threading.main_thread():
                 raise TrialStopped(reason)

@@ -7,7 +7,13 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
-from jupyter_ddl.formats import format_count, format_counted, format_duration, format_number
+from jupyter_ddl.formats import (
+    format_count,
+    format_counted,
+    format_duration,
+    format_number,
+    format_percent,
+)
 from jupyter_ddl.protocol.snapshot import CellRow, RankRow, RestartRow, RunSnapshot
 from jupyter_ddl.views.drawing import (
     ACCENT,
@@ -111,6 +117,26 @@ def metrics_text(row: RankRow) -> str:
 def place_text(row: RankRow) -> str:
     """Where a rank runs, not cleaned."""
     return " → ".join(part for part in (row.host, row.worker, row.device) if part)
+
+
+def parts_text(row: RankRow) -> str:
+    """What a rank's steps are made of: ``52 ms: 37 % data, 3 % waiting, 60 % compute``."""
+    parts = row.parts
+    if parts is None or parts.step_s <= 0:
+        return ""
+    named = (
+        ("data", parts.data_s),
+        ("waiting", parts.waiting_s),
+        ("exchange", parts.exchange_s),
+        ("compute", parts.compute_s),
+    )
+    told = [f"{format_percent(s / parts.step_s)} {name}" for name, s in named if s is not None]
+    return f"{format_duration(parts.step_s)}: {', '.join(told)}"
+
+
+def verdict_text(snapshot: RunSnapshot) -> str:
+    """The sentence on the ranks' steps as a line of its own, not cleaned; empty: there is none."""
+    return f"Steps: {snapshot.step_verdict}" if snapshot.step_verdict else ""
 
 
 def restart_texts(snapshot: RunSnapshot) -> list[str]:
@@ -304,6 +330,7 @@ def rank_table(snapshot: RunSnapshot, n_rows: int, limit: int) -> str:
         ("state", lambda row: f"{dot(RANK_COLORS[row.state], 7)}{row.state}", False),
         ("step", lambda row: "" if row.step is None else format_count(row.step), True),
         ("last metrics", lambda row: esc(metrics_text(row), limit * 3), False),
+        ("one step", lambda row: esc(parts_text(row), limit * 3), False),
         ("host → worker → device", lambda row: esc(place_text(row), limit * 4), False),
         ("pid", lambda row: str(row.pid), True),
     )
@@ -319,7 +346,9 @@ def rank_table(snapshot: RunSnapshot, n_rows: int, limit: int) -> str:
 
 def group_notes(snapshot: RunSnapshot, limit: int) -> str:
     """Restarts, then notices."""
-    texts = [esc(_sentence(text), limit) for text in restart_texts(snapshot)]
+    verdict = verdict_text(snapshot)
+    texts = [esc(verdict, limit)] if verdict else []
+    texts += [esc(_sentence(text), limit) for text in restart_texts(snapshot)]
     texts += [esc(text, limit) for text in notices_of(snapshot)[-5:]]
     return bullets("Restarts and notices", texts)
 
@@ -371,8 +400,8 @@ def group_lines(snapshot: RunSnapshot, width: int) -> list[str]:
     n_hidden = snapshot.world_size - min(len(snapshot.ranks), _N_ROWS)
     if snapshot.ranks and n_hidden > 0:
         lines.append(f"… {format_count(n_hidden)} more ranks")
-    texts = [*restart_texts(snapshot), *notices_of(snapshot)[-5:]]
-    return [*lines, *(f"• {plain(text, _LINE_LIMIT)}" for text in texts)]
+    texts = [verdict_text(snapshot), *restart_texts(snapshot), *notices_of(snapshot)[-5:]]
+    return [*lines, *(f"• {plain(text, _LINE_LIMIT)}" for text in texts if text)]
 
 
 def _text_columns(snapshot: RunSnapshot) -> list[TextColumn]:
@@ -383,6 +412,7 @@ def _text_columns(snapshot: RunSnapshot) -> list[TextColumn]:
         TextColumn("state", tuple(row.state for row in rows)),
         TextColumn("step", steps, right=True),
         TextColumn("last metrics", tuple(plain(metrics_text(row), 60) for row in rows)),
+        TextColumn("one step", tuple(parts_text(row) for row in rows)),
         TextColumn("host → worker → device", tuple(plain(place_text(row), 60) for row in rows)),
     ]
     return [column for column in columns if any(column.cells)]

@@ -339,6 +339,7 @@ export interface RankRow {
   metrics: Record<string, number | null>;
   phase: string;
   heard_at_s: number | null;
+  parts: StepParts | null;
 }
 
 export interface RankSample {
@@ -452,6 +453,7 @@ export interface RunSnapshot {
   metrics: (string)[];
   n_metrics: number;
   hang: HangVerdict | null;
+  step_verdict: string;
   outputs: (OutputRow)[];
   n_outputs: number;
   usage: Usage | null;
@@ -486,6 +488,18 @@ export interface StartCluster {
   memory_per_worker_bytes?: number | null;
   idle_timeout_s?: number | null;
   max_age_s?: number | null;
+}
+
+export interface StepParts {
+  n_steps: number;
+  step_s: number | null;
+  data_s: number | null;
+  compute_s: number | null;
+  waiting_s: number | null;
+  exchange_s: number | null;
+  samples_s: number | null;
+  n_workers: number | null;
+  gradient_norm: number | null;
 }
 
 export interface StopCluster {
@@ -705,15 +719,16 @@ export const STRUCTS: Record<string, Record<string, Shape>> = {
   OutputPart: {"kind": {"one": ["output"]}, "id": "int", "run_id": "string", "file": "string", "mime": "string", "content": "string"},
   OutputRow: {"trial": "int", "file": "string", "at_s": "number"},
   Progress: {"kind": {"one": ["progress"]}, "id": "int", "text": "string"},
-  RankRow: {"rank": "int", "host": "string", "worker": "string", "device": "string", "pid": "int", "state": {"any": [{"one": ["running"]}, {"one": ["cancelled", "complete", "evicted", "failed", "moved", "pruned"]}]}, "step": {"any": ["int", "null"]}, "metrics": {"map": {"any": ["number", "null"]}}, "phase": "string", "heard_at_s": {"any": ["number", "null"]}},
+  RankRow: {"rank": "int", "host": "string", "worker": "string", "device": "string", "pid": "int", "state": {"any": [{"one": ["running"]}, {"one": ["cancelled", "complete", "evicted", "failed", "moved", "pruned"]}]}, "step": {"any": ["int", "null"]}, "metrics": {"map": {"any": ["number", "null"]}}, "phase": "string", "heard_at_s": {"any": ["number", "null"]}, "parts": {"any": [{"struct": "StepParts"}, "null"]}},
   RankSample: {"run_id": "string", "trial": "int", "rank": "int", "pid": "int", "cpu": {"any": ["number", "null"]}, "memory_bytes": {"any": ["int", "null"]}, "read_bytes_s": {"any": ["number", "null"]}, "write_bytes_s": {"any": ["number", "null"]}, "loader_share": {"any": ["number", "null"]}, "gpus": {"list": "string"}, "is_busy": "boolean"},
   RankStatus: {"rank": "int", "worker": "string", "host": "string", "pid": "int", "device": "string", "log": "string", "log_end": "int"},
   RecordTrouble: {"kind": {"one": ["record"]}, "seq": "int", "at_s": "number", "run_id": "string", "text": "string"},
   RestartRow: {"round": "int", "rank": {"any": ["int", "null"]}, "cause": "string", "step": {"any": ["int", "null"]}, "is_over": "boolean"},
   RunLine: {"run_id": "string", "name": "string", "verb": "string", "can": {"struct": "Capabilities"}, "nouns": {"struct": "Nouns"}, "cluster": "string", "state": {"one": ["cancelled", "complete", "failed", "running", "starting", "submitted"]}, "created_at_s": "number", "finished_at_s": {"any": ["number", "null"]}, "n_trials": "int", "n_finished": {"any": ["int", "null"]}, "step": {"any": ["int", "null"]}, "round": "int", "best": {"any": ["number", "null"]}, "metric": {"any": ["string", "null"]}, "live": "boolean", "is_damaged": "boolean"},
   RunList: {"kind": {"one": ["runs"]}, "seq": "int", "at_s": "number", "runs": {"list": {"struct": "RunLine"}}},
-  RunSnapshot: {"seq": "int", "run_id": "string", "name": "string", "verb": "string", "can": {"struct": "Capabilities"}, "nouns": {"struct": "Nouns"}, "state": {"one": ["cancelled", "complete", "failed", "running", "starting", "submitted"]}, "cluster": "string", "created_at_s": "number", "n_trials": "int", "counts": {"struct": "Counts"}, "started_at_s": {"any": ["number", "null"]}, "finished_at_s": {"any": ["number", "null"]}, "metric": {"any": ["string", "null"]}, "mode": {"one": ["max", "min"]}, "sampler": "string", "pruner": "string", "best": {"any": [{"struct": "BestTrial"}, "null"]}, "rows": {"list": {"struct": "TrialRow"}}, "curve": {"list": {"tuple": ["int", "number"]}}, "pruned": {"list": "int"}, "best_curve": {"list": {"tuple": ["int", "number"]}}, "learning": {"list": {"struct": "LearningCurve"}}, "trials_per_s": {"any": ["number", "null"]}, "ends_at_s": {"any": ["number", "null"]}, "n_evictions": "int", "notices": {"list": "string"}, "paused": "string", "stopping": "boolean", "reason": "string", "failure": {"any": [{"struct": "Failure"}, "null"]}, "failed_trial": {"any": ["int", "null"]}, "cells": {"list": {"struct": "CellRow"}}, "ranks": {"list": {"struct": "RankRow"}}, "world_size": "int", "round": "int", "max_rounds": "int", "restarts": {"list": {"struct": "RestartRow"}}, "checkpoint_step": {"any": ["int", "null"]}, "series": {"map": {"list": {"tuple": ["int", "number"]}}}, "metrics": {"list": "string"}, "n_metrics": "int", "hang": {"any": [{"struct": "HangVerdict"}, "null"]}, "outputs": {"list": {"struct": "OutputRow"}}, "n_outputs": "int", "usage": {"any": [{"struct": "Usage"}, "null"]}},
+  RunSnapshot: {"seq": "int", "run_id": "string", "name": "string", "verb": "string", "can": {"struct": "Capabilities"}, "nouns": {"struct": "Nouns"}, "state": {"one": ["cancelled", "complete", "failed", "running", "starting", "submitted"]}, "cluster": "string", "created_at_s": "number", "n_trials": "int", "counts": {"struct": "Counts"}, "started_at_s": {"any": ["number", "null"]}, "finished_at_s": {"any": ["number", "null"]}, "metric": {"any": ["string", "null"]}, "mode": {"one": ["max", "min"]}, "sampler": "string", "pruner": "string", "best": {"any": [{"struct": "BestTrial"}, "null"]}, "rows": {"list": {"struct": "TrialRow"}}, "curve": {"list": {"tuple": ["int", "number"]}}, "pruned": {"list": "int"}, "best_curve": {"list": {"tuple": ["int", "number"]}}, "learning": {"list": {"struct": "LearningCurve"}}, "trials_per_s": {"any": ["number", "null"]}, "ends_at_s": {"any": ["number", "null"]}, "n_evictions": "int", "notices": {"list": "string"}, "paused": "string", "stopping": "boolean", "reason": "string", "failure": {"any": [{"struct": "Failure"}, "null"]}, "failed_trial": {"any": ["int", "null"]}, "cells": {"list": {"struct": "CellRow"}}, "ranks": {"list": {"struct": "RankRow"}}, "world_size": "int", "round": "int", "max_rounds": "int", "restarts": {"list": {"struct": "RestartRow"}}, "checkpoint_step": {"any": ["int", "null"]}, "series": {"map": {"list": {"tuple": ["int", "number"]}}}, "metrics": {"list": "string"}, "n_metrics": "int", "hang": {"any": [{"struct": "HangVerdict"}, "null"]}, "step_verdict": "string", "outputs": {"list": {"struct": "OutputRow"}}, "n_outputs": "int", "usage": {"any": [{"struct": "Usage"}, "null"]}},
   RunView: {"kind": {"one": ["run"]}, "seq": "int", "at_s": "number", "snapshot": {"struct": "RunSnapshot"}},
+  StepParts: {"n_steps": "int", "step_s": "number", "data_s": "number", "compute_s": "number", "waiting_s": {"any": ["number", "null"]}, "exchange_s": {"any": ["number", "null"]}, "samples_s": {"any": ["number", "null"]}, "n_workers": {"any": ["int", "null"]}, "gradient_norm": {"any": ["number", "null"]}},
   TelemetryView: {"kind": {"one": ["telemetry"]}, "seq": "int", "cluster": "string", "telemetry": {"struct": "ClusterTelemetry"}, "run_id": "string"},
   TrialPage: {"kind": {"one": ["trials"]}, "id": "int", "run_id": "string", "rows": {"list": {"struct": "TrialRow"}}, "n_matching": "int"},
   TrialPart: {"kind": {"one": ["trial"]}, "id": "int", "run_id": "string", "row": {"struct": "TrialRow"}, "curves": {"list": {"struct": "MetricCurve"}}, "cell": "string", "note": "string"},

@@ -1,21 +1,45 @@
-// Lanes of a rank group: where each rank is, how far, in which phase, and when it last moved.
+// Lanes of a rank group: where each rank is, how far, what its steps are made of, and when it last moved.
 
 import { clean, h, repeat, setAttribute, setText, show } from "./dom.js";
-import { count, duration, number } from "./format.js";
+import { count, duration, number, percent } from "./format.js";
 
 const PHASES = { loading: "loading", rendezvous: "meeting", cell: "running", leaving: "leaving" };
 const SLOW_S = 5;
 const LATE_S = 20;
+const KINDS = [
+  ["data", "data_s", "waits for data"],
+  ["waiting", "waiting_s", "waits for slower ranks"],
+  ["exchange", "exchange_s", "exchanges gradients"],
+  ["compute", "compute_s", "compute, and all else"],
+];
+
+/**
+ * The pieces of a rank's step as shares of it; of what is not measured there is none.
+ * @param {any} parts a `StepParts`
+ * @returns {{kind: string, name: string, share: number}[]}
+ */
+export function piecesOf(parts) {
+  return KINDS.map(([kind, field, name]) => ({ kind, name, share: (parts[field] ?? 0) / parts.step_s })).filter(
+    ({ share }) => Number.isFinite(share) && share > 0,
+  );
+}
 
 /** One lane per rank of the latest round. */
 export class Ranks {
   constructor() {
     this._body = h("tbody");
     this._more = h("div", { class: "ddl-muted ddl-small-text" });
-    const names = ["rank", "state", "step", "", "last step", "metrics", "place"];
+    const names = ["rank", "state", "step", "", "one step", "last step", "metrics", "place"];
+    this._verdict = h("div", { class: "ddl-verdict", role: "status" });
+    this._key = h(
+      "div",
+      { class: "ddl-muted ddl-small-text ddl-piece-key" },
+      ...KINDS.map(([kind, , name]) => h("span", {}, h("i", { class: `ddl-piece-${kind}`, "aria-hidden": "true" }), h("span", { text: name }))),
+    );
     this.element = h(
       "div",
       {},
+      this._verdict,
       h(
         "div",
         { class: "ddl-scroll ddl-lanes", tabindex: "0", role: "region", "aria-label": "Ranks" },
@@ -26,8 +50,10 @@ export class Ranks {
           this._body,
         ),
       ),
+      this._key,
       this._more,
     );
+    this._heads = [...this.element.querySelectorAll("th")];
   }
 
   /**
@@ -35,6 +61,11 @@ export class Ranks {
    * @param {number} nowS Unix seconds at the sender
    */
   update(snapshot, nowS) {
+    const isMeasured = snapshot.ranks.some((row) => row.parts !== null);
+    setText(this._verdict, clean(snapshot.step_verdict, 300));
+    show(this._verdict, snapshot.step_verdict !== "");
+    show(this._key, isMeasured);
+    show(this._heads[4], isMeasured);
     const furthest = Math.max(1, ...snapshot.ranks.map((row) => row.step ?? 0));
     repeat(
       this._body,
@@ -48,7 +79,7 @@ export class Ranks {
   }
 
   _update(line, row, furthest, nowS) {
-    const [rank, state, step, bar, age, metrics, place] = line.children;
+    const [rank, state, step, bar, parts, age, metrics, place] = line.children;
     const running = row.state === "running";
     setText(rank, String(row.rank));
     setText(state.firstChild, running ? PHASES[row.phase] ?? "running" : clean(row.state, 14));
@@ -56,6 +87,8 @@ export class Ranks {
     setText(step, count(row.step));
     bar.firstChild.firstChild.style.width = `${Math.max(0, Math.min(100, (100 * (row.step ?? 0)) / furthest)).toFixed(1)}%`;
     setAttribute(bar.firstChild.firstChild, "class", `ddl-fill-${clean(row.state, 12)}`);
+    show(parts, !this._heads[4].hidden);
+    updateParts(parts, row.parts);
     const since = running && typeof row.heard_at_s === "number" ? Math.max(0, nowS - row.heard_at_s) : null;
     setText(age, since === null ? "–" : `${duration(since)} ago`);
     setAttribute(age, "class", since === null || since < SLOW_S ? "ddl-muted" : since < LATE_S ? "ddl-warm" : "ddl-hot");
@@ -74,8 +107,31 @@ function lane() {
     h("td", {}, h("span")),
     h("td", { class: "ddl-right" }),
     h("td", { class: "ddl-lane-cell" }, h("div", { class: "ddl-lane", "aria-hidden": "true" }, h("i"))),
+    h("td", {}, h("div", { class: "ddl-step" }, h("div", { class: "ddl-pieces", role: "img" }), h("span", { class: "ddl-muted" }))),
     h("td"),
     h("td"),
     h("td", { class: "ddl-muted" }),
   );
+}
+
+function updateParts(cell, parts) {
+  const [bar, text] = cell.firstChild.children;
+  const pieces = parts === null ? [] : piecesOf(parts);
+  show(bar, pieces.length > 0);
+  repeat(
+    bar,
+    pieces,
+    () => h("i"),
+    (piece, { kind, share }) => {
+      setAttribute(piece, "class", `ddl-piece-${kind}`);
+      piece.style.width = `${(100 * share).toFixed(2)}%`;
+    },
+  );
+  const told = pieces.map(({ name, share }) => `${percent(share)} ${name}`).join(" · ");
+  const facts = parts === null ? [] : [duration(parts.step_s)];
+  if (typeof parts?.samples_s === "number") facts.push(`${number(Math.round(parts.samples_s))} samples/s`);
+  if (typeof parts?.gradient_norm === "number") facts.push(`gradient ${number(parts.gradient_norm)}`);
+  setAttribute(bar, "aria-label", told);
+  setAttribute(cell, "title", [told, ...facts, parts?.exchange_s === null ? "exchange not measured" : ""].filter(Boolean).join(" · "));
+  setText(text, facts.join(" · "));
 }

@@ -9,6 +9,7 @@ const { drawnOf, rangesOf, TOP, BOTTOM, HEIGHT } = await load("plot");
 const { Watched } = await load("scale");
 const { strandsOf, strand } = await load("parallel");
 const { stripPlaces, edgeOf } = await load("machines");
+const { piecesOf } = await load("ranks");
 
 const MOST_PX = 0.5;
 let state = seed;
@@ -271,3 +272,23 @@ for (let run = 0; run < nRuns; run++) {
   for (const corner of corners) if (!shares.some((share, i) => isKnown(share) && near(corner, wanted[i]))) strips(`${corner} is no share`);
 }
 strips.end();
+
+// A step's pieces on a bar of 96 px: each as long as its share, one behind the other, none beyond the end.
+const steps = teller("steps");
+for (let run = 0; run < nRuns; run++) {
+  const of = () => pick([0, random(), random() ** 9, null]);
+  const [data_s, waiting_s, exchange_s] = [of() ?? 0, of(), of()];
+  const compute_s = of() ?? 0;
+  const step_s = data_s + (waiting_s ?? 0) + (exchange_s ?? 0) + compute_s;
+  const pieces = piecesOf({ step_s, data_s, waiting_s, exchange_s, compute_s });
+  const wanted = { data: data_s, waiting: waiting_s, exchange: exchange_s, compute: compute_s };
+  for (const [kind, seconds] of Object.entries(wanted)) {
+    steps.nMarks++;
+    const found = pieces.filter((piece) => piece.kind === kind);
+    if (found.length !== (seconds > 0 ? 1 : 0)) steps(`${found.length} pieces for ${seconds} s of ${kind}`);
+    else if (seconds > 0 && Math.abs(found[0].share * 96 - (seconds / step_s) * 96) > MOST_PX) steps(`${kind}: ${found[0].share}`);
+  }
+  const end = pieces.reduce((sum, piece) => sum + piece.share, 0);
+  if (pieces.length > 0 && Math.abs(end - 1) * 96 > MOST_PX) steps(`ends at ${end}`);
+}
+steps.end();

@@ -6,7 +6,7 @@ import msgspec
 
 import tests.unit.views.view_samples as samples
 from jupyter_ddl.protocol.events import Failure
-from jupyter_ddl.protocol.snapshot import RestartRow, RunSnapshot
+from jupyter_ddl.protocol.snapshot import RestartRow, RunSnapshot, StepParts
 from jupyter_ddl.views import render_html, render_line, render_text
 from tests.unit.views.view_payloads import PAYLOADS, Structure
 
@@ -49,6 +49,18 @@ def test_each_rank_has_a_lane_from_host_to_device_with_what_it_said_last() -> No
     assert len(lanes) == 4
     assert "3 running 1,789 loss 0.167, acc 0.9876 10.0.0.2 → w3 → cuda:1 4714" in text_of(lanes[3])
     assert "loss 0.167, acc 0.9876  10.0.0.2 → w3 → cuda:1" in text(GROUP)
+
+
+def test_what_steps_are_made_of_stands_with_each_rank_and_the_verdict_below() -> None:
+    parts = StepParts(40, 0.05, 0.0185, 0.025, waiting_s=0.004, exchange_s=0.0025)
+    alone = StepParts(40, 0.05, 0.0, 0.05)
+    rows = (replace(GROUP.ranks[0], parts=parts), replace(GROUP.ranks[1], parts=alone))
+    told = replace(GROUP, ranks=rows, step_verdict="37 % of a step waits for data <b>")
+    for drawn in (render_text(told, samples.NOW_S, 200), text_of(html(told))):
+        assert "50 ms: 37 % data, 8 % waiting, 5 % exchange, 50 % compute" in drawn
+        assert "50 ms: 0 % data, 100 % compute" in drawn
+        assert "Steps: 37 % of a step waits for data <b>" in drawn
+    assert "one step" not in text(GROUP)
 
 
 def test_a_restart_tells_its_cause_and_where_training_went_on() -> None:

@@ -1,0 +1,133 @@
+"""What a group's steps are made of, and one sentence about what they wait for.  Pure.
+
+Ranks begin an exchange of gradients when they are ready and end it together.  So who waits least in
+it is waited for: what the others take beyond that is waiting, and the rest is the exchange itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import mean, median
+
+from jupyter_ddl.formats import format_duration, format_percent
+from jupyter_ddl.protocol.events import StepsTimed
+from jupyter_ddl.protocol.snapshot import StepParts
+
+__all__ = ["step_parts", "step_verdict"]
+
+_MIN_STEPS = 5
+_SLOWER = 1.2
+"""A rank is slow that takes so much longer than the others for its own part."""
+_WAITING, _DATA, _EXCHANGE = 0.1, 0.15, 0.2
+"""Shares of a step that are worth a sentence."""
+_APART = 0.05
+
+
+def step_parts(timed: Mapping[int, StepsTimed]) -> dict[int, StepParts]:
+    """By rank: seconds of a step, on the average of its round so far."""
+    enough = {rank: each for rank, each in timed.items() if each.n_steps and each.step_s > 0}
+    exchanges = [
+        each.exchange_s / each.n_steps for each in enough.values() if each.exchange_s is not None
+    ]
+    least_s = min(exchanges, default=0.0)
+    return {rank: _parts(each, least_s) for rank, each in sorted(enough.items())}
+
+
+def _parts(each: StepsTimed, least_s: float) -> StepParts:
+    n = each.n_steps
+    step_s, data_s = each.step_s / n, each.data_s / n
+    exchange_s = None if each.exchange_s is None else min(least_s, each.exchange_s / n)
+    waiting_s = None if each.exchange_s is None else max(0.0, each.exchange_s / n - least_s)
+    return StepParts(
+        n_steps=n,
+        step_s=step_s,
+        data_s=data_s,
+        waiting_s=waiting_s,
+        exchange_s=exchange_s,
+        compute_s=max(0.0, step_s - data_s - (waiting_s or 0.0) - (exchange_s or 0.0)),
+        samples_s=each.n_samples / each.step_s if each.n_samples else None,
+        n_workers=each.n_workers,
+        gradient_norm=each.gradient_norm,
+    )
+
+
+def step_verdict(parts: Mapping[int, StepParts], hosts: Mapping[int, str]) -> str:
+    """What costs most of a step, by whom, and what to try; empty: too early to tell.
+
+    Parameters
+    ----------
+    hosts
+        Of all ranks: a sentence about some of them would blame the wrong one.
+    """
+    if not parts or parts.keys() != hosts.keys():
+        return ""
+    if min(each.n_steps for each in parts.values()) < _MIN_STEPS:
+        return ""
+    each = list(parts.values())
+    data = mean(one.data_s / one.step_s for one in each)
+    exchange = mean((one.exchange_s or 0.0) / one.step_s for one in each)
+    slowest = _slowest(parts)
+    waiting = 0.0 if slowest is None else _waiting(parts, slowest)
+    if slowest is not None and waiting >= max(_WAITING, data, exchange):
+        return _slow_text(parts, slowest, waiting, hosts.get(slowest, ""))
+    if data >= max(_DATA, exchange):
+        return _data_text(parts, data)
+    if exchange >= _EXCHANGE:
+        return (
+            f"{format_percent(exchange)} of a step exchanges gradients: try a larger batch_size, "
+            f"or model.no_sync() while gradients of several batches add up"
+        )
+    step_s = mean(one.step_s for one in each)
+    compute = mean(one.compute_s / one.step_s for one in each)
+    return f"{format_percent(compute)} of a step of {format_duration(step_s)} is compute"
+
+
+def _own_s(parts: StepParts) -> float:
+    return parts.data_s + parts.compute_s
+
+
+def _slowest(parts: Mapping[int, StepParts]) -> int | None:
+    if len(parts) < 2:
+        return None
+    rank = max(parts, key=lambda each: _own_s(parts[each]))
+    others = median(_own_s(each) for other, each in parts.items() if other != rank)
+    return rank if _own_s(parts[rank]) >= _SLOWER * others else None
+
+
+def _waiting(parts: Mapping[int, StepParts], slowest: int) -> float:
+    return mean((p.waiting_s or 0.0) / p.step_s for rank, p in parts.items() if rank != slowest)
+
+
+def _slow_text(parts: Mapping[int, StepParts], slowest: int, waiting: float, host: str) -> str:
+    its = parts[slowest]
+    others = [each for rank, each in parts.items() if rank != slowest]
+    data_s = median(each.data_s for each in others)
+    compute_s = median(each.compute_s for each in others)
+    begin = f"rank {slowest} is slowest: the others wait {format_percent(waiting)} of a step for it"
+    if its.data_s - data_s > its.compute_s - compute_s:
+        return (
+            f"{begin}; it waits {format_duration(its.data_s)} for data, they "
+            f"{format_duration(data_s)}: {_loader_advice([its])}"
+        )
+    where = f" on {host}" if host else ""
+    return (
+        f"{begin}; it computes for {format_duration(its.compute_s)}, they for "
+        f"{format_duration(compute_s)}: look at what else runs{where}, or share the work out evenly"
+    )
+
+
+def _data_text(parts: Mapping[int, StepParts], data: float) -> str:
+    worst = max(parts, key=lambda rank: parts[rank].data_s / parts[rank].step_s)
+    share = parts[worst].data_s / parts[worst].step_s
+    who = ""
+    if share - data >= _APART:
+        who = f"; rank {worst} is slowest ({format_percent(share)})"
+    advice = _loader_advice(list(parts.values()))
+    return f"{format_percent(data)} of a step waits for data{who}: {advice}"
+
+
+def _loader_advice(parts: Sequence[StepParts]) -> str:
+    known = [each.n_workers for each in parts if each.n_workers is not None]
+    n_workers = max(known, default=0)
+    more = 2 * n_workers or 2
+    return f"try num_workers={more}" + (" or a cheaper transform" if n_workers else "")

@@ -1,0 +1,204 @@
+"""What a rank's training steps are made of: data, exchange of gradients, and the rest.
+
+A step lasts from one optimizer's step to the next.  In the cell's thread two clocks are read for
+it; nothing is added to a backward pass.  What leaves data and exchange over is called compute.
+
+The exchange is torch's own measurement, which DDP makes of one iteration in a hundred (here, on
+CPUs, in ten): from when a rank has computed its gradients until those of all ranks are averaged.
+So it includes waiting for slower ranks, and not what is hidden behind the backward pass.  No other
+strategy measures it.  On GPUs a host queues its work; over many steps its clock is right.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from jupyter_ddl.protocol.events import StepsTimed
+from jupyter_ddl.ranks.heartbeat import LoaderWatch
+
+__all__ = ["StepTimes", "watch_data_parallel"]
+
+_MIN_GAP_S = 1.0
+_N_PER_AGE = 30
+"""It is told again when the thirtieth part of the time since the first step has passed."""
+_LOOK_EVERY = 10
+"""Steps between two looks at what DDP has measured; a look takes some 10 µs."""
+_N_WARM_UP = 2
+_N_SAMPLES = 64
+_NORM_SHARE = 0.001
+"""The gradients' norm may cost so much of the time."""
+
+_models: weakref.WeakSet[Any] = weakref.WeakSet()
+"""What this process has wrapped in DDP since its attempt began."""
+
+
+class StepTimes:
+    """Of one attempt; used on the thread that executes the cell.
+
+    Parameters
+    ----------
+    send : callable
+        Gets the sums so far: often at first, later more rarely.
+    """
+
+    def __init__(
+        self,
+        trial: int,
+        attempt: int,
+        rank: int,
+        loader: LoaderWatch,
+        send: Callable[[StepsTimed], None],
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._who = (trial, attempt, rank)
+        self._loader = loader
+        self._send = send
+        self._clock = clock
+        self._before: tuple[float, float, int, int] | None = None
+        self._began_s = self._due_s = 0.0
+        self._n_all = self._n_steps = self._n_told = 0
+        self._step_s = self._data_s = 0.0
+        self._n_samples = 0
+        self._exchanges = _Exchanges()
+        self._norm: float | None = None
+        self._norm_due_s = 0.0
+        _models.clear()
+
+    def step(self, optimizer: Any) -> None:
+        """An optimizer has made a step."""
+        loader = self._loader
+        now_s = self._clock()
+        before = self._before
+        self._before = now = (now_s, loader.waited_s, loader.n_samples, loader.n_asides)
+        self._n_all = n_all = self._n_all + 1
+        if before is None:
+            self._began_s, self._due_s = now_s, now_s + _MIN_GAP_S
+            return
+        if now[3] == before[3]:  # else it has validated or saved in between, which is no step
+            self._n_steps += 1
+            self._step_s += now_s - before[0]
+            self._data_s += now[1] - before[1]
+            self._n_samples += now[2] - before[2]
+        if n_all <= _LOOK_EVERY or n_all % _LOOK_EVERY == 0:
+            self._exchanges.look(_models)
+        if now_s >= self._due_s:
+            self._due_s = now_s + max(_MIN_GAP_S, (now_s - self._began_s) / _N_PER_AGE)
+            self._look_at_gradients(optimizer, now_s)
+            self._tell()
+
+    def close(self) -> None:
+        """Tell the last sums."""
+        self._exchanges.look(_models)
+        if self._n_steps > self._n_told:
+            self._tell()
+
+    def _tell(self) -> None:
+        self._n_told = self._n_steps
+        if not self._n_steps:
+            return
+        each_s = self._exchanges.mean_s
+        # Measured on other steps than these: it can't be more than what they leave.
+        left_s = max(0.0, self._step_s - self._data_s)
+        exchange_s = None if each_s is None else min(left_s, each_s * self._n_steps)
+        trial, attempt, rank = self._who
+        self._send(
+            StepsTimed(
+                trial=trial,
+                attempt=attempt,
+                rank=rank,
+                at_s=time.time(),
+                n_steps=self._n_steps,
+                step_s=self._step_s,
+                data_s=self._data_s,
+                exchange_s=exchange_s,
+                n_samples=self._n_samples,
+                n_workers=self._loader.n_workers,
+                gradient_norm=self._norm,
+            )
+        )
+
+    def _look_at_gradients(self, optimizer: Any, now_s: float) -> None:
+        if now_s < self._norm_due_s:
+            return
+        self._norm = _norm_of(optimizer)
+        cost_s = self._clock() - now_s
+        self._norm_due_s = now_s + cost_s / _NORM_SHARE
+
+
+class _Exchanges:
+    """How long the last measured iterations waited for averaged gradients."""
+
+    def __init__(self) -> None:
+        self._seen: dict[int, int] = {}
+        self._times_s: dict[int, deque[float]] = {}
+
+    @property
+    def mean_s(self) -> float | None:
+        """Of one step, all models together; None: not measured."""
+        if not self._times_s:
+            return None
+        return sum(sum(times) / len(times) for times in self._times_s.values())
+
+    def look(self, models: Iterable[Any]) -> None:
+        for number, model in enumerate(models):
+            try:
+                told: Mapping[str, Any] = model._get_ddp_logging_data()
+            except (AttributeError, RuntimeError):  # another torch
+                continue
+            iteration = told.get("iteration", 0)
+            lasted, hidden = (
+                told.get("backward_comm_time"),
+                told.get("backward_compute_comm_overlap_time"),
+            )
+            is_new = iteration > max(_N_WARM_UP, self._seen.get(number, 0))
+            if is_new and lasted and hidden is not None:
+                self._seen[number] = iteration
+                times = self._times_s.setdefault(number, deque(maxlen=_N_SAMPLES))
+                times.append(max(0, lasted - hidden) / 1e9)
+
+
+def watch_data_parallel() -> None:
+    """Take note of every model that is wrapped in DDP, by the cell or by a framework."""
+    module: Any = sys.modules.get("torch.nn.parallel.distributed")
+    kind: Any = getattr(module, "DistributedDataParallel", None)
+    if kind is None or hasattr(kind.__init__, "_ddl_watched"):
+        return
+    make = kind.__init__
+
+    @functools.wraps(make)
+    def made(self: Any, *args: Any, **options: Any) -> None:
+        make(self, *args, **options)
+        _models.add(self)
+        if getattr(self, "device_type", "") == "cpu" and hasattr(
+            self, "_set_ddp_runtime_logging_sample_rate"
+        ):
+            self._set_ddp_runtime_logging_sample_rate(_LOOK_EVERY)
+
+    made._ddl_watched = True  # type: ignore[attr-defined]
+    kind.__init__ = made
+
+
+def _norm_of(optimizer: Any) -> float | None:
+    """Of the gradients that a step has used; None where it would be more than a look."""
+    torch: Any = sys.modules["torch"]
+    found = [
+        parameter.grad
+        for group in getattr(optimizer, "param_groups", ())
+        for parameter in group["params"]
+        if parameter.grad is not None
+    ]
+    # Of sharded gradients it would be a collective, and ranks do not look at the same step.
+    if not found or any(type(each) is not torch.Tensor or each.is_sparse for each in found):
+        return None
+    try:
+        with torch.no_grad():
+            norms = torch._foreach_norm(found)
+            return float(torch.linalg.vector_norm(torch.stack(norms)))
+    except (AttributeError, RuntimeError):  # on several devices, or of several kinds
+        return None

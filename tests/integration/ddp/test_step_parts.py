@@ -1,0 +1,78 @@
+"""What the steps of a real training are made of, measured by nobody's asking."""
+
+from __future__ import annotations
+
+import pytest
+
+from jupyter_ddl import train
+from jupyter_ddl.ledger.reducer import fold_all
+from jupyter_ddl.ledger.snapshots import snapshot_of
+from jupyter_ddl.protocol.events import StepsTimed
+from jupyter_ddl.protocol.snapshot import RunSnapshot
+
+pytestmark = pytest.mark.integration
+
+TRAINING = """
+import time
+import torch
+
+class Samples(torch.utils.data.Dataset):
+    def __len__(self):
+        return 2 * 8 * 30
+    def __getitem__(self, index):
+        time.sleep(LOADING_S / 8)
+        return torch.full((4,), float(index))
+
+loader, model = prepare(
+    torch.utils.data.DataLoader(Samples(), batch_size=8), torch.nn.Linear(4, 1)
+)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+prepare(optimizer)
+for batch in loader:
+    loss = model(batch).mean()
+    if rank() == 1:
+        time.sleep(COMPUTING_S)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+with torch.no_grad():
+    for number, batch in enumerate(loader):
+        if number == 3:
+            break
+checkpoint(step=1, model=model)
+"""
+
+
+def trained(loading_s: float, computing_s: float) -> tuple[RunSnapshot, dict[int, StepsTimed]]:
+    cell = TRAINING.replace("LOADING_S", str(loading_s)).replace("COMPUTING_S", str(computing_s))
+    run = train(cell, 2, namespace={})
+    state = fold_all(run.events())
+    return snapshot_of(state, 0.0), state.ranks[0].steps
+
+
+def test_a_loader_that_sleeps_is_named_with_what_to_try(cluster: object) -> None:
+    snapshot, timed = trained(loading_s=0.16, computing_s=0.0)
+    assert "of a step waits for data" in snapshot.step_verdict
+    assert snapshot.step_verdict.endswith("try num_workers=2")
+    for rank in (0, 1):
+        # The first step has no step before it, and is not counted.
+        assert timed[rank].n_steps == 29
+        assert timed[rank].n_samples == 29 * 8
+        assert timed[rank].data_s >= 29 * 0.16
+        assert timed[rank].data_s <= timed[rank].step_s
+        assert timed[rank].exchange_s is not None
+        parts = snapshot.ranks[rank].parts
+        assert parts is not None
+        whole = parts.data_s + parts.compute_s + (parts.waiting_s or 0) + (parts.exchange_s or 0)
+        assert whole == pytest.approx(parts.step_s)
+
+
+def test_a_slow_rank_is_named_by_the_time_that_the_others_wait_for_it(cluster: object) -> None:
+    snapshot, _ = trained(loading_s=0.0, computing_s=0.25)
+    assert snapshot.step_verdict.startswith("rank 1 is slowest: the others wait")
+    assert "it computes for" in snapshot.step_verdict
+    first, slow = (snapshot.ranks[rank].parts for rank in (0, 1))
+    assert first is not None
+    assert slow is not None
+    assert (first.waiting_s or 0.0) > (slow.waiting_s or 0.0)
+    assert slow.compute_s > first.compute_s

@@ -1,0 +1,163 @@
+"""What a rank counts as a step, as waiting for data, and as neither."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from jupyter_ddl.protocol.events import StepsTimed
+from jupyter_ddl.ranks.heartbeat import LoaderWatch
+from jupyter_ddl.ranks.step_times import StepTimes
+
+torch = pytest.importorskip("torch")
+data = torch.utils.data
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+class Rank:
+    """A training on a clock of its own; the real loader, the real optimizer."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.sent: list[StepsTimed] = []
+        self.loader = LoaderWatch(lambda _: None, self.clock)
+        self.loader.hook()
+        self.steps = StepTimes(0, 1, 3, self.loader, self.sent.append, self.clock)
+        self.weights = torch.nn.Parameter(torch.tensor([3.0, 4.0]))
+        self.optimizer = torch.optim.SGD([self.weights], lr=0.0)
+
+    def batches(self, n_samples: int, loading_s: float, **options: Any) -> Any:
+        clock = self.clock
+
+        class Samples(data.Dataset):  # type: ignore[misc, name-defined]
+            def __len__(self) -> int:
+                return n_samples
+
+            def __getitem__(self, index: int) -> float:
+                clock.now_s += loading_s
+                return float(index)
+
+        return data.DataLoader(Samples(), **options)
+
+    def compute(self, seconds: float) -> None:
+        self.clock.now_s += seconds
+        self.optimizer.zero_grad()
+        (self.weights * torch.tensor([3.0, 4.0])).sum().backward()
+        self.steps.step(self.optimizer)
+
+
+@pytest.fixture
+def rank() -> Iterator[Rank]:
+    iterator: Any = data.dataloader._BaseDataLoaderIter
+    original = iterator.__next__
+    yield Rank()
+    iterator.__next__ = original
+
+
+def test_data_is_the_time_in_the_loader_and_the_last_batch_counts_what_it_has(rank: Rank) -> None:
+    for _ in rank.batches(10, 0.25, batch_size=4):
+        rank.compute(0.5)
+    rank.steps.close()
+    last = rank.sent[-1]
+    assert (last.trial, last.attempt, last.rank) == (0, 1, 3)
+    # Steps 2 and 3 of three: of 4 and of 2 samples.
+    assert (last.n_steps, last.n_samples, last.n_workers) == (2, 6, 0)
+    assert last.data_s == pytest.approx(1.5)
+    assert last.step_s == pytest.approx(2.5)
+    assert last.exchange_s is None
+    assert last.gradient_norm == 5.0
+
+
+def test_what_validates_or_saves_between_two_steps_is_no_step(rank: Rank) -> None:
+    rank.compute(1.0)
+    rank.compute(1.0)
+    with torch.no_grad():
+        for _ in rank.batches(4, 10.0, batch_size=2):
+            pass
+    rank.compute(1.0)
+    rank.compute(1.0)
+    rank.loader.n_asides += 1  # as a checkpoint does
+    rank.clock.now_s += 50.0
+    rank.compute(1.0)
+    rank.steps.close()
+    last = rank.sent[-1]
+    assert (last.n_steps, last.step_s, last.data_s, last.n_samples) == (2, 2.0, 0.0, 0)
+
+
+def test_a_long_training_tells_ever_more_rarely_and_its_end_at_once(rank: Rank) -> None:
+    for _ in range(36_000):
+        rank.compute(0.1)
+    n_told = len(rank.sent)
+    assert 100 < n_told < 200
+    assert [each.n_steps for each in rank.sent] == sorted({each.n_steps for each in rank.sent})
+    rank.compute(0.1)
+    rank.steps.close()
+    assert len(rank.sent) == n_told + 1
+    assert rank.sent[-1].n_steps == 36_000
+    rank.steps.close()
+    assert len(rank.sent) == n_told + 1
+
+
+def test_one_step_or_none_tells_nothing(rank: Rank) -> None:
+    rank.steps.close()
+    rank.compute(1.0)
+    rank.steps.close()
+    assert rank.sent == []
+
+
+def test_the_norm_of_gradients_is_looked_at_no_oftener_than_a_thousandth_of_the_time(
+    rank: Rank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = []
+    norm = torch._foreach_norm
+
+    def costly(tensors: Any) -> Any:
+        looks.append(rank.clock.now_s)
+        rank.clock.now_s += 0.1
+        return norm(tensors)
+
+    monkeypatch.setattr(torch, "_foreach_norm", costly)
+    for _ in range(1000):
+        rank.compute(1.0)
+    assert 5 <= len(looks) <= 10
+    assert all(b - a >= 100.0 for a, b in itertools.pairwise(looks))
+
+
+@pytest.mark.parametrize(
+    ("batch", "n_samples"),
+    [
+        (torch.ones(5, 2), 5),
+        ([torch.ones(3), torch.ones(9)], 3),
+        ({"x": (torch.ones(4, 1),)}, 4),
+        (torch.tensor(1.0), 1),
+        ([], 0),
+        ("text", 0),
+        (None, 0),
+        ([[[[[[torch.ones(2)]]]]]], 0),
+        (type("Odd", (), {"shape": property(lambda _: 1 / 0)})(), 0),
+        (type("Odd", (), {"shape": ("many",)})(), 0),
+    ],
+)
+def test_a_batch_of_any_kind_hurts_nobody(rank: Rank, batch: Any, n_samples: int) -> None:
+    loader = data.DataLoader([batch], batch_size=None)
+    assert len(list(loader)) == 1
+    assert rank.loader.n_samples == n_samples
+
+
+def test_a_thread_of_the_cell_that_reads_another_loader_adds_nothing(rank: Rank) -> None:
+    loader = rank.batches(8, 1.0, batch_size=4)
+    thread = threading.Thread(target=lambda: list(loader))
+    thread.start()
+    thread.join()
+    assert (rank.loader.n_samples, rank.loader.waited_s) == (0, 0.0)
