@@ -12,11 +12,13 @@ import argparse
 import importlib
 import inspect
 from collections.abc import Iterable, Mapping
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jupyter_ddl.errors import OptionError, PluginError
 from jupyter_ddl.nearest import did_you_mean
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 __all__ = ["BACKENDS", "PRUNERS", "SAMPLERS", "STRATEGIES", "VERBS", "PluginKind"]
 
@@ -132,6 +134,9 @@ class PluginKind:
 
     def _offered(self) -> dict[str, list[EntryPoint]]:
         found: dict[str, list[EntryPoint]] = {}
+        # Here, because each process of a cluster knows plug-ins, and few look for others'.
+        from importlib.metadata import entry_points
+
         for point in entry_points(group=self.group):
             found.setdefault(point.name, []).append(point)
         return found

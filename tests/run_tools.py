@@ -101,8 +101,8 @@ def workers(name: str = "test") -> list[psutil.Process]:
     with contextlib.suppress(psutil.Error):
         for child in psutil.Process(info.process.pid).children() if info else ():
             with contextlib.suppress(psutil.Error):
-                if "spawn_main" in " ".join(child.cmdline()):
-                    found.append(child)
+                if "resource_tracker" not in " ".join(child.cmdline()):
+                    found += child.children()  # of the server that forks workers
     return sorted(found, key=lambda process: process.pid)
 
 

@@ -316,6 +316,10 @@ class BackendPlugin(ABC):
         """
         raise ClusterError(f"clusters of backend {self.name!r} end where they were started")
 
+    def enter_controller(self) -> None:
+        """Called first in a controller, while it has one thread: a fork of it goes here."""
+        return
+
     @abstractmethod
     def make(self, spec: ClusterSpec) -> Backend:
         """A backend, not started.  Called once, in the controller, which has a process to itself.

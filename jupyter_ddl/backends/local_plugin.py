@@ -23,6 +23,11 @@ _LITTLE_BYTES = 1_000_000_000
 class LocalPlugin(BackendPlugin):
     """``%cluster start``."""
 
+    def enter_controller(self) -> None:
+        from jupyter_ddl.backends.fork_server import start_fork_server
+
+        start_fork_server()
+
     def make(self, spec: ClusterSpec) -> Backend:
         from jupyter_ddl.backends.local import LocalBackend
 

@@ -30,6 +30,13 @@ __all__ = ["packages_to_warm", "prepared_spec", "start_controller"]
 
 _HEAVY = ("numpy", "pandas", "scipy", "sklearn", "torch")
 
+_OF_WORKERS = {
+    "MALLOC_TRIM_THRESHOLD_": "65536",
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+}
+"""What Dask starts workers with unless the user has set it: of this host, they are its copies."""
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 _MARGIN_S = 15.0
 _GIVE_UP_S = 12.0
@@ -142,6 +149,7 @@ def _spawn(spec: ClusterSpec) -> subprocess.Popen[bytes]:
     with os.fdopen(fd, "wb") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "jupyter_ddl.controller"],
+            env={**_OF_WORKERS, **os.environ},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,

@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 
 from jupyter_ddl import __version__
+from jupyter_ddl.backends.base import backend_plugin
 from jupyter_ddl.controller.blob_care import care_for_blobs, use_memory
 from jupyter_ddl.controller.handlers import Requests
 from jupyter_ddl.controller.server import Server
@@ -127,6 +128,7 @@ def main() -> None:
         try:
             check_home()
             _begin_log(spec.name)
+            backend_plugin(spec.backend).enter_controller()
             with asyncio.Runner(loop_factory=AwakeLoop) as runner:
                 runner.run(_serve(spec, phases))
         finally:

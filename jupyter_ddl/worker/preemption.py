@@ -118,9 +118,9 @@ def bind_to_nanny() -> None:
     A worker that no nanny has started (a container's only process, or a thread of a notebook)
     stays as it is: who started it decides about it.
     """
-    nanny = multiprocessing.parent_process()
-    if nanny is not None and nanny.pid is not None:
-        bind_to_parent(nanny.pid)
+    if multiprocessing.parent_process() is not None:
+        # The nanny, or the process that has forked this one for it and ends with the nanny.
+        bind_to_parent(os.getppid())
 
 
 def dask_setup(server: Worker | Nanny) -> None:

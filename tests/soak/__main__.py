@@ -408,13 +408,12 @@ def _is_orphan(process: psutil.Process) -> bool:
     """Whether init has inherited it, or one that it hangs below, and it is no controller."""
     own = os.getpid()
     with contextlib.suppress(psutil.Error):
-        line = [process, *process.parents()]
-        for each in line:
-            if each.pid == own:
-                return False
-            if "jupyter_ddl.controller" in _line(each):
-                info = read_connection(_CLUSTER)
-                return info is None or info.process.pid != each.pid
+        line = {each.pid: _line(each) for each in (process, *process.parents())}
+        if own in line:
+            return False
+        if any("jupyter_ddl.controller" in text for text in line.values()):
+            info = read_connection(_CLUSTER)
+            return info is None or info.process.pid not in line
         return process.is_running()
     return False
 

@@ -1,0 +1,55 @@
+"""A copy of the controller from which Dask forks the workers of this host.
+
+A worker that begins as a new Python imports for a second of CPU what the controller has imported
+already.  So the server of :mod:`multiprocessing` that forks processes is not started as a new
+Python either, but forked itself, while the controller has one thread and has opened nothing.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from collections.abc import Sequence
+from itertools import pairwise
+from multiprocessing import forkserver, resource_tracker, util
+from unittest.mock import patch
+
+import dask
+import distributed.utils
+
+from jupyter_ddl.store.death_signal import bind_to_parent
+
+__all__ = ["start_fork_server"]
+
+
+def start_fork_server() -> None:
+    """Have nannies of this process fork their workers.  Call it from the main thread, first.
+
+    On other systems than Linux, where a fork of what has loaded libraries is not safe, workers
+    begin as new Pythons.  So they do in Python 3.11.0, whose server every user of the host can use.
+    """
+    if not sys.platform.startswith("linux") or sys.version_info < (3, 11, 1):
+        return
+    resource_tracker.ensure_running()
+    with patch.object(util, "spawnv_passfds", _fork):
+        forkserver.ensure_running()
+    # Dask would import here what the server is to import.
+    distributed.utils._forkserver_preload_set = True
+    dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})
+
+
+def _fork(_: object, command: Sequence[str], fds: Sequence[int]) -> int:
+    """As ``util.spawnv_passfds``, of which the last argument is the program to run."""
+    parent_pid = os.getpid()
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        bind_to_parent(parent_pid)
+        for before, after in pairwise([*sorted({0, 1, 2, *fds}), os.sysconf("SC_OPEN_MAX")]):
+            os.closerange(before + 1, after)
+        gc.freeze()  # a collection in a worker would copy every page of what is shared
+        exec(command[-1], {})
+    finally:
+        os._exit(1)

@@ -1,0 +1,51 @@
+"""Workers of this host are copies of their controller, made by a process beside it."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import psutil
+import pytest
+
+from jupyter_ddl.client.clusters import Cluster
+from tests.run_tools import assert_clean, controller_pid, start_search, workers
+from tests.until import until
+
+pytestmark = pytest.mark.integration
+
+CELL = """
+import os
+from jupyter_ddl import uniform
+x = uniform(0.0, 1.0)
+print("threads", os.environ["OMP_NUM_THREADS"], "trim", os.environ.get("MALLOC_TRIM_THRESHOLD_"))
+score = x
+"""
+
+
+def test_workers_are_copies_and_come_back_when_what_makes_them_is_killed(
+    own_cluster: Cluster,
+) -> None:
+    controller = psutil.Process(controller_pid())
+    first = workers()
+    server = first[0].parent()
+    assert len(first) == 2
+    assert server.parent() == controller
+    assert [each.cmdline() for each in (server, *first)] == [controller.cmdline()] * 3
+    assert not _shared_files(server.pid) & _shared_files(controller.pid), "it holds the name's lock"
+
+    os.kill(server.pid, signal.SIGKILL)
+    psutil.wait_procs(first)  # the kernel ends them with it
+    until(lambda: len(workers()) == 2, 20.0, "other workers")
+    assert not {each.pid for each in workers()} & {each.pid for each in first}
+    run = start_search(CELL, 2, seed=1)
+    run.wait()
+    assert_clean(run, 2)
+    assert "threads 1 trim None" in run.logs(0)
+
+
+def _shared_files(pid: int) -> set[str]:
+    """Files and sockets that a process holds, but for its log."""
+    held = {str(each.readlink()) for each in Path(f"/proc/{pid}/fd").iterdir()}
+    return {each for each in held if each.endswith(".lock") or each.startswith("socket:")}
