@@ -14,6 +14,7 @@ from jupyter_ddl.client.files import RunFiles, files_of
 from jupyter_ddl.client.logs import find_pieces, ranks_text, trials_text
 from jupyter_ddl.client.outputs import Output, outputs_of_cells, outputs_of_trials
 from jupyter_ddl.client.run_names import find_run
+from jupyter_ddl.client.run_plots import RunPlots
 from jupyter_ddl.client.session import Session, session
 from jupyter_ddl.client.waiting import OnInterrupt, OnTick, wait_for_run
 from jupyter_ddl.errors import RunFailedError, RunNotFoundError, TrialError
@@ -240,6 +241,11 @@ class Run:
     def encoded_snapshot(self) -> EncodedSnapshot:
         """The same as it travels to live views."""
         return encoded_snapshot(self._fold(), time.time())
+
+    @property
+    def plot(self) -> RunPlots:
+        """Plots of its record: ``run.plot.history()``, ``.importance()``, ``.curves("loss")`` …"""
+        return RunPlots(self, Run)
 
     # -- what it printed and made --------------------------------------------------------------
 

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import Any
 
 from jupyter_ddl.ledger.reducer import RunState, fold_all
+from jupyter_ddl.ledger.run_state import Series
 from jupyter_ddl.protocol.events import AttemptFinished, AttemptStarted, Event, Reported
+from jupyter_ddl.protocol.snapshot import TrialStateName
+from jupyter_ddl.protocol.space import ParamValue
 
-__all__ = ["METRIC_COLUMNS", "TRIAL_COLUMNS", "metrics_table", "trials_table"]
+__all__ = [
+    "METRIC_COLUMNS",
+    "TRIAL_COLUMNS",
+    "complete_trials",
+    "curve_trials",
+    "metric_curves",
+    "metrics_table",
+    "trials_table",
+]
 
 TRIAL_COLUMNS = (
     "number",
@@ -110,3 +121,37 @@ def _metric_row(report: Reported, *, with_rank: bool) -> dict[str, Any]:
 
 def _column(name: str, prefix: str, taken: tuple[str, ...]) -> str:
     return prefix + name if name in taken else name
+
+
+def complete_trials(state: RunState) -> list[tuple[dict[str, ParamValue], float]]:
+    """Parameters and objective of complete trials, by number."""
+    found = (state.trials[number] for number in sorted(state.trials))
+    return [(t.params, t.value) for t in found if t.state == "complete" and t.value is not None]
+
+
+def curve_trials(state: RunState, n_trials: int) -> dict[int, TrialStateName]:
+    """The best trials and those begun last, with their states, by number."""
+    best = [number for _, number in state.top[: n_trials // 2]]
+    last = sorted((n for n, t in state.trials.items() if t.state != "waiting"), reverse=True)
+    chosen = [*dict.fromkeys([*best, *last])][:n_trials]
+    return {number: state.trials[number].state for number in sorted(chosen)}
+
+
+def metric_curves(
+    events: Iterable[Event], trials: Container[int], n_points: int
+) -> dict[tuple[int, str], Series]:
+    """Metrics of some trials over their steps; a later attempt overwrites what it repeats."""
+    found: dict[tuple[int, str], Series] = {}
+    current: dict[int, int] = {}
+    for event in events:
+        if isinstance(event, AttemptStarted):
+            current[event.trial] = max(event.attempt, current.get(event.trial, 0))
+        elif isinstance(event, Reported) and event.rank == 0 and event.trial in trials:
+            if event.attempt < current.get(event.trial, 0):
+                continue
+            for name, value in event.metrics.items():
+                key = (event.trial, name)
+                if key not in found:
+                    found[key] = Series(n_points)
+                found[key].add(event.step, value)
+    return found

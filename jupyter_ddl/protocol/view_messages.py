@@ -198,7 +198,7 @@ class MetricCurve(msgspec.Struct, frozen=True):
 
 
 class CurvesPart(msgspec.Struct, frozen=True, tag="curves", tag_field="kind"):
-    """Answer to :class:`GetCurves`: of trials that run, are among the best or ended last."""
+    """Answer to :class:`GetCurves`: of the best trials and of those that began last."""
 
     id: int
     run_id: str

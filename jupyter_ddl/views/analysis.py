@@ -9,14 +9,15 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
 from jupyter_ddl.errors import SpecError, TrialError
 from jupyter_ddl.ledger.reader import LedgerReader
 from jupyter_ddl.ledger.run_state import RunState, Series, by_importance
-from jupyter_ddl.ledger.snapshots import learning_curves, trial_rows
-from jupyter_ddl.protocol.events import AttemptStarted, Event, Reported
+from jupyter_ddl.ledger.snapshots import trial_rows
+from jupyter_ddl.ledger.tables import complete_trials, curve_trials, metric_curves
+from jupyter_ddl.protocol.events import Event
 from jupyter_ddl.protocol.sampling import StudySpec
 from jupyter_ddl.protocol.snapshot import TrialStateName
 from jupyter_ddl.protocol.space import ParamValue
@@ -33,7 +34,7 @@ from jupyter_ddl.search.importance import Importance, importance_of
 from jupyter_ddl.store.paths import ledger_path
 from jupyter_ddl.verbs.base import Verb
 
-__all__ = ["Analysis", "analysis_of", "complete_trials", "metric_curves"]
+__all__ = ["Analysis", "analysis_of"]
 
 Analysis: TypeAlias = GetImportance | GetCurves | GetTrial
 Analysed: TypeAlias = ImportancePart | CurvesPart | TrialPart
@@ -73,12 +74,6 @@ def analysis_of(state: RunState, ask: Analysis) -> Callable[[], Analysed]:
 
 
 # Importance: one calculation at a time in a process, and seldom again while a run goes on.
-
-
-def complete_trials(state: RunState) -> list[tuple[dict[str, ParamValue], float]]:
-    """Parameters and objective of complete trials, by number."""
-    found = (state.trials[number] for number in sorted(state.trials))
-    return [(t.params, t.value) for t in found if t.state == "complete" and t.value is not None]
 
 
 class _Importances:
@@ -122,26 +117,6 @@ def _importance(state: RunState, ask: GetImportance) -> Callable[[], ImportanceP
 # Curves: whatever was reported, read from the record.
 
 
-def metric_curves(
-    events: Iterable[Event], trials: dict[int, TrialStateName], n_points: int
-) -> dict[tuple[int, str], Series]:
-    """Metrics of some trials over their steps; a later attempt overwrites what it repeats."""
-    found: dict[tuple[int, str], Series] = {}
-    current: dict[int, int] = {}
-    for event in events:
-        if isinstance(event, AttemptStarted):
-            current[event.trial] = max(event.attempt, current.get(event.trial, 0))
-        elif isinstance(event, Reported) and event.rank == 0 and event.trial in trials:
-            if event.attempt < current.get(event.trial, 0):
-                continue
-            for name, value in event.metrics.items():
-                key = (event.trial, name)
-                if key not in found:
-                    found[key] = Series(n_points)
-                found[key].add(event.step, value)
-    return found
-
-
 class _Record:
     """The events of a run, up to a number that can be read while somebody waits."""
 
@@ -168,8 +143,7 @@ def _drawn(
 
 
 def _curves(state: RunState, ask: GetCurves) -> Callable[[], CurvesPart]:
-    chosen = learning_curves(state, _N_CURVES)
-    trials = {curve.trial: state.trials[curve.trial].state for curve in chosen}
+    trials = curve_trials(state, _N_CURVES)
 
     def answer() -> CurvesPart:
         record = _Record(ask.run_id)

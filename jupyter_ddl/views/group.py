@@ -14,6 +14,7 @@ from jupyter_ddl.formats import (
     format_number,
     format_percent,
 )
+from jupyter_ddl.plotting.axes import count_axis, value_axis
 from jupyter_ddl.protocol.snapshot import CellRow, RankRow, RestartRow, RunSnapshot
 from jupyter_ddl.views.drawing import (
     ACCENT,
@@ -29,14 +30,12 @@ from jupyter_ddl.views.drawing import (
     plain,
 )
 from jupyter_ddl.views.plots import (
-    count_axis,
     draw_plot,
     draw_strokes,
     edge_ticks,
     line_path,
     outside_text,
     point_at,
-    value_axis,
 )
 from jupyter_ddl.views.summary import is_final, times
 from jupyter_ddl.views.trial_table import Column, draw_table

@@ -8,14 +8,13 @@ from urllib.parse import quote
 
 import msgspec
 
-from jupyter_ddl.formats import format_count, format_score, format_ticks
+from jupyter_ddl.formats import format_count, format_score
+from jupyter_ddl.plotting.axes import Axis, count_axis, value_axis
 from jupyter_ddl.protocol.snapshot import RunSnapshot
 from jupyter_ddl.views.drawing import GREY, MUTED, dot, esc
 
 __all__ = [
-    "Axis",
     "Series",
-    "count_axis",
     "draw_curve",
     "draw_plot",
     "draw_strokes",
@@ -24,68 +23,9 @@ __all__ = [
     "outside_text",
     "point_at",
     "series_of",
-    "value_axis",
     "x_of",
     "y_of",
 ]
-
-
-# Axis ticks: few round numbers, evenly spaced, that cover the data.
-
-_HUGE = 1e300
-_ROUNDING = 1e-4
-_ROUND = (1.0, 2.0, 2.5, 5.0, 10.0)
-
-
-class Axis(msgspec.Struct, frozen=True):
-    """Evenly spaced ticks, ascending; the axis ends at the first and the last one."""
-
-    ticks: tuple[float, ...]
-    labels: tuple[str, ...]
-
-    def place(self, value: float) -> float:
-        """Position of ``value``: 0 is the first tick, 1 the last one; others lie outside."""
-        low, high = self.ticks[0], self.ticks[-1]
-        return (value - low) / (high - low)
-
-    def holds(self, value: float) -> bool:
-        """Whether ``value`` lies on the axis, up to rounding."""
-        return -_ROUNDING <= self.place(value) <= 1 + _ROUNDING
-
-
-def value_axis(low: float, high: float, n_steps: int = 4) -> Axis:
-    """An axis for values between ``low`` and ``high`` in about ``n_steps`` steps.
-
-    Parameters
-    ----------
-    low, high : float
-        Finite, ``low <= high``; a span that is empty or lost in rounding is widened.
-    """
-    low, high = (min(_HUGE, max(-_HUGE, value)) for value in (low, high))
-    least = max(abs(low), abs(high), 1e-290) * 1e-6
-    if high - low < least:
-        middle, half = (low + high) / 2, max(abs(low) * 0.05, least * 2, 1e-280)
-        low, high = middle - half, middle + half
-    step = _round_step((high - low) / n_steps)
-    first, last = math.floor(low / step), math.ceil(high / step)
-    ticks = tuple(k * step for k in range(first, last + 1))
-    return Axis(ticks=ticks, labels=format_ticks(ticks, step))
-
-
-def count_axis(last: int, n_steps: int = 5) -> Axis:
-    """An axis of whole numbers from 0 to at least ``last``, which is at least 1."""
-    raw = max(1.0, max(1, last) / n_steps)
-    scale = 10.0 ** math.floor(math.log10(raw))
-    options = (1, 2, 5, 10) if scale == 1 else (1, 2, 2.5, 5, 10)
-    step = int(next(f * scale for f in options if f * scale >= raw))
-    n_ticks = math.ceil(max(1, last) / step) + 1
-    ticks = tuple(float(k * step) for k in range(n_ticks))
-    return Axis(ticks=ticks, labels=format_ticks(ticks, step))
-
-
-def _round_step(raw: float) -> float:
-    scale = 10.0 ** math.floor(math.log10(raw))
-    return next((f * scale for f in _ROUND if f * scale >= raw * (1 - 1e-9)), 10 * scale)
 
 
 # A plot: an SVG without text, stretched to the width that there is, and HTML labels around it.
@@ -129,9 +69,15 @@ def draw_plot(
 
 def draw_strokes(strokes: Sequence[tuple[str, str]], color: str) -> str:
     """Paths with their own stroke attributes, in one colour."""
-    round_ends = "stroke-linecap='round' vector-effect='non-scaling-stroke'"
-    shared = f"fill='none' stroke='{color}' {round_ends}"
-    return "".join(f"<path d='{path}' {shared} {stroke}/>" for path, stroke in strokes)
+    shared = f"fill='none' stroke='{color}' vector-effect='non-scaling-stroke'"
+    return "".join(
+        f"<path d='{path}' {shared} stroke-linecap='{_cap(stroke)}' {stroke}/>"
+        for path, stroke in strokes
+    )
+
+
+def _cap(stroke: str) -> str:
+    return "square" if stroke == _PRUNED else "round"
 
 
 def x_of(place: float) -> float:
@@ -253,6 +199,8 @@ _SPREAD_LIMIT = 8.0
 
 
 _LINE = "stroke-width='1.75' stroke-linejoin='round'"
+_PRUNED = "stroke-width='4' stroke-opacity='.45'"
+"""Trials that were pruned are squares, smaller and fainter."""
 
 
 class Series(msgspec.Struct, frozen=True):
@@ -264,6 +212,8 @@ class Series(msgspec.Struct, frozen=True):
     """(trial number, best so far), one per improvement."""
     color: str
     label: str = ""
+    pruned: frozenset[int] = frozenset()
+    """Trials among the points whose objective is no result."""
 
 
 def series_of(
@@ -280,7 +230,8 @@ def series_of(
         return None
     n_kept = min(len(points), max(1, n_points))
     kept = tuple(points[at * len(points) // n_kept] for at in range(n_kept))
-    return Series(points=kept, steps=steps, color=color, label=label)
+    pruned = frozenset(snapshot.pruned)
+    return Series(points=kept, steps=steps, color=color, label=label, pruned=pruned)
 
 
 def _steps(
@@ -350,8 +301,13 @@ def _value_axis(series: Sequence[Series], *, larger: bool) -> Axis:
 
 def _paths(one: Series, x_axis: Axis, y_axis: Axis) -> str:
     # A line of no length with a round cap stays a circle however the drawing is stretched.
-    dots = "".join(f"M{point_at(x, y, x_axis, y_axis)}h0" for x, y in one.points if y_axis.holds(y))
-    drawn = [(dots, "stroke-width='5' stroke-opacity='.7'")] if dots else []
+    inside = [(x, y) for x, y in one.points if y_axis.holds(y)]
+    kinds = ((False, "stroke-width='5' stroke-opacity='.7'"), (True, _PRUNED))
+    drawn = [
+        ("".join(f"M{point_at(x, y, x_axis, y_axis)}h0" for x, y in points), stroke)
+        for is_pruned, stroke in kinds
+        if (points := [(x, y) for x, y in inside if (x in one.pruned) is is_pruned])
+    ]
     if one.steps:
         last_x = max(x for x, _ in (*one.points, *one.steps))
         drawn.append((line_path(_stairs(one.steps, last_x), x_axis, y_axis), _LINE))
@@ -379,8 +335,10 @@ def _key(series: Sequence[Series], metric: str, mode: str, outside: str) -> str:
         for one in series
         if one.label
     )
+    squares = " · squares: pruned" if any(one.pruned for one in series) else ""
     line_key = (
-        f'<span style="white-space:nowrap;{MUTED}">dots: trials · line: best so far{outside}</span>'
+        f'<span style="white-space:nowrap;{MUTED}">dots: trials{squares} · line: best so far'
+        f"{outside}</span>"
     )
     return (
         '<div style="display:flex;flex-wrap:wrap;gap:0 14px;align-items:baseline;'

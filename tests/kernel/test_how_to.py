@@ -15,7 +15,7 @@ from tests.live_kernel import LiveKernel
 pytestmark = pytest.mark.kernel
 
 _FOLDER = Path(__file__).resolve().parents[2] / "docs" / "how-to"
-_ORDER = ("ddp", "search", "map", "run", "fit", "files", "runs", "cluster")
+_ORDER = ("ddp", "search", "analysis", "map", "run", "fit", "files", "runs", "cluster")
 _BLOCK = re.compile(r'^```(\w+)(?: title="([^"]*)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 _IMPORTS = "import torch\nfrom sklearn import linear_model, model_selection, neighbors, tree\n"
 """Before the cluster starts, as the page about clusters advises: ranks need not do it."""
@@ -61,7 +61,7 @@ def test_every_block_runs_as_it_stands_in_the_page(name: str, notebook: LiveKern
 def test_each_verb_each_magic_and_files_have_their_page() -> None:
     assert (
         {path.stem for path in _FOLDER.glob("*.md")}
-        == {*VERBS.names(), "cluster", "files", "runs"}
+        == {*VERBS.names(), "analysis", "cluster", "files", "runs"}
         == {*_ORDER}
     )
 

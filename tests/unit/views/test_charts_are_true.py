@@ -13,16 +13,12 @@ from pathlib import Path
 import msgspec
 
 import tests.unit.views.view_samples as samples
+from jupyter_ddl.plotting.axes import Axis, count_axis, value_axis
+from jupyter_ddl.plotting.chart import Chart, Layer, Mark, Panel, Scale
+from jupyter_ddl.plotting.svg import to_svg
 from jupyter_ddl.views.bundle import LIVE_DIR
 from jupyter_ddl.views.group import series_plots
-from jupyter_ddl.views.plots import (
-    Axis,
-    _value_axis,
-    count_axis,
-    draw_curve,
-    series_of,
-    value_axis,
-)
+from jupyter_ddl.views.plots import _value_axis, draw_curve, series_of
 from tests.unit.views.node_tools import node
 
 N_RUNS = 10_000
@@ -105,7 +101,7 @@ def _check(html: str, points: list[tuple[int, float]], axis: Axis) -> tuple[int,
     # Nothing else is drawn as a value: dots are values, lines end at values or at the edge.
     for width, a, b in corners:
         is_value = any(abs(a - x) <= 0.5 and abs(b - y) <= 0.5 for x, y in places - outside)
-        if width in {"5", "7", "9"}:
+        if width in {"4", "5", "7", "9"}:
             assert is_value
         elif width == "1.75":
             assert 5.9 <= b <= 144.1
@@ -118,7 +114,9 @@ def test_no_mark_of_the_saved_views_stands_where_its_value_is_not() -> None:
     for _ in range(N_RUNS // 2):
         values = _values(rng)
         curve = tuple(enumerate(values))
-        series = series_of(replace(EMPTY, curve=curve, mode="max"), color="#000000")
+        pruned = tuple(x for x, _ in curve if rng.random() < 0.3)
+        snapshot = replace(EMPTY, curve=curve, pruned=pruned, mode="max")
+        series = series_of(snapshot, color="#000000")
         if series is None:
             assert not any(map(math.isfinite, values))
             continue
@@ -139,3 +137,46 @@ def test_no_mark_of_the_saved_views_stands_where_its_value_is_not() -> None:
         n_inside, n_outside = n_inside + found[0], n_outside + found[1]
     assert n_inside > 50_000
     assert n_outside > 1_000
+
+
+_DOT = re.compile(r"<circle cx='([-\d.]+)' cy='([-\d.]+)'|<path d='M([-\d.]+),([-\d.]+)m-3")
+
+
+def test_no_mark_of_an_authors_plot_stands_where_its_value_is_not() -> None:
+    """Held against the lines of its grid, and the ticks below it."""
+    rng = random.Random(22)
+    n_marks = n_outside = 0
+    for _ in range(2_000):
+        values = _values(rng)
+        states = [rng.choice(["complete", "pruned"]) for _ in values]
+        points = tuple(
+            Mark(x, y, state=s) for x, (y, s) in enumerate(zip(values, states, strict=True))
+        )
+        panel = Panel(Scale("trial", "count"), Scale("m"), (Layer("point", points),))
+        svg = to_svg(Chart("t", (panel,)))
+        drawn = [
+            (float(a or c), float(b or d)) for a, b, c, d in _DOT.findall(svg.split("</g>")[-1])
+        ]
+        finite = [(x, y) for x, y in enumerate(values) if math.isfinite(y) and abs(y) <= 1e300]
+        if not finite:
+            assert drawn == []
+            continue
+        axis = value_axis(min(y for _, y in finite), max(y for _, y in finite))
+        grid = [
+            float(y) for y in re.findall(r"<path d='M[-\d.]+,([\d.]+)H[\d.]+' stroke='#ddd'", svg)
+        ]
+        ticks = [float(x) for x in re.findall(r"<path d='M([-\d.]+),[\d.]+v4'", svg)]
+        across = count_axis(max(1, len(values) - 1)).ticks
+        assert len(grid) == len(axis.ticks)
+        low, high = axis.ticks[0], axis.ticks[-1]
+        wanted = []
+        for x, y in finite:
+            at_x = ticks[0] + (x - across[0]) / (across[-1] - across[0]) * (ticks[-1] - ticks[0])
+            wanted.append((at_x, grid[0] + (y - low) / (high - low) * (grid[-1] - grid[0])))
+        assert len(drawn) == len(wanted)
+        n_outside += len(values) - len(finite)
+        for a, b in wanted:
+            n_marks += 1
+            assert any(abs(a - x) <= 0.5 and abs(b - y) <= 0.5 for x, y in drawn)
+    assert n_marks > 8_000
+    assert n_outside > 500

@@ -15,11 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_ddl import formats
+from jupyter_ddl.plotting.axes import count_axis, value_axis
 from jupyter_ddl.protocol.space import Choice, OneOf, RandInt, Uniform
 from jupyter_ddl.views import drawing
 from jupyter_ddl.views.bundle import LIVE_DIR
 from jupyter_ddl.views.drawing import esc, plain, plain_lines
-from jupyter_ddl.views.plots import count_axis, value_axis
 from tests.unit.views.node_tools import node
 
 finite = st.floats(allow_nan=False, allow_infinity=False)

@@ -1,0 +1,1 @@
+"""Plots for authors: one description of a chart, drawn as Vega-Lite and as SVG."""
