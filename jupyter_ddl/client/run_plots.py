@@ -22,12 +22,12 @@ from jupyter_ddl.plotting.chart import (
     is_number,
     thinned,
 )
+from jupyter_ddl.plotting.importance import importance_of
 from jupyter_ddl.plotting.svg import to_svg
 from jupyter_ddl.plotting.vega import to_vega
 from jupyter_ddl.protocol.events import AttemptFinished, AttemptStarted, Event
 from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.protocol.space import ParamValue, Uniform
-from jupyter_ddl.search.importance import importance_of
 
 if TYPE_CHECKING:
     from jupyter_ddl.client.run import Run

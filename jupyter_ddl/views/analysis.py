@@ -17,6 +17,7 @@ from jupyter_ddl.ledger.reader import LedgerReader
 from jupyter_ddl.ledger.run_state import RunState, Series, by_importance
 from jupyter_ddl.ledger.snapshots import trial_rows
 from jupyter_ddl.ledger.tables import complete_trials, curve_trials, metric_curves
+from jupyter_ddl.plotting.importance import Importance, importance_of
 from jupyter_ddl.protocol.events import Event
 from jupyter_ddl.protocol.sampling import StudySpec
 from jupyter_ddl.protocol.snapshot import TrialStateName
@@ -30,7 +31,6 @@ from jupyter_ddl.protocol.view_messages import (
     MetricCurve,
     TrialPart,
 )
-from jupyter_ddl.search.importance import Importance, importance_of
 from jupyter_ddl.store.paths import ledger_path
 from jupyter_ddl.verbs.base import Verb
 

@@ -13,9 +13,9 @@ from jupyter_ddl.client.run import Run
 from jupyter_ddl.errors import TrialError
 from jupyter_ddl.ledger.reducer import fold_all
 from jupyter_ddl.ledger.run_state import RunState
+from jupyter_ddl.plotting.importance import Importance
 from jupyter_ddl.protocol.events import AttemptStarted, Reported
 from jupyter_ddl.protocol.view_messages import GetCurves, GetImportance, GetTrial
-from jupyter_ddl.search.importance import Importance
 from jupyter_ddl.server.links import Links
 from jupyter_ddl.server.requests import Requests
 from jupyter_ddl.server.run_list import Folds

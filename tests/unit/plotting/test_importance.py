@@ -7,8 +7,8 @@ import random
 
 import pytest
 
+from jupyter_ddl.plotting.importance import MAX_TRIALS, importance_of
 from jupyter_ddl.protocol.space import Choice, OneOf, RandInt, Uniform
-from jupyter_ddl.search.importance import MAX_TRIALS, importance_of
 from jupyter_ddl.verbs.search import Search
 
 SPACE = {
