@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from jupyter_ddl.errors import OptionError
 from jupyter_ddl.formats import format_count, format_counted, format_score
@@ -29,9 +29,6 @@ from jupyter_ddl.protocol.events import AttemptFinished, AttemptStarted, Event
 from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.protocol.space import ParamValue, Uniform
 
-if TYPE_CHECKING:
-    from jupyter_ddl.client.run import Run
-
 __all__ = ["RunPlots"]
 
 _N_LINES = 60
@@ -42,7 +39,19 @@ _N_AXES = 12
 _RESULTS = ("complete", "pruned", "running")
 """Only of these a value is a result."""
 
-Other: TypeAlias = "Run | str"
+
+class Recorded(Protocol):
+    """A run as far as its record tells: what :class:`~jupyter_ddl.Run` is."""
+
+    id: str
+
+    @property
+    def spec(self) -> RunSpec: ...
+    def events(self) -> list[Event]: ...
+    def _fold(self) -> RunState: ...
+
+
+Other: TypeAlias = Recorded | str
 
 
 class _Told(NamedTuple):
@@ -88,7 +97,7 @@ class RunPlots:
     >>> run.plot.curves("val_loss").save("curves.svg")   # doctest: +SKIP
     """
 
-    def __init__(self, run: Run, find: Callable[[str], Run]) -> None:
+    def __init__(self, run: Recorded, find: Callable[[str], Recorded]) -> None:
         self._run = run
         self._find = find
 
@@ -387,7 +396,7 @@ class RunPlots:
 
     # -- inside ----------------------------------------------------------------------------------
 
-    def _handle(self, other: Other) -> Run:
+    def _handle(self, other: Other) -> Recorded:
         return self._find(other) if isinstance(other, str) else other
 
     def _told(self, runs: Sequence[Other]) -> list[_Told]:
