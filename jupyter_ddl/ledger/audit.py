@@ -11,8 +11,10 @@ from dataclasses import dataclass, field
 from jupyter_ddl.protocol.events import (
     AttemptFinished,
     AttemptStarted,
+    CheckpointSaved,
     Event,
     Notice,
+    Reported,
     RunFinished,
     RunStarted,
     RunSubmitted,
@@ -35,7 +37,12 @@ class _Trial:
     open_attempt: int | None = None
     ended_attempts: set[int] = field(default_factory=set)
     own_failures: int = 0
-    evictions: int = 0
+    losses: int = 0
+    """Evictions in a row without a further step or checkpoint."""
+    step: int = -1
+    saved_step: int = -1
+    furthest: tuple[int, int] = (-1, -1)
+    """Steps that evicted attempts had reported, and saved."""
     n_completed: int = 0
     outcome: str | None = None
     ended_with_run: bool = False
@@ -71,6 +78,8 @@ class _Audit:
             self._on_attempt_started(where, event)
         elif isinstance(event, AttemptFinished):
             self._on_attempt_finished(where, event)
+        elif isinstance(event, Reported | CheckpointSaved):
+            self._on_progress(event)
         elif isinstance(event, StopRequested):
             self._on_stop(event)
         elif isinstance(event, RunFinished):
@@ -141,6 +150,7 @@ class _Audit:
             self._blame(where, f"{name} starts while attempt {trial.open_attempt} is under way")
         trial.last_attempt = max(trial.last_attempt, event.attempt)
         trial.open_attempt = event.attempt
+        trial.step = -1
 
     def _on_attempt_finished(self, where: str, event: AttemptFinished) -> None:
         name = f"attempt {event.attempt} of trial {event.trial}"
@@ -165,6 +175,15 @@ class _Audit:
             trial.open_attempt = None
         self._charge(trial, event)
 
+    def _on_progress(self, event: Reported | CheckpointSaved) -> None:
+        trial = self._trials.get(event.trial)
+        if trial is None or event.attempt != trial.open_attempt:
+            return
+        if isinstance(event, CheckpointSaved):
+            trial.saved_step = event.step
+        elif not event.rank:
+            trial.step = event.step
+
     def _charge(self, trial: _Trial, event: AttemptFinished) -> None:
         if trial.outcome is not None:
             return
@@ -174,8 +193,11 @@ class _Audit:
             if trial.own_failures >= self._limits.max_own_failures:
                 trial.outcome = "failed"
         elif event.outcome == "evicted":
-            trial.evictions += 1
-            if trial.evictions > self._limits.max_evictions:
+            step, saved_step = trial.furthest
+            is_further = trial.step > step or trial.saved_step > saved_step
+            trial.losses = 1 if is_further else trial.losses + 1
+            trial.furthest = max(step, trial.step), max(saved_step, trial.saved_step)
+            if trial.losses > self._limits.max_evictions:
                 trial.outcome = "failed"
         elif event.outcome != "moved":
             trial.outcome = event.outcome

@@ -17,7 +17,14 @@ import msgspec
 from jupyter_ddl.errors import LedgerError
 from jupyter_ddl.ledger import fold_group
 from jupyter_ddl.ledger.outputs import forget_outputs, output_shown
-from jupyter_ddl.ledger.run_state import N_RECENT, N_TOP, RunState, TrialState, fold_finished
+from jupyter_ddl.ledger.run_state import (
+    N_RECENT,
+    N_TOP,
+    Losses,
+    RunState,
+    TrialState,
+    fold_finished,
+)
 from jupyter_ddl.ledger.snapshots import trial_reported
 from jupyter_ddl.protocol.events import (
     AttemptFinished,
@@ -158,22 +165,25 @@ def kept_failure(state: RunState, failure: Failure) -> Failure:
 
 
 def lost_too_often(
-    event: AttemptFinished, n_evictions: int, max_evictions: int, n_unmet: int
+    event: AttemptFinished, n_losses: int, max_evictions: int, n_unmet: int
 ) -> Failure | None:
     """Why an evicted trial is given up; None: it is tried again.
 
     Parameters
     ----------
-    n_evictions
-        Losses of this trial, this one included.
+    n_losses
+        Losses of this trial since it last came further, this one included.
     n_unmet
         Rounds in a row, this one included, whose ranks never met.
     """
     cause = "" if event.failure is None else f"; the last time: {event.failure.message}"
     if n_unmet >= MAX_UNMET:
         text = f"the ranks could not be brought together {n_unmet} times in a row{cause}"
-    elif n_evictions > max_evictions:
-        text = f"the trial lost its worker {n_evictions} times, the limit is {max_evictions}{cause}"
+    elif n_losses > max_evictions:
+        text = (
+            f"the trial lost its worker {n_losses} times in a row without a further step or "
+            f"checkpoint, the limit is {max_evictions}{cause}"
+        )
     else:
         return None
     kind = "crash" if event.failure is None else event.failure.kind
@@ -213,12 +223,24 @@ def after_attempt(state: RunState, trial: TrialState, event: AttemptFinished) ->
         if limits is None:
             return "waiting"
         n_unmet = state.group.n_unmet
-        failure = lost_too_often(event, trial.evictions, limits.max_evictions, n_unmet)
+        failure = lost_too_often(event, _losses(state, trial), limits.max_evictions, n_unmet)
         if failure is None:
             return "waiting"
         trial.failure = failure
         return "failed"
     return event.outcome
+
+
+def _losses(state: RunState, trial: TrialState) -> int:
+    """How often in a row, this time included, a trial was lost without having come further."""
+    before = state.losses.get(trial.number, Losses(0, -1, -1))
+    step = -1 if trial.step is None else trial.step
+    saved_step = -1 if trial.checkpoint is None else trial.checkpoint.step
+    is_further = step > before.step or saved_step > before.saved_step
+    number = 1 if is_further else before.number + 1
+    furthest = max(step, before.step), max(saved_step, before.saved_step)
+    state.losses[trial.number] = Losses(number, *furthest)
+    return number
 
 
 _MEANT = ("SystemExit", "SpecError")
@@ -393,6 +415,7 @@ def _end_trial(
     trial.values_file = event.values_file
     trial.value = event.value
     state.trial_stops.pop(trial.number, None)
+    state.losses.pop(trial.number, None)
     state.marks.append(event.at_s)
     if new == "failed":
         if len(state.failed) < _N_FAILED:

@@ -123,6 +123,16 @@ class FailedRound(msgspec.Struct, frozen=True):
         )
 
 
+class Losses(msgspec.Struct, frozen=True):
+    """Evictions in a row between which a trial came no further."""
+
+    number: int
+    step: int
+    """The furthest that an evicted attempt had reported; -1: none."""
+    saved_step: int
+    """Of the furthest checkpoint; -1: none."""
+
+
 def by_importance(names: Iterable[str]) -> list[str]:
     """What a validation has found first, then losses, then the others as they were reported."""
     return sorted(names, key=_importance)
@@ -319,6 +329,8 @@ class RunState:
     n_finished_before: int = 0
     """Trials finished before this session."""
     n_evictions: int = 0
+    losses: dict[int, Losses] = field(default_factory=dict)
+    """By trial, of those that have not ended."""
     n_late: int = 0
     """Events of attempts or trials that were over; they changed nothing."""
     top: list[tuple[float, int]] = field(default_factory=list)

@@ -301,8 +301,8 @@ class AttemptFinished(msgspec.Struct, frozen=True, tag="attempt_finished"):
     """How an attempt ended.
 
     Whether the *trial* has ended follows from it by the reducer: complete, pruned and
-    cancelled end it; failed ends it once its own failures reach the limit; evicted once its
-    evictions exceed theirs.
+    cancelled end it; failed ends it once its own failures reach the limit; evicted once there were
+    more of them in a row than their limit, without a further step or checkpoint in between.
     """
 
     trial: int

@@ -25,6 +25,7 @@ class Limits(msgspec.Struct, frozen=True):
     timeout_s: float | None = None
     max_own_failures: int = 3
     max_evictions: int = 50
+    """In a row: one behind a further step or checkpoint is counted from 1 again."""
     stop_grace_s: float = 5.0
     admission_timeout_s: float | None = None
     """How long a rank group waits for slots; None: while other runs use them, and 10 minutes for

@@ -39,7 +39,7 @@ ALL = Faults(
 @pytest.mark.parametrize("kind", KINDS)
 def test_promises_hold_in_random_orders(kind: str) -> None:
     seen = {"failed": 0, "evicted": 0, "sessions": 0, "stops": 0, "again": 0}
-    n_leases = 0
+    n_leases = n_beyond = 0
     for seed in range(500):
         world = random_world(seed, kind)
         world.run()
@@ -50,9 +50,14 @@ def test_promises_hold_in_random_orders(kind: str) -> None:
                     n_leases += event.failure is not None and event.failure.type_name == "LeaseOver"
                 seen["again"] += isinstance(event, AttemptStarted) and event.attempt > 1
                 seen["stops"] += isinstance(event, StopRequested)
-            seen["sessions"] += fold_all(run.ledger).session > 1
+            state = fold_all(run.ledger)
+            seen["sessions"] += state.session > 1
+            limit = run.spec.limits.max_evictions
+            lost = [trial for trial in state.trials.values() if trial.evictions > limit]
+            n_beyond += sum(trial.state == "complete" for trial in lost)
     # Orders in which nothing goes wrong would prove nothing.
     assert min(seen.values()) > 20, seen
+    assert n_beyond, "none came to its end that was lost more often than its limit in a row"
     assert (n_leases > 20) == (kind != "training"), f"{n_leases} leases were over"
 
 

@@ -163,6 +163,7 @@ def test_the_limit_of_losses_names_the_last_one() -> None:
     failure = after(*losses).trials[0].failure
     assert failure is not None
     assert failure.message == (
-        "the trial lost its worker 51 times, the limit is 50; "
+        "the trial lost its worker 51 times in a row without a further step or checkpoint, the "
+        "limit is 50; "
         "the last time: rank 1: worker w1 is gone"
     )

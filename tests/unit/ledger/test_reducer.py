@@ -6,9 +6,11 @@ import math
 import tracemalloc
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from jupyter_ddl.errors import LedgerError
+from jupyter_ddl.ledger.audit import audit
 from jupyter_ddl.ledger.file import LedgerWriter
 from jupyter_ddl.ledger.reader import read_ledger
 from jupyter_ddl.ledger.reducer import RunState, fold, fold_all, is_late
@@ -112,7 +114,33 @@ def test_evictions_beyond_their_limit_fail_a_trial_and_say_why() -> None:
         fold(state, begun(0, attempt))
         fold(state, ended(0, attempt, "evicted"))
     assert state.trial(0).state == "failed"
-    assert "lost its worker 3 times, the limit is 2" in state.first_failures[0].message
+    assert state.first_failures[0].message == (
+        "the trial lost its worker 3 times in a row without a further step or checkpoint, the "
+        "limit is 2"
+    )
+
+
+@pytest.mark.parametrize("progress", ["reports", "checkpoints"])
+def test_losses_between_which_a_trial_comes_further_are_as_many_as_they_are(progress: str) -> None:
+    """A training of days on machines that are taken away loses hundreds of them."""
+    spec = search_spec(limits=Limits(max_evictions=2))
+    events: list[Event] = [submitted(spec), started(), created(0)]
+
+    def lose(attempt: int, step: int) -> None:
+        came: Event = reported(0, attempt, step)
+        if progress == "checkpoints":
+            came = msgspec.structs.replace(checkpointed(0, attempt), step=step)
+        events.extend([begun(0, attempt), came, ended(0, attempt, "evicted")])
+
+    for attempt in range(1, 200):
+        lose(attempt, step=attempt)
+    assert fold_all(events).trial(0).state == "waiting"
+    for attempt in (200, 201):  # only as far as it was before: no progress
+        lose(attempt, step=199)
+    state = fold_all(events)
+    assert (state.trial(0).state, state.trial(0).evictions) == ("failed", 201)
+    assert audit(events) == []
+    assert audit([*events, begun(0, 202)]) != []
 
 
 def test_only_the_current_attempt_counts() -> None:
