@@ -13,17 +13,12 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from jupyter_ddl import __version__
 from jupyter_ddl.backends.base import backend_plugin
-from jupyter_ddl.controller.blob_care import care_for_blobs, use_memory
-from jupyter_ddl.controller.handlers import Requests
-from jupyter_ddl.controller.server import Server
-from jupyter_ddl.controller.service import ClusterService
-from jupyter_ddl.driving.unpickling import unpickle_nothing
 from jupyter_ddl.errors import ClusterError, JupyterDDLError
 from jupyter_ddl.protocol.cluster import ClusterSpec
 from jupyter_ddl.store.atomic import write_whole
@@ -46,6 +41,9 @@ from jupyter_ddl.store.processes import (
     pids_by,
     this_process,
 )
+
+if TYPE_CHECKING:
+    from jupyter_ddl.controller.service import ClusterService
 
 __all__ = ["end_leftovers", "keep_log_small", "log_path", "main", "start_threads"]
 
@@ -170,6 +168,14 @@ def keep_log_small(path: Path) -> None:
 
 
 async def _serve(spec: ClusterSpec, phases: Phases) -> None:
+    # Here, behind the name: of all that start a lost controller again, one alone takes the second
+    # of CPU time that Dask's import costs.
+    from jupyter_ddl.controller.blob_care import care_for_blobs, use_memory
+    from jupyter_ddl.controller.handlers import Requests
+    from jupyter_ddl.controller.server import Server
+    from jupyter_ddl.controller.service import ClusterService
+    from jupyter_ddl.driving.unpickling import unpickle_nothing
+
     process = this_process()
     stopped = asyncio.Event()
     reasons: list[str] = []
@@ -253,6 +259,8 @@ async def _unless_stopped(
 
 
 async def _care_for_blobs() -> None:
+    from jupyter_ddl.controller.blob_care import care_for_blobs
+
     while True:
         await asyncio.to_thread(care_for_blobs)
         await asyncio.sleep(_BLOB_CARE_S)

@@ -42,6 +42,8 @@ _PATIENCE_S = 300.0
 _ORPHAN_S = 10.0
 _P95_S = 10.0
 _GROWTH_BYTES = 5 << 20
+_LONG_LIFE = 6
+"""Moments of rest that a life needs to be judged."""
 _INTERVAL = {"search": 3, "ddp": 5}
 """Steps between two checkpoints."""
 
@@ -118,6 +120,22 @@ class _Life:
             process = psutil.Process(pid)
             self.n_fds.append(process.num_fds())
             self.rss.append(process.memory_info().rss)
+
+    @property
+    def is_long(self) -> bool:
+        return len(self.rss) >= _LONG_LIFE
+
+    def grown(self) -> tuple[int, int]:
+        """Bytes and descriptors that are never given back: its least, later and before.
+
+        What is held depends on what is under way at the moment, and a process that has just begun
+        is not through with its imports.
+        """
+        half = (len(self.rss) + 1) // 2
+        return (
+            min(self.rss[half:]) - min(self.rss[1:half]),
+            min(self.n_fds[half:]) - min(self.n_fds[1:half]),
+        )
 
 
 class Soak:
@@ -322,6 +340,14 @@ class Soak:
             most = max(lost_steps(path), default=0)
             if most > _INTERVAL[path.name.split("-")[0]]:
                 self.broken.append(f"{path.name}: {most} steps were made twice")
+        for (kind, pid), life in self._lives.items():
+            if not life.is_long:
+                continue
+            n_bytes, n_fds = life.grown()
+            if n_bytes > _GROWTH_BYTES:
+                self.broken.append(f"{kind} {pid} grew by {n_bytes / 2**20:.1f} MB: {life.rss}")
+            if n_fds > 0:
+                self.broken.append(f"{kind} {pid} keeps {n_fds} descriptors more: {life.n_fds}")
         if self._p95() > _P95_S:
             self.broken.append(f"95 % of kills were survived within {self._p95():.1f} s")
 
@@ -373,16 +399,14 @@ class Soak:
             f"3), {lost['ddp']} of a training (every 5)",
         ]
         for kind in ("controller", "server", "kernel"):
-            lives = [
-                life for life in self._lives.values() if life.kind == kind and len(life.rss) > 1
-            ]
+            lives = [life for life in self._lives.values() if life.kind == kind and life.is_long]
             if lives:
                 longest = max(len(life.rss) for life in lives)
-                growth = max(life.rss[-1] - life.rss[0] for life in lives) / 2**20
-                fds = max(life.n_fds[-1] - life.n_fds[0] for life in lives)
+                grown = [life.grown() for life in lives]
                 told.append(
-                    f"- {kind}: {len(lives)} that saw two kills or more ({longest} at most), grew "
-                    f"by at most {growth:.1f} MB and {fds} descriptors"
+                    f"- {kind}: {len(lives)} that saw {_LONG_LIFE} kills or more ({longest} at "
+                    f"most), grew by at most {max(n for n, _ in grown) / 2**20:.1f} MB and "
+                    f"{max(n for _, n in grown)} descriptors"
                 )
         return told
 
