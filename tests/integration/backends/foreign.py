@@ -117,7 +117,15 @@ class Foreign:
         self.processes.append(start())
 
     def _scheduler(self, *place: str) -> subprocess.Popen[bytes]:
-        words = ("scheduler", "--host", self.host, "--no-dashboard", *self.words, *place)
+        words = (
+            "scheduler",
+            "--host",
+            self.host,
+            "--no-dashboard",
+            "--dashboard-address=:0",
+            *self.words,
+            *place,
+        )
         return _start(self.home, *words, enter=self.enter)
 
     def client(self) -> Client:

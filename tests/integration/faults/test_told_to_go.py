@@ -54,7 +54,9 @@ async def dask_worker(*options: str) -> AsyncIterator[tuple[Client, psutil.Proce
     """A scheduler here, and a ``dask worker`` of its own process tree."""
     with dask.config.set({"distributed.scheduler.http.routes": []}):
         async with (
-            Scheduler(host="127.0.0.1", port=0, dashboard=False) as scheduler,
+            Scheduler(
+                host="127.0.0.1", port=0, dashboard=False, dashboard_address="127.0.0.1:0"
+            ) as scheduler,
             Client(scheduler.address, asynchronous=True, set_as_default=False) as client,
         ):
             command = [sys.executable, "-m", "distributed.cli.dask_worker", scheduler.address]
