@@ -34,6 +34,7 @@ __all__ = [
     "TelemetryRecord",
     "TelemetryStore",
     "of_run",
+    "read_samples",
     "samples_path",
 ]
 
@@ -274,11 +275,27 @@ _MIN_GAP_S = 0.9
 _N_PER_AGE = 100
 """A sample of a worker is kept if the last one is older than its hundredth part of the run."""
 _MAX_RUNS = 64
+_SAMPLE = msgspec.json.Decoder(WorkerSample)
 
 
 def samples_path(run_id: str) -> Path:
     """Where the samples of a run lie; the file need not exist."""
     return ledger_path(run_id).with_name("telemetry.jsonl")
+
+
+def read_samples(run_id: str) -> list[WorkerSample]:
+    """What was kept of a run's workers, as it was written; nothing where nothing was."""
+    try:
+        lines = samples_path(run_id).read_bytes().splitlines()
+    except OSError:
+        return []
+    found = []
+    for line in lines:
+        try:
+            found.append(_SAMPLE.decode(line))
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            continue  # the last one may be cut off
+    return found
 
 
 class _Run:

@@ -43,18 +43,21 @@ __all__ = [
     "GetClusterLog",
     "GetColumns",
     "GetCurves",
+    "GetHistory",
     "GetImportance",
     "GetLog",
     "GetOutput",
     "GetTrial",
     "GetTrials",
     "Have",
+    "HistoryPart",
     "ImportancePart",
     "LogPart",
     "MetricCurve",
     "OutputPart",
     "Progress",
     "RecordTrouble",
+    "RunHistory",
     "RunList",
     "RunView",
     "ScaleCluster",
@@ -222,6 +225,44 @@ class TrialPart(msgspec.Struct, frozen=True, tag="trial", tag_field="kind"):
     """Why there is none, or what is not shown."""
 
 
+class RunHistory(msgspec.Struct, frozen=True):
+    """A run over time; seconds since its first event."""
+
+    began_s: float
+    """Unix seconds of the first event."""
+    length_s: float
+    noun: str
+    """What a bar is one of: a trial, an element; empty: a round of a rank."""
+    lanes: tuple[str, ...]
+    """Slots of workers, or ranks of a training."""
+    bars: tuple[tuple[int, float, float, str, int, int], ...]
+    """Lane, begin, end, outcome (``running``; ``mixed``: of several), trial, attempts in it."""
+    marks: tuple[tuple[float, str, int | None, str], ...]
+    """When, kind (``hang``, ``failed``, ``evicted``, ``restart``, ``pruned`` or ``checkpoint``),
+    trial, and a few words."""
+    n_bars: int
+    """Attempts that are drawn."""
+    n_hidden: int
+    """And those in lanes that there is no room for."""
+    n_marks: int
+    """Marks that there were."""
+    usage_at_s: tuple[float, ...]
+    cpu: tuple[float | None, ...]
+    """Share of the CPUs in use, on the average of all workers at work; None: not measured."""
+    gpu: tuple[float | None, ...]
+    memory: tuple[float | None, ...]
+
+
+class HistoryPart(msgspec.Struct, frozen=True, tag="history", tag_field="kind"):
+    """Answer to :class:`GetHistory`."""
+
+    id: int
+    run_id: str
+    history: RunHistory
+    note: str = ""
+    """What it leaves out."""
+
+
 class ClusterList(msgspec.Struct, frozen=True, tag="clusters", tag_field="kind"):
     """Every running cluster of this user, whoever started it."""
 
@@ -292,6 +333,7 @@ ToBrowser: TypeAlias = (
     | ImportancePart
     | CurvesPart
     | TrialPart
+    | HistoryPart
     | ClusterList
     | RunList
     | Welcome
@@ -415,6 +457,13 @@ class GetTrial(msgspec.Struct, frozen=True, tag="get_trial", tag_field="kind"):
     trial: int
 
 
+class GetHistory(msgspec.Struct, frozen=True, tag="get_history", tag_field="kind"):
+    """A run over time: lanes of trials or ranks, marks, and what machines did."""
+
+    id: int
+    run_id: str
+
+
 class WatchCluster(msgspec.Struct, frozen=True, tag="watch_cluster", tag_field="kind"):
     """Begin to receive :class:`TelemetryView` of a whole cluster (panel only)."""
 
@@ -482,6 +531,7 @@ FromBrowser: TypeAlias = (
     | GetImportance
     | GetCurves
     | GetTrial
+    | GetHistory
     | WatchCluster
     | UnwatchCluster
     | StartCluster

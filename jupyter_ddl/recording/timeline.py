@@ -16,6 +16,7 @@ import msgspec
 
 from jupyter_ddl.controller.telemetry_store import History, TelemetryStore
 from jupyter_ddl.errors import JupyterDDLError, RecordingError
+from jupyter_ddl.ledger.history import history_of
 from jupyter_ddl.ledger.reducer import fold
 from jupyter_ddl.ledger.run_state import RunState
 from jupyter_ddl.ledger.snapshots import snapshot_of, trial_rows
@@ -221,8 +222,15 @@ class _Timeline:
             "began_s": began_s,
             "length_s": round(ended_s - began_s, 2),
             "contents": self._contents,
+            "history": self._history(ended_s),
             "frames": frames,
         }
+
+    def _history(self, ended_s: float) -> Any:
+        facts = self._recording.facts
+        events = [f for f in facts if not isinstance(f, Measured | Printed | Displayed)]
+        samples = [fact.sample for fact in facts if isinstance(fact, Measured)]
+        return _plain(history_of(events, samples if self._has_machines else (), ended_s))
 
     def _moments(self, began_s: float, ended_s: float) -> Iterator[float]:
         """Fold fact after fact, and yield the times at which a picture is due."""

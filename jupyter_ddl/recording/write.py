@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from jupyter_ddl import __version__
-from jupyter_ddl.controller.telemetry_store import samples_path
+from jupyter_ddl.controller.telemetry_store import read_samples
 from jupyter_ddl.errors import RecordingError
 from jupyter_ddl.formats import format_counted
 from jupyter_ddl.ledger.reader import read_ledger
@@ -34,7 +34,6 @@ from jupyter_ddl.protocol.events import (
 )
 from jupyter_ddl.protocol.outputs import read_bundle
 from jupyter_ddl.protocol.run import Provenance, RunSpec
-from jupyter_ddl.protocol.telemetry import WorkerSample
 from jupyter_ddl.recording.lines import (
     FORMAT,
     Displayed,
@@ -309,7 +308,6 @@ def displayed_outputs(
 
 
 _N_DOUBTS = 5
-_SAMPLE = msgspec.json.Decoder(WorkerSample)
 MAX_REPORTS = 200_000
 """Of more reports, every second one is left out, until they fit."""
 
@@ -446,17 +444,7 @@ def _thinned(events: list[Event]) -> tuple[list[Event], tuple[str, ...]]:
 
 def _measured(run_id: str) -> list[Fact]:
     """The samples that the controller has kept; none where it has kept none."""
-    try:
-        lines = samples_path(run_id).read_bytes().splitlines()
-    except OSError:
-        return []
-    found: list[Fact] = []
-    for line in lines:
-        try:
-            found.append(Measured(_SAMPLE.decode(line)))
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            continue  # the last one may be cut off
-    return sorted(found, key=time_of)
+    return sorted(map(Measured, read_samples(run_id)), key=time_of)
 
 
 def _refusal(path: Path, what: str) -> RecordingError:

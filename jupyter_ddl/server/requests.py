@@ -44,6 +44,7 @@ _READS = (
     say.GetImportance,
     say.GetCurves,
     say.GetTrial,
+    say.GetHistory,
     say.GetClusterLog,
 )
 """Requests that change nothing."""
@@ -84,7 +85,7 @@ class Requests:
                 return told
             case say.GetTrials() | say.GetColumns() | say.GetLog() | say.GetOutput():
                 return await self._poll(body.run_id, lambda s: read_of(s, body))
-            case say.GetImportance() | say.GetCurves() | say.GetTrial():
+            case say.GetImportance() | say.GetCurves() | say.GetTrial() | say.GetHistory():
                 return await asyncio.to_thread(self._analysed, body)
             case say.StartCluster():
                 return await self._start(body, notify)

@@ -12,7 +12,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
+from jupyter_ddl.controller.telemetry_store import read_samples
 from jupyter_ddl.errors import SpecError, TrialError
+from jupyter_ddl.ledger.history import history_of
 from jupyter_ddl.ledger.reader import LedgerReader
 from jupyter_ddl.ledger.run_state import RunState, Series, by_importance
 from jupyter_ddl.ledger.snapshots import trial_rows
@@ -25,8 +27,10 @@ from jupyter_ddl.protocol.space import ParamValue
 from jupyter_ddl.protocol.view_messages import (
     CurvesPart,
     GetCurves,
+    GetHistory,
     GetImportance,
     GetTrial,
+    HistoryPart,
     ImportancePart,
     MetricCurve,
     TrialPart,
@@ -36,8 +40,8 @@ from jupyter_ddl.verbs.base import Verb
 
 __all__ = ["Analysis", "analysis_of"]
 
-Analysis: TypeAlias = GetImportance | GetCurves | GetTrial
-Analysed: TypeAlias = ImportancePart | CurvesPart | TrialPart
+Analysis: TypeAlias = GetImportance | GetCurves | GetTrial | GetHistory
+Analysed: TypeAlias = ImportancePart | CurvesPart | TrialPart | HistoryPart
 
 _N_CURVES = 40
 _N_POINTS = 40
@@ -71,6 +75,8 @@ def analysis_of(state: RunState, ask: Analysis) -> Callable[[], Analysed]:
             return _curves(state, ask)
         case GetTrial():
             return _trial(state, ask)
+        case GetHistory():
+            return _history(state, ask)
 
 
 # Importance: one calculation at a time in a process, and seldom again while a run goes on.
@@ -156,6 +162,21 @@ def _curves(state: RunState, ask: GetCurves) -> Callable[[], CurvesPart]:
             note = f"no trial has reported {metric}" if metric else "no trial has reported anything"
         shown = tuple(names[:_N_NAMES])
         return CurvesPart(ask.id, ask.run_id, metric, _drawn(wanted, trials), shown, note)
+
+    return answer
+
+
+# The run over time: its record, and what its machines did beside it.
+
+
+def _history(state: RunState, ask: GetHistory) -> Callable[[], HistoryPart]:
+    is_over = state.end is not None
+
+    def answer() -> HistoryPart:
+        record = _Record(ask.run_id)
+        samples = read_samples(ask.run_id)
+        history = history_of(record, samples, None if is_over else time.time())
+        return HistoryPart(ask.id, ask.run_id, history, record.note)
 
     return answer
 

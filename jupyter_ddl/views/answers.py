@@ -496,7 +496,7 @@ class RunRequests:
                 return told
             case say.GetTrials() | say.GetColumns() | say.GetLog() | say.GetOutput():
                 return read_of(self._folded(), body)
-            case say.GetImportance() | say.GetCurves() | say.GetTrial():
+            case say.GetImportance() | say.GetCurves() | say.GetTrial() | say.GetHistory():
                 return analysis_of(self._folded(), body)()
             case _:
                 raise ProtocolError(f"the view in a cell can't ask for {type(body).__name__}")

@@ -28,6 +28,7 @@ from jupyter_ddl.protocol.view_messages import (
     Done,
     FromBrowser,
     Have,
+    HistoryPart,
     ImportancePart,
     LogPart,
     OutputPart,
@@ -232,6 +233,7 @@ Answer: TypeAlias = (
     | ImportancePart
     | CurvesPart
     | TrialPart
+    | HistoryPart
     | ClusterLogPart
     | Progress
     | Done

@@ -179,6 +179,12 @@ export interface GetCurves {
   metric?: string;
 }
 
+export interface GetHistory {
+  kind: "get_history";
+  id: number;
+  run_id: string;
+}
+
 export interface GetImportance {
   kind: "get_importance";
   id: number;
@@ -266,6 +272,14 @@ export interface HangVerdict {
 export interface Have {
   kind: "have";
   seq: number;
+}
+
+export interface HistoryPart {
+  kind: "history";
+  id: number;
+  run_id: string;
+  history: RunHistory;
+  note: string;
 }
 
 export interface ImportancePart {
@@ -380,6 +394,22 @@ export interface RestartRow {
   cause: string;
   step: number | null;
   is_over: boolean;
+}
+
+export interface RunHistory {
+  began_s: number | null;
+  length_s: number | null;
+  noun: string;
+  lanes: (string)[];
+  bars: ([number, number | null, number | null, string, number, number])[];
+  marks: ([number | null, string, number | null, string])[];
+  n_bars: number;
+  n_hidden: number;
+  n_marks: number;
+  usage_at_s: (number | null)[];
+  cpu: (number | null)[];
+  gpu: (number | null)[];
+  memory: (number | null)[];
 }
 
 export interface RunLine {
@@ -647,6 +677,7 @@ export type ToBrowser =
   | ImportancePart
   | CurvesPart
   | TrialPart
+  | HistoryPart
   | ClusterList
   | RunList
   | Welcome
@@ -670,6 +701,7 @@ export type FromBrowser =
   | GetImportance
   | GetCurves
   | GetTrial
+  | GetHistory
   | WatchCluster
   | UnwatchCluster
   | StartCluster
@@ -711,6 +743,7 @@ export const STRUCTS: Record<string, Record<string, Shape>> = {
   GpuSample: {"uuid": "string", "index": "int", "name": "string", "utilization": {"any": ["number", "null"]}, "memory_used_bytes": {"any": ["int", "null"]}, "memory_total_bytes": {"any": ["int", "null"]}, "power_w": {"any": ["number", "null"]}, "temperature_c": {"any": ["number", "null"]}, "sm_clock_mhz": {"any": ["number", "null"]}, "processes": {"list": {"struct": "GpuProcess"}}, "parent_uuid": "string", "state": "string"},
   GroupStatus: {"group_id": "string", "name": "string", "started_at_s": "number", "n_cells": "int", "is_busy": "boolean", "ranks": {"list": {"struct": "RankStatus"}}, "has_process_group": "boolean"},
   HangVerdict: {"type": {"one": ["hang_verdict"]}, "trial": "int", "attempt": "int", "rank": "int", "at_s": "number", "text": "string", "line": {"any": ["int", "null"]}, "is_outside": "boolean", "stacks_file": "string"},
+  HistoryPart: {"kind": {"one": ["history"]}, "id": "int", "run_id": "string", "history": {"struct": "RunHistory"}, "note": "string"},
   ImportancePart: {"kind": {"one": ["importance"]}, "id": "int", "run_id": "string", "shares": {"list": {"tuple": ["string", "number"]}}, "n_trials": "int", "note": "string"},
   LearningCurve: {"trial": "int", "state": {"one": ["cancelled", "complete", "failed", "pruned", "running", "waiting"]}, "points": {"list": {"tuple": ["int", "number"]}}},
   LogPart: {"kind": {"one": ["log"]}, "id": "int", "run_id": "string", "lines": {"list": "string"}, "n_bytes": "int", "path": "string", "outputs": {"list": {"struct": "OutputRow"}}},
@@ -724,6 +757,7 @@ export const STRUCTS: Record<string, Record<string, Shape>> = {
   RankStatus: {"rank": "int", "worker": "string", "host": "string", "pid": "int", "device": "string", "log": "string", "log_end": "int"},
   RecordTrouble: {"kind": {"one": ["record"]}, "seq": "int", "at_s": "number", "run_id": "string", "text": "string"},
   RestartRow: {"round": "int", "rank": {"any": ["int", "null"]}, "cause": "string", "step": {"any": ["int", "null"]}, "is_over": "boolean"},
+  RunHistory: {"began_s": "number", "length_s": "number", "noun": "string", "lanes": {"list": "string"}, "bars": {"list": {"tuple": ["int", "number", "number", "string", "int", "int"]}}, "marks": {"list": {"tuple": ["number", "string", {"any": ["int", "null"]}, "string"]}}, "n_bars": "int", "n_hidden": "int", "n_marks": "int", "usage_at_s": {"list": "number"}, "cpu": {"list": {"any": ["number", "null"]}}, "gpu": {"list": {"any": ["number", "null"]}}, "memory": {"list": {"any": ["number", "null"]}}},
   RunLine: {"run_id": "string", "name": "string", "verb": "string", "can": {"struct": "Capabilities"}, "nouns": {"struct": "Nouns"}, "cluster": "string", "state": {"one": ["cancelled", "complete", "failed", "running", "starting", "submitted"]}, "created_at_s": "number", "finished_at_s": {"any": ["number", "null"]}, "n_trials": "int", "n_finished": {"any": ["int", "null"]}, "step": {"any": ["int", "null"]}, "round": "int", "best": {"any": ["number", "null"]}, "metric": {"any": ["string", "null"]}, "live": "boolean", "is_damaged": "boolean"},
   RunList: {"kind": {"one": ["runs"]}, "seq": "int", "at_s": "number", "runs": {"list": {"struct": "RunLine"}}},
   RunSnapshot: {"seq": "int", "run_id": "string", "name": "string", "verb": "string", "can": {"struct": "Capabilities"}, "nouns": {"struct": "Nouns"}, "state": {"one": ["cancelled", "complete", "failed", "running", "starting", "submitted"]}, "cluster": "string", "created_at_s": "number", "n_trials": "int", "counts": {"struct": "Counts"}, "started_at_s": {"any": ["number", "null"]}, "finished_at_s": {"any": ["number", "null"]}, "metric": {"any": ["string", "null"]}, "mode": {"one": ["max", "min"]}, "sampler": "string", "pruner": "string", "best": {"any": [{"struct": "BestTrial"}, "null"]}, "rows": {"list": {"struct": "TrialRow"}}, "curve": {"list": {"tuple": ["int", "number"]}}, "pruned": {"list": "int"}, "best_curve": {"list": {"tuple": ["int", "number"]}}, "learning": {"list": {"struct": "LearningCurve"}}, "trials_per_s": {"any": ["number", "null"]}, "ends_at_s": {"any": ["number", "null"]}, "n_evictions": "int", "notices": {"list": "string"}, "paused": "string", "stopping": "boolean", "reason": "string", "failure": {"any": [{"struct": "Failure"}, "null"]}, "failed_trial": {"any": ["int", "null"]}, "cells": {"list": {"struct": "CellRow"}}, "ranks": {"list": {"struct": "RankRow"}}, "world_size": "int", "round": "int", "max_rounds": "int", "restarts": {"list": {"struct": "RestartRow"}}, "checkpoint_step": {"any": ["int", "null"]}, "series": {"map": {"list": {"tuple": ["int", "number"]}}}, "metrics": {"list": "string"}, "n_metrics": "int", "hang": {"any": [{"struct": "HangVerdict"}, "null"]}, "step_verdict": "string", "outputs": {"list": {"struct": "OutputRow"}}, "n_outputs": "int", "usage": {"any": [{"struct": "Usage"}, "null"]}},
@@ -751,6 +785,7 @@ export const TO_BROWSER: Record<string, string> = {
   importance: "ImportancePart",
   curves: "CurvesPart",
   trial: "TrialPart",
+  history: "HistoryPart",
   clusters: "ClusterList",
   runs: "RunList",
   welcome: "Welcome",

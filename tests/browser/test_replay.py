@@ -113,6 +113,14 @@ def test_any_moment_can_be_looked_at_without_playing(open_page: OpenPage) -> Non
     middle = n_finished(page)
     seek(page, 41)  # few of many trials are good so far, and the best of them can be seen
     expect(view.locator("circle").first).to_be_visible()
+    # The timeline is the slider's axis: a click half-way is the moment in the middle.
+    box = page.locator(".ddl-history").first.bounding_box()
+    assert box is not None
+    page.mouse.click(box["x"] + 78 + (box["width"] - 88) / 2, box["y"] + box["height"] / 2)
+    slider = page.get_by_label("Moment of the run")
+    length_s = float(slider.get_attribute("max") or 0)
+    assert place(page) == pytest.approx(length_s / 2, rel=0.01)
+    assert page.locator(".ddl-history rect").count() > 300
     seek(page, 20)
     until(lambda: 0 < n_finished(page) < middle, 10, "an earlier moment")
     expect(view.locator(".ddl-times")).to_contain_text("20 s")

@@ -7,6 +7,7 @@ import { Curves } from "./curves.js";
 import { h, Scope, setAttribute, setText, show } from "./dom.js";
 import { capitalized } from "./format.js";
 import { Header } from "./header.js";
+import { History } from "./history.js";
 import { LogTail } from "./log.js";
 import { Machines } from "./machines.js";
 import { Parallel } from "./parallel.js";
@@ -16,6 +17,7 @@ import { Trials } from "./trials.js";
 const RELAYED = new Set(["stop_run", "stop_trial"]);
 const EVENT = "jupyter-ddl:send";
 const TICK_MS = 1000;
+const HISTORY_MS = 5000;
 
 /**
  * Show a run in an element.
@@ -97,6 +99,15 @@ class View {
     this._ranksPart = section("Ranks", this._ranks.element, true);
     this._machinesPart = section("Machines", this._machines.element, true);
     this._trialsPart = section("Trials", this._trials.element, true);
+    this._history = new History(scope);
+    this._historyPart = section("Timeline", this._history.element, false);
+    this._askedMs = -Infinity;
+    scope.listen(this._historyPart, "toggle", () => {
+      this._askedMs = -Infinity;
+      this._updateHistory();
+    });
+    // A recording has it above, as the axis of its slider.
+    show(this._historyPart, this._record === null);
     this._logPart = section("Output", this._log.element, false);
     scope.listen(this._logPart, "toggle", () => this._log.open(this._logPart.open));
     root.append(
@@ -104,6 +115,7 @@ class View {
       this._plots,
       this._ranksPart,
       this._machinesPart,
+      this._historyPart,
       this._trialsPart,
       this._logPart,
       this._header.notices,
@@ -123,6 +135,21 @@ class View {
     else if (!isFinal(snapshot.state)) this._updateAges(snapshot);
     if (telemetry !== this._drawn.telemetry || !this._drawn.view) this._updateMachines(telemetry, snapshot);
     this._drawn = { view, telemetry };
+    this._updateHistory();
+  }
+
+  /** While it is open: now and then, and once more at the end. */
+  async _updateHistory() {
+    const snapshot = this._client.view?.snapshot;
+    const isOver = snapshot !== undefined && isFinal(snapshot.state);
+    const nowMs = performance.now();
+    if (snapshot === undefined || !this._historyPart.open || this._record !== null) return;
+    if (this._askedMs === Infinity || nowMs - this._askedMs < HISTORY_MS) return;
+    this._askedMs = isOver ? Infinity : nowMs;
+    const answer = await this._client.request({ kind: "get_history", run_id: snapshot.run_id });
+    if (this._scope.closed) return;
+    const isThere = answer.kind === "history";
+    this._history.update(isThere ? answer.history : null, isThere ? answer.note : answer.text);
   }
 
   _updateRun(snapshot) {

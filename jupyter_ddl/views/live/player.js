@@ -2,6 +2,7 @@
 
 import { h, Scope, setAttribute, setText } from "./dom.js";
 import { clock } from "./format.js";
+import { History } from "./history.js";
 import { mount } from "./index.js";
 import { Projector } from "./projector.js";
 
@@ -32,10 +33,12 @@ class Player {
     this._tickedMs = performance.now();
     this._shownMs = -Infinity;
     this._projector = new Projector(timeline);
+    this._history = new History(this._scope, (atS) => this._seek(atS));
     this._bar = this._controls();
     this._stage = h("div");
     this._root = h("div", {}, this._bar, this._stage);
     element.append(this._root);
+    this._history.update(timeline.history ?? null);
     this._view = mount(this._stage, this._projector.channel, {
       runId: timeline.run_id,
       clock: () => this._projector.nowS,
@@ -87,7 +90,8 @@ class Player {
         this._button,
         this._rate,
       ),
-      h("div", { class: "ddl-part ddl-wide" }, this._place, this._time),
+      this._time,
+      h("div", { class: "ddl-axis" }, this._place, this._history.element),
     );
   }
 
@@ -139,6 +143,7 @@ class Player {
     setAttribute(this._button, "title", label);
     const at = `${clock(this._projector.atS)} of ${clock(this._timeline.length_s)}`;
     setText(this._time, at);
+    this._history.at(this._projector.atS);
     setAttribute(this._place, "aria-valuetext", at);
     if (document.activeElement !== this._place || this._isPlaying) this._place.value = String(this._projector.atS);
   }

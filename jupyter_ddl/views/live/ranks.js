@@ -61,9 +61,10 @@ export class Ranks {
    * @param {number} nowS Unix seconds at the sender
    */
   update(snapshot, nowS) {
-    const isMeasured = snapshot.ranks.some((row) => row.parts !== null);
-    setText(this._verdict, clean(snapshot.step_verdict, 300));
-    show(this._verdict, snapshot.step_verdict !== "");
+    const isMeasured = snapshot.ranks.some((row) => (row.parts ?? null) !== null);
+    const verdict = clean(snapshot.step_verdict, 300);
+    setText(this._verdict, verdict);
+    show(this._verdict, verdict !== "");
     show(this._key, isMeasured);
     show(this._heads[4], isMeasured);
     const furthest = Math.max(1, ...snapshot.ranks.map((row) => row.step ?? 0));
@@ -88,7 +89,7 @@ export class Ranks {
     bar.firstChild.firstChild.style.width = `${Math.max(0, Math.min(100, (100 * (row.step ?? 0)) / furthest)).toFixed(1)}%`;
     setAttribute(bar.firstChild.firstChild, "class", `ddl-fill-${clean(row.state, 12)}`);
     show(parts, !this._heads[4].hidden);
-    updateParts(parts, row.parts);
+    updateParts(parts, row.parts ?? null);
     const since = running && typeof row.heard_at_s === "number" ? Math.max(0, nowS - row.heard_at_s) : null;
     setText(age, since === null ? "–" : `${duration(since)} ago`);
     setAttribute(age, "class", since === null || since < SLOW_S ? "ddl-muted" : since < LATE_S ? "ddl-warm" : "ddl-hot");

@@ -175,6 +175,7 @@ export class Link {
       case 'columns':
       case 'importance':
       case 'curves':
+      case 'history':
       case 'trial':
       case 'log':
       case 'output':

@@ -7,6 +7,7 @@ import type {
   Denied,
   Done,
   FromBrowser,
+  HistoryPart,
   ImportancePart,
   LogPart,
   OutputPart,
@@ -24,6 +25,7 @@ export type Answer =
   | ImportancePart
   | CurvesPart
   | TrialPart
+  | HistoryPart
   | ClusterLogPart;
 export type Request = Extract<FromBrowser, { id: number }>;
 type WithoutId<T> = T extends Request ? Omit<T, 'id'> : never;

@@ -10,6 +10,7 @@ const { Watched } = await load("scale");
 const { strandsOf, strand } = await load("parallel");
 const { stripPlaces, edgeOf } = await load("machines");
 const { piecesOf } = await load("ranks");
+const { placesOf, pathOf, LEFT, RIGHT } = await load("history");
 
 const MOST_PX = 0.5;
 let state = seed;
@@ -292,3 +293,52 @@ for (let run = 0; run < nRuns; run++) {
   if (pieces.length > 0 && Math.abs(end - 1) * 96 > MOST_PX) steps(`ends at ${end}`);
 }
 steps.end();
+
+// A timeline: every bar, mark and share stands at its time, and nothing overlaps or lies outside.
+const timeline = teller("timeline");
+for (let run = 0; run < nRuns; run++) {
+  const length_s = pick([1e-3, 1, 60, 86400 * 30]) * (0.5 + random());
+  const lanes = Array.from({ length: whole(40) }, (_, number) => `worker ${number}`);
+  const bars = lanes.flatMap((_, lane) => {
+    const cuts = Array.from({ length: 2 * whole(4) }, () => random() * length_s).sort((a, b) => a - b);
+    return cuts.flatMap((from, i) => (i % 2 === 0 ? [[lane, from, cuts[i + 1], "complete", i, 1]] : []));
+  });
+  const marks = Array.from({ length: whole(60) }, () => [random() * length_s, pick(["failed", "restart", "pruned", "checkpoint"]), null, "t"]);
+  const usage_at_s = Array.from({ length: whole(9) }, () => random() * length_s).sort((a, b) => a - b);
+  const shares = () => usage_at_s.map(() => (random() < 0.2 ? null : random() * pick([1, 1, 2])));
+  const history = { began_s: 0, length_s, lanes, bars, marks, usage_at_s, cpu: shares(), gpu: usage_at_s.map(() => null), memory: shares() };
+  const width = pick([320, 480, 1000]);
+  const places = placesOf(history, width);
+  const at = (atS) => LEFT + (atS / length_s) * (width - LEFT - RIGHT);
+  const nMarked = places.marks.reduce((sum, group) => sum + group.all.length, 0);
+  if (places.bars.length !== bars.length || nMarked !== marks.length) timeline("something is missing");
+  bars.forEach(([lane, from, to], i) => {
+    timeline.nMarks++;
+    const bar = places.bars[i];
+    const isTiny = at(to) - at(from) < 1;
+    if (Math.abs(bar.x - at(from)) > MOST_PX) timeline(`a bar from ${from} begins at ${bar.x}`);
+    if (Math.abs(bar.x + bar.width - at(to)) > (isTiny ? 1 : MOST_PX)) timeline(`a bar to ${to} ends at ${bar.x + bar.width}`);
+    if (bar.y < 12 + lane * places.lane || bar.y + bar.height > 12 + (lane + 1) * places.lane) timeline(`lane ${lane} at ${bar.y}`);
+  });
+  for (const group of places.marks) {
+    const own = group.all.map((mark) => at(mark.at));
+    if (!own.some((px) => Math.abs(group.x - px) <= MOST_PX)) timeline(`a mark at ${group.x} is none of ${own}`);
+    if (own.some((px) => px < group.from - MOST_PX || px > group.to + MOST_PX) || group.to - group.from > 9) timeline(`${own} are told as ${group.from} to ${group.to}`);
+    if (group.all.some((mark) => mark.kind === "failed") && group.kind !== "failed") timeline("a failure is hidden");
+  }
+  for (const tick of places.ticks) if (Math.abs(tick.x - at(tick.at)) > MOST_PX) timeline(`a tick of ${tick.at} at ${tick.x}`);
+  if (places.strips.some((strip) => strip.name === "gpu")) timeline("what was not measured is drawn");
+  for (const strip of places.strips) {
+    const corners = cornersOf(pathOf(strip.points)).flat();
+    const most = Math.max(1, ...history[strip.name].filter((share) => share !== null));
+    history[strip.name].forEach((share, i) => {
+      if (share === null) return;
+      timeline.nMarks++;
+      const wanted = [at(usage_at_s[i]), strip.top + 22 - (share / most) * 22];
+      if (!corners.some((corner) => near(corner, wanted))) timeline(`${share} of ${strip.name} is not drawn`);
+    });
+    if (strip.top < places.low || strip.top + 22 > places.bottom) timeline(`${strip.name} lies outside`);
+  }
+  if (Math.abs(places.value(at(length_s / 3)) - length_s / 3) > length_s / 1000) timeline("a click goes elsewhere");
+}
+timeline.end();

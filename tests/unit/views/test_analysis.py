@@ -10,12 +10,14 @@ import msgspec
 import pytest
 
 from jupyter_ddl.client.run import Run
+from jupyter_ddl.controller.telemetry_store import samples_path
 from jupyter_ddl.errors import TrialError
 from jupyter_ddl.ledger.reducer import fold_all
 from jupyter_ddl.ledger.run_state import RunState
 from jupyter_ddl.plotting.importance import Importance
 from jupyter_ddl.protocol.events import AttemptStarted, Reported
-from jupyter_ddl.protocol.view_messages import GetCurves, GetImportance, GetTrial
+from jupyter_ddl.protocol.telemetry import WorkerSample
+from jupyter_ddl.protocol.view_messages import GetCurves, GetHistory, GetImportance, GetTrial
 from jupyter_ddl.server.links import Links
 from jupyter_ddl.server.requests import Requests
 from jupyter_ddl.server.run_list import Folds
@@ -24,7 +26,13 @@ from jupyter_ddl.views import analysis
 from jupyter_ddl.views.analysis import analysis_of
 from tests.leaks import Home
 from tests.unit.cell.cell_makers import notebook
-from tests.unit.recorded_runs import events_of_search, params_of, record_search, value_of
+from tests.unit.recorded_runs import (
+    BEGAN_S,
+    events_of_search,
+    params_of,
+    record_search,
+    value_of,
+)
 
 
 def state_of(run_id: str) -> RunState:
@@ -37,6 +45,24 @@ def test_the_parameter_that_decides_has_the_largest_share(home: Home) -> None:
     assert (part.id, part.run_id, part.n_trials) == (5, "why-1", 23)
     assert part.shares[0][0] == "lr"
     assert sum(share for _, share in part.shares) == pytest.approx(1)
+
+
+def test_a_run_over_time_is_read_from_its_record_and_what_its_machines_did(home: Home) -> None:
+    record_search("why-0")
+    lines = [
+        msgspec.json.encode(WorkerSample("w0", "h", BEGAN_S + n, cpu=1.0, n_cpus=2.0))
+        for n in range(20)
+    ]
+    samples_path("why-0").write_bytes(b"\n".join([*lines, lines[0][:30]]))
+    part = analysis_of(state_of("why-0"), GetHistory(5, "why-0"))()
+    history = part.history
+    assert (part.id, history.n_bars, history.lanes) == (5, 30, ("w0", "w1"))
+    assert history.length_s == 60.0
+    assert {bar[3] for bar in history.bars} == {"complete", "pruned", "failed"}
+    assert history.cpu
+    assert set(history.cpu) == {0.5}
+    (samples_path("why-0")).unlink()
+    assert analysis_of(state_of("why-0"), GetHistory(5, "why-0"))().history.cpu == ()
 
 
 def test_a_run_without_a_space_says_so(home: Home) -> None:

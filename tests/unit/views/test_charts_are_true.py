@@ -33,14 +33,8 @@ def test_no_mark_of_the_live_view_stands_where_its_value_is_not() -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     told = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [each["name"] for each in told] == [
-        "lines",
-        "watched",
-        "replayed",
-        "parallel",
-        "strips",
-        "steps",
-    ]
+    names = ["lines", "watched", "replayed", "parallel", "strips", "steps", "timeline"]
+    assert [each["name"] for each in told] == names
     assert [each for each in told if each["wrong"]] == []
     # And the runs were such that it could have gone wrong.
     marks = {each["name"]: each["nMarks"] for each in told}
