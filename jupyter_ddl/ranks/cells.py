@@ -243,6 +243,8 @@ class CellService:
         self._thread_id = threading.get_ident()
         self._pid = os.getpid()
         self._running: int | None = None
+        self._unwanted = 0
+        """Number of the last cell that was to be interrupted: it may not have begun yet."""
         self._is_armed = False
         self._is_cut_off = False
 
@@ -255,7 +257,11 @@ class CellService:
         return self._run(message)
 
     def interrupt(self, number: int) -> None:
-        """Interrupt cell ``number``, also where it waits in a collective.  Any thread."""
+        """Interrupt cell ``number``, also where it waits in a collective.  Any thread.
+
+        One that has not begun ends when it does: a group's ranks do not begin at the same moment.
+        """
+        self._unwanted = number
         if self._running == number:
             # The worker's SIGINT goes to any thread of this process, and wakes the main thread
             # only if it is that one; behind a SIGCONT it often is another.
@@ -378,6 +384,8 @@ class CellService:
         try:
             try:
                 self._is_armed = True
+                if self._unwanted == message.number:
+                    raise KeyboardInterrupt
                 ending = self._cells.execute(message)
                 self._is_armed = False
             except BaseException as error:  # noqa: BLE001 - the wall around the user's code

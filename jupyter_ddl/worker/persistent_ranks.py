@@ -228,8 +228,8 @@ class CellRanks:
         return RankGone(f"did not answer within {timeout_s:.0f} s")
 
     def _interrupt(self, rank: _CellRank, call: InterruptRank) -> None:
+        rank.process.send(call)
         if rank.running == call.number:
-            rank.process.send(call)
             # To what the cell has started as well, as a terminal does it.
             rank.process.signal_group(signal.SIGCONT, signal.SIGINT)
 
