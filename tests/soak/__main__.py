@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import faulthandler
+import math
 import os
 import platform
 import random
@@ -171,7 +172,10 @@ class Soak:
             lambda: {r.verb for r in self._records.runs.values() if r.is_over} >= {"search", "ddp"},
             "two calm runs",
         )
-        while len(self.kills) < self._options.kills and not self.broken:
+        over_s = time.monotonic() + 60.0 * self._options.minutes
+        while (
+            len(self.kills) < self._options.kills and time.monotonic() < over_s and not self.broken
+        ):
             self._kill_some()
         self._end()
         self._judge()
@@ -445,6 +449,7 @@ def _is_orphan(process: psutil.Process) -> bool:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
     parser.add_argument("--kills", type=int, default=1000, metavar="N")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="kill nobody afterwards")
     parser.add_argument("--seed", type=int, default=1, metavar="S")
     parser.add_argument("--kinds", nargs="+", choices=_KINDS, default=list(_KINDS))
     parser.add_argument("--trials", type=int, default=30, help="of a search")
