@@ -26,6 +26,7 @@ from jupyter_ddl.backends.reaching import (
 )
 from jupyter_ddl.errors import ClusterError
 from jupyter_ddl.protocol.cluster import ClusterSpec
+from jupyter_ddl.protocol.reading import converted
 from jupyter_ddl.store.awake import awake_s
 from jupyter_ddl.store.connection import is_lost
 from jupyter_ddl.store.processes import ProcessIdentity, is_alive, this_process
@@ -132,7 +133,7 @@ class AddressBackend(Backend):
 
     def _use_by(self, found: dict[str, Any]) -> Literal["none", "certain", "unclear"]:
         """Whether the controller of this entry lives; clocks of other hosts are not believed."""
-        owner = msgspec.convert(found, ProcessIdentity)
+        owner = converted(found, ProcessIdentity)
         if owner == this_process() or is_lost(owner):
             return "none"
         if is_alive(owner):

@@ -13,6 +13,7 @@ from jupyter_ddl.grammar import Argument, Group
 from jupyter_ddl.nearest import did_you_mean
 from jupyter_ddl.plugins import BACKENDS
 from jupyter_ddl.protocol.cluster import MAX_WORKERS, ClusterSpec
+from jupyter_ddl.protocol.reading import converted
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -269,7 +270,7 @@ class BackendPlugin(ABC):
                     f"{', '.join(known) or 'none'}{did_you_mean(name, known)}"
                 )
         try:
-            return msgspec.convert(given, self.settings_type)
+            return converted(given, self.settings_type)
         except msgspec.ValidationError as error:
             raise OptionError(f"backend {self.name!r}: {error}") from None
 
@@ -377,7 +378,7 @@ def settings_of(spec: ClusterSpec, kind: type[S]) -> S:
         It was written by another version.
     """
     try:
-        return msgspec.convert(spec.settings, kind)
+        return converted(spec.settings, kind)
     except msgspec.ValidationError as error:
         raise ClusterError(
             f"the settings of cluster {spec.name} do not fit backend {spec.backend!r}: {error}"

@@ -17,6 +17,7 @@ from jupyter_ddl.client.link import ControllerLink, Mailbox, client_loop, close_
 from jupyter_ddl.client.start import packages_to_warm, prepared_spec, start_controller
 from jupyter_ddl.errors import ClusterError, ControllerError
 from jupyter_ddl.protocol.cluster import ClusterSpec
+from jupyter_ddl.protocol.reading import from_json
 from jupyter_ddl.protocol.replies import Result
 from jupyter_ddl.protocol.requests import Body
 from jupyter_ddl.store.advisories import outdated
@@ -195,7 +196,7 @@ def _remember(spec: ClusterSpec) -> None:
 
 def _remembered(name: str) -> ClusterSpec | None:
     try:
-        return msgspec.json.decode(_spec_path(name).read_bytes(), type=ClusterSpec)
+        return from_json(_spec_path(name).read_bytes(), ClusterSpec)
     except (FileNotFoundError, msgspec.DecodeError):
         return None
 

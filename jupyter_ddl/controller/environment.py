@@ -22,6 +22,7 @@ from jupyter_ddl.protocol.facts import (
     Patch,
     WorkerEnvironment,
 )
+from jupyter_ddl.protocol.reading import from_msgpack, msgpack_decoder
 from jupyter_ddl.protocol.replies import Accepted, EnvironmentResult
 from jupyter_ddl.protocol.requests import (
     EnvironmentBody,
@@ -46,7 +47,7 @@ __all__ = ["KeptPackages", "WorkerEnvironments", "merge_patches"]
 
 log = logging.getLogger(__name__)
 
-_ANSWER = msgspec.msgpack.Decoder(WorkerEnvironment)
+_ANSWER = msgpack_decoder(WorkerEnvironment)
 
 
 class _Record(msgspec.Struct, frozen=True):
@@ -72,7 +73,7 @@ class KeptPackages:
     def read(self) -> tuple[Patch, dict[str, bytes]] | None:
         """What the controller before has left, if it was for workers like these."""
         try:
-            record = msgspec.msgpack.decode(self._path.read_bytes(), type=_Record)
+            record = from_msgpack(self._path.read_bytes(), _Record)
         except FileNotFoundError:
             return None
         except (OSError, msgspec.MsgspecError) as error:

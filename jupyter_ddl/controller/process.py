@@ -15,12 +15,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from jupyter_ddl import __version__
 from jupyter_ddl.backends.base import backend_plugin
 from jupyter_ddl.errors import ClusterError, JupyterDDLError
 from jupyter_ddl.protocol.cluster import ClusterSpec
+from jupyter_ddl.protocol.reading import from_json
 from jupyter_ddl.store.atomic import write_whole
 from jupyter_ddl.store.awake import AwakeLoop
 from jupyter_ddl.store.connection import (
@@ -119,7 +118,7 @@ def main() -> None:
     logging.getLogger("distributed").setLevel(logging.WARNING)
     phases = Phases()
     try:
-        spec = msgspec.json.decode(sys.stdin.buffer.read(), type=ClusterSpec)
+        spec = from_json(sys.stdin.buffer.read(), ClusterSpec)
         lock = hold_name(
             spec.name, lambda: read_connection(spec.name) is not None, spec.start_timeout_s
         )

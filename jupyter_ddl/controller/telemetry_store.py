@@ -17,6 +17,7 @@ from typing import TypeVar
 import msgspec
 
 from jupyter_ddl.controller.verdicts import WorkerEvidence, verdicts
+from jupyter_ddl.protocol.reading import msgpack_decoder
 from jupyter_ddl.protocol.telemetry import (
     ClusterTelemetry,
     GpuSample,
@@ -140,7 +141,7 @@ class TelemetryStore:
     """Bounded by the workers that the cluster has, whatever they send."""
 
     def __init__(self) -> None:
-        self._decoder = msgspec.msgpack.Decoder(WorkerSample)
+        self._decoder = msgpack_decoder(WorkerSample)
         self._workers: dict[str, _Worker] = {}
         self._views: dict[str, ClusterTelemetry] = {}
         self.seq = 0

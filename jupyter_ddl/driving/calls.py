@@ -14,6 +14,7 @@ from distributed import Client, Scheduler, SchedulerPlugin
 
 from jupyter_ddl.errors import LaunchError
 from jupyter_ddl.protocol.codec import UNREADABLE
+from jupyter_ddl.protocol.reading import converted
 
 __all__ = ["WorkerLostError", "call_worker", "decoded", "hear"]
 
@@ -56,7 +57,7 @@ async def call_worker(
     if isinstance(answer, BaseException):
         raise WorkerLostError(f"worker {worker} did not answer: {answer!r}") from answer
     try:
-        return msgspec.convert(answer, gives)
+        return converted(answer, gives)
     except msgspec.ValidationError as error:
         raise _not_believed(worker, error) from None
 

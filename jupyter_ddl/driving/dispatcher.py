@@ -21,6 +21,7 @@ from jupyter_ddl.driving.flights import ChunkInbox
 from jupyter_ddl.protocol.assignment import Assignment, Control, StopRun, StopTrial
 from jupyter_ddl.protocol.events import AssignmentResult, EventChunk
 from jupyter_ddl.protocol.group import JoinGroup
+from jupyter_ddl.protocol.reading import msgpack_decoder
 from jupyter_ddl.protocol.sampling import SamplerAnswers, SamplerCall
 from jupyter_ddl.worker import plugin as plugin_calls
 
@@ -82,9 +83,9 @@ class Dispatcher:
         self._flights: dict[str, _Flight] = {}
         self._ending: dict[str, asyncio.Task[None]] = {}
         """Workers that are being ended: a second restart would meet the one in its place."""
-        self._decoder = msgspec.msgpack.Decoder(EventChunk)
-        self._of_result = msgspec.msgpack.Decoder(AssignmentResult)
-        self._of_sampler = msgspec.msgpack.Decoder(SamplerAnswers)
+        self._decoder = msgpack_decoder(EventChunk)
+        self._of_result = msgpack_decoder(AssignmentResult)
+        self._of_sampler = msgpack_decoder(SamplerAnswers)
 
     def start(self) -> None:
         """Subscribe to the controller's topic; call once, before any assignment."""

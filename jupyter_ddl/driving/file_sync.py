@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from distributed import Client
 
 from jupyter_ddl.driving.calls import WorkerLostError, call_worker, decoded
@@ -34,6 +33,7 @@ from jupyter_ddl.protocol.events import (
 from jupyter_ddl.protocol.fit import FitTable
 from jupyter_ddl.protocol.folder import FolderFile, home_path, matches
 from jupyter_ddl.protocol.program import Program, blobs_of
+from jupyter_ddl.protocol.reading import from_msgpack, msgpack_decoder
 from jupyter_ddl.ranks.checkpoints import checkpoint_names, keep_newest
 from jupyter_ddl.store.atomic import replacing
 from jupyter_ddl.store.blobs import BlobMissingError, find_blob, read_blob
@@ -56,7 +56,7 @@ _SLOWEST_BYTES_PER_S = 1 << 20
 _CALL_S = 60.0
 _LOG_INTERVAL_S = 1.0
 
-_LISTING = msgspec.msgpack.Decoder(list[FolderFile])
+_LISTING = msgpack_decoder(list[FolderFile])
 
 OnEvents = Callable[[Sequence[RankEvent]], None]
 
@@ -497,13 +497,13 @@ def blobs_of_program(digest: str, dirs: Iterable[Path]) -> list[str]:
     BlobMissingError
         The program is not in the controller's store.
     """
-    program = msgspec.msgpack.decode(read_blob(digest, dirs), type=Program)
+    program = from_msgpack(read_blob(digest, dirs), Program)
     return [digest, *blobs_of(program)]
 
 
 def _blobs_of_table(digest: str, dirs: Iterable[Path]) -> list[str]:
     """The same for a batch of scikit-learn's fits."""
-    table = msgspec.msgpack.decode(read_blob(digest, dirs), type=FitTable)
+    table = from_msgpack(read_blob(digest, dirs), FitTable)
     return [digest, *blobs_of(table)]
 
 

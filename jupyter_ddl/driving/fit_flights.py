@@ -40,6 +40,7 @@ from jupyter_ddl.protocol.events import (
 )
 from jupyter_ddl.protocol.fit import FitItem, FitWork
 from jupyter_ddl.protocol.fit_results import NodeResult, UnitResult
+from jupyter_ddl.protocol.reading import msgpack_decoder
 from jupyter_ddl.protocol.run import RunSpec
 
 __all__ = ["FitFlights", "FlightInstruction", "PieceBegun", "PieceDone"]
@@ -47,9 +48,7 @@ __all__ = ["FitFlights", "FlightInstruction", "PieceBegun", "PieceDone"]
 _DEPTH = 2
 """One assignment runs at a worker and one waits there, so that no slot is ever idle."""
 _MAX_CRASHES = 2
-_RESULT: msgspec.msgpack.Decoder[NodeResult | UnitResult] = msgspec.msgpack.Decoder(
-    NodeResult | UnitResult
-)
+_RESULT: msgspec.msgpack.Decoder[NodeResult | UnitResult] = msgpack_decoder(NodeResult | UnitResult)
 
 FlightInstruction: TypeAlias = Send | Abandon | EndWorker | Signal | WakeOthers
 

@@ -16,6 +16,7 @@ from jupyter_ddl.driving.calls import WorkerLostError, call_worker, decoded
 from jupyter_ddl.driving.file_sync import FileTransfer
 from jupyter_ddl.protocol.cells import CellDone, RankAnswer, RankCall, RunCell
 from jupyter_ddl.protocol.program import blobs_of
+from jupyter_ddl.protocol.reading import msgpack_decoder
 from jupyter_ddl.store.paths import blob_dirs, run_dir
 from jupyter_ddl.worker import plugin
 from jupyter_ddl.worker import plugin as plugin_calls
@@ -31,7 +32,7 @@ class RankCalls:
     def __init__(self, client: Client, transfer: FileTransfer | None = None) -> None:
         self._client = client
         self._transfer = transfer
-        self._decoder: msgspec.msgpack.Decoder[RankAnswer] = msgspec.msgpack.Decoder(RankAnswer)
+        self._decoder: msgspec.msgpack.Decoder[RankAnswer] = msgpack_decoder(RankAnswer)
 
     def reconnect(self, client: Client) -> None:
         """Use another scheduler from now on."""

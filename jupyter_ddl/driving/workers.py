@@ -13,13 +13,14 @@ from distributed import Client
 
 from jupyter_ddl.driving.calls import WorkerLostError, decoded
 from jupyter_ddl.protocol.group import SeenGpus
+from jupyter_ddl.protocol.reading import msgpack_decoder
 from jupyter_ddl.ranks.gpus import describe_gpus
 
 __all__ = ["WorkerInfo", "WorkerWatch"]
 
 log = logging.getLogger(__name__)
 
-_SEEN = msgspec.msgpack.Decoder(SeenGpus)
+_SEEN = msgpack_decoder(SeenGpus)
 
 _GPUS_TIMEOUT_S = 40.0
 """Longer than a worker waits for its driver."""

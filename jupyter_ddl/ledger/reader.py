@@ -16,6 +16,7 @@ from jupyter_ddl.ledger.run_state import RunState
 from jupyter_ddl.ledger.snapshots import latest_round, latest_step
 from jupyter_ddl.protocol.codec import decode_event
 from jupyter_ddl.protocol.events import SCHEMA_VERSION, Event, RunFinished, RunSubmitted
+from jupyter_ddl.protocol.reading import converted
 from jupyter_ddl.protocol.snapshot import Counts, RunLine
 from jupyter_ddl.protocol.verb import Capabilities, Nouns
 
@@ -188,7 +189,7 @@ def read_run_line(path: str | Path) -> RunLine:
         return line
     return msgspec.structs.replace(
         line,
-        n_finished=msgspec.convert(last.totals, Counts).finished if last.totals else None,
+        n_finished=converted(last.totals, Counts).finished if last.totals else None,
         best=last.best_value,
         step=last.step,
         round=last.round,

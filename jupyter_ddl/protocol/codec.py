@@ -13,6 +13,7 @@ import msgspec
 
 from jupyter_ddl.errors import ProtocolError
 from jupyter_ddl.protocol.events import Event
+from jupyter_ddl.protocol.reading import converted, msgpack_decoder
 
 __all__ = [
     "NON_FINITE",
@@ -32,7 +33,7 @@ NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _ENCODER = msgspec.msgpack.Encoder()
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What msgspec raises for bytes that are no message: they nest too deep, or hold no text."""
-_DECODER: msgspec.msgpack.Decoder[Event] = msgspec.msgpack.Decoder(Event)
+_DECODER: msgspec.msgpack.Decoder[Event] = msgpack_decoder(Event)
 
 
 def encode_event(event: Event) -> bytes:
@@ -92,7 +93,7 @@ def decoder_of(kind: Any, what: str = "not a message") -> Callable[[bytes | memo
         How the message begins of the :class:`ProtocolError` that it raises, whatever is wrong with
         the bytes.
     """
-    decode = msgspec.msgpack.Decoder(kind).decode
+    decode = msgpack_decoder(kind).decode
 
     def read(data: bytes | memoryview) -> Any:
         try:
@@ -117,7 +118,7 @@ def encodable(message: T, kind: type[T]) -> T:
     try:
         _ENCODER.encode(message)
     except UnicodeEncodeError:
-        return msgspec.convert(_without_surrogates(msgspec.to_builtins(message)), kind)
+        return converted(_without_surrogates(msgspec.to_builtins(message)), kind)
     return message
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from jupyter_ddl.protocol.names import FileName
+from jupyter_ddl.protocol.reading import json_decoder
 
 __all__ = ["CURRENT", "MAX_RUN_BYTES", "Bundle", "ShownByCell", "read_bundle", "read_shown"]
 
@@ -42,8 +43,8 @@ class Bundle(msgspec.Struct, frozen=True):
         return str(self.data.get("text/plain", ""))
 
 
-_DECODER = msgspec.json.Decoder(Bundle)
-_SHOWN = msgspec.json.Decoder(ShownByCell)
+_DECODER = json_decoder(Bundle)
+_SHOWN = json_decoder(ShownByCell)
 
 
 def read_bundle(path: Path) -> Bundle | None:

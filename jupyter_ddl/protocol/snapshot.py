@@ -7,6 +7,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from jupyter_ddl.protocol.events import Failure, HangVerdict, Outcome
+from jupyter_ddl.protocol.reading import json_decoder
 from jupyter_ddl.protocol.space import ParamValue
 from jupyter_ddl.protocol.telemetry import Usage
 from jupyter_ddl.protocol.verb import Capabilities, Nouns
@@ -281,7 +282,7 @@ class RunSnapshot(msgspec.Struct, frozen=True):
         return max(steps, default=None)
 
 
-_DECODER = msgspec.json.Decoder(RunSnapshot)
+_DECODER = json_decoder(RunSnapshot)
 _FINAL = frozenset({"complete", "failed", "cancelled"})
 
 

@@ -8,7 +8,6 @@ each verb is one module; ``plugins.VERBS`` finds them, also those of other packa
 from __future__ import annotations
 
 import functools
-import threading
 from collections.abc import Iterator
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
@@ -17,6 +16,7 @@ import msgspec
 from jupyter_ddl.errors import PluginError
 from jupyter_ddl.plugins import VERBS
 from jupyter_ddl.protocol.group import CollectiveBackend
+from jupyter_ddl.protocol.reading import converted
 from jupyter_ddl.protocol.sampling import Objective, StudySpec
 
 __all__ = [
@@ -192,9 +192,6 @@ class VerbSpec(msgspec.Struct, frozen=True, kw_only=True):
         yield from ()
 
 
-_PREPARING = threading.RLock()
-
-
 @functools.cache
 def load_verb(word: str) -> type[VerbSpec]:
     """The class of a verb.
@@ -204,16 +201,13 @@ def load_verb(word: str) -> type[VerbSpec]:
     OptionError, PluginError
         No package that is installed here has it, or what it offers is not a verb.
     """
-    # Two threads that use a type of msgspec's for the first time at once end the process.
-    with _PREPARING:
-        found: type[VerbSpec] = VERBS.load(word)
-        if found.__struct_config__.tag != word:
-            raise PluginError(
-                f"verb {word!r} ({VERBS.target(word)}) has the tag "
-                f"{found.__struct_config__.tag!r}; declare it with tag={word!r}"
-            )
-        msgspec.json.Decoder(found)
-        return found
+    found: type[VerbSpec] = VERBS.load(word)
+    if found.__struct_config__.tag != word:
+        raise PluginError(
+            f"verb {word!r} ({VERBS.target(word)}) has the tag "
+            f"{found.__struct_config__.tag!r}; declare it with tag={word!r}"
+        )
+    return found
 
 
 def read_verb(fields: dict[str, Any]) -> VerbSpec:
@@ -226,4 +220,4 @@ def read_verb(fields: dict[str, Any]) -> VerbSpec:
     msgspec.ValidationError
         Fields that it does not have like this.
     """
-    return msgspec.convert(fields, load_verb(str(fields.get("type"))))
+    return converted(fields, load_verb(str(fields.get("type"))))

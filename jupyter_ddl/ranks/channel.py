@@ -17,6 +17,7 @@ from jupyter_ddl.errors import LaunchError
 from jupyter_ddl.protocol.events import RankEvent
 from jupyter_ddl.protocol.framing import FrameSocket
 from jupyter_ddl.protocol.rank_messages import CHANNEL_LOST_EXIT_CODE, FromRank, LoaderWait, ToRank
+from jupyter_ddl.protocol.reading import msgpack_decoder
 from jupyter_ddl.ranks.stopping import StopFlag, TrialStopped
 
 __all__ = ["RankChannel", "TerminationHandler"]
@@ -139,7 +140,7 @@ class RankChannel:
         self._frames = FrameSocket(sock)
         self._termination = termination
         self._encoder = msgspec.msgpack.Encoder()
-        self._decoder = msgspec.msgpack.Decoder(ToRank)
+        self._decoder = msgpack_decoder(ToRank)
         self._held: list[RankEvent] = []
         self._main_thread = threading.main_thread().ident
         self.is_ours = True

@@ -22,6 +22,7 @@ from jupyter_ddl.errors import LaunchError
 from jupyter_ddl.protocol.assignment import TrialAssignment
 from jupyter_ddl.protocol.events import RendezvousReady
 from jupyter_ddl.protocol.group import JoinGroup, RankPlace
+from jupyter_ddl.protocol.reading import from_json
 from jupyter_ddl.ranks.frameworks.environment import framework_environment
 from jupyter_ddl.ranks.gpus import choose_device
 from jupyter_ddl.ranks.group_store import (
@@ -244,7 +245,7 @@ class RankGroup:
             self.store_port = int(joined.addresses[0].rpartition(":")[2])
         if with_torch:
             self._use_torch(joined.addresses)
-            ports = msgspec.json.decode(self._store.get(_PORTS), type=GroupPorts)
+            ports = from_json(self._store.get(_PORTS), GroupPorts)
         os.environ.update(group_environment(place, joined.addresses, ports if with_torch else None))
         found = {**interface_environment(own), **framework_environment(place)}
         for name, value in found.items():

@@ -21,6 +21,7 @@ from jupyter_ddl.errors import LaunchError, SpecError
 from jupyter_ddl.protocol.assignment import Assignment, TrialAssignment
 from jupyter_ddl.protocol.events import AttemptFinished, Failure, Notice, Outcome, RankEvent
 from jupyter_ddl.protocol.program import Program
+from jupyter_ddl.protocol.reading import msgpack_decoder
 from jupyter_ddl.protocol.space import ParamValue, variable_of
 from jupyter_ddl.protocol.verb import Items
 from jupyter_ddl.ranks import compiling, incell, outputs
@@ -185,7 +186,7 @@ def _pick(
 
 
 Emit = Callable[[RankEvent], None]
-_PROGRAM = msgspec.msgpack.Decoder(Program)
+_PROGRAM = msgpack_decoder(Program)
 
 
 class _Ending(msgspec.Struct):

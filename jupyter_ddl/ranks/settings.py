@@ -10,9 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from jupyter_ddl.protocol.program import Settings
+from jupyter_ddl.protocol.reading import from_msgpack
 from jupyter_ddl.ranks.imports import after_import
 from jupyter_ddl.settings import LIBRARIES, Library, put, put_back
 from jupyter_ddl.store.blobs import read_blob
@@ -57,9 +56,7 @@ class RankSettings:
             self.problems += put(library, values)
         self._waiting = {}
         if blob is not None:
-            self._waiting = msgspec.msgpack.decode(
-                read_blob(blob, blob_dirs), type=dict[str, bytes]
-            )
+            self._waiting = from_msgpack(read_blob(blob, blob_dirs), dict[str, bytes])
         self._blob = blob
         for library in LIBRARIES:
             if library.is_imported:

@@ -24,6 +24,7 @@ import torch.distributed as dist
 
 from jupyter_ddl.errors import LaunchError, ProtocolError
 from jupyter_ddl.protocol.framing import FrameSocket, encode_frame, read_frame
+from jupyter_ddl.protocol.reading import msgpack_decoder
 
 __all__ = ["StoreServer", "TokenStore"]
 
@@ -60,9 +61,9 @@ class _Greeting(msgspec.Struct, array_like=True):
 _kept: list[TokenStore] = []
 """For the life of the process: what torch makes of a store keeps alive its half in C++ alone."""
 
-_greeting = msgspec.msgpack.Decoder(_Greeting)
-_request = msgspec.msgpack.Decoder(_Request)
-_reply = msgspec.msgpack.Decoder(_Reply)
+_greeting = msgpack_decoder(_Greeting)
+_request = msgpack_decoder(_Request)
+_reply = msgpack_decoder(_Reply)
 _encode = msgspec.msgpack.Encoder().encode
 
 

@@ -35,6 +35,7 @@ from jupyter_ddl.protocol.rank_messages import (
     ToZygote,
     ZygoteReady,
 )
+from jupyter_ddl.protocol.reading import msgpack_decoder
 from jupyter_ddl.ranks import main as rank_main
 from jupyter_ddl.ranks.outputs import choose_renderers
 from jupyter_ddl.ranks.payload import DECIDES_AT_IMPORT
@@ -116,7 +117,7 @@ class Zygote:
         self._worker_pid = worker_pid
         self._buffer = FrameBuffer()
         self._rank_fds: deque[int] = deque()
-        self._decoder = msgspec.msgpack.Decoder(ToZygote)
+        self._decoder = msgpack_decoder(ToZygote)
         self._ranks: dict[int, str] = {}
         self._stack_dump = StackDump()
         self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)

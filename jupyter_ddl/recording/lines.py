@@ -15,6 +15,7 @@ import msgspec
 from jupyter_ddl.errors import RecordingError
 from jupyter_ddl.protocol.codec import NON_FINITE, json_safe
 from jupyter_ddl.protocol.events import Event, RunSubmitted
+from jupyter_ddl.protocol.reading import converted
 from jupyter_ddl.protocol.telemetry import WorkerSample
 
 __all__ = [
@@ -130,7 +131,7 @@ def fact_of(fields: Any) -> Fact:
     ValueError
         It is none; the message names the field.
     """
-    return msgspec.convert(_with_numbers(fields), _FACT)  # type: ignore[no-any-return]
+    return converted(_with_numbers(fields), _FACT)  # type: ignore[no-any-return]
 
 
 def time_of(fact: Fact) -> float:
@@ -255,7 +256,7 @@ def _head(path: Path, fields: Any) -> Head:
             1,
         )
     try:
-        return msgspec.convert(fields, Head)
+        return converted(fields, Head)
     except _WRONG as error:
         raise _refusal(path, f"its head is damaged ({error}); export it again", 1) from None
 

@@ -33,6 +33,7 @@ from jupyter_ddl.protocol.events import (
     RunSubmitted,
 )
 from jupyter_ddl.protocol.outputs import read_bundle
+from jupyter_ddl.protocol.reading import converted
 from jupyter_ddl.protocol.run import Provenance, RunSpec
 from jupyter_ddl.recording.lines import (
     FORMAT,
@@ -125,7 +126,7 @@ class Scrubber:
             fact = msgspec.structs.replace(fact, values_file=None, result=b"")
         where = type(fact).__name__
         fields = self._walk(msgspec.to_builtins(fact, builtin_types=(bytes,)), where)
-        return msgspec.convert(fields, type(fact), builtin_types=(bytes,))
+        return converted(fields, type(fact), builtin_types=(bytes,))
 
     def _walk(self, value: Any, where: str) -> Any:
         if isinstance(value, str):

@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 from jupyter_ddl.errors import ClusterError
+from jupyter_ddl.protocol.reading import json_decoder
 from jupyter_ddl.store.atomic import write_whole
 from jupyter_ddl.store.locks import holder_of, note_holder, read_note, rival_of, rivalry, try_lock
 from jupyter_ddl.store.paths import private_dir, runtime_dir, runtime_path
@@ -189,8 +190,7 @@ def read_connection(name: str) -> ConnectionInfo | None:
     return None
 
 
-# Made at once: two threads that use a type of msgspec's for the first time end the process.
-_DECODER = msgspec.json.Decoder(ConnectionInfo)
+_DECODER = json_decoder(ConnectionInfo)
 
 
 def _read(name: str) -> ConnectionInfo | None:

@@ -19,6 +19,7 @@ from pathlib import Path
 import msgspec
 
 from jupyter_ddl.errors import StorageError
+from jupyter_ddl.protocol.reading import from_json
 from jupyter_ddl.store.mounts import file_system_of
 from jupyter_ddl.store.paths import home_dir
 from jupyter_ddl.store.processes import ProcessIdentity, is_gone, this_process
@@ -138,7 +139,7 @@ def read_note(path: Path) -> Holder | None:
     """
     try:
         note = path.read_bytes()
-        return msgspec.json.decode(note, type=Holder) if note else None
+        return from_json(note, Holder) if note else None
     except (OSError, msgspec.DecodeError):
         return None
 

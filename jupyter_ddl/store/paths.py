@@ -19,6 +19,7 @@ from jupyter_core.paths import jupyter_data_dir, jupyter_runtime_dir
 
 from jupyter_ddl.errors import ClusterError, RunNotFoundError
 from jupyter_ddl.protocol.names import is_file_name
+from jupyter_ddl.protocol.reading import from_json
 from jupyter_ddl.store.atomic import replacing, write_whole
 
 __all__ = [
@@ -177,7 +178,7 @@ def forgotten_memory() -> list[Path]:
     found = []
     for note in memory.parent.glob(f"*{_ORIGIN}") if memory is not None else ():
         with contextlib.suppress(OSError, msgspec.DecodeError):
-            origin = msgspec.json.decode(note.read_bytes(), type=_Origin)
+            origin = from_json(note.read_bytes(), _Origin)
             name = note.stem
             is_here = origin.view == _view() != 0 and _ID.fullmatch(name) is not None
             if is_here and _read_id(Path(origin.home) / "id") != name:

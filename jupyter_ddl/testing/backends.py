@@ -24,6 +24,7 @@ from jupyter_ddl.backends.base import Backend, BackendPlugin, OnPhase, backend_p
 from jupyter_ddl.errors import ClusterError
 from jupyter_ddl.protocol.cluster import ClusterSpec
 from jupyter_ddl.protocol.group import SeenGpus
+from jupyter_ddl.protocol.reading import from_json
 
 __all__ = ["BackendCase", "BackendContract", "FakeBackend", "FakeClient", "FakePlugin"]
 
@@ -314,7 +315,7 @@ class BackendCase:
         """A backend that has not been started."""
         plugin = self.plugin or backend_plugin(self.spec.backend)
         spec = msgspec.structs.replace(self.spec, **changes)
-        return plugin.make(msgspec.json.decode(msgspec.json.encode(spec), type=ClusterSpec))
+        return plugin.make(from_json(msgspec.json.encode(spec), ClusterSpec))
 
 
 class BackendContract:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
+from jupyter_ddl.protocol.reading import converted, json_decoder
 from jupyter_ddl.protocol.snapshot import EncodedSnapshot
 from jupyter_ddl.protocol.telemetry import EncodedTelemetry
 from jupyter_ddl.protocol.view_messages import (
@@ -441,7 +442,7 @@ def _key(view: Shown) -> str:
     return type(view).__name__
 
 
-_DECODER: msgspec.json.Decoder[FromBrowser] = msgspec.json.Decoder(FromBrowser)
+_DECODER: msgspec.json.Decoder[FromBrowser] = json_decoder(FromBrowser)
 
 
 def _decode(data: Any) -> FromBrowser | None:
@@ -450,8 +451,7 @@ def _decode(data: Any) -> FromBrowser | None:
         if isinstance(data, bytes | bytearray | str):
             if len(data) > _MAX_REQUEST_BYTES:
                 return None
-            message: FromBrowser = _DECODER.decode(data)
-            return _bounded(message)
+            return _bounded(_DECODER.decode(data))
         if not isinstance(data, dict) or len(data) > _MAX_FIELDS:
             return None
         for name, value in data.items():
@@ -459,8 +459,7 @@ def _decode(data: Any) -> FromBrowser | None:
                 return None
             if not isinstance(value, str | int | float | bool | None):
                 return None
-        converted: FromBrowser = msgspec.convert(data, type=FromBrowser)
-        return _bounded(converted)
+        return _bounded(converted(data, FromBrowser))
     except (msgspec.MsgspecError, RecursionError, TypeError, UnicodeError):
         return None
 

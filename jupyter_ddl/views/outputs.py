@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from jupyter_ddl.protocol.outputs import read_bundle
+from jupyter_ddl.protocol.reading import json_decoder
 from jupyter_ddl.protocol.snapshot import EncodedSnapshot, OutputRow
 from jupyter_ddl.store.printed import bars_of
 from jupyter_ddl.views.channel import Bucket
@@ -38,7 +39,7 @@ class _Below(msgspec.Struct):
     ranks: tuple[_Process, ...] = ()
 
 
-_DECODER = msgspec.json.Decoder(_Below)
+_DECODER = json_decoder(_Below)
 
 
 class RunOutputs:

@@ -20,6 +20,7 @@ from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from jupyter_ddl.errors import WorkerEnvironmentError
 from jupyter_ddl.protocol.facts import CORE, EnvironmentCall, Facts, Patch, WorkerEnvironment
+from jupyter_ddl.protocol.reading import from_msgpack
 from jupyter_ddl.store.atomic import write_whole
 from jupyter_ddl.store.blobs import digest_of
 from jupyter_ddl.store.locks import try_lock
@@ -255,7 +256,7 @@ class RankEnvironment:
 
     async def call(self, payload: bytes) -> bytes:
         """Answer an encoded :class:`EnvironmentCall`."""
-        call = msgspec.msgpack.decode(payload, type=EnvironmentCall)
+        call = from_msgpack(payload, EnvironmentCall)
         error = ""
         if call.patch is not None:
             try:

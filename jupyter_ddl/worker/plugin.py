@@ -26,6 +26,7 @@ from jupyter_ddl.protocol.cells import OpenRank, RankCall, RunCell
 from jupyter_ddl.protocol.events import AssignmentResult
 from jupyter_ddl.protocol.fit import DropOutputs
 from jupyter_ddl.protocol.group import JoinGroup
+from jupyter_ddl.protocol.reading import from_msgpack
 from jupyter_ddl.protocol.sampling import SamplerAnswers, SamplerCall
 from jupyter_ddl.worker.chunks import (
     CHUNKS_PER_S,
@@ -99,7 +100,7 @@ async def execute_assignment(encoded: bytes) -> bytes:
         An encoded ``AssignmentResult``, sent after all chunks of events.  Nothing that user code
         does makes this raise.
     """
-    assignment = msgspec.msgpack.decode(encoded, type=Assignment)
+    assignment = from_msgpack(encoded, Assignment)
     result = await plugin_of(get_worker()).execute(assignment)
     return msgspec.msgpack.encode(result)
 
@@ -111,13 +112,13 @@ async def call_rank(encoded: bytes, dask_worker: Worker) -> bytes:
 
 async def control(encoded: bytes, dask_worker: Worker) -> None:
     """Deliver an encoded ``Control``; its effect shows in the events."""
-    message = msgspec.msgpack.decode(encoded, type=Control)
+    message = from_msgpack(encoded, Control)
     await plugin_of(dask_worker).control(message)
 
 
 async def ask_sampler(encoded: bytes, dask_worker: Worker) -> bytes:
     """Pass an encoded ``SamplerCall`` to the run's sampler; returns encoded ``SamplerAnswers``."""
-    call = msgspec.msgpack.decode(encoded, type=SamplerCall)
+    call = from_msgpack(encoded, SamplerCall)
     return msgspec.msgpack.encode(await plugin_of(dask_worker).ask_sampler(call))
 
 
@@ -308,7 +309,7 @@ class RankPlugin(WorkerPlugin):  # type: ignore[misc]
 
         A handler of the worker's own, because the way through the scheduler takes 2 ms.
         """
-        call = msgspec.msgpack.decode(payload, type=RankCall)
+        call = from_msgpack(payload, RankCall)
         if self.files is not None and isinstance(call, OpenRank):
             call = self.files.local(call)
         elif self.files is not None and isinstance(call, RunCell):

@@ -31,6 +31,7 @@ from jupyter_ddl.protocol.rank_messages import (
     ToZygote,
     ZygoteReady,
 )
+from jupyter_ddl.protocol.reading import msgpack_decoder
 from jupyter_ddl.store.processes import OWNER_VARIABLE, ZYGOTE_VARIABLE, kill_leftovers
 
 __all__ = ["WorkerSettings", "Zygote", "telemetry_interval_s", "zygote_environment"]
@@ -141,7 +142,7 @@ class Zygote:
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
         self._protocol = FrameProtocol(self._on_frame, self._on_closed)
-        self._decoder = msgspec.msgpack.Decoder(FromZygote)
+        self._decoder = msgpack_decoder(FromZygote)
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._forking: dict[str, asyncio.Future[int]] = {}
         self._asked: set[str] = set()

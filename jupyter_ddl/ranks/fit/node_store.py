@@ -16,6 +16,7 @@ from typing import Any, Literal
 import cloudpickle
 import msgspec
 
+from jupyter_ddl.protocol.reading import from_msgpack
 from jupyter_ddl.store.atomic import replacing
 from jupyter_ddl.store.blobs import map_file
 
@@ -68,7 +69,7 @@ class StoredNode:
     def __init__(self, view: memoryview) -> None:
         self._view = view
         length = int.from_bytes(view[:8], "little")
-        self._head = msgspec.msgpack.decode(view[8 : 8 + length], type=_Head)
+        self._head = from_msgpack(view[8 : 8 + length], _Head)
         self._loaded: dict[str, Any] = {}
 
     def __contains__(self, label: str) -> bool:

@@ -10,10 +10,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import msgspec
-
 from jupyter_ddl.protocol.fit import FitTable
 from jupyter_ddl.protocol.program import MAIN_GLOBALS, Program
+from jupyter_ddl.protocol.reading import msgpack_decoder
 from jupyter_ddl.ranks.payload import CapturedValues, install_modules
 from jupyter_ddl.ranks.settings import RankSettings
 from jupyter_ddl.store.blobs import read_blob
@@ -22,7 +21,7 @@ __all__ = ["SHARED", "LoadedTable"]
 
 SHARED = "jupyter_ddl:shared"
 """First half of the persistent id of an object that several calls have in common."""
-_TABLE = msgspec.msgpack.Decoder(FitTable)
+_TABLE = msgpack_decoder(FitTable)
 
 
 class LoadedTable:
