@@ -402,6 +402,9 @@ class Soak:
             f"- steps made again, at most: {lost['search']} of a search's trial (checkpoints every "
             f"3), {lost['ddp']} of a training (every 5)",
         ]
+        if self._panel.lost:
+            reasons = "; ".join(sorted(set(self._panel.lost)))
+            told.append(f"- the panel connected anew {len(self._panel.lost)} times: {reasons}")
         for kind in ("controller", "server", "kernel"):
             lives = [life for life in self._lives.values() if life.kind == kind and life.is_long]
             if lives:

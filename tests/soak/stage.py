@@ -135,6 +135,8 @@ class Panel(threading.Thread):
         self.seen_at_s = 0.0
         """When a snapshot of a run came last, by the clock of its server."""
         self.complaints: list[str] = []
+        self.lost: list[str] = []
+        """Why connections ended although nobody has killed their server."""
 
     @property
     def pid(self) -> int | None:
@@ -164,8 +166,11 @@ class Panel(threading.Thread):
             self._server = server
             while self._server is not None and not self._is_closing.is_set():
                 # A server that is starved of CPU time cuts connections; panels come back.
-                with contextlib.suppress(OSError, websocket.WebSocketException):
+                try:
                     self._read(server.connect())
+                except (OSError, websocket.WebSocketException) as error:
+                    if self._server is not None and server.process.poll() is None:
+                        self.lost.append(f"{type(error).__name__}: {error}")
         finally:
             self._server = None
             server.stop()
