@@ -17,7 +17,7 @@ from typing import TypeVar
 import msgspec
 
 from jupyter_ddl.controller.verdicts import WorkerEvidence, verdicts
-from jupyter_ddl.protocol.reading import msgpack_decoder
+from jupyter_ddl.protocol.reading import json_decoder, msgpack_decoder
 from jupyter_ddl.protocol.telemetry import (
     ClusterTelemetry,
     GpuSample,
@@ -276,7 +276,7 @@ _MIN_GAP_S = 0.9
 _N_PER_AGE = 100
 """A sample of a worker is kept if the last one is older than its hundredth part of the run."""
 _MAX_RUNS = 64
-_SAMPLE = msgspec.json.Decoder(WorkerSample)
+_SAMPLE = json_decoder(WorkerSample)
 
 
 def samples_path(run_id: str) -> Path:
