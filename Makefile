@@ -8,17 +8,19 @@ READY  := $(VENV)/.installed
 # What a plain `make test` leaves out: these need minutes, a cluster, a GPU or a browser.
 FAST   := not slow and not kube and not gpu and not browser
 # What a contributor runs at each change: no process is started but by the one test of every verb.
-UNIT   := tests/kernel/test_every_verb.py $(wildcard tests/unit tests/contract)
+UNIT   := tests/kernel/test_every_verb.py $(wildcard tests/contract tests/unit)
 # Real kernels, notebooks and controllers: what takes longest in one file first.
 KERNEL := tests/notebooks tests/kernel tests/binder $(addprefix tests/integration/,cli controller)
 # What runs on clusters and beside them, in depth.
 DEPTH  := tests/contract $(addprefix tests/integration/,backends environment faults fit network server telemetry tensorboard worker)
 # Rank groups on real clusters: many small starts and deaths.
 GROUPS := $(addprefix tests/integration/,ddp groups)
-# Tests in parallel processes, a file in one of them: what its fixtures make is made once.
-PARALLEL := -n 2 --dist loadfile
+# Tests in parallel processes, a file in one of them: what its fixtures make is made once.  In the order
+# above: files of one folder share a cluster, and what has few tests that take long is not begun last.
+FILES  := --dist loadfile --no-loadscope-reorder
+PARALLEL := -n 2 $(FILES)
 # Those that wait for starts and ends of clusters and ranks about half of the time.
-WAITING := -n 3 --dist loadfile
+WAITING := -n 3 $(FILES)
 ARGS   ?=
 # The panel needs node and 500 MB of packages to be built: only targets that show it build it.
 export JUPYTER_DDL_NO_PANEL := 1
@@ -46,7 +48,7 @@ test: $(READY)  ## all unit and contract tests, and every verb once end to end; 
 test-kernel: $(READY)  ## the magics in real kernels, the notebooks, controllers; ARGS="-k name -x" reaches pytest
 	@$(BIN)/python -c 'import accelerate, h5py, numba, papermill, plotly, safetensors' 2>/dev/null || \
 		$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[tools]'
-	@$(BIN)/python -m pytest $(PARALLEL) -m "$(FAST)" $(KERNEL) $(ARGS)
+	@$(BIN)/python -m pytest $(WAITING) -m "$(FAST)" $(KERNEL) $(ARGS)
 
 test-clusters: $(READY)  ## clusters in depth: other backends, faults, environments, fits, the server
 	@$(BIN)/python -c 'import dask_gateway, dask_gateway_server' 2>/dev/null || $(BIN)/python -m pip \

@@ -1,8 +1,8 @@
 """A copy of the controller from which Dask forks the workers of this host.
 
-A worker that begins as a new Python imports for a second of CPU what the controller has imported
-already.  So the server of :mod:`multiprocessing` that forks processes is not started as a new
-Python either, but forked itself, while the controller has one thread and has opened nothing.
+A worker that begins as a new Python imports for a second of CPU what the controller imports as
+well.  So the server of :mod:`multiprocessing` that forks processes is not started as a new Python
+either, but forked itself, while the controller has one thread and has opened nothing.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from unittest.mock import patch
 import dask
 import distributed.utils
 
+import jupyter_ddl.worker.plugin
+import jupyter_ddl.worker.preemption  # noqa: F401  # both are what workers need
 from jupyter_ddl.store.death_signal import bind_to_parent
 
 __all__ = ["start_fork_server"]

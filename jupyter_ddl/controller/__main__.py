@@ -6,14 +6,7 @@ its standard output until it is ready; everything after that goes through its so
 
 from __future__ import annotations
 
-import gc
-
-# Nothing that is imported is garbage, and looking for some at each start and end takes 0.2 s.
-gc.disable()
-from jupyter_ddl.controller.process import main  # noqa: E402
-
-gc.freeze()
-gc.enable()
+from jupyter_ddl.controller.process import main
 
 if __name__ == "__main__":
     main()

@@ -8,6 +8,12 @@ from tests.live_kernel import LiveKernel
 
 pytestmark = pytest.mark.kernel
 
+
+@pytest.fixture
+def kernel(attached_kernel: LiveKernel) -> LiveKernel:
+    return attached_kernel
+
+
 _DATA = """from sklearn.datasets import load_iris
 
 x, y = load_iris(return_X_y=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 import pytest
@@ -41,9 +42,11 @@ pipe = Pipeline([("shift", Shift()), ("clf", Constant())])
 """
 
 
-def test_a_cell_runs_here_and_its_fits_on_the_cluster(kernel: LiveKernel, tmp_path: Path) -> None:
+def test_a_cell_runs_here_and_its_fits_on_the_cluster(
+    attached_kernel: LiveKernel, tmp_path: Path
+) -> None:
+    kernel = attached_kernel
     kernel.run(SETUP).check()
-    kernel.run("%cluster start -n 2").check()
     cell = (
         "%%distribute fit -o run\n"
         "search = GridSearchCV(pipe, {'shift__by': [1, 2], 'clf__c': [0, 1, 2]}, cv=4)\n"
@@ -57,7 +60,7 @@ def test_a_cell_runs_here_and_its_fits_on_the_cluster(kernel: LiveKernel, tmp_pa
     assert kernel.value("run.state, len(run.trials)") == "('complete', 7)"
     assert kernel.value("type(search.best_estimator_['shift']) is Shift") == "True"
     assert kernel.value("GridSearchCV.fit.__module__") == "'sklearn.model_selection._search'"
-    assert "fit" in kernel.run("%runs").check().everything
+    assert ast.literal_eval(kernel.value("run.id")) in kernel.run("%runs").check().everything
 
     # An error is the estimator's own, with the cell's line; the next cell works.
     broken = kernel.run("%%distribute fit\nGridSearchCV(pipe, {'clf__d': [1]}).fit(X, y)")

@@ -40,7 +40,10 @@ def test_a_cell_becomes_a_search_by_its_first_line_and_its_results_come_home(
     assert kernel.value(same) == "True"
 
 
-def test_a_map_gives_results_in_order_and_values_of_the_line_expand(kernel: LiveKernel) -> None:
+def test_a_map_gives_results_in_order_and_values_of_the_line_expand(
+    attached_kernel: LiveKernel,
+) -> None:
+    kernel = attached_kernel
     kernel.run("items = [3, 1, 2]\nn = 5\ntitle = 'three squares'").check()
 
     out = kernel.run("%%distribute map --over x in items --name {title} -o m\n{'x': x * n}", 60)
@@ -58,8 +61,10 @@ def test_a_map_gives_results_in_order_and_values_of_the_line_expand(kernel: Live
     assert kernel.value("twice") == "[6, 2, 4]"
 
 
-def test_a_failed_search_shows_the_users_own_lines_and_none_of_ours(kernel: LiveKernel) -> None:
-    kernel.run("%cluster start -n 1").check()
+def test_a_failed_search_shows_the_users_own_lines_and_none_of_ours(
+    attached_kernel: LiveKernel,
+) -> None:
+    kernel = attached_kernel
     cell = (
         "%%distribute search --metric acc --trials 2 --max-failures 1\n"
         "from jupyter_ddl import report, uniform\n"
@@ -74,8 +79,8 @@ def test_a_failed_search_shows_the_users_own_lines_and_none_of_ours(kernel: Live
     assert out.error is not None
     name, _, traceback = out.error
     assert name == "RunFailedError"
-    # %load_ext is In [1], the start is In [2].
-    assert "In [3], line 4, in train" in traceback
+    # %load_ext is in In [1].
+    assert "In [2], line 4, in train" in traceback
     assert "return 1 / (x - x)" in traceback
     assert "ZeroDivisionError: " in traceback
     assert "jupyter_ddl/" not in traceback
