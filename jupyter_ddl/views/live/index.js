@@ -12,7 +12,9 @@ import { LogTail } from "./log.js";
 import { Machines } from "./machines.js";
 import { Parallel } from "./parallel.js";
 import { Ranks } from "./ranks.js";
+import { CHOSEN, TrialCard } from "./trial.js";
 import { Trials } from "./trials.js";
+import { Why } from "./why.js";
 
 const RELAYED = new Set(["stop_run", "stop_trial"]);
 const EVENT = "jupyter-ddl:send";
@@ -96,6 +98,9 @@ class View {
     this._trials = new Trials(scope, client);
     this._log = new LogTail(scope, client);
     this._plots = h("div", { class: "ddl-plots" }, this._curves.element, this._parallel.element);
+    this._card = new TrialCard(scope, client);
+    this._why = new Why(scope, client, (trial) => this._choose(trial));
+    scope.listen(root, CHOSEN, (event) => this._choose(event.detail));
     this._ranksPart = section("Ranks", this._ranks.element, true);
     this._machinesPart = section("Machines", this._machines.element, true);
     this._trialsPart = section("Trials", this._trials.element, true);
@@ -113,6 +118,8 @@ class View {
     root.append(
       this._header.element,
       this._plots,
+      this._card.element,
+      this._why.element,
       this._ranksPart,
       this._machinesPart,
       this._historyPart,
@@ -134,6 +141,7 @@ class View {
     if (view !== this._drawn.view) this._updateRun(snapshot);
     else if (!isFinal(snapshot.state)) this._updateAges(snapshot);
     if (telemetry !== this._drawn.telemetry || !this._drawn.view) this._updateMachines(telemetry, snapshot);
+    this._why.update(snapshot, this._all.columns);
     this._drawn = { view, telemetry };
     this._updateHistory();
   }
@@ -152,6 +160,15 @@ class View {
     this._history.update(isThere ? answer.history : null, isThere ? answer.note : answer.text);
   }
 
+  /** Show one trial in full. */
+  _choose(number) {
+    const { columns } = this._all;
+    const { snapshot } = this._client.view;
+    const row = columns.rowOf(number);
+    const shown = snapshot.rows.find((each) => each.number === number);
+    this._card.open(number, snapshot, shown ?? (row < 0 ? null : columns.row(row)));
+  }
+
   _updateRun(snapshot) {
     const { has_objective: hasObjective, has_ranks: hasRanks } = snapshot.can;
     setAttribute(this._root, "aria-label", `Run ${snapshot.run_id}`);
@@ -159,6 +176,7 @@ class View {
     setAttribute(this._root, "data-state", snapshot.state);
     setAttribute(this._root, "data-seq", snapshot.seq);
     this._actions.update(snapshot);
+    this._card.update(snapshot);
     this._curves.update(snapshot);
     show(this._parallel.element, hasObjective);
     if (hasObjective) this._parallel.update(snapshot);

@@ -42,6 +42,18 @@ def test_no_mark_of_the_live_view_stands_where_its_value_is_not() -> None:
     assert told[0]["nOutside"] > 10_000
 
 
+def test_slices_grids_distributions_and_fronts_are_those_of_the_trials() -> None:
+    driver = _DRIVER.with_name("live_spread.mjs")
+    command = [node(), str(driver), str(LIVE_DIR), "16", "4000"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    told = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [each["name"] for each in told] == ["slices", "grid", "distribution", "front"]
+    assert [each for each in told if each["wrong"]] == []
+    assert min(each["nMarks"] for each in told) > 2_000
+    assert told[0]["nOutside"] > 1_000
+
+
 def _values(rng: random.Random) -> list[float]:
     """A run's values: of some size, with outliers, few of them or all alike."""
     size = 10.0 ** rng.choice([0, 0, 0, rng.randrange(-300, 300), rng.randrange(-10, 10)])

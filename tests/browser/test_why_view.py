@@ -1,0 +1,192 @@
+"""Why a search went as it did, in the view: the real modules, answered from a real record."""
+
+from __future__ import annotations
+
+import base64
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+import pytest
+from playwright.sync_api import Page, Route, expect
+
+from jupyter_ddl.client.run import Run
+from jupyter_ddl.errors import JupyterDDLError
+from jupyter_ddl.ledger.reducer import fold_all
+from jupyter_ddl.protocol import view_messages as say
+from jupyter_ddl.store.paths import run_dir
+from jupyter_ddl.views.analysis import analysis_of
+from jupyter_ddl.views.answers import read_of
+from jupyter_ddl.views.bundle import LIVE_DIR, live_css
+from jupyter_ddl.views.channel import Columns
+from tests.browser.lab_tools import take
+from tests.leaks import Home
+from tests.unit.cell.cell_makers import notebook
+from tests.unit.recorded_runs import events_of_search, params_of, record_search
+from tests.until import PATIENCE_S, until
+
+_MOUNT = """async () => {
+  const { mount } = await import("http://view.test/index.js");
+  const { framed } = await import("http://view.test/columns.js");
+  window.taken = [];
+  const bytes = (text) => Uint8Array.from(atob(text), (each) => each.charCodeAt(0));
+  let tell = () => {};
+  const subscribe = (callback) => { tell = callback; return () => {}; };
+  const send = async (message) => {
+    const answer = await answered(message);
+    if (answer !== null) tell(answer.frame ? framed(bytes(answer.frame)) : answer);
+  };
+  window.show = (message) => tell(message);
+  mount(document.body, { send, subscribe }, {});
+}"""
+
+Show = Callable[[str], None]
+
+
+@pytest.fixture
+def show(page: Page, home: Home) -> Iterator[Show]:
+    """Shows a run of this test's home by its id; whatever the view asks is answered."""
+
+    def serve(route: Route) -> None:
+        name = route.request.url.rpartition("/")[2]
+        html = f"<!doctype html><meta charset=utf-8><style>{live_css()}</style><body>"
+        body, kind = (
+            (html, "text/html") if not name else ((LIVE_DIR / name).read_text(), "text/javascript")
+        )
+        route.fulfill(body=body, content_type=kind)
+
+    asked: set[int] = set()
+
+    def answered(message: dict[str, Any]) -> Any:
+        if "id" not in message or message["id"] in asked:
+            return None  # what is asked again is answered once, as a channel does
+        asked.add(message["id"])
+        ask = msgspec.convert(message, say.FromBrowser)
+        try:
+            return answer_of(ask)
+        except JupyterDDLError as error:
+            return msgspec.to_builtins(say.Denied(message["id"], error.code, error.message))
+
+    def answer_of(ask: Any) -> Any:
+        state = fold_all(Run(ask.run_id).events())
+        if isinstance(ask, say.GetImportance | say.GetCurves | say.GetTrial):
+            return msgspec.to_builtins(analysis_of(state, ask)())
+        found = read_of(state, ask)
+        if isinstance(found, Columns):
+            return {"frame": base64.b64encode(found.frame()).decode()}
+        return msgspec.to_builtins(found)
+
+    def shown(run_id: str) -> None:
+        snapshot = Run(run_id).snapshot()
+        view = {"kind": "run", "seq": 1, "at_s": time.time(), "snapshot": snapshot}
+        page.evaluate("message => show(message)", msgspec.to_builtins(view))
+        expect(page.locator(".ddl-live")).to_have_attribute("data-run", run_id)
+
+    trouble: list[str] = []
+    page.on("pageerror", lambda error: trouble.append(str(error)))
+    page.expose_function("answered", answered)
+    page.route("http://view.test/**", serve)
+    page.goto("http://view.test/")
+    page.evaluate(_MOUNT)
+    yield shown
+    assert trouble == []
+
+
+def section(page: Page, title: str) -> Any:
+    """One of the sections, opened."""
+    found = page.locator("details.ddl-section", has=page.get_by_text(title, exact=True))
+    found.locator("> summary").click()
+    return found
+
+
+def test_each_section_tells_of_all_trials(page: Page, show: Show) -> None:
+    record_search("why-a", events_of_search(300))
+    show("why-a")
+    assert page.locator(".ddl-why details[open]").count() == 0
+
+    importance = section(page, "Importance")
+    expect(importance.get_by_role("rowheader").first).to_have_text("lr")
+    expect(importance).to_contain_text("complete trials apart, by val_acc (PED-ANOVA)")
+
+    slices = section(page, "Slices")
+    expect(slices.get_by_role("img")).to_have_count(3)
+    label = slices.get_by_role("img").first.get_attribute("aria-label")
+    assert label is not None
+    assert label.startswith("val_acc against lr: 299 trials; best 1.000 at 0.01")
+    drawn = slices.locator(".ddl-spread").first.locator("path.ddl-spot")
+    counts = [(each.get_attribute("d") or "").count("M") for each in drawn.all()]
+    assert counts == [239, 60, 0]  # complete, pruned, running
+
+    contour = section(page, "Contour")
+    cells = contour.locator("tbody td").all_inner_texts()
+    n_in_cells = sum(int(text.partition("(")[2].rstrip(")")) for text in cells if "(" in text)
+    assert n_in_cells == 299
+    contour.get_by_label("Parameter of the rows").select_option("lr")
+    expect(contour).to_contain_text("Choose two different parameters.")
+    contour.get_by_label("Parameter of the rows").select_option("width")
+
+    distribution = section(page, "Distribution")
+    expect(distribution).to_contain_text("239 complete trials: half of them have at most")
+
+    trade_off = section(page, "Trade-off")
+    expect(trade_off.get_by_role("button", name="less is better")).to_be_visible()
+    expect(trade_off).to_contain_text("On the front: ")
+
+    curves = section(page, "Curves")
+    curves.get_by_label("Metric").select_option("loss")
+    expect(curves).to_contain_text("40 trials: the best ones and those that began last.")
+    expect(curves.locator("figcaption .ddl-chart-title")).to_have_text("loss")
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        page.evaluate(
+            "s => (document.body.style.background = s === 'dark' ? '#111' : '#fff')", scheme
+        )
+        take(page.locator(".ddl-live"), f"why_{scheme}")
+    page.set_viewport_size({"width": 320, "height": 1000})
+    until(lambda: page.evaluate("document.documentElement.scrollWidth") <= 320, PATIENCE_S)
+    take(page.locator(".ddl-live"), "why_narrow")
+
+
+def test_a_trial_is_shown_in_full_and_can_be_copied_as_a_cell(page: Page, show: Show) -> None:
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    record_search("why-b", events_of_search(40))
+    logs = run_dir("why-b") / "logs"
+    logs.mkdir(parents=True)
+    (logs / "a.log").write_text("")
+    show("why-b")
+    slices = section(page, "Slices")
+    plot = slices.get_by_role("img").nth(2)  # of the width, which grows with the number
+    expect(plot).to_be_visible()
+    plot.focus()
+    for _ in range(4):
+        page.keyboard.press("ArrowRight")
+    expect(slices.locator(".ddl-spread").nth(2)).to_contain_text("trial 3: 11")
+    page.keyboard.press("Enter")
+    card = page.get_by_role("region", name="trial 3", exact=True)
+    expect(card).to_contain_text("Trial 3 · complete")
+    expect(card).to_contain_text("w1")
+    expect(card.locator(".ddl-chart-title")).to_have_text(["val_acc", "loss"])
+    expect(card).to_contain_text("Nothing was printed.")
+    take(card, "trial_card")
+    card.get_by_role("button", name="Copy as cell").click()
+    expect(card).to_contain_text("paste it into a cell")
+    cell = card.locator(".ddl-code").text_content() or ""
+    names = notebook()
+    exec(cell, names)
+    assert {name: names[name] for name in params_of(3)} == params_of(3)
+    page.keyboard.press("Escape")
+    expect(card).to_be_hidden()
+
+    page.get_by_label("Number of a trial").fill("99")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("region", name="trial 99", exact=True)).to_contain_text("no trial 99")
+
+
+def test_where_there_is_nothing_a_sentence_stands(page: Page, show: Show) -> None:
+    record_search("why-c", events_of_search(values=[0.5, float("nan")]), ends=False)
+    show("why-c")
+    expect(section(page, "Importance")).to_contain_text("Importance needs 10 complete trials")
+    expect(section(page, "Slices").get_by_role("img").first).to_be_visible()
+    expect(section(page, "Distribution")).to_contain_text("1 complete trials: half of them")
+    expect(section(page, "Trade-off")).to_contain_text("On the front: 1 of 1 trials (0).")
