@@ -85,6 +85,14 @@ def test_the_view_is_one_module_without_addresses(tmp_path: Path) -> None:
     assert "import " not in outside
 
 
+def test_nothing_is_lost_with_indentation_and_comments() -> None:
+    for path in LIVE_DIR.glob("*.js"):
+        lines = path.read_text().split("\n")
+        assert [line for line in lines if line.count("`") % 2] == [], path.name
+    comments = re.findall(r"^\s*(?:/?\*|// (?!\w+\.js$)).*", live_esm(), re.MULTILINE)
+    assert comments == []
+
+
 def test_the_styles_are_one_text_of_all_parts() -> None:
     joined = live_css()
     assert "@import" not in joined
