@@ -9,8 +9,14 @@ const NOTHING = "no numbers";
 
 /** One chart with its title, legend, readout and switch for a logarithmic axis. */
 export class Chart {
-  /** @param {import("./dom.js").Scope} scope */
-  constructor(scope) {
+  /**
+   * @param {import("./dom.js").Scope} scope
+   * @param {{onMove: (xName: string, at: number | null) => void, onZoom: (xName: string, range: [number, number] | null) => void} | null} [link]
+   */
+  constructor(scope, link = null) {
+    this._link = link;
+    this._from = null; // where a part to enlarge begins
+    this._part = s("rect", { class: "ddl-part-mark", y: TOP, height: HEIGHT - BOTTOM - TOP });
     this._title = h("span", { class: "ddl-chart-title" });
     this._readout = h("span", { class: "ddl-readout" });
     this._log = toggle("log", "Logarithmic axis");
@@ -28,6 +34,7 @@ export class Chart {
       "svg",
       { class: "ddl-plot", height: HEIGHT, tabindex: "0", role: "img" },
       this._grid,
+      this._part,
       this._labels,
       this._rules,
       this._lines,
@@ -61,11 +68,19 @@ export class Chart {
     }
     scope.listen(this._svg, "pointerenter", () => (this._isPointed = true));
     scope.listen(this._svg, "pointermove", (event) => this._point(event.clientX));
+    scope.listen(this._svg, "pointerdown", (event) => {
+      if (link !== null && event.button === 0 && event.pointerType !== "touch") this._from = this._at;
+    });
+    scope.listen(this._svg, "pointerup", () => this._enlarge());
     scope.listen(this._svg, "pointerleave", () => {
       this._isPointed = false;
-      this._move(null);
+      this._from = null;
+      this._go(null);
     });
-    scope.listen(this._svg, "blur", () => this._move(null));
+    scope.listen(this._svg, "blur", () => {
+      this._from = null;
+      this._go(null);
+    });
     scope.listen(this._svg, "keydown", (event) => this._key(event));
     scope.watchWidth(this._svg, (width) => {
       this._width = width;
@@ -194,16 +209,47 @@ export class Chart {
     this._isPointed = true;
     const box = this._svg.getBoundingClientRect();
     const wanted = this._drawn.x.value((clientX - box.left) * (this._width / Math.max(1, box.width)));
-    this._move(nearest(this._xs, wanted));
+    this._go(nearest(this._xs, wanted));
+  }
+
+  /** Scales fit what is shown next, however it was before. */
+  forget() {
+    this._from = null;
+    for (const axis of Object.values(this._axes)) axis.forget();
+  }
+
+  /** Move the cursor as another chart's has been moved. */
+  follow(xName, at) {
+    if (this._data !== null && this._data.xName === xName) this._move(at);
+  }
+
+  _go(at) {
+    this._move(at);
+    if (this._link !== null && this._data !== null) this._link.onMove(this._data.xName, at);
+  }
+
+  _enlarge() {
+    const [from, to] = [this._from, this._at];
+    this._from = null;
+    this._move(this._at);
+    if (this._link === null || from === null || to === null || from === to) return;
+    this._link.onZoom(this._data.xName, [Math.min(from, to), Math.max(from, to)]);
   }
 
   _key(event) {
     const step = { ArrowLeft: -1, ArrowRight: 1, Home: -Infinity, End: Infinity }[event.key];
-    if (event.key === "Escape") this._move(null);
+    if (event.key === "Escape") {
+      this._from = null;
+      this._go(null);
+      this._link?.onZoom(this._data.xName, null);
+    }
+    if (event.key === "Enter") this._enlarge();
     if (step === undefined || this._xs.length === 0) return;
     event.preventDefault();
     const at = this._at === null ? this._xs.length - (step > 0 ? 1 : 0) : this._xs.indexOf(this._at);
-    this._move(this._xs[Math.min(this._xs.length - 1, Math.max(0, at + step))]);
+    if (!event.shiftKey) this._from = null;
+    else if (this._link !== null) this._from ??= this._xs[at] ?? null;
+    this._go(this._xs[Math.min(this._xs.length - 1, Math.max(0, at + step))]);
   }
 
   _move(at) {
@@ -213,6 +259,13 @@ export class Chart {
     const drawn = this._drawn;
     const visible = drawn !== null && at !== null && at >= this._xs[0] && drawn.x.holds(at);
     show(this._cursor, visible);
+    const isPart = visible && this._from !== null && drawn.x.holds(this._from);
+    show(this._part, isPart);
+    if (isPart) {
+      const [a, b] = [drawn.x.place(this._from), drawn.x.place(at)];
+      setAttribute(this._part, "x", Math.min(a, b).toFixed(1));
+      setAttribute(this._part, "width", Math.abs(b - a).toFixed(1));
+    }
     const found = visible ? this._found(at) : [];
     if (visible) {
       const place = drawn.x.place(at).toFixed(1);

@@ -4,10 +4,12 @@ import { Chart } from "./chart.js";
 import { isFinal } from "./client.js";
 import { clean, h, repeat, Scope, setText, show } from "./dom.js";
 import { count, number, score } from "./format.js";
+import { through } from "./lens.js";
 import { rangesOf } from "./plot.js";
 
 const COLORS = ["var(--ddl-blue)", "var(--ddl-orange)", "var(--ddl-violet)", "var(--ddl-green)"];
 const MAX_CHARTS = 4;
+const SMOOTHINGS = [[0, "not smoothed"], [0.6, "smoothed a little"], [0.9, "smoothed"], [0.98, "smoothed much"]];
 
 /** The charts of one run, and which of them are shown. */
 export class Curves {
@@ -26,7 +28,24 @@ export class Curves {
     this._summary = h("summary");
     this._note = h("span", { class: "ddl-muted" });
     this._picker = h("details", { class: "ddl-picker" }, this._summary, this._find, this._picks, this._note);
-    this.element = h("div", { class: "ddl-charts" }, this._picker);
+    this._zooms = new Map(); // what the charts' horizontal axes count, and from where to where
+    this._smooth = h(
+      "select",
+      { class: "ddl-input", "aria-label": "Smoothing of curves" },
+      ...SMOOTHINGS.map(([weight, text]) => h("option", { value: weight, text })),
+    );
+    this._unzoom = h("button", { type: "button", class: "ddl-toggle", text: "whole axis", title: "Leave the enlarged part (Escape)" });
+    this._tools = h(
+      "div",
+      { class: "ddl-tools ddl-curve-tools" },
+      this._smooth,
+      this._unzoom,
+      h("span", { class: "ddl-muted ddl-small-text", text: "Drag across a curve to enlarge; by keyboard Shift+arrows, then Enter." }),
+    );
+    this.element = h("div", { class: "ddl-charts" }, this._picker, this._tools);
+    scope.listen(this._smooth, "change", () => this.update(this._snapshot));
+    scope.listen(this._smooth, "keydown", (event) => event.stopPropagation());
+    scope.listen(this._unzoom, "click", () => this._zoom(null, null));
     scope.listen(this._find, "input", () => this._drawPicks(chartsOf(this._snapshot)));
     scope.listen(this._find, "keydown", (event) => event.stopPropagation());
   }
@@ -41,16 +60,37 @@ export class Curves {
       chart.element.remove();
       this._charts.delete(key);
     }
-    let last = this._picker;
+    let last = this._tools;
     for (const data of wanted) {
-      if (!this._charts.has(data.key)) this._charts.set(data.key, new Chart(this._scope));
+      if (!this._charts.has(data.key)) this._charts.set(data.key, this._chart());
       const chart = this._charts.get(data.key);
       if (last.nextSibling !== chart.element) last.after(chart.element);
       last = chart.element;
-      chart.update(data, this._whole?.get(data.key) ?? null);
+      const lens = { weight: Number(this._smooth.value), zoom: this._zooms.get(data.xName) ?? null };
+      chart.update(through(data, lens), lens.zoom === null ? this._whole?.get(data.key) ?? null : null);
     }
+    show(this._unzoom, this._zooms.size > 0);
+    show(this._tools, wanted.some((data) => data.series.some((each) => each.points.length > 2)));
     this._drawPicks(all);
     show(this.element, all.length > 0);
+  }
+
+  /** All charts with the same axis have one cursor, and one enlarged part. */
+  _chart() {
+    const chart = new Chart(this._scope, {
+      onMove: (xName, at) => {
+        for (const other of this._charts.values()) if (other !== chart) other.follow(xName, at);
+      },
+      onZoom: (xName, range) => this._zoom(xName, range),
+    });
+    return chart;
+  }
+
+  _zoom(xName, range) {
+    if (range === null) this._zooms.clear();
+    else this._zooms.set(xName, range);
+    for (const chart of this._charts.values()) chart.forget();
+    this.update(this._snapshot);
   }
 
   _isPicked(data, index) {

@@ -9,6 +9,7 @@ const { drawnOf, rangesOf, TOP, BOTTOM, HEIGHT } = await load("plot");
 const { Watched } = await load("scale");
 const { strandsOf, strand } = await load("parallel");
 const { stripPlaces, edgeOf } = await load("machines");
+const { smoothed, through } = await load("lens");
 const { piecesOf } = await load("ranks");
 const { placesOf, pathOf, LEFT, RIGHT } = await load("history");
 
@@ -176,10 +177,13 @@ for (let run = 0; run < nRuns; run++) {
   const chart = chartOf();
   const how = { width: pick([300, 480, 1000]), isLog: random() < 0.3, isFull: random() < 0.3 };
   const axes = { x: new Watched(), y: new Watched() };
-  const whole_ = random() < 0.3 ? rangesOf(chart) : null;
+  // Every third run is looked at smoothed, every third enlarged: what is drawn is what the lens made.
+  const lens = { weight: pick([0, 0, 0.9]), zoom: pick([null, null, [whole(5), 5 + whole(200)]]) };
+  const isPlain = lens.weight === 0 && lens.zoom === null;
+  const whole_ = isPlain && random() < 0.7 ? rangesOf(chart) : null;
   let before = null;
   for (const share of [0.3, 0.6, 1]) {
-    const part = prefixOf(chart, share);
+    const part = through(prefixOf(chart, share), lens);
     const isWatched = random() < 0.5;
     const drawn = drawnOf({ ...part, isOver: share === 1 }, { ...how, isWatched }, axes, whole_);
     checkChart(part, drawn, how.isLog, lines);
@@ -342,3 +346,26 @@ for (let run = 0; run < nRuns; run++) {
   if (Math.abs(places.value(at(length_s / 3)) - length_s / 3) > length_s / 1000) timeline("a click goes elsewhere");
 }
 timeline.end();
+
+// A smoothed line: as many points, none beyond the values so far, gaps where there were gaps.
+const smooth = teller("smooth");
+for (let run = 0; run < nRuns; run++) {
+  const next = valuesOf();
+  const points = Array.from({ length: whole(30) }, (_, x) => [x, next()]);
+  const weight = pick([0, 0.6, 0.98]);
+  const found = smoothed(points, weight);
+  let [least, most] = [Infinity, -Infinity];
+  points.forEach(([x, value], i) => {
+    smooth.nMarks++;
+    if (found[i][0] !== x) smooth(`${x} has moved`);
+    if (!isAxisValue(value, false)) {
+      if (!Object.is(found[i][1], value)) smooth(`${value} became ${found[i][1]}`);
+      return;
+    }
+    [least, most] = [Math.min(least, value), Math.max(most, value)];
+    const slack = 1e-9 * Math.max(Math.abs(least), Math.abs(most));
+    if (!(found[i][1] >= least - slack && found[i][1] <= most + slack)) smooth(`${found[i][1]} is not in ${least} to ${most}`);
+    if (weight === 0 && Math.abs(found[i][1] - value) > slack) smooth(`${value} became ${found[i][1]}`);
+  });
+}
+smooth.end();

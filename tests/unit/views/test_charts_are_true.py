@@ -33,7 +33,7 @@ def test_no_mark_of_the_live_view_stands_where_its_value_is_not() -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     told = [json.loads(line) for line in done.stdout.splitlines()]
-    names = ["lines", "watched", "replayed", "parallel", "strips", "steps", "timeline"]
+    names = ["lines", "watched", "replayed", "parallel", "strips", "steps", "timeline", "smooth"]
     assert [each["name"] for each in told] == names
     assert [each for each in told if each["wrong"]] == []
     # And the runs were such that it could have gone wrong.
