@@ -20,6 +20,10 @@ export function isFinal(state) {
   return FINAL.has(state);
 }
 
+function isObject(value) {
+  return value !== null && typeof value === "object";
+}
+
 /** Keeps the newest of everything from one channel, and carries requests. */
 export class Client {
   /**
@@ -123,7 +127,7 @@ export class Client {
   }
 
   _take(message) {
-    if (message === null || typeof message !== "object") return;
+    if (!isObject(message)) return;
     const nowMs = this._now();
     this._heardMs = nowMs;
     this._silenceMs = SILENCE_MS;
@@ -145,7 +149,7 @@ export class Client {
 
   _takeRun(message, nowMs) {
     const snapshot = message.snapshot;
-    if (snapshot === null || typeof snapshot !== "object") return;
+    if (!isObject(snapshot) || typeof snapshot.seq !== "number") return;
     if (this._runId !== "" && snapshot.run_id !== this._runId) return;
     if (this.view !== null) {
       const old = this.view.snapshot;
@@ -169,6 +173,7 @@ export class Client {
   }
 
   _takeTelemetry(message) {
+    if (!isObject(message.telemetry)) return;
     if (this._runId !== "" && message.run_id !== "" && message.run_id !== this._runId) return;
     if (this.telemetry !== null && message.telemetry.seq < this.telemetry.telemetry.seq &&
         message.telemetry.at_s <= this.telemetry.telemetry.at_s) return;
