@@ -335,11 +335,11 @@ class Soak:
         self.broken += [f"left behind: {line}" for line in leftovers_of(self._home)]
 
     def _judge(self) -> None:
-        first: dict[str, object] = {}
+        first: dict[str, Record] = {}
         for run in self._records.runs.values():
             self.broken += run.broken()
-            if run.is_over and first.setdefault(run.verb, run.outcome()) != run.outcome():
-                self.broken.append(f"run {run.run_id} ({run.verb}) came to something else")
+            if run.is_over and (what := run.differs_from(first.setdefault(run.verb, run))):
+                self.broken.append(f"run {run.run_id} ({run.verb}): {what}")
         for path in sorted(self._notes.iterdir()):
             most = max(lost_steps(path), default=0)
             if most > _INTERVAL[path.name.split("-")[0]]:

@@ -82,12 +82,32 @@ class Record:
             found.append(f"trials {created} were created, {complete} completed")
         return [f"run {self.run_id} ({self.verb}): {text}" for text in found]
 
-    def outcome(self) -> Any:
-        """What it came to, bit for bit: the same for every run of one cell and seed."""
-        params = {e.trial: e.params for e in self.events if isinstance(e, TrialCreated)}
-        values = {e.trial: e.value for e in self._ends("complete")}
-        last = {e.trial: e.metrics for e in self.events if isinstance(e, Reported) and not e.rank}
-        return params, values, last
+    def differs_from(self, other: Record) -> str:
+        """In what it came to something else than another run of its cell and seed; empty: nothing.
+
+        Both may lack the reports that nobody had committed when a controller was killed: who goes
+        on from the checkpoint behind them does not make them again.
+        """
+        for name in ("params", "values"):
+            mine, others = getattr(self, name)(), getattr(other, name)()
+            if mine != others:
+                return f"{name} are {mine} and not {others}"
+        mine, others = self.reports(), other.reports()
+        for place in mine.keys() & others.keys():
+            if mine[place] != others[place]:
+                return f"trial, step {place} reported {mine[place]} and not {others[place]}"
+        return ""
+
+    def params(self) -> dict[int, Any]:
+        return {e.trial: e.params for e in self.events if isinstance(e, TrialCreated)}
+
+    def values(self) -> dict[int, Any]:
+        return {e.trial: e.value for e in self._ends("complete")}
+
+    def reports(self) -> dict[tuple[int, int], Any]:
+        """By trial and step."""
+        of_first = (e for e in self.events if isinstance(e, Reported) and not e.rank)
+        return {(e.trial, e.step): e.metrics for e in of_first}
 
     def n_ended_attempts(self, *outcomes: str) -> int:
         return len(self._ends(*outcomes))
