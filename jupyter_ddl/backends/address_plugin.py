@@ -25,6 +25,10 @@ __all__ = ["AddressPlugin"]
 class AddressPlugin(BackendPlugin):
     """``%cluster connect ADDRESS``."""
 
+    purpose = (
+        "Starts nothing: uses a Dask scheduler that is already running, whose workers stay as they "
+        "are."
+    )
     command = "connect"
     arguments = (
         argument(

@@ -236,6 +236,8 @@ class BackendPlugin(ABC):
 
     name: str = ""
     """As in ``%cluster start NAME``; set by whoever looks it up."""
+    purpose: ClassVar[str] = "Starts workers where its package says."
+    """What a start does, in one sentence, for forms."""
     command: ClassVar[Literal["start", "connect"]] = "start"
     """The command of ``%cluster`` that takes this backend."""
     arguments: ClassVar[tuple[Argument | Group, ...]] = ()
@@ -273,6 +275,13 @@ class BackendPlugin(ABC):
             return converted(given, self.settings_type)
         except msgspec.ValidationError as error:
             raise OptionError(f"backend {self.name!r}: {error}") from None
+
+    def missing(self) -> str:
+        """Why nothing can be started here, and what helps; empty: nothing is known to be missing.
+
+        Looks at what is installed and configured, and asks no service.
+        """
+        return ""
 
     def prepare(self, spec: ClusterSpec, on_phase: OnPhase) -> ClusterSpec:
         """Get ready what a start needs from here, as an image that is built; may take long.

@@ -11,10 +11,21 @@ from jupyter_ddl.protocol.cluster import ClusterSpec
 __all__ = ["GatewayPlugin"]
 
 
+_NO_ADDRESS = "set gateway.address in Dask's configuration, or DASK_GATEWAY__ADDRESS"
+
+
 class GatewayPlugin(BackendPlugin):
     """``%cluster start gateway``."""
 
+    purpose = "Asks the Dask Gateway of this hub for a scheduler and workers."
     requires = "jupyter_ddl[gateway]"
+
+    def missing(self) -> str:
+        import dask.config
+
+        if importlib.util.find_spec("dask_gateway") is None:
+            return f"dask_gateway is not installed: pip install '{self.requires}'"
+        return "" if dask.config.get("gateway.address", None) else _NO_ADDRESS
 
     def make(self, spec: ClusterSpec) -> Backend:
         from jupyter_ddl.backends.gateway import GatewayBackend
@@ -30,8 +41,7 @@ class GatewayPlugin(BackendPlugin):
         package = Finding("package", "ok", "dask_gateway is installed")
         address = dask.config.get("gateway.address", None)
         if not address:
-            missing = "set gateway.address in Dask's configuration, or DASK_GATEWAY__ADDRESS"
-            return Report((package, Finding("gateway", "broken", missing)))
+            return Report((package, Finding("gateway", "broken", _NO_ADDRESS)))
         return Report(
             (package, Finding("gateway", "unknown", f"{address} is contacted at a start"))
         )

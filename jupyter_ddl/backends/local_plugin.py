@@ -23,6 +23,8 @@ _LITTLE_BYTES = 1_000_000_000
 class LocalPlugin(BackendPlugin):
     """``%cluster start``."""
 
+    purpose = "Starts worker processes on this host, as many as its CPUs and memory allow."
+
     def enter_controller(self) -> None:
         from jupyter_ddl.backends.fork_server import start_fork_server
 

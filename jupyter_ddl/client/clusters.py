@@ -12,7 +12,7 @@ from jupyter_ddl.backends.base import Finding, FoundCluster, Report, backend_plu
 from jupyter_ddl.binder_mode import check_backend, in_binder
 from jupyter_ddl.client.dask_client import forget_client
 from jupyter_ddl.client.link import client_loop
-from jupyter_ddl.client.session import session
+from jupyter_ddl.client.session import chosen_name, session
 from jupyter_ddl.errors import ClusterError, ControllerError, PluginError
 from jupyter_ddl.grammar import Argument
 from jupyter_ddl.nearest import did_you_mean
@@ -276,6 +276,9 @@ def chosen_cluster(name: str | None = None) -> Cluster:
         return running[0]
     if not running:
         raise ClusterError("no cluster is running; `%cluster start` starts one")
+    for each in running:
+        if each.name == chosen_name():
+            return each
     names = ", ".join(each.name for each in running)
     raise ClusterError(f"several clusters are running: {names}; `%cluster attach NAME` chooses one")
 

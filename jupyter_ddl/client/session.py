@@ -6,7 +6,7 @@ import atexit
 import functools
 import logging
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,13 +25,14 @@ from jupyter_ddl.store.atomic import write_whole
 from jupyter_ddl.store.connection import ConnectionInfo, list_connections, read_connection
 from jupyter_ddl.store.paths import runtime_dir
 
-__all__ = ["Session", "session", "tell_outdated"]
+__all__ = ["Session", "choose_cluster", "chosen_name", "session", "tell_outdated"]
 
 T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
 _REQUEST_TIMEOUT_S = 30.0
+_DEFAULT = "local"
 
 
 @functools.cache
@@ -72,13 +73,17 @@ class Session:
         return info.name
 
     def ensure(self, on_phase: Callable[[str], None] = lambda _: None) -> str:
-        """The current cluster, or the only running one, or a new local one; returns its name."""
+        """The current cluster, or the only running one, or a new local one; returns its name.
+
+        Raises
+        ------
+        ClusterError
+            Several are running and none was chosen; or none can be started.
+        """
         if self.current is not None and read_connection(self.current) is not None:
             return self.current
         running = [info.name for info in list_connections()]
-        wanted = self.current or "local"
-        if wanted not in running and len(running) == 1 and self.current is None:
-            wanted = running[0]
+        wanted = self.current or _wanted_of(running)
         if wanted not in running:
             on_phase(f"no cluster yet: starting {wanted}")
             self._start_or_join(wanted, on_phase)
@@ -187,6 +192,38 @@ class Session:
 
 def _spec_path(name: str) -> Path:
     return runtime_dir() / f"{name}.spec"
+
+
+def _wanted_of(running: Sequence[str]) -> str:
+    """Which cluster a process uses that has chosen none."""
+    chosen = chosen_name()
+    if chosen in running:
+        return chosen
+    if not running or _DEFAULT in running:
+        return _DEFAULT
+    if len(running) == 1:
+        return running[0]
+    raise ClusterError(
+        f"several clusters are running: {', '.join(running)}; `%cluster attach NAME` chooses one "
+        f"for this notebook, with --always for all that follow"
+    )
+
+
+def choose_cluster(name: str) -> None:
+    """Let whoever has not chosen a cluster use this one while it runs."""
+    write_whole(_chosen_path(), name.encode())
+
+
+def chosen_name() -> str:
+    """The cluster of :func:`choose_cluster`, which may run no more; empty: none was chosen."""
+    try:
+        return _chosen_path().read_text(errors="replace")
+    except OSError:
+        return ""
+
+
+def _chosen_path() -> Path:
+    return runtime_dir() / "chosen-cluster"
 
 
 def _remember(spec: ClusterSpec) -> None:

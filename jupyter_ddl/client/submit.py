@@ -301,6 +301,26 @@ def resume_run(
     return run
 
 
+def go_on_with(run_id: str, on_phase: Callable[[str], None] = lambda _: None) -> str:
+    """Go on with a run as it was made, for views that have no cell of it; says what happens now.
+
+    Raises
+    ------
+    OptionError
+        Runs of its verb can't go on.
+    """
+    run = Run(run_id)
+    if not run.spec.verb.can.can_resume:
+        raise OptionError(f"run {run.id} can't go on: `%%distribute {run.spec.verb.word}` begins")
+    state = run.state
+    if state == "complete":
+        return f"run {run.id} is complete"
+    step = run.snapshot().checkpoint_step
+    resume_run(run.id, on_phase=on_phase)
+    where = "" if step is None else f" from step {step:,}"
+    return f"run {run.id} goes on{where}"
+
+
 def _check_whole(spec: RunSpec) -> None:
     """Refuse values that are not those which the run was made of: it would wait on for its own.
 

@@ -21,7 +21,7 @@ from jupyter_ddl.client.clusters import (
     start_cluster,
 )
 from jupyter_ddl.client.environment import check_environment, compare_with
-from jupyter_ddl.client.session import session
+from jupyter_ddl.client.session import choose_cluster, session
 from jupyter_ddl.commands.face import Answer, Face, Printed
 from jupyter_ddl.errors import ClusterError, OptionError, PluginError
 from jupyter_ddl.formats import format_counted
@@ -30,6 +30,7 @@ from jupyter_ddl.grammar import (
     Command,
     Grammar,
     Group,
+    HelpRequested,
     argument,
     count,
     duration_s,
@@ -37,8 +38,9 @@ from jupyter_ddl.grammar import (
     size_bytes,
 )
 from jupyter_ddl.plugins import BACKENDS
+from jupyter_ddl.protocol.view_messages import FormField, FormOfBackend
 
-__all__ = ["CLUSTER"]
+__all__ = ["CLUSTER", "form_of", "own_options"]
 
 
 def _status(face: Face, name: str | None) -> Answer:
@@ -149,10 +151,13 @@ def _elsewhere(face: Face) -> list[FoundCluster]:
     return found
 
 
-def _attach(_: Face, name: str) -> Answer:
+def _attach(_: Face, name: str, always: bool) -> Answer:
     found = attach_cluster(chosen_cluster(name).name)
     size = format_counted(len(found.status().workers), "worker")
-    return Answer(f"Cluster {found.name} is used from now on ({size}).")
+    if always:
+        choose_cluster(found.name)
+    where = ", and in notebooks that have chosen none" if always else ""
+    return Answer(f"Cluster {found.name} is used from now on ({size}){where}.")
 
 
 def _scale(_: Face, n_workers: int, name: str | None) -> Answer:
@@ -303,6 +308,50 @@ def _own_arguments(backend: str) -> tuple[Argument | Group, ...]:
     return plugin.arguments
 
 
+def form_of(backend: str) -> FormOfBackend:
+    """What a form for this backend asks for: the options of its start, as Tab and ``--help`` know
+    them."""
+    try:
+        plugin = backend_plugin(backend)
+    except PluginError as error:
+        return FormOfBackend(backend, "", error.message)
+    return FormOfBackend(
+        backend,
+        plugin.purpose,
+        plugin.missing(),
+        plugin.command == "start",
+        tuple(map(_field, Command("", "", plugin.arguments).each())),
+    )
+
+
+def _field(one: Argument) -> FormField:
+    flag = max(one.flags, key=len)
+    action = one.settings.get("action", "")
+    metavar = str(one.settings.get("metavar") or one.dest.upper()) if one.takes_value else ""
+    return FormField(
+        flag,
+        str(one.settings.get("help", "")).replace("%%", "%"),
+        metavar,
+        one.values({}),
+        action == "append" or one.settings.get("nargs") in ("*", "+"),
+    )
+
+
+def own_options(backend: str, words: Sequence[str]) -> dict[str, Any]:
+    """A backend's own options, from words as they would be typed.
+
+    Raises
+    ------
+    OptionError
+        There is no such backend or option, or a value is not one.
+    """
+    command = Command("start", "", backend_plugin(backend).arguments)
+    try:
+        return Grammar("%cluster", "", [command]).parse(["start", *words])[1]
+    except HelpRequested:
+        raise OptionError(f"%cluster start {backend}: --help is no option of a form") from None
+
+
 def _to_examine(backend: str) -> tuple[Argument | Group, ...]:
     plugin = backend_plugin(backend)
     return (*plugin.doctor_arguments, *plugin.arguments)
@@ -357,7 +406,14 @@ CLUSTER = Grammar(
         Command(
             "attach",
             "Use a cluster that was started elsewhere.",
-            (argument("name", metavar="NAME", offers="clusters"),),
+            (
+                argument("name", metavar="NAME", offers="clusters"),
+                argument(
+                    "--always",
+                    action="store_true",
+                    help="also in notebooks that have chosen none, while it runs",
+                ),
+            ),
             _attach,
             only_in_notebooks=True,
         ),

@@ -6,6 +6,7 @@ import shlex
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from jupyter_ddl.client.history import list_runs, live_runs, remove_run, repair_run, stop_run
 from jupyter_ddl.client.run import Run
@@ -14,7 +15,10 @@ from jupyter_ddl.commands.face import Answer, Face, Printed
 from jupyter_ddl.errors import LedgerError, OptionError
 from jupyter_ddl.grammar import Command, Grammar, Group, argument, count
 
-__all__ = ["RUNS"]
+if TYPE_CHECKING:
+    from jupyter_ddl.views.drawing import Drawing
+
+__all__ = ["RUNS", "compare_runs"]
 
 
 def _run(face: Face, text: str) -> Run:
@@ -65,11 +69,15 @@ def _logs(face: Face, run: str, trial: int | None, rank: int | None) -> Answer:
 
 
 def _compare(face: Face, first: str, second: str) -> Answer:
+    return Answer(compare_runs(_run(face, first).id, _run(face, second).id))
+
+
+def compare_runs(first: str, second: str) -> Drawing:
+    """Two runs side by side, by their ids."""
     from jupyter_ddl.views.compare import ComparedRun, render_compare
 
-    runs = [_run(face, text) for text in (first, second)]
-    pair = [ComparedRun(run.snapshot(), run.spec) for run in runs]
-    return Answer(render_compare(*pair, now_s=time.time()))
+    pair = [ComparedRun(run.snapshot(), run.spec) for run in map(Run, (first, second))]
+    return render_compare(*pair, now_s=time.time())
 
 
 def _export(

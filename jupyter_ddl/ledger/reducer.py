@@ -329,6 +329,8 @@ def _run_started(state: RunState, event: RunStarted) -> None:
     state.n_finished_before = state.n_finished
     state.marks.clear()
     state.marks.append(event.at_s)
+    state.rested_s = 0.0
+    state.rest(event.at_s)
 
 
 def _trial_created(state: RunState, event: TrialCreated) -> None:
@@ -358,6 +360,7 @@ def _attempt_started(state: RunState, event: AttemptStarted) -> None:
     state.reported.begin(trial.row)
     forget_outputs(state, event.trial)
     fold_group.round_started(state)
+    state.rest_is_over(event.at_s)
     _move(state, trial, "running")
 
 
@@ -400,6 +403,7 @@ def _attempt_finished(state: RunState, event: AttemptFinished) -> None:
     new = after_attempt(state, trial, event)
     if new == "waiting":
         _move(state, trial, "waiting")
+        _rest_if_idle(state, event.at_s)
         return
     if new == "cancelled" and state.stop is not None and event.trial not in state.trial_stops:
         state.ended_with_run.add(event.trial)  # nobody meant this trial: it ends with its run
@@ -409,6 +413,8 @@ def _attempt_finished(state: RunState, event: AttemptFinished) -> None:
 def _end_trial(
     state: RunState, trial: TrialState, new: TrialStateName, event: AttemptFinished
 ) -> None:
+    if not state.running:
+        state.rests_since_s = None  # it has run, and nobody has told when it began
     _move(state, trial, new)
     if new != "cancelled":
         trial.checkpoint = None  # a trial that was stopped may go on from it
@@ -416,7 +422,8 @@ def _end_trial(
     trial.value = event.value
     state.trial_stops.pop(trial.number, None)
     state.losses.pop(trial.number, None)
-    state.marks.append(event.at_s)
+    state.marks.append(state.busy_s(event.at_s))
+    _rest_if_idle(state, event.at_s)
     if new == "failed":
         if len(state.failed) < _N_FAILED:
             state.failed.append(trial.number)
@@ -448,6 +455,11 @@ def _run_finished(state: RunState, event: RunFinished) -> None:
         _move(state, state.trials[number], "cancelled")
     state.end = event
     state.state = event.state
+
+
+def _rest_if_idle(state: RunState, at_s: float) -> None:
+    if not state.running:
+        state.rest(at_s)
 
 
 def _move(state: RunState, trial: TrialState, new: TrialStateName) -> None:

@@ -252,6 +252,8 @@ N_TOP = 10
 N_RECENT = 10
 """Last finished trials that are kept in order."""
 _N_MARKS = 512
+_REST_S = 5.0
+"""Between two trials there is less; in more, the run waits for a worker, a slot or a person."""
 _N_CELLS = 20
 _N_NOTICES = 5
 
@@ -344,7 +346,10 @@ class RunState:
     n_curve: int = 0
     best_curve: list[tuple[int, float]] = field(default_factory=list)
     marks: deque[float] = field(default_factory=lambda: deque(maxlen=_N_MARKS))
-    """Start of the session, then the times at which trials finished."""
+    """Start of the session, then the times at which trials finished, by :meth:`busy_s`."""
+    rested_s: float = 0.0
+    """For how long nothing ran in this session, where that was long enough to be a wait."""
+    rests_since_s: float | None = None
     notices: deque[str] = field(default_factory=lambda: deque(maxlen=_N_NOTICES))
     stop: StopRequested | None = None
     """The strongest request to stop the whole run."""
@@ -386,6 +391,19 @@ class RunState:
         if self.spec is None or self.spec.verb.n_trials is None:
             return self.n_created - len(self.refits)
         return self.spec.n_trials
+
+    def busy_s(self, at_s: float) -> float:
+        """A clock that stands still while the run waits: rates and forecasts do not count that."""
+        rests_s = 0.0 if self.rests_since_s is None else at_s - self.rests_since_s
+        return at_s - self.rested_s - (rests_s if rests_s > _REST_S else 0.0)
+
+    def rest(self, at_s: float) -> None:
+        """Nothing runs from now on."""
+        self.rests_since_s = at_s
+
+    def rest_is_over(self, at_s: float) -> None:
+        self.rested_s = at_s - self.busy_s(at_s)
+        self.rests_since_s = None
 
     @property
     def n_finished(self) -> int:

@@ -19,6 +19,7 @@ from jupyter_ddl.protocol.events import Failure, HangVerdict, Reported, RunFinis
 from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.protocol.snapshot import (
     BestTrial,
+    Driving,
     EncodedSnapshot,
     LearningCurve,
     RankRow,
@@ -118,7 +119,7 @@ def group_fields(
         Most ranks, most points of a series, longest text in characters.
     """
     if not spec.verb.can.has_ranks:
-        return {}
+        return {"world_size": spec.verb.ranks.n_ranks} if spec.verb.can.has_cells else {}
     group = state.group
     ranks = state.ranks.get(0)
     hang = group.hang
@@ -290,15 +291,24 @@ def snapshot_of(state: RunState, now_s: float, paused: str = "", max_rows: int =
 
 
 def encoded_snapshot(
-    state: RunState, now_s: float, paused: str = "", liveness: Liveness = MappingProxyType({})
+    state: RunState,
+    now_s: float,
+    paused: str = "",
+    liveness: Liveness = MappingProxyType({}),
+    driver: Driving = "live",
 ) -> EncodedSnapshot:
     """The same as it travels, with what is known of a group's ranks beside the record."""
-    drawn, encoded = _bounded(state, now_s, paused, _DETAILS[0].n_rows, liveness)
+    drawn, encoded = _bounded(state, now_s, paused, _DETAILS[0].n_rows, liveness, driver)
     return EncodedSnapshot(drawn.run_id, drawn.seq, drawn.state, encoded)
 
 
 def _bounded(
-    state: RunState, now_s: float, paused: str, max_rows: int, liveness: Liveness
+    state: RunState,
+    now_s: float,
+    paused: str,
+    max_rows: int,
+    liveness: Liveness,
+    driver: Driving = "live",
 ) -> tuple[RunSnapshot, bytes]:
     """As much of a run as fits, and the encoding that has shown that it does."""
     spec = state.spec
@@ -306,7 +316,7 @@ def _bounded(
         raise LedgerError("drawing a run failed: its ledger has no RunSubmitted record yet")
     for level in _DETAILS:
         detail = level._replace(n_rows=min(level.n_rows, max_rows))
-        drawn = _draw(state, spec, now_s, paused, detail, liveness)
+        drawn = _draw(state, spec, now_s, paused, detail, liveness, driver)
         try:
             encoded = _ENCODER.encode(drawn)
         except UnicodeEncodeError:
@@ -332,6 +342,7 @@ def _draw(
     paused: str,
     detail: _Detail,
     liveness: Liveness,
+    driver: Driving,
 ) -> RunSnapshot:
     verb = spec.verb
     study, objective = verb.study, verb.objective
@@ -372,6 +383,7 @@ def _draw(
         n_evictions=state.n_evictions,
         notices=tuple(state.notices),
         paused=_short(paused, 300),
+        driver=driver,
         stopping=state.stop is not None and end is None,
         reason="" if end is None else _short(end.reason, 1000),
         failure=None if failure is None else _failure(failure, detail.n_cause, 1000),
@@ -408,11 +420,11 @@ def _trials_per_s(state: RunState, now_s: float) -> float | None:
         return n_done / span if span > 0 and n_done > 0 else None
     marks = list(state.marks)
     begin = max(len(marks) - _MIN_WINDOW, 0)
-    while begin > 0 and marks[begin - 1] >= now_s - _WINDOW_S:
+    while begin > 0 and marks[begin - 1] >= state.busy_s(now_s) - _WINDOW_S:
         begin -= 1
     window = marks[begin:]
     # Finish times come from the workers' clocks, which may be ahead of ours.
-    span = max(now_s, window[-1]) - window[0] if len(window) > 1 else 0.0
+    span = max(state.busy_s(now_s), window[-1]) - window[0] if len(window) > 1 else 0.0
     return (len(window) - 1) / span if span > 0 else None
 
 

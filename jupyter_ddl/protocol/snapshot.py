@@ -16,6 +16,7 @@ __all__ = [
     "BestTrial",
     "CellRow",
     "Counts",
+    "Driving",
     "EncodedSnapshot",
     "LearningCurve",
     "OutputRow",
@@ -35,6 +36,8 @@ RunStateName: TypeAlias = Literal[
 TrialStateName: TypeAlias = Literal[
     "waiting", "running", "complete", "pruned", "failed", "cancelled"
 ]
+
+Driving: TypeAlias = Literal["live", "recovering", "none"]
 
 
 class Counts(msgspec.Struct, frozen=True):
@@ -188,6 +191,8 @@ class RunLine(msgspec.Struct, frozen=True):
     metric: str | None = None
     live: bool = False
     """Whether a controller drives it now; an unfinished run that none drives can be resumed."""
+    recovering: bool = False
+    """Whether its controller has just been lost: whoever waits for the run starts another one."""
     is_damaged: bool = False
     """Whether its record is damaged: the line tells what stands before that, `repair` keeps it."""
 
@@ -238,6 +243,8 @@ class RunSnapshot(msgspec.Struct, frozen=True):
     """The last 5."""
     paused: str = ""
     """Why the run is waiting (disk full, no worker), empty when it is not."""
+    driver: Driving = "live"
+    """``recovering``: its controller has just been lost; ``none``: nothing goes on by itself."""
     stopping: bool = False
     reason: str = ""
     failure: Failure | None = None

@@ -36,9 +36,14 @@ __all__ = [
     "ClusterLogPart",
     "ColumnHead",
     "ColumnsPart",
+    "CompareRuns",
+    "ComparedPart",
     "CurvesPart",
+    "DeleteRun",
     "Denied",
     "Done",
+    "FormField",
+    "FormOfBackend",
     "FromBrowser",
     "GetClusterLog",
     "GetColumns",
@@ -47,6 +52,7 @@ __all__ = [
     "GetImportance",
     "GetLog",
     "GetOutput",
+    "GetStacks",
     "GetTrial",
     "GetTrials",
     "Have",
@@ -56,12 +62,15 @@ __all__ = [
     "MetricCurve",
     "OutputPart",
     "Progress",
+    "RankStacks",
     "RecordTrouble",
+    "ResumeRun",
     "RunHistory",
     "RunList",
     "RunView",
     "ScaleCluster",
     "Seen",
+    "StacksPart",
     "StartCluster",
     "StopCluster",
     "StopRun",
@@ -72,9 +81,11 @@ __all__ = [
     "TrialPart",
     "Unwatch",
     "UnwatchCluster",
+    "UseCluster",
     "WatchCluster",
     "WatchRun",
     "Welcome",
+    "WriteTensorboard",
 ]
 
 
@@ -263,6 +274,34 @@ class HistoryPart(msgspec.Struct, frozen=True, tag="history", tag_field="kind"):
     """What it leaves out."""
 
 
+class RankStacks(msgspec.Struct, frozen=True):
+    """Where one rank of a hang stood."""
+
+    rank: int
+    is_blamed: bool
+    """Whether the others wait for it."""
+    text: str
+    """Its stacks, the innermost frame first, each frame of a cell with its line of source."""
+
+
+class StacksPart(msgspec.Struct, frozen=True, tag="stacks", tag_field="kind"):
+    """Answer to :class:`GetStacks`: the rank that is to blame first, at most 8 and 64 kB."""
+
+    id: int
+    run_id: str
+    ranks: tuple[RankStacks, ...]
+    n_ranks: int
+    """Of all that have left stacks."""
+
+
+class ComparedPart(msgspec.Struct, frozen=True, tag="compared", tag_field="kind"):
+    """Answer to :class:`CompareRuns`."""
+
+    id: int
+    html: str
+    """As ``%runs compare`` shows it: static, no script."""
+
+
 class ClusterList(msgspec.Struct, frozen=True, tag="clusters", tag_field="kind"):
     """Every running cluster of this user, whoever started it."""
 
@@ -271,6 +310,8 @@ class ClusterList(msgspec.Struct, frozen=True, tag="clusters", tag_field="kind")
     clusters: tuple[ClusterStatus, ...]
     unreachable: tuple[str, ...] = ()
     """Clusters whose controller does not answer."""
+    chosen: str = ""
+    """Of several, the one that a new notebook uses; empty: none was chosen."""
 
 
 class RunList(msgspec.Struct, frozen=True, tag="runs", tag_field="kind"):
@@ -281,6 +322,32 @@ class RunList(msgspec.Struct, frozen=True, tag="runs", tag_field="kind"):
     runs: tuple[RunLine, ...]
 
 
+class FormField(msgspec.Struct, frozen=True):
+    """An option of a backend, as its grammar declares it."""
+
+    flag: str
+    """``--image``; without hyphens: a word that is always needed."""
+    help: str
+    metavar: str = ""
+    """Empty: it is on or off, and takes no value."""
+    choices: tuple[str, ...] = ()
+    is_list: bool = False
+    """Whether it may be given several times."""
+
+
+class FormOfBackend(msgspec.Struct, frozen=True):
+    """What a form for one kind of cluster asks for and tells."""
+
+    name: str
+    purpose: str
+    """What starting one does, in one sentence."""
+    missing: str = ""
+    """Why it can't be used here, and what helps; empty: it can, as far as is known."""
+    has_size: bool = True
+    """Whether the number of workers is this package's to choose."""
+    fields: tuple[FormField, ...] = ()
+
+
 class Welcome(msgspec.Struct, frozen=True, tag="welcome", tag_field="kind"):
     """First message of the server extension on a connection; numbers start over with it."""
 
@@ -288,7 +355,7 @@ class Welcome(msgspec.Struct, frozen=True, tag="welcome", tag_field="kind"):
     at_s: float
     version: str
     """Of this package, at the server."""
-    backends: tuple[str, ...] = ("local",)
+    backends: tuple[FormOfBackend, ...] = ()
     """What :class:`StartCluster` may name."""
 
 
@@ -298,6 +365,8 @@ class ClusterLogPart(msgspec.Struct, frozen=True, tag="cluster_log", tag_field="
     id: int
     cluster: str
     lines: tuple[str, ...]
+    n_foreign: int = 0
+    """Lines of Dask and other libraries among those asked for, which were left out."""
 
 
 class Progress(msgspec.Struct, frozen=True, tag="progress", tag_field="kind"):
@@ -338,6 +407,8 @@ ToBrowser: TypeAlias = (
     | RunList
     | Welcome
     | ClusterLogPart
+    | StacksPart
+    | ComparedPart
     | Progress
     | Done
     | Denied
@@ -388,6 +459,13 @@ class StopTrial(msgspec.Struct, frozen=True, tag="stop_trial", tag_field="kind")
     trial: int
 
 
+class ResumeRun(msgspec.Struct, frozen=True, tag="resume_run", tag_field="kind"):
+    """Go on with a run that was stopped, failed or lost; its cluster is started if need be."""
+
+    id: int
+    run_id: str
+
+
 class GetTrials(msgspec.Struct, frozen=True, tag="get_trials", tag_field="kind"):
     """A page of a run's trials, sorted and filtered where they all are."""
 
@@ -434,6 +512,13 @@ class GetOutput(msgspec.Struct, frozen=True, tag="get_output", tag_field="kind")
     file: str
 
 
+class GetStacks(msgspec.Struct, frozen=True, tag="get_stacks", tag_field="kind"):
+    """Where the ranks of the latest hang stood."""
+
+    id: int
+    run_id: str
+
+
 class GetImportance(msgspec.Struct, frozen=True, tag="get_importance", tag_field="kind"):
     """Which parameters set the best trials apart from the others."""
 
@@ -459,6 +544,28 @@ class GetTrial(msgspec.Struct, frozen=True, tag="get_trial", tag_field="kind"):
 
 class GetHistory(msgspec.Struct, frozen=True, tag="get_history", tag_field="kind"):
     """A run over time: lanes of trials or ranks, marks, and what machines did."""
+
+    id: int
+    run_id: str
+
+
+class CompareRuns(msgspec.Struct, frozen=True, tag="compare_runs", tag_field="kind"):
+    """Two runs side by side (panel only)."""
+
+    id: int
+    run_id: str
+    other: str
+
+
+class DeleteRun(msgspec.Struct, frozen=True, tag="delete_run", tag_field="kind"):
+    """Remove a run's record, logs, checkpoints and values (panel only)."""
+
+    id: int
+    run_id: str
+
+
+class WriteTensorboard(msgspec.Struct, frozen=True, tag="tensorboard", tag_field="kind"):
+    """Write event files beside the run's record; :class:`Done` has the directory (panel only)."""
 
     id: int
     run_id: str
@@ -491,6 +598,15 @@ class StartCluster(msgspec.Struct, frozen=True, tag="start_cluster", tag_field="
     memory_per_worker_bytes: int | None = None
     idle_timeout_s: float = 1800.0
     max_age_s: float = 86400.0
+    options: tuple[str, ...] = ()
+    """The backend's own, as words of ``%cluster start``."""
+
+
+class UseCluster(msgspec.Struct, frozen=True, tag="use_cluster", tag_field="kind"):
+    """Let notebooks that have not chosen a cluster use this one (panel only)."""
+
+    id: int
+    cluster: str
 
 
 class ScaleCluster(msgspec.Struct, frozen=True, tag="scale_cluster", tag_field="kind"):
@@ -514,6 +630,8 @@ class GetClusterLog(msgspec.Struct, frozen=True, tag="get_cluster_log", tag_fiel
     worker: str | None = None
     contains: str = ""
     n_lines: int = 200
+    with_foreign: bool = False
+    """Also lines of Dask and other libraries that warn of nothing that concerns runs."""
 
 
 FromBrowser: TypeAlias = (
@@ -524,6 +642,7 @@ FromBrowser: TypeAlias = (
     | Unwatch
     | StopRun
     | StopTrial
+    | ResumeRun
     | GetTrials
     | GetColumns
     | GetLog
@@ -532,6 +651,11 @@ FromBrowser: TypeAlias = (
     | GetCurves
     | GetTrial
     | GetHistory
+    | GetStacks
+    | CompareRuns
+    | DeleteRun
+    | WriteTensorboard
+    | UseCluster
     | WatchCluster
     | UnwatchCluster
     | StartCluster

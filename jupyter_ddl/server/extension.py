@@ -17,7 +17,7 @@ from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
 from jupyter_ddl import __version__
 from jupyter_ddl.errors import JupyterDDLError
-from jupyter_ddl.recording.write import record_run, write_recording
+from jupyter_ddl.recording.page import export_run
 from jupyter_ddl.server.hub import MAX_CONNECTIONS, Connection, Hub
 
 __all__ = ["ServerExtension", "routes"]
@@ -29,6 +29,7 @@ _RESOURCE = "jupyter_ddl"
 """What an authorizer of Jupyter's may allow or forbid."""
 _MAX_MESSAGE_BYTES = 64 << 10
 _CHUNK_BYTES = 1 << 20
+_FORMS = {"jsonl": "application/x-ndjson", "html": "text/html"}
 
 
 class StatusHandler(APIHandler):
@@ -54,32 +55,31 @@ class StatusHandler(APIHandler):
 
 
 class ExportHandler(APIHandler):
-    """A recording of a run, to be saved."""
+    """A recording of a run to be saved, or (``?form=html``) a page that plays it."""
 
     auth_resource = _RESOURCE
 
     @web.authenticated
     @authorized
     async def get(self, run_id: str) -> None:
+        form = self.get_query_argument("form", "jsonl")
+        if form not in _FORMS:
+            raise web.HTTPError(400, f"form is one of {', '.join(_FORMS)}")
         with tempfile.TemporaryDirectory() as directory:
-            file = Path(directory) / "recording.jsonl"
+            file = Path(directory) / f"recording.{form}"
             try:
-                await asyncio.to_thread(_record, run_id, file)
+                await asyncio.to_thread(export_run, run_id, file)
             except JupyterDDLError as error:
                 self.set_status(404)
                 await self.finish({"code": error.code, "message": error.message})
                 return
-            self.set_header("Content-Type", "application/x-ndjson")
-            self.set_header("Content-Disposition", f'attachment; filename="{run_id}.jsonl"')
+            self.set_header("Content-Type", _FORMS[form])
+            self.set_header("Content-Disposition", f'attachment; filename="{run_id}.{form}"')
             with file.open("rb") as data:
                 while chunk := await asyncio.to_thread(data.read, _CHUNK_BYTES):
                     self.write(chunk)
                     await self.flush()
         await self.finish()
-
-
-def _record(run_id: str, file: Path) -> None:
-    write_recording(record_run(run_id), file)
 
 
 class LiveHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from jupyter_ddl.client.session import chosen_name
 from jupyter_ddl.errors import JupyterDDLError, LedgerError, RunNotFoundError
 from jupyter_ddl.ledger.run_state import RunState
 from jupyter_ddl.ledger.snapshots import encoded_snapshot
@@ -20,11 +21,11 @@ from jupyter_ddl.protocol.replies import (
     TelemetryResult,
 )
 from jupyter_ddl.protocol.requests import GetStatus, GetTelemetry, WatchRun
-from jupyter_ddl.protocol.snapshot import EncodedSnapshot
+from jupyter_ddl.protocol.snapshot import Driving, EncodedSnapshot
 from jupyter_ddl.protocol.telemetry import EncodedTelemetry
 from jupyter_ddl.protocol.view_messages import ClusterList, RecordTrouble
 from jupyter_ddl.server.links import Links
-from jupyter_ddl.server.run_list import Folds
+from jupyter_ddl.server.run_list import RECOVERS_S, Folds
 from jupyter_ddl.store.connection import ConnectionInfo
 
 __all__ = ["ClusterWatch", "RunFeed", "TelemetryFeed"]
@@ -79,6 +80,7 @@ class ClusterWatch:
     async def _poll(self) -> ClusterList:
         infos = await self._links.running()
         found = await asyncio.gather(*(self._status(info) for info in infos))
+        chosen = await asyncio.to_thread(chosen_name)
         return ClusterList(
             seq=0,
             at_s=time.time(),
@@ -86,6 +88,7 @@ class ClusterWatch:
             unreachable=tuple(
                 info.name for info, status in zip(infos, found, strict=True) if status is None
             ),
+            chosen=chosen if any(info.name == chosen for info in infos) else "",
         )
 
     async def _status(self, info: ConnectionInfo) -> ClusterStatus | None:
@@ -97,7 +100,8 @@ class ClusterWatch:
 
     def _take(self, found: ClusterList) -> None:
         self.newest = found
-        key = (tuple(_without_time(each, found.at_s) for each in found.clusters), found.unreachable)
+        plain = tuple(_without_time(each, found.at_s) for each in found.clusters)
+        key = (plain, found.unreachable, found.chosen)
         if key != self._seen:
             self._seen = key
             self._on_change(found)
@@ -152,12 +156,13 @@ class RunFeed:
         self._clock = clock
         self._driven_s = clock()
         """When the run was last known to be driven, or might have been."""
+        self._was_driven = False
         self._trouble: str | None = None
         """As told last: all right is told as well, whoever saw another server's trouble."""
         self._over = asyncio.Event()
         self._poll_again = asyncio.Event()
-        self._drawn_of: tuple[int, str] | None = None
-        """Sequence number and waiting of the newest snapshot, where it is the ledger's."""
+        self._drawn_of: tuple[int, Driving] | None = None
+        """Sequence number and driver of the newest snapshot, where it is the ledger's."""
         self.newest: EncodedSnapshot | None = None
 
     async def first(self) -> None:
@@ -180,6 +185,7 @@ class RunFeed:
             self._poll_again.clear()
             try:
                 if self._is_live(self.run_id):
+                    self._was_driven = True
                     await self._follow()
                     self._driven_s = self._clock()
                 await self.first()
@@ -230,20 +236,30 @@ class RunFeed:
 
     def _drawn(self, state: RunState) -> EncodedSnapshot | None:
         """Called in a thread, with the run as its ledger tells; None: nothing new."""
-        waiting = "" if state.end is not None else self._waiting(_cluster(state))
-        if self._drawn_of == (state.seq, waiting):
+        driver: Driving = "live" if state.end is not None else self._driver()
+        if self._drawn_of == (state.seq, driver):
             return None
-        self._drawn_of = (state.seq, waiting)
-        return encoded_snapshot(state, time.time(), waiting)
+        self._drawn_of = (state.seq, driver)
+        waiting = _WAITING[driver].format(cluster=_cluster(state))
+        return encoded_snapshot(state, time.time(), waiting, driver=driver)
 
-    def _waiting(self, cluster: str) -> str:
-        """Why an unfinished run does not go on; empty while something may drive it."""
-        if self._is_live(self.run_id) or self._clock() < self._driven_s + _ALONE_S:
-            return ""
-        return (
-            f"nothing drives this run now: cluster {cluster} is not running, or does not answer; "
-            f"start it, and its unfinished runs go on"
-        )
+    def _driver(self) -> Driving:
+        """What makes an unfinished run go on."""
+        alone_s = self._clock() - self._driven_s
+        if self._is_live(self.run_id):
+            return "live"
+        if self._was_driven and alone_s < RECOVERS_S:
+            return "recovering"
+        return "live" if alone_s < _ALONE_S else "none"
+
+
+_WAITING: dict[Driving, str] = {
+    "live": "",
+    "recovering": "the controller of cluster {cluster} was lost; whoever waits for the run starts "
+    "another one, and it goes on from its record",
+    "none": "nothing drives this run now: cluster {cluster} is not running, or does not answer; "
+    "start it, and its unfinished runs go on",
+}
 
 
 def _cluster(state: RunState) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from jupyter_ddl import __version__
+from jupyter_ddl.commands.cluster import form_of
 from jupyter_ddl.errors import JupyterDDLError, ProtocolError, QuotaError
 from jupyter_ddl.plugins import BACKENDS
 from jupyter_ddl.protocol import view_messages as say
@@ -228,7 +229,7 @@ class Hub:
         """A browser has connected."""
         connection = Connection(self, send, close)
         self.connections.add(connection)
-        backends = BACKENDS.names()
+        backends = tuple(map(form_of, BACKENDS.names()))
         connection.show(say.Welcome(0, time.time(), version=__version__, backends=backends))
         self._lists.join(connection)
         if not self._lists.tasks:

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
 
 import msgspec
 
 from jupyter_ddl.client.clusters import cluster_spec
-from jupyter_ddl.client.session import Session
+from jupyter_ddl.client.history import remove_run
+from jupyter_ddl.client.run import Run
+from jupyter_ddl.client.session import Session, choose_cluster
 from jupyter_ddl.client.start import packages_to_warm
+from jupyter_ddl.client.submit import go_on_with
+from jupyter_ddl.commands.cluster import own_options
+from jupyter_ddl.commands.runs import compare_runs
 from jupyter_ddl.errors import (
     ControllerError,
     JupyterDDLError,
@@ -22,7 +28,7 @@ from jupyter_ddl.protocol import view_messages as say
 from jupyter_ddl.protocol.cluster import ClusterSpec
 from jupyter_ddl.protocol.replies import LogText
 from jupyter_ddl.server.links import Links
-from jupyter_ddl.server.run_list import Folds
+from jupyter_ddl.server.run_list import Folds, check_run_id
 from jupyter_ddl.store.processes import end_process
 from jupyter_ddl.views.analysis import Analysis, analysis_of
 from jupyter_ddl.views.answers import MAX_LINES, read_of, stop_of
@@ -41,11 +47,13 @@ _READS = (
     say.GetColumns,
     say.GetLog,
     say.GetOutput,
+    say.GetStacks,
     say.GetImportance,
     say.GetCurves,
     say.GetTrial,
     say.GetHistory,
     say.GetClusterLog,
+    say.CompareRuns,
 )
 """Requests that change nothing."""
 
@@ -83,10 +91,36 @@ class Requests:
                 request, told = stop_of(body)
                 await self._ask_of_run(body.run_id, request)
                 return told
-            case say.GetTrials() | say.GetColumns() | say.GetLog() | say.GetOutput():
+            case (
+                say.GetTrials()
+                | say.GetColumns()
+                | say.GetLog()
+                | say.GetOutput()
+                | say.GetStacks()
+            ):
                 return await self._poll(body.run_id, lambda s: read_of(s, body))
             case say.GetImportance() | say.GetCurves() | say.GetTrial() | say.GetHistory():
                 return await asyncio.to_thread(self._analysed, body)
+            case say.ResumeRun():
+                return await self._resume(body, notify)
+            case say.CompareRuns():
+                check_run_id(body.run_id)
+                check_run_id(body.other)
+                drawn = await asyncio.to_thread(compare_runs, body.run_id, body.other)
+                return say.ComparedPart(body.id, drawn._repr_html_())
+            case say.DeleteRun():
+                check_run_id(body.run_id)
+                await asyncio.to_thread(remove_run, body.run_id)
+                self._folds.forget(body.run_id)
+                return say.Done(body.id, f"run {body.run_id} is deleted")
+            case say.WriteTensorboard():
+                check_run_id(body.run_id)
+                directory = await asyncio.to_thread(lambda: Run(body.run_id).tensorboard())
+                return say.Done(body.id, str(directory))
+            case say.UseCluster():
+                await self._links.get(body.cluster)
+                await asyncio.to_thread(choose_cluster, body.cluster)
+                return say.Done(body.id, f"new notebooks use cluster {body.cluster}")
             case say.StartCluster():
                 return await self._start(body, notify)
             case say.ScaleCluster():
@@ -122,6 +156,15 @@ class Requests:
             if not stops_run or not await asyncio.to_thread(self._folds.poll, run_id, _has_ended):
                 raise
 
+    async def _resume(self, body: say.ResumeRun, notify: Notify) -> say.Done:
+        check_run_id(body.run_id)
+        loop = asyncio.get_running_loop()
+
+        def on_phase(text: str) -> None:
+            loop.call_soon_threadsafe(notify, say.Progress(body.id, text))
+
+        return say.Done(body.id, await asyncio.to_thread(go_on_with, body.run_id, on_phase))
+
     async def _start(self, body: say.StartCluster, notify: Notify) -> say.Done:
         spec = await asyncio.to_thread(_spec, body)
         loop = asyncio.get_running_loop()
@@ -148,11 +191,12 @@ class Requests:
 
     async def _cluster_log(self, body: say.GetClusterLog) -> say.ClusterLogPart:
         n_lines = max(1, min(body.n_lines, MAX_LINES))
-        n_asked = 10_000 if body.contains else n_lines
+        n_asked = 10_000 if body.contains or not body.with_foreign else n_lines
         result = await self._links.ask(body.cluster, down.GetLog(body.worker, n_asked))
         text = result.text if isinstance(result, LogText) else ""
-        lines = await asyncio.to_thread(_log_lines, text, body.contains, n_lines)
-        return say.ClusterLogPart(body.id, body.cluster, lines)
+        own, n_foreign = (text.splitlines(), 0) if body.with_foreign else _own_lines(text)
+        lines = await asyncio.to_thread(_log_lines, own, body.contains, n_lines)
+        return say.ClusterLogPart(body.id, body.cluster, lines, n_foreign)
 
 
 def _has_ended(state: RunState) -> bool:
@@ -173,13 +217,36 @@ def _spec(body: say.StartCluster) -> ClusterSpec:
         memory_bytes=body.memory_per_worker_bytes,
         idle_timeout_s=body.idle_timeout_s,
         max_age_s=body.max_age_s,
+        **own_options(body.backend, body.options),
     )
     return msgspec.structs.replace(spec, prewarm=packages_to_warm(if_installed=True))
 
 
-def _log_lines(text: str, contains: str, n_lines: int) -> tuple[str, ...]:
+_RECORD = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+ \w+ ([\w.]+): ")
+_OWN = __name__.partition(".")[0]
+
+
+def _own_lines(text: str) -> tuple[list[str], int]:
+    """Lines of this package, with what follows a record of it, and how many others there are.
+
+    What stands before the first record, or was printed, is its own.
+    """
+    own: list[str] = []
+    is_own, n_foreign = True, 0
+    for line in text.splitlines():
+        record = _RECORD.match(line)
+        if record is not None:
+            is_own = record[1].partition(".")[0] == _OWN
+        if is_own:
+            own.append(line)
+        else:
+            n_foreign += 1
+    return own, n_foreign
+
+
+def _log_lines(text: list[str], contains: str, n_lines: int) -> tuple[str, ...]:
     wanted = contains.casefold()
-    found = [line for line in text.splitlines() if wanted in line.casefold()][-n_lines:]
+    found = [line for line in text if wanted in line.casefold()][-n_lines:]
     left = _LOG_BYTES
     kept: list[str] = []
     for line in reversed(found):

@@ -30,13 +30,15 @@ from jupyter_ddl.ledger.run_state import RunState
 from jupyter_ddl.protocol.snapshot import RunLine
 from jupyter_ddl.store.paths import ledger_path, runs_dir
 
-__all__ = ["N_RUNS", "Folds", "RunListing", "check_run_id"]
+__all__ = ["N_RUNS", "RECOVERS_S", "Folds", "RunListing", "check_run_id"]
 
 
 # Folded runs, kept between requests so that only what is new in a ledger is read.
 
 T = TypeVar("T")
 
+RECOVERS_S = 20.0
+"""Within this time whoever waits for a run has started another controller for it."""
 _N_KEPT = 16
 _MAX_ID = 80
 
@@ -152,6 +154,8 @@ class RunListing:
         self._folds = folds
         self._known: dict[str, _Known] = {}
         self._directory_mark: int | None = None
+        self._driven_s: dict[str, float] = {}
+        """When runs that have not ended were last seen to be driven."""
         self._read_all_s = -_READ_ALL_S
 
     def poll(self, live: Container[str]) -> tuple[RunLine, ...]:
@@ -175,7 +179,7 @@ class RunListing:
             self._read(run_id)
         there = (each.line for each in self._known.values() if each.line is not None)
         newest = heapq.nlargest(N_RUNS, there, key=lambda line: line.created_at_s)
-        return self._lines(newest, live)
+        return self._lines(newest, live, now)
 
     def _take_names(self) -> None:
         """Runs that have come or gone since the last look."""
@@ -202,14 +206,21 @@ class RunListing:
         except (JupyterDDLError, OSError):
             known.line = read_damaged_line(path)  # None: it is being created or removed
 
-    def _lines(self, lines: list[RunLine], live: Container[str]) -> tuple[RunLine, ...]:
+    def _lines(self, lines: list[RunLine], live: Container[str], now: float) -> tuple[RunLine, ...]:
         n_folded = 0
+        self._driven_s |= {line.run_id: now for line in lines if line.run_id in live}
         found = []
         for line in lines:
             if line.n_finished is None and n_folded < MAX_FOLDED:
                 n_folded += 1
                 line = self._with_progress(line)
-            found.append(msgspec.structs.replace(line, live=line.run_id in live))
+            recovers = (
+                line.finished_at_s is None
+                and line.run_id not in live
+                and now - self._driven_s.get(line.run_id, -RECOVERS_S) < RECOVERS_S
+            )
+            changed = {"live": line.run_id in live, "recovering": recovers}
+            found.append(msgspec.structs.replace(line, **changed))
         return tuple(found)
 
     def _with_progress(self, line: RunLine) -> RunLine:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from jupyter_ddl.client.session import Session
+from jupyter_ddl.client.submit import go_on_with
 from jupyter_ddl.errors import JupyterDDLError, ProtocolError, RunNotFoundError, TrialError
 from jupyter_ddl.ledger.outputs import output_rows
 from jupyter_ddl.ledger.reader import LedgerReader
@@ -31,9 +32,11 @@ from jupyter_ddl.protocol.view_messages import (
     GetColumns,
     GetLog,
     GetOutput,
+    GetStacks,
     GetTrials,
     LogPart,
     OutputPart,
+    StacksPart,
     TrialPage,
 )
 from jupyter_ddl.store.paths import ledger_path, run_dir
@@ -42,6 +45,7 @@ from jupyter_ddl.views.analysis import analysis_of
 from jupyter_ddl.views.channel import Answer, Columns
 from jupyter_ddl.views.columns import columns_part
 from jupyter_ddl.views.drawing import plain_lines
+from jupyter_ddl.views.stacks import stacks_part
 
 __all__ = [
     "MAX_LINES",
@@ -75,9 +79,11 @@ PICTURES = ("image/png", "image/jpeg", "image/gif")
 
 
 def read_of(
-    state: RunState, ask: GetTrials | GetColumns | GetLog | GetOutput
-) -> Columns | TrialPage | LogPart | OutputPart:
+    state: RunState, ask: GetTrials | GetColumns | GetLog | GetOutput | GetStacks
+) -> Columns | TrialPage | LogPart | OutputPart | StacksPart:
     """The answer to what only the run's record is needed for.  Raises as :func:`log_part` does."""
+    if isinstance(ask, GetStacks):
+        return stacks_part(state, run_dir(ask.run_id), ask)
     if isinstance(ask, GetTrials):
         return trial_page(state, ask)
     if isinstance(ask, GetColumns):
@@ -494,10 +500,18 @@ class RunRequests:
                 request, told = stop_of(body)
                 self._ask(request)
                 return told
-            case say.GetTrials() | say.GetColumns() | say.GetLog() | say.GetOutput():
+            case (
+                say.GetTrials()
+                | say.GetColumns()
+                | say.GetLog()
+                | say.GetOutput()
+                | say.GetStacks()
+            ):
                 return read_of(self._folded(), body)
             case say.GetImportance() | say.GetCurves() | say.GetTrial() | say.GetHistory():
                 return analysis_of(self._folded(), body)()
+            case say.ResumeRun():
+                return say.Done(body.id, go_on_with(self._run_id))
             case _:
                 raise ProtocolError(f"the view in a cell can't ask for {type(body).__name__}")
 

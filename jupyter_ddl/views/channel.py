@@ -24,6 +24,7 @@ from jupyter_ddl.protocol.view_messages import (
     ClusterList,
     ClusterLogPart,
     ColumnsPart,
+    ComparedPart,
     CurvesPart,
     Denied,
     Done,
@@ -37,6 +38,7 @@ from jupyter_ddl.protocol.view_messages import (
     RecordTrouble,
     RunList,
     Seen,
+    StacksPart,
     TrialPage,
     TrialPart,
     Welcome,
@@ -236,6 +238,8 @@ Answer: TypeAlias = (
     | TrialPart
     | HistoryPart
     | ClusterLogPart
+    | StacksPart
+    | ComparedPart
     | Progress
     | Done
     | Denied

@@ -213,7 +213,7 @@ def _caption(snapshot: RunSnapshot, now_s: float) -> str:
 def _trouble(snapshot: RunSnapshot, detail: _Detail) -> str:
     parts = ""
     if snapshot.paused and not is_final(snapshot):
-        parts += box(AMBER, f"<b>Paused.</b> {esc(snapshot.paused, detail.message)}", role="alert")
+        parts += box(AMBER, f"<b>Waiting.</b> {esc(snapshot.paused, detail.message)}", role="alert")
     if snapshot.reason and snapshot.failure is None:
         color = RED if snapshot.state == "failed" else GREY
         parts += box(color, esc(snapshot.reason, detail.message))

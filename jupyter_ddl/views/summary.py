@@ -75,7 +75,9 @@ def state_text(snapshot: RunSnapshot) -> str:
         return snapshot.state
     if snapshot.stopping:
         return "stopping…"
-    return "paused" if snapshot.paused else snapshot.state
+    if snapshot.driver == "recovering":
+        return "recovering"
+    return "waiting" if snapshot.paused else snapshot.state
 
 
 def elapsed_s(snapshot: RunSnapshot, now_s: float) -> float:

@@ -56,7 +56,7 @@ def render_text(
         " · ".join(times(snapshot, now_s)),
     ]
     if snapshot.paused and not is_final(snapshot):
-        lines.append(f"Paused: {plain(snapshot.paused, _LINE_LIMIT)}")
+        lines.append(f"Waiting: {plain(snapshot.paused, _LINE_LIMIT)}")
     if snapshot.best is not None:
         lines.append(_best(snapshot))
     if snapshot.reason:

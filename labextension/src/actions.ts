@@ -10,7 +10,19 @@ export interface Actions {
   scaleCluster: (name: string) => Promise<void>;
   /** Asks for confirmation. */
   stopCluster: (name: string) => Promise<void>;
+  /** Let new notebooks use it, where several run. */
+  useCluster: (name: string) => Promise<void>;
+  /** Run `%cluster env sync` in the last used notebook, whose kernel knows what it uses. */
+  syncEnvironment: (name: string) => Promise<void>;
   openRun: (runId: string) => void;
+  compareRuns: (runId: string, other: string) => void;
+  /** Download a recording, or a page that plays it. */
+  exportRun: (runId: string, form: 'jsonl' | 'html') => Promise<void>;
+  /** Write event files, and tell what shows them. */
+  openTensorboard: (runId: string) => Promise<void>;
+  /** Asks for confirmation. */
+  deleteRun: (runId: string) => Promise<void>;
   /** Insert the code that follows a run into the current notebook. */
   attachRun: (runId: string) => void;
+  copyAttach: (runId: string) => Promise<void>;
 }

@@ -3,6 +3,7 @@
 import { ILayoutRestorer } from '@jupyterlab/application';
 import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
 import { ICommandPalette } from '@jupyterlab/apputils';
+import { ILauncher } from '@jupyterlab/launcher';
 import { INotebookTracker } from '@jupyterlab/notebook';
 import { IRenderMimeRegistry } from '@jupyterlab/rendermime';
 import { ISettingRegistry } from '@jupyterlab/settingregistry';
@@ -11,14 +12,15 @@ import { IStatusBar } from '@jupyterlab/statusbar';
 import type { Actions } from './actions';
 import { Store } from './model/store';
 import { StatusItem } from './parts/StatusItem';
+import { confirmSync } from './plugins/ask';
 import { showInCells } from './plugins/cells';
 import { addCommands, CommandIDs } from './plugins/commands';
 import { connect, watchClusters } from './plugins/connect';
-import { insertAttachCode } from './plugins/insert';
+import { insertCode, runCode } from './plugins/insert';
 import { Pages } from './plugins/pages';
 import { DdlPanel } from './plugins/panel';
 import { relayRequests } from './plugins/relay';
-import { ServerActions } from './plugins/serverActions';
+import { ServerActions, tell } from './plugins/serverActions';
 import { followSettings, PANEL_PLACE } from './plugins/settings';
 
 const plugin: JupyterFrontEndPlugin<void> = {
@@ -31,7 +33,8 @@ const plugin: JupyterFrontEndPlugin<void> = {
     ILayoutRestorer,
     INotebookTracker,
     IStatusBar,
-    IRenderMimeRegistry
+    IRenderMimeRegistry,
+    ILauncher
   ],
   activate
 };
@@ -45,28 +48,53 @@ function activate(
   restorer: ILayoutRestorer | null,
   notebooks: INotebookTracker | null,
   statusBar: IStatusBar | null,
-  rendermime: IRenderMimeRegistry | null
+  rendermime: IRenderMimeRegistry | null,
+  launcher: ILauncher | null
 ): void {
   const store = new Store();
   const link = connect(store);
   watchClusters(store, link);
   relayRequests(link);
   if (rendermime !== null) {
-    showInCells(rendermime, notebooks, store, link);
+    showInCells(rendermime, notebooks, store, link, () => actions);
   }
 
   const server = new ServerActions(link, store);
-  const pages = new Pages(app, () => ({ store, link, actions }));
+  const pages = new Pages(app, () => ({ store, link, actions }), rendermime);
+  const insert = (lines: string): void => {
+    const notebook = insertCode(lines, notebooks);
+    if (notebook !== null) {
+      app.shell.activateById(notebook.id);
+    }
+  };
   const actions: Actions = {
     startCluster: server.startCluster,
     scaleCluster: server.scaleCluster,
     stopCluster: server.stopCluster,
     openCluster: name => pages.openCluster(name),
     openRun: runId => pages.openRun(runId),
-    attachRun: runId => {
-      const notebook = insertAttachCode(runId, notebooks);
-      if (notebook !== null) {
-        app.shell.activateById(notebook);
+    attachRun: runId => insert(`%runs attach ${runId}`),
+    copyAttach: server.copyAttach,
+    compareRuns: (runId, other) => pages.compareRuns(runId, other),
+    exportRun: server.exportRun,
+    openTensorboard: async runId => {
+      const directory = await server.writeTensorboard(runId);
+      if (directory !== null) {
+        insert(`%load_ext tensorboard\n%tensorboard --logdir ${quoted(directory)}`);
+      }
+    },
+    deleteRun: async runId => {
+      if (await server.deleteRun(runId)) {
+        pages.closeRun(runId);
+      }
+    },
+    useCluster: server.useCluster,
+    syncEnvironment: async name => {
+      const title = notebooks?.currentWidget?.title.label;
+      if (title === undefined) {
+        tell('No notebook is open: what is to be synced is what a notebook uses.');
+      } else if (await confirmSync(name, title)) {
+        app.shell.activateById(await runCode(`%cluster env sync --name ${name}`, notebooks));
       }
     }
   };
@@ -82,8 +110,10 @@ function activate(
       showPanel();
       panel.openForm();
     },
-    stopRun: server.stopRun
+    stopRun: server.stopRun,
+    compareWith: runId => pages.compareWith(runId)
   });
+  launcher?.add({ command: CommandIDs.showPanel, category: 'Other', rank: 10 });
   if (restorer !== null) {
     pages.restore(restorer, CommandIDs.openRun, CommandIDs.openCluster);
   }
@@ -95,4 +125,9 @@ function activate(
     align: 'left',
     rank: 20
   });
+}
+
+/** A path as a magic's line takes it. */
+function quoted(path: string): string {
+  return /^[\w./-]+$/.test(path) ? path : `'${path.replace(/'/g, `'"'"'`)}'`;
 }

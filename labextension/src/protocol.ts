@@ -45,6 +45,7 @@ export interface ClusterList {
   at_s: number | null;
   clusters: (ClusterStatus)[];
   unreachable: (string)[];
+  chosen: string;
 }
 
 export interface ClusterLogPart {
@@ -52,6 +53,7 @@ export interface ClusterLogPart {
   id: number;
   cluster: string;
   lines: (string)[];
+  n_foreign: number;
 }
 
 export interface ClusterStatus {
@@ -108,6 +110,19 @@ export interface ColumnsPart {
   columns: (ColumnHead)[];
 }
 
+export interface CompareRuns {
+  kind: "compare_runs";
+  id: number;
+  run_id: string;
+  other: string;
+}
+
+export interface ComparedPart {
+  kind: "compared";
+  id: number;
+  html: string;
+}
+
 export interface Counts {
   waiting: number;
   running: number;
@@ -125,6 +140,12 @@ export interface CurvesPart {
   curves: (MetricCurve)[];
   metrics: (string)[];
   note: string;
+}
+
+export interface DeleteRun {
+  kind: "delete_run";
+  id: number;
+  run_id: string;
 }
 
 export interface Denied {
@@ -155,6 +176,22 @@ export interface Failure {
   rank: number | null;
 }
 
+export interface FormField {
+  flag: string;
+  help: string;
+  metavar: string;
+  choices: (string)[];
+  is_list: boolean;
+}
+
+export interface FormOfBackend {
+  name: string;
+  purpose: string;
+  missing: string;
+  has_size: boolean;
+  fields: (FormField)[];
+}
+
 export interface GetClusterLog {
   kind: "get_cluster_log";
   id: number;
@@ -162,6 +199,7 @@ export interface GetClusterLog {
   worker?: string | null;
   contains?: string;
   n_lines?: number;
+  with_foreign?: boolean;
 }
 
 export interface GetColumns {
@@ -207,6 +245,12 @@ export interface GetOutput {
   run_id: string;
   trial: number;
   file: string;
+}
+
+export interface GetStacks {
+  kind: "get_stacks";
+  id: number;
+  run_id: string;
 }
 
 export interface GetTrial {
@@ -370,6 +414,12 @@ export interface RankSample {
   is_busy: boolean;
 }
 
+export interface RankStacks {
+  rank: number;
+  is_blamed: boolean;
+  text: string;
+}
+
 export interface RankStatus {
   rank: number;
   worker: string;
@@ -394,6 +444,12 @@ export interface RestartRow {
   cause: string;
   step: number | null;
   is_over: boolean;
+}
+
+export interface ResumeRun {
+  kind: "resume_run";
+  id: number;
+  run_id: string;
 }
 
 export interface RunHistory {
@@ -429,6 +485,7 @@ export interface RunLine {
   best: number | null;
   metric: string | null;
   live: boolean;
+  recovering: boolean;
   is_damaged: boolean;
 }
 
@@ -468,6 +525,7 @@ export interface RunSnapshot {
   n_evictions: number;
   notices: (string)[];
   paused: string;
+  driver: "live" | "none" | "recovering";
   stopping: boolean;
   reason: string;
   failure: Failure | null;
@@ -508,6 +566,14 @@ export interface Seen {
   run_id: string;
 }
 
+export interface StacksPart {
+  kind: "stacks";
+  id: number;
+  run_id: string;
+  ranks: (RankStacks)[];
+  n_ranks: number;
+}
+
 export interface StartCluster {
   kind: "start_cluster";
   id: number;
@@ -518,6 +584,7 @@ export interface StartCluster {
   memory_per_worker_bytes?: number | null;
   idle_timeout_s?: number | null;
   max_age_s?: number | null;
+  options?: (string)[];
 }
 
 export interface StepParts {
@@ -612,6 +679,12 @@ export interface Usage {
   peak_memory_bytes: (number | null)[];
 }
 
+export interface UseCluster {
+  kind: "use_cluster";
+  id: number;
+  cluster: string;
+}
+
 export interface WatchCluster {
   kind: "watch_cluster";
   id: number;
@@ -629,7 +702,7 @@ export interface Welcome {
   seq: number;
   at_s: number | null;
   version: string;
-  backends: (string)[];
+  backends: (FormOfBackend)[];
 }
 
 export interface WorkerHistory {
@@ -666,6 +739,12 @@ export interface WorkerStatus {
   n_busy: number;
 }
 
+export interface WriteTensorboard {
+  kind: "tensorboard";
+  id: number;
+  run_id: string;
+}
+
 export type ToBrowser =
   | RunView
   | TelemetryView
@@ -682,6 +761,8 @@ export type ToBrowser =
   | RunList
   | Welcome
   | ClusterLogPart
+  | StacksPart
+  | ComparedPart
   | Progress
   | Done
   | Denied;
@@ -694,6 +775,7 @@ export type FromBrowser =
   | Unwatch
   | StopRun
   | StopTrial
+  | ResumeRun
   | GetTrials
   | GetColumns
   | GetLog
@@ -702,6 +784,11 @@ export type FromBrowser =
   | GetCurves
   | GetTrial
   | GetHistory
+  | GetStacks
+  | CompareRuns
+  | DeleteRun
+  | WriteTensorboard
+  | UseCluster
   | WatchCluster
   | UnwatchCluster
   | StartCluster
@@ -727,18 +814,21 @@ export const STRUCTS: Record<string, Record<string, Shape>> = {
   BestTrial: {"number": "int", "params": {"map": {"any": ["boolean", "int", "number", "string", "null"]}}, "value": "number"},
   Capabilities: {"has_trials": "boolean", "has_ranks": "boolean", "has_cells": "boolean", "has_items": "boolean", "has_objective": "boolean", "can_resume": "boolean", "stops": {"list": {"one": ["epoch", "keep_best", "next_report", "now"]}}, "brings": {"one": ["", "best", "items", "ranks"]}},
   CellRow: {"number": "int", "source": "string", "targets": {"list": "int"}, "outcome": {"one": ["cancelled", "complete", "failed"]}, "at_s": "number", "duration_s": "number", "failure": "string"},
-  ClusterList: {"kind": {"one": ["clusters"]}, "seq": "int", "at_s": "number", "clusters": {"list": {"struct": "ClusterStatus"}}, "unreachable": {"list": "string"}},
-  ClusterLogPart: {"kind": {"one": ["cluster_log"]}, "id": "int", "cluster": "string", "lines": {"list": "string"}},
+  ClusterList: {"kind": {"one": ["clusters"]}, "seq": "int", "at_s": "number", "clusters": {"list": {"struct": "ClusterStatus"}}, "unreachable": {"list": "string"}, "chosen": "string"},
+  ClusterLogPart: {"kind": {"one": ["cluster_log"]}, "id": "int", "cluster": "string", "lines": {"list": "string"}, "n_foreign": "int"},
   ClusterStatus: {"name": "string", "backend": "string", "state": {"one": ["degraded", "ready", "starting", "stopping"]}, "controller_pid": "int", "scheduler_address": "string", "started_at_s": "number", "workers": {"list": {"struct": "WorkerStatus"}}, "n_wanted": "int", "cpus_per_worker": "int", "memory_per_worker_bytes": {"any": ["int", "null"]}, "active_runs": {"list": "string"}, "idle_timeout_s": "number", "idle_left_s": {"any": ["number", "null"]}, "age_left_s": "number", "adapt": {"any": [{"tuple": ["int", "int"]}, "null"]}, "groups": {"list": {"struct": "GroupStatus"}}, "environment": {"any": [{"struct": "EnvironmentStatus"}, "null"]}, "gpus": "string", "trouble": "string"},
   ClusterTelemetry: {"seq": "int", "at_s": "number", "workers": {"list": {"struct": "WorkerSample"}}, "histories": {"list": {"struct": "WorkerHistory"}}, "verdicts": {"list": "string"}, "n_workers": "int", "gpu_hours": {"any": ["number", "null"]}, "cpu_hours": {"any": ["number", "null"]}, "others": {"map": {"list": {"any": ["number", "null"]}}}},
   ColumnHead: {"group": {"one": ["last", "least", "most", "param", "trial"]}, "name": "string", "kind": {"one": ["f4", "f8", "i4", "u1", "u2", "u4"]}, "at": "int", "choices": {"any": [{"list": {"any": ["boolean", "int", "number", "string", "null"]}}, "null"]}},
   ColumnsPart: {"kind": {"one": ["columns"]}, "id": "int", "run_id": "string", "seq": "int", "part": "int", "n_parts": "int", "n_rows": "int", "n_trials": "int", "columns": {"list": {"struct": "ColumnHead"}}},
+  ComparedPart: {"kind": {"one": ["compared"]}, "id": "int", "html": "string"},
   Counts: {"waiting": "int", "running": "int", "complete": "int", "pruned": "int", "failed": "int", "cancelled": "int"},
   CurvesPart: {"kind": {"one": ["curves"]}, "id": "int", "run_id": "string", "metric": "string", "curves": {"list": {"struct": "MetricCurve"}}, "metrics": {"list": "string"}, "note": "string"},
   Denied: {"kind": {"one": ["denied"]}, "id": "int", "code": "string", "text": "string"},
   Done: {"kind": {"one": ["done"]}, "id": "int", "text": "string"},
   EnvironmentStatus: {"word": {"one": ["broken", "drift", "same"]}, "text": "string", "fix": "string"},
   Failure: {"kind": {"one": ["blob", "crash", "disk", "exception", "hang", "import", "launch", "memory", "metric", "timeout", "values"]}, "type_name": "string", "message": "string", "traceback": "string", "line": {"any": ["int", "null"]}, "rank": {"any": ["int", "null"]}},
+  FormField: {"flag": "string", "help": "string", "metavar": "string", "choices": {"list": "string"}, "is_list": "boolean"},
+  FormOfBackend: {"name": "string", "purpose": "string", "missing": "string", "has_size": "boolean", "fields": {"list": {"struct": "FormField"}}},
   GpuProcess: {"pid": "int", "memory_bytes": {"any": ["int", "null"]}},
   GpuSample: {"uuid": "string", "index": "int", "name": "string", "utilization": {"any": ["number", "null"]}, "memory_used_bytes": {"any": ["int", "null"]}, "memory_total_bytes": {"any": ["int", "null"]}, "power_w": {"any": ["number", "null"]}, "temperature_c": {"any": ["number", "null"]}, "sm_clock_mhz": {"any": ["number", "null"]}, "processes": {"list": {"struct": "GpuProcess"}}, "parent_uuid": "string", "state": "string"},
   GroupStatus: {"group_id": "string", "name": "string", "started_at_s": "number", "n_cells": "int", "is_busy": "boolean", "ranks": {"list": {"struct": "RankStatus"}}, "has_process_group": "boolean"},
@@ -754,21 +844,23 @@ export const STRUCTS: Record<string, Record<string, Shape>> = {
   Progress: {"kind": {"one": ["progress"]}, "id": "int", "text": "string"},
   RankRow: {"rank": "int", "host": "string", "worker": "string", "device": "string", "pid": "int", "state": {"any": [{"one": ["running"]}, {"one": ["cancelled", "complete", "evicted", "failed", "moved", "pruned"]}]}, "step": {"any": ["int", "null"]}, "metrics": {"map": {"any": ["number", "null"]}}, "phase": "string", "heard_at_s": {"any": ["number", "null"]}, "parts": {"any": [{"struct": "StepParts"}, "null"]}},
   RankSample: {"run_id": "string", "trial": "int", "rank": "int", "pid": "int", "cpu": {"any": ["number", "null"]}, "memory_bytes": {"any": ["int", "null"]}, "read_bytes_s": {"any": ["number", "null"]}, "write_bytes_s": {"any": ["number", "null"]}, "loader_share": {"any": ["number", "null"]}, "gpus": {"list": "string"}, "is_busy": "boolean"},
+  RankStacks: {"rank": "int", "is_blamed": "boolean", "text": "string"},
   RankStatus: {"rank": "int", "worker": "string", "host": "string", "pid": "int", "device": "string", "log": "string", "log_end": "int"},
   RecordTrouble: {"kind": {"one": ["record"]}, "seq": "int", "at_s": "number", "run_id": "string", "text": "string"},
   RestartRow: {"round": "int", "rank": {"any": ["int", "null"]}, "cause": "string", "step": {"any": ["int", "null"]}, "is_over": "boolean"},
   RunHistory: {"began_s": "number", "length_s": "number", "noun": "string", "lanes": {"list": "string"}, "bars": {"list": {"tuple": ["int", "number", "number", "string", "int", "int"]}}, "marks": {"list": {"tuple": ["number", "string", {"any": ["int", "null"]}, "string"]}}, "n_bars": "int", "n_hidden": "int", "n_marks": "int", "usage_at_s": {"list": "number"}, "cpu": {"list": {"any": ["number", "null"]}}, "gpu": {"list": {"any": ["number", "null"]}}, "memory": {"list": {"any": ["number", "null"]}}},
-  RunLine: {"run_id": "string", "name": "string", "verb": "string", "can": {"struct": "Capabilities"}, "nouns": {"struct": "Nouns"}, "cluster": "string", "state": {"one": ["cancelled", "complete", "failed", "running", "starting", "submitted"]}, "created_at_s": "number", "finished_at_s": {"any": ["number", "null"]}, "n_trials": "int", "n_finished": {"any": ["int", "null"]}, "step": {"any": ["int", "null"]}, "round": "int", "best": {"any": ["number", "null"]}, "metric": {"any": ["string", "null"]}, "live": "boolean", "is_damaged": "boolean"},
+  RunLine: {"run_id": "string", "name": "string", "verb": "string", "can": {"struct": "Capabilities"}, "nouns": {"struct": "Nouns"}, "cluster": "string", "state": {"one": ["cancelled", "complete", "failed", "running", "starting", "submitted"]}, "created_at_s": "number", "finished_at_s": {"any": ["number", "null"]}, "n_trials": "int", "n_finished": {"any": ["int", "null"]}, "step": {"any": ["int", "null"]}, "round": "int", "best": {"any": ["number", "null"]}, "metric": {"any": ["string", "null"]}, "live": "boolean", "recovering": "boolean", "is_damaged": "boolean"},
   RunList: {"kind": {"one": ["runs"]}, "seq": "int", "at_s": "number", "runs": {"list": {"struct": "RunLine"}}},
-  RunSnapshot: {"seq": "int", "run_id": "string", "name": "string", "verb": "string", "can": {"struct": "Capabilities"}, "nouns": {"struct": "Nouns"}, "state": {"one": ["cancelled", "complete", "failed", "running", "starting", "submitted"]}, "cluster": "string", "created_at_s": "number", "n_trials": "int", "counts": {"struct": "Counts"}, "started_at_s": {"any": ["number", "null"]}, "finished_at_s": {"any": ["number", "null"]}, "metric": {"any": ["string", "null"]}, "mode": {"one": ["max", "min"]}, "sampler": "string", "pruner": "string", "best": {"any": [{"struct": "BestTrial"}, "null"]}, "rows": {"list": {"struct": "TrialRow"}}, "curve": {"list": {"tuple": ["int", "number"]}}, "pruned": {"list": "int"}, "best_curve": {"list": {"tuple": ["int", "number"]}}, "learning": {"list": {"struct": "LearningCurve"}}, "trials_per_s": {"any": ["number", "null"]}, "ends_at_s": {"any": ["number", "null"]}, "n_evictions": "int", "notices": {"list": "string"}, "paused": "string", "stopping": "boolean", "reason": "string", "failure": {"any": [{"struct": "Failure"}, "null"]}, "failed_trial": {"any": ["int", "null"]}, "cells": {"list": {"struct": "CellRow"}}, "ranks": {"list": {"struct": "RankRow"}}, "world_size": "int", "round": "int", "max_rounds": "int", "restarts": {"list": {"struct": "RestartRow"}}, "checkpoint_step": {"any": ["int", "null"]}, "series": {"map": {"list": {"tuple": ["int", "number"]}}}, "metrics": {"list": "string"}, "n_metrics": "int", "hang": {"any": [{"struct": "HangVerdict"}, "null"]}, "step_verdict": "string", "outputs": {"list": {"struct": "OutputRow"}}, "n_outputs": "int", "usage": {"any": [{"struct": "Usage"}, "null"]}},
+  RunSnapshot: {"seq": "int", "run_id": "string", "name": "string", "verb": "string", "can": {"struct": "Capabilities"}, "nouns": {"struct": "Nouns"}, "state": {"one": ["cancelled", "complete", "failed", "running", "starting", "submitted"]}, "cluster": "string", "created_at_s": "number", "n_trials": "int", "counts": {"struct": "Counts"}, "started_at_s": {"any": ["number", "null"]}, "finished_at_s": {"any": ["number", "null"]}, "metric": {"any": ["string", "null"]}, "mode": {"one": ["max", "min"]}, "sampler": "string", "pruner": "string", "best": {"any": [{"struct": "BestTrial"}, "null"]}, "rows": {"list": {"struct": "TrialRow"}}, "curve": {"list": {"tuple": ["int", "number"]}}, "pruned": {"list": "int"}, "best_curve": {"list": {"tuple": ["int", "number"]}}, "learning": {"list": {"struct": "LearningCurve"}}, "trials_per_s": {"any": ["number", "null"]}, "ends_at_s": {"any": ["number", "null"]}, "n_evictions": "int", "notices": {"list": "string"}, "paused": "string", "driver": {"one": ["live", "none", "recovering"]}, "stopping": "boolean", "reason": "string", "failure": {"any": [{"struct": "Failure"}, "null"]}, "failed_trial": {"any": ["int", "null"]}, "cells": {"list": {"struct": "CellRow"}}, "ranks": {"list": {"struct": "RankRow"}}, "world_size": "int", "round": "int", "max_rounds": "int", "restarts": {"list": {"struct": "RestartRow"}}, "checkpoint_step": {"any": ["int", "null"]}, "series": {"map": {"list": {"tuple": ["int", "number"]}}}, "metrics": {"list": "string"}, "n_metrics": "int", "hang": {"any": [{"struct": "HangVerdict"}, "null"]}, "step_verdict": "string", "outputs": {"list": {"struct": "OutputRow"}}, "n_outputs": "int", "usage": {"any": [{"struct": "Usage"}, "null"]}},
   RunView: {"kind": {"one": ["run"]}, "seq": "int", "at_s": "number", "snapshot": {"struct": "RunSnapshot"}},
+  StacksPart: {"kind": {"one": ["stacks"]}, "id": "int", "run_id": "string", "ranks": {"list": {"struct": "RankStacks"}}, "n_ranks": "int"},
   StepParts: {"n_steps": "int", "step_s": "number", "data_s": "number", "compute_s": "number", "waiting_s": {"any": ["number", "null"]}, "exchange_s": {"any": ["number", "null"]}, "samples_s": {"any": ["number", "null"]}, "n_workers": {"any": ["int", "null"]}, "gradient_norm": {"any": ["number", "null"]}},
   TelemetryView: {"kind": {"one": ["telemetry"]}, "seq": "int", "cluster": "string", "telemetry": {"struct": "ClusterTelemetry"}, "run_id": "string"},
   TrialPage: {"kind": {"one": ["trials"]}, "id": "int", "run_id": "string", "rows": {"list": {"struct": "TrialRow"}}, "n_matching": "int"},
   TrialPart: {"kind": {"one": ["trial"]}, "id": "int", "run_id": "string", "row": {"struct": "TrialRow"}, "curves": {"list": {"struct": "MetricCurve"}}, "cell": "string", "note": "string"},
   TrialRow: {"number": "int", "state": {"one": ["cancelled", "complete", "failed", "pruned", "running", "waiting"]}, "params": {"map": {"any": ["boolean", "int", "number", "string", "null"]}}, "value": {"any": ["number", "null"]}, "step": {"any": ["int", "null"]}, "metrics": {"map": {"any": ["number", "null"]}}, "attempts": "int", "own_failures": "int", "evictions": "int", "worker": "string", "started_at_s": {"any": ["number", "null"]}, "duration_s": {"any": ["number", "null"]}, "failure": {"any": [{"struct": "Failure"}, "null"]}},
   Usage: {"cpu_hours": "number", "gpu_hours": "number", "peak_memory_bytes": {"list": {"any": ["int", "null"]}}},
-  Welcome: {"kind": {"one": ["welcome"]}, "seq": "int", "at_s": "number", "version": "string", "backends": {"list": "string"}},
+  Welcome: {"kind": {"one": ["welcome"]}, "seq": "int", "at_s": "number", "version": "string", "backends": {"list": {"struct": "FormOfBackend"}}},
   WorkerHistory: {"worker": "string", "at_s": {"list": "number"}, "cpu": {"list": {"any": ["number", "null"]}}, "memory_bytes": {"list": {"any": ["int", "null"]}}, "gpu": {"map": {"list": {"any": ["number", "null"]}}}, "gpu_memory": {"map": {"list": {"any": ["number", "null"]}}}},
   WorkerSample: {"worker": "string", "host": "string", "at_s": "number", "cpu": {"any": ["number", "null"]}, "n_cpus": {"any": ["number", "null"]}, "memory_bytes": {"any": ["int", "null"]}, "memory_limit_bytes": {"any": ["int", "null"]}, "read_bytes_s": {"any": ["number", "null"]}, "write_bytes_s": {"any": ["number", "null"]}, "received_bytes_s": {"any": ["number", "null"]}, "sent_bytes_s": {"any": ["number", "null"]}, "gpu_state": "string", "gpus": {"list": {"struct": "GpuSample"}}, "ranks": {"list": {"struct": "RankSample"}}},
   WorkerStatus: {"name": "string", "address": "string", "host": "string", "n_slots": "int", "n_busy": "int"}
@@ -790,6 +882,8 @@ export const TO_BROWSER: Record<string, string> = {
   runs: "RunList",
   welcome: "Welcome",
   cluster_log: "ClusterLogPart",
+  stacks: "StacksPart",
+  compared: "ComparedPart",
   progress: "Progress",
   done: "Done",
   denied: "Denied"

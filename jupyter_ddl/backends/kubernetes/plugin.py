@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import logging
 from typing import Any
 
@@ -36,6 +37,7 @@ log = logging.getLogger(__name__)
 class KubePlugin(BackendPlugin):
     """``%cluster start kube``."""
 
+    purpose = "Starts pods on Kubernetes, by way of the operator of Dask."
     arguments = ARGUMENTS
     settings_type = KubeSettings
     doctor_arguments = (
@@ -44,6 +46,13 @@ class KubePlugin(BackendPlugin):
     start_timeout_s = 900.0
     """Pulling an image of several GB may take so long; what hinders a start is told earlier."""
     requires = "jupyter_ddl[kubernetes]"
+
+    def missing(self) -> str:
+        if importlib.util.find_spec("kr8s") is None:
+            return f"kr8s is not installed: pip install '{self.requires}'"
+        from jupyter_ddl.backends.kubernetes import lifetime
+
+        return "" if lifetime.is_configured() else "no kubeconfig: set KUBECONFIG to one"
 
     def settings(self, **values: Any) -> msgspec.Struct:
         for name in ("node_selector", "env", "secret_env"):

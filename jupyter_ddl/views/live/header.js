@@ -3,14 +3,22 @@
 import { isFinal } from "./client.js";
 import { clean, h, repeat, setAttribute, setText, show } from "./dom.js";
 import { capitalized, count, counted, duration, param, rate, score } from "./format.js";
+import { forHang, forWaiting, Remedies, withoutAdvice } from "./remedies.js";
 
 const SEGMENTS = ["complete", "pruned", "failed", "cancelled", "running"];
 const QUIET_MS = 4000;
 
 /** State, title, progress, counts, times, best trial, trouble, notices. */
 export class Header {
-  /** @param {Node} actions shown beside the title */
-  constructor(actions) {
+  /**
+   * @param {Node} actions shown beside the title
+   * @param {import("./client.js").Client} client
+   * @param {import("./remedies.js").Host} [host]
+   */
+  constructor(actions, client, host = {}) {
+    this._client = client;
+    this._host = host;
+    this._remedies = new WeakMap();
     this._state = h("span", { class: "ddl-pill" });
     this._title = h("bdi", { class: "ddl-title" });
     this._facts = h("span", { class: "ddl-muted ddl-facts" });
@@ -44,7 +52,7 @@ export class Header {
     const ended = isFinal(snapshot.state);
     const word = stateWord(snapshot);
     setText(this._state, word);
-    const tone = snapshot.paused && !ended ? "paused" : snapshot.state;
+    const tone = word === "waiting" || word === "recovering" ? "paused" : snapshot.state;
     setAttribute(this._state, "class", `ddl-pill ddl-is-${clean(tone, 12)}`);
     setText(this._title, clean(snapshot.name || snapshot.run_id, 120));
     setText(this._facts, factsOf(snapshot).join(" · "));
@@ -64,7 +72,7 @@ export class Header {
 
   _progress(snapshot) {
     const parts = segments(snapshot);
-    const isGroup = snapshot.can.has_ranks;
+    const isGroup = snapshot.can.has_ranks || snapshot.can.has_cells;
     show(this._bar, !isGroup);
     const done = finished(snapshot.counts);
     setAttribute(this._bar, "aria-valuemax", snapshot.n_trials);
@@ -118,13 +126,19 @@ export class Header {
   }
 
   _showTrouble(snapshot, client, ended) {
-    const cards = troubles(snapshot, ended);
+    const cards = troubles(snapshot, ended, client.isReplay ? null : this._host);
     if (client.trouble) cards.unshift({ tone: "failed", title: "The record can't be read: ", text: clean(client.trouble, 500) });
     repeat(
       this._trouble,
       cards,
-      () => h("div", {}, h("b"), h("span"), h("details", {}, h("summary", { text: "Traceback" }), h("pre"))),
-      (card, { tone, title, text, traceback }) => {
+      () => {
+        const remedies = new Remedies(this._client, this._host);
+        const traceback = h("details", {}, h("summary", { text: "Traceback" }), h("pre"));
+        const card = h("div", {}, h("b"), h("span"), traceback, remedies.element);
+        this._remedies.set(card, remedies);
+        return card;
+      },
+      (card, { tone, title, text, traceback, remedies = [] }) => {
         setAttribute(card, "class", `ddl-card ddl-is-${tone}`);
         setAttribute(card, "role", tone === "failed" ? "alert" : "note");
         const [head, body, details] = card.children;
@@ -132,6 +146,7 @@ export class Header {
         setText(body, text);
         show(details, Boolean(traceback) && !client.isInCell);
         setText(details.lastChild, traceback ?? "");
+        this._remedies.get(card).update(snapshot, remedies);
       },
     );
   }
@@ -139,7 +154,7 @@ export class Header {
   /** For screen readers: what changed, at most every ten seconds. */
   _say(snapshot, word, ended) {
     const best = snapshot.best === null ? "" : `, best ${score(snapshot.best.value)}`;
-    const told = snapshot.can.has_ranks
+    const told = snapshot.can.has_ranks || snapshot.can.has_cells
       ? groupCounts(snapshot).map(({ text }) => text).join(", ")
       : `${finished(snapshot.counts)} of ${snapshot.n_trials} ${noun(snapshot)} finished`;
     const text = `${word}: ${told}${best}`;
@@ -169,8 +184,9 @@ export function noun(snapshot) {
 
 function stateWord(snapshot) {
   if (isFinal(snapshot.state)) return clean(snapshot.state, 12);
+  if (snapshot.driver === "recovering") return "recovering";
   if (snapshot.stopping) return "stopping…";
-  return snapshot.paused ? "paused" : clean(snapshot.state, 12);
+  return snapshot.paused ? "waiting" : clean(snapshot.state, 12);
 }
 
 function factsOf(snapshot) {
@@ -196,6 +212,9 @@ function groupCounts(snapshot) {
   const step = lastStep(snapshot.ranks);
   if (snapshot.world_size) {
     items.push({ text: counted(snapshot.world_size, "rank"), state: "" });
+  }
+  if (snapshot.can.has_cells) {
+    items.push({ text: counted(snapshot.cells.at(-1)?.number ?? 0, "cell"), state: "" });
   }
   if (step !== null) items.push({ text: `step ${count(step)}`, state: "" });
   if (snapshot.round > 1) {
@@ -223,16 +242,23 @@ function timesOf(snapshot, client, ended) {
   const perS = ended
     ? finished(snapshot.counts) > 1 && elapsed > 0 ? finished(snapshot.counts) / elapsed : null
     : snapshot.trials_per_s;
-  if (!snapshot.can.has_ranks) parts.push(rate(perS, snapshot.nouns.trials));
+  if (!snapshot.can.has_ranks && !snapshot.can.has_cells) parts.push(rate(perS, snapshot.nouns.trials));
   const leftS = snapshot.ends_at_s === null ? -1 : snapshot.ends_at_s - client.nowS;
   if (!ended && leftS >= 0 && !snapshot.paused) parts.push(`about ${duration(Math.max(1, leftS))} left`);
   if (!ended && client.silentMs > QUIET_MS) parts.push(`no news for ${duration(client.silentMs / 1000)}`);
   return parts.filter(Boolean);
 }
 
-function troubles(snapshot, ended) {
+/** What is wrong, each with what can be done; `host` is null where nothing can. */
+function troubles(snapshot, ended, host) {
   const cards = [];
-  if (snapshot.paused && !ended) cards.push({ tone: "paused", title: "Waiting. ", text: clean(snapshot.paused, 500) });
+  if (snapshot.paused && !ended) {
+    const remedies = host === null ? [] : forWaiting(snapshot, host);
+    const title = snapshot.driver === "recovering" ? "Recovering. " : "Waiting. ";
+    cards.push({ tone: "paused", title, text: clean(withoutAdvice(snapshot.paused, remedies), 500), remedies });
+  }
+  const hung = snapshot.hang ?? null;
+  const stacks = host === null || hung === null ? [] : forHang(hung);
   const failure = snapshot.failure;
   if (failure !== null) {
     const where = snapshot.can.has_ranks
@@ -244,11 +270,11 @@ function troubles(snapshot, ended) {
       title: `${where}${clean(failure.type_name, 80)}${line} `,
       text: clean(failure.message, 600),
       traceback: lines(failure.traceback),
+      remedies: failure.kind === "hang" ? stacks : [],
     });
   }
-  const hung = snapshot.hang ?? null;
   if (hung !== null && snapshot.state !== "complete" && failure?.kind !== "hang") {
-    cards.push({ tone: "failed", title: "Hang. ", text: clean(hung.text, 600) });
+    cards.push({ tone: "failed", title: "Hang. ", text: clean(hung.text, 600), remedies: stacks });
   }
   for (const row of snapshot.restarts ?? []) {
     const who = row.rank === null ? "the group" : `rank ${row.rank}`;

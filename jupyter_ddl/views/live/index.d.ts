@@ -14,6 +14,8 @@ export interface ILiveOptions {
   clock?: () => number;
   /** Whether tracebacks stand below the view. */
   isInCell?: boolean;
+  /** What the page around can do. */
+  host?: { open?: () => void; scale?: (cluster: string) => void };
 }
 
 export interface ILiveView {

@@ -1,6 +1,7 @@
 // The live view of one run, the same in a cell and in the panel.
 
 import { Actions } from "./actions.js";
+import { Cells } from "./cells.js";
 import { Client, isFinal } from "./client.js";
 import { AllTrials } from "./columns.js";
 import { Curves } from "./curves.js";
@@ -16,7 +17,7 @@ import { CHOSEN, TrialCard } from "./trial.js";
 import { Trials } from "./trials.js";
 import { Why } from "./why.js";
 
-const RELAYED = new Set(["stop_run", "stop_trial"]);
+const RELAYED = new Set(["stop_run", "stop_trial", "resume_run", "get_stacks"]);
 const EVENT = "jupyter-ddl:send";
 const TICK_MS = 1000;
 const HISTORY_MS = 5000;
@@ -26,10 +27,11 @@ const HISTORY_MS = 5000;
  * @param {HTMLElement} element its content is this view's until `destroy`
  * @param {{send: (message: object) => void, subscribe: (callback: (message: any) => void) => () => void}} channel
  *   JSON objects as protocol/view_messages.py describes them
- * @param {{runId?: string, waiting?: string, clock?: () => number, isInCell?: boolean, record?: any[]}} [options]
+ * @param {{runId?: string, waiting?: string, clock?: () => number, isInCell?: boolean, record?: any[],
+ *   host?: import("./remedies.js").Host}} [options]
  *   `waiting`: what is said before the first news; `clock`: of a recording, Unix seconds of the
  *   moment that is shown: then nothing can be stopped; `record`: of a recording, all snapshots;
- *   `isInCell`: tracebacks stand below the view
+ *   `isInCell`: tracebacks stand below the view; `host`: what the page around can do
  * @returns {{destroy: () => void, forget: () => void}} `forget`: older news count again
  */
 export function mount(element, channel, options = {}) {
@@ -53,7 +55,10 @@ export function mount(element, channel, options = {}) {
     clock: options.clock,
     isInCell: options.isInCell,
   });
-  const view = new View(root, waiting, scope, client, options.record ?? null, schedule);
+  const view = new View(root, waiting, scope, client, options.record ?? null, {
+    host: options.host ?? {},
+    schedule,
+  });
   scope.every(schedule, TICK_MS);
   scope.add(() => cancelAnimationFrame(frame));
   scope.add(() => client.close());
@@ -76,7 +81,8 @@ function relayed(root, message, reply) {
 }
 
 class View {
-  constructor(root, waiting, scope, client, record, schedule) {
+  constructor(root, waiting, scope, client, record, { host, schedule }) {
+    this._host = host;
     this._all = new AllTrials(client, schedule);
     this._record = record;
     this._root = root;
@@ -89,8 +95,9 @@ class View {
 
   _build() {
     const { _scope: scope, _client: client, _root: root } = this;
-    this._actions = new Actions(scope, client);
-    this._header = new Header(this._actions.element);
+    this._actions = new Actions(scope, client, this._host);
+    this._header = new Header(this._actions.element, client, this._host);
+    this._cells = new Cells();
     this._curves = new Curves(scope, this._record);
     this._parallel = new Parallel(scope, this._record);
     this._ranks = new Ranks();
@@ -102,6 +109,7 @@ class View {
     this._why = new Why(scope, client, (trial) => this._choose(trial));
     scope.listen(root, CHOSEN, (event) => this._choose(event.detail));
     this._ranksPart = section("Ranks", this._ranks.element, true);
+    this._cellsPart = section("Cells", this._cells.element, true);
     this._machinesPart = section("Machines", this._machines.element, true);
     this._trialsPart = section("Trials", this._trials.element, true);
     this._history = new History(scope);
@@ -120,6 +128,7 @@ class View {
       this._plots,
       this._card.element,
       this._why.element,
+      this._cellsPart,
       this._ranksPart,
       this._machinesPart,
       this._historyPart,
@@ -181,6 +190,8 @@ class View {
     show(this._parallel.element, hasObjective);
     if (hasObjective) this._parallel.update(snapshot);
     show(this._ranksPart, snapshot.ranks.length > 0);
+    show(this._cellsPart, snapshot.can.has_cells);
+    this._cells.update(snapshot);
     setText(this._trialsPart.firstChild.firstChild, capitalized(snapshot.nouns.trials));
     show(this._trialsPart, !hasRanks && snapshot.rows.length > 0);
     this._updateAges(snapshot);

@@ -1,4 +1,4 @@
-import { EMPTY_FORM, readForm, readSize, readSpan } from '../model/clusterForm';
+import { EMPTY_FORM, formOf, readForm, readSize, readSpan, wordsOf } from '../model/clusterForm';
 
 test('the form as it opens is a cluster as the host allows', () => {
   expect(readForm(EMPTY_FORM, [])).toEqual({
@@ -10,7 +10,8 @@ test('the form as it opens is a cluster as the host allows', () => {
       cpus_per_worker: 1,
       memory_per_worker_bytes: null,
       idle_timeout_s: 1800,
-      max_age_s: 86400
+      max_age_s: 86400,
+      options: []
     }
   });
 });
@@ -23,7 +24,8 @@ test('every wrong field has a line of its own', () => {
     cpus: '1.5',
     memory: '2',
     idle: 'soon',
-    age: '-1h'
+    age: '-1h',
+    own: {}
   };
   const read = readForm(form, []);
   const wrong = 'wrong' in read ? read.wrong : {};
@@ -59,4 +61,33 @@ test.each([
   ['Infinityh', undefined]
 ])('the time %s', (text, seconds) => {
   expect(readSpan(text)).toBe(seconds);
+});
+
+const FIELDS = [
+  { flag: '--env', help: '', metavar: 'IMAGE', choices: [], is_list: false },
+  { flag: '--set-env', help: '', metavar: 'NAME=VALUE', choices: [], is_list: true },
+  { flag: '--tls', help: '', metavar: '', choices: [], is_list: false },
+  { flag: 'address', help: '', metavar: 'ADDRESS', choices: [], is_list: false }
+];
+
+test('options of a backend become the words of a terminal, the empty ones none', () => {
+  expect(wordsOf(FIELDS, {})).toEqual([]);
+  expect(wordsOf(FIELDS, { '--env': ' my/image ', '--tls': 'on', address: 'tls://h:1' })).toEqual([
+    '--env=my/image',
+    '--tls',
+    'tls://h:1'
+  ]);
+  expect(wordsOf(FIELDS, { '--set-env': 'A=--b\n\n C=d e ' })).toEqual([
+    '--set-env=A=--b',
+    '--set-env=C=d e'
+  ]);
+});
+
+test('options that were typed for another backend are not sent', () => {
+  const kube = { name: 'kube', purpose: '', missing: '', has_size: true, fields: FIELDS };
+  const form = { ...EMPTY_FORM, own: { '--env': 'x', '--other': 'y' } };
+  const read = readForm(form, [], kube);
+  expect('ask' in read && read.ask.options).toEqual(['--env=x']);
+  expect(formOf([kube], 'kube')).toBe(kube);
+  expect(formOf([kube], 'local').fields).toEqual([]);
 });

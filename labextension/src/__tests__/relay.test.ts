@@ -1,15 +1,19 @@
-import { stopIn } from '../plugins/relay';
+import { requestIn } from '../plugins/relay';
 
 const RUN = { kind: 'stop_run', id: 1, run_id: 'r1' };
 
 test('stops are let through, reduced to what they are', () => {
-  expect(stopIn({ ...RUN, how: 'now', more: 'x' })).toEqual({ ...RUN, how: 'now' });
-  expect(stopIn(RUN)).toEqual({ ...RUN, how: 'next_report' });
-  expect(stopIn({ ...RUN, kind: 'stop_trial', trial: 3 })).toEqual({
+  expect(requestIn({ ...RUN, how: 'now', more: 'x' })).toEqual({ ...RUN, how: 'now' });
+  expect(requestIn(RUN)).toEqual({ ...RUN, how: 'next_report' });
+  expect(requestIn({ ...RUN, kind: 'stop_trial', trial: 3 })).toEqual({
     ...RUN,
     kind: 'stop_trial',
     trial: 3
   });
+});
+
+test.each(['resume_run', 'get_stacks'])('so is %s', kind => {
+  expect(requestIn({ ...RUN, kind, how: 'now' })).toEqual({ ...RUN, kind });
 });
 
 test.each([
@@ -21,5 +25,5 @@ test.each([
   { ...RUN, run_id: ['r1'] },
   { ...RUN, kind: 'stop_trial', trial: '3' }
 ])('anything else is not: %j', detail => {
-  expect(stopIn(detail)).toBeNull();
+  expect(requestIn(detail)).toBeNull();
 });

@@ -2,7 +2,7 @@ import * as fs from 'fs';
 import * as path from 'path';
 
 import * as formats from '../format';
-import { activeRuns, attachCode, matchingRuns, progressOf } from '../model/runs';
+import { activeRuns, attachCode, matchingRuns, progressOf, stateOf, ticked } from '../model/runs';
 import type { RunLine } from '../protocol';
 import { golden } from './golden';
 
@@ -67,4 +67,19 @@ test('the code that attaches loads the extension where the notebook does not', (
   expect(attachCode('r1', ['# no %load_ext jupyter_ddl'])).toBe(
     '%load_ext jupyter_ddl\n%runs attach r1'
   );
+});
+
+test('a run whose controller was lost recovers before it counts as stopped', () => {
+  const lost = { ...run, is_damaged: false, live: false, finished_at_s: null };
+  expect(stateOf({ ...lost, recovering: true })).toBe('recovering');
+  expect(stateOf({ ...lost, recovering: false })).toBe('stopped');
+  expect(stateOf({ ...lost, live: true, state: 'running' })).toBe('running');
+  expect(stateOf({ ...lost, finished_at_s: 5, state: 'failed', recovering: true })).toBe('failed');
+  expect(stateOf({ ...lost, is_damaged: true })).toBe('damaged');
+});
+
+test('two runs can be ticked: a third takes the place of the first', () => {
+  expect(ticked([], 'a')).toEqual(['a']);
+  expect(ticked(['a'], 'a')).toEqual([]);
+  expect(ticked(['a', 'b'], 'c')).toEqual(['b', 'c']);
 });

@@ -1,7 +1,7 @@
 /** What people type to start a cluster, and what it means. */
 
 import { MAX_WORKERS } from '../protocol';
-import type { StartCluster } from '../protocol';
+import type { FormField, FormOfBackend, StartCluster } from '../protocol';
 
 /** The fields as typed; an empty one takes what the host allows. */
 export interface ClusterForm {
@@ -12,9 +12,12 @@ export interface ClusterForm {
   memory: string;
   idle: string;
   age: string;
+  /** The backend's own options by flag; of a list one each line, of a switch `on`. */
+  own: Readonly<Record<string, string>>;
 }
 
-export type Wrong = Partial<Record<keyof ClusterForm, string>>;
+type Plain = Exclude<keyof ClusterForm, 'own'>;
+export type Wrong = Partial<Record<Plain, string>>;
 export type StartAsk = Omit<StartCluster, 'id'>;
 
 export const EMPTY_FORM: ClusterForm = {
@@ -24,8 +27,32 @@ export const EMPTY_FORM: ClusterForm = {
   cpus: '1',
   memory: '',
   idle: '30m',
-  age: '24h'
+  age: '24h',
+  own: {}
 };
+
+/** What is known before the server has told. */
+const UNKNOWN: FormOfBackend = { name: 'local', purpose: '', missing: '', has_size: true, fields: [] };
+
+export function formOf(backends: readonly FormOfBackend[], name: string): FormOfBackend {
+  return backends.find(each => each.name === name) ?? { ...UNKNOWN, name };
+}
+
+/** The words that a terminal would be given. */
+export function wordsOf(fields: readonly FormField[], own: Readonly<Record<string, string>>): string[] {
+  return fields.flatMap(({ flag, metavar, is_list }) => {
+    const text = (own[flag] ?? '').trim();
+    if (text === '') {
+      return [];
+    }
+    if (metavar === '') {
+      return [flag];
+    }
+    const values = is_list ? text.split('\n').map(each => each.trim()) : [text];
+    // Joined, so that a value that begins with a hyphen is none of the options.
+    return values.filter(Boolean).map(value => (flag.startsWith('-') ? `${flag}=${value}` : value));
+  });
+}
 
 const NAME = /^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$/;
 const SIZES: Record<string, number> = {
@@ -43,7 +70,8 @@ const SPANS: Record<string, number> = { s: 1, m: 60, min: 60, h: 3600, d: 86400 
 /** Either what to send, or one line per field that is wrong. */
 export function readForm(
   form: ClusterForm,
-  taken: readonly string[]
+  taken: readonly string[],
+  backend: FormOfBackend = UNKNOWN
 ): { ask: StartAsk } | { wrong: Wrong } {
   const wrong: Wrong = {};
   const name = form.name.trim();
@@ -91,7 +119,8 @@ export function readForm(
       cpus_per_worker: cpus,
       memory_per_worker_bytes: memory,
       idle_timeout_s: idle,
-      max_age_s: age
+      max_age_s: age,
+      options: wordsOf(backend.fields, form.own)
     }
   };
 }

@@ -4,6 +4,7 @@ import type {
   ClusterLogPart,
   ColumnsPart,
   CurvesPart,
+  ComparedPart,
   Denied,
   Done,
   FromBrowser,
@@ -12,6 +13,7 @@ import type {
   LogPart,
   OutputPart,
   Progress,
+  StacksPart,
   TrialPage,
   TrialPart
 } from '../protocol';
@@ -26,7 +28,9 @@ export type Answer =
   | CurvesPart
   | TrialPart
   | HistoryPart
-  | ClusterLogPart;
+  | ClusterLogPart
+  | StacksPart
+  | ComparedPart;
 export type Request = Extract<FromBrowser, { id: number }>;
 type WithoutId<T> = T extends Request ? Omit<T, 'id'> : never;
 /** A request as it is written; its id is given when it is sent. */

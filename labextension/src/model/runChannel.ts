@@ -12,6 +12,8 @@ export interface Channel {
   subscribe: (callback: (message: unknown) => void) => () => void;
 }
 
+const START_TIMEOUT_S = 180;
+
 type Refusal = { kind: 'denied'; code: string; text: string };
 
 /**
@@ -93,7 +95,8 @@ export class RunChannel implements Channel {
 /** The answer to a request; a refusal is one, too. */
 export async function answerOf(link: Link, ask: Ask): Promise<Answer | Refusal> {
   try {
-    return await link.ask(ask);
+    // A cluster may have to be started first.
+    return await link.ask(ask, ask.kind === 'resume_run' ? { timeout_s: START_TIMEOUT_S } : {});
   } catch (error) {
     const code = error instanceof DeniedError ? error.code : 'timeout';
     return { kind: 'denied', code, text: error instanceof Error ? error.message : String(error) };

@@ -37,8 +37,31 @@ export function progressOf(run: RunLine): { share: number | null; text: string }
   };
 }
 
-/** The lines that follow a run: the extension is loaded where the notebook does not do so. */
+/** The lines that follow a run. */
 export function attachCode(runId: string, sources: readonly string[]): string {
+  return withExtension(`%runs attach ${runId}`, sources);
+}
+
+/** Lines with our magics: the extension is loaded where the notebook does not do so. */
+export function withExtension(lines: string, sources: readonly string[]): string {
   const isLoaded = sources.some(source => /^\s*%(re)?load_ext\s+jupyter_ddl\b/m.test(source));
-  return `${isLoaded ? '' : '%load_ext jupyter_ddl\n'}%runs attach ${runId}`;
+  return `${isLoaded ? '' : '%load_ext jupyter_ddl\n'}${lines}`;
+}
+
+/** The state of a run in one word. */
+export function stateOf(run: RunLine): string {
+  if (run.is_damaged) {
+    return 'damaged';
+  }
+  if (run.finished_at_s !== null || run.live) {
+    return run.state;
+  }
+  return run.recovering ? 'recovering' : 'stopped';
+}
+
+/** Ticked runs of which two can be compared: the third takes the place of the first. */
+export function ticked(before: readonly string[], runId: string): readonly string[] {
+  return before.includes(runId)
+    ? before.filter(each => each !== runId)
+    : [...before, runId].slice(-2);
 }

@@ -4,6 +4,7 @@ import { VERSION } from '../protocol';
 import type {
   ClusterStatus,
   ClusterTelemetry,
+  FormOfBackend,
   RecordTrouble,
   RunLine,
   RunView,
@@ -24,7 +25,9 @@ export interface Known {
   clustersAt_ms: number;
   runs: readonly RunLine[];
   telemetry: ReadonlyMap<string, ClusterTelemetry>;
-  backends: readonly string[];
+  /** Of several, the one that a new notebook uses. */
+  chosen: string;
+  backends: readonly FormOfBackend[];
   /** Add to this browser's clock for the server's, in seconds. */
   clockOffset_s: number;
   /** Not empty when the server has another version of the package. */
@@ -40,7 +43,8 @@ const NOTHING: Known = {
   clustersAt_ms: 0,
   runs: [],
   telemetry: new Map(),
-  backends: ['local'],
+  chosen: '',
+  backends: [],
   clockOffset_s: 0,
   otherVersion: ''
 };
@@ -99,6 +103,7 @@ export class Store {
           hasClusters: true,
           clusters: message.clusters,
           unreachable: message.unreachable,
+          chosen: message.chosen,
           clustersAt_ms: Date.now(),
           clockOffset_s: offsetOf(message.at_s),
           telemetry: this._telemetryOf(message.clusters)

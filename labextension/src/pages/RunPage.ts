@@ -25,14 +25,28 @@ export class RunPage extends Widget {
 
   protected override onAfterAttach(message: Message): void {
     super.onAfterAttach(message);
-    const { link, store } = this._context;
-    const channel = new RunChannel(link, store, this.runId);
-    const view = mount(this.node, channel, { runId: this.runId });
+    const { link, store, actions } = this._context;
+    // A run that was deleted, or a record that can't be read: a sentence in place of an empty page.
+    const refused = document.createElement('div');
+    refused.className = 'jp-ddl-empty';
+    refused.setAttribute('role', 'note');
+    const channel = new RunChannel(link, store, this.runId, text => {
+      refused.textContent = this._isShown ? '' : `This run can’t be shown: ${text}.`;
+    });
+    this.node.append(refused);
+    const stopWaiting = channel.subscribe(() => {
+      this._isShown = true;
+      refused.remove();
+    });
+    const host = { scale: (name: string) => void actions.scaleCluster(name) };
+    const view = mount(this.node, channel, { runId: this.runId, host });
     channel.setVisible(this.isVisible);
     this._channel = channel;
     this._leave = () => {
       this._leave = () => undefined;
       this._channel = null;
+      stopWaiting();
+      refused.remove();
       view.destroy();
       channel.dispose();
     };
@@ -53,6 +67,7 @@ export class RunPage extends Widget {
     super.onBeforeDetach(message);
   }
 
+  private _isShown = false;
   private _channel: RunChannel | null = null;
   private _leave: () => void = () => undefined;
 }

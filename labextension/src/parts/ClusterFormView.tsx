@@ -2,25 +2,28 @@
 
 import * as React from 'react';
 
-import { EMPTY_FORM, readForm } from '../model/clusterForm';
+import { EMPTY_FORM, formOf, readForm } from '../model/clusterForm';
 import type { ClusterForm, StartAsk, Wrong } from '../model/clusterForm';
+import type { FormField, FormOfBackend } from '../protocol';
 
 export interface ClusterFormProps {
   /** Names of the clusters that run. */
   taken: readonly string[];
-  backends: readonly string[];
+  backends: readonly FormOfBackend[];
   /** Ends when the cluster is there. */
   onStart: (ask: StartAsk, onProgress: (text: string) => void) => Promise<void>;
   onClose: () => void;
 }
 
+type Plain = Exclude<keyof ClusterForm, 'own'>;
+
 interface FieldProps {
-  name: keyof ClusterForm;
+  name: Plain;
   label: string;
   hint: string;
   form: ClusterForm;
   wrong: Wrong;
-  onChange: (name: keyof ClusterForm, text: string) => void;
+  onChange: (name: Plain, text: string) => void;
 }
 
 export function ClusterFormView(props: ClusterFormProps): React.ReactElement {
@@ -29,13 +32,20 @@ export function ClusterFormView(props: ClusterFormProps): React.ReactElement {
   const [progress, setProgress] = React.useState('');
   const [refusal, setRefusal] = React.useState('');
   const isStarting = progress !== '';
-  const onChange = (name: keyof ClusterForm, text: string) => {
-    setForm({ ...form, [name]: text });
+  const backend = formOf(props.backends, form.backend);
+  const onChange = (name: Plain, text: string) => {
+    // A name that nobody has typed follows the backend.
+    const isOwn = name === 'backend' && form.name === freeName(props.taken, form.backend);
+    setForm({
+      ...form,
+      [name]: text,
+      ...(isOwn ? { name: freeName(props.taken, text) } : {})
+    });
     setWrong({ ...wrong, [name]: undefined });
   };
   const onSubmit = async (event: React.FormEvent) => {
     event.preventDefault();
-    const read = readForm(form, props.taken);
+    const read = readForm(form, props.taken, backend);
     setRefusal('');
     if ('wrong' in read) {
       setWrong(read.wrong);
@@ -75,21 +85,41 @@ export function ClusterFormView(props: ClusterFormProps): React.ReactElement {
               value={form.backend}
               onChange={event => onChange('backend', event.target.value)}
             >
-              {props.backends.map(backend => (
-                <option key={backend}>{backend}</option>
+              {props.backends.map(({ name, missing }) => (
+                <option key={name} value={name}>
+                  {missing ? `${name} (unavailable)` : name}
+                </option>
               ))}
             </select>
           </label>
         )}
-        <Field {...field} name="workers" label="Workers" hint="automatic" />
+        <div className="jp-ddl-form-text">{backend.purpose}</div>
+        {backend.missing && (
+          <div className="jp-ddl-wrong jp-ddl-form-text" role="note">
+            Not available here: {backend.missing}
+          </div>
+        )}
+        {backend.fields.map(each => (
+          <OwnField
+            key={`${backend.name} ${each.flag}`}
+            field={each}
+            value={form.own[each.flag] ?? ''}
+            onChange={text => setForm({ ...form, own: { ...form.own, [each.flag]: text } })}
+          />
+        ))}
+        {backend.has_size && <Field {...field} name="workers" label="Workers" hint="automatic" />}
         <Field {...field} name="cpus" label="CPUs each" hint="" />
         <Field {...field} name="memory" label="Memory each" hint="automatic" />
         <Field {...field} name="idle" label="Idle timeout" hint="30m" />
         <Field {...field} name="age" label="Maximum age" hint="24h" />
       </fieldset>
       <div className="jp-ddl-form-end">
-        <button type="submit" className="jp-Button jp-mod-styled jp-mod-accept" disabled={isStarting}>
-          Start
+        <button
+          type="submit"
+          className="jp-Button jp-mod-styled jp-mod-accept"
+          disabled={isStarting || backend.missing !== ''}
+        >
+          {backend.has_size ? 'Start' : 'Connect'}
         </button>
         <button type="button" className="jp-Button jp-mod-styled jp-mod-reject" onClick={props.onClose}>
           {isStarting ? 'Hide' : 'Cancel'}
@@ -133,11 +163,78 @@ function Field(props: FieldProps): React.ReactElement {
   );
 }
 
+/** An option that only this backend has, as its grammar declares it. */
+function OwnField(props: {
+  field: FormField;
+  value: string;
+  onChange: (text: string) => void;
+}): React.ReactElement {
+  const { flag, help, metavar, choices, is_list } = props.field;
+  const common = {
+    name: flag,
+    title: help,
+    'aria-label': `${labelOf(flag)}: ${help}`
+  };
+  const onText = (event: { target: { value: string } }) => props.onChange(event.target.value);
+  if (metavar === '') {
+    return (
+      <label className="jp-ddl-field jp-ddl-switch" title={help}>
+        <span>{labelOf(flag)}</span>
+        <input
+          {...common}
+          type="checkbox"
+          checked={props.value !== ''}
+          onChange={event => props.onChange(event.target.checked ? 'on' : '')}
+        />
+      </label>
+    );
+  }
+  return (
+    <label className="jp-ddl-field" title={help}>
+      <span>{labelOf(flag)}</span>
+      {choices.length > 0 && !is_list ? (
+        <select {...common} className="jp-mod-styled" value={props.value} onChange={onText}>
+          <option value="">automatic</option>
+          {choices.map(each => (
+            <option key={each}>{each}</option>
+          ))}
+        </select>
+      ) : is_list ? (
+        <textarea
+          {...common}
+          className="jp-mod-styled"
+          rows={1}
+          placeholder={`${metavar}, one a line`}
+          value={props.value}
+          spellCheck={false}
+          onChange={onText}
+        />
+      ) : (
+        <input
+          {...common}
+          className="jp-mod-styled"
+          placeholder={metavar}
+          value={props.value}
+          spellCheck={false}
+          autoComplete="off"
+          onChange={onText}
+        />
+      )}
+    </label>
+  );
+}
+
+/** `--node-selector` → `Node selector`. */
+function labelOf(flag: string): string {
+  const words = flag.replace(/^-+/, '').replace(/-/g, ' ');
+  return words.charAt(0).toUpperCase() + words.slice(1);
+}
+
 /** `local`, then `local-2`, … */
-function freeName(taken: readonly string[]): string {
-  let name = EMPTY_FORM.name;
+function freeName(taken: readonly string[], base = EMPTY_FORM.name): string {
+  let name = base;
   for (let number = 2; taken.includes(name); number += 1) {
-    name = `${EMPTY_FORM.name}-${number}`;
+    name = `${base}-${number}`;
   }
   return name;
 }

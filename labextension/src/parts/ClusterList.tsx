@@ -38,6 +38,8 @@ export function ClusterList(props: {
             cluster={cluster}
             telemetry={known.telemetry.get(cluster.name)}
             since_ms={known.clustersAt_ms}
+            isChosen={known.chosen === cluster.name}
+            hasOthers={known.clusters.length > 1}
             actions={actions}
           />
         ))}
@@ -71,6 +73,8 @@ function ClusterCard(props: {
   cluster: ClusterStatus;
   telemetry: ClusterTelemetry | undefined;
   since_ms: number;
+  isChosen: boolean;
+  hasOthers: boolean;
   actions: Actions;
 }): React.ReactElement {
   const { cluster, telemetry, actions } = props;
@@ -117,7 +121,8 @@ function ClusterCard(props: {
       </div>
       <GpuLine telemetry={telemetry} fallback={cluster.gpus} />
       {cluster.trouble && <div className="jp-ddl-fact">{cluster.trouble}</div>}
-      <Verdict cluster={cluster} />
+      <Verdict cluster={cluster} actions={actions} />
+      {props.hasOthers && <Choice name={name} isChosen={props.isChosen} actions={actions} />}
       <Lease cluster={cluster} since_ms={props.since_ms} />
     </li>
   );
@@ -162,11 +167,39 @@ function GpuLine(props: {
 }
 
 /** How the workers' environment compares with the kernel's. */
-function Verdict(props: { cluster: ClusterStatus }): React.ReactElement | null {
-  const { environment } = props.cluster;
+function Verdict(props: { cluster: ClusterStatus; actions: Actions }): React.ReactElement | null {
+  const { environment, name } = props.cluster;
   return environment === null ? null : (
     <div className="jp-ddl-fact" title={`${environment.text} ${environment.fix}`.trim()}>
       environment <StateLabel state={environment.word} />
+      {environment.word !== 'same' && (
+        <button
+          type="button"
+          className="jp-ddl-link"
+          onClick={() => void props.actions.syncEnvironment(name)}
+        >
+          Sync environment…
+        </button>
+      )}
+    </div>
+  );
+}
+
+/** Which of several clusters a notebook takes that has not chosen one. */
+function Choice(props: { name: string; isChosen: boolean; actions: Actions }): React.ReactElement {
+  return (
+    <div className="jp-ddl-fact">
+      {props.isChosen ? (
+        <span>used by new notebooks</span>
+      ) : (
+        <button
+          type="button"
+          className="jp-ddl-link"
+          onClick={() => void props.actions.useCluster(props.name)}
+        >
+          Use in new notebooks
+        </button>
+      )}
     </div>
   );
 }

@@ -2,6 +2,7 @@
 
 import * as React from 'react';
 
+import { counted } from '../format';
 import type { Link } from '../model/link';
 import { FilterField } from './controls';
 
@@ -17,7 +18,8 @@ export function ClusterLog(props: {
 }): React.ReactElement {
   const { link, cluster, worker, isVisible } = props;
   const [contains, setContains] = React.useState('');
-  const { lines, trouble } = useLines(link, cluster, worker, contains, isVisible);
+  const [isWhole, setIsWhole] = React.useState(false);
+  const { lines, nForeign, trouble } = useLines(link, cluster, worker, contains, isWhole, isVisible);
   const box = React.useRef<HTMLPreElement>(null);
   useEndInSight(box, lines);
   return (
@@ -36,6 +38,17 @@ export function ClusterLog(props: {
           onChange={setContains}
         />
       </div>
+      {(nForeign > 0 || isWhole) && (
+        <label className="jp-ddl-fact">
+          <input
+            type="checkbox"
+            checked={isWhole}
+            onChange={event => setIsWhole(event.target.checked)}
+          />{' '}
+          {isWhole ? 'with lines of Dask' : `with ${counted(nForeign, 'line')} of Dask`} and other
+          libraries
+        </label>
+      )}
       <div className="jp-ddl-wrong" role="alert">
         {trouble}
       </div>
@@ -51,9 +64,11 @@ function useLines(
   cluster: string,
   worker: string | null,
   contains: string,
+  isWhole: boolean,
   isVisible: () => boolean
-): { lines: readonly string[] | null; trouble: string } {
+): { lines: readonly string[] | null; nForeign: number; trouble: string } {
   const [lines, setLines] = React.useState<readonly string[] | null>(null);
+  const [nForeign, setNForeign] = React.useState(0);
   const [trouble, setTrouble] = React.useState('');
   React.useEffect(() => {
     let isOver = false;
@@ -66,10 +81,12 @@ function useLines(
             cluster,
             worker,
             contains,
-            n_lines: N_LINES
+            n_lines: N_LINES,
+            with_foreign: isWhole
           });
           if (!isOver && answer.kind === 'cluster_log') {
             setLines(answer.lines);
+            setNForeign(answer.n_foreign);
             setTrouble('');
           }
         } catch (error) {
@@ -88,8 +105,8 @@ function useLines(
       isOver = true;
       clearTimeout(timer);
     };
-  }, [link, cluster, worker, contains, isVisible]);
-  return { lines, trouble };
+  }, [link, cluster, worker, contains, isWhole, isVisible]);
+  return { lines, nForeign, trouble };
 }
 
 /** Stay at the end, unless somebody has scrolled up to read. */

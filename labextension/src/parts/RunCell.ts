@@ -6,6 +6,7 @@ import { PanelLayout, Widget } from '@lumino/widgets';
 
 // Plain ES modules, the same that the view of the widget is made of.
 import { mount } from '../../../jupyter_ddl/views/live/index.js';
+import type { Actions } from '../actions';
 import type { Link } from '../model/link';
 import { RunChannel } from '../model/runChannel';
 import type { Store } from '../model/store';
@@ -31,6 +32,7 @@ const NO_WIDGET = 'Error displaying widget';
 export interface CellContext {
   store: Store;
   link: Link;
+  actions: () => Actions;
   /** What draws the rest of an output that this node stands in. */
   rendermime: (node: HTMLElement) => IRenderMimeRegistry;
 }
@@ -131,7 +133,12 @@ export class RunCell extends Widget implements IRenderMime.IRenderer {
     clearTimeout(this._patience);
     this._dropSaved();
     this._say('');
-    this._view = mount(this.node, channel, { runId: this._runId, isInCell: true });
+    const actions = this._context.actions();
+    const host = {
+      open: () => actions.openRun(this._runId),
+      scale: (name: string) => void actions.scaleCluster(name)
+    };
+    this._view = mount(this.node, channel, { runId: this._runId, isInCell: true, host });
   }
 
   private _leave(): void {

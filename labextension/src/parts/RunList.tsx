@@ -4,7 +4,7 @@ import * as React from 'react';
 
 import type { Actions } from '../actions';
 import { age, counted, score } from '../format';
-import { matchingRuns, progressOf } from '../model/runs';
+import { matchingRuns, progressOf, stateOf, ticked } from '../model/runs';
 import type { Store } from '../model/store';
 import type { RunLine } from '../protocol';
 import { Bar, FilterField, StateLabel } from './controls';
@@ -13,7 +13,14 @@ import { useKnown, useNow } from './hooks';
 export function RunList(props: { store: Store; actions: Actions }): React.ReactElement {
   const known = useKnown(props.store);
   const [filter, setFilter] = React.useState('');
+  const [chosen, setChosen] = React.useState<readonly string[]>([]);
   const shown = matchingRuns(known.runs, filter);
+  const there = chosen.filter(each => known.runs.some(run => run.run_id === each));
+  const [first, second] = there;
+  const onTick = React.useCallback(
+    (runId: string) => setChosen(before => ticked(before, runId)),
+    []
+  );
   const now_s = useNow() / 1000 + known.clockOffset_s;
   return (
     <div className="jp-ddl-section">
@@ -23,9 +30,29 @@ export function RunList(props: { store: Store; actions: Actions }): React.ReactE
         value={filter}
         onChange={setFilter}
       />
+      {first !== undefined && (
+        <div className="jp-ddl-row jp-ddl-compare" role="group" aria-label="Compare runs">
+          <span>{second === undefined ? 'Tick a second run' : 'Two runs are ticked'}</span>
+          <button
+            type="button"
+            className="jp-Button jp-mod-styled jp-mod-accept"
+            disabled={second === undefined}
+            onClick={() => second !== undefined && props.actions.compareRuns(first, second)}
+          >
+            Compare
+          </button>
+        </div>
+      )}
       <ul className="jp-ddl-list" aria-label="Runs">
         {shown.map(run => (
-          <RunRow key={run.run_id} run={run} now_s={Math.floor(now_s)} actions={props.actions} />
+          <RunRow
+            key={run.run_id}
+            run={run}
+            now_s={Math.floor(now_s)}
+            actions={props.actions}
+            isTicked={there.includes(run.run_id)}
+            onTick={onTick}
+          />
         ))}
       </ul>
       {known.hasRuns && shown.length === 0 && (
@@ -43,13 +70,21 @@ const RunRow = React.memo(function RunRow(props: {
   run: RunLine;
   now_s: number;
   actions: Actions;
+  isTicked: boolean;
+  onTick: (runId: string) => void;
 }): React.ReactElement {
   const { run, now_s } = props;
   const { share, text } = progressOf(run);
   const isOver = run.finished_at_s !== null;
   const age_s = now_s - (run.created_at_s ?? now_s);
   return (
-    <li>
+    <li className="jp-ddl-run-line" data-run={run.run_id}>
+      <input
+        type="checkbox"
+        aria-label={`Compare ${run.name || run.run_id}`}
+        checked={props.isTicked}
+        onChange={() => props.onTick(run.run_id)}
+      />
       <button
         type="button"
         className="jp-ddl-card jp-ddl-run"
@@ -63,11 +98,7 @@ const RunRow = React.memo(function RunRow(props: {
       >
         <span className="jp-ddl-row">
           <span className="jp-ddl-name">{run.name || run.run_id}</span>
-          <StateLabel
-            state={
-              run.is_damaged ? 'damaged' : !isOver && !run.live ? 'stopped' : run.state
-            }
-          />
+          <StateLabel state={stateOf(run)} />
         </span>
         {!isOver && <Bar share={share} label={`progress ${text}`} state={run.state} />}
         <span className="jp-ddl-fact">

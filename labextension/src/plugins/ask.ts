@@ -69,3 +69,36 @@ export async function confirmStop(cluster: ClusterStatus | undefined, name: stri
   });
   return button.accept;
 }
+
+/** The default is to keep it: nothing brings it back. */
+export async function confirmDelete(runId: string, name: string): Promise<boolean> {
+  const { button } = await showDialog({
+    title: `Delete run ${name || runId}?`,
+    body: `The record of ${runId}, its logs, checkpoints and values are removed for good.`,
+    buttons: [Dialog.cancelButton(), Dialog.warnButton({ label: 'Delete' })],
+    defaultButton: 0
+  });
+  return button.accept;
+}
+
+/** What shows event files; true: it is to be put into the notebook. */
+export async function showTensorboard(directory: string): Promise<boolean> {
+  const { button } = await showDialog({
+    title: 'TensorBoard',
+    body: `Event files are in ${directory}; \`tensorboard --logdir ${directory}\` shows them.`,
+    buttons: [Dialog.cancelButton({ label: 'Close' }), Dialog.okButton({ label: 'Insert a cell' })]
+  });
+  return button.accept;
+}
+
+/** Packages are installed on all workers of the cluster: asked for. */
+export async function confirmSync(cluster: string, notebook: string): Promise<boolean> {
+  const { button } = await showDialog({
+    title: `Sync the environment of cluster ${cluster}?`,
+    body:
+      `A cell with %cluster env sync is added to ${notebook} and run: what this notebook uses ` +
+      'and the workers lack is installed there.',
+    buttons: [Dialog.cancelButton(), Dialog.okButton({ label: 'Sync' })]
+  });
+  return button.accept;
+}

@@ -3,6 +3,7 @@
 import type { INotebookTracker } from '@jupyterlab/notebook';
 import type { IRenderMimeRegistry } from '@jupyterlab/rendermime';
 
+import type { Actions } from '../actions';
 import type { Link } from '../model/link';
 import type { Store } from '../model/store';
 import { RUN_MIME, RunCell } from '../parts/RunCell';
@@ -14,12 +15,13 @@ export function showInCells(
   registry: IRenderMimeRegistry,
   notebooks: INotebookTracker | null,
   store: Store,
-  link: Link
+  link: Link,
+  actions: () => Actions
 ): void {
   // A notebook has a registry of its own, which knows its kernel's widgets.
   const rendermime = (node: HTMLElement) =>
     notebooks?.find(each => each.content.node.contains(node))?.content.rendermime ?? registry;
-  const context = { store, link, rendermime };
+  const context = { store, link, actions, rendermime };
   registry.addFactory(
     {
       // It runs nothing that an output holds: an id is all that it takes from there.

@@ -6,6 +6,7 @@ import type { ICommandPalette } from '@jupyterlab/apputils';
 import type { Actions } from '../actions';
 import { activeRuns } from '../model/runs';
 import type { Store } from '../model/store';
+import { ddlIcon } from '../icons';
 import { chooseCluster, chooseRun } from './ask';
 import { tell } from './serverActions';
 
@@ -17,10 +18,19 @@ export const CommandIDs = {
   openCluster: 'jupyter-ddl:open-cluster',
   openRun: 'jupyter-ddl:open-run',
   stopRun: 'jupyter-ddl:stop-run',
-  attachRun: 'jupyter-ddl:attach-run'
+  attachRun: 'jupyter-ddl:attach-run',
+  copyAttach: 'jupyter-ddl:copy-attach',
+  compareRun: 'jupyter-ddl:compare-run',
+  exportRun: 'jupyter-ddl:export-run',
+  exportPage: 'jupyter-ddl:export-page',
+  tensorboard: 'jupyter-ddl:tensorboard',
+  deleteRun: 'jupyter-ddl:delete-run',
+  useCluster: 'jupyter-ddl:use-cluster'
 } as const;
 
 const CATEGORY = 'Distributed cells';
+/** Tells a command that the pointer is on what it is about. */
+const IN_MENU = 'isInMenu';
 
 export interface CommandContext {
   store: Store;
@@ -28,6 +38,7 @@ export interface CommandContext {
   showPanel: () => void;
   openForm: () => void;
   stopRun: (runId: string) => Promise<void>;
+  compareWith: (runId: string) => Promise<void>;
 }
 
 export function addCommands(
@@ -44,15 +55,35 @@ export function addCommands(
     app.commands.addCommand(id, {
       label,
       caption: label.replace('…', ''),
+      ...(id === CommandIDs.showPanel ? { icon: ddlIcon } : {}),
       describedBy: { args: { type: 'object', properties: ARGUMENTS } },
       execute
     });
     palette?.addItem({ command: id, category: CATEGORY });
   };
+  /** What was given, or what stands below the pointer of a menu. */
+  const given = (args: Record<string, unknown>, name: string, mark: string): string | null => {
+    if (typeof args[name] === 'string') {
+      return args[name];
+    }
+    const node =
+      args[IN_MENU] === true
+        ? app.contextMenuHitTest(each => each.dataset[mark] !== undefined)
+        : undefined;
+    return node?.dataset[mark] ?? null;
+  };
+  const addMenus = (): void => {
+    const menus = { '.jp-ddl-run-line': RUN_MENU, '.jp-ddl-card[data-cluster]': CLUSTER_MENU };
+    for (const [selector, commands] of Object.entries(menus)) {
+      commands.forEach((command, rank) =>
+        app.contextMenu.addItem({ command, selector, rank, args: { [IN_MENU]: true } })
+      );
+    }
+  };
   const withCluster =
     (title: string, act: (name: string) => unknown) => async (args: Record<string, unknown>) => {
       const { clusters } = store.known;
-      const name = typeof args['name'] === 'string' ? args['name'] : null;
+      const name = given(args, 'name', 'cluster');
       const chosen = name ?? (await chooseCluster(title, clusters));
       if (chosen !== null) {
         await act(chosen);
@@ -64,8 +95,9 @@ export function addCommands(
     (title: string, act: (runId: string) => unknown, onlyActive = false) =>
     async (args: Record<string, unknown>) => {
       const runs = onlyActive ? activeRuns(store.known.runs) : store.known.runs;
-      if (typeof args['runId'] === 'string') {
-        await act(args['runId']);
+      const runId = given(args, 'runId', 'run');
+      if (runId !== null) {
+        await act(runId);
       } else if (runs.length === 0) {
         tell(onlyActive ? 'No run is active.' : 'There are no runs yet.');
       } else {
@@ -81,12 +113,51 @@ export function addCommands(
   add(CommandIDs.openCluster, 'Open a cluster…', withCluster('Open', actions.openCluster));
   add(CommandIDs.openRun, 'Open a run…', withRun('Open a run', actions.openRun));
   add(CommandIDs.stopRun, 'Stop a run…', withRun('Stop a run', context.stopRun, true));
+  add(CommandIDs.useCluster, 'Use a cluster in new notebooks…', withCluster('Use', actions.useCluster));
+  add(CommandIDs.compareRun, 'Compare a run…', withRun('Compare', context.compareWith));
+  add(
+    CommandIDs.exportRun,
+    'Export a run…',
+    withRun('Export', runId => actions.exportRun(runId, 'jsonl'))
+  );
+  add(
+    CommandIDs.exportPage,
+    'Export a run as a page…',
+    withRun('Export', runId => actions.exportRun(runId, 'html'))
+  );
+  add(
+    CommandIDs.tensorboard,
+    'Show a run in TensorBoard…',
+    withRun('TensorBoard', actions.openTensorboard)
+  );
+  add(CommandIDs.deleteRun, 'Delete a run…', withRun('Delete', actions.deleteRun));
+  add(CommandIDs.copyAttach, 'Copy the cell that attaches a run…', withRun('Copy', actions.copyAttach));
+  addMenus();
   add(
     CommandIDs.attachRun,
     'Insert code to attach a run…',
     withRun('Attach a run', actions.attachRun)
   );
 }
+
+/** Below the right button: of runs, of clusters. */
+const RUN_MENU = [
+  CommandIDs.openRun,
+  CommandIDs.compareRun,
+  CommandIDs.attachRun,
+  CommandIDs.copyAttach,
+  CommandIDs.exportRun,
+  CommandIDs.exportPage,
+  CommandIDs.tensorboard,
+  CommandIDs.stopRun,
+  CommandIDs.deleteRun
+];
+const CLUSTER_MENU = [
+  CommandIDs.openCluster,
+  CommandIDs.useCluster,
+  CommandIDs.scaleCluster,
+  CommandIDs.stopCluster
+];
 
 const ARGUMENTS = {
   name: { type: 'string', description: 'Name of a cluster; asked for without it' },

@@ -2,15 +2,15 @@
 
 import { Notification } from '@jupyterlab/apputils';
 import { NotebookActions } from '@jupyterlab/notebook';
-import type { INotebookTracker } from '@jupyterlab/notebook';
+import type { INotebookTracker, NotebookPanel } from '@jupyterlab/notebook';
 
-import { attachCode } from '../model/runs';
+import { withExtension } from '../model/runs';
 
-/** Into an empty cell, else into a new one below the active one. Returns the notebook's id. */
-export function insertAttachCode(
-  runId: string,
+/** Into an empty cell, else into a new one below the active one. Returns the notebook. */
+export function insertCode(
+  lines: string,
   tracker: INotebookTracker | null
-): string | null {
+): NotebookPanel | null {
   const panel = tracker?.currentWidget ?? null;
   if (panel === null) {
     Notification.warning('No notebook to insert into: open one first.', {
@@ -20,7 +20,7 @@ export function insertAttachCode(
   }
   const notebook = panel.content;
   const sources = notebook.widgets.map(cell => cell.model.sharedModel.getSource());
-  const code = attachCode(runId, sources);
+  const code = withExtension(lines, sources);
   const active = notebook.activeCell;
   const isFree =
     active !== null &&
@@ -30,5 +30,14 @@ export function insertAttachCode(
     NotebookActions.insertBelow(notebook);
   }
   notebook.activeCell?.model.sharedModel.setSource(code);
-  return panel.id;
+  return panel;
+}
+
+/** The same, and run it. */
+export async function runCode(lines: string, tracker: INotebookTracker | null): Promise<string> {
+  const panel = insertCode(lines, tracker);
+  if (panel !== null) {
+    await NotebookActions.run(panel.content, panel.sessionContext);
+  }
+  return panel?.id ?? '';
 }

@@ -2,6 +2,7 @@
 
 import type { ILayoutRestorer, JupyterFrontEnd } from '@jupyterlab/application';
 import { MainAreaWidget, WidgetTracker } from '@jupyterlab/apputils';
+import type { IRenderMimeRegistry } from '@jupyterlab/rendermime';
 import { ReactWidget, ToolbarButton } from '@jupyterlab/ui-components';
 import type { Widget } from '@lumino/widgets';
 import * as React from 'react';
@@ -9,13 +10,16 @@ import * as React from 'react';
 import { ddlIcon } from '../icons';
 import type { PageContext } from '../pages/ClusterPage';
 import { ClusterPage } from '../pages/ClusterPage';
+import { ComparePage } from '../pages/ComparePage';
 import { RunPage } from '../pages/RunPage';
 import { LiveBanner } from '../parts/controls';
+import { chooseRun } from './ask';
 
 export class Pages {
   constructor(
     private readonly _app: JupyterFrontEnd,
-    private readonly _context: () => PageContext
+    private readonly _context: () => PageContext,
+    private readonly _rendermime: IRenderMimeRegistry | null
   ) {}
 
   openRun(runId: string): void {
@@ -29,6 +33,22 @@ export class Pages {
         button('Insert code to attach', 'Follow this run in the last used notebook', () =>
           actions.attachRun(runId)
         ),
+        button('Copy attach cell', 'Code that follows this run, for any notebook', () =>
+          void actions.copyAttach(runId)
+        ),
+        button('Compare…', 'This run beside another one', () => void this.compareWith(runId)),
+        button('Export', 'Download a recording, which `%runs replay` plays', () =>
+          void actions.exportRun(runId, 'jsonl')
+        ),
+        button('Export page', 'Download a page of HTML that plays it', () =>
+          void actions.exportRun(runId, 'html')
+        ),
+        button('TensorBoard…', 'Write event files, and tell what shows them', () =>
+          void actions.openTensorboard(runId)
+        ),
+        button('Delete…', 'Remove the record, logs, checkpoints and values', () =>
+          void actions.deleteRun(runId)
+        ),
         button('Open its cluster', 'Workers, GPUs and logs', () => {
           const cluster = line()?.cluster;
           if (cluster) {
@@ -37,6 +57,38 @@ export class Pages {
         })
       ]
     }));
+  }
+
+  /** Ask for the other run. */
+  async compareWith(runId: string): Promise<void> {
+    const { store } = this._context();
+    const others = store.known.runs.filter(run => run.run_id !== runId);
+    const other = others.length === 0 ? null : await chooseRun(`Compare ${runId} with`, others);
+    if (other !== null) {
+      this.compareRuns(runId, other);
+    }
+  }
+
+  compareRuns(runId: string, other: string): void {
+    const rendermime = this._rendermime;
+    if (rendermime === null) {
+      return;
+    }
+    const { store } = this._context();
+    const named = (id: string) => store.known.runs.find(run => run.run_id === id)?.name || id;
+    this._open(this._compared, `jupyter-ddl-compare-${runId}-${other}`, () => ({
+      content: new ComparePage(this._context(), rendermime, runId, other),
+      label: () => `${named(runId)} · ${named(other)}`,
+      buttons: []
+    }));
+  }
+
+  /** The run is gone, and so are its pages. */
+  closeRun(runId: string): void {
+    this._runs.find(page => page.content.runId === runId)?.dispose();
+    this._compared
+      .filter(page => [page.content.runId, page.content.other].includes(runId))
+      .forEach(page => page.dispose());
   }
 
   openCluster(name: string): void {
@@ -89,6 +141,9 @@ export class Pages {
 
   private readonly _runs = new WidgetTracker<MainAreaWidget<RunPage>>({
     namespace: 'jupyter-ddl-runs'
+  });
+  private readonly _compared = new WidgetTracker<MainAreaWidget<ComparePage>>({
+    namespace: 'jupyter-ddl-compared'
   });
   private readonly _clusters = new WidgetTracker<MainAreaWidget<ClusterPage>>({
     namespace: 'jupyter-ddl-clusters'

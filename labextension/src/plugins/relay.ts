@@ -5,7 +5,7 @@
 
 import type { Link } from '../model/link';
 import { answerOf } from '../model/runChannel';
-import type { StopRun, StopTrial } from '../protocol';
+import type { GetStacks, ResumeRun, StopRun, StopTrial } from '../protocol';
 
 /**
  * Raised by `views/live` on its element: `detail` is a message from a browser, `reply` takes the
@@ -15,7 +15,7 @@ const SEND = 'jupyter-ddl:send';
 
 export function relayRequests(link: Link): void {
   document.addEventListener(SEND, event => {
-    const message = event instanceof CustomEvent ? stopIn(event.detail) : null;
+    const message = event instanceof CustomEvent ? requestIn(event.detail) : null;
     if (message === null || link.state !== 'connected') {
       return;
     }
@@ -32,7 +32,7 @@ export function relayRequests(link: Link): void {
 }
 
 /** Any script of the page can raise the event, so its detail is checked. */
-export function stopIn(detail: unknown): StopRun | StopTrial | null {
+export function requestIn(detail: unknown): StopRun | StopTrial | ResumeRun | GetStacks | null {
   if (typeof detail !== 'object' || detail === null) {
     return null;
   }
@@ -42,6 +42,9 @@ export function stopIn(detail: unknown): StopRun | StopTrial | null {
   }
   if (kind === 'stop_trial' && Number.isInteger(trial)) {
     return { kind, id: id as number, run_id, trial: trial as number };
+  }
+  if (kind === 'resume_run' || kind === 'get_stacks') {
+    return { kind, id: id as number, run_id };
   }
   if (kind === 'stop_run') {
     const found = HOW.find(each => each === (how ?? 'next_report'));
