@@ -28,7 +28,7 @@ from jupyter_ddl.protocol import view_messages as say
 from jupyter_ddl.protocol.cluster import ClusterSpec
 from jupyter_ddl.protocol.replies import LogText
 from jupyter_ddl.server.links import Links
-from jupyter_ddl.server.run_list import Folds, check_run_id
+from jupyter_ddl.server.run_list import Folds, check_run
 from jupyter_ddl.store.processes import end_process
 from jupyter_ddl.views.analysis import Analysis, analysis_of
 from jupyter_ddl.views.answers import MAX_LINES, read_of, stop_of
@@ -104,17 +104,17 @@ class Requests:
             case say.ResumeRun():
                 return await self._resume(body, notify)
             case say.CompareRuns():
-                check_run_id(body.run_id)
-                check_run_id(body.other)
+                check_run(body.run_id)
+                check_run(body.other)
                 drawn = await asyncio.to_thread(compare_runs, body.run_id, body.other)
                 return say.ComparedPart(body.id, drawn._repr_html_())
             case say.DeleteRun():
-                check_run_id(body.run_id)
+                check_run(body.run_id)
                 await asyncio.to_thread(remove_run, body.run_id)
                 self._folds.forget(body.run_id)
                 return say.Done(body.id, f"run {body.run_id} is deleted")
             case say.WriteTensorboard():
-                check_run_id(body.run_id)
+                check_run(body.run_id)
                 directory = await asyncio.to_thread(lambda: Run(body.run_id).tensorboard())
                 return say.Done(body.id, str(directory))
             case say.UseCluster():
@@ -157,7 +157,7 @@ class Requests:
                 raise
 
     async def _resume(self, body: say.ResumeRun, notify: Notify) -> say.Done:
-        check_run_id(body.run_id)
+        check_run(body.run_id)
         loop = asyncio.get_running_loop()
 
         def on_phase(text: str) -> None:

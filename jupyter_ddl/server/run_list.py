@@ -30,7 +30,7 @@ from jupyter_ddl.ledger.run_state import RunState
 from jupyter_ddl.protocol.snapshot import RunLine
 from jupyter_ddl.store.paths import ledger_path, runs_dir
 
-__all__ = ["N_RUNS", "RECOVERS_S", "Folds", "RunListing", "check_run_id"]
+__all__ = ["N_RUNS", "RECOVERS_S", "Folds", "RunListing", "check_run"]
 
 
 # Folded runs, kept between requests so that only what is new in a ledger is read.
@@ -55,6 +55,19 @@ def check_run_id(run_id: str) -> None:
         raise RunNotFoundError(
             f"there is no run {run_id[:_MAX_ID]!r}; ids are letters, digits and -"
         )
+
+
+def check_run(run_id: str) -> None:
+    """Refuse what is not the id of a run on disk: names, and ``last``, are for people.
+
+    Raises
+    ------
+    RunNotFoundError
+        There is no such run.
+    """
+    check_run_id(run_id)
+    if not ledger_path(run_id).exists():
+        raise RunNotFoundError(f"there is no run {run_id}", run_id=run_id)
 
 
 class _Entry:
@@ -126,8 +139,7 @@ class Folds:
                 del self._entries[run_id]  # removed, cut short or another one
                 entry = None
             if entry is None:
-                if not ledger_path(run_id).exists():
-                    raise RunNotFoundError(f"there is no run {run_id}", run_id=run_id)
+                check_run(run_id)
                 entry = self._entries[run_id] = _Entry(run_id)
                 while len(self._entries) > _N_KEPT:
                     self._entries.popitem(last=False)

@@ -30,6 +30,7 @@ __all__ = [
     "Lab",
     "open_notebook",
     "run_cell",
+    "serious_findings",
     "served_lab",
     "set_theme",
     "take",
@@ -234,6 +235,30 @@ def set_theme(page: Page, theme: str) -> None:
     )
     # What JupyterLab lays over the page meanwhile fades away.
     page.wait_for_selector("#jupyterlab-splash", state="detached")
+
+
+_AXE = Path(__file__).resolve().parents[2] / "labextension/node_modules/axe-core/axe.min.js"
+_AXE_RUN = """\
+async selector => {
+  // JupyterLab's own toolbar buttons carry a state that their role does not have.
+  const part = { include: [selector], exclude: ["jp-button"] };
+  const found = await axe.run(part, { resultTypes: ["violations"] });
+  return found.violations.filter(each => ["serious", "critical"].includes(each.impact)).flatMap(
+    each => each.nodes.map(node => `${each.id}: ${node.html.slice(0, 160)} ${node.failureSummary}`)
+  );
+}"""
+
+
+def serious_findings(page: Page, selector: str) -> list[str]:
+    """What axe-core finds serious or critical in a part of the page."""
+    if not _AXE.exists():
+        raise AssertionError("axe-core is not there: make test-js brings it")
+    if not page.evaluate("() => 'axe' in window"):
+        # Not as a script of the page: JupyterLab's loader would take it for a module of its own.
+        source = _AXE.read_text()
+        page.evaluate(f"() => {{ const define = undefined, module = undefined; {source} }}")
+    found: list[str] = page.evaluate(_AXE_RUN, selector)
+    return found
 
 
 def take(target: Page | Locator, name: str) -> Path:

@@ -14,6 +14,8 @@ import msgspec
 from playwright.sync_api import Page, WebSocketRoute
 
 from jupyter_ddl import __version__
+from jupyter_ddl.commands.cluster import form_of
+from jupyter_ddl.plugins import BACKENDS
 from jupyter_ddl.protocol import view_messages as say
 from jupyter_ddl.protocol.replies import ClusterStatus, WorkerStatus
 from jupyter_ddl.protocol.snapshot import BestTrial, Counts, RunLine, RunSnapshot
@@ -55,7 +57,8 @@ class ScriptedServer:
         self._socket = socket
         self._seq = 0
         socket.on_message(self._hear)
-        self.say(say.Welcome(0, _NOW_S(), version=__version__))
+        backends = tuple(map(form_of, BACKENDS.names()))
+        self.say(say.Welcome(0, _NOW_S(), version=__version__, backends=backends))
         self.say_all()
 
     def _hear(self, text: str | bytes) -> None:

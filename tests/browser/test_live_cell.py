@@ -95,6 +95,7 @@ def test_a_search_is_watched_and_stopped_while_its_cell_runs(
     stop.click()
     expect(view.locator(".ddl-counts")).to_contain_text("cancelled")
     assert view.get_attribute("data-state") == "running"
+    button(view, "Other ways to stop").click()
     button(view, "Stop now").click()
     button(view, "Really stop now?").click()
     wait_done(page, 1, 20)
@@ -112,6 +113,7 @@ def test_a_search_is_watched_and_stopped_while_its_cell_runs(
     take(view, "cell-search-light")
     set_theme(page, "dark")
     take(view, "cell-search-dark")
+    button(view, "Other ways to stop").click()
     button(view, "Keep best and finish").click()
     wait_done(page, 2, 20)
     # The view stays: with curves, the table and the log, and nothing to stop any more.
@@ -153,6 +155,7 @@ def test_a_training_is_watched_rank_by_rank(lab: Lab, page: Page, errors: list[s
     until(lambda: 350 <= view.evaluate("view => view.clientWidth") <= 420, 10, "a narrow view")
     take(view, "cell-ddp-narrow")
     assert view.evaluate("view => view.scrollWidth <= view.clientWidth + 1")
+    button(view, "Other ways to stop").click()
     button(view, "Stop after this epoch").click()
     wait_done(page, 1, 20)
     expect(cell_at(page, 1)).to_contain_text("complete")
@@ -193,6 +196,7 @@ def test_a_page_that_is_loaded_again_while_the_cell_runs_shows_and_stops_it(
     page.reload()
     view = view_of(page)
     until(lambda: n_finished(view) > before, 30, "news after the reload")
+    button(view, "Other ways to stop").click()
     button(view, "Stop now").click()
     button(view, "Really stop now?").click()
     expect(view).to_have_attribute("data-state", "cancelled")

@@ -44,6 +44,7 @@ def test_a_trial_and_a_run_are_stopped_while_their_cell_runs(lab: Lab, page: Pag
     expect(run_row(page, "long")).to_contain_text("running")
 
     run_row(page, "long").click()
+    live.get_by_role("button", name="Other ways to stop").click()
     live.get_by_role("button", name="Stop now").click()
     live.get_by_role("button", name="Really stop now?").click()
     expect(run_row(page, "long")).to_contain_text("cancelled")
@@ -67,6 +68,7 @@ def test_buttons_of_a_cell_go_through_the_panel_while_the_kernel_is_busy(
     expect(output.locator("tr", has=_cell_of_trial(page, 1))).to_contain_text("cancelled")
     assert [json.loads(text) for text in sent if '"stop_trial"' in text] != []
     assert _is_busy(page, 2)
+    output.get_by_role("button", name="Other ways to stop").click()
     output.get_by_role("button", name="Stop now").click()
     output.get_by_role("button", name="Really stop now?").click()
     wait_done(page, 2)
@@ -92,6 +94,7 @@ def test_a_search_goes_on_when_its_kernel_restarts_and_is_attached_again(
     expect(output).to_contain_text("lasting")
     assert _is_busy(page, 3)
     run_row(page, "lasting").click()
+    live.get_by_role("button", name="Other ways to stop").click()
     live.get_by_role("button", name="Keep best and finish").click()
     expect(run_row(page, "lasting")).not_to_contain_text("running")
     page.locator(".lm-TabBar-tabLabel", has_text="restart.ipynb").click()

@@ -167,23 +167,10 @@ export class Link {
     if ('seq' in message) {
       this._count(message);
     }
-    switch (message.kind) {
-      case 'done':
-      case 'denied':
-      case 'progress':
-      case 'trials':
-      case 'columns':
-      case 'importance':
-      case 'curves':
-      case 'history':
-      case 'trial':
-      case 'log':
-      case 'output':
-      case 'cluster_log':
-        this._requests.settle(message);
-        break;
-      default:
-        this._options.onMessage(message);
+    if ('id' in message) {
+      this._requests.settle(message);
+    } else {
+      this._options.onMessage(message);
     }
   }
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from argparse import Namespace
 
 import pytest
 
 from jupyter_ddl.client import session as module
-from jupyter_ddl.client.session import Session
-from jupyter_ddl.errors import ControllerError
+from jupyter_ddl.client.clusters import chosen_cluster
+from jupyter_ddl.client.session import Session, choose_cluster
+from jupyter_ddl.errors import ClusterError, ControllerError
 from jupyter_ddl.protocol.cluster import ClusterSpec
 from jupyter_ddl.protocol.requests import GetStatus
 from jupyter_ddl.store.connection import ConnectionInfo, socket_path
@@ -36,3 +38,56 @@ def test_a_controller_that_dies_before_it_has_said_a_word_is_lost_too(
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(ControllerError, match="cluster test ended while starting"):
         Session().start(ClusterSpec(name="test", n_workers=1, prewarm=("numpy",)))
+
+
+@pytest.fixture
+def running(home: Home, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of clusters that seem to run; none is ever started."""
+    names: list[str] = []
+    infos = {name: Namespace(name=name) for name in ("a", "b", "local")}
+    monkeypatch.setattr(module, "list_connections", lambda: [infos[name] for name in names])
+    monkeypatch.setattr(
+        module, "read_connection", lambda name: infos[name] if name in names else None
+    )
+    started = "started {}".format
+    monkeypatch.setattr(
+        Session, "_start_or_join", lambda self, name, _: names.append(started(name))
+    )
+    return names
+
+
+def test_a_new_notebook_takes_the_only_cluster_or_starts_one(running: list[str]) -> None:
+    running.append("a")
+    assert Session().ensure() == "a"
+    running.clear()
+    assert Session().ensure() == "local"
+    assert running == ["started local"]
+
+
+def test_with_two_clusters_a_new_notebook_asks_in_place_of_starting_a_third(
+    running: list[str],
+) -> None:
+    running += ["a", "b"]
+    with pytest.raises(ClusterError, match="a, b; `%cluster attach NAME` chooses one"):
+        Session().ensure()
+    assert running == ["a", "b"]
+    running.append("local")
+    assert Session().ensure() == "local"
+
+
+def test_the_cluster_that_was_chosen_for_new_notebooks_is_used_while_it_runs(
+    running: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "jupyter_ddl.client.clusters.list_connections", lambda: module.list_connections()
+    )
+    monkeypatch.setattr("jupyter_ddl.client.clusters.session", Session)
+    running += ["a", "b", "local"]
+    choose_cluster("b")
+    assert Session().ensure() == "b"
+    assert chosen_cluster().name == "b"
+    own = Session()
+    own.current = "a"
+    assert own.ensure() == "a"
+    running.remove("b")
+    assert Session().ensure() == "local"

@@ -11,11 +11,13 @@ import pytest
 from IPython.core.error import UsageError
 
 from jupyter_ddl.cli.main import main
-from jupyter_ddl.commands.cluster import CLUSTER
+from jupyter_ddl.commands.cluster import CLUSTER, form_of, own_options
 from jupyter_ddl.commands.runs import RUNS
+from jupyter_ddl.errors import OptionError
 from jupyter_ddl.grammar import Command
 from jupyter_ddl.ledger.file import LedgerWriter
 from jupyter_ddl.magics.face import carry_out
+from jupyter_ddl.plugins import BACKENDS
 from jupyter_ddl.protocol.events import (
     AttemptFinished,
     AttemptStarted,
@@ -172,3 +174,46 @@ def test_a_terminal_refuses_in_one_line_with_a_status(
     said = capsys.readouterr()
     assert (said.out, said.err.count("\n")) == ("", 1)
     assert says in said.err
+
+
+def test_a_form_has_the_options_that_the_terminal_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    forms = {name: form_of(name) for name in BACKENDS.names()}
+    flags = {name: [field.flag for field in form.fields] for name, form in forms.items()}
+    assert flags["local"] == []
+    assert {"--env", "--namespace", "--set-env"} <= set(flags["kube"])
+    assert flags["dask"] == ["address"]
+    assert not forms["dask"].has_size
+    assert all(form.purpose.endswith(".") for form in forms.values())
+    many = next(field for field in forms["kube"].fields if field.flag == "--set-env")
+    assert (many.is_list, many.metavar) == (True, "NAME=VALUE")
+
+
+def test_what_is_missing_is_explained_by_the_backend(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert "pip install 'jupyter_ddl[kubernetes]'" in form_of("kube").missing
+    assert "pip install 'jupyter_ddl[gateway]'" in form_of("gateway").missing
+    assert form_of("local").missing == ""
+
+
+def test_words_of_a_form_are_read_as_those_of_a_line() -> None:
+    words = ["--env=x/y:1", "--set-env=A=b c", "--set-env=B=--d", "--gpus=2"]
+    values = own_options("kube", words)
+    assert (values["image"], values["gpus"]) == ("x/y:1", 2)
+    assert values["env"] == [("A", "b c"), ("B", "--d")]
+    assert own_options("dask", ["tls://h:8786"]) == {"address": "tls://h:8786"}
+
+
+@pytest.mark.parametrize(
+    ("backend", "words"),
+    [
+        ("local", ["--env=x"]),
+        ("kube", ["--gpus=many"]),
+        ("kube", ["--help"]),
+        ("dask", []),
+        ("nowhere", []),
+    ],
+)
+def test_a_form_that_is_wrong_gets_one_line(backend: str, words: list[str]) -> None:
+    with pytest.raises(OptionError) as refused:
+        own_options(backend, words)
+    assert "\n" not in str(refused.value)

@@ -21,6 +21,7 @@ from jupyter_ddl.protocol.events import (
     TrialCreated,
 )
 from jupyter_ddl.protocol.run import Limits
+from jupyter_ddl.verbs.run import CellGroup
 from jupyter_ddl.verbs.search import Search
 from tests.unit.ledger.event_makers import (
     begun,
@@ -189,3 +190,26 @@ def test_drawing_a_run_encodes_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_time_that_passes_is_no_news() -> None:
     state = fold_all([submitted(), started(), created(0), begun(0), reported(0, step=2, acc=0.5)])
     assert encoded_snapshot(state, 1010.0) == encoded_snapshot(state, 2010.0)
+
+
+def test_what_a_run_has_waited_counts_neither_for_its_rate_nor_for_the_time_left() -> None:
+    state = fold_all([submitted(search_spec(100)), started(at_s=0.0)])
+    for number in range(20):
+        # Two seconds a trial, one of them busy; no worker was there for an hour in the middle.
+        at_s = 2.0 * number + (3600.0 if number >= 10 else 0.0)
+        fold(state, created(number))
+        fold(state, msgspec.structs.replace(begun(number), at_s=at_s + 1.0))
+        fold(state, ended(number, value=0.1, at_s=at_s + 2.0))
+    now_s = 3600.0 + 40.0
+    assert snapshot_of(state, now_s).trials_per_s == pytest.approx(0.5, rel=0.1)
+    assert snapshot_of(state, now_s).ends_at_s == pytest.approx(now_s + 160.0, rel=0.01)
+    # It waits again.
+    later = snapshot_of(state, now_s + 5000.0)
+    assert later.trials_per_s == pytest.approx(0.5, rel=0.1)
+
+
+def test_a_persistent_group_tells_its_ranks_and_cells_and_no_trials() -> None:
+    spec = msgspec.structs.replace(search_spec(1), verb=CellGroup(n_ranks=3))
+    state = fold_all([submitted(spec), started(at_s=0.0)])
+    snapshot = snapshot_of(state, 5.0)
+    assert (snapshot.world_size, snapshot.n_trials, snapshot.cells) == (3, 0, ())

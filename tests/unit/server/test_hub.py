@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 from collections.abc import Awaitable, Callable
@@ -26,6 +27,7 @@ from jupyter_ddl.protocol.telemetry import EncodedTelemetry
 from jupyter_ddl.protocol.view_messages import RunList
 from jupyter_ddl.server.hub import Hub
 from jupyter_ddl.server.links import Links
+from jupyter_ddl.server.requests import _own_lines
 from jupyter_ddl.store.connection import ConnectionInfo
 from jupyter_ddl.store.paths import ledger_path, run_dir
 from jupyter_ddl.store.processes import ProcessIdentity
@@ -327,3 +329,54 @@ def test_a_run_that_nothing_drives_says_so_and_goes_on_with_its_controller(
         await until(lambda: tab.seqs()[-1] == 99)
 
     relay(work)
+
+
+def test_a_run_is_compared_and_deleted_and_no_other_folder_can_be_named(home: Any) -> None:
+    async def work(hub: Hub, controller: Controller) -> None:
+        record("r2", *trial(0, 0.4), created_at_s=2000.0)
+        tab = Tab(hub)
+
+        ids = itertools.count(1)
+
+        async def answer(**message: Any) -> dict[str, Any]:
+            number = next(ids)
+            found: list[dict[str, Any]] = []
+
+            def is_there() -> bool:
+                found[:] = [m for m in map(json.loads, tab.texts) if m.get("id") == number]
+                return bool(found)
+
+            tab.say(id=number, **message)
+            await until(is_there)
+            return found[0]
+
+        told = await answer(kind="compare_runs", run_id="r1", other="r2")
+        assert "The code is the same" in told["html"]
+        for kind in ("delete_run", "tensorboard", "resume_run", "get_stacks"):
+            for name in ("..", "../r2", "last", "r2/ledger.ddl", ""):
+                told = await answer(kind=kind, run_id=name)
+                assert (told["kind"], run_dir("r2").exists()) == ("denied", True)
+        assert (await answer(kind="delete_run", run_id="r2"))["kind"] == "done"
+        assert not run_dir("r2").exists()
+
+    relay(work)
+
+
+def test_lines_of_other_libraries_are_folded_and_what_follows_a_record_is_its_own() -> None:
+    text = (
+        "printed before anything\n"
+        "2026-11-23 10:00:00,000 INFO jupyter_ddl.controller.process: ready\n"
+        "2026-11-23 10:00:01,000 WARNING distributed.scheduler: Removing worker\n"
+        "Traceback of it\n"
+        "2026-11-23 10:00:02,000 WARNING jupyter_ddl.driving.shell: lost\n"
+        "Traceback of ours\n"
+        "2026-11-23 10:00:03,000 WARNING jupyter_ddl_like.other: not ours\n"
+    )
+    own, n_foreign = _own_lines(text)
+    assert own == [
+        "printed before anything",
+        "2026-11-23 10:00:00,000 INFO jupyter_ddl.controller.process: ready",
+        "2026-11-23 10:00:02,000 WARNING jupyter_ddl.driving.shell: lost",
+        "Traceback of ours",
+    ]
+    assert n_foreign == 3

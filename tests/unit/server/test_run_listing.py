@@ -23,7 +23,7 @@ from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.protocol.space import Uniform
 from jupyter_ddl.protocol.verb import VerbSpec
 from jupyter_ddl.server import run_list
-from jupyter_ddl.server.run_list import N_RUNS, Folds, RunListing
+from jupyter_ddl.server.run_list import N_RUNS, RECOVERS_S, Folds, RunListing
 from jupyter_ddl.store.paths import ledger_path, run_dir
 from jupyter_ddl.verbs.ddp import Ddp
 from jupyter_ddl.verbs.search import Search
@@ -149,3 +149,25 @@ def test_only_the_newest_are_listed_however_many_there_are(home: Any) -> None:
     lines = RunListing(Folds()).poll(())
     assert len(lines) == N_RUNS
     assert lines[0].run_id == f"r{N_RUNS + 19}"
+
+
+def test_a_run_whose_controller_was_lost_recovers_for_a_while(
+    home: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record("active", STARTED)
+    record("old", STARTED)
+    record("ended", STARTED, ENDED)
+    now_s = [1000.0]
+    monkeypatch.setattr(run_list.time, "monotonic", lambda: now_s[0])
+    listing = RunListing(Folds())
+
+    def recovering(live: set[str]) -> list[str]:
+        return [line.run_id for line in listing.poll(live) if line.recovering]
+
+    assert recovering({"active", "ended"}) == []
+    now_s[0] += RECOVERS_S - 1
+    assert recovering({"active"}) == []
+    now_s[0] += RECOVERS_S - 1
+    assert recovering(set()) == ["active"]
+    now_s[0] += 2
+    assert recovering(set()) == []
