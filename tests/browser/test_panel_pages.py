@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import signal
 from typing import Any
 
 import msgspec
@@ -25,13 +22,8 @@ from tests.browser.lab_tools import (
 from tests.browser.panel_script import ScriptedServer, cluster, gpu_telemetry, run_line
 from tests.browser.panel_tools import (
     card,
-    connected,
     execute,
-    n_finished,
-    open_beside,
     run_page,
-    run_row,
-    search_cell,
 )
 from tests.unit.views import view_samples
 from tests.until import until
@@ -157,6 +149,8 @@ def test_what_is_wrong_has_buttons_and_axe_finds_nothing_serious(lab: Lab, page:
         assert serious_findings(page, "#jupyter-ddl-panel") == []
         assert serious_findings(page, ".jp-ddl-run-view") == []
 
+    execute(page, "application:close")
+    expect(hung).to_have_count(0)
     alone = run_page(page, "alone")
     alone.get_by_role("button", name="Start its cluster and go on").press("Enter")
     until(lambda: len(_asked(server, "resume_run")) == 2, 10, "the wish to go on")
@@ -183,37 +177,3 @@ def test_what_is_wrong_has_buttons_and_axe_finds_nothing_serious(lab: Lab, page:
 
     page.set_viewport_size({"width": 320, "height": 900})
     take(page, "page-320")
-
-
-def test_a_killed_controller_s_run_is_recovering_then_goes_on_by_its_button_and_is_deleted(
-    lab: Lab, page: Page
-) -> None:
-    cell = search_cell("lost", 300, 5).replace("search ", "search -a ", 1)
-    open_beside(page, lab, "lost.ipynb", cell)
-    run_cell(page, 2)
-    live = run_page(page, "lost")
-    until(lambda: n_finished(page, "lost") >= 2, 60, "two trials")
-    connection = lab.home.runtime / "jupyter_ddl" / "local.json"
-    os.kill(json.loads(connection.read_text())["process"]["pid"], signal.SIGKILL)
-    expect(run_row(page, "lost")).to_contain_text("recovering")
-    go_on = live.get_by_role("button", name="Start its cluster and go on")
-    expect(go_on).to_be_visible()
-    expect(run_row(page, "lost")).to_contain_text("stopped")
-    take(page, "page-of-a-lost-run")
-    go_on.press("Enter")
-    expect(run_row(page, "lost")).to_contain_text("running")
-    before = n_finished(page, "lost")
-    until(lambda: n_finished(page, "lost") >= before + 2, 60, "more trials")
-    live.get_by_role("button", name="Other ways to stop").press("Enter")
-    live.get_by_role("button", name="Keep best and finish").press("Enter")
-    expect(run_row(page, "lost")).to_contain_text("complete")
-    run_id = live.get_attribute("data-run") or ""
-
-    with page.expect_download() as download:
-        page.get_by_role("button", name="Export", exact=True).click()
-    assert download.value.suggested_filename == f"{run_id}.jsonl"
-    page.get_by_role("button", name="Delete…").click()
-    page.locator(".jp-Dialog").get_by_role("button", name="Delete").click()
-    expect(run_row(page, "lost")).to_have_count(0)
-    expect(page.locator(".jp-ddl-run-view")).to_have_count(0)
-    connected(page)
