@@ -23,7 +23,6 @@ from tests.browser.panel_script import ScriptedServer, cluster, gpu_telemetry, r
 from tests.browser.panel_tools import (
     card,
     execute,
-    run_page,
 )
 from tests.unit.views import view_samples
 from tests.until import until
@@ -148,32 +147,3 @@ def test_what_is_wrong_has_buttons_and_axe_finds_nothing_serious(lab: Lab, page:
         take(page, f"page-of-a-hang-{theme}")
         assert serious_findings(page, "#jupyter-ddl-panel") == []
         assert serious_findings(page, ".jp-ddl-run-view") == []
-
-    execute(page, "application:close")
-    expect(hung).to_have_count(0)
-    alone = run_page(page, "alone")
-    alone.get_by_role("button", name="Start its cluster and go on").press("Enter")
-    until(lambda: len(_asked(server, "resume_run")) == 2, 10, "the wish to go on")
-    assert serious_findings(page, ".jp-ddl-run-view:not(.lm-mod-hidden)") == []
-    take(page, "page-of-a-run-alone")
-
-    # Two are ticked, and compared.
-    for name in ("hangs", "alone"):
-        panel.get_by_role("checkbox", name=f"Compare {name}").press("Space")
-    panel.get_by_role("button", name="Compare", exact=True).press("Enter")
-    compared = page.locator(".jp-ddl-compared:visible")
-    expect(compared.locator("b")).to_have_text("0.1")
-    assert serious_findings(page, ".jp-ddl-compared") == []
-
-    # Deleting asks, and Cancel is what Enter means.
-    row = panel.locator(f".jp-ddl-run-line[data-run={_HANG}]")
-    row.locator("button").click(button="right")
-    page.locator(".lm-Menu-itemLabel", has_text="Delete a run").click()
-    dialog = page.locator(".jp-Dialog")
-    expect(dialog).to_contain_text("Delete run hangs?")
-    page.keyboard.press("Enter")
-    expect(dialog).to_have_count(0)
-    assert _asked(server, "delete_run") == []
-
-    page.set_viewport_size({"width": 320, "height": 900})
-    take(page, "page-320")
