@@ -1,11 +1,11 @@
-import { requestIn } from '../plugins/relay';
+import { wishIn } from '../plugins/relay';
 
 const RUN = { kind: 'stop_run', id: 1, run_id: 'r1' };
 
 test('stops are let through, reduced to what they are', () => {
-  expect(requestIn({ ...RUN, how: 'now', more: 'x' })).toEqual({ ...RUN, how: 'now' });
-  expect(requestIn(RUN)).toEqual({ ...RUN, how: 'next_report' });
-  expect(requestIn({ ...RUN, kind: 'stop_trial', trial: 3 })).toEqual({
+  expect(wishIn({ ...RUN, how: 'now', more: 'x' })).toEqual({ ...RUN, how: 'now' });
+  expect(wishIn(RUN)).toEqual({ ...RUN, how: 'next_report' });
+  expect(wishIn({ ...RUN, kind: 'stop_trial', trial: 3 })).toEqual({
     ...RUN,
     kind: 'stop_trial',
     trial: 3
@@ -13,7 +13,7 @@ test('stops are let through, reduced to what they are', () => {
 });
 
 test.each(['resume_run', 'get_stacks'])('so is %s', kind => {
-  expect(requestIn({ ...RUN, kind, how: 'now' })).toEqual({ ...RUN, kind });
+  expect(wishIn({ ...RUN, kind, how: 'now' })).toEqual({ ...RUN, kind });
 });
 
 test.each([
@@ -25,5 +25,5 @@ test.each([
   { ...RUN, run_id: ['r1'] },
   { ...RUN, kind: 'stop_trial', trial: '3' }
 ])('anything else is not: %j', detail => {
-  expect(requestIn(detail)).toBeNull();
+  expect(wishIn(detail)).toBeNull();
 });

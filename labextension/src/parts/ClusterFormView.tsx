@@ -175,7 +175,7 @@ function OwnField(props: {
     title: help,
     'aria-label': `${labelOf(flag)}: ${help}`
   };
-  const onText = (event: { target: { value: string } }) => props.onChange(event.target.value);
+  const onTyped = (event: { target: { value: string } }) => props.onChange(event.target.value);
   if (metavar === '') {
     return (
       <label className="jp-ddl-field jp-ddl-switch" title={help}>
@@ -193,7 +193,7 @@ function OwnField(props: {
     <label className="jp-ddl-field" title={help}>
       <span>{labelOf(flag)}</span>
       {choices.length > 0 && !is_list ? (
-        <select {...common} className="jp-mod-styled" value={props.value} onChange={onText}>
+        <select {...common} className="jp-mod-styled" value={props.value} onChange={onTyped}>
           <option value="">automatic</option>
           {choices.map(each => (
             <option key={each}>{each}</option>
@@ -207,7 +207,7 @@ function OwnField(props: {
           placeholder={`${metavar}, one a line`}
           value={props.value}
           spellCheck={false}
-          onChange={onText}
+          onChange={onTyped}
         />
       ) : (
         <input
@@ -217,7 +217,7 @@ function OwnField(props: {
           value={props.value}
           spellCheck={false}
           autoComplete="off"
-          onChange={onText}
+          onChange={onTyped}
         />
       )}
     </label>

@@ -15,7 +15,7 @@ const SEND = 'jupyter-ddl:send';
 
 export function relayRequests(link: Link): void {
   document.addEventListener(SEND, event => {
-    const message = event instanceof CustomEvent ? requestIn(event.detail) : null;
+    const message = event instanceof CustomEvent ? wishIn(event.detail) : null;
     if (message === null || link.state !== 'connected') {
       return;
     }
@@ -32,7 +32,7 @@ export function relayRequests(link: Link): void {
 }
 
 /** Any script of the page can raise the event, so its detail is checked. */
-export function requestIn(detail: unknown): StopRun | StopTrial | ResumeRun | GetStacks | null {
+export function wishIn(detail: unknown): StopRun | StopTrial | ResumeRun | GetStacks | null {
   if (typeof detail !== 'object' || detail === null) {
     return null;
   }
