@@ -7,7 +7,7 @@ const CONFIRM_MS = 4000;
 const STOP = /`%runs stop ([A-Za-z0-9-]{1,80})`/;
 const SCALE = /`%cluster scale (\d+|N)`/;
 /** Where the advice begins that a button takes the place of. */
-const ADVICE = /[;,] (?:see )?`%(?:runs|cluster) .*$/s;
+const ADVICE = /[;,] (?:see )?\x60%(?:runs|cluster) .*$/s;
 
 /**
  * @typedef {{open?: () => void, scale?: (cluster: string) => void}} Host what the page around can do
