@@ -19,6 +19,7 @@ from bench.rows.reload import ROW as RELOAD
 from bench.rows.run_cell import ROW as RUN_CELL
 from bench.rows.settings import ROW as SETTINGS
 from bench.rows.start import ROW as START
+from bench.rows.step_times import ROW as STEP_TIMES
 from bench.rows.stop import ROW as STOP
 from bench.rows.telemetry import ROW as TELEMETRY
 from bench.rows.telemetry_load import ROW as TELEMETRY_LOAD
@@ -42,6 +43,7 @@ ROWS = (
     DDP_START,
     DDP_SPEED,
     TELEMETRY,
+    STEP_TIMES,
     TELEMETRY_LOAD,
     FLOOD,
     LIVE_PAGE,
