@@ -22,6 +22,7 @@ def to_vega(chart: Chart) -> dict[str, Any]:
     if chart.note:
         title["subtitle"] = chart.note
     spec: dict[str, Any] = {"$schema": _SCHEMA, "title": title, "description": chart.text}
+    spec["config"] = {"legend": {"orient": "top"}}
     if is_single:
         return {**spec, **(panels[0] if panels else {"mark": "text", "data": {"values": []}})}
     return {**spec, "concat": panels, "columns": _N_COLUMNS}
@@ -31,7 +32,8 @@ def _panel(panel: Panel, chart: Chart, width: int) -> dict[str, Any]:
     layers = [_layer(layer, panel, chart) for layer in panel.layers if layer.marks]
     if panel.end_labels:
         layers.append(_labels(panel))
-    drawn: dict[str, Any] = {"width": width, "height": _HEIGHT, "layer": layers}
+    height: Any = {"step": 24} if panel.y.kind == "category" else _HEIGHT
+    drawn: dict[str, Any] = {"width": width, "height": height, "layer": layers}
     if panel.title:
         drawn["title"] = panel.title
     return drawn
