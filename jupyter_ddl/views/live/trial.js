@@ -34,7 +34,7 @@ export class TrialCard {
     this._plots = h("div", { class: "ddl-charts" });
     this._code = h("pre", { class: "ddl-code", tabindex: "0" });
     this._codePart = h("details", {}, h("summary", { text: "The cell" }), this._code);
-    this._log = h("pre", { class: "ddl-log", tabindex: "0", "aria-label": "Output of the trial" });
+    this._log = h("pre", { class: "ddl-trial-log", tabindex: "0", "aria-label": "Output of the trial" });
     this.element = h(
       "section",
       { class: "ddl-card", "aria-label": "Trial", hidden: true },
