@@ -13,6 +13,7 @@ from bench.rows.idle import ROW as IDLE
 from bench.rows.kube import ROW as KUBE
 from bench.rows.live_page import ROW as LIVE_PAGE
 from bench.rows.load_ext import ROW as LOAD_EXT
+from bench.rows.many_trials import ROW as MANY_TRIALS
 from bench.rows.memory import ROW as MEMORY
 from bench.rows.panel_scroll import ROW as PANEL_SCROLL
 from bench.rows.reload import ROW as RELOAD
@@ -47,6 +48,7 @@ ROWS = (
     TELEMETRY_LOAD,
     FLOOD,
     LIVE_PAGE,
+    MANY_TRIALS,
     PANEL_SCROLL,
     RELOAD,
     STOP,

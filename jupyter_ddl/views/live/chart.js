@@ -2,6 +2,7 @@
 
 import { h, repeat, s, setAttribute, setText, show } from "./dom.js";
 import { number } from "./format.js";
+import { cellsOf, dots, Layer } from "./layer.js";
 import { BOTTOM, CHAR, drawnOf, HEIGHT, outsideText, TOP } from "./plot.js";
 import { Watched } from "./scale.js";
 
@@ -43,11 +44,12 @@ export class Chart {
       this._cursor,
       this._points,
     );
+    this._layer = new Layer(HEIGHT);
     this.element = h(
       "figure",
       { class: "ddl-chart" },
       h("figcaption", {}, this._title, this._legend, this._readout, this._full, this._log),
-      this._svg,
+      h("div", { class: "ddl-layers" }, this._layer.element, this._svg),
     );
     this._isLog = false;
     this._isFull = false;
@@ -121,6 +123,8 @@ export class Chart {
     setAttribute(this._full, "title", outside === "" ? "Leave out what lies far away" : outside);
     setAttribute(this._svg, "viewBox", `0 0 ${this._width} ${HEIGHT}`);
     if (drawn !== null) this._place(drawn);
+    if (drawn === null || drawn.clouds.length === 0) this._layer.hide();
+    else this._paint(drawn.clouds);
     const reading = drawn === null ? NOTHING : [this._reading(null), outside].filter(Boolean).join(" · ");
     setAttribute(this._svg, "aria-label", `${data.title}: ${reading}`);
     this._move(this._at);
@@ -166,6 +170,11 @@ export class Chart {
       setAttribute(this._best, "cx", drawn.best[0].toFixed(1));
       setAttribute(this._best, "cy", drawn.best[1].toFixed(1));
     }
+  }
+
+  _paint(clouds) {
+    const pieces = clouds.map(({ places, color, faint }) => dots(cellsOf(places), this._layer.color(color), faint ? 0.35 : 0.6));
+    this._layer.paint(this._width, [(pen) => pieces.forEach((piece) => piece(pen))]);
   }
 
   _placeAxes({ x, y, left, right }) {

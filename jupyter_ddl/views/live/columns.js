@@ -102,6 +102,8 @@ export class Columns {
     this.seq = 0;
     /** Whether every column is here. */
     this.isWhole = false;
+    /** Whether these are some of the trials only, until all of them come. */
+    this.isSample = false;
     this._groups = { trial: new Map(), param: new Map(), last: new Map(), least: new Map(), most: new Map() };
   }
 
@@ -237,7 +239,8 @@ export function columnsOf(rows) {
   const columns = new Columns();
   const heads = [];
   const add = (group, name, read) => heads.push({ group, name, values: rows.map(read) });
-  for (const name of ["number", "state", "value", "duration_s", "worker", "step", "attempts", "started_at_s"]) {
+  const isDense = rows.every((row, n) => row.number === n);
+  for (const name of [...(isDense ? [] : ["number"]), "state", "value", "duration_s", "worker", "step", "attempts", "started_at_s"]) {
     add("trial", name, (row) => (row[name] === "" ? null : row[name]) ?? undefined);
   }
   add("trial", "failure", (row) => row.failure?.type_name);
@@ -306,19 +309,14 @@ export class AllTrials {
 
   /** What a snapshot tells of trials is newer. */
   _overlay() {
-    const { columns, _snapshot: { rows, counts, can } } = this;
-    if (this._client.isReplay) {
-      // One may have gone back in time.
-      if (rows.length >= numberOf(counts)) this.columns = newer(columnsOf(rows), columns);
-      return;
-    }
-    if (!columns.isWhole && (rows.length >= numberOf(counts) || columns.n === 0 && !can.has_objective)) {
-      const whole = columnsOf(rows);
-      whole.isWhole = false;
-      this.columns = newer(whole, columns);
-      return;
-    }
-    for (const row of rows) columns.overlay(row);
+    const { columns, _snapshot: { rows, counts } } = this;
+    const isAll = rows.length >= numberOf(counts);
+    // Of a recording one may have gone back in time.
+    if (this._client.isReplay ? isAll || columns.n === 0 : columns.isSample || columns.n === 0) {
+      this.columns = newer(columnsOf(rows), columns);
+      this.columns.isWhole = false;
+      this.columns.isSample = !isAll;
+    } else if (!this._client.isReplay) for (const row of rows) columns.overlay(row);
   }
 
   async _ask() {

@@ -10,15 +10,22 @@ import { rangesOf } from "./plot.js";
 const COLORS = ["var(--ddl-blue)", "var(--ddl-orange)", "var(--ddl-violet)", "var(--ddl-green)"];
 const MAX_CHARTS = 4;
 const SMOOTHINGS = [[0, "not smoothed"], [0.6, "smoothed a little"], [0.9, "smoothed"], [0.98, "smoothed much"]];
+const MANY_TRIALS = 1000;
+const REST_MS = 1000;
+const REST_FACTOR = 20;
 
 /** The charts of one run, and which of them are shown. */
 export class Curves {
   /**
    * @param {Scope} scope
+   * @param {import("./selection.js").Selection} selection
    * @param {any[] | null} [record] of a recording: all snapshots
    */
-  constructor(scope, record = null) {
+  constructor(scope, selection, record = null) {
     this._scope = scope;
+    this._selection = selection;
+    this._isReplay = record !== null;
+    this._nextMs = 0;
     this._whole = record === null ? null : wholeOf(record);
     this._charts = new Map();
     this._picked = new Map();
@@ -43,17 +50,30 @@ export class Curves {
       h("span", { class: "ddl-muted ddl-small-text", text: "Drag across a curve to enlarge; by keyboard Shift+arrows, then Enter." }),
     );
     this.element = h("div", { class: "ddl-charts" }, this._picker, this._tools);
-    scope.listen(this._smooth, "change", () => this.update(this._snapshot));
+    scope.listen(this._smooth, "change", () => this._again());
     scope.listen(this._smooth, "keydown", (event) => event.stopPropagation());
     scope.listen(this._unzoom, "click", () => this._zoom(null, null));
-    scope.listen(this._find, "input", () => this._drawPicks(chartsOf(this._snapshot)));
+    scope.listen(this._find, "input", () => this._drawPicks(this._all));
     scope.listen(this._find, "keydown", (event) => event.stopPropagation());
   }
 
-  /** @param {any} snapshot */
-  update(snapshot) {
+  /**
+   * @param {any} snapshot
+   * @param {import("./columns.js").Columns | null} [columns] all trials
+   */
+  update(snapshot, columns = this._columns ?? null) {
     this._snapshot = snapshot;
-    const all = chartsOf(snapshot);
+    this._columns = columns;
+    const isFew = columns === null || columns.n <= MANY_TRIALS;
+    const mark = `${columns?.version} ${this._selection.version}`;
+    // A brush is answered at once, a chart of very many trials drawn anew when there is time.
+    const nowMs = Date.now();
+    if (!isFew && nowMs < this._nextMs && this._brushed === this._selection.version && snapshot.run_id === this._runId) return;
+    if (!isFew && mark === this._mark && snapshot.run_id === this._runId) return;
+    [this._mark, this._brushed, this._runId] = [mark, this._selection.version, snapshot.run_id];
+    // One scale is right for a recording as it is told by its snapshots.
+    const usable = this._isReplay || columns === null || columns.isSample || columns.n === 0 ? null : columns;
+    const all = (this._all = chartsOf(snapshot, usable, usable === null ? null : this._selection.mask(usable)));
     const wanted = all.filter((data, index) => this._isPicked(data, index));
     for (const [key, chart] of this._charts) {
       if (wanted.some((data) => data.key === key)) continue;
@@ -73,6 +93,7 @@ export class Curves {
     show(this._tools, wanted.some((data) => data.series.some((each) => each.points.length > 2)));
     this._drawPicks(all);
     show(this.element, all.length > 0);
+    if (!isFew) this._nextMs = nowMs + Math.max(REST_MS, REST_FACTOR * (Date.now() - nowMs));
   }
 
   /** All charts with the same axis have one cursor, and one enlarged part. */
@@ -90,6 +111,13 @@ export class Curves {
     if (range === null) this._zooms.clear();
     else this._zooms.set(xName, range);
     for (const chart of this._charts.values()) chart.forget();
+    this._again();
+  }
+
+  /** At once, however many trials there are. */
+  _again() {
+    this._mark = "";
+    this._nextMs = 0;
     this.update(this._snapshot);
   }
 
@@ -124,7 +152,7 @@ export class Curves {
     const label = h("label", {}, box, h("span"));
     box.addEventListener("change", () => {
       this._picked.set(label.ddlKey, box.checked);
-      this.update(this._snapshot);
+      this._again();
     });
     return label;
   }
@@ -133,11 +161,13 @@ export class Curves {
 /**
  * What is to be drawn of a run.
  * @param {any} snapshot
+ * @param {import("./columns.js").Columns | null} [columns] all trials, where they are known
+ * @param {Uint8Array | null} [mask] 1 for rows that are chosen
  * @returns {(import("./plot.js").ChartData & {key: string})[]} the most important ones first
  */
-export function chartsOf(snapshot) {
+export function chartsOf(snapshot, columns = null, mask = null) {
   const isOver = isFinal(snapshot.state);
-  if (snapshot.can.has_objective) return searchCharts(snapshot).map((chart) => ({ ...chart, isOver }));
+  if (snapshot.can.has_objective) return searchCharts(snapshot, columns, mask).map((chart) => ({ ...chart, isOver }));
   const series = (snapshot.metrics ?? []).map((name) => [name, snapshot.series[name] ?? []]);
   return series.filter(([, points]) => points.length > 0).map(([name, points], index) => ({
     key: `metric ${name}`,
@@ -177,29 +207,49 @@ function wholeOf(record) {
   return new Map([...all].map(([key, whole]) => [key, flat(whole)]));
 }
 
-function searchCharts(snapshot) {
+/** Trials that have ended with a value, by what is drawn of them. */
+function endedOf(snapshot, columns, mask) {
+  const parts = { ended: [], pruned: [], others: [], best: [] };
+  if (columns === null) {
+    const pruned = new Set(snapshot.pruned);
+    for (const point of snapshot.curve) parts[pruned.has(point[0]) ? "pruned" : "ended"].push(point);
+    parts.best = parts.ended;
+    return parts;
+  }
+  const value = columns.own("value");
+  for (let row = 0; row < columns.n; row++) {
+    const state = columns.state(row);
+    if ((state !== "complete" && state !== "pruned") || value === null || !Number.isFinite(value.data[row])) continue;
+    const point = [columns.number(row), value.data[row]];
+    if (state === "complete") parts.best.push(point);
+    parts[mask !== null && mask[row] === 0 ? "others" : state === "pruned" ? "pruned" : "ended"].push(point);
+  }
+  return parts;
+}
+
+function searchCharts(snapshot, columns, mask) {
   const metric = clean(snapshot.metric ?? "value", 40);
   const charts = [];
-  if (snapshot.curve.length > 0) {
+  const parts = endedOf(snapshot, columns, mask);
+  if (parts.best.length + parts.pruned.length + parts.others.length > 0) {
     const best = snapshot.best;
-    const pruned = new Set(snapshot.pruned);
-    const ended = snapshot.curve.filter(([trial]) => !pruned.has(trial));
+    const dots = (name, color, points, faint) => ({ name, color, points, kind: "dots", faint, unnamed: name === "others" });
     charts.push({
       key: "by trial",
       title: `${metric} by trial`,
       xName: "trial",
       write: score,
       series: [
-        { name: "best", color: "var(--ddl-green)", points: bestByTrial(snapshot.mode, ended), kind: "step" },
-        { name: "value", color: "var(--ddl-blue)", points: ended, kind: "dots" },
-        ...(pruned.size > 0
-          ? [{ name: "pruned", color: "var(--ddl-amber)", points: snapshot.curve.filter(([trial]) => pruned.has(trial)), kind: "dots", faint: true }]
-          : []),
+        ...(parts.others.length > 0 ? [dots("others", "var(--ddl-dim)", parts.others, true)] : []),
+        { name: "best", color: "var(--ddl-green)", points: bestByTrial(snapshot.mode, parts.best), kind: "step" },
+        dots("value", "var(--ddl-blue)", parts.ended, false),
+        ...(parts.pruned.length > 0 ? [dots("pruned", "var(--ddl-amber)", parts.pruned, true)] : []),
       ],
       marked: best === null ? null : [best.number, best.value],
     });
   }
-  const learning = (snapshot.learning ?? []).filter((each) => each.points.length > 0);
+  const isChosen = ({ trial }) => mask === null || mask[columns.rowOf(trial)] !== 0;
+  const learning = (snapshot.learning ?? []).filter((each) => each.points.length > 0 && isChosen(each));
   if (learning.length > 0) {
     // The legend has room for two.
     const newest = Math.max(...learning.map((each) => (each.state === "running" ? each.trial : -1)));

@@ -13,6 +13,7 @@ import { LogTail } from "./log.js";
 import { Machines } from "./machines.js";
 import { Parallel } from "./parallel.js";
 import { Ranks } from "./ranks.js";
+import { Selection } from "./selection.js";
 import { CHOSEN, TrialCard } from "./trial.js";
 import { Trials } from "./trials.js";
 import { Why } from "./why.js";
@@ -84,6 +85,7 @@ class View {
   constructor(root, waiting, scope, client, record, { host, schedule }) {
     this._host = host;
     this._all = new AllTrials(client, schedule);
+    this._selection = new Selection(schedule);
     this._record = record;
     this._root = root;
     this._waiting = waiting;
@@ -98,11 +100,11 @@ class View {
     this._actions = new Actions(scope, client, this._host);
     this._header = new Header(this._actions.element, client, this._host);
     this._cells = new Cells();
-    this._curves = new Curves(scope, this._record);
-    this._parallel = new Parallel(scope, this._record);
+    this._curves = new Curves(scope, this._selection, this._record);
+    this._parallel = new Parallel(scope, this._selection, this._record);
     this._ranks = new Ranks();
     this._machines = new Machines();
-    this._trials = new Trials(scope, client);
+    this._trials = new Trials(scope, client, this._selection);
     this._log = new LogTail(scope, client);
     this._plots = h("div", { class: "ddl-plots" }, this._curves.element, this._parallel.element);
     this._card = new TrialCard(scope, client);
@@ -147,11 +149,17 @@ class View {
     const { snapshot } = view;
     this._all.update(snapshot);
     this._header.update(snapshot, this._client);
+    const { trial } = this._selection;
+    if (trial !== null && trial !== this._lookedAt) this._choose(trial);
+    this._lookedAt = trial;
+    const chosen = `${this._all.columns.version} ${this._selection.version}`;
     if (view !== this._drawn.view) this._updateRun(snapshot);
+    else if (chosen !== this._chosen) this._updateTrials(snapshot);
     else if (!isFinal(snapshot.state)) this._updateAges(snapshot);
     if (telemetry !== this._drawn.telemetry || !this._drawn.view) this._updateMachines(telemetry, snapshot);
     this._why.update(snapshot, this._all.columns);
     this._drawn = { view, telemetry };
+    this._chosen = chosen;
     this._updateHistory();
   }
 
@@ -173,6 +181,8 @@ class View {
   _choose(number) {
     const { columns } = this._all;
     const { snapshot } = this._client.view;
+    this._lookedAt = number;
+    this._selection.mark(number);
     const row = columns.rowOf(number);
     const shown = snapshot.rows.find((each) => each.number === number);
     this._card.open(number, snapshot, shown ?? (row < 0 ? null : columns.row(row)));
@@ -186,9 +196,8 @@ class View {
     setAttribute(this._root, "data-seq", snapshot.seq);
     this._actions.update(snapshot);
     this._card.update(snapshot);
-    this._curves.update(snapshot);
+    this._updateTrials(snapshot);
     show(this._parallel.element, hasObjective);
-    if (hasObjective) this._parallel.update(snapshot);
     show(this._ranksPart, snapshot.ranks.length > 0);
     show(this._cellsPart, snapshot.can.has_cells);
     this._cells.update(snapshot);
@@ -198,10 +207,18 @@ class View {
     this._log.update(snapshot);
   }
 
+  /** What is drawn of all trials: they come after the snapshot, and one chooses among them. */
+  _updateTrials(snapshot) {
+    const { columns } = this._all;
+    this._curves.update(snapshot, columns);
+    if (snapshot.can.has_objective) this._parallel.update(snapshot, columns);
+    if (!snapshot.can.has_ranks) this._trials.update(snapshot, columns);
+  }
+
   /** What grows by itself: nothing is sent while nothing happens. */
   _updateAges(snapshot) {
     this._ranks.update(snapshot, this._client.nowS);
-    if (!snapshot.can.has_ranks) this._trials.update(snapshot);
+    if (!snapshot.can.has_ranks) this._trials.update(snapshot, this._all.columns);
   }
 
   _updateMachines(telemetry, snapshot) {

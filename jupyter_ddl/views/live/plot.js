@@ -10,6 +10,8 @@ export const RIGHT = 10;
 export const CHAR = 6.3;
 const LOW = HEIGHT - BOTTOM;
 const APART = 16;
+/** More dots than these are painted: they are places, and no path. */
+const MOST_DOTS = 2000;
 const GLYPHS = { above: "▲", below: "▼", unknown: "×" };
 
 /**
@@ -75,7 +77,12 @@ export function drawnOf(data, how, axes, whole = null) {
   );
   const lastX = extent(rangesOf(data).xs)?.[1] ?? xRange[1];
   const outside = [];
+  const clouds = [];
   const paths = data.series.flatMap((series) => {
+    if (series.kind === "dots" && series.points.length > MOST_DOTS) {
+      clouds.push({ places: placesOf(series, x, y, outside), color: series.color, faint: series.faint, series });
+      return [];
+    }
     const { line, lone } = pathOf(series, x, y, lastX, outside);
     const path = { d: line, kind: series.kind, color: series.color, faint: series.faint, series };
     return lone === "" ? [path] : [path, { ...path, d: lone, kind: "dots" }];
@@ -87,6 +94,7 @@ export function drawnOf(data, how, axes, whole = null) {
     left,
     right,
     paths,
+    clouds,
     best: best !== null && y.holds(best[1]) && x.holds(best[0]) ? [x.place(best[0]), y.place(best[1])] : null,
     outside: groupedMarks(outside),
     counts: countsOf(outside),
@@ -94,6 +102,22 @@ export function drawnOf(data, how, axes, whole = null) {
     isCut: !how.isLog && outside.some(([, side, value]) => side !== "unknown" && extent([value]) !== null),
     rules: (data.rules ?? []).filter((rule) => x.holds(rule.x)).map((rule) => ({ ...rule, at: x.place(rule.x) })),
   };
+}
+
+/** Places of dots, x and y one after the other; what the axes don't hold is added to `outside`. */
+function placesOf(series, x, y, outside) {
+  const places = new Float32Array(2 * series.points.length);
+  let n = 0;
+  for (const [atX, value] of series.points) {
+    const side = sideOf(value, y);
+    if (side !== "inside") {
+      outside.push([x.place(atX), side, value]);
+      continue;
+    }
+    places[n++] = x.place(atX);
+    places[n++] = y.place(value);
+  }
+  return places.subarray(0, n);
 }
 
 /** The path of a series, and that of points which nothing leads to; what it can not show is added to `outside` as place, side and value. */

@@ -1,7 +1,7 @@
 // The sending end of a view that plays a recording: it sends what a run's own channel would send.
 
+import { columnsOf } from "./columns.js";
 import { picturesOf, indexAt } from "./timeline.js";
-import { ordered } from "./trials.js";
 
 const MAX_LINES = 500;
 
@@ -45,7 +45,11 @@ export class Projector {
 
   /** What there is to be seen at all moments, in order. */
   record() {
-    return this._pictures.map(({ picture }) => snapshotOf(picture));
+    const snapshots = this._pictures.map(({ picture }) => snapshotOf(picture));
+    // Trials only become more.
+    const { trials } = this._pictures.at(-1).picture;
+    snapshots.at(-1).columns = columnsOf(Object.values(trials));
+    return snapshots;
   }
 
   /** Say what is to be seen now; complete in itself, as every message is. */
@@ -70,7 +74,6 @@ export class Projector {
 
   _answer(message) {
     const { id, run_id } = message;
-    if (message.kind === "get_trials") return { kind: "trials", id, run_id, ...this._page(message) };
     if (message.kind === "get_columns") {
       const { seq } = this._picture.snapshot;
       return { kind: "columns", id, run_id, seq, rows: Object.values(this._picture.trials) };
@@ -81,12 +84,6 @@ export class Projector {
       return { kind: "output", id, run_id, file: message.file, mime, content };
     }
     return { kind: "denied", id, code: "replay", text: "A recording can only be watched." };
-  }
-
-  _page({ sort, descending, contains, offset, limit }) {
-    const all = Object.values(this._picture.trials);
-    const rows = ordered(all, sort, descending, contains, this._picture.snapshot.metric);
-    return { rows: rows.slice(offset, offset + limit), n_matching: rows.length };
   }
 
   _log({ trial, rank, contains, n_lines }) {

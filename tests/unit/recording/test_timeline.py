@@ -173,19 +173,18 @@ def test_messages_are_numbered_and_carry_the_time_of_the_moment(player: Player) 
     assert first["kind"] == "run"
 
 
-def test_a_page_of_trials_is_sorted_and_filtered_among_all_at_that_moment(player: Player) -> None:
+def test_a_view_is_told_all_trials_of_that_moment(player: Player) -> None:
     player.load(recording_of(*slow_run()))
     player.ask(at=43.5)
-    ask = {
-        "kind": "get_trials", "id": 7, "run_id": "r1", "sort": "value", "descending": True,
-        "contains": "complete", "offset": 1, "limit": 3,
-    }  # fmt: skip
-    (page,) = player.ask(request=ask)
-    assert (page["kind"], page["id"], page["n_matching"]) == ("trials", 7, 14)
-    assert [row["number"] for row in page["rows"]] == [36, 33, 30]
+    ask = {"kind": "get_columns", "id": 7, "run_id": "r1", "since": 0, "part": 0}
+    (told,) = player.ask(request=ask)
+    assert (told["kind"], told["id"]) == ("columns", 7)
+    complete = [row["number"] for row in told["rows"] if row["state"] == "complete"]
+    assert len(complete) == 14
     player.ask(at=20.0)
-    (page,) = player.ask(request={**ask, "offset": 0})
-    assert page["rows"][0]["number"] == 15
+    (before,) = player.ask(request=ask)
+    assert before["seq"] < told["seq"]
+    assert len([row for row in before["rows"] if row["state"] == "complete"]) < 14
 
 
 def test_output_is_that_of_the_trial_until_the_moment(player: Player) -> None:
@@ -211,9 +210,9 @@ def test_what_waits_or_runs_is_cancelled_by_the_end(player: Player) -> None:
     events += [AttemptStarted(0, 1, 1003.0, "w", 7, "a.log", 0), RunFinished(1009.0, "cancelled")]
     player.load(recording_of(*events))
     player.ask(at=9.5)
-    ask = {"kind": "get_trials", "id": 1, "run_id": "r1", "sort": "number", "descending": False}
-    (page,) = player.ask(request={**ask, "contains": "", "offset": 0, "limit": 9})
-    assert [row["state"] for row in page["rows"]] == ["cancelled", "cancelled"]
+    ask = {"kind": "get_columns", "id": 1, "run_id": "r1", "since": 0, "part": 0}
+    (told,) = player.ask(request=ask)
+    assert [row["state"] for row in told["rows"]] == ["cancelled", "cancelled"]
 
 
 def test_of_much_output_the_end_is_kept(player: Player) -> None:

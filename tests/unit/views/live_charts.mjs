@@ -7,7 +7,9 @@ const [folder, seed, nRuns] = [process.argv[2], Number(process.argv[3]), Number(
 const load = (name) => import(pathToFileURL(`${folder}/${name}.js`).href);
 const { drawnOf, rangesOf, TOP, BOTTOM, HEIGHT } = await load("plot");
 const { Watched } = await load("scale");
-const { strandsOf, strand } = await load("parallel");
+const { columnsOf } = await load("columns");
+const { cellsOf } = await load("layer");
+const { segmentsOf, strandsOf, strand } = await load("strands");
 const { stripPlaces, edgeOf } = await load("machines");
 const { smoothed, through } = await load("lens");
 const { piecesOf } = await load("ranks");
@@ -53,8 +55,9 @@ function seriesOf(kind, nPoints, next) {
 
 function chartOf() {
   const next = valuesOf();
-  const nPoints = pick([0, 1, 2, 3, 9, 40]);
-  const kinds = pick([["line"], ["step", "dots"], ["line", "line", "line"], ["dots"]]);
+  const isMany = random() < 0.002;
+  const nPoints = isMany ? 2001 + whole(500) : pick([0, 1, 2, 3, 9, 40]);
+  const kinds = isMany ? ["dots"] : pick([["line"], ["step", "dots"], ["line", "line", "line"], ["dots"]]);
   const series = kinds.map((kind) => seriesOf(kind, nPoints, next));
   const points = series[0].points;
   const best = points.length > 0 && random() < 0.5 ? pick(points) : null;
@@ -97,6 +100,9 @@ function checkChart(chart, drawn, isLog, tell) {
   let [nOutside, nAtEdge] = [0, 0];
   chart.series.forEach((series) => {
     const paths = drawn.paths.filter((path) => path.series === series).map((path) => path.d);
+    // What is painted is dots, as the canvas gets them.
+    const cloud = drawn.clouds.find((each) => each.series === series);
+    if (cloud !== undefined) paths.push(pathOfCells(cellsOf(cloud.places)));
     const pieces = paths.flatMap(cornersOf);
     const corners = pieces.flat();
     const points = series.points.map(([atX, value]) => [x.place(atX), placed(value), value]);
@@ -124,6 +130,10 @@ function checkChart(chart, drawn, isLog, tell) {
   if (nMarked !== nOutside + nAtEdge) tell(`${nOutside} outside, ${nMarked} marked`);
   tell.nOutside += nOutside;
   if (drawn.best !== null && !near(drawn.best, [x.place(chart.marked[0]), placed(chart.marked[1])])) tell("the best mark");
+}
+
+function pathOfCells(cells) {
+  return Array.from({ length: cells.length / 2 }, (_, i) => `M${cells[2 * i]} ${cells[2 * i + 1]}h0`).join("");
 }
 
 function isAxisValue(value, isLog) {
@@ -211,10 +221,16 @@ for (let run = 0; run < nRuns; run++) {
     const params = Object.fromEntries(makers.map((make, i) => [i === 3 ? "__proto__x" : `p${i}`, make()]).filter(() => random() < 0.9));
     return { number, params, value: next() };
   });
-  const known = rows.map((row) => row.value).filter((value) => Number.isFinite(value));
+  const values = rows.map((row) => row.value).filter((value) => Number.isFinite(value) && Math.abs(value) <= 1e300);
   const width = pick([300, 480, 1000]);
-  const { axes, places, lines: drawn, unknown } = strandsOf(rows, { metric: "m", width, known: rows, values: known });
+  const columns = columnsOf(rows);
+  const all = rows.map((_, row) => row);
+  const range = values.length === 0 ? null : [Math.min(...values), Math.max(...values)];
+  const { axes, places, heights, unknown } = strandsOf(columns, all, { metric: "m", width, names: [...columns.params.keys()], values: range });
+  const drawn = rows.map((_, r) => places.map((x, i) => (Number.isNaN(heights[r * axes.length + i]) ? null : [x, heights[r * axes.length + i]])));
   const names = axes.slice(0, -1).map((axis) => axis.name);
+  checkSegments(drawn, heights, axes.length);
+  checkBrushes(axes, drawn, rows, names);
   const missed = axes.map(() => 0);
   rows.forEach((row, r) => {
     strand(drawn[r]);
@@ -224,7 +240,7 @@ for (let run = 0; run < nRuns; run++) {
       const point = drawn[r][i];
       strands.nMarks++;
       if (point === null) {
-        if (isThere) missed[i]++;
+        if (isThere && !Number.isNaN(value) && value !== null) missed[i]++;
         if (isThere && (typeof value === "string" || (Number.isFinite(value) && Math.abs(value) < 1e300))) strands(`${value} of ${axis.name} is not drawn`);
         return;
       }
@@ -255,8 +271,37 @@ for (let run = 0; run < nRuns; run++) {
 }
 strands.end();
 
+/** What is painted between two axes, held against the lines of the trials. */
+function checkSegments(drawn, heights, nAxes) {
+  const shares = Float32Array.from(drawn, () => random());
+  for (let gap = 0; gap < nAxes - 1; gap++) {
+    const segments = segmentsOf(heights, nAxes, shares, gap);
+    const fits = ({ from, to }, points) => Math.abs(points[gap][1] - from) <= MOST_PX && Math.abs(points[gap + 1][1] - to) <= MOST_PX;
+    const lines = drawn.filter((points) => points[gap] !== null && points[gap + 1] !== null);
+    strands.nMarks += lines.length;
+    for (const points of lines) if (!segments.some((segment) => fits(segment, points))) strands(`no segment for ${points}`);
+    for (const segment of segments) if (!lines.some((points) => fits(segment, points))) strands(`a segment ${segment.from} ${segment.to} for no trial`);
+  }
+}
+
+/** A brush over an axis holds what stands below it, and nothing else. */
+function checkBrushes(axes, drawn, rows, names) {
+  const i = whole(axes.length);
+  const [from, to] = [24 + random() * 69, 93 + random() * 69];
+  const brush = axes[i].within(from, to);
+  rows.forEach((row, r) => {
+    if (drawn[r][i] === null) return;
+    const value = i === names.length ? row.value : row.params[names[i]];
+    // Of the smallest numbers a few make a whole axis.
+    if (typeof value === "number" && value !== 0 && Math.abs(value) < 1e-300) return;
+    const y = drawn[r][i][1];
+    const isIn = brush.choices !== undefined ? brush.choices.has(`${typeof value} ${value}`) : value >= brush.low && value <= brush.high;
+    if (isIn !== (y >= from && y <= to) && Math.abs(y - from) > MOST_PX && Math.abs(y - to) > MOST_PX) strands(`${value} at ${y}, ${isIn ? "in" : "not in"} ${from} to ${to}`);
+  });
+}
+
 function isNumericAxis(axis, rows, i, names) {
-  const all = rows.map((row) => (i === names.length ? row.value : row.params[names[i]])).filter((value) => value !== null && value !== undefined);
+  const all = rows.filter((row) => i === names.length || names[i] in row.params).map((row) => (i === names.length ? row.value ?? NaN : row.params[names[i]]));
   const numbers = all.filter((value) => Number.isFinite(value) && Math.abs(value) <= 1e300);
   return all.every((value) => typeof value === "number") && new Set(numbers).size > 1;
 }

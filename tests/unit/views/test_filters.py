@@ -42,10 +42,13 @@ _CASES = {
     "constructor<1": [],
 }
 _DRIVER = """
-const { ordered } = await import(process.argv[1]);
+const load = (name) => import(`${process.argv[1]}/${name}.js`);
+const [{ columnsOf }, { orderOf }] = [await load("columns"), await load("order")];
 const { rows, cases } = JSON.parse(process.argv[2]);
-const found = cases.map((text) => ordered(rows, "number", false, text, "loss"));
-console.log(JSON.stringify(found.map((each) => each.map((row) => row.number))));
+const columns = columnsOf(rows);
+const how = { sort: "number", descending: false, metric: "loss" };
+const found = cases.map((wanted) => orderOf(columns, { ...how, wanted }));
+console.log(JSON.stringify(found.map((each) => each.map((row) => columns.number(row)))));
 """
 
 
@@ -76,7 +79,7 @@ def test_words_and_comparisons_find_the_same_trials_in_python_and_in_the_page(
     whole = trial_page(state, GetTrials(1, "r"))
     rows = msgspec.to_builtins(whole.rows)
     asked = json.dumps({"rows": rows, "cases": list(_CASES)})
-    command = [node(), "--input-type=module", "-e", _DRIVER, str(LIVE_DIR / "trials.js"), asked]
+    command = [node(), "--input-type=module", "-e", _DRIVER, str(LIVE_DIR), asked]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
     in_page = dict(zip(_CASES, json.loads(done.stdout), strict=True))
     in_python = {

@@ -9,7 +9,9 @@ from jupyter_ddl.views.bundle import LIVE_DIR
 from tests.unit.views.node_tools import node
 
 _DRIVER = """
-const { paramNames, strand } = await import(process.argv[1]);
+const [{ paramNames }, { strand }] = await Promise.all(
+  ["columns", "strands"].map((name) => import(`${process.argv[1]}/${name}.js`)),
+);
 const { rows, lines } = JSON.parse(process.argv[2]);
 console.log(JSON.stringify({ names: paramNames(rows), paths: lines.map(strand) }));
 """
@@ -26,7 +28,7 @@ def test_a_line_ends_before_a_gap_and_begins_anew_behind_it() -> None:
     ]
     asked = json.dumps({"rows": rows, "lines": [whole, gap, alone]})
     done = subprocess.run(
-        [node(), "--input-type=module", "-e", _DRIVER, str(LIVE_DIR / "parallel.js"), asked],
+        [node(), "--input-type=module", "-e", _DRIVER, str(LIVE_DIR), asked],
         capture_output=True,
         text=True,
         check=True,
