@@ -98,7 +98,7 @@ export class Chart {
     if (this._data?.title !== data.title) for (const axis of Object.values(this._axes)) axis.forget();
     this._data = data;
     this._whole = whole;
-    this._xs = [...new Set(data.series.flatMap((each) => each.points.map((point) => point[0])))].sort((a, b) => a - b);
+    this._xs = Float64Array.from(new Set(data.series.flatMap((each) => each.points.map((point) => point[0])))).sort();
     setText(this._title, data.title);
     setAttribute(this._title, "title", data.title);
     const positive = data.series.some((each) => each.points.some((point) => point[1] !== null && point[1] > 0));

@@ -124,7 +124,7 @@ function isShowable(value) {
  * @returns {[number, number] | null}
  */
 export function calmExtent(values) {
-  const sorted = values.filter(isShowable).sort((a, b) => a - b);
+  const sorted = Float64Array.from(values.filter(isShowable)).sort();
   if (sorted.length === 0) return null;
   const at = (share) => sorted[Math.round(share * (sorted.length - 1))];
   const room = 4 * (at(0.75) - at(0.25));

@@ -12,6 +12,7 @@ const UNDO_MS = 3000;
 const ROW_PX = 26;
 const N_ROWS = 12;
 const N_SPARE = 6;
+const MOST_CHARS = 28;
 /** Sorting so long is not done for every snapshot. */
 const LONG_MS = 15;
 const REST_FACTOR = 20;
@@ -39,6 +40,7 @@ export class Trials {
     this._widths = new Map();
     this._lines = new Map();
     this._rowPx = 0;
+    this._scrollTop = 0;
     this._snapshot = null;
     this._columns = null;
     this._filter = h("input", {
@@ -64,6 +66,8 @@ export class Trials {
     scope.listen(this._region, "focusout", () => queueMicrotask(() => this._hold(this._hasFocus || this._region.matches(":hover"))));
     let frame = 0;
     scope.listen(this._region, "scroll", () => {
+      // Read here, where nothing has changed yet: later it would cost a layout of its own.
+      this._scrollTop = this._region.scrollTop;
       if (frame === 0) frame = requestAnimationFrame(() => {
         frame = 0;
         if (!scope.closed && this._snapshot !== null) this._draw();
@@ -120,7 +124,7 @@ export class Trials {
   _turn() {
     if (this._snapshot === null) return;
     this._orderKey = "";
-    this._region.scrollTop = 0;
+    this._region.scrollTop = this._scrollTop = 0;
     this.update(this._snapshot);
   }
 
@@ -157,11 +161,11 @@ export class Trials {
   }
 
   _draw() {
-    const { _snapshot: snapshot, _columns: all, _order: order, _region: region } = this;
+    const { _snapshot: snapshot, _columns: all, _order: order } = this;
     // Once: fonts and themes differ.
     if (this._rowPx === 0) this._rowPx = this._body.firstChild?.getBoundingClientRect().height || 0;
     const rowPx = this._rowPx || ROW_PX;
-    const first = Math.max(0, Math.min(Math.floor(region.scrollTop / rowPx) - N_SPARE, order.length - N_ROWS - 2 * N_SPARE));
+    const first = Math.max(0, Math.min(Math.floor(this._scrollTop / rowPx) - N_SPARE, order.length - N_ROWS - 2 * N_SPARE));
     const shown = order.slice(first, first + N_ROWS + 2 * N_SPARE).map((row) => all.row(row));
     this._failures = new Map(snapshot.rows.filter((row) => row.failure !== null).map((row) => [row.number, row.failure]));
     this._settle();
@@ -197,8 +201,18 @@ export class Trials {
     const best = this._snapshot.best?.number ?? -1;
     const known = this._lines;
     this._lines = new Map();
+    const active = this._region.getRootNode().activeElement;
+    const stay = new Set(shown.map((row) => row.number));
+    // Lines of trials that went out of sight serve others, but for the one that has the focus.
+    const free = [...known].filter(([number, line]) => !stay.has(number) && !line.contains(active));
     shown.forEach((row, n) => {
-      const line = known.get(row.number) ?? h("tr");
+      let line = known.get(row.number);
+      if (line === undefined && free.length > 0) {
+        const [number, other] = free.pop();
+        known.delete(number);
+        line = other;
+      }
+      line ??= h("tr");
       known.delete(row.number);
       this._lines.set(row.number, line);
       const isMarked = row.number === this._selection.trial;
@@ -207,12 +221,13 @@ export class Trials {
       repeat(line, columns, () => h("td", {}, h("span")), (cell, column) => this._cell(cell, column, row, best));
     });
     for (const line of known.values()) {
-      const hasFocus = line.contains(line.getRootNode().activeElement);
+      const hasFocus = line.contains(active);
       line.remove();
       if (hasFocus) this._region.focus({ preventScroll: true });
     }
     this._inPlace(shown);
-    columns.forEach((column, n) => this._widen(column, this._head.children[n]));
+    const nChars = columns.reduce((sum, column, n) => sum + this._widen(column, this._head.children[n]), 0);
+    setAttribute(this._table, "style", `min-width: calc(${nChars}ch + ${14 * columns.length}px)`);
   }
 
   /** Only what is not in its place is moved: moving takes the focus away. */
@@ -225,8 +240,11 @@ export class Trials {
     }
   }
 
+  /** Widths are told: a browser need not look for them in all cells again. */
   _widen(column, cell) {
-    setAttribute(cell, "style", column.width === undefined ? null : `min-width: ${column.width}ch`);
+    const width = Math.min(MOST_CHARS, Math.max(column.title.length + 2, (column.width ?? 0) + (column.state ? 2 : 0), column.stop ? 11 : 3));
+    setAttribute(cell, "style", `width: calc(${width}ch + 14px)`);
+    return width;
   }
 
   _headCell() {
