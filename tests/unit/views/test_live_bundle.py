@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from jupyter_ddl.plugins import VERBS
+from jupyter_ddl.recording.lines import read_recording
+from jupyter_ddl.recording.page import page_html
 from jupyter_ddl.views.bundle import LIVE_DIR, BundleError, join_modules, live_css, live_esm
 from tests.unit.views.node_tools import node
 
@@ -106,3 +108,20 @@ def test_no_module_writes_markup() -> None:
     for path in LIVE_DIR.glob("*.js"):
         source = path.read_text()
         assert [word for word in forbidden if word in source] == [], path.name
+
+
+def test_a_page_of_five_hundred_trials_is_small() -> None:
+    example = Path(__file__).parents[3] / "docs" / "examples" / "search-500-trials.jsonl.gz"
+    assert len(page_html(read_recording(example)).encode()) < 350_000
+
+
+def test_what_only_people_read_is_not_joined(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        main="/** Told\n * to people. */\n// To them as well.\n"
+        'export default () =>\n  "a // b /* c */" + `d\n` +\n  // here\n  1;\n',
+    )
+    joined = join_modules(tmp_path, "main.js")
+    assert "people" not in joined
+    assert "here" not in joined
+    assert result_of(tmp_path, joined).split() == ["a", "//", "b", "/*", "c", "*/d", "1"]
