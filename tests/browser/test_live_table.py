@@ -72,6 +72,7 @@ def stops(view: Page) -> list[Any]:
 def test_a_stop_means_the_row_that_one_pointed_at_and_can_be_undone(view: Page) -> None:
     show(view, search(1, range(2, 6)))
     button = view.get_by_role("button", name="Stop trial 3", exact=True)
+    button.scroll_into_view_if_needed()
     box = button.bounding_box()
     assert box is not None
     view.mouse.move(box["x"] + 4, box["y"] + 4)

@@ -90,7 +90,8 @@ export class Curves {
       chart.update(through(data, lens), lens.zoom === null ? this._whole?.get(data.key) ?? null : null);
     }
     show(this._unzoom, this._zooms.size > 0);
-    show(this._tools, wanted.some((data) => data.series.some((each) => each.points.length > 2)));
+    // With the first chart: what comes later would move what stands below.
+    show(this._tools, wanted.length > 0);
     this._drawPicks(all);
     show(this.element, all.length > 0);
     if (!isFew) this._nextMs = nowMs + Math.max(REST_MS, REST_FACTOR * (Date.now() - nowMs));
