@@ -53,9 +53,8 @@ function seriesOf(kind, nPoints, next) {
   return { name: `s${whole(1e6)}`, color: "", points, kind };
 }
 
-function chartOf() {
+function chartOf(isMany = false) {
   const next = valuesOf();
-  const isMany = random() < 0.002;
   const nPoints = isMany ? 2001 + whole(500) : pick([0, 1, 2, 3, 9, 40]);
   const kinds = isMany ? ["dots"] : pick([["line"], ["step", "dots"], ["line", "line", "line"], ["dots"]]);
   const series = kinds.map((kind) => seriesOf(kind, nPoints, next));
@@ -207,6 +206,12 @@ for (let run = 0; run < nRuns; run++) {
     }
     before = drawn;
   }
+}
+// More dots than there are elements for: they are painted.
+for (let run = 0; run < 30; run++) {
+  const [chart, axes] = [chartOf(true), { x: new Watched(), y: new Watched() }];
+  const how = { width: pick([300, 1000]), isLog: random() < 0.3, isFull: random() < 0.3, isWatched: false };
+  checkChart(chart, drawnOf(chart, how, axes, null), how.isLog, lines);
 }
 lines.end();
 watched.end();
