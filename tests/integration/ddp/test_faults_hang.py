@@ -132,7 +132,7 @@ def test_a_rank_that_sleeps_keeps_the_others_waiting(cluster: object) -> None:
 
 
 def test_a_rank_that_computes_in_c_with_the_gil_held_is_waited_for(cluster: object) -> None:
-    run = start(BUSY, hang_timeout_s=1.0, max_own_failures=1)
+    run = start(BUSY, hang_timeout_s=1.5, max_own_failures=1)
     began_s = time.monotonic()
     until(lambda: run.run.snapshot().finished_at_s, 90.0, "the end")
     assert run.run.snapshot().state == "complete"
