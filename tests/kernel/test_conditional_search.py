@@ -47,6 +47,8 @@ _EXPECTED = """[
 
 
 def test_models_with_parameters_of_their_own_are_searched_in_one_cell(kernel: LiveKernel) -> None:
+    # As it is without this suite's setting: its trials begin in processes that have scikit-learn.
+    kernel.run("%env JUPYTER_DDL_PREWARM=sklearn").check()
     kernel.run(_DATA).check()
     assert "acc=" in kernel.run(_CELL).check().text.replace(" ", "")  # plainly, as svm
 
