@@ -178,7 +178,8 @@ function crossing(kind, inside, outer, isBack) {
   const edge = outer.py < TOP ? TOP : LOW;
   // A step is taken at the later point.
   if (kind === "step") return [isBack ? inside.px : outer.px, edge];
-  const share = (edge - inside.py) / (outer.py - inside.py);
+  // A point that counts as inside may lie a rounding beyond the edge: the line ends there, and not before it.
+  const share = Math.max(0, (edge - inside.py) / (outer.py - inside.py));
   return [inside.px + share * (outer.px - inside.px), edge];
 }
 

@@ -29,7 +29,7 @@ _DRIVER = Path(__file__).with_name("live_charts.mjs")
 
 
 def test_no_mark_of_the_live_view_stands_where_its_value_is_not() -> None:
-    command = [node(), str(_DRIVER), str(LIVE_DIR), "20", str(N_RUNS)]
+    command = [node(), str(_DRIVER), str(LIVE_DIR), "21", str(N_RUNS)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     told = [json.loads(line) for line in done.stdout.splitlines()]
