@@ -29,7 +29,7 @@ export class TrialCard {
     this._copy = h("button", { type: "button", class: "ddl-button", text: "Copy as cell" });
     this._close = h("button", { type: "button", class: "ddl-button", text: "Close" });
     this._said = h("span", { class: "ddl-muted", role: "status" });
-    this._facts = h("dl", { class: "ddl-facts" });
+    this._facts = h("dl", { class: "ddl-trial-facts" });
     this._note = h("p", { class: "ddl-muted ddl-note" });
     this._plots = h("div", { class: "ddl-charts" });
     this._code = h("pre", { class: "ddl-code", tabindex: "0" });

@@ -32,15 +32,19 @@ export class Why {
       make(MetricCurves, "Curves"),
     ];
     const field = h("input", { type: "number", min: "0", class: "ddl-input", placeholder: "Trial", "aria-label": "Number of a trial" });
-    const open = h("button", { type: "submit", class: "ddl-button", text: "Show" });
-    const form = h("form", { class: "ddl-tools" }, field, open);
-    // Lab runs the cell again on Shift+Enter, wherever the focus is.
-    scope.listen(form, "keydown", (event) => event.stopPropagation());
-    scope.listen(form, "submit", (event) => {
-      event.preventDefault();
+    const open = h("button", { type: "button", class: "ddl-button", text: "Show" });
+    const show = () => {
       if (field.value !== "") choose(Number(field.value));
+    };
+    scope.listen(open, "click", show);
+    scope.listen(field, "keydown", (event) => {
+      if (event.key === "Enter") show();
     });
-    this.element = h("div", { class: "ddl-why" }, ...this._parts.map((part) => part.element), form);
+    // No form, which a page of a run has none of.
+    const tools = h("div", { class: "ddl-tools" }, field, open);
+    // Lab runs the cell again on Shift+Enter, wherever the focus is.
+    scope.listen(tools, "keydown", (event) => event.stopPropagation());
+    this.element = h("div", { class: "ddl-why" }, ...this._parts.map((part) => part.element), tools);
   }
 
   /**
