@@ -242,7 +242,7 @@ export class Trials {
 
   /** Widths are told: a browser need not look for them in all cells again. */
   _widen(column, cell) {
-    const width = Math.min(MOST_CHARS, Math.max(column.title.length + 2, (column.width ?? 0) + (column.state ? 2 : 0), column.stop ? 11 : 3));
+    const width = Math.min(MOST_CHARS, Math.max(column.title.length + 2, (column.width ?? 0) + (column.state ? 2 : 0) + (column.sort === "number" ? 3 : 0), column.stop ? 11 : 3));
     setAttribute(cell, "style", `width: calc(${width}ch + 14px)`);
     return width;
   }
