@@ -19,8 +19,9 @@ GROUPS := $(addprefix tests/integration/,ddp groups)
 # above: files of one folder share a cluster, and what has few tests that take long is not begun last.
 FILES  := --dist loadfile --no-loadscope-reorder
 PARALLEL := -n 2 $(FILES)
-# Those that wait for starts and ends of clusters and ranks about half of the time.
+# Those that wait for starts and ends of kernels, and those that wait for clusters and ranks half of the time.
 WAITING := -n 3 $(FILES)
+RESTING := -n 4 $(FILES)
 ARGS   ?=
 # The panel needs node and 500 MB of packages to be built: only targets that show it build it.
 export JUPYTER_DDL_NO_PANEL := 1
@@ -53,10 +54,10 @@ test-kernel: $(READY)  ## the magics in real kernels, the notebooks, controllers
 test-clusters: $(READY)  ## clusters in depth: other backends, faults, environments, fits, the server
 	@$(BIN)/python -c 'import dask_gateway, dask_gateway_server' 2>/dev/null || $(BIN)/python -m pip \
 		install -qq --disable-pip-version-check -c constraints.txt -e '.[gateway,gateway-server]'
-	@$(BIN)/python -m pytest $(WAITING) -m "$(FAST) and integration" $(DEPTH) $(ARGS)
+	@$(BIN)/python -m pytest $(RESTING) -m "$(FAST) and integration" $(DEPTH) $(ARGS)
 
 test-groups: $(READY)  ## rank groups on real clusters: training, faults, persistent groups
-	@$(BIN)/python -m pytest $(WAITING) -m "$(FAST)" $(GROUPS) $(ARGS)
+	@$(BIN)/python -m pytest $(RESTING) -m "$(FAST)" $(GROUPS) $(ARGS)
 
 test-real: $(READY)  ## programs as people paste them, with the frameworks that they use
 	@$(BIN)/python -c 'import catboost, hyperopt, jax, lightning, peft, skorch' 2>/dev/null || $(BIN)/python -m pip \
