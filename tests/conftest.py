@@ -79,6 +79,7 @@ def no_leftovers(request: pytest.FixtureRequest) -> Iterator[None]:
     """After a test with real processes, none of them is left, nor are their files and threads."""
     if not any(request.node.get_closest_marker(name) for name in _REAL):
         yield
+        _end_client_loop()
         return
     home: Home = request.getfixturevalue("home")
     yield
@@ -108,3 +109,9 @@ def _close_session() -> None:
 
     if session._session is not None:
         session._session.close()
+
+
+def _end_client_loop() -> None:
+    """What a test has called may have started it; the next one's threads are counted."""
+    if link := sys.modules.get("jupyter_ddl.client.link"):
+        link.close_client_loop()
