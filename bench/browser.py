@@ -14,7 +14,25 @@ if TYPE_CHECKING:
 
     from tests.browser.lab_tools import Lab
 
-__all__ = ["lab_in_browser", "search_in_browser"]
+__all__ = ["lab_in_browser", "scrolling", "search_in_browser"]
+
+
+def scrolling(selector: str, period_ms: int) -> str:
+    """A function of seconds for a page: it scrolls an element, and returns frames' gaps (ms)."""
+    return f"""async seconds => {{
+  const box = document.querySelector({selector!r});
+  const gaps = [];
+  const began = performance.now();
+  let last = began;
+  while (last - began < seconds * 1000) {{
+    const now = await new Promise(requestAnimationFrame);
+    gaps.push(now - last);
+    last = now;
+    const range = box.scrollHeight - box.clientHeight;
+    box.scrollTop = range * (0.5 - 0.5 * Math.cos((now - began) / {period_ms}));
+  }}
+  return gaps.slice(1);
+}}"""
 
 
 @contextlib.contextmanager

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlsplit
 
+from bench.browser import scrolling
 from bench.harness import ROOT, Goal, Line, Probe, Row, is_quick, tell
 from jupyter_ddl.ledger.reducer import RunState, fold, fold_all
 from jupyter_ddl.ledger.snapshots import snapshot_of
@@ -65,20 +66,7 @@ _FIRST = """() => {
   const { data } = canvas.getContext("2d").getImageData(canvas.width - 60, 0, 30, canvas.height);
   return data.some((each) => each > 0) ? performance.now() - window.firstAt : null;
 }"""
-_SCROLL = """async seconds => {
-  const box = document.querySelector('.ddl-rows');
-  const gaps = [];
-  const began = performance.now();
-  let last = began;
-  while (last - began < seconds * 1000) {
-    const now = await new Promise(requestAnimationFrame);
-    gaps.push(now - last);
-    last = now;
-    const range = box.scrollHeight - box.clientHeight;
-    box.scrollTop = range * (0.5 - 0.5 * Math.cos((now - began) / 2000));
-  }
-  return gaps.slice(1);
-}"""
+_SCROLL = scrolling(".ddl-rows", 2000)
 
 ROW = Row(
     name="many_trials",

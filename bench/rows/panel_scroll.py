@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from typing import TYPE_CHECKING
 
-from bench.browser import lab_in_browser
+from bench.browser import lab_in_browser, scrolling
 from bench.harness import Goal, Line, Probe, Row, is_quick, tell
 
 if TYPE_CHECKING:
@@ -13,20 +13,7 @@ if TYPE_CHECKING:
 
 _PROBE = Probe("bench.rows.panel_scroll")
 _N_WORKERS = 1000
-_SCROLL = """async seconds => {
-  const box = document.querySelector('.jp-ddl-heat-box');
-  const gaps = [];
-  const began = performance.now();
-  let last = began;
-  while (last - began < seconds * 1000) {
-    const now = await new Promise(requestAnimationFrame);
-    gaps.push(now - last);
-    last = now;
-    const range = box.scrollHeight - box.clientHeight;
-    box.scrollTop = range * (0.5 - 0.5 * Math.cos((now - began) / 500));
-  }
-  return gaps.slice(1);
-}"""
+_SCROLL = scrolling(".jp-ddl-heat-box", 500)
 
 ROW = Row(
     name="panel_scroll",
