@@ -154,14 +154,14 @@ def _owner(point: EntryPoint) -> str:
 SAMPLERS = PluginKind(
     "sampler",
     "jupyter_ddl.samplers",
-    "jupyter_ddl.search.samplers:LocalSampler",
+    "jupyter_ddl.studies.samplers:LocalSampler",
     {
-        "grid": "jupyter_ddl.search.samplers:GridSampler",
-        "random": "jupyter_ddl.search.samplers:RandomSampler",
+        "grid": "jupyter_ddl.studies.samplers:GridSampler",
+        "random": "jupyter_ddl.studies.samplers:RandomSampler",
         **dict.fromkeys(
-            ("tpe", "cmaes", "gp", "qmc"), "jupyter_ddl.search.samplers_optuna:OptunaSampler"
+            ("tpe", "cmaes", "gp", "qmc"), "jupyter_ddl.studies.samplers_optuna:OptunaSampler"
         ),
-        "de": "jupyter_ddl.search.evolution:EvolutionSampler",
+        "de": "jupyter_ddl.studies.evolution:EvolutionSampler",
     },
 )
 """Those of packages are :class:`jupyter_ddl.Sampler` or Optuna's, and run in a rank process."""
@@ -169,12 +169,12 @@ SAMPLERS = PluginKind(
 PRUNERS = PluginKind(
     "pruner",
     "jupyter_ddl.pruners",
-    "jupyter_ddl.search.pruners:Pruner",
+    "jupyter_ddl.studies.pruners:Pruner",
     {
-        "none": "jupyter_ddl.search.pruners:NoPruner",
-        "median": "jupyter_ddl.search.pruners:MedianPruner",
-        "asha": "jupyter_ddl.search.pruners:AshaPruner",
-        "hyperband": "jupyter_ddl.search.pruners:HyperbandPruner",
+        "none": "jupyter_ddl.studies.pruners:NoPruner",
+        "median": "jupyter_ddl.studies.pruners:MedianPruner",
+        "asha": "jupyter_ddl.studies.pruners:AshaPruner",
+        "hyperband": "jupyter_ddl.studies.pruners:HyperbandPruner",
     },
 )
 

@@ -26,7 +26,7 @@ from jupyter_ddl.protocol.run import Limits, Provenance, RunSpec
 from jupyter_ddl.protocol.sampling import PrunerSpec, SamplerSpec
 from jupyter_ddl.protocol.space import Choice, Distribution, ParamValue, Uniform
 from jupyter_ddl.protocol.telemetry import RankSample, Usage, WorkerSample
-from jupyter_ddl.search.pruners import Bracket
+from jupyter_ddl.studies.pruners import Bracket
 from jupyter_ddl.verbs.search import Search
 
 __all__ = ["simulate_search"]

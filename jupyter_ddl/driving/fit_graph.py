@@ -12,7 +12,7 @@ from typing import Literal
 
 from jupyter_ddl.protocol.fit import FitNode, FitUnit
 from jupyter_ddl.protocol.fit_results import NodeResult
-from jupyter_ddl.search.batching import BatchSizer
+from jupyter_ddl.studies.batching import BatchSizer
 
 __all__ = ["FitGraph", "Piece"]
 

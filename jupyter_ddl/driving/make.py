@@ -42,9 +42,9 @@ from jupyter_ddl.ledger.run_state import RunState
 from jupyter_ddl.protocol.assignment import Control, Prewarm
 from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.protocol.sampling import SamplerStart, StudySpec
-from jupyter_ddl.search.study import Study
 from jupyter_ddl.store.host_limits import host_limits
 from jupyter_ddl.store.processes import ProcessIdentity, boot_id, is_alive, is_gone
+from jupyter_ddl.studies.study import Study
 from jupyter_ddl.verbs.fit import Fit
 
 __all__ = ["make_driver"]

@@ -13,7 +13,7 @@ from jupyter_ddl.ledger.run_state import RunState
 from jupyter_ddl.protocol.events import AttemptFinished, AttemptStarted, Event, Failure, Reported
 from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.protocol.sampling import TrialRecord
-from jupyter_ddl.search.pruners import Pruner, hopeless, make_pruner
+from jupyter_ddl.studies.pruners import Pruner, hopeless, make_pruner
 
 __all__ = [
     "BestValues",

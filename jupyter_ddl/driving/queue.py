@@ -13,8 +13,8 @@ from jupyter_ddl.ledger.run_state import RunState, TrialState
 from jupyter_ddl.protocol.assignment import TrialAssignment, derive_seed
 from jupyter_ddl.protocol.events import AttemptFinished
 from jupyter_ddl.protocol.run import RunSpec
-from jupyter_ddl.search.batching import BatchSizer, reuse_process
-from jupyter_ddl.search.study import Proposal
+from jupyter_ddl.studies.batching import BatchSizer, reuse_process
+from jupyter_ddl.studies.study import Proposal
 
 __all__ = ["Backoff", "MisplacedTrialError", "TrialQueue"]
 

@@ -13,7 +13,7 @@ from jupyter_ddl.ledger.run_state import TrialState
 from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.protocol.sampling import TrialEnd, TrialRecord
 from jupyter_ddl.protocol.space import ParamValue
-from jupyter_ddl.search.study import Exhausted, NeedsRemoteAsk, Proposal, Study, Wait
+from jupyter_ddl.studies.study import Exhausted, NeedsRemoteAsk, Proposal, Study, Wait
 
 __all__ = ["MapSource", "Next", "NotYet", "StudySource", "TrialSource", "make_source", "to_record"]
 

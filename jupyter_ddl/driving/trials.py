@@ -73,7 +73,7 @@ from jupyter_ddl.protocol.events import (
 )
 from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.protocol.snapshot import EncodedSnapshot
-from jupyter_ddl.search.study import Proposal
+from jupyter_ddl.studies.study import Proposal
 
 __all__ = ["TrialMachine"]
 

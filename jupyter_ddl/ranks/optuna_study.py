@@ -1,7 +1,7 @@
 """An Optuna sampler behind ask and tell: the same in a rank process and in the controller.
 
-``SamplerHost`` drives a notebook's Optuna sampler through it, ``search/samplers_optuna`` those that
-are known by name.  Optuna is imported by name when it is needed: most rank processes never do.
+``SamplerHost`` drives a notebook's Optuna sampler through it, ``studies/samplers_optuna`` those
+that are known by name.  Optuna is imported by name when it is needed: most rank processes never do.
 """
 
 from __future__ import annotations

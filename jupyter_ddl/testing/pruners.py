@@ -19,7 +19,7 @@ import pytest
 
 from jupyter_ddl.errors import SpecError
 from jupyter_ddl.protocol.sampling import Mode, PrunerSpec, TrialEnd
-from jupyter_ddl.search.pruners import Pruner, make_pruner
+from jupyter_ddl.studies.pruners import Pruner, make_pruner
 
 __all__ = ["Call", "PrunerContract", "calls_of_a_search", "decisions"]
 

@@ -33,8 +33,8 @@ from jupyter_ddl.protocol.sampling import (
 )
 from jupyter_ddl.protocol.space import Choice, Distribution, OneOf, ParamValue, RandInt, Uniform
 from jupyter_ddl.ranks.sampler_host import SamplerHost
-from jupyter_ddl.search.axes import check_params, make_axes
-from jupyter_ddl.search.study import Exhausted, NeedsRemoteAsk, Proposal, Study
+from jupyter_ddl.studies.axes import check_params, make_axes
+from jupyter_ddl.studies.study import Exhausted, NeedsRemoteAsk, Proposal, Study
 from jupyter_ddl.verbs.search import Search as SearchVerb
 
 __all__ = ["BRANCHES", "SPACE", "SamplerContract", "Search"]

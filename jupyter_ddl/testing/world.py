@@ -54,7 +54,7 @@ from jupyter_ddl.protocol.events import AttemptFinished, Event, RunSubmitted, Tr
 from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.protocol.space import Uniform
 from jupyter_ddl.protocol.verb import StopHow
-from jupyter_ddl.search.study import Proposal, Study
+from jupyter_ddl.studies.study import Proposal, Study
 from jupyter_ddl.testing.clock import Timer, VirtualClock
 from jupyter_ddl.testing.dispatcher import FakeDispatcher, Faults
 from jupyter_ddl.verbs.search import Search

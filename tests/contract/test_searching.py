@@ -49,7 +49,7 @@ class Quiet:
         self._n_asked += 1
         if self._n_asked % 5 == 0 and len(history.trials) + 1 < self._n_asked // 2:
             return None
-        from jupyter_ddl.search.axes import make_axes
+        from jupyter_ddl.studies.axes import make_axes
 
         draws = random.Random(self._n_asked)
         return {axis.name: axis.from_unit(draws.random()) for axis in make_axes(history.space)}

@@ -55,7 +55,7 @@ def test_a_list_of_names_imports_none_of_them() -> None:
     code = (
         "import sys; from jupyter_ddl.plugins import *; "
         "[kind.names() for kind in (SAMPLERS, PRUNERS, STRATEGIES)]; STRATEGIES.check('fsdp'); "
-        "print(sorted({'torch', 'optuna', 'dask', 'jupyter_ddl.search'} & set(sys.modules)))"
+        "print(sorted({'torch', 'optuna', 'dask', 'jupyter_ddl.studies'} & set(sys.modules)))"
     )
     command = [sys.executable, "-c", code]
     out = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
@@ -63,7 +63,7 @@ def test_a_list_of_names_imports_none_of_them() -> None:
 
 
 def test_a_package_adds_one_by_an_entry_point(site: Path) -> None:
-    code = "from jupyter_ddl.search.pruners import NoPruner\nclass Slow(NoPruner): ...\n"
+    code = "from jupyter_ddl.studies.pruners import NoPruner\nclass Slow(NoPruner): ...\n"
     install(site, "slow-pruner", PRUNERS, code, slow="slow_pruner:Slow", early="slow_pruner:Slow")
     assert PRUNERS.names() == ("none", "median", "asha", "hyperband", "early", "slow")
     assert PRUNERS.check("slow") == "slow"
@@ -73,12 +73,12 @@ def test_a_package_adds_one_by_an_entry_point(site: Path) -> None:
 def test_no_package_takes_the_name_of_one_that_is_built_in(site: Path) -> None:
     install(site, "taker", PRUNERS, "", median="taker:Taker")
     assert PRUNERS.names() == ("none", "median", "asha", "hyperband")
-    assert PRUNERS.load("median").__module__ == "jupyter_ddl.search.pruners"
+    assert PRUNERS.load("median").__module__ == "jupyter_ddl.studies.pruners"
 
 
 def test_a_plugin_that_is_not_one_is_told_in_one_line(site: Path) -> None:
     code = (
-        "from jupyter_ddl.search.pruners import Pruner\n"
+        "from jupyter_ddl.studies.pruners import Pruner\n"
         "class Other: ...\n"
         "class Half(Pruner):\n"
         "    def report(self, trial, step, value): ...\n"
@@ -88,7 +88,7 @@ def test_a_plugin_that_is_not_one_is_told_in_one_line(site: Path) -> None:
         site, "odd", PRUNERS, code, other="odd:Other", half="odd:Half", gone="no_such_module:X"
     )  # fmt: skip
     wrong = {
-        "other": r"'other' \(odd:Other\) is not a class derived from jupyter_ddl\.search\.pruners",
+        "other": r"'other' \(odd:Other\) is not a class derived from jupyter_ddl\.studies\.pruners",
         "half": r"'half' \(odd:Half\) does not define finished, restarted",
         "gone": r"'gone' .* can't be loaded here: No module named 'no_such_module'; install",
     }

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import subprocess
-import sys
 from typing import Any
 from xml.etree import ElementTree
 
@@ -236,13 +234,3 @@ def test_a_plot_can_be_saved(home: Home, tmp_path: Any) -> None:
     plot.save(tmp_path / "a.json")
     assert (tmp_path / "a.svg").read_text() == plot.svg
     assert json.loads((tmp_path / "a.json").read_text()) == plot.vega
-
-
-def test_what_draws_leaves_the_function_search_what_it_is() -> None:
-    """A package of that name, once imported, would stand in its place."""
-    code = (
-        "import jupyter_ddl, jupyter_ddl.client.run, jupyter_ddl.server.requests\n"
-        "assert not hasattr(jupyter_ddl.search, '__path__'), jupyter_ddl.search"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")

@@ -19,7 +19,7 @@ from jupyter_ddl.protocol.program import Program
 from jupyter_ddl.protocol.run import Limits, RunSpec
 from jupyter_ddl.protocol.sampling import PrunerSpec
 from jupyter_ddl.protocol.space import Uniform
-from jupyter_ddl.search.pruners import make_pruner
+from jupyter_ddl.studies.pruners import make_pruner
 from jupyter_ddl.verbs.search import Search
 
 BAD = Failure("exception", "ValueError", "no", line=3)

@@ -19,7 +19,7 @@ from jupyter_ddl.protocol.events import (
 )
 from jupyter_ddl.protocol.program import Program
 from jupyter_ddl.protocol.run import RunSpec
-from jupyter_ddl.search.study import Proposal
+from jupyter_ddl.studies.study import Proposal
 from jupyter_ddl.verbs.map import Map
 
 N_ITEMS = 5

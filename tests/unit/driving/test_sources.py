@@ -9,7 +9,7 @@ from jupyter_ddl.driving.sources import NotYet, StudySource
 from jupyter_ddl.errors import SpecError, TrialError
 from jupyter_ddl.protocol.sampling import SamplerSpec, TrialRecord
 from jupyter_ddl.protocol.space import Uniform
-from jupyter_ddl.search.study import Exhausted, Proposal, Study
+from jupyter_ddl.studies.study import Exhausted, Proposal, Study
 from jupyter_ddl.verbs.search import Search
 
 

@@ -13,9 +13,9 @@ from typing import TypeAlias
 
 from jupyter_ddl.protocol.sampling import StudySpec, TrialRecord
 from jupyter_ddl.protocol.space import ParamValue
-from jupyter_ddl.search.axes import active, counter_draws, make_axes
-from jupyter_ddl.search.options import NumberOption, read_options
-from jupyter_ddl.search.samplers import LocalSampler, independence
+from jupyter_ddl.studies.axes import active, counter_draws, make_axes
+from jupyter_ddl.studies.options import NumberOption, read_options
+from jupyter_ddl.studies.samplers import LocalSampler, independence
 
 __all__ = ["EvolutionSampler"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jupyter_ddl.search import BatchSizer, reuse_process
+from jupyter_ddl.studies import BatchSizer, reuse_process
 
 
 def settled(trial_s: float, overhead_s: float = 0.0) -> BatchSizer:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jupyter_ddl.protocol.events import Failure
-from jupyter_ddl.search import hopeless
+from jupyter_ddl.studies import hopeless
 
 
 def failure(type_name: str = "KeyError", line: int | None = 3, message: str = "x") -> Failure:

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import pytest
 
-from jupyter_ddl.search.pruners import AshaPruner, HyperbandPruner
+from jupyter_ddl.studies.pruners import AshaPruner, HyperbandPruner
 
 LAST_STEP = 2
 Judge = AshaPruner | HyperbandPruner

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from jupyter_ddl.errors import SpaceError, SpecError
 from jupyter_ddl.protocol.sampling import SamplerSpec, TrialEnd, TrialRecord
 from jupyter_ddl.protocol.space import Choice, Distribution, ParamValue, RandInt, Uniform
-from jupyter_ddl.search import Exhausted, Proposal, Study, Wait
+from jupyter_ddl.studies import Exhausted, Proposal, Study, Wait
 from jupyter_ddl.verbs.search import Search
 
 Params = dict[str, ParamValue]

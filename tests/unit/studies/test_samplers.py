@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from jupyter_ddl.protocol.sampling import Mode, SamplerSpec, TrialRecord
 from jupyter_ddl.protocol.space import Choice, Distribution, RandInt, Uniform, grid_values
-from jupyter_ddl.search import Exhausted, Proposal, Study, Wait
-from jupyter_ddl.search.axes import check_params, counter_draws, make_axes
+from jupyter_ddl.studies import Exhausted, Proposal, Study, Wait
+from jupyter_ddl.studies.axes import check_params, counter_draws, make_axes
 from jupyter_ddl.verbs.search import Search
 
 Objective = Callable[[list[float]], float]
@@ -74,7 +74,7 @@ def test_huge_grid_is_never_listed() -> None:
 
 
 def test_random_draws_are_the_same_in_another_process() -> None:
-    code = "from jupyter_ddl.search.axes import counter_draws; print(counter_draws(12, 345, 11))"
+    code = "from jupyter_ddl.studies.axes import counter_draws; print(counter_draws(12, 345, 11))"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
     )

@@ -13,7 +13,7 @@ from jupyter_ddl.errors import SpecError
 from jupyter_ddl.plugins import PRUNERS
 from jupyter_ddl.protocol.events import Failure
 from jupyter_ddl.protocol.sampling import Mode, PrunerSpec, TrialEnd
-from jupyter_ddl.search.options import NumberOption, read_options
+from jupyter_ddl.studies.options import NumberOption, read_options
 
 __all__ = [
     "AshaPruner",

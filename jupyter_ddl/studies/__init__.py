@@ -3,10 +3,10 @@
 Pure state and decisions for the search driver: no I/O, no clock, no threads.
 """
 
-from jupyter_ddl.search.batching import BatchSizer, reuse_process
-from jupyter_ddl.search.pruners import Pruner, hopeless, make_pruner
-from jupyter_ddl.search.samplers import is_remote
-from jupyter_ddl.search.study import Exhausted, NeedsRemoteAsk, NextTrial, Proposal, Study, Wait
+from jupyter_ddl.studies.batching import BatchSizer, reuse_process
+from jupyter_ddl.studies.pruners import Pruner, hopeless, make_pruner
+from jupyter_ddl.studies.samplers import is_remote
+from jupyter_ddl.studies.study import Exhausted, NeedsRemoteAsk, NextTrial, Proposal, Study, Wait
 
 __all__ = [
     "BatchSizer",

@@ -14,8 +14,8 @@ from jupyter_ddl.errors import SpecError
 from jupyter_ddl.protocol.sampling import StudySpec, TrialRecord
 from jupyter_ddl.protocol.space import Choice, Distribution, ParamValue, has_conditions
 from jupyter_ddl.ranks.optuna_study import OptunaStudy, knows_branches, load_optuna
-from jupyter_ddl.search.options import unknown_name
-from jupyter_ddl.search.samplers import LocalSampler, independence
+from jupyter_ddl.studies.options import unknown_name
+from jupyter_ddl.studies.samplers import LocalSampler, independence
 
 __all__ = ["OptunaSampler"]
 

@@ -11,8 +11,8 @@ import pytest
 
 from jupyter_ddl.errors import SpecError
 from jupyter_ddl.protocol.sampling import Mode, PrunerSpec
-from jupyter_ddl.search import Pruner, make_pruner
-from jupyter_ddl.search.pruners import HyperbandPruner, bracket_weights, n_brackets
+from jupyter_ddl.studies import Pruner, make_pruner
+from jupyter_ddl.studies.pruners import HyperbandPruner, bracket_weights, n_brackets
 
 
 def pruner(name: str, mode: Mode = "max", **options: float) -> Pruner:

@@ -12,8 +12,8 @@ from jupyter_ddl.plugins import SAMPLERS
 from jupyter_ddl.protocol.grid import Grid
 from jupyter_ddl.protocol.sampling import SamplerSpec, StudySpec, TrialRecord
 from jupyter_ddl.protocol.space import ParamValue, Space
-from jupyter_ddl.search.axes import counter_draws, make_axes
-from jupyter_ddl.search.options import read_options
+from jupyter_ddl.studies.axes import counter_draws, make_axes
+from jupyter_ddl.studies.options import read_options
 
 __all__ = [
     "GridSampler",

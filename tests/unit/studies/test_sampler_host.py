@@ -33,7 +33,7 @@ from jupyter_ddl.protocol.sampling import (
 )
 from jupyter_ddl.protocol.space import Choice, Distribution, ParamValue, RandInt, Uniform
 from jupyter_ddl.ranks.sampler_host import SamplerHost
-from jupyter_ddl.search import Exhausted, NeedsRemoteAsk, Proposal, Study, Wait
+from jupyter_ddl.studies import Exhausted, NeedsRemoteAsk, Proposal, Study, Wait
 from jupyter_ddl.verbs.search import Search
 
 Params = dict[str, ParamValue]
@@ -280,7 +280,7 @@ def test_unusable_samplers_are_refused_with_the_reason(
 def test_optuna_is_not_loaded_until_a_search_asks_for_it() -> None:
     code = (
         "import sys\n"
-        "import jupyter_ddl.search, jupyter_ddl.ranks.sampler_host\n"
+        "import jupyter_ddl.studies, jupyter_ddl.ranks.sampler_host\n"
         "heavy = {'optuna', 'torch', 'numpy', 'scipy', 'dask'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
     )

@@ -17,8 +17,8 @@ import msgspec
 from jupyter_ddl.errors import SpecError
 from jupyter_ddl.protocol.sampling import StudySpec, TrialEnd, TrialRecord
 from jupyter_ddl.protocol.space import ParamValue
-from jupyter_ddl.search.axes import active, check_params, make_axes
-from jupyter_ddl.search.samplers import RemoteSampler, make_sampler
+from jupyter_ddl.studies.axes import active, check_params, make_axes
+from jupyter_ddl.studies.samplers import RemoteSampler, make_sampler
 
 __all__ = ["Exhausted", "NeedsRemoteAsk", "NextTrial", "Proposal", "Study", "Wait"]
 

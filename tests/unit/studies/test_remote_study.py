@@ -9,7 +9,7 @@ import pytest
 from jupyter_ddl.errors import SpecError
 from jupyter_ddl.protocol.sampling import SamplerSpec, TrialRecord
 from jupyter_ddl.protocol.space import Choice, Distribution, ParamValue, RandInt, Uniform
-from jupyter_ddl.search import Exhausted, NeedsRemoteAsk, Proposal, Study, Wait
+from jupyter_ddl.studies import Exhausted, NeedsRemoteAsk, Proposal, Study, Wait
 from jupyter_ddl.verbs.search import Search
 
 Params = dict[str, ParamValue]
