@@ -4,6 +4,9 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.installed
+PIP    := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
+# Extras that `make install` is to bring beside `dev`, with commas.
+EXTRAS ?=
 
 # What a plain `make test` leaves out: these need minutes, a cluster, a GPU or a browser.
 FAST   := not slow and not kube and not gpu and not browser
@@ -38,7 +41,8 @@ help:  ## show this
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1|\2/p' $(MAKEFILE_LIST) | \
 		while IFS='|' read -r name text; do printf '  %-17s %s\n' "$$name" "$$text"; done
 
-install: $(READY)  ## make the virtual environment .venv (the other targets do it when needed)
+install: $(READY)  ## make the virtual environment .venv (others do it when needed); EXTRAS=tools,browser
+	@test -z "$(EXTRAS)" -o "$(EXTRAS)" = "$$(cat $(READY))" || { $(PIP) -e '.[$(EXTRAS)]' && echo "$(EXTRAS)" >$(READY); }
 
 demo: $(READY)  ## execute the quickstart notebook here, with progress, and print the best trial
 	@$(BIN)/python tools/demo.py
@@ -47,21 +51,20 @@ test: $(READY)  ## all unit and contract tests, and every verb once end to end; 
 	@$(BIN)/python -m pytest $(PARALLEL) -m "$(FAST) and not integration" $(or $(TESTS),$(UNIT)) $(ARGS)
 
 test-kernel: $(READY)  ## the magics in real kernels, the notebooks, controllers; ARGS="-k name -x" reaches pytest
-	@$(BIN)/python -c 'import accelerate, h5py, numba, papermill, plotly, safetensors' 2>/dev/null || \
-		$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[tools]'
+	@$(BIN)/python -c 'import accelerate, h5py, numba, papermill, plotly, safetensors' 2>/dev/null || $(PIP) -e '.[tools]'
 	@$(BIN)/python -m pytest $(WAITING) -m "$(FAST)" $(KERNEL) $(ARGS)
 
-test-clusters: $(READY)  ## clusters in depth: other backends, faults, environments, fits, the server
-	@$(BIN)/python -c 'import dask_gateway, dask_gateway_server' 2>/dev/null || $(BIN)/python -m pip \
-		install -qq --disable-pip-version-check -c constraints.txt -e '.[gateway,gateway-server]'
-	@$(BIN)/python -m pytest $(RESTING) -m "$(FAST) and integration" $(DEPTH) $(ARGS)
+test-clusters: $(READY)  ## clusters in depth: other backends, faults, environments, fits, the server, rank groups
+	@$(BIN)/python -c 'import dask_gateway, dask_gateway_server' 2>/dev/null || \
+		$(PIP) -e '.[gateway,gateway-server]'
+	@$(BIN)/python -m pytest $(RESTING) -m "$(FAST) and integration" $(GROUPS) $(DEPTH) $(ARGS)
 
-test-groups: $(READY)  ## rank groups on real clusters: training, faults, persistent groups
+test-groups: $(READY)  ## of these the rank groups alone: training, faults, persistent groups
 	@$(BIN)/python -m pytest $(RESTING) -m "$(FAST)" $(GROUPS) $(ARGS)
 
 test-real: $(READY)  ## programs as people paste them, with the frameworks that they use
-	@$(BIN)/python -c 'import catboost, hyperopt, jax, lightning, peft, skorch' 2>/dev/null || $(BIN)/python -m pip \
-		install -qq --disable-pip-version-check -c constraints.txt -e '.[real]'
+	@$(BIN)/python -c 'import catboost, hyperopt, jax, lightning, peft, skorch' 2>/dev/null || \
+		$(PIP) -e '.[real]'
 	@$(BIN)/python -m pytest -m real tests/real $(ARGS)
 
 test-gpu: $(READY)  ## training on this host's GPUs under nccl; skipped with a reason without one
@@ -74,8 +77,7 @@ test-js: node  ## the tests of the panel's TypeScript
 	@$(PANEL) --test
 
 test-browser: labextension  ## JupyterLab in a real browser (needs chromium)
-	@$(BIN)/python -c 'import playwright' 2>/dev/null || \
-		$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[browser]'
+	@$(BIN)/python -c 'import playwright' 2>/dev/null || $(PIP) -e '.[browser]'
 	@$(BIN)/python -m pytest $(PARALLEL) tests/browser $(ARGS)
 
 labextension: node  ## build the panel for JupyterLab where it is missing or old
@@ -114,8 +116,7 @@ fuzz: $(READY)  ## a million damaged inputs of each kind for all that reads what
 bench: $(READY)  ## measure the figures of docs/performance.md; ARGS="--quick --no-peers" is shorter
 	@$(BIN)/python -m bench $(ARGS)
 
-AUDIT := $(BIN)/python -c 'import cyclonedx_py, pip_audit' 2>/dev/null || $(BIN)/python -m pip install -qq \
-	--disable-pip-version-check -c constraints.txt -e '.[audit]'
+AUDIT := $(BIN)/python -c 'import cyclonedx_py, pip_audit' 2>/dev/null || $(PIP) -e '.[audit]'
 audit: node  ## known advisories of the dependencies, of their lowest versions, and of the panel's
 	@$(AUDIT)
 	@$(BIN)/python tools/audit.py $(ARGS)
@@ -128,15 +129,14 @@ docs: $(READY)  ## build the documents into out/site; a warning is an error
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet $(ARGS)
 
 notebooks: $(READY)  ## execute the notebooks and write them with outputs into docs/notebooks; ARGS=FILE
-	@$(BIN)/python -c 'import dask_ml' 2>/dev/null || \
-		$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[large-data]'
+	@$(BIN)/python -c 'import dask_ml' 2>/dev/null || $(PIP) -e '.[large-data]'
 	@$(BIN)/python tools/publish_notebooks.py $(ARGS)
 
 badge:  ## lead the Binder badge and the live cells to your repository; ARGS=ADDRESS, else git's origin
 	@$(PYTHON) tools/repository.py $(ARGS)
 
 pictures: $(READY)  ## take the documents' pictures anew (needs chromium)
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[browser]'
+	@$(PIP) -e '.[browser]'
 	@$(BIN)/python docs/make_pictures.py
 	@$(MAKE) --no-print-directory test-browser \
 		ARGS="-q -k 'panel_reads_well or watched_rank_by_rank'"
@@ -153,13 +153,14 @@ clean:  ## delete the environment and everything that was made; runs of yours st
 # A node of the system is not used: its version is anybody's guess.
 .PHONY: node
 node: $(READY)
-	@test -x $(BIN)/node || \
-		$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[panel]'
+	@test -x $(BIN)/node || $(PIP) -e '.[panel]'
 
-# The stamp is written last, so an interrupted installation is repeated.
+# The stamp is written last, so an interrupted installation is repeated; it holds the extras.  Python's own
+# pip may be years old: below 25 it takes a minute more.
 $(READY): pyproject.toml constraints.txt tools/check_python.sh
 	@sh tools/check_python.sh "$(PYTHON)"
 	@$(BIN)/python -c '' 2>/dev/null || $(PYTHON) -m venv --clear $(VENV)
 	@echo "Installing into $(VENV): one to three minutes …"
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[dev]'
-	@touch $@
+	@$(PIP) 'pip>=25'
+	@$(PIP) -e '.[dev$(EXTRAS:%=,%)]'
+	@echo "$(EXTRAS)" >$@
