@@ -276,6 +276,9 @@ class _Timeline:
         self._touched.clear()
         snapshot = _plain(snapshot_of(state, at_s))
         snapshot["rows"] = [row["number"] for row in snapshot["rows"]]
+        # By trial, so that one that ends between others is a small change.
+        snapshot["curve"] = {str(trial): value for trial, value in snapshot["curve"]}
+        snapshot["pruned"] = {str(trial): 1 for trial in snapshot["pruned"]}
         snapshot["learning"] = {str(curve["trial"]): curve for curve in snapshot["learning"]}
         telemetry = self._machines.view(at_s)
         if telemetry is not self._telemetry:

@@ -29,6 +29,8 @@ _EXPORT = re.compile(r"^export ((?:async )?function|class|const) (\w+)", re.MULT
 _DEFAULT = re.compile(r"^export default ", re.MULTILINE)
 _INDENT = re.compile(r"^[ \t]+", re.MULTILINE)
 _COMMENT = re.compile(r"^(?://.*|/\*(?:[^*]|\*(?!/))*\*/)\n", re.MULTILINE)
+_BLANK = re.compile(r"\n{2,}")
+_SPACED = re.compile(r'("(?:[^"\\]|\\.)*")|(?<=\S) *(=>|[!=<>]=+|[=,;:?(){}\[\]<>&|*]) *(?=\S)')
 _ANY = re.compile(r"^(?:import|export)\b.*", re.MULTILINE)
 
 
@@ -58,7 +60,18 @@ def join_modules(folder: Path, entry: str) -> str:
 
 def _slim(source: str) -> str:
     """Without indentation and lines of comments, a third of the whole; no text goes over lines."""
-    return _COMMENT.sub("", _INDENT.sub("", source))
+    return _BLANK.sub("\n", _COMMENT.sub("", _INDENT.sub("", source)))
+
+
+def _tight(source: str) -> str:
+    """Without spaces around punctuation.  Lines with what could hold other text are left alone."""
+
+    def squeezed(line: str) -> str:
+        if any(mark in line for mark in "`/'"):
+            return line
+        return _SPACED.sub(lambda found: found[1] or found[2], line)
+
+    return "\n".join(map(squeezed, source.split("\n")))
 
 
 def _add(
@@ -92,7 +105,8 @@ def _add(
         raise BundleError(f"joining {name} failed: {left[0]!r} is a form that the joiner lacks")
     variable = known[name] = "$" + re.sub(r"\W", "_", name.removesuffix(".js"))
     result = f"return {{ {', '.join(exported)} }};"
-    parts.append(f"// {name}\nconst {variable} = (() => {{\n{body}{result}\n}})();\n")
+    whole = f"const {variable} = (() => {{\n{body}{result}\n}})();\n"
+    parts.append(f"// {name}\n{_tight(whole)}")
     if is_entry:
         parts.append(f"export default {variable}.$default;\n")
     return variable

@@ -198,7 +198,7 @@ def test_hostile_texts_of_a_run_are_only_text(chromium: Browser, tmp_path: Path)
     view.locator("summary", has_text="Output").click()
     expect(view.locator(".ddl-log")).to_contain_text("alert(1)")
     expect(view.locator(".ddl-title")).to_contain_text("<script>")
-    assert page.evaluate("document.scripts.length") == 2
+    assert page.evaluate("document.scripts.length") == 4
     assert page.evaluate("document.querySelectorAll('iframe, img, object, form').length") == 0
     assert trouble == []
     page.close()

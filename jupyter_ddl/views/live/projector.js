@@ -108,7 +108,10 @@ export class Projector {
 function snapshotOf({ snapshot, trials, heard }) {
   const ranks = snapshot.ranks.map((row) => ({ ...row, heard_at_s: heard[row.rank] ?? null }));
   const rows = snapshot.rows.map((number) => trials[number]);
-  return { ...snapshot, rows, ranks, learning: Object.values(snapshot.learning) };
+  // Keys that are numbers are in order.
+  const curve = Object.entries(snapshot.curve).map(([trial, value]) => [Number(trial), value]);
+  const pruned = Object.keys(snapshot.pruned).map(Number);
+  return { ...snapshot, rows, ranks, curve, pruned, learning: Object.values(snapshot.learning) };
 }
 
 function named(outputs, { trial, file }) {

@@ -1,4 +1,4 @@
-"""The page plays by itself: one script that its policy names, no address, no text of the run."""
+"""The page plays by itself: two scripts that its policy names, no address, no text of the run."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def page_of(text: str = "plain") -> str:
     return page_html(recording)
 
 
-def test_the_policy_allows_the_one_script_and_no_address() -> None:
+def test_the_policy_allows_the_loader_what_it_unpacks_and_no_address() -> None:
     page = page_of()
     elements = Elements(page)
     (policy,) = [
@@ -63,21 +63,24 @@ def test_the_policy_allows_the_one_script_and_no_address() -> None:
         if tag == "meta" and attrs.get("http-equiv") == "Content-Security-Policy"
     ]
     rules = dict(part.strip().split(" ", 1) for part in policy.split(";"))
-    digest = base64.b64encode(hashlib.sha256(elements.scripts[1].encode()).digest()).decode()
+    _, packed, loader = elements.scripts
+    scripts = [loader.encode(), gzip.decompress(base64.b64decode(packed))]
+    digests = [base64.b64encode(hashlib.sha256(script).digest()).decode() for script in scripts]
     assert rules == {
         "default-src": "'none'",
-        "script-src": f"'sha256-{digest}'",
+        "script-src": " ".join(f"'sha256-{digest}'" for digest in digests),
         "style-src": "'unsafe-inline'",
         "img-src": "data:",
         "base-uri": "'none'",
         "form-action": "'none'",
     }
-    assert len(elements.scripts) == 2
+    assert scripts[1].endswith(b"$replay_page.$default();\n")
 
 
 def test_nothing_is_fetched() -> None:
     page = page_of()
-    outside = re.sub(r"^ +/?\*.*$", "", page.replace("http://www.w3.org/2000/svg", ""), flags=re.M)
+    whole = page + gzip.decompress(base64.b64decode(Elements(page).scripts[1])).decode()
+    outside = re.sub(r"^ +/?\*.*$", "", whole.replace("http://www.w3.org/2000/svg", ""), flags=re.M)
     assert re.findall(r"https?:|//\w+\.\w|url\((?!data)|@import|import\(|fetch\(", outside) == []
     for _, attrs in Elements(page).tags:
         assert not {"href", "srcset", "action", "background"} & attrs.keys()
@@ -95,7 +98,7 @@ def test_hostile_texts_change_no_element() -> None:
     for payload in PAYLOADS[::4]:
         elements = Elements(page_of(payload))
         assert [(tag, sorted(attrs)) for tag, attrs in elements.tags] == plain, payload
-        assert len(elements.scripts) == 2
+        assert len(elements.scripts) == 3
 
 
 def test_without_scripts_the_end_of_the_run_is_shown() -> None:
@@ -117,7 +120,7 @@ def test_a_replay_tells_what_it_is_and_writes_its_page(tmp_path: Path) -> None:
     assert 'data-speed="16"' in page
     with pytest.raises(RecordingError, match="it exists already"):
         shown.save_html(tmp_path / "search.html")
-    assert len(page) < 400_000  # docs/replay.md says so
+    assert len(page) < 300_000  # docs/replay.md says so
     still = shown.still()
     assert "Simulated run, played from a recording." in still["text/plain"]
     assert len(still["text/html"].encode()) < 64_000
