@@ -66,11 +66,16 @@ class ProcessIdentity(msgspec.Struct, frozen=True):
         return cls(int(pid), int(ticks), boot, namespaces)
 
 
+_boot_id = ""
+
+
 def boot_id() -> str:
     """Changes with every boot; empty where the system does not tell."""
-    with contextlib.suppress(OSError):
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    return ""
+    global _boot_id
+    if not _boot_id:  # read once: who has no descriptor left still judges
+        with contextlib.suppress(OSError):
+            _boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return _boot_id
 
 
 def _namespaces() -> str:
@@ -103,23 +108,36 @@ def _identity(pid: int, stat: list[str]) -> ProcessIdentity:
 
 
 def is_alive(identity: ProcessIdentity) -> bool:
-    """Whether exactly this process is seen to run (a zombie does not)."""
-    return _is_seen_from_here(identity) and _is_running(identity)
+    """Whether exactly this process is seen to run (a zombie does not).
+
+    Where nothing can be read of it now, as without a descriptor to spare, its pid alone tells.
+    """
+    if not _is_seen_from_here(identity):
+        return False
+    runs = _is_running(identity)
+    return _answers(identity.pid) is True if runs is None else runs
 
 
 def is_gone(identity: ProcessIdentity) -> bool:
     """Whether exactly this process is known to run no more.
 
-    False as well for a process that can't be judged here: of another host, boot or namespace.
+    False as well for a process that can't be judged here: of another host, boot or namespace, or
+    one of which nothing can be read while its pid is in use.
     """
-    if not _is_seen_from_here(identity) or _is_running(identity):
+    if not _is_seen_from_here(identity):
         return False
+    runs = _is_running(identity)
+    return _answers(identity.pid) is False if runs is None else not runs
+
+
+def _answers(pid: int) -> bool | None:
+    """Whether there is a process of this pid; None: there is one, of another user."""
     try:
-        os.kill(identity.pid, 0)
+        os.kill(pid, 0)
     except ProcessLookupError:
-        return True
+        return False
     except PermissionError:
-        return _stat(identity.pid) is not None  # else another user's, which /proc may hide
+        return None
     return True
 
 
@@ -128,13 +146,16 @@ def _is_seen_from_here(identity: ProcessIdentity) -> bool:
     return all(here) and here == (identity.boot_id, identity.namespaces)
 
 
-def _is_running(identity: ProcessIdentity) -> bool:
+def _is_running(identity: ProcessIdentity) -> bool | None:
+    """None: nothing was read; it has ended, /proc hides it, or no file can be opened now."""
     stat = _stat(identity.pid)
-    return bool(stat) and _ticks(stat) == identity.start_ticks and stat[0] not in ("Z", "X")
+    if not stat:
+        return None
+    return _ticks(stat) == identity.start_ticks and stat[0] not in ("Z", "X")
 
 
 def _stat(pid: int | str) -> list[str]:
-    """What the kernel tells of a process, from its state on; empty if there is none."""
+    """What the kernel tells of a process, from its state on; empty if nothing can be read."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:
@@ -162,7 +183,8 @@ def end_process(identity: ProcessIdentity, grace_s: float) -> None:
 
 
 def _send(identity: ProcessIdentity, signum: signal.Signals) -> None:
-    if is_alive(identity):
+    # A pid alone is no proof that this is the process that was meant.
+    if _is_seen_from_here(identity) and _is_running(identity):
         with contextlib.suppress(ProcessLookupError):
             os.kill(identity.pid, signum)
 

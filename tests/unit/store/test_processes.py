@@ -90,6 +90,44 @@ def test_a_zombie_is_not_alive(child: subprocess.Popen[bytes]) -> None:
     assert is_gone(identity)
 
 
+_WITHOUT_DESCRIPTORS = """
+import os, resource, sys
+from jupyter_ddl.store.processes import ProcessIdentity, boot_id, is_alive, is_gone
+processes = [ProcessIdentity.of_token(token) for token in sys.argv[1:]]
+boot_id()
+resource.setrlimit(resource.RLIMIT_NOFILE, (32, 64))
+try:
+    while True:
+        os.open("/dev/null", os.O_RDONLY)
+except OSError:
+    told = [f"{is_alive(each)} {is_gone(each)}" for each in processes]
+os.write(1, "\\n".join(told).encode())
+"""
+
+
+def test_who_has_no_descriptor_left_takes_nobody_who_runs_for_gone(
+    child: subprocess.Popen[bytes],
+) -> None:
+    """/proc can't be read then, and only "no such process" means that there is none."""
+    here = identity_of(child.pid)
+    none = msgspec.structs.replace(here, pid=2**22 + 1)
+    command = python(_WITHOUT_DESCRIPTORS, here.token, none.token)
+    told = subprocess.check_output(command, text=True).splitlines()
+    assert told == ["True False", "False True"]
+
+
+def test_what_proc_hides_of_another_user_is_not_taken_for_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refused(_pid: int, _signum: int) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(processes, "_stat", lambda _pid: [])
+    monkeypatch.setattr("os.kill", refused)
+    other = msgspec.structs.replace(this_process(), start_ticks=1)
+    assert (is_alive(other), is_gone(other)) == (False, False)
+
+
 def test_an_identity_survives_json() -> None:
     me = this_process()
     assert msgspec.json.decode(msgspec.json.encode(me), type=ProcessIdentity) == me
