@@ -12,10 +12,12 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
+from jupyter_ddl.errors import ProtocolError
 from jupyter_ddl.protocol.reading import converted, json_decoder
 from jupyter_ddl.protocol.snapshot import EncodedSnapshot
 from jupyter_ddl.protocol.telemetry import EncodedTelemetry
@@ -246,6 +248,15 @@ Answer: TypeAlias = (
 )
 
 
+@dataclass(slots=True)
+class _Asked:
+    """A request, kept so that a repeated one is told from one that was numbered badly."""
+
+    request: FromBrowser
+    answer: bytes | None = None
+    """The newest; None: it is still worked out."""
+
+
 class Channel:
     """One viewer of one run.  May be used from any thread; does no I/O.
 
@@ -274,7 +285,7 @@ class Channel:
         self._now = now
         self._guard = threading.Lock()
         self._topics: dict[str, Topic] = {}
-        self._answers: OrderedDict[int, bytes | None] = OrderedDict()
+        self._asked: OrderedDict[int, _Asked] = OrderedDict()
         self._queue: OrderedDict[int, bytes] = OrderedDict()
         began_s = clock()
         self._messages = Bucket(_MAX_MESSAGES_PER_S, _BURST_MESSAGES, began_s)
@@ -311,17 +322,15 @@ class Channel:
         if isinstance(message, Columns):
             # Not kept, being large: whoever asks again has it drawn again.
             with self._guard:
-                self._answers.pop(message.id, None)
+                self._asked.pop(message.id, None)
                 self._queue[message.id] = message.frame()
             return
         encoded = msgspec.json.encode(message)
         with self._guard:
-            self._answers[message.id] = encoded
-            self._queue[message.id] = encoded
-            while len(self._answers) > _MAX_ANSWERS:
-                self._answers.popitem(last=False)
-            while len(self._queue) > _MAX_ANSWERS:
-                self._queue.popitem(last=False)
+            asked = self._asked.get(message.id)
+            if asked is not None:
+                asked.answer = encoded
+            self._send_once(message.id, encoded)
 
     def due(self) -> list[bytes]:
         """What is to be sent now, as JSON, in this order."""
@@ -395,15 +404,29 @@ class Channel:
             self.n_refused += 1
 
     def _first(self, request: FromBrowser) -> FromBrowser | None:
-        """The request, unless it is a repeated one."""
+        """The request, unless it is a repeated one, or has the number of another."""
         number = getattr(request, "id", 0)
-        if number in self._answers:
-            answer = self._answers[number]
-            if answer is not None:
-                self._queue[number] = answer
-            return None
-        self._answers[number] = None
-        return request
+        asked = self._asked.get(number)
+        if asked is None:
+            self._asked[number] = _Asked(request)
+            while len(self._asked) > _MAX_ANSWERS:
+                self._asked.popitem(last=False)
+            return request
+        if asked.request != request:
+            was, now = (type(each).__name__ for each in (asked.request, request))
+            text = (
+                f"{now} was not carried out: its id {number} is that of another request ({was}); "
+                f"every request needs an id of its own, and only a repeated one keeps it"
+            )
+            self._send_once(number, msgspec.json.encode(Denied(number, ProtocolError.code, text)))
+        elif asked.answer is not None:
+            self._send_once(number, asked.answer)
+        return None
+
+    def _send_once(self, number: int, encoded: bytes) -> None:
+        self._queue[number] = encoded
+        while len(self._queue) > _MAX_ANSWERS:
+            self._queue.popitem(last=False)
 
     # -- inside ------------------------------------------------------------------------------
 

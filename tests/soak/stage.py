@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import signal
 import threading
@@ -176,6 +177,7 @@ class Panel(threading.Thread):
             server.stop()
 
     def _read(self, browser: Browser) -> None:
+        ids = itertools.count(1)
         watched: set[str] = set()
         newest: dict[str, int] = {}
         while not self._is_closing.is_set() and self._server is not None:
@@ -185,7 +187,7 @@ class Panel(threading.Thread):
                 ("unwatch", watched - set(wanted)),
             ):
                 for run_id in run_ids:
-                    browser.send(kind, id=1, run_id=run_id)
+                    browser.send(kind, id=next(ids), run_id=run_id)
             watched = set(wanted)
             with contextlib.suppress(websocket.WebSocketTimeoutException):
                 message = browser.next(_POLL_S)

@@ -11,7 +11,13 @@ import pytest
 
 import tests.unit.views.view_samples as samples
 from jupyter_ddl.protocol.telemetry import ClusterTelemetry, EncodedTelemetry
-from jupyter_ddl.protocol.view_messages import Done, StopRun, TelemetryView
+from jupyter_ddl.protocol.view_messages import (
+    Denied,
+    Done,
+    StopRun,
+    TelemetryView,
+    WatchRun,
+)
 from jupyter_ddl.views.channel import MAX_BYTES_PER_S, Channel
 
 replace = msgspec.structs.replace
@@ -142,6 +148,28 @@ def test_a_repeated_request_is_carried_out_once_and_answered_again() -> None:
     assert line.channel.receive(ask) is None
     line.run(0.1)
     assert len([m for _, m in line.sent if m["kind"] == "done"]) == 2
+
+
+def test_a_request_with_the_number_of_another_one_is_not_carried_out_and_told() -> None:
+    line = Line()
+    first = {"kind": "watch", "id": 1, "run_id": "r-1"}
+    assert line.channel.receive(first) == WatchRun(1, "r-1")
+    line.channel.answer(Done(1))
+    line.run(0.1)
+    assert line.channel.receive({**first, "run_id": "r-2"}) is None
+    line.run(0.1)
+    told = line.sent[-1][1]
+    assert (told["kind"], told["id"]) == ("denied", 1)
+    assert "its id 1 is that of another request (WatchRun)" in told["text"]
+    assert line.channel.receive(first) is None
+    line.run(0.1)
+    assert line.sent[-1][1] == {"kind": "done", "id": 1, "text": ""}
+
+
+def test_an_answer_to_no_request_does_not_take_a_number() -> None:
+    line = Line()
+    line.channel.answer(Denied(0, "DDL-6001", "this is not a message"))
+    assert line.channel.receive({"kind": "watch", "id": 0, "run_id": "r-1"}) == WatchRun(0, "r-1")
 
 
 def test_telemetry_and_snapshots_are_topics_of_their_own() -> None:
