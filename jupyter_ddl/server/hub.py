@@ -38,6 +38,7 @@ _MAX_REFUSED = 100
 """Messages that are nonsense or too many, after which the connection ends."""
 _SEND_TIMEOUT_S = 30.0
 POLICY_VIOLATION = 1008
+INTERNAL_ERROR = 1011
 TRY_AGAIN_LATER = 1013
 
 Send = Callable[[bytes], Awaitable[None]]
@@ -168,6 +169,10 @@ class Connection:
                     continue
         except TimeoutError:
             self._close(TRY_AGAIN_LATER, "the browser does not read")
+        except Exception:
+            # A browser that is told nothing sees a quiet run; one that is closed connects again.
+            log.exception("a browser can be told nothing any more; it is let go")
+            self._close(INTERNAL_ERROR, "the Jupyter server failed to tell news; its log has more")
 
     async def close(self) -> None:
         """End what goes on for this browser; runs and clusters are not touched."""

@@ -116,9 +116,17 @@ class Tab:
 
     def __init__(self, hub: Hub) -> None:
         self.texts: list[bytes] = []
-        self.connection = hub.join(self._send, lambda code, reason: None)
+        self.closed: list[tuple[int, str]] = []
+        self.trouble: Exception | None = None
+        """What sending to it raises."""
+        self.connection = hub.join(self._send, self._close)
+
+    def _close(self, code: int, reason: str) -> None:
+        self.closed.append((code, reason))
 
     async def _send(self, message: bytes) -> None:
+        if self.trouble is not None:
+            raise self.trouble
         self.texts.append(message)
 
     def say(self, **message: Any) -> None:
@@ -178,6 +186,29 @@ def test_all_browsers_get_what_the_controller_has_encoded_byte_for_byte() -> Non
         for tab in tabs:
             assert tab.seqs() == sorted(set(tab.seqs()))
             assert any(b'"snapshot":' + drawn(14).json + b"}" in text for text in tab.texts)
+
+    relay(work)
+
+
+def test_a_browser_that_can_be_told_nothing_is_closed_and_connects_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def work(hub: Hub, controller: Controller) -> None:
+        tab, other = Tab(hub), Tab(hub)
+        for each in (tab, other):
+            each.say(kind="watch", id=1, run_id="r1")
+        await until(lambda: 10 in tab.seqs() and 10 in other.seqs())
+        tab.trouble = RuntimeError("no thread to write with")
+        controller.push(drawn(11))
+        await until(lambda: tab.closed)
+        why = "the Jupyter server failed to tell news; its log has more"
+        assert tab.closed == [(1011, why)]
+        assert "no thread to write with" in caplog.text
+        await hub.leave(tab.connection)  # as the websocket does when it is closed
+        again = Tab(hub)
+        again.say(kind="watch", id=1, run_id="r1")
+        await until(lambda: again.seqs() == [11] and 11 in other.seqs())
+        assert other.closed == []
 
     relay(work)
 
