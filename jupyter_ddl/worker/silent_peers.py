@@ -12,14 +12,17 @@ from pathlib import Path
 __all__ = ["silent_peers"]
 
 _ESTABLISHED = "01"
+_SYN_SENT = "02"
+"""It was never connected: the peer is not heard of from the start."""
 _RETRANSMITTING = "01"
 
 
 def silent_peers(pid: int, hosts: Collection[str]) -> tuple[str, ...]:
     """Which of these hosts acknowledge nothing that the process sends them.  Blocking.
 
-    Data that was sent and is being sent again: a peer that is merely slow, or does not read,
-    acknowledges all the same, since its kernel does.  Where the system does not tell, none.
+    What was sent and is being sent again, the request to connect included: a peer that is merely
+    slow, or does not read, acknowledges all the same, since its kernel does.  Where the system does
+    not tell, none.
     """
     wanted = {address: host for host in hosts for address in _addresses(host)}
     mine = set(_inodes(pid))
@@ -44,7 +47,8 @@ def _rows(pid: int) -> Iterator[_Row]:
                 # https://docs.kernel.org/networking/proc_net_tcp.html
                 _, _, peer, state, queues, timer, n_repeated, _, _, inode, *_ = line.split()
                 repeats = timer.partition(":")[0] == _RETRANSMITTING and int(n_repeated, 16) > 0
-                if state == _ESTABLISHED and repeats and int(queues.partition(":")[0], 16):
+                waits = bool(int(queues.partition(":")[0], 16))
+                if repeats and (state == _SYN_SENT or (state == _ESTABLISHED and waits)):
                     yield _Row(int(inode), _address(peer.partition(":")[0]))
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from jupyter_ddl.client.api import train
 from tests.integration.network.conftest import Apart
 from tests.integration.network.wire import Link
 from tests.integration.network.works import WORKS, Kept, Search, Work
@@ -16,6 +17,11 @@ from tests.until import until
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
 
 CUT = Link(is_cut=True)
+MEETING = """
+import torch, torch.distributed as dist
+given = torch.ones(1)
+dist.all_reduce(given)
+"""
 BAD = {
     "30 % lost": Link(lost=0.3),
     "500 ms late": Link(late_s=0.5),
@@ -97,6 +103,17 @@ def test_whatever_is_cut_off_for_a_time_every_run_ends_right(
         for _ in passes(seconds):
             apart.foreign.replace_ended()
     end_with_workers(apart, work)
+
+
+@pytest.mark.slow
+def test_hosts_that_never_see_each_other_cost_their_ranks_nothing(apart: Apart) -> None:
+    with apart.wire.between(*apart.pair("worker-other"), CUT):
+        run = train(MEETING, 2, namespace={}, max_restarts=0, wait=False)
+        until(lambda: run.snapshot().restarts, 120, "a round that is given up")
+    run.wait(100)
+    assert run.state == "complete", run.snapshot().reason
+    assert any("the network is cut" in notice for notice in run.snapshot().notices)
+    assert outcomes(run, "failed") == []
 
 
 @pytest.mark.slow

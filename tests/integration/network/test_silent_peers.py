@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import socket
 import subprocess
@@ -66,3 +67,14 @@ def test_what_is_cut_is_silent_for_as_long_as_that_lasts(
         until(lambda: silent_peers(os.getpid(), hosts) == (there.address,), 5)
         assert silent_peers(os.getpid(), ("192.0.2.1",)) == ()
     until(lambda: silent_peers(os.getpid(), hosts) == (), 30)
+
+
+def test_a_host_that_was_never_heard_of_is_silent_while_one_asks_to_connect(
+    line: tuple[Wire, Host, Host, socket.socket],
+) -> None:
+    wire, here, there, connection = line
+    hosts = (here.address, there.address)
+    with wire.between(here, there, Link(is_cut=True)), socket.socket() as asking:
+        asking.setblocking(False)
+        assert asking.connect_ex(connection.getpeername()) == errno.EINPROGRESS
+        until(lambda: silent_peers(os.getpid(), hosts) == (there.address,), 10)
