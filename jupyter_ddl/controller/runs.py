@@ -10,7 +10,7 @@ import shutil
 import sys
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from pathlib import Path
 
 import msgspec
@@ -157,6 +157,18 @@ def _end_group(run_id: str) -> None:
         log.warning("the end of group %s is not recorded: %s", run_id, error.message)
 
 
+def _told_at_return(spec: RunSpec, cut_bytes: int, image: str) -> Iterator[str]:
+    """What is not as it was when the run was left."""
+    if cut_bytes:
+        yield f"{cut_bytes} bytes of a half-written record were cut off the ledger"
+    before = spec.provenance.image
+    if before and image and image != before:
+        yield (
+            f"the workers' image is {image} now and was {before} when the run began: its results "
+            f"may differ; a cluster with `--env {before}` has the former one"
+        )
+
+
 _N_REMEMBERED = 50
 _BEGIN_S = 10.0
 
@@ -175,8 +187,10 @@ class RunRegistry:
         n_possible: Callable[[], int] | None = None,
         usage: Callable[[str], Usage | None] = lambda _: None,
         gpus_known: Callable[[], Awaitable[None]],
+        image: Callable[[], str] = lambda: "",
         attempt_lease_s: float = 60.0,
     ) -> None:
+        self._image = image
         self._attempt_lease_s = attempt_lease_s
         self._host_of = host_of
         self._cluster = cluster
@@ -305,8 +319,7 @@ class RunRegistry:
                 self._remember(run_id, encoded_snapshot(state, time.time()))
                 ledger.close()
                 return
-            if ledger.cut_bytes:
-                text = f"{ledger.cut_bytes} bytes of a half-written record were cut off the ledger"
+            for text in _told_at_return(state.spec, ledger.cut_bytes, self._image()):
                 notice = Notice(at_s=time.time(), text=text)
                 await asyncio.to_thread(ledger.append, [notice])
                 fold(state, notice)

@@ -172,6 +172,7 @@ class ClusterService:
             n_possible=self.size.n_possible_slots,
             gpus_known=self._gpus_known,
             usage=self.telemetry.usage,
+            image=lambda: self.backend.image,
             attempt_lease_s=_LEASE_SHARE * self.spec.worker_timeout_s,
         )
         self.groups = GroupRegistry(

@@ -14,7 +14,7 @@ from jupyter_ddl.errors import RunNotFoundError, SpecError
 from jupyter_ddl.placement.slots import SlotBook
 from jupyter_ddl.protocol.program import Program
 from jupyter_ddl.protocol.replies import SnapshotPush
-from jupyter_ddl.protocol.run import RunSpec
+from jupyter_ddl.protocol.run import Provenance, RunSpec
 from jupyter_ddl.protocol.snapshot import EncodedSnapshot
 from jupyter_ddl.verbs.map import Map
 
@@ -49,12 +49,13 @@ class Tab:
         return self.seen[-1]
 
 
-def spec(run_id: str = "r1") -> RunSpec:
+def spec(run_id: str = "r1", image: str = "") -> RunSpec:
     verb = Map(over="items", element="item", n_items=2)
-    return RunSpec(run_id, verb, Program("item", "In [1]"), 1, "test", 1000.0)
+    origin = Provenance(image=image)
+    return RunSpec(run_id, verb, Program("item", "In [1]"), 1, "test", 1000.0, provenance=origin)
 
 
-def registered(work: Callable[[RunRegistry], Awaitable[None]]) -> None:
+def registered(work: Callable[[RunRegistry], Awaitable[None]], image: str = "") -> None:
     async def known() -> None:
         return None
 
@@ -67,6 +68,7 @@ def registered(work: Callable[[RunRegistry], Awaitable[None]]) -> None:
             host_of=lambda _: "",
             n_wanted=lambda: 1,
             gpus_known=known,
+            image=lambda: image,
         )
         try:
             async with asyncio.timeout(_DEADLINE_S):
@@ -159,3 +161,19 @@ def test_a_run_goes_on_where_it_was_and_its_watchers_are_told() -> None:
         assert (now.is_final, now.seq > last.seq) == (False, True)
 
     registered(work)
+
+
+@pytest.mark.parametrize("now", ["team/image@sha256:1", "team/image@sha256:2", ""])
+def test_a_run_that_goes_on_in_another_image_says_which_and_where_it_began(now: str) -> None:
+    async def work(runs: RunRegistry) -> None:
+        await runs.submit(spec(image="team/image@sha256:1"))
+        runs.driver("r1").stop("now", by="user")
+        tab = Tab()
+        runs.watch("r1", tab)
+        await tab.until(lambda seen: seen.is_final)
+        await runs.resume("r1")
+        told = [text for text in runs.driver("r1").state.notices if "image" in text]
+        assert len(told) == now.endswith("2")
+        assert all(now in text and "--env team/image@sha256:1`" in text for text in told)
+
+    registered(work, now)
