@@ -37,11 +37,11 @@ def cells_here(page: Path) -> list[str]:
 @pytest.mark.parametrize(
     "page", [page for page in _PAGES if page != FRAMEWORKS], ids=lambda page: page.stem
 )
-def test_every_cell_runs_as_it_stands_in_the_page(page: Path, kernel: LiveKernel) -> None:
+def test_every_cell_runs_as_it_stands_in_the_page(page: Path, attached_kernel: LiveKernel) -> None:
     cells = cells_here(page)
     assert len(cells) > 4
     for cell in cells:
-        kernel.run(cell, timeout_s=90).check()
+        attached_kernel.run(cell, timeout_s=90).check()
 
 
 @pytest.mark.parametrize("page", _PAGES, ids=lambda page: page.stem)

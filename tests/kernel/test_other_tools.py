@@ -11,6 +11,11 @@ from tests.live_kernel import LiveKernel
 pytestmark = pytest.mark.kernel
 
 
+@pytest.fixture
+def kernel(attached_kernel: LiveKernel) -> LiveKernel:
+    return attached_kernel
+
+
 def test_what_numba_has_compiled_travels_with_its_function(kernel: LiveKernel) -> None:
     pytest.importorskip("numba")
     kernel.run(
@@ -41,10 +46,11 @@ def test_accelerates_launcher_gets_the_ranks_that_are_there(kernel: LiveKernel) 
 
 def test_a_figure_of_plotly_is_shown_and_a_huge_one_is_named(kernel: LiveKernel) -> None:
     pytest.importorskip("plotly")
-    cell = "import plotly.graph_objects as go\ngo.Figure(go.Scatter(y=list(range(%s))))"
+    # One long text: plotly would look at each of a million numbers.
+    cell = "import plotly.graph_objects as go\ngo.Figure(go.Scatter(y=[1], text='x' * %s))"
     out = kernel.run(f"%%distribute ddp -n 1\n{cell % 3}", 120).check()
     assert "application/vnd.plotly.v1+json" in out.displays[-1]
-    out = kernel.run(f"%%distribute ddp -n 1 -o run\n{cell % 2_000_000}", 120).check()
+    out = kernel.run(f"%%distribute ddp -n 1 -o run\n{cell % 5_000_000}", 120).check()
     assert not any("application/vnd.plotly.v1+json" in each for each in out.displays)
     assert int(kernel.value("max(each.path.stat().st_size for each in run.outputs)")) < 65536
 
