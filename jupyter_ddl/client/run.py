@@ -15,6 +15,7 @@ from jupyter_ddl.client.logs import find_pieces, ranks_text, trials_text
 from jupyter_ddl.client.outputs import Output, outputs_of_cells, outputs_of_trials
 from jupyter_ddl.client.run_names import find_run
 from jupyter_ddl.client.run_plots import RunPlots
+from jupyter_ddl.client.scaling import scaling_of_runs, scaling_table
 from jupyter_ddl.client.session import Session, session
 from jupyter_ddl.client.waiting import OnInterrupt, OnTick, wait_for_run
 from jupyter_ddl.errors import RunFailedError, RunNotFoundError, TrialError
@@ -246,6 +247,34 @@ class Run:
     def plot(self) -> RunPlots:
         """Plots of its record: ``run.plot.history()``, ``.importance()``, ``.curves("loss")`` …"""
         return RunPlots(self, Run)
+
+    def scaling(self, *other_runs: Run | str) -> pd.DataFrame:
+        """What 2 to 64 ranks would give, by a cost model fitted to the steps of this training.
+
+        Runs of the same cell on other numbers of ranks make it better, and show its error.
+
+        Parameters
+        ----------
+        other_runs : Run or str
+            By handle, id or name.
+
+        Returns
+        -------
+        pandas.DataFrame
+            ``ranks``, ``strategy``, ``efficiency`` (samples per second, as a share of those of as
+            many ranks that need not wait for one another) and ``error``: by how much of the
+            measured step a fit to the other sizes misses this one; NaN where nothing was measured.
+            ``attrs["best"]`` is the best strategy by ranks, ``attrs["notes"]`` what is assumed.
+
+        Raises
+        ------
+        OptionError
+            A run is no training, is of another cell, or has told of too few optimizer steps.
+        RunNotFoundError
+            There is no such run.
+        """
+        others = [Run(other) if isinstance(other, str) else other for other in other_runs]
+        return scaling_table(scaling_of_runs([self, *others]))
 
     # -- what it printed and made --------------------------------------------------------------
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
+from jupyter_ddl.client.scaling import scaling_chart, scaling_of_runs
 from jupyter_ddl.errors import OptionError
 from jupyter_ddl.formats import format_count, format_counted, format_score
 from jupyter_ddl.ledger.run_state import RunState, TrialState, by_importance
@@ -102,7 +103,10 @@ class RunPlots:
         self._find = find
 
     def __repr__(self) -> str:
-        names = "history(), importance(), parallel(), slice(), timeline(), curves(metric, runs=[…])"
+        names = (
+            "history(), importance(), parallel(), slice(), timeline(), curves(metric, runs=[…]), "
+            "scaling(runs=[…])"
+        )
         return f"<plots of run {self._run.id}: {names}>"
 
     def history(self, *, runs: Sequence[Other] = ()) -> Plot:
@@ -393,6 +397,28 @@ class RunPlots:
                 text="; ".join(parts),
             )
         )
+
+    def scaling(self, *, runs: Sequence[Other] = ()) -> Plot:
+        """What more ranks would give: :meth:`jupyter_ddl.Run.scaling` as a picture.
+
+        Parameters
+        ----------
+        runs : sequence of Run or str, optional
+            Runs of the same cell on other numbers of ranks.
+
+        Returns
+        -------
+        Plot
+
+        Raises
+        ------
+        OptionError
+            As for the table.
+        RunNotFoundError
+            There is no such run.
+        """
+        others = [runs] if isinstance(runs, str) else runs
+        return _plot(scaling_chart(scaling_of_runs([self._run, *map(self._handle, others)])))
 
     # -- inside ----------------------------------------------------------------------------------
 

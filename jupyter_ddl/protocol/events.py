@@ -147,6 +147,10 @@ class StepsTimed(msgspec.Struct, frozen=True, tag="steps_timed"):
     """``num_workers`` of the loader; None: there was none."""
     gradient_norm: float | None = None
     """Of one of the last steps; None where looking would cost more than 0.1 %."""
+    gradient_bytes: int | None = None
+    """Of all parameters that the optimizer trains, whole ones where they are sharded."""
+    n_cpus: int = 0
+    """That the rank and the others of its host may use; 0: not told."""
 
 
 class HangVerdict(msgspec.Struct, frozen=True, tag="hang_verdict"):

@@ -21,6 +21,7 @@ from typing import Any
 
 from jupyter_ddl.protocol.events import StepsTimed
 from jupyter_ddl.ranks.heartbeat import LoaderWatch
+from jupyter_ddl.store.host_limits import host_limits
 
 __all__ = ["StepTimes", "watch_data_parallel"]
 
@@ -31,6 +32,8 @@ _LOOK_EVERY = 10
 """Steps between two looks at what DDP has measured; a look takes some 10 µs."""
 _N_WARM_UP = 2
 _N_SAMPLES = 64
+_N_OPTIMIZERS = 8
+"""Whose parameters are counted."""
 _NORM_SHARE = 0.001
 """The gradients' norm may cost so much of the time."""
 
@@ -68,6 +71,8 @@ class StepTimes:
         self._exchanges = _Exchanges()
         self._norm: float | None = None
         self._norm_due_s = 0.0
+        self._sizes = _Sizes()
+        self._n_cpus = host_limits().cpus
         _models.clear()
 
     def step(self, optimizer: Any) -> None:
@@ -77,6 +82,7 @@ class StepTimes:
         before = self._before
         self._before = now = (now_s, loader.waited_s, loader.n_samples, loader.n_asides)
         self._n_all = n_all = self._n_all + 1
+        self._sizes.look(optimizer)
         if before is None:
             self._began_s, self._due_s = now_s, now_s + _MIN_GAP_S
             return
@@ -120,6 +126,8 @@ class StepTimes:
                 n_samples=self._n_samples,
                 n_workers=self._loader.n_workers,
                 gradient_norm=self._norm,
+                gradient_bytes=self._sizes.n_bytes or None,
+                n_cpus=self._n_cpus,
             )
         )
 
@@ -129,6 +137,26 @@ class StepTimes:
         self._norm = _norm_of(optimizer)
         cost_s = self._clock() - now_s
         self._norm_due_s = now_s + cost_s / _NORM_SHARE
+
+
+class _Sizes:
+    """Bytes of all gradients that a step can have; of sharded parameters the whole ones'."""
+
+    def __init__(self) -> None:
+        self._optimizers: set[int] = set()
+        self._parameters: set[int] = set()
+        self.n_bytes = 0
+
+    def look(self, optimizer: Any) -> None:
+        # One that is made for each step would be looked at each time.
+        if id(optimizer) in self._optimizers or len(self._optimizers) == _N_OPTIMIZERS:
+            return
+        self._optimizers.add(id(optimizer))
+        for group in getattr(optimizer, "param_groups", ()):
+            for parameter in group["params"]:
+                if parameter.requires_grad and id(parameter) not in self._parameters:
+                    self._parameters.add(id(parameter))
+                    self.n_bytes += parameter.numel() * parameter.element_size()
 
 
 class _Exchanges:

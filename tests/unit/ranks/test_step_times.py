@@ -161,3 +161,13 @@ def test_a_thread_of_the_cell_that_reads_another_loader_adds_nothing(rank: Rank)
     thread.start()
     thread.join()
     assert (rank.loader.n_samples, rank.loader.waited_s) == (0, 0.0)
+
+
+def test_the_bytes_of_all_gradients_are_counted_once(rank: Rank) -> None:
+    more = torch.optim.SGD([rank.weights, torch.nn.Parameter(torch.zeros(10))], lr=0.0)
+    for _ in range(3):
+        rank.compute(1.0)
+        rank.steps.step(more)
+    rank.steps.close()
+    assert rank.sent[-1].gradient_bytes == (2 + 10) * 4
+    assert rank.sent[-1].n_cpus >= 1
