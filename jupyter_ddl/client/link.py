@@ -301,6 +301,8 @@ class ControllerLink:
         except (asyncio.IncompleteReadError, OSError, ProtocolError):
             pass  # the link is over either way; waiting requests are told below
         finally:
+            # Not by who asks next: perhaps nobody does, and the descriptor would stay.
+            self._writer.close()
             self.closed.set()
             for future in self._waiting.values():
                 if not future.done():
