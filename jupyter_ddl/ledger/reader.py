@@ -19,6 +19,7 @@ from jupyter_ddl.protocol.events import SCHEMA_VERSION, Event, RunFinished, RunS
 from jupyter_ddl.protocol.reading import converted
 from jupyter_ddl.protocol.snapshot import Counts, RunLine
 from jupyter_ddl.protocol.verb import Capabilities, Nouns
+from jupyter_ddl.store.exhaustion import used_up
 
 __all__ = [
     "MAX_FOLDED",
@@ -197,12 +198,20 @@ def read_run_line(path: str | Path) -> RunLine:
 
 
 def read_damaged_line(path: str | Path) -> RunLine | None:
-    """The same of a ledger whose beginning is damaged; None where none was ever begun."""
+    """The same of a ledger whose beginning is damaged; None where none was ever begun.
+
+    Raises
+    ------
+    LedgerError
+        This process, or its host, can open no file now: whether it is damaged is not known.
+    """
     path = Path(path)
     try:
         data = path.read_bytes()[: len(HEADER) + MAX_RECORD_BYTES]
         changed_at_s = path.stat().st_mtime
-    except OSError:
+    except OSError as error:
+        if used_up(error):
+            raise _unreadable(path, error) from error
         return None
     if len(data) <= len(HEADER):
         return None
@@ -253,10 +262,15 @@ def _open(path: Path) -> int:
     try:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
-        raise LedgerError(
-            f"reading the ledger {path} failed: {error.strerror}; `%runs` lists the runs there are",
-            path=str(path),
-        ) from error
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: OSError) -> LedgerError:
+    return LedgerError(
+        f"reading the ledger {path} failed: {error.strerror}{used_up(error)}; "
+        f"`%runs` lists the runs there are",
+        path=str(path),
+    )
 
 
 def _first(fd: int, path: Path) -> RunSubmitted:

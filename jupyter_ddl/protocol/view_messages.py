@@ -312,6 +312,8 @@ class ClusterList(msgspec.Struct, frozen=True, tag="clusters", tag_field="kind")
     """Clusters whose controller does not answer."""
     chosen: str = ""
     """Of several, the one that a new notebook uses; empty: none was chosen."""
+    trouble: str = ""
+    """Why the server can't look now; what it saw last is listed meanwhile."""
 
 
 class RunList(msgspec.Struct, frozen=True, tag="runs", tag_field="kind"):
@@ -320,6 +322,8 @@ class RunList(msgspec.Struct, frozen=True, tag="runs", tag_field="kind"):
     seq: int
     at_s: float
     runs: tuple[RunLine, ...]
+    trouble: str = ""
+    """What can't be read now; what was read of it last is listed meanwhile."""
 
 
 class FormField(msgspec.Struct, frozen=True):

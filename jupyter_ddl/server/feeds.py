@@ -25,7 +25,7 @@ from jupyter_ddl.protocol.snapshot import Driving, EncodedSnapshot
 from jupyter_ddl.protocol.telemetry import EncodedTelemetry
 from jupyter_ddl.protocol.view_messages import ClusterList, RecordTrouble
 from jupyter_ddl.server.links import Links
-from jupyter_ddl.server.run_list import RECOVERS_S, Folds
+from jupyter_ddl.server.run_list import RECOVERS_S, Folds, trouble_of
 from jupyter_ddl.store.connection import ConnectionInfo
 
 __all__ = ["ClusterWatch", "RunFeed", "TelemetryFeed"]
@@ -69,8 +69,8 @@ class ClusterWatch:
             self._poll_now.clear()
             try:
                 self._take(await self._poll())
-            except JupyterDDLError as error:
-                log.warning("clusters can't be listed: %s", error)
+            except (JupyterDDLError, OSError) as error:
+                self._tell(trouble_of("clusters can't be listed now", error))
             try:
                 async with asyncio.timeout(_CLUSTERS_INTERVAL_S):
                     await self._poll_now.wait()
@@ -101,10 +101,17 @@ class ClusterWatch:
     def _take(self, found: ClusterList) -> None:
         self.newest = found
         plain = tuple(_without_time(each, found.at_s) for each in found.clusters)
-        key = (plain, found.unreachable, found.chosen)
+        key = (plain, found.unreachable, found.chosen, found.trouble)
         if key != self._seen:
             self._seen = key
             self._on_change(found)
+
+    def _tell(self, trouble: str) -> None:
+        """What was seen last stays, with a word on why there is nothing newer."""
+        last = self.newest or ClusterList(0, 0.0, ())
+        if last.trouble != trouble:
+            log.warning("%s", trouble)
+            self._take(msgspec.structs.replace(last, at_s=time.time(), trouble=trouble))
 
 
 def _without_time(status: ClusterStatus, at_s: float) -> tuple[ClusterStatus, int]:
@@ -183,19 +190,23 @@ class RunFeed:
         """Follow the run until cancelled: a controller may end and another one take its place."""
         while True:
             self._poll_again.clear()
+            has_looked = False
             try:
                 if self._is_live(self.run_id):
                     self._was_driven = True
                     await self._follow()
                     self._driven_s = self._clock()
                 await self.first()
+                has_looked = True
             except JupyterDDLError as error:
                 log.info("run %s is not followed now: %s", self.run_id, error)
                 if isinstance(error, LedgerError | RunNotFoundError):
                     self._tell(error.message)
+            except OSError as error:
+                self._tell(trouble_of("this run can't be read now", error))
             # A run that has ended changes only when a controller goes on with it.
             ended = self.newest is not None and self.newest.is_final
-            rests = ended and not self._is_live(self.run_id)
+            rests = has_looked and ended and not self._is_live(self.run_id)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(None if rests else _RUN_INTERVAL_S):
                     await self._poll_again.wait()
@@ -306,7 +317,7 @@ class TelemetryFeed:
                 continue
             try:
                 await self._poll(name)
-            except JupyterDDLError as error:
+            except (JupyterDDLError, OSError) as error:
                 log.debug("telemetry of cluster %s: %s", name, error)
                 await asyncio.sleep(_AWAY_S)
             await asyncio.sleep(_TELEMETRY_INTERVAL_S)

@@ -9,19 +9,18 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from collections.abc import Awaitable, Callable
 
 from jupyter_ddl import __version__
 from jupyter_ddl.commands.cluster import form_of
-from jupyter_ddl.errors import JupyterDDLError, ProtocolError, QuotaError
+from jupyter_ddl.errors import JupyterDDLError, ProtocolError, QuotaError, StorageError
 from jupyter_ddl.plugins import BACKENDS
 from jupyter_ddl.protocol import view_messages as say
 from jupyter_ddl.protocol.snapshot import RunLine
 from jupyter_ddl.server.feeds import ClusterWatch, RunFeed, TelemetryFeed
 from jupyter_ddl.server.links import Links
 from jupyter_ddl.server.requests import Requests
-from jupyter_ddl.server.run_list import Folds, RunListing
+from jupyter_ddl.server.run_list import Folds, RunListing, trouble_of
 from jupyter_ddl.views.channel import Answer, Channel, Shown
 
 __all__ = ["MAX_CONNECTIONS", "Connection", "Hub"]
@@ -140,6 +139,11 @@ class Connection:
         except JupyterDDLError as error:
             watched.discard(name)
             return say.Denied(body.id, error.code, error.message)
+        except OSError as error:
+            watched.discard(name)
+            return say.Denied(
+                body.id, StorageError.code, trouble_of(f"{name} can't be watched now", error)
+            )
         return say.Done(body.id)
 
     def _refuse(self) -> None:
@@ -185,6 +189,7 @@ class Connection:
 MAX_CONNECTIONS = 32
 """Browser tabs of one user."""
 _RUNS_INTERVAL_S = 1.0
+_AGAIN_S = 1.0
 
 
 class _Watched:
@@ -207,8 +212,19 @@ class _Watched:
         for view in self.newest.values():
             connection.show(view)
 
-    def start(self, coroutine: Coroutine[Any, Any, None], name: str) -> None:
-        self.tasks.append(asyncio.create_task(coroutine, name=name))
+    def start(self, look: Callable[[], Awaitable[None]], name: str) -> None:
+        """Have something look until nobody watches any more, whatever it meets."""
+        self.tasks.append(asyncio.create_task(_go_on(look, name), name=name))
+
+
+async def _go_on(look: Callable[[], Awaitable[None]], name: str) -> None:
+    """A look that has ended for good is a view that stands still, and nobody knows why."""
+    while True:
+        try:
+            await look()
+        except Exception:
+            log.exception("looking at %s failed; it begins again", name)
+        await asyncio.sleep(_AGAIN_S)
 
 
 class Hub:
@@ -238,8 +254,8 @@ class Hub:
         connection.show(say.Welcome(0, time.time(), version=__version__, backends=backends))
         self._lists.join(connection)
         if not self._lists.tasks:
-            self._lists.start(self._clusters.run(), "clusters")
-            self._lists.start(self._list_runs(), "runs")
+            self._lists.start(self._clusters.run, "clusters")
+            self._lists.start(self._list_runs, "runs")
         return connection
 
     async def leave(self, connection: Connection) -> None:
@@ -285,11 +301,11 @@ class Hub:
             if run_id not in self._runs:  # another browser may have been faster
                 self._runs[run_id] = watched
                 watched.look_again = feed.look_again
-                watched.start(feed.run(), f"run {run_id}")
+                watched.start(feed.run, f"run {run_id}")
                 telemetry = TelemetryFeed(
                     lambda: self._cluster_of(run_id), run_id, self.links, watched.show
                 )
-                watched.start(telemetry.run(), f"telemetry {run_id}")
+                watched.start(telemetry.run, f"telemetry {run_id}")
                 self._clusters.poll_soon()  # a run that has just begun is followed at once
         self._runs[run_id].join(connection)
 
@@ -314,7 +330,7 @@ class Hub:
         if watched is None:
             watched = self._telemetry[cluster] = _Watched()
             feed = TelemetryFeed(lambda: cluster, "", self.links, watched.show)
-            watched.start(feed.run(), f"telemetry of {cluster}")
+            watched.start(feed.run, f"telemetry of {cluster}")
         watched.join(connection)
 
     def unwatch_cluster(self, connection: Connection, cluster: str) -> None:
@@ -352,18 +368,21 @@ class Hub:
 
     async def _list_runs(self) -> None:
         """Look at the runs on disk until cancelled; tell when the list has changed."""
-        seen: tuple[RunLine, ...] | None = None
+        seen: tuple[RunLine, ...] = ()
+        told: tuple[tuple[RunLine, ...], str] | None = None
         while True:
             self._poll_runs.clear()
             try:
                 runs = await asyncio.to_thread(self._listing.poll, self._clusters.live_runs)
+                trouble = self._listing.trouble
             except OSError as error:
-                log.warning("runs can't be listed: %s", error)
-            else:
-                if runs != seen:
-                    self._look_again(seen or (), runs)
-                    seen = runs
-                    self._lists.show(say.RunList(seq=0, at_s=time.time(), runs=runs))
+                runs, trouble = seen, trouble_of("runs can't be listed now", error)
+            if (runs, trouble) != told:
+                if trouble:
+                    log.warning("%s", trouble)
+                self._look_again(seen, runs)
+                seen, told = runs, (runs, trouble)
+                self._lists.show(say.RunList(0, time.time(), runs, trouble))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_RUNS_INTERVAL_S):
                     await self._poll_runs.wait()

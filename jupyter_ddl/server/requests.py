@@ -21,6 +21,7 @@ from jupyter_ddl.errors import (
     JupyterDDLError,
     ProtocolError,
     RunNotFoundError,
+    StorageError,
 )
 from jupyter_ddl.ledger.run_state import RunState
 from jupyter_ddl.protocol import requests as down
@@ -28,7 +29,7 @@ from jupyter_ddl.protocol import view_messages as say
 from jupyter_ddl.protocol.cluster import ClusterSpec
 from jupyter_ddl.protocol.replies import LogText
 from jupyter_ddl.server.links import Links
-from jupyter_ddl.server.run_list import Folds, check_run
+from jupyter_ddl.server.run_list import Folds, check_run, trouble_of
 from jupyter_ddl.store.processes import end_process
 from jupyter_ddl.views.analysis import Analysis, analysis_of
 from jupyter_ddl.views.answers import MAX_LINES, read_of, stop_of
@@ -81,6 +82,9 @@ class Requests:
             return await self._answer(body, notify)
         except JupyterDDLError as error:
             return say.Denied(number, error.code, error.message)
+        except OSError as error:
+            text = trouble_of("the Jupyter server can't do this now", error)
+            return say.Denied(number, StorageError.code, text)
         finally:
             if not isinstance(body, _READS):
                 self._on_change()

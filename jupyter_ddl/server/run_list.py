@@ -13,11 +13,13 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Container
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
 from jupyter_ddl.errors import JupyterDDLError, RunNotFoundError
+from jupyter_ddl.formats import format_counted
 from jupyter_ddl.ledger.reader import (
     MAX_FOLDED,
     LedgerReader,
@@ -28,9 +30,10 @@ from jupyter_ddl.ledger.reader import (
 from jupyter_ddl.ledger.reducer import fold
 from jupyter_ddl.ledger.run_state import RunState
 from jupyter_ddl.protocol.snapshot import RunLine
+from jupyter_ddl.store.exhaustion import used_up
 from jupyter_ddl.store.paths import ledger_path, runs_dir
 
-__all__ = ["N_RUNS", "RECOVERS_S", "Folds", "RunListing", "check_run"]
+__all__ = ["N_RUNS", "RECOVERS_S", "Folds", "RunListing", "check_run", "trouble_of"]
 
 
 # Folded runs, kept between requests so that only what is new in a ledger is read.
@@ -169,6 +172,17 @@ class RunListing:
         self._driven_s: dict[str, float] = {}
         """When runs that have not ended were last seen to be driven."""
         self._read_all_s = -_READ_ALL_S
+        self._unread: dict[str, OSError] = {}
+
+    @property
+    def trouble(self) -> str:
+        """Which runs could not be read at the last look, and why; empty: all could."""
+        if not self._unread:
+            return ""
+        run_id, error = next(iter(self._unread.items()))
+        n_others = len(self._unread) - 1
+        others = f" and {format_counted(n_others, 'other run')}" if n_others else ""
+        return trouble_of(f"run {run_id}{others} can't be read now", error)
 
     def poll(self, live: Container[str]) -> tuple[RunLine, ...]:
         """The newest runs, newest first.
@@ -187,6 +201,7 @@ class RunListing:
         else:
             changing = [run_id for run_id, each in self._known.items() if _may_change(each)]
             changing += [run_id for run_id in self._known if run_id in live]
+            changing += self._unread
         for run_id in changing:
             self._read(run_id)
         there = (each.line for each in self._known.values() if each.line is not None)
@@ -201,6 +216,7 @@ class RunListing:
         names = {entry.name for entry in os.scandir(runs_dir())}
         for gone in self._known.keys() - names:
             del self._known[gone]
+            self._unread.pop(gone, None)
         for new in names - self._known.keys():
             self._known[new] = _Known(None, (0, 0))
             self._read(new)
@@ -209,14 +225,17 @@ class RunListing:
     def _read(self, run_id: str) -> None:
         known = self._known[run_id]
         path = ledger_path(run_id)
+        self._unread.pop(run_id, None)
         try:
             facts = path.stat()
             mark = (facts.st_mtime_ns, facts.st_size)
             if mark != known.mark:
+                known.line = _line_of(path)
                 known.mark = mark
-                known.line = read_run_line(path)
-        except (JupyterDDLError, OSError):
-            known.line = read_damaged_line(path)  # None: it is being created or removed
+        except (FileNotFoundError, NotADirectoryError):
+            known.line = None  # it is being created or removed, or is no run
+        except OSError as error:
+            self._unread[run_id] = error  # with its old mark: it is read again at the next look
 
     def _lines(self, lines: list[RunLine], live: Container[str], now: float) -> tuple[RunLine, ...]:
         n_folded = 0
@@ -240,6 +259,23 @@ class RunListing:
             return self._folds.poll(line.run_id, lambda state: with_progress(line, state))
         except JupyterDDLError:
             return line  # it was removed in this moment, or is damaged
+
+
+def _line_of(path: Path) -> RunLine | None:
+    """None: it is being created.  Raises OSError where it can't be read now."""
+    try:
+        return read_run_line(path)
+    except JupyterDDLError as error:
+        if isinstance(error.__cause__, OSError):
+            raise error.__cause__ from None
+        return read_damaged_line(path)
+
+
+def trouble_of(what: str, error: JupyterDDLError | OSError) -> str:
+    """One line on what the server could not do, and what would help."""
+    if isinstance(error, JupyterDDLError):
+        return f"{what}: {error.message}"
+    return f"{what}: {error.strerror or error}{used_up(error)}"
 
 
 def _may_change(known: _Known) -> bool:

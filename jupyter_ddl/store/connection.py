@@ -105,9 +105,7 @@ def holds_name(process: ProcessIdentity, name: str) -> bool:
 
 def is_lost(process: ProcessIdentity) -> bool:
     """Whether a controller is known to run no more: its lock is asked, too."""
-    return is_gone(process) and not any(
-        holds_name(process, path.stem) for path in runtime_path().glob("*.lock")
-    )
+    return is_gone(process) and not any(holds_name(process, name) for name in _names(".lock"))
 
 
 def _other_host(path: Path) -> str:
@@ -202,5 +200,18 @@ def _read(name: str) -> ConnectionInfo | None:
 
 def list_connections() -> list[ConnectionInfo]:
     """All live controllers of this user, by name."""
-    names = sorted(path.stem for path in runtime_path().glob("*.json"))
-    return [info for name in names if (info := read_connection(name)) is not None]
+    return [info for name in _names(".json") if (info := read_connection(name)) is not None]
+
+
+def _names(ending: str) -> list[str]:
+    """Names of clusters that have such a file.
+
+    Raises
+    ------
+    OSError
+        The directory can't be read now; ``glob`` would say that there are none.
+    """
+    try:
+        return sorted(each.stem for each in runtime_path().iterdir() if each.suffix == ending)
+    except FileNotFoundError:
+        return []

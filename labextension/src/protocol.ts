@@ -46,6 +46,7 @@ export interface ClusterList {
   clusters: (ClusterStatus)[];
   unreachable: (string)[];
   chosen: string;
+  trouble: string;
 }
 
 export interface ClusterLogPart {
@@ -494,6 +495,7 @@ export interface RunList {
   seq: number;
   at_s: number | null;
   runs: (RunLine)[];
+  trouble: string;
 }
 
 export interface RunSnapshot {
@@ -814,7 +816,7 @@ export const STRUCTS: Record<string, Record<string, Shape>> = {
   BestTrial: {"number": "int", "params": {"map": {"any": ["boolean", "int", "number", "string", "null"]}}, "value": "number"},
   Capabilities: {"has_trials": "boolean", "has_ranks": "boolean", "has_cells": "boolean", "has_items": "boolean", "has_objective": "boolean", "can_resume": "boolean", "stops": {"list": {"one": ["epoch", "keep_best", "next_report", "now"]}}, "brings": {"one": ["", "best", "items", "ranks"]}},
   CellRow: {"number": "int", "source": "string", "targets": {"list": "int"}, "outcome": {"one": ["cancelled", "complete", "failed"]}, "at_s": "number", "duration_s": "number", "failure": "string"},
-  ClusterList: {"kind": {"one": ["clusters"]}, "seq": "int", "at_s": "number", "clusters": {"list": {"struct": "ClusterStatus"}}, "unreachable": {"list": "string"}, "chosen": "string"},
+  ClusterList: {"kind": {"one": ["clusters"]}, "seq": "int", "at_s": "number", "clusters": {"list": {"struct": "ClusterStatus"}}, "unreachable": {"list": "string"}, "chosen": "string", "trouble": "string"},
   ClusterLogPart: {"kind": {"one": ["cluster_log"]}, "id": "int", "cluster": "string", "lines": {"list": "string"}, "n_foreign": "int"},
   ClusterStatus: {"name": "string", "backend": "string", "state": {"one": ["degraded", "ready", "starting", "stopping"]}, "controller_pid": "int", "scheduler_address": "string", "started_at_s": "number", "workers": {"list": {"struct": "WorkerStatus"}}, "n_wanted": "int", "cpus_per_worker": "int", "memory_per_worker_bytes": {"any": ["int", "null"]}, "active_runs": {"list": "string"}, "idle_timeout_s": "number", "idle_left_s": {"any": ["number", "null"]}, "age_left_s": "number", "adapt": {"any": [{"tuple": ["int", "int"]}, "null"]}, "groups": {"list": {"struct": "GroupStatus"}}, "environment": {"any": [{"struct": "EnvironmentStatus"}, "null"]}, "gpus": "string", "trouble": "string"},
   ClusterTelemetry: {"seq": "int", "at_s": "number", "workers": {"list": {"struct": "WorkerSample"}}, "histories": {"list": {"struct": "WorkerHistory"}}, "verdicts": {"list": "string"}, "n_workers": "int", "gpu_hours": {"any": ["number", "null"]}, "cpu_hours": {"any": ["number", "null"]}, "others": {"map": {"list": {"any": ["number", "null"]}}}},
@@ -850,7 +852,7 @@ export const STRUCTS: Record<string, Record<string, Shape>> = {
   RestartRow: {"round": "int", "rank": {"any": ["int", "null"]}, "cause": "string", "step": {"any": ["int", "null"]}, "is_over": "boolean"},
   RunHistory: {"began_s": "number", "length_s": "number", "noun": "string", "lanes": {"list": "string"}, "bars": {"list": {"tuple": ["int", "number", "number", "string", "int", "int"]}}, "marks": {"list": {"tuple": ["number", "string", {"any": ["int", "null"]}, "string"]}}, "n_bars": "int", "n_hidden": "int", "n_marks": "int", "usage_at_s": {"list": "number"}, "cpu": {"list": {"any": ["number", "null"]}}, "gpu": {"list": {"any": ["number", "null"]}}, "memory": {"list": {"any": ["number", "null"]}}},
   RunLine: {"run_id": "string", "name": "string", "verb": "string", "can": {"struct": "Capabilities"}, "nouns": {"struct": "Nouns"}, "cluster": "string", "state": {"one": ["cancelled", "complete", "failed", "running", "starting", "submitted"]}, "created_at_s": "number", "finished_at_s": {"any": ["number", "null"]}, "n_trials": "int", "n_finished": {"any": ["int", "null"]}, "step": {"any": ["int", "null"]}, "round": "int", "best": {"any": ["number", "null"]}, "metric": {"any": ["string", "null"]}, "live": "boolean", "recovering": "boolean", "is_damaged": "boolean"},
-  RunList: {"kind": {"one": ["runs"]}, "seq": "int", "at_s": "number", "runs": {"list": {"struct": "RunLine"}}},
+  RunList: {"kind": {"one": ["runs"]}, "seq": "int", "at_s": "number", "runs": {"list": {"struct": "RunLine"}}, "trouble": "string"},
   RunSnapshot: {"seq": "int", "run_id": "string", "name": "string", "verb": "string", "can": {"struct": "Capabilities"}, "nouns": {"struct": "Nouns"}, "state": {"one": ["cancelled", "complete", "failed", "running", "starting", "submitted"]}, "cluster": "string", "created_at_s": "number", "n_trials": "int", "counts": {"struct": "Counts"}, "started_at_s": {"any": ["number", "null"]}, "finished_at_s": {"any": ["number", "null"]}, "metric": {"any": ["string", "null"]}, "mode": {"one": ["max", "min"]}, "sampler": "string", "pruner": "string", "best": {"any": [{"struct": "BestTrial"}, "null"]}, "rows": {"list": {"struct": "TrialRow"}}, "curve": {"list": {"tuple": ["int", "number"]}}, "pruned": {"list": "int"}, "best_curve": {"list": {"tuple": ["int", "number"]}}, "learning": {"list": {"struct": "LearningCurve"}}, "trials_per_s": {"any": ["number", "null"]}, "ends_at_s": {"any": ["number", "null"]}, "n_evictions": "int", "notices": {"list": "string"}, "paused": "string", "driver": {"one": ["live", "none", "recovering"]}, "stopping": "boolean", "reason": "string", "failure": {"any": [{"struct": "Failure"}, "null"]}, "failed_trial": {"any": ["int", "null"]}, "cells": {"list": {"struct": "CellRow"}}, "ranks": {"list": {"struct": "RankRow"}}, "world_size": "int", "round": "int", "max_rounds": "int", "restarts": {"list": {"struct": "RestartRow"}}, "checkpoint_step": {"any": ["int", "null"]}, "series": {"map": {"list": {"tuple": ["int", "number"]}}}, "metrics": {"list": "string"}, "n_metrics": "int", "hang": {"any": [{"struct": "HangVerdict"}, "null"]}, "step_verdict": "string", "outputs": {"list": {"struct": "OutputRow"}}, "n_outputs": "int", "usage": {"any": [{"struct": "Usage"}, "null"]}},
   RunView: {"kind": {"one": ["run"]}, "seq": "int", "at_s": "number", "snapshot": {"struct": "RunSnapshot"}},
   StacksPart: {"kind": {"one": ["stacks"]}, "id": "int", "run_id": "string", "ranks": {"list": {"struct": "RankStacks"}}, "n_ranks": "int"},

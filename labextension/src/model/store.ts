@@ -21,6 +21,9 @@ export interface Known {
   hasRuns: boolean;
   clusters: readonly ClusterStatus[];
   unreachable: readonly string[];
+  /** Why what is listed may be old; empty while the server can look. */
+  clustersTrouble: string;
+  runsTrouble: string;
   /** When `clusters` came, in milliseconds of this browser: what is left is counted from there. */
   clustersAt_ms: number;
   runs: readonly RunLine[];
@@ -40,6 +43,8 @@ const NOTHING: Known = {
   hasRuns: false,
   clusters: [],
   unreachable: [],
+  clustersTrouble: '',
+  runsTrouble: '',
   clustersAt_ms: 0,
   runs: [],
   telemetry: new Map(),
@@ -103,6 +108,7 @@ export class Store {
           hasClusters: true,
           clusters: message.clusters,
           unreachable: message.unreachable,
+          clustersTrouble: message.trouble,
           chosen: message.chosen,
           clustersAt_ms: Date.now(),
           clockOffset_s: offsetOf(message.at_s),
@@ -113,6 +119,7 @@ export class Store {
         this._change({
           hasRuns: true,
           runs: message.runs,
+          runsTrouble: message.trouble,
           clockOffset_s: offsetOf(message.at_s)
         });
         break;

@@ -9,7 +9,7 @@ import type { Store } from '../model/store';
 import { gpuSummary } from '../model/workers';
 import type { ClusterStatus, ClusterTelemetry } from '../protocol';
 import { ClusterFormView } from './ClusterFormView';
-import { Bar, IconButton, StateLabel } from './controls';
+import { Bar, IconButton, StateLabel, Trouble } from './controls';
 import { useKnown, useNow } from './hooks';
 
 export function ClusterList(props: {
@@ -31,6 +31,7 @@ export function ClusterList(props: {
           onClose={() => onForm(false)}
         />
       )}
+      <Trouble text={known.clustersTrouble} />
       <ul className="jp-ddl-list" aria-label="Clusters">
         {known.clusters.map(cluster => (
           <ClusterCard
@@ -56,7 +57,7 @@ export function ClusterList(props: {
           </li>
         ))}
       </ul>
-      {known.hasClusters && taken.length === 0 && !hasForm && (
+      {known.hasClusters && taken.length === 0 && !known.clustersTrouble && !hasForm && (
         <div className="jp-ddl-empty">
           No cluster is running. A <code>%%distribute</code> cell starts one, and so does{' '}
           <button type="button" className="jp-ddl-link" onClick={() => onForm(true)}>

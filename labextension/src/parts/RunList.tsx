@@ -7,7 +7,7 @@ import { age, counted, score } from '../format';
 import { matchingRuns, progressOf, stateOf, ticked } from '../model/runs';
 import type { Store } from '../model/store';
 import type { RunLine } from '../protocol';
-import { Bar, FilterField, StateLabel } from './controls';
+import { Bar, FilterField, StateLabel, Trouble } from './controls';
 import { useKnown, useNow } from './hooks';
 
 export function RunList(props: { store: Store; actions: Actions }): React.ReactElement {
@@ -24,6 +24,7 @@ export function RunList(props: { store: Store; actions: Actions }): React.ReactE
   const now_s = useNow() / 1000 + known.clockOffset_s;
   return (
     <div className="jp-ddl-section">
+      <Trouble text={known.runsTrouble} />
       <FilterField
         placeholder="Filter runs"
         label="Filter runs by name, state, verb or cluster"
@@ -55,7 +56,7 @@ export function RunList(props: { store: Store; actions: Actions }): React.ReactE
           />
         ))}
       </ul>
-      {known.hasRuns && shown.length === 0 && (
+      {known.hasRuns && shown.length === 0 && known.runsTrouble === '' && (
         <div className="jp-ddl-empty">
           {known.runs.length === 0
             ? 'No runs yet. They appear here whichever kernel submits them.'

@@ -76,6 +76,15 @@ export function FilterField(props: {
   );
 }
 
+/** What the server can't read now, above what it read last; nothing while all is well. */
+export function Trouble(props: { text: string }): React.ReactElement | null {
+  return props.text === '' ? null : (
+    <div className="jp-ddl-trouble" role="status">
+      {props.text}
+    </div>
+  );
+}
+
 /** Says what is wrong with the connection; nothing while all is well. */
 export function LiveBanner(props: { store: Store }): React.ReactElement {
   const { state, otherVersion } = useKnown(props.store);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import itertools
 import json
 import os
@@ -49,6 +50,8 @@ class Controller(Links):
         super().__init__()
         self.info = ConnectionInfo("local", "local", "/none", ProcessIdentity(1, 0, "b", "n"), "0")
         self.is_there = True
+        self.trouble: Exception | None = None
+        """What a look at the clusters raises."""
         self.closed = asyncio.Event()
         self.active: tuple[str, ...] = ("r1",)
         self.now = drawn(10)
@@ -58,6 +61,8 @@ class Controller(Links):
     # -- as the hub's links --------------------------------------------------------------------
 
     async def running(self) -> list[ConnectionInfo]:
+        if self.trouble is not None:
+            raise self.trouble
         return [self.info] if self.is_there else []
 
     async def get(self, name: str) -> Any:
@@ -147,6 +152,10 @@ class Tab:
         messages = [json.loads(text) for text in self.texts]
         return [each["text"] for each in messages if each["kind"] == "record"]
 
+    def newest(self, kind: str) -> dict[str, Any]:
+        messages = [json.loads(text) for text in self.texts]
+        return next((each for each in reversed(messages) if each["kind"] == kind), {})
+
 
 async def until(is_so: Callable[[], object]) -> None:
     async with asyncio.timeout(_DEADLINE_S):
@@ -209,6 +218,30 @@ def test_a_browser_that_can_be_told_nothing_is_closed_and_connects_again(
         again.say(kind="watch", id=1, run_id="r1")
         await until(lambda: again.seqs() == [11] and 11 in other.seqs())
         assert other.closed == []
+
+    relay(work)
+
+
+def test_what_the_server_can_t_look_at_is_told_and_looked_at_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever it is: descriptors that are used up, or what nobody has thought of."""
+    monkeypatch.setattr("jupyter_ddl.server.hub._AGAIN_S", 0.01)
+    monkeypatch.setattr("jupyter_ddl.server.feeds._CLUSTERS_INTERVAL_S", 0.01)
+
+    async def work(hub: Hub, controller: Controller) -> None:
+        tab = Tab(hub)
+        await until(lambda: tab.newest("clusters").get("clusters"))
+        controller.trouble = OSError(errno.EMFILE, "Too many open files")
+        hub._poll_soon()
+        await until(lambda: tab.newest("clusters")["trouble"])
+        told = tab.newest("clusters")
+        assert told["trouble"].startswith("clusters can't be listed now: Too many open files (a")
+        assert [each["name"] for each in told["clusters"]] == ["local"]
+        controller.trouble = ZeroDivisionError("nobody has thought of it")
+        await until(lambda: "nobody has thought of it" in caplog.text)
+        controller.trouble = None
+        await until(lambda: not tab.newest("clusters")["trouble"])
 
     relay(work)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Any
 
 import pytest
@@ -24,7 +25,7 @@ from jupyter_ddl.protocol.space import Uniform
 from jupyter_ddl.protocol.verb import VerbSpec
 from jupyter_ddl.server import run_list
 from jupyter_ddl.server.run_list import N_RUNS, RECOVERS_S, Folds, RunListing
-from jupyter_ddl.store.paths import ledger_path, run_dir
+from jupyter_ddl.store.paths import ledger_path, run_dir, runs_dir
 from jupyter_ddl.verbs.ddp import Ddp
 from jupyter_ddl.verbs.search import Search
 
@@ -139,8 +140,34 @@ def test_a_run_that_is_being_created_is_left_out_and_a_damaged_one_marked(home: 
     run_dir("noise").mkdir()
     ledger_path("noise").write_bytes(b"no ledger at all" * 10)
     record("good", STARTED)
-    lines = RunListing(Folds()).poll(())
+    (runs_dir() / "notes.txt").write_text("not a run")
+    listing = RunListing(Folds())
+    lines = listing.poll(())
     assert {line.run_id: line.is_damaged for line in lines} == {"noise": True, "good": False}
+    assert listing.trouble == ""
+
+
+def test_what_can_t_be_read_now_is_told_and_stays_until_it_can(
+    home: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for run_id in ("ended", "grows"):
+        record(run_id, STARTED, *([ENDED] if run_id == "ended" else []))
+    listing = RunListing(Folds())
+    before = listing.poll(())
+    go_on("grows", *trial(0, 0.3))
+    record("new", STARTED, ENDED, created_at_s=2000.0)
+
+    def refused(path: Any, *_rest: Any) -> int:
+        raise OSError(errno.EMFILE, "Too many open files", path)
+
+    with monkeypatch.context() as without_files:
+        without_files.setattr("os.open", refused)
+        assert listing.poll(()) == before
+        assert listing.trouble.startswith("run grows and 1 other run can't be read now: Too many")
+        assert "raise `ulimit -n`" in listing.trouble
+    new, *others = listing.poll(())
+    assert (new.run_id, new.is_damaged, listing.trouble) == ("new", False, "")
+    assert {line.run_id: line.best for line in others} == {"ended": 0.9, "grows": 0.3}
 
 
 def test_only_the_newest_are_listed_however_many_there_are(home: Any) -> None:
