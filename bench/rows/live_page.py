@@ -42,7 +42,7 @@ ROW = Row(
     warmups=0,
     note=(
         "The panel's page of a run in headless Chromium, which is the module that cells show. Its "
-        "websocket brings snapshots and pages of trials made by the package itself. Blocked: how "
+        "websocket brings snapshots and columns of trials made by the package itself. Blocked: how "
         "late a timer of 10 ms comes on the page's main thread."
     ),
     lines=(
@@ -64,7 +64,8 @@ def _measure(page: Page, empty: Page, address: str) -> dict[str, float]:
     import msgspec
 
     from jupyter_ddl.protocol import view_messages as say
-    from jupyter_ddl.views.answers import trial_page
+    from jupyter_ddl.views.channel import Columns
+    from jupyter_ddl.views.columns import columns_part
     from tests.browser.panel_script import ScriptedServer, cluster, run_line
 
     spec = RunSpec(
@@ -87,9 +88,8 @@ def _measure(page: Page, empty: Page, address: str) -> dict[str, float]:
     line = run_line("r1", "many trials", "running", n_trials=2 * _N_TRIALS, n_finished=_N_TRIALS)
     lists: list[Any] = [say.ClusterList(0, 0.0, (busy,)), say.RunList(0, 0.0, (line,))]
     server = ScriptedServer(page, lambda: [*lists, view()])
-    ask = msgspec.json.Decoder(say.FromBrowser)
-    server.answers["get_trials"] = lambda body: trial_page(
-        state, ask.decode(msgspec.json.encode(body))
+    server.answers["get_columns"] = lambda body: Columns(
+        *columns_part(state, msgspec.convert(body, say.GetColumns))
     )
     page.goto(address)
     page.wait_for_function("() => window.jupyterapp?.restored")

@@ -54,7 +54,6 @@ __all__ = [
     "GetOutput",
     "GetStacks",
     "GetTrial",
-    "GetTrials",
     "Have",
     "HistoryPart",
     "ImportancePart",
@@ -77,7 +76,6 @@ __all__ = [
     "StopTrial",
     "TelemetryView",
     "ToBrowser",
-    "TrialPage",
     "TrialPart",
     "Unwatch",
     "UnwatchCluster",
@@ -114,15 +112,6 @@ class RecordTrouble(msgspec.Struct, frozen=True, tag="record", tag_field="kind")
     run_id: str
     text: str
     """Why it can't be read, or not to its end; empty: it can be read again."""
-
-
-class TrialPage(msgspec.Struct, frozen=True, tag="trials", tag_field="kind"):
-    """Answer to :class:`GetTrials`."""
-
-    id: int
-    run_id: str
-    rows: tuple[TrialRow, ...]
-    n_matching: int
 
 
 class ColumnHead(msgspec.Struct, frozen=True):
@@ -399,7 +388,6 @@ ToBrowser: TypeAlias = (
     RunView
     | TelemetryView
     | RecordTrouble
-    | TrialPage
     | ColumnsPart
     | LogPart
     | OutputPart
@@ -468,21 +456,6 @@ class ResumeRun(msgspec.Struct, frozen=True, tag="resume_run", tag_field="kind")
 
     id: int
     run_id: str
-
-
-class GetTrials(msgspec.Struct, frozen=True, tag="get_trials", tag_field="kind"):
-    """A page of a run's trials, sorted and filtered where they all are."""
-
-    id: int
-    run_id: str
-    sort: str = "number"
-    """``number``, ``state``, ``value``, ``duration_s``, or a parameter's name."""
-    descending: bool = False
-    contains: str = ""
-    """Only rows that have each of these words in state, parameters or worker, or for which such
-    comparisons as ``lr>0.01`` are true."""
-    offset: int = 0
-    limit: int = 50
 
 
 class GetColumns(msgspec.Struct, frozen=True, tag="get_columns", tag_field="kind"):
@@ -647,7 +620,6 @@ FromBrowser: TypeAlias = (
     | StopRun
     | StopTrial
     | ResumeRun
-    | GetTrials
     | GetColumns
     | GetLog
     | GetOutput

@@ -44,7 +44,6 @@ _STOP_TIMEOUT_S = 5.0
 _STOP_GRACE_S = 10.0
 
 _READS = (
-    say.GetTrials,
     say.GetColumns,
     say.GetLog,
     say.GetOutput,
@@ -95,13 +94,7 @@ class Requests:
                 request, told = stop_of(body)
                 await self._ask_of_run(body.run_id, request)
                 return told
-            case (
-                say.GetTrials()
-                | say.GetColumns()
-                | say.GetLog()
-                | say.GetOutput()
-                | say.GetStacks()
-            ):
+            case say.GetColumns() | say.GetLog() | say.GetOutput() | say.GetStacks():
                 return await self._poll(body.run_id, lambda s: read_of(s, body))
             case say.GetImportance() | say.GetCurves() | say.GetTrial() | say.GetHistory():
                 return await asyncio.to_thread(self._analysed, body)

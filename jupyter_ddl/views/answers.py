@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import logging
-import math
-import operator
 import queue
-import re
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -21,7 +18,6 @@ from jupyter_ddl.ledger.outputs import output_rows
 from jupyter_ddl.ledger.reader import LedgerReader
 from jupyter_ddl.ledger.reducer import fold
 from jupyter_ddl.ledger.run_state import RunState, TrialState
-from jupyter_ddl.ledger.snapshots import trial_rows
 from jupyter_ddl.protocol import requests as down
 from jupyter_ddl.protocol import view_messages as say
 from jupyter_ddl.protocol.outputs import Bundle, read_bundle
@@ -33,11 +29,9 @@ from jupyter_ddl.protocol.view_messages import (
     GetLog,
     GetOutput,
     GetStacks,
-    GetTrials,
     LogPart,
     OutputPart,
     StacksPart,
-    TrialPage,
 )
 from jupyter_ddl.store.paths import ledger_path, run_dir
 from jupyter_ddl.store.printed import settled
@@ -50,22 +44,19 @@ from jupyter_ddl.views.stacks import stacks_part
 __all__ = [
     "MAX_LINES",
     "MAX_LOG_BYTES",
-    "MAX_ROWS",
     "RunRequests",
     "log_part",
     "output_part",
     "read_of",
     "still_form",
     "stop_of",
-    "trial_page",
 ]
 
 
-# What a view asks for beyond the snapshot: a page of trials, the end of a log.
+# What a view asks for beyond the snapshot: its trials as columns, the end of a log.
 #
 # Used by both carriers, on a thread that may wait for the disk.
 
-MAX_ROWS = 100
 MAX_LINES = 500
 MAX_LOG_BYTES = 64_000
 """Of one answer, as JSON."""
@@ -73,19 +64,16 @@ _MAX_LINE = 4096
 _SCAN_BYTES = 4 << 20
 """How far back a filter looks; the whole log stays on disk."""
 _TAIL_BYTES = 512 << 10
-_PAGE_BYTES = 48_000
 MAX_OUTPUT_BYTES = 1_000_000
 PICTURES = ("image/png", "image/jpeg", "image/gif")
 
 
 def read_of(
-    state: RunState, ask: GetTrials | GetColumns | GetLog | GetOutput | GetStacks
-) -> Columns | TrialPage | LogPart | OutputPart | StacksPart:
+    state: RunState, ask: GetColumns | GetLog | GetOutput | GetStacks
+) -> Columns | LogPart | OutputPart | StacksPart:
     """The answer to what only the run's record is needed for.  Raises as :func:`log_part` does."""
     if isinstance(ask, GetStacks):
         return stacks_part(state, run_dir(ask.run_id), ask)
-    if isinstance(ask, GetTrials):
-        return trial_page(state, ask)
     if isinstance(ask, GetColumns):
         return Columns(*columns_part(state, ask))
     if isinstance(ask, GetOutput):
@@ -99,30 +87,6 @@ def stop_of(ask: say.StopRun | say.StopTrial) -> tuple[down.Body, say.Done]:
         return down.StopRunRequest(ask.run_id, ask.how), say.Done(ask.id, _STOP_TEXTS[ask.how])
     told = say.Done(ask.id, f"trial {ask.trial} is asked to stop")
     return down.StopTrialRequest(ask.run_id, ask.trial), told
-
-
-def trial_page(state: RunState, ask: GetTrials) -> TrialPage:
-    """Some trials of a run, sorted and filtered among all of them.
-
-    Parameters
-    ----------
-    state : RunState
-        Not changed; must not change meanwhile.
-    """
-    tests = _tests(ask.contains, state)
-    matching = [t for t in state.trials.values() if all(test(t) for test in tests)]
-    key = _key(ask.sort)
-    known = [trial for trial in matching if key(trial) is not None]
-    unknown = [trial for trial in matching if key(trial) is None]
-    known.sort(key=lambda trial: (key(trial), trial.number), reverse=ask.descending)
-    # What has no value stands at the end in either direction.
-    ordered = [trial.number for trial in (*known, *unknown)]
-    offset = max(0, ask.offset)
-    shown = ordered[offset : offset + max(1, min(ask.limit, MAX_ROWS))]
-    rows = trial_rows(state, shown)
-    while len(rows) > 1 and len(msgspec.json.encode(rows)) > _PAGE_BYTES:
-        rows = rows[: len(rows) // 2]
-    return TrialPage(id=ask.id, run_id=ask.run_id, rows=rows, n_matching=len(matching))
 
 
 def log_part(state: RunState, directory: Path, ask: GetLog) -> LogPart:
@@ -202,100 +166,6 @@ def still_form(bundle: Bundle, limit: int) -> tuple[str, str]:
     note = "\n(a picture that is too large for here: run.show_outputs())" if large else ""
     text = plain_lines(bundle.text, min(limit, _MAX_LINE * 4))
     return "text/plain", text + note
-
-
-_SORTS: dict[str, Callable[[TrialState], Any]] = {
-    "number": lambda trial: trial.number,
-    "state": lambda trial: trial.state,
-    "value": lambda trial: _value(trial),
-    "duration_s": lambda trial: trial.duration_s,
-    "worker": lambda trial: trial.worker or None,
-    "step": lambda trial: trial.step,
-}
-
-
-def _key(sort: str) -> Callable[[TrialState], Any]:
-    return _SORTS.get(sort) or (lambda trial: _comparable(trial.params.get(sort)))
-
-
-def _comparable(value: Any) -> tuple[int, float, str] | None:
-    """Parameters of one name may be numbers in one trial and texts in another."""
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return None
-    if isinstance(value, bool | int | float):
-        return (
-            (0, float(value), "")
-            if abs(value) < 1e300
-            else (0, (1e300 if value > 0 else -1e300), "")
-        )
-    return (1, 0.0, str(value))
-
-
-def _value(trial: TrialState) -> float | None:
-    """What a trial had when it was cancelled, or when an attempt was lost, is not a result."""
-    value = trial.objective if trial.value is None else trial.value
-    if value is None or not math.isfinite(value):
-        return None
-    return value if trial.state in ("complete", "pruned", "running") else None
-
-
-_SIGNS: dict[str, Callable[[float, float], bool]] = {
-    "<": operator.lt,
-    ">": operator.gt,
-    "<=": operator.le,
-    ">=": operator.ge,
-}
-_AROUND_SIGN = re.compile(r"\s*(<=|>=|<|>)\s*")
-_COMPARISON = re.compile(r"([^<>]+?)(<=|>=|<|>)([^<>=]+)")
-
-
-def _tests(contains: str, state: RunState) -> list[Callable[[TrialState], bool]]:
-    """One for each word of a filter; ``views/live/trials.js`` has the same ones."""
-    objective = None if state.spec is None else state.spec.verb.objective
-    metric = "" if objective is None else objective.metric.casefold()
-    words = _AROUND_SIGN.sub(r"\1", contains.casefold()).split()
-    return [_test(word, metric) for word in words]
-
-
-def _test(word: str, metric: str) -> Callable[[TrialState], bool]:
-    found = _COMPARISON.fullmatch(word)
-    limit = None if found is None else _number(found[3])
-    if found is None or limit is None:
-        return lambda trial: any(word in text.casefold() for text in _texts(trial))
-    name, compare = found[1], _SIGNS[found[2]]
-
-    def test(trial: TrialState) -> bool:
-        value = _named(trial, name, metric)
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        return is_number and compare(value, limit)
-
-    return test
-
-
-def _number(text: str) -> float | None:
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return value if math.isfinite(value) else None
-
-
-def _named(trial: TrialState, name: str, metric: str) -> Any:
-    """What a name in small letters stands for: a parameter before anything else."""
-    for each, value in trial.params.items():
-        if each.casefold() == name:
-            return value
-    if name == "value" or (metric and name == metric):
-        return _value(trial)
-    return {"number": trial.number, "step": trial.step, "time": trial.duration_s}.get(name)
-
-
-def _texts(trial: TrialState) -> Iterable[str]:
-    yield trial.state
-    yield trial.worker
-    yield f"#{trial.number}"
-    for name, value in trial.params.items():
-        yield f"{name}={value}"
 
 
 class _Piece(NamedTuple):
@@ -500,13 +370,7 @@ class RunRequests:
                 request, told = stop_of(body)
                 self._ask(request)
                 return told
-            case (
-                say.GetTrials()
-                | say.GetColumns()
-                | say.GetLog()
-                | say.GetOutput()
-                | say.GetStacks()
-            ):
+            case say.GetColumns() | say.GetLog() | say.GetOutput() | say.GetStacks():
                 return read_of(self._folded(), body)
             case say.GetImportance() | say.GetCurves() | say.GetTrial() | say.GetHistory():
                 return analysis_of(self._folded(), body)()

@@ -41,7 +41,6 @@ from jupyter_ddl.protocol.view_messages import (
     RunList,
     Seen,
     StacksPart,
-    TrialPage,
     TrialPart,
     Welcome,
 )
@@ -232,7 +231,6 @@ class Columns(NamedTuple):
 
 Answer: TypeAlias = (
     Columns
-    | TrialPage
     | LogPart
     | OutputPart
     | ImportancePart

@@ -261,17 +261,6 @@ export interface GetTrial {
   trial: number;
 }
 
-export interface GetTrials {
-  kind: "get_trials";
-  id: number;
-  run_id: string;
-  sort?: string;
-  descending?: boolean;
-  contains?: string;
-  offset?: number;
-  limit?: number;
-}
-
 export interface GpuProcess {
   pid: number;
   memory_bytes: number | null;
@@ -629,14 +618,6 @@ export interface TelemetryView {
   run_id: string;
 }
 
-export interface TrialPage {
-  kind: "trials";
-  id: number;
-  run_id: string;
-  rows: (TrialRow)[];
-  n_matching: number;
-}
-
 export interface TrialPart {
   kind: "trial";
   id: number;
@@ -751,7 +732,6 @@ export type ToBrowser =
   | RunView
   | TelemetryView
   | RecordTrouble
-  | TrialPage
   | ColumnsPart
   | LogPart
   | OutputPart
@@ -778,7 +758,6 @@ export type FromBrowser =
   | StopRun
   | StopTrial
   | ResumeRun
-  | GetTrials
   | GetColumns
   | GetLog
   | GetOutput
@@ -858,7 +837,6 @@ export const STRUCTS: Record<string, Record<string, Shape>> = {
   StacksPart: {"kind": {"one": ["stacks"]}, "id": "int", "run_id": "string", "ranks": {"list": {"struct": "RankStacks"}}, "n_ranks": "int"},
   StepParts: {"n_steps": "int", "step_s": "number", "data_s": "number", "compute_s": "number", "waiting_s": {"any": ["number", "null"]}, "exchange_s": {"any": ["number", "null"]}, "samples_s": {"any": ["number", "null"]}, "n_workers": {"any": ["int", "null"]}, "gradient_norm": {"any": ["number", "null"]}},
   TelemetryView: {"kind": {"one": ["telemetry"]}, "seq": "int", "cluster": "string", "telemetry": {"struct": "ClusterTelemetry"}, "run_id": "string"},
-  TrialPage: {"kind": {"one": ["trials"]}, "id": "int", "run_id": "string", "rows": {"list": {"struct": "TrialRow"}}, "n_matching": "int"},
   TrialPart: {"kind": {"one": ["trial"]}, "id": "int", "run_id": "string", "row": {"struct": "TrialRow"}, "curves": {"list": {"struct": "MetricCurve"}}, "cell": "string", "note": "string"},
   TrialRow: {"number": "int", "state": {"one": ["cancelled", "complete", "failed", "pruned", "running", "waiting"]}, "params": {"map": {"any": ["boolean", "int", "number", "string", "null"]}}, "value": {"any": ["number", "null"]}, "step": {"any": ["int", "null"]}, "metrics": {"map": {"any": ["number", "null"]}}, "attempts": "int", "own_failures": "int", "evictions": "int", "worker": "string", "started_at_s": {"any": ["number", "null"]}, "duration_s": {"any": ["number", "null"]}, "failure": {"any": [{"struct": "Failure"}, "null"]}},
   Usage: {"cpu_hours": "number", "gpu_hours": "number", "peak_memory_bytes": {"list": {"any": ["int", "null"]}}},
@@ -872,7 +850,6 @@ export const TO_BROWSER: Record<string, string> = {
   run: "RunView",
   telemetry: "TelemetryView",
   record: "RecordTrouble",
-  trials: "TrialPage",
   columns: "ColumnsPart",
   log: "LogPart",
   output: "OutputPart",

@@ -21,6 +21,7 @@ from jupyter_ddl.protocol.replies import ClusterStatus, WorkerStatus
 from jupyter_ddl.protocol.snapshot import BestTrial, Counts, RunLine, RunSnapshot
 from jupyter_ddl.protocol.telemetry import ClusterTelemetry, GpuSample, WorkerSample
 from jupyter_ddl.protocol.verb import load_verb
+from jupyter_ddl.views.channel import Columns
 
 __all__ = ["ScriptedServer", "cluster", "gpu_telemetry", "run_line", "snapshot"]
 
@@ -33,16 +34,19 @@ class ScriptedServer:
 
     def __init__(self, page: Page, lists: Callable[[], list[say.ToBrowser]]) -> None:
         self.received: list[dict[str, Any]] = []
-        self.answers: dict[str, Callable[[dict[str, Any]], say.ToBrowser]] = {}
+        self.answers: dict[str, Callable[[dict[str, Any]], say.ToBrowser | Columns]] = {}
         self._lists = lists
         self._socket: WebSocketRoute | None = None
         self._seq = 0
         page.route_web_socket("**/jupyter-ddl/api/live*", self._open)
 
-    def say(self, message: say.ToBrowser) -> None:
+    def say(self, message: say.ToBrowser | Columns) -> None:
         """Send a message, numbered."""
         if self._socket is None:
             raise AssertionError("the panel has not connected")
+        if isinstance(message, Columns):
+            self._socket.send(message.frame())
+            return
         if "seq" in message.__struct_fields__:
             self._seq += 1
             message = msgspec.structs.replace(message, seq=self._seq)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from queue import Empty
 from typing import Any
 
+from tests.column_frames import read_frame
 from tests.live_kernel import LiveKernel
 
 _WIDGETS = "jupyter.widget"
@@ -114,7 +115,10 @@ class FrontEnd:
         elif kind == "comm_close":
             self.closed.append(content["comm_id"])
         elif kind == "comm_msg" and content["comm_id"] == self.comm_id:
-            self.messages += [json.loads(bytes(each)) for each in message.get("buffers", ())]
+            frames = map(bytes, message.get("buffers", ()))
+            self.messages += [
+                read_frame(each) if each.startswith(b"\0") else json.loads(each) for each in frames
+            ]
         elif kind in ("display_data", "update_display_data"):
             self.bundles.append(content["data"])
         elif kind == "stream":

@@ -76,17 +76,17 @@ def test_the_view_lives_while_its_cell_runs_and_stops_it(front_end: FrontEnd) ->
     front_end.until(lambda: front_end.comm_id in front_end.closed, 5, "the widget's end")
 
 
-def test_pages_and_logs_are_answered_while_the_cell_runs(front_end: FrontEnd) -> None:
+def test_trials_and_logs_are_answered_while_the_cell_runs(front_end: FrontEnd) -> None:
     cell = begin(front_end)
     run_id = front_end.snapshot()["run_id"]
-    front_end.send({"kind": "get_trials", "id": 1, "run_id": run_id, "sort": "x", "limit": 1})
+    front_end.send({"kind": "get_columns", "id": 1, "run_id": run_id})
     front_end.send({"kind": "get_log", "id": 2, "run_id": run_id, "trial": 77})
     front_end.send({"kind": "get_log", "id": 3, "run_id": "r1-other"})
-    front_end.until(lambda: front_end.newest("trials"), 10, "a page")
-    page = front_end.newest("trials")
-    assert page is not None
-    assert len(page["rows"]) == 1
-    assert page["n_matching"] >= 2
+    front_end.until(lambda: front_end.newest("columns"), 10, "the trials")
+    told = front_end.newest("columns")
+    assert told is not None
+    assert told["n_trials"] >= 2
+    assert len(told["values"]["x"]) == told["n_trials"]
     front_end.until(
         lambda: {2, 3} <= {m["id"] for m in front_end.messages if m["kind"] == "denied"},
         10,

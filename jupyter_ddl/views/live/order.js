@@ -53,7 +53,7 @@ function compared(a, b) {
   return typeof a === "number" ? -1 : 1;
 }
 
-/** One test for each word; views/answers.py has the same ones. */
+/** One test for each word. */
 function testsOf(columns, wanted, metric) {
   const words = wanted.toLowerCase().replace(/\s*(<=|>=|<|>)\s*/g, "$1").split(/\s+/).filter(Boolean);
   return words.map((word) => {

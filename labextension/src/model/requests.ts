@@ -14,13 +14,11 @@ import type {
   OutputPart,
   Progress,
   StacksPart,
-  TrialPage,
   TrialPart
 } from '../protocol';
 
 export type Answer =
   | Done
-  | TrialPage
   | ColumnsPart
   | LogPart
   | OutputPart

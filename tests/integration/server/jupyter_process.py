@@ -21,6 +21,7 @@ from typing import Any
 
 import websocket
 
+from tests.column_frames import read_frame
 from tests.leaks import Home
 from tests.until import PATIENCE_S, until
 
@@ -163,7 +164,7 @@ class Browser:
         text = self.socket.recv()
         if not text:
             raise ConnectionError(f"closed: {self.close_reason}")
-        message: dict[str, Any] = json.loads(text)
+        message: dict[str, Any] = read_frame(text) if isinstance(text, bytes) else json.loads(text)
         self.seen.append(message)
         return message
 

@@ -22,11 +22,11 @@ pytestmark = pytest.mark.integration
 
 N_MESSAGES = 20_000
 KINDS = [
-    "again", "seen", "watch", "unwatch", "stop_run", "stop_trial", "get_trials", "get_log",
+    "again", "seen", "watch", "unwatch", "stop_run", "stop_trial", "get_columns", "get_log",
     "watch_cluster", "unwatch_cluster", "scale_cluster", "stop_cluster", "get_cluster_log", "have",
     "start_cluster",
 ]  # fmt: skip
-NAMES = ["id", "run_id", "cluster", "trial", "seq", "how", "n_workers", "kind", "limit", "contains"]
+NAMES = ["id", "run_id", "cluster", "trial", "seq", "how", "n_workers", "kind", "since", "contains"]
 
 
 def anything(rng: random.Random, depth: int = 0) -> Any:
@@ -120,7 +120,7 @@ def test_one_mistake_is_told_and_many_end_the_connection(idle_server: JupyterSer
     browser.socket.send("no json")
     told = browser.wait_kind("denied")
     assert (told["id"], told["code"]) == (0, "DDL-6001")
-    assert browser.ask("get_trials", run_id="r0000-none")["code"] == "DDL-5003"
+    assert browser.ask("get_columns", run_id="r0000-none")["code"] == "DDL-5003"
     for _ in range(120):
         browser.socket.send_binary(b"\x00")
     assert closing(browser) == (1008, "too many messages that are malformed or too frequent")

@@ -58,10 +58,8 @@ def test_a_run_of_another_process_is_listed_followed_and_stopped(
 
     log = browser.ask("get_log", run_id=run.id, trial=0)
     assert log["lines"] == ["trial begins"]
-    page = browser.ask("get_trials", run_id=run.id, sort="x", descending=True)
-    values = [row["params"]["x"] for row in page["rows"]]
-    assert values == sorted(values, reverse=True)
-    assert page["n_matching"] == len(values)
+    told = browser.ask("get_columns", run_id=run.id)
+    assert len(told["values"]["x"]) == told["n_trials"] >= 2
 
     stopped = running(later)[0]["number"]
     assert browser.ask("stop_trial", run_id=run.id, trial=stopped)["kind"] == "done"
@@ -115,7 +113,7 @@ def test_a_panel_sees_a_run_through_the_death_of_its_controller(
     assert refused["kind"] == "denied"
     assert "cluster test is not running" in refused["text"]
     # What is known is still shown, from the record.
-    assert browser.ask("get_trials", run_id=run.id)["n_matching"] >= 2
+    assert browser.ask("get_columns", run_id=run.id)["n_trials"] >= 2
 
     started = browser.ask("start_cluster", name="test", n_workers=2, timeout_s=60.0)
     assert (started["kind"], run.id in started["text"]) == ("done", True)
@@ -196,7 +194,7 @@ def test_a_controller_that_hangs_is_told_and_holds_up_nobody(
     browser.wait_kind("clusters", lambda m: len(m["clusters"]) == 2)
 
 
-def test_a_search_of_ten_thousand_trials_is_paged_from_its_record(
+def test_a_search_of_ten_thousand_trials_comes_from_its_record(
     home: Home, browser: Browser
 ) -> None:
     write_search("r1121-large", 10_000)
@@ -205,14 +203,8 @@ def test_a_search_of_ten_thousand_trials_is_paged_from_its_record(
     assert (
         browser.watch_run("r1121-large", lambda s: s["state"] == "complete")["n_trials"] == 10_000
     )
-    page = browser.ask(
-        "get_trials", run_id="r1121-large", sort="value", descending=True, offset=5000, limit=10
-    )
-    assert [row["value"] for row in page["rows"]] == [4999.0 - n for n in range(10)]
-    found = browser.ask("get_trials", run_id="r1121-large", contains="lr=0.1234")
-    assert found["n_matching"] == len(
-        [n for n in range(10_000) if f"lr={n / 10_000}".startswith("lr=0.1234")]
-    )
+    told = browser.ask("get_columns", run_id="r1121-large")
+    assert told["values"]["value"] == [float(n) for n in range(10_000)]
 
 
 def write_search(run_id: str, n_trials: int) -> Path:

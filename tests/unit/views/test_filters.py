@@ -1,4 +1,4 @@
-"""The filter of trials finds the same ones in Python and in the page."""
+"""What the page finds among trials, and in which order it shows them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import json
 import subprocess
 
 import msgspec
-import pytest
 
 from jupyter_ddl.ledger.run_state import RunState, TrialState
-from jupyter_ddl.protocol.view_messages import GetTrials
-from jupyter_ddl.views.answers import trial_page
+from jupyter_ddl.ledger.snapshots import trial_rows
+from jupyter_ddl.protocol.snapshot import TrialRow
 from jupyter_ddl.views.bundle import LIVE_DIR
 from tests.unit.ledger.event_makers import search_spec
 from tests.unit.views.node_tools import node
@@ -46,16 +45,26 @@ const load = (name) => import(`${process.argv[1]}/${name}.js`);
 const [{ columnsOf }, { orderOf }] = [await load("columns"), await load("order")];
 const { rows, cases } = JSON.parse(process.argv[2]);
 const columns = columnsOf(rows);
-const how = { sort: "number", descending: false, metric: "loss" };
-const found = cases.map((wanted) => orderOf(columns, { ...how, wanted }));
+const usual = { sort: "number", descending: false, metric: "loss" };
+const found = cases.map((how) => orderOf(columns, { ...usual, ...how }));
 console.log(JSON.stringify(found.map((each) => each.map((row) => columns.number(row)))));
 """
 
 
-@pytest.fixture
-def state() -> RunState:
-    spec = search_spec()
-    assert spec.verb.objective is not None
+_ORDERS: dict[tuple[str, bool], list[int]] = {
+    ("number", False): [0, 1, 2, 3],
+    ("number", True): [3, 2, 1, 0],
+    ("lr", False): [1, 0, 2, 3],
+    ("opt", True): [0, 1, 2, 3],
+    ("duration_s", True): [3, 2, 1, 0],
+    # What has no value, or none that is a result, stands last in both directions.
+    ("value", False): [0, 1, 2, 3],
+    ("value", True): [2, 1, 0, 3],
+    ("no such column", True): [0, 1, 2, 3],
+}
+
+
+def rows_of_four_trials() -> tuple[TrialRow, ...]:
     trials = {
         n: TrialState(
             number=n,
@@ -69,27 +78,23 @@ def state() -> RunState:
         )
         for n, params in enumerate(_PARAMS)
     }
-    return RunState(spec=spec, trials=trials)
+    return trial_rows(RunState(spec=search_spec(), trials=trials), trials)
 
 
-def test_words_and_comparisons_find_the_same_trials_in_python_and_in_the_page(
-    state: RunState,
-) -> None:
-    metric = state.spec.verb.objective.metric  # type: ignore[union-attr]
-    whole = trial_page(state, GetTrials(1, "r"))
-    rows = msgspec.to_builtins(whole.rows)
-    asked = json.dumps({"rows": rows, "cases": list(_CASES)})
+def in_page(cases: list[dict[str, object]]) -> list[list[int]]:
+    """Numbers of the trials that the page shows, in its order, asked in each of these ways."""
+    asked = json.dumps({"rows": msgspec.to_builtins(rows_of_four_trials()), "cases": cases})
     command = [node(), "--input-type=module", "-e", _DRIVER, str(LIVE_DIR), asked]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
-    in_page = dict(zip(_CASES, json.loads(done.stdout), strict=True))
-    in_python = {
-        text: [
-            row.number
-            for row in trial_page(
-                state, GetTrials(1, "r", contains=text.replace("loss", metric))
-            ).rows
-        ]
-        for text in _CASES
-    }
-    assert in_page == _CASES
-    assert in_python == _CASES
+    found: list[list[int]] = json.loads(done.stdout)
+    return found
+
+
+def test_words_and_comparisons_find_trials_by_states_numbers_and_parameters() -> None:
+    found = in_page([{"wanted": text} for text in _CASES])
+    assert dict(zip(_CASES, found, strict=True)) == _CASES
+
+
+def test_trials_are_sorted_by_any_column_and_what_has_no_value_stands_last() -> None:
+    found = in_page([{"sort": sort, "descending": down} for sort, down in _ORDERS])
+    assert dict(zip(_ORDERS, found, strict=True)) == _ORDERS

@@ -1,4 +1,4 @@
-"""Pages of trials and ends of logs, as a view asks for them."""
+"""Ends of logs and outputs of trials, as a view asks for them."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from jupyter_ddl.protocol.events import (
 from jupyter_ddl.protocol.program import Program
 from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.protocol.space import Uniform
-from jupyter_ddl.protocol.view_messages import GetLog, GetOutput, GetTrials
+from jupyter_ddl.protocol.view_messages import GetLog, GetOutput
 from jupyter_ddl.verbs.fit import Fit
 from jupyter_ddl.verbs.search import Search
-from jupyter_ddl.views.answers import MAX_LOG_BYTES, log_part, output_part, trial_page
+from jupyter_ddl.views.answers import MAX_LOG_BYTES, log_part, output_part
 
 N_TRIALS = 300
 
@@ -50,45 +50,6 @@ def state() -> RunState:
             end = AttemptFinished(n, 1, outcome, 4.0, duration_s=1.0 + n, value=value, log_end=30)
             fold(found, end)
     return found
-
-
-def ask(state: RunState, **options: object) -> tuple[list[int], int]:
-    page = trial_page(state, GetTrials(1, "r", **options))  # type: ignore[arg-type]
-    return [row.number for row in page.rows], page.n_matching
-
-
-def test_a_page_is_sorted_among_all_trials(state: RunState) -> None:
-    numbers, n_matching = ask(state, sort="number", descending=True, limit=3)
-    assert numbers == [299, 298, 297]
-    assert n_matching == N_TRIALS
-    by_param, _ = ask(state, sort="lr", limit=2)
-    assert by_param == [0, 73]
-
-
-def test_what_has_no_value_stands_last_in_both_directions(state: RunState) -> None:
-    for descending in (False, True):
-        pages = [
-            ask(state, sort="value", descending=descending, offset=offset, limit=100)[0]
-            for offset in range(0, N_TRIALS, 100)
-        ]
-        order = [number for page in pages for number in page]
-        assert len(order) == N_TRIALS
-        assert {state.trials[number].state for number in order[200:]} == {"waiting"}
-        values = [number * 61 % 300 for number in order[:150]]
-        assert values == sorted(values, reverse=descending)
-
-
-def test_a_filter_looks_at_states_parameters_and_numbers(state: RunState) -> None:
-    assert ask(state, contains="running") == ([299], 1)
-    assert ask(state, contains="ACT=relu")[1] == 150
-    assert ask(state, contains="#299") == ([299], 1)
-    assert ask(state, contains="<script>") == ([], 0)
-
-
-def test_out_of_range_asks_get_what_there_is(state: RunState) -> None:
-    assert ask(state, offset=10_000) == ([], N_TRIALS)
-    assert len(ask(state, offset=-5, limit=100_000)[0]) == 100
-    assert ask(state, sort="no such column", limit=2)[1] == N_TRIALS
 
 
 def test_what_a_trial_shows_comes_as_a_picture_or_as_text(tmp_path: Path) -> None:
