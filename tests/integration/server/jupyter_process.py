@@ -207,6 +207,7 @@ class Browser:
 
     def close(self) -> None:
         self.socket.close(timeout=1)
+        self.socket.shutdown()  # close() leaves one open whose connection has ended
 
 
 @contextlib.contextmanager
