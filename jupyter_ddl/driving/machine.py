@@ -387,7 +387,8 @@ class Machine(ABC, Generic[E, I]):
 
 def earliest(*deadlines: float | None) -> float | None:
     """The first of the deadlines that there are."""
-    return min((at_s for at_s in deadlines if at_s is not None), default=None)
+    known = [at_s for at_s in deadlines if at_s is not None]
+    return min(known) if known else None
 
 
 def _briefs(things: Iterable[object]) -> str:

@@ -110,6 +110,8 @@ class SimulatedKernel:
         self.is_over = False
         self._ending = ""
         self.state = "complete"
+        self._take_s = self._rng.choice([0.25, 5.0])
+        """How long a request for outcomes waits for some: as ``FitRun``'s, and a patient one's."""
 
     @property
     def _part(self) -> FedBatch:
@@ -133,7 +135,7 @@ class SimulatedKernel:
         elif self._feeds:
             world.ask(self._feeds[0])
         elif len(part.done) < len(part.units):
-            world.ask(TakeFit("f1", part.number, self._n_taken, 0.25))
+            world.ask(TakeFit("f1", part.number, self._n_taken, self._take_s))
         else:
             world.ask(FinishFit("f1", batch=part.number))
 

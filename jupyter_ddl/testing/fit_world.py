@@ -65,12 +65,8 @@ from jupyter_ddl.protocol.events import (
     RunStarted,
     RunSubmitted,
 )
-from jupyter_ddl.protocol.fit import (
-    DropOutputs,
-    FitItem,
-    node_file,
-)
-from jupyter_ddl.protocol.fit_results import NodeResult, UnitResult
+from jupyter_ddl.protocol.fit import DropOutputs, FitItem, TakeFit, node_file
+from jupyter_ddl.protocol.fit_results import FitResults, NodeResult, UnitResult
 from jupyter_ddl.protocol.program import Program
 from jupyter_ddl.protocol.requests import FitBody
 from jupyter_ddl.protocol.run import Limits, RunSpec
@@ -125,6 +121,8 @@ class FitWorld:
             ),
         )
         self.ledger: list[Event] = [RunSubmitted(self.spec, 0.0)]
+        self.on_record: set[bytes] = set()
+        """Keys of the units whose outcomes are."""
         self.session = 0
         self.n_steps = 0
         self.p_loss = rng.choice([0.0, 0.0, 0.02, 0.1])
@@ -280,6 +278,7 @@ class FitWorld:
             case Reply(request=request, result=result):
                 body = self.open_requests.pop(request)  # KeyError: answered twice
                 results: Any = result
+                self._check_on_record(body, results)
                 self.later(self.delay(), lambda: self.kernel.replied(body, results))
             case Refuse(request=request, error=error):
                 body = self.open_requests.pop(request)
@@ -299,10 +298,22 @@ class FitWorld:
         n = self.rng.randint(1, len(self.recording))
         events, self.recording = tuple(self.recording[:n]), self.recording[n:]
         self.ledger += events
+        self.on_record |= {event.key for event in events if isinstance(event, FoldFinished)}
         self.feed(Committed(events))
         self.is_committing = bool(self.recording)
         if self.recording:
             self.later(self.delay(), self._commit)
+
+    def _check_on_record(self, body: FitBody, results: FitResults | None) -> None:
+        """What the kernel is told has to outlive a controller that is killed now."""
+        if not isinstance(body, TakeFit) or results is None:
+            return
+        part = self.parts[body.batch - 1]
+        for taken in results.units:
+            unit = part.units[taken.unit]
+            if not taken.is_stopped:
+                told = f"{part.number}.{unit.candidate}.{unit.fold}"
+                assert unit.key in self.on_record, f"{told} was told before it was on record"
 
     def _answer(self, question: int, work: Any) -> None:
         self.questions.remove(question)

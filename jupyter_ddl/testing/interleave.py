@@ -12,8 +12,12 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
 from random import Random
+from typing import NamedTuple
 
 from jupyter_ddl.protocol.program import Program
 from jupyter_ddl.protocol.run import Limits, RunSpec
@@ -32,6 +36,8 @@ __all__ = ["SCENARIOS", "main", "random_spec", "random_world"]
 
 _RARE = (0.0, 0.0, 0.05, 0.3)
 _PROGRAM = Program("", "In [1]")
+_PORTION = 250
+"""Worlds that one process plays at a time."""
 
 
 def random_world(seed: int, kind: str) -> World:
@@ -114,36 +120,70 @@ SCENARIOS: dict[str, Callable[[int], tuple[int, int]]] = {
 """By kind: plays the world of a seed; returns events that machines took, and steps or requests."""
 
 
+class _Played(NamedTuple):
+    """What has come of some worlds."""
+
+    n_events: int = 0
+    n_steps: int = 0
+    failures: tuple[str, ...] = ()
+
+
+def _play(kind: str, keep_going: bool, seeds: range) -> _Played:
+    n_events = n_steps = 0
+    failures = []
+    for seed in seeds:
+        try:
+            handled, stepped = SCENARIOS[kind](seed)
+        except AssertionError as error:
+            if not keep_going:
+                raise
+            failures.append(f"{kind}: {error}\n")
+            continue
+        n_events += handled
+        n_steps += stepped
+    return _Played(n_events, n_steps, tuple(failures))
+
+
+def _play_all(kind: str, seeds: range, keep_going: bool, n_jobs: int) -> Iterator[_Played]:
+    """The worlds of these seeds, in portions as they come to their ends."""
+    play = partial(_play, kind, keep_going)
+    portions = [seeds[at : at + _PORTION] for at in range(0, len(seeds), _PORTION)]
+    if n_jobs == 1:
+        yield from map(play, portions)
+        return
+    with ProcessPoolExecutor(n_jobs, get_context("spawn")) as processes:
+        yield from processes.map(play, portions)
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="jupyter_ddl.testing.interleave", description=__doc__)
     parser.add_argument("--count", type=int, default=1000, help="interleavings of each kind")
     parser.add_argument("--seed", type=int, default=0, help="of the first one")
     parser.add_argument("--kind", choices=sorted(SCENARIOS), action="append")
+    parser.add_argument("--jobs", type=int, default=1, help="processes that play them")
     parser.add_argument(
         "--keep-going", action="store_true", help="tell all failures, not the first"
     )
     options = parser.parse_args(arguments)
+    if options.jobs < 1:
+        parser.error(f"--jobs {options.jobs}: give a number of processes from 1")
     n_failed = 0
     for kind in options.kind or SCENARIOS:
         n_events = n_steps = 0
         began_s = time.perf_counter()
-        for seed in range(options.seed, options.seed + options.count):
-            try:
-                handled, stepped = SCENARIOS[kind](seed)
-            except AssertionError as error:
-                if not options.keep_going:
-                    raise
-                n_failed += 1
-                sys.stdout.write(f"{kind}: {error}\n")
-                continue
-            n_events += handled
-            n_steps += stepped
+        seeds = range(options.seed, options.seed + options.count)
+        for played in _play_all(kind, seeds, options.keep_going, options.jobs):
+            n_events += played.n_events
+            n_steps += played.n_steps
+            n_failed += len(played.failures)
+            sys.stdout.writelines(played.failures)
         took_s = time.perf_counter() - began_s
         sys.stdout.write(
             f"{kind}: {options.count} interleavings in {took_s:.1f} s, "
             f"{options.count / took_s:.0f}/s; {n_events} events, {n_events / took_s:.0f}/s; "
             f"{n_steps} steps of the clock, {n_steps / took_s:.0f}/s\n"
         )
+        sys.stdout.flush()
     return 1 if n_failed else 0
 
 
