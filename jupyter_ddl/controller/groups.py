@@ -6,10 +6,11 @@ import asyncio
 import logging
 import secrets
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
+from jupyter_ddl.background import BackgroundTasks
 from jupyter_ddl.driving.cell_groups import CellGroups
 from jupyter_ddl.driving.group_events import (
     AllCloseWanted,
@@ -82,7 +83,7 @@ class GroupRegistry:
         self._n_requests = 0
         self._records: dict[str, GroupRecord] = {}  # by group
         self._asking: dict[int, asyncio.Task[None]] = {}  # by call
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = BackgroundTasks(log, "persistent groups")
         self._deadline = Deadline(partial(self._feed, Woken()))
 
     # -- what clients ask ------------------------------------------------------------------------
@@ -146,9 +147,7 @@ class GroupRegistry:
         """End all groups, with the cluster."""
         await self._ask(lambda number: AllCloseWanted(number, "the cluster ended"))
         self._deadline.set(None)
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.close()
 
     async def _ask(self, make: Callable[[int], GroupEvent]) -> Any:
         self._n_requests += 1
@@ -180,20 +179,20 @@ class GroupRegistry:
     def _carry_out(self, instruction: GroupInstruction) -> None:
         match instruction:
             case Call(call=call):
-                task = self._asking[call] = self._spawn(self._call(instruction))
+                task = self._asking[call] = self._tasks.start(self._call(instruction))
                 task.add_done_callback(lambda _: self._asking.pop(call, None))
             case Forget(calls=calls):
                 for call in calls:
                     if (asking := self._asking.get(call)) is not None:
                         asking.cancel()
             case AskGpus(group_id=group_id):
-                self._spawn(self._ask_gpus(group_id))
+                self._tasks.start(self._ask_gpus(group_id))
             case OpenRecord(spec=spec, n_slots=n_slots):
                 self._open_record(spec, n_slots)
             case RecordCell(group_id=group_id, event=event):
                 self._records[group_id].put(event)
             case CloseRecord():
-                self._spawn(self._close_record(instruction))
+                self._tasks.start(self._close_record(instruction))
             case Reply(request=request, result=result):
                 future = self._requests.pop(request)
                 if not future.done():  # it is, where the one who asked has gone
@@ -241,14 +240,3 @@ class GroupRegistry:
             await self._records.pop(end.group_id).close(end.state, end.reason)
         finally:
             self._feed(RecordClosed(end.group_id))
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._on_task_done)
-        return task
-
-    def _on_task_done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("persistent groups: %s failed", task, exc_info=error)

@@ -7,11 +7,12 @@ import contextlib
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
+from jupyter_ddl.background import BackgroundTasks
 from jupyter_ddl.driving.calls import WorkerLostError
 from jupyter_ddl.driving.committer import Committer
 from jupyter_ddl.driving.file_sync import OnEvents
@@ -163,7 +164,7 @@ class RunDriver:
         self._is_closed = False
         self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._flights: dict[str, asyncio.Task[None]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = BackgroundTasks(log, machine.spec.run_id, self._on_task_error)
         self._deadline = Deadline(self.wake)
         self._requests: dict[int, asyncio.Future[Any]] = {}
         self._n_requests = 0
@@ -289,6 +290,10 @@ class RunDriver:
         if not self._over.done():
             self._over.set_exception(error)
 
+    def _on_task_error(self, error: BaseException) -> None:
+        if isinstance(error, Exception):
+            self._fail(error)
+
     def _on_committed(self, events: Sequence[Event]) -> None:
         if self._committer.error is not None:
             self._fail(self._committer.error)
@@ -314,9 +319,9 @@ class RunDriver:
             case Abandon(assignment_id=name):
                 self._flights[name].cancel()
             case Signal(worker=worker, controls=controls):
-                self._spawn(self._signal(worker, controls))
+                self._tasks.start(self._signal(worker, controls))
             case Ask(question=question, work=work):
-                self._spawn(self._ask(question, work))
+                self._tasks.start(self._ask(question, work))
             case WaitUntil(at_s=at_s):
                 self._deadline.set(at_s)
             case WakeOthers():
@@ -325,9 +330,9 @@ class RunDriver:
                 with contextlib.suppress(FileNotFoundError):
                     (self._run_dir / path).unlink()
             case EndWorker(worker=worker):
-                self._spawn(self._hands.end_worker(worker))
+                self._tasks.start(self._hands.end_worker(worker))
             case ReleaseWorkers(workers=workers):
-                self._spawn(self._release(workers), "release")
+                self._tasks.start(self._release(workers), "release")
             case Reply(request=request, result=result):
                 if (future := self._answered(request)) is not None:
                     future.set_result(result)
@@ -335,7 +340,7 @@ class RunDriver:
                 if (future := self._answered(request)) is not None:
                     future.set_exception(error)
             case Over():
-                self._spawn(self._leave())
+                self._tasks.start(self._leave())
 
     def _send(self, assignment: Assignment, worker: str) -> None:
         name = assignment.assignment_id
@@ -385,15 +390,3 @@ class RunDriver:
         await asyncio.gather(*releasing, return_exceptions=True)
         if not self._over.done():
             self._over.set_result(None)
-
-    def _spawn(self, work: Coroutine[Any, Any, None], name: str | None = None) -> None:
-        task = asyncio.create_task(work, name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._on_task_done)
-
-    def _on_task_done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("%s: %s failed", self.spec.run_id, task, exc_info=error)
-            if isinstance(error, Exception):
-                self._fail(error)

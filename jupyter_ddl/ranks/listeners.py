@@ -39,6 +39,7 @@ def socket_inodes() -> dict[int, int]:
 def closed_to_strangers() -> Iterator[None]:
     """Within this, ranks meet; whoever comes later to the sockets that they met at gets no answer.
 
+    As a decorator it makes that of each call of a function.
     Where torch connects ranks only when they first need each other, nothing is done.
     """
     if sys.platform != "linux" or os.environ.get("TORCH_GLOO_LAZY_INIT") == "1":

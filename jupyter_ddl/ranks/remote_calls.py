@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import sys
 import threading
-from collections.abc import Callable
 from typing import Any
 
 from jupyter_ddl.errors import LaunchError
@@ -37,16 +36,7 @@ def _close_jax() -> None:
     initialize = getattr(state, "initialize", None)
     if initialize is not None:
         # It returns when all processes are connected, by one connection each.
-        state.initialize = _closing(initialize)
-
-
-def _closing(connect: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(connect)
-    def closing(*args: Any, **options: Any) -> Any:
-        with closed_to_strangers():
-            return connect(*args, **options)
-
-    return closing
+        state.initialize = closed_to_strangers()(initialize)
 
 
 def _close_rpc() -> None:

@@ -86,7 +86,7 @@ class Rendezvous:
             self._init_process_group(*args, **options)
 
         _replace(self._original, replacement)
-        _replace(dist.new_group, _closing(dist.new_group))
+        _replace(dist.new_group, closed_to_strangers()(dist.new_group))
 
     def renew(self, round_id: str) -> None:
         """Meet nothing of what was met before; all ranks do this together."""
@@ -223,17 +223,6 @@ class AloneRank:
         if dist.is_available():
             place = RankPlace("alone")
             Rendezvous(place, dist.HashStore(), self._tell, contextlib.nullcontext).install()
-
-
-def _closing(connect: Callable[..., Any]) -> Callable[..., Any]:
-    """The same function, whose sockets answer nobody once it has returned."""
-
-    @functools.wraps(connect)
-    def closing(*args: Any, **options: Any) -> Any:
-        with closed_to_strangers():
-            return connect(*args, **options)
-
-    return closing
 
 
 def _replace(original: Callable[..., Any], replacement: Callable[..., Any]) -> None:

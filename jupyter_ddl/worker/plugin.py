@@ -6,13 +6,13 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from distributed import Worker, WorkerPlugin, get_worker
 
+from jupyter_ddl.background import BackgroundTasks
 from jupyter_ddl.errors import LaunchError
 from jupyter_ddl.protocol.assignment import (
     Assignment,
@@ -182,14 +182,14 @@ class RankPlugin(WorkerPlugin):  # type: ignore[misc]
         self._executions: dict[str, Execution] = {}
         self._stopped_at_s: dict[str, float] = {}
         self._notices: list[str] = []
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = BackgroundTasks(log, f"worker {worker.address}")
         self._leaving = Leaving(
             worker, lambda: tuple(self._executions.values()), lambda: self._n_unfetched
         )
-        self._in_background(self._start_zygote(), "ddl-zygote-start")
+        self._tasks.start(self._start_zygote(), "ddl-zygote-start")
         if self.settings.rank_memory_bytes is not None:
             guard = MemoryGuard(self.settings.rank_memory_bytes, lambda: self._pool.ranks)
-            self._in_background(guard.watch(), "ddl-memory-guard")
+            self._tasks.start(guard.watch(), "ddl-memory-guard")
         self._post: SamplePost | None = None
         self._telemetry = self._start_telemetry()
 
@@ -228,9 +228,7 @@ class RankPlugin(WorkerPlugin):  # type: ignore[misc]
             self._post.close()
         if self._telemetry is not None:
             await asyncio.to_thread(self._telemetry.close)
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.close()
         try:
             async with asyncio.timeout(_TEARDOWN_TIMEOUT_S):
                 await self._pool.close()
@@ -279,13 +277,13 @@ class RankPlugin(WorkerPlugin):  # type: ignore[misc]
             await self._pool.import_packages(message.imports)
         elif isinstance(message, StopTrial):
             for execution in self._of_run(message.run_id):
-                self._in_background(execution.stop_trial(message), "ddl-stop-trial")
+                self._tasks.start(execution.stop_trial(message), "ddl-stop-trial")
         elif isinstance(message, JoinGroup):
             for execution in self._of_run(message.run_id):
                 execution.join(message)
         elif isinstance(message, DumpStacks):
             for execution in self._of_run(message.run_id):
-                self._in_background(execution.probe(message), "ddl-probe")
+                self._tasks.start(execution.probe(message), "ddl-probe")
         elif isinstance(message, DropOutputs):
             await asyncio.to_thread(drop_outputs, message)
         elif isinstance(message, StopRun):
@@ -301,7 +299,7 @@ class RankPlugin(WorkerPlugin):  # type: ignore[misc]
             if self.files is not None:
                 self.files.forget(message.run_id)
         for execution in self._of_run(message.run_id):
-            self._in_background(execution.stop_run(message), "ddl-stop-run")
+            self._tasks.start(execution.stop_run(message), "ddl-stop-run")
         self._pool.discard_idle(message.run_id)
 
     async def call_rank(self, payload: bytes) -> bytes:
@@ -366,16 +364,6 @@ class RankPlugin(WorkerPlugin):  # type: ignore[misc]
         notices, self._notices = self._notices, []
         for text in notices:
             execution.notice(f"worker {self._worker.name}: {text}")
-
-    def _in_background(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        task = asyncio.create_task(work, name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._on_task_done)
-
-    def _on_task_done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("worker %s: %s failed", self._worker.address, task, exc_info=error)
 
 
 def plugin_of(worker: Worker) -> RankPlugin:
