@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import base64
+import re
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
 import pytest
-from playwright.sync_api import Page, Route, expect
+from playwright.sync_api import Locator, Page, Route, expect
 
 from jupyter_ddl.client.run import Run
 from jupyter_ddl.errors import JupyterDDLError
@@ -100,6 +101,24 @@ def section(page: Page, title: str) -> Any:
     return found
 
 
+def in_sight(part: Locator) -> Locator:
+    """A section is drawn while it is in sight."""
+    part.locator("> summary").scroll_into_view_if_needed()
+    return part
+
+
+def drag_across(page: Page, plot: Locator, start: float, end: float) -> None:
+    """Choose a part of a chart's horizontal axis, in shares of its width."""
+    plot.scroll_into_view_if_needed()
+    box = plot.bounding_box()
+    assert box is not None
+    y = box["y"] + box["height"] / 2
+    page.mouse.move(box["x"] + start * box["width"], y)
+    page.mouse.down()
+    page.mouse.move(box["x"] + end * box["width"], y, steps=4)
+    page.mouse.up()
+
+
 def test_each_section_tells_of_all_trials(page: Page, show: Show) -> None:
     record_search("why-a", events_of_search(300))
     show("why-a")
@@ -116,7 +135,7 @@ def test_each_section_tells_of_all_trials(page: Page, show: Show) -> None:
     assert label.startswith("val_acc against lr: 299 trials; best 1.000 at 0.01")
     drawn = slices.locator(".ddl-spread").first.locator("path.ddl-spot")
     counts = [(each.get_attribute("d") or "").count("M") for each in drawn.all()]
-    assert counts == [239, 60, 0]  # complete, pruned, running
+    assert counts == [0, 239, 60, 0]  # beside a brush, complete, pruned, running
 
     contour = section(page, "Contour")
     cells = contour.locator("tbody td").all_inner_texts()
@@ -134,6 +153,36 @@ def test_each_section_tells_of_all_trials(page: Page, show: Show) -> None:
     expect(trade_off).to_contain_text("On the front: ")
 
     curves = section(page, "Curves")
+    expect(curves).to_contain_text("40 trials: the best ones and those that began last.")
+    drag_across(page, slices.get_by_role("img").nth(2), 0.1, 0.4)  # one selection for all of them
+    expect(in_sight(slices)).to_contain_text(re.compile(r"Chosen: 1?\d\d of 299 trials\."))
+    chosen = re.findall(r"Chosen: .* trials\.", slices.inner_text())[0]
+    expect(in_sight(contour)).to_contain_text(chosen)
+    expect(in_sight(distribution)).to_contain_text("of 239 complete trials")
+    expect(in_sight(trade_off)).to_contain_text(chosen)
+    expect(in_sight(curves)).to_contain_text(" of 40 trials")
+    expect(in_sight(importance)).to_contain_text("All trials are weighed, whichever are chosen.")
+    expect(page.locator(".ddl-wide .ddl-readout")).to_have_text(chosen[8:-1])
+    take(page.locator(".ddl-live"), "why_brushed")
+    page.get_by_role("button", name="clear", exact=True).click()
+    expect(in_sight(slices)).not_to_contain_text("Chosen")
+    expect(in_sight(importance).get_by_text("All trials are weighed")).to_be_hidden()
+    # A part of the history is a choice, too; a click on a mark opens its trial.
+    history = page.locator(".ddl-charts").first.get_by_role("img").first
+    drag_across(page, history, 0.3, 0.6)
+    expect(in_sight(slices)).to_contain_text(" of 299 trials.")
+    page.get_by_role("button", name="whole axis").click()
+    expect(in_sight(slices)).not_to_contain_text("Chosen")
+    history.focus()
+    page.keyboard.press("Home")
+    page.keyboard.press("Enter")
+    card = page.get_by_role("region", name="trial 0", exact=True)
+    expect(card).to_be_visible()
+    page.keyboard.press("Escape")
+    contour.locator("tbody td button:enabled").first.click()
+    expect(page.locator(".ddl-card")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.locator(".ddl-card")).to_be_hidden()
     curves.get_by_label("Metric").select_option("loss")
     expect(curves).to_contain_text("40 trials: the best ones and those that began last.")
     expect(curves.locator("figcaption .ddl-chart-title")).to_have_text("loss")

@@ -7,16 +7,19 @@ import { BOTTOM, CHAR, drawnOf, HEIGHT, outsideText, TOP } from "./plot.js";
 import { Watched } from "./scale.js";
 
 const NOTHING = "no numbers";
+const REACH_PX = 14;
 
 /** One chart with its title, legend, readout and switch for a logarithmic axis. */
 export class Chart {
   /**
    * @param {import("./dom.js").Scope} scope
-   * @param {{onMove: (xName: string, at: number | null) => void, onZoom: (xName: string, range: [number, number] | null) => void} | null} [link]
+   * @param {{onMove?: (xName: string, at: number | null) => void, onZoom?: (xName: string, range: [number, number] | null) => void,
+   *   onPick?: (trial: number) => void}} [link] what a chart is part of; `onPick`: of series that tell whose they are
    */
-  constructor(scope, link = null) {
+  constructor(scope, link = {}) {
     this._link = link;
     this._from = null; // where a part to enlarge begins
+    this._isPart = false; // whether a part was chosen by the last press
     this._part = s("rect", { class: "ddl-part-mark", y: TOP, height: HEIGHT - BOTTOM - TOP });
     this._title = h("span", { class: "ddl-chart-title" });
     this._readout = h("span", { class: "ddl-readout" });
@@ -71,9 +74,13 @@ export class Chart {
     scope.listen(this._svg, "pointerenter", () => (this._isPointed = true));
     scope.listen(this._svg, "pointermove", (event) => this._point(event.clientX));
     scope.listen(this._svg, "pointerdown", (event) => {
-      if (link !== null && event.button === 0 && event.pointerType !== "touch") this._from = this._at;
+      this._isPart = false;
+      if (link.onZoom !== undefined && event.button === 0 && event.pointerType !== "touch") this._from = this._at;
     });
     scope.listen(this._svg, "pointerup", () => this._enlarge());
+    scope.listen(this._svg, "click", (event) => {
+      if (!this._isPart) this._pick(event.clientX, event.clientY);
+    });
     scope.listen(this._svg, "pointerleave", () => {
       this._isPointed = false;
       this._from = null;
@@ -234,15 +241,34 @@ export class Chart {
 
   _go(at) {
     this._move(at);
-    if (this._link !== null && this._data !== null) this._link.onMove(this._data.xName, at);
+    if (this._data !== null) this._link.onMove?.(this._data.xName, at);
   }
 
+  /** Open the trial whose mark is nearest to a place, if one is near. */
+  _pick(clientX, clientY) {
+    const { _drawn: drawn, _link: link } = this;
+    if (drawn === null || link.onPick === undefined) return;
+    const box = this._svg.getBoundingClientRect();
+    const [px, py] = [(clientX - box.left) * (this._width / Math.max(1, box.width)), clientY - box.top];
+    const trial = nearestTrial(this._data.series, drawn, px, py);
+    if (trial !== null) link.onPick(trial);
+  }
+
+  /** Open the trial of the last series that has a point at the cursor. */
+  _pickAt(at) {
+    const trials = at === null ? [] : this._found(at).map(([series, point]) => trialOf(series, point));
+    const trial = trials.findLast((each) => each !== null);
+    if (trial !== undefined) this._link.onPick?.(trial);
+  }
+
+  /** Whether there was a part to enlarge. */
   _enlarge() {
     const [from, to] = [this._from, this._at];
     this._from = null;
     this._move(this._at);
-    if (this._link === null || from === null || to === null || from === to) return;
-    this._link.onZoom(this._data.xName, [Math.min(from, to), Math.max(from, to)]);
+    this._isPart = from !== null && to !== null && from !== to;
+    if (this._isPart) this._link.onZoom?.(this._data.xName, [Math.min(from, to), Math.max(from, to)]);
+    return this._isPart;
   }
 
   _key(event) {
@@ -250,14 +276,14 @@ export class Chart {
     if (event.key === "Escape") {
       this._from = null;
       this._go(null);
-      this._link?.onZoom(this._data.xName, null);
+      this._link.onZoom?.(this._data.xName, null);
     }
-    if (event.key === "Enter") this._enlarge();
+    if (event.key === "Enter" && !this._enlarge()) this._pickAt(this._at);
     if (step === undefined || this._xs.length === 0) return;
     event.preventDefault();
     const at = this._at === null ? this._xs.length - (step > 0 ? 1 : 0) : this._xs.indexOf(this._at);
     if (!event.shiftKey) this._from = null;
-    else if (this._link !== null) this._from ??= this._xs[at] ?? null;
+    else if (this._link.onZoom !== undefined) this._from ??= this._xs[at] ?? null;
     this._go(this._xs[Math.min(this._xs.length - 1, Math.max(0, at + step))]);
   }
 
@@ -338,6 +364,41 @@ export class Chart {
 
 function toggle(text, title) {
   return h("button", { type: "button", class: "ddl-toggle", text, title, "aria-pressed": "false" });
+}
+
+/** Whose a point is; null: nobody's. */
+function trialOf(series, point) {
+  if (series.isTrials === true) return point[0];
+  return series.trial ?? null;
+}
+
+/**
+ * The trial whose mark is nearest to a place.
+ * @param {import("./plot.js").Series[]} series
+ * @param {{x: import("./scale.js").Scale, y: import("./scale.js").Scale}} drawn
+ * @returns {number | null} null: none is within reach
+ */
+export function nearestTrial(series, { x, y }, px, py) {
+  let [found, least] = [null, REACH_PX];
+  for (const each of series) {
+    if (each.isTrials !== true && each.trial === undefined) continue;
+    let before = null;
+    for (const point of each.points) {
+      const place = typeof point[1] === "number" && y.holds(point[1]) && x.holds(point[0]) ? [x.place(point[0]), y.place(point[1])] : null;
+      if (place !== null) {
+        const distance = each.kind === "line" && before !== null ? toSegment(before, place, px, py) : Math.hypot(place[0] - px, place[1] - py);
+        if (distance < least) [found, least] = [trialOf(each, point), distance];
+      }
+      before = place;
+    }
+  }
+  return found;
+}
+
+function toSegment([ax, ay], [bx, by], px, py) {
+  const length = (bx - ax) ** 2 + (by - ay) ** 2;
+  const share = length === 0 ? 0 : Math.min(1, Math.max(0, ((px - ax) * (bx - ax) + (py - ay) * (by - ay)) / length));
+  return Math.hypot(ax + share * (bx - ax) - px, ay + share * (by - ay) - py);
 }
 
 function lastUpTo(points, at) {

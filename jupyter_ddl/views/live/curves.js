@@ -6,9 +6,11 @@ import { clean, h, repeat, Scope, setText, show } from "./dom.js";
 import { count, number, score } from "./format.js";
 import { through } from "./lens.js";
 import { rangesOf } from "./plot.js";
+import { NUMBER } from "./selection.js";
 
 const COLORS = ["var(--ddl-blue)", "var(--ddl-orange)", "var(--ddl-violet)", "var(--ddl-green)"];
 const MAX_CHARTS = 4;
+const BY_TRIAL = "trial";
 const SMOOTHINGS = [[0, "not smoothed"], [0.6, "smoothed a little"], [0.9, "smoothed"], [0.98, "smoothed much"]];
 const MANY_TRIALS = 1000;
 const REST_MS = 1000;
@@ -19,10 +21,12 @@ export class Curves {
   /**
    * @param {Scope} scope
    * @param {import("./selection.js").Selection} selection
+   * @param {(trial: number) => void} choose
    * @param {any[] | null} [record] of a recording: all snapshots
    */
-  constructor(scope, selection, record = null) {
+  constructor(scope, selection, choose, record = null) {
     this._scope = scope;
+    this._choose = choose;
     this._selection = selection;
     this._isReplay = record !== null;
     this._nextMs = 0;
@@ -73,7 +77,7 @@ export class Curves {
     [this._mark, this._brushed, this._runId] = [mark, this._selection.version, snapshot.run_id];
     // One scale is right for a recording as it is told by its snapshots.
     const usable = this._isReplay || columns === null || columns.isSample || columns.n === 0 ? null : columns;
-    const all = (this._all = chartsOf(snapshot, usable, usable === null ? null : this._selection.mask(usable)));
+    const all = (this._all = chartsOf(snapshot, usable, this._chosen(columns)));
     const wanted = all.filter((data, index) => this._isPicked(data, index));
     for (const [key, chart] of this._charts) {
       if (wanted.some((data) => data.key === key)) continue;
@@ -86,10 +90,10 @@ export class Curves {
       const chart = this._charts.get(data.key);
       if (last.nextSibling !== chart.element) last.after(chart.element);
       last = chart.element;
-      const lens = { weight: Number(this._smooth.value), zoom: this._zooms.get(data.xName) ?? null };
+      const lens = { weight: Number(this._smooth.value), zoom: this._zoomOf(data.xName) };
       chart.update(through(data, lens), lens.zoom === null ? this._whole?.get(data.key) ?? null : null);
     }
-    show(this._unzoom, this._zooms.size > 0);
+    show(this._unzoom, this._zooms.size > 0 || this._selection.brushes.has(NUMBER));
     // With the first chart: what comes later would move what stands below.
     show(this._tools, wanted.length > 0);
     this._drawPicks(all);
@@ -104,12 +108,28 @@ export class Curves {
         for (const other of this._charts.values()) if (other !== chart) other.follow(xName, at);
       },
       onZoom: (xName, range) => this._zoom(xName, range),
+      onPick: this._choose,
     });
     return chart;
   }
 
+  /** Whether a trial is within all brushes, by its number; null: nothing is brushed. */
+  _chosen(columns) {
+    const mask = columns === null ? null : this._selection.mask(columns);
+    return mask === null ? null : (number) => mask[columns.rowOf(number)] === 1;
+  }
+
+  /** The part of the trials that is enlarged is a choice among them, for all parts of the view. */
+  _zoomOf(xName) {
+    const brush = xName === BY_TRIAL ? this._selection.brushes.get(NUMBER) : undefined;
+    return brush === undefined ? (this._zooms.get(xName) ?? null) : [brush.low, brush.high];
+  }
+
   _zoom(xName, range) {
-    if (range === null) this._zooms.clear();
+    if (range === null) {
+      this._zooms.clear();
+      this._selection.brush(NUMBER, null);
+    } else if (xName === BY_TRIAL) this._selection.brush(NUMBER, { low: range[0], high: range[1] });
     else this._zooms.set(xName, range);
     for (const chart of this._charts.values()) chart.forget();
     this._again();
@@ -163,12 +183,12 @@ export class Curves {
  * What is to be drawn of a run.
  * @param {any} snapshot
  * @param {import("./columns.js").Columns | null} [columns] all trials, where they are known
- * @param {Uint8Array | null} [mask] 1 for rows that are chosen
+ * @param {((trial: number) => boolean) | null} [isChosen] whether a trial is; null: all are
  * @returns {(import("./plot.js").ChartData & {key: string})[]} the most important ones first
  */
-export function chartsOf(snapshot, columns = null, mask = null) {
+export function chartsOf(snapshot, columns = null, isChosen = null) {
   const isOver = isFinal(snapshot.state);
-  if (snapshot.can.has_objective) return searchCharts(snapshot, columns, mask).map((chart) => ({ ...chart, isOver }));
+  if (snapshot.can.has_objective) return searchCharts(snapshot, columns, isChosen).map((chart) => ({ ...chart, isOver }));
   const series = (snapshot.metrics ?? []).map((name) => [name, snapshot.series[name] ?? []]);
   return series.filter(([, points]) => points.length > 0).map(([name, points], index) => ({
     key: `metric ${name}`,
@@ -209,36 +229,45 @@ function wholeOf(record) {
 }
 
 /** Trials that have ended with a value, by what is drawn of them. */
-function endedOf(snapshot, columns, mask) {
+function endedOf(snapshot, columns, isChosen) {
   const parts = { ended: [], pruned: [], others: [], best: [] };
+  const add = (point, isComplete) => {
+    if (isComplete) parts.best.push(point);
+    parts[isChosen !== null && !isChosen(point[0]) ? "others" : isComplete ? "ended" : "pruned"].push(point);
+  };
   if (columns === null) {
     const pruned = new Set(snapshot.pruned);
-    for (const point of snapshot.curve) parts[pruned.has(point[0]) ? "pruned" : "ended"].push(point);
-    parts.best = parts.ended;
+    for (const point of snapshot.curve) add(point, !pruned.has(point[0]));
     return parts;
   }
   const value = columns.own("value");
   for (let row = 0; row < columns.n; row++) {
     const state = columns.state(row);
     if ((state !== "complete" && state !== "pruned") || value === null || !Number.isFinite(value.data[row])) continue;
-    const point = [columns.number(row), value.data[row]];
-    if (state === "complete") parts.best.push(point);
-    parts[mask !== null && mask[row] === 0 ? "others" : state === "pruned" ? "pruned" : "ended"].push(point);
+    add([columns.number(row), value.data[row]], state === "complete");
   }
   return parts;
 }
 
-function searchCharts(snapshot, columns, mask) {
+function searchCharts(snapshot, columns, isChosen) {
   const metric = clean(snapshot.metric ?? "value", 40);
   const charts = [];
-  const parts = endedOf(snapshot, columns, mask);
+  const parts = endedOf(snapshot, columns, isChosen);
   if (parts.best.length + parts.pruned.length + parts.others.length > 0) {
     const best = snapshot.best;
-    const dots = (name, color, points, faint) => ({ name, color, points, kind: "dots", faint, unnamed: name === "others" });
+    const dots = (name, color, points, faint) => ({
+      name,
+      color,
+      points,
+      kind: "dots",
+      faint,
+      unnamed: name === "others",
+      isTrials: true,
+    });
     charts.push({
       key: "by trial",
       title: `${metric} by trial`,
-      xName: "trial",
+      xName: BY_TRIAL,
       write: score,
       series: [
         ...(parts.others.length > 0 ? [dots("others", "var(--ddl-dim)", parts.others, true)] : []),
@@ -249,8 +278,8 @@ function searchCharts(snapshot, columns, mask) {
       marked: best === null ? null : [best.number, best.value],
     });
   }
-  const isChosen = ({ trial }) => mask === null || mask[columns.rowOf(trial)] !== 0;
-  const learning = (snapshot.learning ?? []).filter((each) => each.points.length > 0 && isChosen(each));
+  const isShown = ({ points, trial }) => points.length > 0 && (isChosen === null || isChosen(trial));
+  const learning = (snapshot.learning ?? []).filter(isShown);
   if (learning.length > 0) {
     // The legend has room for two.
     const newest = Math.max(...learning.map((each) => (each.state === "running" ? each.trial : -1)));
@@ -263,6 +292,7 @@ function searchCharts(snapshot, columns, mask) {
         name: each.trial === snapshot.best?.number ? `best #${each.trial}` : `#${each.trial}`,
         color: each.trial === snapshot.best?.number ? "var(--ddl-green)" : COLORS[[0, 1, 2][index % 3]],
         points: each.points,
+        trial: each.trial,
         kind: "line",
         faint: each.state !== "running" && each.trial !== snapshot.best?.number,
         unnamed: each.trial !== newest && each.trial !== snapshot.best?.number,

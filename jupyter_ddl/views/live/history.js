@@ -74,13 +74,16 @@ function groupsOf(marks) {
   });
 }
 
-/** The chart; with `onSeek`, a click goes to that moment. */
+/** The chart; a bar of a trial opens it, and with `onSeek` a click goes to that moment. */
 export class History {
   /**
    * @param {import("./dom.js").Scope} scope
+   * @param {(trial: number) => void} choose
    * @param {((atS: number) => void) | null} [onSeek]
    */
-  constructor(scope, onSeek = null) {
+  constructor(scope, choose, onSeek = null) {
+    this._choose = choose;
+    this._bar = null; // the one that keys have gone to
     this._history = null;
     this._width = 0;
     this._places = null;
@@ -91,17 +94,19 @@ export class History {
     this._strips = s("g");
     this._marks = s("g", { class: "ddl-marks" });
     this._cursor = s("line", { class: "ddl-cursor" });
-    this._svg = s("svg", { class: "ddl-history", role: "img" }, this._grid, this._strips, this._bars, this._marks, this._labels, this._cursor);
+    this._svg = s("svg", { class: "ddl-history", role: "img", tabindex: "0" }, this._grid, this._strips, this._bars, this._marks, this._labels, this._cursor);
     this._readout = h("div", { class: "ddl-muted ddl-small-text ddl-history-text" });
     this.element = h("div", { class: "ddl-history-part" }, this._svg, this._readout);
-    if (onSeek !== null) this._svg.style.cursor = "pointer";
+    this._svg.style.cursor = "pointer";
     scope.listen(this._svg, "pointermove", (event) => this._read(event));
     scope.listen(this._svg, "pointerleave", () => setText(this._readout, this._summary()));
-    if (onSeek !== null) {
-      scope.listen(this._svg, "click", (event) => {
-        if (this._places !== null) onSeek(this._places.value(this._px(event)));
-      });
-    }
+    scope.listen(this._svg, "click", (event) => {
+      if (this._places === null) return;
+      onSeek?.(this._places.value(this._px(event)));
+      this._open(this._places.bars[[...this._bars.children].indexOf(event.target)]);
+    });
+    scope.listen(this._svg, "keydown", (event) => this._key(event));
+    scope.listen(this._svg, "blur", () => this._goTo(null));
     scope.watchWidth(this._svg, (width) => {
       this._width = width;
       this._draw();
@@ -119,6 +124,35 @@ export class History {
   at(atS) {
     this._atS = atS;
     this._place();
+  }
+
+  /** Lanes of ranks have no trials of their own. */
+  _open(bar) {
+    if (bar !== undefined && bar !== null && clean(this._history.noun, 20) !== "") this._choose(bar.trial);
+  }
+
+  /** Bars in the order in which they began. */
+  _key(event) {
+    const step = { ArrowLeft: -1, ArrowRight: 1, Home: -Infinity, End: Infinity }[event.key];
+    const bars = this._places?.bars ?? [];
+    if (event.key === "Enter" && !event.shiftKey) this._open(this._bar);
+    if (event.key === "Escape") this._goTo(null);
+    if (step === undefined || bars.length === 0) return;
+    event.preventDefault();
+    event.stopPropagation();
+    const ordered = [...bars].sort((a, b) => a.from - b.from || a.lane - b.lane);
+    const isThis = (bar) => bar.lane === this._bar?.lane && bar.from === this._bar.from;
+    const now = this._bar === null ? (step > 0 ? -1 : bars.length) : ordered.findIndex(isThis);
+    this._goTo(ordered[Math.min(bars.length - 1, Math.max(0, now + step))]);
+  }
+
+  _goTo(bar) {
+    this._bar = bar;
+    [...this._bars.children].forEach((rect, i) => {
+      const { lane, from } = this._places.bars[i];
+      rect.classList.toggle("ddl-bar-marked", bar !== null && lane === bar.lane && from === bar.from);
+    });
+    setText(this._readout, bar === null ? this._summary() : titleOf(bar, this._history));
   }
 
   _px(event) {

@@ -22,6 +22,8 @@ export interface ILiveView {
   destroy(): void;
   /** Older news count again. */
   forget(): void;
+  /** Show this trial in full. */
+  choose(trial: number): void;
 }
 
 /** Show a run in an element; live.css has the styles. */

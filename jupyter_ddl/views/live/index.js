@@ -33,7 +33,8 @@ const HISTORY_MS = 5000;
  *   `waiting`: what is said before the first news; `clock`: of a recording, Unix seconds of the
  *   moment that is shown: then nothing can be stopped; `record`: of a recording, all snapshots;
  *   `isInCell`: tracebacks stand below the view; `host`: what the page around can do
- * @returns {{destroy: () => void, forget: () => void}} `forget`: older news count again
+ * @returns {{destroy: () => void, forget: () => void, choose: (trial: number) => void}} `forget`: older news count
+ *   again; `choose`: show this trial in full
  */
 export function mount(element, channel, options = {}) {
   const scope = new Scope();
@@ -65,6 +66,7 @@ export function mount(element, channel, options = {}) {
   scope.add(() => client.close());
   return {
     forget: () => client.forget(),
+    choose: (trial) => view.choose(trial),
     destroy: () => {
       scope.close();
       root.remove();
@@ -100,7 +102,8 @@ class View {
     this._actions = new Actions(scope, client, this._host);
     this._header = new Header(this._actions.element, client, this._host);
     this._cells = new Cells();
-    this._curves = new Curves(scope, this._selection, this._record);
+    const choose = (trial) => this.choose(trial);
+    this._curves = new Curves(scope, this._selection, choose, this._record);
     this._parallel = new Parallel(scope, this._selection, this._record);
     this._ranks = new Ranks();
     this._machines = new Machines();
@@ -108,13 +111,13 @@ class View {
     this._log = new LogTail(scope, client);
     this._plots = h("div", { class: "ddl-plots" }, this._curves.element, this._parallel.element);
     this._card = new TrialCard(scope, client);
-    this._why = new Why(scope, client, (trial) => this._choose(trial));
-    scope.listen(root, CHOSEN, (event) => this._choose(event.detail));
+    this._why = new Why(scope, client, choose, this._selection);
+    scope.listen(root, CHOSEN, (event) => this.choose(event.detail));
     this._ranksPart = section("Ranks", this._ranks.element, true);
     this._cellsPart = section("Cells", this._cells.element, true);
     this._machinesPart = section("Machines", this._machines.element, true);
     this._trialsPart = section("Trials", this._trials.element, true);
-    this._history = new History(scope);
+    this._history = new History(scope, choose);
     this._historyPart = section("Timeline", this._history.element, false);
     this._askedMs = -Infinity;
     scope.listen(this._historyPart, "toggle", () => {
@@ -150,7 +153,7 @@ class View {
     this._all.update(snapshot);
     this._header.update(snapshot, this._client);
     const { trial } = this._selection;
-    if (trial !== null && trial !== this._lookedAt) this._choose(trial);
+    if (trial !== null && trial !== this._lookedAt) this.choose(trial);
     this._lookedAt = trial;
     const chosen = `${this._all.columns.version} ${this._selection.version}`;
     if (view !== this._drawn.view) this._updateRun(snapshot);
@@ -178,7 +181,8 @@ class View {
   }
 
   /** Show one trial in full. */
-  _choose(number) {
+  choose(number) {
+    if (this._client.view === null || !this._isBuilt) return;
     const { columns } = this._all;
     const { snapshot } = this._client.view;
     this._lookedAt = number;

@@ -33,7 +33,11 @@ class Player {
     this._tickedMs = performance.now();
     this._shownMs = -Infinity;
     this._projector = new Projector(timeline);
-    this._history = new History(this._scope, (atS) => this._seek(atS));
+    this._history = new History(
+      this._scope,
+      (trial) => this._view.choose(trial),
+      (atS) => this._seek(atS),
+    );
     this._bar = this._controls();
     this._stage = h("div");
     this._root = h("div", {}, this._bar, this._stage);

@@ -22,6 +22,8 @@ const GLYPHS = { above: "▲", below: "▼", unknown: "×" };
  * @property {"line" | "dots" | "step"} kind
  * @property {boolean} [faint]
  * @property {boolean} [unnamed] one of many: not in the legend
+ * @property {number} [trial] whose it is
+ * @property {boolean} [isTrials] whether each point's x is the number of its trial
  */
 
 /** @typedef {{title: string, xName: string, write: (value: number | null) => string, whole?: boolean, series: Series[], marked?: [number, number] | null, isOver?: boolean, rules?: {x: number, text: string}[]}} ChartData */

@@ -6,12 +6,15 @@
  *   as `choiceKey` names them
  */
 
+/** The brush on the numbers of trials, which no parameter is called. */
+export const NUMBER = Symbol("number");
+
 /** One for each view. */
 export class Selection {
   /** @param {() => void} onChange */
   constructor(onChange = () => {}) {
     this._onChange = onChange;
-    /** By the name of a parameter; "" is the objective. @type {Map<string, Brush>} */
+    /** By the name of a parameter; "" is the objective. @type {Map<string | symbol, Brush>} */
     this.brushes = new Map();
     /** Number of the trial that is looked at; null: none. */
     this.trial = null;
@@ -21,8 +24,9 @@ export class Selection {
     this._key = "";
   }
 
-  /** @param {string} name @param {Brush | null} brush */
+  /** @param {string | symbol} name @param {Brush | null} brush */
   brush(name, brush) {
+    if (brush === null && !this.brushes.has(name)) return;
     if (brush === null) this.brushes.delete(name);
     else this.brushes.set(name, brush);
     this._changed();
@@ -65,6 +69,13 @@ export class Selection {
 function maskOf(columns, brushes) {
   const mask = new Uint8Array(columns.n).fill(1);
   for (const [name, brush] of brushes) {
+    if (name === NUMBER) {
+      for (let row = 0; row < mask.length; row++) {
+        const number = columns.number(row);
+        if (number < brush.low || number > brush.high) mask[row] = 0;
+      }
+      continue;
+    }
     const column = name === "" ? columns.own("value") : (columns.params.get(name) ?? null);
     const choices = column?.choices ?? null;
     const isIn = choices?.map((choice) => "choices" in brush && brush.choices.has(choiceKey(choice)));

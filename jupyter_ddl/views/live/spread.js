@@ -13,13 +13,17 @@ const RESULTS = new Set(["complete", "pruned", "running"]);
 /**
  * Rows of the trials that have a result, in order.
  * @param {import("./columns.js").Columns} columns
+ * @param {Uint8Array | null} [mask] 1 for rows that are chosen; null: all are
  * @returns {number[]}
  */
-export function resultRows(columns) {
+export function resultRows(columns, mask = null) {
   const value = columns.own("value");
   const rows = [];
   if (value === null) return rows;
-  for (let row = 0; row < columns.n; row++) if (isNumber(value.at(row)) && RESULTS.has(columns.state(row))) rows.push(row);
+  for (let row = 0; row < columns.n; row++) {
+    if (mask !== null && mask[row] === 0) continue;
+    if (isNumber(value.at(row)) && RESULTS.has(columns.state(row))) rows.push(row);
+  }
   return rows;
 }
 
@@ -65,6 +69,24 @@ function choicesOf(values) {
     if (typeof a === "number" || typeof b === "number") return typeof a === "number" ? -1 : 1;
     return String(a) < String(b) ? -1 : String(a) > String(b) ? 1 : 0;
   });
+}
+
+/**
+ * What a part of an axis chooses, as a selection has it; null: nothing is there.
+ * @param {ReturnType<typeof axisOf>} axis
+ * @param {number} from place
+ * @param {number} to
+ * @returns {import("./selection.js").Brush | null}
+ */
+export function brushOf(axis, from, to) {
+  const [low, high] = [Math.min(from, to), Math.max(from, to)];
+  if (axis.kind === "choice") {
+    const chosen = axis.names.filter((name) => axis.place(name) >= low && axis.place(name) <= high);
+    return chosen.length === 0 ? null : { choices: new Set(chosen.map(keyOf)) };
+  }
+  if (axis.scale === null) return null;
+  const values = [axis.scale.value(low), axis.scale.value(high)];
+  return { low: Math.min(...values), high: Math.max(...values) };
 }
 
 function keyOf(value) {

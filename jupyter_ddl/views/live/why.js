@@ -20,9 +20,10 @@ export class Why {
    * @param {import("./dom.js").Scope} scope
    * @param {import("./client.js").Client} client
    * @param {(trial: number) => void} choose
+   * @param {import("./selection.js").Selection} selection
    */
-  constructor(scope, client, choose) {
-    const make = (Kind, title) => new Part(scope, title, new Kind(scope, client, choose));
+  constructor(scope, client, choose, selection) {
+    const make = (Kind, title) => new Part(scope, title, new Kind(scope, client, choose, selection), selection);
     this._parts = [
       make(Importance, "Importance"),
       make(Slices, "Slices"),
@@ -57,10 +58,11 @@ export class Why {
   }
 }
 
-/** A section that is closed at first. */
+/** A section that is closed at first; it is told of all trials, and by `mask` which of them are chosen. */
 class Part {
-  constructor(scope, title, content) {
+  constructor(scope, title, content, selection) {
     this._content = content;
+    this._selection = selection;
     this._news = null;
     this._drawnKey = "";
     this._drawnMs = -Infinity;
@@ -89,12 +91,13 @@ class Part {
   _draw() {
     if (this._news === null || !this.element.open || !this._isSeen) return;
     const [snapshot, columns] = this._news;
-    const key = `${snapshot.run_id} ${snapshot.state} ${columns.version}`;
-    // What grows is not drawn four times a second.
-    const isOld = Date.now() - this._drawnMs >= DRAW_MS || this._drawnRun !== snapshot.run_id;
+    const pulled = `${snapshot.run_id} ${this._selection.version}`;
+    const key = `${pulled} ${snapshot.state} ${columns.version}`;
+    // What grows is not drawn four times a second; a brush is answered at once.
+    const isOld = Date.now() - this._drawnMs >= DRAW_MS || this._pulled !== pulled;
     if (key === this._drawnKey || !isOld) return;
-    [this._drawnKey, this._drawnMs, this._drawnRun] = [key, Date.now(), snapshot.run_id];
-    this._content.update(snapshot, columns);
+    [this._drawnKey, this._drawnMs, this._pulled] = [key, Date.now(), pulled];
+    this._content.update(snapshot, columns, this._selection.mask(columns));
   }
 }
 
@@ -104,14 +107,16 @@ class Importance {
     this._client = client;
     this._asked = "";
     this._askedMs = -Infinity;
-    this._note = h("p", { class: "ddl-muted ddl-note", role: "status" });
+    this._note = note();
+    this._brushed = h("p", { class: "ddl-muted ddl-note", text: "All trials are weighed, whichever are chosen." });
     this._rows = h("tbody");
     this._table = h("table", { class: "ddl-table ddl-shares", "aria-label": "Importance of parameters" }, this._rows);
-    this.element = h("div", {}, this._table, this._note);
+    this.element = h("div", {}, this._table, this._note, this._brushed);
     show(this._table, false);
   }
 
-  async update(snapshot) {
+  async update(snapshot, columns, mask) {
+    show(this._brushed, mask !== null);
     const key = `${snapshot.run_id} ${snapshot.counts.complete}`;
     const isNew = !this._asked.startsWith(`${snapshot.run_id} `);
     if (key === this._asked || (!isNew && Date.now() - this._askedMs < ASK_MS)) return;
@@ -147,9 +152,10 @@ class Importance {
 
 /** The objective against each parameter. */
 class Slices {
-  constructor(scope, client, choose) {
+  constructor(scope, client, choose, selection) {
     this._scope = scope;
     this._choose = choose;
+    this._selection = selection;
     this._which = select("Which parameter");
     this._note = note();
     this._panels = h("div", { class: "ddl-slices" });
@@ -158,31 +164,32 @@ class Slices {
     scope.listen(this._which, "change", () => this._draw());
   }
 
-  update(snapshot, columns) {
-    this._news = [snapshot, columns];
+  update(snapshot, columns, mask) {
+    this._news = [snapshot, columns, mask];
     fill(this._which, ["", ...columns.params.keys()], (name) => (name === "" ? "all parameters" : name));
     this._draw();
   }
 
   _draw() {
-    const [snapshot, columns] = this._news;
+    const [snapshot, columns, mask] = this._news;
     const rows = resultRows(columns);
     const names = [...columns.params.keys()];
     const wanted = this._which.value === "" ? names.slice(0, MAX_SLICES) : [this._which.value];
     const shown = rows.length === 0 ? [] : wanted.filter((name) => columns.params.has(name));
     while (this._scatters.length > shown.length) this._scatters.pop().destroy();
     while (this._scatters.length < shown.length) {
-      const scatter = new Scatter(this._scope, this._choose);
+      const scatter = new Scatter(this._scope, this._choose, (name, brush) => this._selection.brush(name, brush));
       this._scatters.push(scatter);
       this._panels.append(scatter.element);
     }
     const kept = thinned(rows);
     const value = columns.own("value");
-    shown.forEach((name, i) => this._scatters[i].update(sliceOf(name, kept, value, snapshot, columns)));
+    shown.forEach((name, i) => this._scatters[i].update(sliceOf(name, kept, value, snapshot, columns, mask)));
     const texts = [];
     if (rows.length === 0) texts.push("No trial has a value yet.");
     else if (names.length === 0) texts.push("The trials have no parameters.");
     if (kept.length < rows.length) texts.push(`${count(kept.length)} of ${count(rows.length)} trials.`);
+    if (mask !== null) texts.push(chosenText(rows, mask));
     if (shown.length > 0 && this._which.value === "" && names.length > MAX_SLICES) {
       texts.push(`${count(names.length - MAX_SLICES)} more parameters: choose one above.`);
     }
@@ -190,22 +197,32 @@ class Slices {
   }
 }
 
-function sliceOf(name, rows, value, snapshot, columns) {
+function sliceOf(name, rows, value, snapshot, columns, mask) {
   const column = columns.params.get(name);
   return {
     xName: name,
     yName: snapshot.metric ?? "value",
     xs: rows.map((row) => column.at(row)),
     ys: rows.map((row) => value.at(row)),
-    states: rows.map((row) => columns.state(row)),
+    states: rows.map((row) => shownState(columns, row, mask)),
     numbers: rows.map((row) => columns.number(row)),
     best: snapshot.best?.number ?? -1,
   };
 }
 
-/** The mean objective over two parameters, as a table with tinted cells. */
+/** As it is drawn: what is not chosen stands behind the others. */
+function shownState(columns, row, mask) {
+  return mask !== null && mask[row] === 0 ? "out" : columns.state(row);
+}
+
+function chosenText(rows, mask) {
+  return `Chosen: ${count(rows.reduce((n, row) => n + mask[row], 0))} of ${count(rows.length)} trials.`;
+}
+
+/** The mean objective over two parameters, as a table with tinted cells; each opens its best trial. */
 class Contour {
-  constructor(scope) {
+  constructor(scope, client, choose) {
+    this._choose = choose;
     this._x = select("Parameter of the columns");
     this._y = select("Parameter of the rows");
     this._note = note();
@@ -215,10 +232,14 @@ class Contour {
     this._region = h("div", { class: "ddl-scroll", tabindex: "0", role: "region", "aria-label": "Contour" }, this._table);
     this.element = h("div", {}, h("div", { class: "ddl-tools" }, this._x, this._y), this._region, this._note);
     for (const field of [this._x, this._y]) scope.listen(field, "change", () => this._draw());
+    scope.listen(this._body, "click", (event) => {
+      const { trial } = event.target.closest("button")?.dataset ?? {};
+      if (trial !== undefined) this._choose(Number(trial));
+    });
   }
 
-  update(snapshot, columns) {
-    this._news = [snapshot, columns];
+  update(snapshot, columns, mask) {
+    this._news = [snapshot, columns, mask];
     const names = [...columns.params.keys()];
     fill(this._x, names, (name) => name);
     fill(this._y, names, (name) => name, names[1]);
@@ -226,10 +247,10 @@ class Contour {
   }
 
   _draw() {
-    const [snapshot, columns] = this._news;
-    const rows = resultRows(columns);
+    const [snapshot, columns, mask] = this._news;
+    const rows = resultRows(columns, mask);
     const [x, y] = [columns.params.get(this._x.value), columns.params.get(this._y.value)];
-    const reason = rows.length === 0 ? "No trial has a value yet." : columns.params.size < 2 ? "A contour needs two parameters." : x === y ? "Choose two different parameters." : "";
+    const reason = rows.length === 0 ? noneText(mask) : columns.params.size < 2 ? "A contour needs two parameters." : x === y ? "Choose two different parameters." : "";
     show(this._region, reason === "");
     setText(this._note, reason);
     if (reason !== "") return;
@@ -245,48 +266,72 @@ class Contour {
     setText(this._table.firstChild, `Mean ${metric}; columns: ${clean(this._x.value, 40)}, rows: ${clean(this._y.value, 40)}`);
     repeat(this._head, ["", ...found.x], () => h("th", { scope: "col" }), (cell, name) => setText(cell, clean(name, 24)));
     repeat(this._body, found.cells, () => h("tr"), (line, cells, at) => {
-      repeat(line, [null, ...cells], (() => h("td")), () => {});
+      repeat(line, [null, ...cells], () => h("td", {}, h("button", { type: "button", class: "ddl-cell" })), () => {});
       if (line.firstChild.tagName !== "TH") line.firstChild.replaceWith(h("th", { scope: "row" }));
       setText(line.firstChild, clean(found.y[at], 24));
       cells.forEach((cell, i) => {
         const place = line.children[i + 1];
-        setText(place, cell.n === 0 ? "–" : `${score(cell.mean)} (${count(cell.n)})`);
+        const open = place.firstChild;
+        const best = bestOf(cell.rows.map((k) => rows[k]), value, snapshot.mode);
+        setText(open, cell.n === 0 ? "–" : `${score(cell.mean)} (${count(cell.n)})`);
+        open.disabled = cell.n === 0;
+        setAttribute(open, "data-trial", best === null ? null : columns.number(best));
+        setAttribute(open, "title", best === null ? null : `Its best: trial ${columns.number(best)}, ${score(value.at(best))}`);
         setAttribute(place, "class", cell.n < FEW ? "ddl-muted" : null);
         place.style.background = cell.n === 0 ? "" : `color-mix(in srgb, var(--ddl-green) ${Math.round(10 + 50 * goodness(cell.mean))}%, transparent)`;
       });
     });
     const missing = found.nUnknown > 0 ? ` ${count(found.nUnknown)} trials have not both of them.` : "";
-    setText(this._note, `In brackets: trials. A stronger tint is better.${missing}`);
+    const chosen = mask === null ? "" : ` ${chosenText(resultRows(columns), mask)}`;
+    setText(this._note, `In brackets: trials. A stronger tint is better.${missing}${chosen}`);
   }
 }
 
-/** The share of trials that are at most so good. */
+/** The row with the best value; null: there is none. */
+function bestOf(rows, value, mode) {
+  const sign = mode === "min" ? -1 : 1;
+  return rows.reduce((best, row) => (best === null || sign * value.at(row) > sign * value.at(best) ? row : best), null);
+}
+
+function noneText(mask) {
+  return mask === null ? "No trial has a value yet." : "No chosen trial has a value.";
+}
+
+/** The share of trials that are at most so good; a part of the values is a brush on the objective. */
 class Distribution {
-  constructor(scope) {
+  constructor(scope, client, choose, selection) {
     this._note = note();
-    this._chart = new Chart(scope);
+    const onZoom = (name, range) => selection.brush("", range === null ? null : { low: range[0], high: range[1] });
+    this._chart = new Chart(scope, { onZoom, onPick: (at) => choose(this._trials.get(at)) });
+    this._trials = new Map(); // by their value
     this.element = h("div", {}, this._chart.element, this._note);
   }
 
-  update(snapshot, columns) {
-    const rows = resultRows(columns).filter((row) => columns.state(row) === "complete");
+  update(snapshot, columns, mask) {
+    const all = resultRows(columns).filter((row) => columns.state(row) === "complete");
+    const rows = mask === null ? all : all.filter((row) => mask[row] === 1);
     const value = columns.own("value");
     const metric = clean(snapshot.metric ?? "value", 60);
-    const points = distributionOf(rows.map((row) => value.at(row)));
-    show(this._chart.element, points.length > 0);
-    if (points.length === 0) {
+    const [points, behind] = [rows, all].map((some) => distributionOf(some.map((row) => value.at(row))));
+    show(this._chart.element, behind.length > 0);
+    if (behind.length === 0) {
       setText(this._note, "No trial is complete yet.");
       return;
     }
+    this._trials = new Map(rows.map((row) => [value.at(row), columns.number(row)]));
     this._chart.update({
       title: `Trials up to a ${metric}`,
       xName: metric,
       whole: false,
       write: (share) => (share === null ? "–" : percent(share)),
-      series: [{ name: "share", color: "var(--ddl-blue)", kind: "step", points }],
+      series: [
+        ...(mask === null ? [] : [{ name: "all", color: "var(--ddl-dim)", kind: "step", points: behind, faint: true }]),
+        { name: mask === null ? "share" : "chosen", color: "var(--ddl-blue)", kind: "step", points, isTrials: true },
+      ],
     });
-    const middle = points.find(([, share]) => share >= 0.5)[0];
-    setText(this._note, `${count(rows.length)} complete trials: half of them have at most ${score(middle)}.`);
+    const middle = points.find(([, share]) => share >= 0.5)?.[0];
+    const half = middle === undefined ? "" : `: half of them have at most ${score(middle)}`;
+    setText(this._note, `${mask === null ? "" : `${count(rows.length)} of `}${count(all.length)} complete trials${half}.`);
   }
 }
 
@@ -318,8 +363,8 @@ class TradeOff {
     return this._modes.get(axis) ?? modeOf(metric.value, this._news[0]);
   }
 
-  update(snapshot, columns) {
-    this._news = [snapshot, columns];
+  update(snapshot, columns, mask) {
+    this._news = [snapshot, columns, mask];
     const names = [...columns.metrics("last").keys()].slice(0, MAX_NAMES);
     const own = names.includes(snapshot.metric) ? snapshot.metric : names[0];
     const [x, y] = this._fields;
@@ -329,7 +374,7 @@ class TradeOff {
   }
 
   _draw() {
-    const [snapshot, columns] = this._news;
+    const [snapshot, columns, mask] = this._news;
     const [x, y] = this._fields.map(({ metric }) => columns.metrics("last").get(metric.value));
     for (const { axis, mode } of this._fields) setText(mode, this._modeOf(axis) === "max" ? "more is better" : "less is better");
     const reason = columns.metrics("last").size < 2 ? "A trade-off needs two metrics in report()." : x === undefined || x === y ? "Choose two different metrics." : "";
@@ -340,7 +385,10 @@ class TradeOff {
       return;
     }
     const [allX, allY] = [rows.map((row) => x.at(row)), rows.map((row) => y.at(row))];
-    const front = frontOf(allX, allY, { x: this._modeOf("x"), y: this._modeOf("y") });
+    // The front is that of the chosen trials.
+    const isIn = (i) => mask === null || mask[rows[i]] === 1;
+    const chosen = (values) => values.map((value, i) => (isIn(i) ? value : undefined));
+    const front = frontOf(chosen(allX), chosen(allY), { x: this._modeOf("x"), y: this._modeOf("y") });
     // The front is never thinned out.
     const kept = [...new Set([...thinned(rows.map((_, i) => i)), ...front])];
     const at = new Map(kept.map((i, k) => [i, k]));
@@ -349,24 +397,27 @@ class TradeOff {
       yName: this._fields[1].metric.value,
       xs: kept.map((i) => allX[i]),
       ys: kept.map((i) => allY[i]),
-      states: kept.map((i) => columns.state(rows[i])),
+      states: kept.map((i) => shownState(columns, rows[i], mask)),
       numbers: kept.map((i) => columns.number(rows[i])),
       best: snapshot.best?.number ?? -1,
       front: front.map((i) => at.get(i)),
     });
     const numbers = front.slice(0, 12).map((i) => columns.number(rows[i])).join(", ");
     const some = kept.length < rows.length ? ` ${count(kept.length)} of ${count(rows.length)} are drawn.` : "";
-    setText(this._note, `On the front: ${count(front.length)} of ${count(rows.length)} trials (${numbers}${front.length > 12 ? ", …" : ""}).${some}`);
+    const told = numbers === "" ? "" : ` (${numbers}${front.length > 12 ? ", …" : ""})`;
+    const nChosen = rows.filter((_, i) => isIn(i)).length;
+    setText(this._note, `On the front: ${count(front.length)} of ${count(nChosen)} trials${told}.${some}${mask === null ? "" : ` ${chosenText(rows, mask)}`}`);
   }
 }
 
 /** Any metric of the best and the last trials over the steps. */
 class MetricCurves {
-  constructor(scope, client) {
+  constructor(scope, client, choose) {
     this._client = client;
     this._which = select("Metric");
     this._note = note();
-    this._chart = new Chart(scope);
+    this._chart = new Chart(scope, { onPick: choose });
+    this._answer = null;
     this._asked = "";
     this._askedMs = -Infinity;
     this.element = h("div", {}, h("div", { class: "ddl-tools" }, this._which), this._chart.element, this._note);
@@ -374,9 +425,22 @@ class MetricCurves {
     scope.listen(this._which, "change", () => this._ask(true));
   }
 
-  update(snapshot) {
+  update(snapshot, columns, mask) {
     this._snapshot = snapshot;
+    this._isChosen = mask === null ? () => true : ({ trial }) => mask[columns.rowOf(trial)] === 1;
+    this._draw();
     this._ask(false);
+  }
+
+  _draw() {
+    if (this._answer === null || this._answer.run_id !== this._snapshot.run_id) return;
+    const { curves, note: told } = this._answer;
+    const chosen = curves.filter(this._isChosen);
+    show(this._chart.element, chosen.length > 0);
+    if (chosen.length > 0) this._chart.update(curvesOf({ ...this._answer, curves: chosen }, this._snapshot));
+    const some = chosen.length < curves.length ? `${count(chosen.length)} of ` : "";
+    const drawn = `${some}${count(curves.length)} trials: the best ones and those that began last.`;
+    setText(this._note, [curves.length > 0 ? drawn : "", sentence(clean(told, 300))].filter(Boolean).join(" "));
   }
 
   async _ask(isNow) {
@@ -393,10 +457,8 @@ class MetricCurves {
     }
     fill(this._which, answer.metrics, (name) => name, answer.metric);
     this._asked = `${snapshot.run_id} ${snapshot.seq} ${this._which.value}`;
-    show(this._chart.element, answer.curves.length > 0);
-    if (answer.curves.length > 0) this._chart.update(curvesOf(answer, snapshot));
-    const drawn = `${count(answer.curves.length)} trials: the best ones and those that began last.`;
-    setText(this._note, [answer.curves.length > 0 ? drawn : "", sentence(clean(answer.note, 300))].filter(Boolean).join(" "));
+    this._answer = answer;
+    this._draw();
   }
 }
 
@@ -412,6 +474,7 @@ export function curvesOf({ metric, curves }, snapshot) {
       name: `${snapshot.nouns.trial} ${trial}`,
       color: trial === best ? "var(--ddl-green)" : state === "pruned" ? "var(--ddl-amber)" : "var(--ddl-blue)",
       points,
+      trial,
       kind: "line",
       faint: trial !== best && curves.length > 1,
       unnamed: trial !== best && curves.length > 1,
