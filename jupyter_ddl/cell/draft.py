@@ -12,13 +12,20 @@ from typing import Any
 import msgspec
 
 from jupyter_ddl.cell.data_files import DATA_LIMIT_BYTES
-from jupyter_ddl.cell.options import CellOptions
+from jupyter_ddl.cell.options import MAX_PROFILED, CellOptions
 from jupyter_ddl.cell.work_folder import work_folder
+from jupyter_ddl.errors import OptionError
 from jupyter_ddl.protocol.program import Program
 from jupyter_ddl.protocol.run import Limits, Provenance, RunSpec
 from jupyter_ddl.protocol.verb import VerbSpec
 
 __all__ = ["CellContext", "RunDraft", "draft_run"]
+
+
+_ON_TORCH = frozenset(
+    ("torch", "torchvision", "lightning", "pytorch_lightning", "transformers", "accelerate")
+)
+"""Packages whose steps are those of torch's optimizers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +117,7 @@ def draft_run(
             admission_timeout_s=options.admission_timeout_s,
         ),
         tensorboard=options.tensorboard,
+        profile=_profile(options.profile, verb, program),
     )
     return RunDraft(
         spec=spec,
@@ -117,3 +125,28 @@ def draft_run(
         notes=tuple(notes),
         data_limit_bytes=options.capture_limit_bytes or DATA_LIMIT_BYTES,
     )
+
+
+def _profile(n_steps: int | None, verb: VerbSpec, program: Program) -> int | msgspec.UnsetType:
+    """Steps to record, where there can be any.
+
+    Raises
+    ------
+    OptionError
+        It is no such number, or the cell has no steps that are known.
+    """
+    if n_steps is None:
+        return msgspec.UNSET
+    is_whole = isinstance(n_steps, int) and not isinstance(n_steps, bool)
+    if not is_whole or not 1 <= n_steps <= MAX_PROFILED:
+        raise OptionError(
+            f"%%distribute {verb.word}: --profile: {n_steps!r}; expected a whole number from 1 to "
+            f"{MAX_PROFILED}"
+        )
+    if _ON_TORCH.isdisjoint(program.imports):
+        imports = ", ".join(program.imports) or "nothing"
+        raise OptionError(
+            f"%%distribute {verb.word}: --profile {n_steps}: the cell imports {imports}, expected "
+            f"torch: only steps of its optimizers are known; leave --profile out"
+        )
+    return n_steps

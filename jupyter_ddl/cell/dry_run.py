@@ -43,6 +43,9 @@ def _verb_lines(spec: RunSpec) -> Iterator[str]:
         yield f"In flight at once: at most {spec.verb.max_parallel}"
     if spec.limits.timeout_s is not None:
         yield f"Timeout: {format_duration(spec.limits.timeout_s)}"
+    if spec.profile:
+        steps = format_counted(spec.profile, "step")
+        yield f"Profile: {steps} of each rank, of the first 4 trials"
     if spec.bring:
         yield f"Brought back: {', '.join(spec.bring)}"
 

@@ -25,8 +25,10 @@ __all__ = [
     "ENV_CHECK",
     "MANY_TRIALS",
     "MAX_PARALLEL",
+    "MAX_PROFILED",
     "NAME",
     "OUT",
+    "PROFILE",
     "SEED",
     "TIMEOUT",
     "CellOptions",
@@ -34,6 +36,10 @@ __all__ = [
 ]
 
 EnvCheck: TypeAlias = Literal["warn", "strict", "off"]
+
+
+MAX_PROFILED = 100
+"""Steps: a trace has some thousand lines for each."""
 
 
 class CellOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,6 +63,7 @@ class CellOptions(msgspec.Struct, frozen=True, kw_only=True):
     tensorboard: bool = False
     callbacks: bool = True
     admission_timeout_s: float | None = None
+    profile: int | None = None
 
 
 OUT = argument("-o", "--out", type=identifier, metavar="NAME", help="bind the Run to this name")
@@ -94,6 +101,13 @@ ADMISSION = argument(
 MAX_PARALLEL = argument(
     "--max-parallel", type=count(1), metavar="N", help="most slots to use at once"
 )
+PROFILE = argument(
+    "--profile",
+    type=count(1, MAX_PROFILED),
+    metavar="N",
+    help="record N training steps of each rank with torch's profiler (of the first 4 trials)",
+)
+"""Of verbs whose cells train."""
 MANY_TRIALS = (
     argument("--isolate", action="store_true", help="run every trial in a fresh process"),
     argument(

@@ -24,7 +24,14 @@ from jupyter_ddl.ledger.reader import LedgerReader
 from jupyter_ddl.ledger.reducer import fold
 from jupyter_ddl.ledger.run_state import RunState
 from jupyter_ddl.ledger.snapshots import encoded_snapshot, latest_step, snapshot_of
-from jupyter_ddl.ledger.tables import METRIC_COLUMNS, TRIAL_COLUMNS, metrics_table, trials_table
+from jupyter_ddl.ledger.tables import (
+    METRIC_COLUMNS,
+    PROFILE_COLUMNS,
+    TRIAL_COLUMNS,
+    metrics_table,
+    profile_table,
+    trials_table,
+)
 from jupyter_ddl.protocol.assignment import StopWhen
 from jupyter_ddl.protocol.events import (
     AttemptFinished,
@@ -207,6 +214,19 @@ class Run:
 
         rows = metrics_table(self.events())
         return pd.DataFrame(rows, columns=None if rows else METRIC_COLUMNS)
+
+    @property
+    def profile(self) -> pd.DataFrame:
+        """The costliest operations of each rank that ``--profile`` recorded, and their traces.
+
+        ``calls``, ``cpu_ms`` and ``device_ms`` are those of one step, without the operations that
+        were called; ``share`` is of the step's time on the GPU, where there is one.  ``trace`` is a
+        file for https://ui.perfetto.dev or ``chrome://tracing``.
+        """
+        import pandas as pd
+
+        rows = profile_table(self._fold(), self.directory / "profiles")
+        return pd.DataFrame(rows, columns=list(PROFILE_COLUMNS))
 
     @property
     def errors(self) -> dict[int, Failure]:

@@ -6,7 +6,7 @@ import shlex
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from jupyter_ddl.client.history import list_runs, live_runs, remove_run, repair_run, stop_run
 from jupyter_ddl.client.run import Run
@@ -78,6 +78,20 @@ def compare_runs(first: str, second: str) -> Drawing:
 
     pair = [ComparedRun(run.snapshot(), run.spec) for run in map(Run, (first, second))]
     return render_compare(*pair, now_s=time.time())
+
+
+def _profile(face: Face, run: str) -> Answer:
+    from jupyter_ddl.views.profile import render_profile
+
+    shown = _run(face, run)
+    found = shown.profile
+    if found.empty:
+        raise OptionError(
+            f"%runs profile: run {shown.id} has no trace; `--profile N` on the line of a ddp, "
+            f"search or map cell records N steps of each rank"
+        )
+    rows: list[Any] = found.to_dict("records")
+    return Answer(render_profile(rows, width=face.width))
 
 
 def _export(
@@ -173,6 +187,12 @@ RUNS = Grammar(
                 argument("second", metavar="B", offers="runs"),
             ),
             _compare,
+        ),
+        Command(
+            "profile",
+            "The costliest operations of a run with --profile, and where its traces lie.",
+            (_RUN,),
+            _profile,
         ),
         Command(
             "export",

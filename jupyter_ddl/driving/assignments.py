@@ -80,6 +80,7 @@ def make_assignment(
         stop_grace_s=spec.limits.stop_grace_s,
         folder=WorkFolder(spec.folder),
         bring_files=spec.bring_files,
+        profile=spec.profile or 0,
         warm=spec.warm,
         metric=study.metric if study else None,
         mode=study.mode if study else "max",

@@ -28,6 +28,7 @@ from jupyter_ddl.protocol.events import (
     CheckpointSaved,
     Notice,
     OutputShown,
+    ProfileTaken,
     RankEvent,
 )
 from jupyter_ddl.protocol.fit import FitTable
@@ -301,6 +302,8 @@ class FileTransfer:
             await asyncio.to_thread(keep_newest, target.parent, target)
         elif isinstance(event, OutputShown):
             return await self.fetch(worker, run_id, run_dir, f"outputs/{event.file}")
+        elif isinstance(event, ProfileTaken):
+            return await self.fetch(worker, run_id, run_dir, f"profiles/{event.file}")
         elif isinstance(event, AttemptFinished) and event.values_file is not None:
             return await self.fetch(worker, run_id, run_dir, f"values/{event.values_file}")
         return True

@@ -19,6 +19,7 @@ from jupyter_ddl.protocol.events import (
     Notice,
     OfAttempt,
     OutputShown,
+    ProfileTaken,
     RankEvent,
     Reported,
     StepsTimed,
@@ -190,7 +191,7 @@ class FlightBook:
         return True
 
 
-_UNBOUNDED = (Reported, Notice, OutputShown, StepsTimed)
+_UNBOUNDED = (Reported, Notice, OutputShown, ProfileTaken, StepsTimed)
 """What a cell tells as often as it likes, and a run does without."""
 
 
@@ -201,7 +202,7 @@ def _weight(event: Event) -> int:
     return 64 + len(event.text) if isinstance(event, Notice) else 256
 
 
-def _told_too_much(event: Reported | Notice | OutputShown | StepsTimed) -> Notice:
+def _told_too_much(event: Reported | Notice | OutputShown | ProfileTaken | StepsTimed) -> Notice:
     whose = "it" if isinstance(event, Notice) else f"trial {event.trial}"
     text = (
         f"{whose} has reported {format_bytes(_MAX_RECORD_BYTES)}: what it reports from now on is "

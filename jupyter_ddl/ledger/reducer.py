@@ -37,6 +37,7 @@ from jupyter_ddl.protocol.events import (
     HangVerdict,
     Notice,
     OutputShown,
+    ProfileTaken,
     RankEnded,
     RankStarted,
     Reported,
@@ -283,6 +284,17 @@ def fold_all(events: Iterable[Event]) -> RunState:
     return state
 
 
+_OF_CURRENT = (
+    AttemptStarted,
+    AttemptFinished,
+    Reported,
+    CheckpointSaved,
+    OutputShown,
+    ProfileTaken,
+)
+"""They count only while their attempt is the trial's current one."""
+
+
 def is_late(state: RunState, event: Event) -> bool:
     """Whether ``event`` belongs to something that is over, so that folding it changes nothing.
 
@@ -290,7 +302,7 @@ def is_late(state: RunState, event: Event) -> bool:
     """
     if isinstance(event, TrialCreated):
         return state.end is not None or event.trial in state.trials
-    if isinstance(event, (AttemptStarted, AttemptFinished, Reported, CheckpointSaved, OutputShown)):
+    if isinstance(event, _OF_CURRENT):
         trial = state.trials.get(event.trial)
         if trial is None or state.end is not None:
             return True
@@ -443,6 +455,10 @@ def _stop_requested(state: RunState, event: StopRequested) -> None:
         state.stop = event
 
 
+def _profile_taken(state: RunState, event: ProfileTaken) -> None:
+    state.profiles[event.trial, event.rank] = event
+
+
 def _notice(state: RunState, event: Notice) -> None:
     text = shortened(event.text, _MAX_NOTICE)
     if text not in state.notices:  # trials say the same of the same cell
@@ -500,6 +516,7 @@ _HANDLERS: dict[type, _Handler] = {
     Reported: _reported,
     CheckpointSaved: _checkpoint_saved,
     OutputShown: output_shown,
+    ProfileTaken: _profile_taken,
     AttemptFinished: _attempt_finished,
     StopRequested: _stop_requested,
     Notice: _notice,

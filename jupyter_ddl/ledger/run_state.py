@@ -25,6 +25,7 @@ from jupyter_ddl.protocol.events import (
     FoldFinished,
     HangVerdict,
     OutputShown,
+    ProfileTaken,
     RankEnded,
     RankStarted,
     Reported,
@@ -368,6 +369,8 @@ class RunState:
     unkept: list[str] = field(default_factory=list)
     """Files of outputs that nobody shows any more; whoever removes them empties it."""
     has_forgotten_outputs: bool = False
+    profiles: dict[tuple[int, int], ProfileTaken] = field(default_factory=dict)
+    """Traces by trial and rank, of the attempt that took one last."""
     cells: deque[CellRow] = field(default_factory=lambda: deque(maxlen=_N_CELLS))
     """The last cells of a persistent group."""
     group: GroupHistory = field(default_factory=GroupHistory)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable
+from pathlib import Path
 from typing import Any
 
 from jupyter_ddl.ledger.reducer import RunState, fold_all
@@ -13,11 +14,13 @@ from jupyter_ddl.protocol.space import ParamValue
 
 __all__ = [
     "METRIC_COLUMNS",
+    "PROFILE_COLUMNS",
     "TRIAL_COLUMNS",
     "complete_trials",
     "curve_trials",
     "metric_curves",
     "metrics_table",
+    "profile_table",
     "trials_table",
 ]
 
@@ -34,6 +37,45 @@ TRIAL_COLUMNS = (
 )
 METRIC_COLUMNS = ("trial", "attempt", "rank", "step")
 """What every row has, or may have; a table without rows has these columns."""
+
+
+PROFILE_COLUMNS = (
+    "trial",
+    "rank",
+    "operation",
+    "calls",
+    "cpu_ms",
+    "device_ms",
+    "share",
+    "trace",
+)
+
+
+def profile_table(state: RunState, folder: Path) -> list[dict[str, Any]]:
+    """One row per trial, rank and operation, the costliest first; calls and times are a step's.
+
+    Parameters
+    ----------
+    folder
+        Where the traces lie.
+    """
+    rows = []
+    for (trial, rank), taken in sorted(state.profiles.items()):
+        whole_s = taken.device_s or taken.cpu_s
+        for each in taken.operations:
+            own_s = each.device_s if taken.device_s else each.cpu_s
+            row = (
+                trial,
+                rank,
+                each.name,
+                each.n_calls / taken.n_steps,
+                1e3 * each.cpu_s / taken.n_steps,
+                1e3 * each.device_s / taken.n_steps,
+                own_s / whole_s if whole_s else 0.0,
+                str(folder / taken.file),
+            )
+            rows.append(dict(zip(PROFILE_COLUMNS, row, strict=True)))
+    return rows
 
 
 def trials_table(run: RunState | Iterable[Event]) -> list[dict[str, Any]]:

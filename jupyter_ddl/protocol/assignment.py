@@ -79,6 +79,8 @@ class Assignment(msgspec.Struct, frozen=True):
     bring_files: tuple[str, ...] = ()
     warm: tuple[str, ...] = ()
     """Packages that the zygote imports before it forks a rank for this."""
+    profile: int = 0
+    """Steps that torch's profiler records; 0: none."""
     fit: FitWork | None = None
     """Set for scikit-learn's fits: the attempts are its nodes and units, not the program's."""
 

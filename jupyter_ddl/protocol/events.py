@@ -28,9 +28,11 @@ __all__ = [
     "HangVerdict",
     "Notice",
     "OfAttempt",
+    "Operation",
     "Outcome",
     "OutputShown",
     "Probe",
+    "ProfileTaken",
     "RankEnded",
     "RankEvent",
     "RankStarted",
@@ -301,6 +303,35 @@ class OutputShown(msgspec.Struct, frozen=True, tag="output_shown"):
     """Files of all that the attempt shows from now on, in order: what is not named is gone."""
 
 
+class Operation(msgspec.Struct, frozen=True):
+    """What torch's profiler has measured of one operation in all recorded steps of a rank."""
+
+    name: str
+    n_calls: int
+    cpu_s: Finite
+    """Without the operations that it called."""
+    device_s: Finite
+    """On the GPU; 0 without one."""
+
+
+class ProfileTaken(msgspec.Struct, frozen=True, tag="profile_taken"):
+    """A rank has the trace of some of its steps (``--profile``)."""
+
+    trial: int
+    attempt: int
+    rank: int
+    at_s: Finite
+    n_steps: int
+    file: FileName
+    """Relative to ``<run_dir>/profiles``: the trace as Perfetto reads it, JSON in gzip."""
+    size_bytes: int
+    cpu_s: Finite
+    """Of all operations, in all recorded steps."""
+    device_s: Finite
+    operations: tuple[Operation, ...]
+    """The costliest, in order."""
+
+
 class AttemptFinished(msgspec.Struct, frozen=True, tag="attempt_finished"):
     """How an attempt ended.
 
@@ -418,6 +449,7 @@ OfAttempt: TypeAlias = (
     | Reported
     | CheckpointSaved
     | OutputShown
+    | ProfileTaken
     | AttemptFinished
 )
 """Events that count only while their attempt is the trial's current one."""
@@ -427,6 +459,7 @@ RankEvent: TypeAlias = (
     | Reported
     | CheckpointSaved
     | OutputShown
+    | ProfileTaken
     | AttemptFinished
     | Notice
     | StepsTimed
@@ -453,6 +486,7 @@ Event: TypeAlias = (
     | Reported
     | CheckpointSaved
     | OutputShown
+    | ProfileTaken
     | AttemptFinished
     | StopRequested
     | Notice

@@ -77,6 +77,8 @@ class RunSpec(msgspec.Struct, frozen=True):
     provenance: Provenance = Provenance()
     tensorboard: bool = False
     """Whether its scalars are written as event files while it goes on."""
+    profile: int | msgspec.UnsetType = msgspec.UNSET
+    """Steps of each rank that torch's profiler records; unset: none."""
 
     def __post_init__(self) -> None:
         """Find the verb's class by its tag: which verbs there are is known when they are wanted."""

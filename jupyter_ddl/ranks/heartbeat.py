@@ -73,6 +73,10 @@ class LoaderWatch:
         self._is_training = sys.modules["torch"].is_grad_enabled
         iterator.__next__ = self._timed(iterator.__next__)
 
+    def step_aside(self) -> None:
+        """What happens now is no step like the others."""
+        self.n_asides += 1
+
     def tell(self) -> None:
         """Send the share of the time since the last call, if there is news."""
         now_s, since_s = self._clock(), self._since_s

@@ -16,6 +16,7 @@ import socket
 import threading
 import time
 import traceback
+from pathlib import Path
 from typing import TypeAlias
 
 import msgspec
@@ -45,6 +46,7 @@ from jupyter_ddl.ranks.heartbeat import Heartbeat, LoaderWatch, Phase
 from jupyter_ddl.ranks.incell import replace_builtins
 from jupyter_ddl.ranks.log import TAIL_BYTES, RankLog, is_disk_full, log_name
 from jupyter_ddl.ranks.outputs import watch_imports
+from jupyter_ddl.ranks.profiling import N_PROFILED, StepProfiler
 from jupyter_ddl.ranks.program import LoadedProgram, load_program
 from jupyter_ddl.ranks.rendezvous import AloneRank
 from jupyter_ddl.ranks.sampler_service import SamplerService
@@ -101,6 +103,7 @@ class _Rank:
         self.loader = LoaderWatch(channel.tell_loader_wait)
         self._beats: Heartbeat | None = None
         self._steps: StepTimes | None = None
+        self._profiler: StepProfiler | None = None
         self._fits = FitRunner()
         self._alone = AloneRank(self._tell)
         self._stack_dump = StackDump()
@@ -163,10 +166,30 @@ class _Rank:
                 if obstacle is None
                 else _finished(trial, obstacle[0], time.monotonic(), obstacle[1])
             )
+            self._close_profiler()
             self._close_beats()
             self._channel.hold(self._closed(finished))
         stop_flag.clear()
         self._send(BatchDone())
+
+    def _begin_profiler(self, trial: TrialAssignment, assignment: Assignment) -> None:
+        """Steps are known once the program's packages are imported."""
+        if not assignment.profile or trial.trial >= N_PROFILED:
+            return
+        rank = 0 if assignment.place is None else assignment.place.rank
+        self._profiler = StepProfiler(
+            assignment.profile,
+            (trial.trial, trial.attempt, rank),
+            Path(assignment.run_dir),
+            self._send,
+            self.loader.step_aside,
+        )
+        self._profiler.begin()
+
+    def _close_profiler(self) -> None:
+        if self._profiler is not None:
+            self._profiler.close()
+            self._profiler = None
 
     def _close_beats(self) -> None:
         if self._beats is None or self._steps is None:
@@ -244,6 +267,7 @@ class _Rank:
         """Run a trial, between meeting the other ranks and leaving them if it has any."""
         place = assignment.place
         if place is None:
+            self._begin_profiler(trial, assignment)
             with self._alone.trial():
                 if assignment.fit is not None and self._log is not None:
                     return self._fits.run(trial, assignment, self._log)
@@ -255,6 +279,7 @@ class _Rank:
         group.enter(with_torch=program.uses("torch"))
         watch_data_parallel()
         self.loader.hook()
+        self._begin_profiler(trial, assignment)
         self._begin("cell")
         finished = program.run_trial(
             trial, assignment, self._emit, stop_flag, self._log_position, group.agreement()
@@ -284,7 +309,7 @@ class _Rank:
             if self._beats is not None:
                 self._beats.step()
         elif isinstance(event, CheckpointSaved):
-            self.loader.n_asides += 1
+            self.loader.step_aside()
             reason = stop_flag.pending_at_checkpoint(event.trial, event.attempt)
             if reason is not None and threading.current_thread() is threading.main_thread():
                 raise TrialStopped(reason)

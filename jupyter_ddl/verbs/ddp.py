@@ -9,7 +9,7 @@ import msgspec
 
 from jupyter_ddl.cell.draft import CellContext, RunDraft, draft_run
 from jupyter_ddl.cell.names import read_names
-from jupyter_ddl.cell.options import ADMISSION, COMMON, CellOptions
+from jupyter_ddl.cell.options import ADMISSION, COMMON, PROFILE, CellOptions
 from jupyter_ddl.cell.parts import CellParts
 from jupyter_ddl.cell.source import read_source
 from jupyter_ddl.errors import OptionError
@@ -75,6 +75,7 @@ class Ddp(Verb, frozen=True, tag="ddp"):
             help="the cell calls init_process_group itself",
         ),
         *COMMON,
+        PROFILE,
     )
     can: ClassVar[Capabilities] = Capabilities(
         has_ranks=True, stops=("epoch", "next_report", "now"), brings="ranks"

@@ -13,7 +13,7 @@ import msgspec
 
 from jupyter_ddl.cell.draft import CellContext, RunDraft, draft_run
 from jupyter_ddl.cell.names import read_names
-from jupyter_ddl.cell.options import COMMON, MANY_TRIALS, CellOptions
+from jupyter_ddl.cell.options import COMMON, MANY_TRIALS, PROFILE, CellOptions
 from jupyter_ddl.cell.parts import CellParts
 from jupyter_ddl.cell.source import read_source
 from jupyter_ddl.errors import CaptureError, CellError, OptionError
@@ -42,6 +42,7 @@ class Map(Verb, frozen=True, tag="map"):
             offers="sequences",
         ),
         *COMMON,
+        PROFILE,
         *MANY_TRIALS,
     )
     can: ClassVar[Capabilities] = Capabilities(has_trials=True, has_items=True, brings="items")

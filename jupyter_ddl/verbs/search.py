@@ -15,7 +15,7 @@ from jupyter_ddl.cell.filled import filled_cell
 from jupyter_ddl.cell.metric import Reports, choose_metric, reports_in
 from jupyter_ddl.cell.modules import is_installed
 from jupyter_ddl.cell.names import read_names
-from jupyter_ddl.cell.options import ADMISSION, COMMON, MANY_TRIALS, CellOptions
+from jupyter_ddl.cell.options import ADMISSION, COMMON, MANY_TRIALS, PROFILE, CellOptions
 from jupyter_ddl.cell.parts import CellParts
 from jupyter_ddl.cell.source import read_source
 from jupyter_ddl.cell.space import CellSpace, check_grid, is_finite, read_space
@@ -101,6 +101,7 @@ class Search(Verb, frozen=True, tag="search"):
             help="values of one hyper-parameter, e.g. lr=0.1,0.01; repeatable",
         ),
         *COMMON,
+        PROFILE,
         *MANY_TRIALS,
     )
     can: ClassVar[Capabilities] = Capabilities(

@@ -40,6 +40,7 @@ EVENTS = (
     (up.CheckpointSaved, "file", "trial-0/step--3-a1.ckpt"),
     (up.OutputShown, "file", "trial-0-a1-1.json"),
     (up.OutputShown, "shown", "trial-0-a1-1.json"),
+    (up.ProfileTaken, "file", "trial-0-a1-r0.json.gz"),
     (up.CellExecuted, "outputs", "cell-1-r0-1.json"),
     (up.FoldFinished, "file", "unit-r1-1-0.pkl"),
     (up.FoldFinished, "log", "rank.log"),

@@ -1,10 +1,13 @@
 """Cells of ``%%distribute ddp``: compiled as they are, checked before anything starts."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+from jupyter_ddl.cell.draft import CellContext
 from jupyter_ddl.cell.dry_run import describe
-from jupyter_ddl.errors import CellError
+from jupyter_ddl.errors import CellError, OptionError
 from jupyter_ddl.verbs.ddp import Ddp
 from tests.unit.cell.cell_makers import compiled, notebook
 
@@ -63,3 +66,42 @@ def test_a_dry_run_tells_ranks_group_and_restarts_and_the_places_it_is_given():
     assert "not initialised for the cell; prepare() uses ddp" in text
     assert "Restarts: at most 3; a hang is 1 min 30 s without a step" in text
     assert "Places now: rank 0 → local-0" in text
+
+
+TRAINS = "import torch\noptimizer = torch.optim.SGD([torch.zeros(1)], lr=0.1)\nreport(acc=1)\n"
+
+
+@pytest.mark.parametrize(
+    "line", ["ddp -n 2", "search --metric acc --trials 2", "map --over range(3)"]
+)
+def test_steps_are_profiled_where_a_cell_trains(line):
+    cell = ("lr = choice(1, 2)\n" if line.startswith("search") else "") + TRAINS
+    found = compiled(f"{line} --profile 5", cell)
+    assert found.spec.profile == 5
+    assert "Profile: 5 steps of each rank, of the first 4 trials" in describe(found)
+    assert not compiled(line, cell).spec.profile
+
+
+@pytest.mark.parametrize(
+    ("line", "cell", "text"),
+    [
+        ("ddp -n 2 --profile 0", TRAINS, "'0'; expected a whole number from 1 to 100"),
+        ("ddp -n 2 --profile -3", TRAINS, "expected a whole number from 1 to 100"),
+        ("ddp -n 2 --profile many", TRAINS, "'many'; expected a whole number from 1 to 100"),
+        ("ddp -n 2 --profile 3", "acc = 1", "the cell imports nothing, expected torch"),
+        ("run --profile 3", TRAINS, "--profile"),
+        ("fit --profile 3", TRAINS, "--profile"),
+    ],
+)
+def test_steps_that_nobody_knows_are_refused_in_a_line(line, cell, text):
+    with pytest.raises(OptionError) as caught:
+        compiled(line, cell)
+    assert text in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("n_steps", [0, -1, 101, 2.5, True])
+def test_steps_from_python_are_checked_as_on_the_line(n_steps):
+    line = Ddp.from_python({"n_ranks": 2, "profile": n_steps})
+    with pytest.raises(OptionError, match="expected a whole number from 1 to 100"):
+        line.verb.compile(TRAINS, notebook(), CellContext(3, Path("/nonexistent")), line.options)
