@@ -153,7 +153,10 @@ COMMON = (
     argument("--dry-run", action="store_true", help="show what would be sent; start nothing"),
     ENV_CHECK,
     argument(
-        "--resume", metavar="RUN", help="continue a run; finished trials are kept", offers="runs"
+        "--resume",
+        metavar="RUN",
+        help="continue a run; finished trials are kept, failed ones have their tries again",
+        offers="runs",
     ),
     argument("--tensorboard", action="store_true", help="write event files for %tensorboard"),
     argument(

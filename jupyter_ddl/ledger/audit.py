@@ -53,6 +53,7 @@ class _Audit:
     def __init__(self) -> None:
         self.violations: list[str] = []
         self._limits = Limits()
+        self._is_fed = False
         self._submitted = False
         self._session = 0
         self._over: RunFinished | None = None
@@ -104,6 +105,7 @@ class _Audit:
             self._blame(where, "RunSubmitted comes again")
         self._submitted = True
         self._limits = event.spec.limits
+        self._is_fed = event.spec.verb.is_fed
 
     def _on_started(self, where: str, event: RunStarted) -> None:
         if event.session != self._session + 1:
@@ -114,6 +116,8 @@ class _Audit:
             trial.open_attempt = None  # its controller is gone, and the attempt with it
             if trial.ended_with_run and resumed:
                 trial.outcome, trial.ended_with_run = None, False
+            if trial.outcome == "failed" and resumed and not self._is_fed:
+                trial.outcome, trial.own_failures, trial.losses = None, 0, 0
         if resumed:
             self._stopping = False
         self._stopped_trials.clear()

@@ -326,7 +326,9 @@ def _run_started(state: RunState, event: RunStarted) -> None:
         _move(state, state.trials[number], "waiting")
     state.ended_with_run.clear()
     if state.end is not None:
-        # Somebody resumes a run that was over: an earlier request to stop was obeyed.
+        # Somebody resumes a run that was over: an earlier request to stop was obeyed, and the cause
+        # of what failed may be gone.
+        _try_failed_again(state)
         state.stop = None
         state.end = None
     state.trial_stops.clear()
@@ -343,6 +345,17 @@ def _run_started(state: RunState, event: RunStarted) -> None:
     state.marks.append(event.at_s)
     state.rested_s = 0.0
     state.rest(event.at_s)
+
+
+def _try_failed_again(state: RunState) -> None:
+    """What has failed waits, with all of its tries.  Of fits the kernel says what is done again."""
+    if state.spec is None or state.spec.verb.is_fed:
+        return
+    for trial in state.trials.values():
+        if trial.state == "failed":
+            trial.own_failures = 0
+            _move(state, trial, "waiting")
+    state.failed.clear()
 
 
 def _trial_created(state: RunState, event: TrialCreated) -> None:
@@ -428,8 +441,8 @@ def _end_trial(
     if not state.running:
         state.rests_since_s = None  # it has run, and nobody has told when it began
     _move(state, trial, new)
-    if new != "cancelled":
-        trial.checkpoint = None  # a trial that was stopped may go on from it
+    if new not in ("cancelled", "failed"):
+        trial.checkpoint = None  # one that was stopped or has failed may go on from it
     trial.values_file = event.values_file
     trial.value = event.value
     state.trial_stops.pop(trial.number, None)

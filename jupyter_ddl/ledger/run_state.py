@@ -288,7 +288,7 @@ class TrialState(msgspec.Struct, gc=False):
     failure: Failure | None = None
     """The last attempt's, also while the trial waits for its next attempt."""
     checkpoint: CheckpointSaved | None = None
-    """The last one of any attempt; forgotten when the trial ends, unless it was stopped."""
+    """The last one of any attempt; forgotten when the trial ends, unless it may go on."""
     row: int = 0
     """Its place among all trials, from 0, in the order in which they were created."""
     seq: int = 0

@@ -15,6 +15,7 @@ from jupyter_ddl.client.submit import resume_run
 from jupyter_ddl.errors import SpecError
 from jupyter_ddl.protocol.events import RunStarted, StopRequested
 from jupyter_ddl.protocol.requests import ResumeRun
+from tests.leaks import Home
 from tests.run_tools import (
     SLEEPING,
     STEPS,
@@ -167,13 +168,17 @@ def test_resuming_a_complete_run_does_nothing(cluster: Cluster) -> None:
     assert cluster.status().active_runs == ()
 
 
-def test_a_failed_map_is_resumed_for_the_elements_that_never_ran(cluster: Cluster) -> None:
-    run = start_map("1 / item", [1, 0, 2])
+def test_a_failed_map_is_resumed_for_the_elements_that_failed(cluster: Cluster, home: Home) -> None:
+    cure = home.work / "cure"
+    cell = f"from pathlib import Path\nitem if Path({str(cure)!r}).exists() else 1 / item"
+    run = start_map(cell, [1, 0, 2])
     with pytest.raises(Exception, match="1 of 3 trials failed"):
         run.wait(PATIENCE_S)
-    n_starts = len(starts(run))
     with pytest.raises(Exception, match="1 of 3 trials failed"):
         resume_run(run.id, None).wait(PATIENCE_S)
-    assert len(starts(run)) == n_starts
-    assert [e.session for e in run.events() if isinstance(e, RunStarted)] == [1, 2]
+    assert [start.trial for start in starts(run)].count(1) == 6
+    cure.touch()
+    assert resume_run(run.id, None).wait(PATIENCE_S).values == [1.0, 0, 0.5]
+    assert len(starts(run)) == 9
+    assert [e.session for e in run.events() if isinstance(e, RunStarted)] == [1, 2, 3]
     assert_clean(run)

@@ -189,6 +189,26 @@ def test_the_end_of_a_run_cancels_what_is_open_and_another_session_takes_it_up_a
     assert (state.stop, state.finished_at_s, state.state) == (None, None, "running")
 
 
+def test_who_resumes_a_run_gives_what_has_failed_its_tries_again() -> None:
+    """And what it had saved; a controller that was lost gives nobody anything."""
+    failed = [created(0), begun(0), checkpointed(0), ended(0, outcome="failed")]
+    events = [*failed, created(1), begun(1), ended(1)]
+    state = folded(*events, max_own_failures=1)
+    assert (state.trial(0).state, state.failed) == ("failed", [0])
+    fold(state, started(2))
+    assert state.trial(0).state == "failed"
+    fold(state, RunFinished(1008.0, "failed"))
+    fold(state, started(3))
+    trial = state.trial(0)
+    assert (trial.state, trial.own_failures, trial.checkpoint) == ("waiting", 0, checkpointed(0))
+    assert (state.counts, state.failed) == (Counts(waiting=1, complete=1), [])
+    assert [each.number for each in state.unfinished()] == [0]
+    spec = search_spec(limits=Limits(max_own_failures=1))
+    sessions = [started(2), RunFinished(1008.0, "failed"), started(3)]
+    again = [begun(0, 2), ended(0, 2), RunFinished(1009.0, "complete")]
+    assert audit([submitted(spec), started(), *events, *sessions, *again]) == []
+
+
 def test_a_request_to_stop_outlives_a_crash_and_the_stronger_one_counts() -> None:
     state = folded(StopRequested(1.0, "now"), StopRequested(2.0, "next_report"))
     fold(state, started(2))
