@@ -20,9 +20,10 @@ from jupyter_ddl.ledger.history import history_of
 from jupyter_ddl.ledger.reducer import fold
 from jupyter_ddl.ledger.run_state import RunState
 from jupyter_ddl.ledger.snapshots import snapshot_of, trial_rows
-from jupyter_ddl.protocol.events import AttemptStarted, Reported
+from jupyter_ddl.protocol.events import AttemptStarted, Event, Reported
 from jupyter_ddl.protocol.snapshot import RunSnapshot
 from jupyter_ddl.protocol.telemetry import ClusterTelemetry, WorkerSample
+from jupyter_ddl.recording.answers import answers_of
 from jupyter_ddl.recording.lines import (
     Displayed,
     Fact,
@@ -144,9 +145,13 @@ def timeline_of(recording: Recording) -> bytes:
         :data:`MAX_TIMELINE_BYTES` even with few pictures.
     """
     size = 0
+    answers: Any = None
     for n_pictures, has_machines, has_output in _DETAILS:
         timeline = _Timeline(recording, n_pictures, has_machines, has_output)
-        packed = gzip.compress(json.dumps(timeline.made(), separators=(",", ":")).encode(), mtime=0)
+        made = timeline.made()
+        answers = answers or timeline.answers()
+        text = json.dumps({**made, "answers": answers}, separators=(",", ":"))
+        packed = gzip.compress(text.encode(), mtime=0)
         if len(packed) <= MAX_TIMELINE_BYTES:
             return packed
         size = len(packed)
@@ -168,6 +173,10 @@ def last_snapshot(recording: Recording) -> RunSnapshot:
     for fact in recording.facts:
         _fold(recording, state, fact)
     return snapshot_of(state, max(map(time_of, recording.facts)))
+
+
+def _events(recording: Recording) -> list[Event]:
+    return [f for f in recording.facts if not isinstance(f, Measured | Printed | Displayed)]
 
 
 def _fold(recording: Recording, state: RunState, fact: Fact) -> None:
@@ -226,10 +235,13 @@ class _Timeline:
             "frames": frames,
         }
 
+    def answers(self) -> Any:
+        """Once all is folded."""
+        return _plain(answers_of(self._state, _events(self._recording)))
+
     def _history(self, ended_s: float) -> Any:
-        facts = self._recording.facts
-        events = [f for f in facts if not isinstance(f, Measured | Printed | Displayed)]
-        samples = [fact.sample for fact in facts if isinstance(fact, Measured)]
+        events = _events(self._recording)
+        samples = [fact.sample for fact in self._recording.facts if isinstance(fact, Measured)]
         return _plain(history_of(events, samples if self._has_machines else (), ended_s))
 
     def _moments(self, began_s: float, ended_s: float) -> Iterator[float]:

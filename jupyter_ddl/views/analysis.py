@@ -38,7 +38,7 @@ from jupyter_ddl.protocol.view_messages import (
 from jupyter_ddl.store.paths import ledger_path
 from jupyter_ddl.verbs.base import Verb
 
-__all__ = ["Analysis", "analysis_of"]
+__all__ = ["Analysis", "analysis_of", "cell_of"]
 
 Analysis: TypeAlias = GetImportance | GetCurves | GetTrial | GetHistory
 Analysed: TypeAlias = ImportancePart | CurvesPart | TrialPart | HistoryPart
@@ -188,7 +188,7 @@ def _trial(state: RunState, ask: GetTrial) -> Callable[[], TrialPart]:
     if ask.trial not in state.trials:
         raise TrialError(f"run {ask.run_id} has no trial {ask.trial}", trial=ask.trial)
     (row,) = trial_rows(state, [ask.trial])
-    cell, reason = _cell(state, ask.trial)
+    cell, reason = cell_of(state, ask.trial)
     trials = {ask.trial: row.state}
 
     def answer() -> TrialPart:
@@ -204,8 +204,8 @@ def _trial(state: RunState, ask: GetTrial) -> Callable[[], TrialPart]:
     return answer
 
 
-def _cell(state: RunState, number: int) -> tuple[str, str]:
-    """A trial as a plain cell, or why there is none."""
+def cell_of(state: RunState, number: int) -> tuple[str, str]:
+    """A trial as a plain cell, and why there is none: one of them is empty."""
     spec = state.spec
     if spec is None or not isinstance(spec.verb, Verb):
         return "", "there is no cell in the record"

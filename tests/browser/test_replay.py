@@ -132,6 +132,18 @@ def test_any_moment_can_be_looked_at_without_playing(open_page: OpenPage) -> Non
     view.locator("summary", has_text="Output").click()
     expect(view.locator(".ddl-log")).to_contain_text("epoch 27: loss")
     assert place(page) > 100
+    # What a run answers, its recording does: a bar opens its trial, sections tell of all of them.
+    page.locator(".ddl-history rect").first.click()
+    card = view.locator("section.ddl-card")
+    expect(card).to_contain_text("only the best trials have their cell in it")
+    seek(page, 10_000)
+    view.get_by_label("Number of a trial").fill("401")
+    view.get_by_label("Number of a trial").press("Enter")
+    expect(card.locator(".ddl-code")).to_contain_text("lr = 0.00352")
+    expect(card.locator(".ddl-chart-title")).to_have_text(["loss", "acc"])
+    curves = view.locator("details", has=page.get_by_text("Curves", exact=True))
+    curves.locator("> summary").click()
+    expect(curves).to_contain_text("40 trials: the best ones and those that began last.")
 
 
 def test_playing_can_be_paused_by_the_keyboard(open_page: OpenPage) -> None:

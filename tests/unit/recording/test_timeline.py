@@ -8,7 +8,7 @@ import math
 import random
 import subprocess
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeGuard
 
 import msgspec
 import pytest
@@ -16,13 +16,19 @@ from simulate_runs import simulated
 
 from jupyter_ddl.errors import RecordingError
 from jupyter_ddl.ledger.reducer import fold_all
+from jupyter_ddl.ledger.run_state import RunState
 from jupyter_ddl.ledger.snapshots import snapshot_of
-from jupyter_ddl.protocol.events import AttemptStarted, Event, RunFinished
+from jupyter_ddl.ledger.tables import complete_trials
+from jupyter_ddl.plotting.importance import importance_of
+from jupyter_ddl.protocol.events import AttemptStarted, Event, Reported, RunFinished, RunSubmitted
+from jupyter_ddl.protocol.sampling import StudySpec
 from jupyter_ddl.recording import timeline as timelines
 from jupyter_ddl.recording.lines import Fact, Measured, Printed, Recording, time_of
 from jupyter_ddl.recording.timeline import difference, timeline_of
 from jupyter_ddl.recording.write import head_of
+from jupyter_ddl.views.analysis import cell_of
 from jupyter_ddl.views.bundle import LIVE_DIR
+from tests.unit.cell.cell_makers import compiled
 from tests.unit.ledger.event_makers import (
     created,
     ended,
@@ -31,6 +37,7 @@ from tests.unit.ledger.event_makers import (
     submitted,
     twenty_events,
 )
+from tests.unit.recorded_runs import BEGAN_S, CELL, LINE, events_of_search
 from tests.unit.views.node_tools import node
 
 
@@ -228,6 +235,45 @@ def test_nothing_of_a_recording_can_be_stopped(player: Player) -> None:
     player.load(recording_of(*slow_run()))
     (answer,) = player.ask(request={"kind": "stop_run", "id": 4, "run_id": "r1", "how": "now"})
     assert (answer["kind"], answer["id"]) == ("denied", 4)
+
+
+def test_a_search_answers_why_it_went_as_it_did_as_its_run_would(player: Player) -> None:
+    spec = msgspec.structs.replace(compiled(LINE, CELL).spec, run_id="r1")
+    events = [RunSubmitted(spec, BEGAN_S), *events_of_search(60)]
+    length_s = player.load(recording_of(*events))
+    player.ask(at=length_s)
+    ask = {"id": 5, "run_id": "r1"}
+    (told,) = player.ask(request={**ask, "kind": "get_importance"})
+    state = fold_all(events)
+    found = importance_of(search_of(state), complete_trials(state))
+    assert [name for name, _ in told["shares"]] == list(found.shares)
+    assert (told["n_trials"], told["note"]) == (found.n_trials, "of the whole recording")
+    (curves,) = player.ask(request={**ask, "kind": "get_curves", "metric": "loss"})
+    assert (curves["metrics"], len(curves["curves"])) == (["val_acc", "loss"], 40)
+    drawn = {each["trial"]: each["points"] for each in curves["curves"]}
+    reported = [(e.step, e.metrics["loss"]) for e in events if is_report(e, 40)]
+    assert [step for step, _ in drawn[40]] == [step for step, _ in reported]
+    assert [value for _, value in drawn[40]] == pytest.approx([v for _, v in reported], rel=1e-5)
+    best = state.top[0][1]
+    (card,) = player.ask(request={**ask, "kind": "get_trial", "trial": best})
+    assert card["cell"] == cell_of(state, best)[0]
+    assert card["row"]["number"] == best
+    assert {each["metric"] for each in card["curves"]} == {"val_acc", "loss"}
+    player.ask(at=0.5)  # what comes later is not there yet
+    (early,) = player.ask(request={**ask, "kind": "get_curves", "metric": "loss"})
+    assert early["curves"] == []
+    (none,) = player.ask(request={**ask, "kind": "get_trial", "trial": 40})
+    assert none["kind"] == "denied"
+
+
+def is_report(event: Event, trial: int) -> TypeGuard[Reported]:
+    return isinstance(event, Reported) and event.trial == trial
+
+
+def search_of(state: RunState) -> StudySpec:
+    assert state.spec is not None
+    assert state.spec.verb.study is not None
+    return state.spec.verb.study
 
 
 def test_the_machines_and_the_last_steps_of_ranks_are_shown(player: Player) -> None:
