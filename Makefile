@@ -22,7 +22,7 @@ GROUPS := $(addprefix tests/integration/,ddp groups)
 # above: files of one folder share a cluster, and what has few tests that take long is not begun last.
 FILES  := --dist loadfile --no-loadscope-reorder
 PARALLEL := -n 2 $(FILES)
-# Those that wait for starts and ends of kernels, and those that wait for clusters and ranks half of the time.
+# Those that wait for kernels and pages, and those that wait for clusters and ranks half of the time.
 WAITING := -n 3 $(FILES)
 RESTING := -n 4 $(FILES)
 ARGS   ?=
@@ -78,7 +78,7 @@ test-js: node  ## the tests of the panel's TypeScript
 
 test-browser: labextension  ## JupyterLab in a real browser (needs chromium)
 	@$(BIN)/python -c 'import playwright' 2>/dev/null || $(PIP) -e '.[browser]'
-	@$(BIN)/python -m pytest $(PARALLEL) tests/browser $(ARGS)
+	@$(BIN)/python -m pytest $(WAITING) tests/browser $(ARGS)
 
 labextension: node  ## build the panel for JupyterLab where it is missing or old
 	@$(PANEL) --link

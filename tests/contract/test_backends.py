@@ -16,9 +16,9 @@ from jupyter_ddl.backends.base import Backend, BackendPlugin
 from jupyter_ddl.client.clusters import cluster_spec
 from jupyter_ddl.protocol.cluster import ClusterSpec
 from jupyter_ddl.testing.backends import BackendCase, BackendContract, FakeBackend, FakePlugin
-from tests.integration.backends.foreign import foreign_cluster
+from tests.integration.backends.foreign import Foreign, foreign_cluster
 from tests.integration.conftest import own_dask_config  # noqa: F401 - for every test here
-from tests.leaks import Home
+from tests.leaks import Home, new_home
 
 _HELPERS = ("resource_tracker", "forkserver")
 """Of Python's multiprocessing: they end with the process that has started them."""
@@ -63,35 +63,51 @@ class TestLocal(BackendContract):
 
 @pytest.mark.integration
 class TestAddress(BackendContract):
+    @pytest.fixture(scope="class")
+    @classmethod
+    def foreign(cls) -> Iterator[Foreign]:
+        """Each test leaves it as it was: that is what the contract asks for."""
+        with new_home() as home, foreign_cluster(home, 2, nanny=False, tls=False) as found:
+            yield found
+
     @pytest.fixture
-    def case(self, home: Home) -> Iterator[BackendCase]:
-        with foreign_cluster(home, 2, nanny=False, tls=False) as foreign:
+    def case(self, home: Home, foreign: Foreign) -> BackendCase:
+        def leftovers() -> list[str]:
+            with foreign.client() as client:
+                owner = client.get_metadata(["jupyter-ddl-controller"], None)
+                workers = client.scheduler_info(n_workers=-1)["workers"]
+            assert len(workers) == 2, "they go on"
+            return [] if owner is None else [f"the scheduler's owner is {owner}"]
 
-            def leftovers() -> list[str]:
-                with foreign.client() as client:
-                    owner = client.get_metadata(["jupyter-ddl-controller"], None)
-                    workers = client.scheduler_info(n_workers=-1)["workers"]
-                assert len(workers) == 2, "they go on"
-                return [] if owner is None else [f"the scheduler's owner is {owner}"]
-
-            yield BackendCase(cluster_spec("dask", address=foreign.address), leftovers=leftovers)
+        return BackendCase(cluster_spec("dask", address=foreign.address), leftovers=leftovers)
 
 
 @pytest.mark.integration
 class TestGateway(BackendContract):
-    @pytest.fixture
-    def case(self, home: Home, monkeypatch: pytest.MonkeyPatch) -> Iterator[BackendCase]:
+    @pytest.fixture(scope="class")
+    @classmethod
+    def server(cls) -> Iterator[psutil.Process]:
         pytest.importorskip("dask_gateway", reason="needs the extra gateway")
         pytest.importorskip("dask_gateway_server", reason="needs the extra gateway-server")
-        from tests.integration.backends.test_gateway import gateway_server, n_dask
+        from tests.integration.backends.test_gateway import gateway_server
 
-        with gateway_server(home, monkeypatch) as server:
-            dask.config.refresh()  # the server's address is in the environment
-            yield BackendCase(
-                cluster_spec("gateway", 2),
-                leftovers=lambda: [f"{n} processes"] if (n := n_dask(server)) else [],
-                chooses_workers=False,  # the gateway takes idle ones first
-            )
+        with (
+            new_home() as home,
+            pytest.MonkeyPatch.context() as environment,
+            gateway_server(home, environment) as found,
+        ):
+            yield found
+
+    @pytest.fixture
+    def case(self, home: Home, server: psutil.Process) -> BackendCase:
+        from tests.integration.backends.test_gateway import n_dask
+
+        dask.config.refresh()  # the server's address is in the environment
+        return BackendCase(
+            cluster_spec("gateway", 2),
+            leftovers=lambda: [f"{n} processes"] if (n := n_dask(server)) else [],
+            chooses_workers=False,  # the gateway takes idle ones first
+        )
 
 
 # -- the contract itself: what does not keep it fails ----------------------------------------------
