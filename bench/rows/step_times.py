@@ -43,14 +43,14 @@ class _Training:
         from torch.utils.data import DataLoader, TensorDataset, dataloader
 
         from jupyter_ddl.ranks.heartbeat import LoaderWatch
-        from jupyter_ddl.ranks.step_times import StepTimes, watch_data_parallel
+        from jupyter_ddl.ranks.step_times import StepTimes, watch_exchanges
 
         torch.set_num_threads(1)
         dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
         loader = LoaderWatch(lambda _: None)
         loader.hook()
         self._steps = StepTimes(0, 1, 0, loader, lambda _: None)
-        watch_data_parallel()
+        watch_exchanges()
         network = nn.Sequential(
             nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10)
         )

@@ -51,7 +51,7 @@ from jupyter_ddl.ranks.program import LoadedProgram, load_program
 from jupyter_ddl.ranks.rendezvous import AloneRank
 from jupyter_ddl.ranks.sampler_service import SamplerService
 from jupyter_ddl.ranks.stacks import StackDump
-from jupyter_ddl.ranks.step_times import StepTimes, watch_data_parallel
+from jupyter_ddl.ranks.step_times import StepTimes, watch_exchanges
 from jupyter_ddl.ranks.stopping import TrialStopped, stop_flag
 from jupyter_ddl.ranks.tracebacks import failure_of, with_output
 from jupyter_ddl.store.blobs import BlobMissingError
@@ -277,7 +277,7 @@ class _Rank:
         self._begin("rendezvous")
         group = RankGroup(place, trial, self._send, self._joins, self._tell)
         group.enter(with_torch=program.uses("torch"))
-        watch_data_parallel()
+        watch_exchanges()
         self.loader.hook()
         self._begin_profiler(trial, assignment)
         self._begin("cell")

@@ -3,10 +3,11 @@
 A step lasts from one optimizer's step to the next.  In the cell's thread two clocks are read for
 it; nothing is added to a backward pass.  What leaves data and exchange over is called compute.
 
-The exchange is torch's own measurement, which DDP makes of one iteration in a hundred (here, on
-CPUs, in ten): from when a rank has computed its gradients until those of all ranks are averaged.
-So it includes waiting for slower ranks, and not what is hidden behind the backward pass.  No other
-strategy measures it.  On GPUs a host queues its work; over many steps its clock is right.
+The exchange under DDP is torch's own measurement, of one iteration in a hundred (here, on CPUs, in
+ten): from when a rank has computed its gradients until those of all ranks are averaged.  So it
+includes waiting for slower ranks, and not what is hidden behind the backward pass.  What Python
+code waits for in collectives is added (``collective_waits.py``): all of FSDP, and a cell's own; not
+on GPUs.  There a host queues its work; over many steps its clock is right.
 """
 
 from __future__ import annotations
@@ -20,10 +21,15 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from jupyter_ddl.protocol.events import StepsTimed
+from jupyter_ddl.ranks.collective_waits import (
+    CollectiveWaits,
+    collective_waits,
+    watch_collectives,
+)
 from jupyter_ddl.ranks.heartbeat import LoaderWatch
 from jupyter_ddl.store.host_limits import host_limits
 
-__all__ = ["StepTimes", "watch_data_parallel"]
+__all__ = ["StepTimes", "watch_exchanges"]
 
 _MIN_GAP_S = 1.0
 _N_PER_AGE = 30
@@ -58,16 +64,20 @@ class StepTimes:
         loader: LoaderWatch,
         send: Callable[[StepsTimed], None],
         clock: Callable[[], float] = time.perf_counter,
+        waits: CollectiveWaits = collective_waits,
     ) -> None:
+        self._waits = waits
         self._who = (trial, attempt, rank)
         self._loader = loader
         self._send = send
         self._clock = clock
-        self._before: tuple[float, float, int, int] | None = None
+        self._before: tuple[float, float, int, int, float, int] | None = None
         self._began_s = self._due_s = 0.0
         self._n_all = self._n_steps = self._n_told = 0
         self._step_s = self._data_s = 0.0
         self._n_samples = 0
+        self._collective_s = 0.0
+        self._n_collectives = 0
         self._exchanges = _Exchanges()
         self._norm: float | None = None
         self._norm_due_s = 0.0
@@ -80,7 +90,15 @@ class StepTimes:
         loader = self._loader
         now_s = self._clock()
         before = self._before
-        self._before = now = (now_s, loader.waited_s, loader.n_samples, loader.n_asides)
+        waits = self._waits
+        self._before = now = (
+            now_s,
+            loader.waited_s,
+            loader.n_samples,
+            loader.n_asides,
+            waits.waited_s,
+            waits.n_waits,
+        )
         self._n_all = n_all = self._n_all + 1
         self._sizes.look(optimizer)
         if before is None:
@@ -91,6 +109,8 @@ class StepTimes:
             self._step_s += now_s - before[0]
             self._data_s += now[1] - before[1]
             self._n_samples += now[2] - before[2]
+            self._collective_s += now[4] - before[4]
+            self._n_collectives += now[5] - before[5]
         if n_all <= _LOOK_EVERY or n_all % _LOOK_EVERY == 0:
             self._exchanges.look(_models)
         if now_s >= self._due_s:
@@ -108,10 +128,6 @@ class StepTimes:
         self._n_told = self._n_steps
         if not self._n_steps:
             return
-        each_s = self._exchanges.mean_s
-        # Measured on other steps than these: it can't be more than what they leave.
-        left_s = max(0.0, self._step_s - self._data_s)
-        exchange_s = None if each_s is None else min(left_s, each_s * self._n_steps)
         trial, attempt, rank = self._who
         self._send(
             StepsTimed(
@@ -122,7 +138,7 @@ class StepTimes:
                 n_steps=self._n_steps,
                 step_s=self._step_s,
                 data_s=self._data_s,
-                exchange_s=exchange_s,
+                exchange_s=self._exchange_s(),
                 n_samples=self._n_samples,
                 n_workers=self._loader.n_workers,
                 gradient_norm=self._norm,
@@ -130,6 +146,14 @@ class StepTimes:
                 n_cpus=self._n_cpus,
             )
         )
+
+    def _exchange_s(self) -> float | None:
+        each_s = self._exchanges.mean_s
+        if each_s is None and not self._n_collectives:
+            return None
+        # DDP has measured other steps than these: it can't be more than what they leave.
+        left_s = max(0.0, self._step_s - self._data_s)
+        return min(left_s, (each_s or 0.0) * self._n_steps + self._collective_s)
 
     def _look_at_gradients(self, optimizer: Any, now_s: float) -> None:
         if now_s < self._norm_due_s:
@@ -191,8 +215,15 @@ class _Exchanges:
                 times.append(max(0, lasted - hidden) / 1e9)
 
 
-def watch_data_parallel() -> None:
-    """Take note of every model that is wrapped in DDP, by the cell or by a framework."""
+def watch_exchanges() -> None:
+    """Measure what a cell or a framework communicates from now on."""
+    collective_waits.has_own_measure = lambda: bool(_models)
+    watch_collectives()
+    _watch_data_parallel()
+
+
+def _watch_data_parallel() -> None:
+    """Take note of every model that is wrapped in DDP."""
     module: Any = sys.modules.get("torch.nn.parallel.distributed")
     kind: Any = getattr(module, "DistributedDataParallel", None)
     if kind is None or hasattr(kind.__init__, "_ddl_watched"):

@@ -76,3 +76,38 @@ def test_a_slow_rank_is_named_by_the_time_that_the_others_wait_for_it(cluster: o
     assert slow is not None
     assert (first.waiting_s or 0.0) > (slow.waiting_s or 0.0)
     assert slow.compute_s > first.compute_s
+
+
+BY_HAND = """
+import torch
+import torch.distributed as dist
+
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+for step in range(12):
+    optimizer.zero_grad()
+    model(torch.ones(8, 4)).mean().backward()
+    if rank() == 1:
+        time.sleep(0.2)
+    for parameter in model.parameters():
+        dist.all_reduce(parameter.grad)
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_collectives_that_python_calls_are_measured_as_those_of_ddp(
+    cluster: object, strategy: str
+) -> None:
+    cell = "import time\n" + BY_HAND
+    if strategy == "fsdp":
+        cell = cell.replace("optimizer = ", "model = prepare(model)\noptimizer = ").replace(
+            "        dist.all_reduce(parameter.grad)\n", "        pass\n"
+        )
+    snapshot = snapshot_of(fold_all(train(cell, 2, namespace={}, strategy=strategy).events()), 0.0)
+    first, slow = (snapshot.ranks[rank].parts for rank in (0, 1))
+    assert first is not None
+    assert slow is not None
+    assert first.exchange_s is not None
+    assert (first.waiting_s or 0.0) > (slow.waiting_s or 0.0)
+    assert slow.compute_s > first.compute_s

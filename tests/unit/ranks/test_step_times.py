@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from jupyter_ddl.protocol.events import StepsTimed
+from jupyter_ddl.ranks.collective_waits import CollectiveWaits
 from jupyter_ddl.ranks.heartbeat import LoaderWatch
 from jupyter_ddl.ranks.step_times import StepTimes
 
@@ -49,6 +50,9 @@ class Rank:
                 return float(index)
 
         return data.DataLoader(Samples(), **options)
+
+    def compute_nothing(self, seconds: float) -> None:
+        self.clock.now_s += seconds
 
     def compute(self, seconds: float) -> None:
         self.clock.now_s += seconds
@@ -171,3 +175,50 @@ def test_the_bytes_of_all_gradients_are_counted_once(rank: Rank) -> None:
     rank.steps.close()
     assert rank.sent[-1].gradient_bytes == (2 + 10) * 4
     assert rank.sent[-1].n_cpus >= 1
+
+
+class Waiting:
+    """Collectives of a second each, on the rank's own clock."""
+
+    def __init__(self, rank: Rank) -> None:
+        self.waits = CollectiveWaits(rank.clock)
+        self.wait = self.waits.timed(lambda _: rank.compute_nothing(1.0), torch)
+        rank.steps = StepTimes(0, 1, 3, rank.loader, rank.sent.append, rank.clock, waits=self.waits)
+
+
+def test_collectives_between_steps_are_exchange_and_those_of_a_validation_are_not(
+    rank: Rank,
+) -> None:
+    waiting = Waiting(rank)
+    waiting.wait(None)
+    rank.compute(1.0)
+    for _ in range(3):
+        waiting.wait(None)
+        waiting.wait(None)
+        rank.compute(1.0)
+    rank.loader.step_aside()
+    waiting.wait(None)
+    rank.compute(1.0)
+    rank.steps.close()
+    last = rank.sent[-1]
+    assert (last.n_steps, last.step_s, last.exchange_s) == (3, 9.0, 6.0)
+
+
+def test_what_another_thread_or_a_measured_backward_pass_waits_for_is_not_counted(
+    rank: Rank,
+) -> None:
+    waiting = Waiting(rank)
+    thread = threading.Thread(target=waiting.wait, args=(None,))
+    thread.start()
+    thread.join()
+    assert waiting.waits.n_waits == 0
+
+    def backward() -> int:
+        weights = torch.ones(2, requires_grad=True)
+        weights.register_hook(lambda _: waiting.wait(None))
+        weights.sum().backward()
+        return waiting.waits.n_waits
+
+    assert backward() == 1  # as FSDP does
+    waiting.waits.has_own_measure = lambda: True  # as DDP has
+    assert backward() == 1
