@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
+from jupyter_ddl.store.log_space import bound_logs
 from tests.leaks import Home, end_processes, leftovers_of, new_home
 
 if TYPE_CHECKING:
@@ -66,6 +67,17 @@ def home(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Ite
         monkeypatch.setattr("jupyter_ddl.client.session._session", None)
         yield found
         _close_session()
+
+
+@pytest.fixture
+def holes(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Skips where the file system gives no part of a file back."""
+    folder = tmp_path_factory.mktemp("holes")
+    (folder / "log").write_bytes(bytes([1]) * (1 << 20))
+    try:
+        bound_logs(folder, 1)
+    except OSError as error:
+        pytest.skip(f"no part of a file can be given back in {folder}: {error}")
 
 
 @pytest.fixture(autouse=True)

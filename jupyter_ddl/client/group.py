@@ -50,6 +50,7 @@ from jupyter_ddl.protocol.requests import (
     PollCell,
 )
 from jupyter_ddl.store.blobs import put_blob
+from jupyter_ddl.store.log_space import read_span
 from jupyter_ddl.store.paths import blob_dirs, run_dir
 from jupyter_ddl.verbs.run import DEFAULT_GROUP, CellGroup
 
@@ -73,15 +74,13 @@ MAX_SHOWN_BYTES = 64 * 1024
 def read_text(path: Path, start: int, end: int | None = None) -> str:
     """Output between two bytes of a log; what is left out is told in its place."""
     try:
-        with path.open("rb") as file:
-            size = max(0, (file.seek(0, 2) if end is None else end) - start)
-            file.seek(start)
-            if size <= MAX_SHOWN_BYTES:
-                return _decoded(file.read(size))
-            half = MAX_SHOWN_BYTES // 2
-            first = file.read(half)
-            file.seek(start + size - half)
-            last = file.read(half)
+        stop = path.stat().st_size if end is None else end
+        size = max(0, stop - start)
+        if size <= MAX_SHOWN_BYTES:
+            return _decoded(read_span(path, start, stop))
+        half = MAX_SHOWN_BYTES // 2
+        first = read_span(path, start, start + half)
+        last = read_span(path, stop - half, stop)
     except FileNotFoundError:
         return ""
     return (

@@ -18,6 +18,7 @@ from jupyter_ddl.protocol.events import (
     RankEnded,
     RankStarted,
 )
+from jupyter_ddl.store.log_space import read_span
 from jupyter_ddl.store.printed import settled
 
 __all__ = ["Piece", "Pieces", "find_pieces", "ranks_text", "trials_text"]
@@ -155,7 +156,4 @@ def _read(directory: Path, piece: Piece) -> str:
     path = directory / "logs" / piece.log
     if not piece.log or not path.exists():
         return ""
-    with path.open("rb") as file:
-        file.seek(piece.start)
-        data = file.read() if piece.end is None else file.read(max(0, piece.end - piece.start))
-    return settled(data.decode(errors="replace"))
+    return settled(read_span(path, piece.start, piece.end).decode(errors="replace"))

@@ -101,6 +101,11 @@ class GroupRegistry:
     def status(self) -> tuple[GroupStatus, ...]:
         return self._machine.status()
 
+    def tell(self, group_id: str, text: str) -> None:
+        """Have the record of a group say something; there may be no such group."""
+        if (record := self._records.get(group_id)) is not None:
+            record.tell(text)
+
     async def open(self, request: OpenGroup) -> GroupResult:
         """The group of a name: the open one, or a new one.
 

@@ -16,6 +16,7 @@ from jupyter_ddl.controller.cluster_size import ClusterSize
 from jupyter_ddl.controller.environment import KeptPackages, WorkerEnvironments
 from jupyter_ddl.controller.files import WrittenFiles
 from jupyter_ddl.controller.groups import GroupRegistry
+from jupyter_ddl.controller.log_care import LogCare
 from jupyter_ddl.controller.runs import RunRegistry
 from jupyter_ddl.controller.silence import WorkerSilence, text_of_silence
 from jupyter_ddl.controller.telemetry import Telemetry
@@ -182,6 +183,7 @@ class ClusterService:
             on_free=self.runs.wake,
             gpus_known=self._gpus_known,
         )
+        self._log_care = LogCare(lambda: (*self.runs.active, *self.groups.active), self._tell_run)
         dispatcher.start()
         self.telemetry.start()
         self._watch = WorkerWatch(
@@ -203,6 +205,8 @@ class ClusterService:
             await asyncio.gather(self._size_keeper, return_exceptions=True)
         if hasattr(self, "_watch"):
             await self._watch.close()
+        if hasattr(self, "_log_care"):
+            await self._log_care.close()
         if hasattr(self, "groups"):
             await self.groups.close()
         if hasattr(self, "runs"):
@@ -278,6 +282,10 @@ class ClusterService:
     def _n_working(self) -> int:
         """Runs, and groups that execute a cell: an idle group keeps no cluster alive."""
         return len(self.runs.active) + self.groups.n_busy
+
+    def _tell_run(self, run_id: str, text: str) -> None:
+        self.runs.tell(text, (run_id,))
+        self.groups.tell(run_id, text)
 
     async def _keep_size(self) -> None:
         """Replace lost workers, and follow the demand while there are bounds for that."""

@@ -348,8 +348,7 @@ class FileTransfer:
                     part = await self._part(worker, run_id, f"logs/{name}", offset)
                     if part is None or file.tell() != offset:
                         break
-                    file.write(part[0])
-                    file.flush()
+                    _append(file, part[0])
                     if file.tell() >= part[1]:
                         break
             path.chmod(0o600)
@@ -517,6 +516,16 @@ def _lacks_blob(event: RankEvent) -> bool:
 
 def _size_of(path: Path) -> int:
     return path.stat().st_size
+
+
+def _append(file: Any, data: bytes) -> None:
+    """Write it, or as much of nothing: what the worker has cut takes no room here either."""
+    if data.count(0) < len(data):
+        file.write(data)
+        file.flush()
+    else:
+        file.truncate(file.tell() + len(data))
+        file.seek(0, os.SEEK_END)
 
 
 def _flush_to_disk(file: Any) -> None:

@@ -11,7 +11,7 @@ from typing import Literal
 from jupyter_ddl.driving.committer import Committer
 from jupyter_ddl.errors import SpecError
 from jupyter_ddl.ledger.file import LedgerWriter
-from jupyter_ddl.protocol.events import CellExecuted, RunFinished, RunStarted, RunSubmitted
+from jupyter_ddl.protocol.events import CellExecuted, Notice, RunFinished, RunStarted, RunSubmitted
 from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.store.paths import ledger_path, private_dir, run_dir, runs_dir
 
@@ -46,6 +46,10 @@ class GroupRecord:
         if self._flushing is None:
             loop = asyncio.get_running_loop()
             self._flushing = loop.call_later(_BEHIND_S, self._flush)
+
+    def tell(self, text: str) -> None:
+        """Record a sentence about the group."""
+        self._committer.put([Notice(time.time(), text)])
 
     def _flush(self) -> None:
         if self._flushing is not None:

@@ -50,6 +50,7 @@ from jupyter_ddl.recording.lines import (
 )
 from jupyter_ddl.recording.secrets import MASK, SecretMasker, has_scanner
 from jupyter_ddl.store.atomic import write_whole
+from jupyter_ddl.store.log_space import read_span
 from jupyter_ddl.store.paths import home_dir, ledger_path, run_dir, runtime_path
 from jupyter_ddl.store.printed import settled
 from jupyter_ddl.views.answers import still_form
@@ -247,11 +248,9 @@ def _pieces(events: Iterable[Event]) -> list[_Piece]:
 def _tail(path: Path, start: int, end: int | None, limit: int) -> tuple[str, bool]:
     """The end of a part of a file, and whether that is not all of it."""
     try:
-        with path.open("rb") as file:
-            stop = file.seek(0, 2) if end is None else end
-            begin = max(start, stop - limit)
-            file.seek(begin)
-            text = file.read(max(0, stop - begin)).decode(errors="replace")
+        stop = path.stat().st_size if end is None else end
+        begin = max(start, stop - limit)
+        text = read_span(path, begin, stop).decode(errors="replace")
     except OSError:
         return "", False
     return (text.partition("\n")[2] if begin > start else text), begin > start

@@ -33,6 +33,7 @@ from jupyter_ddl.protocol.view_messages import (
     OutputPart,
     StacksPart,
 )
+from jupyter_ddl.store.log_space import read_span
 from jupyter_ddl.store.paths import ledger_path, run_dir
 from jupyter_ddl.store.printed import settled
 from jupyter_ddl.views.analysis import analysis_of
@@ -232,13 +233,10 @@ def _read(
 ) -> tuple[list[str], int]:
     """The last matching lines between two places of a file, and the file's size."""
     try:
-        with path.open("rb") as file:
-            size = file.seek(0, 2)
-            stop = size if end is None else min(end, size)
-            reach = _SCAN_BYTES if contains else _TAIL_BYTES
-            begin = max(start, stop - reach)
-            file.seek(begin)
-            data = file.read(max(0, stop - begin))
+        size = path.stat().st_size
+        stop = size if end is None else min(end, size)
+        begin = max(start, stop - (_SCAN_BYTES if contains else _TAIL_BYTES))
+        data = read_span(path, begin, stop)
     except OSError:
         return [], 0
     if begin > start:

@@ -13,6 +13,7 @@ import itertools
 import os
 import shutil
 import stat
+import time
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
@@ -25,6 +26,7 @@ from jupyter_ddl.protocol.folder import FolderFile, WorkFolder, is_data_stamp
 from jupyter_ddl.protocol.names import is_written_path
 from jupyter_ddl.protocol.sampling import SamplerCall
 from jupyter_ddl.ranks.checkpoints import checkpoint_names
+from jupyter_ddl.store.log_space import bound_logs, log_budget
 from jupyter_ddl.store.paths import home_dir, private_dir
 
 __all__ = ["FOLDER", "READ_BLOB", "OwnFiles"]
@@ -44,6 +46,7 @@ _MAX_LISTED = 1_000
 _MAX_LOOKED_AT = 20_000
 _PART_BYTES = 4 << 20
 _PART_S = 30.0
+_LOGS_INTERVAL_S = 0.5
 
 
 class OwnFiles:
@@ -55,6 +58,7 @@ class OwnFiles:
         self._blob_dir = private_dir(root / "blobs")
         self._runs_dir = private_dir(root / "runs")
         self._blobs_of: dict[str, frozenset[str]] = {}
+        self._logs_due_s = 0.0
         self.unfetched: set[str] = set()
         """Assignments whose files the controller has not all fetched yet."""
 
@@ -144,7 +148,16 @@ class OwnFiles:
 
     def read(self, run_id: str, path: str, offset: int, limit: int) -> tuple[bytes, int] | None:
         """Bytes of a run's file from ``offset`` on, and its size; None when it is not here."""
+        if PurePosixPath(path).parts[:1] == ("logs",):
+            self._bound_logs(run_id)
         return _read_part(self._inside(run_id, path), offset, limit)
+
+    def _bound_logs(self, run_id: str) -> None:
+        """Logs are asked for once a second: the moment to see how long they are here."""
+        if time.monotonic() >= self._logs_due_s:
+            with contextlib.suppress(OSError):  # the controller tells of its own copies
+                bound_logs(self._run_dir(run_id) / "logs", log_budget())
+            self._logs_due_s = time.monotonic() + _LOGS_INTERVAL_S
 
     def written(self, run_id: str) -> list[FolderFile]:
         """What ranks have written in the run's folder here, the latest of many; blocking."""

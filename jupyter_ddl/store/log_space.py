@@ -1,0 +1,192 @@
+"""Logs of a run within a budget: the middle of the longest ones is given back to the disk.
+
+What is cut becomes a hole in its file (fallocate(2), ``FALLOC_FL_PUNCH_HOLE``): the file keeps its
+length, so every position on record stays right, and whoever prints into it need not know, C code
+that holds the GIL included.  A line at the beginning of the hole says what was there.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import functools
+import os
+from argparse import ArgumentTypeError
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Any
+
+from jupyter_ddl.errors import OptionError
+from jupyter_ddl.formats import format_bytes
+from jupyter_ddl.grammar import size_bytes
+
+__all__ = ["LOG_VARIABLE", "bound_logs", "log_budget", "read_span"]
+
+LOG_VARIABLE = "JUPYTER_DDL_LOG_BYTES"
+_DEFAULT_BYTES = 1 << 30
+_LEFT = 0.75
+"""Share of the budget that is left: the next cut is some time away."""
+_HEAD_BYTES = 1 << 20
+_HEAD_SHARE = 0.25
+"""Of what is left of a file, its beginning; the rest is its end."""
+_BLOCK = 4096
+_PUNCH_HOLE, _KEEP_SIZE = 0x02, 0x01
+_CANNOT = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.ENODEV)
+
+
+def log_budget() -> int:
+    """Bytes that the logs of one run may take on disk: ``JUPYTER_DDL_LOG_BYTES``, 1 GiB.
+
+    Raises
+    ------
+    OptionError
+        The variable is no size.
+    """
+    text = os.environ.get(LOG_VARIABLE, "").strip()
+    try:
+        return size_bytes(text) if text else _DEFAULT_BYTES
+    except ArgumentTypeError as error:
+        raise OptionError(f"{LOG_VARIABLE}: {error}") from None
+
+
+def bound_logs(directory: Path, budget: int) -> int:
+    """Cut the longest logs of a directory once they are over the budget.  Blocking.
+
+    Returns
+    -------
+    int
+        Bytes that were given back; 0 while there is room.
+
+    Raises
+    ------
+    OSError
+        The file system can't do that, or the disk fails.
+    """
+    held: dict[Path, int] = {}
+    for entry in _entries(directory):
+        try:
+            held[Path(entry.path)] = entry.stat(follow_symlinks=False).st_blocks * 512
+        except FileNotFoundError:
+            continue
+    if sum(held.values()) <= budget:
+        return 0
+    level = water_level(held.values(), int(budget * _LEFT))
+    return sum(_cut(path, level, budget) for path, size in held.items() if size > level)
+
+
+def _entries(directory: Path) -> Iterator[os.DirEntry[str]]:
+    try:
+        with os.scandir(directory) as entries:
+            yield from (entry for entry in entries if entry.is_file(follow_symlinks=False))
+    except FileNotFoundError:
+        return
+
+
+def water_level(sizes: Collection[int], room: int) -> int:
+    """The largest size to which all that are larger can be cut so that they fit in the room.
+
+    >>> water_level([1, 50, 70], 81)
+    40
+    """
+    left, n_left = room, len(sizes)
+    for size in sorted(sizes):
+        if size * n_left >= left:
+            break
+        left, n_left = left - size, n_left - 1
+    return left // max(1, n_left)
+
+
+def _cut(path: Path, keep: int, budget: int) -> int:
+    """Leave the beginning and the end of a file; returns the bytes that were given back."""
+    head = _aligned(min(int(keep * _HEAD_SHARE), _HEAD_BYTES))
+    file = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        status = os.fstat(file)
+        end = _aligned(status.st_size - (keep - head))
+        if end <= head + _BLOCK:
+            return 0
+        _punch(file, head, end - head)
+        os.pwrite(file, cut_line(end - head, budget).encode(), head)
+        return max(0, (status.st_blocks - os.fstat(file).st_blocks) * 512)
+    finally:
+        os.close(file)
+
+
+def cut_line(n_bytes: int, budget: int) -> str:
+    return (
+        f"\n… {format_bytes(n_bytes)} of output were not kept here: the logs of a run may take "
+        f"{format_bytes(budget)} ({LOG_VARIABLE}) …\n"
+    )
+
+
+def _aligned(position: int) -> int:
+    return position // _BLOCK * _BLOCK
+
+
+@functools.cache
+def _fallocate() -> Any:
+    found = getattr(ctypes.CDLL(None, use_errno=True), "fallocate", None)
+    if found is not None:
+        found.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+    return found
+
+
+def _punch(file: int, start: int, length: int) -> None:
+    call = _fallocate()
+    if call is None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+    while call(file, _PUNCH_HOLE | _KEEP_SIZE, start, length):
+        if (number := ctypes.get_errno()) != errno.EINTR:
+            raise OSError(number, os.strerror(number))
+
+
+def can_not_cut(error: OSError) -> bool:
+    """Whether it is the file system, or the system, that knows no holes."""
+    return error.errno in _CANNOT
+
+
+# -- reading --------------------------------------------------------------------------------------
+
+
+def read_span(path: Path, start: int, end: int | None = None) -> bytes:
+    """What is kept of a log between two positions; of what was cut, one line.
+
+    Raises
+    ------
+    OSError
+        The file can't be read.
+    """
+    with path.open("rb", buffering=0) as file:
+        size = file.seek(0, os.SEEK_END)
+        stop = size if end is None else min(end, size)
+        return b"".join(_parts(file.fileno(), start, stop))
+
+
+def _parts(file: int, start: int, stop: int) -> Iterator[bytes]:
+    at = start
+    while at < stop:
+        data, hole = _next_data(file, at, stop)
+        if data > start and at == start:
+            # What told of it lies in front of this part.
+            yield f"… {format_bytes(data - start)} of output were not kept …\n".encode()
+        found = _read(file, data, hole)
+        yield found.rstrip(b"\0") if hole < stop else found
+        at = hole
+
+
+def _next_data(file: int, at: int, stop: int) -> tuple[int, int]:
+    """Where the next stretch with data begins and ends."""
+    try:
+        data = min(stop, os.lseek(file, at, os.SEEK_DATA))
+        return data, min(stop, os.lseek(file, data, os.SEEK_HOLE)) if data < stop else stop
+    except OSError as error:
+        # Nothing but a hole up to the end; or a file system that knows none.
+        return (stop, stop) if error.errno == errno.ENXIO else (at, stop)
+
+
+def _read(file: int, start: int, stop: int) -> bytes:
+    parts = []
+    while start < stop and (part := os.pread(file, stop - start, start)):
+        parts.append(part)
+        start += len(part)
+    return b"".join(parts)
