@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import subprocess
 import sys
 import zipfile
@@ -19,12 +21,18 @@ def make_wheel(directory: Path, name: str, version: str, source: str = "") -> Pa
         f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
         f"{info}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }
-    record = "".join(f"{path},,\n" for path in [*files, f"{info}/RECORD"])
+    told = [f"{path},{_digest(text)},{len(text)}\n" for path, text in files.items()]
+    record = "".join([*told, f"{info}/RECORD,,\n"])
     wheel = directory / f"{name}-{version}-py3-none-any.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
         for path, text in {**files, f"{info}/RECORD": record}.items():
             archive.writestr(path, text)
     return wheel
+
+
+def _digest(text: str) -> str:
+    found = hashlib.sha256(text.encode()).digest()
+    return f"sha256={base64.urlsafe_b64encode(found).decode().rstrip('=')}"
 
 
 def install(what: Path, target: Path) -> None:

@@ -17,12 +17,13 @@ from jupyter_ddl.environment.compare import kernel_environment
 from jupyter_ddl.environment.wheels import build_wheel, fetch_wheels, runs_on
 from jupyter_ddl.errors import ClusterError, WorkerEnvironmentError
 from jupyter_ddl.formats import format_counted
-from jupyter_ddl.protocol.facts import CORE, Facts, Patch, WheelFile
+from jupyter_ddl.protocol.facts import CORE, Facts, PackageContents, Patch, WheelFile
 from jupyter_ddl.protocol.replies import EnvironmentResult
 from jupyter_ddl.protocol.requests import SyncEnvironment
 from jupyter_ddl.store.blobs import digest_of, put_blob
 from jupyter_ddl.store.packages import normal_name
 from jupyter_ddl.store.paths import blob_dirs
+from jupyter_ddl.store.wheel_contents import installed_contents
 
 __all__ = ["Synced", "sync_environment", "synced_lines", "wanted_packages"]
 
@@ -175,7 +176,8 @@ def _patch(
             "that may travel; put the largest packages into the image"
         )
     requirements = tuple(f"{name}=={facts.packages[name]}" for name in names)
-    return Patch(requirements, tuple(wheels), time.time())
+    contents = {name: known for name in names if (known := _contents(name, facts)) is not None}
+    return Patch(requirements, tuple(wheels), time.time(), contents)
 
 
 def _with_fetched(
@@ -196,6 +198,13 @@ def _with_fetched(
         if n_bytes <= _MAX_FETCHED_BYTES and runs_on(path, facts, workers.values()):
             wheels.append(_stored(path, ""))
     return msgspec.structs.replace(patch, wheels=tuple(wheels))
+
+
+def _contents(name: str, facts: Facts) -> PackageContents | None:
+    """Of what came from an index: a checkout's wheel is built here and travels itself."""
+    if facts.sources.get(name):
+        return None
+    return installed_contents(Path(kernel_environment().reader.installed[name].directory))
 
 
 def _origin(name: str) -> str:

@@ -296,7 +296,9 @@ def merge_patches(old: Patch, new: Patch) -> Patch:
     kept = [text for text in old.requirements if _name(text) not in names]
     wheels = {each.name: each for each in old.wheels if _wheel_name(each.name) not in names}
     wheels |= {each.name: each for each in new.wheels}
-    return Patch((*kept, *new.requirements), tuple(wheels.values()), new.made_at_s)
+    contents = {name: each for name, each in old.contents.items() if name not in names}
+    requirements = (*kept, *new.requirements)
+    return Patch(requirements, tuple(wheels.values()), new.made_at_s, contents | new.contents)
 
 
 def _name(requirement: str) -> str:

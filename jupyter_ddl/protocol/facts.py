@@ -98,6 +98,15 @@ class WheelFile(msgspec.Struct, frozen=True):
     """Where the kernel has the package from, as its ``direct_url.json`` tells; kept with it."""
 
 
+class PackageContents(msgspec.Struct, frozen=True):
+    """What the kernel's installer got; elsewhere the same version may be something else."""
+
+    tags: tuple[str, ...]
+    """Pythons and platforms of its wheel, sorted: ``py3-none-any``."""
+    digest: str
+    """Of its files."""
+
+
 class Patch(msgspec.Struct, frozen=True):
     """Packages that workers get on top of what they have, in versions that are given exactly."""
 
@@ -107,6 +116,8 @@ class Patch(msgspec.Struct, frozen=True):
     """Locally built ones; their packages are among the requirements."""
     made_at_s: float = 0.0
     """Unix seconds.  A later patch is applied even if it installs nothing: ranks start over."""
+    contents: dict[str, PackageContents] = {}
+    """By package, of those whose wheel is known: no other one is installed."""
 
 
 class EnvironmentCall(msgspec.Struct, frozen=True):

@@ -26,6 +26,7 @@ from jupyter_ddl.store.blobs import digest_of
 from jupyter_ddl.store.locks import try_lock
 from jupyter_ddl.store.packages import EnvironmentReader, normal_name
 from jupyter_ddl.store.paths import home_dir, private_dir
+from jupyter_ddl.store.wheel_contents import differs_from
 from jupyter_ddl.worker.rank_pool import RankPool
 
 __all__ = [
@@ -99,7 +100,9 @@ async def install(patch: Patch, wheels: Mapping[str, bytes]) -> Path:
         pip failed or took longer than 9 minutes; the message has its reason.
     """
     base = overlay_base()
-    key = [*sorted(patch.requirements), *sorted(each.digest for each in patch.wheels), sys.version]
+    digests = [each.digest for each in patch.wheels]
+    digests += [each.digest for each in patch.contents.values()]
+    key = [*sorted(patch.requirements), *sorted(digests), sys.version]
     target = base / digest_of(msgspec.json.encode(key))[:16]
     deadline_s = time.monotonic() + INSTALL_TIMEOUT_S
     async with _lock(base / f"{target.name}.lock", deadline_s):
@@ -125,12 +128,35 @@ async def _install(
         await _pip(["wheel", "--no-deps", "--wheel-dir", str(store), *missing], deadline_s)
         own += [path for path, made_at in _wheels_in(store).items() if before.get(path) != made_at]
     own += [found[key] for text in others if (key := _requirement_key(text)) in found]
+    for path in dict.fromkeys(own):
+        await asyncio.to_thread(_check, path, patch)
     part = target.with_name(f"{target.name}.part")
     await asyncio.to_thread(shutil.rmtree, part, ignore_errors=True)
     files = [str(path) for path in dict.fromkeys(own)]
     await _pip(["install", "--no-deps", "--no-index", "--target", str(part), *files], deadline_s)
     _tell_origins(patch, part)
     part.rename(target)  # so that it is whole wherever it is
+
+
+def _check(wheel: Path, patch: Patch) -> None:
+    """Refuse, and forget, a wheel that is not the one that the kernel's installer got.
+
+    Raises
+    ------
+    WorkerEnvironmentError
+        Its files differ.
+    """
+    name, version = _parts(wheel.name)
+    known = patch.contents.get(normal_name(name))
+    if known is None or not differs_from(wheel, known):
+        return
+    wheel.unlink(missing_ok=True)
+    raise WorkerEnvironmentError(
+        f"{wheel.name} has other files here than the wheel that the kernel has {name} {version} "
+        f"of, and was not installed; see which index pip asks on the workers (`pip config list`), "
+        f"or run `%pip install --force-reinstall --no-deps {name}=={version}` and sync again",
+        package=name,
+    )
 
 
 def _tell_origins(patch: Patch, part: Path) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import zipfile
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from jupyter_ddl.client.sync import wanted_packages
@@ -12,9 +14,11 @@ from jupyter_ddl.controller.environment import KeptPackages, merge_patches
 from jupyter_ddl.environment.wheels import fetch_wheels, runs_on
 from jupyter_ddl.errors import WorkerEnvironmentError
 from jupyter_ddl.protocol.cluster import ClusterSpec
-from jupyter_ddl.protocol.facts import Facts, Patch, WheelFile
+from jupyter_ddl.protocol.facts import Facts, PackageContents, Patch, WheelFile
 from jupyter_ddl.store.blobs import digest_of
+from jupyter_ddl.store.wheel_contents import differs_from, installed_contents, wheel_digest
 from jupyter_ddl.worker.packages import install, overlay_base
+from tests.tiny_wheels import install as make_installed
 from tests.tiny_wheels import make_wheel
 
 
@@ -49,6 +53,11 @@ def test_a_newer_patch_replaces_what_both_have_and_keeps_the_rest() -> None:
     old = Patch(("a-b==1", "c==1", "d @ git+https://host.example/d"), (old_wheel,), 1.0)
     new = Patch(("a-b==2", "D==3"), (new_wheel,), 2.0)
     assert merge_patches(old, new) == Patch(("c==1", "a-b==2", "D==3"), (new_wheel,), 2.0)
+    first, second = PackageContents((), "1"), PackageContents((), "2")
+    old = msgspec.structs.replace(old, contents={"a-b": first, "c": first})
+    assert merge_patches(old, new).contents == {"c": first}
+    new = msgspec.structs.replace(new, contents={"a-b": second})
+    assert merge_patches(old, new).contents == {"c": first, "a-b": second}
     assert merge_patches(Patch(), new) == new
 
 
@@ -136,6 +145,55 @@ def test_a_list_outlives_its_controller_for_workers_of_the_same_image(
     kept("one:1").remove()
     kept("one:1").remove()
     assert list((tmp_path / "jupyter_ddl").iterdir()) == []
+
+
+def test_a_wheel_with_other_files_than_the_kernels_is_refused_and_forgotten(
+    index: Path, tmp_path: Path
+) -> None:
+    make_installed(make_wheel(tmp_path / "true", "ddltiny", "1.0"), tmp_path / "here")
+    known = installed_contents(tmp_path / "here" / "ddltiny-1.0.dist-info")
+    assert known is not None
+    patch = Patch(("ddltiny==1.0",), contents={"ddltiny": known})
+    make_wheel(index, "ddltiny", "1.0", "import os\n")
+    with pytest.raises(WorkerEnvironmentError, match="has other files here than the wheel"):
+        asyncio.run(install(patch, {}))
+    make_wheel(index, "ddltiny", "1.0")
+    assert (asyncio.run(install(patch, {})) / "ddltiny.py").exists()
+
+
+def test_whose_wheel_is_not_known_is_told_by_tags_and_installer(tmp_path: Path) -> None:
+    wheel = make_wheel(tmp_path, "ddltiny", "1.0")
+    make_installed(wheel, tmp_path / "here")
+    info = tmp_path / "here" / "ddltiny-1.0.dist-info"
+    known = installed_contents(info)
+    assert known == PackageContents(("py3-none-any",), wheel_digest(wheel))
+    assert not differs_from(wheel, known)
+    evil = make_wheel(tmp_path / "evil", "ddltiny", "1.0", "x = 1\n")
+    assert differs_from(evil, known)
+    # For another Python or platform there is another wheel.
+    assert not differs_from(evil.rename(evil.with_name("ddltiny-1.0-cp312-cp312-any.whl")), known)
+    for file, text in (
+        ("INSTALLER", "conda"),
+        ("WHEEL", "Tag: cp312-cp312-linux_x86_64\n"),
+        ("RECORD", "ddltiny.py,,\n"),
+    ):
+        before = (info / file).read_text()
+        (info / file).write_text(text)
+        assert installed_contents(info) is None
+        (info / file).write_text(before)
+    assert installed_contents(info) == known
+
+
+def test_files_that_a_wheel_puts_elsewhere_lie_among_the_packages(tmp_path: Path) -> None:
+    wheel = make_wheel(tmp_path, "ddltiny", "1.0")
+    plain = wheel_digest(wheel)
+    with zipfile.ZipFile(wheel, "a") as archive:
+        archive.writestr("ddltiny-1.0.data/scripts/tiny", "#!python\n")
+        archive.writestr("ddltiny-1.0.dist-info/LICENSE", "none")
+    assert wheel_digest(wheel) == plain, "pip rewrites scripts, and adds to the metadata"
+    with zipfile.ZipFile(wheel, "a") as archive:
+        archive.writestr("ddltiny-1.0.data/purelib/ddlmore.py", "x = 1\n")
+    assert wheel_digest(wheel) != plain
 
 
 def test_a_failed_installation_leaves_nothing_that_counts(index: Path) -> None:
