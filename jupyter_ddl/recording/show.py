@@ -13,11 +13,12 @@ import anywidget
 import traitlets
 
 from jupyter_ddl.client.run_names import find_run
-from jupyter_ddl.errors import RecordingError
+from jupyter_ddl.errors import JupyterDDLError, RecordingError
 from jupyter_ddl.recording.lines import Head, Recording, read_recording, time_of
 from jupyter_ddl.recording.page import save_page
 from jupyter_ddl.recording.timeline import last_snapshot, timeline_of
 from jupyter_ddl.recording.write import record_run
+from jupyter_ddl.store.timelines import keep_timeline
 from jupyter_ddl.views.bundle import live_css, replay_esm
 from jupyter_ddl.views.display import RUN_MIME, is_watched
 from jupyter_ddl.views.html import render_html
@@ -152,8 +153,9 @@ class Replay:
         widget = ReplayWidget(self.head.run_id, timeline, self._speed)
         display_id = f"ddl-{uuid.uuid4().hex}"
         widget.on_msg(_Ending(self, widget, display_id))
-        # The panel keeps the player; it knows by its own type when there is none any more.
-        own = {"run_id": self.head.run_id, "is_recording": True}
+        # The panel plays what the home keeps, with a kernel or without.
+        own: dict[str, Any] = {"run_id": self.head.run_id, "is_recording": True}
+        own |= {"timeline": _kept(timeline), "speed": self._speed}
         bundle = {RUN_MIME: own, WIDGET_MIME: widget_view(widget), **self.still()}
         display(bundle, raw=True, display_id=display_id)
 
@@ -173,6 +175,15 @@ class Replay:
 
     def __repr__(self) -> str:
         return f"<Replay of {self.head.origin} run {self.head.run_id}, {self.snapshot.state}>"
+
+
+def _kept(timeline: bytes) -> str:
+    """Digest of the timeline in the home; empty: it could not be kept there."""
+    try:
+        return keep_timeline(timeline)
+    except (OSError, JupyterDDLError) as error:
+        log.warning("the player ends with its kernel: keeping its timeline failed: %s", error)
+        return ""
 
 
 class _Ending:

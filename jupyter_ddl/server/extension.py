@@ -19,11 +19,12 @@ from jupyter_ddl import __version__
 from jupyter_ddl.errors import JupyterDDLError
 from jupyter_ddl.recording.page import export_run
 from jupyter_ddl.server.hub import MAX_CONNECTIONS, Connection, Hub
+from jupyter_ddl.store.timelines import read_timeline
 
 __all__ = ["ServerExtension", "routes"]
 
 
-# The routes: one websocket for the panel, a download, and whether all this is there.
+# The routes: one websocket for the panel, two kinds of downloads, and whether all this is there.
 
 _RESOURCE = "jupyter_ddl"
 """What an authorizer of Jupyter's may allow or forbid."""
@@ -82,6 +83,21 @@ class ExportHandler(APIHandler):
         await self.finish()
 
 
+class TimelineHandler(APIHandler):
+    """What a recording's player plays, for outputs whose kernel has ended."""
+
+    auth_resource = _RESOURCE
+
+    @web.authenticated
+    @authorized
+    async def get(self, digest: str) -> None:
+        data = await asyncio.to_thread(read_timeline, digest)
+        if data is None:
+            raise web.HTTPError(404, "this timeline is not kept here any more")
+        self.set_header("Cache-Control", "private, max-age=86400, immutable")
+        await self.finish(data, set_content_type="application/octet-stream")
+
+
 class LiveHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
     """The panel's websocket; Jupyter checks the user and the page's origin before it opens."""
 
@@ -136,6 +152,7 @@ def routes(hub: Hub) -> list[tuple[str, type[web.RequestHandler], dict[str, Any]
         (r"/jupyter-ddl/api/live", LiveHandler, {"hub": hub}),
         (r"/jupyter-ddl/api/status", StatusHandler, {"hub": hub}),
         (r"/jupyter-ddl/api/runs/([A-Za-z0-9-]{1,80})/export", ExportHandler, {}),
+        (r"/jupyter-ddl/api/timelines/([0-9a-f]{64})", TimelineHandler, {}),
     ]
 
 

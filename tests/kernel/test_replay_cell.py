@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,8 @@ def test_a_person_gets_the_player_and_static_output_at_the_end(idle_kernel: Live
     bundle = end.bundles[-1]
     assert set(bundle) == {RUN_MIME, WIDGET_MIME, "text/html", "text/plain"}
     assert bundle[WIDGET_MIME]["model_id"] == end.comm_id
+    assert bundle[RUN_MIME]["speed"] == 16.0
+    assert re.fullmatch("[0-9a-f]{64}", bundle[RUN_MIME]["timeline"])  # the panel's server has it
     assert (end.state["run_id"], end.state["speed"]) == ("r1121-500tr", 16.0)
     assert "timeline" not in end.state  # its bytes travel beside the text
 

@@ -5,8 +5,6 @@ import { unpacked } from "./timeline.js";
 import { play } from "./player.js";
 
 const REST_MS = 4000;
-/** The panel's own output: it has something to show once the kernel is gone. */
-const PANEL = ".jp-ddl-cell";
 
 export default {
   initialize({ model }) {
@@ -23,7 +21,6 @@ export default {
     const options = {
       speed: model.get("speed"),
       onEnd: () => {
-        if (el.closest(PANEL) !== null) return;
         timer = setTimeout(() => model.send({ kind: "seen", run_id: model.get("run_id") }), REST_MS);
       },
     };

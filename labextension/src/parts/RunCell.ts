@@ -6,6 +6,8 @@ import { PanelLayout, Widget } from '@lumino/widgets';
 
 // Plain ES modules, the same that the view of the widget is made of.
 import { mount } from '../../../jupyter_ddl/views/live/index.js';
+import { play } from '../../../jupyter_ddl/views/live/player.js';
+import { unpacked } from '../../../jupyter_ddl/views/live/timeline.js';
 import type { Actions } from '../actions';
 import type { Link } from '../model/link';
 import { RunChannel } from '../model/runChannel';
@@ -13,6 +15,8 @@ import type { Store } from '../model/store';
 
 export const RUN_MIME = 'application/vnd.jupyter-ddl.run+json';
 const MAX_ID = 80;
+const DIGEST = /^[0-9a-f]{64}$/;
+const MAX_SPEED = 1000;
 const WIDGET_MIME = 'application/vnd.jupyter.widget-view+json';
 
 /** A view that comes at once is not preceded by another picture. */
@@ -23,7 +27,7 @@ const UNREACHABLE =
   'This run can’t be followed here: JupyterLab’s server is out of reach, or jupyter_ddl is not ' +
   'installed where it runs.';
 const NO_PLAYER =
-  'The player of this recording has ended with its kernel: run the cell again to play it.';
+  'This recording is not kept by JupyterLab’s server any more: run the cell again to play it.';
 const STILL_LOADING = 'Loading widget';
 const N_TRIES = 3;
 /** JupyterLab's widgets say so where a kernel is gone that had one. */
@@ -33,14 +37,16 @@ export interface CellContext {
   store: Store;
   link: Link;
   actions: () => Actions;
+  /** Bytes of a recording's timeline; null: the server has none, or does not answer. */
+  timeline: (digest: string) => Promise<ArrayBuffer | null>;
   /** What draws the rest of an output that this node stands in. */
   rendermime: (node: HTMLElement) => IRenderMimeRegistry;
 }
 
 /**
  * The run's view as soon as the server tells of it; until then, and where it never does, what else
- * the output holds: the widget of a kernel that lives, else the form that was saved.  Of recordings,
- * which are not the server's, the widget is the player.
+ * the output holds: the widget of a kernel that lives, else the form that was saved.  Of a recording
+ * the server keeps what is played.
  */
 export class RunCell extends Widget implements IRenderMime.IRenderer {
   constructor(private readonly _context: CellContext) {
@@ -62,12 +68,10 @@ export class RunCell extends Widget implements IRenderMime.IRenderer {
   async renderModel(model: IRenderMime.IMimeModel): Promise<void> {
     const runId = runIdIn(model.data[RUN_MIME]);
     this._model = model;
-    if (isRecording(model.data[RUN_MIME])) {
+    const recording = recordingIn(model.data[RUN_MIME]);
+    if (recording !== null) {
       this._leave();
-      this._why = NO_PLAYER;
-      if (this.isAttached) {
-        await this._showSaved();
-      }
+      await this._play(recording);
     } else if (runId !== this._runId || this._channel === null) {
       this._leave();
       this._runId = runId;
@@ -139,6 +143,25 @@ export class RunCell extends Widget implements IRenderMime.IRenderer {
       scale: (name: string) => void actions.scaleCluster(name)
     };
     this._view = mount(this.node, channel, { runId: this._runId, isInCell: true, host });
+  }
+
+  /** The timeline that the server keeps; without it the widget plays, while its kernel lives. */
+  private async _play({ digest, speed }: Recording): Promise<void> {
+    const asked = this._model;
+    const bytes = digest === '' ? null : await this._context.timeline(digest);
+    const timeline = bytes === null ? null : await unpacked(bytes).catch(() => null);
+    if (this.isDisposed || this._model !== asked) {
+      return;
+    }
+    if (timeline !== null) {
+      const isPaused = matchMedia('(prefers-reduced-motion: reduce)').matches;
+      this._view = play(this.node, timeline, { speed, isPaused });
+      return;
+    }
+    this._why = NO_PLAYER;
+    if (this.isAttached) {
+      await this._showSaved();
+    }
   }
 
   private _leave(): void {
@@ -228,7 +251,7 @@ export class RunCell extends Widget implements IRenderMime.IRenderer {
   private _runId = '';
   private _model: IRenderMime.IMimeModel | null = null;
   private _channel: RunChannel | null = null;
-  private _view: ReturnType<typeof mount> | null = null;
+  private _view: { destroy: () => void } | null = null;
   private _saved: IRenderMime.IRenderer | null = null;
   /** Not empty when there is no view: why not. */
   private _why = '';
@@ -243,6 +266,17 @@ function runIdIn(data: unknown): string {
   return typeof found === 'string' && found.length <= MAX_ID ? found : '';
 }
 
-function isRecording(data: unknown): boolean {
-  return (data as { is_recording?: unknown } | null | undefined)?.is_recording === true;
+interface Recording {
+  digest: string;
+  speed: number;
+}
+
+function recordingIn(data: unknown): Recording | null {
+  const found = (data ?? {}) as { is_recording?: unknown; timeline?: unknown; speed?: unknown };
+  if (found.is_recording !== true) {
+    return null;
+  }
+  const { timeline, speed } = found;
+  const digest = typeof timeline === 'string' && DIGEST.test(timeline) ? timeline : '';
+  return { digest, speed: typeof speed === 'number' && speed > 0 && speed <= MAX_SPEED ? speed : 1 };
 }

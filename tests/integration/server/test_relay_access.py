@@ -9,6 +9,7 @@ import pytest
 import websocket
 
 from jupyter_ddl.server.hub import MAX_CONNECTIONS
+from jupyter_ddl.store.timelines import keep_timeline
 from tests.integration.server.jupyter_process import API, Browser, JupyterServer, serving
 from tests.leaks import Home
 from tests.run_tools import STEPS, start_search
@@ -17,6 +18,7 @@ from tests.until import PATIENCE_S
 pytestmark = pytest.mark.integration
 
 ROUTES = [f"{API}/status", f"{API}/runs/r1121-abcde/export", f"{API}/live"]
+ROUTES += [f"{API}/timelines/{'0' * 64}"]
 
 
 def refusal(server: JupyterServer, **options: Any) -> int:
@@ -62,6 +64,16 @@ def test_a_server_below_a_hub_answers_at_its_own_address(home: Home) -> None:
         browser = server.connect()
         assert "local" in [each["name"] for each in browser.wait_kind("welcome")["backends"]]
         browser.close()
+
+
+def test_a_timeline_is_given_by_its_digest_and_nothing_else_is(home: Home) -> None:
+    with serving(home) as server:
+        digest = keep_timeline(b"\x1f\x8b<script>")
+        answer = server.ask(f"{API}/timelines/{digest}")
+        assert (answer.status, answer.body) == (200, b"\x1f\x8b<script>")
+        assert answer.headers["Content-Type"] == "application/octet-stream"
+        for other in ("0" * 64, digest[:-1], f"..%2ftimelines%2f{digest}", "id"):
+            assert server.ask(f"{API}/timelines/{other}").status == 404, other
 
 
 def test_more_tabs_than_one_user_has_are_refused(idle_server: JupyterServer) -> None:
