@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Container, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from jupyter_ddl.ledger.reducer import RunState, fold_all
 from jupyter_ddl.ledger.run_state import Series
@@ -20,6 +21,7 @@ __all__ = [
     "curve_trials",
     "metric_curves",
     "metrics_table",
+    "points_of",
     "profile_table",
     "trials_table",
 ]
@@ -35,6 +37,8 @@ TRIAL_COLUMNS = (
     "started_at_s",
     "duration_s",
 )
+Axis: TypeAlias = Literal["step", "time", "epoch"]
+_MOST_PLACE = 1e12
 METRIC_COLUMNS = ("trial", "attempt", "rank", "step")
 """What every row has, or may have; a table without rows has these columns."""
 
@@ -180,20 +184,50 @@ def curve_trials(state: RunState, n_trials: int) -> dict[int, TrialStateName]:
 
 
 def metric_curves(
-    events: Iterable[Event], trials: Container[int], n_points: int
+    events: Iterable[Event], trials: Container[int], n_points: int, axis: Axis = "step"
 ) -> dict[tuple[int, str], Series]:
-    """Metrics of some trials over their steps; a later attempt overwrites what it repeats."""
+    """Metrics of some trials; over steps and epochs a later attempt overwrites what it repeats.
+
+    Parameters
+    ----------
+    axis
+        ``step``; or, in thousandths since a series counts in whole numbers, ``time`` (seconds since
+        the trial began) or ``epoch`` (where it was reported as a metric).  :func:`points_of` has
+        them as they are.
+    """
     found: dict[tuple[int, str], Series] = {}
     current: dict[int, int] = {}
+    began_s: dict[int, float] = {}
     for event in events:
         if isinstance(event, AttemptStarted):
             current[event.trial] = max(event.attempt, current.get(event.trial, 0))
+            began_s.setdefault(event.trial, event.at_s)
         elif isinstance(event, Reported) and event.rank == 0 and event.trial in trials:
             if event.attempt < current.get(event.trial, 0):
+                continue
+            place = _place(event, axis, began_s)
+            if place is None:
                 continue
             for name, value in event.metrics.items():
                 key = (event.trial, name)
                 if key not in found:
                     found[key] = Series(n_points)
-                found[key].add(event.step, value)
+                found[key].add(place, value)
     return found
+
+
+def _place(event: Reported, axis: Axis, began_s: dict[int, float]) -> int | None:
+    if axis == "step":
+        return event.step
+    if axis == "time":
+        place = event.at_s - began_s.get(event.trial, event.at_s)
+    else:
+        place = event.metrics.get("epoch", math.nan)
+    return round(1000 * place) if abs(place) < _MOST_PLACE else None
+
+
+def points_of(series: Series, axis: Axis) -> tuple[tuple[float, float], ...]:
+    """What a curve draws, by steps, seconds or epochs."""
+    if axis == "step":
+        return series.drawn()
+    return tuple((place / 1000, value) for place, value in series.drawn())

@@ -190,14 +190,18 @@ class ImportancePart(msgspec.Struct, frozen=True, tag="importance", tag_field="k
     """Why there are none, or what they leave out."""
 
 
+CurveAxis: TypeAlias = Literal["step", "time", "epoch"]
+"""What a curve goes over: steps, seconds since its trial began, or what it reports as epoch."""
+
+
 class MetricCurve(msgspec.Struct, frozen=True):
     """How a metric of one trial went."""
 
     trial: int
     state: TrialStateName
     metric: str
-    points: tuple[tuple[int, float], ...]
-    """(step, value), thinned evenly."""
+    points: tuple[tuple[float, float], ...]
+    """(place on the axis that was asked for, value), thinned evenly."""
 
 
 class CurvesPart(msgspec.Struct, frozen=True, tag="curves", tag_field="kind"):
@@ -504,11 +508,12 @@ class GetImportance(msgspec.Struct, frozen=True, tag="get_importance", tag_field
 
 
 class GetCurves(msgspec.Struct, frozen=True, tag="get_curves", tag_field="kind"):
-    """A metric over the steps of a search's trials; without a name, the first that there is."""
+    """A metric over the course of trials; without a name, the first that there is."""
 
     id: int
     run_id: str
     metric: str = ""
+    axis: CurveAxis = "step"
 
 
 class GetTrial(msgspec.Struct, frozen=True, tag="get_trial", tag_field="kind"):

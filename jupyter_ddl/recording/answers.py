@@ -10,13 +10,14 @@ from collections.abc import Iterable
 from typing import Any
 
 from jupyter_ddl.ledger.run_state import RunState, by_importance
-from jupyter_ddl.ledger.tables import complete_trials, curve_trials, metric_curves
+from jupyter_ddl.ledger.tables import Axis, complete_trials, curve_trials, metric_curves, points_of
 from jupyter_ddl.plotting.importance import importance_of
 from jupyter_ddl.protocol.events import Event
 from jupyter_ddl.views.analysis import cell_of
 
 __all__ = ["answers_of"]
 
+_AXES: tuple[Axis, ...] = ("step", "time", "epoch")
 _N_CURVES = 40
 _N_POINTS = 40
 _N_METRICS = 8
@@ -26,43 +27,46 @@ _MAX_CELLS_BYTES = 200_000
 
 
 def answers_of(state: RunState, events: Iterable[Event]) -> dict[str, Any] | None:
-    """As JSON holds it, for the end of the run; None for runs that search for nothing.
+    """As JSON holds it, for the end of the run; None for runs without a training or a search.
 
-    ``curves`` are lists of ``[trial, steps, values]`` by metric; ``cells`` are texts by trial.
+    ``curves`` are, by what they go over and by metric, lists of ``[trial, places, values]``;
+    ``cells`` are texts by trial.
 
     Parameters
     ----------
     state : RunState
         All of ``events``, folded.
     """
-    study = None if state.spec is None else state.spec.verb.study
-    if study is None:
+    if state.spec is None:
         return None
-    found = importance_of(study, complete_trials(state))
-    curves, n_metrics = _curves(state, events)
-    return {
-        "importance": {
-            "shares": [[name, round(share, 6)] for name, share in found.shares.items()],
-            "n_trials": found.n_trials,
-            "note": found.note,
-        },
-        "curves": curves,
+    study = state.spec.verb.study
+    found = {axis: _curves(state, events, axis) for axis in _AXES}
+    curves, n_metrics = found["step"]
+    answers: dict[str, Any] = {
+        "curves": {axis: drawn for axis, (drawn, _) in found.items() if drawn},
         "n_metrics": n_metrics,
-        "cells": _cells(state, study.mode),
     }
+    if study is None:
+        return answers if curves else None
+    shares, n_trials, note = importance_of(study, complete_trials(state))
+    answers["importance"] = {"shares": list(shares.items()), "n_trials": n_trials, "note": note}
+    answers["cells"] = _cells(state, study.mode)
+    return answers
 
 
-def _curves(state: RunState, events: Iterable[Event]) -> tuple[dict[str, Any], int]:
+def _curves(state: RunState, events: Iterable[Event], axis: Axis) -> tuple[dict[str, Any], int]:
     """Of the best trials and those begun last, by metric: the most important ones."""
-    found = metric_curves(events, curve_trials(state, _N_CURVES), _N_POINTS)
+    found = metric_curves(events, curve_trials(state, _N_CURVES), _N_POINTS, axis)
     names = by_importance(dict.fromkeys(metric for _, metric in found))
     curves: dict[str, Any] = {}
     for name in names[:_N_METRICS]:
         drawn = {
-            trial: series.drawn() for (trial, metric), series in found.items() if metric == name
+            trial: points_of(series, axis)
+            for (trial, metric), series in found.items()
+            if metric == name
         }
         curves[name] = [
-            [trial, [step for step, _ in points], [value for _, value in points]]
+            [trial, [place for place, _ in points], [value for _, value in points]]
             for trial, points in drawn.items()
         ]
     return curves, len(names)

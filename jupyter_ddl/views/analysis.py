@@ -18,13 +18,14 @@ from jupyter_ddl.ledger.history import history_of
 from jupyter_ddl.ledger.reader import LedgerReader
 from jupyter_ddl.ledger.run_state import RunState, Series, by_importance
 from jupyter_ddl.ledger.snapshots import trial_rows
-from jupyter_ddl.ledger.tables import complete_trials, curve_trials, metric_curves
+from jupyter_ddl.ledger.tables import complete_trials, curve_trials, metric_curves, points_of
 from jupyter_ddl.plotting.importance import Importance, importance_of
 from jupyter_ddl.protocol.events import Event
 from jupyter_ddl.protocol.sampling import StudySpec
 from jupyter_ddl.protocol.snapshot import TrialStateName
 from jupyter_ddl.protocol.space import ParamValue
 from jupyter_ddl.protocol.view_messages import (
+    CurveAxis,
     CurvesPart,
     GetCurves,
     GetHistory,
@@ -140,10 +141,10 @@ class _Record:
 
 
 def _drawn(
-    series: dict[tuple[int, str], Series], trials: dict[int, TrialStateName]
+    series: dict[tuple[int, str], Series], trials: dict[int, TrialStateName], axis: CurveAxis
 ) -> tuple[MetricCurve, ...]:
     return tuple(
-        MetricCurve(trial, trials[trial], metric, each.drawn())
+        MetricCurve(trial, trials[trial], metric, points_of(each, axis))
         for (trial, metric), each in series.items()
     )
 
@@ -153,15 +154,16 @@ def _curves(state: RunState, ask: GetCurves) -> Callable[[], CurvesPart]:
 
     def answer() -> CurvesPart:
         record = _Record(ask.run_id)
-        series = metric_curves(record, trials, _N_POINTS) if trials else {}
+        series = metric_curves(record, trials, _N_POINTS, ask.axis) if trials else {}
         names = by_importance(dict.fromkeys(metric for _, metric in series))
         metric = ask.metric or (names[0] if names else "")
         wanted = {key: each for key, each in series.items() if key[1] == metric}
         note = record.note
         if not wanted:
-            note = f"no trial has reported {metric}" if metric else "no trial has reported anything"
+            beside = " with an epoch" if ask.axis == "epoch" else ""
+            note = f"no trial has reported {metric or 'anything'}{beside}"
         shown = tuple(names[:_N_NAMES])
-        return CurvesPart(ask.id, ask.run_id, metric, _drawn(wanted, trials), shown, note)
+        return CurvesPart(ask.id, ask.run_id, metric, _drawn(wanted, trials, ask.axis), shown, note)
 
     return answer
 
@@ -199,7 +201,7 @@ def _trial(state: RunState, ask: GetTrial) -> Callable[[], TrialPart]:
         more = len(names) - len(shown)
         notes = [reason, record.note, f"{more} more metrics are not shown" if more else ""]
         note = "; ".join(filter(None, notes))
-        return TrialPart(ask.id, ask.run_id, row, _drawn(shown, trials), cell, note)
+        return TrialPart(ask.id, ask.run_id, row, _drawn(shown, trials, "step"), cell, note)
 
     return answer
 

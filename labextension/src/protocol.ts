@@ -216,6 +216,7 @@ export interface GetCurves {
   id: number;
   run_id: string;
   metric?: string;
+  axis?: "epoch" | "step" | "time";
 }
 
 export interface GetHistory {
@@ -345,7 +346,7 @@ export interface MetricCurve {
   trial: number;
   state: "cancelled" | "complete" | "failed" | "pruned" | "running" | "waiting";
   metric: string;
-  points: ([number, number | null])[];
+  points: ([number | null, number | null])[];
 }
 
 export interface Nouns {
@@ -818,7 +819,7 @@ export const STRUCTS: Record<string, Record<string, Shape>> = {
   ImportancePart: {"kind": {"one": ["importance"]}, "id": "int", "run_id": "string", "shares": {"list": {"tuple": ["string", "number"]}}, "n_trials": "int", "note": "string"},
   LearningCurve: {"trial": "int", "state": {"one": ["cancelled", "complete", "failed", "pruned", "running", "waiting"]}, "points": {"list": {"tuple": ["int", "number"]}}},
   LogPart: {"kind": {"one": ["log"]}, "id": "int", "run_id": "string", "lines": {"list": "string"}, "n_bytes": "int", "path": "string", "outputs": {"list": {"struct": "OutputRow"}}},
-  MetricCurve: {"trial": "int", "state": {"one": ["cancelled", "complete", "failed", "pruned", "running", "waiting"]}, "metric": "string", "points": {"list": {"tuple": ["int", "number"]}}},
+  MetricCurve: {"trial": "int", "state": {"one": ["cancelled", "complete", "failed", "pruned", "running", "waiting"]}, "metric": "string", "points": {"list": {"tuple": ["number", "number"]}}},
   Nouns: {"trial": "string", "trials": "string", "step": "string", "total": "string"},
   OutputPart: {"kind": {"one": ["output"]}, "id": "int", "run_id": "string", "file": "string", "mime": "string", "content": "string"},
   OutputRow: {"trial": "int", "file": "string", "at_s": "number"},

@@ -186,6 +186,8 @@ def test_each_section_tells_of_all_trials(page: Page, show: Show) -> None:
     curves.get_by_label("Metric").select_option("loss")
     expect(curves).to_contain_text("40 trials: the best ones and those that began last.")
     expect(curves.locator("figcaption .ddl-chart-title")).to_have_text("loss")
+    curves.get_by_label("What curves go over").select_option("time")
+    expect(curves.get_by_role("img")).to_contain_text("seconds")
     for scheme in ("light", "dark"):
         page.emulate_media(color_scheme=scheme)
         page.evaluate(

@@ -89,32 +89,33 @@ export class Projector {
   }
 
   /** What was worked out of the whole recording; of trials, those that are there at this moment. */
-  _analysis({ kind, metric, trial }) {
+  _analysis({ kind, metric, axis = "step", trial }) {
     const { answers } = this._timeline;
     const { trials } = this._picture;
     if (!answers) return null;
-    const { importance, curves, n_metrics: nMetrics, cells } = answers;
-    const names = Object.keys(curves);
-    const seriesOf = (name) =>
-      curves[name]
+    const { importance, curves, n_metrics: nMetrics, cells = {} } = answers;
+    const names = Object.keys(curves.step ?? {});
+    const seriesOf = (name, over) =>
+      curves[over][name]
         .filter(([number]) => number in trials)
-        .map(([number, steps, values]) => ({
+        .map(([number, places, values]) => ({
           trial: number,
           state: trials[number].state,
           metric: name,
-          points: steps.map((step, i) => [step, values[i]]),
+          points: places.map((place, i) => [place, values[i]]),
         }));
-    if (kind === "get_importance") return { kind: "importance", ...importance, note: join([importance.note, "of the whole recording"]) };
+    if (kind === "get_importance" && importance) return { kind: "importance", ...importance, note: join([importance.note, "of the whole recording"]) };
     if (kind === "get_curves") {
       const wanted = metric || names[0] || "";
-      const drawn = Object.hasOwn(curves, wanted) ? seriesOf(wanted) : [];
+      const isThere = Object.hasOwn(curves, axis) && Object.hasOwn(curves[axis], wanted);
+      const drawn = isThere ? seriesOf(wanted, axis) : [];
       const more = nMetrics > names.length ? `${nMetrics - names.length} more metrics are not in the recording` : "";
       const none = drawn.length === 0 ? "nothing was reported yet" : "";
       return { kind: "curves", metric: wanted, metrics: names, curves: drawn, note: join([none, more]) };
     }
     if (kind !== "get_trial") return null;
     if (!(trial in trials)) return { kind: "denied", code: "replay", text: `Trial ${trial} is not there at this moment.` };
-    const own = names.flatMap((name) => seriesOf(name).filter((each) => each.trial === trial));
+    const own = names.flatMap((name) => seriesOf(name, "step").filter((each) => each.trial === trial));
     const cell = cells[trial] ?? "";
     const notes = [own.length === 0 ? "its curves are not in the recording" : "", cell === "" ? "only the best trials have their cell in it" : ""];
     return { kind: "trial", row: trials[trial], curves: own, cell, note: join(notes) };

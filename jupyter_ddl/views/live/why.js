@@ -13,6 +13,8 @@ const AGAIN_MS = 5000;
 const MAX_SLICES = 6;
 const MAX_NAMES = 200;
 const FEW = 3;
+/** What curves go over beside steps. */
+const AXES = { time: "seconds", epoch: "epoch" };
 
 /** All sections of one run. */
 export class Why {
@@ -45,6 +47,7 @@ export class Why {
     const tools = h("div", { class: "ddl-tools" }, field, open);
     // Lab runs the cell again on Shift+Enter, wherever the focus is.
     scope.listen(tools, "keydown", (event) => event.stopPropagation());
+    this._tools = tools;
     this.element = h("div", { class: "ddl-why" }, ...this._parts.map((part) => part.element), tools);
   }
 
@@ -53,15 +56,20 @@ export class Why {
    * @param {import("./columns.js").Columns} columns
    */
   update(snapshot, columns) {
-    show(this.element, snapshot.can.has_objective && columns.n > 0);
-    for (const part of this._parts) part.update(snapshot, columns);
+    const { has_objective: hasObjective, has_ranks: hasRanks } = snapshot.can;
+    show(this.element, hasObjective ? columns.n > 0 : hasRanks);
+    show(this._tools, hasObjective);
+    for (const part of this._parts) {
+      show(part.element, hasObjective || part.content instanceof MetricCurves);
+      part.update(snapshot, columns);
+    }
   }
 }
 
 /** A section that is closed at first; it is told of all trials, and by `mask` which of them are chosen. */
 class Part {
   constructor(scope, title, content, selection) {
-    this._content = content;
+    this.content = content;
     this._selection = selection;
     this._news = null;
     this._drawnKey = "";
@@ -97,7 +105,7 @@ class Part {
     const isOld = Date.now() - this._drawnMs >= DRAW_MS || this._pulled !== pulled;
     if (key === this._drawnKey || !isOld) return;
     [this._drawnKey, this._drawnMs, this._pulled] = [key, Date.now(), pulled];
-    this._content.update(snapshot, columns, this._selection.mask(columns));
+    this.content.update(snapshot, columns, this._selection.mask(columns));
   }
 }
 
@@ -415,14 +423,15 @@ class MetricCurves {
   constructor(scope, client, choose) {
     this._client = client;
     this._which = select("Metric");
+    this._axis = select("What curves go over");
     this._note = note();
     this._chart = new Chart(scope, { onPick: choose });
     this._answer = null;
     this._asked = "";
     this._askedMs = -Infinity;
-    this.element = h("div", {}, h("div", { class: "ddl-tools" }, this._which), this._chart.element, this._note);
+    this.element = h("div", {}, h("div", { class: "ddl-tools" }, this._which, this._axis), this._chart.element, this._note);
     show(this._chart.element, false);
-    scope.listen(this._which, "change", () => this._ask(true));
+    for (const field of [this._which, this._axis]) scope.listen(field, "change", () => this._ask(true));
   }
 
   update(snapshot, columns, mask) {
@@ -440,35 +449,43 @@ class MetricCurves {
     if (chosen.length > 0) this._chart.update(curvesOf({ ...this._answer, curves: chosen }, this._snapshot));
     const some = chosen.length < curves.length ? `${count(chosen.length)} of ` : "";
     const drawn = `${some}${count(curves.length)} trials: the best ones and those that began last.`;
-    setText(this._note, [curves.length > 0 ? drawn : "", sentence(clean(told, 300))].filter(Boolean).join(" "));
+    setText(this._note, [curves.length > 0 && this._snapshot.can.has_objective ? drawn : "", sentence(clean(told, 300))].filter(Boolean).join(" "));
+  }
+
+  _axes() {
+    return ["step", "time", ...(this._answer?.metrics.includes("epoch") ? ["epoch"] : [])];
   }
 
   async _ask(isNow) {
     const snapshot = this._snapshot;
-    const key = `${snapshot.run_id} ${snapshot.seq} ${this._which.value}`;
+    fill(this._axis, this._axes(), (name) => (name === "step" ? snapshot.nouns.step : AXES[name]));
+    const axis = this._axis.value;
+    const keyOf = () => `${snapshot.run_id} ${snapshot.seq} ${axis} ${this._which.value}`;
+    const key = keyOf();
     const isOver = ["complete", "failed", "cancelled"].includes(snapshot.state);
     if (key === this._asked || (!isNow && !isOver && Date.now() - this._askedMs < ASK_MS / 4)) return;
     [this._asked, this._askedMs] = [key, Date.now()];
-    const answer = await this._client.request({ kind: "get_curves", run_id: snapshot.run_id, metric: this._which.value }, AGAIN_MS);
+    const answer = await this._client.request({ kind: "get_curves", run_id: snapshot.run_id, metric: this._which.value, axis }, AGAIN_MS);
     if (key !== this._asked) return;
     if (answer.kind !== "curves") {
       setText(this._note, clean(answer.text, 300));
       return;
     }
     fill(this._which, answer.metrics, (name) => name, answer.metric);
-    this._asked = `${snapshot.run_id} ${snapshot.seq} ${this._which.value}`;
-    this._answer = answer;
+    this._asked = keyOf();
+    this._answer = { ...answer, xName: AXES[axis] ?? snapshot.nouns.step };
+    fill(this._axis, this._axes(), (name) => (name === "step" ? snapshot.nouns.step : AXES[name]));
     this._draw();
   }
 }
 
 /** A line for each trial; the best one stands out. */
-export function curvesOf({ metric, curves }, snapshot) {
+export function curvesOf({ metric, curves, xName }, snapshot) {
   const best = snapshot.best?.number ?? -1;
   const ordered = [...curves].sort((a, b) => Number(a.trial === best) - Number(b.trial === best));
   return {
     title: clean(metric, 60),
-    xName: snapshot.nouns.step,
+    xName,
     write: score,
     series: ordered.map(({ trial, state, points }) => ({
       name: `${snapshot.nouns.trial} ${trial}`,

@@ -254,6 +254,9 @@ def test_a_search_answers_why_it_went_as_it_did_as_its_run_would(player: Player)
     reported = [(e.step, e.metrics["loss"]) for e in events if is_report(e, 40)]
     assert [step for step, _ in drawn[40]] == [step for step, _ in reported]
     assert [value for _, value in drawn[40]] == pytest.approx([v for _, v in reported], rel=1e-5)
+    (timed,) = player.ask(request={**ask, "kind": "get_curves", "metric": "loss", "axis": "time"})
+    seconds = {each["trial"]: [at_s for at_s, _ in each["points"]] for each in timed["curves"]}
+    assert seconds[40] == pytest.approx([0, 0.1, 0.2, 0.3])
     best = state.top[0][1]
     (card,) = player.ask(request={**ask, "kind": "get_trial", "trial": best})
     assert card["cell"] == cell_of(state, best)[0]

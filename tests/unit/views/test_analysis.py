@@ -120,6 +120,10 @@ def test_any_metric_has_curves(home: Home) -> None:
 def test_an_unknown_metric_and_no_trials_are_sentences(home: Home) -> None:
     record_search("why-4")
     record_search("why-5", [], ends=False)
+    timed = analysis_of(state_of("why-4"), GetCurves(1, "why-4", "loss", "time"))()
+    assert [seconds for seconds, _ in timed.curves[0].points] == [0.0, 0.1, 0.2, 0.3]
+    without = analysis_of(state_of("why-4"), GetCurves(1, "why-4", "loss", "epoch"))()
+    assert (without.curves, without.note) == ((), "no trial has reported loss with an epoch")
     wrong = analysis_of(state_of("why-4"), GetCurves(1, "why-4", "__proto__"))()
     assert (wrong.curves, wrong.note) == ((), "no trial has reported __proto__")
     none = analysis_of(state_of("why-5"), GetCurves(1, "why-5"))()
