@@ -72,12 +72,12 @@ def _compare(face: Face, first: str, second: str) -> Answer:
     return Answer(compare_runs(_run(face, first).id, _run(face, second).id))
 
 
-def compare_runs(first: str, second: str) -> Drawing:
-    """Two runs side by side, by their ids."""
+def compare_runs(*run_ids: str) -> Drawing:
+    """Two runs or more side by side."""
     from jupyter_ddl.views.compare import ComparedRun, render_compare
 
-    pair = [ComparedRun(run.snapshot(), run.spec) for run in map(Run, (first, second))]
-    return render_compare(*pair, now_s=time.time())
+    compared = [ComparedRun(run.snapshot(), run.spec) for run in map(Run, run_ids)]
+    return render_compare(*compared, now_s=time.time())
 
 
 def _profile(face: Face, run: str) -> Answer:

@@ -532,11 +532,11 @@ class GetHistory(msgspec.Struct, frozen=True, tag="get_history", tag_field="kind
 
 
 class CompareRuns(msgspec.Struct, frozen=True, tag="compare_runs", tag_field="kind"):
-    """Two runs side by side (panel only)."""
+    """A run beside others, five at most (panel only)."""
 
     id: int
     run_id: str
-    other: str
+    others: tuple[str, ...]
 
 
 class DeleteRun(msgspec.Struct, frozen=True, tag="delete_run", tag_field="kind"):

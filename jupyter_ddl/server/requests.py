@@ -34,6 +34,7 @@ from jupyter_ddl.store.processes import end_process
 from jupyter_ddl.views.analysis import Analysis, analysis_of
 from jupyter_ddl.views.answers import MAX_LINES, read_of, stop_of
 from jupyter_ddl.views.channel import Answer
+from jupyter_ddl.views.compare import MAX_COMPARED
 from jupyter_ddl.views.drawing import plain_lines
 
 __all__ = ["Requests"]
@@ -101,9 +102,14 @@ class Requests:
             case say.ResumeRun():
                 return await self._resume(body, notify)
             case say.CompareRuns():
-                check_run(body.run_id)
-                check_run(body.other)
-                drawn = await asyncio.to_thread(compare_runs, body.run_id, body.other)
+                run_ids = (body.run_id, *body.others)
+                if not 2 <= len(run_ids) <= MAX_COMPARED:
+                    raise ProtocolError(
+                        f"comparing {len(run_ids)} runs failed: give 2 to {MAX_COMPARED}"
+                    )
+                for run_id in run_ids:
+                    check_run(run_id)
+                drawn = await asyncio.to_thread(compare_runs, *run_ids)
                 return say.ComparedPart(body.id, drawn._repr_html_())
             case say.DeleteRun():
                 check_run(body.run_id)

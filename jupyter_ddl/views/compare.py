@@ -1,10 +1,11 @@
-"""Two runs side by side: results, search spaces, code and curves."""
+"""Runs side by side: results, search spaces and curves; of two, the code as well."""
 
 from __future__ import annotations
 
 import difflib
 import html
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
 
 import msgspec
 
@@ -34,7 +35,10 @@ from jupyter_ddl.views.plots import Series, draw_curve, series_of
 from jupyter_ddl.views.summary import elapsed_s, state_text
 from jupyter_ddl.views.trial_table import Column, draw_table
 
-__all__ = ["ComparedRun", "render_compare"]
+__all__ = ["MAX_COMPARED", "ComparedRun", "render_compare"]
+
+_COLORS = (BLUE, ORANGE, GREEN, RED, "#8e63d8", GREY)
+MAX_COMPARED = len(_COLORS)
 
 _MAX_CODE_LINES = 2000
 _MAX_DIFF_LINES = 120
@@ -44,45 +48,50 @@ _CELL = 90
 _WIDTH = 100
 _N_POINTS = 150
 _NO_SPACE = "–"
+_SAME_CODE = "The code is the same."
 
 
 class ComparedRun(msgspec.Struct, frozen=True):
-    """One of the two runs."""
+    """One of the runs."""
 
     snapshot: RunSnapshot
     spec: RunSpec
+
+
+_Runs: TypeAlias = Sequence[ComparedRun]
 
 
 class _Fact(msgspec.Struct, frozen=True):
     """One row of the comparison, as clean text."""
 
     label: str
-    first: str
-    second: str
+    sides: tuple[str, ...]
 
     @property
     def differs(self) -> bool:
-        return self.first != self.second
+        return len(set(self.sides)) > 1
 
 
-def render_compare(a: ComparedRun, b: ComparedRun, *, now_s: float) -> Drawing:
+def render_compare(*runs: ComparedRun, now_s: float) -> Drawing:
     """What is the same and what is not, as HTML and as text.
 
     Parameters
     ----------
+    runs
+        From two to ``MAX_COMPARED``.
     now_s : float
         Unix seconds, for a run that has not ended.
     """
-    return Drawing(html=lambda: _html(a, b, now_s), text=lambda: _text(a, b, now_s))
+    return Drawing(html=lambda: _html(runs, now_s), text=lambda: _text(runs, now_s))
 
 
-def _facts(a: ComparedRun, b: ComparedRun, now_s: float) -> list[_Fact]:
-    pairs = [
-        *zip(_results(a, now_s), _results(b, now_s), strict=True),
-        *zip(_settings(a.spec), _settings(b.spec), strict=True),
+def _facts(runs: _Runs, now_s: float) -> list[_Fact]:
+    told = [[*_results(run, now_s), *_settings(run.spec)] for run in runs]
+    facts = [
+        _Fact(row[0][0], tuple(plain(text, _CELL) for _, text in row))
+        for row in zip(*told, strict=True)
     ]
-    facts = [_Fact(label, plain(x, _CELL), plain(y, _CELL)) for (label, x), (_, y) in pairs]
-    return [fact for fact in facts if fact.first or fact.second]
+    return [fact for fact in facts if any(fact.sides)]
 
 
 def _results(run: ComparedRun, now_s: float) -> list[tuple[str, str]]:
@@ -124,25 +133,21 @@ def _settings(spec: RunSpec) -> list[tuple[str, str]]:
     ]
 
 
-def _packages(a: RunSpec, b: RunSpec) -> list[_Fact]:
+def _packages(runs: _Runs) -> list[_Fact]:
     """Packages whose versions differ."""
-    ours, theirs = a.provenance.packages, b.provenance.packages
+    of_runs = [run.spec.provenance.packages for run in runs]
     facts = [
-        _Fact(
-            plain(name, 40),
-            plain(ours.get(name, _NO_SPACE), 24),
-            plain(theirs.get(name, _NO_SPACE), 24),
-        )
-        for name in sorted({*ours, *theirs})
+        _Fact(plain(name, 40), tuple(plain(each.get(name, _NO_SPACE), 24) for each in of_runs))
+        for name in sorted({name for each in of_runs for name in each})
     ]
     return [fact for fact in facts if fact.differs]
 
 
-def _space(a: RunSpec, b: RunSpec) -> list[_Fact]:
-    ours, theirs = _distributions(a), _distributions(b)
+def _space(runs: _Runs) -> list[_Fact]:
+    of_runs = [_distributions(run.spec) for run in runs]
     return [
-        _Fact(plain(name, 40), ours.get(name, _NO_SPACE), theirs.get(name, _NO_SPACE))
-        for name in dict.fromkeys([*ours, *theirs])
+        _Fact(plain(name, 40), tuple(each.get(name, _NO_SPACE) for each in of_runs))
+        for name in dict.fromkeys(name for each in of_runs for name in each)
     ]
 
 
@@ -175,14 +180,20 @@ def _plain_code(line: str) -> str:
     return " " * min(indent, 60) + plain(expanded, _LINE)
 
 
-def _series(a: ComparedRun, b: ComparedRun) -> list[Series]:
-    """Both curves, or none where they cannot share an axis."""
-    shots = (a.snapshot, b.snapshot)
-    if shots[0].metric != shots[1].metric or shots[0].mode != shots[1].mode:
+def _code_text(runs: _Runs) -> str:
+    """Of more than two runs: a difference is one of two."""
+    codes = {tuple(_code_lines(run.spec)) for run in runs}
+    return "The code differs; compare two of them to see how." if len(codes) > 1 else _SAME_CODE
+
+
+def _series(runs: _Runs) -> list[Series]:
+    """All curves, or none where they cannot share an axis."""
+    shots = [run.snapshot for run in runs]
+    if len({(shot.metric, shot.mode) for shot in shots}) > 1:
         return []
     drawn = [
         series_of(shot, color=color, label=_title(shot), n_points=_N_POINTS)
-        for shot, color in zip(shots, (BLUE, ORANGE), strict=True)
+        for shot, color in zip(shots, _COLORS, strict=False)
     ]
     return [one for one in drawn if one is not None]
 
@@ -191,23 +202,23 @@ def _title(snapshot: RunSnapshot) -> str:
     return plain(snapshot.name or snapshot.run_id, 40)
 
 
-def _html(a: ComparedRun, b: ComparedRun, now_s: float) -> str:
-    heads = [
-        f"{dot(color)}{esc(_title(run.snapshot), 40)}" for run, color in ((a, BLUE), (b, ORANGE))
-    ]
-    parts = [_facts_table(_facts(a, b, now_s), heads, "Results and settings")]
-    series = _series(a, b)
-    if len(series) == 2:
-        metric, mode = a.snapshot.metric or "value", a.snapshot.mode
-        parts.append(draw_curve(series, metric=metric, mode=mode, inline=False))
-    elif a.snapshot.metric != b.snapshot.metric:
+def _html(runs: _Runs, now_s: float) -> str:
+    titles = [_title(run.snapshot) for run in runs]
+    heads = [f"{dot(color)}{esc(title, 40)}" for title, color in zip(titles, _COLORS, strict=False)]
+    parts = [_facts_table(_facts(runs, now_s), heads, "Results and settings")]
+    series = _series(runs)
+    first = runs[0].snapshot
+    if len(series) > 1:
+        metric = first.metric or "value"
+        parts.append(draw_curve(series, metric=metric, mode=first.mode, inline=False))
+    elif any(run.snapshot.metric != first.metric for run in runs):
         parts.append(_remark("The runs have different metrics; their curves share no axis."))
     parts += [
-        _facts_table(_space(a.spec, b.spec), heads, "Search space"),
-        _facts_table(_packages(a.spec, b.spec), heads, "Packages that differ"),
-        _diff_html(_code_diff(a.spec, b.spec)),
+        _facts_table(_space(runs), heads, "Search space"),
+        _facts_table(_packages(runs), heads, "Packages that differ"),
+        _remark(_code_text(runs)) if len(runs) > 2 else _diff_html(_code_diff(*_specs(runs))),
     ]
-    label = esc(f"Runs {_title(a.snapshot)} and {_title(b.snapshot)} compared", 120)
+    label = esc(f"Runs {', '.join(titles[:-1])} and {titles[-1]} compared", 120)
     return f'<div role="group" aria-label="{label}" style="{ROOT_STYLE}">{"".join(parts)}</div>'
 
 
@@ -221,8 +232,10 @@ def _facts_table(facts: list[_Fact], heads: list[str], caption: str) -> str:
     shown = facts[:_MAX_ROWS]
     columns = [
         Column("", tuple(_label(fact) for fact in shown)),
-        Column(heads[0], tuple(_side(fact.first, fact) for fact in shown), wraps=True),
-        Column(heads[1], tuple(_side(fact.second, fact) for fact in shown), wraps=True),
+        *(
+            Column(head, tuple(_side(fact.sides[n], fact) for fact in shown), wraps=True)
+            for n, head in enumerate(heads)
+        ),
     ]
     more = f", {len(facts) - len(shown)} more not shown" if len(facts) > len(shown) else ""
     return draw_table(columns, caption=f"{caption}{more}")
@@ -240,7 +253,7 @@ def _side(text: str, fact: _Fact) -> str:
 
 def _diff_html(lines: list[str]) -> str:
     if not lines:
-        return _remark("The code is the same.")
+        return _remark(_SAME_CODE)
     drawn = "".join(_diff_line(line) for line in lines)
     return (
         f'<div style="margin:12px 0 4px;font-size:12px;{MUTED}">Code</div>'
@@ -262,25 +275,30 @@ def _diff_line(line: str) -> str:
     )
 
 
-def _text(a: ComparedRun, b: ComparedRun, now_s: float) -> str:
-    heads = (_title(a.snapshot), _title(b.snapshot))
-    lines = [*_facts_text(_facts(a, b, now_s), heads)]
+def _text(runs: _Runs, now_s: float) -> str:
+    heads = [_title(run.snapshot) for run in runs]
+    lines = [*_facts_text(_facts(runs, now_s), heads)]
     for title, facts in (
-        ("Search space", _space(a.spec, b.spec)),
-        ("Packages that differ", _packages(a.spec, b.spec)),
+        ("Search space", _space(runs)),
+        ("Packages that differ", _packages(runs)),
     ):
         if facts:
             lines += ["", title, *_facts_text(facts, heads)]
-    diff = _code_diff(a.spec, b.spec)
-    lines += ["", *(("Code", *diff) if diff else ("The code is the same.",))]
+    if len(runs) > 2:
+        return "\n".join([*lines, "", _code_text(runs)])
+    diff = _code_diff(*_specs(runs))
+    lines += ["", *(("Code", *diff) if diff else (_SAME_CODE,))]
     return "\n".join(lines)
 
 
-def _facts_text(facts: Iterable[_Fact], heads: tuple[str, str]) -> list[str]:
+def _specs(runs: _Runs) -> list[RunSpec]:
+    return [run.spec for run in runs]
+
+
+def _facts_text(facts: Iterable[_Fact], heads: Sequence[str]) -> list[str]:
     shown = list(facts)[:_MAX_ROWS]
     columns = [
         TextColumn("", tuple(f"{'≠' if f.differs else ' '} {f.label}" for f in shown)),
-        TextColumn(heads[0], tuple(f.first[:36] for f in shown)),
-        TextColumn(heads[1], tuple(f.second[:36] for f in shown)),
+        *(TextColumn(head, tuple(f.sides[n][:36] for f in shown)) for n, head in enumerate(heads)),
     ]
     return columns_text(columns, _WIDTH)

@@ -15,7 +15,7 @@ export interface Actions {
   /** Run `%cluster env sync` in the last used notebook, whose kernel knows what it uses. */
   syncEnvironment: (name: string) => Promise<void>;
   openRun: (runId: string) => void;
-  compareRuns: (runId: string, other: string) => void;
+  compareRuns: (runId: string, others: readonly string[]) => void;
   /** Download a recording, or a page that plays it. */
   exportRun: (runId: string, form: 'jsonl' | 'html') => Promise<void>;
   /** Write event files, and tell what shows them. */

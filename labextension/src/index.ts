@@ -75,7 +75,7 @@ function activate(
     openRun: runId => pages.openRun(runId),
     attachRun: runId => insert(`%runs attach ${runId}`),
     copyAttach: server.copyAttach,
-    compareRuns: (runId, other) => pages.compareRuns(runId, other),
+    compareRuns: (runId, others) => pages.compareRuns(runId, others),
     exportRun: server.exportRun,
     openTensorboard: async runId => {
       const directory = await server.writeTensorboard(runId);

@@ -115,7 +115,7 @@ export interface CompareRuns {
   kind: "compare_runs";
   id: number;
   run_id: string;
-  other: string;
+  others: (string)[];
 }
 
 export interface ComparedPart {

@@ -78,8 +78,9 @@ test('a run whose controller was lost recovers before it counts as stopped', () 
   expect(stateOf({ ...lost, is_damaged: true })).toBe('damaged');
 });
 
-test('two runs can be ticked: a third takes the place of the first', () => {
+test('six runs can be ticked: one more takes the place of the first', () => {
   expect(ticked([], 'a')).toEqual(['a']);
   expect(ticked(['a'], 'a')).toEqual([]);
-  expect(ticked(['a', 'b'], 'c')).toEqual(['b', 'c']);
+  expect(ticked(['a', 'b'], 'c')).toEqual(['a', 'b', 'c']);
+  expect(ticked(['a', 'b', 'c', 'd', 'e', 'f'], 'g')).toEqual(['b', 'c', 'd', 'e', 'f', 'g']);
 });

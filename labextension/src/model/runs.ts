@@ -59,9 +59,11 @@ export function stateOf(run: RunLine): string {
   return run.recovering ? 'recovering' : 'stopped';
 }
 
-/** Ticked runs of which two can be compared: the third takes the place of the first. */
+export const MOST_COMPARED = 6;
+
+/** Ticked runs, to be compared; one too many takes the place of the first. */
 export function ticked(before: readonly string[], runId: string): readonly string[] {
   return before.includes(runId)
     ? before.filter(each => each !== runId)
-    : [...before, runId].slice(-2);
+    : [...before, runId].slice(-MOST_COMPARED);
 }

@@ -1,4 +1,4 @@
-/** Two runs side by side in the main area: what differs in parameters, code and packages. */
+/** Runs side by side in the main area: what differs in parameters, code and packages. */
 
 import type { IRenderMimeRegistry } from '@jupyterlab/rendermime';
 import { MimeModel } from '@jupyterlab/rendermime';
@@ -13,7 +13,7 @@ export class ComparePage extends Widget {
     private readonly _context: PageContext,
     private readonly _rendermime: IRenderMimeRegistry,
     readonly runId: string,
-    readonly other: string
+    readonly others: readonly string[]
   ) {
     super();
     this.addClass('jp-ddl-page');
@@ -32,7 +32,7 @@ export class ComparePage extends Widget {
       const answer = await this._context.link.ask({
         kind: 'compare_runs',
         run_id: this.runId,
-        other: this.other
+        others: [...this.others]
       });
       if (answer.kind !== 'compared' || this.isDisposed) {
         return;

@@ -16,7 +16,7 @@ export function RunList(props: { store: Store; actions: Actions }): React.ReactE
   const [chosen, setChosen] = React.useState<readonly string[]>([]);
   const shown = matchingRuns(known.runs, filter);
   const there = chosen.filter(each => known.runs.some(run => run.run_id === each));
-  const [first, second] = there;
+  const [first, ...others] = there;
   const onTick = React.useCallback(
     (runId: string) => setChosen(before => ticked(before, runId)),
     []
@@ -33,12 +33,14 @@ export function RunList(props: { store: Store; actions: Actions }): React.ReactE
       />
       {first !== undefined && (
         <div className="jp-ddl-row jp-ddl-compare" role="group" aria-label="Compare runs">
-          <span>{second === undefined ? 'Tick a second run' : 'Two runs are ticked'}</span>
+          <span>
+            {others.length === 0 ? 'Tick another run' : `${there.length} runs are ticked`}
+          </span>
           <button
             type="button"
             className="jp-Button jp-mod-styled jp-mod-accept"
-            disabled={second === undefined}
-            onClick={() => second !== undefined && props.actions.compareRuns(first, second)}
+            disabled={others.length === 0}
+            onClick={() => props.actions.compareRuns(first, others)}
           >
             Compare
           </button>

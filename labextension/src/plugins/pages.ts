@@ -65,20 +65,20 @@ export class Pages {
     const others = store.known.runs.filter(run => run.run_id !== runId);
     const other = others.length === 0 ? null : await chooseRun(`Compare ${runId} with`, others);
     if (other !== null) {
-      this.compareRuns(runId, other);
+      this.compareRuns(runId, [other]);
     }
   }
 
-  compareRuns(runId: string, other: string): void {
+  compareRuns(runId: string, others: readonly string[]): void {
     const rendermime = this._rendermime;
     if (rendermime === null) {
       return;
     }
     const { store } = this._context();
     const named = (id: string) => store.known.runs.find(run => run.run_id === id)?.name || id;
-    this._open(this._compared, `jupyter-ddl-compare-${runId}-${other}`, () => ({
-      content: new ComparePage(this._context(), rendermime, runId, other),
-      label: () => `${named(runId)} · ${named(other)}`,
+    this._open(this._compared, `jupyter-ddl-compare-${[runId, ...others].join('-')}`, () => ({
+      content: new ComparePage(this._context(), rendermime, runId, others),
+      label: () => [runId, ...others].map(named).join(' · '),
       buttons: []
     }));
   }
@@ -87,7 +87,7 @@ export class Pages {
   closeRun(runId: string): void {
     this._runs.find(page => page.content.runId === runId)?.dispose();
     this._compared
-      .filter(page => [page.content.runId, page.content.other].includes(runId))
+      .filter(page => [page.content.runId, ...page.content.others].includes(runId))
       .forEach(page => page.dispose());
   }
 

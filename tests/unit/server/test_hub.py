@@ -414,8 +414,14 @@ def test_a_run_is_compared_and_deleted_and_no_other_folder_can_be_named(home: An
             await until(is_there)
             return found[0]
 
-        told = await answer(kind="compare_runs", run_id="r1", other="r2")
+        told = await answer(kind="compare_runs", run_id="r1", others=["r2"])
         assert "The code is the same" in told["html"]
+        three = await answer(kind="compare_runs", run_id="r1", others=["r2", "r1"])
+        assert "The code is the same" in three["html"]
+        for others in ([], ["r2"] * 6, [".."]):
+            assert (await answer(kind="compare_runs", run_id="r1", others=others))[
+                "kind"
+            ] == "denied"
         for kind in ("delete_run", "tensorboard", "resume_run", "get_stacks"):
             for name in ("..", "../r2", "last", "r2/ledger.ddl", ""):
                 told = await answer(kind=kind, run_id=name)

@@ -23,7 +23,7 @@ from jupyter_ddl.views import (
     render_compare,
     render_runs,
 )
-from jupyter_ddl.views.drawing import cell_width
+from jupyter_ddl.views.drawing import BLUE, GREEN, ORANGE, cell_width
 from tests.unit.views.view_payloads import PAYLOADS, SAFE_ATTRIBUTES, SAFE_TAGS, Structure
 
 replace = msgspec.structs.replace
@@ -211,6 +211,20 @@ def test_a_comparison_shows_what_differs_in_results_space_packages_and_code() ->
     assert "≠ sampler" in repr(drawing)
     assert "≠ seed" not in repr(drawing)
     assert "img" in Structure(html_of(drawing)).tags
+
+
+def test_curves_of_several_runs_share_a_chart() -> None:
+    shots = [replace(samples.search(), name=name, run_id=name) for name in ("a", "b", "c")]
+    runs = [
+        compared(shot, seed) for shot, seed in zip(shots, ("x = 1", "x = 1", "x = 2"), strict=True)
+    ]
+    drawing = render_compare(*runs, now_s=NOW_S)
+    html = html_of(drawing)
+    assert html.count("<img") == 1
+    source = html.partition("data:image/svg+xml,")[2].partition('"')[0]
+    assert all(color.lstrip("#") in source for color in (BLUE, ORANGE, GREEN))
+    assert "The code differs; compare two of them to see how." in repr(drawing)
+    assert 'aria-label="Runs a, b and c compared"' in html
 
 
 def test_equal_code_is_said_in_words_and_different_metrics_share_no_axis() -> None:
