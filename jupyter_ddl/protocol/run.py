@@ -16,7 +16,7 @@ __all__ = ["Limits", "Provenance", "RunSpec"]
 if TYPE_CHECKING:
     AnyVerb: TypeAlias = VerbSpec
 else:
-    AnyVerb = Any  # read as plain fields first: a union would have to know all verbs
+    AnyVerb = dict[str, Any]  # read as plain fields first: a union would have to know all verbs
 
 
 class Limits(msgspec.Struct, frozen=True):

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+from random import Random
 
 import msgspec
 import pytest
 
 from jupyter_ddl.errors import ProtocolError
 from jupyter_ddl.protocol.codec import decode_event, decoder_of, encode_event
-from jupyter_ddl.protocol.events import AttemptFinished, Notice, RunFinished
+from jupyter_ddl.protocol.events import AttemptFinished, Notice, RunFinished, RunSubmitted
 from jupyter_ddl.protocol.requests import Request
 from jupyter_ddl.protocol.telemetry import Usage
+from jupyter_ddl.testing.interleave import random_spec
 
 
 @pytest.mark.parametrize(
@@ -41,3 +43,12 @@ def test_a_time_that_browsers_have_no_number_for_is_refused(number: float) -> No
     ):
         with pytest.raises(ProtocolError, match="Expected `float`"):
             decode_event(encode_event(event))
+
+
+@pytest.mark.parametrize("verb", [None, 3, "search", [], {1: 2}, {}, {"type": 3}, {"type": "no"}])
+def test_a_run_whose_verb_is_none_that_there_is_is_refused(verb: object) -> None:
+    spec = random_spec(Random(0), "search", "r1")
+    tree = msgspec.msgpack.decode(encode_event(RunSubmitted(spec, 1.0)))
+    tree["spec"]["verb"] = verb
+    with pytest.raises(ProtocolError, match=r"\$\.spec"):
+        decode_event(msgspec.msgpack.encode(tree))
