@@ -9,6 +9,7 @@ import msgspec
 from jupyter_ddl.errors import JupyterDDLError
 from jupyter_ddl.protocol.facts import EnvironmentStatus
 from jupyter_ddl.protocol.program import Program
+from jupyter_ddl.protocol.telemetry import Finite
 from jupyter_ddl.protocol.verb import VerbSpec, read_verb
 
 __all__ = ["Limits", "Provenance", "RunSpec"]
@@ -60,7 +61,7 @@ class RunSpec(msgspec.Struct, frozen=True):
     program: Program
     seed: int
     cluster: str
-    created_at_s: float
+    created_at_s: Finite
     """Unix seconds."""
     name: str = ""
     folder: str = ""

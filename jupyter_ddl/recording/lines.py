@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
-import math
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -15,7 +15,7 @@ import msgspec
 from jupyter_ddl.errors import RecordingError
 from jupyter_ddl.protocol.codec import NON_FINITE, json_safe
 from jupyter_ddl.protocol.events import Event, RunSubmitted
-from jupyter_ddl.protocol.reading import converted
+from jupyter_ddl.protocol.reading import converted, from_json
 from jupyter_ddl.protocol.telemetry import WorkerSample
 
 __all__ = [
@@ -28,7 +28,6 @@ __all__ = [
     "Origin",
     "Printed",
     "Recording",
-    "fact_of",
     "in_time",
     "line_of",
     "read_recording",
@@ -107,6 +106,8 @@ class Recording(msgspec.Struct, frozen=True):
 
 # Where floats may stand; text elsewhere stays text, even the text "NaN".
 _NUMBERS = frozenset({"metrics", "params", "value", "inline_value", "best_value"})
+_NAMED = (b"NaN", b"Infinity")
+"""Lines with these may have the name of a number in place of one."""
 # msgspec takes one type; a union of unions is one.
 _FACT: Any = Fact
 _WRONG = (ValueError, TypeError, OverflowError, RecursionError)
@@ -121,17 +122,20 @@ def line_of(fact: Fact | Head) -> str:
     return json.dumps(json_safe(fact), ensure_ascii=False, allow_nan=False)
 
 
-def fact_of(fields: Any) -> Fact:
-    """The fact of a decoded line.
+def _fact_of(line: bytes) -> Fact:
+    """The fact of a line of JSON.
 
     A text parameter that reads "NaN" or "Infinity" comes back as that number.
 
     Raises
     ------
-    ValueError
+    ValueError, TypeError, OverflowError, RecursionError
         It is none; the message names the field.
     """
-    return converted(_with_numbers(fields), _FACT)  # type: ignore[no-any-return]
+    if any(name in line for name in _NAMED):
+        fields = _with_numbers(from_json(line, Any))
+        return converted(fields, _FACT)  # type: ignore[no-any-return]
+    return from_json(line, _FACT)  # type: ignore[no-any-return]
 
 
 def time_of(fact: Fact) -> float:
@@ -193,11 +197,9 @@ def read_recording(path: str | Path) -> Recording:
     """
     path = Path(path).expanduser()
     lines = _lines(_unpacked(path))
-    _, first, _ = next(lines, (1, None, True))
+    _, first = next(lines, (1, b""))
     head = _head(path, first)
-    facts: list[Fact] = []
-    for number, fields, is_whole in lines:
-        facts.append(_fact(path, number, fields, is_whole))
+    facts = [_fact(path, number, line) for number, line in lines]
     if not facts or not isinstance(facts[0], RunSubmitted):
         seen = type(facts[0]).__name__ if facts else "nothing"
         raise _refusal(path, f"its second line is {seen}, expected RunSubmitted; {_EXPORT}", 2)
@@ -207,9 +209,10 @@ def read_recording(path: str | Path) -> Recording:
 def _unpacked(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
-            is_packed = file.read(2) == _GZIP
-        with gzip.open(path, "rb") if is_packed else path.open("rb") as file:
-            data: bytes = file.read(MAX_FILE_BYTES + 1)
+            data = file.read(MAX_FILE_BYTES + 1)
+        if data.startswith(_GZIP):
+            with gzip.open(io.BytesIO(data)) as unpacked:
+                data = unpacked.read(MAX_FILE_BYTES + 1)
     except FileNotFoundError:
         raise _refusal(path, f"there is no such file; {_EXPORT}") from None
     except (EOFError, zlib.error, gzip.BadGzipFile):
@@ -223,27 +226,19 @@ def _unpacked(path: Path) -> bytes:
     return data
 
 
-def _lines(data: bytes) -> Iterator[tuple[int, Any, bool]]:
-    """Number, decoded object (None: no JSON) and whether its end is there, of each line."""
+def _lines(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Number and bytes of each line that is not empty, its end included."""
     for number, line in enumerate(data.splitlines(keepends=True), start=1):
-        if not line.strip():
-            continue
-        try:
-            fields = json.loads(line, parse_float=_finite, parse_constant=_finite)
-        except (ValueError, RecursionError):
-            fields = None
-        yield number, fields, line.endswith(b"\n")
+        if not line.isspace():
+            yield number, line
 
 
-def _finite(text: str) -> float:
-    """A number of JSON, which has no infinite ones; 1e999 would be one."""
-    number = float(text)
-    if not math.isfinite(number):
-        raise ValueError(f"{text} is no number of JSON")
-    return number
-
-
-def _head(path: Path, fields: Any) -> Head:
+def _head(path: Path, line: bytes) -> Head:
+    fields: Any
+    try:
+        fields = from_json(line, Any)
+    except _WRONG:
+        fields = None
     if not isinstance(fields, dict) or fields.get("type") != "recording":
         raise _refusal(path, f"its first line is not the head of a recording; {_EXPORT}", 1)
     version = fields.get("format")
@@ -261,14 +256,16 @@ def _head(path: Path, fields: Any) -> Head:
         raise _refusal(path, f"its head is damaged ({error}); export it again", 1) from None
 
 
-def _fact(path: Path, number: int, fields: Any, is_whole: bool) -> Fact:
-    if fields is None and not is_whole:
-        raise _refusal(path, f"line {number}, its last one, is cut off; copy it again", number)
+def _fact(path: Path, number: int, line: bytes) -> Fact:
     try:
-        return fact_of(fields)
+        return _fact_of(line)
     except _WRONG as error:
-        why = "no JSON" if fields is None else str(error) or type(error).__name__
-        raise _refusal(path, f"line {number} is not a fact of a run: {why}", number) from None
+        is_json = isinstance(error, msgspec.ValidationError)
+        if not is_json and not line.endswith(b"\n"):
+            cut = f"line {number}, its last one, is cut off; copy it again"
+            raise _refusal(path, cut, number) from None
+        told = str(error) if is_json else f"no JSON ({error})"
+        raise _refusal(path, f"line {number} is not a fact of a run: {told}", number) from None
 
 
 def _refusal(path: Path, what: str, line: int | None = None) -> RecordingError:

@@ -36,7 +36,10 @@ def test_they_are_refused_by_one_kind_of_error(data: bytes) -> None:
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
 def test_a_time_that_browsers_have_no_number_for_is_refused(number: float) -> None:
+    submitted = RunSubmitted(random_spec(Random(0), "map", "r1"), 1.0)
+    spec = msgspec.structs.replace(submitted.spec, created_at_s=number)
     for event in (
+        msgspec.structs.replace(submitted, spec=spec),
         Notice(number, "hello"),
         AttemptFinished(0, 1, "complete", 1.0, number),
         RunFinished(1.0, "complete", usage=Usage(1.0, number)),

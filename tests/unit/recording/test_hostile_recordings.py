@@ -78,5 +78,5 @@ def test_times_far_away_are_played(tmp_path: Path, value: str) -> None:
 
 
 def test_half_of_a_character_in_a_head_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RecordingError, match="its head is damaged"):
+    with pytest.raises(RecordingError, match="not the head of a recording"):
         read_recording(changed(tmp_path / "one.jsonl", "recording", "origin", '"\\ud800"'))
