@@ -354,7 +354,6 @@ class World:
         self._slots = SlotBook()
         self._sizes = tuple(workers)
         self._n_workers = 0
-        self._is_waking = False
         self.dispatcher = FakeDispatcher(
             self.clock, self.rng, faults, self._forgotten, self._gone, self._has_lost
         )

@@ -14,7 +14,7 @@ import { Machines } from "./machines.js";
 import { Parallel } from "./parallel.js";
 import { Ranks } from "./ranks.js";
 import { Selection } from "./selection.js";
-import { CHOSEN, TrialCard } from "./trial.js";
+import { TrialCard } from "./trial.js";
 import { Trials } from "./trials.js";
 import { Why } from "./why.js";
 
@@ -112,7 +112,6 @@ class View {
     this._plots = h("div", { class: "ddl-plots" }, this._curves.element, this._parallel.element);
     this._card = new TrialCard(scope, client);
     this._why = new Why(scope, client, choose, this._selection);
-    scope.listen(root, CHOSEN, (event) => this.choose(event.detail));
     this._ranksPart = section("Ranks", this._ranks.element, true);
     this._cellsPart = section("Cells", this._cells.element, true);
     this._machinesPart = section("Machines", this._machines.element, true);

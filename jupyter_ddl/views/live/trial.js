@@ -4,9 +4,6 @@ import { Chart } from "./chart.js";
 import { clean, h, repeat, setAttribute, setText, show } from "./dom.js";
 import { count, duration, param, score } from "./format.js";
 
-/** Event of whatever a trial was chosen in; its `detail` is the number. */
-export const CHOSEN = "jupyter-ddl:trial";
-
 const MAX_CHARTS = 6;
 const AGAIN_MS = 5000;
 const N_LINES = 40;
@@ -149,11 +146,6 @@ export class TrialCard {
     clearTimeout(this._saying);
     this._saying = setTimeout(() => setText(this._said, ""), SAID_MS);
   }
-}
-
-/** Tell the view around an element which trial was chosen in it. */
-export function chooseTrial(element, number) {
-  element.dispatchEvent(new CustomEvent(CHOSEN, { bubbles: true, detail: number }));
 }
 
 /** Names and texts of what a trial was. */
