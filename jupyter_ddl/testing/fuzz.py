@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import functools
 import gc
+import gettext
 import os
 import resource
 import signal
@@ -389,9 +390,13 @@ def _bounded() -> Iterator[None]:
     limits = resource.getrlimit(resource.RLIMIT_AS)
     vms = psutil.Process().memory_info().vms
     resource.setrlimit(resource.RLIMIT_AS, (vms + (1 << 30), limits[1]))
-    looked_up = functools.cache(entry_points)  # else most of the time of a line
+    # Else most of the time of a line: argparse looks for translations at each refusal.
+    looked_up, translated = functools.cache(entry_points), functools.cache(gettext.find)
     try:
-        with patch("importlib.metadata.entry_points", looked_up):
+        with (
+            patch("importlib.metadata.entry_points", looked_up),
+            patch("gettext.find", translated),
+        ):
             yield
     finally:
         signal.signal(signal.SIGVTALRM, before)

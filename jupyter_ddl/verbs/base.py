@@ -11,8 +11,6 @@ import functools
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 
-import msgspec
-
 from jupyter_ddl.cell.draft import CellContext, RunDraft
 from jupyter_ddl.cell.options import CellOptions
 from jupyter_ddl.errors import OptionError, SpecError
@@ -73,7 +71,7 @@ class Verb(VerbSpec, frozen=True, kw_only=True):
         OptionError
             Something is missing, or contradicts itself.
         """
-        own = {field.name for field in msgspec.structs.fields(cls)}
+        own = cls.__struct_fields__
         verb = cls(**{name: value for name, value in values.items() if name in own})
         rest = {name: value for name, value in values.items() if name not in own}
         return Line(verb, CellOptions(**rest))
