@@ -511,6 +511,8 @@ class Run:
                 self._reader = LedgerReader(ledger_path(self.id), stops_at_damage=True)
             for event in self._reader.poll():
                 fold(self._state, event)
+            if self._state.end is not None:
+                self._reader.rest()  # a notebook may keep a thousand of them
             return self._state
 
     def _outputs(self, trial: int | None) -> list[Output]:

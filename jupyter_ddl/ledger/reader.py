@@ -58,6 +58,8 @@ class LedgerReader:
         self.path = Path(path)
         self.damage: LedgerError | None = None
         self._stops_at_damage = stops_at_damage
+        self._rests = False
+        self._at_rest = (0, 0)
         self._fd = _open(self.path)
         try:
             self._cursor = FrameCursor(self._fd, self.path)
@@ -76,9 +78,8 @@ class LedgerReader:
             facts = self.path.stat()
         except OSError:
             return False
-        own = os.fstat(self._fd)
-        is_same = (facts.st_dev, facts.st_ino) == (own.st_dev, own.st_ino)
-        return is_same and facts.st_size >= self._cursor.offset
+        own = self._at_rest if self._rests else _identity(self._fd)
+        return (facts.st_dev, facts.st_ino) == own and facts.st_size >= self._cursor.offset
 
     def poll(self) -> list[Event]:
         """New events, in order.
@@ -90,10 +91,33 @@ class LedgerReader:
         ProtocolError
             A whole record is not an event that this version knows.
         """
+        if self._rests and not self._wake():
+            return []
         events: list[Event] = []
         while batch := self._poll_some():
             events += batch
         return events
+
+    def rest(self) -> None:
+        """Hold no descriptor until the next look: the run is over, or nobody knows when one comes.
+
+        A file that is another one by then, or gone, has nothing new.
+        """
+        if self._fd >= 0:
+            self._at_rest = _identity(self._fd)
+            self.close()
+            self._rests = True
+
+    def _wake(self) -> bool:
+        if not self.path.exists():
+            return False
+        fd = _open(self.path)
+        if _identity(fd) != self._at_rest:
+            os.close(fd)
+            return False
+        self._fd, self._rests = fd, False
+        self._cursor.go_on_in(fd)
+        return True
 
     def _poll_some(self) -> list[Event]:
         """The events of the next few megabytes."""
@@ -263,6 +287,11 @@ def _open(path: Path) -> int:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
         raise _unreadable(path, error) from error
+
+
+def _identity(fd: int) -> tuple[int, int]:
+    facts = os.fstat(fd)
+    return facts.st_dev, facts.st_ino
 
 
 def _unreadable(path: Path, error: OSError) -> LedgerError:

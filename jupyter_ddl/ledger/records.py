@@ -131,6 +131,10 @@ class FrameCursor:
         self.fault: Fault | None = None
         self.pass_header()
 
+    def go_on_in(self, fd: int) -> None:
+        """The same file is open anew."""
+        self._fd = fd
+
     def pass_header(self) -> bool:
         """Whether the header is there; a file that ends inside it is an empty ledger."""
         if self.offset:

@@ -50,6 +50,23 @@ def test_a_reader_follows_a_writer(path: Path) -> None:
         assert reader.n_records == 3
 
 
+def test_a_reader_at_rest_goes_on_where_it_was(path: Path) -> None:
+    with LedgerWriter.open(path, create=True) as writer, LedgerReader(path) as reader:
+        writer.append([submitted()])
+        assert reader.poll() == [submitted()]
+        reader.rest()
+        reader.rest()
+        assert reader.is_current()
+        writer.append([created(0)])
+        assert reader.poll() == [created(0)]
+        assert reader.poll() == []
+        reader.rest()
+    moved = path.rename(path.with_name("moved"))
+    assert reader.poll() == []
+    path.write_bytes(moved.read_bytes())
+    assert (reader.poll(), reader.is_current()) == ([], False), "that is another one"
+
+
 def test_a_record_that_is_still_being_written_comes_when_it_is_whole(path: Path) -> None:
     write(path, [submitted(), created(0)])
     whole = path.read_bytes()
