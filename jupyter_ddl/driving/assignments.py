@@ -109,6 +109,7 @@ def make_group(
         backend=ranks.backend,
         initialize=ranks.initialize,
         strategy=ranks.strategy,
+        strategy_options=ranks.strategy_options,
         token=context.new_token(),
     )
     return [

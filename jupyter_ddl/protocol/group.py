@@ -7,7 +7,15 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-__all__ = ["CollectiveBackend", "JoinGroup", "RankPlace", "SeenGpus", "ranks_label", "spans"]
+__all__ = [
+    "CollectiveBackend",
+    "JoinGroup",
+    "RankPlace",
+    "SeenGpus",
+    "StrategyOption",
+    "ranks_label",
+    "spans",
+]
 
 
 # A rank's place in its rank group: ranks that start and die together.
@@ -16,6 +24,10 @@ __all__ = ["CollectiveBackend", "JoinGroup", "RankPlace", "SeenGpus", "ranks_lab
 # (https://docs.pytorch.org/docs/stable/elastic/run.html#environment-variables).
 
 CollectiveBackend: TypeAlias = Literal["auto", "gloo", "nccl"]
+
+
+StrategyOption: TypeAlias = str | int | float | bool
+"""The value of an option that one strategy has."""
 
 
 class SeenGpus(msgspec.Struct, frozen=True):
@@ -45,6 +57,8 @@ class RankPlace(msgspec.Struct, frozen=True):
     initialize: bool = True
     """Whether the process group is initialised before the cell runs (else: ``--no-init``)."""
     strategy: str = "ddp"
+    strategy_options: dict[str, StrategyOption] = {}
+    """What the line has set of the strategy's own options, by name."""
     timeout_s: float = 120.0
     """Of collectives and of the rendezvous."""
     restart_count: int = 0

@@ -15,7 +15,7 @@ import msgspec
 
 from jupyter_ddl.errors import PluginError
 from jupyter_ddl.plugins import VERBS
-from jupyter_ddl.protocol.group import CollectiveBackend
+from jupyter_ddl.protocol.group import CollectiveBackend, StrategyOption
 from jupyter_ddl.protocol.reading import converted
 from jupyter_ddl.protocol.sampling import Objective, StudySpec
 
@@ -110,6 +110,7 @@ class RankNeeds(msgspec.Struct, frozen=True, kw_only=True):
     backend: CollectiveBackend = "auto"
     initialize: bool = True
     strategy: str = "ddp"
+    strategy_options: dict[str, StrategyOption] = {}
     hang_timeout_s: float | None = None
     resize_after_s: float = 0.0
     ranks_option: str = "-n"

@@ -98,6 +98,12 @@ class Attempt:
         """See :func:`jupyter_ddl.ranks.incell.prepare`."""
         return self.training.prepare(objects, device)
 
+    def prepare_step(
+        self, model: Any, loss_fn: Any, optimizer: Any, settings: Mapping[str, Any], device: Any
+    ) -> Any:
+        """See :func:`jupyter_ddl.ranks.incell.prepare_step`."""
+        return self.training.prepare_step(model, loss_fn, optimizer, settings, device)
+
     def report(
         self, step: int | None, metrics: Mapping[str, Any], reduce: str | None = None
     ) -> None:

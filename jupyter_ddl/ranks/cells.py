@@ -430,6 +430,11 @@ class _Member:
     def prepare(self, objects: tuple[Any, ...], device: Any) -> tuple[Any, ...]:
         return self._training.prepare(objects, device)
 
+    def prepare_step(
+        self, model: Any, loss_fn: Any, optimizer: Any, settings: Mapping[str, Any], device: Any
+    ) -> Any:
+        return self._training.prepare_step(model, loss_fn, optimizer, settings, device)
+
     def report(
         self, step: int | None, metrics: Mapping[str, Any], reduce: str | None = None
     ) -> None:

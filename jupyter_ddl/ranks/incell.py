@@ -26,6 +26,7 @@ __all__ = [
     "log",
     "loguniform",
     "prepare",
+    "prepare_step",
     "randint",
     "rank",
     "report",
@@ -48,6 +49,9 @@ class AttemptInProgress(Protocol):
         self, step: int | None, metrics: Mapping[str, Any], reduce: str | None = None
     ) -> None: ...
     def prepare(self, objects: tuple[Any, ...], device: Any) -> tuple[Any, ...]: ...
+    def prepare_step(
+        self, model: Any, loss_fn: Any, optimizer: Any, settings: Mapping[str, Any], device: Any
+    ) -> Any: ...
     def checkpoint(self, step: int | None, state: Mapping[str, Any]) -> None: ...
     def resume(self) -> dict[str, Any] | None: ...
 
@@ -224,7 +228,8 @@ def prepare(*objects: Any) -> Any:
       objects, so prepare an optimizer that was made before its model in the same call or later.
     - A ``DataLoader`` yields this rank's share of the samples; ``batch_size`` stays each rank's
       own.  It reshuffles in every epoch without ``set_epoch``, and :func:`checkpoint` and
-      :func:`resume` keep its place, also for another number of ranks.
+      :func:`resume` keep its place, also for another number of ranks.  In a cell that calls
+      :func:`prepare_step` it is the batch of all ranks together, which is shared out.
 
     In plain execution the same objects come back for one process.  Everything else comes back
     as it is.
@@ -247,6 +252,53 @@ def prepare(*objects: Any) -> Any:
             training = importlib.import_module("jupyter_ddl.ranks.training")
             ready = training.prepare_plainly(objects, device())
     return ready[0] if len(ready) == 1 else ready
+
+
+def prepare_step(
+    model: Any,
+    loss_fn: Callable[[Any, Any], Any],
+    optimizer: Any,
+    accumulate: int = 1,
+    clip_norm: float | None = None,
+    amp: Any = None,
+) -> Any:
+    """Make one training step that is the same under every strategy.
+
+    ``loss = step(x, y)`` moves the batch to :func:`device` and does forward pass, backward pass,
+    exchange and update.  Model and optimizer need no :func:`prepare`, and stay the names of what is
+    trained: for :func:`checkpoint`, :func:`resume`, ``--bring`` and learning-rate schedulers.
+    Loaders do: ``batch_size`` of a prepared loader is that of all ranks together in such a cell.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+    loss_fn : callable
+        Takes the model's output and the target, and returns the mean over the batch.
+    optimizer : torch.optim.Optimizer
+    accumulate : int, optional
+        Cut each rank's part of a batch into so many, computed one after another: less memory, the
+        same result.
+    clip_norm : float, optional
+        Largest norm of all gradients together.
+    amp : str or torch.dtype, optional
+        ``"bf16"`` or ``"fp16"``: compute forward passes under torch's autocast.
+
+    Returns
+    -------
+    callable
+        ``step(*inputs, target)``, which returns the loss, a scalar tensor without its graph: the
+        mean over the batch of all ranks.
+
+    Raises
+    ------
+    ReportError
+        One of them is not what it should be, or the strategy cannot train the model.
+    """
+    settings = {"accumulate": accumulate, "clip_norm": clip_norm, "amp": amp}
+    if _attempt is not None:
+        return _attempt.prepare_step(model, loss_fn, optimizer, settings, device())
+    training = importlib.import_module("jupyter_ddl.ranks.training")
+    return training.prepare_step_plainly(model, loss_fn, optimizer, settings, device())
 
 
 def log(*values: object) -> None:

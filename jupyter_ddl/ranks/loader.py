@@ -23,6 +23,7 @@ __all__ = [
     "ElasticSampler",
     "PreparedLoader",
     "Progress",
+    "SharedBatches",
     "consumed_after",
     "n_samples_of_rank",
     "order",
@@ -139,6 +140,50 @@ class ElasticSampler(Sampler):  # type: ignore[misc]  # torch is not followed
         return iter(mine.tolist())
 
 
+class SharedBatches(Sampler):  # type: ignore[misc]  # torch is not followed
+    """One rank's part of each batch of all ranks together, for loops with ``prepare_step``.
+
+    The last batch may be short, and the parts of unequal size; no sample is given twice.  Where
+    there are fewer samples than ranks, the ranks that are left over are given one of them, so that
+    they take part in the step, for which it does not count (:meth:`sizes`).
+    """
+
+    def __init__(self, sampler: ElasticSampler) -> None:
+        self._sampler = sampler
+
+    def __len__(self) -> int:
+        left = self._n_left(self._sampler.progress.consumed)
+        size = self._sampler.batch_size
+        return left // size if self._sampler.drop_last else -(-left // size)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        sampler, at = self._sampler, self._sampler.progress
+        indices = order(sampler.n_samples, sampler.seed, at.epoch, shuffle=sampler.shuffle)
+        for number in range(len(self)):
+            start = at.consumed + number * sampler.batch_size
+            batch = indices[start : start + sampler.batch_size]
+            mine = batch[sampler.rank :: sampler.world_size].tolist()
+            yield mine or batch[:1].tolist()
+
+    def sizes(self, consumed: int, number: int) -> tuple[int, int]:
+        """Samples of this rank's own in a batch, and of all ranks.
+
+        Parameters
+        ----------
+        consumed : int
+            Samples of the epoch before the pass.
+        number : int
+            Of the batch in the pass, from 1.
+        """
+        sampler = self._sampler
+        left = self._n_left(consumed) - (number - 1) * sampler.batch_size
+        n_all = min(sampler.batch_size, left)
+        return len(range(sampler.rank, n_all, sampler.world_size)), n_all
+
+    def _n_left(self, consumed: int) -> int:
+        return max(0, self._sampler.n_samples - consumed)
+
+
 class PreparedLoader(DataLoader):  # type: ignore[misc]  # torch is not followed
     """A ``DataLoader`` that shards, counts epochs by itself and can go on in the middle of one.
 
@@ -148,7 +193,37 @@ class PreparedLoader(DataLoader):  # type: ignore[misc]  # torch is not followed
 
     def __init__(self, *args: Any, **options: Any) -> None:
         self._n_active = 0
+        self._shared: SharedBatches | None = None
+        self.share_at_hand: tuple[int, int] | None = None
+        """Samples of this rank's own in the batch that a loop has now, and of all ranks, where
+        batches are shared out."""
         super().__init__(*args, **options)
+
+    def share_batches(self) -> None:
+        """Take ``batch_size`` for that of all ranks together, from the next pass on.
+
+        Raises
+        ------
+        ReportError
+            A pass is under way, or there are more ranks than samples in a batch.
+        """
+        sampler: ElasticSampler = self.sampler
+        if self._shared is not None or self.batch_size is None:
+            return
+        if self._n_active:
+            raise ReportError(
+                "prepare_step(…) was called within a loop over a prepared loader, whose batches it "
+                "shares out; call it before the loop"
+            )
+        if self.batch_size < sampler.world_size:
+            raise ReportError(
+                f"with prepare_step, batch_size={self.batch_size} is the batch of all ranks "
+                f"together, and there are {sampler.world_size} of them; give at least "
+                f"batch_size={sampler.world_size}"
+            )
+        self._shared = SharedBatches(sampler)
+        # torch's own attribute, which it lets nobody set by the usual way.
+        object.__setattr__(self, "batch_sampler", self._shared)
 
     def __iter__(self) -> Iterator[Any]:
         sampler: ElasticSampler = self.sampler
@@ -164,6 +239,7 @@ class PreparedLoader(DataLoader):  # type: ignore[misc]  # torch is not followed
         self, batches: Iterator[Any], sampler: ElasticSampler, start: Progress
     ) -> Iterator[Any]:
         end = Progress(start.epoch + 1)
+        shared = self._shared
         given_before = (sampler.n_samples, start.consumed)
         sampler.progress = start  # read when the first batch is fetched, unless workers did that
         self._n_active += 1
@@ -171,23 +247,26 @@ class PreparedLoader(DataLoader):  # type: ignore[misc]  # torch is not followed
         try:
             for batch in batches:
                 n_given += 1
-                done = consumed_after(
-                    *given_before, n_given, sampler.world_size, sampler.batch_size
-                )
+                n_sharing = sampler.world_size if shared is None else 1
+                done = consumed_after(*given_before, n_given, n_sharing, sampler.batch_size)
                 sampler.progress = Progress(start.epoch, done)
+                if shared is not None:
+                    self.share_at_hand = shared.sizes(start.consumed, n_given)
                 yield batch
         except GeneratorExit:
             sampler.progress = start if n_given == 1 else end
             raise
         finally:
             self._n_active -= 1
+            self.share_at_hand = None
         sampler.progress = end
 
 
 def prepare_loader(loader: Any, *, rank: int, world_size: int, seed: int) -> Any:
     """Make a loader of which every rank gets its share.
 
-    ``batch_size`` stays each rank's own, as with torch's ``DistributedSampler``.
+    ``batch_size`` stays each rank's own, as with torch's ``DistributedSampler``, until
+    :meth:`PreparedLoader.share_batches`.
 
     Raises
     ------

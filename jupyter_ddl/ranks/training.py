@@ -13,7 +13,7 @@ from jupyter_ddl.ranks.metrics import ReportError
 from jupyter_ddl.ranks.strategies.base import Strategy
 from jupyter_ddl.ranks.strategies.sharded import gathered, is_sharded
 
-__all__ = ["PRIVATE_KEY", "Training", "prepare_plainly"]
+__all__ = ["PRIVATE_KEY", "Training", "prepare_plainly", "prepare_step_plainly"]
 
 PRIVATE_KEY = "_jupyter_ddl"
 """Under this name a checkpoint holds what ``resume`` gives back to prepared loaders."""
@@ -28,21 +28,27 @@ class Training:
         None: this process trains alone.
     seed : int
         Of the order of samples; equal on all ranks and in all attempts.
+    strategy : Strategy, optional
+        By default the one that ``place`` names.
     """
 
-    def __init__(self, place: RankPlace | None, seed: int) -> None:
+    def __init__(
+        self, place: RankPlace | None, seed: int, strategy: Strategy | None = None
+    ) -> None:
         self._place = place
         self._seed = seed
-        self._strategy: Strategy | None = None
+        self._strategy = strategy
         self._loaders: list[Any] = []
         self._restored: list[Mapping[str, int]] = []
         self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._shares_batches = False
 
     @property
     def strategy(self) -> Strategy | None:
         """The group's strategy; None for a process that trains alone."""
         if self._strategy is None and self._place is not None:
-            self._strategy = STRATEGIES.load(self._place.strategy)()
+            chosen = STRATEGIES.load(self._place.strategy)
+            self._strategy = chosen(**self._place.strategy_options)
         return self._strategy
 
     def prepare(self, objects: tuple[Any, ...], device: Any) -> tuple[Any, ...]:
@@ -70,23 +76,60 @@ class Training:
     def _loader(self, loader: Any) -> Any:
         from jupyter_ddl.ranks.loader import PreparedLoader, prepare_loader
 
-        place = self._place
-        prepared = prepare_loader(
-            loader,
-            rank=place.rank if place else 0,
-            world_size=place.world_size if place else 1,
-            seed=self._seed,
-        )
+        index, count = self._share()
+        prepared = prepare_loader(loader, rank=index, world_size=count, seed=self._seed)
         if isinstance(prepared, PreparedLoader) and prepared is not loader:
             self._loaders.append(prepared)
             self._give_back(len(self._loaders) - 1)
+            if self._shares_batches:
+                prepared.share_batches()
         return prepared
+
+    def _share(self) -> tuple[int, int]:
+        """Number and count of the parts that samples are shared out in."""
+        if self._place is None or self.strategy is None:
+            return 0, 1
+        return self.strategy.share(self._place.rank, self._place.world_size)
+
+    # -- steps ----------------------------------------------------------------------------------
+
+    def prepare_step(
+        self, model: Any, loss_fn: Any, optimizer: Any, settings: Mapping[str, Any], device: Any
+    ) -> Any:
+        """See :func:`jupyter_ddl.ranks.incell.prepare_step`."""
+        from jupyter_ddl.ranks.strategies.steps import (
+            StepParts,
+            StepSettings,
+            TrainingStep,
+            check_parts,
+        )
+
+        check_parts(model, loss_fn, optimizer)
+        checked = StepSettings.checked(**settings)
+        for loader in self._loaders:
+            loader.share_batches()
+        self._shares_batches = True
+        self._optimizers.add(optimizer)
+        parts = StepParts(model, loss_fn, optimizer, checked, device, self._batch_share)
+        if self.strategy is None:
+            model.to(device)
+            return TrainingStep(parts)
+        return self.strategy.prepare_step(parts)
+
+    def _batch_share(self) -> tuple[int, int] | None:
+        held = [each.share_at_hand for each in self._loaders if each.share_at_hand is not None]
+        return held[0] if held else None
 
     # -- checkpoints ----------------------------------------------------------------------------
 
     def is_collective(self, state: Mapping[str, Any]) -> bool:
         """Whether saving this state needs all ranks."""
-        return "torch" in sys.modules and is_sharded(state)
+        if "torch" not in sys.modules:
+            return False
+        # A cell may also have sharded by itself, or have prepared nothing.
+        return is_sharded(state) or (
+            self._strategy is not None and self._strategy.is_collective(state)
+        )
 
     def plain_state(self, state: Mapping[str, Any], *, keep: bool) -> dict[str, Any]:
         """State as one process without a strategy would have it, with that of loaders.
@@ -167,6 +210,13 @@ class Training:
             return FullySharded().unwrap(model)
         model = DataParallel().unwrap(model)
         return model if self.strategy is None else self.strategy.unwrap(model)
+
+
+def prepare_step_plainly(
+    model: Any, loss_fn: Any, optimizer: Any, settings: Mapping[str, Any], device: Any
+) -> Any:
+    """Make the step of plain execution."""
+    return Training(None, 0).prepare_step(model, loss_fn, optimizer, settings, device)
 
 
 def prepare_plainly(objects: tuple[Any, ...], device: Any) -> tuple[Any, ...]:

@@ -17,9 +17,10 @@ from jupyter_ddl.formats import format_counted, format_duration
 from jupyter_ddl.grammar import Argument, Group, argument, count, duration_s, one_of
 from jupyter_ddl.nearest import did_you_mean
 from jupyter_ddl.plugins import STRATEGIES
-from jupyter_ddl.protocol.group import CollectiveBackend
+from jupyter_ddl.protocol.group import CollectiveBackend, StrategyOption
 from jupyter_ddl.protocol.verb import Capabilities, RankNeeds
 from jupyter_ddl.verbs.base import Line, Verb
+from jupyter_ddl.verbs.strategy_options import ARGUMENTS, chosen_options
 
 __all__ = ["BACKENDS", "Ddp", "gpus_option"]
 
@@ -68,6 +69,7 @@ class Ddp(Verb, frozen=True, tag="ddp"):
             help="what prepare() does: ddp (default), fsdp or one of a package",
             offers=STRATEGIES.names,
         ),
+        *ARGUMENTS,
         argument(
             "--no-init",
             dest="initialize",
@@ -92,6 +94,8 @@ class Ddp(Verb, frozen=True, tag="ddp"):
     resize_after_s: float = 5.0
     """With ``min_ranks``: how long to wait for slots before going on with fewer, or more, ranks."""
     strategy: str = _STRATEGY
+    strategy_options: dict[str, StrategyOption] | msgspec.UnsetType = msgspec.UNSET
+    """What the line has set of the strategy's own options, by name."""
     initialize: bool = True
     max_restarts: int = 3
 
@@ -99,9 +103,13 @@ class Ddp(Verb, frozen=True, tag="ddp"):
     def chosen(cls, values: Mapping[str, Any]) -> Line[Self]:
         if values.get("n_ranks") is None:
             raise OptionError("%%distribute ddp needs -n N, the number of ranks; e.g. ddp -n 2")
-        line = super().chosen(values)
         cls._check(values)
-        return line
+        own = {each.dest for each in ARGUMENTS}
+        line = super().chosen({name: each for name, each in values.items() if name not in own})
+        found = chosen_options(values.get("strategy", _STRATEGY), values)
+        if not found:
+            return line
+        return Line(msgspec.structs.replace(line.verb, strategy_options=found), line.options)
 
     @staticmethod
     def _check(values: Mapping[str, Any]) -> None:
@@ -161,7 +169,7 @@ class Ddp(Verb, frozen=True, tag="ddp"):
         each = "1 if the workers have as many" if gpus is None else str(gpus or "none")
         yield f"Ranks: {self.n_ranks}{fewer}; GPUs per rank: {each}"
         init = f"{'' if self.initialize else 'not '}initialised for the cell"
-        yield f"Process group: {self.backend} backend, {init}; prepare() uses {self.strategy}"
+        yield f"Process group: {self.backend} backend, {init}; prepare() uses {self._strategy_text}"
         hang = self.hang_timeout_s
         waits = "60 s or 10 median steps" if hang is None else format_duration(hang)
         yield f"Restarts: at most {self.max_restarts}; a hang is {waits} without a step"
@@ -179,6 +187,7 @@ class Ddp(Verb, frozen=True, tag="ddp"):
             backend=self.backend,
             initialize=self.initialize,
             strategy=self.strategy,
+            strategy_options=self.strategy_options or {},
             hang_timeout_s=self.hang_timeout_s,
             resize_after_s=self.resize_after_s,
             gpus_option=gpus_option(self.backend, self.gpus_per_rank or 0),
@@ -194,11 +203,18 @@ class Ddp(Verb, frozen=True, tag="ddp"):
         return msgspec.structs.replace(self, gpus_per_rank=gpus_per_rank)
 
     @property
+    def _strategy_text(self) -> str:
+        """The strategy and what was set of its options, as on the line."""
+        chosen = self.strategy_options or {}
+        words = (f"--{name.replace('_', '-')} {value}" for name, value in chosen.items())
+        return " ".join((self.strategy, *words))
+
+    @property
     def group_text(self) -> str:
         least = f", at least {self.min_ranks}" if self.min_ranks else ""
         gpus = f", {self.gpus_per_rank} GPUs each" if self.gpus_per_rank else ""
         return (
-            f"{self.n_ranks}{least}{gpus}; {self.strategy} over {self.backend}, "
+            f"{self.n_ranks}{least}{gpus}; {self._strategy_text} over {self.backend}, "
             f"at most {format_counted(self.max_restarts, 'restart')}"
         )
 

@@ -2,25 +2,40 @@
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-__all__ = ["Strategy"]
+from jupyter_ddl.ranks.strategies.sharded import is_sharded
+
+if TYPE_CHECKING:
+    from jupyter_ddl.ranks.strategies.exchange import Exchange
+    from jupyter_ddl.ranks.strategies.steps import StepParts, TrainingStep
+
+__all__ = ["Share", "Strategy"]
+
+
+class Share(NamedTuple):
+    """Which part of every batch a rank gets: number ``number``, from 0, of ``n_parts``."""
+
+    number: int
+    n_parts: int
 
 
 class Strategy(ABC):
     """Lives as long as one attempt, in one rank of a group.
 
     A package adds one by the entry point group ``jupyter_ddl.strategies``: a name, and a class
-    derived from this one, whose ``__init__`` takes nothing.  ``jupyter_ddl.testing.strategies`` has
-    the tests that each one is to pass.
+    derived from this one, whose ``__init__`` takes the options of its own that the line has set
+    (``jupyter_ddl.verbs.strategy_options``; a package's has none).
+    ``jupyter_ddl.testing.strategies`` has the tests that each one is to pass.
 
-    It is made when the cell first calls ``prepare``, after the process group was initialised
-    (unless the cell does that itself, with ``--no-init``), and all calls come on the rank's main
-    thread, by all ranks of the group in the same order: a method may use collectives unless it says
-    otherwise.  How long that may take is for the group's watch over hangs to say.  Nothing has to
-    be given back: the process ends with the attempt.
+    It is made when the cell first calls ``prepare`` or ``prepare_step``, after the process group
+    was initialised (unless the cell does that itself, with ``--no-init``).  All calls come on the
+    rank's main thread, by all ranks of the group in the same order: a method may use collectives
+    unless it says otherwise.  How long that may take is for the group's watch over hangs to say.
+    Nothing has to be given back: the process ends with the attempt.
 
     *Plain* state is the state dict that one process without any strategy would have, on the CPU:
     a checkpoint that was written under one strategy is read under every other.
@@ -57,3 +72,46 @@ class Strategy(ABC):
     @abstractmethod
     def unwrap(self, model: Any) -> Any:
         """Return the plain module with its trained parameters; collective if they are sharded."""
+
+    # -- with defaults of strategies that average gradients over all ranks -----------------------
+
+    def count_workers(self, n_ranks: int) -> int:
+        """How many of the ranks train: the number that ``world_size()`` gives to a cell."""
+        return n_ranks
+
+    def share(self, rank: int, n_ranks: int) -> Share:
+        """Which part of each batch ``prepare(loader)`` gives to this rank."""
+        return Share(rank, n_ranks)
+
+    def prepare_step(self, parts: StepParts) -> TrainingStep:
+        """Make the step that a cell calls; wraps the model and adapts the optimizer.
+
+        By default that of :meth:`wrap`'s model, whose gradients are averaged over all ranks when
+        a backward pass is over.
+        """
+        import dataclasses
+
+        import torch.distributed as dist
+
+        from jupyter_ddl.ranks.strategies.steps import AveragedStep
+
+        model = self.wrap(parts.model, parts.device)
+        self.adapt(parts.optimizer)
+        wrapped = dataclasses.replace(parts, model=model)
+        return AveragedStep(wrapped, self.exchange, dist.get_world_size())
+
+    def is_collective(self, state: Any) -> bool:
+        """Whether saving this state, or bringing it back, needs all ranks."""
+        return is_sharded(state)
+
+    @functools.cached_property
+    def exchange(self) -> Exchange:
+        """What the ranks tell each other, and how much that was."""
+        from jupyter_ddl.ranks.strategies.exchange import Exchange
+
+        return Exchange()
+
+    @property
+    def bytes_sent(self) -> int:
+        """Payload that this rank has sent in its steps, in bytes."""
+        return self.exchange.bytes_sent

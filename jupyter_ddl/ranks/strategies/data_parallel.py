@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -11,13 +13,25 @@ from torch.nn.parallel import DistributedDataParallel
 
 from jupyter_ddl.ranks.metrics import ReportError
 from jupyter_ddl.ranks.strategies.base import Strategy
+from jupyter_ddl.ranks.strategies.compression import register_compression
 from jupyter_ddl.ranks.strategies.sharded import is_sharded
+from jupyter_ddl.ranks.strategies.steps import AveragedStep, StepParts, TrainingStep
 
 __all__ = ["DataParallel", "accept_plain_state"]
 
 
 class DataParallel(Strategy):
-    """See :class:`~jupyter_ddl.ranks.strategies.base.Strategy`."""
+    """See :class:`~jupyter_ddl.ranks.strategies.base.Strategy`.
+
+    Parameters
+    ----------
+    compress : str, optional
+        How gradients are sent: ``fp16`` or ``bf16`` (half of the bytes of 32 bits), or ``powersgd``
+        (a product of two thin matrices, https://arxiv.org/abs/1905.13727).
+    """
+
+    def __init__(self, compress: str | None = None) -> None:
+        self._compress = compress
 
     def wrap(self, model: Any, device: Any) -> Any:
         if isinstance(model, DistributedDataParallel) or is_sharded(model):
@@ -30,7 +44,10 @@ class DataParallel(Strategy):
             )
         if not any(parameter.requires_grad for parameter in model.parameters()):
             return model  # a frozen model has no gradients to average
-        return PreparedModel(model, device_ids=[device] if device.type == "cuda" else None)
+        prepared = PreparedModel(model, device_ids=[device] if device.type == "cuda" else None)
+        if self._compress is not None:
+            register_compression(prepared, self._compress, self.exchange)
+        return prepared
 
     def adapt(self, optimizer: Any) -> None:
         """Nothing to do: the parameters are the same objects as before."""
@@ -39,8 +56,34 @@ class DataParallel(Strategy):
         state: Mapping[str, Any] = self.unwrap(stateful).state_dict()
         return state
 
+    def prepare_step(self, parts: StepParts) -> TrainingStep:
+        model = self.wrap(parts.model, parts.device)
+        wrapped = dataclasses.replace(parts, model=model)
+        step = DataParallelStep(wrapped, self.exchange, dist.get_world_size())
+        step.is_counted_by_hooks = self._compress is not None
+        return step
+
     def unwrap(self, model: Any) -> Any:
         return model.module if isinstance(model, DistributedDataParallel) else model
+
+
+class DataParallelStep(AveragedStep):
+    """Gradients of all parts of a batch are averaged once, with its last part."""
+
+    is_counted_by_hooks = False
+    """Whether what is sent of gradients is counted where it is compressed."""
+
+    def synchronize(self) -> None:
+        n_bytes = 0
+        if not self.is_counted_by_hooks:
+            n_bytes += sum(each.nbytes for each in self.model.parameters() if each.requires_grad)
+        if dist.get_rank() == 0:  # whose buffers the others take in each forward pass
+            n_bytes += sum(each.nbytes for each in self.model.buffers())
+        self._exchange.count(n_bytes)
+
+    def accumulating(self) -> AbstractContextManager[Any]:
+        context: AbstractContextManager[Any] = self.model.no_sync()
+        return context
 
 
 class PreparedModel(DistributedDataParallel):  # type: ignore[misc]  # torch is not followed

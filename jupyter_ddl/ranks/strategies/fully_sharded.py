@@ -5,6 +5,8 @@ torch's FSDP2 (``fully_shard``), which works on the CPU with gloo as well as on 
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 from collections import Counter, OrderedDict
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -18,6 +20,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from jupyter_ddl.ranks.metrics import ReportError
 from jupyter_ddl.ranks.strategies.base import Strategy
 from jupyter_ddl.ranks.strategies.sharded import is_sharded, like
+from jupyter_ddl.ranks.strategies.steps import AveragedStep, StepParts, TrainingStep
 
 __all__ = ["FullySharded"]
 
@@ -75,6 +78,12 @@ class FullySharded(Strategy):
         state: Mapping[str, Any] = stateful.state_dict()
         return state
 
+    def prepare_step(self, parts: StepParts) -> TrainingStep:
+        model = self.wrap(parts.model, parts.device)
+        self.adapt(parts.optimizer)
+        wrapped = dataclasses.replace(parts, model=model)
+        return ShardedStep(wrapped, self.exchange, dist.get_world_size())
+
     def unwrap(self, model: Any) -> Any:
         return _plain_copy(model, {}) if is_sharded(model) else model
 
@@ -83,6 +92,20 @@ class FullySharded(Strategy):
         if not self._guarded:
             self._guarded = True
             register_optimizer_step_pre_hook(_refuse_replaced)
+
+
+class ShardedStep(AveragedStep):
+    """Gradients of all parts of a batch are reduced once, with its last part."""
+
+    cuts_alike = True  # each forward and backward pass gathers the parameters
+
+    @contextlib.contextmanager
+    def accumulating(self) -> Iterator[None]:
+        self.model.set_requires_gradient_sync(False)
+        try:
+            yield
+        finally:
+            self.model.set_requires_gradient_sync(True)
 
 
 def _refuse_replaced(optimizer: Any, _args: Any, _kwargs: Any) -> None:

@@ -1,0 +1,86 @@
+"""What strategies send beside torch's own collectives: plain data and numbers, and how much it was.
+
+Everything goes as JSON or numbers in tensors: torch's ``*_object`` collectives unpickle what comes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+__all__ = ["Exchange", "PendingSum"]
+
+
+class PendingSum:
+    """Numbers that are being added up over the ranks while a rank goes on."""
+
+    def __init__(self, numbers: Any, work: Any) -> None:
+        self._numbers = numbers
+        self._work = work
+
+    def wait(self) -> Any:
+        """The sums, a tensor of float64 with shape (n,)."""
+        if self._work is not None:
+            self._work.wait()
+            self._work = None
+        return self._numbers
+
+
+class Exchange:
+    """Used on the rank's main thread; every method but :meth:`count` is collective.
+
+    Parameters
+    ----------
+    group : torch.distributed.ProcessGroup, optional
+        Who takes part; by default all ranks.
+    """
+
+    def __init__(self, group: Any = None) -> None:
+        self._group = group
+        self.bytes_sent = 0
+        """Payload that this rank has given to others, in bytes; what it took is theirs."""
+
+    def count(self, n_bytes: int) -> None:
+        """Add payload that was sent by other means."""
+        self.bytes_sent += n_bytes
+
+    def begin_sum(self, numbers: Sequence[Any]) -> PendingSum:
+        """Add numbers up over the ranks, in 64 bits, without waiting.
+
+        Parameters
+        ----------
+        numbers : sequence of float or scalar tensor
+            Of this rank; as many on every rank.
+        """
+        device = self._device()
+        sums = torch.stack(
+            [torch.as_tensor(each, dtype=torch.float64, device=device).detach() for each in numbers]
+        )
+        work = dist.all_reduce(sums, group=self._group, async_op=True)
+        self.count(sums.nbytes)
+        return PendingSum(sums, work)
+
+    def gather_json(self, value: Any) -> list[Any]:
+        """Plain data of all ranks, by rank."""
+        device = self._device()
+        content = json.dumps(value).encode()
+        n_ranks = dist.get_world_size(self._group)
+        sizes = [torch.zeros(1, dtype=torch.int64, device=device) for _ in range(n_ranks)]
+        size = torch.tensor([len(content)], dtype=torch.int64, device=device)
+        dist.all_gather(sizes, size, group=self._group)
+        longest = max(int(each) for each in sizes)
+        # Padded, because all_gather wants tensors of one shape.
+        own = torch.frombuffer(bytearray(content.ljust(longest)), dtype=torch.uint8).to(device)
+        parts = [torch.empty_like(own) for _ in range(n_ranks)]
+        dist.all_gather(parts, own, group=self._group)
+        self.count(size.nbytes + own.nbytes)
+        return [json.loads(bytes(part.cpu().tolist())) for part in parts]
+
+    def _device(self) -> Any:
+        """Where NCCL wants tensors, and gloo."""
+        on_gpus = dist.get_backend(self._group) == "nccl"
+        return torch.device("cuda", torch.cuda.current_device()) if on_gpus else torch.device("cpu")
