@@ -185,6 +185,9 @@ STRATEGIES = PluginKind(
     {
         "ddp": "jupyter_ddl.ranks.strategies.data_parallel:DataParallel",
         "fsdp": "jupyter_ddl.ranks.strategies.fully_sharded:FullySharded",
+        "dp": "jupyter_ddl.ranks.strategies.one_process:OneProcess",
+        "local-sgd": "jupyter_ddl.ranks.strategies.local:LocalSgd",
+        "diloco": "jupyter_ddl.ranks.strategies.local:DiLoCo",
     },
 )
 

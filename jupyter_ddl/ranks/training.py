@@ -98,7 +98,7 @@ class Training:
     ) -> Any:
         """See :func:`jupyter_ddl.ranks.incell.prepare_step`."""
         from jupyter_ddl.ranks.strategies.steps import (
-            StepParts,
+            StepRequest,
             StepSettings,
             TrainingStep,
             check_parts,
@@ -110,7 +110,7 @@ class Training:
             loader.share_batches()
         self._shares_batches = True
         self._optimizers.add(optimizer)
-        parts = StepParts(model, loss_fn, optimizer, checked, device, self._batch_share)
+        parts = StepRequest(model, loss_fn, optimizer, checked, device, self._batch_share)
         if self.strategy is None:
             model.to(device)
             return TrainingStep(parts)
@@ -139,8 +139,13 @@ class Training:
         plain: dict[str, Any] = {name: self._plain(value) for name, value in state.items()}
         if "torch" in sys.modules:
             plain = gathered(plain, keep=keep)
+        private: dict[str, Any] = {}
         if self._loaders:
-            plain[PRIVATE_KEY] = {"loaders": [_state_of(loader) for loader in self._loaders]}
+            private["loaders"] = [_state_of(loader) for loader in self._loaders]
+        if self._strategy is not None and (extra := self._strategy.extra_state()):
+            private["strategy"] = extra
+        if private:
+            plain[PRIVATE_KEY] = private
         return plain
 
     def _plain(self, value: Any) -> Any:
@@ -161,6 +166,8 @@ class Training:
             self._restored = list(private.get("loaders", ()))
             for number in range(len(self._loaders)):
                 self._give_back(number)
+            if self.strategy is not None and "strategy" in private:
+                self.strategy.restore_extra(private["strategy"])
         if self._place is not None and "torch" in sys.modules:
             from jupyter_ddl.ranks.strategies.data_parallel import accept_plain_state
 

@@ -25,7 +25,7 @@ import pytest
 from jupyter_ddl.ranks.checkpoints import read_checkpoint, write_checkpoint
 from jupyter_ddl.ranks.strategies.base import Strategy
 
-__all__ = ["StrategyContract"]
+__all__ = ["StepContract", "StrategyContract"]
 
 _N_STEPS = 3
 _N_STEPS_BY_STEP = 50
@@ -33,14 +33,13 @@ _SEED = 3
 _BATCH = 10
 _N_SAMPLES = 53
 """So that the last batch of an epoch has three samples: less than four ranks."""
-_GROUPS = (2, 4)
 _TOLERANCE = 1e-9
 """Of numbers near 1, after 50 steps in 64 bits: 2**-53 for each addition in another order."""
 _GROUP_S = 100.0
 
 
-class StrategyContract:
-    """Subclass it, and override the fixture ``strategy``."""
+class StepContract:
+    """Of strategies that make whole steps; subclass it, and override the fixture ``strategy``."""
 
     @pytest.fixture
     def strategy(self) -> type[Strategy]:
@@ -56,6 +55,37 @@ class StrategyContract:
     def settings(self) -> Mapping[str, Any]:
         """Of ``prepare_step``, with which it trains as one process does."""
         return {"accumulate": 2, "clip_norm": 0.5, "amp": None}
+
+    @pytest.fixture
+    def groups(self) -> tuple[int, ...]:
+        """Numbers of ranks to train with."""
+        return (2, 4)
+
+    def test_ranks_train_in_fifty_steps_what_one_trains_with_the_whole_batch(
+        self,
+        strategy: type[Strategy],
+        options: Mapping[str, Any],
+        settings: Mapping[str, Any],
+        groups: tuple[int, ...],
+        tmp_path: Path,
+    ) -> None:
+        """To 1e-9 in 64 bits: the model, the optimizer, the losses, and from a checkpoint of it."""
+        pytest.importorskip("torch")
+        expected = _trained_by_steps(_alone(), settings)
+        plan = Plan(strategy, dict(options), dict(settings), str(tmp_path))
+        for (n_ranks, rank), found in _by_ranks(plan, groups).items():
+            where = (n_ranks, rank)
+            assert not isinstance(found, str), f"rank {rank} of {n_ranks}:\n{found}"
+            if not strategy.returns_own_loss:
+                assert found.losses == pytest.approx(expected.losses, abs=_TOLERANCE), where
+            if rank == 0:
+                assert _differences(found.end, expected.end, atol=_TOLERANCE) == [], where
+                again = _trained_by_steps(_alone(), settings, begun=found.middle)
+                assert _differences(again.end, expected.end, atol=_TOLERANCE) == [], where
+
+
+class StrategyContract(StepContract):
+    """Of strategies that train loops by hand, too."""
 
     @pytest.fixture
     def alone(self) -> Iterator[None]:
@@ -119,25 +149,6 @@ class StrategyContract:
         assert type(plain) is torch.nn.Sequential
         assert _differences(plain.state_dict(), _trained_plainly()[0].state_dict()) == []
 
-    def test_ranks_train_in_fifty_steps_what_one_trains_with_the_whole_batch(
-        self,
-        strategy: type[Strategy],
-        options: Mapping[str, Any],
-        settings: Mapping[str, Any],
-        tmp_path: Path,
-    ) -> None:
-        """To 1e-9 in 64 bits: the model, the optimizer, the losses, and from a checkpoint of it."""
-        pytest.importorskip("torch")
-        expected = _trained_by_steps(_alone(), settings)
-        for (n_ranks, rank), found in _by_ranks(strategy, options, settings, tmp_path).items():
-            where = (n_ranks, rank)
-            assert not isinstance(found, str), f"rank {rank} of {n_ranks}:\n{found}"
-            assert found.losses == pytest.approx(expected.losses, abs=_TOLERANCE), where
-            if rank == 0:
-                assert _differences(found.end, expected.end, atol=_TOLERANCE) == [], where
-                again = _trained_by_steps(_alone(), settings, begun=found.middle)
-                assert _differences(again.end, expected.end, atol=_TOLERANCE) == [], where
-
 
 class Trained(NamedTuple):
     """What a training by steps has come to; states as one process without a strategy has them."""
@@ -195,26 +206,30 @@ def _trained_by_steps(
     return Trained(losses, middle or {}, {name: end[name] for name in ("model", "optimizer")})
 
 
-def _by_ranks(
-    strategy: type[Strategy], options: Mapping[str, Any], settings: Mapping[str, Any], folder: Path
-) -> dict[tuple[int, int], Trained | str]:
+class Plan(NamedTuple):
+    """What the processes of a group are given."""
+
+    strategy: type[Strategy]
+    options: dict[str, Any]
+    settings: dict[str, Any]
+    folder: str
+
+
+def _by_ranks(plan: Plan, groups: tuple[int, ...]) -> dict[tuple[int, int], Trained | str]:
     """What each rank of each group has come to, or its traceback."""
     # One process imports torch, and is copied for each rank before torch has threads there.
     context = multiprocessing.get_context("spawn")
-    n_answers = sum(_GROUPS)
     answers: Any = context.Queue()
-    launcher = context.Process(
-        target=_launch, args=(strategy, dict(options), dict(settings), str(folder), answers)
-    )
+    launcher = context.Process(target=_launch, args=(plan, groups, answers))
     launcher.start()
     try:
-        got = dict(answers.get(timeout=_GROUP_S) for _ in range(n_answers))
+        got = dict(answers.get(timeout=_GROUP_S) for _ in range(sum(groups)))
     finally:
         launcher.join(10.0)
         launcher.kill()
         launcher.join()
         answers.close()
-    return {key: error or _read(folder / _file_of(*key)) for key, error in got.items()}
+    return {key: error or _read(Path(plan.folder) / _file_of(*key)) for key, error in got.items()}
 
 
 def _file_of(n_ranks: int, rank: int) -> str:
@@ -226,20 +241,14 @@ def _read(path: Path) -> Trained:
     return Trained(state["losses"], state["middle"], state["end"])
 
 
-def _launch(
-    strategy: type[Strategy],
-    options: dict[str, Any],
-    settings: dict[str, Any],
-    folder: str,
-    answers: Any,
-) -> None:
+def _launch(plan: Plan, groups: tuple[int, ...], answers: Any) -> None:
     # For the copies: each would import at its first step what optimizers import then.
     import torch._dynamo
     import torch.distributed  # noqa: F401
 
     context = multiprocessing.get_context("fork")
-    for n_ranks in _GROUPS:
-        arguments = (n_ranks, strategy, options, settings, folder, answers)
+    for n_ranks in groups:
+        arguments = (n_ranks, plan, answers)
         ranks = [context.Process(target=_rank, args=(n, *arguments)) for n in range(n_ranks)]
         for each in ranks:
             each.daemon = True
@@ -248,15 +257,7 @@ def _launch(
             each.join()
 
 
-def _rank(
-    rank: int,
-    n_ranks: int,
-    strategy: type[Strategy],
-    options: dict[str, Any],
-    settings: dict[str, Any],
-    folder: str,
-    answers: Any,
-) -> None:
+def _rank(rank: int, n_ranks: int, plan: Plan, answers: Any) -> None:
     import torch
     import torch.distributed as dist
 
@@ -264,14 +265,14 @@ def _rank(
     from jupyter_ddl.ranks.training import Training
 
     torch.set_num_threads(1)
-    place = f"file://{folder}/group-of-{n_ranks}"
+    place = f"file://{plan.folder}/group-of-{n_ranks}"
     dist.init_process_group("gloo", init_method=place, rank=rank, world_size=n_ranks)
     error = ""
     try:
         here = RankPlace("contract", rank=rank, world_size=n_ranks)
-        training = Training(here, _SEED, strategy(**options))
-        trained = _trained_by_steps(training, settings, rank=rank)
-        with (Path(folder) / _file_of(n_ranks, rank)).open("wb") as file:
+        training = Training(here, _SEED, plan.strategy(**plan.options))
+        trained = _trained_by_steps(training, plan.settings, rank=rank)
+        with (Path(plan.folder) / _file_of(n_ranks, rank)).open("wb") as file:
             write_checkpoint(file, 0, trained._asdict())
     except Exception:  # noqa: BLE001 - the test tells what went wrong
         error = traceback.format_exc()

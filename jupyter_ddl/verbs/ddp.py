@@ -20,7 +20,7 @@ from jupyter_ddl.plugins import STRATEGIES
 from jupyter_ddl.protocol.group import CollectiveBackend, StrategyOption
 from jupyter_ddl.protocol.verb import Capabilities, RankNeeds
 from jupyter_ddl.verbs.base import Line, Verb
-from jupyter_ddl.verbs.strategy_options import ARGUMENTS, chosen_options
+from jupyter_ddl.verbs.strategy_options import ARGUMENTS, check_ranks, chosen_options
 
 __all__ = ["BACKENDS", "Ddp", "gpus_option"]
 
@@ -66,7 +66,8 @@ class Ddp(Verb, frozen=True, tag="ddp"):
             "--strategy",
             default=_STRATEGY,
             metavar="NAME",
-            help="what prepare() does: ddp (default), fsdp or one of a package",
+            help="how the ranks train together: ddp (default), fsdp, dp, local-sgd, diloco, or one "
+            "of a package",
             offers=STRATEGIES.names,
         ),
         *ARGUMENTS,
@@ -134,7 +135,8 @@ class Ddp(Verb, frozen=True, tag="ddp"):
                 f"expected at most {n_ranks}"
             )
         _check_choice("--backend", values.get("backend", "auto"), BACKENDS)
-        STRATEGIES.check(values.get("strategy", _STRATEGY))
+        strategy = STRATEGIES.check(values.get("strategy", _STRATEGY))
+        check_ranks(strategy, n_ranks)
 
     def compile(
         self, cell: str, namespace: Mapping[str, Any], context: CellContext, options: CellOptions

@@ -2,15 +2,57 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import pytest
 
 from jupyter_ddl.plugins import STRATEGIES
-from jupyter_ddl.ranks.strategies.base import Strategy
-from jupyter_ddl.testing.strategies import StrategyContract
+from jupyter_ddl.ranks.strategies.base import StepStrategy, Strategy
+from jupyter_ddl.testing.strategies import StepContract, StrategyContract
+
+_ALIKE: dict[str, dict[str, Any]] = {
+    "local-sgd": {"sync_every": 1},
+    "diloco": {"sync_every": 1, "outer_lr": 1.0, "outer_momentum": 0.0},
+}
+"""Options with which a strategy computes what one process does."""
+_BY_STEPS = ("local-sgd", "diloco")
+_ALONE = ("dp",)
 
 
 class TestStrategies(StrategyContract):
-    @pytest.fixture(params=STRATEGIES.built_in)
+    @pytest.fixture(params=[name for name in STRATEGIES.built_in if name not in _BY_STEPS])
     def strategy(self, request: pytest.FixtureRequest) -> type[Strategy]:
         found: type[Strategy] = STRATEGIES.load(request.param)
         return found
+
+    @pytest.fixture
+    def groups(self, strategy: type[Strategy]) -> tuple[int, ...]:
+        return (1,) if strategy in map(STRATEGIES.load, _ALONE) else (2, 4)
+
+
+class TestStepStrategies(StepContract):
+    @pytest.fixture(params=_BY_STEPS)
+    def name(self, request: pytest.FixtureRequest) -> str:
+        return str(request.param)
+
+    @pytest.fixture
+    def strategy(self, name: str) -> type[Strategy]:
+        found: type[Strategy] = STRATEGIES.load(name)
+        return found
+
+    @pytest.fixture
+    def options(self, name: str) -> Mapping[str, Any]:
+        return _ALIKE[name]
+
+    @pytest.fixture
+    def settings(self) -> Mapping[str, Any]:
+        # Each rank clips its own gradient, which is not that of the whole batch.
+        return {"accumulate": 2, "clip_norm": None, "amp": None}
+
+
+def test_strategies_that_make_whole_steps_are_tested_as_such() -> None:
+    found = {
+        name for name in STRATEGIES.built_in if issubclass(STRATEGIES.load(name), StepStrategy)
+    }
+    assert found == {*_BY_STEPS}

@@ -5,15 +5,16 @@ from __future__ import annotations
 import functools
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+from jupyter_ddl.ranks.metrics import ReportError
 from jupyter_ddl.ranks.strategies.sharded import is_sharded
 
 if TYPE_CHECKING:
     from jupyter_ddl.ranks.strategies.exchange import Exchange
-    from jupyter_ddl.ranks.strategies.steps import StepParts, TrainingStep
+    from jupyter_ddl.ranks.strategies.steps import StepRequest, TrainingStep
 
-__all__ = ["Share", "Strategy"]
+__all__ = ["Share", "StepStrategy", "Strategy"]
 
 
 class Share(NamedTuple):
@@ -66,12 +67,16 @@ class Strategy(ABC):
     def state(self, stateful: Any) -> Mapping[str, Any]:
         """Return a model's or an optimizer's state; sharded tensors may still be in it.
 
-        Not collective: whoever saves gathers the sharded tensors.
+        Whoever saves gathers the sharded tensors.  Collective where :meth:`is_collective` says so
+        for another reason.
         """
 
     @abstractmethod
     def unwrap(self, model: Any) -> Any:
-        """Return the plain module with its trained parameters; collective if they are sharded."""
+        """Return the plain module with its trained parameters; collective if they are not whole."""
+
+    returns_own_loss: ClassVar[bool] = False
+    """Whether a step returns the loss of this rank's samples, and not that of the whole batch."""
 
     # -- with defaults of strategies that average gradients over all ranks -----------------------
 
@@ -83,7 +88,7 @@ class Strategy(ABC):
         """Which part of each batch ``prepare(loader)`` gives to this rank."""
         return Share(rank, n_ranks)
 
-    def prepare_step(self, parts: StepParts) -> TrainingStep:
+    def prepare_step(self, request: StepRequest) -> TrainingStep:
         """Make the step that a cell calls; wraps the model and adapts the optimizer.
 
         By default that of :meth:`wrap`'s model, whose gradients are averaged over all ranks when
@@ -95,14 +100,24 @@ class Strategy(ABC):
 
         from jupyter_ddl.ranks.strategies.steps import AveragedStep
 
-        model = self.wrap(parts.model, parts.device)
-        self.adapt(parts.optimizer)
-        wrapped = dataclasses.replace(parts, model=model)
+        model = self.wrap(request.model, request.device)
+        self.adapt(request.optimizer)
+        wrapped = dataclasses.replace(request, model=model)
         return AveragedStep(wrapped, self.exchange, dist.get_world_size())
 
     def is_collective(self, state: Any) -> bool:
         """Whether saving this state, or bringing it back, needs all ranks."""
         return is_sharded(state)
+
+    def extra_state(self) -> dict[str, Any]:
+        """What a checkpoint holds for this strategy beside the cell's own state: plain values.
+
+        Read after :meth:`state`; equal on all ranks.
+        """
+        return {}
+
+    def restore_extra(self, state: Mapping[str, Any]) -> None:  # noqa: B027 - most have none
+        """Take what a checkpoint holds; it may be of another strategy, and lack everything."""
 
     @functools.cached_property
     def exchange(self) -> Exchange:
@@ -115,3 +130,38 @@ class Strategy(ABC):
     def bytes_sent(self) -> int:
         """Payload that this rank has sent in its steps, in bytes."""
         return self.exchange.bytes_sent
+
+
+class StepStrategy(Strategy):
+    """Base of strategies that make whole steps: a loop by hand would train each rank by itself."""
+
+    def wrap(self, model: Any, device: Any) -> Any:
+        raise ReportError(
+            f"prepare(model) got a {type(model).__name__}, and this --strategy makes whole steps; "
+            f"leave model and optimizer out of prepare(…) and write "
+            f"`step = prepare_step(model, loss_fn, optimizer)`"
+        )
+
+    def adapt(self, optimizer: Any) -> None:
+        """Nothing to do: the parameters are the same objects as before."""
+
+    def state(self, stateful: Any) -> Mapping[str, Any]:
+        state: Mapping[str, Any] = stateful.state_dict()
+        return state
+
+    def unwrap(self, model: Any) -> Any:
+        return model
+
+    def prepare_step(self, request: StepRequest) -> TrainingStep:
+        import torch.distributed as dist
+
+        if not dist.is_initialized():
+            raise ReportError(
+                "prepare_step(…) needs the process group, which is not initialised; call "
+                "torch.distributed.init_process_group() before it, or leave --no-init out"
+            )
+        return self.make_step(request)
+
+    @abstractmethod
+    def make_step(self, request: StepRequest) -> TrainingStep:
+        """Make the step that a cell calls."""

@@ -15,9 +15,9 @@ from jupyter_ddl.ranks.metrics import ReportError
 from jupyter_ddl.ranks.strategies.base import Strategy
 from jupyter_ddl.ranks.strategies.compression import register_compression
 from jupyter_ddl.ranks.strategies.sharded import is_sharded
-from jupyter_ddl.ranks.strategies.steps import AveragedStep, StepParts, TrainingStep
+from jupyter_ddl.ranks.strategies.steps import AveragedStep, StepRequest, TrainingStep
 
-__all__ = ["DataParallel", "accept_plain_state"]
+__all__ = ["DataParallel", "accept_plain_state", "without_prefix"]
 
 
 class DataParallel(Strategy):
@@ -56,9 +56,9 @@ class DataParallel(Strategy):
         state: Mapping[str, Any] = self.unwrap(stateful).state_dict()
         return state
 
-    def prepare_step(self, parts: StepParts) -> TrainingStep:
-        model = self.wrap(parts.model, parts.device)
-        wrapped = dataclasses.replace(parts, model=model)
+    def prepare_step(self, request: StepRequest) -> TrainingStep:
+        model = self.wrap(request.model, request.device)
+        wrapped = dataclasses.replace(request, model=model)
         step = DataParallelStep(wrapped, self.exchange, dist.get_world_size())
         step.is_counted_by_hooks = self._compress is not None
         return step
@@ -93,7 +93,7 @@ class PreparedModel(DistributedDataParallel):  # type: ignore[misc]  # torch is 
         return self.module.state_dict(*args, **kwargs)
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
-        return self.module.load_state_dict(_without_prefix(state_dict), *args, **kwargs)
+        return self.module.load_state_dict(without_prefix(state_dict), *args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -132,7 +132,8 @@ def _has_gradient(value: Any) -> bool:
     return isinstance(value, list | tuple) and any(map(_has_gradient, value))
 
 
-def _without_prefix(state: Mapping[str, Any]) -> Mapping[str, Any]:
+def without_prefix(state: Mapping[str, Any]) -> Mapping[str, Any]:
+    """State of a wrapped model as that of the model itself."""
     if state and all(name.startswith("module.") for name in state):
         return {name.removeprefix("module."): value for name, value in state.items()}
     return state

@@ -11,8 +11,18 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from blake3 import blake3
 
-__all__ = ["Exchange", "PendingSum"]
+__all__ = ["Exchange", "PendingSum", "digest_of"]
+
+
+def digest_of(tensors: Sequence[Any]) -> str:
+    """A digest of the bytes of tensors, by which ranks tell whether they have the same."""
+    digest = blake3()
+    for tensor in tensors:
+        plain = tensor.detach().cpu().contiguous().reshape(-1)
+        digest.update(plain.view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 class PendingSum:
@@ -63,6 +73,20 @@ class Exchange:
         work = dist.all_reduce(sums, group=self._group, async_op=True)
         self.count(sums.nbytes)
         return PendingSum(sums, work)
+
+    def means(self, tensors: Sequence[Any]) -> list[Any]:
+        """The means over the ranks, as new tensors of the same shapes and types."""
+        found: list[Any] = [None] * len(tensors)
+        for kind in dict.fromkeys(each.dtype for each in tensors):
+            numbers = [n for n, each in enumerate(tensors) if each.dtype == kind]
+            flat = torch.cat([tensors[n].detach().reshape(-1) for n in numbers])
+            dist.all_reduce(flat, group=self._group)
+            self.count(flat.nbytes)
+            flat /= dist.get_world_size(self._group)
+            parts = flat.split([tensors[n].numel() for n in numbers])
+            for n, part in zip(numbers, parts, strict=True):
+                found[n] = part.reshape(tensors[n].shape)
+        return found
 
     def gather_json(self, value: Any) -> list[Any]:
         """Plain data of all ranks, by rank."""

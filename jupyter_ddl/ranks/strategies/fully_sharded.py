@@ -20,7 +20,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from jupyter_ddl.ranks.metrics import ReportError
 from jupyter_ddl.ranks.strategies.base import Strategy
 from jupyter_ddl.ranks.strategies.sharded import is_sharded, like
-from jupyter_ddl.ranks.strategies.steps import AveragedStep, StepParts, TrainingStep
+from jupyter_ddl.ranks.strategies.steps import AveragedStep, StepRequest, TrainingStep
 
 __all__ = ["FullySharded"]
 
@@ -78,10 +78,10 @@ class FullySharded(Strategy):
         state: Mapping[str, Any] = stateful.state_dict()
         return state
 
-    def prepare_step(self, parts: StepParts) -> TrainingStep:
-        model = self.wrap(parts.model, parts.device)
-        self.adapt(parts.optimizer)
-        wrapped = dataclasses.replace(parts, model=model)
+    def prepare_step(self, request: StepRequest) -> TrainingStep:
+        model = self.wrap(request.model, request.device)
+        self.adapt(request.optimizer)
+        wrapped = dataclasses.replace(request, model=model)
         return ShardedStep(wrapped, self.exchange, dist.get_world_size())
 
     def unwrap(self, model: Any) -> Any:

@@ -20,7 +20,7 @@ from jupyter_ddl.ranks.strategies.exchange import Exchange, PendingSum
 
 __all__ = [
     "AveragedStep",
-    "StepParts",
+    "StepRequest",
     "StepSettings",
     "TrainingStep",
     "autocast",
@@ -74,7 +74,7 @@ class StepSettings:
 
 
 @dataclass(frozen=True)
-class StepParts:
+class StepRequest:
     """What a cell has given to ``prepare_step``, for a strategy to make a step of."""
 
     model: Any
@@ -122,14 +122,14 @@ def _wrong(name: str, value: Any, expected: str) -> ReportError:
     )
 
 
-def check_owner(parts: StepParts, model: Any) -> None:
+def check_owner(request: StepRequest) -> None:
     """Refuse an optimizer that trains something else than the model."""
-    own = {id(parameter) for parameter in model.parameters()}
-    given = {id(each) for group in parts.optimizer.param_groups for each in group["params"]}
+    own = {id(parameter) for parameter in request.model.parameters()}
+    given = {id(each) for group in request.optimizer.param_groups for each in group["params"]}
     if not own & given:
         raise ReportError(
-            f"prepare_step(…): {type(parts.optimizer).__name__} has none of the parameters of "
-            f"{type(parts.model).__name__}; make it of model.parameters()"
+            f"prepare_step(…): {type(request.optimizer).__name__} has none of the parameters of "
+            f"{type(request.model).__name__}; make it of model.parameters()"
         )
 
 
@@ -152,17 +152,17 @@ class TrainingStep:
     cuts_alike = False
     """Whether all ranks must compute the same number of parts, because these exchange something."""
 
-    def __init__(self, parts: StepParts) -> None:
-        self.model = parts.model
-        self.loss_fn = parts.loss_fn
-        self.optimizer = parts.optimizer
-        self.settings = parts.settings
-        self.device = parts.device
-        self.batch_share = parts.batch_share
-        check_owner(parts, parts.model)
+    def __init__(self, request: StepRequest) -> None:
+        self.model = request.model
+        self.loss_fn = request.loss_fn
+        self.optimizer = request.optimizer
+        self.settings = request.settings
+        self.device = request.device
+        self.batch_share = request.batch_share
+        check_owner(request)
         # Sixteen bits without bfloat16's range: gradients that vanish are scaled up.
-        scales = parts.settings.amp is torch.float16
-        self.scaler = torch.amp.GradScaler(parts.device.type) if scales else None
+        scales = request.settings.amp is torch.float16
+        self.scaler = torch.amp.GradScaler(request.device.type) if scales else None
 
     def __call__(self, *batch: Any) -> Any:
         """Make one step.
@@ -268,8 +268,8 @@ class AveragedStep(TrainingStep):
         How many these are.
     """
 
-    def __init__(self, parts: StepParts, exchange: Exchange, n_ranks: int) -> None:
-        super().__init__(parts)
+    def __init__(self, request: StepRequest, exchange: Exchange, n_ranks: int) -> None:
+        super().__init__(request)
         self._exchange = exchange
         self._n_ranks = n_ranks
         self._sum: PendingSum

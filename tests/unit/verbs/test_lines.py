@@ -124,8 +124,16 @@ def test_over_takes_a_name_or_an_element_in_a_name(line, expected):
         ("ddp -n 2 --min-ranks 3", "--min-ranks 3 is more than -n 2; expected at most 2"),
         (
             "ddp -n 2 --strategy fsp",
-            "'fsp' is not a strategy; known: ddp, fsdp; did you mean 'fsdp'?",
+            "known: ddp, fsdp, dp, local-sgd, diloco; did you mean 'fsdp'?",
         ),
+        ("ddp -n 2 --strategy dp", "--strategy dp is nn.DataParallel, which is one process"),
+        (
+            "ddp -n 2 --sync-every 4",
+            "--sync-every belongs to --strategy local-sgd or --strategy diloco, and --strategy is",
+        ),
+        ("ddp -n 2 --strategy diloco --outer-lr 0", "'0'; expected a number above 0"),
+        ("ddp -n 2 --strategy diloco --outer-momentum 1", "a number from 0 to below 1"),
+        ("ddp -n 2 --strategy local-sgd --sync-every 0", "whole number of at least 1"),
         ("ddp -n 2 --backend glo", "expected auto, gloo, nccl; did you mean 'gloo'"),
         ("ddp -n 2 --max-restart 1", "did you mean '--max-restarts'"),
         ("ddp -n 2 --hang-timeout never", "'never' is not a duration"),

@@ -1,0 +1,207 @@
+"""``--strategy local-sgd`` and ``diloco``: ranks step alone, and meet every so many steps.
+
+Local SGD takes the mean of the ranks' parameters (https://arxiv.org/abs/1805.09767).  DiLoCo takes
+the way from the last common parameters to that mean for a gradient, by which a second optimizer,
+SGD with Nesterov's momentum, goes on (https://arxiv.org/abs/2311.08105; torchft's is alike).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from jupyter_ddl.ranks.metrics import ReportError
+from jupyter_ddl.ranks.strategies.base import StepStrategy
+from jupyter_ddl.ranks.strategies.exchange import Exchange, digest_of
+from jupyter_ddl.ranks.strategies.steps import StepRequest, TrainingStep
+
+__all__ = ["DiLoCo", "LocalSgd"]
+
+
+class LocalSgd(StepStrategy):
+    """See :class:`~jupyter_ddl.ranks.strategies.base.Strategy`.
+
+    A checkpoint, and a model that is brought back, is a meeting too: a run that goes on from a
+    file goes on as the one that wrote it.
+
+    Parameters
+    ----------
+    sync_every : int
+        Steps from one meeting to the next.
+    """
+
+    returns_own_loss = True
+
+    def __init__(self, sync_every: int = 8) -> None:
+        self._sync_every = sync_every
+        self._step: LocalStep | None = None
+
+    def make_step(self, request: StepRequest) -> TrainingStep:
+        if self._step is not None:
+            raise ReportError(
+                "prepare_step(…) was called twice; under --strategy local-sgd and diloco a cell "
+                "trains one model"
+            )
+        request.model.to(request.device)
+        for tensor in (*request.model.parameters(), *request.model.buffers()):
+            dist.broadcast(tensor.detach(), 0)
+        self._step = LocalStep(request, self, self._sync_every)
+        return self._step
+
+    def meet(self, shared: list[Any]) -> None:
+        """Replace what each rank has by what all go on with."""
+        for tensor, mean in zip(shared, self.exchange.means(shared), strict=True):
+            tensor.copy_(mean)
+
+    def begin(self, shared: list[Any]) -> None:
+        """Before the first step behind a meeting, while all ranks have the same."""
+
+    def state(self, stateful: Any) -> Mapping[str, Any]:
+        self._meet_now()
+        state: Mapping[str, Any] = stateful.state_dict()
+        if not isinstance(stateful, torch.optim.Optimizer):
+            return state
+        # Each rank has moments of its own; one process has one.
+        return {**state, "state": _mean_state(state["state"], self.exchange)}
+
+    def unwrap(self, model: Any) -> Any:
+        self._meet_now()
+        return model
+
+    def is_collective(self, state: Any) -> bool:
+        return _has_state(state)
+
+    def _meet_now(self) -> None:
+        if self._step is not None:
+            self._step.meet()
+
+
+class DiLoCo(LocalSgd):
+    """See :class:`LocalSgd`.
+
+    Parameters
+    ----------
+    sync_every : int
+        Steps from one meeting to the next.
+    outer_lr, outer_momentum : float
+        Of the optimizer that goes from one meeting to the next.
+    """
+
+    def __init__(
+        self, sync_every: int = 50, outer_lr: float = 0.7, outer_momentum: float = 0.9
+    ) -> None:
+        super().__init__(sync_every)
+        self._lr = outer_lr
+        self._momentum = outer_momentum
+        self._common: list[Any] = []
+        self._velocities: list[Any] = []
+
+    def begin(self, shared: list[Any]) -> None:
+        # Here and not at the meeting: a cell may load a checkpoint in between.
+        self._common = [each.detach().clone() for each in shared]
+
+    def meet(self, shared: list[Any]) -> None:
+        means = self.exchange.means(shared)
+        gradients = [old - mean for old, mean in zip(self._common, means, strict=True)]
+        if not self._velocities:
+            self._velocities = [torch.zeros_like(each) for each in gradients]
+        for tensor, old, velocity, gradient in zip(
+            shared, self._common, self._velocities, gradients, strict=True
+        ):
+            velocity.mul_(self._momentum).add_(gradient)
+            tensor.copy_(old - self._lr * (gradient + self._momentum * velocity))
+
+    def extra_state(self) -> dict[str, Any]:
+        return {"velocities": list(self._velocities)} if self._velocities else {}
+
+    def restore_extra(self, state: Mapping[str, Any]) -> None:
+        self._velocities = list(state.get("velocities", ()))
+
+
+class LocalStep(TrainingStep):
+    """A step of one rank, and a meeting when it is time."""
+
+    def __init__(self, request: StepRequest, strategy: LocalSgd, sync_every: int) -> None:
+        super().__init__(request)
+        self._strategy = strategy
+        self._sync_every = sync_every
+        self._n_ranks = dist.get_world_size()
+        self._n_alone = 0
+        self._n_all = 0
+        self._n_common: int | None = None
+
+    def begin(self, n_samples: int) -> None:
+        super().begin(n_samples)
+        share = self.batch_share()
+        self._n_common = None if share is None else share[1]
+        if self._n_all == 0:
+            self._check_start()
+        if self._n_alone == 0:
+            self._strategy.begin(self._shared())
+
+    def weight(self) -> float:
+        """Of a short batch, ranks with more samples count for more, and all for their mean."""
+        if self.n_samples == 0:
+            return 0.0
+        return 1.0 / self.n_samples if not self._n_common else self._n_ranks / self._n_common
+
+    def computed(self, total: Any) -> None:
+        self._loss = total / max(1, self.n_samples)
+
+    def update(self) -> None:
+        super().update()
+        self._n_alone += 1
+        self._n_all += 1
+        if self._n_alone == self._sync_every:
+            self.meet()
+
+    def meet(self) -> None:
+        """Meet the other ranks, if there was a step since the last meeting."""
+        if self._n_alone:
+            self._n_alone = 0
+            with torch.no_grad():
+                self._strategy.meet(self._shared())
+
+    def _shared(self) -> list[Any]:
+        """Parameters and running means; counters stay each rank's own."""
+        tensors = (*self.model.parameters(), *self.model.buffers())
+        return [each.detach() for each in tensors if each.is_floating_point()]
+
+    def _check_start(self) -> None:
+        found = self._strategy.exchange.gather_json(digest_of(self._shared()))
+        others = [rank for rank, digest in enumerate(found) if digest != found[0]]
+        if others:
+            raise ReportError(
+                f"rank {others[0]} would begin with other parameters than rank 0, and their mean "
+                f"would be that of two models; load the same state on every rank, behind "
+                f"prepare_step(…)"
+            )
+
+
+def _mean_state(state: Mapping[Any, Any], exchange: Exchange) -> dict[Any, Any]:
+    """An optimizer's moments, averaged over the ranks; its counters as they are."""
+    places = [
+        (number, name)
+        for number, values in state.items()
+        for name, value in values.items()
+        if isinstance(value, torch.Tensor) and value.is_floating_point() and value.dim()
+    ]
+    means = exchange.means([state[number][name] for number, name in places])
+    found = {number: dict(values) for number, values in state.items()}
+    for (number, name), mean in zip(places, means, strict=True):
+        found[number][name] = mean
+    return found
+
+
+def _has_state(value: Any) -> bool:
+    if isinstance(value, torch.nn.Module | torch.optim.Optimizer):
+        return True
+    inner: Iterable[Any] = ()
+    if isinstance(value, Mapping):
+        inner = value.values()
+    elif type(value) in (list, tuple):
+        inner = value
+    return any(map(_has_state, inner))

@@ -1,0 +1,130 @@
+"""Local SGD and DiLoCo in a group of one: meetings, the outer optimizer, unequal starts."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from jupyter_ddl.protocol.group import RankPlace
+from jupyter_ddl.ranks.metrics import ReportError
+from jupyter_ddl.ranks.strategies import local
+from jupyter_ddl.ranks.training import PRIVATE_KEY, Training
+
+_CPU = torch.device("cpu")
+_PLAIN = {"accumulate": 1, "clip_norm": None, "amp": None}
+
+
+@pytest.fixture(autouse=True)
+def group() -> Iterator[None]:
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+def _training(name: str, **options: Any) -> Training:
+    place = RankPlace("g", world_size=1, strategy=name, strategy_options=options)
+    return Training(place, seed=3)
+
+
+def _made(training: Training) -> tuple[Any, Any, Any]:
+    torch.manual_seed(0)
+    model = torch.nn.Linear(3, 1).double()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loss = torch.nn.functional.mse_loss
+    return model, optimizer, training.prepare_step(model, loss, optimizer, _PLAIN, _CPU)
+
+
+def _batch() -> tuple[Any, Any]:
+    generator = torch.Generator().manual_seed(1)
+    return (
+        torch.randn(4, 3, generator=generator, dtype=torch.float64),
+        torch.randn(4, 1, generator=generator, dtype=torch.float64),
+    )
+
+
+def test_diloco_goes_on_by_nesterovs_momentum_from_one_meeting_to_the_next() -> None:
+    """Against torch's own SGD, which is given the way to the mean for a gradient."""
+    model, _, step = _made(_training("diloco", sync_every=2, outer_lr=0.7, outer_momentum=0.9))
+    inner = copy.deepcopy(model)
+    outer = [torch.nn.Parameter(each.detach().clone()) for each in inner.parameters()]
+    by_torch = torch.optim.SGD(outer, lr=0.7, momentum=0.9, nesterov=True)
+    optimizer = torch.optim.SGD(inner.parameters(), lr=0.1)
+    for number in range(1, 7):
+        step(*_batch())
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(inner(_batch()[0]), _batch()[1]).backward()
+        optimizer.step()
+        if number % 2 == 0:
+            for common, here in zip(outer, inner.parameters(), strict=True):
+                common.grad = common.detach() - here.detach()
+            by_torch.step()
+            with torch.no_grad():
+                for common, here in zip(outer, inner.parameters(), strict=True):
+                    here.copy_(common)
+            torch.testing.assert_close(dict(model.state_dict()), dict(inner.state_dict()))
+
+
+def test_ranks_send_nothing_but_at_meetings() -> None:
+    training = _training("local-sgd", sync_every=3)
+    _, _, step = _made(training)
+    assert training.strategy is not None
+    step(*_batch())
+    began = training.strategy.bytes_sent
+    step(*_batch())
+    assert training.strategy.bytes_sent == began
+    step(*_batch())
+    assert training.strategy.bytes_sent == began + 4 * 8
+
+
+def test_a_run_that_goes_on_from_a_checkpoint_is_the_one_that_wrote_it() -> None:
+    training = _training("diloco", sync_every=2, outer_momentum=0.5)
+    model, optimizer, step = _made(training)
+    for _ in range(3):
+        step(*_batch())
+    assert training.is_collective({"model": model})
+    assert not training.is_collective({"step": 3})
+    state = training.plain_state({"model": model, "optimizer": optimizer}, keep=True)
+    saved = copy.deepcopy(state)
+    assert len(saved[PRIVATE_KEY]["strategy"]["velocities"]) == 2
+    later = _training("diloco", sync_every=2, outer_momentum=0.5)
+    again, other, go_on = _made(later)
+    restored = later.restore(saved)
+    again.load_state_dict(restored["model"])
+    other.load_state_dict(restored["optimizer"])
+    for _ in range(2):
+        step(*_batch())
+        go_on(*_batch())
+    torch.testing.assert_close(again.weight, model.weight, rtol=0.0, atol=0.0)
+
+
+def test_saving_behind_a_meeting_is_no_second_one() -> None:
+    training = _training("diloco", sync_every=1)
+    model, optimizer, step = _made(training)
+    step(*_batch())
+    before = model.weight.detach().clone()
+    for _ in range(2):
+        training.plain_state({"model": model, "optimizer": optimizer}, keep=True)
+    assert torch.equal(model.weight, before)
+
+
+def test_ranks_that_begin_with_other_parameters_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _, _, step = _made(_training("diloco"))
+    monkeypatch.setattr(local.Exchange, "gather_json", lambda _, own: [own, own, "other"])
+    with pytest.raises(ReportError, match="rank 2 would begin with other parameters than rank 0"):
+        step(*_batch())
+
+
+def test_a_loop_by_hand_and_a_second_model_are_refused() -> None:
+    training = _training("local-sgd")
+    with pytest.raises(ReportError, match=r"write `step = prepare_step\(model, loss_fn, optimi"):
+        training.prepare((torch.nn.Linear(1, 1),), _CPU)
+    _made(training)
+    with pytest.raises(ReportError, match="a cell trains one model"):
+        _made(training)
