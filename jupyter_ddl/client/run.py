@@ -239,6 +239,15 @@ class Run:
         return {t.number: t.failure for t in trials if t.state == "failed" and t.failure}
 
     @property
+    def bytes_sent(self) -> int | None:
+        """Payload that all ranks of a training have sent in steps of ``prepare_step``, in bytes.
+
+        Of a collective it is what each rank puts in: an averaged gradient counts once per rank.
+        None: no step was made so, or its strategy does not count.
+        """
+        return self._fold().group.bytes_sent
+
+    @property
     def directory(self) -> Path:
         """Where the ledger, logs, checkpoints and values lie."""
         return run_dir(self.id)

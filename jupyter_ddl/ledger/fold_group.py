@@ -82,7 +82,11 @@ def steps_timed(state: RunState, event: StepsTimed) -> None:
     if ranks is None or ranks.attempt != event.attempt or event.rank not in ranks.started:
         state.n_late += 1
         return
+    before = ranks.steps.get(event.rank)
     ranks.steps[event.rank] = event
+    if event.bytes_sent is not None and _is_ddp(state):
+        told = 0 if before is None else before.bytes_sent or 0
+        state.group.bytes_sent = (state.group.bytes_sent or 0) + event.bytes_sent - told
 
 
 def rank_reported(state: RunState, event: Reported) -> None:

@@ -194,6 +194,8 @@ class GroupHistory:
     """Whether two rounds failed in the same way: another one would, too."""
     n_unmet: int = 0
     """Rounds in a row that were lost before all ranks were there."""
+    bytes_sent: int | None = None
+    """Payload that all ranks have sent in steps, in all rounds; None: nobody counts it."""
     _series: dict[str, Series] = field(default_factory=dict)
     _names: set[str] = field(default_factory=set)
 

@@ -137,6 +137,7 @@ def group_fields(
         **_series_fields(group, n_points, n_text),
         "hang": None if hang is None else _hang(hang),
         "step_verdict": _short(step_verdict(parts, hosts), 300),
+        "bytes_sent": group.bytes_sent,
     }
 
 

@@ -153,6 +153,8 @@ class StepsTimed(msgspec.Struct, frozen=True, tag="steps_timed"):
     """Of all parameters that the optimizer trains, whole ones where they are sharded."""
     n_cpus: int = 0
     """That the rank and the others of its host may use; 0: not told."""
+    bytes_sent: int | None = None
+    """Payload that the rank has sent in steps of ``prepare_step``; None: it makes none."""
 
 
 class HangVerdict(msgspec.Struct, frozen=True, tag="hang_verdict"):

@@ -273,6 +273,8 @@ class RunSnapshot(msgspec.Struct, frozen=True):
     """The latest verdict on a hang."""
     step_verdict: str = ""
     """What the ranks' steps wait for, and what to try; empty: nothing is known of them yet."""
+    bytes_sent: int | None = None
+    """Payload that all ranks have sent in steps of ``prepare_step``; None: nobody counts it."""
     outputs: tuple[OutputRow, ...] = ()
     """What is shown below the view, at most 10: of a search its best trial's, else the newest."""
     n_outputs: int = 0

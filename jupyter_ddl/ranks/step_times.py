@@ -29,7 +29,7 @@ from jupyter_ddl.ranks.collective_waits import (
 from jupyter_ddl.ranks.heartbeat import LoaderWatch
 from jupyter_ddl.store.host_limits import host_limits
 
-__all__ = ["StepTimes", "watch_exchanges"]
+__all__ = ["StepTimes", "watch_exchanges", "watch_strategy"]
 
 _MIN_GAP_S = 1.0
 _N_PER_AGE = 30
@@ -45,6 +45,19 @@ _NORM_SHARE = 0.001
 
 _models: weakref.WeakSet[Any] = weakref.WeakSet()
 """What this process has wrapped in DDP since its attempt began."""
+
+
+_strategies: list[Any] = []
+"""What makes the steps of the attempt at hand, by ``prepare_step``; at most one."""
+
+
+def watch_strategy(strategy: Any) -> None:
+    """Take note of what makes an attempt's steps, and knows what they send; None: nothing does."""
+    _strategies[:] = [] if strategy is None else [strategy]
+
+
+def _bytes_sent() -> int | None:
+    return _strategies[0].bytes_sent if _strategies else None
 
 
 class StepTimes:
@@ -84,6 +97,8 @@ class StepTimes:
         self._sizes = _Sizes()
         self._n_cpus = host_limits().cpus
         _models.clear()
+        self._n_sent: int | None = None
+        watch_strategy(None)
 
     def step(self, optimizer: Any) -> None:
         """An optimizer has made a step."""
@@ -121,12 +136,12 @@ class StepTimes:
     def close(self) -> None:
         """Tell the last sums."""
         self._exchanges.look(_models)
-        if self._n_steps > self._n_told:
+        if self._n_steps > self._n_told or self._n_sent != _bytes_sent():
             self._tell()
 
     def _tell(self) -> None:
-        self._n_told = self._n_steps
-        if not self._n_steps:
+        self._n_told, self._n_sent = self._n_steps, _bytes_sent()
+        if not self._n_steps and self._n_sent is None:
             return
         trial, attempt, rank = self._who
         self._send(
@@ -144,6 +159,7 @@ class StepTimes:
                 gradient_norm=self._norm,
                 gradient_bytes=self._sizes.n_bytes or None,
                 n_cpus=self._n_cpus,
+                bytes_sent=self._n_sent,
             )
         )
 

@@ -10,6 +10,7 @@ from typing import Any
 from jupyter_ddl.plugins import STRATEGIES
 from jupyter_ddl.protocol.group import RankPlace
 from jupyter_ddl.ranks.metrics import ReportError
+from jupyter_ddl.ranks.step_times import watch_strategy
 from jupyter_ddl.ranks.strategies.base import Strategy
 from jupyter_ddl.ranks.strategies.sharded import gathered, is_sharded
 
@@ -114,6 +115,7 @@ class Training:
         if self.strategy is None:
             model.to(device)
             return TrainingStep(parts)
+        watch_strategy(self.strategy)
         return self.strategy.prepare_step(parts)
 
     def _batch_share(self) -> tuple[int, int] | None:

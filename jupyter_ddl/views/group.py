@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from jupyter_ddl.formats import (
+    format_bytes,
     format_count,
     format_counted,
     format_duration,
@@ -134,8 +135,11 @@ def parts_text(row: RankRow) -> str:
 
 
 def verdict_text(snapshot: RunSnapshot) -> str:
-    """The sentence on the ranks' steps as a line of its own, not cleaned; empty: there is none."""
-    return f"Steps: {snapshot.step_verdict}" if snapshot.step_verdict else ""
+    """What is known of the ranks' steps as a line of its own, not cleaned; empty: nothing is."""
+    sent = snapshot.bytes_sent
+    told = [snapshot.step_verdict, "" if sent is None else f"{format_bytes(sent)} sent"]
+    text = "; ".join(each for each in told if each)
+    return f"Steps: {text}" if text else ""
 
 
 def restart_texts(snapshot: RunSnapshot) -> list[str]:

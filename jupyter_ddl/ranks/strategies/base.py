@@ -127,9 +127,12 @@ class Strategy(ABC):
         return Exchange()
 
     @property
-    def bytes_sent(self) -> int:
-        """Payload that this rank has sent in its steps, in bytes."""
-        return self.exchange.bytes_sent
+    def bytes_sent(self) -> int | None:
+        """Payload that this rank has sent in its steps, in bytes; None: it is not counted.
+
+        By default, since what a wrapped model sends is not known.
+        """
+        return None
 
 
 class StepStrategy(Strategy):
@@ -141,6 +144,10 @@ class StepStrategy(Strategy):
             f"leave model and optimizer out of prepare(…) and write "
             f"`step = prepare_step(model, loss_fn, optimizer)`"
         )
+
+    @property
+    def bytes_sent(self) -> int | None:
+        return self.exchange.bytes_sent
 
     def adapt(self, optimizer: Any) -> None:
         """Nothing to do: the parameters are the same objects as before."""

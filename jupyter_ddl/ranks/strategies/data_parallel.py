@@ -49,6 +49,10 @@ class DataParallel(Strategy):
             register_compression(prepared, self._compress, self.exchange)
         return prepared
 
+    @property
+    def bytes_sent(self) -> int | None:
+        return self.exchange.bytes_sent
+
     def adapt(self, optimizer: Any) -> None:
         """Nothing to do: the parameters are the same objects as before."""
 
@@ -70,6 +74,7 @@ class DataParallel(Strategy):
 class DataParallelStep(AveragedStep):
     """Gradients of all parts of a batch are averaged once, with its last part."""
 
+    cuts_alike = False
     is_counted_by_hooks = False
     """Whether what is sent of gradients is counted where it is compressed."""
 

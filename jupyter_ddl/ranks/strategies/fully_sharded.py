@@ -95,9 +95,10 @@ class FullySharded(Strategy):
 
 
 class ShardedStep(AveragedStep):
-    """Gradients of all parts of a batch are reduced once, with its last part."""
+    """Gradients of all parts of a batch are reduced once, with its last part.
 
-    cuts_alike = True  # each forward and backward pass gathers the parameters
+    Each forward and backward pass gathers the parameters.
+    """
 
     @contextlib.contextmanager
     def accumulating(self) -> Iterator[None]:

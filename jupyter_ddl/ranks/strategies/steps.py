@@ -255,7 +255,7 @@ class TrainingStep:
 
 
 class AveragedStep(TrainingStep):
-    """A model whose gradients are averaged over the ranks during its backward pass.
+    """A model whose gradients are averaged over the ranks during each backward pass.
 
     The ranks' shares may be of unequal size; the result is the mean over all samples.  What they
     tell each other for that is on its way while they compute.
@@ -267,6 +267,8 @@ class AveragedStep(TrainingStep):
     n_ranks : int
         How many these are.
     """
+
+    cuts_alike = True
 
     def __init__(self, request: StepRequest, exchange: Exchange, n_ranks: int) -> None:
         super().__init__(request)

@@ -1,7 +1,7 @@
 // Lanes of a rank group: where each rank is, how far, what its steps are made of, and when it last moved.
 
 import { clean, h, repeat, setAttribute, setText, show } from "./dom.js";
-import { count, duration, number, percent } from "./format.js";
+import { bytes, count, duration, number, percent } from "./format.js";
 
 const PHASES = { loading: "loading", rendezvous: "meeting", cell: "running", leaving: "leaving" };
 const SLOW_S = 5;
@@ -62,7 +62,9 @@ export class Ranks {
    */
   update(snapshot, nowS) {
     const isMeasured = snapshot.ranks.some((row) => (row.parts ?? null) !== null);
-    const verdict = clean(snapshot.step_verdict, 300);
+    const sent = snapshot.bytes_sent ?? null;
+    const told = [clean(snapshot.step_verdict, 300), sent === null ? "" : `${bytes(sent)} sent`];
+    const verdict = told.filter(Boolean).join("; ");
     setText(this._verdict, verdict);
     show(this._verdict, verdict !== "");
     show(this._key, isMeasured);

@@ -12,7 +12,7 @@ import pytest
 from jupyter_ddl.protocol.events import StepsTimed
 from jupyter_ddl.ranks.collective_waits import CollectiveWaits
 from jupyter_ddl.ranks.heartbeat import LoaderWatch
-from jupyter_ddl.ranks.step_times import StepTimes
+from jupyter_ddl.ranks.step_times import StepTimes, watch_strategy
 
 torch = pytest.importorskip("torch")
 data = torch.utils.data
@@ -222,3 +222,22 @@ def test_what_another_thread_or_a_measured_backward_pass_waits_for_is_not_counte
     assert backward() == 1  # as FSDP does
     waiting.waits.has_own_measure = lambda: True  # as DDP has
     assert backward() == 1
+
+
+def test_what_a_strategy_has_sent_is_told_with_the_last_step_too(rank: Rank) -> None:
+    class Sending:
+        bytes_sent = 0
+
+    strategy = Sending()
+    watch_strategy(strategy)
+    for number in range(1, 4):
+        strategy.bytes_sent = 100 * number
+        rank.compute(0.5)
+    rank.steps.close()
+    assert rank.sent[-1].bytes_sent == 300
+    strategy.bytes_sent = 350  # of a checkpoint, behind the last step
+    rank.steps.close()
+    assert rank.sent[-1].bytes_sent == 350
+    n_told = len(rank.sent)
+    rank.steps.close()
+    assert len(rank.sent) == n_told

@@ -55,11 +55,13 @@ def test_what_steps_are_made_of_stands_with_each_rank_and_the_verdict_below() ->
     parts = StepParts(40, 0.05, 0.0185, 0.025, waiting_s=0.004, exchange_s=0.0025)
     alone = StepParts(40, 0.05, 0.0, 0.05)
     rows = (replace(GROUP.ranks[0], parts=parts), replace(GROUP.ranks[1], parts=alone))
-    told = replace(GROUP, ranks=rows, step_verdict="37 % of a step waits for data <b>")
+    told = replace(
+        GROUP, ranks=rows, step_verdict="37 % of a step waits for data <b>", bytes_sent=1536
+    )
     for drawn in (render_text(told, samples.NOW_S, 200), text_of(html(told))):
         assert "50 ms: 37 % data, 8 % waiting, 5 % exchange, 50 % compute" in drawn
         assert "50 ms: 0 % data, 100 % compute" in drawn
-        assert "Steps: 37 % of a step waits for data <b>" in drawn
+        assert "Steps: 37 % of a step waits for data <b>; 1.5 KiB sent" in drawn
     assert "one step" not in text(GROUP)
 
 
