@@ -38,6 +38,10 @@ def describe(draft: RunDraft, places: Iterable[str] = ()) -> str:
 
 def _verb_lines(spec: RunSpec) -> Iterator[str]:
     yield from spec.verb.describe()
+    if spec.verb.can.has_ranks:
+        is_shared = "prepare_step" in spec.program.own_calls
+        whose = "all ranks together: it calls prepare_step" if is_shared else "each rank"
+        yield f"Loaders that the cell prepares: batch_size is that of {whose}"
     yield f"Seed: {spec.seed}"
     if spec.verb.max_parallel is not None:
         yield f"In flight at once: at most {spec.verb.max_parallel}"

@@ -123,7 +123,7 @@ class CellParts:
         """The program, the blobs that it names, and what users should know of both."""
         source = self.source
         carried = read_settings()
-        own_calls = ("report", "checkpoint", "resume")
+        own_calls = ("report", "checkpoint", "resume", "prepare_step")
         program = Program(
             source=source.text,
             filename=source.filename,

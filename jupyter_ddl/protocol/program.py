@@ -121,7 +121,8 @@ class Program(msgspec.Struct, frozen=True):
     callbacks: bool = True
     """Whether training frameworks report by themselves (else: ``--no-callbacks``)."""
     own_calls: tuple[str, ...] = ()
-    """Which of ``report``, ``checkpoint`` and ``resume`` the cell or what it uses calls."""
+    """Which of ``report``, ``checkpoint``, ``resume`` and ``prepare_step`` the cell or what it uses
+    calls."""
     space_name: str | None = None
     """Captured name of the dict given by ``--space``; None without one."""
     space_labels: dict[str, Labels] = {}

@@ -105,3 +105,11 @@ def test_steps_from_python_are_checked_as_on_the_line(n_steps):
     line = Ddp.from_python({"n_ranks": 2, "profile": n_steps})
     with pytest.raises(OptionError, match="expected a whole number from 1 to 100"):
         line.verb.compile(TRAINS, notebook(), CellContext(3, Path("/nonexistent")), line.options)
+
+
+def test_a_dry_run_says_whose_batch_a_loaders_batch_size_is():
+    by_hand = describe(compiled("ddp -n 2", "loader = prepare(1)"))
+    assert "batch_size is that of each rank\n" in by_hand
+    by_step = describe(compiled("ddp -n 2", "step = prepare_step(1, 2, 3)"))
+    assert "batch_size is that of all ranks together: it calls prepare_step" in by_step
+    assert "batch_size" not in describe(compiled("search --metric x", "x = uniform(0, 1)"))
