@@ -188,6 +188,7 @@ def test_each_section_tells_of_all_trials(page: Page, show: Show) -> None:
     expect(curves.locator("figcaption .ddl-chart-title")).to_have_text("loss")
     curves.get_by_label("What curves go over").select_option("time")
     expect(curves.get_by_role("img")).to_contain_text("seconds")
+    expect(curves.get_by_role("img")).to_contain_text("0.2")  # of a trial of 0.3 seconds
     for scheme in ("light", "dark"):
         page.emulate_media(color_scheme=scheme)
         page.evaluate(

@@ -486,6 +486,8 @@ export function curvesOf({ metric, curves, xName }, snapshot) {
   return {
     title: clean(metric, 60),
     xName,
+    // Seconds and epochs have fractions.
+    whole: xName === snapshot.nouns.step,
     write: score,
     series: ordered.map(({ trial, state, points }) => ({
       name: `${snapshot.nouns.trial} ${trial}`,
