@@ -50,7 +50,7 @@ def test_what_can_t_be_read_without_descriptors_is_told_and_comes_back(
         assert [each["name"] for each in told["clusters"]["clusters"]] == ["test"]
         # What is connected goes on; what would open a file is refused with the reason.
         browser.watch_run(run.id, lambda s: s["seq"] > before["seq"], PATIENCE_S)
-        refused = browser.ask("get_trials", PATIENCE_S, run_id="r1121-later")
+        refused = browser.ask("get_columns", PATIENCE_S, run_id="r1121-later")
         assert (refused["kind"], refused["id"]) == ("denied", browser._id)
         assert "Too many open files" in refused["text"]
 
@@ -59,7 +59,7 @@ def test_what_can_t_be_read_without_descriptors_is_told_and_comes_back(
         "runs", lambda m: {r["run_id"] for r in m["runs"]} == both and not m["trouble"], PATIENCE_S
     )
     browser.wait_kind("clusters", lambda m: m["clusters"] and not m["trouble"], PATIENCE_S)
-    assert browser.ask("get_trials", PATIENCE_S, run_id="r1121-later")["n_matching"] == 3
+    assert browser.ask("get_columns", PATIENCE_S, run_id="r1121-later")["n_trials"] == 3
     assert browser.ask("stop_run", PATIENCE_S, run_id=run.id, how="now")["kind"] == "done"
     browser.watch_run(run.id, lambda s: s["state"] == "cancelled", PATIENCE_S)
     assert psutil.Process(server.process.pid).is_running()
