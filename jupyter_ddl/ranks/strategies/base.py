@@ -80,10 +80,6 @@ class Strategy(ABC):
 
     # -- with defaults of strategies that average gradients over all ranks -----------------------
 
-    def count_workers(self, n_ranks: int) -> int:
-        """How many of the ranks train: the number that ``world_size()`` gives to a cell."""
-        return n_ranks
-
     def share(self, rank: int, n_ranks: int) -> Share:
         """Which part of each batch ``prepare(loader)`` gives to this rank."""
         return Share(rank, n_ranks)
