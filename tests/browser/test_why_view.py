@@ -21,7 +21,7 @@ from jupyter_ddl.views.analysis import analysis_of
 from jupyter_ddl.views.answers import read_of
 from jupyter_ddl.views.bundle import LIVE_DIR, live_css
 from jupyter_ddl.views.channel import Columns
-from tests.browser.lab_tools import take
+from tests.browser.lab_tools import serious_findings, take
 from tests.leaks import Home
 from tests.unit.cell.cell_makers import notebook
 from tests.unit.recorded_runs import events_of_search, params_of, record_search
@@ -154,6 +154,7 @@ def test_each_section_tells_of_all_trials(page: Page, show: Show) -> None:
 
     curves = section(page, "Curves")
     expect(curves).to_contain_text("40 trials: the best ones and those that began last.")
+    assert serious_findings(page, ".ddl-live") == []
     drag_across(page, slices.get_by_role("img").nth(2), 0.1, 0.4)  # one selection for all of them
     expect(in_sight(slices)).to_contain_text(re.compile(r"Chosen: 1?\d\d of 299 trials\."))
     chosen = re.findall(r"Chosen: .* trials\.", slices.inner_text())[0]

@@ -36,8 +36,10 @@ export class Parallel {
     this._more = h("select", { class: "ddl-input ddl-more", "aria-label": "Show another parameter" });
     this._clear = h("button", { type: "button", class: "ddl-toggle", text: "clear", title: "Take all brushes away" });
     this._lines = s("g", {});
+    // Beside the axes: what a button is called holds all that is written in it.
+    this._ticks = s("g", {});
     this._axes = s("g", {});
-    this._svg = s("svg", { class: "ddl-plot", height: HEIGHT, tabindex: "0", role: "group" }, this._lines, this._axes);
+    this._svg = s("svg", { class: "ddl-plot", height: HEIGHT, tabindex: "0", role: "group" }, this._lines, this._ticks, this._axes);
     this._layer = new Layer(HEIGHT);
     this.element = h(
       "figure",
@@ -126,6 +128,7 @@ export class Parallel {
     if (isMany) this._paint();
     else this._layer.hide();
     this._drawLines(isMany);
+    this._drawTicks();
     this._drawAxes();
     this._drawHidden();
     setAttribute(this._svg, "viewBox", `0 0 ${this._width} ${HEIGHT}`);
@@ -227,7 +230,7 @@ export class Parallel {
       this.axes,
       () => this._axis(),
       (group, axis, index) => {
-        const [line, name, ticks, brush] = group.children;
+        const [line, name, brush] = group.children;
         const x = this.places[index];
         const last = index === this.axes.length - 1;
         const place = x.toFixed(1);
@@ -238,19 +241,9 @@ export class Parallel {
         setAttribute(name, "text-anchor", index === 0 ? "start" : last ? "end" : "middle");
         // Names give way to each other; hovering tells them in full.
         const nChars = Math.max(3, Math.floor(this.gap / CHAR) - 1);
-        setText(name.firstChild, clean(axis.name, Math.min(18, nChars)));
-        setText(name.lastChild, clean(axis.name, 200));
-        repeat(
-          ticks,
-          this.unknown[index] > 0 ? [...axis.ticks, [LOW + 12, `× ${this.unknown[index]}`]] : axis.ticks,
-          () => s("text", { class: "ddl-axis-tick" }),
-          (text, [y, label]) => {
-            setAttribute(text, "x", (x + (last ? -5 : 5)).toFixed(1));
-            setAttribute(text, "y", (y > LOW ? y : Math.min(LOW, Math.max(TOP + 8, y + 3))).toFixed(1));
-            setAttribute(text, "text-anchor", last ? "end" : "start");
-            setText(text, clean(label, nChars));
-          },
-        );
+        const [cut, full] = [clean(axis.name, Math.min(18, nChars)), clean(axis.name, 200)];
+        setText(name.firstChild, cut);
+        setText(name.lastChild, cut === full ? "" : full);
         const span = this._spanOf(index);
         show(brush, span !== null);
         if (span !== null) {
@@ -265,6 +258,26 @@ export class Parallel {
     );
   }
 
+  _drawTicks() {
+    const last = this.axes.length - 1;
+    const nChars = Math.max(3, Math.floor(this.gap / CHAR) - 1);
+    const marks = this.axes.flatMap(({ ticks }, index) => {
+      const unknown = this.unknown[index] > 0 ? [[LOW + 12, `× ${this.unknown[index]}`]] : [];
+      return [...ticks, ...unknown].map(([y, label]) => ({ index, y, label }));
+    });
+    repeat(
+      this._ticks,
+      marks,
+      () => s("text", { class: "ddl-axis-tick" }),
+      (text, { index, y, label }) => {
+        setAttribute(text, "x", (this.places[index] + (index === last ? -5 : 5)).toFixed(1));
+        setAttribute(text, "y", (y > LOW ? y : Math.min(LOW, Math.max(TOP + 8, y + 3))).toFixed(1));
+        setAttribute(text, "text-anchor", index === last ? "end" : "start");
+        setText(text, clean(label, nChars));
+      },
+    );
+  }
+
   _axis() {
     const keys = "Arrow up and down brush, with Shift the brush grows or shrinks, left and right move the axis, Escape takes the brush away";
     return s(
@@ -272,7 +285,6 @@ export class Parallel {
       { class: "ddl-axis-handle", tabindex: "0", role: "button", "aria-description": keys },
       s("line", { class: "ddl-axis" }),
       s("text", { class: "ddl-axis-name" }, s("tspan"), s("title")),
-      s("g", {}),
       s("rect", { class: "ddl-brush", rx: 2 }),
     );
   }
