@@ -208,6 +208,11 @@ class RunRegistry:
         self._event_files = EventFileWriters()
 
     @property
+    def waiting(self) -> tuple[str, ...]:
+        """Those of the active runs that wait for something outside them."""
+        return tuple(run_id for run_id in self.active if self._drivers[run_id].waits)
+
+    @property
     def active(self) -> tuple[str, ...]:
         """Runs whose last record is not committed yet.
 

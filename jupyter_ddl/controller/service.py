@@ -260,6 +260,7 @@ class ClusterService:
             environment=self.environment.verdict,
             gpus=self.telemetry.gpu_line(),
             trouble=trouble,
+            waiting_runs=self.runs.waiting,
         )
 
     def expired(self) -> str | None:

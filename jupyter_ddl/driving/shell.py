@@ -194,6 +194,11 @@ class RunDriver:
         """What a snapshot would differ by."""
         return self._machine.mark(read_clocks())
 
+    @property
+    def waits(self) -> bool:
+        """Whether the run waits for something outside it, as its snapshot then says."""
+        return not self.is_ending and bool(self._machine.paused(read_clocks()))
+
     def snapshot(self) -> EncodedSnapshot:
         return self._machine.snapshot(read_clocks())
 

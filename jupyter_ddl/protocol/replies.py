@@ -105,6 +105,8 @@ class ClusterStatus(msgspec.Struct, frozen=True):
     """Those of all workers in a few words, or why there are none."""
     trouble: str = ""
     """Why the state is ``degraded``, in one line; empty in others."""
+    waiting_runs: tuple[str, ...] = ()
+    """Those of ``active_runs`` that wait for something outside them: slots, a worker, a disk."""
 
     @property
     def n_slots(self) -> int:

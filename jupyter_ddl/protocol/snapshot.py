@@ -193,6 +193,8 @@ class RunLine(msgspec.Struct, frozen=True):
     """Whether a controller drives it now; an unfinished run that none drives can be resumed."""
     recovering: bool = False
     """Whether its controller has just been lost: whoever waits for the run starts another one."""
+    waits: bool = False
+    """Whether it is driven and waits for something outside it: slots, a worker, a disk."""
     is_damaged: bool = False
     """Whether its record is damaged: the line tells what stands before that, `repair` keeps it."""
 

@@ -25,7 +25,7 @@ from jupyter_ddl.protocol.snapshot import Driving, EncodedSnapshot
 from jupyter_ddl.protocol.telemetry import EncodedTelemetry
 from jupyter_ddl.protocol.view_messages import ClusterList, RecordTrouble
 from jupyter_ddl.server.links import Links
-from jupyter_ddl.server.run_list import RECOVERS_S, Folds, trouble_of
+from jupyter_ddl.server.run_list import RECOVERS_S, Driven, Folds, trouble_of, was_left
 from jupyter_ddl.store.connection import ConnectionInfo
 
 __all__ = ["ClusterWatch", "RunFeed", "TelemetryFeed"]
@@ -54,10 +54,15 @@ class ClusterWatch:
         self.newest: ClusterList | None = None
 
     @property
-    def live_runs(self) -> frozenset[str]:
-        """Runs that some controller drives now."""
-        clusters = () if self.newest is None else self.newest.clusters
-        return frozenset(run_id for each in clusters for run_id in each.active_runs)
+    def driven(self) -> Driven:
+        """What controllers drive now."""
+        newest = self.newest or ClusterList(0, 0.0, ())
+        return Driven(
+            frozenset(run_id for each in newest.clusters for run_id in each.active_runs),
+            groups=frozenset(group.group_id for each in newest.clusters for group in each.groups),
+            waiting=frozenset(run_id for each in newest.clusters for run_id in each.waiting_runs),
+            unreachable=frozenset(newest.unreachable),
+        )
 
     def poll_soon(self) -> None:
         """Something has just been changed: do not wait for the next round."""
@@ -137,8 +142,8 @@ class RunFeed:
 
     Parameters
     ----------
-    is_live : callable
-        Whether some controller drives a run now, as the last look at the clusters told.
+    driven : callable
+        What controllers drive now, as the last look at the clusters told.
     on_record : callable
         Gets what is wrong with the run's record, once it is, and that nothing is any more.
     """
@@ -149,7 +154,7 @@ class RunFeed:
         links: Links,
         folds: Folds,
         *,
-        is_live: Callable[[str], bool],
+        driven: Callable[[], Driven],
         on_snapshot: OnSnapshot,
         on_record: OnRecord,
         clock: Callable[[], float] = time.monotonic,
@@ -157,12 +162,12 @@ class RunFeed:
         self.run_id = run_id
         self._links = links
         self._folds = folds
-        self._is_live = is_live
+        self._driven = driven
         self._on_snapshot = on_snapshot
         self._on_record = on_record
         self._clock = clock
-        self._driven_s = clock()
-        """When the run was last known to be driven, or might have been."""
+        self._driven_s = (clock(), time.time())
+        """When the run was last, or may have been, driven: monotonic, and Unix seconds."""
         self._was_driven = False
         self._trouble: str | None = None
         """As told last: all right is told as well, whoever saw another server's trouble."""
@@ -192,10 +197,11 @@ class RunFeed:
             self._poll_again.clear()
             has_looked = False
             try:
-                if self._is_live(self.run_id):
+                if self._is_live:
                     self._was_driven = True
-                    await self._follow()
-                    self._driven_s = self._clock()
+                    if self.run_id not in self._driven().groups:
+                        await self._follow()
+                    self._driven_s = (self._clock(), time.time())
                 await self.first()
                 has_looked = True
             except JupyterDDLError as error:
@@ -206,7 +212,7 @@ class RunFeed:
                 self._tell(trouble_of("this run can't be read now", error))
             # A run that has ended changes only when a controller goes on with it.
             ended = self.newest is not None and self.newest.is_final
-            rests = has_looked and ended and not self._is_live(self.run_id)
+            rests = has_looked and ended and not self._is_live
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(None if rests else _RUN_INTERVAL_S):
                     await self._poll_again.wait()
@@ -247,20 +253,26 @@ class RunFeed:
 
     def _drawn(self, state: RunState) -> EncodedSnapshot | None:
         """Called in a thread, with the run as its ledger tells; None: nothing new."""
-        driver: Driving = "live" if state.end is not None else self._driver()
+        driver: Driving = "live" if state.end is not None else self._driver(_cluster(state))
         if self._drawn_of == (state.seq, driver):
             return None
         self._drawn_of = (state.seq, driver)
         waiting = _WAITING[driver].format(cluster=_cluster(state))
         return encoded_snapshot(state, time.time(), waiting, driver=driver)
 
-    def _driver(self) -> Driving:
+    @property
+    def _is_live(self) -> bool:
+        return self.run_id in self._driven().live
+
+    def _driver(self, cluster: str) -> Driving:
         """What makes an unfinished run go on."""
-        alone_s = self._clock() - self._driven_s
-        if self._is_live(self.run_id):
+        last, last_s = self._driven_s
+        alone_s = self._clock() - last
+        if self._is_live:
             return "live"
         if self._was_driven and alone_s < RECOVERS_S:
-            return "recovering"
+            is_unreachable = cluster in self._driven().unreachable
+            return "none" if was_left(self.run_id, last_s, is_unreachable) else "recovering"
         return "live" if alone_s < _ALONE_S else "none"
 
 

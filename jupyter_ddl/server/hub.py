@@ -291,7 +291,7 @@ class Hub:
                 run_id,
                 self.links,
                 self.folds,
-                is_live=lambda run_id: run_id in self._clusters.live_runs,
+                driven=lambda: self._clusters.driven,
                 on_snapshot=watched.show,
                 on_record=watched.show,
             )
@@ -373,7 +373,7 @@ class Hub:
         while True:
             self._poll_runs.clear()
             try:
-                runs = await asyncio.to_thread(self._listing.poll, self._clusters.live_runs)
+                runs = await asyncio.to_thread(self._listing.poll, self._clusters.driven)
                 trouble = self._listing.trouble
             except OSError as error:
                 runs, trouble = seen, trouble_of("runs can't be listed now", error)

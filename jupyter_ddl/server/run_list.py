@@ -11,7 +11,7 @@ import os
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Container
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -20,6 +20,7 @@ import msgspec
 
 from jupyter_ddl.errors import JupyterDDLError, RunNotFoundError
 from jupyter_ddl.formats import format_counted
+from jupyter_ddl.ledger.file import lock_path
 from jupyter_ddl.ledger.reader import (
     MAX_FOLDED,
     LedgerReader,
@@ -31,9 +32,20 @@ from jupyter_ddl.ledger.reducer import fold
 from jupyter_ddl.ledger.run_state import RunState
 from jupyter_ddl.protocol.snapshot import RunLine
 from jupyter_ddl.store.exhaustion import used_up
+from jupyter_ddl.store.locks import read_note
 from jupyter_ddl.store.paths import ledger_path, runs_dir
+from jupyter_ddl.store.processes import is_alive
 
-__all__ = ["N_RUNS", "RECOVERS_S", "Folds", "RunListing", "check_run", "trouble_of"]
+__all__ = [
+    "N_RUNS",
+    "RECOVERS_S",
+    "Driven",
+    "Folds",
+    "RunListing",
+    "check_run",
+    "trouble_of",
+    "was_left",
+]
 
 
 # Folded runs, kept between requests so that only what is new in a ledger is read.
@@ -162,6 +174,39 @@ class _Known:
     """Time and size of the ledger."""
 
 
+@dataclass(frozen=True, slots=True)
+class Driven:
+    """What controllers do, as the last look at the clusters told."""
+
+    live: frozenset[str] = frozenset()
+    """Runs that a controller drives."""
+    groups: frozenset[str] = frozenset()
+    """Persistent groups among them: what they do is in their records alone."""
+    waiting: frozenset[str] = frozenset()
+    """Those of them that wait for something outside them."""
+    unreachable: frozenset[str] = frozenset()
+    """Clusters whose controllers do not answer."""
+
+
+def was_left(run_id: str, driven_s: float, is_unreachable: bool) -> bool:
+    """Whether the controller of a run that was driven has left it on purpose, and was not lost.
+
+    One that ends gives the run's lock up, and is no longer found before that.
+
+    Parameters
+    ----------
+    driven_s : float
+        When the run was seen to be driven last (Unix seconds); who took the lock since takes it up.
+    is_unreachable : bool
+        Whether the controller of the run's cluster is found and does not answer.
+    """
+    holder = read_note(lock_path(ledger_path(run_id)))
+    if holder is None:
+        return True
+    is_taken_up = holder.since_s > driven_s
+    return not (is_unreachable or is_taken_up) and is_alive(holder.process)
+
+
 class RunListing:
     """Called from one thread at a time, never from the server's loop."""
 
@@ -169,8 +214,8 @@ class RunListing:
         self._folds = folds
         self._known: dict[str, _Known] = {}
         self._directory_mark: int | None = None
-        self._driven_s: dict[str, float] = {}
-        """When runs that have not ended were last seen to be driven."""
+        self._driven: dict[str, tuple[float, float]] = {}
+        """When runs were last seen to be driven: monotonic, and Unix seconds."""
         self._read_all_s = -_READ_ALL_S
         self._unread: dict[str, OSError] = {}
 
@@ -184,14 +229,8 @@ class RunListing:
         others = f" and {format_counted(n_others, 'other run')}" if n_others else ""
         return trouble_of(f"run {run_id}{others} can't be read now", error)
 
-    def poll(self, live: Container[str]) -> tuple[RunLine, ...]:
-        """The newest runs, newest first.
-
-        Parameters
-        ----------
-        live : container of str
-            Runs that a controller drives now: an ended one among them goes on.
-        """
+    def poll(self, driven: Driven) -> tuple[RunLine, ...]:
+        """The newest runs, newest first; an ended one that is driven goes on."""
         self._take_names()
         now = time.monotonic()
         if now - self._read_all_s >= _READ_ALL_S:
@@ -200,13 +239,13 @@ class RunListing:
             changing = list(self._known)
         else:
             changing = [run_id for run_id, each in self._known.items() if _may_change(each)]
-            changing += [run_id for run_id in self._known if run_id in live]
+            changing += [run_id for run_id in self._known if run_id in driven.live]
             changing += self._unread
         for run_id in changing:
             self._read(run_id)
         there = (each.line for each in self._known.values() if each.line is not None)
         newest = heapq.nlargest(N_RUNS, there, key=lambda line: line.created_at_s)
-        return self._lines(newest, live, now)
+        return self._lines(newest, driven, now)
 
     def _take_names(self) -> None:
         """Runs that have come or gone since the last look."""
@@ -237,22 +276,30 @@ class RunListing:
         except OSError as error:
             self._unread[run_id] = error  # with its old mark: it is read again at the next look
 
-    def _lines(self, lines: list[RunLine], live: Container[str], now: float) -> tuple[RunLine, ...]:
+    def _lines(self, lines: list[RunLine], driven: Driven, now: float) -> tuple[RunLine, ...]:
         n_folded = 0
-        self._driven_s |= {line.run_id: now for line in lines if line.run_id in live}
+        seen = (now, time.time())
+        self._driven |= {line.run_id: seen for line in lines if line.run_id in driven.live}
         found = []
         for line in lines:
             if line.n_finished is None and n_folded < MAX_FOLDED:
                 n_folded += 1
                 line = self._with_progress(line)
-            recovers = (
-                line.finished_at_s is None
-                and line.run_id not in live
-                and now - self._driven_s.get(line.run_id, -RECOVERS_S) < RECOVERS_S
-            )
-            changed = {"live": line.run_id in live, "recovering": recovers}
+            is_live = line.run_id in driven.live
+            changed = {
+                "live": is_live,
+                "waits": line.run_id in driven.waiting,
+                "recovering": not is_live and self._recovers(line, driven, now),
+            }
             found.append(msgspec.structs.replace(line, **changed))
         return tuple(found)
+
+    def _recovers(self, line: RunLine, driven: Driven, now: float) -> bool:
+        if line.finished_at_s is not None or line.run_id not in self._driven:
+            return False
+        last, last_s = self._driven[line.run_id]
+        is_new = now - last < RECOVERS_S
+        return is_new and not was_left(line.run_id, last_s, line.cluster in driven.unreachable)
 
     def _with_progress(self, line: RunLine) -> RunLine:
         try:

@@ -115,7 +115,12 @@ function activate(
   });
   launcher?.add({ command: CommandIDs.showPanel, category: 'Other', rank: 10 });
   if (restorer !== null) {
-    pages.restore(restorer, CommandIDs.openRun, CommandIDs.openCluster);
+    pages.restore(
+      restorer,
+      CommandIDs.openRun,
+      CommandIDs.openCluster,
+      CommandIDs.compareRun
+    );
   }
   if (settings !== null) {
     void followSettings(settings, plugin.id, app, panel, store);

@@ -73,7 +73,10 @@ test('a run whose controller was lost recovers before it counts as stopped', () 
   const lost = { ...run, is_damaged: false, live: false, finished_at_s: null };
   expect(stateOf({ ...lost, recovering: true })).toBe('recovering');
   expect(stateOf({ ...lost, recovering: false })).toBe('stopped');
-  expect(stateOf({ ...lost, live: true, state: 'running' })).toBe('running');
+  const live: RunLine = { ...lost, live: true, state: 'running', waits: false };
+  expect(stateOf(live)).toBe('running');
+  expect(stateOf({ ...live, waits: true })).toBe('waiting');
+  expect(stateOf({ ...live, waits: true, finished_at_s: 5, state: 'complete' })).toBe('complete');
   expect(stateOf({ ...lost, finished_at_s: 5, state: 'failed', recovering: true })).toBe('failed');
   expect(stateOf({ ...lost, is_damaged: true })).toBe('damaged');
 });

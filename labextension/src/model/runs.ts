@@ -53,8 +53,11 @@ export function stateOf(run: RunLine): string {
   if (run.is_damaged) {
     return 'damaged';
   }
-  if (run.finished_at_s !== null || run.live) {
+  if (run.finished_at_s !== null) {
     return run.state;
+  }
+  if (run.live) {
+    return run.waits ? 'waiting' : run.state;
   }
   return run.recovering ? 'recovering' : 'stopped';
 }

@@ -114,7 +114,12 @@ export function addCommands(
   add(CommandIDs.openRun, 'Open a run…', withRun('Open a run', actions.openRun));
   add(CommandIDs.stopRun, 'Stop a run…', withRun('Stop a run', context.stopRun, true));
   add(CommandIDs.useCluster, 'Use a cluster in new notebooks…', withCluster('Use', actions.useCluster));
-  add(CommandIDs.compareRun, 'Compare a run…', withRun('Compare', context.compareWith));
+  const askForOther = withRun('Compare', context.compareWith);
+  add(CommandIDs.compareRun, 'Compare a run…', args =>
+    typeof args.runId === 'string' && typeof args.other === 'string'
+      ? actions.compareRuns(args.runId, args.other)
+      : askForOther(args)
+  );
   add(
     CommandIDs.exportRun,
     'Export a run…',
@@ -161,5 +166,6 @@ const CLUSTER_MENU = [
 
 const ARGUMENTS = {
   name: { type: 'string', description: 'Name of a cluster; asked for without it' },
-  runId: { type: 'string', description: 'Id of a run; asked for without it' }
+  runId: { type: 'string', description: 'Id of a run; asked for without it' },
+  other: { type: 'string', description: 'Id of the run to compare with; asked for without it' }
 } as const;

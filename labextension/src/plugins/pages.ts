@@ -103,7 +103,17 @@ export class Pages {
     }));
   }
 
-  restore(restorer: ILayoutRestorer, openRun: string, openCluster: string): void {
+  restore(
+    restorer: ILayoutRestorer,
+    openRun: string,
+    openCluster: string,
+    compareRun: string
+  ): void {
+    void restorer.restore(this._compared, {
+      command: compareRun,
+      args: ({ content: { runId, other } }) => ({ runId, other }),
+      name: ({ content: { runId, other } }) => `${runId}-${other}`
+    });
     void restorer.restore(this._runs, {
       command: openRun,
       args: widget => ({ runId: widget.content.runId }),

@@ -82,6 +82,7 @@ class ClusterSection extends ReactWidget {
 function section(title: string, content: Widget, buttons: ToolbarButton[]): PanelWithToolbar {
   const panel = new PanelWithToolbar();
   panel.title.label = title;
+  panel.addClass('jp-ddl-scrolls');
   panel.addWidget(content);
   buttons.forEach((button, index) => panel.toolbar.addItem(`ddl-${index}`, button));
   return panel;

@@ -10,13 +10,15 @@ import os
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from jupyter_ddl.client.link import OnSnapshot
-from jupyter_ddl.errors import ClusterError
+from jupyter_ddl.errors import ClusterError, RunNotFoundError
 from jupyter_ddl.protocol.replies import (
     Accepted,
     ClusterStatus,
+    GroupStatus,
     Result,
     SnapshotResult,
     StatusResult,
@@ -32,7 +34,15 @@ from jupyter_ddl.server.requests import _own_lines
 from jupyter_ddl.store.connection import ConnectionInfo
 from jupyter_ddl.store.paths import ledger_path, run_dir
 from jupyter_ddl.store.processes import ProcessIdentity
-from tests.unit.server.test_run_listing import ENDED, STARTED, go_on, record, trial
+from tests.unit.server.test_run_listing import (
+    ENDED,
+    GONE,
+    STARTED,
+    go_on,
+    hold,
+    record,
+    trial,
+)
 
 _DEADLINE_S = 60.0
 
@@ -54,6 +64,7 @@ class Controller(Links):
         """What a look at the clusters raises."""
         self.closed = asyncio.Event()
         self.active: tuple[str, ...] = ("r1",)
+        self.groups: tuple[GroupStatus, ...] = ()
         self.now = drawn(10)
         self.watched: list[tuple[OnSnapshot, Callable[[], None]]] = []
         self.asked: list[Body] = []
@@ -84,13 +95,15 @@ class Controller(Links):
     async def request(self, body: Body) -> Result:
         self.asked.append(body)
         match body:
+            case WatchRun() if self.groups:
+                raise RunNotFoundError(f"run {body.run_id} is not active")
             case WatchRun():
                 return SnapshotResult(self.now)
             case GetStatus():
                 status = ClusterStatus(
                     "local", "local", "ready", 1, "", 0.0, (), 1, 1, None, self.active, 1.0, None, 1
                 )
-                return StatusResult(status)
+                return StatusResult(msgspec.structs.replace(status, groups=self.groups))
             case GetTelemetry():
                 return TelemetryResult(EncodedTelemetry("local", "", b"{}"))
         return Accepted()
@@ -287,7 +300,7 @@ def test_the_end_reaches_all_and_is_the_last_thing_that_is_read(
         controller.push(drawn(12, "complete"))
         await until(lambda: tab.states()[-1] == "complete")
         hub._poll_soon()
-        await until(lambda: "r1" not in hub._clusters.live_runs)
+        await until(lambda: "r1" not in hub._clusters.driven.live)
         looks: list[str] = []
         look = hub.folds.poll
         monkeypatch.setattr(hub.folds, "poll", lambda *args: looks.append(args[0]) or look(*args))
@@ -316,7 +329,7 @@ def test_the_death_of_a_controller_is_survived_and_its_return_noticed(
         await until(lambda: 10 in tab.seqs())
         controller.die()
         hub._poll_soon()
-        await until(lambda: "r1" not in hub._clusters.live_runs)
+        await until(lambda: "r1" not in hub._clusters.driven.live)
         controller.is_there = True
         controller.now = drawn(20)
         hub._poll_soon()
@@ -380,6 +393,7 @@ def test_a_run_that_nothing_drives_says_so_and_goes_on_with_its_controller(
         tab.say(kind="watch", id=1, run_id="r1")
         await until(lambda: 10 in tab.seqs())
         go_on("r1", *trial(1, 0.9), *[trial(n, 0.1)[0] for n in range(2, 9)])
+        hold("r1", GONE)
         controller.die()
         hub._poll_soon()
         await until(lambda: tab.snapshots()[-1].get("driver") == "recovering")
@@ -391,6 +405,43 @@ def test_a_run_that_nothing_drives_says_so_and_goes_on_with_its_controller(
         controller.now = drawn(99)
         hub._poll_soon()
         await until(lambda: tab.seqs()[-1] == 99)
+
+    relay(work)
+
+
+def test_a_run_whose_cluster_was_stopped_is_said_to_be_driven_by_nothing_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("jupyter_ddl.server.feeds._RUN_INTERVAL_S", 0.01)
+
+    async def work(hub: Hub, controller: Controller) -> None:
+        tab = Tab(hub)
+        tab.say(kind="watch", id=1, run_id="r1")
+        await until(lambda: 10 in tab.seqs())
+        go_on("r1", *trial(1, 0.9), *[trial(n, 0.1)[0] for n in range(2, 9)])
+        controller.die()  # it gave the run's lock up before
+        hub._poll_soon()
+        await until(lambda: tab.snapshots()[-1].get("driver") == "none")
+        assert "recovering" not in {each.get("driver") for each in tab.snapshots()}
+        lines = tab.newest("runs")["runs"]
+        assert not any(line.get("recovering") for line in lines)
+
+    relay(work)
+
+
+def test_a_persistent_group_is_followed_by_its_record() -> None:
+    """Its controller knows no run of its name, and that is nothing to tell."""
+
+    async def work(hub: Hub, controller: Controller) -> None:
+        controller.groups = (GroupStatus("r1", "warm", 0.0, 0, False, ()),)
+        tab = Tab(hub)
+        await until(lambda: tab.newest("clusters").get("clusters"))
+        tab.say(kind="watch", id=1, run_id="r1")
+        await until(lambda: tab.snapshots())
+        go_on("r1", *trial(1, 0.9))
+        await until(lambda: tab.snapshots()[-1]["counts"]["complete"] == 2)
+        assert set(tab.troubles()) == {""}
+        assert {each.get("driver", "live") for each in tab.snapshots()} == {"live"}
 
     relay(work)
 

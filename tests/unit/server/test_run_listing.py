@@ -5,9 +5,10 @@ from __future__ import annotations
 import errno
 from typing import Any
 
+import msgspec
 import pytest
 
-from jupyter_ddl.ledger.file import LedgerWriter
+from jupyter_ddl.ledger.file import LedgerWriter, lock_path
 from jupyter_ddl.protocol.events import (
     AttemptFinished,
     AttemptStarted,
@@ -24,8 +25,10 @@ from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.protocol.space import Uniform
 from jupyter_ddl.protocol.verb import VerbSpec
 from jupyter_ddl.server import run_list
-from jupyter_ddl.server.run_list import N_RUNS, RECOVERS_S, Folds, RunListing
+from jupyter_ddl.server.run_list import N_RUNS, RECOVERS_S, Driven, Folds, RunListing
+from jupyter_ddl.store.locks import Holder
 from jupyter_ddl.store.paths import ledger_path, run_dir, runs_dir
+from jupyter_ddl.store.processes import ProcessIdentity, this_process
 from jupyter_ddl.verbs.ddp import Ddp
 from jupyter_ddl.verbs.search import Search
 
@@ -44,6 +47,19 @@ def record(
 def go_on(run_id: str, *events: Event) -> None:
     with LedgerWriter.open(ledger_path(run_id)) as ledger:
         ledger.append(list(events))
+
+
+GONE = msgspec.structs.replace(this_process(), pid=2**22 + 1)
+
+
+def hold(run_id: str, process: ProcessIdentity, since_s: float = 0.0) -> None:
+    """Note that a controller holds a run's lock, or held it when it was lost."""
+    holder = Holder(process, "here", "", since_s)
+    lock_path(ledger_path(run_id)).write_bytes(msgspec.json.encode(holder))
+
+
+def driven(*run_ids: str) -> Driven:
+    return Driven(frozenset(run_ids))
 
 
 def trial(number: int, value: float) -> list[Event]:
@@ -74,7 +90,7 @@ def reads(home: Any, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_runs_are_listed_newest_first_with_progress_and_best(home: Any) -> None:
     record("old", STARTED, *trial(0, 0.1), *trial(1, 0.9), ENDED, created_at_s=1000.0)
     record("new", STARTED, *trial(0, 0.3), created_at_s=2000.0)
-    new, old = RunListing(Folds()).poll({"new"})
+    new, old = RunListing(Folds()).poll(driven("new"))
     assert (new.run_id, new.state, new.live) == ("new", "running", True)
     assert (new.n_finished, new.n_trials, new.best) == (1, 2, 0.3)
     assert (old.run_id, old.state, old.live, old.best) == ("old", "complete", False, 0.9)
@@ -94,7 +110,7 @@ def test_a_training_tells_its_step_and_round_while_it_runs_and_afterwards(home: 
     assert ledger_path("running").stat().st_size > 1 << 16  # more than a summary folds
     record("over", *begun, RunFinished(1009.0, "complete", totals={"complete": 1}, step=7, round=1),
            verb=verb)  # fmt: skip
-    lines = {line.run_id: line for line in RunListing(Folds()).poll({"running"})}
+    lines = {line.run_id: line for line in RunListing(Folds()).poll(driven("running"))}
     assert (lines["running"].step, lines["running"].round) == (1999, 2)
     assert (lines["over"].step, lines["over"].round) == (7, 1)
 
@@ -105,12 +121,12 @@ def test_a_run_that_ended_is_read_once_and_one_that_goes_on_when_it_grew(
     record("ended", STARTED, ENDED)
     record("active", STARTED)
     listing = RunListing(Folds())
-    listing.poll(())
+    listing.poll(Driven())
     for _ in range(3):
-        listing.poll(())
+        listing.poll(Driven())
     assert sorted(reads) == ["active", "ended"]
     go_on("active", *trial(0, 0.3))
-    assert {line.run_id: line.best for line in listing.poll(())}["active"] == 0.3
+    assert {line.run_id: line.best for line in listing.poll(Driven())}["active"] == 0.3
     assert reads.count("active") == 2
     assert reads.count("ended") == 1
 
@@ -118,21 +134,21 @@ def test_a_run_that_ended_is_read_once_and_one_that_goes_on_when_it_grew(
 def test_runs_come_and_go_with_their_directories(home: Any) -> None:
     record("first", STARTED, ENDED)
     listing = RunListing(Folds())
-    assert [line.run_id for line in listing.poll(())] == ["first"]
+    assert [line.run_id for line in listing.poll(Driven())] == ["first"]
     record("second", STARTED, created_at_s=2000.0)
-    assert [line.run_id for line in listing.poll(())] == ["second", "first"]
+    assert [line.run_id for line in listing.poll(Driven())] == ["second", "first"]
     for path in run_dir("first").iterdir():
         path.unlink()
     run_dir("first").rmdir()
-    assert [line.run_id for line in listing.poll(())] == ["second"]
+    assert [line.run_id for line in listing.poll(Driven())] == ["second"]
 
 
 def test_a_resumed_run_is_seen_although_it_had_ended(home: Any) -> None:
     record("again", STARTED, RunFinished(1009.0, "cancelled"))
     listing = RunListing(Folds())
-    assert listing.poll(())[0].state == "cancelled"
+    assert listing.poll(Driven())[0].state == "cancelled"
     go_on("again", RunStarted(1010.0, 2, 2, 2, 43))
-    assert listing.poll({"again"})[0].state == "running"
+    assert listing.poll(driven("again"))[0].state == "running"
 
 
 def test_a_run_that_is_being_created_is_left_out_and_a_damaged_one_marked(home: Any) -> None:
@@ -142,7 +158,7 @@ def test_a_run_that_is_being_created_is_left_out_and_a_damaged_one_marked(home: 
     record("good", STARTED)
     (runs_dir() / "notes.txt").write_text("not a run")
     listing = RunListing(Folds())
-    lines = listing.poll(())
+    lines = listing.poll(Driven())
     assert {line.run_id: line.is_damaged for line in lines} == {"noise": True, "good": False}
     assert listing.trouble == ""
 
@@ -153,7 +169,7 @@ def test_what_can_t_be_read_now_is_told_and_stays_until_it_can(
     for run_id in ("ended", "grows"):
         record(run_id, STARTED, *([ENDED] if run_id == "ended" else []))
     listing = RunListing(Folds())
-    before = listing.poll(())
+    before = listing.poll(Driven())
     go_on("grows", *trial(0, 0.3))
     record("new", STARTED, ENDED, created_at_s=2000.0)
 
@@ -162,10 +178,10 @@ def test_what_can_t_be_read_now_is_told_and_stays_until_it_can(
 
     with monkeypatch.context() as without_files:
         without_files.setattr("os.open", refused)
-        assert listing.poll(()) == before
+        assert listing.poll(Driven()) == before
         assert listing.trouble.startswith("run grows and 1 other run can't be read now: Too many")
         assert "raise `ulimit -n`" in listing.trouble
-    new, *others = listing.poll(())
+    new, *others = listing.poll(Driven())
     assert (new.run_id, new.is_damaged, listing.trouble) == ("new", False, "")
     assert {line.run_id: line.best for line in others} == {"ended": 0.9, "grows": 0.3}
 
@@ -173,28 +189,48 @@ def test_what_can_t_be_read_now_is_told_and_stays_until_it_can(
 def test_only_the_newest_are_listed_however_many_there_are(home: Any) -> None:
     for number in range(N_RUNS + 20):
         record(f"r{number}", STARTED, ENDED, created_at_s=1000.0 + number)
-    lines = RunListing(Folds()).poll(())
+    lines = RunListing(Folds()).poll(Driven())
     assert len(lines) == N_RUNS
     assert lines[0].run_id == f"r{N_RUNS + 19}"
 
 
-def test_a_run_whose_controller_was_lost_recovers_for_a_while(
+def test_a_run_whose_controller_was_lost_recovers_for_a_while_and_one_that_was_left_does_not(
     home: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    record("active", STARTED)
-    record("old", STARTED)
+    for run_id in ("lost", "left", "ending", "hangs", "taken-up", "old"):
+        record(run_id, STARTED)
     record("ended", STARTED, ENDED)
     now_s = [1000.0]
     monkeypatch.setattr(run_list.time, "monotonic", lambda: now_s[0])
+    monkeypatch.setattr(run_list.time, "time", lambda: now_s[0])
     listing = RunListing(Folds())
+    hold("lost", GONE, 900.0)
+    for run_id in ("ending", "hangs"):
+        hold(run_id, this_process(), 900.0)
 
-    def recovering(live: set[str]) -> list[str]:
-        return [line.run_id for line in listing.poll(live) if line.recovering]
+    def recovering(seen: Driven) -> set[str]:
+        return {line.run_id for line in listing.poll(seen) if line.recovering}
 
-    assert recovering({"active", "ended"}) == []
+    all_of_them = driven("lost", "left", "ending", "hangs", "taken-up", "ended")
+    assert recovering(all_of_them) == set()
     now_s[0] += RECOVERS_S - 1
-    assert recovering({"active"}) == []
+    assert recovering(all_of_them) == set()
     now_s[0] += RECOVERS_S - 1
-    assert recovering(set()) == ["active"]
+    # Its new controller has the run's lock, and is not found yet.
+    hold("taken-up", this_process(), now_s[0])
+    assert recovering(Driven()) == {"lost", "taken-up"}
+    # A controller that does not answer has left nothing.
+    hangs = Driven(unreachable=frozenset({"local"}))
+    assert recovering(hangs) == {"lost", "taken-up", "ending", "hangs"}
     now_s[0] += 2
-    assert recovering(set()) == []
+    assert recovering(hangs) == set()
+
+
+def test_a_run_that_waits_is_listed_as_such(home: Any) -> None:
+    for run_id in ("runs", "waits"):
+        record(run_id, STARTED)
+    seen = Driven(frozenset({"runs", "waits"}), waiting=frozenset({"waits"}))
+    assert {line.run_id: line.waits for line in RunListing(Folds()).poll(seen)} == {
+        "runs": False,
+        "waits": True,
+    }
