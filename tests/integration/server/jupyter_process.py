@@ -26,6 +26,7 @@ from tests.leaks import Home
 from tests.until import PATIENCE_S, until
 
 API = "jupyter-ddl/api"
+_TURN_S = 2.0
 _EXTENSIONS = {
     "jupyter_ddl": True,
     "jupyterlab": False,  # the others take most of a start
@@ -177,9 +178,10 @@ class Browser:
         deadline = time.monotonic() + timeout_s
         while (left := deadline - time.monotonic()) > 0:
             try:
-                message = self.next(left)
+                # In short turns: the server's pings begin the time of a long one anew, for ever.
+                message = self.next(min(left, _TURN_S))
             except websocket.WebSocketTimeoutException:
-                break
+                continue
             if wanted(message):
                 return message
         kinds = [each["kind"] for each in self.seen[-20:]]
