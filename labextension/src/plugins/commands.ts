@@ -116,8 +116,8 @@ export function addCommands(
   add(CommandIDs.useCluster, 'Use a cluster in new notebooks…', withCluster('Use', actions.useCluster));
   const askForOther = withRun('Compare', context.compareWith);
   add(CommandIDs.compareRun, 'Compare a run…', args =>
-    typeof args.runId === 'string' && typeof args.other === 'string'
-      ? actions.compareRuns(args.runId, args.other)
+    typeof args.runId === 'string' && Array.isArray(args.others)
+      ? actions.compareRuns(args.runId, args.others.map(String))
       : askForOther(args)
   );
   add(
@@ -167,5 +167,9 @@ const CLUSTER_MENU = [
 const ARGUMENTS = {
   name: { type: 'string', description: 'Name of a cluster; asked for without it' },
   runId: { type: 'string', description: 'Id of a run; asked for without it' },
-  other: { type: 'string', description: 'Id of the run to compare with; asked for without it' }
+  others: {
+    type: 'array',
+    items: { type: 'string' },
+    description: 'Ids of the runs to compare with; asked for without them'
+  }
 } as const;

@@ -111,8 +111,8 @@ export class Pages {
   ): void {
     void restorer.restore(this._compared, {
       command: compareRun,
-      args: ({ content: { runId, other } }) => ({ runId, other }),
-      name: ({ content: { runId, other } }) => `${runId}-${other}`
+      args: ({ content: { runId, others } }) => ({ runId, others: [...others] }),
+      name: ({ content: { runId, others } }) => [runId, ...others].join('-')
     });
     void restorer.restore(this._runs, {
       command: openRun,
