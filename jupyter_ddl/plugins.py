@@ -188,6 +188,7 @@ STRATEGIES = PluginKind(
         "dp": "jupyter_ddl.ranks.strategies.one_process:OneProcess",
         "local-sgd": "jupyter_ddl.ranks.strategies.local:LocalSgd",
         "diloco": "jupyter_ddl.ranks.strategies.local:DiLoCo",
+        "pipeline": "jupyter_ddl.ranks.strategies.pipeline:Pipeline",
     },
 )
 

@@ -24,6 +24,7 @@ from jupyter_ddl.plotting.chart import (
     thinned,
 )
 from jupyter_ddl.plotting.importance import importance_of
+from jupyter_ddl.plotting.pipeline import pipeline_chart
 from jupyter_ddl.plotting.svg import to_svg
 from jupyter_ddl.plotting.vega import to_vega
 from jupyter_ddl.protocol.events import AttemptFinished, AttemptStarted, Event
@@ -105,7 +106,7 @@ class RunPlots:
     def __repr__(self) -> str:
         names = (
             "history(), importance(), parallel(), slice(), timeline(), curves(metric, runs=[…]), "
-            "scaling(runs=[…])"
+            "pipeline(), scaling(runs=[…])"
         )
         return f"<plots of run {self._run.id}: {names}>"
 
@@ -331,6 +332,18 @@ class RunPlots:
                 f"{format_counted(len(categories), 'place')}",
             )
         )
+
+    def pipeline(self) -> Plot:
+        """Show what each rank computed when, in the last measured batch of ``--strategy pipeline``.
+
+        Below it stands the same order of computations if nothing else took time.
+
+        Returns
+        -------
+        Plot
+        """
+        ranks = self._run._fold().ranks.get(0)
+        return _plot(pipeline_chart(None if ranks is None else ranks.pipeline))
 
     def curves(self, metric: str | None = None, *, runs: Sequence[Other] = ()) -> Plot:
         """A metric over the steps: of a search's trials, or of a training.

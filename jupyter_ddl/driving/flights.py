@@ -19,6 +19,7 @@ from jupyter_ddl.protocol.events import (
     Notice,
     OfAttempt,
     OutputShown,
+    PipelineTimed,
     ProfileTaken,
     RankEvent,
     Reported,
@@ -191,7 +192,7 @@ class FlightBook:
         return True
 
 
-_UNBOUNDED = (Reported, Notice, OutputShown, ProfileTaken, StepsTimed)
+_UNBOUNDED = (Reported, Notice, OutputShown, PipelineTimed, ProfileTaken, StepsTimed)
 """What a cell tells as often as it likes, and a run does without."""
 
 
@@ -199,10 +200,14 @@ def _weight(event: Event) -> int:
     """About as many bytes as its record has."""
     if isinstance(event, Reported):
         return 48 + sum(len(name) + 10 for name in event.metrics)
+    if isinstance(event, PipelineTimed):
+        return 1024 + 48 * len(event.times.spans)
     return 64 + len(event.text) if isinstance(event, Notice) else 256
 
 
-def _told_too_much(event: Reported | Notice | OutputShown | ProfileTaken | StepsTimed) -> Notice:
+def _told_too_much(
+    event: Reported | Notice | OutputShown | PipelineTimed | ProfileTaken | StepsTimed,
+) -> Notice:
     whose = "it" if isinstance(event, Notice) else f"trial {event.trial}"
     text = (
         f"{whose} has reported {format_bytes(_MAX_RECORD_BYTES)}: what it reports from now on is "

@@ -16,6 +16,7 @@ from jupyter_ddl.protocol.events import (
     AttemptFinished,
     CheckpointSaved,
     HangVerdict,
+    PipelineTimed,
     RankEnded,
     RankStarted,
     Reported,
@@ -87,6 +88,15 @@ def steps_timed(state: RunState, event: StepsTimed) -> None:
     if event.bytes_sent is not None and _is_ddp(state):
         told = 0 if before is None else before.bytes_sent or 0
         state.group.bytes_sent = (state.group.bytes_sent or 0) + event.bytes_sent - told
+
+
+def pipeline_timed(state: RunState, event: PipelineTimed) -> None:
+    """Keep the latest batch of a pipeline that was measured."""
+    ranks = state.ranks.get(event.trial)
+    if ranks is None or ranks.attempt != event.attempt:
+        state.n_late += 1
+        return
+    ranks.pipeline = event.times
 
 
 def rank_reported(state: RunState, event: Reported) -> None:

@@ -33,6 +33,7 @@ from jupyter_ddl.protocol.events import (
     StepsTimed,
     StopRequested,
 )
+from jupyter_ddl.protocol.pipeline import PipelineTimes
 from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.protocol.snapshot import (
     BestTrial,
@@ -102,6 +103,8 @@ class RankGroupState:
     reports: dict[int, LastReport] = field(default_factory=dict)
     steps: dict[int, StepsTimed] = field(default_factory=dict)
     """What the steps of each rank were made of, as far as it has told."""
+    pipeline: PipelineTimes | None = None
+    """The latest batch of a pipeline that was measured."""
 
 
 class FailedRound(msgspec.Struct, frozen=True):

@@ -13,7 +13,7 @@ import msgspec
 from jupyter_ddl.errors import LedgerError
 from jupyter_ddl.ledger.outputs import output_rows
 from jupyter_ddl.ledger.run_state import GroupHistory, RunState, Series, by_importance
-from jupyter_ddl.ledger.step_parts import step_parts, step_verdict
+from jupyter_ddl.ledger.step_parts import pipeline_verdict, step_parts, step_verdict
 from jupyter_ddl.protocol.codec import encodable
 from jupyter_ddl.protocol.events import Failure, HangVerdict, Reported, RunFinished
 from jupyter_ddl.protocol.run import RunSpec
@@ -125,6 +125,8 @@ def group_fields(
     hang = group.hang
     parts = {} if ranks is None else step_parts(ranks.steps)
     hosts = {} if ranks is None else {rank: one.host for rank, one in ranks.started.items()}
+    pipeline = None if ranks is None else ranks.pipeline
+    verdict = step_verdict(parts, hosts) if pipeline is None else pipeline_verdict(pipeline)
     return {
         "ranks": ()
         if ranks is None
@@ -136,7 +138,7 @@ def group_fields(
         "checkpoint_step": group.checkpoint_step,
         **_series_fields(group, n_points, n_text),
         "hang": None if hang is None else _hang(hang),
-        "step_verdict": _short(step_verdict(parts, hosts), 300),
+        "step_verdict": _short(verdict, 300),
         "bytes_sent": group.bytes_sent,
     }
 

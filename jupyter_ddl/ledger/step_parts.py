@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from statistics import mean, median
 
-from jupyter_ddl.formats import format_duration, format_percent
+from jupyter_ddl.formats import format_counted, format_duration, format_percent
 from jupyter_ddl.protocol.events import StepsTimed
+from jupyter_ddl.protocol.pipeline import PipelineTimes
 from jupyter_ddl.protocol.snapshot import StepParts
 
-__all__ = ["step_parts", "step_verdict"]
+__all__ = ["pipeline_verdict", "step_parts", "step_verdict"]
 
 _MIN_STEPS = 5
 _SLOWER = 1.2
@@ -21,6 +22,8 @@ _SLOWER = 1.2
 _WAITING, _DATA, _EXCHANGE = 0.1, 0.15, 0.2
 """Shares of a step that are worth a sentence."""
 _APART = 0.05
+_UNEVEN, _BUBBLE = 0.15, 0.25
+"""Shares of a pipeline's batch: idle beyond the ideal, and the ideal itself."""
 
 
 def step_parts(timed: Mapping[int, StepsTimed]) -> dict[int, StepParts]:
@@ -80,6 +83,20 @@ def step_verdict(parts: Mapping[int, StepParts], hosts: Mapping[int, str]) -> st
     step_s = mean(one.step_s for one in each)
     compute = mean(one.compute_s / one.step_s for one in each)
     return f"{format_percent(compute)} of a step of {format_duration(step_s)} is compute"
+
+
+def pipeline_verdict(times: PipelineTimes) -> str:
+    """How long the ranks of a pipeline have nothing to do in a batch, and what to try."""
+    cut = format_counted(times.n_microbatches, "micro-batch", "micro-batches")
+    begin = (
+        f"the ranks are idle for {format_percent(times.idle_share)} of a batch; {times.schedule} "
+        f"with {cut} leaves at best {format_percent(times.ideal_idle_share)}"
+    )
+    if times.idle_share - times.ideal_idle_share >= _UNEVEN:
+        return f"{begin}: larger micro-batches, or --split where stages take equally long"
+    if times.ideal_idle_share >= _BUBBLE:
+        return f"{begin}: try --microbatches {4 * times.n_ranks}"
+    return begin
 
 
 def _own_s(parts: StepParts) -> float:

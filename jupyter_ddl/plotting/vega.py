@@ -82,7 +82,7 @@ def _colors(layer: Layer, chart: Chart) -> dict[str, Any]:
         range_ = [SERIES[at % len(SERIES)] for at in range(len(chart.series))]
         found["color"] = {
             "field": "series",
-            "title": "run",
+            "title": None if layer.kind == "span" else "run",
             "scale": {"domain": list(chart.series), "range": range_},
         }
     elif layer.kind in ("point", "span"):

@@ -7,6 +7,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from jupyter_ddl.protocol.names import FileName, FilePath, MaybeFileName, StorePath
+from jupyter_ddl.protocol.pipeline import PipelineTimes
 from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.protocol.space import ParamValue
 from jupyter_ddl.protocol.telemetry import Finite, Usage
@@ -31,6 +32,7 @@ __all__ = [
     "Operation",
     "Outcome",
     "OutputShown",
+    "PipelineTimed",
     "Probe",
     "ProfileTaken",
     "RankEnded",
@@ -155,6 +157,15 @@ class StepsTimed(msgspec.Struct, frozen=True, tag="steps_timed"):
     """That the rank and the others of its host may use; 0: not told."""
     bytes_sent: int | None = None
     """Payload that the rank has sent in steps of ``prepare_step``; None: it makes none."""
+
+
+class PipelineTimed(msgspec.Struct, frozen=True, tag="pipeline_timed"):
+    """One batch of a pipeline, as rank 0 has gathered it; a later one stands for an earlier."""
+
+    trial: int
+    attempt: int
+    at_s: Finite
+    times: PipelineTimes
 
 
 class HangVerdict(msgspec.Struct, frozen=True, tag="hang_verdict"):
@@ -447,6 +458,7 @@ OfAttempt: TypeAlias = (
     | RankStarted
     | RankEnded
     | StepsTimed
+    | PipelineTimed
     | HangVerdict
     | Reported
     | CheckpointSaved
@@ -465,6 +477,7 @@ RankEvent: TypeAlias = (
     | AttemptFinished
     | Notice
     | StepsTimed
+    | PipelineTimed
     | RendezvousReady
     | Beat
     | Probe
@@ -484,6 +497,7 @@ Event: TypeAlias = (
     | RankStarted
     | RankEnded
     | StepsTimed
+    | PipelineTimed
     | HangVerdict
     | Reported
     | CheckpointSaved

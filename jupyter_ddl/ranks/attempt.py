@@ -15,9 +15,11 @@ from jupyter_ddl.protocol.events import (
     CheckpointSaved,
     Notice,
     OutputShown,
+    PipelineTimed,
     RankEvent,
     Reported,
 )
+from jupyter_ddl.protocol.pipeline import PipelineTimes
 from jupyter_ddl.ranks.checkpoints import (
     checkpoint_names,
     newest_checkpoint,
@@ -77,7 +79,7 @@ class Attempt:
         self.on_cpu = place is not None and not place.gpus
         """Whether the rank has no GPU although its host may have some."""
         self.device_index = place.device_index if place else 0
-        self.training = Training(place, trial.seed)
+        self.training = Training(place, trial.seed, tell=self.tell)
         self._agreement = agreement
         self._n_reports = 0
         self._stop_at: tuple[int, StopReason] | None = None
@@ -232,6 +234,14 @@ class Attempt:
     def warn(self, text: str) -> None:
         """Tell the user something in one sentence."""
         self._emit(Notice(time.time(), text))
+
+    def tell(self, what: str | PipelineTimes) -> None:
+        """Record what the strategy says, or has measured."""
+        if isinstance(what, str):
+            self.warn(what)
+            return
+        trial = self._trial
+        self._emit(PipelineTimed(trial.trial, trial.attempt, time.time(), what))
 
     def _directory(self) -> Path:
         return Path(self._assignment.run_dir) / "checkpoints"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from jupyter_ddl.plugins import STRATEGIES
 from jupyter_ddl.protocol.group import RankPlace
+from jupyter_ddl.protocol.pipeline import PipelineTimes
 from jupyter_ddl.ranks.metrics import ReportError
 from jupyter_ddl.ranks.step_times import watch_strategy
 from jupyter_ddl.ranks.strategies.base import Strategy
@@ -31,14 +32,21 @@ class Training:
         Of the order of samples; equal on all ranks and in all attempts.
     strategy : Strategy, optional
         By default the one that ``place`` names.
+    tell : callable, optional
+        Where a strategy's sentences and measurements go.
     """
 
     def __init__(
-        self, place: RankPlace | None, seed: int, strategy: Strategy | None = None
+        self,
+        place: RankPlace | None,
+        seed: int,
+        strategy: Strategy | None = None,
+        tell: Callable[[str | PipelineTimes], None] | None = None,
     ) -> None:
         self._place = place
         self._seed = seed
         self._strategy = strategy
+        self._tell = tell
         self._loaders: list[Any] = []
         self._restored: list[Mapping[str, int]] = []
         self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -50,6 +58,8 @@ class Training:
         if self._strategy is None and self._place is not None:
             chosen = STRATEGIES.load(self._place.strategy)
             self._strategy = chosen(**self._place.strategy_options)
+            if self._tell is not None:
+                self._strategy.tell = self._tell
         return self._strategy
 
     def prepare(self, objects: tuple[Any, ...], device: Any) -> tuple[Any, ...]:

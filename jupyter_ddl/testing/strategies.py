@@ -172,7 +172,7 @@ def _trained_by_steps(
     from torch.utils.data import DataLoader, TensorDataset
 
     model = _model(rank).double()
-    groups = [{"params": model[0].parameters()}, {"params": model[2].parameters(), "lr": 0.03}]
+    groups = [{"params": model[0].parameters()}, {"params": model[1:].parameters(), "lr": 0.03}]
     optimizer = torch.optim.SGD(groups, lr=0.1, momentum=0.9, weight_decay=0.01)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 15, 0.5)
     generator = torch.Generator().manual_seed(1)
@@ -287,7 +287,9 @@ def _model(seed: int = 0) -> Any:
     from torch import nn
 
     torch.manual_seed(seed)
-    return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
+    # Eight parts: a pipeline of four ranks has two stages on each.
+    middle = (each for _ in range(3) for each in (nn.Tanh(), nn.Linear(8, 8)))
+    return nn.Sequential(nn.Linear(4, 8), *middle, nn.Linear(8, 2))
 
 
 def _optimizer(model: Any) -> Any:

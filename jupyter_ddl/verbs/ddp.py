@@ -20,7 +20,7 @@ from jupyter_ddl.plugins import STRATEGIES
 from jupyter_ddl.protocol.group import CollectiveBackend, StrategyOption
 from jupyter_ddl.protocol.verb import Capabilities, RankNeeds
 from jupyter_ddl.verbs.base import Line, Verb
-from jupyter_ddl.verbs.strategy_options import ARGUMENTS, check_ranks, chosen_options
+from jupyter_ddl.verbs.strategy_options import ARGUMENTS, check_ranks, chosen_options, with_plan
 
 __all__ = ["BACKENDS", "Ddp", "gpus_option"]
 
@@ -66,8 +66,8 @@ class Ddp(Verb, frozen=True, tag="ddp"):
             "--strategy",
             default=_STRATEGY,
             metavar="NAME",
-            help="how the ranks train together: ddp (default), fsdp, dp, local-sgd, diloco, or one "
-            "of a package",
+            help="how the ranks train together: ddp (default), fsdp, pipeline, dp, local-sgd, "
+            "diloco, or one of a package",
             offers=STRATEGIES.names,
         ),
         *ARGUMENTS,
@@ -154,6 +154,9 @@ class Ddp(Verb, frozen=True, tag="ddp"):
         verb = self
         if self.backend == "nccl" and self.gpus_per_rank is None:
             verb = msgspec.structs.replace(self, gpus_per_rank=1)
+        if self.strategy_options:
+            given = with_plan(self.strategy_options, namespace)
+            verb = msgspec.structs.replace(verb, strategy_options=given)
         notes = []
         shrinks = self.min_ranks is not None and self.min_ranks < self.n_ranks
         if shrinks and not parts.calls("checkpoint", captured, modules):

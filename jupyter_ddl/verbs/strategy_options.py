@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -11,8 +12,17 @@ from typing import Any
 from jupyter_ddl.errors import OptionError
 from jupyter_ddl.grammar import Argument, argument, count, one_of
 from jupyter_ddl.protocol.group import StrategyOption
+from jupyter_ddl.ranks.metrics import ReportError
+from jupyter_ddl.ranks.strategies.mesh import check_mesh, parse_mesh
+from jupyter_ddl.ranks.strategies.schedules import (
+    DEFAULT_SCHEDULE,
+    SCHEDULES,
+    check_microbatches,
+)
 
-__all__ = ["ARGUMENTS", "OPTIONS", "check_ranks", "chosen_options"]
+__all__ = ["ARGUMENTS", "OPTIONS", "check_ranks", "chosen_options", "with_plan"]
+
+_PLAN_KINDS = ("colwise", "rowwise")
 
 
 def _positive(text: str) -> float:
@@ -53,11 +63,41 @@ _OUTER_MOMENTUM = argument(
     metavar="X",
     help="with diloco: Nesterov's momentum from one meeting to the next; default: 0.9",
 )
+_SCHEDULE = argument(
+    "--schedule",
+    type=one_of(*SCHEDULES),
+    help="with --strategy pipeline: the order in which stages compute; default: 1f1b",
+)
+_MICROBATCHES = argument(
+    "--microbatches",
+    type=count(1),
+    metavar="M",
+    help="with --strategy pipeline: parts of a batch; default: at most 4 for each rank",
+)
+_SPLIT = argument(
+    "--split",
+    metavar="NAME,…",
+    help="with --strategy pipeline: where stages begin; default: where the slowest is fastest",
+)
+
+_MESH = argument(
+    "--mesh",
+    metavar="AXIS=N,…",
+    help="with --strategy fsdp: ranks as a grid, of dp, dp_replicate, dp_shard and tp, e.g. "
+    "dp=2,tp=2",
+)
+_TP_PLAN = argument(
+    "--tp-plan",
+    metavar="NAME",
+    help="with --mesh tp=N: a dict of the notebook, names of layers (with *) to colwise or rowwise",
+)
 
 OPTIONS: dict[str, tuple[Argument, ...]] = {
     "ddp": (_COMPRESS,),
+    "fsdp": (_MESH, _TP_PLAN),
     "local-sgd": (_SYNC_EVERY,),
     "diloco": (_SYNC_EVERY, _OUTER_LR, _OUTER_MOMENTUM),
+    "pipeline": (_SCHEDULE, _MICROBATCHES, _SPLIT),
 }
 """By strategy, and by name to its ``__init__``.  What the line leaves out is in no record."""
 
@@ -105,7 +145,67 @@ def chosen_options(strategy: str, values: Mapping[str, Any]) -> dict[str, Strate
                 f"leave it out, or choose that strategy"
             )
         try:
-            found[name] = option.settings["type"](str(value))
+            found[name] = option.settings.get("type", str)(str(value))
         except argparse.ArgumentTypeError as error:
             raise OptionError(f"%%distribute ddp: {flag}: {error}") from None
+    _check_pipeline(found, values["n_ranks"])
+    _check_mesh(found, values)
     return found
+
+
+def with_plan(
+    options: Mapping[str, StrategyOption], namespace: Mapping[str, Any]
+) -> dict[str, StrategyOption]:
+    """Put what a notebook's dict says in the place of its name, as JSON: ranks have no notebook.
+
+    Raises
+    ------
+    OptionError
+        There is none of that name, or it says something else.
+    """
+    name = options.get("tp_plan")
+    if name is None:
+        return dict(options)
+    plan = namespace.get(str(name))
+    is_plan = (
+        isinstance(plan, dict)
+        and plan
+        and all(isinstance(each, str) for each in plan)
+        and all(kind in _PLAN_KINDS for kind in plan.values())
+    )
+    if not is_plan:
+        known = "is not defined" if str(name) not in namespace else f"is {repr(plan)[:80]}"
+        raise OptionError(
+            f"%%distribute ddp: --tp-plan {name}: {name} {known}; expected a dict of the notebook "
+            f"such as {{'layers.*.up': 'colwise', 'layers.*.down': 'rowwise'}}"
+        )
+    return {**options, "tp_plan": json.dumps(plan)}
+
+
+def _check_mesh(found: Mapping[str, StrategyOption], values: Mapping[str, Any]) -> None:
+    mesh, n_ranks, n_fewest = found.get("mesh"), values["n_ranks"], values.get("min_ranks")
+    sizes = parse_mesh(str(mesh)) if mesh is not None else {}
+    if sizes:
+        check_mesh(sizes, n_ranks)
+    if sizes and n_fewest is not None and n_fewest < n_ranks:
+        raise OptionError(
+            f"%%distribute ddp: --mesh {mesh} is for {n_ranks} ranks, and --min-ranks {n_fewest} "
+            f"would go on with fewer; leave one of them out"
+        )
+    if ("tp_plan" in found) != ("tp" in sizes):
+        raise OptionError(
+            "%%distribute ddp: --tp-plan NAME and a --mesh with tp=N belong together: the "
+            "plan says which layers are cut over tp, and nothing can guess it"
+        )
+
+
+def _check_pipeline(found: Mapping[str, StrategyOption], n_ranks: int) -> None:
+    """Refuse here what a rank would refuse after its start."""
+    n_microbatches = found.get("microbatches")
+    if not isinstance(n_microbatches, int):
+        return
+    few = "gpipe" if n_microbatches < n_ranks else DEFAULT_SCHEDULE
+    try:
+        check_microbatches(n_microbatches, str(found.get("schedule", few)), n_ranks)
+    except ReportError as error:
+        raise OptionError(f"%%distribute ddp: {error.message}") from None

@@ -16,7 +16,7 @@ _ALIKE: dict[str, dict[str, Any]] = {
     "diloco": {"sync_every": 1, "outer_lr": 1.0, "outer_momentum": 0.0},
 }
 """Options with which a strategy computes what one process does."""
-_BY_STEPS = ("local-sgd", "diloco")
+_BY_STEPS = ("local-sgd", "diloco", "pipeline")
 _ALONE = ("dp",)
 
 
@@ -43,12 +43,12 @@ class TestStepStrategies(StepContract):
 
     @pytest.fixture
     def options(self, name: str) -> Mapping[str, Any]:
-        return _ALIKE[name]
+        return _ALIKE.get(name, {})
 
     @pytest.fixture
-    def settings(self) -> Mapping[str, Any]:
-        # Each rank clips its own gradient, which is not that of the whole batch.
-        return {"accumulate": 2, "clip_norm": None, "amp": None}
+    def settings(self, name: str) -> Mapping[str, Any]:
+        # Of those that average parameters, each rank clips its own gradient, not the batch's.
+        return {"accumulate": 2, "clip_norm": None if name in _ALIKE else 0.5, "amp": None}
 
 
 def test_strategies_that_make_whole_steps_are_tested_as_such() -> None:

@@ -42,8 +42,8 @@ def test_a_wrong_name_is_refused_with_all_names_and_the_nearest_one() -> None:
 def test_where_no_name_is_near_the_sentence_ends_with_what_is_known() -> None:
     with pytest.raises(OptionError) as refusal:
         STRATEGIES.check("zzz")
-    assert (
-        refusal.value.message == "'zzz' is not a strategy; known: ddp, fsdp, dp, local-sgd, diloco"
+    assert refusal.value.message == (
+        "'zzz' is not a strategy; known: ddp, fsdp, dp, local-sgd, diloco, pipeline"
     )
 
 

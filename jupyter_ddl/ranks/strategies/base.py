@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+from jupyter_ddl.protocol.pipeline import PipelineTimes
 from jupyter_ddl.ranks.metrics import ReportError
 from jupyter_ddl.ranks.strategies.sharded import is_sharded
 
@@ -41,6 +42,9 @@ class Strategy(ABC):
     *Plain* state is the state dict that one process without any strategy would have, on the CPU:
     a checkpoint that was written under one strategy is read under every other.
     """
+
+    tell: Callable[[str | PipelineTimes], None] = staticmethod(lambda _: None)
+    """Has a sentence, or what was measured, written to the run's record."""
 
     @abstractmethod
     def wrap(self, model: Any, device: Any) -> Any:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 from collections import Counter, OrderedDict
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -18,9 +19,11 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from jupyter_ddl.ranks.metrics import ReportError
-from jupyter_ddl.ranks.strategies.base import Strategy
+from jupyter_ddl.ranks.strategies.base import Share, Strategy
+from jupyter_ddl.ranks.strategies.mesh import check_mesh, parse_mesh
 from jupyter_ddl.ranks.strategies.sharded import is_sharded, like
 from jupyter_ddl.ranks.strategies.steps import AveragedStep, StepRequest, TrainingStep
+from jupyter_ddl.ranks.strategies.tensor_parallel import clip_over_meshes, cut_layers
 
 __all__ = ["FullySharded"]
 
@@ -32,9 +35,19 @@ _REPLACED_BY = "_jupyter_ddl_replaced_by"
 
 
 class FullySharded(Strategy):
-    """See :class:`~jupyter_ddl.ranks.strategies.base.Strategy`."""
+    """See :class:`~jupyter_ddl.ranks.strategies.base.Strategy`.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    mesh : str, optional
+        The ranks as a grid, as in ``dp=2,tp=2``; by default one axis, over which all is cut.
+    tp_plan : str, optional
+        JSON: how layers are cut over ``tp``, ``colwise`` or ``rowwise`` by patterns of names.
+    """
+
+    def __init__(self, mesh: str | None = None, tp_plan: str | None = None) -> None:
+        self._sizes = parse_mesh(mesh) if mesh else {}
+        self._plan: dict[str, str] = json.loads(tp_plan) if tp_plan else {}
         self._mesh: Any = None
         self._guarded = False
 
@@ -49,18 +62,48 @@ class FullySharded(Strategy):
             )
         model.to(device)
         _broadcast_from_rank_0(model)
-        if self._mesh is None:
-            self._mesh = init_device_mesh(device.type, (dist.get_world_size(),))
         before = dict(model.named_parameters(remove_duplicate=False))
-        for block in _blocks(model):
-            fully_shard(block, mesh=self._mesh)
-        fully_shard(model, mesh=self._mesh)
+        self._shard(model, self.device_mesh(device))
         after = dict(model.named_parameters(remove_duplicate=False))
         for name, parameter in before.items():
-            setattr(parameter, _REPLACED_BY, after[name])
+            if after[name] is not parameter:  # as where layers are cut, and nothing else
+                setattr(parameter, _REPLACED_BY, after[name])
         model.register_load_state_dict_pre_hook(_shard_state)
         self._guard_optimizers()
         return model
+
+    def _shard(self, model: Any, mesh: Any) -> None:
+        if "tp" in self._sizes:
+            cut_layers(model, self._plan, mesh["tp"])
+        axes = tuple(name for name in mesh.mesh_dim_names if name != "tp")
+        if not axes:
+            return
+        # One axis cuts; of two, the first one has copies of what the second one cuts.
+        data = mesh[axes] if len(axes) > 1 else mesh[axes[0]]
+        for block in _blocks(model):
+            fully_shard(block, mesh=data)
+        fully_shard(model, mesh=data)
+
+    def device_mesh(self, device: Any) -> Any:
+        """The ranks as a grid, a ``torch.distributed.device_mesh.DeviceMesh`` with named axes.
+
+        Raises
+        ------
+        OptionError
+            A later round has another number of ranks than the grid.
+        """
+        if self._mesh is None:
+            sizes = self._sizes or {"dp": dist.get_world_size()}
+            check_mesh(sizes, dist.get_world_size())
+            self._mesh = init_device_mesh(
+                device.type, tuple(sizes.values()), mesh_dim_names=tuple(sizes)
+            )
+        return self._mesh
+
+    def share(self, rank: int, n_ranks: int) -> Share:
+        """Ranks that cut layers among them are given the same samples."""
+        n_together = self._sizes.get("tp", 1)
+        return Share(rank // n_together, n_ranks // n_together)
 
     def adapt(self, optimizer: Any) -> None:
         """Put the sharded parameters into an optimizer that was made before ``prepare(model)``."""
@@ -82,7 +125,9 @@ class FullySharded(Strategy):
         model = self.wrap(request.model, request.device)
         self.adapt(request.optimizer)
         wrapped = dataclasses.replace(request, model=model)
-        return ShardedStep(wrapped, self.exchange, dist.get_world_size())
+        step = ShardedStep(wrapped, self.exchange, dist.get_world_size())
+        step.has_meshes = "tp" in self._sizes
+        return step
 
     def unwrap(self, model: Any) -> Any:
         return _plain_copy(model, {}) if is_sharded(model) else model
@@ -100,8 +145,20 @@ class ShardedStep(AveragedStep):
     Each forward and backward pass gathers the parameters.
     """
 
+    has_meshes = False
+    """Whether some parameters are cut over other axes than others."""
+
+    def clip(self, limit: float) -> None:
+        if self.has_meshes:
+            clip_over_meshes(self.model.parameters(), limit)
+        else:
+            super().clip(limit)
+
     @contextlib.contextmanager
     def accumulating(self) -> Iterator[None]:
+        if not isinstance(self.model, FSDPModule):  # nothing to average: all ranks are one
+            yield
+            return
         self.model.set_requires_gradient_sync(False)
         try:
             yield

@@ -241,12 +241,16 @@ class TrainingStep:
         if scaler is not None:
             scaler.unscale_(self.optimizer)
         if limit is not None:
-            torch.nn.utils.clip_grad_norm_(self.model.parameters(), limit)
+            self.clip(limit)
         if scaler is None:
             self.optimizer.step()
         else:
             scaler.step(self.optimizer)
             scaler.update()
+
+    def clip(self, limit: float) -> None:
+        """Scale all gradients down to a norm of ``limit`` together."""
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), limit)
 
     def _backward(self, loss: Any, n_part: int) -> None:
         factor = n_part * self.weight()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from multiprocessing import resource_tracker
 
 import pytest
 
@@ -15,3 +16,9 @@ def kept_cluster() -> Iterator[SharedCluster]:
     """Two workers, as everywhere, but their zygotes have torch."""
     with shared_cluster(ClusterSpec(name="test", n_workers=2, prewarm=("torch",))) as found:
         yield found
+
+
+@pytest.fixture(scope="session", autouse=True)
+def tracker() -> None:
+    """Started before a test looks what it has left: strategies' contracts start processes."""
+    resource_tracker.ensure_running()

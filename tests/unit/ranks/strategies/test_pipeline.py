@@ -1,0 +1,150 @@
+"""A pipeline of one stage: what it refuses, and what its step leaves as it was.
+
+What several ranks compute together is held to one process by the strategies' contract.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from jupyter_ddl.ranks.metrics import ReportError
+from jupyter_ddl.ranks.strategies.pipeline import Pipeline
+from jupyter_ddl.ranks.strategies.steps import StepRequest, StepSettings
+
+pytestmark = pytest.mark.usefixtures("alone")
+
+_CPU = torch.device("cpu")
+
+
+def _step(model: Any, *, lr: float = 0.1, amp: Any = None, **options: Any) -> Any:
+    optimizer = torch.optim.SGD(model.parameters(), lr=lr)
+    settings = StepSettings(amp=amp)
+    parts = StepRequest(model, nn.functional.mse_loss, optimizer, settings, _CPU)
+    return Pipeline(**options).prepare_step(parts)
+
+
+def _chain(*more: nn.Module) -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(3, 4), *more, nn.Linear(4, 2))
+
+
+class _Residual(nn.Module):  # type: ignore[misc]  # torch is not followed
+    def __init__(self) -> None:
+        super().__init__()
+        self.one = nn.Linear(3, 3)
+        self.other = nn.Linear(3, 3)
+
+    def forward(self, x: Any) -> Any:
+        return x + self.other(self.one(x))
+
+
+class _Narrow(nn.Module):  # type: ignore[misc]  # torch is not followed
+    """Returns as many features as the values ask for."""
+
+    def forward(self, x: Any) -> Any:
+        return x[:, :1] if x.abs().mean() > 5 else x
+
+
+class _Raising(nn.Module):  # type: ignore[misc]  # torch is not followed
+    def forward(self, x: Any) -> Any:
+        if x.mean() > 5:
+            raise KeyError("of the user's own")
+        return x
+
+
+def test_a_forward_that_is_no_chain_is_refused() -> None:
+    with pytest.raises(ReportError, match=r"runs the children of _Residual one after another"):
+        _step(_Residual())(torch.ones(4, 3), torch.ones(4, 3))
+
+
+def test_statistics_of_tiny_micro_batches_are_refused() -> None:
+    model = _chain(nn.BatchNorm1d(4))
+    with pytest.raises(ReportError, match=r"gives '1' \(BatchNorm\) micro-batches of 4 samples"):
+        _step(model, microbatches=4)(torch.ones(16, 3), torch.ones(16, 2))
+    _step(model, microbatches=2)(torch.ones(16, 3), torch.ones(16, 2))
+
+
+def test_what_is_not_one_tensor_and_a_target_is_refused() -> None:
+    step = _step(_chain())
+    with pytest.raises(ReportError, match=r"got 3 arguments, the first one a Tensor"):
+        step(torch.ones(4, 3), torch.ones(4, 3), torch.ones(4, 2))
+
+
+def test_a_shape_that_depends_on_values_is_refused_when_it_changes() -> None:
+    step = _step(nn.Sequential(nn.Linear(3, 3), nn.Flatten(), _Narrow()), microbatches=2)
+    step(torch.ones(4, 3), torch.ones(4, 3))
+    with pytest.raises(ReportError, match=r"'2' to return a tensor of shape \(2, 3\) .* \(2, 1\)"):
+        step(torch.full((4, 3), 99.0), torch.ones(4, 3))
+
+
+def test_an_error_of_the_users_code_keeps_its_type_and_traceback() -> None:
+    step = _step(nn.Sequential(_Raising(), nn.Linear(3, 2)))
+    step(torch.ones(4, 3), torch.ones(4, 2))
+    with pytest.raises(KeyError, match="of the user's own") as raised:
+        step(torch.full((4, 3), 99.0), torch.ones(4, 2))
+    last = raised.traceback[-1]
+    assert (last.name, last.path) == ("forward", Path(__file__))
+
+
+def test_batches_may_change_their_shape_and_be_short() -> None:
+    model, plain = _chain(), _chain()
+    step = _step(model, microbatches=4)
+    optimizer = torch.optim.SGD(plain.parameters(), lr=0.1)
+    generator = torch.Generator().manual_seed(2)
+    for shape in ((8, 3), (3, 3), (9, 3), (5, 2, 3), (8, 3)):
+        x = torch.randn(shape, generator=generator)
+        y = torch.randn((*shape[:-1], 2), generator=generator)
+        optimizer.zero_grad()
+        expected = nn.functional.mse_loss(plain(x), y)
+        expected.backward()
+        optimizer.step()
+        assert step(x, y).item() == pytest.approx(expected.item(), rel=1e-5)
+    for found, wanted in zip(model.parameters(), plain.parameters(), strict=True):
+        assert torch.allclose(found, wanted, atol=1e-6)
+
+
+def test_the_first_pass_changes_neither_statistics_nor_modes_nor_random_numbers() -> None:
+    model = _chain(nn.BatchNorm1d(4), nn.Dropout(0.5))
+    model[2].eval()
+    step = _step(model, lr=0.0, microbatches=1)
+    torch.manual_seed(5)
+    expected = torch.get_rng_state()
+    step(torch.ones(4, 3), torch.ones(4, 2))
+    assert torch.equal(torch.get_rng_state(), expected)
+    assert model[1].num_batches_tracked == 1
+    assert [part.training for part in model] == [True, True, False, True]
+
+
+@pytest.mark.parametrize("amp", [torch.bfloat16, torch.float16])
+def test_sixteen_bits_train_and_gradients_that_overflow_are_left_out(amp: Any) -> None:
+    model = _chain(nn.Tanh())
+    step = _step(model, amp=amp, microbatches=2)
+    x, y = torch.randn(8, 3), torch.zeros(8, 2)
+    first = step(x, y).item()
+    assert step(x, y).item() < first
+    before = model[0].weight.detach().clone()
+    step(torch.full((8, 3), float("inf")), y)
+    is_kept = torch.equal(model[0].weight, before)
+    assert is_kept is (amp is torch.float16)
+
+
+def test_a_schedule_without_enough_micro_batches_is_refused_before_a_batch_is_seen() -> None:
+    with pytest.raises(ReportError, match="--split 1,2 makes 3 stages; expected 1"):
+        _step(_chain(nn.Tanh()), split="1,2")
+
+
+def test_what_was_prepared_is_an_ordinary_model_when_it_is_brought_back() -> None:
+    model = _chain()
+    made = Pipeline()
+    parts = StepRequest(
+        model, nn.functional.mse_loss, torch.optim.SGD(model.parameters()), StepSettings(), _CPU
+    )
+    made.prepare_step(parts)(torch.ones(4, 3), torch.ones(4, 2))
+    assert made.unwrap(model) is model
+    assert not model._forward_pre_hooks
+    assert not model._state_dict_pre_hooks
