@@ -526,7 +526,8 @@ class FitMachine(Machine[FitEvent, Instruction]):
         batch.is_given_up = True
         batch.graph.abandon()
         self._outputs.release(batch)
-        self._record(*self._candidates.given_up(batch.trials, now.wall_s))
+        if not self.is_ending:  # behind a run's end nothing is recorded
+            self._record(*self._candidates.given_up(batch.trials, now.wall_s))
         if workers := self._flights.stop_batch(batch):
             until_s = now.mono_s + self.spec.limits.stop_grace_s + _STOP_BATCH_S
             self._stopping[batch.number] = batch, workers, until_s
