@@ -12,6 +12,7 @@ import msgspec
 
 from jupyter_ddl.errors import LedgerError
 from jupyter_ddl.ledger.outputs import output_rows
+from jupyter_ddl.ledger.profiles import operation_rows, trace_rows
 from jupyter_ddl.ledger.run_state import GroupHistory, RunState, Series, by_importance
 from jupyter_ddl.ledger.step_parts import pipeline_verdict, step_parts, step_verdict
 from jupyter_ddl.protocol.codec import encodable
@@ -393,6 +394,8 @@ def _draw(
         failed_trial=failed_trial,
         outputs=output_rows(state),
         n_outputs=sum(map(len, state.outputs.values())),
+        operations=operation_rows(state),
+        traces=trace_rows(state),
         usage=None if end is None else end.usage,
         **group_fields(
             state,

@@ -19,6 +19,7 @@ __all__ = [
     "Driving",
     "EncodedSnapshot",
     "LearningCurve",
+    "OperationRow",
     "OutputRow",
     "RankRow",
     "RestartRow",
@@ -26,6 +27,7 @@ __all__ = [
     "RunSnapshot",
     "RunStateName",
     "StepParts",
+    "TraceRow",
     "TrialRow",
     "TrialStateName",
 ]
@@ -97,6 +99,28 @@ class OutputRow(msgspec.Struct, frozen=True):
     """Relative to ``<run_dir>/outputs``."""
     at_s: float
     """When it was shown, or replaced for the last time."""
+
+
+class OperationRow(msgspec.Struct, frozen=True):
+    """An operation in a step, on the average of all steps that were recorded."""
+
+    name: str
+    share: float
+    """Of the time of all operations, on GPUs where there are any."""
+    cpu_s: float
+    """Without the operations that it called."""
+    device_s: float
+    n_calls: float
+
+
+class TraceRow(msgspec.Struct, frozen=True):
+    """The trace of one rank."""
+
+    trial: int
+    rank: int
+    file: str
+    """Relative to ``<run_dir>/profiles``."""
+    size_bytes: int
 
 
 class CellRow(msgspec.Struct, frozen=True):
@@ -281,6 +305,10 @@ class RunSnapshot(msgspec.Struct, frozen=True):
     """What is shown below the view, at most 10: of a search its best trial's, else the newest."""
     n_outputs: int = 0
     """Of all trials."""
+    operations: tuple[OperationRow, ...] = ()
+    """Where steps were profiled: the costliest ten of all ranks together."""
+    traces: tuple[TraceRow, ...] = ()
+    """By trial and rank, at most 64."""
     usage: Usage | None = None
     """Of a run that is over: what it has held."""
 

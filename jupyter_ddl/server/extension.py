@@ -16,9 +16,10 @@ from tornado import web
 from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
 from jupyter_ddl import __version__
-from jupyter_ddl.errors import JupyterDDLError
+from jupyter_ddl.errors import JupyterDDLError, RunNotFoundError
 from jupyter_ddl.recording.page import export_run
 from jupyter_ddl.server.hub import MAX_CONNECTIONS, Connection, Hub
+from jupyter_ddl.store.paths import run_dir
 from jupyter_ddl.store.timelines import read_timeline
 
 __all__ = ["ServerExtension", "routes"]
@@ -28,6 +29,8 @@ __all__ = ["ServerExtension", "routes"]
 
 _RESOURCE = "jupyter_ddl"
 """What an authorizer of Jupyter's may allow or forbid."""
+_RUN = r"[A-Za-z0-9-]{1,80}"
+_TRACE = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}\.json\.gz"
 _MAX_MESSAGE_BYTES = 64 << 10
 _CHUNK_BYTES = 1 << 20
 _FORMS = {"jsonl": "application/x-ndjson", "html": "text/html"}
@@ -98,6 +101,31 @@ class TimelineHandler(APIHandler):
         await self.finish(data, set_content_type="application/octet-stream")
 
 
+class TraceHandler(APIHandler):
+    """The profiler's trace of one rank of a run, to be saved."""
+
+    auth_resource = _RESOURCE
+
+    @web.authenticated
+    @authorized
+    async def get(self, run_id: str, file: str) -> None:
+        try:  # the route lets plain names pass
+            path = run_dir(run_id) / "profiles" / file
+            data = await asyncio.to_thread(path.open, "rb")
+        except (OSError, RunNotFoundError):
+            self.set_status(404)
+            message = f"run {run_id} has no trace {file}; it may have been deleted"
+            await self.finish({"code": RunNotFoundError.code, "message": message})
+            return
+        self.set_header("Content-Type", "application/gzip")
+        self.set_header("Content-Disposition", f'attachment; filename="{run_id}-{file}"')
+        with data:
+            while chunk := await asyncio.to_thread(data.read, _CHUNK_BYTES):
+                self.write(chunk)
+                await self.flush()
+        await self.finish()
+
+
 class LiveHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
     """The panel's websocket; Jupyter checks the user and the page's origin before it opens."""
 
@@ -151,7 +179,8 @@ def routes(hub: Hub) -> list[tuple[str, type[web.RequestHandler], dict[str, Any]
     return [
         (r"/jupyter-ddl/api/live", LiveHandler, {"hub": hub}),
         (r"/jupyter-ddl/api/status", StatusHandler, {"hub": hub}),
-        (r"/jupyter-ddl/api/runs/([A-Za-z0-9-]{1,80})/export", ExportHandler, {}),
+        (rf"/jupyter-ddl/api/runs/({_RUN})/export", ExportHandler, {}),
+        (rf"/jupyter-ddl/api/runs/({_RUN})/profiles/({_TRACE})", TraceHandler, {}),
         (r"/jupyter-ddl/api/timelines/([0-9a-f]{64})", TimelineHandler, {}),
     ]
 

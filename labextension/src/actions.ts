@@ -18,6 +18,8 @@ export interface Actions {
   compareRuns: (runId: string, others: readonly string[]) => void;
   /** Download a recording, or a page that plays it. */
   exportRun: (runId: string, form: 'jsonl' | 'html') => Promise<void>;
+  /** Download the profiler's trace of a rank. */
+  saveTrace: (runId: string, file: string) => Promise<void>;
   /** Write event files, and tell what shows them. */
   openTensorboard: (runId: string) => Promise<void>;
   /** Asks for confirmation. */

@@ -77,6 +77,7 @@ function activate(
     copyAttach: server.copyAttach,
     compareRuns: (runId, others) => pages.compareRuns(runId, others),
     exportRun: server.exportRun,
+    saveTrace: server.saveTrace,
     openTensorboard: async runId => {
       const directory = await server.writeTensorboard(runId);
       if (directory !== null) {

@@ -357,6 +357,14 @@ export interface Nouns {
   total: string;
 }
 
+export interface OperationRow {
+  name: string;
+  share: number | null;
+  cpu_s: number | null;
+  device_s: number | null;
+  n_calls: number | null;
+}
+
 export interface OutputPart {
   kind: "output";
   id: number;
@@ -539,6 +547,8 @@ export interface RunSnapshot {
   bytes_sent: number | null;
   outputs: (OutputRow)[];
   n_outputs: number;
+  operations: (OperationRow)[];
+  traces: (TraceRow)[];
   usage: Usage | null;
 }
 
@@ -620,6 +630,13 @@ export interface TelemetryView {
   cluster: string;
   telemetry: ClusterTelemetry;
   run_id: string;
+}
+
+export interface TraceRow {
+  trial: number;
+  rank: number;
+  file: string;
+  size_bytes: number;
 }
 
 export interface TrialPart {
@@ -824,6 +841,7 @@ export const STRUCTS: Record<string, Record<string, Shape>> = {
   LogPart: {"kind": {"one": ["log"]}, "id": "int", "run_id": "string", "lines": {"list": "string"}, "n_bytes": "int", "path": "string", "outputs": {"list": {"struct": "OutputRow"}}},
   MetricCurve: {"trial": "int", "state": {"one": ["cancelled", "complete", "failed", "pruned", "running", "waiting"]}, "metric": "string", "points": {"list": {"tuple": ["number", "number"]}}},
   Nouns: {"trial": "string", "trials": "string", "step": "string", "total": "string"},
+  OperationRow: {"name": "string", "share": "number", "cpu_s": "number", "device_s": "number", "n_calls": "number"},
   OutputPart: {"kind": {"one": ["output"]}, "id": "int", "run_id": "string", "file": "string", "mime": "string", "content": "string"},
   OutputRow: {"trial": "int", "file": "string", "at_s": "number"},
   Progress: {"kind": {"one": ["progress"]}, "id": "int", "text": "string"},
@@ -836,11 +854,12 @@ export const STRUCTS: Record<string, Record<string, Shape>> = {
   RunHistory: {"began_s": "number", "length_s": "number", "noun": "string", "lanes": {"list": "string"}, "bars": {"list": {"tuple": ["int", "number", "number", "string", "int", "int"]}}, "marks": {"list": {"tuple": ["number", "string", {"any": ["int", "null"]}, "string"]}}, "n_bars": "int", "n_hidden": "int", "n_marks": "int", "usage_at_s": {"list": "number"}, "cpu": {"list": {"any": ["number", "null"]}}, "gpu": {"list": {"any": ["number", "null"]}}, "memory": {"list": {"any": ["number", "null"]}}},
   RunLine: {"run_id": "string", "name": "string", "verb": "string", "can": {"struct": "Capabilities"}, "nouns": {"struct": "Nouns"}, "cluster": "string", "state": {"one": ["cancelled", "complete", "failed", "running", "starting", "submitted"]}, "created_at_s": "number", "finished_at_s": {"any": ["number", "null"]}, "n_trials": "int", "n_finished": {"any": ["int", "null"]}, "step": {"any": ["int", "null"]}, "round": "int", "best": {"any": ["number", "null"]}, "metric": {"any": ["string", "null"]}, "live": "boolean", "recovering": "boolean", "waits": "boolean", "is_damaged": "boolean"},
   RunList: {"kind": {"one": ["runs"]}, "seq": "int", "at_s": "number", "runs": {"list": {"struct": "RunLine"}}, "trouble": "string"},
-  RunSnapshot: {"seq": "int", "run_id": "string", "name": "string", "verb": "string", "can": {"struct": "Capabilities"}, "nouns": {"struct": "Nouns"}, "state": {"one": ["cancelled", "complete", "failed", "running", "starting", "submitted"]}, "cluster": "string", "created_at_s": "number", "n_trials": "int", "counts": {"struct": "Counts"}, "started_at_s": {"any": ["number", "null"]}, "finished_at_s": {"any": ["number", "null"]}, "metric": {"any": ["string", "null"]}, "mode": {"one": ["max", "min"]}, "sampler": "string", "pruner": "string", "best": {"any": [{"struct": "BestTrial"}, "null"]}, "rows": {"list": {"struct": "TrialRow"}}, "curve": {"list": {"tuple": ["int", "number"]}}, "pruned": {"list": "int"}, "best_curve": {"list": {"tuple": ["int", "number"]}}, "learning": {"list": {"struct": "LearningCurve"}}, "trials_per_s": {"any": ["number", "null"]}, "ends_at_s": {"any": ["number", "null"]}, "n_evictions": "int", "notices": {"list": "string"}, "paused": "string", "driver": {"one": ["live", "none", "recovering"]}, "stopping": "boolean", "reason": "string", "failure": {"any": [{"struct": "Failure"}, "null"]}, "failed_trial": {"any": ["int", "null"]}, "cells": {"list": {"struct": "CellRow"}}, "ranks": {"list": {"struct": "RankRow"}}, "world_size": "int", "round": "int", "max_rounds": "int", "restarts": {"list": {"struct": "RestartRow"}}, "checkpoint_step": {"any": ["int", "null"]}, "series": {"map": {"list": {"tuple": ["int", "number"]}}}, "metrics": {"list": "string"}, "n_metrics": "int", "hang": {"any": [{"struct": "HangVerdict"}, "null"]}, "step_verdict": "string", "bytes_sent": {"any": ["int", "null"]}, "outputs": {"list": {"struct": "OutputRow"}}, "n_outputs": "int", "usage": {"any": [{"struct": "Usage"}, "null"]}},
+  RunSnapshot: {"seq": "int", "run_id": "string", "name": "string", "verb": "string", "can": {"struct": "Capabilities"}, "nouns": {"struct": "Nouns"}, "state": {"one": ["cancelled", "complete", "failed", "running", "starting", "submitted"]}, "cluster": "string", "created_at_s": "number", "n_trials": "int", "counts": {"struct": "Counts"}, "started_at_s": {"any": ["number", "null"]}, "finished_at_s": {"any": ["number", "null"]}, "metric": {"any": ["string", "null"]}, "mode": {"one": ["max", "min"]}, "sampler": "string", "pruner": "string", "best": {"any": [{"struct": "BestTrial"}, "null"]}, "rows": {"list": {"struct": "TrialRow"}}, "curve": {"list": {"tuple": ["int", "number"]}}, "pruned": {"list": "int"}, "best_curve": {"list": {"tuple": ["int", "number"]}}, "learning": {"list": {"struct": "LearningCurve"}}, "trials_per_s": {"any": ["number", "null"]}, "ends_at_s": {"any": ["number", "null"]}, "n_evictions": "int", "notices": {"list": "string"}, "paused": "string", "driver": {"one": ["live", "none", "recovering"]}, "stopping": "boolean", "reason": "string", "failure": {"any": [{"struct": "Failure"}, "null"]}, "failed_trial": {"any": ["int", "null"]}, "cells": {"list": {"struct": "CellRow"}}, "ranks": {"list": {"struct": "RankRow"}}, "world_size": "int", "round": "int", "max_rounds": "int", "restarts": {"list": {"struct": "RestartRow"}}, "checkpoint_step": {"any": ["int", "null"]}, "series": {"map": {"list": {"tuple": ["int", "number"]}}}, "metrics": {"list": "string"}, "n_metrics": "int", "hang": {"any": [{"struct": "HangVerdict"}, "null"]}, "step_verdict": "string", "bytes_sent": {"any": ["int", "null"]}, "outputs": {"list": {"struct": "OutputRow"}}, "n_outputs": "int", "operations": {"list": {"struct": "OperationRow"}}, "traces": {"list": {"struct": "TraceRow"}}, "usage": {"any": [{"struct": "Usage"}, "null"]}},
   RunView: {"kind": {"one": ["run"]}, "seq": "int", "at_s": "number", "snapshot": {"struct": "RunSnapshot"}},
   StacksPart: {"kind": {"one": ["stacks"]}, "id": "int", "run_id": "string", "ranks": {"list": {"struct": "RankStacks"}}, "n_ranks": "int"},
   StepParts: {"n_steps": "int", "step_s": "number", "data_s": "number", "compute_s": "number", "waiting_s": {"any": ["number", "null"]}, "exchange_s": {"any": ["number", "null"]}, "samples_s": {"any": ["number", "null"]}, "n_workers": {"any": ["int", "null"]}, "gradient_norm": {"any": ["number", "null"]}},
   TelemetryView: {"kind": {"one": ["telemetry"]}, "seq": "int", "cluster": "string", "telemetry": {"struct": "ClusterTelemetry"}, "run_id": "string"},
+  TraceRow: {"trial": "int", "rank": "int", "file": "string", "size_bytes": "int"},
   TrialPart: {"kind": {"one": ["trial"]}, "id": "int", "run_id": "string", "row": {"struct": "TrialRow"}, "curves": {"list": {"struct": "MetricCurve"}}, "cell": "string", "note": "string"},
   TrialRow: {"number": "int", "state": {"one": ["cancelled", "complete", "failed", "pruned", "running", "waiting"]}, "params": {"map": {"any": ["boolean", "int", "number", "string", "null"]}}, "value": {"any": ["number", "null"]}, "step": {"any": ["int", "null"]}, "metrics": {"map": {"any": ["number", "null"]}}, "attempts": "int", "own_failures": "int", "evictions": "int", "worker": "string", "started_at_s": {"any": ["number", "null"]}, "duration_s": {"any": ["number", "null"]}, "failure": {"any": [{"struct": "Failure"}, "null"]}},
   Usage: {"cpu_hours": "number", "gpu_hours": "number", "peak_memory_bytes": {"list": {"any": ["int", "null"]}}},

@@ -11,13 +11,15 @@ import pytest
 from playwright.sync_api import Page
 
 import tests.unit.views.view_samples as samples
+from jupyter_ddl.protocol.snapshot import OperationRow, RunSnapshot, TraceRow
 from jupyter_ddl.protocol.telemetry import ClusterTelemetry, GpuSample, WorkerHistory, WorkerSample
 from jupyter_ddl.protocol.view_messages import LogPart, RunView, TelemetryView
 from jupyter_ddl.views.bundle import LIVE_DIR, join_modules, live_css
 from tests.unit.views.view_payloads import PAYLOADS
 
 _ENTRY = """import { mount } from "./index.js";
-export default (element, channel) => mount(element, channel, {});
+const saveTrace = (...given) => { window.saved = given; };
+export default (element, channel) => mount(element, channel, { host: { saveTrace } });
 """
 _PAGE = """async ([source, css]) => {
   window.hits = 0;
@@ -108,8 +110,17 @@ def messages() -> list[Any]:
     return [
         as_json(RunView(1, 1e9, search)),
         as_json(TelemetryView(2, "local", telemetry)),
-        as_json(RunView(3, 1e9, samples.group())),
+        as_json(RunView(3, 1e9, profiled())),
     ]
+
+
+def profiled() -> RunSnapshot:
+    """A group whose steps were recorded."""
+    return msgspec.structs.replace(
+        samples.group(),
+        operations=(OperationRow("aten::mm", 0.75, 0.0015, 0.0, 6.0),),
+        traces=(TraceRow(0, 1, "trial-0-a1-r1.json.gz", 2048),),
+    )
 
 
 def test_payloads_are_shown_as_text_and_change_no_element(blank: Page) -> None:
@@ -136,3 +147,15 @@ def test_a_payload_can_be_read(blank: Page) -> None:
     blank.evaluate(_TRY, [messages()[0], [payload], as_json(LogPart(1, "r", (), 10))])
     assert payload in blank.locator(".ddl-title").inner_text()
     assert payload in blank.locator(".ddl-notices.ddl-muted").inner_text()
+
+
+def test_the_costliest_operations_stand_there_and_a_trace_is_asked_for(blank: Page) -> None:
+    shown = profiled()
+    blank.evaluate("(message) => window.deliver(message)", as_json(RunView(1, 1e9, shown)))
+    cells = blank.get_by_role("region", name="Operations").locator("tbody td:visible")
+    assert cells.all_inner_texts() == ["aten::mm", "75 %", "1.5", "6"]
+    blank.get_by_role("button", name="Trace of rank 1").click()
+    assert blank.evaluate("window.saved") == [shown.run_id, "trial-0-a1-r1.json.gz"]
+    without = as_json(RunView(2, 1e9, msgspec.structs.replace(samples.group(), seq=shown.seq + 1)))
+    blank.evaluate("(message) => window.deliver(message)", without)
+    blank.get_by_role("region", name="Operations").wait_for(state="hidden")

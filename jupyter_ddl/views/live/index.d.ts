@@ -15,7 +15,11 @@ export interface ILiveOptions {
   /** Whether tracebacks stand below the view. */
   isInCell?: boolean;
   /** What the page around can do. */
-  host?: { open?: () => void; scale?: (cluster: string) => void };
+  host?: {
+    open?: () => void;
+    scale?: (cluster: string) => void;
+    saveTrace?: (runId: string, file: string) => void;
+  };
 }
 
 export interface ILiveView {

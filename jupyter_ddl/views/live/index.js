@@ -12,6 +12,7 @@ import { History } from "./history.js";
 import { LogTail } from "./log.js";
 import { Machines } from "./machines.js";
 import { Parallel } from "./parallel.js";
+import { Profile } from "./profile.js";
 import { Ranks } from "./ranks.js";
 import { Selection } from "./selection.js";
 import { TrialCard } from "./trial.js";
@@ -114,6 +115,8 @@ class View {
     this._why = new Why(scope, client, choose, this._selection);
     this._ranksPart = section("Ranks", this._ranks.element, true);
     this._cellsPart = section("Cells", this._cells.element, true);
+    this._profile = new Profile(scope, this._host);
+    this._profilePart = section("Operations", this._profile.element, true);
     this._machinesPart = section("Machines", this._machines.element, true);
     this._trialsPart = section("Trials", this._trials.element, true);
     this._history = new History(scope, choose);
@@ -134,6 +137,7 @@ class View {
       this._why.element,
       this._cellsPart,
       this._ranksPart,
+      this._profilePart,
       this._machinesPart,
       this._historyPart,
       this._trialsPart,
@@ -202,6 +206,8 @@ class View {
     this._updateTrials(snapshot);
     show(this._parallel.element, hasObjective);
     show(this._ranksPart, snapshot.ranks.length > 0);
+    show(this._profilePart, (snapshot.operations ?? []).length > 0);
+    this._profile.update(snapshot);
     show(this._cellsPart, snapshot.can.has_cells);
     this._cells.update(snapshot);
     setText(this._trialsPart.firstChild.firstChild, capitalized(snapshot.nouns.trials));

@@ -10,7 +10,8 @@ const SCALE = /`%cluster scale (\d+|N)`/;
 const ADVICE = /[;,] (?:see )?\x60%(?:runs|cluster) .*$/s;
 
 /**
- * @typedef {{open?: () => void, scale?: (cluster: string) => void}} Host what the page around can do
+ * @typedef {{open?: () => void, scale?: (cluster: string) => void,
+ *   saveTrace?: (runId: string, file: string) => void}} Host what the page around can do
  * @typedef {{label: string, title: string, confirm?: string, request?: object, host?: "scale", shows?: "stacks"}} Remedy
  */
 

@@ -38,7 +38,10 @@ export class RunPage extends Widget {
       this._isShown = true;
       refused.remove();
     });
-    const host = { scale: (name: string) => void actions.scaleCluster(name) };
+    const host = {
+      scale: (name: string) => void actions.scaleCluster(name),
+      saveTrace: (runId: string, file: string) => void actions.saveTrace(runId, file)
+    };
     const view = mount(this.node, channel, { runId: this.runId, host });
     channel.setVisible(this.isVisible);
     this._channel = channel;

@@ -140,7 +140,8 @@ export class RunCell extends Widget implements IRenderMime.IRenderer {
     const actions = this._context.actions();
     const host = {
       open: () => actions.openRun(this._runId),
-      scale: (name: string) => void actions.scaleCluster(name)
+      scale: (name: string) => void actions.scaleCluster(name),
+      saveTrace: (runId: string, file: string) => void actions.saveTrace(runId, file)
     };
     this._view = mount(this.node, channel, { runId: this._runId, isInCell: true, host });
   }

@@ -71,21 +71,11 @@ export class ServerActions {
     return answer !== null;
   };
 
-  readonly exportRun = async (runId: string, form: 'jsonl' | 'html'): Promise<void> => {
-    const settings = ServerConnection.makeSettings();
-    const path = ['jupyter-ddl', 'api', 'runs', encodeURIComponent(runId), 'export'];
-    const url = `${URLExt.join(settings.baseUrl, ...path)}?form=${form}`;
-    try {
-      const answer = await ServerConnection.makeRequest(url, {}, settings);
-      if (!answer.ok) {
-        tell(((await answer.json()) as { message?: string }).message ?? answer.statusText);
-        return;
-      }
-      save(await answer.blob(), `${runId}.${form}`);
-    } catch (error) {
-      tell(error instanceof Error ? error.message : String(error));
-    }
-  };
+  readonly exportRun = (runId: string, form: 'jsonl' | 'html'): Promise<void> =>
+    download(runId, `export?form=${form}`, `${runId}.${form}`);
+
+  readonly saveTrace = (runId: string, file: string): Promise<void> =>
+    download(runId, `profiles/${encodeURIComponent(file)}`, `${runId}-${file}`);
 
   readonly writeTensorboard = async (run_id: string): Promise<string | null> => {
     const answer = await this._do({ kind: 'tensorboard', run_id });
@@ -113,6 +103,23 @@ export class ServerActions {
 
 export function tell(text: string): void {
   Notification.warning(text, { autoClose: 8000 });
+}
+
+/** Of what the server has of a run. */
+async function download(runId: string, what: string, name: string): Promise<void> {
+  const settings = ServerConnection.makeSettings();
+  const path = ['jupyter-ddl', 'api', 'runs', encodeURIComponent(runId)];
+  const url = `${URLExt.join(settings.baseUrl, ...path)}/${what}`;
+  try {
+    const answer = await ServerConnection.makeRequest(url, {}, settings);
+    if (!answer.ok) {
+      tell(((await answer.json()) as { message?: string }).message ?? answer.statusText);
+      return;
+    }
+    save(await answer.blob(), name);
+  } catch (error) {
+    tell(error instanceof Error ? error.message : String(error));
+  }
 }
 
 function save(content: Blob, name: string): void {

@@ -9,6 +9,7 @@ import pytest
 import websocket
 
 from jupyter_ddl.server.hub import MAX_CONNECTIONS
+from jupyter_ddl.store.paths import run_dir
 from jupyter_ddl.store.timelines import keep_timeline
 from tests.integration.server.jupyter_process import API, Browser, JupyterServer, serving
 from tests.leaks import Home
@@ -17,7 +18,8 @@ from tests.until import PATIENCE_S
 
 pytestmark = pytest.mark.integration
 
-ROUTES = [f"{API}/status", f"{API}/runs/r1121-abcde/export", f"{API}/live"]
+TRACE = f"{API}/runs/r1121-abcde/profiles/trial-0-a1-r0.json.gz"
+ROUTES = [f"{API}/status", f"{API}/runs/r1121-abcde/export", TRACE, f"{API}/live"]
 ROUTES += [f"{API}/timelines/{'0' * 64}"]
 
 
@@ -97,3 +99,16 @@ def test_a_recording_is_downloaded(
     assert (gone.status, json.loads(gone.body)["code"]) == (404, "DDL-5001")
     for path in ("..%2f..%2fetc%2fpasswd", "../status", "a/b", "%00"):
         assert server.ask(f"{API}/runs/{path}/export").status == 404
+
+
+def test_a_trace_is_downloaded_and_nothing_beside_it(home: Home) -> None:
+    folder = run_dir("r1121-abcde") / "profiles"
+    folder.mkdir(parents=True)
+    (folder / "trial-0-a1-r0.json.gz").write_bytes(b"\x1f\x8btrace")
+    (folder.parent / "ledger.json.gz").write_bytes(b"private")
+    others = ("other.json.gz", "..%2Fledger.json.gz", "../ledger.json.gz", ".x.json.gz", "a.pkl")
+    with serving(home) as server:
+        found = server.ask(TRACE)
+        assert (found.status, found.body) == (200, b"\x1f\x8btrace")
+        for name in others:
+            assert server.ask(f"{API}/runs/r1121-abcde/profiles/{name}").status == 404, name
