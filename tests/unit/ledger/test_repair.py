@@ -13,7 +13,7 @@ from jupyter_ddl.ledger.file import LedgerWriter
 from jupyter_ddl.ledger.reader import read_ledger
 from jupyter_ddl.ledger.records import HEADER
 from jupyter_ddl.protocol.events import Event, Notice, RunFinished
-from jupyter_ddl.server.run_list import Folds, RunListing
+from jupyter_ddl.server.run_list import Driven, Folds, RunListing
 from jupyter_ddl.store.paths import ledger_path
 from tests.unit.ledger.event_makers import begun, created, ended, started, submitted
 
@@ -60,7 +60,7 @@ def test_damage_at_every_byte_is_listed_and_repaired_to_what_stands_before(ledge
     for place in range(places[-2]):
         damaged = _damage(ledger, whole, place)
         (line,) = list_runs()
-        (seen,) = RunListing(Folds()).poll(())
+        (seen,) = RunListing(Folds()).poll(Driven())
         assert (line.run_id, line.is_damaged) == (seen.run_id, seen.is_damaged) == (RUN, True)
         if place % 11:
             continue
