@@ -7,9 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_ddl.commands.cluster import CLUSTER
-from jupyter_ddl.commands.runs import RUNS
-from jupyter_ddl.plugins import VERBS
 from tests.live_kernel import LiveKernel
 
 pytestmark = pytest.mark.kernel
@@ -78,11 +75,3 @@ def test_its_refusals_are_what_is_read(kernel: LiveKernel) -> None:
         shown = kernel.run(f"%%distribute search {options}\n{imports}{body}").everything
         text = re.sub(r"In \[\d+\]", "In [4]", " ".join(shown.split()))
         assert [part for part in read[wrote].split("…") if part.strip() not in text] == [], text
-
-
-def test_it_names_every_verb_and_every_command() -> None:
-    prose = re.sub(r"^```.*?^```$", "", _README, flags=re.MULTILINE | re.DOTALL)
-    said = " ".join(re.findall(r"`([^`]+)`", prose))
-    assert [verb for verb in VERBS.names() if f"%%distribute {verb}" not in said] == []
-    commands = {*CLUSTER.commands, *RUNS.commands} - {"status"}
-    assert sorted(commands - set(said.split())) == []

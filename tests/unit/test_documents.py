@@ -18,6 +18,10 @@ import pytest
 import repository
 from PIL import Image
 
+from jupyter_ddl.commands.cluster import CLUSTER
+from jupyter_ddl.commands.runs import RUNS
+from jupyter_ddl.plugins import VERBS
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -220,3 +224,12 @@ def test_the_picture_of_the_readme_moves_and_is_small(theme: str) -> None:
         assert picture.n_frames >= 10
         assert picture.width >= 2 * 600  # sharp at the width at which it is shown
     assert f'docs/images/{path.name}"' in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_readme_names_every_verb_and_every_command() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    prose = re.sub(r"^```.*?^```$", "", readme, flags=re.MULTILINE | re.DOTALL)
+    said = " ".join(re.findall(r"`([^`]+)`", prose))
+    assert [verb for verb in VERBS.names() if f"%%distribute {verb}" not in said] == []
+    commands = {*CLUSTER.commands, *RUNS.commands} - {"status"}
+    assert sorted(commands - set(said.split())) == []
