@@ -108,6 +108,11 @@ class DiLoCo(LocalSgd):
         gradients = [old - mean for old, mean in zip(self._common, means, strict=True)]
         if not self._velocities:
             self._velocities = [torch.zeros_like(each) for each in gradients]
+        # A checkpoint's are on the CPU.
+        self._velocities = [
+            velocity.to(gradient.device)
+            for velocity, gradient in zip(self._velocities, gradients, strict=True)
+        ]
         for tensor, old, velocity, gradient in zip(
             shared, self._common, self._velocities, gradients, strict=True
         ):
@@ -136,7 +141,8 @@ class LocalStep(TrainingStep):
     def begin(self, n_samples: int) -> None:
         super().begin(n_samples)
         share = self.batch_share()
-        self._n_common = None if share is None else share[1]
+        # A cell may have made another batch of the loader's: then each rank counts for the same.
+        self._n_common = share[1] if share is not None and share[0] == n_samples else None
         if self._n_all == 0:
             self._check_start()
         if self._n_alone == 0:

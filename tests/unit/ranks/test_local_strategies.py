@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ import torch.distributed as dist
 from jupyter_ddl.protocol.group import RankPlace
 from jupyter_ddl.ranks.metrics import ReportError
 from jupyter_ddl.ranks.strategies import local
+from jupyter_ddl.ranks.strategies.steps import StepRequest, StepSettings
 from jupyter_ddl.ranks.training import PRIVATE_KEY, Training
 
 _CPU = torch.device("cpu")
@@ -102,6 +105,16 @@ def test_a_run_that_goes_on_from_a_checkpoint_is_the_one_that_wrote_it() -> None
     torch.testing.assert_close(again.weight, model.weight, rtol=0.0, atol=0.0)
 
 
+def test_velocities_of_a_checkpoint_go_where_the_model_is() -> None:
+    strategy = local.DiLoCo()
+    strategy.restore_extra({"velocities": [torch.ones(2)]})
+    elsewhere = [torch.empty(2, device="meta")]
+    strategy.exchange = SimpleNamespace(means=list)  # type: ignore[assignment]
+    strategy.begin(elsewhere)
+    strategy.meet(elsewhere)
+    assert strategy.extra_state()["velocities"][0].device.type == "meta"
+
+
 def test_saving_behind_a_meeting_is_no_second_one() -> None:
     training = _training("diloco", sync_every=1)
     model, optimizer, step = _made(training)
@@ -110,6 +123,22 @@ def test_saving_behind_a_meeting_is_no_second_one() -> None:
     for _ in range(2):
         training.plain_state({"model": model, "optimizer": optimizer}, keep=True)
     assert torch.equal(model.weight, before)
+
+
+def test_a_batch_that_the_cell_has_changed_counts_by_its_own_samples() -> None:
+    """As where it cuts a loader's batch in two, or adds to it: the step must not grow or shrink."""
+    trained = []
+    for share in (None, (2, 2), (4, 4)):
+        model = torch.nn.Linear(3, 1).double()
+        torch.nn.init.ones_(model.weight)
+        torch.nn.init.zeros_(model.bias)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        loss, held = torch.nn.functional.mse_loss, itertools.repeat(share).__next__
+        request = StepRequest(model, loss, optimizer, StepSettings(), _CPU, held)
+        local.LocalSgd().prepare_step(request)(*_batch())
+        trained.append(model.weight.detach())
+    assert torch.equal(trained[0], trained[1])
+    assert torch.equal(trained[0], trained[2])
 
 
 def test_ranks_that_begin_with_other_parameters_are_refused(
