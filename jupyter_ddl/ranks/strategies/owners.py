@@ -46,9 +46,11 @@ class Owners:
     def assign(
         self, parts: Sequence[Part], starts: Sequence[int], optimizer: Any, device: Any
     ) -> None:
-        """Give each rank its stages; what an optimizer knows of the others' is dropped."""
-        if self._owned:
-            return
+        """Give each rank its stages; what an optimizer knows of the others' is dropped.
+
+        Called again after all of the model was somewhere else, for a look at another shape.
+        """
+        self._owned.clear()  # a buffer that was moved is another object
         rank, n_ranks = dist.get_rank(), dist.get_world_size()
         own: dict[int, Any] = {}
         for number, part in enumerate(parts):

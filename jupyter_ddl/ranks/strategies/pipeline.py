@@ -180,6 +180,7 @@ class PipelineStep(TrainingStep):
             stages = self._stages_for(x)
             loss = stages.train(x, y, self._scale * n_part / n_samples)
             total = total + loss * (n_part / n_samples)
+            self._exchange.count(stages.bytes_per_batch)
         loss = self._finished(total)
         self._n_steps += 1
         if self._n_steps == self._measure_at:
@@ -376,7 +377,6 @@ class PipelineStep(TrainingStep):
         if self._accepts(norm):
             self.optimizer.step()
         self._owners.changed()
-        self._exchange.count(self._stages.bytes_per_batch if self._stages else 0)
         return loss.to(self.device, self._type)
 
     def _accepts(self, norm: float) -> bool:

@@ -13,7 +13,10 @@ import torch
 from torch import nn
 
 from jupyter_ddl.ranks.metrics import ReportError
+from jupyter_ddl.ranks.strategies import cutting, owners
+from jupyter_ddl.ranks.strategies.exchange import Exchange
 from jupyter_ddl.ranks.strategies.pipeline import Pipeline
+from jupyter_ddl.ranks.strategies.stages import Stages
 from jupyter_ddl.ranks.strategies.steps import StepRequest, StepSettings
 
 pytestmark = pytest.mark.usefixtures("alone")
@@ -106,6 +109,51 @@ def test_batches_may_change_their_shape_and_be_short() -> None:
         assert step(x, y).item() == pytest.approx(expected.item(), rel=1e-5)
     for found, wanted in zip(model.parameters(), plain.parameters(), strict=True):
         assert torch.allclose(found, wanted, atol=1e-6)
+
+
+def test_what_is_sent_is_counted_for_each_part_of_an_accumulated_batch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Stages, "bytes_per_batch", 1000)
+    model = _chain()
+    made = Pipeline(microbatches=2)
+    settings = StepSettings(accumulate=3)
+    optimizer = torch.optim.SGD(model.parameters())
+    parts = StepRequest(model, nn.functional.mse_loss, optimizer, settings, _CPU)
+    step = made.prepare_step(parts)
+    step(torch.ones(6, 3), torch.ones(6, 2))
+    before = made.bytes_sent
+    step(torch.ones(6, 3), torch.ones(6, 2))
+    assert before is not None
+    assert made.bytes_sent == before + 3 * 1000 + 2 * 8  # and the loss with the norm
+
+
+class _Moved(nn.BatchNorm1d):  # type: ignore[misc]  # torch is not followed
+    """Like one that goes to a GPU: its buffers are other objects then."""
+
+    def to(self, *_: Any, **__: Any) -> Any:
+        self.running_mean = self.running_mean.clone()
+        return self
+
+
+def test_a_second_look_at_the_model_leaves_stages_and_buffers_with_their_ranks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sent: dict[int, int] = {}
+    monkeypatch.setattr(owners, "_broadcast", lambda each, owner: sent.update({id(each): owner}))
+    monkeypatch.setattr(owners.dist, "get_world_size", lambda: 2)
+    model = nn.Sequential(_Moved(3), _Moved(3))
+    optimizer = torch.optim.SGD(model.parameters())
+    known = owners.Owners(model, Exchange())
+    for _ in range(2):
+        for part in model:  # rank 0 runs all of it, and puts it back
+            part.to(_CPU)
+        before = model[0].running_mean
+        known.assign(cutting.parts_of(model), (0, 1), optimizer, _CPU)
+        assert model[0].running_mean is not before  # its own stage went to its device
+        known.changed()
+        known.collect()
+        assert [sent[id(part.running_mean)] for part in model] == [0, 1]
 
 
 def test_the_first_pass_changes_neither_statistics_nor_modes_nor_random_numbers() -> None:
