@@ -224,6 +224,7 @@ class PreparedLoader(DataLoader):  # type: ignore[misc]  # torch is not followed
         self._shared = SharedBatches(sampler)
         # torch's own attribute, which it lets nobody set by the usual way.
         object.__setattr__(self, "batch_sampler", self._shared)
+        self._iterator = None  # persistent workers of an earlier pass would go on by the old one
 
     def __iter__(self) -> Iterator[Any]:
         sampler: ElasticSampler = self.sampler

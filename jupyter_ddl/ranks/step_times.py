@@ -12,6 +12,7 @@ on GPUs.  There a host queues its work; over many steps its clock is right.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 import time
@@ -196,7 +197,8 @@ class _Sizes:
             for parameter in group["params"]:
                 if parameter.requires_grad and id(parameter) not in self._parameters:
                     self._parameters.add(id(parameter))
-                    self.n_bytes += parameter.numel() * parameter.element_size()
+                    with contextlib.suppress(ValueError):  # a lazy layer that is never called
+                        self.n_bytes += parameter.numel() * parameter.element_size()
 
 
 class _Exchanges:

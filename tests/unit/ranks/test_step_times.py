@@ -177,6 +177,16 @@ def test_the_bytes_of_all_gradients_are_counted_once(rank: Rank) -> None:
     assert rank.sent[-1].n_cpus >= 1
 
 
+def test_a_lazy_layer_that_is_never_called_ends_no_training(rank: Rank) -> None:
+    unused = torch.nn.LazyLinear(3)
+    rank.optimizer = torch.optim.SGD([rank.weights, *unused.parameters()], lr=0.0)
+    for _ in range(3):
+        rank.compute(1.0)
+        rank.optimizer.step()
+    rank.steps.close()
+    assert rank.sent[-1].gradient_bytes == 2 * 4
+
+
 class Waiting:
     """Collectives of a second each, on the rank's own clock."""
 

@@ -163,6 +163,16 @@ def test_a_shared_loader_goes_on_where_another_number_of_ranks_was() -> None:
     assert len(_shared(0, 2, drop_last=True)) == 2
 
 
+def test_batches_are_shared_out_behind_a_pass_with_persistent_workers_too() -> None:
+    loader = DataLoader(
+        TensorDataset(torch.arange(8)), batch_size=4, num_workers=1, persistent_workers=True
+    )
+    found = prepare_loader(loader, rank=1, world_size=2, seed=3)
+    assert [len(batch) for (batch,) in found] == [4]
+    found.share_batches()
+    assert [batch.tolist() for (batch,) in found] == [[1, 3], [5, 7]]
+
+
 def test_a_loader_that_can_not_be_shared_out_is_refused() -> None:
     with pytest.raises(ReportError, match=r"batch_size=5 is the batch of all ranks .* 6 of them"):
         _shared(0, 6)
