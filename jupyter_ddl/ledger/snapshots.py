@@ -127,7 +127,11 @@ def group_fields(
     parts = {} if ranks is None else step_parts(ranks.steps)
     hosts = {} if ranks is None else {rank: one.host for rank, one in ranks.started.items()}
     pipeline = None if ranks is None else ranks.pipeline
-    verdict = step_verdict(parts, hosts) if pipeline is None else pipeline_verdict(pipeline)
+    if pipeline is None:
+        makes_steps = "prepare_step" in spec.program.own_calls
+        verdict = step_verdict(parts, hosts, spec.verb.ranks.strategy, makes_steps=makes_steps)
+    else:
+        verdict = pipeline_verdict(pipeline)
     return {
         "ranks": ()
         if ranks is None

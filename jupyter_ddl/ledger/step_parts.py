@@ -25,6 +25,19 @@ _APART = 0.05
 _UNEVEN, _BUBBLE = 0.15, 0.25
 """Shares of a pipeline's batch: idle beyond the ideal, and the ideal itself."""
 
+_WHOLE_COPIES = ", or --strategy ddp if each rank has room for the whole model"
+_REMEDIES = {
+    "ddp": ", or model.no_sync() while gradients of several batches add up",
+    "fsdp": _WHOLE_COPIES,
+}
+_STEP_REMEDIES = {
+    "ddp": " (with accumulate=… if memory is short), or --compress bf16",
+    "fsdp": f" (with accumulate=… if memory is short){_WHOLE_COPIES}",
+    "local-sgd": ", or a larger --sync-every",
+    "diloco": ", or a larger --sync-every",
+}
+"""Beside larger batches, what lets ranks exchange less often, or less."""
+
 
 def step_parts(timed: Mapping[int, StepsTimed]) -> dict[int, StepParts]:
     """By rank: seconds of a step, on the average of its round so far."""
@@ -54,13 +67,21 @@ def _parts(each: StepsTimed, least_s: float) -> StepParts:
     )
 
 
-def step_verdict(parts: Mapping[int, StepParts], hosts: Mapping[int, str]) -> str:
+def step_verdict(
+    parts: Mapping[int, StepParts],
+    hosts: Mapping[int, str],
+    strategy: str = "ddp",
+    *,
+    makes_steps: bool = False,
+) -> str:
     """What costs most of a step, by whom, and what to try; empty: too early to tell.
 
     Parameters
     ----------
     hosts
         Of all ranks: a sentence about some of them would blame the wrong one.
+    makes_steps
+        Whether the cell calls ``prepare_step``, and has no wrapped model.
     """
     if not parts or parts.keys() != hosts.keys():
         return ""
@@ -76,9 +97,10 @@ def step_verdict(parts: Mapping[int, StepParts], hosts: Mapping[int, str]) -> st
     if data >= max(_DATA, exchange):
         return _data_text(parts, data)
     if exchange >= _EXCHANGE:
+        what = "parameters and gradients" if strategy == "fsdp" else "gradients"
+        more = (_STEP_REMEDIES if makes_steps else _REMEDIES).get(strategy, "")
         return (
-            f"{format_percent(exchange)} of a step exchanges gradients: try a larger batch_size, "
-            f"or model.no_sync() while gradients of several batches add up"
+            f"{format_percent(exchange)} of a step exchanges {what}: try a larger batch_size{more}"
         )
     step_s = mean(one.step_s for one in each)
     compute = mean(one.compute_s / one.step_s for one in each)

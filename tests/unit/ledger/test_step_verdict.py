@@ -69,6 +69,26 @@ def test_gradients_on_the_way_and_a_training_that_waits_for_nothing() -> None:
     assert verdict(timed(0, exchange_s=None)) == "100 % of a step of 10 ms is compute"
 
 
+@pytest.mark.parametrize(
+    ("strategy", "makes_steps", "advice"),
+    [
+        ("ddp", False, "gradients: try a larger batch_size, or model.no_sync() while"),
+        ("ddp", True, "gradients: try a larger batch_size (with accumulate=… if memory is short)"),
+        ("fsdp", False, "parameters and gradients: try a larger batch_size, or --strategy ddp if"),
+        ("fsdp", True, "is short), or --strategy ddp if each rank has room for the whole model"),
+        ("diloco", True, "gradients: try a larger batch_size, or a larger --sync-every"),
+        ("a-package's", False, "gradients: try a larger batch_size"),
+    ],
+)
+def test_what_makes_ranks_exchange_less_is_what_their_strategy_knows(
+    strategy: str, makes_steps: bool, advice: str
+) -> None:
+    both = {rank: timed(rank, exchange_s=0.01) for rank in range(2)}
+    text = step_verdict(step_parts(both), {0: "a", 1: "b"}, strategy, makes_steps=makes_steps)
+    assert advice in text
+    assert ("no_sync" in text) is (strategy == "ddp" and not makes_steps)
+
+
 @pytest.mark.parametrize("n_steps", [0, 1, 4])
 def test_too_few_steps_say_nothing(n_steps: int) -> None:
     assert verdict(timed(0, n_steps=n_steps), timed(1)) == ""
