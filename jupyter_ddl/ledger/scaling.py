@@ -19,6 +19,7 @@ from jupyter_ddl.errors import OptionError
 from jupyter_ddl.formats import format_bytes, format_counted, format_percent
 from jupyter_ddl.ledger.run_state import RunState
 from jupyter_ddl.ledger.step_parts import step_parts
+from jupyter_ddl.protocol.run import RunSpec
 
 __all__ = ["SIZES", "Cost", "Measured", "Scaling", "fit_cost", "measured_of", "scaling_of"]
 
@@ -29,6 +30,12 @@ _LATENCY_S = 50e-6
 _BYTES_S = 1e9
 """Of a message and of a network that nobody has measured: 50 µs, 8 Gbit/s."""
 _SAME = 0.02
+_OTHER_COSTS = {
+    "pipeline": "whose ranks share the work on each sample",
+    "local-sgd": "whose ranks exchange nothing in most steps",
+    "diloco": "whose ranks exchange nothing in most steps",
+}
+"""Strategies whose steps are not what this model describes, and why."""
 _BLOM = (0.375, 0.25)
 """Of Blom's approximation of the expected largest of normal variates (Statistical Estimates and
 Transformed Beta-Variables, 1958)."""
@@ -139,6 +146,7 @@ def measured_of(state: RunState) -> Measured:
     if spec is None or not spec.verb.can.has_ranks:
         name = "it" if spec is None else f"run {spec.run_id} ({spec.verb.word})"
         raise OptionError(f"scaling(): {name} is no training on ranks; `%%distribute ddp` is")
+    _check_strategy(spec)
     timed = {} if ranks is None else ranks.steps
     n_ranks = 0 if ranks is None else len(ranks.started)
     n_steps = min((each.n_steps for each in timed.values()), default=0)
@@ -168,6 +176,18 @@ def measured_of(state: RunState) -> Measured:
             any(one.device != "cpu" for one in ranks.started.values()),
         ),
     )
+
+
+def _check_strategy(spec: RunSpec) -> None:
+    ranks = spec.verb.ranks
+    why = _OTHER_COSTS.get(ranks.strategy)
+    if "tp_plan" in ranks.strategy_options:
+        why = "with layers cut over tp, whose ranks share the work on each sample"
+    if why is not None:
+        raise OptionError(
+            f"scaling(): run {spec.run_id} trains by --strategy {ranks.strategy}, {why}; expected "
+            f"a run by ddp, or by fsdp without tp"
+        )
 
 
 def _crowding(places: Sequence[tuple[str, int]], on_gpus: bool) -> float:

@@ -157,9 +157,15 @@ def test_a_runs_step_is_the_mean_of_its_ranks() -> None:
         (group(n_steps=4), "have told of 4 optimizer steps, expected all of at least 5"),
         (group(n_told=1), "1 of 2 ranks of run d1 have told"),
         (RunState(), "it is no training on ranks"),
+        (group(verb=Ddp(2, strategy="pipeline")), "--strategy pipeline, whose ranks share the wo"),
+        (group(verb=Ddp(2, strategy="diloco")), "--strategy diloco, whose ranks exchange nothing"),
+        (
+            group(verb=Ddp(2, strategy="fsdp", strategy_options={"mesh": "tp=2", "tp_plan": "{}"})),
+            "--strategy fsdp, with layers cut over tp, whose ranks share the work",
+        ),
     ],
 )
-def test_too_little_is_refused_in_a_line(state: RunState, text: str) -> None:
+def test_what_tells_too_little_or_of_other_costs_is_refused(state: RunState, text: str) -> None:
     with pytest.raises(OptionError, match=r"^scaling") as caught:
         measured_of(state)
     assert text in str(caught.value)
