@@ -6,6 +6,7 @@ recorded.  What follows costs nothing.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import threading
@@ -107,16 +108,16 @@ class StepProfiler:
     def _finish(self, n_steps: int) -> None:
         profile, self._profile = self._profile, None
         self._unhook()
-        profile.stop()
         trial, attempt, rank = self._who
         name = f"trial-{trial}-a{attempt}-r{rank}.json.gz"
         path = self._folder / name
         try:
+            profile.stop()
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             profile.export_chrome_trace(str(path))
             size = path.stat().st_size
         except (OSError, RuntimeError) as error:
-            self._tell(f"has no trace: writing {path} failed: {error}")
+            self._tell(f"has no trace: making {path} failed: {error}")
             return
         if size > _MAX_TRACE_BYTES:
             path.unlink()
@@ -144,7 +145,8 @@ class StepProfiler:
     def _discard(self) -> None:
         profile, self._profile = self._profile, None
         if profile is not None:
-            profile.stop()
+            with contextlib.suppress(RuntimeError):  # nobody wants it: it ends no attempt
+                profile.stop()
 
     def _unhook(self) -> None:
         if self._hook is not None:

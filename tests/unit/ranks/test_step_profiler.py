@@ -83,6 +83,22 @@ def test_a_trace_that_is_too_large_is_not_kept(
     assert list((tmp_path / "profiles").iterdir()) == []
 
 
+@pytest.mark.parametrize("n_steps", [2, 4, 9])
+def test_a_profiler_that_fails_at_its_end_ends_no_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_steps: int
+) -> None:
+    stop = torch.profiler.profile.stop
+
+    def stop_badly(profile: Any) -> None:
+        stop(profile)
+        raise RuntimeError("external init callback must run in same thread")
+
+    monkeypatch.setattr(torch.profiler.profile, "stop", stop_badly)
+    (told,) = Training(tmp_path, 2).run(n_steps)
+    assert isinstance(told, Notice)
+    assert ("external init callback" in told.text) is (n_steps > 2)
+
+
 def test_a_cell_that_uses_the_profiler_itself_keeps_it(tmp_path: Path) -> None:
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as own:
         sent = Training(tmp_path, 1).run(5)
