@@ -7,6 +7,7 @@ that holds the GIL included.  A line at the beginning of the hole says what was 
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import functools
@@ -55,31 +56,32 @@ def bound_logs(directory: Path, budget: int) -> int:
     Returns
     -------
     int
-        Bytes that were given back; 0 while there is room.
+        Bytes that were given back; 0 while there is room, or nothing can be seen of it.
 
     Raises
     ------
     OSError
-        The file system can't do that, or the disk fails.
+        They are over the budget; the file system can't do that, or the disk fails.
     """
-    held: dict[Path, int] = {}
-    for entry in _entries(directory):
-        try:
-            held[Path(entry.path)] = entry.stat(follow_symlinks=False).st_blocks * 512
-        except FileNotFoundError:
-            continue
+    try:
+        held = _held(directory)
+    except OSError:  # as without a descriptor to spare: who looks again sees more
+        return 0
     if sum(held.values()) <= budget:
         return 0
     level = water_level(held.values(), int(budget * _LEFT))
     return sum(_cut(path, level, budget) for path, size in held.items() if size > level)
 
 
-def _entries(directory: Path) -> Iterator[os.DirEntry[str]]:
-    try:
-        with os.scandir(directory) as entries:
-            yield from (entry for entry in entries if entry.is_file(follow_symlinks=False))
-    except FileNotFoundError:
-        return
+def _held(directory: Path) -> dict[Path, int]:
+    """Bytes on the disk of each file of a directory."""
+    held: dict[Path, int] = {}
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            with contextlib.suppress(FileNotFoundError):
+                if entry.is_file(follow_symlinks=False):
+                    held[Path(entry.path)] = entry.stat(follow_symlinks=False).st_blocks * 512
+    return held
 
 
 def water_level(sizes: Collection[int], room: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -91,6 +92,20 @@ def test_bytes_that_are_zero_and_were_printed_stay(tmp_path: Path) -> None:
     assert read_span(path, 0) == b"a\0\0b\0"
     assert read_span(path, 1, 3) == b"\0\0"
     assert read_span(path, 9) == b""
+
+
+def test_a_directory_that_can_t_be_read_now_is_not_over_its_budget(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flood(tmp_path / "a.log", 2 * MIB)
+
+    def refused(_path: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as without_files:
+        without_files.setattr("os.scandir", refused)
+        assert bound_logs(tmp_path, MIB) == 0
+    assert bound_logs(tmp_path, MIB) > 0
 
 
 def test_a_link_is_not_followed(tmp_path: Path) -> None:
