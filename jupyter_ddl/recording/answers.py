@@ -6,6 +6,7 @@ Worked out once, where the timeline is made, by what answers a view of a run
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -76,7 +77,9 @@ def _cells(state: RunState, mode: str) -> dict[str, str]:
     """The best trials as cells, as far as there is room for them."""
     sign = 1 if mode == "min" else -1
     known = [
-        (sign * trial.value, n) for n, trial in state.trials.items() if trial.value is not None
+        (sign * trial.value, n)
+        for n, trial in state.trials.items()
+        if trial.value is not None and math.isfinite(trial.value)
     ]
     cells: dict[str, str] = {}
     n_bytes = 0

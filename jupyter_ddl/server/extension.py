@@ -25,7 +25,7 @@ from jupyter_ddl.store.timelines import read_timeline
 __all__ = ["ServerExtension", "routes"]
 
 
-# The routes: one websocket for the panel, two kinds of downloads, and whether all this is there.
+# The routes: one websocket for the panel, three kinds of downloads, and whether all this is there.
 
 _RESOURCE = "jupyter_ddl"
 """What an authorizer of Jupyter's may allow or forbid."""

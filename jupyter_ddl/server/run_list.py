@@ -200,11 +200,20 @@ def was_left(run_id: str, driven_s: float, is_unreachable: bool) -> bool:
     is_unreachable : bool
         Whether the controller of the run's cluster is found and does not answer.
     """
-    holder = read_note(lock_path(ledger_path(run_id)))
+    path = lock_path(ledger_path(run_id))
+    holder = read_note(path)
     if holder is None:
-        return True
+        return not _has_text(path)
     is_taken_up = holder.since_s > driven_s
     return not (is_unreachable or is_taken_up) and is_alive(holder.process)
+
+
+def _has_text(path: Path) -> bool:
+    """Also of a note that can't be read now: to ask for its size takes no descriptor."""
+    try:
+        return path.stat().st_size > 0
+    except OSError:
+        return False
 
 
 class RunListing:

@@ -7,6 +7,7 @@ that holds the GIL included.  A line at the beginning of the hole says what was 
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import functools
@@ -55,31 +56,32 @@ def bound_logs(directory: Path, budget: int) -> int:
     Returns
     -------
     int
-        Bytes that were given back; 0 while there is room.
+        Bytes that were given back; 0 while there is room, or nothing can be seen of it.
 
     Raises
     ------
     OSError
-        The file system can't do that, or the disk fails.
+        They are over the budget; the file system can't do that, or the disk fails.
     """
-    held: dict[Path, int] = {}
-    for entry in _entries(directory):
-        try:
-            held[Path(entry.path)] = entry.stat(follow_symlinks=False).st_blocks * 512
-        except FileNotFoundError:
-            continue
+    try:
+        held = _held(directory)
+    except OSError:  # as without a descriptor to spare: who looks again sees more
+        return 0
     if sum(held.values()) <= budget:
         return 0
     level = water_level(held.values(), int(budget * _LEFT))
     return sum(_cut(path, level, budget) for path, size in held.items() if size > level)
 
 
-def _entries(directory: Path) -> Iterator[os.DirEntry[str]]:
-    try:
-        with os.scandir(directory) as entries:
-            yield from (entry for entry in entries if entry.is_file(follow_symlinks=False))
-    except FileNotFoundError:
-        return
+def _held(directory: Path) -> dict[Path, int]:
+    """Bytes on the disk of each file of a directory."""
+    held: dict[Path, int] = {}
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            with contextlib.suppress(FileNotFoundError):
+                if entry.is_file(follow_symlinks=False):
+                    held[Path(entry.path)] = entry.stat(follow_symlinks=False).st_blocks * 512
+    return held
 
 
 def water_level(sizes: Collection[int], room: int) -> int:
@@ -159,29 +161,39 @@ def read_span(path: Path, start: int, end: int | None = None) -> bytes:
     with path.open("rb", buffering=0) as file:
         size = file.seek(0, os.SEEK_END)
         stop = size if end is None else min(end, size)
-        return b"".join(_parts(file.fileno(), start, stop))
+        return b"".join(_parts(file.fileno(), start, stop, size))
 
 
-def _parts(file: int, start: int, stop: int) -> Iterator[bytes]:
-    at = start
+def _parts(file: int, start: int, stop: int, size: int) -> Iterator[bytes]:
+    at, has_begun = start, False
     while at < stop:
-        data, hole = _next_data(file, at, stop)
-        if data > start and at == start:
-            # What told of it lies in front of this part.
-            yield f"… {format_bytes(data - start)} of output were not kept …\n".encode()
-        found = _read(file, data, hole)
-        yield found.rstrip(b"\0") if hole < stop else found
+        data, hole = _next_data(file, at, size)
+        found = _read(file, data, min(hole, stop))
+        if hole < size and hole - stop < _BLOCK:
+            # The block in front of a hole is zeros behind the line that tells of it.
+            found = found.rstrip(b"\0")
+        if found and data > start and not has_begun:
+            yield _loss(data - start)
+        has_begun = has_begun or bool(found)
+        yield found
         at = hole
+    if start < stop and not has_begun:
+        yield _loss(stop - start)
 
 
-def _next_data(file: int, at: int, stop: int) -> tuple[int, int]:
+def _loss(n_bytes: int) -> bytes:
+    """What told of it in the file lies in front of what is read."""
+    return f"… {format_bytes(n_bytes)} of output were not kept …\n".encode()
+
+
+def _next_data(file: int, at: int, size: int) -> tuple[int, int]:
     """Where the next stretch with data begins and ends."""
     try:
-        data = min(stop, os.lseek(file, at, os.SEEK_DATA))
-        return data, min(stop, os.lseek(file, data, os.SEEK_HOLE)) if data < stop else stop
+        data = os.lseek(file, at, os.SEEK_DATA)
+        return data, os.lseek(file, data, os.SEEK_HOLE)
     except OSError as error:
         # Nothing but a hole up to the end; or a file system that knows none.
-        return (stop, stop) if error.errno == errno.ENXIO else (at, stop)
+        return (size, size) if error.errno == errno.ENXIO else (at, size)
 
 
 def _read(file: int, start: int, stop: int) -> bytes:

@@ -11,6 +11,7 @@ import base64
 import csv
 import hashlib
 import zipfile
+import zlib
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
@@ -59,15 +60,15 @@ def installed_contents(info: Path) -> PackageContents | None:
 
 
 def differs_from(wheel: Path, known: PackageContents) -> bool:
-    """Whether a wheel has other files than the one that is known.  Blocking.
+    """Whether a wheel has other files than the one that is known, or is damaged.  Blocking.
 
     One for another platform or Python is another wheel, of which nothing is known.
     """
     try:
         tags = parse_wheel_filename(wheel.name)[3]
-    except InvalidWheelFilename:
+        return _names_of(tags) == known.tags and wheel_digest(wheel) != known.digest
+    except (InvalidWheelFilename, zipfile.BadZipFile, zlib.error, EOFError):
         return True
-    return _names_of(tags) == known.tags and wheel_digest(wheel) != known.digest
 
 
 def wheel_digest(wheel: Path) -> str:

@@ -58,7 +58,8 @@ class OwnFiles:
         self._blob_dir = private_dir(root / "blobs")
         self._runs_dir = private_dir(root / "runs")
         self._blobs_of: dict[str, frozenset[str]] = {}
-        self._logs_due_s = 0.0
+        self._logs_due_s: dict[str, float] = {}
+        """By run, from when on the length of its logs is looked at again."""
         self.unfetched: set[str] = set()
         """Assignments whose files the controller has not all fetched yet."""
 
@@ -154,10 +155,10 @@ class OwnFiles:
 
     def _bound_logs(self, run_id: str) -> None:
         """Logs are asked for once a second: the moment to see how long they are here."""
-        if time.monotonic() >= self._logs_due_s:
+        if time.monotonic() >= self._logs_due_s.get(run_id, 0.0):
             with contextlib.suppress(OSError):  # the controller tells of its own copies
                 bound_logs(self._run_dir(run_id) / "logs", log_budget())
-            self._logs_due_s = time.monotonic() + _LOGS_INTERVAL_S
+            self._logs_due_s[run_id] = time.monotonic() + _LOGS_INTERVAL_S
 
     def written(self, run_id: str) -> list[FolderFile]:
         """What ranks have written in the run's folder here, the latest of many; blocking."""
@@ -178,6 +179,7 @@ class OwnFiles:
     def forget(self, run_id: str) -> None:
         """A run is over, and all of it is at the controller but for what its ranks have written."""
         self._blobs_of.pop(run_id, None)
+        self._logs_due_s.pop(run_id, None)
         directory = self._run_dir(run_id)
         if self.written(run_id):
             for path in directory.iterdir():

@@ -29,6 +29,7 @@ __all__ = [
     "THEMES",
     "Lab",
     "open_notebook",
+    "press_twice",
     "run_cell",
     "serious_findings",
     "served_lab",
@@ -216,6 +217,15 @@ def wait_done(page: Page, index: int, timeout_s: float = 60.0) -> None:
             text = cell_at(page, index).inner_text()
             raise AssertionError(f"cell {index} has not ended within {timeout_s:g} s:\n{text}")
         page.wait_for_timeout(50)
+
+
+def press_twice(button: Locator, question: str) -> None:
+    """Press a button that asks first, and again before it takes its question back (4 s)."""
+    button.wait_for()
+    until(button.is_enabled, 10, "a button that can be pressed")
+    twice = "each => { each.click(); const asked = each.textContent; each.click(); return asked; }"
+    asked = button.evaluate(twice)
+    assert asked.startswith(question), asked
 
 
 def prompt_of(page: Page, index: int) -> str:

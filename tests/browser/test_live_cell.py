@@ -11,6 +11,7 @@ from tests.browser.lab_tools import (
     Lab,
     cell_at,
     open_notebook,
+    press_twice,
     run_cell,
     set_theme,
     take,
@@ -96,8 +97,7 @@ def test_a_search_is_watched_and_stopped_while_its_cell_runs(
     expect(view.locator(".ddl-counts")).to_contain_text("cancelled")
     assert view.get_attribute("data-state") == "running"
     button(view, "Other ways to stop").click()
-    button(view, "Stop now").click()
-    button(view, "Really stop now?").click()
+    press_twice(button(view, "Stop now"), "Really stop now?")
     wait_done(page, 1, 20)
 
     run_cell(page, 2, wait=False)
@@ -197,6 +197,5 @@ def test_a_page_that_is_loaded_again_while_the_cell_runs_shows_and_stops_it(
     view = view_of(page)
     until(lambda: n_finished(view) > before, 30, "news after the reload")
     button(view, "Other ways to stop").click()
-    button(view, "Stop now").click()
-    button(view, "Really stop now?").click()
+    press_twice(button(view, "Stop now"), "Really stop now?")
     expect(view).to_have_attribute("data-state", "cancelled")

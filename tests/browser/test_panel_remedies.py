@@ -11,6 +11,7 @@ from playwright.sync_api import Locator, Page, expect
 from tests.browser.lab_tools import (
     Lab,
     open_notebook,
+    press_twice,
     run_cell,
     serious_findings,
     set_theme,
@@ -95,8 +96,8 @@ def test_what_the_panel_offers_does_what_it_says(lab: Lab, page: Page, tmp_path:
     fails = _page_of(page, "fails")
     expect(fails).to_contain_text("every slot is kept")
     take(page, "remedies-waiting")
-    _press(fails, re.compile("Release slots of"))
-    _press(fails, re.compile("Really end"))
+    release = fails.get_by_role("button", name=re.compile("^Release slots of")).first
+    press_twice(release, "Really end ")
     expect(run_row(page, "fails")).to_contain_text("failed")
     expect(run_row(page, "warm")).not_to_contain_text("running")
     _finish(page, _FAILS)

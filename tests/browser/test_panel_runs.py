@@ -7,7 +7,15 @@ import re
 
 from playwright.sync_api import Locator, Page, WebSocket, expect
 
-from tests.browser.lab_tools import Lab, cell_at, prompt_of, run_cell, take, wait_done
+from tests.browser.lab_tools import (
+    Lab,
+    cell_at,
+    press_twice,
+    prompt_of,
+    run_cell,
+    take,
+    wait_done,
+)
 from tests.browser.panel_tools import n_finished, open_beside, run_page, run_row, search_cell
 from tests.until import until
 
@@ -45,8 +53,7 @@ def test_a_trial_and_a_run_are_stopped_while_their_cell_runs(lab: Lab, page: Pag
 
     run_row(page, "long").click()
     live.get_by_role("button", name="Other ways to stop").click()
-    live.get_by_role("button", name="Stop now").click()
-    live.get_by_role("button", name="Really stop now?").click()
+    press_twice(live.get_by_role("button", name="Stop now"), "Really stop now?")
     expect(run_row(page, "long")).to_contain_text("cancelled")
     page.locator(".lm-TabBar-tabLabel", has_text="stops.ipynb").click()
     wait_done(page, 2)
@@ -69,8 +76,7 @@ def test_buttons_of_a_cell_go_through_the_panel_while_the_kernel_is_busy(
     assert [json.loads(text) for text in sent if '"stop_trial"' in text] != []
     assert _is_busy(page, 2)
     output.get_by_role("button", name="Other ways to stop").click()
-    output.get_by_role("button", name="Stop now").click()
-    output.get_by_role("button", name="Really stop now?").click()
+    press_twice(output.get_by_role("button", name="Stop now"), "Really stop now?")
     wait_done(page, 2)
     assert any('"stop_run"' in text for text in sent)
 

@@ -26,7 +26,8 @@ def test_who_keeps_a_hundred_runs_that_are_over_keeps_no_descriptor(home: Home) 
         before = n_descriptors()
         kept = [Run("r1") for _ in range(100)]
         assert {run.state for run in kept} == {"cancelled"}
-        assert n_descriptors() == before
+        # Fewer: what other tests have left was collected meanwhile.
+        assert n_descriptors() <= before
         # It may go on all the same.
         writer.append([RunStarted(2.0, 2, 1, 1, 7)])
         assert {run.state for run in kept} == {"running"}

@@ -48,3 +48,17 @@ def test_a_long_log_is_cut_there_and_stays_so_here(
     assert text[:6] == b"first\n"
     assert text[-6:] == b"\nlast\n"
     assert text.count(b"not kept here") == 1
+
+
+@pytest.mark.usefixtures("holes")
+def test_logs_of_runs_that_are_read_at_one_time_are_all_bounded(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JUPYTER_DDL_LOG_BYTES", str(2 * MIB))
+    files = OwnFiles()
+    for run_id in ("r1", "r2"):
+        log = files._run_dir(run_id) / "logs" / "a.log"
+        log.parent.mkdir(parents=True)
+        log.write_bytes(b"x" * 8 * MIB)
+        assert files.read(run_id, "logs/a.log", 0, 1) is not None
+        assert log.stat().st_blocks * 512 <= 2 * MIB, run_id

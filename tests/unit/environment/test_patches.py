@@ -170,6 +170,10 @@ def test_whose_wheel_is_not_known_is_told_by_tags_and_installer(tmp_path: Path) 
     assert not differs_from(wheel, known)
     evil = make_wheel(tmp_path / "evil", "ddltiny", "1.0", "x = 1\n")
     assert differs_from(evil, known)
+    # One that was cut off is forgotten, and fetched again.
+    whole = wheel.read_bytes()
+    wheel.write_bytes(whole[: len(whole) // 2])
+    assert differs_from(wheel, known)
     # For another Python or platform there is another wheel.
     assert not differs_from(evil.rename(evil.with_name("ddltiny-1.0-cp312-cp312-any.whl")), known)
     for file, text in (

@@ -25,7 +25,7 @@ from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.protocol.space import Uniform
 from jupyter_ddl.protocol.verb import VerbSpec
 from jupyter_ddl.server import run_list
-from jupyter_ddl.server.run_list import N_RUNS, RECOVERS_S, Driven, Folds, RunListing
+from jupyter_ddl.server.run_list import N_RUNS, RECOVERS_S, Driven, Folds, RunListing, was_left
 from jupyter_ddl.store.locks import Holder
 from jupyter_ddl.store.paths import ledger_path, run_dir, runs_dir
 from jupyter_ddl.store.processes import ProcessIdentity, this_process
@@ -224,6 +224,20 @@ def test_a_run_whose_controller_was_lost_recovers_for_a_while_and_one_that_was_l
     assert recovering(hangs) == {"lost", "taken-up", "ending", "hangs"}
     now_s[0] += 2
     assert recovering(hangs) == set()
+
+
+def test_a_run_whose_note_of_its_controller_can_t_be_read_now_was_not_left(
+    home: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record("lost", STARTED)
+    assert was_left("lost", 1000.0, False)
+    hold("lost", GONE, 900.0)
+
+    def refused(_path: Any) -> bytes:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr("pathlib.Path.read_bytes", refused)
+    assert not was_left("lost", 1000.0, False)
 
 
 def test_a_run_that_waits_is_listed_as_such(home: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -68,12 +69,43 @@ def test_an_output_that_was_cut_as_a_whole_says_so(tmp_path: Path) -> None:
     assert read_span(path, 0, 64).decode()[:8] == "00000000"
 
 
+def test_an_output_that_ends_or_begins_beside_the_line_about_the_cut_has_no_zeros(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "a.log"
+    flood(path, 16 * MIB)
+    bound_logs(tmp_path, 2 * MIB)
+    told = path.read_bytes().index("… ".encode()) + 1024  # zeros, up to the end of this block
+    before = read_span(path, told - 2048, told).decode()
+    assert before.endswith("(JUPYTER_DDL_LOG_BYTES) …\n")
+    for n_bytes, text in ((64, "64 B"), (8192, "8 KiB")):
+        found = read_span(path, told, told + n_bytes).decode()
+        assert found == f"… {text} of output were not kept …\n"
+    found = read_span(path, told).decode()
+    assert found.startswith("… 14")
+    assert "MiB of output were not kept …\n" in found[:40]
+
+
 def test_bytes_that_are_zero_and_were_printed_stay(tmp_path: Path) -> None:
     path = tmp_path / "a.log"
     path.write_bytes(b"a\0\0b\0")
     assert read_span(path, 0) == b"a\0\0b\0"
     assert read_span(path, 1, 3) == b"\0\0"
     assert read_span(path, 9) == b""
+
+
+def test_a_directory_that_can_t_be_read_now_is_not_over_its_budget(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flood(tmp_path / "a.log", 2 * MIB)
+
+    def refused(_path: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as without_files:
+        without_files.setattr("os.scandir", refused)
+        assert bound_logs(tmp_path, MIB) == 0
+    assert bound_logs(tmp_path, MIB) > 0
 
 
 def test_a_link_is_not_followed(tmp_path: Path) -> None:
