@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Collection
 
+from jupyter_ddl.background import BackgroundTasks
 from jupyter_ddl.formats import format_bytes
 from jupyter_ddl.store.log_space import LOG_VARIABLE, bound_logs, can_not_cut, log_budget
 from jupyter_ddl.store.paths import run_dir
@@ -43,11 +44,11 @@ class LogCare:
         self._tell = tell
         self._budget = log_budget()
         self._told: set[str] = set()
-        self._task = asyncio.create_task(self._look_on(), name="log care")
+        self._tasks = BackgroundTasks(log, "log care")
+        self._tasks.start(self._look_on(), name="log care")
 
     async def close(self) -> None:
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        await self._tasks.close()
 
     async def _look_on(self) -> None:
         while True:
