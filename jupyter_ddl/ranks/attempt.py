@@ -74,8 +74,10 @@ class Attempt:
         """The last value of each metric."""
         place = assignment.place
         self.rank = place.rank if place else 0
-        self.world_size = place.world_size if place else 1
+        self.world_size = place.n_workers if place else 1
         self.local_rank = place.local_rank if place else 0
+        self.serves = self.rank >= self.world_size
+        """Whether it keeps parameters for ranks that train, and has none of its own to bring."""
         self.on_cpu = place is not None and not place.gpus
         """Whether the rank has no GPU although its host may have some."""
         self.device_index = place.device_index if place else 0
@@ -122,7 +124,7 @@ class Attempt:
         if reduce is not None:
             check_reduction(reduce)
             if self.world_size > 1:
-                values = reduced(values, reduce)
+                values = reduced(values, reduce, self.training.reporting_group)
         self._last_step = at
         self.record(at, values)
 

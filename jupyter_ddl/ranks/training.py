@@ -12,6 +12,7 @@ from jupyter_ddl.protocol.group import RankPlace
 from jupyter_ddl.protocol.pipeline import PipelineTimes
 from jupyter_ddl.ranks.metrics import ReportError
 from jupyter_ddl.ranks.step_times import watch_strategy
+from jupyter_ddl.ranks.stopping import StopReason
 from jupyter_ddl.ranks.strategies.base import Strategy
 from jupyter_ddl.ranks.strategies.sharded import gathered, is_sharded
 
@@ -131,6 +132,16 @@ class Training:
     def _batch_share(self) -> tuple[int, int] | None:
         held = [each.share_at_hand for each in self._loaders if each.share_at_hand is not None]
         return held[0] if held else None
+
+    @property
+    def reporting_group(self) -> Any:
+        """See :meth:`~jupyter_ddl.ranks.strategies.base.Strategy.reporting_group`."""
+        return None if self._strategy is None else self._strategy.reporting_group
+
+    def leave(self, reason: StopReason) -> None:
+        """The cell has ended: nobody needs to wait for this rank any longer."""
+        if self._strategy is not None:
+            self._strategy.leave(reason)
 
     # -- checkpoints ----------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from jupyter_ddl.protocol.pipeline import PipelineTimes
 from jupyter_ddl.ranks.metrics import ReportError
+from jupyter_ddl.ranks.stopping import StopReason
 from jupyter_ddl.ranks.strategies.sharded import is_sharded
 
 if TYPE_CHECKING:
@@ -118,6 +119,14 @@ class Strategy(ABC):
 
     def restore_extra(self, state: Mapping[str, Any]) -> None:  # noqa: B027 - most have none
         """Take what a checkpoint holds; it may be of another strategy, and lack everything."""
+
+    @property
+    def reporting_group(self) -> Any:
+        """The ``ProcessGroup`` of the ranks that call ``report``; None: all ranks do."""
+        return None
+
+    def leave(self, reason: StopReason) -> None:  # noqa: B027 - most have nobody to tell
+        """Tell ranks that wait for this one that its cell has ended, and how; not collective."""
 
     @functools.cached_property
     def exchange(self) -> Exchange:
