@@ -18,8 +18,10 @@ from jupyter_ddl.protocol.events import (
     PipelineTimed,
     RankEvent,
     Reported,
+    StalenessCounted,
 )
 from jupyter_ddl.protocol.pipeline import PipelineTimes
+from jupyter_ddl.protocol.staleness import Staleness
 from jupyter_ddl.ranks.checkpoints import (
     checkpoint_names,
     newest_checkpoint,
@@ -237,13 +239,16 @@ class Attempt:
         """Tell the user something in one sentence."""
         self._emit(Notice(time.time(), text))
 
-    def tell(self, what: str | PipelineTimes) -> None:
+    def tell(self, what: str | PipelineTimes | Staleness) -> None:
         """Record what the strategy says, or has measured."""
         if isinstance(what, str):
             self.warn(what)
             return
-        trial = self._trial
-        self._emit(PipelineTimed(trial.trial, trial.attempt, time.time(), what))
+        who = (self._trial.trial, self._trial.attempt, time.time())
+        if isinstance(what, Staleness):
+            self._emit(StalenessCounted(*who, what))
+        else:
+            self._emit(PipelineTimed(*who, what))
 
     def _directory(self) -> Path:
         return Path(self._assignment.run_dir) / "checkpoints"

@@ -10,6 +10,7 @@ from typing import Any
 from jupyter_ddl.plugins import STRATEGIES
 from jupyter_ddl.protocol.group import RankPlace
 from jupyter_ddl.protocol.pipeline import PipelineTimes
+from jupyter_ddl.protocol.staleness import Staleness
 from jupyter_ddl.ranks.metrics import ReportError
 from jupyter_ddl.ranks.step_times import watch_strategy
 from jupyter_ddl.ranks.stopping import StopReason
@@ -42,7 +43,7 @@ class Training:
         place: RankPlace | None,
         seed: int,
         strategy: Strategy | None = None,
-        tell: Callable[[str | PipelineTimes], None] | None = None,
+        tell: Callable[[str | PipelineTimes | Staleness], None] | None = None,
     ) -> None:
         self._place = place
         self._seed = seed

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from jupyter_ddl.protocol.pipeline import PipelineTimes
+from jupyter_ddl.protocol.staleness import Staleness
 from jupyter_ddl.ranks.metrics import ReportError
 from jupyter_ddl.ranks.stopping import StopReason
 from jupyter_ddl.ranks.strategies.sharded import is_sharded
@@ -44,7 +45,7 @@ class Strategy(ABC):
     a checkpoint that was written under one strategy is read under every other.
     """
 
-    tell: Callable[[str | PipelineTimes], None] = staticmethod(lambda _: None)
+    tell: Callable[[str | PipelineTimes | Staleness], None] = staticmethod(lambda _: None)
     """Has a sentence, or what was measured, written to the run's record."""
 
     @abstractmethod

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -18,6 +18,8 @@ from jupyter_ddl.ranks.strategies.shards import put_options, put_state, state_of
 
 __all__ = ["ParameterServer"]
 
+_TELL_EVERY = 4
+"""Counts are told behind the 1st, 4th, 16th … update."""
 _LOOK_S = 0.5
 """How soon a stop signal is seen while no worker says anything."""
 
@@ -35,6 +37,8 @@ class ParameterServer:
     servers : torch.distributed.ProcessGroup
         Over which all servers add up the norm of a round's gradients.
     clip_norm : float, optional
+    counted : callable
+        Called when it is time to tell what was counted: ever more rarely, and at the end.
     """
 
     def __init__(
@@ -45,6 +49,7 @@ class ParameterServer:
         numbers: Sequence[int],
         servers: Any,
         clip_norm: float | None,
+        counted: Callable[[], None],
     ) -> None:
         self._post = post
         self._rounds = rounds
@@ -53,6 +58,8 @@ class ParameterServer:
         self._numbers = tuple(numbers)
         self._servers = servers
         self._clip_norm = clip_norm
+        self._counted = counted
+        self._tell_at = 1
         self._pushes: dict[int, Message] = {}
         self._heard: queue.SimpleQueue[tuple[int, Message | Exception]] = queue.SimpleQueue()
 
@@ -81,6 +88,7 @@ class ParameterServer:
             else:
                 self._answer(worker, message)
             self._advance()
+        self._counted()
         return reason
 
     def _hear(self, worker: int) -> None:
@@ -135,6 +143,9 @@ class ParameterServer:
                 return
             pushes = [self._pushes.pop(worker) for worker in workers]
             loss = self._update(pushes)
+            if self._rounds.version >= self._tell_at:
+                self._tell_at *= _TELL_EVERY
+                self._counted()
             for worker in workers:
                 self._give(worker, loss=loss)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+from jupyter_ddl.protocol.staleness import MAX_STALENESS, Staleness
+
 __all__ = ["Rounds", "WheneverTheyLike"]
 
 
@@ -49,6 +51,13 @@ class Rounds:
             self._used(worker)
         self.version += 1
         return workers
+
+    def counted(self, server: int) -> Staleness:
+        """What was counted so far, by the server of that rank."""
+        counts = [0] * (1 + min(MAX_STALENESS, max(self.staleness, default=0)))
+        for staleness, n_gradients in self.staleness.items():
+            counts[min(MAX_STALENESS, staleness)] += n_gradients
+        return Staleness(server, tuple(counts), self.n_dropped)
 
     def dropped(self) -> tuple[int, ...]:
         """The workers whose gradients are given up, and who are told to go on."""

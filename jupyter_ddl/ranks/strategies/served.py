@@ -88,8 +88,13 @@ class SynchronousServers(StepStrategy):
         numbers = [n for n, owner in enumerate(owners) if owner == rank - n_workers]
         clip_norm = request.settings.clip_norm if self.in_rounds else None
         rounds = self.rounds(n_workers)
-        server = ParameterServer(post, rounds, request.optimizer, numbers, servers, clip_norm)
-        raise TrialStopped(server.serve())
+
+        def counted() -> None:
+            if not self.in_rounds:
+                self.tell(rounds.counted(rank))
+
+        parts = (post, rounds, request.optimizer, numbers, servers, clip_norm)
+        raise TrialStopped(ParameterServer(*parts, counted).serve())
 
     def rounds(self, n_workers: int) -> Rounds:
         """When an update is made."""

@@ -7,7 +7,10 @@ from typing import Any
 import pytest
 import torch
 
+from jupyter_ddl.plotting.staleness import staleness_chart, staleness_counts
+from jupyter_ddl.plotting.svg import to_svg
 from jupyter_ddl.protocol.group import RankPlace
+from jupyter_ddl.protocol.staleness import MAX_STALENESS, Staleness
 from jupyter_ddl.ranks.metrics import ReportError
 from jupyter_ddl.ranks.strategies.messages import _cut
 from jupyter_ddl.ranks.strategies.rounds import Rounds, WheneverTheyLike
@@ -145,3 +148,17 @@ def test_a_group_without_a_worker_is_refused(alone: None) -> None:
             settings,
             torch.device("cpu"),
         )
+
+
+def test_counts_of_all_servers_are_drawn_together() -> None:
+    rounds = WheneverTheyLike(2, None)
+    rounds.staleness.update({0: 3, 2: 1, MAX_STALENESS + 9: 1})
+    late = rounds.counted(server=2)
+    assert (len(late.counts), late.counts[:3], late.counts[-1]) == (MAX_STALENESS + 1, (3, 0, 1), 1)
+    told = [Staleness(2, (3, 0, 1), 0), Staleness(3, (1, 1), 2)]
+    assert staleness_counts(told) == [4, 1, 1]
+    chart = staleness_chart(told)
+    assert chart.text == "6 gradients used, 2 dropped"
+    assert [mark.x for mark in chart.panels[0].layers[0].marks] == [4, 1, 1]
+    assert "<svg" in to_svg(chart)
+    assert "--strategy ps-async" in staleness_chart([]).note
