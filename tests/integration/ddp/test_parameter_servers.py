@@ -13,6 +13,7 @@ import pytest
 
 from jupyter_ddl import train
 from jupyter_ddl.errors import TrialError
+from jupyter_ddl.testing import strategies
 
 pytestmark = pytest.mark.integration
 
@@ -38,7 +39,7 @@ losses, rank(), world_size()
 """
 
 
-def _in_process(rank: int, folder: str, answers: Any) -> None:
+def _train_freely(rank: int, folder: str, answers: Any) -> None:
     """Two workers and a server; the second worker's first gradient comes behind five of the first.
 
     Each answers with what it has to say, or with its traceback.
@@ -88,14 +89,46 @@ def _in_process(rank: int, folder: str, answers: Any) -> None:
     os._exit(0)
 
 
-def test_nobody_waits_for_a_slow_worker_and_what_it_brings_too_late_is_dropped(
-    tmp_path: Path,
-) -> None:
-    """In rounds the first worker's second step would wait for the second worker for ever."""
+def _go_on(rank: int, folder: str, answers: Any) -> None:
+    """Two workers and a server go on from what one process has saved; one worker ends early."""
+    import torch
+    import torch.distributed as dist
+
+    from jupyter_ddl.protocol.group import RankPlace
+    from jupyter_ddl.ranks.stopping import TrialStopped
+    from jupyter_ddl.ranks.training import Training
+
+    torch.set_num_threads(1)
+    settings = {"accumulate": 2, "clip_norm": 0.5, "amp": None}
+    expected = strategies._trained_by_steps(strategies._alone(), settings)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/group", rank=rank, world_size=3)
+    training = Training(RankPlace("g", rank, 3, strategy="ps-sync"), seed=strategies._SEED)
+    found: Any
+    try:
+        trained = strategies._trained_by_steps(training, settings, rank=rank, begun=expected.middle)
+        found = strategies._differences(trained.end, expected.end, atol=1e-9)
+        assert trained.losses == pytest.approx(expected.losses, abs=1e-9)
+        if rank == 0:
+            strategy: Any = training.strategy
+            batch = (torch.ones(2, 4).double(), torch.ones(2, 2).double())
+            found += [] if strategy._step(*batch).isfinite() else ["the step alone"]
+        training.leave("complete")
+    except TrialStopped as stopped:
+        found = stopped.reason
+    except Exception:  # noqa: BLE001 - the test tells what went wrong
+        found = traceback.format_exc()
+    answers.put((rank, json.dumps(found)))
+    answers.close()
+    answers.join_thread()
+    os._exit(0)
+
+
+def _answers_of(target: Any, folder: Path) -> list[Any]:
+    """What two workers and a server have to say."""
     context = multiprocessing.get_context("spawn")
     answers: Any = context.Queue()
     ranks = [
-        context.Process(target=_in_process, args=(rank, str(tmp_path), answers), daemon=True)
+        context.Process(target=target, args=(rank, str(folder), answers), daemon=True)
         for rank in range(3)
     ]
     for each in ranks:
@@ -107,7 +140,20 @@ def test_nobody_waits_for_a_slow_worker_and_what_it_brings_too_late_is_dropped(
             each.kill()
             each.join()
         answers.close()
-    first, second, server = (json.loads(got[rank]) for rank in range(3))
+    return [json.loads(got[rank]) for rank in range(3)]
+
+
+def test_workers_go_on_from_a_checkpoint_of_one_process_and_without_one_that_ends_early(
+    tmp_path: Path,
+) -> None:
+    assert _answers_of(_go_on, tmp_path) == [[], [], "complete"]
+
+
+def test_nobody_waits_for_a_slow_worker_and_what_it_brings_too_late_is_dropped(
+    tmp_path: Path,
+) -> None:
+    """In rounds the first worker's second step would wait for the second worker for ever."""
+    got = first, second, server = _answers_of(_train_freely, tmp_path)
     # Six gradients of the parameters as they were; one from those of five updates before.
     assert server == ["complete", [_N_FAST + 1], 1], got
     n_weights = 8 * 4 + 4
@@ -131,3 +177,10 @@ def test_a_run_trains_on_one_rank_and_keeps_parameters_on_the_other(cluster: obj
     assert (run.bytes_sent or 0) > (2 * n_steps + 1) * n_bytes
     with pytest.raises(TrialError, match="brought nothing"):
         run.value("model", rank=1)
+
+
+def test_a_run_records_how_late_gradients_came(cluster: object) -> None:
+    run = train(CELL, 2, namespace={}, strategy="ps-async", max_staleness=1)
+    (losses, _, _), _ = run.values
+    assert run.staleness == [len(losses)]  # a worker alone is never late
+    assert "6 gradients used, 0 dropped" in repr(run.plot.staleness())
