@@ -188,6 +188,8 @@ STRATEGIES = PluginKind(
         "dp": "jupyter_ddl.ranks.strategies.one_process:OneProcess",
         "local-sgd": "jupyter_ddl.ranks.strategies.local:LocalSgd",
         "diloco": "jupyter_ddl.ranks.strategies.local:DiLoCo",
+        "ps-sync": "jupyter_ddl.ranks.strategies.served:SynchronousServers",
+        "ps-async": "jupyter_ddl.ranks.strategies.served:AsynchronousServers",
         "pipeline": "jupyter_ddl.ranks.strategies.pipeline:Pipeline",
     },
 )

@@ -32,6 +32,7 @@ from jupyter_ddl.ledger.tables import (
     profile_table,
     trials_table,
 )
+from jupyter_ddl.plotting.staleness import staleness_counts
 from jupyter_ddl.protocol.assignment import StopWhen
 from jupyter_ddl.protocol.events import (
     AttemptFinished,
@@ -246,6 +247,16 @@ class Run:
         None: no step was made so, or its strategy does not count.
         """
         return self._fold().group.bytes_sent
+
+    @property
+    def staleness(self) -> list[int]:
+        """Gradients that parameter servers have used in the last round, by how late they came.
+
+        Number ``n`` came ``n`` updates later than the parameters they were computed from.  Empty:
+        the strategy is not ``ps-async``.
+        """
+        ranks = self._fold().ranks.get(0)
+        return [] if ranks is None else staleness_counts(ranks.staleness.values())
 
     @property
     def directory(self) -> Path:

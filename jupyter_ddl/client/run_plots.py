@@ -25,6 +25,7 @@ from jupyter_ddl.plotting.chart import (
 )
 from jupyter_ddl.plotting.importance import importance_of
 from jupyter_ddl.plotting.pipeline import pipeline_chart
+from jupyter_ddl.plotting.staleness import staleness_chart
 from jupyter_ddl.plotting.svg import to_svg
 from jupyter_ddl.plotting.vega import to_vega
 from jupyter_ddl.protocol.events import AttemptFinished, AttemptStarted, Event
@@ -106,7 +107,7 @@ class RunPlots:
     def __repr__(self) -> str:
         names = (
             "history(), importance(), parallel(), slice(), timeline(), curves(metric, runs=[…]), "
-            "pipeline(), scaling(runs=[…])"
+            "pipeline(), staleness(), scaling(runs=[…])"
         )
         return f"<plots of run {self._run.id}: {names}>"
 
@@ -344,6 +345,16 @@ class RunPlots:
         """
         ranks = self._run._fold().ranks.get(0)
         return _plot(pipeline_chart(None if ranks is None else ranks.pipeline))
+
+    def staleness(self) -> Plot:
+        """Show how many updates late gradients came under ``--strategy ps-async``.
+
+        Returns
+        -------
+        Plot
+        """
+        ranks = self._run._fold().ranks.get(0)
+        return _plot(staleness_chart(() if ranks is None else ranks.staleness.values()))
 
     def curves(self, metric: str | None = None, *, runs: Sequence[Other] = ()) -> Plot:
         """A metric over the steps: of a search's trials, or of a training.

@@ -20,6 +20,7 @@ from jupyter_ddl.protocol.events import (
     RankEnded,
     RankStarted,
     Reported,
+    StalenessCounted,
     StepsTimed,
 )
 from jupyter_ddl.protocol.snapshot import RestartRow
@@ -97,6 +98,15 @@ def pipeline_timed(state: RunState, event: PipelineTimed) -> None:
         state.n_late += 1
         return
     ranks.pipeline = event.times
+
+
+def staleness_counted(state: RunState, event: StalenessCounted) -> None:
+    """Keep a parameter server's counts; later ones hold the earlier."""
+    ranks = state.ranks.get(event.trial)
+    if ranks is None or ranks.attempt != event.attempt:
+        state.n_late += 1
+        return
+    ranks.staleness[event.counted.server] = event.counted
 
 
 def rank_reported(state: RunState, event: Reported) -> None:

@@ -44,6 +44,7 @@ from jupyter_ddl.protocol.snapshot import (
     TrialStateName,
 )
 from jupyter_ddl.protocol.space import ParamValue
+from jupyter_ddl.protocol.staleness import Staleness
 
 __all__ = [
     "N_POINTS",
@@ -105,6 +106,8 @@ class RankGroupState:
     """What the steps of each rank were made of, as far as it has told."""
     pipeline: PipelineTimes | None = None
     """The latest batch of a pipeline that was measured."""
+    staleness: dict[int, Staleness] = field(default_factory=dict)
+    """How old gradients were, by parameter server."""
 
 
 class FailedRound(msgspec.Struct, frozen=True):

@@ -10,6 +10,7 @@ from jupyter_ddl.protocol.names import FileName, FilePath, MaybeFileName, StoreP
 from jupyter_ddl.protocol.pipeline import PipelineTimes
 from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.protocol.space import ParamValue
+from jupyter_ddl.protocol.staleness import Staleness
 from jupyter_ddl.protocol.telemetry import Finite, Usage
 
 __all__ = [
@@ -43,6 +44,7 @@ __all__ = [
     "RunFinished",
     "RunStarted",
     "RunSubmitted",
+    "StalenessCounted",
     "StepsTimed",
     "StopRequested",
     "TrialCreated",
@@ -166,6 +168,15 @@ class PipelineTimed(msgspec.Struct, frozen=True, tag="pipeline_timed"):
     attempt: int
     at_s: Finite
     times: PipelineTimes
+
+
+class StalenessCounted(msgspec.Struct, frozen=True, tag="staleness_counted"):
+    """How old the gradients of a parameter server were; a later one holds the earlier."""
+
+    trial: int
+    attempt: int
+    at_s: Finite
+    counted: Staleness
 
 
 class HangVerdict(msgspec.Struct, frozen=True, tag="hang_verdict"):
@@ -459,6 +470,7 @@ OfAttempt: TypeAlias = (
     | RankEnded
     | StepsTimed
     | PipelineTimed
+    | StalenessCounted
     | HangVerdict
     | Reported
     | CheckpointSaved
@@ -478,6 +490,7 @@ RankEvent: TypeAlias = (
     | Notice
     | StepsTimed
     | PipelineTimed
+    | StalenessCounted
     | RendezvousReady
     | Beat
     | Probe
@@ -498,6 +511,7 @@ Event: TypeAlias = (
     | RankEnded
     | StepsTimed
     | PipelineTimed
+    | StalenessCounted
     | HangVerdict
     | Reported
     | CheckpointSaved

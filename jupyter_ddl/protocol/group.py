@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -13,6 +13,7 @@ __all__ = [
     "RankPlace",
     "SeenGpus",
     "StrategyOption",
+    "n_servers",
     "ranks_label",
     "spans",
 ]
@@ -37,6 +38,14 @@ class SeenGpus(msgspec.Struct, frozen=True):
     state: str = ""
     used_by_torch: bool = False
     """Whether the torch that is installed there was built for them."""
+
+
+_SERVED = ("ps-sync", "ps-async")
+
+
+def n_servers(strategy: str, options: Mapping[str, StrategyOption]) -> int:
+    """How many ranks of a group keep parameters, and execute no cell behind ``prepare_step``."""
+    return int(options.get("servers", 1)) if strategy in _SERVED else 0
 
 
 class RankPlace(msgspec.Struct, frozen=True):
@@ -69,6 +78,11 @@ class RankPlace(msgspec.Struct, frozen=True):
     gpus_per_rank: int = 0
     token: str = ""
     """What the ranks of the round show each other before they share a store across hosts."""
+
+    @property
+    def n_workers(self) -> int:
+        """How many of the ranks train: the first ones; the others keep parameters for them."""
+        return self.world_size - n_servers(self.strategy, self.strategy_options)
 
     @property
     def device_index(self) -> int:

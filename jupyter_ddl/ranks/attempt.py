@@ -18,8 +18,10 @@ from jupyter_ddl.protocol.events import (
     PipelineTimed,
     RankEvent,
     Reported,
+    StalenessCounted,
 )
 from jupyter_ddl.protocol.pipeline import PipelineTimes
+from jupyter_ddl.protocol.staleness import Staleness
 from jupyter_ddl.ranks.checkpoints import (
     checkpoint_names,
     newest_checkpoint,
@@ -74,8 +76,10 @@ class Attempt:
         """The last value of each metric."""
         place = assignment.place
         self.rank = place.rank if place else 0
-        self.world_size = place.world_size if place else 1
+        self.world_size = place.n_workers if place else 1
         self.local_rank = place.local_rank if place else 0
+        self.serves = self.rank >= self.world_size
+        """Whether it keeps parameters for ranks that train, and has none of its own to bring."""
         self.on_cpu = place is not None and not place.gpus
         """Whether the rank has no GPU although its host may have some."""
         self.device_index = place.device_index if place else 0
@@ -122,7 +126,7 @@ class Attempt:
         if reduce is not None:
             check_reduction(reduce)
             if self.world_size > 1:
-                values = reduced(values, reduce)
+                values = reduced(values, reduce, self.training.reporting_group)
         self._last_step = at
         self.record(at, values)
 
@@ -235,13 +239,16 @@ class Attempt:
         """Tell the user something in one sentence."""
         self._emit(Notice(time.time(), text))
 
-    def tell(self, what: str | PipelineTimes) -> None:
+    def tell(self, what: str | PipelineTimes | Staleness) -> None:
         """Record what the strategy says, or has measured."""
         if isinstance(what, str):
             self.warn(what)
             return
-        trial = self._trial
-        self._emit(PipelineTimed(trial.trial, trial.attempt, time.time(), what))
+        who = (self._trial.trial, self._trial.attempt, time.time())
+        if isinstance(what, Staleness):
+            self._emit(StalenessCounted(*who, what))
+        else:
+            self._emit(PipelineTimed(*who, what))
 
     def _directory(self) -> Path:
         return Path(self._assignment.run_dir) / "checkpoints"

@@ -280,7 +280,7 @@ class RankGroup:
         place = self._place
         if self._store is None:
             return None
-        return GroupVotes(self._store, place.rank, place.world_size)
+        return GroupVotes(self._store, place.rank, place.n_workers)
 
     def leave(self) -> None:
         """After the cell: wait for the others to be done with the store, then take leave."""

@@ -154,8 +154,8 @@ def check_reduction(how: Any) -> None:
         )
 
 
-def reduced(values: Mapping[str, float], how: str) -> dict[str, float]:
-    """Reduce each metric over all ranks, in 64 bits.  Collective.
+def reduced(values: Mapping[str, float], how: str, group: Any = None) -> dict[str, float]:
+    """Reduce each metric over a process group's ranks, by default all, in 64 bits.  Collective.
 
     Raises
     ------
@@ -172,15 +172,15 @@ def reduced(values: Mapping[str, float], how: str) -> dict[str, float]:
     names = sorted(values)
     # Ranks that give other names would reduce loss with accuracy: an unequal sum tells.
     mark = float(zlib.crc32("\0".join(names).encode()))
-    device = torch.device("cuda" if distributed.get_backend() == "nccl" else "cpu")
+    device = torch.device("cuda" if distributed.get_backend(group) == "nccl" else "cpu")
     numbers = torch.tensor(
         [mark, *(values[name] for name in names)], dtype=torch.float64, device=device
     )
     operation = (
         distributed.ReduceOp.SUM if how == "mean" else getattr(distributed.ReduceOp, how.upper())
     )
-    distributed.all_reduce(numbers, op=operation)
-    n_ranks = distributed.get_world_size()
+    distributed.all_reduce(numbers, op=operation, group=group)
+    n_ranks = distributed.get_world_size(group)
     seen, *results = numbers.tolist()
     if seen != (mark * n_ranks if how in ("mean", "sum") else mark):
         raise ReportError(

@@ -352,8 +352,12 @@ class LoadedProgram:
             if self._program.callbacks:
                 store = None if agreement is None else agreement.store
                 set_loop(Loop(attempt, attempt.warn, store, self._program.own_calls))
-            return self._execute(trial, assignment, attempt, emit, main.__dict__)
+            ending = self._execute(trial, assignment, attempt, emit, main.__dict__)
+            attempt.training.leave("complete")
+            return ending
         except BaseException as error:  # noqa: BLE001 - the rank's wall around the user's code
+            if isinstance(error, TrialStopped):
+                attempt.training.leave(error.reason)
             return self._ending_of(error, attempt)
         finally:
             # Here, because a stop signal may arrive while a failure is being described.
@@ -388,7 +392,8 @@ class LoadedProgram:
             if stopped.reason != "complete":
                 raise
             # It counts with what it has: values that it has not made yet can't come back.
-            made = tuple(name for name in assignment.bring if name in namespace)
+            bring = () if attempt.serves else assignment.bring
+            made = tuple(name for name in bring if name in namespace)
             assignment = msgspec.structs.replace(assignment, bring=made)
             result = None
         if assignment.over is not None:

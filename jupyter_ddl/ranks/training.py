@@ -10,8 +10,10 @@ from typing import Any
 from jupyter_ddl.plugins import STRATEGIES
 from jupyter_ddl.protocol.group import RankPlace
 from jupyter_ddl.protocol.pipeline import PipelineTimes
+from jupyter_ddl.protocol.staleness import Staleness
 from jupyter_ddl.ranks.metrics import ReportError
 from jupyter_ddl.ranks.step_times import watch_strategy
+from jupyter_ddl.ranks.stopping import StopReason
 from jupyter_ddl.ranks.strategies.base import Strategy
 from jupyter_ddl.ranks.strategies.sharded import gathered, is_sharded
 
@@ -41,7 +43,7 @@ class Training:
         place: RankPlace | None,
         seed: int,
         strategy: Strategy | None = None,
-        tell: Callable[[str | PipelineTimes], None] | None = None,
+        tell: Callable[[str | PipelineTimes | Staleness], None] | None = None,
     ) -> None:
         self._place = place
         self._seed = seed
@@ -131,6 +133,16 @@ class Training:
     def _batch_share(self) -> tuple[int, int] | None:
         held = [each.share_at_hand for each in self._loaders if each.share_at_hand is not None]
         return held[0] if held else None
+
+    @property
+    def reporting_group(self) -> Any:
+        """See :meth:`~jupyter_ddl.ranks.strategies.base.Strategy.reporting_group`."""
+        return None if self._strategy is None else self._strategy.reporting_group
+
+    def leave(self, reason: StopReason) -> None:
+        """The cell has ended: nobody needs to wait for this rank any longer."""
+        if self._strategy is not None:
+            self._strategy.leave(reason)
 
     # -- checkpoints ----------------------------------------------------------------------------
 

@@ -67,7 +67,7 @@ class Ddp(Verb, frozen=True, tag="ddp"):
             default=_STRATEGY,
             metavar="NAME",
             help="how the ranks train together: ddp (default), fsdp, pipeline, dp, local-sgd, "
-            "diloco, or one of a package",
+            "diloco, ps-sync, ps-async, or one of a package",
             offers=STRATEGIES.names,
         ),
         *ARGUMENTS,

@@ -11,7 +11,7 @@ from typing import Any
 
 from jupyter_ddl.errors import OptionError
 from jupyter_ddl.grammar import Argument, argument, count, one_of
-from jupyter_ddl.protocol.group import StrategyOption
+from jupyter_ddl.protocol.group import StrategyOption, n_servers
 from jupyter_ddl.ranks.metrics import ReportError
 from jupyter_ddl.ranks.strategies.mesh import check_mesh, parse_mesh
 from jupyter_ddl.ranks.strategies.schedules import (
@@ -42,7 +42,7 @@ def _share(text: str) -> float:
 _COMPRESS = argument(
     "--compress",
     type=one_of("fp16", "bf16", "powersgd"),
-    help="with --strategy ddp: how gradients are sent; default: as they are",
+    help="with ddp, ps-sync, ps-async (not powersgd): how gradients are sent; default: as they are",
 )
 
 _SYNC_EVERY = argument(
@@ -92,11 +92,26 @@ _TP_PLAN = argument(
     help="with --mesh tp=N: a dict of the notebook, names of layers (with *) to colwise or rowwise",
 )
 
+_SERVERS = argument(
+    "--servers",
+    type=count(1),
+    metavar="S",
+    help="with ps-sync and ps-async: how many of the ranks keep the parameters; default: 1",
+)
+_MAX_STALENESS = argument(
+    "--max-staleness",
+    type=count(1),
+    metavar="K",
+    help="with ps-async: drop gradients that are more than K updates late; default: none",
+)
+
 OPTIONS: dict[str, tuple[Argument, ...]] = {
     "ddp": (_COMPRESS,),
     "fsdp": (_MESH, _TP_PLAN),
     "local-sgd": (_SYNC_EVERY,),
     "diloco": (_SYNC_EVERY, _OUTER_LR, _OUTER_MOMENTUM),
+    "ps-sync": (_SERVERS, _COMPRESS),
+    "ps-async": (_SERVERS, _MAX_STALENESS, _COMPRESS),
     "pipeline": (_SCHEDULE, _MICROBATCHES, _SPLIT),
 }
 """By strategy, and by name to its ``__init__``.  What the line leaves out is in no record."""
@@ -150,6 +165,7 @@ def chosen_options(strategy: str, values: Mapping[str, Any]) -> dict[str, Strate
             raise OptionError(f"%%distribute ddp: {flag}: {error}") from None
     _check_pipeline(found, values["n_ranks"])
     _check_mesh(found, values)
+    _check_servers(strategy, found, values)
     return found
 
 
@@ -196,6 +212,31 @@ def _check_mesh(found: Mapping[str, StrategyOption], values: Mapping[str, Any]) 
         raise OptionError(
             "%%distribute ddp: --tp-plan NAME and a --mesh with tp=N belong together: the "
             "plan says which layers are cut over tp, and nothing can guess it"
+        )
+
+
+def _check_servers(
+    strategy: str, found: Mapping[str, StrategyOption], values: Mapping[str, Any]
+) -> None:
+    n_kept = n_servers(strategy, found)
+    if not n_kept:
+        return
+    n_ranks, n_fewest = values["n_ranks"], values.get("min_ranks")
+    if n_kept >= n_ranks:
+        raise OptionError(
+            f"%%distribute ddp: --strategy {strategy} keeps the parameters on {n_kept} of -n "
+            f"{n_ranks} ranks (--servers), which leaves none to train; -n counts both: use at "
+            f"least -n {n_kept + 1}"
+        )
+    if n_fewest is not None and n_kept >= n_fewest:
+        raise OptionError(
+            f"%%distribute ddp: --min-ranks {n_fewest} would leave no rank to train beside the "
+            f"{n_kept} of --servers; use at least --min-ranks {n_kept + 1}"
+        )
+    if found.get("compress") == "powersgd":
+        raise OptionError(
+            f"%%distribute ddp: --compress powersgd needs gradients that all ranks average, and "
+            f"--strategy {strategy} has servers; use --compress fp16 or bf16"
         )
 
 

@@ -16,7 +16,7 @@ _ALIKE: dict[str, dict[str, Any]] = {
     "diloco": {"sync_every": 1, "outer_lr": 1.0, "outer_momentum": 0.0},
 }
 """Options with which a strategy computes what one process does."""
-_BY_STEPS = ("local-sgd", "diloco", "pipeline")
+_BY_STEPS = ("local-sgd", "diloco", "ps-sync", "ps-async", "pipeline")
 _ALONE = ("dp",)
 
 
@@ -46,9 +46,31 @@ class TestStepStrategies(StepContract):
         return _ALIKE.get(name, {})
 
     @pytest.fixture
+    def groups(self, name: str) -> tuple[int, ...]:
+        # Of asynchronous workers only one alone computes what one process does.
+        return {"ps-sync": (3,), "ps-async": (2,)}.get(name, (2, 4))
+
+    @pytest.fixture
     def settings(self, name: str) -> Mapping[str, Any]:
         # Of those that average parameters, each rank clips its own gradient, not the batch's.
         return {"accumulate": 2, "clip_norm": None if name in _ALIKE else 0.5, "amp": None}
+
+
+class TestTwoServers(StepContract):
+    """Each has a part of the parameters, and gradients are clipped over both."""
+
+    @pytest.fixture
+    def strategy(self) -> type[Strategy]:
+        found: type[Strategy] = STRATEGIES.load("ps-sync")
+        return found
+
+    @pytest.fixture
+    def options(self) -> Mapping[str, Any]:
+        return {"servers": 2}
+
+    @pytest.fixture
+    def groups(self) -> tuple[int, ...]:
+        return (4,)
 
 
 def test_strategies_that_make_whole_steps_are_tested_as_such() -> None:

@@ -43,7 +43,8 @@ def test_where_no_name_is_near_the_sentence_ends_with_what_is_known() -> None:
     with pytest.raises(OptionError) as refusal:
         STRATEGIES.check("zzz")
     assert refusal.value.message == (
-        "'zzz' is not a strategy; known: ddp, fsdp, dp, local-sgd, diloco, pipeline"
+        "'zzz' is not a strategy; known: ddp, fsdp, dp, local-sgd, diloco, ps-sync, "
+        "ps-async, pipeline"
     )
 
 

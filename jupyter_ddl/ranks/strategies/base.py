@@ -8,7 +8,9 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from jupyter_ddl.protocol.pipeline import PipelineTimes
+from jupyter_ddl.protocol.staleness import Staleness
 from jupyter_ddl.ranks.metrics import ReportError
+from jupyter_ddl.ranks.stopping import StopReason
 from jupyter_ddl.ranks.strategies.sharded import is_sharded
 
 if TYPE_CHECKING:
@@ -43,7 +45,7 @@ class Strategy(ABC):
     a checkpoint that was written under one strategy is read under every other.
     """
 
-    tell: Callable[[str | PipelineTimes], None] = staticmethod(lambda _: None)
+    tell: Callable[[str | PipelineTimes | Staleness], None] = staticmethod(lambda _: None)
     """Has a sentence, or what was measured, written to the run's record."""
 
     @abstractmethod
@@ -118,6 +120,14 @@ class Strategy(ABC):
 
     def restore_extra(self, state: Mapping[str, Any]) -> None:  # noqa: B027 - most have none
         """Take what a checkpoint holds; it may be of another strategy, and lack everything."""
+
+    @property
+    def reporting_group(self) -> Any:
+        """The ``ProcessGroup`` of the ranks that call ``report``; None: all ranks do."""
+        return None
+
+    def leave(self, reason: StopReason) -> None:  # noqa: B027 - most have nobody to tell
+        """Tell ranks that wait for this one that its cell has ended, and how; not collective."""
 
     @functools.cached_property
     def exchange(self) -> Exchange:

@@ -124,7 +124,7 @@ def test_over_takes_a_name_or_an_element_in_a_name(line, expected):
         ("ddp -n 2 --min-ranks 3", "--min-ranks 3 is more than -n 2; expected at most 2"),
         (
             "ddp -n 2 --strategy fsp",
-            "known: ddp, fsdp, dp, local-sgd, diloco, pipeline; did you mean 'fsdp'?",
+            "local-sgd, diloco, ps-sync, ps-async, pipeline; did you mean 'fsdp'?",
         ),
         ("ddp -n 2 --strategy dp", "--strategy dp is nn.DataParallel, which is one process"),
         (

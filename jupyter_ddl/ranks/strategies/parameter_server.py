@@ -1,0 +1,196 @@
+"""The rank that keeps a shard of the parameters: takes gradients, gives parameters."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from jupyter_ddl.ranks.metrics import ReportError
+from jupyter_ddl.ranks.stopping import StopReason
+from jupyter_ddl.ranks.strategies.messages import Message, Post
+from jupyter_ddl.ranks.strategies.rounds import Rounds
+from jupyter_ddl.ranks.strategies.shards import put_options, put_state, state_of, trained
+
+__all__ = ["ParameterServer"]
+
+_TELL_EVERY = 4
+"""Counts are told behind the 1st, 4th, 16th … update."""
+_LOOK_S = 0.5
+"""How soon a stop signal is seen while no worker says anything."""
+
+
+class ParameterServer:
+    """Of one server rank; its main thread updates and answers, one thread each hears a worker.
+
+    Parameters
+    ----------
+    optimizer : torch.optim.Optimizer
+        The cell's own, on this rank: of the parameters that are not in the shard it never gets a
+        gradient, so that it leaves them alone.
+    numbers : sequence of int
+        The parameters of the shard.
+    servers : torch.distributed.ProcessGroup
+        Over which all servers add up the norm of a round's gradients.
+    clip_norm : float, optional
+    counted : callable
+        Called when it is time to tell what was counted: ever more rarely, and at the end.
+    """
+
+    def __init__(
+        self,
+        post: Post,
+        rounds: Rounds,
+        optimizer: Any,
+        numbers: Sequence[int],
+        servers: Any,
+        clip_norm: float | None,
+        counted: Callable[[], None],
+    ) -> None:
+        self._post = post
+        self._rounds = rounds
+        self._optimizer = optimizer
+        self._parameters = trained(optimizer)
+        self._numbers = tuple(numbers)
+        self._servers = servers
+        self._clip_norm = clip_norm
+        self._counted = counted
+        self._tell_at = 1
+        self._pushes: dict[int, Message] = {}
+        self._heard: queue.SimpleQueue[tuple[int, Message | Exception]] = queue.SimpleQueue()
+
+    def serve(self) -> StopReason:
+        """Answer until the last worker is done; return how that one ended.
+
+        Raises
+        ------
+        ReportError
+            A worker is gone without having taken leave.
+        """
+        for worker in self._rounds.present:
+            # A thread each: no wait of gloo is for several ranks that may come and go.
+            threading.Thread(target=self._hear, args=(worker,), daemon=True).start()
+        reason: StopReason = "complete"
+        while self._rounds.present:
+            worker, message = self._next()
+            if isinstance(message, Exception):
+                raise ReportError(
+                    f"worker {worker} is gone in the middle of the training ({message}); "
+                    f"see its own output"
+                )
+            if message.content["do"] == "leave":
+                reason = message.content["reason"]
+                self._rounds.leave(worker)
+            else:
+                self._answer(worker, message)
+            self._advance()
+        self._counted()
+        return reason
+
+    def _hear(self, worker: int) -> None:
+        try:
+            while True:
+                message = self._post.receive(worker)
+                self._heard.put((worker, message))
+                if message.content["do"] == "leave":
+                    return
+        except Exception as error:  # noqa: BLE001 - told on the main thread
+            self._heard.put((worker, error))
+
+    def _next(self) -> tuple[int, Message | Exception]:
+        while True:
+            try:
+                return self._heard.get(timeout=_LOOK_S)
+            except queue.Empty:
+                continue
+
+    def _answer(self, worker: int, message: Message) -> None:
+        content = message.content
+        if content["do"] == "push":
+            self._pushes[worker] = message
+            self._rounds.push(worker, content["version"])
+        elif content["do"] == "begin":
+            self._begin(message)
+        elif content["do"] == "pull":
+            self._give(worker)
+        else:
+            state, tensors = state_of(self._optimizer, self._numbers)
+            self._post.send(worker, {"state": state}, tensors)
+
+    def _begin(self, message: Message) -> None:
+        """Take what a worker has loaded, or begins with."""
+        n_own = len(self._numbers)
+        with torch.no_grad():
+            for number, value in zip(self._numbers, message.tensors[:n_own], strict=True):
+                self._parameters[number].copy_(value)
+        for number in self._numbers:
+            self._optimizer.state.pop(self._parameters[number], None)
+        for number, held in put_state(message.content["state"], message.tensors[n_own:]):
+            self._optimizer.state[self._parameters[number]] = held
+        self._rounds.begin()
+
+    def _advance(self) -> None:
+        while True:
+            for worker in self._rounds.dropped():
+                del self._pushes[worker]
+                self._give(worker)
+            workers = self._rounds.due()
+            if not workers:
+                return
+            pushes = [self._pushes.pop(worker) for worker in workers]
+            loss = self._update(pushes)
+            if self._rounds.version >= self._tell_at:
+                self._tell_at *= _TELL_EVERY
+                self._counted()
+            for worker in workers:
+                self._give(worker, loss=loss)
+
+    def _give(self, worker: int, **more: Any) -> None:
+        shard = [self._parameters[number] for number in self._numbers]
+        self._post.send(worker, {"version": self._rounds.version, **more}, shard)
+
+    def _update(self, pushes: Sequence[Message]) -> float:
+        """Step by the mean of the gradients over all samples; return the mean of the losses."""
+        n_all = sum(push.content["n_samples"] for push in pushes)
+        weights = [push.content["n_samples"] / n_all if n_all else 0.0 for push in pushes]
+        for push in pushes:
+            if push.content["options"] is not None:
+                put_options(self._optimizer, push.content["options"])
+                break
+        if not n_all:
+            return float("nan")  # not one of the gradients was finite
+        self._optimizer.zero_grad()
+        for push, weight in zip(pushes, weights, strict=True):
+            if not weight:
+                continue
+            for number, gradient in zip(push.content["numbers"], push.tensors, strict=True):
+                parameter = self._parameters[number]
+                share = gradient.to(parameter.device, parameter.dtype)
+                share = share if weight == 1.0 else share * weight
+                parameter.grad = share if parameter.grad is None else parameter.grad + share
+        self._clip()
+        self._optimizer.step()
+        losses = (
+            push.content["loss"] * weight
+            for push, weight in zip(pushes, weights, strict=True)
+            if weight
+        )
+        return float(sum(losses))
+
+    def _clip(self) -> None:
+        """Scale the gradients of all shards down to a norm together, as torch does for one."""
+        if self._clip_norm is None:
+            return
+        own = [self._parameters[number].grad for number in self._numbers]
+        found = [each for each in own if each is not None]
+        square = torch.zeros((), dtype=torch.float64)
+        for each in found:
+            square += each.detach().double().square().sum().cpu()
+        dist.all_reduce(square, group=self._servers)
+        factor = min(1.0, self._clip_norm / (float(square.sqrt()) + 1e-6))
+        for each in found:
+            each.mul_(factor)

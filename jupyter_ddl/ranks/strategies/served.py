@@ -1,0 +1,295 @@
+"""``--strategy ps-sync`` and ``ps-async``: the last ranks keep the parameters, the others train.
+
+A worker computes a gradient, gives each server its part of it, and gets the parameters that come of
+it: in rounds, or of its own gradient alone (Dean et al., "Large Scale Distributed Deep Networks",
+2012; staleness is bounded after Ho et al., "More Effective Distributed ML", 2013).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from jupyter_ddl.ranks.metrics import ReportError
+from jupyter_ddl.ranks.stopping import StopReason, TrialStopped
+from jupyter_ddl.ranks.strategies.base import Share, StepStrategy
+from jupyter_ddl.ranks.strategies.messages import Message, Post
+from jupyter_ddl.ranks.strategies.parameter_server import ParameterServer
+from jupyter_ddl.ranks.strategies.rounds import Rounds, WheneverTheyLike
+from jupyter_ddl.ranks.strategies.shards import (
+    group_options,
+    owners_of,
+    put_state,
+    state_of,
+    trained,
+)
+from jupyter_ddl.ranks.strategies.steps import StepRequest, TrainingStep
+
+__all__ = ["AsynchronousServers", "SynchronousServers"]
+
+_TYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
+
+
+class SynchronousServers(StepStrategy):
+    """See :class:`~jupyter_ddl.ranks.strategies.base.Strategy`.
+
+    Parameters
+    ----------
+    servers : int
+        How many ranks, the last ones, keep parameters.
+    compress : str, optional
+        ``fp16`` or ``bf16``: how gradients are sent; by default as they are.
+    """
+
+    in_rounds = True
+    """Whether an update is made of the gradients of all workers."""
+
+    def __init__(self, servers: int = 1, compress: str | None = None) -> None:
+        self.n_servers = servers
+        self._compress = compress
+        self._step: WorkerStep | None = None
+        self._workers: Any = None
+
+    def share(self, rank: int, n_ranks: int) -> Share:
+        # A server, too, prepares loaders before it comes to prepare_step.
+        n_workers = max(1, n_ranks - self.n_servers)
+        return Share(rank % n_workers, n_workers)
+
+    def make_step(self, request: StepRequest) -> TrainingStep:
+        if self._step is not None:
+            raise ReportError(
+                "prepare_step(…) was called twice; under --strategy ps-sync and ps-async a cell "
+                "trains one model"
+            )
+        n_ranks, rank = dist.get_world_size(), dist.get_rank()
+        n_workers = n_ranks - self.n_servers
+        if n_workers < 1:
+            raise ReportError(
+                f"--servers {self.n_servers} of {n_ranks} ranks leaves none to train; use fewer "
+                f"servers, or more ranks"
+            )
+        # Groups of their own: with the default one, a server could wait no longer for a worker
+        # that validates than for one that is gone; which it is, the watch over hangs tells.
+        everybody = dist.new_group(backend="gloo")
+        self._workers = dist.new_group(list(range(n_workers)))
+        servers = dist.new_group(list(range(n_workers, n_ranks)), backend="gloo")
+        _begin_alike(request.model, everybody)
+        sizes = [each.nbytes for each in trained(request.optimizer)]
+        owners = owners_of(sizes, self.n_servers)
+        post = Post(everybody, self.exchange)
+        if rank < n_workers:
+            request.model.to(request.device)
+            self._step = WorkerStep(request, post, owners, n_workers, self)
+            return self._step
+        numbers = [n for n, owner in enumerate(owners) if owner == rank - n_workers]
+        clip_norm = request.settings.clip_norm if self.in_rounds else None
+        rounds = self.rounds(n_workers)
+
+        def counted() -> None:
+            if not self.in_rounds:
+                self.tell(rounds.counted(rank))
+
+        parts = (post, rounds, request.optimizer, numbers, servers, clip_norm)
+        raise TrialStopped(ParameterServer(*parts, counted).serve())
+
+    def rounds(self, n_workers: int) -> Rounds:
+        """When an update is made."""
+        return Rounds(n_workers)
+
+    def compressed(self, gradient: Any) -> Any:
+        """A gradient as it is sent."""
+        return gradient if self._compress is None else gradient.to(_TYPES[self._compress])
+
+    @property
+    def reporting_group(self) -> Any:
+        return self._workers
+
+    def state(self, stateful: Any) -> Mapping[str, Any]:
+        if self._step is None:
+            return super().state(stateful)
+        if stateful is self._step.optimizer:
+            return self._step.optimizer_state()
+        if stateful is self._step.model:
+            self._step.pull()
+        return super().state(stateful)
+
+    def unwrap(self, model: Any) -> Any:
+        if self._step is not None and model is self._step.model:
+            self._step.pull()
+        return model
+
+    def leave(self, reason: StopReason) -> None:
+        if self._step is not None:
+            self._step.leave(reason)
+            self._step = None
+
+
+class AsynchronousServers(SynchronousServers):
+    """See :class:`SynchronousServers`.
+
+    Parameters
+    ----------
+    max_staleness : int, optional
+        A gradient from parameters that are more updates old is dropped.
+    """
+
+    in_rounds = False
+    returns_own_loss = True
+
+    def __init__(
+        self, servers: int = 1, max_staleness: int | None = None, compress: str | None = None
+    ) -> None:
+        super().__init__(servers, compress)
+        self._max_staleness = max_staleness
+
+    def rounds(self, n_workers: int) -> Rounds:
+        return WheneverTheyLike(n_workers, self._max_staleness)
+
+
+class WorkerStep(TrainingStep):
+    """The step of a rank that trains: the servers make the update.
+
+    Parameters
+    ----------
+    owners : list of int
+        By which server each of the optimizer's parameters is kept.
+    """
+
+    def __init__(
+        self,
+        request: StepRequest,
+        post: Post,
+        owners: list[int],
+        n_workers: int,
+        strategy: SynchronousServers,
+    ) -> None:
+        super().__init__(request)
+        self._post = post
+        self._strategy = strategy
+        self._parameters = trained(request.optimizer)
+        self._servers = {
+            n_workers + server: [n for n, owner in enumerate(owners) if owner == server]
+            for server in range(strategy.n_servers)
+        }
+        self._versions = dict.fromkeys(self._servers, 0)
+        self._is_first = dist.get_rank() == 0
+        self._has_begun = False
+        self._known: list[int] = []
+        """How often each parameter had been written to when the servers last gave it."""
+        self._told: list[dict[str, Any]] | None = None
+        request.optimizer.register_load_state_dict_post_hook(self._loaded)
+
+    def begin(self, n_samples: int) -> None:
+        super().begin(n_samples)
+        if not self._has_begun or self._known != self._writes():
+            self._begin()
+
+    def weight(self) -> float:
+        return 1.0 / self.n_samples if self.n_samples else 0.0
+
+    def computed(self, total: Any) -> None:
+        self._loss = total / max(1, self.n_samples)
+
+    def update(self) -> None:
+        if self.scaler is not None:
+            self.scaler.unscale_(self.optimizer)
+        gradients = [each.grad for each in self._parameters]
+        n_samples = self.n_samples
+        if self.scaler is not None:
+            # One that has overflown counts for nothing, here and on the servers.
+            held = [each for each in gradients if each is not None]
+            n_samples *= all(bool(each.isfinite().all()) for each in held)
+            self.scaler.update()
+        if not self._strategy.in_rounds and self.settings.clip_norm is not None:
+            self.clip(self.settings.clip_norm)
+        self._push(gradients, n_samples)
+        # A step without gradients changes nothing, and tells schedulers and watches of the step.
+        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.step()
+
+    # -- what is told to the servers -----------------------------------------------------------
+
+    def pull(self) -> None:
+        """Take the servers' parameters; in rounds, this rank has them already."""
+        if self._strategy.in_rounds or not self._has_begun or self._known != self._writes():
+            return
+        for server, numbers in self._servers.items():
+            self._post.send(server, {"do": "pull"})
+            self._take(server, numbers, self._post.receive(server))
+        self._known = self._writes()
+
+    def optimizer_state(self) -> Mapping[str, Any]:
+        """The optimizer's state of all shards, as one process would have it."""
+        own: dict[str, Any] = self.optimizer.state_dict()
+        if not self._has_begun:
+            return own
+        whole: dict[int, Any] = {}
+        for server in self._servers:
+            self._post.send(server, {"do": "state"})
+            answer = self._post.receive(server)
+            whole.update(put_state(answer.content["state"], answer.tensors))
+        return {**own, "state": dict(sorted(whole.items()))}
+
+    def leave(self, reason: StopReason) -> None:
+        """This rank is done: the servers wait for it no longer."""
+        for server in self._servers:
+            with contextlib.suppress(RuntimeError):  # one that is gone waits for nobody
+                self._post.send(server, {"do": "leave", "reason": reason})
+
+    def _loaded(self, _optimizer: Any) -> None:
+        self._has_begun = False
+
+    def _writes(self) -> list[int]:
+        return [each._version for each in self._parameters]
+
+    def _begin(self) -> None:
+        """Give the servers what the cell begins with, or has loaded."""
+        if self._is_first:
+            for server, numbers in self._servers.items():
+                state, tensors = state_of(self.optimizer, numbers)
+                shard = [self._parameters[number] for number in numbers]
+                self._post.send(server, {"do": "begin", "state": state}, [*shard, *tensors])
+        self.optimizer.state.clear()  # it lives on the servers from now on
+        self._has_begun, self._told = True, None
+
+    def _push(self, gradients: list[Any], n_samples: int) -> None:
+        options = group_options(self.optimizer)
+        said = None if options == self._told else options
+        self._told = options
+        loss = float(self._loss)
+        for server, numbers in self._servers.items():
+            given = [n for n in numbers if gradients[n] is not None] if n_samples else []
+            content = {
+                "do": "push",
+                "version": self._versions[server],
+                "n_samples": n_samples,
+                "numbers": given,
+                "options": said,
+                "loss": loss,
+            }
+            tensors = [self._strategy.compressed(gradients[n].to_dense()) for n in given]
+            self._post.send(server, content, tensors)
+        for server, numbers in self._servers.items():
+            answer = self._post.receive(server)
+            self._take(server, numbers, answer)
+        self._known = self._writes()
+        if self._strategy.in_rounds:
+            self._loss = torch.full_like(self._loss, answer.content["loss"])
+
+    def _take(self, server: int, numbers: list[int], answer: Message) -> None:
+        self._versions[server] = answer.content["version"]
+        with torch.no_grad():
+            for number, value in zip(numbers, answer.tensors, strict=True):
+                self._parameters[number].copy_(value)
+
+
+def _begin_alike(model: Any, group: Any) -> None:
+    """All ranks begin with what rank 0 has."""
+    for tensor in (*model.parameters(), *model.buffers()):
+        sent = tensor.detach().cpu().contiguous()
+        dist.broadcast(sent, 0, group=group)
+        tensor.detach().copy_(sent)

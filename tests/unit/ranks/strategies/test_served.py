@@ -1,0 +1,164 @@
+"""Parameter servers: when they update, what they keep, and what goes between ranks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from jupyter_ddl.plotting.staleness import staleness_chart, staleness_counts
+from jupyter_ddl.plotting.svg import to_svg
+from jupyter_ddl.protocol.group import RankPlace
+from jupyter_ddl.protocol.staleness import MAX_STALENESS, Staleness
+from jupyter_ddl.ranks.metrics import ReportError
+from jupyter_ddl.ranks.strategies.messages import _cut
+from jupyter_ddl.ranks.strategies.rounds import Rounds, WheneverTheyLike
+from jupyter_ddl.ranks.strategies.shards import (
+    group_options,
+    owners_of,
+    put_options,
+    put_state,
+    state_of,
+)
+from jupyter_ddl.ranks.training import Training
+
+
+def _begun(rounds: Rounds) -> Rounds:
+    rounds.begin()
+    return rounds
+
+
+def test_a_round_waits_for_all_workers_that_are_there() -> None:
+    rounds = _begun(Rounds(3))
+    rounds.push(2, 0)
+    rounds.push(0, 0)
+    assert rounds.due() == ()
+    rounds.push(1, 0)
+    assert rounds.due() == (0, 1, 2)
+    assert rounds.version == 1
+    rounds.push(1, 1)
+    rounds.push(2, 1)
+    rounds.leave(0)
+    assert rounds.due() == (1, 2)
+    assert rounds.due() == ()
+
+
+@pytest.mark.parametrize("rounds", [Rounds(2), WheneverTheyLike(2, None)])
+def test_nothing_is_updated_before_the_first_worker_has_told_the_beginning(rounds: Rounds) -> None:
+    rounds.push(1, 0)
+    assert rounds.due() == ()
+    rounds.leave(0)
+    assert rounds.due() == (1,)
+
+
+def test_a_gradient_that_is_too_old_is_dropped_and_counted() -> None:
+    rounds = _begun(WheneverTheyLike(2, 2))
+    for version in range(3):
+        rounds.push(0, version)
+        assert rounds.due() == (0,)
+    rounds.push(1, 1)
+    assert rounds.dropped() == ()
+    assert rounds.due() == (1,)
+    rounds.push(1, 1)  # now three updates late
+    assert rounds.dropped() == (1,)
+    assert rounds.due() == ()
+    assert (rounds.version, rounds.n_dropped) == (4, 1)
+    assert rounds.staleness == {0: 3, 2: 1}
+
+
+def _steps_until(rounds: Rounds, end: int, durations: tuple[int, ...]) -> int:
+    """Gradients used in so many ticks, of workers that compute each for a number of ticks."""
+    versions = [0] * len(durations)
+    ready = dict(enumerate(durations))
+    n_used = 0
+    for now in range(1, end + 1):
+        for worker in [each for each, at in ready.items() if at == now]:
+            del ready[worker]
+            rounds.push(worker, versions[worker])
+        while workers := rounds.due():
+            n_used += len(workers)
+            for worker in workers:
+                versions[worker] = rounds.version
+                ready[worker] = now + durations[worker]
+    return n_used
+
+
+def test_with_a_slow_rank_more_steps_are_made_by_workers_that_do_not_wait() -> None:
+    in_rounds = _steps_until(_begun(Rounds(2)), 40, (1, 4))
+    freely = _steps_until(_begun(WheneverTheyLike(2, None)), 40, (1, 4))
+    assert (in_rounds, freely) == (2 * 10, 40 + 10)
+
+
+def test_parameters_are_shared_out_by_their_bytes() -> None:
+    assert owners_of([8, 100, 8, 90], 2) == [1, 0, 1, 1]
+    assert owners_of([5], 2) == [0]
+    assert owners_of([5, 5, 5], 1) == [0, 0, 0]
+
+
+def test_state_and_options_come_over_as_they_were() -> None:
+    def made() -> Any:
+        torch.manual_seed(0)
+        model = torch.nn.Linear(3, 2)
+        groups = [{"params": [model.weight], "lr": 0.5}, {"params": [model.bias]}]
+        return model, torch.optim.AdamW(groups, lr=0.1, betas=(0.8, 0.9))
+
+    model, optimizer = made()
+    model(torch.ones(1, 3)).sum().backward()
+    optimizer.step()
+    _, other = made()
+    other.param_groups[0]["lr"] = 1.0
+    put_options(other, group_options(optimizer))
+    for number, held in put_state(*state_of(optimizer, [0, 1])):
+        parameter = [each for group in other.param_groups for each in group["params"]][number]
+        other.state[parameter] = held
+    assert other.state_dict()["param_groups"] == optimizer.state_dict()["param_groups"]
+    torch.testing.assert_close(other.state_dict()["state"], optimizer.state_dict()["state"])
+    assert list(dict(put_state(*state_of(optimizer, [1])))) == [1]
+
+
+def test_tensors_of_all_kinds_lie_one_behind_the_other() -> None:
+    sent = [torch.ones(3, dtype=torch.bool), torch.tensor(2.5, dtype=torch.float64)]
+    data = torch.cat([each.reshape(-1).view(torch.uint8) for each in sent])
+    found = _cut(data, [["bool", [3]], ["float64", []], ["float32", [0, 2]]])
+    torch.testing.assert_close(found[:2], sent)
+    assert found[2].shape == (0, 2)
+
+
+def test_loaders_are_shared_out_over_workers_only() -> None:
+    place = RankPlace(
+        "g", rank=2, world_size=4, strategy="ps-async", strategy_options={"servers": 2}
+    )
+    assert place.n_workers == 2
+    strategy = Training(place, seed=3).strategy
+    assert strategy is not None
+    shares = [strategy.share(rank, 4) for rank in range(4)]
+    assert shares == [(0, 2), (1, 2), (0, 2), (1, 2)]
+
+
+def test_a_group_without_a_worker_is_refused(alone: None) -> None:
+    model = torch.nn.Linear(1, 1)
+    training = Training(RankPlace("g", strategy="ps-sync"), seed=3)
+    settings = {"accumulate": 1, "clip_norm": None, "amp": None}
+    with pytest.raises(ReportError, match="--servers 1 of 1 ranks leaves none to train"):
+        training.prepare_step(
+            model,
+            torch.nn.functional.mse_loss,
+            torch.optim.SGD(model.parameters(), lr=0.1),
+            settings,
+            torch.device("cpu"),
+        )
+
+
+def test_counts_of_all_servers_are_drawn_together() -> None:
+    rounds = WheneverTheyLike(2, None)
+    rounds.staleness.update({0: 3, 2: 1, MAX_STALENESS + 9: 1})
+    late = rounds.counted(server=2)
+    assert (len(late.counts), late.counts[:3], late.counts[-1]) == (MAX_STALENESS + 1, (3, 0, 1), 1)
+    told = [Staleness(2, (3, 0, 1), 0), Staleness(3, (1, 1), 2)]
+    assert staleness_counts(told) == [4, 1, 1]
+    chart = staleness_chart(told)
+    assert chart.text == "6 gradients used, 2 dropped"
+    assert [mark.x for mark in chart.panels[0].layers[0].marks] == [4, 1, 1]
+    assert "<svg" in to_svg(chart)
+    assert "--strategy ps-async" in staleness_chart([]).note
