@@ -34,6 +34,8 @@ _OTHER_COSTS = {
     "pipeline": "whose ranks share the work on each sample",
     "local-sgd": "whose ranks exchange nothing in most steps",
     "diloco": "whose ranks exchange nothing in most steps",
+    "ps-sync": "whose ranks exchange with servers and not with each other",
+    "ps-async": "whose ranks exchange with servers and not with each other",
 }
 """Strategies whose steps are not what this model describes, and why."""
 _BLOM = (0.375, 0.25)

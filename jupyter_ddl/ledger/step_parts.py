@@ -35,6 +35,8 @@ _STEP_REMEDIES = {
     "fsdp": f" (with accumulate=… if memory is short){_WHOLE_COPIES}",
     "local-sgd": ", or a larger --sync-every",
     "diloco": ", or a larger --sync-every",
+    "ps-sync": ", or more --servers, or --compress fp16",
+    "ps-async": ", or more --servers, or --compress fp16",
 }
 """Beside larger batches, what lets ranks exchange less often, or less."""
 

@@ -159,6 +159,7 @@ def test_a_runs_step_is_the_mean_of_its_ranks() -> None:
         (RunState(), "it is no training on ranks"),
         (group(verb=Ddp(2, strategy="pipeline")), "--strategy pipeline, whose ranks share the wo"),
         (group(verb=Ddp(2, strategy="diloco")), "--strategy diloco, whose ranks exchange nothing"),
+        (group(verb=Ddp(2, strategy="ps-sync")), "--strategy ps-sync, whose ranks exchange with"),
         (
             group(verb=Ddp(2, strategy="fsdp", strategy_options={"mesh": "tp=2", "tp_plan": "{}"})),
             "--strategy fsdp, with layers cut over tp, whose ranks share the work",

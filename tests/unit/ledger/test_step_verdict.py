@@ -77,6 +77,7 @@ def test_gradients_on_the_way_and_a_training_that_waits_for_nothing() -> None:
         ("fsdp", False, "parameters and gradients: try a larger batch_size, or --strategy ddp if"),
         ("fsdp", True, "is short), or --strategy ddp if each rank has room for the whole model"),
         ("diloco", True, "gradients: try a larger batch_size, or a larger --sync-every"),
+        ("ps-async", True, "gradients: try a larger batch_size, or more --servers, or --compress"),
         ("a-package's", False, "gradients: try a larger batch_size"),
     ],
 )
