@@ -14,7 +14,7 @@ from jupyter_ddl.protocol.events import StepsTimed
 from jupyter_ddl.protocol.pipeline import PipelineTimes
 from jupyter_ddl.protocol.snapshot import StepParts
 
-__all__ = ["pipeline_verdict", "step_parts", "step_verdict"]
+__all__ = ["hidden_share", "pipeline_verdict", "step_parts", "step_verdict"]
 
 _MIN_STEPS = 5
 _SLOWER = 1.2
@@ -36,6 +36,12 @@ def step_parts(timed: Mapping[int, StepsTimed]) -> dict[int, StepParts]:
     return {rank: _parts(each, least_s) for rank, each in sorted(enough.items())}
 
 
+def hidden_share(timed: Mapping[int, StepsTimed]) -> float | None:
+    """Of the time in which gradients are on their way, what backward passes hide; mean of ranks."""
+    known = [each.hidden_share for each in timed.values() if each.hidden_share is not None]
+    return mean(known) if known else None
+
+
 def _parts(each: StepsTimed, least_s: float) -> StepParts:
     n = each.n_steps
     step_s, data_s = each.step_s / n, each.data_s / n
@@ -54,13 +60,17 @@ def _parts(each: StepsTimed, least_s: float) -> StepParts:
     )
 
 
-def step_verdict(parts: Mapping[int, StepParts], hosts: Mapping[int, str]) -> str:
+def step_verdict(
+    parts: Mapping[int, StepParts], hosts: Mapping[int, str], hidden: float | None = None
+) -> str:
     """What costs most of a step, by whom, and what to try; empty: too early to tell.
 
     Parameters
     ----------
     hosts
         Of all ranks: a sentence about some of them would blame the wrong one.
+    hidden
+        What :func:`hidden_share` says.
     """
     if not parts or parts.keys() != hosts.keys():
         return ""
@@ -76,13 +86,19 @@ def step_verdict(parts: Mapping[int, StepParts], hosts: Mapping[int, str]) -> st
     if data >= max(_DATA, exchange):
         return _data_text(parts, data)
     if exchange >= _EXCHANGE:
+        hides = "" if hidden is None else f", and {_hidden_text(hidden)}"
         return (
-            f"{format_percent(exchange)} of a step exchanges gradients: try a larger batch_size, "
-            f"or model.no_sync() while gradients of several batches add up"
+            f"{format_percent(exchange)} of a step exchanges gradients{hides}: try a larger "
+            f"batch_size, or model.no_sync() while gradients of several batches add up"
         )
     step_s = mean(one.step_s for one in each)
     compute = mean(one.compute_s / one.step_s for one in each)
-    return f"{format_percent(compute)} of a step of {format_duration(step_s)} is compute"
+    hides = "" if hidden is None or hidden < _APART else f"; {_hidden_text(hidden)}"
+    return f"{format_percent(compute)} of a step of {format_duration(step_s)} is compute{hides}"
+
+
+def _hidden_text(share: float) -> str:
+    return f"the backward pass hides {format_percent(share)} of the exchange"
 
 
 def pipeline_verdict(times: PipelineTimes) -> str:
