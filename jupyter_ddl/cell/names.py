@@ -487,8 +487,8 @@ def _leaves(body: list[ast.stmt]) -> bool:
 
 
 IN_CELL_NAMES = frozenset({
-    "report", "checkpoint", "resume", "rank", "world_size", "local_rank", "device", "prepare",
-    "prepare_step", "log", "uniform", "loguniform", "randint", "choice", "display",
+    "report", "checkpoint", "resume", "rank", "world_size", "local_rank", "device", "device_mesh",
+    "prepare", "prepare_step", "log", "uniform", "loguniform", "randint", "choice", "display",
     "get_ipython", "jupyter_ddl",
 })  # fmt: skip
 """What every rank provides, whether or not the cell imports it."""

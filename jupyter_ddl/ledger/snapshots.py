@@ -14,7 +14,12 @@ from jupyter_ddl.errors import LedgerError
 from jupyter_ddl.ledger.outputs import output_rows
 from jupyter_ddl.ledger.profiles import operation_rows, trace_rows
 from jupyter_ddl.ledger.run_state import GroupHistory, RunState, Series, by_importance
-from jupyter_ddl.ledger.step_parts import pipeline_verdict, step_parts, step_verdict
+from jupyter_ddl.ledger.step_parts import (
+    hidden_share,
+    pipeline_verdict,
+    step_parts,
+    step_verdict,
+)
 from jupyter_ddl.protocol.codec import encodable
 from jupyter_ddl.protocol.events import Failure, HangVerdict, Reported, RunFinished
 from jupyter_ddl.protocol.run import RunSpec
@@ -126,10 +131,12 @@ def group_fields(
     hang = group.hang
     parts = {} if ranks is None else step_parts(ranks.steps)
     hosts = {} if ranks is None else {rank: one.host for rank, one in ranks.started.items()}
+    hidden = None if ranks is None else hidden_share(ranks.steps)
     pipeline = None if ranks is None else ranks.pipeline
     if pipeline is None:
         makes_steps = "prepare_step" in spec.program.own_calls
-        verdict = step_verdict(parts, hosts, spec.verb.ranks.strategy, makes_steps=makes_steps)
+        strategy = spec.verb.ranks.strategy
+        verdict = step_verdict(parts, hosts, strategy, makes_steps=makes_steps, hidden=hidden)
     else:
         verdict = pipeline_verdict(pipeline)
     return {

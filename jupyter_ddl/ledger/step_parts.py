@@ -14,7 +14,7 @@ from jupyter_ddl.protocol.events import StepsTimed
 from jupyter_ddl.protocol.pipeline import PipelineTimes
 from jupyter_ddl.protocol.snapshot import StepParts
 
-__all__ = ["pipeline_verdict", "step_parts", "step_verdict"]
+__all__ = ["hidden_share", "pipeline_verdict", "step_parts", "step_verdict"]
 
 _MIN_STEPS = 5
 _SLOWER = 1.2
@@ -51,6 +51,12 @@ def step_parts(timed: Mapping[int, StepsTimed]) -> dict[int, StepParts]:
     return {rank: _parts(each, least_s) for rank, each in sorted(enough.items())}
 
 
+def hidden_share(timed: Mapping[int, StepsTimed]) -> float | None:
+    """Of the time in which gradients are on their way, what backward passes hide; mean of ranks."""
+    known = [each.hidden_share for each in timed.values() if each.hidden_share is not None]
+    return mean(known) if known else None
+
+
 def _parts(each: StepsTimed, least_s: float) -> StepParts:
     n = each.n_steps
     step_s, data_s = each.step_s / n, each.data_s / n
@@ -75,6 +81,7 @@ def step_verdict(
     strategy: str = "ddp",
     *,
     makes_steps: bool = False,
+    hidden: float | None = None,
 ) -> str:
     """What costs most of a step, by whom, and what to try; empty: too early to tell.
 
@@ -84,6 +91,8 @@ def step_verdict(
         Of all ranks: a sentence about some of them would blame the wrong one.
     makes_steps
         Whether the cell calls ``prepare_step``, and has no wrapped model.
+    hidden
+        What :func:`hidden_share` says.
     """
     if not parts or parts.keys() != hosts.keys():
         return ""
@@ -101,12 +110,19 @@ def step_verdict(
     if exchange >= _EXCHANGE:
         what = "parameters and gradients" if strategy == "fsdp" else "gradients"
         more = (_STEP_REMEDIES if makes_steps else _REMEDIES).get(strategy, "")
+        hides = "" if hidden is None else f", and {_hidden_text(hidden)}"
         return (
-            f"{format_percent(exchange)} of a step exchanges {what}: try a larger batch_size{more}"
+            f"{format_percent(exchange)} of a step exchanges {what}{hides}: try a larger "
+            f"batch_size{more}"
         )
     step_s = mean(one.step_s for one in each)
     compute = mean(one.compute_s / one.step_s for one in each)
-    return f"{format_percent(compute)} of a step of {format_duration(step_s)} is compute"
+    hides = "" if hidden is None or hidden < _APART else f"; {_hidden_text(hidden)}"
+    return f"{format_percent(compute)} of a step of {format_duration(step_s)} is compute{hides}"
+
+
+def _hidden_text(share: float) -> str:
+    return f"the backward pass hides {format_percent(share)} of the exchange"
 
 
 def pipeline_verdict(times: PipelineTimes) -> str:

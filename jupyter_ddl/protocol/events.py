@@ -159,6 +159,9 @@ class StepsTimed(msgspec.Struct, frozen=True, tag="steps_timed"):
     """That the rank and the others of its host may use; 0: not told."""
     bytes_sent: int | None = None
     """Payload that the rank has sent in steps of ``prepare_step``; None: it makes none."""
+    hidden_share: Finite | None = None
+    """Of the time in which DDP's gradients are on their way, what the backward pass hides, from 0
+    to 1; None: not measured."""
 
 
 class PipelineTimed(msgspec.Struct, frozen=True, tag="pipeline_timed"):

@@ -104,6 +104,10 @@ class Attempt:
         """See :func:`jupyter_ddl.ranks.incell.prepare`."""
         return self.training.prepare(objects, device)
 
+    def device_mesh(self, device: Any) -> Any:
+        """See :func:`jupyter_ddl.ranks.incell.device_mesh`."""
+        return self.training.device_mesh(device)
+
     def prepare_step(
         self, model: Any, loss_fn: Any, optimizer: Any, settings: Mapping[str, Any], device: Any
     ) -> Any:

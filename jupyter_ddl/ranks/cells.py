@@ -430,6 +430,9 @@ class _Member:
     def prepare(self, objects: tuple[Any, ...], device: Any) -> tuple[Any, ...]:
         return self._training.prepare(objects, device)
 
+    def device_mesh(self, device: Any) -> Any:
+        return self._training.device_mesh(device)
+
     def prepare_step(
         self, model: Any, loss_fn: Any, optimizer: Any, settings: Mapping[str, Any], device: Any
     ) -> Any:

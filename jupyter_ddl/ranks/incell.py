@@ -22,6 +22,7 @@ __all__ = [
     "checkpoint",
     "choice",
     "device",
+    "device_mesh",
     "local_rank",
     "log",
     "loguniform",
@@ -49,6 +50,7 @@ class AttemptInProgress(Protocol):
         self, step: int | None, metrics: Mapping[str, Any], reduce: str | None = None
     ) -> None: ...
     def prepare(self, objects: tuple[Any, ...], device: Any) -> tuple[Any, ...]: ...
+    def device_mesh(self, device: Any) -> Any: ...
     def prepare_step(
         self, model: Any, loss_fn: Any, optimizer: Any, settings: Mapping[str, Any], device: Any
     ) -> Any: ...
@@ -217,6 +219,33 @@ def device() -> Any:
     on_cpu = (_attempt is not None and _attempt.on_cpu) or not torch.cuda.is_available()
     index = 0 if _attempt is None else _attempt.device_index
     return torch.device("cpu" if on_cpu else f"cuda:{index}")
+
+
+def device_mesh() -> Any:
+    """Return the ranks as a ``torch.distributed.device_mesh.DeviceMesh`` whose axes have names.
+
+    It is the one that the run's strategy trains on: with ``--mesh dp=2,tp=2`` its axes are ``dp``
+    and ``tp``.  Otherwise it has one axis over all ranks: ``dp``, or ``pp`` under
+    ``--strategy pipeline``.  For what torch parallelises by a mesh: ``fully_shard``,
+    ``parallelize_module``, ``distribute_tensor``, or a collective over ``device_mesh()["tp"]``.
+    All ranks must make the first call, which makes a process group for each axis.
+
+    Returns
+    -------
+    torch.distributed.device_mesh.DeviceMesh
+
+    Raises
+    ------
+    ReportError
+        The cell runs in one process, as in plain execution, or the process group is not
+        initialised.
+    OptionError
+        ``--mesh`` is for another number of ranks than the group has in this round.
+    """
+    if _attempt is not None:
+        return _attempt.device_mesh(device())
+    training = importlib.import_module("jupyter_ddl.ranks.training")
+    return training.Training(None, 0).device_mesh(device())
 
 
 def prepare(*objects: Any) -> Any:

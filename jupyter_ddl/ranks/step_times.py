@@ -161,6 +161,7 @@ class StepTimes:
                 gradient_bytes=self._sizes.n_bytes or None,
                 n_cpus=self._n_cpus,
                 bytes_sent=self._n_sent,
+                hidden_share=self._exchanges.hidden_share,
             )
         )
 
@@ -206,14 +207,24 @@ class _Exchanges:
 
     def __init__(self) -> None:
         self._seen: dict[int, int] = {}
-        self._times_s: dict[int, deque[float]] = {}
+        self._times_s: dict[int, deque[tuple[float, float]]] = {}
+        """By model: how long gradients were on their way, and how much of it was hidden."""
 
     @property
     def mean_s(self) -> float | None:
         """Of one step, all models together; None: not measured."""
         if not self._times_s:
             return None
-        return sum(sum(times) / len(times) for times in self._times_s.values())
+        return sum(
+            sum(lasted_s - hidden_s for lasted_s, hidden_s in times) / len(times)
+            for times in self._times_s.values()
+        )
+
+    @property
+    def hidden_share(self) -> float | None:
+        """Of the time in which gradients are on their way, what is behind a backward pass."""
+        each = [pair for times in self._times_s.values() for pair in times]
+        return sum(hidden_s for _, hidden_s in each) / sum(s for s, _ in each) if each else None
 
     def look(self, models: Iterable[Any]) -> None:
         for number, model in enumerate(models):
@@ -230,7 +241,7 @@ class _Exchanges:
             if is_new and lasted and hidden is not None:
                 self._seen[number] = iteration
                 times = self._times_s.setdefault(number, deque(maxlen=_N_SAMPLES))
-                times.append(max(0, lasted - hidden) / 1e9)
+                times.append((lasted / 1e9, min(lasted, max(0, hidden)) / 1e9))
 
 
 def watch_exchanges() -> None:

@@ -104,6 +104,16 @@ class Training:
             return 0, 1
         return self.strategy.share(self._place.rank, self._place.world_size)
 
+    def device_mesh(self, device: Any) -> Any:
+        """See :func:`jupyter_ddl.ranks.incell.device_mesh`."""
+        if self.strategy is None:
+            raise ReportError(
+                "device_mesh() lays out the ranks of a group, and this cell runs in one process; "
+                "put `%%distribute ddp -n N` on its first line, with --strategy fsdp --mesh for a "
+                "grid"
+            )
+        return self.strategy.device_mesh(device)
+
     # -- steps ----------------------------------------------------------------------------------
 
     def prepare_step(

@@ -151,6 +151,13 @@ class Ddp(Verb, frozen=True, tag="ddp"):
         source = read_source(cell, context.cell_number, namespace)
         parts = CellParts.of(options, source, read_names(source.tree), namespace, context)
         captured, modules = parts.gather(known=(), injected=(), also=())
+        tunes = "tune_buckets" in (self.strategy_options or {})
+        if tunes and not parts.calls("prepare_step", captured, modules):
+            raise OptionError(
+                "%%distribute ddp: --tune-buckets measures steps of prepare_step(…), which the "
+                "cell never calls; write step = prepare_step(model, loss_fn, optimizer), or "
+                "leave it out"
+            )
         verb = self
         if self.backend == "nccl" and self.gpus_per_rank is None:
             verb = msgspec.structs.replace(self, gpus_per_rank=1)
@@ -211,7 +218,10 @@ class Ddp(Verb, frozen=True, tag="ddp"):
     def _strategy_text(self) -> str:
         """The strategy and what was set of its options, as on the line."""
         chosen = self.strategy_options or {}
-        words = (f"--{name.replace('_', '-')} {value}" for name, value in chosen.items())
+        words = (
+            f"--{name.replace('_', '-')}{'' if value is True else f' {value}'}"
+            for name, value in chosen.items()
+        )
         return " ".join((self.strategy, *words))
 
     @property

@@ -44,6 +44,12 @@ _COMPRESS = argument(
     type=one_of("fp16", "bf16", "powersgd"),
     help="with ddp, ps-sync, ps-async (not powersgd): how gradients are sent; default: as they are",
 )
+_TUNE_BUCKETS = argument(
+    "--tune-buckets",
+    action="store_true",
+    help="with --strategy ddp and prepare_step: choose how many bytes of gradients are sent at "
+    "once by the times of the first steps",
+)
 
 _SYNC_EVERY = argument(
     "--sync-every",
@@ -106,7 +112,7 @@ _MAX_STALENESS = argument(
 )
 
 OPTIONS: dict[str, tuple[Argument, ...]] = {
-    "ddp": (_COMPRESS,),
+    "ddp": (_COMPRESS, _TUNE_BUCKETS),
     "fsdp": (_MESH, _TP_PLAN),
     "local-sgd": (_SYNC_EVERY,),
     "diloco": (_SYNC_EVERY, _OUTER_LR, _OUTER_MOMENTUM),
@@ -148,7 +154,7 @@ def chosen_options(strategy: str, values: Mapping[str, Any]) -> dict[str, Strate
     own = {each.dest for each in OPTIONS.get(strategy, ())}
     for name, option in _BY_NAME.items():
         value = values.get(name)
-        if value is None:
+        if value is None or (value is False and not option.takes_value):
             continue
         flag = option.flags[-1]
         if name not in own:
@@ -159,10 +165,16 @@ def chosen_options(strategy: str, values: Mapping[str, Any]) -> dict[str, Strate
                 f"%%distribute ddp: {flag} belongs to {owners}, and --strategy is {strategy}; "
                 f"leave it out, or choose that strategy"
             )
+        if not option.takes_value:
+            if value is not True:
+                raise OptionError(f"%%distribute ddp: {flag}: {value!r}; expected True or False")
+            found[name] = True
+            continue
         try:
             found[name] = option.settings.get("type", str)(str(value))
         except argparse.ArgumentTypeError as error:
             raise OptionError(f"%%distribute ddp: {flag}: {error}") from None
+    _check_buckets(found)
     _check_pipeline(found, values["n_ranks"])
     _check_mesh(found, values)
     _check_servers(strategy, found, values)
@@ -196,6 +208,14 @@ def with_plan(
             f"such as {{'layers.*.up': 'colwise', 'layers.*.down': 'rowwise'}}"
         )
     return {**options, "tp_plan": json.dumps(plan)}
+
+
+def _check_buckets(found: Mapping[str, StrategyOption]) -> None:
+    if "tune_buckets" in found and found.get("compress") == "powersgd":
+        raise OptionError(
+            "%%distribute ddp: --compress powersgd keeps what it has left out by bucket, and "
+            "--tune-buckets changes the buckets; leave one of them out"
+        )
 
 
 def _check_mesh(found: Mapping[str, StrategyOption], values: Mapping[str, Any]) -> None:

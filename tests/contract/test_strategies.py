@@ -9,6 +9,7 @@ import pytest
 
 from jupyter_ddl.plugins import STRATEGIES
 from jupyter_ddl.ranks.strategies.base import StepStrategy, Strategy
+from jupyter_ddl.ranks.strategies.data_parallel import DataParallel
 from jupyter_ddl.testing.strategies import StepContract, StrategyContract
 
 _ALIKE: dict[str, dict[str, Any]] = {
@@ -71,6 +72,28 @@ class TestTwoServers(StepContract):
     @pytest.fixture
     def groups(self) -> tuple[int, ...]:
         return (4,)
+
+
+class SmallBuckets(DataParallel):
+    """With buckets that cut even the gradients of the contract's model: 64 bytes."""
+
+    bucket_sizes_mib = (2**-14, 25)
+
+
+class TestTunedBuckets(StepContract):
+    """Ranks that put a model into DDP anew between steps go on in step, and choose alike."""
+
+    @pytest.fixture
+    def strategy(self) -> type[Strategy]:
+        return SmallBuckets
+
+    @pytest.fixture
+    def options(self) -> Mapping[str, Any]:
+        return {"tune_buckets": True}
+
+    @pytest.fixture
+    def groups(self) -> tuple[int, ...]:
+        return (2,)
 
 
 def test_strategies_that_make_whole_steps_are_tested_as_such() -> None:

@@ -86,6 +86,35 @@ class Strategy(ABC):
 
     # -- with defaults of strategies that average gradients over all ranks -----------------------
 
+    def axes(self, n_ranks: int) -> Mapping[str, int]:
+        """Sizes of the grid of ranks by axis, the outermost first; they multiply to ``n_ranks``."""
+        return {"dp": n_ranks}
+
+    _mesh: Any = None
+
+    def device_mesh(self, device: Any) -> Any:
+        """The ranks as a ``torch.distributed.device_mesh.DeviceMesh`` with named axes, made once.
+
+        Raises
+        ------
+        ReportError
+            The process group is not initialised.
+        """
+        import torch.distributed as dist
+        from torch.distributed.device_mesh import init_device_mesh
+
+        if not dist.is_initialized():
+            raise ReportError(
+                "device_mesh() needs the process group, which is not initialised; call "
+                "torch.distributed.init_process_group() before it, or leave --no-init out"
+            )
+        if self._mesh is None:
+            sizes = self.axes(dist.get_world_size())
+            self._mesh = init_device_mesh(
+                device.type, tuple(sizes.values()), mesh_dim_names=tuple(sizes)
+            )
+        return self._mesh
+
     def share(self, rank: int, n_ranks: int) -> Share:
         """Which part of each batch ``prepare(loader)`` gives to this rank."""
         return Share(rank, n_ranks)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.distributed as dist
@@ -13,6 +14,15 @@ from torch.nn.parallel import DistributedDataParallel
 
 from jupyter_ddl.ranks.metrics import ReportError
 from jupyter_ddl.ranks.strategies.base import Strategy
+from jupyter_ddl.ranks.strategies.buckets import (
+    SIZES_MIB,
+    TORCH_MIB,
+    BucketTrials,
+    candidates,
+    choice_text,
+    fastest,
+    nothing_text,
+)
 from jupyter_ddl.ranks.strategies.compression import register_compression
 from jupyter_ddl.ranks.strategies.sharded import is_sharded
 from jupyter_ddl.ranks.strategies.steps import AveragedStep, StepRequest, TrainingStep
@@ -28,12 +38,28 @@ class DataParallel(Strategy):
     compress : str, optional
         How gradients are sent: ``fp16`` or ``bf16`` (half of the bytes of 32 bits), or ``powersgd``
         (a product of two thin matrices, https://arxiv.org/abs/1905.13727).
+    tune_buckets : bool, optional
+        Choose how many bytes of gradients are sent at once by the times of the first steps.
     """
 
-    def __init__(self, compress: str | None = None) -> None:
+    bucket_sizes_mib: ClassVar[Sequence[float]] = SIZES_MIB
+    """Among which ``tune_buckets`` chooses."""
+
+    def __init__(self, compress: str | None = None, tune_buckets: bool = False) -> None:
         self._compress = compress
+        self._tunes = tune_buckets
 
     def wrap(self, model: Any, device: Any) -> Any:
+        if self._tunes:
+            raise ReportError(
+                f"prepare(model) got a {type(model).__name__}, and --tune-buckets measures whole "
+                f"steps; leave model and optimizer out of prepare(…) and write `step = "
+                f"prepare_step(model, loss_fn, optimizer)`"
+            )
+        return self._wrapped(model, device)
+
+    def _wrapped(self, model: Any, device: Any, bucket_mib: float | None = None) -> Any:
+        """The model in DDP; by default with torch's own size of buckets."""
         if isinstance(model, DistributedDataParallel) or is_sharded(model):
             return model
         model.to(device)
@@ -44,7 +70,11 @@ class DataParallel(Strategy):
             )
         if not any(parameter.requires_grad for parameter in model.parameters()):
             return model  # a frozen model has no gradients to average
-        prepared = PreparedModel(model, device_ids=[device] if device.type == "cuda" else None)
+        prepared = PreparedModel(
+            model,
+            device_ids=[device] if device.type == "cuda" else None,
+            bucket_cap_mb=bucket_mib,
+        )
         if self._compress is not None:
             register_compression(prepared, self._compress, self.exchange)
         return prepared
@@ -61,11 +91,34 @@ class DataParallel(Strategy):
         return state
 
     def prepare_step(self, request: StepRequest) -> TrainingStep:
-        model = self.wrap(request.model, request.device)
+        if self._tunes and isinstance(request.model, DistributedDataParallel):
+            raise ReportError(
+                "prepare_step(…) got a DistributedDataParallel, whose buckets --tune-buckets can't "
+                "change; give it the model itself, or leave --tune-buckets out"
+            )
+        model = self._wrapped(request.model, request.device)
         wrapped = dataclasses.replace(request, model=model)
-        step = DataParallelStep(wrapped, self.exchange, dist.get_world_size())
+        trials = self._bucket_trials(request.model) if self._tunes else None
+        n_ranks = dist.get_world_size()
+        if trials is None:
+            step = DataParallelStep(wrapped, self.exchange, n_ranks)
+        else:
+            step = TunedStep(wrapped, self.exchange, n_ranks)
+            step.tune(trials, self._wrapped, self._tell_once)
         step.is_counted_by_hooks = self._compress is not None
         return step
+
+    def _bucket_trials(self, model: Any) -> BucketTrials | None:
+        n_bytes = sum(each.nbytes for each in model.parameters() if each.requires_grad)
+        sizes = candidates(n_bytes, self.bucket_sizes_mib)
+        if len(sizes) > 1:
+            return BucketTrials(sizes)
+        self._tell_once(nothing_text(n_bytes))
+        return None
+
+    def _tell_once(self, text: str) -> None:
+        if dist.get_rank() == 0:
+            self.tell(text)
 
     def unwrap(self, model: Any) -> Any:
         return model.module if isinstance(model, DistributedDataParallel) else model
@@ -89,6 +142,70 @@ class DataParallelStep(AveragedStep):
     def accumulating(self) -> AbstractContextManager[Any]:
         context: AbstractContextManager[Any] = self.model.no_sync()
         return context
+
+
+class TunedStep(DataParallelStep):
+    """Its first steps measure sizes of buckets; the model is put into DDP anew for each."""
+
+    _trials: BucketTrials | None = None
+
+    def tune(
+        self,
+        trials: BucketTrials,
+        wrapped: Callable[[Any, Any, float | None], Any],
+        tell: Callable[[str], None],
+    ) -> None:
+        """Measure from the next step on.
+
+        Parameters
+        ----------
+        wrapped : callable
+            Puts a model on a device into DDP with a size of buckets in MiB; None: torch's own.
+        tell : callable
+            Gets one sentence, when the size is chosen.
+        """
+        self._trials, self._wrapped, self._tell = trials, wrapped, tell
+        self._size_mib: float | None = None
+        self._began_s = 0.0
+        self._use(trials.size_mib)
+
+    def begin(self, n_samples: int) -> None:
+        if self._trials is not None:
+            self._began_s = self._now_s()
+        super().begin(n_samples)
+
+    def update(self) -> None:
+        trials = self._trials
+        if trials is not None:  # gradients are there: what follows is the same for all sizes
+            trials.add(self._now_s() - self._began_s)
+        super().update()
+        if trials is None:
+            return
+        if trials.size_mib is None:
+            self._choose(trials)
+        else:
+            self._use(trials.size_mib)
+
+    def _choose(self, trials: BucketTrials) -> None:
+        self._trials = None
+        by_rank_s = self._exchange.gather_json(trials.medians_s)
+        chosen_mib = fastest(trials.sizes_mib, by_rank_s)
+        self._use(chosen_mib)
+        self._tell(choice_text(trials.sizes_mib, by_rank_s, chosen_mib))
+
+    def _use(self, size_mib: float | None) -> None:
+        if size_mib == self._size_mib:
+            return
+        self._size_mib = size_mib
+        plain = self.model.module
+        del self.model  # its hooks go with it, before there are new ones
+        # Torch's own size is not named: with it goes a smaller first bucket.
+        self.model = self._wrapped(plain, self.device, None if size_mib == TORCH_MIB else size_mib)
+
+    def _now_s(self) -> float:
+        if self.device.type == "cuda":  # where a host only queues its work
+            torch.cuda.synchronize(self.device)
+        return time.perf_counter()
 
 
 class PreparedModel(DistributedDataParallel):  # type: ignore[misc]  # torch is not followed

@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
@@ -48,7 +47,6 @@ class FullySharded(Strategy):
     def __init__(self, mesh: str | None = None, tp_plan: str | None = None) -> None:
         self._sizes = parse_mesh(mesh) if mesh else {}
         self._plan: dict[str, str] = json.loads(tp_plan) if tp_plan else {}
-        self._mesh: Any = None
         self._guarded = False
 
     def wrap(self, model: Any, device: Any) -> Any:
@@ -84,21 +82,18 @@ class FullySharded(Strategy):
             fully_shard(block, mesh=data)
         fully_shard(model, mesh=data)
 
-    def device_mesh(self, device: Any) -> Any:
-        """The ranks as a grid, a ``torch.distributed.device_mesh.DeviceMesh`` with named axes.
+    def axes(self, n_ranks: int) -> Mapping[str, int]:
+        """See the base class.
 
         Raises
         ------
         OptionError
             A later round has another number of ranks than the grid.
         """
-        if self._mesh is None:
-            sizes = self._sizes or {"dp": dist.get_world_size()}
-            check_mesh(sizes, dist.get_world_size())
-            self._mesh = init_device_mesh(
-                device.type, tuple(sizes.values()), mesh_dim_names=tuple(sizes)
-            )
-        return self._mesh
+        if not self._sizes:
+            return super().axes(n_ranks)
+        check_mesh(self._sizes, n_ranks)
+        return self._sizes
 
     def share(self, rank: int, n_ranks: int) -> Share:
         """Ranks that cut layers among them are given the same samples."""

@@ -72,6 +72,9 @@ class Pipeline(StepStrategy):
         self._split = split
         self._owners: weakref.WeakKeyDictionary[Any, Owners] = weakref.WeakKeyDictionary()
 
+    def axes(self, n_ranks: int) -> Mapping[str, int]:
+        return {"pp": n_ranks}
+
     def share(self, rank: int, n_ranks: int) -> Share:
         """All of each batch: the first stage takes the samples, and the last one the targets."""
         return Share(0, 1)

@@ -59,6 +59,13 @@ class SynchronousServers(StepStrategy):
         n_workers = max(1, n_ranks - self.n_servers)
         return Share(rank % n_workers, n_workers)
 
+    def axes(self, n_ranks: int) -> Mapping[str, int]:
+        raise ReportError(
+            f"device_mesh() is a grid of ranks that train, and the last {self.n_servers} of these "
+            f"{n_ranks} are servers; make one of the workers' ranks by torch.distributed, or take "
+            f"another --strategy"
+        )
+
     def make_step(self, request: StepRequest) -> TrainingStep:
         if self._step is not None:
             raise ReportError(

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from jupyter_ddl.ledger.step_parts import step_parts, step_verdict
+from jupyter_ddl.ledger.step_parts import hidden_share, step_parts, step_verdict
 from jupyter_ddl.protocol.events import StepsTimed
 
 
@@ -18,6 +18,7 @@ def timed(
     exchange_s: float | None = 0.0,
     n_steps: int = 100,
     n_workers: int | None = 0,
+    hidden: float | None = None,
 ) -> StepsTimed:
     """Seconds are those of one step."""
     step_s = data_s + compute_s + (exchange_s or 0.0)
@@ -32,12 +33,14 @@ def timed(
         exchange_s=None if exchange_s is None else exchange_s * n_steps,
         n_samples=32 * n_steps,
         n_workers=n_workers,
+        hidden_share=hidden,
     )
 
 
 def verdict(*ranks: StepsTimed, n_ranks: int | None = None) -> str:
     hosts = {rank: f"host-{rank}" for rank in range(n_ranks or len(ranks))}
-    return step_verdict(step_parts({each.rank: each for each in ranks}), hosts)
+    by_rank = {each.rank: each for each in ranks}
+    return step_verdict(step_parts(by_rank), hosts, hidden=hidden_share(by_rank))
 
 
 def test_who_waits_for_its_data_and_by_how_much() -> None:
@@ -88,6 +91,18 @@ def test_what_makes_ranks_exchange_less_is_what_their_strategy_knows(
     text = step_verdict(step_parts(both), {0: "a", 1: "b"}, strategy, makes_steps=makes_steps)
     assert advice in text
     assert ("no_sync" in text) is (strategy == "ddp" and not makes_steps)
+
+
+def test_what_the_backward_pass_hides_of_the_exchange_is_told() -> None:
+    both = (timed(0, exchange_s=0.01, hidden=0.25), timed(1, exchange_s=0.01, hidden=0.35))
+    assert verdict(*both).startswith(
+        "50 % of a step exchanges gradients, and the backward pass hides 30 % of the exchange: try"
+    )
+    one = timed(0, hidden=0.9)
+    assert verdict(one, timed(1)) == (
+        "100 % of a step of 10 ms is compute; the backward pass hides 90 % of the exchange"
+    )
+    assert verdict(timed(0, hidden=0.0)) == "100 % of a step of 10 ms is compute"
 
 
 @pytest.mark.parametrize("n_steps", [0, 1, 4])

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from jupyter_ddl.protocol.events import StepsTimed
+from jupyter_ddl.ranks import step_times
 from jupyter_ddl.ranks.collective_waits import CollectiveWaits
 from jupyter_ddl.ranks.heartbeat import LoaderWatch
 from jupyter_ddl.ranks.step_times import StepTimes, watch_strategy
@@ -232,6 +233,34 @@ def test_what_another_thread_or_a_measured_backward_pass_waits_for_is_not_counte
     assert backward() == 1  # as FSDP does
     waiting.waits.has_own_measure = lambda: True  # as DDP has
     assert backward() == 1
+
+
+def test_what_is_hidden_behind_the_backward_pass_is_told_as_a_share(
+    rank: Rank, monkeypatch: Any
+) -> None:
+    class Measured:
+        """A model in DDP: nanoseconds of its newest measured iteration."""
+
+        told: dict[str, int] = {}
+
+        def _get_ddp_logging_data(self) -> dict[str, int]:
+            return self.told
+
+    model = Measured()
+    monkeypatch.setattr(step_times, "_models", [model])
+    rank.compute(1.0)
+    # Gradients that are ready before the first one travels are hidden by less than nothing.
+    measured_ms = [(300, 200), (100, -50)]
+    for number, (lasted_ms, hidden_ms) in enumerate(measured_ms, 3):
+        model.told = {
+            "iteration": number,
+            "backward_comm_time": lasted_ms * 10**6,
+            "backward_compute_comm_overlap_time": hidden_ms * 10**6,
+        }
+        rank.compute(1.0)
+    rank.steps.close()
+    assert rank.sent[-1].hidden_share == pytest.approx(0.5)
+    assert rank.sent[-1].exchange_s == pytest.approx(2 * 0.1)
 
 
 def test_what_a_strategy_has_sent_is_told_with_the_last_step_too(rank: Rank) -> None:

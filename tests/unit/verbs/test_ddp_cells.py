@@ -107,6 +107,14 @@ def test_steps_from_python_are_checked_as_on_the_line(n_steps):
         line.verb.compile(TRAINS, notebook(), CellContext(3, Path("/nonexistent")), line.options)
 
 
+def test_buckets_are_tuned_only_in_a_cell_that_makes_steps():
+    by_step = compiled("ddp -n 2 --tune-buckets", "step = prepare_step(1, 2, 3)")
+    assert "prepare() uses ddp --tune-buckets\n" in describe(by_step)
+    assert by_step.spec.verb.ranks.strategy_options == {"tune_buckets": True}
+    with pytest.raises(OptionError, match=r"which the cell never calls; write step = prepare_step"):
+        compiled("ddp -n 2 --tune-buckets", "model = prepare(1)")
+
+
 def test_a_dry_run_says_whose_batch_a_loaders_batch_size_is():
     by_hand = describe(compiled("ddp -n 2", "loader = prepare(1)"))
     assert "batch_size is that of each rank\n" in by_hand

@@ -19,6 +19,9 @@ from jupyter_ddl.verbs.strategy_options import chosen_options, with_plan
         ("fsdp", {"mesh": "dp=2,tp=2"}, "--tp-plan NAME and a --mesh with tp=N belong together"),
         ("fsdp", {"tp_plan": "plan"}, "--tp-plan NAME and a --mesh with tp=N belong together"),
         ("fsdp", {"mesh": "dp=4", "min_ranks": 2}, "--min-ranks 2 would go on with fewer"),
+        ("fsdp", {"tune_buckets": True}, "--tune-buckets belongs to --strategy ddp"),
+        ("ddp", {"tune_buckets": "yes"}, "--tune-buckets: 'yes'; expected True or False"),
+        ("ddp", {"tune_buckets": True, "compress": "powersgd"}, "leave one of them out"),
         ("pipeline", {"schedule": "1f1b", "microbatches": 2}, "a micro-batch for each rank"),
         ("pipeline", {"microbatches": 0}, "--microbatches"),
         ("ps-sync", {"servers": 4}, "4 of -n 4 ranks .* at least -n 5"),
@@ -39,6 +42,9 @@ def test_an_option_that_can_not_be_is_refused(
 def test_what_is_chosen_goes_to_the_strategy() -> None:
     found = chosen_options("pipeline", {"n_ranks": 4, "microbatches": 1, "split": "2,4,6"})
     assert found == {"microbatches": 1, "split": "2,4,6"}
+    assert chosen_options("fsdp", {"n_ranks": 4, "tune_buckets": False}) == {}
+    found = chosen_options("ddp", {"n_ranks": 4, "tune_buckets": True, "compress": "fp16"})
+    assert found == {"compress": "fp16", "tune_buckets": True}
     found = chosen_options("fsdp", {"n_ranks": 4, "mesh": "dp=2,tp=2", "tp_plan": "plan"})
     plan = {"layers.*": "colwise"}
     assert with_plan(found, {"plan": plan}) == {"mesh": "dp=2,tp=2", "tp_plan": json.dumps(plan)}
