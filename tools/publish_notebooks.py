@@ -31,7 +31,7 @@ MOST_BYTES_OF_A_PAGE = 300_000
 _NOTE_BYTES = 80
 _TABLE = '<table border="1" class="dataframe">'
 _NEEDS = {"05_large_data": "dask_ml"}
-_SHOWN = ("text/html", "image/png", "text/plain")
+_SHOWN = ("text/html", "image/svg+xml", "image/png", "text/plain")
 """What a page can show, the best first; widgets need a kernel."""
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _LINK = re.compile(r"\]\((\w+)\.ipynb(#[\w-]+)?\)")

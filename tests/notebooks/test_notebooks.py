@@ -14,7 +14,13 @@ from tests.nbval_run import NOTEBOOKS, check_notebook
 
 _EXTRAS = {"05_large_data": ("dask_ml", "large-data")}
 """Notebooks that need what no test installs: the module, and the extra that brings it."""
-_SHORTER = {"06_should_i_distribute": ("total_s = 2.0", "total_s = 0.5")}
+_SHORTER = {
+    "06_should_i_distribute": ("total_s = 2.0", "total_s = 0.5"),
+    "08_parallel_training": (
+        "LENGTH, BATCH, N_STEPS = 64, 32, 24",
+        "LENGTH, BATCH, N_STEPS = 64, 8, 24",
+    ),
+}
 """A line whose figure only a reader needs as large as it is, and what stands there here."""
 
 

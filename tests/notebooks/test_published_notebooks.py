@@ -58,3 +58,17 @@ def test_an_output_is_shown_in_one_form_and_bounded(tmp_path: Path) -> None:
     assert "PLAIN" not in text
     assert "INSTEAD" in text
     assert "](02_other.md)" in text
+
+
+def test_a_chart_is_a_picture_beside_the_page(tmp_path: Path) -> None:
+    new = nbformat.v4
+    drawn = "<svg xmlns='http://www.w3.org/2000/svg'/>"
+    chart = new.new_output("display_data", {"image/svg+xml": drawn, "text/plain": "INSTEAD"})
+    cells = [new.new_markdown_cell("# Title"), new.new_code_cell("1", outputs=[chart])]
+    page = tmp_path / "01_x.md"
+    size = write_page(Executed(new.new_notebook(cells=cells), tmp_path), page)
+    text = page.read_text()
+    (name,) = re.findall(r"!\[svg\]\((.+)\)", text)
+    assert (tmp_path / name).read_text() == drawn
+    assert size == len(text.encode()) + len(drawn)
+    assert "INSTEAD" not in text
