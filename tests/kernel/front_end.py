@@ -10,6 +10,7 @@ from typing import Any
 
 from tests.column_frames import read_frame
 from tests.live_kernel import LiveKernel
+from tests.until import PATIENCE_S
 
 _WIDGETS = "jupyter.widget"
 
@@ -39,6 +40,7 @@ class FrontEnd:
     text: str = ""
     n_updates: int = 0
     _subshell: str | None = None
+    _started: set[str] = field(default_factory=set)
     _idle: set[str] = field(default_factory=set)
 
     @property
@@ -47,24 +49,34 @@ class FrontEnd:
 
     def start(self, code: str) -> str:
         """Begin a cell, as somebody who can be asked."""
-        return str(self._client.execute(code, allow_stdin=True))
+        message_id = str(self._client.execute(code, allow_stdin=True))
+        self._started.add(message_id)
+        return message_id
 
-    def until(self, is_true: Any, timeout_s: float, what: str) -> None:
+    def leave(self) -> None:
+        """End what a test that failed has left running: the next one has the same kernel."""
+        left = self._started - self._idle
+        if left:
+            self.kernel.interrupt()
+            self.kernel.interrupt()
+            self.until(lambda: left <= self._idle, "the end of what was left")
+
+    def until(self, is_true: Any, what: str) -> None:
         """Take messages until something holds."""
-        deadline = time.monotonic() + timeout_s
+        deadline = time.monotonic() + PATIENCE_S
         while not is_true():
             left = deadline - time.monotonic()
-            assert left > 0, f"{what} did not come within {timeout_s:g} s; text: {self.text!r}"
+            assert left > 0, f"{what} did not come within {PATIENCE_S:g} s; text: {self.text!r}"
             try:
                 self._take(self._client.get_iopub_msg(timeout=min(left, 0.2)))
             except Empty:
                 continue
 
-    def finish(self, message_id: str, timeout_s: float = 30.0) -> dict[str, Any]:
+    def finish(self, message_id: str) -> dict[str, Any]:
         """The reply to a cell, once it has ended and all its output is here."""
-        self.until(lambda: message_id in self._idle, timeout_s, "the cell's end")
+        self.until(lambda: message_id in self._idle, "the cell's end")
         while True:
-            reply = dict(self._client.get_shell_msg(timeout=timeout_s))
+            reply = dict(self._client.get_shell_msg(timeout=PATIENCE_S))
             if reply["parent_header"].get("msg_id") == message_id:
                 return dict(reply["content"])
 
@@ -73,7 +85,7 @@ class FrontEnd:
         request = self._client.session.msg("create_subshell_request", {})
         self._client.control_channel.send(request)
         while True:
-            reply = self._client.get_control_msg(timeout=10)
+            reply = self._client.get_control_msg(timeout=PATIENCE_S)
             if reply["parent_header"].get("msg_id") == request["header"]["msg_id"]:
                 self._subshell = reply["content"]["subshell_id"]
                 return
@@ -90,12 +102,10 @@ class FrontEnd:
         """Ids of the kernel's open comms, as a page asks for them when it is loaded."""
         request = self._client.session.msg("comm_info_request", {"target_name": _WIDGETS})
         self._client.shell_channel.send(request)
-        deadline = time.monotonic() + 10
-        while time.monotonic() < deadline:
-            reply = self._client.get_shell_msg(timeout=10)
+        while True:
+            reply = self._client.get_shell_msg(timeout=PATIENCE_S)
             if reply["parent_header"].get("msg_id") == request["header"]["msg_id"]:
                 return list(reply["content"]["comms"])
-        raise AssertionError("no answer to comm_info_request")
 
     def newest(self, kind: str = "run") -> dict[str, Any] | None:
         """The last message of a kind."""

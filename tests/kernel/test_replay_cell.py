@@ -32,8 +32,8 @@ def test_a_person_gets_the_player_and_static_output_at_the_end(idle_kernel: Live
 
     end.send({"kind": "have", "seq": 0})
     end.send({"kind": "seen", "run_id": "r1121-500tr"})
-    end.until(lambda: end.comm_id in end.closed, 10, "the player's end")
-    end.until(lambda: end.bundles[-1] is not bundle, 5, "the static output")
+    end.until(lambda: end.comm_id in end.closed, "the player's end")
+    end.until(lambda: end.bundles[-1] is not bundle, "the static output")
     assert set(end.bundles[-1]) == {"text/html", "text/plain"}
     assert "Simulated run, played from a recording." in end.bundles[-1]["text/html"]
 
