@@ -86,6 +86,6 @@ def test_a_restart_does_not_end_the_cell_of_a_persistent_group(home: Home) -> No
 
         kernel.run("%load_ext jupyter_ddl").check()
         ask = "%%distribute run\nkept"  # refused while the group still executes the other cell
-        until(lambda: "42" in kernel.run(ask, timeout_s=30).everything, 30.0, "the cell's end")
+        until(lambda: "42" in kernel.run(ask).everything, 30.0, "the cell's end")
     finally:
         kernel.close()

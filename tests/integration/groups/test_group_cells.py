@@ -21,7 +21,7 @@ from jupyter_ddl.client.run import Run
 from jupyter_ddl.client.session import session
 from jupyter_ddl.errors import GroupLostError, PlacementError, RankFailedError, SpecError
 from jupyter_ddl.sklearn_fit.fit_api import fit
-from tests.until import until
+from tests.until import PATIENCE_S, until
 
 pytestmark = pytest.mark.integration
 
@@ -195,7 +195,7 @@ def test_a_search_that_waits_for_a_groups_slots_says_so(group: RankGroup) -> Non
     finally:
         session().unwatch("test", run.id, mailbox)
     group.close()
-    assert run.wait(timeout_s=20).state == "complete"
+    assert run.wait(PATIENCE_S).state == "complete"
 
 
 def test_the_record_has_the_cells_and_their_output(group: RankGroup) -> None:

@@ -117,7 +117,7 @@ class JupyterServer:
         if token:
             request.add_header("Authorization", f"token {self.token}")
         try:
-            with urllib.request.urlopen(request, timeout=20) as reply:
+            with urllib.request.urlopen(request, timeout=PATIENCE_S) as reply:
                 return Answer(reply.status, reply.read(), reply.headers)
         except urllib.error.HTTPError as error:
             return Answer(error.code, error.read(), error.headers)
@@ -127,17 +127,17 @@ class JupyterServer:
         jar = http.cookiejar.CookieJar(http.cookiejar.DefaultCookiePolicy(strict_domain=False))
         opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(jar))
         form = f"http://127.0.0.1:{self.port}{self._base_url}login"
-        opener.open(form, timeout=20).close()
+        opener.open(form, timeout=PATIENCE_S).close()
         xsrf = next(cookie.value or "" for cookie in jar if cookie.name == "_xsrf")
         fields = urllib.parse.urlencode({"password": self.token, "_xsrf": xsrf})
-        opener.open(form, fields.encode(), timeout=20).close()
+        opener.open(form, fields.encode(), timeout=PATIENCE_S).close()
         return "; ".join(f"{cookie.name}={cookie.value}" for cookie in jar)
 
     def connect(self, *, token: bool = True, **options: Any) -> Browser:
         """A websocket; raises ``websocket.WebSocketBadStatusException`` when it is refused."""
         credentials = f"?token={self.token}" if token else ""
         url = f"ws://127.0.0.1:{self.port}{self._base_url}{API}/live{credentials}"
-        browser = Browser(websocket.create_connection(url, timeout=20, **options))
+        browser = Browser(websocket.create_connection(url, timeout=PATIENCE_S, **options))
         self._browsers.append(browser)
         return browser
 
@@ -153,14 +153,14 @@ class Browser:
     def send(self, kind: str, **fields: Any) -> None:
         self.socket.send(json.dumps({"kind": kind, **fields}))
 
-    def ask(self, kind: str, timeout_s: float = 20.0, **fields: Any) -> dict[str, Any]:
+    def ask(self, kind: str, timeout_s: float = PATIENCE_S, **fields: Any) -> dict[str, Any]:
         """Send a request, and return what answers it in the end."""
         self._id += 1
         self.send(kind, id=self._id, **fields)
         number = self._id
         return self.wait(lambda m: m.get("id") == number and m["kind"] != "progress", timeout_s)
 
-    def next(self, timeout_s: float = 20.0) -> dict[str, Any]:
+    def next(self, timeout_s: float = PATIENCE_S) -> dict[str, Any]:
         self.socket.settimeout(max(0.01, timeout_s))
         text = self.socket.recv()
         if not text:
@@ -172,7 +172,7 @@ class Browser:
     close_reason = ""
 
     def wait(
-        self, wanted: Callable[[dict[str, Any]], bool], timeout_s: float = 20.0
+        self, wanted: Callable[[dict[str, Any]], bool], timeout_s: float = PATIENCE_S
     ) -> dict[str, Any]:
         """The first message from now on that is wanted."""
         deadline = time.monotonic() + timeout_s
@@ -191,12 +191,12 @@ class Browser:
         self,
         kind: str,
         wanted: Callable[[dict[str, Any]], bool] = lambda _: True,
-        timeout_s: float = 20.0,
+        timeout_s: float = PATIENCE_S,
     ) -> dict[str, Any]:
         return self.wait(lambda m: m["kind"] == kind and wanted(m), timeout_s)
 
     def watch_run(
-        self, run_id: str, wanted: Callable[[dict[str, Any]], bool], timeout_s: float = 30.0
+        self, run_id: str, wanted: Callable[[dict[str, Any]], bool], timeout_s: float = PATIENCE_S
     ) -> dict[str, Any]:
         """The first snapshot of a watched run that is wanted."""
         found = self.wait_kind(
