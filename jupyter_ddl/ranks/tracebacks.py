@@ -36,6 +36,15 @@ _TOLD_IN_OUTPUT = re.compile(
 )
 """What only says that something ended: why, it has printed."""
 _DISK_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT})
+_NO_MEMORY = re.compile(
+    r"(?:CUDA|HIP|XPU|MPS)\b.{0,40}out of memory"  # torch, where its allocator was not asked
+    r"|(?:CUBLAS|CUDNN|CUSOLVER|CUSPARSE|CUFFT)\w*_ALLOC_FAILED|ncclUnhandled.*out of memory"
+    r"|DefaultCPUAllocator: (?:can't allocate|not enough) memory|\bstd::bad_alloc\b"
+    r"|CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation"  # numba, XGBoost, RAPIDS
+    r"|RESOURCE_EXHAUSTED: |\AOOM when allocating",  # JAX, TensorFlow
+    re.DOTALL,
+)
+"""What libraries say in exceptions that are no MemoryError."""
 
 
 def failure_of(error: BaseException, filename: str, *, kind: FailureKind | None = None) -> Failure:
@@ -87,20 +96,25 @@ def kind_of(error: BaseException) -> FailureKind:
         return "metric"
     if isinstance(error, ValuesError):
         return "values"
-    # torch's own is a RuntimeError of this name.
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+    if _is_of_memory(error):
         return "memory"
     return "import" if isinstance(error, ImportError) else "exception"
+
+
+def _is_of_memory(error: BaseException) -> bool:
+    # torch's and CuPy's own are a RuntimeError and a MemoryError of this name.
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    return _NO_MEMORY.search(_text_of(error)) is not None
 
 
 def message_of(error: BaseException, kind: FailureKind) -> str:
     """The exception's message, with what its kind lacks: where a missing module was looked for."""
     if isinstance(error, SystemExit):
         return f"the cell ended by sys.exit({error.code!r})"
-    try:
-        text = error.message if isinstance(error, JupyterDDLError) else str(error)
-    except Exception as broken:  # noqa: BLE001 - a broken __str__ of the user must not hide the fault
-        text = f"(its message cannot be shown: {type(broken).__name__})"
+    text = _text_of(error)
     if kind == "import":
         text += import_hint(error)
     if type(error).__name__ == "BdbQuit":
@@ -110,6 +124,13 @@ def message_of(error: BaseException, kind: FailureKind) -> str:
         )
     text += hint_for(error) + used_up(error)
     return text if len(text) <= _MESSAGE_CHARS else text[: _MESSAGE_CHARS - 1] + "…"
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        return error.message if isinstance(error, JupyterDDLError) else str(error)
+    except Exception as broken:  # noqa: BLE001 - a broken __str__ of the user must not hide the fault
+        return f"(its message cannot be shown: {type(broken).__name__})"
 
 
 def _with_causes(error: BaseException) -> Iterator[BaseException]:

@@ -21,10 +21,11 @@ from jupyter_ddl.errors import OptionError
 from jupyter_ddl.formats import format_bytes
 from jupyter_ddl.grammar import size_bytes
 
-__all__ = ["LOG_VARIABLE", "bound_logs", "log_budget", "read_span"]
+__all__ = ["DEFAULT_LOG_BYTES", "LOG_VARIABLE", "bound_logs", "log_budget", "read_span"]
 
 LOG_VARIABLE = "JUPYTER_DDL_LOG_BYTES"
-_DEFAULT_BYTES = 1 << 30
+DEFAULT_LOG_BYTES = 1 << 30
+"""Of one run, where nothing else is asked for."""
 _LEFT = 0.75
 """Share of the budget that is left: the next cut is some time away."""
 _HEAD_BYTES = 1 << 20
@@ -45,7 +46,7 @@ def log_budget() -> int:
     """
     text = os.environ.get(LOG_VARIABLE, "").strip()
     try:
-        return size_bytes(text) if text else _DEFAULT_BYTES
+        return size_bytes(text) if text else DEFAULT_LOG_BYTES
     except ArgumentTypeError as error:
         raise OptionError(f"{LOG_VARIABLE}: {error}") from None
 

@@ -51,10 +51,13 @@ def _directory() -> Path:
 def _trim(directory: Path, newest: str) -> None:
     """Forget the oldest ones, whoever else does so at the same time."""
     found: list[tuple[float, int, str]] = []
-    for entry in os.scandir(directory):
-        with contextlib.suppress(OSError):
-            about = entry.stat()
-            found.append((about.st_mtime, about.st_size, entry.path))
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            if not _DIGEST.fullmatch(entry.name):
+                continue  # another writer's, who has not given it its name yet
+            with contextlib.suppress(OSError):
+                about = entry.stat()
+                found.append((about.st_mtime, about.st_size, entry.path))
     total = sum(size for _, size, _ in found)
     for _, size, path in sorted(found):
         if total <= MAX_KEPT_BYTES:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import logging
 import os
 import shutil
 import stat
@@ -19,17 +20,20 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from jupyter_ddl.errors import ProtocolError
+from jupyter_ddl.errors import OptionError, ProtocolError
+from jupyter_ddl.formats import format_bytes
 from jupyter_ddl.protocol.assignment import Assignment
 from jupyter_ddl.protocol.cells import OpenRank, RunCell
 from jupyter_ddl.protocol.folder import FolderFile, WorkFolder, is_data_stamp
 from jupyter_ddl.protocol.names import is_written_path
 from jupyter_ddl.protocol.sampling import SamplerCall
 from jupyter_ddl.ranks.checkpoints import checkpoint_names
-from jupyter_ddl.store.log_space import bound_logs, log_budget
+from jupyter_ddl.store.log_space import DEFAULT_LOG_BYTES, bound_logs, log_budget
 from jupyter_ddl.store.paths import home_dir, private_dir
 
 __all__ = ["FOLDER", "READ_BLOB", "OwnFiles"]
+
+log = logging.getLogger(__name__)
 
 READ_BLOB = "jupyter_ddl_read_blob"
 """Name of the worker's handler for parts of its blobs, which other workers call."""
@@ -60,6 +64,7 @@ class OwnFiles:
         self._blobs_of: dict[str, frozenset[str]] = {}
         self._logs_due_s: dict[str, float] = {}
         """By run, from when on the length of its logs is looked at again."""
+        self._log_bytes = _log_bytes()
         self.unfetched: set[str] = set()
         """Assignments whose files the controller has not all fetched yet."""
 
@@ -157,7 +162,7 @@ class OwnFiles:
         """Logs are asked for once a second: the moment to see how long they are here."""
         if time.monotonic() >= self._logs_due_s.get(run_id, 0.0):
             with contextlib.suppress(OSError):  # the controller tells of its own copies
-                bound_logs(self._run_dir(run_id) / "logs", log_budget())
+                bound_logs(self._run_dir(run_id) / "logs", self._log_bytes)
             self._logs_due_s[run_id] = time.monotonic() + _LOGS_INTERVAL_S
 
     def written(self, run_id: str) -> list[FolderFile]:
@@ -224,6 +229,16 @@ class OwnFiles:
                 return
             path.unlink(missing_ok=True)
             n_bytes -= size
+
+
+def _log_bytes() -> int:
+    """A worker's environment is whoever's started it: no run fails for what it says wrongly."""
+    try:
+        return log_budget()
+    except OptionError as error:
+        usual = format_bytes(DEFAULT_LOG_BYTES)
+        log.warning("%s; the logs of a run may take %s on this worker", error, usual)
+        return DEFAULT_LOG_BYTES
 
 
 def _read_part(path: Path, offset: int, limit: int) -> tuple[bytes, int] | None:

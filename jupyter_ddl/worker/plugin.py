@@ -41,6 +41,7 @@ from jupyter_ddl.worker.persistent_ranks import CellRanks, SamplerRanks
 from jupyter_ddl.worker.preemption import Leaving, bind_to_nanny
 from jupyter_ddl.worker.rank_death import MemoryGuard
 from jupyter_ddl.worker.rank_pool import RankPool
+from jupyter_ddl.worker.telemetry.gpu_users import GpuUsers
 from jupyter_ddl.worker.telemetry.sampler import SamplePost, WorkerSampler
 from jupyter_ddl.worker.zygote_process import WorkerSettings
 
@@ -191,7 +192,8 @@ class RankPlugin(WorkerPlugin):  # type: ignore[misc]
             guard = MemoryGuard(self.settings.rank_memory_bytes, lambda: self._pool.ranks)
             self._tasks.start(guard.watch(), "ddl-memory-guard")
         self._post: SamplePost | None = None
-        self._telemetry = self._start_telemetry()
+        self._telemetry = sampler = self._start_telemetry()
+        self._gpu_users = GpuUsers(lambda: () if sampler is None else sampler.gpus)
 
     def _start_telemetry(self) -> WorkerSampler | None:
         settings, worker = self.settings, self._worker
@@ -262,6 +264,7 @@ class RankPlugin(WorkerPlugin):  # type: ignore[misc]
             if self._leaving.begun:
                 execution.refuse()
             else:
+                self._notices += self._gpu_users.strangers(assignment.run_id, assignment.own_gpus)
                 self._hand_over_notices(execution)
                 await execution.run()
                 self._hand_over_notices(execution)

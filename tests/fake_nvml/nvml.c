@@ -6,6 +6,7 @@
  *   utilization    percent; utilization1 of GPU 1 alone
  *   memory_mb      of 81920 MiB in use
  *   pid            of the one process that every GPU runs; 0: none
+ *   process_mb     of the memory that it holds; 512 otherwise
  *   lost           number of the GPU that has fallen off the bus; -1: none
  *   forbidden      number of the GPU that this user may not read; -1: none
  *   mig            number of the GPU that is divided into two instances; -1: none
@@ -157,6 +158,7 @@ EXPORT int nvmlDeviceGetComputeRunningProcesses_v3(void *handle, unsigned *count
     if (trouble(handle)) return trouble(handle);
     if (n > *count) { *count = n; return INSUFFICIENT_SIZE; }
     *count = n;
-    if (n) found[0] = (process_t){(unsigned)setting("pid", 0), (bytes_t)512 << 20, 0, 0};
+    if (n) found[0] = (process_t){(unsigned)setting("pid", 0),
+                                (bytes_t)setting("process_mb", 512) << 20, 0, 0};
     return OK;
 }

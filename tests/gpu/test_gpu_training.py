@@ -221,6 +221,32 @@ def test_no_two_trials_are_on_one_gpu_at_a_time(cluster: object, tmp_path: Path)
     assert run.snapshot().counts.complete == 8, _failures(run)
 
 
+FILLING = """
+import torch
+from jupyter_ddl import choice, report
+n_bytes = choice(1 << 20, 1 << 50)
+held = []
+while sum(map(len, held)) < n_bytes:
+    held.append(torch.empty(min(n_bytes, 1 << 30), dtype=torch.uint8, device="cuda"))
+report(step=0, score=float(torch.cuda.memory_allocated() >= n_bytes))
+"""
+
+
+def test_a_trial_that_fills_its_gpu_fails_for_memory_and_the_next_one_has_all_of_it(
+    cluster: object,
+) -> None:
+    run = search(
+        FILLING, namespace={}, metric="score", sampler="grid", gpus_per_trial=1, max_failures=1
+    )
+    counts = run.snapshot().counts
+    assert (counts.complete, counts.failed) == (1, 1)
+    (failure,) = _failures(run)
+    assert failure is not None
+    assert (failure.kind, failure.type_name) == ("memory", "OutOfMemoryError")
+    # The rank that filled it is gone, and its memory with it.
+    assert train(WHERE, 1, namespace={}, gpus_per_rank=1).values[0][5] == 1.0
+
+
 def test_persistent_ranks_keep_tensors_on_their_gpu(cluster: object) -> None:
     with open_group(1, gpus_per_rank=1) as group:
         group.execute("import torch\nkept = torch.ones(4, device=device())")

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from jupyter_ddl.protocol.telemetry import RankSample, WorkerSample
+from jupyter_ddl.protocol.telemetry import GpuSample, RankSample, WorkerSample
 from jupyter_ddl.store.host_limits import host_limits
 from jupyter_ddl.worker.rank_process import RankProcess
 from jupyter_ddl.worker.telemetry.gpus import GpuReader, GpuWatch
@@ -122,6 +122,8 @@ class WorkerSampler:
         self._publish = publish
         self._rank_memory_bytes = rank_memory_bytes
         self._n_slots = n_slots
+        self.gpus: tuple[GpuSample, ...] = ()
+        """As they were read last."""
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="ddl-telemetry", daemon=True)
 
@@ -173,6 +175,7 @@ class WorkerSampler:
         all_used = used.get(own, TreeUse())
         received, sent = network.poll()
         reading = gpus.latest(min(_GPU_TIMEOUT_S, self._interval_s / 2))
+        self.gpus = reading.gpus
         return WorkerSample(
             self._worker,
             platform.node(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from jupyter_ddl import train
 from jupyter_ddl.client.clusters import Cluster
 from jupyter_ddl.client.session import session
 from jupyter_ddl.protocol.cluster import ClusterSpec
+from jupyter_ddl.protocol.events import AttemptStarted, Notice
 from jupyter_ddl.protocol.replies import TelemetryResult
 from jupyter_ddl.protocol.requests import GetTelemetry
 from jupyter_ddl.protocol.telemetry import ClusterTelemetry, RankSample
@@ -143,6 +145,29 @@ def test_a_driver_that_hangs_delays_no_trial_and_no_stop(
     fake.tell(gpus=2, hang_s=3600)
     until(lambda: "does not answer" in gpu_cluster.status().gpus, 10.0, "the hang to be seen")
     gpu_cluster.stop()
+
+
+def test_who_else_is_on_the_gpu_of_a_trial_is_named_before_it_begins(
+    gpu_cluster: Cluster, fake: FakeNvml
+) -> None:
+    with subprocess.Popen(["sleep", "600"]) as other:
+        fake.tell(gpus=2, pid=other.pid, process_mb=9216)
+        until(
+            lambda: (
+                all(gpu.processes for each in picture().workers for gpu in each.gpus)
+                and picture().n_workers == 2
+            ),
+            10.0,
+            "readings of the process",
+        )
+        run = start_search(SHORT, 2, gpus_per_trial=1).wait()
+        other.kill()
+    told = [text for text in run.snapshot().notices if "is used by others" in text]
+    assert told
+    assert all(f"process {other.pid} (sleep) of " in text for text in told)
+    events = run.events()
+    first = next(n for n, e in enumerate(events) if isinstance(e, AttemptStarted))
+    assert any(isinstance(e, Notice) and e.text in told for e in events[:first])
 
 
 def test_without_a_driver_the_cluster_says_so(cluster: Cluster) -> None:

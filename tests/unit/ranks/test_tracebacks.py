@@ -10,7 +10,7 @@ import pytest
 
 from jupyter_ddl.protocol.events import Failure
 from jupyter_ddl.ranks import payload
-from jupyter_ddl.ranks.tracebacks import with_output
+from jupyter_ddl.ranks.tracebacks import kind_of, with_output
 
 
 def test_a_traceback_shows_the_cells_lines_in_the_notebooks_words(host: Any) -> None:
@@ -72,6 +72,10 @@ def test_a_syntax_error_fails_every_trial_with_its_line(host: Any) -> None:
     [
         ("raise MemoryError", "memory"),
         ("import torch; raise torch.OutOfMemoryError('CUDA')", "memory"),
+        ("import torch; torch.empty(1 << 55)", "memory"),
+        ("import numpy; numpy.empty(1 << 55)", "memory"),
+        ("raise OSError(12, 'Cannot allocate memory')", "memory"),
+        ("raise ValueError('ran out of memory slots')", "exception"),
         ("raise OSError(28, 'No space left on device')", "disk"),
         ("raise OSError(2, 'no such file')", "exception"),
         ("from math import no_such_name", "import"),
@@ -80,6 +84,32 @@ def test_a_syntax_error_fails_every_trial_with_its_line(host: Any) -> None:
 )
 def test_failures_have_their_kinds(host: Any, statement: str, kind: str) -> None:
     assert host.load(f"{statement}\n").run().failure.kind == kind
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported",
+        "MPS backend out of memory (MPS allocated: 7.43 GB)",
+        "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+        "cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
+        "NCCL error: ncclUnhandledCudaError: Call to CUDA function failed.\n'out of memory'",
+        "[2] Call to cuMemAlloc results in CUDA_ERROR_OUT_OF_MEMORY",
+        "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 4294967296 bytes.",
+        "OOM when allocating tensor with shape[1024,1024] and type float",
+        "[10:00:00] device_helpers.cuh:431: Memory allocation error: cudaErrorMemoryAllocation",
+    ],
+)
+def test_a_library_that_finds_no_memory_on_a_gpu_fails_for_memory(text: str) -> None:
+    assert kind_of(RuntimeError(text)) == "memory"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["CUDA error: device-side assert triggered", "CUDNN_STATUS_NOT_SUPPORTED", "out of memory"],
+)
+def test_other_words_of_the_same_libraries_are_plain_exceptions(text: str) -> None:
+    assert kind_of(RuntimeError(text)) == "exception"
 
 
 def test_a_debugger_on_a_rank_is_told_the_way_out(host: Any) -> None:

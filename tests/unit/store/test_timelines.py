@@ -7,6 +7,7 @@ import os
 import pytest
 
 from jupyter_ddl.store import timelines
+from jupyter_ddl.store.atomic import replacing
 from jupyter_ddl.store.paths import home_dir
 from jupyter_ddl.store.timelines import keep_timeline, read_timeline
 from tests.leaks import Home
@@ -34,3 +35,16 @@ def test_the_oldest_go_where_there_are_too_many(
     assert kept == digests[-2:]
     # One that is too large by itself is played all the same.
     assert read_timeline(keep_timeline(b"x" * 99)) == b"x" * 99
+
+
+def test_what_another_one_is_writing_is_left_to_him(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timelines, "MAX_KEPT_BYTES", 25)
+    keep_timeline(b"some bytes")
+    other = home_dir() / "timelines" / ("e" * 64)
+    with replacing(other) as file:
+        file.write(b"x" * 99)
+        file.flush()
+        assert read_timeline(keep_timeline(b"more bytes")) is not None
+    assert other.read_bytes() == b"x" * 99

@@ -120,3 +120,20 @@ def test_patterns_mean_names_or_whole_paths(path: str, pattern: str, is_meant: b
 def test_names_of_workers_become_no_paths() -> None:
     assert home_path("tcp://10.0.0.1:33", "a/b") == "files/tcp_10.0.0.1_33/a/b"
     assert home_path("../..", "a") == "files/_../a"
+
+
+def test_a_budget_for_logs_that_is_no_size_is_told_once_and_the_logs_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("JUPYTER_DDL_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("JUPYTER_DDL_LOG_BYTES", "much")
+    own = OwnFiles()
+    folder_of(own, "run")
+    own.put_file("run", "logs/0.log", 0, b"printed", is_last=True)
+    assert [own.read("run", "logs/0.log", at, 100) for at in (0, 5)] == [
+        (b"printed", 7),
+        (b"ed", 7),
+    ]
+    (told,) = caplog.messages
+    assert told.startswith("JUPYTER_DDL_LOG_BYTES: 'much' is not a size")
+    assert told.endswith("the logs of a run may take 1 GiB on this worker")
