@@ -16,20 +16,9 @@ from jupyter_ddl.errors import RunFailedError
 from jupyter_ddl.recording.page import export_run
 from tests.conftest import _close_session
 from tests.leaks import Home, new_home
-from tests.unit.recording.canaries import CANARIES
+from tests.unit.recording.canaries import CANARIES, CELL, VARIABLE, places_of
 
 pytestmark = pytest.mark.integration
-
-_LINES = [line for _, line, _ in CANARIES if line]
-_VARIABLE = CANARIES[-1][2]
-_CELL = f"""
-import os
-# {_LINES[0]}
-LINES = {_LINES!r}
-print("\\n".join(LINES), os.environ["MY_TOKEN"])
-report(step=1, loss=0.5)
-raise ValueError("\\n".join(LINES) + os.environ["MY_TOKEN"])
-"""
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +27,7 @@ def seen() -> Iterator[dict[str, bytes]]:
     with new_home() as home, pytest.MonkeyPatch.context() as patch:
         for name, value in {**home.variables(), "JUPYTER_DDL_PREWARM": ""}.items():
             patch.setenv(name, value)
-        patch.setenv("MY_TOKEN", _VARIABLE)
+        patch.setenv("MY_TOKEN", VARIABLE)
         patch.setattr("jupyter_ddl.client.session._session", None)
         cluster = start_cluster(n_workers=1)
         try:
@@ -53,9 +42,9 @@ def seen() -> Iterator[dict[str, bytes]]:
 
 def _seen(home: Home) -> dict[str, bytes]:
     with pytest.raises(RunFailedError) as failed:
-        train(_CELL, 1, namespace={}, max_restarts=0)
+        train(CELL, 1, namespace={}, max_restarts=0)
     run = Run(str(failed.value.fields["run_id"]))
-    assert _VARIABLE in run.logs(), "the run itself has them"
+    assert VARIABLE in run.logs(), "the run itself has them"
     found = {}
     for name in ("one.jsonl", "one.html"):
         export_run(run.id, home.work / name)
@@ -84,5 +73,4 @@ def test_a_secret_is_found_nowhere_outside_the_run(
         "log",
     }
     assert b"loss" in seen["one.jsonl"]
-    for forms in (secret, secret[8:24] if len(secret) >= 24 else secret):
-        assert [where for where, data in seen.items() if forms.encode() in data] == []
+    assert places_of(secret, seen) == []

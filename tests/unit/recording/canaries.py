@@ -1,14 +1,16 @@
 """Forty secrets of different kinds, none of them real, as they stand in cells and output.
 
-Each is built from parts, so that no scanner takes this file for a leak.
+Each is built from parts, so that no scanner takes this file for a leak.  ``CELL`` has them all: in
+its source, in what it prints, and in the error that it raises.
 """
 
 from __future__ import annotations
 
 import random
 import string
+from collections.abc import Mapping
 
-__all__ = ["CANARIES", "Canary"]
+__all__ = ["CANARIES", "CELL", "VARIABLE", "Canary", "places_of"]
 
 Canary = tuple[str, str, str]
 """A name, a line with the secret in it, and the secret."""
@@ -76,3 +78,21 @@ CANARIES: tuple[Canary, ...] = (
     ("ssh key in one line", f"KEY = {_SSH!r}", _SSH.splitlines()[3]),
     ("variable of the environment", "", "plain" + "looking" + _some(4)),
 )
+
+VARIABLE = CANARIES[-1][2]
+"""What the variable ``MY_TOKEN`` of the ranks is to be."""
+_LINES = [line for _, line, _ in CANARIES if line]
+CELL = f"""
+import os
+# {_LINES[0]}
+LINES = {_LINES!r}
+print("\\n".join(LINES), os.environ["MY_TOKEN"])
+report(step=1, loss=0.5)
+raise ValueError("\\n".join(LINES) + os.environ["MY_TOKEN"])
+"""
+
+
+def places_of(secret: str, seen: Mapping[str, bytes]) -> list[str]:
+    """Where a secret is found, or a large part of it."""
+    part = secret[8:24] if len(secret) >= 24 else secret
+    return [where for where, data in seen.items() if part.encode() in data]
