@@ -1,4 +1,4 @@
-"""Secrets in cells, variables, output and errors of a run on pods: in no object and no log there."""
+"""Secrets in cells, variables, output and errors of a run on pods: in no object and no log."""
 
 from __future__ import annotations
 
