@@ -32,6 +32,8 @@ class CollectiveWaits:
         self._thread_id = threading.get_ident()
         self.waited_s = 0.0
         self.n_waits = 0
+        self.misses_some = False
+        """Whether what is trained also waits where nobody sees it: in functional collectives."""
         self.has_own_measure: Callable[[], bool] = lambda: False
         """Whether a backward pass tells by itself how long it communicates."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -29,6 +29,7 @@ __all__ = [
     "order",
     "prepare_loader",
     "samples_of_rank",
+    "share_of",
 ]
 
 
@@ -197,6 +198,8 @@ class PreparedLoader(DataLoader):  # type: ignore[misc]  # torch is not followed
         self.share_at_hand: tuple[int, int] | None = None
         """Samples of this rank's own in the batch that a loop has now, and of all ranks, where
         batches are shared out."""
+        self.at_hand: Any = None
+        """That batch itself."""
         super().__init__(*args, **options)
 
     def share_batches(self) -> None:
@@ -253,14 +256,42 @@ class PreparedLoader(DataLoader):  # type: ignore[misc]  # torch is not followed
                 sampler.progress = Progress(start.epoch, done)
                 if shared is not None:
                     self.share_at_hand = shared.sizes(start.consumed, n_given)
+                    self.at_hand = batch
                 yield batch
         except GeneratorExit:
             sampler.progress = start if n_given == 1 else end
             raise
         finally:
             self._n_active -= 1
-            self.share_at_hand = None
+            self.share_at_hand = self.at_hand = None
         sampler.progress = end
+
+
+def share_of(batch: tuple[Any, ...], loaders: Sequence[PreparedLoader]) -> tuple[int, int] | None:
+    """``share_at_hand`` of the loader that has given a batch; None: no loop has one of them.
+
+    Where a loop has batches of several loaders at once, the first tensor that one of them has given
+    tells; of tensors that the cell has computed from those, how many samples they have.
+    """
+    from jupyter_ddl.ranks.strategies.steps import tensors_of
+
+    held = [each for each in loaders if each.share_at_hand is not None]
+    if len(held) < 2:
+        return held[0].share_at_hand if held else None
+    origins = [{id(_origin(tensor)) for tensor in tensors_of(each.at_hand)} for each in held]
+    tensors = list(tensors_of(batch))
+    for tensor in tensors:
+        for each, given in zip(held, origins, strict=True):
+            if id(_origin(tensor)) in given:
+                return each.share_at_hand
+    n_samples = len(tensors[0]) if tensors and tensors[0].dim() else 0
+    shares = [each.share_at_hand or (0, 0) for each in held]
+    return next((share for share in shares if max(1, share[0]) == n_samples), shares[0])
+
+
+def _origin(tensor: Any) -> Any:
+    """What a tensor is a view of, or itself."""
+    return tensor if tensor._base is None else tensor._base
 
 
 def prepare_loader(loader: Any, *, rank: int, world_size: int, seed: int) -> Any:

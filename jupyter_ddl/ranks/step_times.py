@@ -81,6 +81,7 @@ class StepTimes:
         waits: CollectiveWaits = collective_waits,
     ) -> None:
         self._waits = waits
+        waits.misses_some = False
         self._who = (trial, attempt, rank)
         self._loader = loader
         self._send = send
@@ -167,7 +168,7 @@ class StepTimes:
 
     def _exchange_s(self) -> float | None:
         each_s = self._exchanges.mean_s
-        if each_s is None and not self._n_collectives:
+        if self._waits.misses_some or (each_s is None and not self._n_collectives):
             return None
         # DDP has measured other steps than these: it can't be more than what they leave.
         left_s = max(0.0, self._step_s - self._data_s)

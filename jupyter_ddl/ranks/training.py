@@ -51,6 +51,8 @@ class Training:
         self._tell = tell
         self._loaders: list[Any] = []
         self._restored: list[Mapping[str, int]] = []
+        self._steps: list[weakref.ref[Any]] = []
+        self._restored_scales: list[Mapping[str, float] | None] = []
         self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
         self._shares_batches = False
 
@@ -136,13 +138,20 @@ class Training:
         parts = StepRequest(model, loss_fn, optimizer, checked, device, self._batch_share)
         if self.strategy is None:
             model.to(device)
-            return TrainingStep(parts)
-        watch_strategy(self.strategy)
-        return self.strategy.prepare_step(parts)
+            step = TrainingStep(parts)
+        else:
+            watch_strategy(self.strategy)
+            step = self.strategy.prepare_step(parts)
+        self._steps.append(weakref.ref(step))
+        self._give_scale_back(len(self._steps) - 1)
+        return step
 
-    def _batch_share(self) -> tuple[int, int] | None:
-        held = [each.share_at_hand for each in self._loaders if each.share_at_hand is not None]
-        return held[0] if held else None
+    def _batch_share(self, batch: tuple[Any, ...]) -> tuple[int, int] | None:
+        if not self._loaders:
+            return None
+        from jupyter_ddl.ranks.loader import share_of
+
+        return share_of(batch, self._loaders)
 
     @property
     def reporting_group(self) -> Any:
@@ -174,6 +183,10 @@ class Training:
         if "torch" in sys.modules:
             plain = gathered(plain, keep=keep)
         private: dict[str, Any] = {}
+        steps = [made() for made in self._steps]
+        scales = [None if step is None else step.scale_state() for step in steps]
+        if any(scales):
+            private["scales"] = scales
         if self._loaders:
             private["loaders"] = [_state_of(loader) for loader in self._loaders]
         if self._strategy is not None and (extra := self._strategy.extra_state()):
@@ -200,6 +213,9 @@ class Training:
             self._restored = list(private.get("loaders", ()))
             for number in range(len(self._loaders)):
                 self._give_back(number)
+            self._restored_scales = list(private.get("scales", ()))
+            for number in range(len(self._steps)):
+                self._give_scale_back(number)
             if self.strategy is not None and "strategy" in private:
                 self.strategy.restore_extra(private["strategy"])
         if self._place is not None and "torch" in sys.modules:
@@ -222,6 +238,12 @@ class Training:
                 f"the same data, or start over without resume()"
             )
         sampler.progress = Progress(saved["epoch"], saved["consumed"])
+
+    def _give_scale_back(self, number: int) -> None:
+        step = self._steps[number]()
+        saved = self._restored_scales[number] if number < len(self._restored_scales) else None
+        if step is not None and saved is not None:
+            step.restore_scale(saved)
 
     # -- values ---------------------------------------------------------------------------------
 

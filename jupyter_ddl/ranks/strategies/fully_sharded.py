@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import json
 from collections import Counter, OrderedDict
 from collections.abc import Iterator, Mapping
@@ -16,7 +17,9 @@ import torch
 import torch.distributed as dist
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.utils._pytree import tree_map_only
 
+from jupyter_ddl.ranks.collective_waits import collective_waits
 from jupyter_ddl.ranks.metrics import ReportError
 from jupyter_ddl.ranks.strategies.base import Share, Strategy
 from jupyter_ddl.ranks.strategies.mesh import check_mesh, parse_mesh
@@ -73,14 +76,15 @@ class FullySharded(Strategy):
     def _shard(self, model: Any, mesh: Any) -> None:
         if "tp" in self._sizes:
             cut_layers(model, self._plan, mesh["tp"])
+            collective_waits.misses_some = True
         axes = tuple(name for name in mesh.mesh_dim_names if name != "tp")
         if not axes:
             return
         # One axis cuts; of two, the first one has copies of what the second one cuts.
         data = mesh[axes] if len(axes) > 1 else mesh[axes[0]]
-        for block in _blocks(model):
+        for block in itertools.chain(_blocks(model), (model,)):
+            block.register_forward_hook(_without_views)
             fully_shard(block, mesh=data)
-        fully_shard(model, mesh=data)
 
     def axes(self, n_ranks: int) -> Mapping[str, int]:
         """See the base class.
@@ -159,6 +163,20 @@ class ShardedStep(AveragedStep):
             yield
         finally:
             self.model.set_requires_gradient_sync(True)
+
+
+def _without_views(_module: Any, _inputs: Any, output: Any) -> Any:
+    """Outputs that may be changed in place.
+
+    With a view torch's own hook on it would be lost by that; torch can but warn of each one.
+    """
+    if not torch.is_grad_enabled():
+        return output
+    return tree_map_only(torch.Tensor, _owned, output)
+
+
+def _owned(tensor: Any) -> Any:
+    return tensor if tensor._base is None or not tensor.requires_grad else tensor.clone()
 
 
 def _refuse_replaced(optimizer: Any, _args: Any, _kwargs: Any) -> None:

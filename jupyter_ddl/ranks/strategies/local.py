@@ -140,7 +140,7 @@ class LocalStep(TrainingStep):
 
     def begin(self, n_samples: int) -> None:
         super().begin(n_samples)
-        share = self.batch_share()
+        share = self.share
         # A cell may have made another batch of the loader's: then each rank counts for the same.
         self._n_common = share[1] if share is not None and share[0] == n_samples else None
         if self._n_all == 0:
@@ -174,7 +174,7 @@ class LocalStep(TrainingStep):
     def _shared(self) -> list[Any]:
         """Parameters and running means; counters stay each rank's own."""
         tensors = (*self.model.parameters(), *self.model.buffers())
-        return [each.detach() for each in tensors if each.is_floating_point()]
+        return [each.detach() for each in tensors if _has_mean(each)]
 
     def _check_start(self) -> None:
         found = self._strategy.exchange.gather_json(digest_of(self._shared()))
@@ -193,13 +193,17 @@ def _mean_state(state: Mapping[Any, Any], exchange: Exchange) -> dict[Any, Any]:
         (number, name)
         for number, values in state.items()
         for name, value in values.items()
-        if isinstance(value, torch.Tensor) and value.is_floating_point() and value.dim()
+        if isinstance(value, torch.Tensor) and _has_mean(value) and value.dim()
     ]
     means = exchange.means([state[number][name] for number, name in places])
     found = {number: dict(values) for number, values in state.items()}
     for (number, name), mean in zip(places, means, strict=True):
         found[number][name] = mean
     return found
+
+
+def _has_mean(tensor: Any) -> bool:
+    return bool(tensor.is_floating_point() or tensor.is_complex())
 
 
 def _has_state(value: Any) -> bool:

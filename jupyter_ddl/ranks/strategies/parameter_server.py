@@ -127,10 +127,12 @@ class ParameterServer:
         with torch.no_grad():
             for number, value in zip(self._numbers, message.tensors[:n_own], strict=True):
                 self._parameters[number].copy_(value)
-        for number in self._numbers:
-            self._optimizer.state.pop(self._parameters[number], None)
-        for number, held in put_state(message.content["state"], message.tensors[n_own:]):
-            self._optimizer.state[self._parameters[number]] = held
+        state = message.content["state"]
+        if state is not None:
+            for number in self._numbers:
+                self._optimizer.state.pop(self._parameters[number], None)
+            for number, held in put_state(state, message.tensors[n_own:]):
+                self._optimizer.state[self._parameters[number]] = held
         self._rounds.begin()
 
     def _advance(self) -> None:
@@ -189,7 +191,7 @@ class ParameterServer:
         found = [each for each in own if each is not None]
         square = torch.zeros((), dtype=torch.float64)
         for each in found:
-            square += each.detach().double().square().sum().cpu()
+            square += torch.linalg.vector_norm(each.detach()).double().square().cpu()
         dist.all_reduce(square, group=self._servers)
         factor = min(1.0, self._clip_norm / (float(square.sqrt()) + 1e-6))
         for each in found:

@@ -167,6 +167,15 @@ class PipelineStep(TrainingStep):
         self._began_s = 0.0
         """When all ranks had the loss of the step before: where their clocks meet."""
 
+    def scale_state(self) -> dict[str, float] | None:
+        if self.settings.amp is not torch.float16:
+            return None
+        return {"scale": self._scale, "n_finite": self._n_finite}
+
+    def restore_scale(self, state: Mapping[str, float]) -> None:
+        if self.settings.amp is torch.float16:
+            self._scale, self._n_finite = float(state["scale"]), int(state["n_finite"])
+
     def __call__(self, *batch: Any) -> Any:
         """See :class:`~jupyter_ddl.ranks.strategies.steps.TrainingStep`."""
         batch = tuple(moved(each, self.device) for each in batch)

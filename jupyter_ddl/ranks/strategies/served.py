@@ -254,10 +254,13 @@ class WorkerStep(TrainingStep):
         return [each._version for each in self._parameters]
 
     def _begin(self) -> None:
-        """Give the servers what the cell begins with, or has loaded."""
+        """Give the servers what the cell begins with, has loaded, or has written itself."""
         if self._is_first:
             for server, numbers in self._servers.items():
-                state, tensors = state_of(self.optimizer, numbers)
+                # Where parameters alone were written, the optimizer goes on with what it has.
+                state, tensors = (
+                    (None, []) if self._has_begun else state_of(self.optimizer, numbers)
+                )
                 shard = [self._parameters[number] for number in numbers]
                 self._post.send(server, {"do": "begin", "state": state}, [*shard, *tensors])
         self.optimizer.state.clear()  # it lives on the servers from now on

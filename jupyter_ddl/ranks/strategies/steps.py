@@ -28,6 +28,7 @@ __all__ = [
     "moved",
     "n_samples_of",
     "parts_of",
+    "tensors_of",
 ]
 
 _TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -82,9 +83,9 @@ class StepRequest:
     optimizer: Any
     settings: StepSettings
     device: Any
-    batch_share: Callable[[], tuple[int, int] | None] = lambda: None
-    """How many of the samples at hand are this rank's, and of all ranks together, where a prepared
-    loader has given them.  None of its own: there were fewer samples than ranks, and the one that
+    batch_share: Callable[[tuple[Any, ...]], tuple[int, int] | None] = lambda _: None
+    """How many samples of a batch are this rank's, and of all ranks together, where a prepared
+    loader has given it.  None of its own: there were fewer samples than ranks, and the one that
     this rank has only keeps it in step."""
 
 
@@ -159,6 +160,8 @@ class TrainingStep:
         self.settings = request.settings
         self.device = request.device
         self.batch_share = request.batch_share
+        self.share: tuple[int, int] | None = None
+        """What ``batch_share`` says of the batch at hand."""
         check_owner(request)
         # Sixteen bits without bfloat16's range: gradients that vanish are scaled up.
         scales = request.settings.amp is torch.float16
@@ -182,11 +185,11 @@ class TrainingStep:
         ReportError
             The batch, or what ``loss_fn`` makes of it, is not what a step can be made of.
         """
+        self.share = share = self.batch_share(batch)
         batch = tuple(moved(each, self.device) for each in batch)
         n_samples = n_samples_of(batch)
         n_parts = self.settings.accumulate
         parts = parts_of(batch, n_samples, n_parts if self.cuts_alike else min(n_parts, n_samples))
-        share = self.batch_share()
         self.begin(0 if share is not None and share[0] == 0 else n_samples)
         self.optimizer.zero_grad()
         total: Any = 0.0
@@ -201,6 +204,19 @@ class TrainingStep:
         self.synchronize()
         self.update()
         return self.result()
+
+    def scale_state(self) -> dict[str, float] | None:
+        """How gradients in 16 bits are scaled, as plain numbers; None: they are not."""
+        if self.scaler is None:
+            return None
+        state = self.scaler.state_dict()
+        return {"scale": state["scale"], "n_finite": state["_growth_tracker"]}
+
+    def restore_scale(self, state: Mapping[str, float]) -> None:
+        """Go on with the scale of a checkpoint, where there is one here."""
+        if self.scaler is not None:
+            given = {"scale": state["scale"], "_growth_tracker": int(state["n_finite"])}
+            self.scaler.load_state_dict({**self.scaler.state_dict(), **given})
 
     # -- what a group adds ---------------------------------------------------------------------
 
@@ -350,7 +366,7 @@ def n_samples_of(batch: tuple[Any, ...]) -> int:
             f"step(…) got {len(batch)} argument{'' if len(batch) == 1 else 's'}; expected those of "
             f"the model and the target: step(x, y)"
         )
-    for tensor in _tensors(batch):
+    for tensor in tensors_of(batch):
         if tensor.dim() and tensor.shape[0]:
             return int(tensor.shape[0])
         raise ReportError(
@@ -397,12 +413,13 @@ def _each_tensor(value: Any, change: Callable[[Any], Any]) -> Any:
     return value
 
 
-def _tensors(value: Any) -> Iterator[Any]:
+def tensors_of(value: Any) -> Iterator[Any]:
+    """The tensors of a batch in order, also those in containers."""
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, Mapping):
         for item in value.values():
-            yield from _tensors(item)
+            yield from tensors_of(item)
     elif isinstance(value, list | tuple):
         for item in value:
-            yield from _tensors(item)
+            yield from tensors_of(item)

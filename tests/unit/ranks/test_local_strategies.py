@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import itertools
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -133,8 +132,8 @@ def test_a_batch_that_the_cell_has_changed_counts_by_its_own_samples() -> None:
         torch.nn.init.ones_(model.weight)
         torch.nn.init.zeros_(model.bias)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        loss, held = torch.nn.functional.mse_loss, itertools.repeat(share).__next__
-        request = StepRequest(model, loss, optimizer, StepSettings(), _CPU, held)
+        loss = torch.nn.functional.mse_loss
+        request = StepRequest(model, loss, optimizer, StepSettings(), _CPU, lambda _, s=share: s)
         local.LocalSgd().prepare_step(request)(*_batch())
         trained.append(model.weight.detach())
     assert torch.equal(trained[0], trained[1])
@@ -157,3 +156,23 @@ def test_a_loop_by_hand_and_a_second_model_are_refused() -> None:
     _made(training)
     with pytest.raises(ReportError, match="a cell trains one model"):
         _made(training)
+
+
+def test_complex_parameters_and_their_moments_meet_too() -> None:
+    """A rank's share would otherwise be all that a checkpoint knows of them."""
+    training = _training("local-sgd", sync_every=1)
+    model = torch.nn.Linear(2, 1, dtype=torch.complex128)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    step = training.prepare_step(
+        model, lambda output, y: (output - y).abs().square().mean(), optimizer, _PLAIN, _CPU
+    )
+    strategy: Any = training.strategy
+    met: list[Any] = []
+    strategy.exchange.means = lambda tensors: [
+        met.append(each.shape) or 2 * each for each in tensors
+    ]
+    step(torch.ones(3, 2, dtype=torch.complex128), torch.zeros(3, 1, dtype=torch.complex128))
+    assert met == [(1, 2), (1,)]
+    before = optimizer.state[model.weight]["momentum_buffer"].clone()
+    found = training.plain_state({"optimizer": optimizer}, keep=True)["optimizer"]["state"]
+    torch.testing.assert_close(found[0]["momentum_buffer"], 2 * before)

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import jupyter_ddl
 from jupyter_ddl.errors import OptionError
-from jupyter_ddl.ranks.loader import PreparedLoader, Progress, prepare_loader
+from jupyter_ddl.ranks.loader import PreparedLoader, Progress, prepare_loader, share_of
 from jupyter_ddl.ranks.metrics import ReportError
 from jupyter_ddl.ranks.strategies.steps import parts_of
 from jupyter_ddl.verbs.base import parse_line
@@ -171,6 +171,18 @@ def test_batches_are_shared_out_behind_a_pass_with_persistent_workers_too() -> N
     assert [len(batch) for (batch,) in found] == [4]
     found.share_batches()
     assert [batch.tolist() for (batch,) in found] == [[1, 3], [5, 7]]
+
+
+def test_a_step_knows_of_several_loaders_the_one_that_has_given_its_batch() -> None:
+    """Of a labelled and an unlabelled batch, of unequal sizes and epochs, say."""
+    many, few = _shared(2, 3, n=10, batch_size=6), _shared(2, 3, n=5, batch_size=4)
+    for number, ((x,), (u,)) in enumerate(zip(many, few, strict=True)):
+        shares = [share_of(batch, [many, few]) for batch in ((x, x), (u, x), (u.view(-1, 1), u))]
+        assert shares == ([(2, 6), (1, 4), (1, 4)] if number == 0 else [(1, 4), (0, 1), (0, 1)])
+        # Of what the cell has computed, by the number of samples; a loader alone in any case.
+        assert share_of((x + 1, x + 1), [few, many]) == (many if number == 0 else few).share_at_hand
+        assert share_of((torch.ones(9), x + 1), [few]) == few.share_at_hand
+    assert share_of((torch.ones(9),), [many, few]) is None
 
 
 def test_a_loader_that_can_not_be_shared_out_is_refused() -> None:

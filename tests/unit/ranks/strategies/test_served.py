@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,15 +14,19 @@ from jupyter_ddl.plotting.svg import to_svg
 from jupyter_ddl.protocol.group import RankPlace
 from jupyter_ddl.protocol.staleness import MAX_STALENESS, Staleness
 from jupyter_ddl.ranks.metrics import ReportError
-from jupyter_ddl.ranks.strategies.messages import _cut
+from jupyter_ddl.ranks.strategies.messages import Message, _cut
+from jupyter_ddl.ranks.strategies.parameter_server import ParameterServer
 from jupyter_ddl.ranks.strategies.rounds import Rounds, WheneverTheyLike
+from jupyter_ddl.ranks.strategies.served import SynchronousServers, WorkerStep
 from jupyter_ddl.ranks.strategies.shards import (
     group_options,
     owners_of,
     put_options,
     put_state,
     state_of,
+    trained,
 )
+from jupyter_ddl.ranks.strategies.steps import StepRequest, StepSettings
 from jupyter_ddl.ranks.training import Training
 
 
@@ -134,6 +140,76 @@ def test_loaders_are_shared_out_over_workers_only() -> None:
     assert strategy is not None
     shares = [strategy.share(rank, 4) for rank in range(4)]
     assert shares == [(0, 2), (1, 2), (0, 2), (1, 2)]
+
+
+class _Wire:
+    """A worker's post in the process of its one server, which answers at once."""
+
+    def __init__(self, optimizer: Any, **settings: Any) -> None:
+        self._answers: list[Message] = []
+        numbers = range(len(trained(optimizer)))
+        to_worker = SimpleNamespace(send=self._answer)
+        self._server = ParameterServer(
+            to_worker,  # type: ignore[arg-type]
+            Rounds(1),
+            optimizer,
+            numbers,
+            None,
+            settings.get("clip_norm"),
+            lambda: None,
+        )
+
+    def send(self, _server: int, content: Any, tensors: Any = ()) -> None:
+        self._server._answer(0, _over_the_wire(content, tensors))
+        self._server._advance()
+
+    def _answer(self, _worker: int, content: Any, tensors: Any) -> None:
+        self._answers.append(_over_the_wire(content, tensors))
+
+    def receive(self, _server: int) -> Message:
+        return self._answers.pop(0)
+
+
+def _over_the_wire(content: Any, tensors: Any) -> Message:
+    return Message(json.loads(json.dumps(content)), [each.detach().clone() for each in tensors])
+
+
+def _model_and_adam() -> tuple[Any, Any]:
+    torch.manual_seed(0)
+    model = torch.nn.Linear(3, 2).double()
+    return model, torch.optim.Adam(model.parameters(), lr=0.1)
+
+
+def test_a_cell_that_writes_parameters_leaves_the_optimizers_state_on_the_servers(
+    alone: None,
+) -> None:
+    """As one that clamps weights behind each step, or loads the best model so far."""
+    model, optimizer = _model_and_adam()
+    wire: Any = _Wire(_model_and_adam()[1])
+    loss = torch.nn.functional.mse_loss
+    request = StepRequest(model, loss, optimizer, StepSettings(), torch.device("cpu"))
+    step = WorkerStep(request, wire, [0, 0], 1, SynchronousServers())
+    plain, by_hand = _model_and_adam()
+    x, y = torch.linspace(-1, 1, 12).double().reshape(4, 3), torch.ones(4, 2).double()
+    for _ in range(5):
+        step(x, y)
+        by_hand.zero_grad()
+        loss(plain(x), y).backward()
+        by_hand.step()
+        for each in (model, plain):
+            with torch.no_grad():
+                each.weight.clamp_(-0.3, 0.3)
+    torch.testing.assert_close(model.state_dict(), plain.state_dict())
+    torch.testing.assert_close(step.optimizer_state(), by_hand.state_dict())
+
+
+def test_servers_clip_complex_gradients_by_their_norm(alone: None) -> None:
+    parameter = torch.nn.Parameter(torch.zeros(1, dtype=torch.complex128))
+    wire: Any = _Wire(torch.optim.SGD([parameter], lr=1.0), clip_norm=1.0)
+    wire.send(0, {"do": "begin", "state": {}}, [parameter])
+    push = {"do": "push", "version": 0, "n_samples": 1, "numbers": [0], "options": None, "loss": 0}
+    wire.send(0, push, [torch.tensor([3.0 + 4.0j], dtype=torch.complex128)])
+    assert parameter.detach().tolist() == pytest.approx([-0.6 - 0.8j], rel=1e-5)
 
 
 def test_a_group_without_a_worker_is_refused(alone: None) -> None:
