@@ -22,6 +22,7 @@ from jupyter_ddl.ledger.step_parts import (
 )
 from jupyter_ddl.protocol.codec import encodable
 from jupyter_ddl.protocol.events import Failure, HangVerdict, Reported, RunFinished
+from jupyter_ddl.protocol.group import n_servers
 from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.protocol.snapshot import (
     BestTrial,
@@ -36,6 +37,8 @@ from jupyter_ddl.protocol.snapshot import (
 
 if TYPE_CHECKING:
     from jupyter_ddl.ledger.run_state import RankGroupState, TrialState
+
+V = TypeVar("V")
 
 __all__ = [
     "MAX_SNAPSHOT_BYTES",
@@ -129,8 +132,10 @@ def group_fields(
     group = state.group
     ranks = state.ranks.get(0)
     hang = group.hang
-    parts = {} if ranks is None else step_parts(ranks.steps)
-    hosts = {} if ranks is None else {rank: one.host for rank, one in ranks.started.items()}
+    steps = {} if ranks is None else _of_training(spec, ranks, ranks.steps)
+    started = {} if ranks is None else _of_training(spec, ranks, ranks.started)
+    parts = step_parts(steps)
+    hosts = {rank: one.host for rank, one in started.items()}
     hidden = None if ranks is None else hidden_share(ranks.steps)
     pipeline = None if ranks is None else ranks.pipeline
     if pipeline is None:
@@ -188,6 +193,13 @@ def _world_size(ranks: RankGroupState) -> int:
     return told or len(ranks.started)
 
 
+def _of_training(spec: RunSpec, ranks: RankGroupState, by_rank: Mapping[int, V]) -> dict[int, V]:
+    """Without those that keep parameters: what these wait for is no part of a step."""
+    needs = spec.verb.ranks
+    n_workers = _world_size(ranks) - n_servers(needs.strategy, needs.strategy_options)
+    return {rank: told for rank, told in by_rank.items() if rank < n_workers}
+
+
 def _rows(
     ranks: RankGroupState,
     n_rows: int,
@@ -241,8 +253,6 @@ def _short(text: str, limit: int) -> str:
 
 
 # From the folded state of a run to the bounded snapshot that every face draws.
-
-V = TypeVar("V")
 
 MAX_SNAPSHOT_BYTES = 64_000
 """As JSON in UTF-8."""

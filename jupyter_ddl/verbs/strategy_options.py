@@ -39,6 +39,15 @@ def _share(text: str) -> float:
     raise argparse.ArgumentTypeError(f"{text!r}; expected a number from 0 to below 1")
 
 
+def _staleness(text: str) -> int:
+    try:
+        return count(1)(text)
+    except argparse.ArgumentTypeError as error:
+        raise argparse.ArgumentTypeError(
+            f"{error} (no gradient is ever late with --strategy ps-sync)"
+        ) from None
+
+
 _COMPRESS = argument(
     "--compress",
     type=one_of("fp16", "bf16", "powersgd"),
@@ -106,7 +115,7 @@ _SERVERS = argument(
 )
 _MAX_STALENESS = argument(
     "--max-staleness",
-    type=count(1),
+    type=_staleness,
     metavar="K",
     help="with ps-async: drop gradients that are more than K updates late; default: none",
 )

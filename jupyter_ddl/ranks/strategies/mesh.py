@@ -45,6 +45,11 @@ def parse_mesh(text: str) -> dict[str, int]:
         raise OptionError(
             f"--mesh {text}: dp is dp_shard; expected dp alone, or dp_replicate with dp_shard"
         )
+    if "dp_replicate" in sizes and "dp_shard" not in sizes:
+        raise OptionError(
+            f"--mesh {text}: dp_replicate alone cuts no parameters over ranks; expected "
+            f"dp_replicate with dp_shard, or --strategy ddp for whole copies"
+        )
     if "pp" in sizes:
         raise OptionError(
             f"--mesh {text}: stages of a pipeline are not part of a mesh; expected "

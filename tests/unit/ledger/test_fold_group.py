@@ -21,6 +21,7 @@ from jupyter_ddl.protocol.events import (
     RankStarted,
     Reported,
     RunFinished,
+    StepsTimed,
 )
 from jupyter_ddl.protocol.program import Program
 from jupyter_ddl.protocol.run import Limits, RunSpec
@@ -219,3 +220,19 @@ def test_what_is_known_of_live_ranks_stands_beside_the_record() -> None:
     first, second = encoded_snapshot(state, 1010.0, liveness=liveness).decode().ranks
     assert (first.phase, first.heard_at_s) == ("cell", 1008.5)
     assert (second.phase, second.heard_at_s) == ("", None)  # it is over
+
+
+def test_a_rank_that_keeps_parameters_is_not_the_one_that_others_wait_for() -> None:
+    """Between two updates it waits for gradients, which no rank that trains does."""
+    verb = Ddp(3, strategy="ps-sync")
+    spec = msgspec.structs.replace(ddp_spec(), verb=verb)
+    ranks = [rank_begun(rank, world_size=3) for rank in range(3)]
+    times = [(0.5, 0.4), (0.5, 0.4), (0.5, 0.0)]
+    steps = [
+        StepsTimed(0, 1, rank, 1004.0, 100, 100 * step_s, 0.0, 100 * exchange_s, 800)
+        for rank, (step_s, exchange_s) in enumerate(times)
+    ]
+    events = [submitted(spec), started(), created(0), begun(0, 1), *ranks, *steps]
+    snapshot = snapshot_of(fold_all(events), 1010.0)
+    assert snapshot.step_verdict.startswith("80 % of a step exchanges gradients: try a larger")
+    assert [row.parts is None for row in snapshot.ranks] == [False, False, True]

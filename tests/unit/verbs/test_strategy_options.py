@@ -27,7 +27,7 @@ from jupyter_ddl.verbs.strategy_options import chosen_options, with_plan
         ("ps-sync", {"servers": 4}, "4 of -n 4 ranks .* at least -n 5"),
         ("ps-sync", {"servers": 2, "min_ranks": 2}, "use at least --min-ranks 3"),
         ("ps-sync", {"max_staleness": 2}, "--max-staleness belongs to --strategy ps-async"),
-        ("ps-async", {"max_staleness": 0}, "--max-staleness: .*at least 1"),
+        ("ps-async", {"max_staleness": 0}, "at least 1 .*with --strategy ps-sync"),
         ("ps-async", {"compress": "powersgd"}, "use --compress fp16 or bf16"),
         ("ddp", {"servers": 1}, "--servers belongs to --strategy ps-sync or --strategy ps-async"),
     ],

@@ -23,6 +23,7 @@ def test_axes_are_laid_out_from_the_one_that_exchanges_least() -> None:
         ("", "'' is no axis"),
         ("tp=2,tp=2", "'tp' is named twice"),
         ("dp=2,dp_shard=2", "dp is dp_shard"),
+        ("dp_replicate=2,tp=2", "dp_replicate alone cuts no .* with dp_shard, or --strategy ddp"),
         ("dp=2,pp=2", "stages of a pipeline are not part of a mesh"),
     ],
 )
