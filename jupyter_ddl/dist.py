@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from jupyter_ddl.errors import SpaceError
+from jupyter_ddl.formats import shortened
 from jupyter_ddl.protocol.space import (
     Choice,
     Distribution,
@@ -122,7 +123,7 @@ def label_of(value: Any) -> str:
     """A short text that stands for a value which cannot be recorded itself."""
     name = getattr(value, "__name__", None)
     text = name if isinstance(name, str) else " ".join(repr(value).split())
-    return text if len(text) <= _LABEL_LENGTH else text[: _LABEL_LENGTH - 1] + "…"
+    return shortened(text, _LABEL_LENGTH)
 
 
 def recorded(value: Any) -> ParamValue:

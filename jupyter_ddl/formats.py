@@ -23,6 +23,7 @@ __all__ = [
     "format_rate",
     "format_score",
     "format_ticks",
+    "shortened",
 ]
 
 _UNKNOWN = "–"
@@ -236,3 +237,8 @@ def _scientific(size: Decimal, n_digits: int) -> str:
 
 def _last_place(number: Decimal) -> int:
     return int(number.normalize().as_tuple().exponent)
+
+
+def shortened(text: str, limit: int) -> str:
+    """A text of at most ``limit`` characters: of a longer one its beginning and ``…``."""
+    return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from jupyter_ddl.formats import shortened
 from jupyter_ddl.ledger.run_state import RunState
 from jupyter_ddl.protocol.events import Operation, ProfileTaken
 from jupyter_ddl.protocol.snapshot import OperationRow, TraceRow
@@ -34,7 +35,7 @@ def operation_rows(state: RunState) -> tuple[OperationRow, ...]:
     order = sorted(_merged(taken), key=own_s, reverse=True)
     return tuple(
         OperationRow(
-            name=each.name if len(each.name) <= _N_TEXT else each.name[: _N_TEXT - 1] + "…",
+            name=shortened(each.name, _N_TEXT),
             share=own_s(each) / whole_s,
             cpu_s=each.cpu_s / n_steps,
             device_s=each.device_s / n_steps,

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from jupyter_ddl.errors import LedgerError
+from jupyter_ddl.formats import shortened
 from jupyter_ddl.ledger import fold_group
 from jupyter_ddl.ledger.outputs import forget_outputs, output_shown
 from jupyter_ddl.ledger.run_state import (
@@ -63,7 +64,6 @@ __all__ = [
     "is_late",
     "kept_failure",
     "lost_too_often",
-    "shortened",
     "trial_ended",
     "trial_valued",
 ]
@@ -128,20 +128,16 @@ def cell_executed(state: RunState, event: CellExecuted) -> None:
     state.cells.append(
         CellRow(
             number=event.number,
-            source=_short(event.source.strip("\n"), _MAX_SOURCE),
+            source=shortened(event.source.strip("\n"), _MAX_SOURCE),
             targets=event.targets,
             outcome=event.outcome,
             at_s=event.at_s,
             duration_s=event.duration_s,
             failure=""
             if failure is None
-            else _short(f"{failure.type_name}: {failure.message}", _MAX_MESSAGE),
+            else shortened(f"{failure.type_name}: {failure.message}", _MAX_MESSAGE),
         )
     )
-
-
-def _short(text: str, limit: int) -> str:
-    return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 # What a run keeps of failures, and when it gives a trial up that others keep losing.
@@ -191,11 +187,6 @@ def lost_too_often(
         return None
     kind = "crash" if event.failure is None else event.failure.kind
     return Failure(kind, "Evicted", shortened(text, _MAX_FAILURE_MESSAGE))
-
-
-def shortened(text: str, limit: int) -> str:
-    """The beginning of a text that is longer than ``limit`` characters."""
-    return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def _ending(text: str, limit: int) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 import msgspec
 
 from jupyter_ddl.errors import LedgerError
+from jupyter_ddl.formats import shortened
 from jupyter_ddl.ledger.outputs import output_rows
 from jupyter_ddl.ledger.profiles import operation_rows, trace_rows
 from jupyter_ddl.ledger.run_state import GroupHistory, RunState, Series, by_importance
@@ -155,7 +156,7 @@ def group_fields(
         "checkpoint_step": group.checkpoint_step,
         **_series_fields(group, n_points, n_text),
         "hang": None if hang is None else _hang(hang),
-        "step_verdict": _short(verdict, 300),
+        "step_verdict": shortened(verdict, 300),
         "bytes_sent": group.bytes_sent,
     }
 
@@ -217,9 +218,9 @@ def _rows(
         rows.append(
             RankRow(
                 rank=rank,
-                host=_short(started.host, n_text),
-                worker=_short(started.worker, n_text),
-                device=_short(started.device, n_text),
+                host=shortened(started.host, n_text),
+                worker=shortened(started.worker, n_text),
+                device=shortened(started.device, n_text),
                 pid=started.pid,
                 state="running" if ended is None else ended.outcome,
                 step=None if report is None else report.step,
@@ -245,11 +246,7 @@ def _thinned(points: tuple[tuple[int, float], ...], n_points: int) -> tuple[tupl
 
 
 def _hang(hang: HangVerdict) -> HangVerdict:
-    return msgspec.structs.replace(hang, text=_short(hang.text, 600))
-
-
-def _short(text: str, limit: int) -> str:
-    return text if len(text) <= limit else text[: limit - 1] + "…"
+    return msgspec.structs.replace(hang, text=shortened(hang.text, 600))
 
 
 # From the folded state of a run to the bounded snapshot that every face draws.
@@ -379,22 +376,22 @@ def _draw(
     curve = () if objective is None else _curve(state, detail.n_points)
     return RunSnapshot(
         seq=state.seq,
-        run_id=_short(spec.run_id, 80),
-        name=_short(spec.name, 200),
+        run_id=shortened(spec.run_id, 80),
+        name=shortened(spec.name, 200),
         verb=verb.word,
         can=verb.can,
         nouns=verb.nouns,
         state=state.state,
-        cluster=_short(spec.cluster, 80),
+        cluster=shortened(spec.cluster, 80),
         created_at_s=spec.created_at_s,
         n_trials=state.n_trials,
         counts=counts,
         started_at_s=state.started_at_s,
         finished_at_s=state.finished_at_s,
-        metric=None if objective is None else _short(objective.metric, 80),
+        metric=None if objective is None else shortened(objective.metric, 80),
         mode="max" if objective is None else objective.mode,
-        sampler="" if study is None else _short(study.sampler.name, 80),
-        pruner="" if study is None else _short(study.pruner.name, 80),
+        sampler="" if study is None else shortened(study.sampler.name, 80),
+        pruner="" if study is None else shortened(study.pruner.name, 80),
         best=None if objective is None else _best(state, detail),
         rows=_shown_rows(state, detail, objective is not None),
         curve=curve,
@@ -407,10 +404,10 @@ def _draw(
         else None,
         n_evictions=state.n_evictions,
         notices=tuple(state.notices),
-        paused=_short(paused, 300),
+        paused=shortened(paused, 300),
         driver=driver,
         stopping=state.stop is not None and end is None,
-        reason="" if end is None else _short(end.reason, 1000),
+        reason="" if end is None else shortened(end.reason, 1000),
         failure=None if failure is None else _failure(failure, detail.n_cause, 1000),
         failed_trial=failed_trial,
         outputs=output_rows(state),
@@ -479,7 +476,7 @@ def _row(trial: TrialState, detail: _Detail) -> TrialRow:
         attempts=trial.n_attempts,
         own_failures=trial.own_failures,
         evictions=trial.evictions,
-        worker=_short(trial.worker, detail.n_text),
+        worker=shortened(trial.worker, detail.n_text),
         started_at_s=trial.started_at_s,
         duration_s=trial.duration_s,
         failure=None
@@ -513,11 +510,11 @@ def _cut(named: Mapping[str, V], n_items: int, n_text: int) -> dict[str, V]:
     for name, value in named.items():
         if len(shown) == n_items:
             break
-        key = _short(name, n_text)
+        key = shortened(name, n_text)
         if key in shown:
             key = f"{key}{len(shown)}"
         # A shortened str is a str: the type of the values stays what it was.
-        shown[key] = _short(value, n_text) if isinstance(value, str) else value  # type: ignore[assignment]
+        shown[key] = shortened(value, n_text) if isinstance(value, str) else value  # type: ignore[assignment]
     return shown
 
 
@@ -527,8 +524,8 @@ def _failure(failure: Failure, n_traceback: int, n_message: int) -> Failure:
         traceback = "…" + traceback[len(traceback) - n_traceback :] if n_traceback else ""
     return Failure(
         kind=failure.kind,
-        type_name=_short(failure.type_name, 80),
-        message=_short(failure.message, n_message),
+        type_name=shortened(failure.type_name, 80),
+        message=shortened(failure.message, n_message),
         traceback=traceback,
         line=failure.line,
         rank=failure.rank,

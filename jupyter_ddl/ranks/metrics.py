@@ -11,6 +11,7 @@ from decimal import Decimal
 from typing import Any
 
 from jupyter_ddl.errors import TrialError
+from jupyter_ddl.formats import shortened
 
 __all__ = [
     "REDUCTIONS",
@@ -44,8 +45,7 @@ def shown(value: object) -> str:
         text = repr(value)
     except Exception as error:  # noqa: BLE001 - a broken __repr__ of the user must not hide the fault
         text = f"<repr failed: {type(error).__name__}>"
-    text = " ".join(text.split())
-    return text if len(text) <= _SHOWN_CHARS else f"{text[: _SHOWN_CHARS - 1]}…"
+    return shortened(" ".join(text.split()), _SHOWN_CHARS)
 
 
 def as_number(value: Any) -> float | None:

@@ -12,6 +12,7 @@ from types import TracebackType
 import msgspec
 
 from jupyter_ddl.errors import CapacityError, JupyterDDLError
+from jupyter_ddl.formats import shortened
 from jupyter_ddl.protocol.events import LAST_LINES, Failure, FailureKind
 from jupyter_ddl.ranks.metrics import MetricError
 from jupyter_ddl.ranks.payload import import_hint
@@ -123,7 +124,7 @@ def message_of(error: BaseException, kind: FailureKind) -> str:
             "see, or run the cell in the notebook, without its first line"
         )
     text += hint_for(error) + used_up(error)
-    return text if len(text) <= _MESSAGE_CHARS else text[: _MESSAGE_CHARS - 1] + "…"
+    return shortened(text, _MESSAGE_CHARS)
 
 
 def _text_of(error: BaseException) -> str:

@@ -6,6 +6,8 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
+from jupyter_ddl.formats import shortened
+
 __all__ = ["Library", "put", "put_back"]
 
 _SHOWN_CHARS = 40
@@ -100,5 +102,4 @@ def _put_one(library: Library, name: str, value: Any) -> Iterator[str]:
 
 
 def _short(value: Any) -> str:
-    text = " ".join(repr(value).split())
-    return text if len(text) <= _SHOWN_CHARS else f"{text[: _SHOWN_CHARS - 1]}…"
+    return shortened(" ".join(repr(value).split()), _SHOWN_CHARS)

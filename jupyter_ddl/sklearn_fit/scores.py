@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from jupyter_ddl.errors import FitError
+from jupyter_ddl.formats import shortened
 from jupyter_ddl.nearest import did_you_mean
 from jupyter_ddl.protocol.fit import FitCandidate, FitNode, FitPrefix, FitUnit
 from jupyter_ddl.protocol.space import ParamValue
@@ -310,8 +311,7 @@ def _shown_value(value: Any) -> ParamValue:
     plain = value.item() if hasattr(value, "item") and not getattr(value, "shape", ()) else value
     if isinstance(plain, float) or (isinstance(plain, int) and abs(plain) < 2**63):
         return plain
-    text = " ".join(repr(value).split())
-    return text if len(text) <= _MAX_TEXT else text[: _MAX_TEXT - 1] + "…"
+    return shortened(" ".join(repr(value).split()), _MAX_TEXT)
 
 
 def _result_keys(arguments: dict[str, Any]) -> tuple[str, ...]:

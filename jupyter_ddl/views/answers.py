@@ -14,6 +14,7 @@ import msgspec
 from jupyter_ddl.client.session import Session
 from jupyter_ddl.client.submit import go_on_with
 from jupyter_ddl.errors import JupyterDDLError, ProtocolError, RunNotFoundError, TrialError
+from jupyter_ddl.formats import shortened
 from jupyter_ddl.ledger.outputs import output_rows
 from jupyter_ddl.ledger.reader import LedgerReader
 from jupyter_ddl.ledger.reducer import fold
@@ -252,8 +253,7 @@ def _read(
 
 def _clean(text: str) -> str:
     """One line, its indentation kept."""
-    cut = text if len(text) <= _MAX_LINE else text[: _MAX_LINE - 1] + "…"
-    return plain_lines(cut, 4 * _MAX_LINE).replace("\n", " ")
+    return plain_lines(shortened(text, _MAX_LINE), 4 * _MAX_LINE).replace("\n", " ")
 
 
 def _bounded(lines: list[str]) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
+from jupyter_ddl.formats import shortened
 from jupyter_ddl.ledger.run_state import RunState, TrialState
 from jupyter_ddl.protocol.codec import encodable
 from jupyter_ddl.protocol.snapshot import TrialStateName
@@ -66,7 +67,7 @@ def columns_part(state: RunState, ask: GetColumns) -> tuple[ColumnsPart, bytes]:
     names: set[tuple[str, str]] = set()
     for group, name in parts[part]:
         kind, choices, data = _column(state, rows, group, name)
-        shown = _short(name)
+        shown = shortened(name, _MAX_TEXT)
         if (group, shown) in names:
             shown = f"{shown}{len(heads)}"
         names.add((group, shown))
@@ -217,7 +218,9 @@ def _coded(values: list[Any], known: Sequence[Any] = ()) -> tuple[str, tuple[Any
                 code = codes.setdefault((object, _OTHERS), len(codes) + 1)
         told.append(code)
     kind = "u1" if len(codes) < 256 else "u2"
-    choices = tuple(_short(each) if isinstance(each, str) else each for _, each in codes)
+    choices = tuple(
+        shortened(each, _MAX_TEXT) if isinstance(each, str) else each for _, each in codes
+    )
     return kind, choices, np.array(told, f"<{kind}").tobytes()
 
 
@@ -231,7 +234,3 @@ def _param_values(rows: Sequence[TrialState], name: str) -> list[Any]:
             place = places[names] = names.index(name) if name in names else -1
         values.append(_MISSING if place < 0 else trial.param_values[place])
     return values
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= _MAX_TEXT else text[: _MAX_TEXT - 1] + "…"
