@@ -31,6 +31,7 @@ __all__ = [
     "Series",
     "is_quick",
     "measure_row",
+    "run_probe",
     "tell",
 ]
 
@@ -174,7 +175,7 @@ def measure_row(
                 continue
             python = peers_python if probe.is_peer else Path(sys.executable)
             try:
-                figures = _run(probe, python, quick)
+                figures = run_probe(probe, python, quick)
             except ProbeFailedError as error:
                 failed.setdefault(probe, []).append(str(error))
                 on_progress(f"{row.name}: {probe.target} {' '.join(probe.args)} FAILED: {error}")
@@ -208,12 +209,23 @@ def _collect(
             found.failures += tuple(told.get(line.key, ()))
 
 
-def _run(probe: Probe, python: Path, quick: bool) -> dict[str, Any]:
-    """One fresh process with a home and a runtime directory of its own; nothing of it is left."""
+def run_probe(probe: Probe, python: Path, quick: bool, *, root: Path = ROOT) -> dict[str, Any]:
+    """One fresh process with a home and a runtime directory of its own; nothing of it is left.
+
+    Parameters
+    ----------
+    root
+        The checkout whose probe and package it is.
+
+    Raises
+    ------
+    ProbeFailedError
+        It gave no figures.
+    """
     token = uuid.uuid4().hex
     with tempfile.TemporaryDirectory(prefix="ddl-bench-", ignore_cleanup_errors=True) as folder:
         target = (
-            [str(ROOT / "bench" / "peers" / probe.target)]
+            [str(root / "bench" / "peers" / probe.target)]
             if probe.is_peer
             else ["-m", probe.target]
         )
@@ -224,7 +236,7 @@ def _run(probe: Probe, python: Path, quick: bool) -> dict[str, Any]:
             "JUPYTER_RUNTIME_DIR": f"{folder}/rt",
             "IPYTHONDIR": f"{folder}/ipython",
             "TMPDIR": folder,
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": str(root),
             **({QUICK_VARIABLE: "1"} if quick else {}),
         }
         with tempfile.TemporaryFile() as errors:

@@ -20,7 +20,7 @@ from dask_gateway.client import GatewayClusterError, GatewayServerError
 from distributed import Client
 
 from jupyter_ddl.backends.base import Backend, OnPhase
-from jupyter_ddl.backends.reaching import check_versions, close_client
+from jupyter_ddl.backends.reaching import check_versions, close_client, n_connected
 from jupyter_ddl.errors import ClusterError
 from jupyter_ddl.protocol.cluster import ClusterSpec
 from jupyter_ddl.store.paths import runtime_dir
@@ -89,14 +89,10 @@ class GatewayBackend(Backend):
         self.client = await self._cluster.get_client(set_as_default=False)
         await self._cluster.scale(self._n_wanted)
         # There is nothing to subscribe to before the first worker is there.
-        while await self._n_connected() < self._n_wanted:  # noqa: ASYNC110
+        while await n_connected(self.client) < self._n_wanted:  # noqa: ASYNC110
             await asyncio.sleep(_POLL_S)
         if self._n_wanted:
             await check_versions(self.client)
-
-    async def _n_connected(self) -> int:
-        identity = await self.client.scheduler.identity(n_workers=-1)
-        return len(identity["workers"])
 
     @property
     def _note(self) -> Path:

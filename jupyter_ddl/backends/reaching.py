@@ -21,7 +21,7 @@ from distributed.core import rpc
 from jupyter_ddl import __version__
 from jupyter_ddl.errors import ClusterError, WorkerEnvironmentError
 
-__all__ = ["check_listens", "check_scheduler", "check_versions", "close_client"]
+__all__ = ["check_listens", "check_scheduler", "check_versions", "close_client", "n_connected"]
 
 _CONNECT_S = 3.0
 _FIRST_BYTE_S = 1.5
@@ -171,6 +171,12 @@ def _difference(answer: Mapping[str, Any]) -> str:
 
 def _unreachable(address: str, why: str) -> ClusterError:
     return ClusterError(f"can't connect to {address}: {why}")
+
+
+async def n_connected(client: Client) -> int:
+    """How many workers a client's scheduler has."""
+    identity = await client.scheduler.identity(n_workers=-1)
+    return len(identity["workers"])
 
 
 async def close_client(client: Client) -> None:

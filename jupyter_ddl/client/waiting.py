@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from jupyter_ddl.client.link import Mailbox
@@ -165,7 +166,8 @@ def wait_for_run(
         if mailbox is None:
             continue
         try:
-            last = _follow(mailbox, interrupts, deadline, on_snapshot, on_tick, run_id)
+            follow = partial(_followed, mailbox, deadline, on_snapshot, on_tick, run_id)
+            last = _follow(follow, mailbox, interrupts)
         finally:
             session.unwatch(cluster, run_id, mailbox)
         if last is not None:
@@ -213,17 +215,12 @@ def _watch(session: Session, cluster: str, run_id: str) -> Mailbox | None:
 
 
 def _follow(
-    mailbox: Mailbox,
-    interrupts: _Interrupts,
-    deadline: float | None,
-    on_snapshot: OnSnapshot | None,
-    on_tick: OnTick | None,
-    run_id: str,
+    follow: Callable[[], EncodedSnapshot | None], mailbox: Mailbox, interrupts: _Interrupts
 ) -> EncodedSnapshot | None:
     """Until the run's end (its last snapshot), or its controller's (None)."""
     while True:
         try:
-            return _followed(mailbox, deadline, on_snapshot, on_tick, run_id)
+            return follow()
         except KeyboardInterrupt:
             interrupts.forward()
         # It may have come behind what was taken.

@@ -16,7 +16,7 @@ import msgspec
 from distributed import Client
 
 from jupyter_ddl.driving.calls import WorkerLostError, call_worker, decoded, hear
-from jupyter_ddl.driving.file_sync import AssignmentFiles, FileTransfer, OnEvents, blobs_of_program
+from jupyter_ddl.driving.file_sync import AssignmentFiles, FileTransfer, OnEvents, needed_blobs
 from jupyter_ddl.driving.flights import ChunkInbox
 from jupyter_ddl.protocol.assignment import Assignment, Control, StopRun, StopTrial
 from jupyter_ddl.protocol.events import AssignmentResult, EventChunk
@@ -229,7 +229,7 @@ class Dispatcher:
         payload = msgspec.msgpack.encode(call)
         if self._transfer is not None:
             dirs = tuple(Path(directory) for directory in call.blob_dirs)
-            digests = blobs_of_program(call.program, dirs)
+            digests = needed_blobs(call.program, dirs)
             await self._transfer.send_blobs(worker, call.run_id, call.run_id, digests, dirs)
         timeout_s = call.timeout_s + _CONTROL_TIMEOUT_S
         answer = await self._call(

@@ -41,7 +41,7 @@ from jupyter_ddl.store.blobs import BlobMissingError, find_blob, read_blob
 from jupyter_ddl.worker import plugin as file_calls
 from jupyter_ddl.worker.files import FOLDER
 
-__all__ = ["AssignmentFiles", "FileTransfer", "OnEvents", "blobs_of_program"]
+__all__ = ["AssignmentFiles", "FileTransfer", "OnEvents", "needed_blobs"]
 
 log = logging.getLogger(__name__)
 
@@ -419,14 +419,14 @@ class AssignmentFiles:
         """
         assignment = self._assignment
         dirs = tuple(Path(directory) for directory in assignment.blob_dirs)
-        digests = blobs_of_program(assignment.program, dirs)
+        digests = needed_blobs(assignment.program, dirs)
         await self._transfer.send_blobs(
             self._worker, assignment.run_id, assignment.run_id, digests, dirs
         )
         if assignment.fit is not None:
             table = assignment.fit.table
             await self._transfer.send_blobs(
-                self._worker, assignment.run_id, table, _blobs_of_table(table, dirs), dirs
+                self._worker, assignment.run_id, table, needed_blobs(table, dirs, FitTable), dirs
             )
         if assignment.bring_files:
             await self._transfer.send_written(
@@ -491,22 +491,17 @@ class AssignmentFiles:
                     )
 
 
-def blobs_of_program(digest: str, dirs: Iterable[Path]) -> list[str]:
-    """Everything that a rank needs to load a program, itself included.
+def needed_blobs(
+    digest: str, dirs: Iterable[Path], kind: type[Program] | type[FitTable] = Program
+) -> list[str]:
+    """Everything that a rank needs to load a program, or a batch of fits, itself included.
 
     Raises
     ------
     BlobMissingError
-        The program is not in the controller's store.
+        It is not in the controller's store.
     """
-    program = from_msgpack(read_blob(digest, dirs), Program)
-    return [digest, *blobs_of(program)]
-
-
-def _blobs_of_table(digest: str, dirs: Iterable[Path]) -> list[str]:
-    """The same for a batch of scikit-learn's fits."""
-    table = from_msgpack(read_blob(digest, dirs), FitTable)
-    return [digest, *blobs_of(table)]
+    return [digest, *blobs_of(from_msgpack(read_blob(digest, dirs), kind))]
 
 
 def _lacks_blob(event: RankEvent) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from jupyter_ddl.plotting.axes import Axis, count_axis, log_axis, value_axis
-from jupyter_ddl.plotting.chart import Chart, Layer, Mark, Panel, Scale, is_number
+from jupyter_ddl.plotting.chart import Chart, Layer, LayerKind, Mark, Panel, Scale, is_number
 from jupyter_ddl.plotting.colors import SERIES, STATES
 
 __all__ = ["to_svg"]
@@ -72,23 +72,16 @@ def _height(panel: Panel) -> float:
     return _HEIGHT
 
 
+def _states(chart: Chart, kind: LayerKind) -> set[str]:
+    """Of all marks in layers of a kind."""
+    layers = (layer for panel in chart.panels for layer in panel.layers if layer.kind == kind)
+    return {mark.state for layer in layers for mark in layer.marks}
+
+
 def _legend(chart: Chart) -> list[str]:
     """Runs by colour, states by shape: only those that are there."""
     marks = [mark for panel in chart.panels for layer in panel.layers for mark in layer.marks]
-    points = {
-        mark.state
-        for panel in chart.panels
-        for layer in panel.layers
-        if layer.kind == "point"
-        for mark in layer.marks
-    }
-    spans = {
-        mark.state
-        for panel in chart.panels
-        for layer in panel.layers
-        if layer.kind == "span"
-        for mark in layer.marks
-    }
+    points, spans = _states(chart, "point"), _states(chart, "span")
     keys: list[tuple[str, str]] = []
     by_run = len(chart.series) > 1
     if by_run and marks:

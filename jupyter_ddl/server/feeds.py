@@ -28,7 +28,7 @@ from jupyter_ddl.server.links import Links
 from jupyter_ddl.server.run_list import RECOVERS_S, Driven, Folds, trouble_of, was_left
 from jupyter_ddl.store.connection import ConnectionInfo
 
-__all__ = ["ClusterWatch", "RunFeed", "TelemetryFeed"]
+__all__ = ["ClusterWatch", "RunFeed", "TelemetryFeed", "cluster_of"]
 
 
 # Looks every two seconds which clusters run and how they are.
@@ -219,7 +219,7 @@ class RunFeed:
 
     async def _follow(self) -> None:
         """Pass pushed snapshots on until the run or its controller has ended."""
-        cluster = await asyncio.to_thread(self._folds.poll, self.run_id, _cluster)
+        cluster = await asyncio.to_thread(self._folds.poll, self.run_id, cluster_of)
         link = await self._links.get(cluster)
         self._over.clear()
         on_closed = self._over.set
@@ -253,11 +253,11 @@ class RunFeed:
 
     def _drawn(self, state: RunState) -> EncodedSnapshot | None:
         """Called in a thread, with the run as its ledger tells; None: nothing new."""
-        driver: Driving = "live" if state.end is not None else self._driver(_cluster(state))
+        driver: Driving = "live" if state.end is not None else self._driver(cluster_of(state))
         if self._drawn_of == (state.seq, driver):
             return None
         self._drawn_of = (state.seq, driver)
-        waiting = _WAITING[driver].format(cluster=_cluster(state))
+        waiting = _WAITING[driver].format(cluster=cluster_of(state))
         return encoded_snapshot(state, time.time(), waiting, driver=driver)
 
     @property
@@ -285,7 +285,8 @@ _WAITING: dict[Driving, str] = {
 }
 
 
-def _cluster(state: RunState) -> str:
+def cluster_of(state: RunState) -> str:
+    """The cluster that a run was submitted to."""
     return "" if state.spec is None else state.spec.cluster
 
 

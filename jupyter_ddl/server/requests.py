@@ -28,6 +28,7 @@ from jupyter_ddl.protocol import requests as down
 from jupyter_ddl.protocol import view_messages as say
 from jupyter_ddl.protocol.cluster import ClusterSpec
 from jupyter_ddl.protocol.replies import LogText
+from jupyter_ddl.server.feeds import cluster_of
 from jupyter_ddl.server.links import Links
 from jupyter_ddl.server.run_list import Folds, check_run, trouble_of
 from jupyter_ddl.store.processes import end_process
@@ -144,7 +145,7 @@ class Requests:
         return self._folds.poll(body.run_id, lambda state: analysis_of(state, body))()
 
     async def _ask_of_run(self, run_id: str, request: down.Body) -> None:
-        cluster = await asyncio.to_thread(self._folds.poll, run_id, _cluster)
+        cluster = await asyncio.to_thread(self._folds.poll, run_id, cluster_of)
         running = [info.name for info in await self._links.running()]
         if cluster not in running:
             raise ControllerError(
@@ -161,23 +162,14 @@ class Requests:
 
     async def _resume(self, body: say.ResumeRun, notify: Notify) -> say.Done:
         check_run(body.run_id)
-        loop = asyncio.get_running_loop()
-
-        def on_phase(text: str) -> None:
-            loop.call_soon_threadsafe(notify, say.Progress(body.id, text))
-
+        on_phase = _progress(body.id, notify)
         return say.Done(body.id, await asyncio.to_thread(go_on_with, body.run_id, on_phase))
 
     async def _start(self, body: say.StartCluster, notify: Notify) -> say.Done:
         spec = await asyncio.to_thread(_spec, body)
-        loop = asyncio.get_running_loop()
-
-        def on_phase(text: str) -> None:
-            loop.call_soon_threadsafe(notify, say.Progress(body.id, text))
-
         # A session of its own: the process's would let one start wait for another.
         session = Session()
-        await asyncio.to_thread(session.start, spec, on_phase)
+        await asyncio.to_thread(session.start, spec, _progress(body.id, notify))
         resumed = f"; it goes on with {', '.join(session.resumed)}" if session.resumed else ""
         return say.Done(body.id, f"cluster {spec.name} is ready{resumed}")
 
@@ -202,12 +194,18 @@ class Requests:
         return say.ClusterLogPart(body.id, body.cluster, lines, n_foreign)
 
 
+def _progress(request: int, notify: Notify) -> Callable[[str], None]:
+    """Tells from another thread how far a request has come."""
+    loop = asyncio.get_running_loop()
+
+    def on_phase(text: str) -> None:
+        loop.call_soon_threadsafe(notify, say.Progress(request, text))
+
+    return on_phase
+
+
 def _has_ended(state: RunState) -> bool:
     return state.end is not None
-
-
-def _cluster(state: RunState) -> str:
-    return "" if state.spec is None else state.spec.cluster
 
 
 def _spec(body: say.StartCluster) -> ClusterSpec:

@@ -182,7 +182,19 @@ class Bracket:
             del rung[bisect_left(rung, score)]
 
 
-class AshaPruner(Pruner):
+class _Verdicts(Pruner):
+    """Remembers which running trials are to stop, and which trials have ended."""
+
+    def __init__(self, mode: Mode) -> None:
+        self._sign = 1.0 if mode == "max" else -1.0
+        self._pruned: set[int] = set()
+        self._ended: set[int] = set()
+
+    def should_prune(self, trial: int) -> bool:
+        return trial in self._pruned
+
+
+class AshaPruner(_Verdicts):
     """Asynchronous successive halving.
 
     Parameters
@@ -196,19 +208,14 @@ class AshaPruner(Pruner):
     options = _ASHA_OPTIONS
 
     def __init__(self, mode: Mode, eta: int = 3, min_steps: int = 1) -> None:
-        self._sign = 1.0 if mode == "max" else -1.0
+        super().__init__(mode)
         self._bracket = Bracket(eta, min_steps)
-        self._pruned: set[int] = set()
-        self._ended: set[int] = set()
 
     def report(self, trial: int, step: int, value: float) -> None:
         if trial in self._ended or trial in self._pruned:
             return
         if not self._bracket.climb(trial, step, _score(self._sign, value)):
             self._pruned.add(trial)
-
-    def should_prune(self, trial: int) -> bool:
-        return trial in self._pruned
 
     def finished(self, trial: int, state: TrialEnd) -> None:
         self._ended.add(trial)
@@ -220,7 +227,7 @@ class AshaPruner(Pruner):
         self._bracket.forget(trial)
 
 
-class HyperbandPruner(Pruner):
+class HyperbandPruner(_Verdicts):
     """Several brackets side by side: some stop trials early, some give them time.
 
     Li et al., "Hyperband" (JMLR 18, 2018), each bracket run as ASHA.  Bracket b has its first
@@ -244,14 +251,12 @@ class HyperbandPruner(Pruner):
                 f"pruner hyperband: max_steps is {max_steps} and min_steps is {min_steps}; "
                 f"max_steps must not be smaller"
             )
-        self._sign = 1.0 if mode == "max" else -1.0
+        super().__init__(mode)
         self._eta = eta
         self._min_steps = min_steps
         self._brackets: list[Bracket] = []
         self._shares: list[float] = []  # cumulated
         self._last_step: dict[int, int] = {}  # of running trials, while max_steps is unknown
-        self._pruned: set[int] = set()
-        self._ended: set[int] = set()
         if max_steps is not None:
             self._open_brackets(max_steps)
 
@@ -263,9 +268,6 @@ class HyperbandPruner(Pruner):
             self._last_step[trial] = max(step, self._last_step.get(trial, 0))
         elif not bracket.climb(trial, step, _score(self._sign, value)):
             self._pruned.add(trial)
-
-    def should_prune(self, trial: int) -> bool:
-        return trial in self._pruned
 
     def finished(self, trial: int, state: TrialEnd) -> None:
         if trial in self._ended:
@@ -357,7 +359,7 @@ class _Reports:
         self.best = -math.inf
 
 
-class MedianPruner(Pruner):
+class MedianPruner(_Verdicts):
     """Stops a trial whose best value so far is worse than the median of others at its step.
 
     The others are the complete trials that reported at this very step.  This is the median
@@ -378,27 +380,22 @@ class MedianPruner(Pruner):
     }
 
     def __init__(self, mode: Mode, n_startup_trials: int = 5, n_warmup_steps: int = 0) -> None:
-        self._sign = 1.0 if mode == "max" else -1.0
+        super().__init__(mode)
         self._n_startup_trials = max(1, n_startup_trials)
         self._n_warmup_steps = n_warmup_steps
         self._n_complete = 0
         self._at_step: dict[int, array[float]] = {}  # of complete trials, ascending
         self._running: dict[int, _Reports] = {}
-        self._pruned: set[int] = set()
-        self._ended: set[int] = set()
 
     def report(self, trial: int, step: int, value: float) -> None:
         if trial in self._ended:
             return
-        score = -math.inf if math.isnan(value) else self._sign * value
+        score = _score(self._sign, value)
         reports = self._running.setdefault(trial, _Reports())
         reports.by_step[step] = score
         reports.best = max(reports.best, score)
         if self._is_worse(step, reports.best):
             self._pruned.add(trial)
-
-    def should_prune(self, trial: int) -> bool:
-        return trial in self._pruned
 
     def finished(self, trial: int, state: TrialEnd) -> None:
         if trial in self._ended:

@@ -24,7 +24,7 @@ from jupyter_ddl.backends.kubernetes.pod_watch import PodWatch
 from jupyter_ddl.backends.kubernetes.route import Route, is_policy_enforced
 from jupyter_ddl.backends.kubernetes.scheduler_pod import RENEW
 from jupyter_ddl.backends.kubernetes.settings import kube_settings
-from jupyter_ddl.backends.reaching import close_client
+from jupyter_ddl.backends.reaching import close_client, n_connected
 from jupyter_ddl.errors import BackendError, ClusterError
 from jupyter_ddl.protocol.cluster import ClusterSpec
 from jupyter_ddl.store.awake import awake_s
@@ -187,7 +187,7 @@ class KubeBackend(Backend):
         self._security = temporary_security()
         watch = await self._bring_up(api, on_phase)
         self._tasks.append(asyncio.create_task(self._renew_on(), name="renew lease"))
-        await watch.until_workers_serve(self._n_connected)
+        await watch.until_workers_serve(lambda: n_connected(self.client))
         await self._record_image(api, _name(self._started()[1]))
         await self._probe_policy(watch.scheduler_host, on_phase)
         self._explain_shortages(watch)
@@ -203,7 +203,9 @@ class KubeBackend(Backend):
     def _explain_shortages(self, watch: PodWatch) -> None:
         if self._explaining is not None:
             self._explaining.cancel()
-        explaining = watch.explain_shortages(lambda: self._n_wanted, self._n_connected)
+        explaining = watch.explain_shortages(
+            lambda: self._n_wanted, lambda: n_connected(self.client)
+        )
         self._explaining = asyncio.create_task(explaining, name="explain shortages")
         self._tasks.append(self._explaining)
 
@@ -318,10 +320,6 @@ class KubeBackend(Backend):
         if client.status != "running" or scheduler_id != self._scheduler_id:
             return False
         return bool(client.scheduler_info().get("id") == scheduler_id)
-
-    async def _n_connected(self) -> int:
-        identity = await self.client.scheduler.identity(n_workers=-1)
-        return len(identity["workers"])
 
     async def _renew(self, client: Client) -> str:
         async with asyncio.timeout(_CALL_S):

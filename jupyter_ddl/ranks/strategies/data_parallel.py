@@ -27,7 +27,7 @@ from jupyter_ddl.ranks.strategies.compression import register_compression
 from jupyter_ddl.ranks.strategies.sharded import is_sharded
 from jupyter_ddl.ranks.strategies.steps import AveragedStep, StepRequest, TrainingStep
 
-__all__ = ["DataParallel", "accept_plain_state", "without_prefix"]
+__all__ = ["DataParallel", "ShownModule", "accept_plain_state"]
 
 
 class DataParallel(Strategy):
@@ -208,22 +208,28 @@ class TunedStep(DataParallelStep):
         return time.perf_counter()
 
 
-class PreparedModel(DistributedDataParallel):  # type: ignore[misc]  # torch is not followed
-    """DDP that shows the model's own state and attributes, so that a cell need not know of it."""
+class ShownModule(torch.nn.Module):  # type: ignore[misc]  # torch is not followed
+    """A wrapper that shows its model's own state and attributes: a cell need not know of it."""
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
         return self.module.state_dict(*args, **kwargs)
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
-        return self.module.load_state_dict(without_prefix(state_dict), *args, **kwargs)
+        return self.module.load_state_dict(_without_prefix(state_dict), *args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
         try:
             return super().__getattr__(name)
         except AttributeError:
-            module = super().__getattr__("module")
-        value = getattr(module, name)
-        if getattr(value, "__self__", None) is module:
+            return getattr(super().__getattr__("module"), name)
+
+
+class PreparedModel(ShownModule, DistributedDataParallel):  # type: ignore[misc]
+    """DDP by another of the model's methods than ``forward`` is refused."""
+
+    def __getattr__(self, name: str) -> Any:
+        value = super().__getattr__(name)
+        if name != "module" and getattr(value, "__self__", None) is self.module:
             return _checked(value, name)
         return value
 
@@ -254,7 +260,7 @@ def _has_gradient(value: Any) -> bool:
     return isinstance(value, list | tuple) and any(map(_has_gradient, value))
 
 
-def without_prefix(state: Mapping[str, Any]) -> Mapping[str, Any]:
+def _without_prefix(state: Mapping[str, Any]) -> Mapping[str, Any]:
     """State of a wrapped model as that of the model itself."""
     if state and all(name.startswith("module.") for name in state):
         return {name.removeprefix("module."): value for name, value in state.items()}

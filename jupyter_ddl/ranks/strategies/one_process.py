@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from jupyter_ddl.ranks.strategies.base import Strategy
-from jupyter_ddl.ranks.strategies.data_parallel import without_prefix
+from jupyter_ddl.ranks.strategies.data_parallel import ShownModule
 from jupyter_ddl.ranks.strategies.steps import StepRequest, TrainingStep
 
 __all__ = ["OneProcess"]
@@ -42,17 +42,5 @@ class OneProcess(Strategy):
         return TrainingStep(dataclasses.replace(request, model=model))
 
 
-class CopiedModel(torch.nn.DataParallel):  # type: ignore[misc]  # torch is not followed
+class CopiedModel(ShownModule, torch.nn.DataParallel):  # type: ignore[misc]
     """``nn.DataParallel`` that shows the model's own state and attributes."""
-
-    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        return self.module.state_dict(*args, **kwargs)
-
-    def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
-        return self.module.load_state_dict(without_prefix(state_dict), *args, **kwargs)
-
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return super().__getattr__(name)
-        except AttributeError:
-            return getattr(super().__getattr__("module"), name)
