@@ -18,6 +18,7 @@ __all__ = [
     "format_counted",
     "format_duration",
     "format_held",
+    "format_money",
     "format_number",
     "format_percent",
     "format_rate",
@@ -208,6 +209,28 @@ def format_held(hours: float, unit: str) -> str:
     """
     value, span = (hours, "hours") if hours >= 0.1 else (hours * _HOUR_S, "seconds")
     return f"{format_number(float(_THREE.create_decimal(value)))} {unit}-{span}"
+
+
+_SYMBOLS = {"EUR": "€", "USD": "$", "GBP": "£", "JPY": "¥"}
+_LEAST_SHOWN = 1e-4
+
+
+def format_money(amount: float | None, currency: str, rough: bool = False) -> str:
+    """An amount of money, ``rough`` where it is a guess.
+
+    >>> format_money(1.837, "EUR"), format_money(0.0042, "CHF"), format_money(7.34, "USD", True)
+    ('€ 1.84', 'CHF 0.0042', '$ 7.3')
+    """
+    sign = _SYMBOLS.get(currency, currency)
+    if not _is_known(amount):
+        return f"{sign} {_UNKNOWN}"
+    if 0 < amount < _LEAST_SHOWN:
+        return f"{sign} <0.0001"
+    if rough or 0 < amount < 0.095:
+        return f"{sign} {format_number(float(_digits(2).create_decimal(amount)))}"
+    if amount < 9999.5:
+        return f"{sign} {_fixed(Decimal(amount), 2):,f}"
+    return f"{sign} {format_number(float(_rounded(amount)))}"
 
 
 def _is_known(value: float | None) -> TypeGuard[float]:

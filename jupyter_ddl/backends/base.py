@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar
 
 import msgspec
@@ -108,6 +108,11 @@ class Backend(ABC):
     @abstractmethod
     def n_wanted(self) -> int:
         """Workers asked for; known from the beginning."""
+
+    @property
+    def node_labels(self) -> Mapping[str, str]:
+        """Labels that the machines of all workers have, as far as it was asked for."""
+        return {}
 
     async def repair(self) -> None:
         """Replace workers that are lost for good, and find a lost scheduler again."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import secrets
 import time
 from collections.abc import Iterable, Mapping
@@ -12,9 +13,10 @@ from typing import Any
 import msgspec
 
 from jupyter_ddl.cell.data_files import DATA_LIMIT_BYTES
-from jupyter_ddl.cell.options import MAX_PROFILED, CellOptions
+from jupyter_ddl.cell.options import MAX_PROFILED, CellOptions, read_budget
 from jupyter_ddl.cell.work_folder import work_folder
 from jupyter_ddl.errors import OptionError
+from jupyter_ddl.protocol.prices import Budget
 from jupyter_ddl.protocol.program import Program
 from jupyter_ddl.protocol.run import Limits, Provenance, RunSpec
 from jupyter_ddl.protocol.verb import VerbSpec
@@ -115,6 +117,7 @@ def draft_run(
             timeout_s=options.timeout_s,
             max_own_failures=max_failures,
             admission_timeout_s=options.admission_timeout_s,
+            budget=_budget(options.budget, verb),
         ),
         tensorboard=options.tensorboard,
         profile=_profile(options.profile, verb, program),
@@ -125,6 +128,24 @@ def draft_run(
         notes=tuple(notes),
         data_limit_bytes=options.capture_limit_bytes or DATA_LIMIT_BYTES,
     )
+
+
+def _budget(given: object, verb: VerbSpec) -> Budget | msgspec.UnsetType:
+    """What the run may cost: a number from Python is money, as on the line.
+
+    Raises
+    ------
+    OptionError
+        It is no amount.
+    """
+    if given is None:
+        return msgspec.UNSET
+    if isinstance(given, Budget):
+        return given
+    try:
+        return read_budget(str(given))
+    except argparse.ArgumentTypeError as error:
+        raise OptionError(f"%%distribute {verb.word}: --budget: {error}") from None
 
 
 def _profile(n_steps: int | None, verb: VerbSpec, program: Program) -> int | msgspec.UnsetType:

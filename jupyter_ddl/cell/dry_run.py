@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from jupyter_ddl.cell.draft import RunDraft
-from jupyter_ddl.formats import format_bytes, format_counted, format_duration
+from jupyter_ddl.formats import format_bytes, format_counted, format_duration, format_held
+from jupyter_ddl.protocol.prices import Budget
 from jupyter_ddl.protocol.program import Program
 from jupyter_ddl.protocol.run import RunSpec
 
@@ -47,6 +48,9 @@ def _verb_lines(spec: RunSpec) -> Iterator[str]:
         yield f"In flight at once: at most {spec.verb.max_parallel}"
     if spec.limits.timeout_s is not None:
         yield f"Timeout: {format_duration(spec.limits.timeout_s)}"
+    budget = spec.limits.budget
+    if isinstance(budget, Budget) and budget.unit != "money":  # money is told with the prices
+        yield f"Budget: {format_held(budget.amount, 'CPU' if budget.unit == 'cpuh' else 'GPU')}"
     if spec.profile:
         steps = format_counted(spec.profile, "step")
         yield f"Profile: {steps} of each rank, of the first 4 trials"

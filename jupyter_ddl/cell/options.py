@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
+import math
+import re
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -16,10 +19,12 @@ from jupyter_ddl.grammar import (
     patterns,
     size_bytes,
 )
+from jupyter_ddl.protocol.prices import Budget, BudgetUnit
 
 __all__ = [
     "ADMISSION",
     "BRING_FILES",
+    "BUDGET",
     "CAPTURE_LIMIT",
     "COMMON",
     "ENV_CHECK",
@@ -33,6 +38,7 @@ __all__ = [
     "TIMEOUT",
     "CellOptions",
     "EnvCheck",
+    "read_budget",
 ]
 
 EnvCheck: TypeAlias = Literal["warn", "strict", "off"]
@@ -64,8 +70,27 @@ class CellOptions(msgspec.Struct, frozen=True, kw_only=True):
     callbacks: bool = True
     admission_timeout_s: float | None = None
     profile: int | None = None
+    budget: Budget | None = None
 
 
+_BUDGET = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*(cpuh|gpuh)?", re.IGNORECASE)
+
+
+def read_budget(text: str) -> Budget:
+    """A budget from ``20`` (money), ``20cpuh`` or ``2.5gpuh``."""
+    match = _BUDGET.fullmatch(text.strip())
+    if match is None:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a budget; expected an amount such as 20, or hours such as 20cpuh or "
+            f"2gpuh"
+        )
+    amount = float(match[1])
+    if not 0 < amount < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a budget; it must be above 0")
+    return Budget(amount, _UNITS[(match[2] or "").lower()])
+
+
+_UNITS: dict[str, BudgetUnit] = {"": "money", "cpuh": "cpuh", "gpuh": "gpuh"}
 OUT = argument("-o", "--out", type=identifier, metavar="NAME", help="bind the Run to this name")
 NAME = argument("--name", default="", metavar="TEXT", help="name of the run in lists")
 TIMEOUT = argument(
@@ -74,6 +99,12 @@ TIMEOUT = argument(
     type=duration_s,
     metavar="2h",
     help="stop the run after this time",
+)
+BUDGET = argument(
+    "--budget",
+    type=read_budget,
+    metavar="20|20cpuh|2gpuh",
+    help="end the run after the next reports once it has cost, or held, so much",
 )
 ENV_CHECK = argument(
     "--env-check",
@@ -150,6 +181,7 @@ COMMON = (
     NAME,
     argument("-a", "--no-wait", dest="wait", action="store_false", help="do not wait for the run"),
     TIMEOUT,
+    BUDGET,
     argument("--dry-run", action="store_true", help="show what would be sent; start nothing"),
     ENV_CHECK,
     argument(

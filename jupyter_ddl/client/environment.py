@@ -35,6 +35,7 @@ __all__ = [
     "forget_answers",
     "last_imports",
     "places_now",
+    "status_now",
 ]
 
 
@@ -49,7 +50,7 @@ def places_now(draft: RunDraft) -> list[str]:
     ranks = draft.spec.verb.ranks
     if not ranks.is_group:
         return []
-    status = _status()
+    status = status_now()
     if status is None:
         return ["Places: no cluster is running; a local one would be started"]
     return list(_places(status, ranks.n_ranks))
@@ -64,7 +65,7 @@ def cluster_now() -> str | None:
     return current
 
 
-def _status() -> ClusterStatus | None:
+def status_now() -> ClusterStatus | None:
     """Of the cluster that a run would go to; None where one would be started."""
     current = cluster_now()
     if current is None:

@@ -24,6 +24,7 @@ from jupyter_ddl.ledger.reader import LedgerReader
 from jupyter_ddl.ledger.reducer import fold
 from jupyter_ddl.ledger.run_state import RunState
 from jupyter_ddl.ledger.snapshots import encoded_snapshot, latest_step, snapshot_of
+from jupyter_ddl.ledger.spending import Cost, cost_of
 from jupyter_ddl.ledger.tables import (
     METRIC_COLUMNS,
     PROFILE_COLUMNS,
@@ -262,6 +263,11 @@ class Run:
     def directory(self) -> Path:
         """Where the ledger, logs, checkpoints and values lie."""
         return run_dir(self.id)
+
+    @property
+    def cost(self) -> Cost:
+        """What it has cost and held so far, as far as its record tells (once a minute)."""
+        return cost_of(self._fold())
 
     def events(self) -> list[Event]:
         """All committed events, in order."""

@@ -23,6 +23,7 @@ from jupyter_ddl.cell.options import EnvCheck
 from jupyter_ddl.cell.work_folder import notebook_folder, work_folder
 from jupyter_ddl.client.environment import check_before
 from jupyter_ddl.client.folder import check_resumed, data_again, tell_of_folder, with_data
+from jupyter_ddl.client.prices import check_budget, priced, wanted_budget
 from jupyter_ddl.client.resumed import changed_values
 from jupyter_ddl.client.run import Run
 from jupyter_ddl.client.session import session
@@ -201,6 +202,7 @@ def check_supported(draft: RunDraft) -> None:
     """
     work_folder()
     disk_budget()
+    priced(draft.spec)
     if draft.spec.tensorboard:
         check_installed("--tensorboard")
     ranks = draft.spec.verb.ranks
@@ -249,7 +251,7 @@ def submit(
     keep_blobs(draft.blobs, blob_dirs())
     origin = collect(line, cell, notebook, draft.spec.program.imports)
     provenance = msgspec.structs.replace(origin, environment=environment)
-    spec = draft.submitted(new_run_id(), cluster, provenance)
+    spec = priced(draft.submitted(new_run_id(), cluster, provenance))
     spec = msgspec.structs.replace(spec, warm=packages_to_warm(among=spec.program.imports))
     session().ask(cluster, SubmitRun(spec))
     return Run(spec.run_id)
@@ -288,6 +290,8 @@ def resume_run(
             )
     if run.state == "complete":
         return run
+    budget = None if draft is None else wanted_budget(draft.spec)
+    check_budget(run.spec, run._fold(), budget)
     if draft is not None:
         keep_blobs(data_again(run.spec), blob_dirs())
         _check_whole(run.spec)
@@ -297,7 +301,7 @@ def resume_run(
     check_resumed(run.spec)
     if draft is not None:
         check_before(cluster, draft.imports, work_folder(), env_check)
-    session().ask(cluster, ResumeRun(run_id))
+    session().ask(cluster, ResumeRun(run_id, budget))
     return run
 
 

@@ -78,8 +78,8 @@ class Requests:
                 await self._service.runs.submit(self._with_image(spec))
                 self._service.environment.note(spec.provenance.environment)
                 return Accepted(run_id=spec.run_id)
-            case ask.ResumeRun(run_id=run_id):
-                await self._service.runs.resume(run_id)
+            case ask.ResumeRun(run_id=run_id, budget=budget):
+                await self._service.runs.resume(run_id, budget)
                 return Accepted(run_id=run_id)
             case ask.WatchRun(run_id=run_id):
                 if session.is_closed:  # asked with its last breath: nobody would leave again

@@ -38,8 +38,9 @@ from jupyter_ddl.ledger.reader import read_ledger, read_run_line
 from jupyter_ddl.ledger.reducer import RunState, fold
 from jupyter_ddl.ledger.snapshots import encoded_snapshot, with_totals
 from jupyter_ddl.placement.slots import SlotBook
-from jupyter_ddl.protocol.events import Notice, RunFinished, RunSubmitted
+from jupyter_ddl.protocol.events import BudgetSet, Event, Notice, RunFinished, RunSubmitted
 from jupyter_ddl.protocol.fit_results import FitResults
+from jupyter_ddl.protocol.prices import Budget, Reading
 from jupyter_ddl.protocol.requests import FitBody
 from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.protocol.snapshot import EncodedSnapshot
@@ -186,6 +187,7 @@ class RunRegistry:
         n_wanted: Callable[[], int],
         n_possible: Callable[[], int] | None = None,
         usage: Callable[[str], Usage | None] = lambda _: None,
+        read_meter: Callable[[RunSpec], Reading | None] = lambda _: None,
         gpus_known: Callable[[], Awaitable[None]],
         image: Callable[[], str] = lambda: "",
         attempt_lease_s: float = 60.0,
@@ -199,6 +201,7 @@ class RunRegistry:
         self._n_wanted = n_wanted
         self._n_possible = n_possible or n_wanted
         self._usage = usage
+        self._read_meter = read_meter
         self._gpus_known = gpus_known
         self._opening = asyncio.Lock()
         self._drivers: dict[str, RunDriver] = {}
@@ -282,11 +285,18 @@ class RunRegistry:
             raise
         self._start(driver)
 
-    async def resume(self, run_id: str) -> None:
+    async def resume(self, run_id: str, budget: Budget | None = None) -> None:
         """Go on with an unfinished run from its ledger; a no-op for an active or complete one.
+
+        Parameters
+        ----------
+        budget : Budget, optional
+            In place of the one that it has.
 
         Raises
         ------
+        SpecError
+            It is active, and a run has one budget while it goes on.
         RunNotFoundError
             There is no such run.
         LedgerError
@@ -295,10 +305,15 @@ class RunRegistry:
         async with self._opening:
             driver = self._drivers.get(run_id)
             if driver is not None and not driver.is_ending:
+                if budget is not None:
+                    raise SpecError(
+                        f"run {run_id} goes on with the budget that it has; `%runs stop {run_id}`, "
+                        f"then `--resume {run_id} --budget …` gives it another one"
+                    )
                 return
             if driver is not None:
                 await asyncio.wait({self._tasks[run_id]})  # its last record is being written
-            await self._resume(run_id)
+            await self._resume(run_id, budget)
         if run_id in self._drivers:
             await self._begun(run_id)
 
@@ -310,7 +325,7 @@ class RunRegistry:
         await asyncio.wait(ends, timeout=_BEGIN_S, return_when=asyncio.FIRST_COMPLETED)
         beginning.cancel()
 
-    async def _resume(self, run_id: str) -> None:
+    async def _resume(self, run_id: str, budget: Budget | None) -> None:
         path = ledger_path(run_id)
         if not path.exists():
             raise RunNotFoundError(f"there is no run {run_id}; `%runs` lists them", run_id=run_id)
@@ -324,10 +339,15 @@ class RunRegistry:
                 self._remember(run_id, encoded_snapshot(state, time.time()))
                 ledger.close()
                 return
-            for text in _told_at_return(state.spec, ledger.cut_bytes, self._image()):
-                notice = Notice(at_s=time.time(), text=text)
-                await asyncio.to_thread(ledger.append, [notice])
-                fold(state, notice)
+            told: list[Event] = [
+                Notice(at_s=time.time(), text=text)
+                for text in _told_at_return(state.spec, ledger.cut_bytes, self._image())
+            ]
+            if budget is not None:
+                told.append(BudgetSet(time.time(), budget))
+            for event in told:
+                await asyncio.to_thread(ledger.append, [event])
+                fold(state, event)
             driver = self._make(state.spec, ledger, state)
         except BaseException:
             ledger.close()
@@ -435,6 +455,7 @@ class RunRegistry:
             n_wanted=self._n_wanted,
             make_room=room_for_copies,
             usage=self._usage,
+            read_meter=self._read_meter,
             attempt_lease_s=self._attempt_lease_s,
         )
 

@@ -29,7 +29,9 @@ from jupyter_ddl.formats import format_duration
 from jupyter_ddl.placement.slots import SlotBook
 from jupyter_ddl.protocol.cluster import ClusterSpec
 from jupyter_ddl.protocol.group import SeenGpus
+from jupyter_ddl.protocol.prices import Place, Reading, tariff_of
 from jupyter_ddl.protocol.replies import ClusterState, ClusterStatus, WorkerStatus
+from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.store.awake import AwakeLoop, awake_s
 from jupyter_ddl.worker.plugin import RankPlugin
 from jupyter_ddl.worker.zygote_process import WorkerSettings, telemetry_interval_s
@@ -173,6 +175,7 @@ class ClusterService:
             n_possible=self.size.n_possible_slots,
             gpus_known=self._gpus_known,
             usage=self.telemetry.usage,
+            read_meter=self._read_meter,
             image=lambda: self.backend.image,
             attempt_lease_s=_LEASE_SHARE * self.spec.worker_timeout_s,
         )
@@ -261,6 +264,7 @@ class ClusterService:
             gpus=self.telemetry.gpu_line(),
             trouble=trouble,
             waiting_runs=self.runs.waiting,
+            place=self._place,
         )
 
     def expired(self) -> str | None:
@@ -387,6 +391,21 @@ class ClusterService:
         """Nothing can be sent: runs wait for workers."""
         self._client = None
         self._watch.lost()
+
+    def _read_meter(self, spec: RunSpec) -> Reading:
+        prices = spec.prices
+        tariff = None if isinstance(prices, msgspec.UnsetType) else tariff_of(prices, self._place)
+        return self.telemetry.read(spec.run_id, tariff)
+
+    @property
+    def _place(self) -> Place:
+        return Place(
+            cpus=self.spec.cpus_per_worker,
+            memory_bytes=self.spec.memory_per_worker_bytes,
+            n_slots=self.backend.slots_per_worker,
+            labels=dict(self.backend.node_labels),
+            gpus=self.slots.gpus.kinds,
+        )
 
     async def _gpus_known(self) -> None:
         await self._watch.gpus_known()

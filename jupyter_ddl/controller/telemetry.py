@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from distributed import Client
@@ -12,6 +12,7 @@ from distributed import Client
 from jupyter_ddl.controller.telemetry_store import TelemetryRecord, TelemetryStore
 from jupyter_ddl.driving.calls import hear
 from jupyter_ddl.placement.slots import SlotBook
+from jupyter_ddl.protocol.prices import Held, Reading, Tariff
 from jupyter_ddl.protocol.telemetry import ClusterTelemetry, RankSample, Usage, WorkerSample
 
 __all__ = ["Telemetry", "UsageMeter", "gpu_line"]
@@ -29,7 +30,8 @@ class _Account:
 
     def __init__(self) -> None:
         self.slot_s = 0.0
-        self.gpu_s = 0.0
+        self.gpu_s: defaultdict[str, float] = defaultdict(float)
+        """By name of the GPUs."""
         self.peaks: dict[int, int] = {}
 
 
@@ -46,26 +48,31 @@ class UsageMeter:
         self._cpus_per_slot = cpus_per_slot
         self._looked_at_s = now_s
         self._slots: Mapping[str, int] = {}
-        self._gpus: Mapping[str, int] = {}
+        self._gpus: Mapping[str, Mapping[str, int]] = {}
         self._accounts: OrderedDict[str, _Account] = OrderedDict()
         self._forgotten = _Account()
 
-    def poll(self, now_s: float, slots: Mapping[str, int], gpus: Mapping[str, int]) -> None:
+    def poll(
+        self, now_s: float, slots: Mapping[str, int], gpus: Mapping[str, Mapping[str, int]]
+    ) -> None:
         """Charge the time since the last look for what was held then, and note what is held now.
 
         Parameters
         ----------
         now_s : float
             Monotonic seconds.
-        slots, gpus : mapping
+        slots : mapping
             Run id → number held.
+        gpus : mapping
+            The same, by name of the GPUs.
         """
         passed_s = max(0.0, now_s - self._looked_at_s)
         self._looked_at_s = now_s
         for run_id, n_slots in self._slots.items():
             self._account(run_id).slot_s += n_slots * passed_s
-        for run_id, n_gpus in self._gpus.items():
-            self._account(run_id).gpu_s += n_gpus * passed_s
+        for run_id, kinds in self._gpus.items():
+            for name, n_gpus in kinds.items():
+                self._account(run_id).gpu_s[name] += n_gpus * passed_s
         self._slots, self._gpus = dict(slots), dict(gpus)
 
     def observe(self, ranks: Iterable[RankSample]) -> None:
@@ -83,14 +90,31 @@ class UsageMeter:
         peaks = account.peaks
         return Usage(
             cpu_hours=self._cpu_hours(account),
-            gpu_hours=account.gpu_s / _HOUR_S,
+            gpu_hours=sum(account.gpu_s.values()) / _HOUR_S,
             peak_memory_bytes=tuple(peaks.get(rank) for rank in range(max(peaks, default=-1) + 1)),
+        )
+
+    def read(self, run_id: str, tariff: Tariff | None) -> Reading:
+        """What a run has held up to the last look and what it holds now, by a tariff if any."""
+        account = self._accounts.get(run_id) or _Account()
+        gpu_hours = {name: gpu_s / _HOUR_S for name, gpu_s in account.gpu_s.items()}
+        held = self._held(account.slot_s / _HOUR_S, gpu_hours, tariff)
+        now = self._held(self._slots.get(run_id, 0), self._gpus.get(run_id, {}), tariff)
+        return Reading(held, now)
+
+    def _held(
+        self, slot_hours: float, gpu_hours: Mapping[str, float], tariff: Tariff | None
+    ) -> Held:
+        return Held(
+            slot_hours * self._cpus_per_slot,
+            sum(gpu_hours.values()),
+            None if tariff is None else tariff.amount(slot_hours, gpu_hours),
         )
 
     def total(self) -> tuple[float, float]:
         """CPU-hours and GPU-hours of all runs of this controller."""
         accounts = [self._forgotten, *self._accounts.values()]
-        gpu_s = sum(account.gpu_s for account in accounts)
+        gpu_s = sum(sum(account.gpu_s.values()) for account in accounts)
         return sum(map(self._cpu_hours, accounts)), gpu_s / _HOUR_S
 
     def _cpu_hours(self, account: _Account) -> float:
@@ -109,7 +133,8 @@ class UsageMeter:
         account = self._accounts.pop(run_id, None)
         if account is not None:
             self._forgotten.slot_s += account.slot_s
-            self._forgotten.gpu_s += account.gpu_s
+            for name, gpu_s in account.gpu_s.items():
+                self._forgotten.gpu_s[name] += gpu_s
 
 
 _LOOK_INTERVAL_S = 0.25
@@ -175,6 +200,11 @@ class Telemetry:
         self._poll()
         return self._meter.of(run_id)
 
+    def read(self, run_id: str, tariff: Tariff | None) -> Reading:
+        """What a run has held until now and holds now, and what that costs by a tariff."""
+        self._poll()
+        return self._meter.read(run_id, tariff)
+
     def gpu_line(self) -> str:
         """The cluster's GPUs in a few words."""
         return gpu_line(self._store.samples()) or self._slots.gpus.why_none()
@@ -197,7 +227,7 @@ class Telemetry:
 
     def _poll(self) -> None:
         slots = self._slots
-        self._meter.poll(time.monotonic(), slots.holders(), slots.gpus.holders())
+        self._meter.poll(time.monotonic(), slots.holders(), slots.gpus.kinds_held())
 
 
 def gpu_line(samples: Iterable[WorkerSample]) -> str:

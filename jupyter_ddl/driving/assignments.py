@@ -14,6 +14,7 @@ from jupyter_ddl.placement.slots import SlotBook
 from jupyter_ddl.protocol.assignment import Assignment, TrialAssignment
 from jupyter_ddl.protocol.folder import WorkFolder
 from jupyter_ddl.protocol.group import RankPlace
+from jupyter_ddl.protocol.prices import Reading
 from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.protocol.telemetry import Usage
 
@@ -43,6 +44,8 @@ class RunContext:
     """Bytes that may be had on disk for copies of captured values, given how many are wanted."""
     usage: Callable[[str], Usage | None] = lambda _: None
     """What a run has held so far, by its id."""
+    read_meter: Callable[[RunSpec], Reading | None] = lambda _: None
+    """What a run has held and cost so far, and does now."""
     attempt_lease_s: float = 60.0
     """Without a word of an assignment, or its worker's that it executes it, for so long: it is
     repeated elsewhere."""

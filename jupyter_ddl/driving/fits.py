@@ -52,6 +52,7 @@ from jupyter_ddl.driving.machine import (
     earliest,
 )
 from jupyter_ddl.driving.places import kept_text
+from jupyter_ddl.driving.spending import Spending
 from jupyter_ddl.errors import SpecError
 from jupyter_ddl.ledger.reducer import fold
 from jupyter_ddl.ledger.run_state import RunState
@@ -122,6 +123,7 @@ class FitMachine(Machine[FitEvent, Instruction]):
         self._session = state.session + 1
         self._phase: _Phase = "new"
         self._stop = RunStop(spec.limits)
+        self._spending = Spending(spec, context.read_meter)
         self._asked_to_stop: StopRequested | None = None
         """A stop that the session before has not lived to see through."""
         self._finish: FinishFit | None = None
@@ -182,10 +184,11 @@ class FitMachine(Machine[FitEvent, Instruction]):
 
     def mark(self, now: Now) -> tuple[object, ...]:
         """What a snapshot would differ by."""
-        return self.state.seq, self.paused(now)
+        return self.state.seq, self.paused(now), self._spending.mark
 
     def snapshot(self, now: Now) -> EncodedSnapshot:
-        return encoded_snapshot(self.state, now.wall_s, self.paused(now))
+        spending = self._spending.rows(self.state, now)
+        return encoded_snapshot(self.state, now.wall_s, self.paused(now), spending=spending)
 
     @property
     def has_begun(self) -> bool:
@@ -286,6 +289,7 @@ class FitMachine(Machine[FitEvent, Instruction]):
         return earliest(
             *takes,
             self._stop.deadline_s(now),
+            None if self._stop.when is not None else self._spending.due_s(now),
             self._give_up_at_s,
             self._outputs.drop_at_s,
             self._flights.due_s,
@@ -326,6 +330,7 @@ class FitMachine(Machine[FitEvent, Instruction]):
 
     def _open(self, now: Now) -> None:
         self._stop.begin(self.state, now)
+        self._spending.begin(self.state, now)
         n_slots = self._context.slots.n_slots
         # Folded before anything is told: it opens the trials that only ended with the run.
         self._record(RunStarted(now.wall_s, self._session, n_slots, n_slots, self._context.pid))
@@ -359,6 +364,10 @@ class FitMachine(Machine[FitEvent, Instruction]):
         if self._stop.is_timed_out(now):
             text = f"stopped by its timeout of {self.spec.limits.timeout_s:.0f} s"
             self._stop_run("now", "timeout", text, now)
+        if (spent := self._spending.to_record(now)) is not None:
+            self._record(spent)
+        if self._stop.when is None and self._spending.is_spent():
+            self._stop_run("next_report", "budget", self._spending.reason, now)
         give_up_at_s = self._give_up_at_s
         if self._stop.is_given_up(now) or (give_up_at_s and now.mono_s >= give_up_at_s):
             self._give_up_at_s = None
@@ -399,7 +408,8 @@ class FitMachine(Machine[FitEvent, Instruction]):
         else:
             reason = "the notebook's kernel ended before the cell did"
             end = RunFinished(now.wall_s, "cancelled", reason)
-        end = msgspec.structs.replace(end, usage=self._context.usage(self.spec.run_id))
+        usage, spent = self._context.usage(self.spec.run_id), self._spending.total()
+        end = msgspec.structs.replace(end, usage=usage, spent=spent)
         self._record(with_totals(self.state, end))
 
     def _leave(self, now: Now) -> None:

@@ -56,6 +56,7 @@ from jupyter_ddl.driving.places import Places
 from jupyter_ddl.driving.pruning import BestValues, PruningPolicy, SamplerStop
 from jupyter_ddl.driving.queue import Backoff, MisplacedTrialError, TrialQueue
 from jupyter_ddl.driving.sources import TrialSource, to_record
+from jupyter_ddl.driving.spending import Spending
 from jupyter_ddl.driving.trial_flights import TrialFlights
 from jupyter_ddl.errors import JupyterDDLError
 from jupyter_ddl.ledger.reducer import fold
@@ -107,6 +108,7 @@ class TrialMachine(Machine[Happening, Instruction]):
         self._queue = TrialQueue(spec, source, state.n_created)
         self._flights = TrialFlights(spec, context, self._session, self._do, self._ask)
         self._stop = RunStop(spec.limits)
+        self._spending = Spending(spec, context.read_meter)
         self._backoff = Backoff()
         self._places = Places(spec, context.slots, context.n_wanted)
         metric = spec.verb.study.metric if spec.verb.study else ""
@@ -159,11 +161,14 @@ class TrialMachine(Machine[Happening, Instruction]):
 
     def mark(self, now: Now) -> tuple[object, ...]:
         """What a snapshot would differ by."""
-        return self.state.seq, self.paused(now), self._flights.liveness()
+        return self.state.seq, self.paused(now), self._flights.liveness(), self._spending.mark
 
     def snapshot(self, now: Now) -> EncodedSnapshot:
         liveness = self._flights.liveness()
-        return encoded_snapshot(self.state, now.wall_s, self.paused(now), liveness)
+        spending = self._spending.rows(self.state, now)
+        return encoded_snapshot(
+            self.state, now.wall_s, self.paused(now), liveness, spending=spending
+        )
 
     # -- events ----------------------------------------------------------------------------------
 
@@ -219,6 +224,7 @@ class TrialMachine(Machine[Happening, Instruction]):
         self.phase = "opening"
         self._slots.join(self.spec.run_id)
         self._stop.begin(self.state, now)
+        self._spending.begin(self.state, now)
         if self.state.stop is not None and self.state.end is None:
             before = self.state.stop
             self._stops_before.insert(0, StopWanted(before.when, before.by))
@@ -353,6 +359,7 @@ class TrialMachine(Machine[Happening, Instruction]):
         if self._stop.is_timed_out(now):
             text = f"stopped by its timeout of {self.spec.limits.timeout_s:.0f} s"
             self._stop_run("now", "timeout", text, now)
+        self._see_spending(now)
         if self._stop.is_given_up(now):
             self._flights.give_up()
         if self.phase == "driving":
@@ -367,6 +374,14 @@ class TrialMachine(Machine[Happening, Instruction]):
             self._end(with_totals(self.state, failed))
         if not self.is_ending:
             self._wait(now)
+
+    def _see_spending(self, now: Now) -> None:
+        if not self.has_begun:
+            return
+        if (spent := self._spending.to_record(now)) is not None:
+            self._record([spent])
+        if self._stop.when is None and self._spending.is_spent():
+            self._stop_run("next_report", "budget", self._spending.reason, now)
 
     def _drive(self, now: Now) -> None:
         if self._stop.when is None:
@@ -454,7 +469,7 @@ class TrialMachine(Machine[Happening, Instruction]):
     def _wait(self, now: Now) -> None:
         due_s = earliest(self._stop.deadline_s(now), self._queue.due_s, self._flights.due_s)
         if self._stop.when is None:
-            due_s = earliest(due_s, self._places.due_s(now.mono_s))
+            due_s = earliest(due_s, self._places.due_s(now.mono_s), self._spending.due_s(now))
         if not self._wait_is_set or due_s != self._wait_s:
             self._wait_is_set, self._wait_s = True, due_s
             self._do(WaitUntil(due_s))
@@ -568,7 +583,8 @@ class TrialMachine(Machine[Happening, Instruction]):
         self.phase = "ending"
         self._do(WaitUntil(None))
         usage = self._context.usage(self.spec.run_id)
-        self._record([msgspec.structs.replace(end, usage=usage)])
+        spent = self._spending.total()
+        self._record([msgspec.structs.replace(end, usage=usage, spent=spent)])
 
     def _finished(self) -> None:
         """The last record is committed: give back what the run has on the workers."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from jupyter_ddl.protocol.events import (
     AttemptFinished,
     AttemptStarted,
+    BudgetSet,
     CheckpointSaved,
     Event,
     Notice,
@@ -67,7 +68,7 @@ class _Audit:
         if not self._submitted and not isinstance(event, RunSubmitted):
             self._blame(where, f"{type(event).__name__} comes before RunSubmitted")
             self._submitted = True  # said once
-        if self._over is not None and not isinstance(event, (RunStarted, Notice)):
+        if self._over is not None and not isinstance(event, (RunStarted, Notice, BudgetSet)):
             self._blame(where, f"{type(event).__name__} comes after RunFinished")
         if isinstance(event, RunSubmitted):
             self._on_submitted(where, event)

@@ -218,6 +218,7 @@ def read_run_line(path: str | Path) -> RunLine:
         best=last.best_value,
         step=last.step,
         round=last.round,
+        cost=None if last.spent is msgspec.UNSET else last.spent.amount,
     )
 
 
@@ -257,6 +258,7 @@ def with_progress(line: RunLine, state: RunState) -> RunLine:
         best=state.best_value,
         step=latest_step(state),
         round=latest_round(state),
+        cost=state.spent.amount,
     )
 
 
@@ -274,6 +276,7 @@ def _line(submitted: RunSubmitted, last: RunFinished | None, started: bool) -> R
         finished_at_s=None if last is None else last.at_s,
         n_trials=spec.n_trials,
         metric=None if spec.verb.objective is None else spec.verb.objective.metric,
+        currency="" if spec.prices is msgspec.UNSET else spec.prices.currency,
     )
 
 

@@ -30,6 +30,7 @@ from jupyter_ddl.ledger.snapshots import trial_reported
 from jupyter_ddl.protocol.events import (
     AttemptFinished,
     AttemptStarted,
+    BudgetSet,
     CellExecuted,
     CheckpointSaved,
     Event,
@@ -46,6 +47,7 @@ from jupyter_ddl.protocol.events import (
     RunFinished,
     RunStarted,
     RunSubmitted,
+    Spent,
     StalenessCounted,
     StepsTimed,
     StopRequested,
@@ -311,6 +313,7 @@ def is_late(state: RunState, event: Event) -> bool:
 
 def _run_submitted(state: RunState, event: RunSubmitted) -> None:
     state.spec = event.spec
+    state.budget = event.spec.limits.budget
 
 
 def _run_started(state: RunState, event: RunStarted) -> None:
@@ -465,6 +468,16 @@ def _profile_taken(state: RunState, event: ProfileTaken) -> None:
     state.profiles[event.trial, event.rank] = event
 
 
+def _spent(state: RunState, event: Spent) -> None:
+    state.spent, state.spent_at_s = event.held, event.at_s
+
+
+def _budget_set(state: RunState, event: BudgetSet) -> None:
+    state.budget = event.budget
+    if state.stop is not None and state.stop.by == "budget":
+        state.stop = None  # of the former one
+
+
 def _notice(state: RunState, event: Notice) -> None:
     text = shortened(event.text, _MAX_NOTICE)
     if text not in state.notices:  # trials say the same of the same cell
@@ -477,6 +490,8 @@ def _run_finished(state: RunState, event: RunFinished) -> None:
         _move(state, state.trials[number], "cancelled")
     state.end = event
     state.state = event.state
+    if event.spent is not msgspec.UNSET:
+        state.spent, state.spent_at_s = event.spent, event.at_s
 
 
 def _rest_if_idle(state: RunState, at_s: float) -> None:
@@ -527,6 +542,8 @@ _HANDLERS: dict[type, _Handler] = {
     ProfileTaken: _profile_taken,
     AttemptFinished: _attempt_finished,
     StopRequested: _stop_requested,
+    Spent: _spent,
+    BudgetSet: _budget_set,
     Notice: _notice,
     CellExecuted: cell_executed,
     FoldFinished: fold_finished,

@@ -34,6 +34,7 @@ from jupyter_ddl.protocol.events import (
     StopRequested,
 )
 from jupyter_ddl.protocol.pipeline import PipelineTimes
+from jupyter_ddl.protocol.prices import Budget, Held
 from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.protocol.snapshot import (
     BestTrial,
@@ -384,6 +385,10 @@ class RunState:
     group: GroupHistory = field(default_factory=GroupHistory)
     """Of a ddp run: why rounds ended, and the series of its metrics."""
     shared_names: dict[tuple[str, ...], tuple[str, ...]] = field(default_factory=dict)
+    spent: Held = field(default_factory=Held)
+    """What all sessions have held and cost, as far as it is on record."""
+    spent_at_s: float = 0.0
+    budget: Budget | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def counts(self) -> Counts:

@@ -15,6 +15,7 @@ from jupyter_ddl.formats import shortened
 from jupyter_ddl.ledger.outputs import output_rows
 from jupyter_ddl.ledger.profiles import operation_rows, trace_rows
 from jupyter_ddl.ledger.run_state import GroupHistory, RunState, Series, by_importance
+from jupyter_ddl.ledger.spending import spending_rows
 from jupyter_ddl.ledger.step_parts import (
     hidden_share,
     pipeline_verdict,
@@ -24,6 +25,7 @@ from jupyter_ddl.ledger.step_parts import (
 from jupyter_ddl.protocol.codec import encodable
 from jupyter_ddl.protocol.events import Failure, HangVerdict, Reported, RunFinished
 from jupyter_ddl.protocol.group import n_servers
+from jupyter_ddl.protocol.prices import Held
 from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.protocol.snapshot import (
     BestTrial,
@@ -32,6 +34,7 @@ from jupyter_ddl.protocol.snapshot import (
     LearningCurve,
     RankRow,
     RunSnapshot,
+    SpendingRow,
     StepParts,
     TrialRow,
 )
@@ -318,9 +321,11 @@ def encoded_snapshot(
     paused: str = "",
     liveness: Liveness = MappingProxyType({}),
     driver: Driving = "live",
+    spending: tuple[SpendingRow, ...] | None = None,
 ) -> EncodedSnapshot:
-    """The same as it travels, with what is known of a group's ranks beside the record."""
-    drawn, encoded = _bounded(state, now_s, paused, _DETAILS[0].n_rows, liveness, driver)
+    """The same as it travels, with what is known of a group's ranks and costs beside the record."""
+    n_rows = _DETAILS[0].n_rows
+    drawn, encoded = _bounded(state, now_s, paused, n_rows, liveness, driver, spending)
     return EncodedSnapshot(drawn.run_id, drawn.seq, drawn.state, encoded)
 
 
@@ -331,14 +336,17 @@ def _bounded(
     max_rows: int,
     liveness: Liveness,
     driver: Driving = "live",
+    spending: tuple[SpendingRow, ...] | None = None,
 ) -> tuple[RunSnapshot, bytes]:
     """As much of a run as fits, and the encoding that has shown that it does."""
     spec = state.spec
     if spec is None:
         raise LedgerError("drawing a run failed: its ledger has no RunSubmitted record yet")
+    if spending is None:
+        spending = spending_rows(state, state.spent, Held(), state.spent_at_s)
     for level in _DETAILS:
         detail = level._replace(n_rows=min(level.n_rows, max_rows))
-        drawn = _draw(state, spec, now_s, paused, detail, liveness, driver)
+        drawn = _draw(state, spec, now_s, paused, detail, liveness, driver, spending)
         try:
             encoded = _ENCODER.encode(drawn)
         except UnicodeEncodeError:
@@ -365,6 +373,7 @@ def _draw(
     detail: _Detail,
     liveness: Liveness,
     driver: Driving,
+    spending: tuple[SpendingRow, ...],
 ) -> RunSnapshot:
     verb = spec.verb
     study, objective = verb.study, verb.objective
@@ -415,6 +424,7 @@ def _draw(
         operations=operation_rows(state),
         traces=trace_rows(state),
         usage=None if end is None else end.usage,
+        spending=spending,
         **group_fields(
             state,
             spec,

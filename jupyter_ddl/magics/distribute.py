@@ -73,12 +73,14 @@ def _submit_cell(shell: Any, line: str, verb: Verb, options: CellOptions, cell: 
     check_supported(draft)
     if options.dry_run:
         from jupyter_ddl.cell.dry_run import describe
+        from jupyter_ddl.client.cost import cost_now
         from jupyter_ddl.client.environment import environment_now, places_now
         from jupyter_ddl.client.folder import folder_now
         from jupyter_ddl.client.scaling import first_guess
 
         lines = [
             *places_now(draft),
+            *cost_now(draft.spec),
             *first_guess(draft.spec),
             *folder_now(draft),
             *environment_now(draft, options.env_check, notebook),

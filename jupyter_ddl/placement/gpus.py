@@ -65,6 +65,19 @@ class GpuBook:
         """GPUs held, by run."""
         return dict(Counter(run_id for run_id, _ in self._holder.values()))
 
+    def kinds_held(self) -> dict[str, Counter[str]]:
+        """GPUs held, by run and by name."""
+        names = self._names
+        held: dict[str, Counter[str]] = {}
+        for uuid, (run_id, _) in self._holder.items():
+            held.setdefault(run_id, Counter())[names.get(uuid, "")] += 1
+        return held
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Names of the GPUs that there are, each once."""
+        return tuple(sorted(set(self._names.values())))
+
     def texts(self, gpus: Sequence[Sequence[str]]) -> tuple[str, ...]:
         """What to call the device of each rank."""
         names = self._names

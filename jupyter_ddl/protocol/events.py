@@ -8,6 +8,7 @@ import msgspec
 
 from jupyter_ddl.protocol.names import FileName, FilePath, MaybeFileName, StorePath
 from jupyter_ddl.protocol.pipeline import PipelineTimes
+from jupyter_ddl.protocol.prices import Budget, Held
 from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.protocol.space import ParamValue
 from jupyter_ddl.protocol.staleness import Staleness
@@ -20,6 +21,7 @@ __all__ = [
     "AttemptFinished",
     "AttemptStarted",
     "Beat",
+    "BudgetSet",
     "CellExecuted",
     "CheckpointSaved",
     "Event",
@@ -44,6 +46,7 @@ __all__ = [
     "RunFinished",
     "RunStarted",
     "RunSubmitted",
+    "Spent",
     "StalenessCounted",
     "StepsTimed",
     "StopRequested",
@@ -397,6 +400,20 @@ class StopRequested(msgspec.Struct, frozen=True, tag="stop_requested"):
     """Of a candidate of a fit: the execution of the cell that goes on without it."""
 
 
+class Spent(msgspec.Struct, frozen=True, tag="spent"):
+    """What the run has held and cost so far, in all sessions; once a minute, where it counts."""
+
+    at_s: Finite
+    held: Held
+
+
+class BudgetSet(msgspec.Struct, frozen=True, tag="budget_set"):
+    """Somebody has resumed the run with another budget."""
+
+    at_s: Finite
+    budget: Budget
+
+
 class Notice(msgspec.Struct, frozen=True, tag="notice"):
     """A sentence the user should see: a recovery, a fallback, a torn tail that was cut."""
 
@@ -465,6 +482,8 @@ class RunFinished(msgspec.Struct, frozen=True, tag="run_finished"):
     """Of a ddp run: the number of its latest round; 0 where none began."""
     usage: Usage | None = None
     """What it has held; None where nobody has measured."""
+    spent: Held | msgspec.UnsetType = msgspec.UNSET
+    """What it has held and cost in all sessions; unset where it has neither prices nor budget."""
 
 
 OfAttempt: TypeAlias = (
@@ -522,6 +541,8 @@ Event: TypeAlias = (
     | ProfileTaken
     | AttemptFinished
     | StopRequested
+    | Spent
+    | BudgetSet
     | Notice
     | CellExecuted
     | FoldFinished

@@ -10,6 +10,7 @@ from jupyter_ddl.protocol.cells import CellResult
 from jupyter_ddl.protocol.facts import EnvironmentStatus, Facts
 from jupyter_ddl.protocol.fit_results import FitResults
 from jupyter_ddl.protocol.folder import FolderFile
+from jupyter_ddl.protocol.prices import Place
 from jupyter_ddl.protocol.snapshot import EncodedSnapshot
 from jupyter_ddl.protocol.telemetry import EncodedTelemetry
 
@@ -107,6 +108,8 @@ class ClusterStatus(msgspec.Struct, frozen=True):
     """Why the state is ``degraded``, in one line; empty in others."""
     waiting_runs: tuple[str, ...] = ()
     """Those of ``active_runs`` that wait for something outside them: slots, a worker, a disk."""
+    place: Place = Place()
+    """What its workers have, as far as it may cost something."""
 
     @property
     def n_slots(self) -> int:

@@ -15,6 +15,7 @@ from jupyter_ddl.protocol.cells import Cell
 from jupyter_ddl.protocol.facts import EnvironmentStatus, Patch
 from jupyter_ddl.protocol.fit import FeedFit, FinishFit, TakeFit, TellFit
 from jupyter_ddl.protocol.folder import FolderFile
+from jupyter_ddl.protocol.prices import Budget
 from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.protocol.verb import StopHow
 
@@ -79,6 +80,8 @@ class ResumeRun(msgspec.Struct, frozen=True, tag="resume_run"):
     """Go on with a run whose ledger is on disk; finished trials stay finished."""
 
     run_id: str
+    budget: Budget | None = None
+    """Of all sessions, in place of the one that it has."""
 
 
 class WatchRun(msgspec.Struct, frozen=True, tag="watch_run"):

@@ -8,6 +8,7 @@ import msgspec
 
 from jupyter_ddl.errors import JupyterDDLError
 from jupyter_ddl.protocol.facts import EnvironmentStatus
+from jupyter_ddl.protocol.prices import Budget, Prices
 from jupyter_ddl.protocol.program import Program
 from jupyter_ddl.protocol.telemetry import Finite
 from jupyter_ddl.protocol.verb import VerbSpec, read_verb
@@ -31,6 +32,8 @@ class Limits(msgspec.Struct, frozen=True):
     admission_timeout_s: float | None = None
     """How long a rank group waits for slots; None: while other runs use them, and 10 minutes for
     slots that are missing or kept by persistent groups."""
+    budget: Budget | msgspec.UnsetType = msgspec.UNSET
+    """What it may cost or hold, over all sessions; unset: as much as it takes."""
 
 
 class Provenance(msgspec.Struct, frozen=True):
@@ -80,6 +83,8 @@ class RunSpec(msgspec.Struct, frozen=True):
     """Whether its scalars are written as event files while it goes on."""
     profile: int | msgspec.UnsetType = msgspec.UNSET
     """Steps of each rank that torch's profiler records; unset: none."""
+    prices: Prices | msgspec.UnsetType = msgspec.UNSET
+    """The table when it was submitted; unset: there was none, and nothing tells what it costs."""
 
     def __post_init__(self) -> None:
         """Find the verb's class by its tag: which verbs there are is known when they are wanted."""

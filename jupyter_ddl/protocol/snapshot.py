@@ -7,6 +7,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from jupyter_ddl.protocol.events import Failure, HangVerdict, Outcome
+from jupyter_ddl.protocol.prices import BudgetUnit
 from jupyter_ddl.protocol.reading import json_decoder
 from jupyter_ddl.protocol.space import ParamValue
 from jupyter_ddl.protocol.telemetry import Usage
@@ -26,6 +27,7 @@ __all__ = [
     "RunLine",
     "RunSnapshot",
     "RunStateName",
+    "SpendingRow",
     "StepParts",
     "TraceRow",
     "TrialRow",
@@ -190,6 +192,21 @@ class RestartRow(msgspec.Struct, frozen=True):
     """Whether the next round has begun."""
 
 
+class SpendingRow(msgspec.Struct, frozen=True):
+    """What a run has spent in one unit, at one moment, and what it spends since."""
+
+    unit: BudgetUnit
+    currency: str
+    """Three letters; empty for hours."""
+    amount: float
+    at_s: float
+    """Unix seconds at which it was that much."""
+    per_hour: float
+    """What an hour has added since then; 0 of a run that holds nothing."""
+    budget: float | None = None
+    """What ends the run once it is spent; None: nothing does."""
+
+
 class RunLine(msgspec.Struct, frozen=True):
     """A run in a list: of ledgers, of ``%runs``, of the terminal and of the panel."""
 
@@ -221,6 +238,9 @@ class RunLine(msgspec.Struct, frozen=True):
     """Whether it is driven and waits for something outside it: slots, a worker, a disk."""
     is_damaged: bool = False
     """Whether its record is damaged: the line tells what stands before that, `repair` keeps it."""
+    cost: float | None = None
+    """What it has cost, as far as its record tells; None: it has no prices."""
+    currency: str = ""
 
 
 class RunSnapshot(msgspec.Struct, frozen=True):
@@ -311,6 +331,8 @@ class RunSnapshot(msgspec.Struct, frozen=True):
     """By trial and rank, at most 64."""
     usage: Usage | None = None
     """Of a run that is over: what it has held."""
+    spending: tuple[SpendingRow, ...] = ()
+    """What it has cost, where it has prices, and what of its budget is gone."""
 
     @property
     def last_step(self) -> int | None:

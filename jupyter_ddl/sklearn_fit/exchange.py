@@ -18,6 +18,7 @@ from jupyter_ddl.cell.settings import read_settings
 from jupyter_ddl.client.environment import check_before
 from jupyter_ddl.client.folder import check_resumed
 from jupyter_ddl.client.link import Mailbox
+from jupyter_ddl.client.prices import check_budget, check_prices, priced
 from jupyter_ddl.client.run import Run
 from jupyter_ddl.client.session import session
 from jupyter_ddl.client.submit import collect, new_run_id
@@ -34,6 +35,7 @@ from jupyter_ddl.protocol.assignment import StopWhen
 from jupyter_ddl.protocol.facts import EnvironmentStatus
 from jupyter_ddl.protocol.fit import FeedFit, FinishFit, FitEnding, TakeFit, TellFit
 from jupyter_ddl.protocol.fit_results import FitResults, TakenUnit
+from jupyter_ddl.protocol.prices import Budget
 from jupyter_ddl.protocol.requests import ResumeRun, StopRunRequest, SubmitRun
 from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.sklearn_fit.batches import Batch, sealed
@@ -270,6 +272,7 @@ class FitRun:
     def _open(self) -> Run:
         if self._run is not None:
             return self._run
+        budget = self._budget()  # before a cluster is started for a run that is refused
         self._cluster = session().ensure(self._setting.on_phase)
         run_id = self._setting.options.resume or new_run_id()
         environment = check_before(
@@ -279,7 +282,7 @@ class FitRun:
             self._ask(SubmitRun(self._spec(run_id, environment)))
         else:
             check_resumed(Run(run_id).spec)
-            self._ask(ResumeRun(run_id))
+            self._ask(ResumeRun(run_id, budget))
         self._run = Run(run_id)
         if self._setting.on_run is not None:
             self._setting.on_run(self._run)
@@ -289,6 +292,16 @@ class FitRun:
         self._mailbox = session().watch(self._cluster, run_id)
         return self._run
 
+    def _budget(self) -> Budget | None:
+        """What the run may cost; refuses what no run of fits can have."""
+        options = self._setting.options
+        if options.resume is not None:
+            run = Run(options.resume)
+            check_budget(run.spec, run._fold(), options.budget)
+        elif options.budget is not None:
+            check_prices(options.budget)
+        return options.budget
+
     def _spec(self, run_id: str, environment: EnvironmentStatus | None) -> RunSpec:
         setting = self._setting
         origin = collect(setting.line, setting.cell, setting.notebook, ("sklearn",))
@@ -296,7 +309,7 @@ class FitRun:
         context = CellContext(setting.cell_number, setting.folder)
         draft = verb.compile(setting.cell, setting.namespace, context, setting.options)
         provenance = msgspec.structs.replace(origin, environment=environment)
-        return draft.submitted(run_id, self._cluster, provenance)
+        return priced(draft.submitted(run_id, self._cluster, provenance))
 
     def close(self, state: FitEnding, reason: str = "") -> None:
         """The cell is over; returns when that is on record."""

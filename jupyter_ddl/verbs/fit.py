@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from jupyter_ddl.cell.draft import CellContext, RunDraft, draft_run
 from jupyter_ddl.cell.options import (
     BRING_FILES,
+    BUDGET,
     CAPTURE_LIMIT,
     ENV_CHECK,
     MAX_PARALLEL,
@@ -39,6 +40,7 @@ class Fit(Verb, frozen=True, tag="fit"):
         NAME,
         BRING_FILES,
         TIMEOUT,
+        BUDGET,
         argument(
             "--resume",
             metavar="RUN",

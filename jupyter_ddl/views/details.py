@@ -25,6 +25,7 @@ from jupyter_ddl.views.drawing import (
 )
 from jupyter_ddl.views.group import cells_html, cells_text
 from jupyter_ddl.views.html import render_html
+from jupyter_ddl.views.summary import costs
 from jupyter_ddl.views.text import render_text
 from jupyter_ddl.views.trial_table import Column, draw_table
 
@@ -106,6 +107,7 @@ def _held(snapshot: RunSnapshot) -> list[tuple[str, str]]:
         held += f", {format_held(usage.gpu_hours, 'GPU')}"
     peaks = [peak for peak in usage.peak_memory_bytes if peak is not None]
     facts = [("held", held)]
+    facts += [("spent", text) for text in costs(snapshot, 0.0)]
     if peaks:
         most = max(peaks)
         rank = f" (rank {usage.peak_memory_bytes.index(most)})" if len(peaks) > 1 else ""

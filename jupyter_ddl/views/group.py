@@ -38,7 +38,7 @@ from jupyter_ddl.views.plots import (
     outside_text,
     point_at,
 )
-from jupyter_ddl.views.summary import is_final, times
+from jupyter_ddl.views.summary import costs, is_final, times
 from jupyter_ddl.views.trial_table import Column, draw_table
 
 __all__ = [
@@ -254,10 +254,11 @@ def group_caption(snapshot: RunSnapshot, now_s: float) -> str:
     ]
     words += _progress_words(snapshot)
     left = "".join(f"<span>{word}</span>" for word in words)
+    right = " · ".join((*times(snapshot, now_s), *map(esc, costs(snapshot, now_s))))
     return (
         '<div style="display:flex;flex-wrap:wrap;justify-content:space-between;gap:0 18px;'
         f'margin:7px 0 0;font-size:12px"><div style="display:flex;flex-wrap:wrap;gap:0 12px">'
-        f'{left}</div><div style="{MUTED}">{" · ".join(times(snapshot, now_s))}</div></div>'
+        f'{left}</div><div style="{MUTED}">{right}</div></div>'
     )
 
 

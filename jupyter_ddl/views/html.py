@@ -43,6 +43,7 @@ from jupyter_ddl.views.plots import draw_curve, series_of
 from jupyter_ddl.views.summary import (
     FailureNote,
     clock_text,
+    costs,
     failure_message,
     failure_place,
     first_failure,
@@ -201,7 +202,8 @@ def _caption(snapshot: RunSnapshot, now_s: float) -> str:
     ]
     left = "".join(f"<span>{word}</span>" for word in words)
     right = " · ".join(
-        f'<span style="white-space:nowrap">{text}</span>' for text in times(snapshot, now_s)
+        f'<span style="white-space:nowrap">{esc(text)}</span>'
+        for text in (*times(snapshot, now_s), *costs(snapshot, now_s))
     )
     return (
         '<div style="display:flex;flex-wrap:wrap;justify-content:space-between;gap:0 18px;'

@@ -7,14 +7,24 @@ import math
 
 import msgspec
 
-from jupyter_ddl.formats import format_count, format_counted, format_duration, format_rate
+from jupyter_ddl.formats import (
+    format_count,
+    format_counted,
+    format_duration,
+    format_held,
+    format_money,
+    format_rate,
+)
 from jupyter_ddl.protocol.events import Failure
-from jupyter_ddl.protocol.snapshot import RunSnapshot, TrialRow, TrialStateName
+from jupyter_ddl.protocol.snapshot import RunSnapshot, SpendingRow, TrialRow, TrialStateName
+from jupyter_ddl.views.drawing import plain
 
 __all__ = [
     "FailureNote",
     "Segment",
+    "amount_text",
     "clock_text",
+    "costs",
     "duration_text",
     "elapsed_s",
     "failure_message",
@@ -33,6 +43,7 @@ __all__ = [
 _FINAL = frozenset({"complete", "failed", "cancelled"})
 _N_BEST = 3
 _N_RUNNING = 8
+_HOUR_S = 3600.0
 
 _SegmentOrder: tuple[TrialStateName, ...] = (
     "complete",
@@ -110,6 +121,31 @@ def times(snapshot: RunSnapshot, now_s: float) -> tuple[str, ...]:
         if math.isfinite(left_s) and left_s >= 0 and not snapshot.paused:
             parts.append(f"about {format_duration(max(1.0, left_s))} left")
     return tuple(part for part in parts if part)
+
+
+def costs(snapshot: RunSnapshot, now_s: float) -> tuple[str, ...]:
+    """What it has cost so far and will cost, and what of its budget is gone."""
+    return tuple(_spent_text(snapshot, row, now_s) for row in snapshot.spending)
+
+
+def _spent_text(snapshot: RunSnapshot, row: SpendingRow, now_s: float) -> str:
+    of_budget = "" if row.budget is None else f" of {amount_text(row, row.budget)}"
+    if is_final(snapshot):
+        return f"{amount_text(row, row.amount)}{of_budget}"
+    spent = row.amount + max(0.0, now_s - row.at_s) * row.per_hour / _HOUR_S
+    text = f"{amount_text(row, spent)} so far{of_budget}"
+    left_s = -1.0 if snapshot.ends_at_s is None else snapshot.ends_at_s - now_s
+    if row.currency and row.per_hour > 0 and math.isfinite(left_s) and left_s >= 0:
+        to_go = format_money(left_s * row.per_hour / _HOUR_S, plain(row.currency, 3), True)
+        text += f", about {to_go} to go"
+    return text
+
+
+def amount_text(row: SpendingRow, amount: float) -> str:
+    """An amount in the unit of a row."""
+    if row.unit == "money":
+        return format_money(amount, plain(row.currency, 3))
+    return format_held(amount, "CPU" if row.unit == "cpuh" else "GPU")
 
 
 def recovery_text(snapshot: RunSnapshot) -> str:

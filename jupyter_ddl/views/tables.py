@@ -13,6 +13,7 @@ from jupyter_ddl.formats import (
     format_count,
     format_counted,
     format_duration,
+    format_money,
     format_score,
 )
 from jupyter_ddl.protocol.facts import EnvironmentStatus
@@ -156,6 +157,7 @@ def _runs_cells(rows: Sequence[RunLine], now_s: float) -> list[tuple[str, tuple[
         ("best", tuple(_best(row) for row in rows), True),
         ("started", tuple(format_age(now_s - row.created_at_s) for row in rows), True),
         ("time", tuple(format_duration(_duration_s(row, now_s)) for row in rows), True),
+        ("cost", tuple(_cost(row) for row in rows), True),
         ("verb", tuple(plain(row.verb, 16) for row in rows), False),
         ("cluster", tuple(plain(row.cluster, 24) for row in rows), False),
     ]
@@ -180,6 +182,10 @@ def _best(row: RunLine) -> str:
     if row.best is None:
         return ""
     return f"{plain(row.metric or '', 24)} {format_score(row.best)}".lstrip()
+
+
+def _cost(row: RunLine) -> str:
+    return "" if row.cost is None else format_money(row.cost, plain(row.currency, 3))
 
 
 def _runs_html(rows: Sequence[RunLine], n_hidden: int, now_s: float) -> str:

@@ -19,6 +19,7 @@ from jupyter_ddl.views.drawing import (
 )
 from jupyter_ddl.views.group import group_lines, group_progress, group_words, is_group, stacks_text
 from jupyter_ddl.views.summary import (
+    costs,
     duration_text,
     failure_message,
     failure_place,
@@ -53,7 +54,7 @@ def render_text(
     lines = [
         _header(snapshot),
         group_progress(snapshot) if grouped else progress,
-        " · ".join(times(snapshot, now_s)),
+        " · ".join((*times(snapshot, now_s), *costs(snapshot, now_s))),
     ]
     if snapshot.paused and not is_final(snapshot):
         lines.append(f"Waiting: {plain(snapshot.paused, _LINE_LIMIT)}")

@@ -78,6 +78,7 @@ export interface ClusterStatus {
   gpus: string;
   trouble: string;
   waiting_runs: (string)[];
+  place: Place;
 }
 
 export interface ClusterTelemetry {
@@ -380,6 +381,14 @@ export interface OutputRow {
   at_s: number | null;
 }
 
+export interface Place {
+  cpus: number;
+  memory_bytes: number | null;
+  n_slots: number;
+  labels: Record<string, string>;
+  gpus: (string)[];
+}
+
 export interface Progress {
   kind: "progress";
   id: number;
@@ -488,6 +497,8 @@ export interface RunLine {
   recovering: boolean;
   waits: boolean;
   is_damaged: boolean;
+  cost: number | null;
+  currency: string;
 }
 
 export interface RunList {
@@ -550,6 +561,7 @@ export interface RunSnapshot {
   operations: (OperationRow)[];
   traces: (TraceRow)[];
   usage: Usage | null;
+  spending: (SpendingRow)[];
 }
 
 export interface RunView {
@@ -569,6 +581,15 @@ export interface ScaleCluster {
 export interface Seen {
   kind: "seen";
   run_id: string;
+}
+
+export interface SpendingRow {
+  unit: "cpuh" | "gpuh" | "money";
+  currency: string;
+  amount: number | null;
+  at_s: number | null;
+  per_hour: number | null;
+  budget: number | null;
 }
 
 export interface StacksPart {
@@ -818,7 +839,7 @@ export const STRUCTS: Record<string, Record<string, Shape>> = {
   CellRow: {"number": "int", "source": "string", "targets": {"list": "int"}, "outcome": {"one": ["cancelled", "complete", "failed"]}, "at_s": "number", "duration_s": "number", "failure": "string"},
   ClusterList: {"kind": {"one": ["clusters"]}, "seq": "int", "at_s": "number", "clusters": {"list": {"struct": "ClusterStatus"}}, "unreachable": {"list": "string"}, "chosen": "string", "trouble": "string"},
   ClusterLogPart: {"kind": {"one": ["cluster_log"]}, "id": "int", "cluster": "string", "lines": {"list": "string"}, "n_foreign": "int"},
-  ClusterStatus: {"name": "string", "backend": "string", "state": {"one": ["degraded", "ready", "starting", "stopping"]}, "controller_pid": "int", "scheduler_address": "string", "started_at_s": "number", "workers": {"list": {"struct": "WorkerStatus"}}, "n_wanted": "int", "cpus_per_worker": "int", "memory_per_worker_bytes": {"any": ["int", "null"]}, "active_runs": {"list": "string"}, "idle_timeout_s": "number", "idle_left_s": {"any": ["number", "null"]}, "age_left_s": "number", "adapt": {"any": [{"tuple": ["int", "int"]}, "null"]}, "groups": {"list": {"struct": "GroupStatus"}}, "environment": {"any": [{"struct": "EnvironmentStatus"}, "null"]}, "gpus": "string", "trouble": "string", "waiting_runs": {"list": "string"}},
+  ClusterStatus: {"name": "string", "backend": "string", "state": {"one": ["degraded", "ready", "starting", "stopping"]}, "controller_pid": "int", "scheduler_address": "string", "started_at_s": "number", "workers": {"list": {"struct": "WorkerStatus"}}, "n_wanted": "int", "cpus_per_worker": "int", "memory_per_worker_bytes": {"any": ["int", "null"]}, "active_runs": {"list": "string"}, "idle_timeout_s": "number", "idle_left_s": {"any": ["number", "null"]}, "age_left_s": "number", "adapt": {"any": [{"tuple": ["int", "int"]}, "null"]}, "groups": {"list": {"struct": "GroupStatus"}}, "environment": {"any": [{"struct": "EnvironmentStatus"}, "null"]}, "gpus": "string", "trouble": "string", "waiting_runs": {"list": "string"}, "place": {"struct": "Place"}},
   ClusterTelemetry: {"seq": "int", "at_s": "number", "workers": {"list": {"struct": "WorkerSample"}}, "histories": {"list": {"struct": "WorkerHistory"}}, "verdicts": {"list": "string"}, "n_workers": "int", "gpu_hours": {"any": ["number", "null"]}, "cpu_hours": {"any": ["number", "null"]}, "others": {"map": {"list": {"any": ["number", "null"]}}}},
   ColumnHead: {"group": {"one": ["last", "least", "most", "param", "trial"]}, "name": "string", "kind": {"one": ["f4", "f8", "i4", "u1", "u2", "u4"]}, "at": "int", "choices": {"any": [{"list": {"any": ["boolean", "int", "number", "string", "null"]}}, "null"]}},
   ColumnsPart: {"kind": {"one": ["columns"]}, "id": "int", "run_id": "string", "seq": "int", "part": "int", "n_parts": "int", "n_rows": "int", "n_trials": "int", "columns": {"list": {"struct": "ColumnHead"}}},
@@ -844,6 +865,7 @@ export const STRUCTS: Record<string, Record<string, Shape>> = {
   OperationRow: {"name": "string", "share": "number", "cpu_s": "number", "device_s": "number", "n_calls": "number"},
   OutputPart: {"kind": {"one": ["output"]}, "id": "int", "run_id": "string", "file": "string", "mime": "string", "content": "string"},
   OutputRow: {"trial": "int", "file": "string", "at_s": "number"},
+  Place: {"cpus": "int", "memory_bytes": {"any": ["int", "null"]}, "n_slots": "int", "labels": {"map": "string"}, "gpus": {"list": "string"}},
   Progress: {"kind": {"one": ["progress"]}, "id": "int", "text": "string"},
   RankRow: {"rank": "int", "host": "string", "worker": "string", "device": "string", "pid": "int", "state": {"any": [{"one": ["running"]}, {"one": ["cancelled", "complete", "evicted", "failed", "moved", "pruned"]}]}, "step": {"any": ["int", "null"]}, "metrics": {"map": {"any": ["number", "null"]}}, "phase": "string", "heard_at_s": {"any": ["number", "null"]}, "parts": {"any": [{"struct": "StepParts"}, "null"]}},
   RankSample: {"run_id": "string", "trial": "int", "rank": "int", "pid": "int", "cpu": {"any": ["number", "null"]}, "memory_bytes": {"any": ["int", "null"]}, "read_bytes_s": {"any": ["number", "null"]}, "write_bytes_s": {"any": ["number", "null"]}, "loader_share": {"any": ["number", "null"]}, "gpus": {"list": "string"}, "is_busy": "boolean"},
@@ -852,10 +874,11 @@ export const STRUCTS: Record<string, Record<string, Shape>> = {
   RecordTrouble: {"kind": {"one": ["record"]}, "seq": "int", "at_s": "number", "run_id": "string", "text": "string"},
   RestartRow: {"round": "int", "rank": {"any": ["int", "null"]}, "cause": "string", "step": {"any": ["int", "null"]}, "is_over": "boolean"},
   RunHistory: {"began_s": "number", "length_s": "number", "noun": "string", "lanes": {"list": "string"}, "bars": {"list": {"tuple": ["int", "number", "number", "string", "int", "int"]}}, "marks": {"list": {"tuple": ["number", "string", {"any": ["int", "null"]}, "string"]}}, "n_bars": "int", "n_hidden": "int", "n_marks": "int", "usage_at_s": {"list": "number"}, "cpu": {"list": {"any": ["number", "null"]}}, "gpu": {"list": {"any": ["number", "null"]}}, "memory": {"list": {"any": ["number", "null"]}}},
-  RunLine: {"run_id": "string", "name": "string", "verb": "string", "can": {"struct": "Capabilities"}, "nouns": {"struct": "Nouns"}, "cluster": "string", "state": {"one": ["cancelled", "complete", "failed", "running", "starting", "submitted"]}, "created_at_s": "number", "finished_at_s": {"any": ["number", "null"]}, "n_trials": "int", "n_finished": {"any": ["int", "null"]}, "step": {"any": ["int", "null"]}, "round": "int", "best": {"any": ["number", "null"]}, "metric": {"any": ["string", "null"]}, "live": "boolean", "recovering": "boolean", "waits": "boolean", "is_damaged": "boolean"},
+  RunLine: {"run_id": "string", "name": "string", "verb": "string", "can": {"struct": "Capabilities"}, "nouns": {"struct": "Nouns"}, "cluster": "string", "state": {"one": ["cancelled", "complete", "failed", "running", "starting", "submitted"]}, "created_at_s": "number", "finished_at_s": {"any": ["number", "null"]}, "n_trials": "int", "n_finished": {"any": ["int", "null"]}, "step": {"any": ["int", "null"]}, "round": "int", "best": {"any": ["number", "null"]}, "metric": {"any": ["string", "null"]}, "live": "boolean", "recovering": "boolean", "waits": "boolean", "is_damaged": "boolean", "cost": {"any": ["number", "null"]}, "currency": "string"},
   RunList: {"kind": {"one": ["runs"]}, "seq": "int", "at_s": "number", "runs": {"list": {"struct": "RunLine"}}, "trouble": "string"},
-  RunSnapshot: {"seq": "int", "run_id": "string", "name": "string", "verb": "string", "can": {"struct": "Capabilities"}, "nouns": {"struct": "Nouns"}, "state": {"one": ["cancelled", "complete", "failed", "running", "starting", "submitted"]}, "cluster": "string", "created_at_s": "number", "n_trials": "int", "counts": {"struct": "Counts"}, "started_at_s": {"any": ["number", "null"]}, "finished_at_s": {"any": ["number", "null"]}, "metric": {"any": ["string", "null"]}, "mode": {"one": ["max", "min"]}, "sampler": "string", "pruner": "string", "best": {"any": [{"struct": "BestTrial"}, "null"]}, "rows": {"list": {"struct": "TrialRow"}}, "curve": {"list": {"tuple": ["int", "number"]}}, "pruned": {"list": "int"}, "best_curve": {"list": {"tuple": ["int", "number"]}}, "learning": {"list": {"struct": "LearningCurve"}}, "trials_per_s": {"any": ["number", "null"]}, "ends_at_s": {"any": ["number", "null"]}, "n_evictions": "int", "notices": {"list": "string"}, "paused": "string", "driver": {"one": ["live", "none", "recovering"]}, "stopping": "boolean", "reason": "string", "failure": {"any": [{"struct": "Failure"}, "null"]}, "failed_trial": {"any": ["int", "null"]}, "cells": {"list": {"struct": "CellRow"}}, "ranks": {"list": {"struct": "RankRow"}}, "world_size": "int", "round": "int", "max_rounds": "int", "restarts": {"list": {"struct": "RestartRow"}}, "checkpoint_step": {"any": ["int", "null"]}, "series": {"map": {"list": {"tuple": ["int", "number"]}}}, "metrics": {"list": "string"}, "n_metrics": "int", "hang": {"any": [{"struct": "HangVerdict"}, "null"]}, "step_verdict": "string", "bytes_sent": {"any": ["int", "null"]}, "outputs": {"list": {"struct": "OutputRow"}}, "n_outputs": "int", "operations": {"list": {"struct": "OperationRow"}}, "traces": {"list": {"struct": "TraceRow"}}, "usage": {"any": [{"struct": "Usage"}, "null"]}},
+  RunSnapshot: {"seq": "int", "run_id": "string", "name": "string", "verb": "string", "can": {"struct": "Capabilities"}, "nouns": {"struct": "Nouns"}, "state": {"one": ["cancelled", "complete", "failed", "running", "starting", "submitted"]}, "cluster": "string", "created_at_s": "number", "n_trials": "int", "counts": {"struct": "Counts"}, "started_at_s": {"any": ["number", "null"]}, "finished_at_s": {"any": ["number", "null"]}, "metric": {"any": ["string", "null"]}, "mode": {"one": ["max", "min"]}, "sampler": "string", "pruner": "string", "best": {"any": [{"struct": "BestTrial"}, "null"]}, "rows": {"list": {"struct": "TrialRow"}}, "curve": {"list": {"tuple": ["int", "number"]}}, "pruned": {"list": "int"}, "best_curve": {"list": {"tuple": ["int", "number"]}}, "learning": {"list": {"struct": "LearningCurve"}}, "trials_per_s": {"any": ["number", "null"]}, "ends_at_s": {"any": ["number", "null"]}, "n_evictions": "int", "notices": {"list": "string"}, "paused": "string", "driver": {"one": ["live", "none", "recovering"]}, "stopping": "boolean", "reason": "string", "failure": {"any": [{"struct": "Failure"}, "null"]}, "failed_trial": {"any": ["int", "null"]}, "cells": {"list": {"struct": "CellRow"}}, "ranks": {"list": {"struct": "RankRow"}}, "world_size": "int", "round": "int", "max_rounds": "int", "restarts": {"list": {"struct": "RestartRow"}}, "checkpoint_step": {"any": ["int", "null"]}, "series": {"map": {"list": {"tuple": ["int", "number"]}}}, "metrics": {"list": "string"}, "n_metrics": "int", "hang": {"any": [{"struct": "HangVerdict"}, "null"]}, "step_verdict": "string", "bytes_sent": {"any": ["int", "null"]}, "outputs": {"list": {"struct": "OutputRow"}}, "n_outputs": "int", "operations": {"list": {"struct": "OperationRow"}}, "traces": {"list": {"struct": "TraceRow"}}, "usage": {"any": [{"struct": "Usage"}, "null"]}, "spending": {"list": {"struct": "SpendingRow"}}},
   RunView: {"kind": {"one": ["run"]}, "seq": "int", "at_s": "number", "snapshot": {"struct": "RunSnapshot"}},
+  SpendingRow: {"unit": {"one": ["cpuh", "gpuh", "money"]}, "currency": "string", "amount": "number", "at_s": "number", "per_hour": "number", "budget": {"any": ["number", "null"]}},
   StacksPart: {"kind": {"one": ["stacks"]}, "id": "int", "run_id": "string", "ranks": {"list": {"struct": "RankStacks"}}, "n_ranks": "int"},
   StepParts: {"n_steps": "int", "step_s": "number", "data_s": "number", "compute_s": "number", "waiting_s": {"any": ["number", "null"]}, "exchange_s": {"any": ["number", "null"]}, "samples_s": {"any": ["number", "null"]}, "n_workers": {"any": ["int", "null"]}, "gradient_norm": {"any": ["number", "null"]}},
   TelemetryView: {"kind": {"one": ["telemetry"]}, "seq": "int", "cluster": "string", "telemetry": {"struct": "ClusterTelemetry"}, "run_id": "string"},

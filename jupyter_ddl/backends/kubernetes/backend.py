@@ -138,6 +138,10 @@ class KubeBackend(Backend):
         return self._settings.slots
 
     @property
+    def node_labels(self) -> Mapping[str, str]:
+        return manifest.node_labels(self._spec)
+
+    @property
     def packages_from(self) -> str:
         return self._settings.image or ""
 

@@ -17,6 +17,7 @@ __all__ = [
     "HTTP_PORT",
     "dask_cluster",
     "network_policy",
+    "node_labels",
     "owned_by",
     "scheduler_pod",
     "tls_secret",
@@ -115,6 +116,12 @@ def worker_pod(spec: ClusterSpec, name: str, namespace: str) -> Json:
     _add_volumes(pod, kube.volumes)
     template = kube.pod_template
     return pod if template is None else merged(pod, json.loads(template))
+
+
+def node_labels(spec: ClusterSpec) -> dict[str, str]:
+    """What the workers' pods ask of their nodes."""
+    template = json.loads(kube_settings(spec).pod_template or "{}")
+    return {**kube_settings(spec).node_selector, **(template.get("nodeSelector") or {})}
 
 
 def _pod(spec: ClusterSpec, name: str, container: Json) -> Json:

@@ -15,3 +15,4 @@ export function bytes(size: Known<number>): string;
 export function percent(share: Known<number>): string;
 export function rate(perS: Known<number>, noun: string): string;
 export function held(hours: number, unit: string): string;
+export function money(amount: number, currency: string, rough?: boolean): string;

@@ -206,6 +206,25 @@ export function held(hours, unit) {
   return `${number(Number(value.toPrecision(3)))} ${unit}-${span}`;
 }
 
+const SYMBOLS = { EUR: "€", USD: "$", GBP: "£", JPY: "¥" };
+const LEAST_SHOWN = 1e-4;
+
+/**
+ * An amount of money, rough where it is a guess: `€ 1.84`, `€ 7.3`.
+ * @param {number} amount
+ * @param {string} currency
+ * @param {boolean} [rough]
+ * @returns {string}
+ */
+export function money(amount, currency, rough = false) {
+  const sign = Object.hasOwn(SYMBOLS, currency) ? SYMBOLS[currency] : currency;
+  if (!isKnown(amount)) return `${sign} ${UNKNOWN}`;
+  if (amount > 0 && amount < LEAST_SHOWN) return `${sign} <0.0001`;
+  if (rough || (amount > 0 && amount < 0.095)) return `${sign} ${number(Number(amount.toPrecision(2)))}`;
+  if (amount < 9999.5) return `${sign} ${grouped(amount.toFixed(2))}`;
+  return `${sign} ${number(rounded(amount))}`;
+}
+
 function isKnown(value) {
   return value !== null && value !== undefined && Number.isFinite(value) && value >= 0;
 }

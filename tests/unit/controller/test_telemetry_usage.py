@@ -12,7 +12,7 @@ from tests.unit.controller.telemetry_samples import rank
 
 def test_hours_are_slots_times_cpus_times_time() -> None:
     meter = UsageMeter(cpus_per_slot=4, now_s=0.0)
-    meter.poll(100.0, {"run-1": 2}, {"run-1": 8})
+    meter.poll(100.0, {"run-1": 2}, {"run-1": {"A100": 8}})
     meter.poll(1900.0, {"run-1": 1}, {})
     meter.poll(3700.0, {}, {})
     used = meter.of("run-1")

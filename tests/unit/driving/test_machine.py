@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from jupyter_ddl.driving.assignments import RunContext
@@ -29,6 +31,7 @@ from jupyter_ddl.driving.trials import TrialMachine
 from jupyter_ddl.ledger.reducer import fold_all
 from jupyter_ddl.placement.slots import SlotBook
 from jupyter_ddl.protocol.events import Notice, RunSubmitted
+from jupyter_ddl.protocol.prices import Prices, Reading
 from jupyter_ddl.protocol.program import Program
 from jupyter_ddl.protocol.run import Limits, RunSpec
 from jupyter_ddl.protocol.verb import VerbSpec
@@ -42,9 +45,13 @@ def machine_of(
     limits: Limits | None = None,
     verb: VerbSpec | None = None,
     workers: dict[str, int] | None = None,
+    prices: Prices | None = None,
+    read_meter: Callable[[RunSpec], Reading | None] = lambda _: None,
 ) -> TrialMachine:
     verb = verb or Map("items", "item", n_items)
     spec = RunSpec("r1", verb, Program("", "In [1]"), 1, "c", 0.0, limits=limits or Limits())
+    if prices is not None:
+        spec = msgspec.structs.replace(spec, prices=prices)
     slots = SlotBook()
     slots.set_workers(workers or {"w1": 1})
     context = RunContext(
@@ -56,6 +63,7 @@ def machine_of(
         pid=1,
         host_of=str,
         n_wanted=lambda: 1,
+        read_meter=read_meter,
     )
     state = fold_all([RunSubmitted(spec, 0.0)])
     return TrialMachine(spec, make_source(spec, 2), NoPruning(1), state, context)

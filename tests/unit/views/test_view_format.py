@@ -83,6 +83,7 @@ def test_views_and_live_view_write_any_number_alike() -> None:
     }
     calls["rate"] = [[number, "trials"] for number in numbers]
     calls["held"] = [[abs(number), "GPU"] for number in numbers if abs(number) < 1e300]
+    calls["money"] = [[abs(number), "EUR"] for number in numbers]
     calls["ticks"] = [
         random_ticks(abs(number)) for number in numbers if 1e-290 < abs(number) < 1e290
     ]
