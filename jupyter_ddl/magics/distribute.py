@@ -175,16 +175,22 @@ def _outputs_text(last: RunSnapshot, name: str) -> str:
 
 def _stopped(last: RunSnapshot) -> str:
     """What an interrupted run keeps, and how it goes on."""
+    is_spent = any(row.budget is not None and row.amount >= row.budget for row in last.spending)
+    needs = ", with a larger --budget" if is_spent else ""
     if last.can.has_ranks and last.checkpoint_step is None:
-        return f"Stopped before a checkpoint was saved; `--resume {last.run_id}` starts over."
+        line = f"`--resume {last.run_id}` starts over"
+        return f"Stopped before a checkpoint was saved; {line}{needs}."
     if last.can.has_ranks:
-        return f"Stopped: this cell with `--resume {last.run_id}` goes on from its last checkpoint."
+        return (
+            f"Stopped: this cell with `--resume {last.run_id}` goes on from its last checkpoint"
+            f"{needs}."
+        )
     n_kept = last.counts.complete + last.counts.pruned
     kept = f"{n_kept:,} of {last.n_trials:,} {last.nouns.trials} are finished"
     best = ""
     if last.best is not None:
         best = f", best {last.metric} {format_score(last.best.value)} at trial {last.best.number}"
-    return f"Stopped: {kept}{best}; this cell with `--resume {last.run_id}` goes on."
+    return f"Stopped: {kept}{best}; this cell with `--resume {last.run_id}` goes on{needs}."
 
 
 def _bind(shell: Any, run: Run, options: CellOptions) -> None:

@@ -206,7 +206,7 @@ export function held(hours, unit) {
   return `${number(Number(value.toPrecision(3)))} ${unit}-${span}`;
 }
 
-const SYMBOLS = { EUR: "€", USD: "$", GBP: "£", JPY: "¥" };
+const SYMBOLS = new Map([["EUR", "€"], ["USD", "$"], ["GBP", "£"], ["JPY", "¥"]]);
 const LEAST_SHOWN = 1e-4;
 
 /**
@@ -217,7 +217,7 @@ const LEAST_SHOWN = 1e-4;
  * @returns {string}
  */
 export function money(amount, currency, rough = false) {
-  const sign = Object.hasOwn(SYMBOLS, currency) ? SYMBOLS[currency] : currency;
+  const sign = SYMBOLS.get(currency) ?? currency;
   if (!isKnown(amount)) return `${sign} ${UNKNOWN}`;
   if (amount > 0 && amount < LEAST_SHOWN) return `${sign} <0.0001`;
   if (rough || (amount > 0 && amount < 0.095)) return `${sign} ${number(Number(amount.toPrecision(2)))}`;

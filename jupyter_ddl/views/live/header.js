@@ -1,13 +1,13 @@
 // What a run is, how far it has come, and what is wrong with it.
 
 import { isFinal } from "./client.js";
+import { spentOf } from "./costs.js";
 import { clean, h, repeat, setAttribute, setText, show } from "./dom.js";
-import { capitalized, count, counted, duration, held, money, param, rate, score } from "./format.js";
+import { capitalized, count, counted, duration, param, rate, score } from "./format.js";
 import { forHang, forWaiting, Remedies, withoutAdvice } from "./remedies.js";
 
 const SEGMENTS = ["complete", "pruned", "failed", "cancelled", "running"];
 const QUIET_MS = 4000;
-const HOUR_S = 3600;
 
 /** State, title, progress, counts, times, best trial, trouble, notices. */
 export class Header {
@@ -246,25 +246,9 @@ function timesOf(snapshot, client, ended) {
   if (!snapshot.can.has_ranks && !snapshot.can.has_cells) parts.push(rate(perS, snapshot.nouns.trials));
   const leftS = snapshot.ends_at_s === null ? -1 : snapshot.ends_at_s - client.nowS;
   if (!ended && leftS >= 0 && !snapshot.paused) parts.push(`about ${duration(Math.max(1, leftS))} left`);
-  for (const row of snapshot.spending ?? []) parts.push(spentOf(snapshot, row, client, ended));
+  for (const row of snapshot.spending ?? []) parts.push(spentOf(snapshot, row, client.nowS, ended));
   if (!ended && client.silentMs > QUIET_MS) parts.push(`no news for ${duration(client.silentMs / 1000)}`);
   return parts.filter(Boolean);
-}
-
-/** What the run has cost so far and will cost, or what of its budget is gone. */
-function spentOf(snapshot, row, client, ended) {
-  const ofBudget = row.budget === null ? "" : ` of ${amountOf(row, row.budget)}`;
-  if (ended) return `${amountOf(row, row.amount)}${ofBudget}`;
-  const spent = row.amount + (Math.max(0, client.nowS - row.at_s) * row.per_hour) / HOUR_S;
-  const text = `${amountOf(row, spent)} so far${ofBudget}`;
-  const leftS = snapshot.ends_at_s === null ? -1 : snapshot.ends_at_s - client.nowS;
-  if (!row.currency || row.per_hour <= 0 || leftS < 0) return text;
-  return `${text}, about ${money((leftS * row.per_hour) / HOUR_S, clean(row.currency, 3), true)} to go`;
-}
-
-function amountOf(row, amount) {
-  if (row.unit === "money") return money(amount, clean(row.currency, 3));
-  return held(amount, row.unit === "cpuh" ? "CPU" : "GPU");
 }
 
 /** What is wrong, each with what can be done; `host` is null where nothing can. */
