@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_ddl.controller.telemetry import UsageMeter
+from jupyter_ddl.protocol.prices import Held, Tariff
 from tests.unit.controller.telemetry_samples import rank
 
 
@@ -20,6 +21,18 @@ def test_hours_are_slots_times_cpus_times_time() -> None:
     assert used.cpu_hours == pytest.approx((2 * 1800 + 1 * 1800) * 4 / 3600)
     assert used.gpu_hours == pytest.approx(8 * 1800 / 3600)
     assert meter.total() == pytest.approx((used.cpu_hours, used.gpu_hours))
+
+
+def test_each_kind_of_gpu_has_its_price_and_what_is_held_now_is_the_rate() -> None:
+    tariff = Tariff("EUR", slot=0.5, gpu=1.0, gpus={"A100": 3.0})
+    meter = UsageMeter(cpus_per_slot=2, now_s=0.0)
+    meter.poll(0.0, {"run-1": 2}, {"run-1": {"NVIDIA A100": 1, "Tesla T4": 1}})
+    meter.poll(3600.0, {"run-1": 1}, {"run-1": {"Tesla T4": 1}})
+    held, per_hour = meter.read("run-1", tariff)
+    assert held == Held(4.0, 2.0, pytest.approx(2 * 0.5 + 3.0 + 1.0))
+    assert per_hour == Held(2.0, 1.0, pytest.approx(0.5 + 1.0))
+    assert meter.read("run-1", None).held == Held(4.0, 2.0, None)
+    assert meter.read("run-2", tariff).held == Held(0.0, 0.0, 0.0)
 
 
 def test_of_a_run_that_held_nothing_nothing_is_known() -> None:
