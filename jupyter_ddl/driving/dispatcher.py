@@ -20,7 +20,7 @@ from jupyter_ddl.driving.file_sync import AssignmentFiles, FileTransfer, OnEvent
 from jupyter_ddl.driving.flights import ChunkInbox
 from jupyter_ddl.protocol.assignment import Assignment, Control, StopRun, StopTrial
 from jupyter_ddl.protocol.events import AssignmentResult, EventChunk
-from jupyter_ddl.protocol.group import JoinGroup
+from jupyter_ddl.protocol.group import JoinGroup, MembersChanged
 from jupyter_ddl.protocol.reading import msgpack_decoder
 from jupyter_ddl.protocol.sampling import SamplerAnswers, SamplerCall
 from jupyter_ddl.worker import plugin as plugin_calls
@@ -322,4 +322,4 @@ def _is_waited_for(control: Control) -> bool:
     """Whether a run or a round stands still until this has arrived."""
     if isinstance(control, StopRun):
         return not control.is_over
-    return isinstance(control, StopTrial | JoinGroup)
+    return isinstance(control, StopTrial | JoinGroup | MembersChanged)

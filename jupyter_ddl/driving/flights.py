@@ -139,6 +139,14 @@ class FlightBook:
             self._of_trial[trial] = flight
         return flight
 
+    def replace(self, flight: Flight, rank: int, assignment: Assignment) -> None:
+        """A rank of a group, not the first, is sent once more."""
+        ranks = list(flight.assignments)
+        ranks[rank] = assignment
+        flight.assignments = tuple(ranks)
+        flight.under_way.add(assignment.assignment_id)
+        self._of_assignment[assignment.assignment_id] = (flight, rank)
+
     def land(self, flight: Flight) -> None:
         """Forget a flight; what it leaves open no longer belongs to it."""
         self._flights.pop(flight.assignments[0].assignment_id, None)

@@ -340,6 +340,17 @@ class StepWatch:
                 self._running.discard(rank)
                 self._last_step_s = now_s
 
+    def ended(self, rank: int) -> None:
+        """A rank is there no more, whether it has told so or not."""
+        self._running.discard(rank)
+
+    def begin_again(self, rank: int) -> None:
+        """A rank that has ended is started once more."""
+        self._running.add(rank)
+        self._phases[rank] = "loading"
+        self._n_steps[rank] = 0
+        self._last_beat_s.pop(rank, None)
+
     def _beat(self, rank: int, phase: str, n_steps: int, now_s: float) -> None:
         made = n_steps - self._n_steps[rank]
         if made > 0:

@@ -6,12 +6,13 @@ consequence: when one rank dies, the others' collectives fail too, perhaps in th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, TypeAlias
 
 import msgspec
 
 from jupyter_ddl.driving.hangs import Blame, StepWatch, whereabouts
+from jupyter_ddl.driving.lives import Lives
 from jupyter_ddl.driving.machine import Instruction, Now, Signal, WriteStacks, earliest
 from jupyter_ddl.driving.round_verdict import conclusion_of, is_consequence, loss_of
 from jupyter_ddl.protocol.assignment import (
@@ -40,9 +41,18 @@ from jupyter_ddl.protocol.events import (
     ValueKept,
     WorkerLeaving,
 )
-from jupyter_ddl.protocol.group import JoinGroup, ranks_label
+from jupyter_ddl.protocol.group import JoinGroup, MembersChanged, ranks_label
 
-__all__ = ["Action", "AskToLeave", "AwaitCause", "GroupFold", "Join", "Round", "StopOthers"]
+__all__ = [
+    "Action",
+    "AskToLeave",
+    "AwaitCause",
+    "GroupFold",
+    "Join",
+    "Round",
+    "StopOthers",
+    "TellMembers",
+]
 
 _CAUSE_TIMEOUT_S = 0.7
 """How long a failure that looks like a consequence waits for its cause: the end of a killed
@@ -59,6 +69,8 @@ class Join(msgspec.Struct, frozen=True):
 
     addresses: tuple[str, ...]
     store: str = ""
+    rank: int | None = None
+    """Only this one, which was started again; None: all."""
 
 
 class StopOthers(msgspec.Struct, frozen=True):
@@ -76,7 +88,14 @@ class AskToLeave(msgspec.Struct, frozen=True):
     """A worker of the group goes: the group is to leave at its next checkpoint."""
 
 
-Action: TypeAlias = Join | StopOthers | AwaitCause | AskToLeave
+class TellMembers(msgspec.Struct, frozen=True):
+    """A rank is there no more, or again: tell the others which are there."""
+
+    number: int
+    lives: dict[int, int]
+
+
+Action: TypeAlias = Join | StopOthers | AwaitCause | AskToLeave | TellMembers
 
 
 class GroupFold:
@@ -99,6 +118,8 @@ class GroupFold:
         self._values: dict[int, float | None] = {}
         self._kept: dict[int, str] = {}
         self._told: set[int] = set()
+        self._lives = Lives(assignments[0].place, len(assignments))
+        self._joined: Join | None = None
         self._hang: HangVerdict | None = None
         self._stopping = False
         self._cause_is_known = False
@@ -145,6 +166,25 @@ class GroupFold:
         event = AttemptFinished(self._trial, self._attempt, outcome, now_s, 0.0, failure=failure)
         return self._rank_ended(rank, event)
 
+    def begin_again(self, rank: int) -> int | None:
+        """Start a rank that was lost once more, as its process of that number; None: do not."""
+        if self.over or self._stopping or rank not in self._lives.lost or self._is_finishing:
+            return None
+        life = self._lives.begin_again(rank)
+        if life is not None:
+            del self._ends[rank]
+            self._starts.pop(rank, None)
+        return life
+
+    @property
+    def _is_finishing(self) -> bool:
+        """Whether all that ever count are through with the cell."""
+        return self._lives.is_over(self._complete)
+
+    @property
+    def _complete(self) -> set[int]:
+        return {rank for rank, end in self._ends.items() if end.outcome == "complete"}
+
     def hang(self, verdict: HangVerdict) -> tuple[list[Event], list[Action]]:
         """No rank makes steps any more, and this is why: end them at once."""
         if self.over or self._stopping:
@@ -188,15 +228,23 @@ class GroupFold:
             log_start=event.log_start,
             device=self._devices[rank],
             world_size=self._n_ranks,
+            life=self._lives.there.get(rank, 1),
         )
         return [*first, *self._recorded([started])]
 
     def _is_ready(self, rank: int, event: RendezvousReady) -> list[Action]:
+        if self._joined is not None:
+            # One that was started again: it is told where the others are, and they of it.
+            return [msgspec.structs.replace(self._joined, rank=rank), self._members()]
         self._ready[rank] = event
         if len(self._ready) < self._n_ranks:
             return []
         ready = [self._ready[each] for each in range(self._n_ranks)]
-        return [Join(tuple(f"{each.host}:{each.port}" for each in ready), ready[0].store)]
+        self._joined = Join(tuple(f"{each.host}:{each.port}" for each in ready), ready[0].store)
+        return [self._joined]
+
+    def _members(self) -> TellMembers:
+        return TellMembers(self._lives.next_number(), self._lives.there)
 
     def _rank_ended(self, rank: int, event: AttemptFinished) -> tuple[list[Event], list[Action]]:
         ended = self._end_of(rank, event)
@@ -206,12 +254,24 @@ class GroupFold:
         if self._begun is None and self._starts:
             # Rank 0 may never come; what the others did is to be told all the same.
             events += self._begin(min(self._starts))
+        told: list[Event] = []
+        if self._is_outlived(ended):
+            self._ends[rank] = ended = msgspec.structs.replace(ended, others_go_on=True)
+            text = self._lives.lose(ended)
+            if rank not in self._told:
+                told = self._recorded([Notice(event.at_s, text)])
         events += self._recorded([ended]) if rank in self._starts else []
+        events += told
         if len(self._ends) == self._n_ranks:
             self.over = True
             end = self._conclusion(event.at_s)
             return [*events, *self._values_kept(end), end], []
         return events, self._after_end(ended)
+
+    def _is_outlived(self, ended: RankEnded) -> bool:
+        if self._joined is None or self._stopping:
+            return False
+        return self._lives.goes_on_without(ended)
 
     def _end_of(self, rank: int, event: AttemptFinished) -> RankEnded:
         outcome = event.outcome
@@ -238,12 +298,24 @@ class GroupFold:
         )
 
     def _after_end(self, ended: RankEnded) -> list[Action]:
-        if ended.outcome == "complete" or self._stopping:
+        if self._stopping:
             return []
+        if ended.others_go_on:
+            return [self._members(), *self._dismiss()]
+        if ended.outcome == "complete":
+            return self._dismiss()
         if is_consequence(ended):
             # What it is a consequence of may be told later: ending the others now could hide it.
             return [AwaitCause()]
         return self._stop_others()
+
+    def _dismiss(self) -> list[Action]:
+        """End ranks that were started again and still go on when the others are through."""
+        if not self._is_finishing:
+            return []
+        late = tuple(rank for rank in self._lives.returned() if rank not in self._ends)
+        self._told.update(late)
+        return [StopOthers(late)] if late else []
 
     def _stop_others(self, grace_s: float = _DEAD_ROUND_GRACE_S) -> list[Action]:
         self._stopping = self._cause_is_known = True
@@ -260,7 +332,10 @@ class GroupFold:
     def _conclusion(self, at_s: float) -> AttemptFinished:
         ends = [self._ends[rank] for rank in range(self._n_ranks)]
         outcome, failure = conclusion_of(
-            ends, frozenset(self._told), self._hang, is_apart=len(set(self._hosts)) > 1
+            self._that_count(ends),
+            frozenset(self._told),
+            self._hang,
+            is_apart=len(set(self._hosts)) > 1,
         )
         if outcome == "failed" and not self._starts:
             # Nobody has heard of any rank: that is not a failure of the code.
@@ -287,6 +362,12 @@ class GroupFold:
             has_inline_value=first.has_inline_value and is_complete,
         )
 
+    def _that_count(self, ends: Sequence[RankEnded]) -> Sequence[RankEnded]:
+        """Without those without which the others went on, unless these failed of it after all."""
+        others = [end for end in ends if not end.others_go_on]
+        failed = [end for end in others if end.outcome == "failed"]
+        return ends if failed and all(map(is_consequence, failed)) else others
+
 
 class Round:
     """One round from its first message to its last, with its deadlines.
@@ -301,6 +382,8 @@ class Round:
         What to call the device of each rank; empty: all are CPUs.
     do, write_stacks : callable
         Take what is to be done.  :meth:`stacks_written` follows on ``write_stacks``.
+    start_again : callable
+        Takes a rank that is lost and the number of its next process, and has it started.
     give_up : callable
         Waits for a rank's assignment no longer, and has its worker ended; :meth:`rank_ended`
         follows.
@@ -316,6 +399,7 @@ class Round:
         do: Callable[[Instruction], None],
         write_stacks: Callable[[WriteStacks], None],
         give_up: Callable[[int], None],
+        start_again: Callable[[int, int], None] = lambda _rank, _life: None,
         hang_timeout_s: float | None = None,
         devices: Sequence[str] = (),
     ) -> None:
@@ -325,6 +409,7 @@ class Round:
         self._do = do
         self._write_stacks = write_stacks
         self._give_up = give_up
+        self._start_again = start_again
         self._fold = GroupFold(assignments, hosts, devices)
         self._epoch_s = now.wall_s - now.mono_s
         self._steps = StepWatch(len(workers), hang_timeout_s, now.mono_s)
@@ -335,6 +420,8 @@ class Round:
         self._probes_due_s: float | None = None
         self._only_tells = False
         self._blame: Blame | None = None
+        self.may_start_again = True
+        """Whether ranks without which the others go on are started again; not while it ends."""
         self._due_s: float | None = None
         self._has_changed = True
         """Since the deadline was worked out: every event of any group asks for it."""
@@ -387,6 +474,12 @@ class Round:
             why = "it did not end when told to"
         recorded, actions = self._fold.lost(rank, now.wall_s, why)
         self._act(actions, now)
+        self._steps.ended(rank)
+        if not lost and self.may_start_again:
+            life = self._fold.begin_again(rank)
+            if life is not None:
+                self._steps.begin_again(rank)
+                self._start_again(rank, life)
         return recorded
 
     def woken(self, now: Now) -> list[Event]:
@@ -482,11 +575,14 @@ class Round:
     def _act(self, actions: Sequence[Action], now: Now) -> None:
         for action in actions:
             match action:
-                case Join(addresses=addresses, store=store):
+                case Join(addresses=addresses, store=store, rank=which):
                     trial = self._trial
                     join = JoinGroup(self._run_id, trial.trial, trial.attempt, addresses, store)
-                    for worker in dict.fromkeys(self._workers):
-                        self._signal(worker, join)
+                    self._signal_all(join, range(len(self._workers)) if which is None else [which])
+                case TellMembers(number=number, lives=lives):
+                    trial = self._trial
+                    who = (self._run_id, trial.trial, trial.attempt)
+                    self._signal_all(MembersChanged(*who, number, lives), lives)
                 case StopOthers(ranks=ranks, grace_s=grace_s):
                     for rank in ranks:
                         self._stop(rank, "cancelled", "now", grace_s)
@@ -507,6 +603,10 @@ class Round:
         trial = self._trial
         stop = StopTrial(self._run_id, trial.trial, trial.attempt, reason, when, rank, grace_s)
         self._signal(self._workers[rank], stop)
+
+    def _signal_all(self, control: Control, ranks: Iterable[int]) -> None:
+        for worker in dict.fromkeys(self._workers[rank] for rank in ranks):
+            self._signal(worker, control)
 
     def _signal(self, worker: str, control: Control) -> None:
         self._do(Signal(worker, (control,)))

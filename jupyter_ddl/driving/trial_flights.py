@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Literal
 
+import msgspec
+
 from jupyter_ddl.driving.admission import round_notices
 from jupyter_ddl.driving.assignments import RunContext, make_assignment, make_group
 from jupyter_ddl.driving.flights import Flight, FlightBook, evictions
@@ -127,6 +129,7 @@ class TrialFlights:
                 do=self._do,
                 write_stacks=partial(self._ask_about, flight),
                 give_up=partial(self._abandon, flight),
+                start_again=partial(self._start_again, flight),
                 hang_timeout_s=spec.verb.ranks.hang_timeout_s,
                 devices=self._slots.gpus.texts(places.gpus),
             )
@@ -137,6 +140,19 @@ class TrialFlights:
             self._do(Send(assignment, worker))
         return notices
 
+    def _start_again(self, flight: Flight, rank: int, life: int) -> None:
+        """Send a rank that was lost to its place once more, while the others go on."""
+        before = flight.assignments[rank]
+        assert before.place is not None
+        name = before.assignment_id.rpartition("-r")[0]
+        again = msgspec.structs.replace(
+            before,
+            assignment_id=f"{name}-r{rank}-l{life}",
+            place=msgspec.structs.replace(before.place, life=life),
+        )
+        self._book.replace(flight, rank, again)
+        self._do(Send(again, flight.workers[rank]))
+
     def _ask_about(self, flight: Flight, work: Work) -> None:
         self._ask(work, flight)
 
@@ -144,6 +160,8 @@ class TrialFlights:
         """End all that is on its way; ``counts``: what has begun counts as complete then."""
         first: dict[str, list[StopTrial]] = {}
         for flight in self._book:
+            if flight.round is not None:
+                flight.round.may_start_again = False
             stops = [
                 StopTrial(self._spec.run_id, trial, flight.open[trial], "complete", when)
                 for trial in (flight.started if counts else ())
@@ -160,6 +178,8 @@ class TrialFlights:
         flight = self._book.of_trial(trial)
         if flight is None:
             return False
+        if flight.round is not None:
+            flight.round.may_start_again = False
         # Of a group, rank 0 alone leaves at its next report; its round ends the others then.
         # Were all asked, each would leave at another step, and one could wait for another.
         rank = 0 if self._spec.is_grouped and when == "next_report" else None

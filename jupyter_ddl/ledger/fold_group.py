@@ -15,6 +15,7 @@ from jupyter_ddl.ledger.run_state import (
 from jupyter_ddl.protocol.events import (
     AttemptFinished,
     CheckpointSaved,
+    Failure,
     HangVerdict,
     PipelineTimed,
     RankEnded,
@@ -38,6 +39,7 @@ __all__ = [
     "round_ended",
     "round_started",
     "steps_timed",
+    "words_of",
 ]
 
 _MAX_CAUSE = 200
@@ -67,6 +69,10 @@ def rank_started(state: RunState, event: RankStarted) -> None:
     if ranks is None or ranks.attempt != event.attempt:
         state.ranks[event.trial] = ranks = RankGroupState(event.attempt)
     ranks.started[event.rank] = event
+    if event.life > 1:
+        # What its process before has told is counted, and this one counts from nothing.
+        ranks.ended.pop(event.rank, None)
+        ranks.steps.pop(event.rank, None)
 
 
 def rank_ended(state: RunState, event: RankEnded) -> None:
@@ -185,17 +191,22 @@ def _cause(event: AttemptFinished, ended: dict[int, RankEnded]) -> tuple[int | N
         gone = [end for end in ended.values() if end.outcome == event.outcome]
         rank = min(gone, key=lambda end: (end.at_s, end.rank)).rank if gone else None
         return rank, "moved elsewhere" if event.outcome == "moved" else "lost its worker"
+    return failure.rank, words_of(failure)
+
+
+def words_of(failure: Failure) -> str:
+    """What a rank did, as words that follow its name."""
     if failure.kind == "hang":
-        return failure.rank, "kept the others waiting"
+        return "kept the others waiting"
     if failure.kind == "launch" and failure.type_name == CUT_OFF:
-        return failure.rank, "was cut off from the others"
+        return "was cut off from the others"
     if failure.kind == "launch":
-        return failure.rank, "lost its worker"
+        return "lost its worker"
     if failure.kind == "crash":
-        return failure.rank, f"died by {failure.type_name}"
+        return f"died by {failure.type_name}"
     if failure.kind == "memory" and not failure.type_name.endswith("Error"):
-        return failure.rank, "was ended for its memory"
-    return failure.rank, f"raised {failure.type_name}"
+        return "was ended for its memory"
+    return f"raised {failure.type_name}"
 
 
 def _is_ddp(state: RunState) -> bool:

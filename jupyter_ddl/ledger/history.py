@@ -87,6 +87,9 @@ class _Fold:
                 self._rank_started(event)
             case RankEnded():
                 self._end((event.trial, event.rank), at_s, event.outcome)
+                if event.others_go_on and event.outcome != "cancelled":
+                    text = f"rank {event.rank} was lost; the others go on"
+                    self._mark(at_s, event.outcome, event.trial, text)
             case AttemptFinished():
                 self._attempt_finished(event)
             case CheckpointSaved():
@@ -107,6 +110,8 @@ class _Fold:
         self._drop((event.trial, None))
         key = (event.trial, event.rank)
         self._end(key, event.at_s, "evicted")
+        if event.life > 1:
+            self._mark(event.at_s, "restart", event.trial, f"rank {event.rank} joins again")
         if self._is_training:
             self._begin(key, "", event.rank, event.at_s)
         else:

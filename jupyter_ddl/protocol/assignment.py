@@ -9,7 +9,7 @@ import msgspec
 
 from jupyter_ddl.protocol.fit import DropOutputs, FitWork
 from jupyter_ddl.protocol.folder import WorkFolder
-from jupyter_ddl.protocol.group import JoinGroup, RankPlace
+from jupyter_ddl.protocol.group import JoinGroup, MembersChanged, RankPlace
 from jupyter_ddl.protocol.space import ParamValue
 
 __all__ = [
@@ -137,7 +137,9 @@ class DumpStacks(msgspec.Struct, frozen=True, tag="dump_stacks"):
     attempt: int
 
 
-Control: TypeAlias = StopTrial | StopRun | Prewarm | JoinGroup | DumpStacks | DropOutputs
+Control: TypeAlias = (
+    StopTrial | StopRun | Prewarm | JoinGroup | MembersChanged | DumpStacks | DropOutputs
+)
 
 
 def derive_seed(run_seed: int, trial: int) -> int:

@@ -115,6 +115,8 @@ class RankStarted(msgspec.Struct, frozen=True, tag="rank_started"):
     device: str = "cpu"
     world_size: int = 0
     """Ranks of this round; 0 in ledgers of before."""
+    life: int = 1
+    """Processes that the rank has had in this round: from the second on, it joins the others."""
 
 
 class RankEnded(msgspec.Struct, frozen=True, tag="rank_ended"):
@@ -132,6 +134,8 @@ class RankEnded(msgspec.Struct, frozen=True, tag="rank_ended"):
     inline_value: bool | int | float | str | None = None
     """The cell's value at this rank, as in :class:`AttemptFinished`."""
     has_inline_value: bool = False
+    others_go_on: bool = False
+    """It was lost, and the round goes on without it."""
 
 
 class StepsTimed(msgspec.Struct, frozen=True, tag="steps_timed"):

@@ -10,6 +10,7 @@ import msgspec
 __all__ = [
     "CollectiveBackend",
     "JoinGroup",
+    "MembersChanged",
     "RankPlace",
     "SeenGpus",
     "StrategyOption",
@@ -41,6 +42,8 @@ class SeenGpus(msgspec.Struct, frozen=True):
 
 
 _SERVED = ("ps-sync", "ps-async")
+_GO_ON = ("ps-sync", "ps-async")
+"""Strategies whose ranks go on when one of them is lost."""
 
 
 def n_servers(strategy: str, options: Mapping[str, StrategyOption]) -> int:
@@ -76,6 +79,8 @@ class RankPlace(msgspec.Struct, frozen=True):
     """UUIDs of the GPUs of the group's ranks on this host, by local rank; empty on the CPU.  As
     with torchrun, a rank sees them all and uses number ``local_rank``."""
     gpus_per_rank: int = 0
+    life: int = 1
+    """Processes that the rank has had in this round, with this one."""
     token: str = ""
     """What the ranks of the round show each other before they share a store across hosts."""
 
@@ -83,6 +88,23 @@ class RankPlace(msgspec.Struct, frozen=True):
     def n_workers(self) -> int:
         """How many of the ranks train: the first ones; the others keep parameters for them."""
         return self.world_size - n_servers(self.strategy, self.strategy_options)
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the group goes on without a rank that is lost: by its strategy, and over gloo.
+
+        NCCL's ranks would wait for the lost one instead of failing, and of process groups that a
+        cell makes by itself nothing is known.
+        """
+        on_gloo = self.backend == "gloo" or (self.backend == "auto" and not self.gpus)
+        return self.strategy in _GO_ON and on_gloo and self.initialize
+
+    def is_dispensable(self, rank: int) -> bool:
+        """Whether the group goes on without this rank of it.
+
+        Rank 0 speaks for the group and has its store, and a server has its shard.
+        """
+        return self.goes_on and 0 < rank < self.n_workers
 
     @property
     def device_index(self) -> int:
@@ -105,6 +127,18 @@ class JoinGroup(msgspec.Struct, frozen=True, tag="join_group"):
     """``host:port`` by rank.  The first one is the store's where torch is used."""
     store: str = ""
     """Path of the store of ranks that are on one host."""
+
+
+class MembersChanged(msgspec.Struct, frozen=True, tag="members_changed"):
+    """Tells the ranks of a group which of them are there now."""
+
+    run_id: str
+    trial: int
+    attempt: int
+    number: int
+    """Changes so far: what came earlier is older, whenever it arrives."""
+    lives: dict[int, int]
+    """By rank of those that are there: how many processes it has had, with this one."""
 
 
 def ranks_label(ranks: Collection[int]) -> str:

@@ -16,7 +16,7 @@ from jupyter_ddl.protocol.cells import (
     RunCell,
 )
 from jupyter_ddl.protocol.events import RankEvent
-from jupyter_ddl.protocol.group import JoinGroup
+from jupyter_ddl.protocol.group import JoinGroup, MembersChanged
 from jupyter_ddl.protocol.sampling import SamplerAnswers, SamplerCall
 
 __all__ = [
@@ -109,7 +109,14 @@ FromZygote: TypeAlias = ZygoteReady | RankForked | ForkFailed | RankExited | Pac
 ToCells: TypeAlias = OpenRank | RejoinRank | RunCell
 """What a rank of a persistent group executes on its main thread."""
 ToRank: TypeAlias = (
-    Execute | SamplerCall | StopTrial | StopRun | JoinGroup | ToCells | InterruptRank
+    Execute
+    | SamplerCall
+    | StopTrial
+    | StopRun
+    | JoinGroup
+    | MembersChanged
+    | ToCells
+    | InterruptRank
 )
 FromRank: TypeAlias = RankEvent | BatchDone | SamplerAnswers | RankReady | CellDone
 """What a rank says in the course of its work; about its process alone it says ``LoaderWait``."""

@@ -6,9 +6,9 @@ import math
 import operator
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from jupyter_ddl.protocol.assignment import Assignment, TrialAssignment
 from jupyter_ddl.protocol.events import (
@@ -34,6 +34,7 @@ from jupyter_ddl.ranks.metrics import (
     ReportError,
     as_number,
     check_reduction,
+    combined,
     reduced,
     shown,
 )
@@ -53,6 +54,15 @@ def _count_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_count_fork)
+
+
+class _Passed(NamedTuple):
+    """How far a round was when it saved a checkpoint."""
+
+    attempt: int
+    n_steps: int
+    n_reports: int
+    n_gathered: int
 
 
 class Attempt:
@@ -83,7 +93,10 @@ class Attempt:
         self.on_cpu = place is not None and not place.gpus
         """Whether the rank has no GPU although its host may have some."""
         self.device_index = place.device_index if place else 0
-        self.training = Training(place, trial.seed, tell=self.tell)
+        store = None if agreement is None else agreement.store
+        self.training = Training(place, trial.seed, tell=self.tell, store=store)
+        self._goes_on = place is not None and place.goes_on
+        self._joins = place is not None and place.life > 1
         self._agreement = agreement
         self._n_reports = 0
         self._stop_at: tuple[int, StopReason] | None = None
@@ -124,15 +137,34 @@ class Attempt:
             self._refuse_children("report")
         last = self._last_step
         at = step if type(step) is int and (last is None or step > last) else self._next_step(step)
+        if self._joins and self.training.passes:
+            self._pass_over(at, reduce)
+            return
         values: dict[str, float] = {}
         for name, value in metrics.items():
             values[name] = value if type(value) is float else _number(name, value)
         if reduce is not None:
             check_reduction(reduce)
             if self.world_size > 1:
-                values = reduced(values, reduce, self.training.reporting_group)
+                values = self._reduced(values, reduce)
         self._last_step = at
         self.record(at, values)
+
+    def _reduced(self, values: Mapping[str, float], how: str) -> dict[str, float]:
+        """One value of all ranks for each metric."""
+        if self._goes_on and self._agreement is not None:
+            return combined(self._agreement.gather(dict(values)), how)
+        return reduced(values, how, self.training.reporting_group)
+
+    def _pass_over(self, at: int, reduce: str | None) -> None:
+        """The others have reported this before: count it, and tell nothing."""
+        if reduce is not None and self._agreement is not None:
+            self._agreement.n_gathered += 1
+        self._last_step = at
+        self._n_reports += 1
+        reason = self._stop.pending(self._trial.trial, self._trial.attempt)
+        if reason is not None:
+            raise TrialStopped(reason)
 
     @property
     def objective(self) -> str | None:
@@ -198,12 +230,19 @@ class Attempt:
         is_first = self.rank == 0
         if not is_first and not self.training.is_collective(state):
             return
+        if self._joins and self.training.passes:
+            return
         plain = self.training.plain_state(state, keep=is_first)
         if not is_first:
             return
         if self.objective in self.reported and (self._last_step or 0) >= at:
             plain.setdefault(PRIVATE_KEY, {})["objective"] = self.reported[self.objective]
         trial = self._trial
+        if self._goes_on and self._agreement is not None:
+            passed = _Passed(
+                trial.attempt, self.training.n_steps, self._n_reports, self._agreement.n_gathered
+            )
+            plain.setdefault(PRIVATE_KEY, {})["passed"] = list(passed)
         saved = save_checkpoint(self._directory(), trial.trial, trial.attempt, at, plain)
         self._emit(CheckpointSaved(trial.trial, trial.attempt, at, *saved, time.time()))
 
@@ -211,7 +250,7 @@ class Attempt:
         """See :func:`jupyter_ddl.ranks.incell.resume`."""
         number = self._trial.trial
         directory = self._directory()
-        if self._agreement is None:
+        if self._agreement is None or self._joins:
             state = newest_checkpoint(directory, number, self.warn)
         else:
             # Every rank reads; a file that one of them finds broken is used by none.
@@ -221,11 +260,20 @@ class Attempt:
             )
         if state is None:
             return None
+        if self._joins:
+            self._go_on_behind(state.get(PRIVATE_KEY, {}).get("passed"))
         # One that was saved behind the last report leaves nothing to report again.
         objective = state.get(PRIVATE_KEY, {}).get("objective")
         if objective is not None and self.objective is not None:
             self.reported.setdefault(self.objective, objective)
         return self.training.restore(state)
+
+    def _go_on_behind(self, passed: Sequence[int] | None) -> None:
+        """A checkpoint of this round says how far the others were; of another, they began there."""
+        if passed is None or self._agreement is None or passed[0] != self._trial.attempt:
+            return
+        _, n_steps, self._n_reports, self._agreement.n_gathered = passed
+        self.training.begin_at(n_steps)
 
     def outputs(self) -> Outputs | None:
         """Where it shows figures and tables; None: a rank behind the first, which prints them."""

@@ -35,6 +35,7 @@ from jupyter_ddl.ranks.group_store import (
 from jupyter_ddl.ranks.group_votes import GroupVotes
 from jupyter_ddl.ranks.imports import after_import
 from jupyter_ddl.ranks.launchers import replace_launchers
+from jupyter_ddl.ranks.membership import membership
 from jupyter_ddl.ranks.remote_calls import close_services
 from jupyter_ddl.ranks.rendezvous import Recorded, Rendezvous, Tell
 
@@ -256,7 +257,8 @@ class RankGroup:
         if not with_torch and is_local:
             # Code that meets by torch all the same finds the others as well.
             after_import("torch.distributed", lambda: self._use_torch(joined.addresses))
-        if with_torch and place.initialize:
+        # The others of a group that goes on have met without a rank that was lost since.
+        if with_torch and place.initialize and place.life == 1:
             self._initialize()
 
     def rejoin(self, round_id: str) -> None:
@@ -289,7 +291,7 @@ class RankGroup:
         with contextlib.suppress(RuntimeError):  # a rank that failed has taken the store along
             n_left = self._store.add("jupyter_ddl/left", 1)
             deadline = time.monotonic() + _LEAVE_TIMEOUT_S
-            while self._place.rank == 0 and n_left < self._place.world_size:
+            while self._place.rank == 0 and n_left < self._n_there:
                 if time.monotonic() > deadline:
                     break
                 time.sleep(0.002)
@@ -301,6 +303,10 @@ class RankGroup:
             distributed.destroy_process_group()
         if self._file is not None:
             self._file.remove()
+
+    @property
+    def _n_there(self) -> int:
+        return len(membership.lives(self._place.world_size))
 
     def _wait_for_join(self) -> JoinGroup:
         deadline = time.monotonic() + self._place.timeout_s

@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, get_args
 
+from jupyter_ddl.protocol.group import ranks_label
+from jupyter_ddl.ranks.membership import Membership, membership
 from jupyter_ddl.ranks.stopping import StopReason
 
 __all__ = ["GroupVotes"]
@@ -20,6 +22,7 @@ _PREFIX = "jupyter_ddl/"
 _STOP = f"{_PREFIX}stop"
 _REASONS: tuple[StopReason | None, ...] = (None, *get_args(StopReason))
 _AHEAD_S = 0.2
+_POLL_S = 0.001
 _MAX_AHEAD = 12
 """Reports that rank 0 decides upon at once where they come fast.  Asking the store takes a rank and
 rank 0 0.1 ms of CPU each, and a switch back and forth while the others wait."""
@@ -32,13 +35,20 @@ class GroupVotes:
     ----------
     store : torch.distributed.Store
         Fresh in every round; its timeout is the deadline of every wait here.
+    members : Membership, optional
+        What the driver has told this process of the others.
     """
 
-    def __init__(self, store: Any, rank: int, world_size: int) -> None:
+    def __init__(
+        self, store: Any, rank: int, world_size: int, members: Membership = membership
+    ) -> None:
         self.store = store
+        self._members = members
         self._rank = rank
         self._world_size = world_size
         self._n_choices = 0
+        self.n_gathered = 0
+        """Calls of :meth:`gather` since the round began."""
         self._has_left = False
         self._undecided = 2
         """The first report of which this rank does not know whether all stop there."""
@@ -78,6 +88,48 @@ class GroupVotes:
         self.store.set(f"{key}/{self._rank}", "1" if yes else "0")
         votes = self.store.multi_get([f"{key}/{rank}" for rank in range(self._world_size)])
         return all(vote == b"1" for vote in votes)
+
+    def gather(self, value: Any) -> list[Any]:
+        """Plain data of the ranks that are there, this one's first; called equally often by all.
+
+        A rank that is lost in the meantime is waited for no longer, and one that was started again
+        not at all: what it has to say counts if it is there.
+
+        Raises
+        ------
+        TimeoutError
+            A rank that is there did not come here by the store's deadline.
+        """
+        self.n_gathered += 1
+        # Of two slots each: nobody is two ahead of a rank that it waits for.
+        key = f"{_PREFIX}gathered/{self.n_gathered % 2}"
+        self.store.set(f"{key}/{self._rank}", json.dumps([self.n_gathered, value]))
+        found = {self._rank: value}
+        others = set(range(self._world_size)) - {self._rank}
+        deadline_s = time.monotonic() + self.store.timeout.total_seconds()
+        while True:
+            lives = self._members.lives(self._world_size)
+            awaited = {rank for rank in others if lives.get(rank) == 1}
+            for rank in tuple(others):
+                said = self._said(f"{key}/{rank}")
+                if said is not None and said[0] >= self.n_gathered:
+                    others.discard(rank)
+                    awaited.discard(rank)
+                    if said[0] == self.n_gathered:
+                        found[rank] = said[1]
+            if not awaited:
+                return list(found.values())
+            if time.monotonic() > deadline_s:
+                timeout_s = self.store.timeout.total_seconds()
+                who = ranks_label(awaited)
+                raise TimeoutError(f"rank {self._rank} timed out waiting for {who} ({timeout_s} s)")
+            time.sleep(_POLL_S)
+
+    def _said(self, key: str) -> tuple[int, Any] | None:
+        if not self.store.check([key]):
+            return None
+        number, value = json.loads(self.store.get(key))
+        return number, value
 
     def stop_after(
         self, n_reports: int, reason: StopReason | None

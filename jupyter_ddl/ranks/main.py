@@ -34,7 +34,7 @@ from jupyter_ddl.protocol.events import (
     RankEvent,
     Reported,
 )
-from jupyter_ddl.protocol.group import JoinGroup
+from jupyter_ddl.protocol.group import JoinGroup, MembersChanged
 from jupyter_ddl.protocol.rank_messages import BatchDone, Execute, ToCells
 from jupyter_ddl.protocol.sampling import SamplerCall
 from jupyter_ddl.ranks.cells import CellService
@@ -45,6 +45,7 @@ from jupyter_ddl.ranks.group import RankGroup
 from jupyter_ddl.ranks.heartbeat import Heartbeat, LoaderWatch, Phase
 from jupyter_ddl.ranks.incell import replace_builtins
 from jupyter_ddl.ranks.log import TAIL_BYTES, RankLog, is_disk_full, log_name
+from jupyter_ddl.ranks.membership import membership
 from jupyter_ddl.ranks.outputs import watch_imports
 from jupyter_ddl.ranks.profiling import N_PROFILED, StepProfiler
 from jupyter_ddl.ranks.program import LoadedProgram, load_program
@@ -121,6 +122,9 @@ class _Rank:
                 continue
             if isinstance(message, JoinGroup):
                 self._joins.put(message)
+                continue
+            if isinstance(message, MembersChanged):
+                membership.take(message)
                 continue
             if isinstance(message, InterruptRank):
                 self._cells.interrupt(message.number)

@@ -36,6 +36,8 @@ class Training:
         By default the one that ``place`` names.
     tell : callable, optional
         Where a strategy's sentences and measurements go.
+    store : torch.distributed.Store, optional
+        Of the group's round.
     """
 
     def __init__(
@@ -44,7 +46,9 @@ class Training:
         seed: int,
         strategy: Strategy | None = None,
         tell: Callable[[str | PipelineTimes | Staleness], None] | None = None,
+        store: Any = None,
     ) -> None:
+        self._store = store
         self._place = place
         self._seed = seed
         self._strategy = strategy
@@ -64,6 +68,10 @@ class Training:
             self._strategy = chosen(**self._place.strategy_options)
             if self._tell is not None:
                 self._strategy.tell = self._tell
+            if self._place.goes_on and self._store is not None:
+                from jupyter_ddl.ranks.strategies.company import Company
+
+                self._strategy.company = Company(self._place, self._store)
         return self._strategy
 
     def prepare(self, objects: tuple[Any, ...], device: Any) -> tuple[Any, ...]:
@@ -157,6 +165,23 @@ class Training:
     def reporting_group(self) -> Any:
         """See :meth:`~jupyter_ddl.ranks.strategies.base.Strategy.reporting_group`."""
         return None if self._strategy is None else self._strategy.reporting_group
+
+    @property
+    def passes(self) -> bool:
+        """Whether this rank was started again, and passes over what the others have done."""
+        if self._place is None or self._place.life == 1:
+            return False
+        return self._strategy is None or self._strategy.passes
+
+    @property
+    def n_steps(self) -> int:
+        """Steps of ``prepare_step`` since the round began."""
+        return 0 if self._strategy is None else self._strategy.n_steps
+
+    def begin_at(self, n_steps: int) -> None:
+        """This rank goes on from a checkpoint of its own round, behind so many steps."""
+        if self.strategy is not None:
+            self.strategy.n_steps = n_steps
 
     def leave(self, reason: StopReason) -> None:
         """The cell has ended: nobody needs to wait for this rank any longer."""

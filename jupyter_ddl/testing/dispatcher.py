@@ -362,7 +362,8 @@ class FakeDispatcher:
 
     def _peer_gone(self, rank: _Rank) -> None:
         """What becomes of a group when one of its ranks is not there any more."""
-        if rank.assignment.place is None:
+        place = rank.assignment.place
+        if place is None or place.is_dispensable(place.rank):
             return
         ranks = self._groups.get(self._group_of(rank), ())
         for other in ranks:

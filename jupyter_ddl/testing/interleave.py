@@ -41,7 +41,7 @@ _PORTION = 250
 
 
 def random_world(seed: int, kind: str) -> World:
-    """The world of a seed; ``kind`` is ``search``, ``map`` or ``training``."""
+    """The world of a seed; ``kind`` is ``search``, ``map``, ``training`` or ``outliving``."""
     rng = Random(seed)
     n_runs = 1 + (rng.random() < 0.3)
     specs = [random_spec(rng, kind, f"r{number}") for number in range(n_runs)]
@@ -97,6 +97,8 @@ def random_spec(rng: Random, kind: str, run_id: str) -> RunSpec:
         )
     elif kind == "map":
         verb = Map("items", "item", rng.randint(1, 4), max_parallel=rng.choice((None, 2)))
+    elif kind == "outliving":  # a training whose ranks go on without one of them
+        verb = Ddp(rng.choice((3, 3, 4)), strategy="ps-async", gpus_per_rank=0)
     else:
         n_ranks = rng.randint(1, 3)
         verb = Ddp(n_ranks, min_ranks=rng.choice((None, 1)), gpus_per_rank=0)
@@ -113,7 +115,7 @@ def _scenario(kind: str) -> Callable[[int], tuple[int, int]]:
 
 
 SCENARIOS: dict[str, Callable[[int], tuple[int, int]]] = {
-    **{kind: _scenario(kind) for kind in ("search", "map", "training")},
+    **{kind: _scenario(kind) for kind in ("search", "map", "training", "outliving")},
     "fit": fit_story,
     "group": group_story,
 }

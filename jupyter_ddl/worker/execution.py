@@ -33,7 +33,7 @@ from jupyter_ddl.protocol.events import (
     Reported,
     WorkerLeaving,
 )
-from jupyter_ddl.protocol.group import JoinGroup
+from jupyter_ddl.protocol.group import JoinGroup, MembersChanged
 from jupyter_ddl.protocol.rank_messages import BatchDone, FromRank
 from jupyter_ddl.protocol.sampling import SamplerAnswers
 from jupyter_ddl.ranks.stacks import read_stacks
@@ -328,8 +328,8 @@ class Execution:
         """Tell the user something that is not an event of an attempt."""
         self._relay.add(Notice(at_s=time.time(), text=text))
 
-    def join(self, message: JoinGroup) -> None:
-        """Pass the addresses of a rank group on to the rank that waits for them."""
+    def pass_on(self, message: JoinGroup | MembersChanged) -> None:
+        """Tell the rank where the others of its group are, or that there are others now."""
         if self._rank is not None and self._is_current(message.trial, message.attempt):
             self._rank.send(message)
 

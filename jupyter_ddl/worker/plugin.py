@@ -25,7 +25,7 @@ from jupyter_ddl.protocol.assignment import (
 from jupyter_ddl.protocol.cells import OpenRank, RankCall, RunCell
 from jupyter_ddl.protocol.events import AssignmentResult
 from jupyter_ddl.protocol.fit import DropOutputs
-from jupyter_ddl.protocol.group import JoinGroup
+from jupyter_ddl.protocol.group import JoinGroup, MembersChanged
 from jupyter_ddl.protocol.reading import from_msgpack
 from jupyter_ddl.protocol.sampling import SamplerAnswers, SamplerCall
 from jupyter_ddl.worker.chunks import (
@@ -281,9 +281,9 @@ class RankPlugin(WorkerPlugin):  # type: ignore[misc]
         elif isinstance(message, StopTrial):
             for execution in self._of_run(message.run_id):
                 self._tasks.start(execution.stop_trial(message), "ddl-stop-trial")
-        elif isinstance(message, JoinGroup):
+        elif isinstance(message, JoinGroup | MembersChanged):
             for execution in self._of_run(message.run_id):
-                execution.join(message)
+                execution.pass_on(message)
         elif isinstance(message, DumpStacks):
             for execution in self._of_run(message.run_id):
                 self._tasks.start(execution.probe(message), "ddl-probe")

@@ -14,6 +14,7 @@ from jupyter_ddl.ranks.stopping import StopReason
 from jupyter_ddl.ranks.strategies.sharded import is_sharded
 
 if TYPE_CHECKING:
+    from jupyter_ddl.ranks.strategies.company import Company
     from jupyter_ddl.ranks.strategies.exchange import Exchange
     from jupyter_ddl.ranks.strategies.steps import StepRequest, TrainingStep
 
@@ -80,6 +81,14 @@ class Strategy(ABC):
     @abstractmethod
     def unwrap(self, model: Any) -> Any:
         """Return the plain module with its trained parameters; collective if they are not whole."""
+
+    company: Company | None = None
+    """The other ranks, where these go on without one that is lost (``RankPlace.goes_on``)."""
+    passes: bool = False
+    """Whether this rank was started again, and its steps only pass over what the others have
+    done: they compute nothing, and what the cell reports in between is not told."""
+    n_steps: int = 0
+    """Calls of the step since the round began, counted where :attr:`company` is set."""
 
     returns_own_loss: ClassVar[bool] = False
     """Whether a step returns the loss of this rank's samples, and not that of the whole batch."""
@@ -201,7 +210,8 @@ class StepStrategy(Strategy):
     def prepare_step(self, request: StepRequest) -> TrainingStep:
         import torch.distributed as dist
 
-        if not dist.is_initialized():
+        joins = self.company is not None and self.company.joins
+        if not joins and not dist.is_initialized():
             raise ReportError(
                 "prepare_step(…) needs the process group, which is not initialised; call "
                 "torch.distributed.init_process_group() before it, or leave --no-init out"

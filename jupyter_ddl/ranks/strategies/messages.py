@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
-import torch.distributed as dist
 
 from jupyter_ddl.ranks.strategies.exchange import Exchange
 
@@ -35,11 +34,17 @@ class Post:
         Of gloo.
     exchange : Exchange
         Counts the bytes that are sent.
+    ranks : sequence of int, optional
+        Who is in the group, in its order; by default all ranks.
     """
 
-    def __init__(self, group: Any, exchange: Exchange) -> None:
+    def __init__(self, group: Any, exchange: Exchange, ranks: Sequence[int] | None = None) -> None:
         self._group = group
-        self._exchange = exchange
+        self.exchange = exchange
+        self._places = None if ranks is None else {rank: n for n, rank in enumerate(ranks)}
+
+    def _place(self, rank: int) -> int:
+        return rank if self._places is None else self._places[rank]
 
     def send(self, rank: int, content: Mapping[str, Any], tensors: Sequence[Any] = ()) -> None:
         """Give a message to a rank; returns when that one has begun to take it.
@@ -57,8 +62,8 @@ class Post:
             parts.append(torch.cat([each.reshape(-1).view(torch.uint8) for each in plain]))
         n_bytes = parts[1].numel() if len(parts) == 2 else 0
         for part in (torch.tensor([len(line), n_bytes]), *parts):
-            dist.send(part, rank, group=self._group)
-            self._exchange.count(part.nbytes)
+            self._group.send([part], self._place(rank), 0).wait()
+            self.exchange.count(part.nbytes)
 
     def receive(self, rank: int) -> Message:
         """Wait for a message of a rank.
@@ -69,15 +74,18 @@ class Post:
             The rank is gone, or sent none by the group's deadline.
         """
         sizes = torch.zeros(2, dtype=torch.int64)
-        dist.recv(sizes, rank, group=self._group)
+        self._take(sizes, rank)
         n_line, n_bytes = sizes.tolist()
         line = torch.empty(n_line, dtype=torch.uint8)
-        dist.recv(line, rank, group=self._group)
+        self._take(line, rank)
         data = torch.empty(n_bytes, dtype=torch.uint8)
         if n_bytes:
-            dist.recv(data, rank, group=self._group)
+            self._take(data, rank)
         content = json.loads(line.numpy().tobytes())
         return Message(content, _cut(data, content.pop("tensors")))
+
+    def _take(self, tensor: Any, rank: int) -> None:
+        self._group.recv([tensor], self._place(rank), 0).wait()
 
 
 def _cut(data: Any, forms: Sequence[Any]) -> list[Any]:

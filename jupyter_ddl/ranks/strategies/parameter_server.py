@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import torch
 import torch.distributed as dist
 
-from jupyter_ddl.ranks.metrics import ReportError
 from jupyter_ddl.ranks.stopping import StopReason
+from jupyter_ddl.ranks.strategies.company import Company
 from jupyter_ddl.ranks.strategies.messages import Message, Post
 from jupyter_ddl.ranks.strategies.rounds import Rounds
 from jupyter_ddl.ranks.strategies.shards import put_options, put_state, state_of, trained
+from jupyter_ddl.ranks.strategies.steps import StepRequest
 
 __all__ = ["ParameterServer"]
 
+_Heard: TypeAlias = tuple[int, int, Message | Exception]
+"""Of which worker, of which of its processes, and what."""
 _TELL_EVERY = 4
 """Counts are told behind the 1st, 4th, 16th … update."""
 _LOOK_S = 0.5
@@ -29,9 +32,9 @@ class ParameterServer:
 
     Parameters
     ----------
-    optimizer : torch.optim.Optimizer
-        The cell's own, on this rank: of the parameters that are not in the shard it never gets a
-        gradient, so that it leaves them alone.
+    request : StepRequest
+        The cell's own, on this rank: of the parameters that are not in the shard its optimizer
+        never gets a gradient, so that it leaves them alone.
     numbers : sequence of int
         The parameters of the shard.
     servers : torch.distributed.ProcessGroup
@@ -39,51 +42,59 @@ class ParameterServer:
     clip_norm : float, optional
     counted : callable
         Called when it is time to tell what was counted: ever more rarely, and at the end.
+    company : Company, optional
+        Of a group that goes on without a worker that is lost.
     """
 
     def __init__(
         self,
         post: Post,
         rounds: Rounds,
-        optimizer: Any,
+        request: StepRequest,
         numbers: Sequence[int],
         servers: Any,
         clip_norm: float | None,
         counted: Callable[[], None],
+        company: Company | None = None,
     ) -> None:
-        self._post = post
+        self._posts = dict.fromkeys(rounds.present, post)
+        self._exchange = post.exchange
         self._rounds = rounds
-        self._optimizer = optimizer
+        self._model = request.model
+        self._optimizer = optimizer = request.optimizer
         self._parameters = trained(optimizer)
+        self._company = company
+        self._lives = dict.fromkeys(rounds.present, 1)
+        self._n_told = 0
+        self._n_steps, self._loss = 0, float("nan")
         self._numbers = tuple(numbers)
         self._servers = servers
         self._clip_norm = clip_norm
         self._counted = counted
         self._tell_at = 1
         self._pushes: dict[int, Message] = {}
-        self._heard: queue.SimpleQueue[tuple[int, Message | Exception]] = queue.SimpleQueue()
+        self._heard: queue.SimpleQueue[_Heard] = queue.SimpleQueue()
 
     def serve(self) -> StopReason:
         """Answer until the last worker is done; return how that one ended.
 
         Raises
         ------
-        ReportError
-            A worker is gone without having taken leave.
+        RuntimeError
+            A worker is gone without having taken leave, and the group does not go on without it.
         """
-        for worker in self._rounds.present:
-            # A thread each: no wait of gloo is for several ranks that may come and go.
-            threading.Thread(target=self._hear, args=(worker,), daemon=True).start()
+        for worker, post in self._posts.items():
+            self._listen(worker, 1, post)
         reason: StopReason = "complete"
         while self._rounds.present:
-            worker, message = self._next()
+            worker, life, message = self._next()
+            if life != self._lives[worker]:
+                continue  # of a process of which it is known that it is gone
             if isinstance(message, Exception):
-                raise ReportError(
-                    f"worker {worker} is gone in the middle of the training ({message}); "
-                    f"see its own output"
-                )
-            if message.content["do"] == "leave":
-                reason = message.content["reason"]
+                self._lose(worker, message)
+            elif message.content["do"] == "leave":
+                if life == 1:  # one that was started again may be sent away before it is through
+                    reason = message.content["reason"]
                 self._rounds.leave(worker)
             else:
                 self._answer(worker, message)
@@ -91,35 +102,79 @@ class ParameterServer:
         self._counted()
         return reason
 
-    def _hear(self, worker: int) -> None:
+    # -- who is there ------------------------------------------------------------------------------
+
+    def _listen(self, worker: int, life: int, post: Post | None) -> None:
+        # A thread each: no wait of gloo is for several ranks that may come and go.
+        threading.Thread(target=self._hear, args=(worker, life, post), daemon=True).start()
+
+    def _hear(self, worker: int, life: int, post: Post | None) -> None:
         try:
+            if post is None:
+                post = self._posts[worker] = self._meet(worker, life)
             while True:
-                message = self._post.receive(worker)
-                self._heard.put((worker, message))
+                message = post.receive(worker)
+                self._heard.put((worker, life, message))
                 if message.content["do"] == "leave":
                     return
         except Exception as error:  # noqa: BLE001 - told on the main thread
-            self._heard.put((worker, error))
+            self._heard.put((worker, life, error))
 
-    def _next(self) -> tuple[int, Message | Exception]:
+    def _next(self) -> _Heard:
         while True:
+            self._look_who_is_there()
             try:
                 return self._heard.get(timeout=_LOOK_S)
             except queue.Empty:
                 continue
 
+    def _look_who_is_there(self) -> None:
+        """Meet workers that were started again."""
+        company = self._company
+        if company is None or company.members.number == self._n_told:
+            return
+        self._n_told = company.members.number
+        for worker, life in company.lives.items():
+            if life > self._lives.get(worker, life):
+                self._rounds.leave(worker)  # if its connection has not told it yet
+                self._lives[worker] = life
+                self._listen(worker, life, None)
+
+    def _meet(self, worker: int, life: int) -> Post:
+        assert self._company is not None
+        own = self._company.place.rank
+        pair = (own, worker)
+        return Post(self._company.meet(f"{worker}/{life}/{own}", pair), self._exchange, pair)
+
+    def _lose(self, worker: int, error: Exception) -> None:
+        if self._company is None or not self._company.place.is_dispensable(worker):
+            raise error
+        self._rounds.leave(worker)
+
+    def _send(self, worker: int, content: Mapping[str, Any], tensors: Sequence[Any]) -> None:
+        try:
+            self._posts[worker].send(worker, content, tensors)
+        except RuntimeError as error:
+            self._lose(worker, error)
+
+    # -- what they say -----------------------------------------------------------------------------
+
     def _answer(self, worker: int, message: Message) -> None:
         content = message.content
         if content["do"] == "push":
+            if worker == 0:
+                self._n_steps, self._loss = self._n_steps + 1, content["loss"]
             self._pushes[worker] = message
             self._rounds.push(worker, content["version"])
         elif content["do"] == "begin":
             self._begin(message)
         elif content["do"] == "pull":
             self._give(worker)
+        elif content["do"] == "join":
+            self._welcome(worker)
         else:
             state, tensors = state_of(self._optimizer, self._numbers)
-            self._post.send(worker, {"state": state}, tensors)
+            self._send(worker, {"state": state}, tensors)
 
     def _begin(self, message: Message) -> None:
         """Take what a worker has loaded, or begins with."""
@@ -153,7 +208,18 @@ class ParameterServer:
 
     def _give(self, worker: int, **more: Any) -> None:
         shard = [self._parameters[number] for number in self._numbers]
-        self._post.send(worker, {"version": self._rounds.version, **more}, shard)
+        self._send(worker, {"version": self._rounds.version, **more}, shard)
+
+    def _welcome(self, worker: int) -> None:
+        """Give a worker that was started again all that it lacks."""
+        model = [*self._model.parameters(), *self._model.buffers()]
+        shard = [self._parameters[number] for number in self._numbers]
+        content = {
+            "version": self._rounds.version,
+            "n_steps": self._n_steps,
+            "loss": self._loss,
+        }
+        self._send(worker, content, [*model, *shard])
 
     def _update(self, pushes: Sequence[Message]) -> float:
         """Step by the mean of the gradients over all samples; return the mean of the losses."""

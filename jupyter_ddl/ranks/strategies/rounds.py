@@ -32,11 +32,15 @@ class Rounds:
         self._has_begun = True
 
     def push(self, worker: int, version: int) -> None:
-        """A gradient has come, computed from the parameters of that version."""
+        """A gradient has come, computed from the parameters of that version.
+
+        Of a worker that was lost and came back it is the first sign: nobody waits for it before.
+        """
+        self.present.add(worker)
         self._waiting[worker] = version
 
     def leave(self, worker: int) -> None:
-        """A worker is done."""
+        """A worker is done, or lost; what it has given counts."""
         self.present.discard(worker)
 
     def due(self) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ it: in rounds, or of its own gradient alone (Dean et al., "Large Scale Distribut
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ import torch.distributed as dist
 from jupyter_ddl.ranks.metrics import ReportError
 from jupyter_ddl.ranks.stopping import StopReason, TrialStopped
 from jupyter_ddl.ranks.strategies.base import Share, StepStrategy
+from jupyter_ddl.ranks.strategies.company import Company
 from jupyter_ddl.ranks.strategies.messages import Message, Post
 from jupyter_ddl.ranks.strategies.parameter_server import ParameterServer
 from jupyter_ddl.ranks.strategies.rounds import Rounds, WheneverTheyLike
@@ -72,6 +73,9 @@ class SynchronousServers(StepStrategy):
                 "prepare_step(…) was called twice; under --strategy ps-sync and ps-async a cell "
                 "trains one model"
             )
+        if self.company is not None and self.company.joins:
+            self._step = self._joined(request, self.company)
+            return self._step
         n_ranks, rank = dist.get_world_size(), dist.get_rank()
         n_workers = n_ranks - self.n_servers
         if n_workers < 1:
@@ -85,12 +89,12 @@ class SynchronousServers(StepStrategy):
         self._workers = dist.new_group(list(range(n_workers)))
         servers = dist.new_group(list(range(n_workers, n_ranks)), backend="gloo")
         _begin_alike(request.model, everybody)
-        sizes = [each.nbytes for each in trained(request.optimizer)]
-        owners = owners_of(sizes, self.n_servers)
+        owners = self._owners(request)
         post = Post(everybody, self.exchange)
         if rank < n_workers:
             request.model.to(request.device)
-            self._step = WorkerStep(request, post, owners, n_workers, self)
+            posts = dict.fromkeys(range(n_workers, n_ranks), post)
+            self._step = WorkerStep(request, posts, owners, rank, self)
             return self._step
         numbers = [n for n, owner in enumerate(owners) if owner == rank - n_workers]
         clip_norm = request.settings.clip_norm if self.in_rounds else None
@@ -100,8 +104,24 @@ class SynchronousServers(StepStrategy):
             if not self.in_rounds:
                 self.tell(rounds.counted(rank))
 
-        parts = (post, rounds, request.optimizer, numbers, servers, clip_norm)
-        raise TrialStopped(ParameterServer(*parts, counted).serve())
+        parts = (post, rounds, request, numbers, servers, clip_norm)
+        raise TrialStopped(ParameterServer(*parts, counted, self.company).serve())
+
+    def _owners(self, request: StepRequest) -> list[int]:
+        return owners_of([each.nbytes for each in trained(request.optimizer)], self.n_servers)
+
+    def _joined(self, request: StepRequest, company: Company) -> WorkerStep:
+        """The step of a worker that was started again while the others went on."""
+        place = company.place
+        request.model.to(request.device)
+        posts = {}
+        for server in range(place.n_workers, place.world_size):
+            pair = (server, place.rank)
+            group = company.meet(f"{place.rank}/{place.life}/{server}", pair)
+            posts[server] = Post(group, self.exchange, pair)
+        step = WorkerStep(request, posts, self._owners(request), place.rank, self)
+        step.join()
+        return step
 
     def rounds(self, n_workers: int) -> Rounds:
         """When an update is made."""
@@ -162,33 +182,74 @@ class WorkerStep(TrainingStep):
 
     Parameters
     ----------
+    posts : dict
+        By server, how it is reached.
     owners : list of int
         By which server each of the optimizer's parameters is kept.
+    rank : int
+        This worker's.
     """
 
     def __init__(
         self,
         request: StepRequest,
-        post: Post,
+        posts: dict[int, Post],
         owners: list[int],
-        n_workers: int,
+        rank: int,
         strategy: SynchronousServers,
     ) -> None:
         super().__init__(request)
-        self._post = post
+        self._posts = posts
         self._strategy = strategy
         self._parameters = trained(request.optimizer)
         self._servers = {
-            n_workers + server: [n for n, owner in enumerate(owners) if owner == server]
-            for server in range(strategy.n_servers)
+            server: [n for n, owner in enumerate(owners) if owner == number]
+            for number, server in enumerate(posts)
         }
         self._versions = dict.fromkeys(self._servers, 0)
-        self._is_first = dist.get_rank() == 0
+        self._is_first = rank == 0
+        self._n_others = 0
         self._has_begun = False
         self._known: list[int] = []
         """How often each parameter had been written to when the servers last gave it."""
         self._told: list[dict[str, Any]] | None = None
         request.optimizer.register_load_state_dict_post_hook(self._loaded)
+
+    def __call__(self, *batch: Any) -> Any:
+        strategy = self._strategy
+        strategy.n_steps += 1
+        if strategy.passes:
+            if strategy.n_steps <= self._n_others:
+                return self._loss
+            self._go_on()
+        return super().__call__(*batch)
+
+    def join(self) -> None:
+        """Take what the others have come to; the steps that they have made are passed over."""
+        for server, numbers in self._servers.items():
+            self._posts[server].send(server, {"do": "join"})
+            answer = self._posts[server].receive(server)
+            tensors = [*self.model.parameters(), *self.model.buffers()]
+            with torch.no_grad():
+                for tensor, value in zip(tensors, answer.tensors, strict=False):
+                    tensor.copy_(value)
+            # Each has the whole model, and what it does not keep is as at the beginning.
+            self._take(server, numbers, answer, answer.tensors[len(tensors) :])
+            self._n_others = answer.content["n_steps"]
+        self._loss = torch.tensor(answer.content["loss"])
+        self._strategy.passes = True
+
+    def _go_on(self) -> None:
+        """This rank is where the others were when it came."""
+        self._strategy.passes = False
+        self._has_begun, self._told = True, None
+        self.optimizer.state.clear()
+        self._known = self._writes()
+        if self._strategy.in_rounds:
+            # The first gradient of one that has not been there for some rounds counts for nothing.
+            self._push([None] * len(self._parameters), 0)
+        else:
+            self.pull()
 
     def begin(self, n_samples: int) -> None:
         super().begin(n_samples)
@@ -225,8 +286,8 @@ class WorkerStep(TrainingStep):
         if self._strategy.in_rounds or not self._has_begun or self._known != self._writes():
             return
         for server, numbers in self._servers.items():
-            self._post.send(server, {"do": "pull"})
-            self._take(server, numbers, self._post.receive(server))
+            self._posts[server].send(server, {"do": "pull"})
+            self._take(server, numbers, self._posts[server].receive(server))
         self._known = self._writes()
 
     def optimizer_state(self) -> Mapping[str, Any]:
@@ -236,8 +297,8 @@ class WorkerStep(TrainingStep):
             return own
         whole: dict[int, Any] = {}
         for server in self._servers:
-            self._post.send(server, {"do": "state"})
-            answer = self._post.receive(server)
+            self._posts[server].send(server, {"do": "state"})
+            answer = self._posts[server].receive(server)
             whole.update(put_state(answer.content["state"], answer.tensors))
         return {**own, "state": dict(sorted(whole.items()))}
 
@@ -245,7 +306,7 @@ class WorkerStep(TrainingStep):
         """This rank is done: the servers wait for it no longer."""
         for server in self._servers:
             with contextlib.suppress(RuntimeError):  # one that is gone waits for nobody
-                self._post.send(server, {"do": "leave", "reason": reason})
+                self._posts[server].send(server, {"do": "leave", "reason": reason})
 
     def _loaded(self, _optimizer: Any) -> None:
         self._has_begun = False
@@ -262,7 +323,9 @@ class WorkerStep(TrainingStep):
                     (None, []) if self._has_begun else state_of(self.optimizer, numbers)
                 )
                 shard = [self._parameters[number] for number in numbers]
-                self._post.send(server, {"do": "begin", "state": state}, [*shard, *tensors])
+                self._posts[server].send(
+                    server, {"do": "begin", "state": state}, [*shard, *tensors]
+                )
         self.optimizer.state.clear()  # it lives on the servers from now on
         self._has_begun, self._told = True, None
 
@@ -282,18 +345,20 @@ class WorkerStep(TrainingStep):
                 "loss": loss,
             }
             tensors = [self._strategy.compressed(gradients[n].to_dense()) for n in given]
-            self._post.send(server, content, tensors)
+            self._posts[server].send(server, content, tensors)
         for server, numbers in self._servers.items():
-            answer = self._post.receive(server)
+            answer = self._posts[server].receive(server)
             self._take(server, numbers, answer)
         self._known = self._writes()
         if self._strategy.in_rounds:
             self._loss = torch.full_like(self._loss, answer.content["loss"])
 
-    def _take(self, server: int, numbers: list[int], answer: Message) -> None:
+    def _take(
+        self, server: int, numbers: list[int], answer: Message, values: Sequence[Any] | None = None
+    ) -> None:
         self._versions[server] = answer.content["version"]
         with torch.no_grad():
-            for number, value in zip(numbers, answer.tensors, strict=True):
+            for number, value in zip(numbers, values or answer.tensors, strict=True):
                 self._parameters[number].copy_(value)
 
 

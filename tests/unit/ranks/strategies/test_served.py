@@ -148,11 +148,12 @@ class _Wire:
     def __init__(self, optimizer: Any, **settings: Any) -> None:
         self._answers: list[Message] = []
         numbers = range(len(trained(optimizer)))
-        to_worker = SimpleNamespace(send=self._answer)
+        to_worker: Any = SimpleNamespace(send=self._answer, exchange=None)
+        request: Any = SimpleNamespace(model=torch.nn.Module(), optimizer=optimizer)
         self._server = ParameterServer(
-            to_worker,  # type: ignore[arg-type]
+            to_worker,
             Rounds(1),
-            optimizer,
+            request,
             numbers,
             None,
             settings.get("clip_norm"),
@@ -188,7 +189,7 @@ def test_a_cell_that_writes_parameters_leaves_the_optimizers_state_on_the_server
     wire: Any = _Wire(_model_and_adam()[1])
     loss = torch.nn.functional.mse_loss
     request = StepRequest(model, loss, optimizer, StepSettings(), torch.device("cpu"))
-    step = WorkerStep(request, wire, [0, 0], 1, SynchronousServers())
+    step = WorkerStep(request, {1: wire}, [0, 0], 0, SynchronousServers())
     plain, by_hand = _model_and_adam()
     x, y = torch.linspace(-1, 1, 12).double().reshape(4, 3), torch.ones(4, 2).double()
     for _ in range(5):

@@ -1,0 +1,92 @@
+"""Which ranks of a round are there, and what it means when one is lost.  Pure.
+
+Most strategies lose the round with a rank.  With those of which :attr:`RankPlace.goes_on` is true
+the others go on: the lost rank is started again, under its own number, and joins them.
+"""
+
+from __future__ import annotations
+
+from jupyter_ddl.ledger.fold_group import words_of
+from jupyter_ddl.protocol.events import RankEnded
+from jupyter_ddl.protocol.group import RankPlace
+
+__all__ = ["Lives"]
+
+_MOST_LIVES = 5
+"""Processes that a rank may have in a round: one that dies again and again does so by itself."""
+
+
+class Lives:
+    """Of one round.
+
+    Parameters
+    ----------
+    place : RankPlace or None
+        Of any of its ranks.
+    """
+
+    def __init__(self, place: RankPlace | None, n_ranks: int) -> None:
+        self._place = place
+        self._lives = dict.fromkeys(range(n_ranks), 1)
+        self._lost: dict[int, RankEnded] = {}
+        self._n_told = 0
+
+    def next_number(self) -> int:
+        """Of what the ranks are told of each other."""
+        self._n_told += 1
+        return self._n_told
+
+    @property
+    def lost(self) -> dict[int, RankEnded]:
+        """How ranks were lost that are not there now."""
+        return self._lost
+
+    @property
+    def there(self) -> dict[int, int]:
+        """The ranks that are there, and which of its processes each is."""
+        return {rank: life for rank, life in self._lives.items() if rank not in self._lost}
+
+    def goes_on_without(self, end: RankEnded) -> bool:
+        """Whether the others go on when a rank has ended like this."""
+        if self._place is None or not self._place.is_dispensable(end.rank):
+            return False
+        if self._lives[end.rank] > 1:
+            # Whatever it was: the others have gone on without it before.
+            return end.outcome != "complete"
+        return _is_loss(end)
+
+    def lose(self, end: RankEnded) -> str:
+        """A rank is there no more; returns what to tell of it."""
+        self._lost[end.rank] = end
+        failure = end.failure
+        did = "lost its worker" if failure is None else words_of(failure)
+        return f"rank {end.rank} {did}; the others go on without it"
+
+    def begin_again(self, rank: int) -> int | None:
+        """Start a rank once more, as its process of that number; None: it had its chances."""
+        if self._lives[rank] >= _MOST_LIVES:
+            return None
+        self._lives[rank] += 1
+        del self._lost[rank]
+        return self._lives[rank]
+
+    def is_over(self, complete: set[int]) -> bool:
+        """Whether nobody is waited for but ranks that were lost before, given who is complete."""
+        if self._place is None:
+            return False
+        first = [rank for rank in range(self._place.n_workers) if self._lives[rank] == 1]
+        return all(rank in complete or rank in self._lost for rank in first)
+
+    def returned(self) -> tuple[int, ...]:
+        """Ranks that are there again."""
+        return tuple(rank for rank, life in self.there.items() if life > 1)
+
+
+def _is_loss(end: RankEnded) -> bool:
+    """Whether its process or its worker was lost; what its code raises ends the round."""
+    failure = end.failure
+    if failure is None or failure.kind == "blob":
+        return False
+    if failure.kind == "memory":
+        return not failure.type_name.endswith("Error")
+    return failure.kind in ("crash", "launch")

@@ -1,0 +1,73 @@
+"""The ranks of a group that goes on when one is lost: who is there, and how they meet anew.
+
+Groups of torch can't lose or gain a rank; a new one is made of those that are there, as torchft
+does it (https://github.com/meta-pytorch/torchft).  They meet in the store of the round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch.distributed as dist
+
+from jupyter_ddl.protocol.group import RankPlace
+from jupyter_ddl.ranks.listeners import closed_to_strangers
+from jupyter_ddl.ranks.membership import Membership, membership
+
+__all__ = ["Company"]
+
+
+class Company:
+    """As one rank sees it.
+
+    Parameters
+    ----------
+    store : torch.distributed.Store
+        Of the round.
+    members : Membership, optional
+        What the driver has told this process.
+    """
+
+    def __init__(self, place: RankPlace, store: Any, members: Membership = membership) -> None:
+        self.place = place
+        self.members = members
+        self._store = store
+
+    @property
+    def joins(self) -> bool:
+        """Whether this rank was lost, and joins others that have gone on."""
+        return self.place.life > 1
+
+    @property
+    def lives(self) -> dict[int, int]:
+        """By rank of those that are there: which of its processes."""
+        return self.members.lives(self.place.world_size)
+
+    def meet(self, name: str, ranks: Sequence[int], timeout_s: float | None = None) -> Any:
+        """Make a process group of gloo; each of its ranks calls this with the same arguments.
+
+        Any thread may call it.
+
+        Parameters
+        ----------
+        name : str
+            No two groups of a round have the same.
+        ranks : sequence of int
+            Of the rank group; their order is that in the new one.
+        timeout_s : float, optional
+            Until all have come, and of what they do then; by default that of the round.
+
+        Raises
+        ------
+        RuntimeError
+            One of them did not come.
+        """
+        # Its own connection: a wait in it must not keep other threads from theirs.
+        store = dist.PrefixStore(f"jupyter_ddl/company/{name}", self._store.clone())
+        timeout = timedelta(seconds=self.place.timeout_s if timeout_s is None else timeout_s)
+        store.set_timeout(timeout)
+        with closed_to_strangers():
+            own = list(ranks).index(self.place.rank)
+            return dist.ProcessGroupGloo(store, own, len(ranks), timeout)

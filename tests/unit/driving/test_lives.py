@@ -1,0 +1,244 @@
+"""Rounds whose ranks go on without one that is lost, and take it back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from jupyter_ddl.driving.machine import Instruction, Now, Signal
+from jupyter_ddl.driving.rounds import Round
+from jupyter_ddl.ledger.reducer import fold_all
+from jupyter_ddl.protocol.assignment import Assignment, StopTrial, TrialAssignment
+from jupyter_ddl.protocol.events import (
+    AttemptFinished,
+    AttemptStarted,
+    Event,
+    Failure,
+    Notice,
+    RankEnded,
+    RankStarted,
+    RendezvousReady,
+)
+from jupyter_ddl.protocol.group import JoinGroup, MembersChanged, RankPlace
+from jupyter_ddl.testing.interleave import random_world
+
+KILLED = Failure("crash", "SIGKILL", "killed")
+RAISED = Failure("exception", "ValueError", "boom", line=3)
+CUT = Failure("exception", "RuntimeError", "Connection closed by peer [127.0.0.1]:6058")
+NOW = Now(1.0, 1000.0)
+
+
+class Group:
+    """Two workers that train, a third, and a server; each at a Dask worker of its own."""
+
+    def __init__(self, **place: Any) -> None:
+        base = {"strategy": "ps-async", "world_size": 4, **place}
+        trial = TrialAssignment(0, 1, {}, 1)
+        self.assignments = [
+            Assignment(
+                "r1", f"a-r{n}", "p", (trial,), "/r", (), "t", place=RankPlace("g", n, **base)
+            )
+            for n in range(4)
+        ]
+        self.done: list[Instruction] = []
+        self.again: list[tuple[int, int]] = []
+        self.recorded: list[Event] = []
+        self.round = Round(
+            self.assignments,
+            ["w0", "w1", "w2", "w3"],
+            ["h"] * 4,
+            NOW,
+            do=self.done.append,
+            write_stacks=lambda _: None,
+            give_up=lambda _: None,
+            start_again=lambda rank, life: self.again.append((rank, life)),
+        )
+
+    def met(self) -> Group:
+        for rank in range(4):
+            self.begin(rank)
+        self.done.clear()
+        self.recorded.clear()
+        return self
+
+    def begin(self, rank: int) -> None:
+        started = AttemptStarted(0, 1, 10.0, f"w{rank}", 100 + rank, f"log-{rank}", 0)
+        self.tell(rank, started, RendezvousReady(0, 1, "h", rank + 1, "store"))
+
+    def tell(self, rank: int, *events: Any) -> None:
+        self.recorded += self.round.arrived(rank, events, NOW)
+
+    def end(self, rank: int, outcome: Any, failure: Failure | None = None, lost: str = "") -> None:
+        self.tell(rank, AttemptFinished(0, 1, outcome, 20.0, 1.0, failure=failure))
+        self.recorded += self.round.rank_ended(rank, lost, NOW)
+
+    @property
+    def members(self) -> list[dict[int, int]]:
+        """What the ranks were told of each other, each once."""
+        told = [
+            control
+            for each in self.done
+            if isinstance(each, Signal)
+            for control in each.controls
+            if isinstance(control, MembersChanged)
+        ]
+        return [lives for _, lives in sorted({each.number: each.lives for each in told}.items())]
+
+    @property
+    def stopped(self) -> list[int | None]:
+        return [
+            control.rank
+            for each in self.done
+            if isinstance(each, Signal)
+            for control in each.controls
+            if isinstance(control, StopTrial)
+        ]
+
+    def conclusion(self) -> AttemptFinished:
+        (end,) = [event for event in self.recorded if isinstance(event, AttemptFinished)]
+        return end
+
+
+def test_the_others_go_on_without_a_worker_that_is_lost_and_are_told_so() -> None:
+    group = Group().met()
+    group.end(1, "failed", KILLED)
+    assert group.stopped == []
+    assert group.members == [{0: 1, 2: 1, 3: 1}]
+    lost, told = group.recorded
+    assert isinstance(lost, RankEnded)
+    assert lost.others_go_on
+    assert isinstance(told, Notice)
+    assert told.text == "rank 1 died by SIGKILL; the others go on without it"
+
+
+def test_a_lost_worker_is_started_again_and_told_where_the_others_are() -> None:
+    group = Group().met()
+    group.end(1, "failed", KILLED)
+    assert group.again == [(1, 2)]
+    group.done.clear()
+    group.begin(1)
+    join = Signal("w1", (JoinGroup("r1", 0, 1, ("h:1", "h:2", "h:3", "h:4"), "store"),))
+    assert group.done[0] == join
+    assert group.members == [{0: 1, 1: 2, 2: 1, 3: 1}]
+    started = group.recorded[-1]
+    assert isinstance(started, RankStarted)
+    assert (started.rank, started.life) == (1, 2)
+    for rank in range(4):
+        group.end(rank, "complete")
+    assert group.conclusion().outcome == "complete"
+
+
+def test_a_round_ends_when_all_are_through_that_were_never_lost() -> None:
+    group = Group().met()
+    group.end(1, "failed", KILLED)
+    group.begin(1)
+    group.end(0, "complete")
+    assert group.stopped == []
+    group.end(2, "complete")
+    assert group.stopped == [1]
+    group.end(1, "cancelled")
+    group.end(3, "complete")
+    assert group.conclusion().outcome == "complete"
+    assert len([event for event in group.recorded if isinstance(event, Notice)]) == 1
+
+
+def test_a_rank_whose_worker_is_gone_is_not_waited_for() -> None:
+    group = Group().met()
+    group.recorded += group.round.rank_ended(2, "its worker is gone", NOW)
+    assert group.again == []
+    assert group.members == [{0: 1, 1: 1, 3: 1}]
+    for rank in (0, 1, 3):
+        group.end(rank, "complete")
+    assert group.conclusion().outcome == "complete"
+
+
+def test_a_rank_that_dies_again_and_again_is_left_out_at_last() -> None:
+    group = Group().met()
+    for _ in range(10):
+        if len(group.again) > 4 or not group.round._fold.running:
+            break
+        group.end(1, "failed", KILLED)
+        if 1 not in group.round._fold.running:
+            break
+        group.begin(1)
+    assert [life for _, life in group.again] == [2, 3, 4, 5]
+    assert group.stopped == []
+
+
+def test_what_fails_in_a_rank_that_was_started_again_costs_the_others_nothing() -> None:
+    group = Group().met()
+    group.end(1, "failed", KILLED)
+    group.begin(1)
+    group.end(1, "failed", RAISED)
+    assert group.stopped == []
+    told = group.recorded[-1]
+    assert isinstance(told, Notice)
+    assert "rank 1 raised ValueError" in told.text
+
+
+@pytest.mark.parametrize(
+    ("rank", "failure", "place"),
+    [
+        (0, KILLED, {}),
+        (3, KILLED, {}),
+        (1, RAISED, {}),
+        (1, KILLED, {"strategy": "ddp"}),
+        (1, KILLED, {"initialize": False}),
+        (1, KILLED, {"gpus": ("u1",)}),
+        (1, KILLED, {"backend": "nccl"}),
+    ],
+    ids=["rank 0", "a server", "its code", "ddp", "no init", "on GPUs", "nccl"],
+)
+def test_a_round_ends_with_a_rank_that_it_needs(
+    rank: int, failure: Failure, place: dict[str, Any]
+) -> None:
+    group = Group(**place).met()
+    group.end(rank, "failed", failure)
+    assert sorted(map(str, group.stopped)) == [str(n) for n in range(4) if n != rank]
+    assert group.again == []
+
+
+def test_a_rank_that_is_lost_before_all_have_met_ends_the_round() -> None:
+    group = Group()
+    group.begin(0)
+    group.begin(1)
+    group.end(1, "failed", KILLED)
+    assert group.stopped == [0, 2, 3]
+
+
+def test_where_the_others_fail_of_a_loss_after_all_it_is_the_cause() -> None:
+    group = Group().met()
+    group.round.may_start_again = False
+    group.end(1, "failed", KILLED)
+    for rank in (0, 2, 3):
+        group.end(rank, "failed", CUT)
+    failure = group.conclusion().failure
+    assert failure is not None
+    assert (failure.rank, failure.type_name) == (1, "SIGKILL")
+
+
+def test_a_loss_of_before_is_not_the_cause_of_what_fails_later() -> None:
+    group = Group().met()
+    group.round.may_start_again = False
+    group.end(1, "failed", KILLED)
+    group.end(0, "failed", RAISED)
+    for rank in (2, 3):
+        group.end(rank, "cancelled")
+    failure = group.conclusion().failure
+    assert failure is not None
+    assert (failure.rank, failure.type_name) == (0, "ValueError")
+
+
+def test_promises_hold_in_random_orders_with_ranks_that_come_back() -> None:
+    n_back = n_outlived = 0
+    for seed in range(300):
+        world = random_world(seed, "outliving")
+        world.run()
+        for run in world.runs:
+            outlived = [e for e in run.ledger if isinstance(e, RankEnded) and e.others_go_on]
+            back = [e for e in run.ledger if isinstance(e, RankStarted) and e.life > 1]
+            n_back += len(back)
+            state = fold_all(run.ledger)
+            n_outlived += bool(outlived) and state.trials[0].state == "complete"
+    assert min(n_back, n_outlived) > 10, (n_back, n_outlived)
