@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench import machine
-from bench.harness import ROOT, Line, ProbeFailedError, Row, Series, run_probe
+from bench.harness import ROOT, Line, Probe, ProbeFailedError, Row, Series, run_probe
 from bench.rows import ROWS
 
 
@@ -59,7 +59,8 @@ def main() -> None:
 
 def measure(row: Row, here: Checkout, there: Checkout, repeats: int, *, quick: bool) -> list[Pair]:
     """The lines of a row that both checkouts have, measured in turns."""
-    pairs = [Pair(line, Series(), Series()) for line in row.lines if not line.probe.is_peer]
+    shared = (line for line in row.lines if _is_in(there, line.probe))
+    pairs = [Pair(line, Series(), Series()) for line in shared]
     for number in range(row.warmups + repeats):
         for probe in dict.fromkeys(pair.line.probe for pair in pairs):
             # Who is first has the caches cold: each is in its turn.
@@ -75,6 +76,11 @@ def measure(row: Row, here: Checkout, there: Checkout, repeats: int, *, quick: b
                         series = pair.here if checkout is here else pair.there
                         series.values.extend(found if isinstance(found, list) else [found])
     return [pair for pair in pairs if pair.here.values and pair.there.values]
+
+
+def _is_in(checkout: Checkout, probe: Probe) -> bool:
+    module = checkout.root / f"{probe.target.replace('.', '/')}.py"
+    return not probe.is_peer and module.exists()
 
 
 def _line(row: Row, pair: Pair) -> str:

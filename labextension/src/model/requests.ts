@@ -1,34 +1,9 @@
 /** Requests that are waiting for their answers. */
 
-import type {
-  ClusterLogPart,
-  ColumnsPart,
-  CurvesPart,
-  ComparedPart,
-  Denied,
-  Done,
-  FromBrowser,
-  HistoryPart,
-  ImportancePart,
-  LogPart,
-  OutputPart,
-  Progress,
-  StacksPart,
-  TrialPart
-} from '../protocol';
+import type { Denied, FromBrowser, Progress, ToBrowser } from '../protocol';
 
-export type Answer =
-  | Done
-  | ColumnsPart
-  | LogPart
-  | OutputPart
-  | ImportancePart
-  | CurvesPart
-  | TrialPart
-  | HistoryPart
-  | ClusterLogPart
-  | StacksPart
-  | ComparedPart;
+/** What ends a request, but for a refusal. */
+export type Answer = Exclude<Extract<ToBrowser, { id: number }>, Progress | Denied>;
 export type Request = Extract<FromBrowser, { id: number }>;
 type WithoutId<T> = T extends Request ? Omit<T, 'id'> : never;
 /** A request as it is written; its id is given when it is sent. */
