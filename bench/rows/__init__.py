@@ -22,6 +22,7 @@ from bench.rows.settings import ROW as SETTINGS
 from bench.rows.start import ROW as START
 from bench.rows.step_times import ROW as STEP_TIMES
 from bench.rows.stop import ROW as STOP
+from bench.rows.strategies import ROW as STRATEGIES
 from bench.rows.telemetry import ROW as TELEMETRY
 from bench.rows.telemetry_load import ROW as TELEMETRY_LOAD
 from bench.rows.trials import ROW as TRIALS
@@ -45,6 +46,7 @@ ROWS = (
     DDP_SPEED,
     TELEMETRY,
     STEP_TIMES,
+    STRATEGIES,
     TELEMETRY_LOAD,
     FLOOD,
     LIVE_PAGE,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,8 +12,7 @@ from jupyter_ddl.plotting.svg import to_svg
 from jupyter_ddl.protocol.group import RankPlace
 from jupyter_ddl.protocol.staleness import MAX_STALENESS, Staleness
 from jupyter_ddl.ranks.metrics import ReportError
-from jupyter_ddl.ranks.strategies.messages import Message, _cut
-from jupyter_ddl.ranks.strategies.parameter_server import ParameterServer
+from jupyter_ddl.ranks.strategies.messages import _cut
 from jupyter_ddl.ranks.strategies.rounds import Rounds, WheneverTheyLike
 from jupyter_ddl.ranks.strategies.served import SynchronousServers, WorkerStep
 from jupyter_ddl.ranks.strategies.shards import (
@@ -24,10 +21,10 @@ from jupyter_ddl.ranks.strategies.shards import (
     put_options,
     put_state,
     state_of,
-    trained,
 )
 from jupyter_ddl.ranks.strategies.steps import StepRequest, StepSettings
 from jupyter_ddl.ranks.training import Training
+from tests.unit.ranks.strategies.wires import Server
 
 
 def _begun(rounds: Rounds) -> Rounds:
@@ -142,39 +139,6 @@ def test_loaders_are_shared_out_over_workers_only() -> None:
     assert shares == [(0, 2), (1, 2), (0, 2), (1, 2)]
 
 
-class _Wire:
-    """A worker's post in the process of its one server, which answers at once."""
-
-    def __init__(self, optimizer: Any, **settings: Any) -> None:
-        self._answers: list[Message] = []
-        numbers = range(len(trained(optimizer)))
-        to_worker: Any = SimpleNamespace(send=self._answer, exchange=None)
-        request: Any = SimpleNamespace(model=torch.nn.Module(), optimizer=optimizer)
-        self._server = ParameterServer(
-            to_worker,
-            Rounds(1),
-            request,
-            numbers,
-            None,
-            settings.get("clip_norm"),
-            lambda: None,
-        )
-
-    def send(self, _server: int, content: Any, tensors: Any = ()) -> None:
-        self._server._answer(0, _over_the_wire(content, tensors))
-        self._server._advance()
-
-    def _answer(self, _worker: int, content: Any, tensors: Any) -> None:
-        self._answers.append(_over_the_wire(content, tensors))
-
-    def receive(self, _server: int) -> Message:
-        return self._answers.pop(0)
-
-
-def _over_the_wire(content: Any, tensors: Any) -> Message:
-    return Message(json.loads(json.dumps(content)), [each.detach().clone() for each in tensors])
-
-
 def _model_and_adam() -> tuple[Any, Any]:
     torch.manual_seed(0)
     model = torch.nn.Linear(3, 2).double()
@@ -186,10 +150,10 @@ def test_a_cell_that_writes_parameters_leaves_the_optimizers_state_on_the_server
 ) -> None:
     """As one that clamps weights behind each step, or loads the best model so far."""
     model, optimizer = _model_and_adam()
-    wire: Any = _Wire(_model_and_adam()[1])
+    post = Server(_model_and_adam()[1], Rounds(1)).post_of(0)
     loss = torch.nn.functional.mse_loss
     request = StepRequest(model, loss, optimizer, StepSettings(), torch.device("cpu"))
-    step = WorkerStep(request, {1: wire}, [0, 0], 0, SynchronousServers())
+    step = WorkerStep(request, {1: post}, [0, 0], 0, SynchronousServers())
     plain, by_hand = _model_and_adam()
     x, y = torch.linspace(-1, 1, 12).double().reshape(4, 3), torch.ones(4, 2).double()
     for _ in range(5):
@@ -206,10 +170,11 @@ def test_a_cell_that_writes_parameters_leaves_the_optimizers_state_on_the_server
 
 def test_servers_clip_complex_gradients_by_their_norm(alone: None) -> None:
     parameter = torch.nn.Parameter(torch.zeros(1, dtype=torch.complex128))
-    wire: Any = _Wire(torch.optim.SGD([parameter], lr=1.0), clip_norm=1.0)
-    wire.send(0, {"do": "begin", "state": {}}, [parameter])
+    server = Server(torch.optim.SGD([parameter], lr=1.0), Rounds(1), clip_norm=1.0)
+    post = server.post_of(0)
+    post.send(0, {"do": "begin", "state": {}}, [parameter])
     push = {"do": "push", "version": 0, "n_samples": 1, "numbers": [0], "options": None, "loss": 0}
-    wire.send(0, push, [torch.tensor([3.0 + 4.0j], dtype=torch.complex128)])
+    post.send(0, push, [torch.tensor([3.0 + 4.0j], dtype=torch.complex128)])
     assert parameter.detach().tolist() == pytest.approx([-0.6 - 0.8j], rel=1e-5)
 
 

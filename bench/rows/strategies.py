@@ -1,0 +1,256 @@
+"""What the ways to train in parallel cost beside each other: bytes, losses, steps, idle time.
+
+Figures are ratios within one process's runs.  Where a figure is about who waits for whom, ranks
+sleep in place of computing, as those that wait for GPUs do: it is then that of many cores on two.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import statistics
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from bench.harness import ROOT, Goal, Line, Probe, Row, is_quick, tell
+
+_MODULE = "bench.rows.strategies"
+_DILOCO, _SERVERS, _PIPELINE, _SCALING, _STEP = (
+    Probe(_MODULE, (part,)) for part in ("diloco", "servers", "pipeline", "scaling", "step")
+)
+
+ROW = Row(
+    name="strategies",
+    title="Strategies beside each other",
+    better="higher",
+    repeats=1,
+    warmups=0,
+    note=(
+        "DiLoCo with --sync-every 50 beside ddp on the model and text of notebook 08, two ranks, "
+        "equal samples. Servers: two workers, one takes 80 ms for a gradient, the other one 20 "
+        "(both sleep). Pipeline: layers that sleep for 6 ms forward and 12 ms backward, 1f1b, 8 "
+        "micro-batches. run.scaling(): the error at 4 ranks of a fit to 1 and 2, which compute, on "
+        "as many cores as there are. A step of prepare_step beside the same loop by hand under "
+        "ddp, in blocks of ten, in turns, within one cell."
+    ),
+    lines=(
+        Line("bytes of ddp / of DiLoCo", _DILOCO, "bytes_ratio", "×", Goal(40, "higher")),
+        Line("DiLoCo's test loss above ddp's", _DILOCO, "loss_percent", "%", Goal(2, "lower")),
+        Line(
+            "steps/s of ps-async / of ps-sync, one rank 4 × slower",
+            _SERVERS,
+            "servers_ratio",
+            "×",
+            Goal(1.7, "higher"),
+        ),
+        Line("idle beyond the ideal, 2 ranks", _PIPELINE, "idle_2", "points", Goal(8, "lower")),
+        Line("idle beyond the ideal, 4 ranks", _PIPELINE, "idle_4", "points", Goal(8, "lower")),
+        Line("scaling() of 1 and 2 at 4 ranks", _SCALING, "error_percent", "%", Goal(15, "lower")),
+        Line("steps/s of prepare_step / by hand", _STEP, "step_ratio", "×", Goal(0.99, "higher")),
+    ),
+)
+
+_GPT = """
+model = make_gpt()
+step = prepare_step(model, loss_of, torch.optim.AdamW(model.parameters(), lr=LR))
+for x, y in prepare(DataLoader(samples, batch_size=32)):
+    step(x, y)
+"""
+
+_UNEVEN = """
+import time
+import torch
+model = torch.nn.Linear(8, 1)
+def loss_fn(output, target):
+    time.sleep(0.08 if rank() else 0.02)
+    return torch.nn.functional.mse_loss(output, target)
+step = prepare_step(model, loss_fn, torch.optim.SGD(model.parameters(), lr=0.01))
+x, y = torch.ones(4, 8), torch.ones(4, 1)
+step(x, y)
+n_steps, began_s = 0, time.perf_counter()
+while time.perf_counter() < began_s + LASTS_S:
+    step(x, y)
+    n_steps += 1
+n_steps / (time.perf_counter() - began_s)
+"""
+
+_SLEEPING = """
+import time
+import torch
+class Sleep(torch.autograd.Function):
+    @staticmethod
+    def forward(context, x):
+        time.sleep(0.006)
+        return x.clone()
+    @staticmethod
+    def backward(context, gradient):
+        time.sleep(0.012)
+        return gradient
+class Layer(torch.nn.Linear):
+    def forward(self, x):
+        return Sleep.apply(super().forward(x))
+model = torch.nn.Sequential(*(Layer(8, 8) for _ in range(world_size())))
+step = prepare_step(
+    model, torch.nn.functional.mse_loss, torch.optim.SGD(model.parameters(), lr=0.01)
+)
+x = torch.ones(64, 8)
+for _ in range(16):
+    step(x, x)
+"""
+
+_COMPUTING = """
+import torch
+torch.manual_seed(0)
+model = torch.nn.Sequential(
+    torch.nn.Linear(256, 512), torch.nn.ReLU(), torch.nn.Linear(512, 512), torch.nn.ReLU(),
+    torch.nn.Linear(512, 10),
+)
+step = prepare_step(
+    model, torch.nn.functional.cross_entropy, torch.optim.SGD(model.parameters(), lr=0.01)
+)
+data = torch.utils.data.TensorDataset(
+    torch.randn(256 * N_STEPS, 256), torch.randint(0, 10, (256 * N_STEPS,))
+)
+for x, y in prepare(torch.utils.data.DataLoader(data, batch_size=256)):
+    step(x, y)
+"""
+
+_BY_HAND = """
+import time
+import torch
+import torch.distributed as dist
+loss_fn = torch.nn.functional.cross_entropy
+def made():
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(
+        torch.nn.Linear(256, 512), torch.nn.ReLU(), torch.nn.Linear(512, 512), torch.nn.ReLU(),
+        torch.nn.Linear(512, 10),
+    )
+    return model, torch.optim.SGD(model.parameters(), lr=0.01)
+model, optimizer = made()
+step = prepare_step(model, loss_fn, optimizer)
+plain, other = made()
+plain = torch.nn.parallel.DistributedDataParallel(plain)
+def by_hand(x, y):
+    other.zero_grad()
+    loss = loss_fn(plain(x), y)
+    loss.backward()
+    other.step()
+    total = loss.detach().double()
+    dist.all_reduce(total)  # a step returns the mean over all ranks
+    return total / world_size()
+x, y = torch.randn(128, 256), torch.randint(0, 10, (128,))
+def block_s(each):
+    dist.barrier()
+    began_s = time.perf_counter()
+    for _ in range(10):
+        each(x, y)
+    return time.perf_counter() - began_s
+pairs = []
+for number in range(N_PAIRS + 2):
+    ways = (step, by_hand) if number % 2 else (by_hand, step)
+    times = {each: block_s(each) for each in ways}
+    pairs.append(times[by_hand] / times[step])
+pairs[2:]
+"""
+
+
+@contextlib.contextmanager
+def _cluster(n_workers: int) -> Iterator[None]:
+    import torch
+
+    from jupyter_ddl.client.clusters import start_cluster
+
+    torch.set_num_threads(1)
+    cluster = start_cluster(n_workers=n_workers)
+    try:
+        yield
+    finally:
+        cluster.stop()
+
+
+def _trained(cell: str, n_ranks: int, names: dict[str, Any] | None = None, **options: Any) -> Any:
+    from jupyter_ddl import train
+
+    run = train(cell, n_ranks, namespace=names or {}, backend="gloo", **options)
+    if run.state != "complete":
+        raise RuntimeError(f"run {run.id} is {run.state}: {run.errors}")
+    return run
+
+
+def _notebook() -> dict[str, Any]:
+    """What notebook 08 trains, and on what."""
+    names: dict[str, Any] = {"__name__": "__main__"}
+    cells = json.loads((ROOT / "notebooks" / "08_parallel_training.ipynb").read_text())["cells"]
+    for cell in cells:
+        if cell["id"] in ("text", "model"):
+            with contextlib.redirect_stdout(sys.stderr):
+                exec("".join(cell["source"]), names)
+    return names
+
+
+def _diloco() -> None:
+    names = _notebook()
+    n_steps = 100 if is_quick() else 500
+    drawn = names["drawn"](32 * n_steps, seed=1)
+    names |= {"LR": 3e-3, "samples": names["TensorDataset"](*drawn)}
+    with _cluster(2):
+        ddp = _trained(_GPT, 2, names, bring=["model"])
+        diloco = _trained(_GPT, 2, names, bring=["model"], strategy="diloco", sync_every=50)
+        losses = [names["test_loss"](run.value("model")) for run in (ddp, diloco)]
+    tell(
+        {
+            "bytes_ratio": ddp.bytes_sent / diloco.bytes_sent,
+            "loss_percent": 100 * (losses[1] / losses[0] - 1),
+        }
+    )
+
+
+def _servers() -> None:
+    names = {"LASTS_S": 2.0 if is_quick() else 5.0}
+    with _cluster(3):
+        per_s = {
+            way: sum(_trained(_UNEVEN, 3, names, strategy=way).values[:2])
+            for way in ("ps-sync", "ps-async")
+        }
+    tell({"servers_ratio": per_s["ps-async"] / per_s["ps-sync"]})
+
+
+def _pipeline() -> None:
+    from jupyter_ddl.protocol.events import PipelineTimed
+
+    found = {}
+    with _cluster(4):
+        for n_ranks in (2, 4):
+            run = _trained(_SLEEPING, n_ranks, strategy="pipeline", microbatches=8)
+            times = [each.times for each in run.events() if isinstance(each, PipelineTimed)][-1]
+            found[f"idle_{n_ranks}"] = 100 * (times.idle_share - times.ideal_idle_share)
+    tell(found)
+
+
+def _scaling() -> None:
+    names = {"N_STEPS": 60 if is_quick() else 250}
+    with _cluster(4):
+        runs = [_trained(_COMPUTING, n_ranks, names) for n_ranks in (1, 2, 4)]
+        table = runs[0].scaling(*runs[1:])
+    (error,) = table[(table.ranks == 4) & (table.strategy == "ddp")]["error"]
+    tell({"error_percent": 100 * abs(error)})
+
+
+def _step() -> None:
+    with _cluster(2):
+        run = _trained(_BY_HAND, 2, {"N_PAIRS": 8 if is_quick() else 40})
+    tell({"step_ratio": statistics.median(run.values[0])})
+
+
+_PARTS: dict[str, Callable[[], None]] = {
+    "diloco": _diloco,
+    "servers": _servers,
+    "pipeline": _pipeline,
+    "scaling": _scaling,
+    "step": _step,
+}
+
+if __name__ == "__main__":
+    _PARTS[sys.argv[1]]()
