@@ -1,0 +1,204 @@
+"""Trains by each strategy many times in a row; in half of the runs a random rank is killed.
+
+What comes out is compared with one process's.  ``python -m tests.soak.strategies --runs 500
+--seed 1`` ends with a table, and with a status other than 0 when a run was stuck or wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tests.leaks import end_processes, leftovers_of, new_home
+
+if TYPE_CHECKING:
+    from jupyter_ddl.client.run import Run
+
+__all__ = ["main"]
+
+_PATIENCE_S = 300.0
+_LONGEST_S = 0.8
+"""After so long a rank is killed at the latest: about when a cell on a quiet machine is done."""
+
+
+class _Way(NamedTuple):
+    n_ranks: int
+    options: dict[str, Any]
+    may_differ: bool = False
+    """Whether a run that has lost a rank may train something else: those who are left go on."""
+
+
+_WAYS = {
+    "ddp": _Way(2, {"strategy": "ddp"}),
+    "fsdp": _Way(2, {"strategy": "fsdp"}),
+    "tp": _Way(2, {"strategy": "fsdp", "mesh": "tp=2", "tp_plan": "plan"}),
+    "local-sgd": _Way(2, {"strategy": "local-sgd", "sync_every": 1}, may_differ=True),
+    "diloco": _Way(
+        2,
+        {"strategy": "diloco", "sync_every": 1, "outer_lr": 1.0, "outer_momentum": 0.0},
+        may_differ=True,
+    ),
+    "ps-sync": _Way(3, {"strategy": "ps-sync"}),
+    "ps-async": _Way(2, {"strategy": "ps-async"}, may_differ=True),
+    "pipeline": _Way(2, {"strategy": "pipeline", "microbatches": 2}),
+}
+
+_CELL = """
+import os, threading, time
+import torch
+from jupyter_ddl import checkpoint, prepare, prepare_step, report, resume
+
+def kill_me():
+    time.sleep(after_s)
+    try:
+        os.close(os.open(mark, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return
+    os.kill(os.getpid(), 9)
+
+if int(os.environ.get("RANK", "0")) == victim:
+    threading.Thread(target=kill_me, daemon=True).start()
+torch.manual_seed(0)
+model = torch.nn.Sequential(
+    torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 8), torch.nn.Tanh(),
+    torch.nn.Linear(8, 2),
+).double()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+def loss_fn(output, target):
+    time.sleep(pause_s)
+    return torch.nn.functional.mse_loss(output, target)
+
+step = prepare_step(model, loss_fn, optimizer, accumulate=2)
+generator = torch.Generator().manual_seed(1)
+x_all, y_all = (torch.randn(30, n, generator=generator, dtype=torch.float64) for n in (4, 2))
+data = torch.utils.data.TensorDataset(x_all, y_all)
+loader = prepare(torch.utils.data.DataLoader(data, batch_size=8))
+first = 0
+if saved := resume():
+    model.load_state_dict(saved["model"])
+    optimizer.load_state_dict(saved["optimizer"])
+    first = saved["step"] + 1
+for epoch in range(first, 4):
+    for x, y in loader:
+        step(x, y)
+    report(step=epoch)
+    checkpoint(step=epoch, model=model, optimizer=optimizer)
+"""
+
+
+class Soak:
+    """Runs on one cluster in a home of its own."""
+
+    def __init__(self, seed: int, folder: Path) -> None:
+        import torch
+
+        self._torch = torch
+        self._chance = random.Random(seed)
+        self._folder = folder
+        self._n_runs = 0
+        self.counts: Counter[tuple[str, str]] = Counter()
+        self.broken: list[str] = []
+        names = self._names(victim=None, pause_s=0.0)
+        exec(_CELL, names)
+        self._expected: Any = names["model"].state_dict()
+
+    def _names(self, **given: Any) -> dict[str, Any]:
+        plan = {"0": "colwise", "2": "rowwise"}
+        after_s = self._chance.uniform(0.0, _LONGEST_S)
+        mark = str(self._folder / f"killed-{self._n_runs}")
+        return {"after_s": after_s, "mark": mark, "plan": plan, "pause_s": 0.01, **given}
+
+    def once(self, name: str, n_repeats: int) -> None:
+        """One run, with a kill or without."""
+        from jupyter_ddl import train
+        from jupyter_ddl.errors import JupyterDDLError
+
+        way = _WAYS[name]
+        victim = self._chance.randrange(way.n_ranks) if n_repeats % 2 else None
+        self._n_runs += 1
+        names = self._names(victim=victim)
+        run = train(_CELL, way.n_ranks, namespace=names, bring=["model"], wait=False, **way.options)
+        try:
+            run.wait(_PATIENCE_S)
+            what = self._wrong(run, may_differ=way.may_differ and Path(names["mark"]).exists())
+        except TimeoutError:
+            what = "stuck"
+            run.cancel()
+        except JupyterDDLError as error:
+            what = f"failed: {error}"
+        if Path(names["mark"]).exists():
+            self.counts[name, "killed"] += 1
+        self.counts[name, "runs"] += 1
+        if what:
+            self.counts[name, "stuck" if what == "stuck" else "wrong"] += 1
+            killed = "nobody" if victim is None else f"rank {victim} after {names['after_s']:.3f} s"
+            self.broken.append(f"{name}, run {run.id}, killed: {killed}: {what}")
+            print(self.broken[-1], flush=True)
+
+    def _wrong(self, run: Run, *, may_differ: bool) -> str:
+        found = run.value("model").state_dict()
+        if may_differ:
+            is_finite = all(bool(each.isfinite().all()) for each in found.values())
+            return "" if is_finite else "parameters are not finite"
+        far = max(
+            float((found[name] - expected).abs().max()) for name, expected in self._expected.items()
+        )
+        return "" if far <= 1e-9 else f"parameters differ by {far:.3g} from one process's"
+
+    def table(self) -> str:
+        """The figures, in Markdown."""
+        columns = ("runs", "killed", "stuck", "wrong")
+        lines = [f"| strategy | {' | '.join(columns)} |", "|---|---|---|---|---|"]
+        for name in _WAYS:
+            if self.counts[name, "runs"]:
+                figures = (str(self.counts[name, column]) for column in columns)
+                lines.append(f"| {name} | {' | '.join(figures)} |")
+        return "\n".join(lines)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.soak.strategies", description=__doc__)
+    parser.add_argument("--runs", type=int, default=500, metavar="N", help="of each strategy")
+    parser.add_argument("--minutes", type=float, default=1e6, help="begin none afterwards")
+    parser.add_argument("--seed", type=int, default=1, metavar="S")
+    parser.add_argument("--only", action="append", choices=tuple(_WAYS), metavar="NAME")
+    options = parser.parse_args(arguments)
+    over_s = time.monotonic() + 60.0 * options.minutes
+    with new_home() as home:
+        os.environ.update(home.variables())
+        os.chdir(home.work)
+        try:
+            soak = _soaked(options, home.work, over_s)
+        finally:
+            end_processes(home)
+        soak.broken += [f"left behind: {line}" for line in leftovers_of(home)]
+    print("\n".join([soak.table(), *soak.broken]))
+    return 1 if soak.broken else 0
+
+
+def _soaked(options: argparse.Namespace, folder: Path, over_s: float) -> Soak:
+    from jupyter_ddl.client.clusters import start_cluster
+    from jupyter_ddl.client.session import session
+
+    cluster = start_cluster(n_workers=3)
+    try:
+        soak = Soak(options.seed, folder)
+        for number in range(options.runs):
+            for name in options.only or _WAYS:
+                if time.monotonic() < over_s:
+                    soak.once(name, number)
+    finally:
+        cluster.stop()
+        session().close()
+    return soak
+
+
+if __name__ == "__main__":
+    sys.exit(main())
