@@ -34,7 +34,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PANEL  := $(BIN)/python tools/build_labextension.py
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-kernel test-clusters test-groups test-gpu test-real test-kube test-kube-slow test-slow test-js test-browser labextension lab lint format audit sbom soak fuzz bench docs notebooks badge pictures clean
+.PHONY: help install demo test test-kernel test-clusters test-groups test-gpu test-real test-kube test-kube-slow test-slow test-js test-browser labextension lab lint format audit sbom soak soak-strategies fuzz bench docs notebooks badge pictures clean
 
 help:  ## show this
 	@echo "make TARGET, where TARGET is one of"
@@ -109,6 +109,9 @@ format: $(READY)  ## rewrite what `make lint` can fix by itself
 
 soak: $(READY)  ## kill what a search and a training need, 1,000 times in random order; ARGS="--kills 20"
 	@$(BIN)/python -m tests.soak $(ARGS)
+
+soak-strategies: $(READY)  ## each strategy 500 times in a row, half of the runs with a killed rank; ARGS="--runs 5"
+	@$(BIN)/python -m tests.soak.strategies $(ARGS)
 
 fuzz: $(READY)  ## a million damaged inputs of each kind for all that reads what others wrote: an hour
 	@$(BIN)/python -m jupyter_ddl.testing.fuzz --count 1000000 $(ARGS)
