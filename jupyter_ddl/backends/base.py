@@ -114,6 +114,10 @@ class Backend(ABC):
         """Labels that the machines of all workers have, as far as it was asked for."""
         return {}
 
+    def take_notices(self) -> list[str]:
+        """What the users of runs are to know of the machines, each once: that one is to go."""
+        return []
+
     async def repair(self) -> None:
         """Replace workers that are lost for good, and find a lost scheduler again."""
         return

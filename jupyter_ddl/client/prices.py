@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import re
-import tomllib
-from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import msgspec
 
@@ -17,9 +14,9 @@ from jupyter_ddl.driving.spending import budget_text
 from jupyter_ddl.errors import OptionError
 from jupyter_ddl.ledger.run_state import RunState
 from jupyter_ddl.ledger.spending import currency_of
-from jupyter_ddl.nearest import did_you_mean
 from jupyter_ddl.protocol.prices import Budget, Prices, Rates
 from jupyter_ddl.protocol.run import RunSpec
+from jupyter_ddl.store.site_table import SiteTable
 
 __all__ = [
     "PRICES_VARIABLE",
@@ -32,9 +29,10 @@ __all__ = [
 ]
 
 PRICES_VARIABLE = "JUPYTER_DDL_PRICES"
-_MAX_BYTES = 1 << 20
 _SECTIONS = ("currency", "hour", "nodes")
-_EXAMPLE = "docs/how-to/search.md has an example"
+_ADVICE = (
+    f"docs/how-to/search.md has an example, and an empty {PRICES_VARIABLE} does without a table"
+)
 
 
 def known_prices() -> Prices | None:
@@ -132,18 +130,18 @@ def read_prices(path: Path) -> Prices:
     OptionError
         One line with the file, the key, its value and what was expected.
     """
-    table = _Table(path)
-    found = table.parsed()
+    table = _Table(path, f"the table of prices ({PRICES_VARIABLE})", _ADVICE)
+    found = table.read()
     table.check_names("", found, _SECTIONS)
     currency = found.get("currency")
     if not isinstance(currency, str) or not re.fullmatch("[A-Z]{3}", currency):
         table.refuse("currency", currency, "three capital letters such as EUR")
     nodes = {
         label: table.rates(f'nodes."{label}"', rates)
-        for label, rates in table.section("nodes", found).items()
+        for label, rates in table.mapping("nodes", found.get("nodes")).items()
         if table.is_label(label)
     }
-    prices = Prices(currency, table.rates("hour", found.get("hour", {})), nodes)
+    prices = Prices(currency, table.rates("hour", found.get("hour")), nodes)
     if not any(map(_has_price, (prices.hour, *nodes.values()))):
         table.refuse("hour", found.get("hour"), "a price above 0 of cpu, memory, gpu or worker")
     return prices
@@ -153,33 +151,22 @@ def _has_price(rates: Rates) -> bool:
     return any((rates.worker, rates.cpu, rates.memory, rates.gpu, *rates.gpus.values()))
 
 
-class _Table:
-    """Reads one file, and names it in what it refuses."""
+class _Table(SiteTable):
+    """Knows prices."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def parsed(self) -> Mapping[str, Any]:
-        try:
-            with self._path.open("rb") as file:
-                text = file.read(_MAX_BYTES + 1).decode()
-        except OSError as error:
-            self._fail(f"can't be read: {error.strerror}")
-        except UnicodeDecodeError:
-            self._fail("is no text; expected TOML or JSON")
-        if len(text) > _MAX_BYTES:
-            self._fail(f"is larger than {_MAX_BYTES:,} bytes; expected a table of prices")
-        is_json = self._path.suffix.lower() == ".json"
-        try:
-            found = json.loads(text) if is_json else tomllib.loads(text)
-        except (ValueError, RecursionError) as error:
-            self._fail(f"is no {'JSON' if is_json else 'TOML'}: {str(error).splitlines()[0]}")
-        if not isinstance(found, dict):
-            self._fail(f"holds {type(found).__name__}; expected a table with currency and hour")
-        return found
-
-    def section(self, key: str, table: Mapping[str, Any]) -> Mapping[str, Any]:
-        return self._mapping(key, table.get(key, {}), "a table")
+    def rates(self, key: str, value: Any) -> Rates:
+        table = self.mapping(key, value, "a table of prices")
+        self.check_names(f"{key}.", table, Rates.__struct_fields__)
+        prices = {
+            name: self._price(f"{key}.{name}", each)
+            for name, each in table.items()
+            if name != "gpus"
+        }
+        gpus = self.mapping(f"{key}.gpus", table.get("gpus"), "prices by name")
+        by_name = {
+            name: self._price(f'{key}.gpus."{name}"', each) for name, each in gpus.items() if name
+        }
+        return Rates(**prices, gpus=by_name)
 
     def is_label(self, label: str) -> bool:
         name, equals, value = label.partition("=")
@@ -187,46 +174,8 @@ class _Table:
             self.refuse("nodes", label, "labels of nodes such as LABEL=VALUE")
         return True
 
-    def rates(self, key: str, value: Any) -> Rates:
-        table = self._mapping(key, value, "a table of prices")
-        self.check_names(f"{key}.", table, Rates.__struct_fields__)
-        prices = {
-            name: self._price(f"{key}.{name}", each)
-            for name, each in table.items()
-            if name != "gpus"
-        }
-        gpus = self._mapping(f"{key}.gpus", table.get("gpus", {}), "prices by name")
-        by_name = {
-            name: self._price(f'{key}.gpus."{name}"', each) for name, each in gpus.items() if name
-        }
-        return Rates(**prices, gpus=by_name)
-
-    def check_names(self, where: str, table: Mapping[str, Any], known: Iterable[str]) -> None:
-        known = tuple(known)
-        for name, value in table.items():
-            if name not in known:
-                expected = f"{', '.join(known)}{did_you_mean(name, known)}"
-                self.refuse(f"{where}{name}", value, f"only {expected}")
-
     def _price(self, key: str, value: Any) -> float:
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if not is_number or not 0 <= value < math.inf:
             self.refuse(key, value, "the price of an hour, a number of at least 0")
         return float(value)
-
-    def _mapping(self, key: str, value: Any, what: str) -> Mapping[str, Any]:
-        if not isinstance(value, dict):
-            self.refuse(key, value, what)
-        return value
-
-    def refuse(self, key: str, value: Any, expected: str) -> NoReturn:
-        seen = "is missing" if value is None else f"is {str(value)[:60]!r}"
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            seen = f"is {value}"
-        self._fail(f"{key} {seen}; expected {expected}")
-
-    def _fail(self, what: str) -> NoReturn:
-        raise OptionError(
-            f"the table of prices {self._path} ({PRICES_VARIABLE}): {what}; {_EXAMPLE}, and an "
-            f"empty {PRICES_VARIABLE} does without one"
-        )

@@ -333,6 +333,8 @@ class ClusterService:
             log.warning("cluster %s has lost its scheduler", self.spec.name)
             self._lose_scheduler()
         await self.size.repair()
+        for text in self.backend.take_notices():
+            self.runs.tell(text)
         self._see_silence()
         if self.backend.gone and self.is_working and not self._hopeless:
             await self._begin_anew(self.backend.gone)

@@ -18,6 +18,7 @@ from tests.kube.kube_tools import (
     api_server_restarts,
     apply,
     gone,
+    items,
     kube_cluster,
     kubectl,
     objects,
@@ -52,6 +53,7 @@ def test_image_that_does_not_exist(namespace: str) -> None:
     said = refused(lambda: start_kube(namespace, 1, image="nowhere.invalid/team/none:1"))
     assert "image nowhere.invalid/team/none:1 can't be pulled" in said
     assert "--env IMAGE" in said
+    assert items("pods", namespace) == [], "a kubelet would keep them for a minute"
     gone(namespace)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from jupyter_ddl.backends.kubernetes.spot import SpotPool
 from jupyter_ddl.client.api import search
 from jupyter_ddl.protocol.events import Notice
 from jupyter_ddl.store.connection import read_connection
@@ -62,6 +63,34 @@ def test_worker_pod_deleted_in_mid_trial(namespace: str) -> None:
     assert run.state == "complete"
     cluster.stop()
     gone(namespace)
+
+
+def test_a_node_that_announces_its_end_costs_no_try(namespace: str) -> None:
+    """The taint is soft and of this test alone: others who use the same nodes notice nothing."""
+    taint = f"{namespace}.example.org/going"
+    kubectl("label", "node", "--all", f"{namespace}=spot")
+    try:
+        pool = SpotPool({namespace: "spot"}, notices=(taint,))
+        cluster = start_kube(namespace, 1, spot=pool)
+        run = search(LONG, namespace={}, metric="score", trials=1, wait=False)
+        wait_for(run, lambda seen: _steps(run.directory) >= 6, 90)
+        (worker,) = pods(namespace, "worker")
+        node = worker["spec"]["nodeName"]
+        began_s = time.monotonic()
+        kubectl("taint", "node", node, f"{taint}=soon:PreferNoSchedule")
+        until(lambda: len(starts(run)) == 2, 90, "the trial to start again")
+        print(f"resumed {time.monotonic() - began_s:.1f} s after the notice")
+        run.wait()
+        assert [end.outcome for end in outcomes(run)] == ["moved", "complete"]
+        (told,) = [e.text for e in run.events() if isinstance(e, Notice) and taint in e.text]
+        assert f"node {node} is about to be taken away" in told
+        (trial,) = run.trials.itertuples()
+        assert (trial.own_failures, trial.evictions) == (0, 0)
+        cluster.stop()
+        gone(namespace)
+    finally:
+        kubectl("label", "node", "--all", f"{namespace}-")
+        kubectl("taint", "node", "--all", f"{taint}-", check=False)
 
 
 def test_scheduler_pod_deleted_in_mid_search(namespace: str) -> None:

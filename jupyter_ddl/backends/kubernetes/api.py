@@ -225,14 +225,22 @@ class KubeApi:
         text = str(answer["text"]).strip()
         return "" if text.startswith(_NO_LOG) else text
 
-    async def may(self, verb: str, group: str, resource: str, subresource: str = "") -> bool:
-        """Whether these credentials may do something in the namespace."""
+    async def may(
+        self,
+        verb: str,
+        group: str,
+        resource: str,
+        subresource: str = "",
+        *,
+        everywhere: bool = False,
+    ) -> bool:
+        """Whether these credentials may do something in the namespace, or in no namespace."""
         review = {
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SelfSubjectAccessReview",
             "spec": {
                 "resourceAttributes": {
-                    "namespace": self.namespace,
+                    "namespace": "" if everywhere else self.namespace,
                     "verb": verb,
                     "group": group,
                     "resource": resource,
@@ -312,6 +320,7 @@ _PLACES = {
     "networkpolicies": ("networking.k8s.io/v1", "", True),
     "selfsubjectaccessreviews": ("authorization.k8s.io/v1", "", False),
     "namespaces": ("v1", "", False),
+    "nodes": ("v1", "", False),
 }
 
 

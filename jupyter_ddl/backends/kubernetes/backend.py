@@ -19,6 +19,7 @@ from jupyter_ddl.backends.kubernetes.api import KubeApi
 from jupyter_ddl.backends.kubernetes.doctor import check_access, check_cluster, check_options
 from jupyter_ddl.backends.kubernetes.lifetime import end_cluster, end_orphans, see_off
 from jupyter_ddl.backends.kubernetes.manifest import network_policy, tls_secret
+from jupyter_ddl.backends.kubernetes.node_watch import NodeWatch
 from jupyter_ddl.backends.kubernetes.pod_status import image_digest
 from jupyter_ddl.backends.kubernetes.pod_watch import PodWatch
 from jupyter_ddl.backends.kubernetes.route import Route, is_policy_enforced
@@ -101,6 +102,8 @@ _N_WORKERS = 2
 _RENEW_S = 30.0
 _CONNECT_S = 5.0
 _LOOK_S = 3.0
+_NODES_S = 3.0
+"""The shortest notices of the clouds are of 15 to 30 s."""
 _CALL_S = 5.0
 _CLOSE_S = 8.0
 _SEE_OFF_S = 6.0
@@ -128,6 +131,7 @@ class KubeBackend(Backend):
         self._is_lost = False
         self._gone = ""
         self._asked_at_s = 0.0
+        self._notices: list[str] = []
 
     @property
     def n_wanted(self) -> int:
@@ -173,13 +177,14 @@ class KubeBackend(Backend):
             async with asyncio.timeout(spec.start_timeout_s):
                 await self._start(on_phase)
         except TimeoutError:
-            await self._end()
+            await self._end(is_seen_off=True)
             raise BackendError(
                 f"starting {self._n_wanted} pods took longer than {spec.start_timeout_s:.0f} s; "
                 f"`%cluster doctor kube` checks what is missing"
             ) from None
         except BaseException:
-            await asyncio.shield(self._end())
+            # Pods of an image that can't be pulled would stay for a minute, and fill a quota.
+            await asyncio.shield(self._end(is_seen_off=True))
             raise
 
     async def _start(self, on_phase: OnPhase) -> None:
@@ -195,6 +200,7 @@ class KubeBackend(Backend):
         await self._record_image(api, _name(self._started()[1]))
         await self._probe_policy(watch.scheduler_host, on_phase)
         self._explain_shortages(watch)
+        self._tasks.append(asyncio.create_task(self._watch_nodes(), name="watch nodes"))
 
     async def _bring_up(self, api: KubeApi, on_phase: OnPhase) -> PodWatch:
         """A DaskCluster, and a client of its scheduler."""
@@ -338,6 +344,32 @@ class KubeBackend(Backend):
             await self._look_for_cluster()
             if not self._gone:
                 await put_back(self._started()[0], self._parts)
+
+    async def _watch_nodes(self) -> None:
+        """Have workers leave nodes that announce their end, until cancelled."""
+        api, pool = self._started()[0], self._settings.spot
+        nodes = NodeWatch(api, () if pool is None else pool.notices)
+        try:
+            if not await nodes.may_look():
+                log.info("nodes can't be read: pods learn of their end by SIGTERM alone")
+                return
+        except BackendError as error:
+            log.warning("nodes are not watched: %s", error.message)
+            return
+        while True:
+            await asyncio.sleep(_NODES_S)
+            try:
+                told = await nodes.look(_name(self._started()[1]))
+            except ClusterError as error:
+                log.warning("nodes: %s", error.message)
+                continue
+            for text in told:
+                log.warning("%s", text)
+            self._notices += told
+
+    def take_notices(self) -> list[str]:
+        notices, self._notices = self._notices, []
+        return notices
 
     async def _look_for_cluster(self) -> None:
         """Whether the DaskCluster is there: nothing brings another scheduler when it is not."""

@@ -16,6 +16,7 @@ from jupyter_ddl.backends.kubernetes.diagnosis import operator_deployment, start
 from jupyter_ddl.backends.kubernetes.manifest import worker_pod
 from jupyter_ddl.backends.kubernetes.names import check_dns_label
 from jupyter_ddl.backends.kubernetes.settings import KubeSettings, kube_settings
+from jupyter_ddl.backends.kubernetes.spot import SpotPool
 from jupyter_ddl.backends.kubernetes.template import check_mounts, dropped_fields
 from jupyter_ddl.errors import BackendError, ClusterError
 from jupyter_ddl.protocol.cluster import ClusterSpec
@@ -85,13 +86,14 @@ def _check_pods(kube: KubeSettings) -> None:
                 f"--volume {text!r}: expected KIND:NAME:/path; KIND is pvc, configmap or secret"
             )
     _check_places([text.split(":", 2)[2] for text in kube.volumes])
-    for text in kube.tolerations:
+    pool = kube.spot or SpotPool()
+    for text in (*kube.tolerations, *pool.tolerations):
         if not _TOLERATION.fullmatch(text):
             raise ClusterError(
                 f"--toleration {text!r}: expected KEY=VALUE:EFFECT, KEY:EFFECT or KEY; EFFECT "
                 f"is NoSchedule, PreferNoSchedule or NoExecute"
             )
-    for key, value in kube.node_selector.items():
+    for key, value in (*kube.node_selector.items(), *pool.node_selector.items()):
         if not _LABEL_KEY.fullmatch(key) or not _LABEL_VALUE.fullmatch(value):
             raise ClusterError(
                 f"--node-selector {f'{key}={value}'!r} can't be a label of nodes; expected up to "

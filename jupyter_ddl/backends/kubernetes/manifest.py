@@ -9,6 +9,7 @@ from typing import Any
 from jupyter_ddl.backends.dask_config import DASK_CONFIG
 from jupyter_ddl.backends.kubernetes import names
 from jupyter_ddl.backends.kubernetes.settings import kube_settings
+from jupyter_ddl.backends.kubernetes.spot import SpotPool
 from jupyter_ddl.backends.kubernetes.template import merged
 from jupyter_ddl.protocol.cluster import ClusterSpec
 
@@ -113,6 +114,7 @@ def worker_pod(spec: ClusterSpec, name: str, namespace: str) -> Json:
         *(_secret_variable(key, text) for key, text in sorted(kube.secret_env.items())),
     ]
     pod = _pod(spec, name, container)
+    _add_pool(pod, kube.spot)
     _add_volumes(pod, kube.volumes)
     template = kube.pod_template
     return pod if template is None else merged(pod, json.loads(template))
@@ -120,8 +122,10 @@ def worker_pod(spec: ClusterSpec, name: str, namespace: str) -> Json:
 
 def node_labels(spec: ClusterSpec) -> dict[str, str]:
     """What the workers' pods ask of their nodes."""
-    template = json.loads(kube_settings(spec).pod_template or "{}")
-    return {**kube_settings(spec).node_selector, **(template.get("nodeSelector") or {})}
+    kube = kube_settings(spec)
+    template = json.loads(kube.pod_template or "{}")
+    pool = {} if kube.spot is None else kube.spot.node_selector
+    return {**kube.node_selector, **pool, **(template.get("nodeSelector") or {})}
 
 
 def _pod(spec: ClusterSpec, name: str, container: Json) -> Json:
@@ -151,6 +155,13 @@ def _pod(spec: ClusterSpec, name: str, container: Json) -> Json:
     if kube.priority is not None:
         pod["priorityClassName"] = kube.priority
     return pod
+
+
+def _add_pool(pod: Json, pool: SpotPool | None) -> None:
+    """Workers only: with a scheduler that is taken away, all that runs would be repeated."""
+    if pool is not None:
+        pod["nodeSelector"] = {**pod.get("nodeSelector", {}), **pool.node_selector}
+        pod["tolerations"] = [*pod.get("tolerations", []), *map(_toleration, pool.tolerations)]
 
 
 def _container(role: str, image: str | None) -> Json:

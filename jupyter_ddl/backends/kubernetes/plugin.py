@@ -24,6 +24,7 @@ from jupyter_ddl.backends.kubernetes.settings import (
     told_in_clear,
     with_image,
 )
+from jupyter_ddl.backends.kubernetes.spot import known_pool
 from jupyter_ddl.errors import ClusterError, EnvironmentFileError, ImageError
 from jupyter_ddl.grammar import argument
 from jupyter_ddl.protocol.cluster import ClusterSpec
@@ -58,6 +59,8 @@ class KubePlugin(BackendPlugin):
         for name in ("node_selector", "env", "secret_env"):
             if values.get(name):
                 values[name] = dict(values[name])
+        if values.pop("spot", False):
+            values["spot"] = msgspec.to_builtins(known_pool())
         path = values.pop("pod_template", None)
         if path is not None:
             from jupyter_ddl.backends.kubernetes.template import read_template

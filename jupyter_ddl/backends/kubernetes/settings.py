@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from jupyter_ddl.backends.base import OnPhase, settings_of
+from jupyter_ddl.backends.kubernetes.spot import SpotPool
 from jupyter_ddl.errors import ImageError
 from jupyter_ddl.grammar import Argument, Group, argument, count, duration_s
 from jupyter_ddl.protocol.cluster import ClusterSpec
@@ -38,6 +39,8 @@ class KubeSettings(msgspec.Struct, frozen=True):
     node_selector: dict[str, str] = {}
     tolerations: tuple[str, ...] = ()
     """As ``kubectl taint`` writes them: ``key=value:Effect``, ``key:Effect``, ``key``."""
+    spot: SpotPool | None = None
+    """Where workers, and never the scheduler, run on machines that may be taken away."""
     priority: str | None = None
     """Name of a PriorityClass."""
     env: dict[str, str] = {}
@@ -129,6 +132,11 @@ ARGUMENTS = (
             ),
             _many(
                 "--toleration", "tolerations", "KEY[=VALUE][:EFFECT]", "a taint that pods tolerate"
+            ),
+            argument(
+                "--spot",
+                action="store_true",
+                help="workers on machines of the site's spot pool (JUPYTER_DDL_SPOT)",
             ),
             _many(
                 "--set-env",

@@ -94,7 +94,7 @@ def test_nonsense_is_one_line_with_file_key_and_value(tmp_path: Path, text: str,
     path = table(tmp_path, text)
     with pytest.raises(OptionError) as refused:
         read_prices(path)
-    assert refused.value.message.startswith(f"the table of prices {path} (JUPYTER_DDL_PRICES): ")
+    assert refused.value.message.startswith(f"the table of prices (JUPYTER_DDL_PRICES) {path}: ")
     assert told in refused.value.message
     assert "\n" not in refused.value.message
 
