@@ -32,6 +32,7 @@ from jupyter_ddl.ranks.strategies.steps import (
     moved,
     n_samples_of,
     parts_of,
+    tensors_of,
 )
 
 __all__ = ["Pipeline"]
@@ -157,9 +158,8 @@ class PipelineStep(TrainingStep):
         self._plan: _Plan | None = None
         self._stages: Stages | None = None
         self._made_for: Any = None
-        self._type = next(
-            each.dtype for each in request.model.parameters() if each.dtype.is_floating_point
-        )
+        types = (each.dtype for each in request.model.parameters())
+        self._type = next((each for each in types if each.is_floating_point), torch.float32)
         # Sixteen bits without bfloat16's range: gradients that vanish are scaled up.
         self._scale = _FIRST_SCALE if request.settings.amp is torch.float16 else 1.0
         self._n_finite = 0
@@ -186,6 +186,7 @@ class PipelineStep(TrainingStep):
                 f"{len(batch)} arguments, the first one a {type(batch[0]).__name__}; expected "
                 f"step(x, y), or --strategy ddp"
             )
+        self._check_target(batch[1], n_samples)
         self.optimizer.zero_grad()
         total = 0.0
         for n_part, (x, y) in parts_of(batch, n_samples, min(n_samples, self.settings.accumulate)):
@@ -200,6 +201,15 @@ class PipelineStep(TrainingStep):
             self._measure()
         self._began_s = time.perf_counter()
         return loss
+
+    def _check_target(self, target: Any, n_samples: int) -> None:
+        for tensor in tensors_of(target):
+            if not tensor.dim() or len(tensor) != n_samples:
+                raise ReportError(
+                    f"--strategy pipeline cuts input and target into the same micro-batches, and "
+                    f"step(x, y) got a target of shape {tuple(tensor.shape)} for {n_samples} "
+                    f"samples; expected samples first in both, or --strategy ddp"
+                )
 
     def _stages_for(self, x: Any) -> Stages:
         """The stages for micro-batches of this shape; those of the shape before are dropped."""
@@ -257,7 +267,7 @@ class PipelineStep(TrainingStep):
             try:
                 said = self._looked(x)
             except ReportError as error:
-                said = {"error": str(error)}
+                said = {"error": error.message}
         plan = self._exchange.gather_json(said)[0]
         if "error" in plan:
             raise ReportError(plan["error"])
@@ -306,6 +316,12 @@ class PipelineStep(TrainingStep):
                     f"--strategy pipeline sends micro-batches from stage to stage, and "
                     f"{self._parts[end - 1].name!r} made a tensor of shape {tuple(value.shape)} of "
                     f"{len(x)} samples; expected samples first, or --split elsewhere"
+                )
+            if value.is_complex() and end < len(values):
+                raise ReportError(
+                    f"--strategy pipeline sends real numbers from stage to stage, and "
+                    f"{self._parts[end - 1].name!r} returned {_name_of(value.dtype)}; expected "
+                    f"torch.view_as_real(…) between stages, --split elsewhere, or --strategy ddp"
                 )
             trained = any(
                 each.requires_grad

@@ -53,6 +53,11 @@ class _Narrow(nn.Module):  # type: ignore[misc]  # torch is not followed
         return x[:, :1] if x.abs().mean() > 5 else x
 
 
+class _Length(nn.Module):  # type: ignore[misc]  # torch is not followed
+    def forward(self, x: Any) -> Any:
+        return x.abs()
+
+
 class _Raising(nn.Module):  # type: ignore[misc]  # torch is not followed
     def forward(self, x: Any) -> Any:
         if x.mean() > 5:
@@ -76,6 +81,30 @@ def test_what_is_not_one_tensor_and_a_target_is_refused() -> None:
     step = _step(_chain())
     with pytest.raises(ReportError, match=r"got 3 arguments, the first one a Tensor"):
         step(torch.ones(4, 3), torch.ones(4, 3), torch.ones(4, 2))
+
+
+def test_a_target_that_is_not_cut_as_the_input_is_refused() -> None:
+    step = _step(_chain())
+    for target, shape in ((torch.ones(3, 2), r"\(3, 2\)"), (torch.tensor(1.0), r"\(\)")):
+        with pytest.raises(ReportError, match=f"a target of shape {shape} for 4 samples"):
+            step(torch.ones(4, 3), target)
+
+
+def test_complex_parts_train_within_a_stage_and_are_not_sent_between_two() -> None:
+    model = nn.Sequential(nn.Linear(3, 2, dtype=torch.complex64), _Length())
+    x = torch.ones(4, 3, dtype=torch.complex64)
+    step = _step(model)
+    before = model[0].weight.detach().clone()
+    step(x, torch.zeros(4, 2))
+    assert not torch.equal(model[0].weight, before)
+    with pytest.raises(ReportError, match=r"'0' returned complex64; expected torch\.view_as_real"):
+        list(step._metas(x, [torch.ones_like(x), torch.ones(4, 2)], [0, 1]))
+
+
+def test_a_refusal_that_all_ranks_repeat_has_its_code_once() -> None:
+    with pytest.raises(ReportError, match="expected at least 8") as refusal:
+        _step(_chain(nn.BatchNorm1d(4)), microbatches=4)(torch.ones(16, 3), torch.ones(16, 2))
+    assert str(refusal.value).count(refusal.value.code) == 1
 
 
 def test_a_shape_that_depends_on_values_is_refused_when_it_changes() -> None:
