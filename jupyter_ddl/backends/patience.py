@@ -43,9 +43,9 @@ class PatientScheduler:
         looking = scheduler.periodic_callbacks.get("worker-ttl")
         if looking is not None:
             self._look = looking.callback
-            looking.callback = self.look
+            looking.callback = self.poll
 
-    async def look(self) -> None:
+    async def poll(self) -> None:
         """Look for silent workers, in place of Dask."""
         self._put_right()
         await self._look()

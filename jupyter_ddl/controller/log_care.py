@@ -45,19 +45,19 @@ class LogCare:
         self._budget = log_budget()
         self._told: set[str] = set()
         self._tasks = BackgroundTasks(log, "log care")
-        self._tasks.start(self._look_on(), name="log care")
+        self._tasks.start(self._keep_polling(), name="log care")
 
     async def close(self) -> None:
         await self._tasks.close()
 
-    async def _look_on(self) -> None:
+    async def _keep_polling(self) -> None:
         while True:
             began_s = time.monotonic()
-            await self.look()
+            await self.poll()
             took_s = time.monotonic() - began_s
             await asyncio.sleep(max(_INTERVAL_S, took_s / _SHARE))
 
-    async def look(self) -> None:
+    async def poll(self) -> None:
         """Cut what is too long, once."""
         for run_id in tuple(self._active()):
             folder = run_dir(run_id) / "logs"

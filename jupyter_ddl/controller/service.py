@@ -301,7 +301,7 @@ class ClusterService:
             except Exception:  # the wall of a loop task: the next round tries again
                 log.exception("keeping the size of cluster %s failed", self.spec.name)
 
-    def _see_standstill(self) -> None:
+    def _observe_standstill(self) -> None:
         """Tell the runs that the controller could not act, if that was so."""
         loop = asyncio.get_running_loop()
         still_s = loop.clock.take_still_s() if isinstance(loop, AwakeLoop) else 0.0
@@ -313,7 +313,7 @@ class ClusterService:
             log.warning("%s", text)
             self.runs.tell(text)
 
-    def _see_silence(self) -> None:
+    def _observe_silence(self) -> None:
         """Tell the runs of a worker that nothing is heard of it, and when it is heard again."""
         now_s = awake_s()
         if self.backend.trouble:
@@ -328,14 +328,14 @@ class ClusterService:
                 self.runs.tell(text, self.slots.holders_on(info.address))
 
     async def _keep_size_once(self) -> None:
-        self._see_standstill()
+        self._observe_standstill()
         if self._client is not None and self._client.status != "running":
             log.warning("cluster %s has lost its scheduler", self.spec.name)
             self._lose_scheduler()
         await self.size.repair()
         for text in self.backend.take_notices():
             self.runs.tell(text)
-        self._see_silence()
+        self._observe_silence()
         if self.backend.gone and self.is_working and not self._hopeless:
             await self._begin_anew(self.backend.gone)
         client = self.backend.client

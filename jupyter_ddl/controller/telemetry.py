@@ -167,7 +167,7 @@ class Telemetry:
     def start(self) -> None:
         """Subscribe to the workers' samples; call once."""
         self.reconnect(self._client)
-        self._looking = asyncio.create_task(self._look_on(), name="look at usage")
+        self._looking = asyncio.create_task(self._keep_polling(), name="look at usage")
 
     def reconnect(self, client: Client) -> None:
         """Go on with another scheduler."""
@@ -216,7 +216,7 @@ class Telemetry:
             self._meter.observe(sample.ranks)
             self._record.observe(sample)
 
-    async def _look_on(self) -> None:
+    async def _keep_polling(self) -> None:
         flushed_at_s = time.monotonic()
         while True:
             self._poll()

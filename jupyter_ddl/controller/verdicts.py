@@ -108,10 +108,10 @@ class WorkerEvidence:
         self._sample = sample
         self._memory.observe(_memory_share(sample) >= _MEMORY_SHARE, at_s)
         self._nvml.observe("does not answer" in sample.gpu_state, at_s)
-        self._see_gpus(sample, at_s)
-        self._see_ranks(sample, at_s)
+        self._observe_gpus(sample, at_s)
+        self._observe_ranks(sample, at_s)
 
-    def _see_gpus(self, sample: WorkerSample, at_s: float) -> None:
+    def _observe_gpus(self, sample: WorkerSample, at_s: float) -> None:
         held = _held(sample)
         idle, self._idle = self._idle, {}
         lost, self._lost = self._lost, {}
@@ -123,7 +123,7 @@ class WorkerEvidence:
                 used = gpu.utilization
                 self._idle[gpu.uuid].observe(used is not None and used <= _IDLE_UTILIZATION, at_s)
 
-    def _see_ranks(self, sample: WorkerSample, at_s: float) -> None:
+    def _observe_ranks(self, sample: WorkerSample, at_s: float) -> None:
         known, self._ranks = self._ranks, {}
         used = {gpu.uuid: gpu.utilization for gpu in sample.gpus}
         for rank in sample.ranks:

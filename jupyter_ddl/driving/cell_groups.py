@@ -204,7 +204,7 @@ class CellGroups(Machine[GroupEvent, GroupInstruction]):
                 self._answered(call, error)
             case Woken():
                 self._wakes_at_s = None  # what has become due is seen below
-        self._see_deadlines()
+        self._check_deadlines()
         at_s = self._deadline_s()
         if at_s != self._wakes_at_s:
             self._wakes_at_s = at_s
@@ -233,7 +233,7 @@ class CellGroups(Machine[GroupEvent, GroupInstruction]):
         unclear = (at_s for each in running for at_s, _ in each.unclear.values())
         return earliest(*(each.opened_by_s for each in opening), *late, *unclear)
 
-    def _see_deadlines(self) -> None:
+    def _check_deadlines(self) -> None:
         for group in tuple(self._groups.values()):
             if group.phase in ("starting", "joining") and self._now.mono_s >= group.opened_by_s:
                 text = f"starting {group.n_ranks} ranks took longer than {_START_TIMEOUT_S:.0f} s"
@@ -340,11 +340,13 @@ class CellGroups(Machine[GroupEvent, GroupInstruction]):
             for rank in range(group.n_ranks):
                 body = JoinRank(group.id, rank, known, _JOIN_TIMEOUT_S, answers[0].store)
                 self._call(group, rank, body, _START_TIMEOUT_S)
-                self._see_phase(group, rank, "rendezvous")
+                self._check_phase(group, rank, "rendezvous")
         else:
             self._opened(group, answers)
 
-    def _see_phase(self, group: LiveGroup, rank: int, phase: Literal["rendezvous", "cell"]) -> None:
+    def _check_phase(
+        self, group: LiveGroup, rank: int, phase: Literal["rendezvous", "cell"]
+    ) -> None:
         if group.watch is not None:
             group.watch.observe(rank, Beat(0, 0, phase, 0, self._now.wall_s), self._now.mono_s)
 
@@ -413,7 +415,9 @@ class CellGroups(Machine[GroupEvent, GroupInstruction]):
                     self._refuse_open(group, answer)
                     return
                 group.answers[rank] = answer
-                self._see_phase(group, rank, "rendezvous" if group.phase == "starting" else "cell")
+                self._check_phase(
+                    group, rank, "rendezvous" if group.phase == "starting" else "cell"
+                )
                 if not group.calls:
                     self._opening_answered(group)
             case LookAtRank():

@@ -299,7 +299,7 @@ class FitFlights:
 
     @property
     def due_s(self) -> float | None:
-        """When :meth:`look` has something to do."""
+        """When :meth:`poll` has something to do."""
         return earliest(*(flight.lease.due_s for flight in self._flights.values()))
 
     @property
@@ -307,10 +307,10 @@ class FitFlights:
         """Which worker does not say that it does its work; empty: none."""
         return next(filter(None, (flight.doubt for flight in self._flights.values())), "")
 
-    def look(self, now: Now) -> None:
+    def poll(self, now: Now) -> None:
         """Ask for silent assignments; those whose lease is over are repeated elsewhere."""
         for flight in self._flights.values():
-            action = flight.lease.look(now.mono_s)
+            action = flight.lease.poll(now.mono_s)
             if action == "ask":
                 self._ask(AskHeld(flight.name))
             elif action == "end":

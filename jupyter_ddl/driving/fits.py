@@ -258,7 +258,7 @@ class FitMachine(Machine[FitEvent, Instruction]):
         if self._phase == "driving":
             self._see_limits(now)
             self._see_stopped_batches(now)
-            self._flights.look(now)
+            self._flights.poll(now)
             if self._is_finishing:
                 self._context.slots.withdraw(self.spec.run_id)
             elif self._stopping or kept_text(self._context.slots):

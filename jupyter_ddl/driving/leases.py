@@ -46,7 +46,7 @@ class AttemptLease:
             self._heard_s = now_s
             self._is_doubted = False
 
-    def look(self, now_s: float) -> Literal["ask", "end"] | None:
+    def poll(self, now_s: float) -> Literal["ask", "end"] | None:
         """What is to be done now: ask its worker, or end it, which is said once."""
         if self.due_s is None or now_s < self.due_s:
             return None

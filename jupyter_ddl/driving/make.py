@@ -183,7 +183,7 @@ class _SlowWork:
             case Replay():
                 await asyncio.to_thread(self._replay, work)
             case LookForBlobs():
-                return await self._blobs.look()
+                return await self._blobs.check()
             case KeepBlobs():
                 return await self._blobs.keep()
             case WriteStacks(directory=directory, texts=texts):

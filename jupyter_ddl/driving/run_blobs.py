@@ -105,9 +105,9 @@ class RunBlobs:
         self._dirs = tuple(map(Path, dirs))
         self._make_room = make_room
 
-    async def look(self) -> str:
+    async def check(self) -> str:
         """Why the run can't go on; empty: all that it is made of is there."""
-        return await asyncio.to_thread(self._look)
+        return await asyncio.to_thread(self._check)
 
     async def keep(self) -> str:
         """Bring copies to the disk; what the user should know of them, empty when all is well."""
@@ -125,7 +125,7 @@ class RunBlobs:
         finally:
             leaving.set()  # the thread outlives a task that is cancelled
 
-    def _look(self) -> str:
+    def _check(self) -> str:
         put_blob(msgspec.msgpack.encode(self._spec.program), self._dirs)  # the ledger has it
         return lost_text(self._spec, self._dirs)
 

@@ -90,7 +90,7 @@ class TrialFlights:
 
     @property
     def due_s(self) -> float | None:
-        """When :meth:`look` has something to do."""
+        """When :meth:`poll` has something to do."""
         rounds = (flight.round.due_s for flight in self._book if flight.round is not None)
         leases = (flight.lease.due_s for flight in self._book if flight.lease is not None)
         return earliest(*rounds, *leases)
@@ -232,19 +232,19 @@ class TrialFlights:
 
     # -- deadlines -------------------------------------------------------------------------------
 
-    def look(self, now: Now) -> list[Event]:
+    def poll(self, now: Now) -> list[Event]:
         """Do what has become due of rounds and leases."""
         events: list[Event] = []
         for flight in self._book:
             if flight.round is not None:
                 events += flight.round.woken(now)
             elif flight.lease is not None:
-                events += self._see_lease(flight, flight.lease, now)
+                events += self._check_lease(flight, flight.lease, now)
         return events
 
-    def _see_lease(self, flight: Flight, lease: AttemptLease, now: Now) -> list[Event]:
+    def _check_lease(self, flight: Flight, lease: AttemptLease, now: Now) -> list[Event]:
         """Ask for a silent assignment; one whose lease is over is repeated elsewhere."""
-        action = lease.look(now.mono_s)
+        action = lease.poll(now.mono_s)
         if action == "ask":
             self._ask(AskHeld(flight.assignments[0].assignment_id), flight)
         elif action == "end" and flight.open and not self._gave_up:

@@ -351,7 +351,7 @@ class TrialMachine(Machine[Happening, Instruction]):
         """Decide all that can be decided, and when to look again."""
         if self.is_ending:
             return  # nothing is left to decide: the last record is on its way
-        self._record(self._flights.look(now))
+        self._record(self._flights.poll(now))
         self._places.pauses.check(now.mono_s)
         if self._places.pauses.may_look(now.mono_s):
             self._look()

@@ -70,7 +70,7 @@ class Attempt:
 
     Parameters
     ----------
-    agreement : Agreement, optional
+    votes : GroupVotes, optional
         What the ranks of a group decide by together; without it every rank decides alone.
     """
 
@@ -80,7 +80,7 @@ class Attempt:
         assignment: Assignment,
         emit: Callable[[RankEvent], None],
         stop: StopFlag,
-        agreement: GroupVotes | None = None,
+        votes: GroupVotes | None = None,
     ) -> None:
         self.reported: dict[str, float] = {}
         """The last value of each metric."""
@@ -93,11 +93,11 @@ class Attempt:
         self.on_cpu = place is not None and not place.gpus
         """Whether the rank has no GPU although its host may have some."""
         self.device_index = place.device_index if place else 0
-        store = None if agreement is None else agreement.store
+        store = None if votes is None else votes.store
         self.training = Training(place, trial.seed, tell=self.tell, store=store)
         self._goes_on = place is not None and place.goes_on
         self._joins = place is not None and place.life > 1
-        self._agreement = agreement
+        self._votes = votes
         self._n_reports = 0
         self._stop_at: tuple[int, StopReason] | None = None
         self._trial = trial
@@ -152,14 +152,14 @@ class Attempt:
 
     def _reduced(self, values: Mapping[str, float], how: str) -> dict[str, float]:
         """One value of all ranks for each metric."""
-        if self._goes_on and self._agreement is not None:
-            return combined(self._agreement.gather(dict(values)), how)
+        if self._goes_on and self._votes is not None:
+            return combined(self._votes.gather(dict(values)), how)
         return reduced(values, how, self.training.reporting_group)
 
     def _pass_over(self, at: int, reduce: str | None) -> None:
         """The others have reported this before: count it, and tell nothing."""
-        if reduce is not None and self._agreement is not None:
-            self._agreement.n_gathered += 1
+        if reduce is not None and self._votes is not None:
+            self._votes.n_gathered += 1
         self._last_step = at
         self._n_reports += 1
         reason = self._stop.pending(self._trial.trial, self._trial.attempt)
@@ -205,17 +205,17 @@ class Attempt:
                 step=at,
             )
         reason = self._stop.pending(trial.trial, trial.attempt)
-        agreement = self._agreement
-        if agreement is not None:
-            is_open = self._stop_at is not None or self._n_reports >= agreement.next_look
-            reason = self._agreed(agreement, reason) if is_open else None
+        votes = self._votes
+        if votes is not None:
+            is_open = self._stop_at is not None or self._n_reports >= votes.next_look
+            reason = self._agreed(votes, reason) if is_open else None
         if reason is not None:
             raise TrialStopped(reason)
 
-    def _agreed(self, agreement: GroupVotes, reason: StopReason | None) -> StopReason | None:
+    def _agreed(self, votes: GroupVotes, reason: StopReason | None) -> StopReason | None:
         """Why all ranks of the group stop at this report; a rank alone must not."""
         if self._stop_at is None:
-            self._stop_at = agreement.stop_after(self._n_reports, reason)
+            self._stop_at = votes.stop_after(self._n_reports, reason)
         if self._stop_at is None or self._n_reports < self._stop_at[0]:
             return None
         return self._stop_at[1]
@@ -238,9 +238,9 @@ class Attempt:
         if self.objective in self.reported and (self._last_step or 0) >= at:
             plain.setdefault(PRIVATE_KEY, {})["objective"] = self.reported[self.objective]
         trial = self._trial
-        if self._goes_on and self._agreement is not None:
+        if self._goes_on and self._votes is not None:
             passed = _Passed(
-                trial.attempt, self.training.n_steps, self._n_reports, self._agreement.n_gathered
+                trial.attempt, self.training.n_steps, self._n_reports, self._votes.n_gathered
             )
             plain.setdefault(PRIVATE_KEY, {})["passed"] = list(passed)
         saved = save_checkpoint(self._directory(), trial.trial, trial.attempt, at, plain)
@@ -250,11 +250,11 @@ class Attempt:
         """See :func:`jupyter_ddl.ranks.incell.resume`."""
         number = self._trial.trial
         directory = self._directory()
-        if self._agreement is None or self._joins:
+        if self._votes is None or self._joins:
             state = newest_checkpoint(directory, number, self.warn)
         else:
             # Every rank reads; a file that one of them finds broken is used by none.
-            state = self._agreement.first_readable(
+            state = self._votes.first_readable(
                 checkpoint_names(directory, number) if self.rank == 0 else (),
                 lambda name: read_or_notice(directory, number, name, self.warn),
             )
@@ -270,9 +270,9 @@ class Attempt:
 
     def _go_on_behind(self, passed: Sequence[int] | None) -> None:
         """A checkpoint of this round says how far the others were; of another, they began there."""
-        if passed is None or self._agreement is None or passed[0] != self._trial.attempt:
+        if passed is None or self._votes is None or passed[0] != self._trial.attempt:
             return
-        _, n_steps, self._n_reports, self._agreement.n_gathered = passed
+        _, n_steps, self._n_reports, self._votes.n_gathered = passed
         self.training.begin_at(n_steps)
 
     def outputs(self) -> Outputs | None:

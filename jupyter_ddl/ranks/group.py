@@ -277,7 +277,7 @@ class RankGroup:
                 distributed.destroy_process_group()
         self._initialize()
 
-    def agreement(self) -> GroupVotes | None:
+    def votes(self) -> GroupVotes | None:
         """What the ranks decide by together; None for a group that has no store."""
         place = self._place
         if self._store is None:

@@ -286,7 +286,7 @@ class _Rank:
         self._begin_profiler(trial, assignment)
         self._begin("cell")
         finished = program.run_trial(
-            trial, assignment, self._emit, stop_flag, self._log_position, group.agreement()
+            trial, assignment, self._emit, stop_flag, self._log_position, group.votes()
         )
         self._begin("leaving")
         if finished.outcome == "complete":

@@ -291,7 +291,7 @@ class LoadedProgram:
         emit: Emit,
         stop: StopFlag,
         log_position: Callable[[], int],
-        agreement: GroupVotes | None = None,
+        votes: GroupVotes | None = None,
     ) -> AttemptFinished:
         """Execute the cell for one attempt, and put the process back for the next one.
 
@@ -305,13 +305,13 @@ class LoadedProgram:
             Looked at by every report.
         log_position : callable
             Size in bytes of this process's log; asked once everything has been flushed.
-        agreement : Agreement, optional
+        votes : GroupVotes, optional
             For a rank of a group.
         """
         started = time.perf_counter()
-        attempt = Attempt(trial, assignment, emit, stop, agreement)
+        attempt = Attempt(trial, assignment, emit, stop, votes)
         try:
-            ending = self._attempt(trial, assignment, attempt, emit, started, agreement)
+            ending = self._attempt(trial, assignment, attempt, emit, started, votes)
         except BaseException as error:  # noqa: BLE001 - a stop signal may arrive at any line
             ending = self._ending_of(error, None)
         duration_s = time.perf_counter() - started
@@ -336,7 +336,7 @@ class LoadedProgram:
         attempt: Attempt,
         emit: Emit,
         started: float,
-        agreement: GroupVotes | None,
+        votes: GroupVotes | None,
     ) -> _Ending:
         if self._broken is not None:
             return self._broken
@@ -350,7 +350,7 @@ class LoadedProgram:
             self._writes.begin()
             self._tell_problems(emit)
             if self._program.callbacks:
-                store = None if agreement is None else agreement.store
+                store = None if votes is None else votes.store
                 set_loop(Loop(attempt, attempt.warn, store, self._program.own_calls))
             ending = self._execute(trial, assignment, attempt, emit, main.__dict__)
             attempt.training.leave("complete")

@@ -117,7 +117,7 @@ class StepTimes:
             waits.n_waits,
         )
         self._n_all = n_all = self._n_all + 1
-        self._sizes.look(optimizer)
+        self._sizes.observe(optimizer)
         if before is None:
             self._began_s, self._due_s = now_s, now_s + _MIN_GAP_S
             return
@@ -129,7 +129,7 @@ class StepTimes:
             self._collective_s += now[4] - before[4]
             self._n_collectives += now[5] - before[5]
         if n_all <= _LOOK_EVERY or n_all % _LOOK_EVERY == 0:
-            self._exchanges.look(_models)
+            self._exchanges.observe(_models)
         if now_s >= self._due_s:
             self._due_s = now_s + max(_MIN_GAP_S, (now_s - self._began_s) / _N_PER_AGE)
             self._look_at_gradients(optimizer, now_s)
@@ -137,7 +137,7 @@ class StepTimes:
 
     def close(self) -> None:
         """Tell the last sums."""
-        self._exchanges.look(_models)
+        self._exchanges.observe(_models)
         if self._n_steps > self._n_told or self._n_sent != _bytes_sent():
             self._tell()
 
@@ -190,7 +190,7 @@ class _Sizes:
         self._parameters: set[int] = set()
         self.n_bytes = 0
 
-    def look(self, optimizer: Any) -> None:
+    def observe(self, optimizer: Any) -> None:
         # One that is made for each step would be looked at each time.
         if id(optimizer) in self._optimizers or len(self._optimizers) == _N_OPTIMIZERS:
             return
@@ -227,7 +227,7 @@ class _Exchanges:
         each = [pair for times in self._times_s.values() for pair in times]
         return sum(hidden_s for _, hidden_s in each) / sum(s for s, _ in each) if each else None
 
-    def look(self, models: Iterable[Any]) -> None:
+    def observe(self, models: Iterable[Any]) -> None:
         for number, model in enumerate(models):
             try:
                 told: Mapping[str, Any] = model._get_ddp_logging_data()

@@ -359,7 +359,7 @@ class KubeBackend(Backend):
         while True:
             await asyncio.sleep(_NODES_S)
             try:
-                told = await nodes.look(_name(self._started()[1]))
+                told = await nodes.poll(_name(self._started()[1]))
             except ClusterError as error:
                 log.warning("nodes: %s", error.message)
                 continue

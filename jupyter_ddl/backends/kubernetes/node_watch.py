@@ -53,7 +53,7 @@ class NodeWatch:
         )
         return nodes and pods
 
-    async def look(self, cluster: str) -> list[str]:
+    async def poll(self, cluster: str) -> list[str]:
         """Have pods leave nodes that are about to go; a sentence about each such node.
 
         Raises

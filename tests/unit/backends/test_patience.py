@@ -54,7 +54,7 @@ def heard(scheduler: Scheduler, ago_s: float) -> None:
 def test_a_worker_that_is_silent_is_ended_as_ever() -> None:
     async def live(scheduler: Scheduler, patience: PatientScheduler, wall: Wall) -> None:
         heard(scheduler, TTL_S + 1)
-        await patience.look()
+        await patience.poll()
         assert not scheduler.workers
 
     with_worker(live)
@@ -64,11 +64,11 @@ def test_time_that_the_scheduler_has_lost_is_no_silence() -> None:
     async def live(scheduler: Scheduler, patience: PatientScheduler, wall: Wall) -> None:
         heard(scheduler, HOUR_S + 10)
         wall.late_s = 0.0  # an hour at once
-        await patience.look()
+        await patience.poll()
         (worker,) = scheduler.workers.values()
         assert 9 < time.time() - worker.last_seen < TTL_S
         heard(scheduler, TTL_S + 1)  # and no more than that hour
-        await patience.look()
+        await patience.poll()
         assert not scheduler.workers
 
     with_worker(live, late_s=HOUR_S)
@@ -78,7 +78,7 @@ def test_who_was_heard_since_is_not_of_the_future() -> None:
     async def live(scheduler: Scheduler, patience: PatientScheduler, wall: Wall) -> None:
         heard(scheduler, 0.0)
         wall.late_s = 0.0
-        await patience.look()
+        await patience.poll()
         (worker,) = scheduler.workers.values()
         assert worker.last_seen <= time.time()
 
@@ -89,7 +89,7 @@ def test_a_clock_that_is_set_back_hides_no_silence() -> None:
     async def live(scheduler: Scheduler, patience: PatientScheduler, wall: Wall) -> None:
         heard(scheduler, -HOUR_S)  # by the clock as it was
         wall.late_s = 0.0
-        await patience.look()
+        await patience.poll()
         (worker,) = scheduler.workers.values()
         assert worker.last_seen <= time.time()
 
@@ -98,6 +98,6 @@ def test_a_clock_that_is_set_back_hides_no_silence() -> None:
 
 def test_it_takes_the_place_of_dasks_own_look() -> None:
     async def live(scheduler: Scheduler, patience: PatientScheduler, wall: Wall) -> None:
-        assert scheduler.periodic_callbacks["worker-ttl"].callback == patience.look
+        assert scheduler.periodic_callbacks["worker-ttl"].callback == patience.poll
 
     with_worker(live)

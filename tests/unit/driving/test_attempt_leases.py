@@ -38,39 +38,39 @@ def test_nobody_is_asked_while_something_is_heard() -> None:
     one = lease()
     for now_s in range(0, 1000, 30):
         one.heard(now_s)
-        assert one.look(now_s + 1.0) is None
+        assert one.poll(now_s + 1.0) is None
     assert one.state == "held"
 
 
 def test_a_silent_one_is_asked_for_once_and_goes_on_when_it_is_held() -> None:
     one = lease()
-    assert one.look(39.0) is None
-    assert one.look(40.0) == "ask"
-    assert one.look(41.0) is None
+    assert one.poll(39.0) is None
+    assert one.poll(40.0) == "ask"
+    assert one.poll(41.0) is None
     assert one.state == "asked"
     one.answered(42.0, is_held=True)
     assert (one.state, one.due_s) == ("held", 82.0)
-    assert one.look(82.0) == "ask"
+    assert one.poll(82.0) == "ask"
 
 
 def test_one_that_is_denied_is_asked_for_again_and_is_over_with_its_lease_once() -> None:
     one = lease()
-    assert one.look(40.0) == "ask"
+    assert one.poll(40.0) == "ask"
     one.answered(41.0, is_held=False)
     assert one.is_doubted
     assert (one.state, one.due_s) == ("unconfirmed", 51.0)
-    assert one.look(51.0) == "ask"
+    assert one.poll(51.0) == "ask"
     one.answered(75.0, is_held=False)
     assert one.due_s == 80.0
-    assert one.look(80.0) == "end"
-    assert one.look(81.0) is None
+    assert one.poll(80.0) == "end"
+    assert one.poll(81.0) is None
     assert (one.state, one.due_s) == ("over", None)
 
 
 def test_a_question_that_nobody_answers_holds_up_nothing() -> None:
     one = lease()
-    assert one.look(40.0) == "ask"
-    assert one.look(80.0) == "end"
+    assert one.poll(40.0) == "ask"
+    assert one.poll(80.0) == "end"
     one.answered(81.0, is_held=True)
     one.heard(82.0)
     assert one.is_over
@@ -78,11 +78,11 @@ def test_a_question_that_nobody_answers_holds_up_nothing() -> None:
 
 def test_what_is_heard_while_the_question_is_on_its_way_counts() -> None:
     one = lease()
-    assert one.look(40.0) == "ask"
+    assert one.poll(40.0) == "ask"
     one.heard(60.0)
     one.answered(61.0, is_held=False)
-    assert one.look(80.0) is None
-    assert one.look(100.0) == "ask"
+    assert one.poll(80.0) is None
+    assert one.poll(100.0) == "ask"
     one.heard(101.0)
     assert not one.is_doubted
 

@@ -151,7 +151,7 @@ class Api:
 
 
 def look(watch: NodeWatch) -> list[str]:
-    return asyncio.run(watch.look("kube-1"))
+    return asyncio.run(watch.poll("kube-1"))
 
 
 def test_workers_leave_a_node_that_announces_its_end_once() -> None:

@@ -33,12 +33,12 @@ def test_all_ranks_read_the_newest_file_that_each_of_them_can_read(ranks: Any) -
     readable = [{"b": 1, "c": 0}, {"c": 0, "a": 2}]  # a is broken for rank 0, b for rank 1
     tried: list[list[str]] = [[], []]
 
-    def choose(rank: int, agreement: GroupVotes) -> Any:
+    def choose(rank: int, votes: GroupVotes) -> Any:
         def read(name: str) -> int | None:
             tried[rank].append(name)
             return readable[rank].get(name)
 
-        return agreement.first_readable(("a", "b", "c") if rank == 0 else (), read)
+        return votes.first_readable(("a", "b", "c") if rank == 0 else (), read)
 
     assert _at_once(ranks, choose) == [0, 0]
     assert tried == [["a", "b", "c"]] * 2
@@ -47,8 +47,8 @@ def test_all_ranks_read_the_newest_file_that_each_of_them_can_read(ranks: Any) -
 def test_no_readable_file_is_none_for_all_and_a_second_choice_is_another_one(ranks: Any) -> None:
     for names, expected in ((("a",), None), ((), None), (("z",), "content of z")):
 
-        def choose(rank: int, agreement: GroupVotes, names: Any = names) -> Any:
-            return agreement.first_readable(
+        def choose(rank: int, votes: GroupVotes, names: Any = names) -> Any:
+            return votes.first_readable(
                 names if rank == 0 else (),
                 lambda name: f"content of {name}" if name == "z" else None,
             )
@@ -102,8 +102,8 @@ def test_reports_that_come_fast_are_decided_upon_several_at_a_time(
 def test_a_rank_whose_store_has_gone_reports_on() -> None:
     server = TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False, timeout=_TIMEOUT)
     client = TCPStore("127.0.0.1", server.port, None, False, timeout=_TIMEOUT)
-    agreement = GroupVotes(client, 1, 2)
-    assert agreement.stop_after(1, None) is None
+    votes = GroupVotes(client, 1, 2)
+    assert votes.stop_after(1, None) is None
     del server
-    assert agreement.stop_after(2, None) is None
-    assert agreement.stop_after(3, None) is None
+    assert votes.stop_after(2, None) is None
+    assert votes.stop_after(3, None) is None
