@@ -364,7 +364,7 @@ class FitMachine(Machine[FitEvent, Instruction]):
         if self._stop.is_timed_out(now):
             text = f"stopped by its timeout of {self.spec.limits.timeout_s:.0f} s"
             self._stop_run("now", "timeout", text, now)
-        if (spent := self._spending.to_record(now)) is not None:
+        if self._stop.when is None and (spent := self._spending.to_record(now)) is not None:
             self._record(spent)
         if self._stop.when is None and self._spending.is_spent():
             self._stop_run("next_report", "budget", self._spending.reason, now)

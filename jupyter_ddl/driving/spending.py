@@ -83,9 +83,14 @@ class Spending:
         return budget_text(budget, currency)
 
     def to_record(self, now: Now) -> Spent | None:
-        """What is to be written down by now."""
+        """What is to be written down by now: once a minute, and before a budget ends the run.
+
+        A stop whose cause is not on record would end a next session for nothing.
+        """
         total, at_s = self.total(), self._record_at_s
-        if isinstance(total, msgspec.UnsetType) or at_s is None or now.mono_s < at_s:
+        if isinstance(total, msgspec.UnsetType) or at_s is None:
+            return None
+        if now.mono_s < at_s and not self.is_spent():
             return None
         self._record_at_s = now.mono_s + _RECORD_S
         return Spent(now.wall_s, total)

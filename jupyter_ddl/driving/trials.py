@@ -378,9 +378,11 @@ class TrialMachine(Machine[Happening, Instruction]):
     def _see_spending(self, now: Now) -> None:
         if not self.has_begun:
             return
+        if self._stop.when is not None:
+            return  # what is spent since stands in the last record
         if (spent := self._spending.to_record(now)) is not None:
             self._record([spent])
-        if self._stop.when is None and self._spending.is_spent():
+        if self._spending.is_spent():
             self._stop_run("next_report", "budget", self._spending.reason, now)
 
     def _drive(self, now: Now) -> None:

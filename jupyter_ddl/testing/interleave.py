@@ -19,6 +19,9 @@ from multiprocessing import get_context
 from random import Random
 from typing import NamedTuple
 
+import msgspec
+
+from jupyter_ddl.protocol.prices import Budget
 from jupyter_ddl.protocol.program import Program
 from jupyter_ddl.protocol.run import Limits, RunSpec
 from jupyter_ddl.protocol.sampling import PrunerSpec, SamplerSpec
@@ -80,6 +83,7 @@ def random_spec(rng: Random, kind: str, run_id: str) -> RunSpec:
         max_own_failures=rng.choice((1, 3)),
         max_evictions=rng.choice((1, 50)),
         admission_timeout_s=rng.choice((None, None, 30.0)),
+        budget=_random_budget(rng),
     )
     verb: VerbSpec
     if kind == "search":
@@ -103,6 +107,14 @@ def random_spec(rng: Random, kind: str, run_id: str) -> RunSpec:
         n_ranks = rng.randint(1, 3)
         verb = Ddp(n_ranks, min_ranks=rng.choice((None, 1)), gpus_per_rank=0)
     return RunSpec(run_id, verb, _PROGRAM, rng.randrange(8), "test", 0.0, limits=limits)
+
+
+def _random_budget(rng: Random) -> Budget | msgspec.UnsetType:
+    """In one of eight runs some seconds of a slot; takes nothing from ``rng``."""
+    twin = Random()
+    twin.setstate(rng.getstate())
+    seconds = twin.choice((*[None] * 21, 1.0, 5.0, 20.0))
+    return msgspec.UNSET if seconds is None else Budget(seconds / 3600.0, "cpuh")
 
 
 def _scenario(kind: str) -> Callable[[int], tuple[int, int]]:

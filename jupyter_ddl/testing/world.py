@@ -49,8 +49,17 @@ from jupyter_ddl.driving.trials import TrialMachine
 from jupyter_ddl.errors import TrialError
 from jupyter_ddl.ledger.audit import audit
 from jupyter_ddl.ledger.reducer import fold_all
+from jupyter_ddl.ledger.run_state import RunState
 from jupyter_ddl.placement.slots import SlotBook
-from jupyter_ddl.protocol.events import AttemptFinished, Event, RunSubmitted, TrialCreated
+from jupyter_ddl.protocol.events import (
+    AttemptFinished,
+    Event,
+    RunSubmitted,
+    Spent,
+    StopRequested,
+    TrialCreated,
+)
+from jupyter_ddl.protocol.prices import Budget, Held, Reading
 from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.protocol.space import Uniform
 from jupyter_ddl.protocol.verb import StopHow
@@ -78,11 +87,30 @@ DEEDS: tuple[Deed, ...] = get_args(Deed)
 _LONGEST_S = 20_000.0
 """Virtual seconds within which every run has to be over, whatever was done to it."""
 _MOST_STEPS = 20_000
+_HOUR_S = 3600.0
 _HOW: tuple[StopHow, ...] = ("next_report", "now", "epoch", "keep_best")
 
 
 class WorldError(AssertionError):
     """A promise was broken; the message has the seed and the story."""
+
+
+class _Meter:
+    """Counts what a run holds in virtual time, for one controller."""
+
+    def __init__(self, slots: SlotBook, now_s: Callable[[], float]) -> None:
+        self._slots = slots
+        self._now_s = now_s
+        self._read_at_s = now_s()
+        self._n_held = 0
+        self._held_s = 0.0
+
+    def __call__(self, spec: RunSpec) -> Reading:
+        now_s = self._now_s()
+        self._held_s += self._n_held * (now_s - self._read_at_s)
+        self._read_at_s = now_s
+        self._n_held = self._slots.holders().get(spec.run_id, 0)
+        return Reading(Held(self._held_s / _HOUR_S), Held(float(self._n_held)))
 
 
 class SimulatedRun:
@@ -128,6 +156,7 @@ class SimulatedRun:
             host_of=lambda worker: worker,
             n_wanted=lambda: 1,
             new_token=lambda: "token",
+            read_meter=_Meter(slots, lambda: self.world.clock.now().mono_s),
         )
         self.machine = TrialMachine(self.spec, self._source, self._policy, state, context)
         self.feed(Begun())
@@ -289,6 +318,7 @@ class SimulatedRun:
         assert not violations, violations
         state = self.machine.state
         assert state.end is not None
+        self._check_spending(state)
         # A trial or the end per thought, or a wait until the next result.
         assert self._n_thoughts <= 2 * self.spec.n_trials + 2, "asked again and again"
         limits = self.spec.limits
@@ -313,6 +343,20 @@ class SimulatedRun:
             lost = state.waiting | state.running | state.ended_with_run
             assert not lost, f"lost: {lost}"
             assert self.world.may_end_early or state.n_created == self.spec.n_trials, "not all ran"
+
+    def _check_spending(self, state: RunState) -> None:
+        """What is on record only grows; a budget that is not spent ends nothing, and one that is
+        begins nothing more."""
+        spent = [each.held.cpu_hours for each in self.ledger if isinstance(each, Spent)]
+        total = None if state.end is None else state.end.spent
+        if isinstance(total, Held):
+            spent.append(total.cpu_hours)
+        assert spent == sorted(spent), f"spent less than before: {spent}"
+        stops = [each for each in self.ledger if isinstance(each, StopRequested)]
+        budget = self.spec.limits.budget
+        if any(each.by == "budget" for each in stops):
+            assert isinstance(budget, Budget)
+            assert spent[-1] >= budget.amount, f"{spent[-1]} of {budget.amount} is spent"
 
 
 class World:

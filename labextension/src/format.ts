@@ -6,6 +6,7 @@ export {
   clock,
   count,
   counted,
+  money,
   number,
   percent,
   score

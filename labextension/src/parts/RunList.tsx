@@ -3,7 +3,7 @@
 import * as React from 'react';
 
 import type { Actions } from '../actions';
-import { age, counted, score } from '../format';
+import { age, counted, money, score } from '../format';
 import { matchingRuns, progressOf, stateOf, ticked } from '../model/runs';
 import type { Store } from '../model/store';
 import type { RunLine } from '../protocol';
@@ -112,6 +112,7 @@ const RunRow = React.memo(function RunRow(props: {
               {run.metric ?? 'best'} {score(run.best)}
             </span>
           )}
+          {run.cost !== null && <span>{money(run.cost, run.currency)}</span>}
           <span>{age(age_s)}</span>
           <span>{run.cluster}</span>
         </span>

@@ -69,6 +69,7 @@ from jupyter_ddl.protocol.fit import (
     TakeFit,
 )
 from jupyter_ddl.protocol.fit_results import NodeResult, TakenUnit, UnitResult
+from jupyter_ddl.protocol.prices import Budget, Held, Reading
 from jupyter_ddl.protocol.program import Program
 from jupyter_ddl.protocol.run import Limits, RunSpec
 from jupyter_ddl.store.processes import this_process
@@ -93,6 +94,7 @@ class Run:
             limits=Limits(max_own_failures=1, **limits),
         )
         self.ledger = [RunSubmitted(spec, 0.0)] if ledger is None else ledger
+        self.now_s = 100.0
         self.slots = SlotBook()
         self.slots.set_workers({"w1": n_slots})
         context = RunContext(
@@ -104,9 +106,9 @@ class Run:
             pid=1,
             host_of=lambda _: "h1",
             n_wanted=lambda: 1,
+            read_meter=lambda _: Reading(Held((self.now_s - 100.0) / 3600), Held(1.0)),
         )
         self.machine = FitMachine(spec, verb, fold_all(self.ledger), context, 1000)
-        self.now_s = 100.0
         self.wakes_at_s: float | None = None
         self.recording: list[Event] = []
         self.sent: dict[str, Send] = {}
@@ -645,3 +647,23 @@ def test_outcomes_of_before_are_told_when_their_candidate_is_recorded() -> None:
 @pytest.mark.parametrize("seed", [*range(300), 2_006_277])
 def test_nothing_is_lost_doubled_or_waited_for_without_end(seed: int) -> None:
     fit_story(seed)
+
+
+def test_a_budget_that_is_spent_ends_a_run_of_fits_with_what_is_done() -> None:
+    run = Run(budget=Budget(60.0 / 3600, "cpuh"))
+    run.feed_batch(unit(0), unit(1))
+    while run.now_s < 160.0:
+        run.wait()
+    run.commit()
+    assert [type(each).__name__ for each in run.ledger[-2:]] == ["Spent", "StopRequested"]
+    run.finish_all()
+    run.commit()
+    end = run.ledger[-1]
+    assert isinstance(end, RunFinished)
+    assert (end.state, end.reason) == (
+        "cancelled",
+        "stopped by its budget of 60 CPU-seconds, which is spent",
+    )
+    assert isinstance(end.spent, Held)
+    assert end.spent.cpu_hours >= 60.0 / 3600
+    assert audit(run.ledger) == []
