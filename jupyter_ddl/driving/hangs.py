@@ -50,6 +50,8 @@ _COLLECTIVE_FILES = (
     "torch/distributed/",
     "torch/nn/parallel/distributed.py",
     "jupyter_ddl/ranks/group_votes.py",
+    "jupyter_ddl/ranks/strategies/circle.py",
+    "jupyter_ddl/ranks/strategies/company.py",
 )
 _BACKWARD_FILES = ("torch/autograd/",)
 _WRAPPERS = frozenset({"wrapper", "inner", "_fn", "decorate_context"})

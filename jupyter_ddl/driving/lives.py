@@ -14,6 +14,7 @@ __all__ = ["Lives"]
 
 _MOST_LIVES = 5
 """Processes that a rank may have in a round: one that dies again and again does so by itself."""
+_PATIENCE_S = 5.0
 
 
 class Lives:
@@ -76,6 +77,13 @@ class Lives:
             return False
         first = [rank for rank in range(self._place.n_workers) if self._lives[rank] == 1]
         return all(rank in complete or rank in self._lost for rank in first)
+
+    @property
+    def patience_s(self) -> float:
+        """How long ranks that came back may be behind the others' end: where all meet, as long as
+        one takes that comes from the last meeting."""
+        is_served = self._place is not None and self._place.n_workers < self._place.world_size
+        return 0.0 if is_served else _PATIENCE_S
 
     def returned(self) -> tuple[int, ...]:
         """Ranks that are there again."""

@@ -95,7 +95,13 @@ class TellMembers(msgspec.Struct, frozen=True):
     lives: dict[int, int]
 
 
-Action: TypeAlias = Join | StopOthers | AwaitCause | AskToLeave | TellMembers
+class AwaitReturned(msgspec.Struct, frozen=True):
+    """All that count are through, and others are not: call ``dismiss_returned`` in a while."""
+
+    patience_s: float
+
+
+Action: TypeAlias = Join | StopOthers | AwaitCause | AskToLeave | TellMembers | AwaitReturned
 
 
 class GroupFold:
@@ -310,12 +316,20 @@ class GroupFold:
         return self._stop_others()
 
     def _dismiss(self) -> list[Action]:
-        """End ranks that were started again and still go on when the others are through."""
-        if not self._is_finishing:
+        """The others are through: ranks that were started again have their last moment."""
+        if not self._is_finishing or not self._returned:
             return []
-        late = tuple(rank for rank in self._lives.returned() if rank not in self._ends)
+        return [AwaitReturned(self._lives.patience_s)]
+
+    def dismiss_returned(self) -> list[Action]:
+        """End ranks that were started again and still go on when the others are through."""
+        late = self._returned
         self._told.update(late)
-        return [StopOthers(late)] if late else []
+        return [StopOthers(late)] if late and not self._stopping else []
+
+    @property
+    def _returned(self) -> tuple[int, ...]:
+        return tuple(rank for rank in self._lives.returned() if rank not in self._ends)
 
     def _stop_others(self, grace_s: float = _DEAD_ROUND_GRACE_S) -> list[Action]:
         self._stopping = self._cause_is_known = True
@@ -414,6 +428,7 @@ class Round:
         self._epoch_s = now.wall_s - now.mono_s
         self._steps = StepWatch(len(workers), hang_timeout_s, now.mono_s)
         self._cause_due_s: float | None = None
+        self._dismiss_due_s: float | None = None
         self._give_up_s: dict[int, float] = {}
         self._abandoned: set[int] = set()
         self._probes: dict[int, Probe] | None = None  # while the ranks are looked at
@@ -440,7 +455,8 @@ class Round:
         if self._blame is None:
             hang_due_s = self._steps.due_s if self._probes is None else self._probes_due_s
             late_due_s = self._steps.late_due_s
-        return earliest(self._cause_due_s, *self._give_up_s.values(), hang_due_s, late_due_s)
+        own_due_s = earliest(self._cause_due_s, self._dismiss_due_s)
+        return earliest(own_due_s, *self._give_up_s.values(), hang_due_s, late_due_s)
 
     def liveness(self) -> dict[int, tuple[str, float]]:
         """Phase of each running rank, and the Unix seconds at which it last moved."""
@@ -491,6 +507,9 @@ class Round:
         if self._cause_due_s is not None and now_s >= self._cause_due_s:
             self._cause_due_s = None
             self._act(self._fold.cause_is_late(), now)
+        if self._dismiss_due_s is not None and now_s >= self._dismiss_due_s:
+            self._dismiss_due_s = None
+            self._act(self._fold.dismiss_returned(), now)
         for rank in [rank for rank, due_s in self._give_up_s.items() if now_s >= due_s]:
             del self._give_up_s[rank]
             self._abandoned.add(rank)
@@ -592,6 +611,10 @@ class Round:
                     self._cause_due_s = earliest(self._cause_due_s, due_s)
                 case AskToLeave():
                     self.ask_to_leave()
+                case AwaitReturned(patience_s=0.0):
+                    self._act(self._fold.dismiss_returned(), now)
+                case AwaitReturned(patience_s=patience_s):
+                    self._dismiss_due_s = earliest(self._dismiss_due_s, now.mono_s + patience_s)
 
     def _stop(
         self,

@@ -42,7 +42,7 @@ class SeenGpus(msgspec.Struct, frozen=True):
 
 
 _SERVED = ("ps-sync", "ps-async")
-_GO_ON = ("ps-sync", "ps-async")
+_GO_ON = (*_SERVED, "local-sgd", "diloco")
 """Strategies whose ranks go on when one of them is lost."""
 
 
@@ -96,7 +96,7 @@ class RankPlace(msgspec.Struct, frozen=True):
         NCCL's ranks would wait for the lost one instead of failing, and of process groups that a
         cell makes by itself nothing is known.
         """
-        on_gloo = self.backend == "gloo" or (self.backend == "auto" and not self.gpus)
+        on_gloo = self.backend != "nccl" and not self.gpus
         return self.strategy in _GO_ON and on_gloo and self.initialize
 
     def is_dispensable(self, rank: int) -> bool:

@@ -286,8 +286,8 @@ class RankGroup:
 
     def leave(self) -> None:
         """After the cell: wait for the others to be done with the store, then take leave."""
-        if self._store is None:
-            return
+        if self._store is None or self._place.life > 1:
+            return  # of one that came back nobody waits for the end
         with contextlib.suppress(RuntimeError):  # a rank that failed has taken the store along
             n_left = self._store.add("jupyter_ddl/left", 1)
             deadline = time.monotonic() + _LEAVE_TIMEOUT_S
@@ -306,7 +306,7 @@ class RankGroup:
 
     @property
     def _n_there(self) -> int:
-        return len(membership.lives(self._place.world_size))
+        return sum(life == 1 for life in membership.lives(self._place.world_size).values())
 
     def _wait_for_join(self) -> JoinGroup:
         deadline = time.monotonic() + self._place.timeout_s

@@ -6,6 +6,7 @@ does it (https://github.com/meta-pytorch/torchft).  They meet in the store of th
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
@@ -16,7 +17,10 @@ from jupyter_ddl.protocol.group import RankPlace
 from jupyter_ddl.ranks.listeners import closed_to_strangers
 from jupyter_ddl.ranks.membership import Membership, membership
 
-__all__ = ["Company"]
+__all__ = ["CONNECT_S", "Company"]
+
+CONNECT_S = 20.0
+"""Until ranks of which all have just said that they are here are connected."""
 
 
 class Company:
@@ -33,7 +37,8 @@ class Company:
     def __init__(self, place: RankPlace, store: Any, members: Membership = membership) -> None:
         self.place = place
         self.members = members
-        self._store = store
+        self.store = store
+        self._connecting = threading.Lock()
 
     @property
     def joins(self) -> bool:
@@ -57,7 +62,7 @@ class Company:
         ranks : sequence of int
             Of the rank group; their order is that in the new one.
         timeout_s : float, optional
-            Until all have come, and of what they do then; by default that of the round.
+            Until all have come; by default that of the round.
 
         Raises
         ------
@@ -65,9 +70,18 @@ class Company:
             One of them did not come.
         """
         # Its own connection: a wait in it must not keep other threads from theirs.
-        store = dist.PrefixStore(f"jupyter_ddl/company/{name}", self._store.clone())
-        timeout = timedelta(seconds=self.place.timeout_s if timeout_s is None else timeout_s)
-        store.set_timeout(timeout)
-        with closed_to_strangers():
-            own = list(ranks).index(self.place.rank)
-            return dist.ProcessGroupGloo(store, own, len(ranks), timeout)
+        store = dist.PrefixStore(f"jupyter_ddl/company/{name}", self.store.clone())
+        patience = timedelta(seconds=self.place.timeout_s)
+        store.set(f"here/{self.place.rank}", "1")
+        store.wait(
+            [f"here/{rank}" for rank in ranks],
+            patience if timeout_s is None else timedelta(seconds=timeout_s),
+        )
+        connect = timedelta(seconds=CONNECT_S)
+        store.set_timeout(connect)
+        own = list(ranks).index(self.place.rank)
+        # One at a time: what a second thread listens at would be closed with the first one's.
+        with self._connecting, closed_to_strangers():
+            group = dist.ProcessGroupGloo(store, own, len(ranks), connect)
+        group._set_default_timeout(patience)
+        return group

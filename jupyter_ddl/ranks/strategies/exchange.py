@@ -51,8 +51,14 @@ class Exchange:
 
     def __init__(self, group: Any = None) -> None:
         self._group = group
+        self._is_own = False
         self.bytes_sent = 0
         """Payload that this rank has given to others, in bytes; what it took is theirs."""
+
+    def use(self, group: Any) -> None:
+        """From now on these take part: a process group of gloo that torch need not know of."""
+        self._group = group
+        self._is_own = True
 
     def count(self, n_bytes: int) -> None:
         """Add payload that was sent by other means."""
@@ -106,5 +112,7 @@ class Exchange:
 
     def _device(self) -> Any:
         """Where NCCL wants tensors, and gloo."""
+        if self._is_own:
+            return torch.device("cpu")
         on_gpus = dist.get_backend(self._group) == "nccl"
         return torch.device("cuda", torch.cuda.current_device()) if on_gpus else torch.device("cpu")

@@ -7,7 +7,7 @@ SGD with Nesterov's momentum, goes on (https://arxiv.org/abs/2311.08105; torchft
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -15,7 +15,9 @@ import torch.distributed as dist
 
 from jupyter_ddl.ranks.metrics import ReportError
 from jupyter_ddl.ranks.strategies.base import StepStrategy
-from jupyter_ddl.ranks.strategies.exchange import Exchange, digest_of
+from jupyter_ddl.ranks.strategies.circle import Circle
+from jupyter_ddl.ranks.strategies.exchange import digest_of
+from jupyter_ddl.ranks.strategies.shards import put_state, state_of, trained
 from jupyter_ddl.ranks.strategies.steps import StepRequest, TrainingStep
 
 __all__ = ["DiLoCo", "LocalSgd"]
@@ -46,14 +48,29 @@ class LocalSgd(StepStrategy):
                 "trains one model"
             )
         request.model.to(request.device)
-        for tensor in (*request.model.parameters(), *request.model.buffers()):
-            dist.broadcast(tensor.detach(), 0)
+        tensors = (*request.model.parameters(), *request.model.buffers())
+        if self.company is None:
+            for tensor in tensors:
+                dist.broadcast(tensor.detach(), 0)
+        else:
+            self.circle = Circle(self.company, self.exchange)
+            self.passes = self.company.joins
+            if not self.passes:
+                self.circle.begin()
+                self.circle.copy_first(tensors)
         self._step = LocalStep(request, self, self._sync_every)
         return self._step
 
+    circle: Circle | None = None
+    """Those who meet, where the others go on without a rank that is lost."""
+
+    def means(self, tensors: list[Any]) -> list[Any]:
+        """The means over the ranks that are there, as new tensors."""
+        return self.exchange.means(tensors) if self.circle is None else self.circle.means(tensors)
+
     def meet(self, shared: list[Any]) -> None:
         """Replace what each rank has by what all go on with."""
-        for tensor, mean in zip(shared, self.exchange.means(shared), strict=True):
+        for tensor, mean in zip(shared, self.means(shared), strict=True):
             tensor.copy_(mean)
 
     def begin(self, shared: list[Any]) -> None:
@@ -65,7 +82,7 @@ class LocalSgd(StepStrategy):
         if not isinstance(stateful, torch.optim.Optimizer):
             return state
         # Each rank has moments of its own; one process has one.
-        return {**state, "state": _mean_state(state["state"], self.exchange)}
+        return {**state, "state": _mean_state(state["state"], self.means)}
 
     def unwrap(self, model: Any) -> Any:
         self._meet_now()
@@ -104,7 +121,7 @@ class DiLoCo(LocalSgd):
         self._common = [each.detach().clone() for each in shared]
 
     def meet(self, shared: list[Any]) -> None:
-        means = self.exchange.means(shared)
+        means = self.means(shared)
         gradients = [old - mean for old, mean in zip(self._common, means, strict=True)]
         if not self._velocities:
             self._velocities = [torch.zeros_like(each) for each in gradients]
@@ -133,10 +150,69 @@ class LocalStep(TrainingStep):
         super().__init__(request)
         self._strategy = strategy
         self._sync_every = sync_every
-        self._n_ranks = dist.get_world_size()
+        company = strategy.company
+        self._n_ranks = dist.get_world_size() if company is None else company.place.world_size
         self._n_alone = 0
         self._n_all = 0
         self._n_common: int | None = None
+        self._enters_at: int | None = None
+
+    def __call__(self, *batch: Any) -> Any:
+        strategy = self._strategy
+        if strategy.circle is not None:
+            if strategy.passes and self._passes(strategy.circle):
+                strategy.n_steps += 1
+                return self._loss
+            self._welcome(strategy.circle)
+            strategy.n_steps += 1
+        return super().__call__(*batch)
+
+    # -- ranks that were lost and come back ------------------------------------------------------
+
+    def _passes(self, circle: Circle) -> bool:
+        """Whether the others have made this step without this rank; where they are, it goes on."""
+        strategy = self._strategy
+        if self._enters_at is None:
+            n_steps, loss = circle.place()
+            self._loss = torch.tensor(loss)
+            if strategy.n_steps < n_steps:
+                return True
+            self._enter(circle)
+        strategy.passes = strategy.n_steps < (self._enters_at or 0)
+        return strategy.passes
+
+    def _enter(self, circle: Circle) -> None:
+        content, tensors = circle.enter()
+        own = [*self.model.parameters(), *self.model.buffers()]
+        n_velocities = content["n_velocities"]
+        with torch.no_grad():
+            for tensor, value in zip(own, tensors, strict=False):
+                tensor.copy_(value)
+        at = len(own) + n_velocities
+        self._strategy.restore_extra({"velocities": tensors[len(own) : at]})
+        parameters = trained(self.optimizer)
+        self.optimizer.state.clear()
+        for number, held in put_state(content["optimizer"], tensors[at:]):
+            self.optimizer.state[parameters[number]] = held
+        circle.met(content["n_met"])
+        self._n_all = self._enters_at = content["n_steps"]
+
+    def _welcome(self, circle: Circle) -> None:
+        """Let in who waits, and tell them where all are."""
+        for rank in circle.look():
+            own = [*self.model.parameters(), *self.model.buffers()]
+            velocities = list(self._strategy.extra_state().get("velocities", ()))
+            numbers = range(len(trained(self.optimizer)))
+            state, held = state_of(self.optimizer, numbers)
+            content = {
+                "n_steps": self._strategy.n_steps,
+                "n_met": circle.n_met,
+                "n_velocities": len(velocities),
+                "optimizer": state,
+            }
+            circle.receive(rank, content, [*own, *velocities, *held])
+
+    # -- steps -----------------------------------------------------------------------------------
 
     def begin(self, n_samples: int) -> None:
         super().begin(n_samples)
@@ -170,6 +246,9 @@ class LocalStep(TrainingStep):
             self._n_alone = 0
             with torch.no_grad():
                 self._strategy.meet(self._shared())
+            circle = self._strategy.circle
+            if circle is not None and circle.is_first and circle.lacks_ranks:
+                circle.tell_place(self._strategy.n_steps, float(self._loss))
 
     def _shared(self) -> list[Any]:
         """Parameters and running means; counters stay each rank's own."""
@@ -187,7 +266,9 @@ class LocalStep(TrainingStep):
             )
 
 
-def _mean_state(state: Mapping[Any, Any], exchange: Exchange) -> dict[Any, Any]:
+def _mean_state(
+    state: Mapping[Any, Any], means_of: Callable[[list[Any]], list[Any]]
+) -> dict[Any, Any]:
     """An optimizer's moments, averaged over the ranks; its counters as they are."""
     places = [
         (number, name)
@@ -195,7 +276,7 @@ def _mean_state(state: Mapping[Any, Any], exchange: Exchange) -> dict[Any, Any]:
         for name, value in values.items()
         if isinstance(value, torch.Tensor) and _has_mean(value) and value.dim()
     ]
-    means = exchange.means([state[number][name] for number, name in places])
+    means = means_of([state[number][name] for number, name in places])
     found = {number: dict(values) for number, values in state.items()}
     for (number, name), mean in zip(places, means, strict=True):
         found[number][name] = mean

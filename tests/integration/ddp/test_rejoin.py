@@ -65,3 +65,61 @@ def test_a_worker_that_is_killed_costs_no_restart_and_comes_back(
     assert first[0] > 5
     assert first[1] < 1.0
     assert second is None or second[0] > 5
+
+
+MEETING = """
+import os, pathlib, signal, time, torch
+model = torch.nn.Linear(3, 1)
+optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+step = prepare_step(model, torch.nn.functional.mse_loss, optimizer)
+was_lost = pathlib.Path(folder, "lost")
+comes_back = was_lost.exists()
+saved = resume() or {"begun": 0}
+if saved["begun"]:
+    model.load_state_dict(saved["model"])
+x, y = torch.ones(4, 3) * (rank() + 1), torch.ones(4, 1)
+made = []
+for number in range(saved["begun"], 60):
+    if number == 20:
+        checkpoint(step=20, model=model, optimizer=optimizer, begun=20)
+    if number == 30 and rank() == 1 and not comes_back:
+        was_lost.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    circle = step._strategy.circle
+    while number == 45 and rank() == 0 and circle.lacks_ranks and not circle._guests():
+        time.sleep(0.01)
+    step(x, y)
+    if not step._strategy.passes:
+        made.append(number)
+    if number % 10 == 0:
+        report(number, reduce="mean", made=float(number))
+checkpoint(step=60, model=model, optimizer=optimizer, begun=60)
+made, [each.tolist() for each in model.parameters()]
+"""
+"""The first rank waits at its 45th step until the other one asks to be let in."""
+
+
+def test_a_rank_that_is_killed_between_meetings_joins_at_a_later_one(
+    cluster: object, tmp_path: Path
+) -> None:
+    run = train(
+        MEETING,
+        2,
+        namespace={"folder": str(tmp_path)},
+        strategy="diloco",
+        sync_every=4,
+        max_restarts=0,
+    )
+    assert run.state == "complete"
+    (first, weights), (second, others) = run.values
+    assert first == list(range(60))
+    # It begins at the checkpoint, and passes over what the first rank has done without it.
+    assert second[-1] == 59
+    assert second == list(range(second[0], 60))
+    assert second[0] > 30
+    assert weights == others
+    events = run.events()
+    assert len([event for event in events if isinstance(event, AttemptStarted)]) == 1
+    assert [e.rank for e in events if isinstance(e, RankStarted) and e.life > 1] == [1]
+    reports = [e.step for e in events if isinstance(e, Reported) and e.rank == 0]
+    assert reports == [0, 10, 20, 30, 40, 50]

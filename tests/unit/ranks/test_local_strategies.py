@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 from jupyter_ddl.protocol.group import RankPlace
 from jupyter_ddl.ranks.metrics import ReportError
-from jupyter_ddl.ranks.strategies import local
+from jupyter_ddl.ranks.strategies import exchange, local
 from jupyter_ddl.ranks.strategies.steps import StepRequest, StepSettings
 from jupyter_ddl.ranks.training import PRIVATE_KEY, Training
 
@@ -144,7 +144,7 @@ def test_ranks_that_begin_with_other_parameters_are_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     _, _, step = _made(_training("diloco"))
-    monkeypatch.setattr(local.Exchange, "gather_json", lambda _, own: [own, own, "other"])
+    monkeypatch.setattr(exchange.Exchange, "gather_json", lambda _, own: [own, own, "other"])
     with pytest.raises(ReportError, match="rank 2 would begin with other parameters than rank 0"):
         step(*_batch())
 
