@@ -166,7 +166,10 @@ def parse_line(line: str) -> Line[Verb]:
     HelpRequested
         For ``--help``; carries the text.
     """
-    command, values = distribute_grammar().parse_line(line)
+    word = next(iter(line.split(maxsplit=1)), "")
+    # What is installed beside is read from hundreds of files: as long as the whole of a short cell.
+    grammar = _grammar(tuple(VERBS.built_in)) if word in VERBS.built_in else distribute_grammar()
+    command, values = grammar.parse_line(line)
     chosen: Line[Verb] = command.call(**values)
     return chosen
 

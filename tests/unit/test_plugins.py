@@ -12,6 +12,7 @@ import pytest
 import jupyter_ddl
 from jupyter_ddl.errors import OptionError, PluginError
 from jupyter_ddl.plugins import BACKENDS, PRUNERS, SAMPLERS, STRATEGIES, VERBS, PluginKind
+from jupyter_ddl.verbs.base import parse_line
 
 KINDS = (SAMPLERS, PRUNERS, STRATEGIES, BACKENDS, VERBS)
 
@@ -63,6 +64,18 @@ def test_a_list_of_names_imports_none_of_them() -> None:
     command = [sys.executable, "-c", code]
     out = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
     assert out.strip() == "[]"
+
+
+def test_a_line_of_our_own_verbs_reads_nothing_of_what_is_installed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = []
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda **of: asked.append(of) or ())
+    assert parse_line("map --over items").verb.word == "map"
+    assert asked == []
+    with pytest.raises(OptionError, match="expected search, map"):
+        parse_line("mapp --over items")
+    assert asked
 
 
 def test_a_package_adds_one_by_an_entry_point(site: Path) -> None:
