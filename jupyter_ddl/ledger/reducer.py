@@ -72,7 +72,6 @@ __all__ = [
 
 
 # Which trials a run shows: the best ones, the curve of all values, the last ended ones.
-
 _N_CURVE = 300
 _N_BEST_CURVE = 100
 
@@ -114,7 +113,7 @@ def _forget(state: RunState, number: int) -> None:
     """Drop metrics and curve of a finished trial that no list shows any more."""
     if number not in state.recent and all(number != other for _, other in state.top):
         trial = state.trials[number]
-        trial.metric_names = trial.metric_values = ()
+        trial.forget_report()
         state.learning.pop(number, None)
 
 
@@ -355,11 +354,7 @@ def _try_failed_again(state: RunState) -> None:
 
 
 def _trial_created(state: RunState, event: TrialCreated) -> None:
-    names = _shared(state, event.params)
-    # The same object: a trial's number is its row where all are numbered in order.
-    row = event.trial if event.trial == len(state.trials) else len(state.trials)
-    trial = TrialState(event.trial, names, tuple(event.params.values()), row=row, seq=state.seq)
-    state.trials[event.trial] = trial
+    state.trials.create(event.trial, event.params, state.seq)
     state.waiting.add(event.trial)
     state.numbers["waiting"] = state.numbers.get("waiting", 0) + 1
     if event.is_refit:
@@ -368,16 +363,7 @@ def _trial_created(state: RunState, event: TrialCreated) -> None:
 
 def _attempt_started(state: RunState, event: AttemptStarted) -> None:
     trial = state.trials[event.trial]
-    trial.attempt = event.attempt
-    trial.n_attempts += 1
-    trial.worker = intern(event.worker)
-    trial.log = intern(event.log)
-    trial.log_start = event.log_start
-    trial.log_end = None
-    trial.started_at_s = event.at_s
-    trial.duration_s = None
-    trial.step = trial.objective = None
-    trial.metric_names = trial.metric_values = ()
+    trial.begin(event)
     state.reported.begin(trial.row)
     forget_outputs(state, event.trial)
     fold_group.round_started(state)
@@ -401,8 +387,7 @@ def _reported(state: RunState, event: Reported) -> None:
             return  # the group's own figures are rank 0's
     trial.seq = state.seq
     trial.step = event.step
-    trial.metric_names = _shared(state, event.metrics)
-    trial.metric_values = tuple(event.metrics.values())
+    trial.reported = tuple(map(intern, event.metrics)), tuple(event.metrics.values())
     objective = state.spec.verb.objective if state.spec is not None else None
     state.reported.add(trial.row, event.metrics, "" if objective is None else objective.metric)
     if objective is not None and objective.metric in event.metrics:
@@ -417,9 +402,7 @@ def _checkpoint_saved(state: RunState, event: CheckpointSaved) -> None:
 
 def _attempt_finished(state: RunState, event: AttemptFinished) -> None:
     trial = state.trials[event.trial]
-    trial.attempt = event.attempt
-    trial.duration_s = event.duration_s
-    trial.log_end = event.log_end
+    trial.attempt_ended(event)
     fold_group.round_ended(state, event)
     new = after_attempt(state, trial, event)
     if new == "waiting":
@@ -439,8 +422,7 @@ def _end_trial(
     _move(state, trial, new)
     if new not in ("cancelled", "failed"):
         trial.checkpoint = None  # one that was stopped or has failed may go on from it
-    trial.values_file = event.values_file
-    trial.value = event.value
+    trial.end(event)
     state.trial_stops.pop(trial.number, None)
     state.losses.pop(trial.number, None)
     state.marks.append(state.busy_s(event.at_s))
@@ -500,9 +482,7 @@ def _rest_if_idle(state: RunState, at_s: float) -> None:
 
 
 def _move(state: RunState, trial: TrialState, new: TrialStateName) -> None:
-    old = trial.state
-    trial.state = new
-    trial.seq = state.seq
+    old = trial.move(new, state.seq)
     numbers = state.numbers
     numbers[old] -= 1
     numbers[new] = numbers.get(new, 0) + 1
@@ -514,15 +494,6 @@ def _move(state: RunState, trial: TrialState, new: TrialStateName) -> None:
         state.running.add(trial.number)
     elif new == "waiting":
         state.waiting.add(trial.number)
-
-
-def _shared(state: RunState, named: dict[str, Any]) -> tuple[str, ...]:
-    """The keys of ``named`` as a tuple that all trials with these keys share."""
-    names = tuple(named)
-    found = state.shared_names.get(names)
-    if found is None:
-        found = state.shared_names[names] = names
-    return found
 
 
 _HANDLERS: dict[type, _Handler] = {

@@ -21,7 +21,8 @@ class ReportedMetrics:
     __slots__ = ("_columns",)
 
     def __init__(self) -> None:
-        self._columns: dict[str, tuple[array[float], array[float], array[float]]] = {}
+        # The last values, the least and the most; where no trial has reported it twice, one column.
+        self._columns: dict[str, list[array[float]]] = {}
 
     def __eq__(self, other: object) -> bool:
         # Bytes: one NaN is not equal to another one.
@@ -30,7 +31,7 @@ class ReportedMetrics:
     __hash__ = None  # type: ignore[assignment]
 
     def _told(self) -> dict[str, list[bytes]]:
-        return {name: [each.tobytes() for each in three] for name, three in self._columns.items()}
+        return {name: [each.tobytes() for each in found] for name, found in self._columns.items()}
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -38,34 +39,42 @@ class ReportedMetrics:
 
     def column(self, name: str, which: int, n_rows: int) -> array[float]:
         """A copy with as many rows; ``which``: 0 the last values, 1 the least, 2 the most."""
-        known = self._columns[name][which]
-        return known[:n_rows] + array("d", (nan,)) * max(0, n_rows - len(known))
+        known = self._columns[name]
+        values = known[which if len(known) > 1 else 0]
+        return values[:n_rows] + array("d", (nan,)) * max(0, n_rows - len(values))
 
     def begin(self, row: int) -> None:
         """Another attempt of a trial begins."""
-        for three in self._columns.values():
-            if row < len(three[0]):
-                for each in three:
+        for found in self._columns.values():
+            if row < len(found[0]):
+                for each in found:
                     each[row] = nan
 
     def add(self, row: int, metrics: Mapping[str, float], objective: str) -> None:
         """A trial has reported."""
         columns = self._columns
         for name, value in metrics.items():
-            three = columns.get(name)
-            if three is None:
+            found = columns.get(name)
+            if found is None:
                 if len(columns) >= _N_METRICS and name != objective:
                     continue
-                three = columns[name] = (array("d"), array("d"), array("d"))
-            last, least, most = three
+                found = columns[name] = [array("d")]
+            last = found[0]
             if row >= len(last):
                 room = array("d", (nan,)) * (row + 1 - len(last))
-                for each in three:
+                for each in found:
                     each.extend(room)
+            if len(found) == 1:
+                before = last[row]
+                if before != before or before == value:
+                    last[row] = value
+                    continue
+                found += [last[:], last[:]]
             last[row] = value
             # NaN, which is there at first, is neither more nor less than anything.
             if value != value:
                 continue
+            _, least, most = found
             if not least[row] <= value:
                 least[row] = value
             if not most[row] >= value:

@@ -1,7 +1,7 @@
 """A run as far as its ledger tells: what the reducer folds into.
 
-Owned by whoever folds; everybody else reads, or takes a snapshot.  Small by design: about half
-a kilobyte per finished trial, because a search may have ten thousand of them.
+Owned by whoever folds; everybody else reads, or takes a snapshot.  Small by design: some hundred
+bytes per finished trial, because a search may have a hundred thousand of them.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import TypeAlias
 import msgspec
 
 from jupyter_ddl.ledger.reported import ReportedMetrics
+from jupyter_ddl.ledger.trials import Trials, TrialState
 from jupyter_ddl.protocol.assignment import StopWhen
 from jupyter_ddl.protocol.events import (
-    CheckpointSaved,
     Failure,
     FoldFinished,
     HangVerdict,
@@ -44,7 +44,6 @@ from jupyter_ddl.protocol.snapshot import (
     RunStateName,
     TrialStateName,
 )
-from jupyter_ddl.protocol.space import ParamValue
 from jupyter_ddl.protocol.staleness import Staleness
 
 __all__ = [
@@ -268,51 +267,6 @@ _N_CELLS = 20
 _N_NOTICES = 5
 
 
-class TrialState(msgspec.Struct, gc=False):
-    """One trial.  Names of parameters and metrics are shared between trials."""
-
-    number: int
-    param_names: tuple[str, ...]
-    param_values: tuple[ParamValue, ...]
-    state: TrialStateName = "waiting"
-    attempt: int = 0
-    """Number of the latest attempt that began or ended, from 1; 0 before the first."""
-    n_attempts: int = 0
-    own_failures: int = 0
-    evictions: int = 0
-    step: int | None = None
-    value: float | None = None
-    """The final objective; None until an attempt that counts has ended."""
-    objective: float | None = None
-    """The last reported objective of the current attempt."""
-    metric_names: tuple[str, ...] = ()
-    metric_values: tuple[float, ...] = ()
-    worker: str = ""
-    log: str = ""
-    log_start: int | None = None
-    log_end: int | None = None
-    values_file: str | None = None
-    started_at_s: float | None = None
-    duration_s: float | None = None
-    failure: Failure | None = None
-    """The last attempt's, also while the trial waits for its next attempt."""
-    checkpoint: CheckpointSaved | None = None
-    """The last one of any attempt; forgotten when the trial ends, unless it may go on."""
-    row: int = 0
-    """Its place among all trials, from 0, in the order in which they were created."""
-    seq: int = 0
-    """How many events were folded when this trial changed for the last time."""
-
-    @property
-    def params(self) -> dict[str, ParamValue]:
-        return dict(zip(self.param_names, self.param_values, strict=True))
-
-    @property
-    def metrics(self) -> dict[str, float]:
-        """Last reported metrics; kept for running, best and last finished trials only."""
-        return dict(zip(self.metric_names, self.metric_values, strict=True))
-
-
 @dataclass(slots=True)
 class RunState:
     """Everything that follows from a run's events.  Only ``reducer.fold`` changes it."""
@@ -329,7 +283,7 @@ class RunState:
     session_started_at_s: float | None = None
     end: RunFinished | None = None
     """The last record of a run that is over; None while it can go on."""
-    trials: dict[int, TrialState] = field(default_factory=dict)
+    trials: Trials = field(default_factory=Trials)
     waiting: set[int] = field(default_factory=set)
     running: set[int] = field(default_factory=set)
     ended_with_run: set[int] = field(default_factory=set)
@@ -384,7 +338,6 @@ class RunState:
     """The last cells of a persistent group."""
     group: GroupHistory = field(default_factory=GroupHistory)
     """Of a ddp run: why rounds ended, and the series of its metrics."""
-    shared_names: dict[tuple[str, ...], tuple[str, ...]] = field(default_factory=dict)
     spent: Held = field(default_factory=Held)
     """What all sessions have held and cost, as far as it is on record."""
     spent_at_s: float = 0.0

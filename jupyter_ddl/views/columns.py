@@ -6,13 +6,14 @@ A trial costs some twenty bytes here, and a hundred times as much as a row of JS
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from jupyter_ddl.formats import shortened
-from jupyter_ddl.ledger.run_state import RunState, TrialState
+from jupyter_ddl.ledger.run_state import RunState
+from jupyter_ddl.ledger.trial_columns import Codes, Floats, Ints, Plain
+from jupyter_ddl.ledger.trials import STATES
 from jupyter_ddl.protocol.codec import encodable
-from jupyter_ddl.protocol.snapshot import TrialStateName
 from jupyter_ddl.protocol.view_messages import ColumnHead, ColumnsPart, GetColumns
 
 if TYPE_CHECKING:
@@ -26,26 +27,15 @@ _MAX_CHOICES = 4096
 """Different texts of one column; all others are shown as one."""
 _OTHERS = "…"
 _MAX_TEXT = 80
-_STATES = get_args(TrialStateName)
 _FLOAT_DIGITS = 1e-4
 """Values that lie closer together, measured by their size, are not told apart by four bytes."""
 _MOST, _TINY = 3e38, 1e-37
 
 _Group: TypeAlias = Literal["trial", "param", "last", "least", "most"]
 _Key: TypeAlias = tuple[_Group, str]
+_Rows: TypeAlias = "np.ndarray[Any, Any]"
+"""Places among all trials."""
 _METRICS: tuple[_Group, ...] = ("last", "least", "most")
-_OWN: dict[str, Callable[[TrialState], Any]] = {
-    "row": lambda trial: trial.row,
-    "number": lambda trial: trial.number,
-    "state": lambda trial: trial.state,
-    "value": lambda trial: trial.objective if trial.state == "running" else trial.value,
-    "duration_s": lambda trial: trial.duration_s,
-    "worker": lambda trial: trial.worker or None,
-    "step": lambda trial: trial.step,
-    "attempts": lambda trial: trial.n_attempts,
-    "failure": lambda trial: None if trial.failure is None else trial.failure.type_name,
-    "started_at_s": lambda trial: trial.started_at_s if trial.state == "running" else None,
-}
 
 
 def columns_part(state: RunState, ask: GetColumns) -> tuple[ColumnsPart, bytes]:
@@ -57,9 +47,8 @@ def columns_part(state: RunState, ask: GetColumns) -> tuple[ColumnsPart, bytes]:
         Not changed; must not change meanwhile.
     """
     is_whole = ask.since <= 0 or ask.since > state.seq
-    trials = list(state.trials.values())
-    rows = trials if is_whole else [trial for trial in trials if trial.seq > ask.since]
-    parts = _parts(_keys(state, rows, is_whole=is_whole), rows)
+    rows = _rows(state, 0 if is_whole else ask.since)
+    parts = _parts(state, _keys(state, rows, is_whole=is_whole), rows)
     part = min(max(ask.part, 0), len(parts) - 1)
     heads: list[ColumnHead] = []
     pieces: list[bytes] = []
@@ -81,15 +70,26 @@ def columns_part(state: RunState, ask: GetColumns) -> tuple[ColumnsPart, bytes]:
         part=part,
         n_parts=len(parts),
         n_rows=len(rows),
-        n_trials=len(trials),
+        n_trials=len(state.trials),
         columns=tuple(heads),
     )
     return encodable(told, ColumnsPart), b"".join(pieces)
 
 
-def _keys(state: RunState, rows: Sequence[TrialState], *, is_whole: bool) -> list[_Key]:
+def _rows(state: RunState, since: int) -> _Rows:
+    """Trials that have changed since then; 0: all."""
+    import numpy as np
+
+    n = len(state.trials)
+    if since == 0:
+        return np.arange(n)
+    return np.flatnonzero(np.array(state.trials.seq)[:n] > since)
+
+
+def _keys(state: RunState, rows: _Rows, *, is_whole: bool) -> list[_Key]:
     """Columns in their order: what is drawn first stands first."""
-    is_dense = all(trial.number == trial.row for trial in rows)
+    trials = state.trials
+    is_dense = all(trials.number(row) == row for row in rows.tolist())
     own = [
         *([] if is_whole else ["row"]),
         *([] if is_dense else ["number"]),
@@ -98,10 +98,11 @@ def _keys(state: RunState, rows: Sequence[TrialState], *, is_whole: bool) -> lis
     ]
     rare = ("step", "attempts", "failure", "started_at_s")
     # Of what has changed all is told: a value may be gone.
-    told = (name for name in rare if not is_whole or _is_told(rows, name))
+    told = (name for name in rare if not is_whole or _is_told(state, rows, name))
     later = ["duration_s", "worker", *told]
     # Of trials with different parameters, those with most of them tell the order.
-    shared = sorted({trial.param_names for trial in rows}, key=lambda each: (-len(each), each))
+    names, _ = _values(state.trials.param_names, rows)
+    shared = sorted(names, key=lambda each: (-len(each), each))
     params = list(dict.fromkeys(name for names in shared for name in names))[:_MAX_PARAMS]
     return [
         *(("trial", name) for name in own),
@@ -111,18 +112,18 @@ def _keys(state: RunState, rows: Sequence[TrialState], *, is_whole: bool) -> lis
     ]
 
 
-def _is_told(rows: Sequence[TrialState], name: str) -> bool:
-    read, usual = _OWN[name], 1 if name == "attempts" else None
-    return any(read(trial) != usual for trial in rows)
+def _is_told(state: RunState, rows: _Rows, name: str) -> bool:
+    usual = 1 if name == "attempts" else _MISSING
+    return any(value != usual for value in _own_values(state, rows, name)[0])
 
 
-def _parts(keys: list[_Key], rows: Sequence[TrialState]) -> list[list[_Key]]:
+def _parts(state: RunState, keys: list[_Key], rows: _Rows) -> list[list[_Key]]:
     """As many columns in each as fit, and what tells its rows in all of them."""
     first = [key for key in keys if key in (("trial", "row"), ("trial", "number"))]
     parts: list[list[_Key]] = [[]]
     left = _PART_BYTES
     for key in keys[len(first) :]:
-        cost = len(rows) * _size(rows, *key)
+        cost = len(rows) * _size(state, rows, *key)
         if cost > left and parts[-1]:
             parts.append([])
             left = _PART_BYTES
@@ -131,48 +132,112 @@ def _parts(keys: list[_Key], rows: Sequence[TrialState]) -> list[list[_Key]]:
     return [[*first, *part] for part in parts]
 
 
-def _size(rows: Sequence[TrialState], group: _Group, name: str) -> int:
-    """Bytes of each value, as far as the first trial lets expect."""
+def _size(state: RunState, rows: _Rows, group: _Group, name: str) -> int:
+    """Bytes of each value, as far as the first trials let expect."""
     if group == "param":
-        value = next((v for v in _param_values(rows[:100], name) if v is not _MISSING), None)
+        values = _param_values(state, rows[:100], name)[0]
+        value = next((each for each in values if each is not _MISSING), None)
         return 4 if type(value) in (int, float) else 1
     return 1 if group == "trial" and name in ("state", "worker", "failure") else 4
 
 
 def _column(
-    state: RunState, rows: Sequence[TrialState], group: _Group, name: str
+    state: RunState, rows: _Rows, group: _Group, name: str
 ) -> tuple[Any, tuple[Any, ...] | None, bytes]:
     """Kind, choices and bytes of one column."""
     import numpy as np
 
     if group in _METRICS:
         column = state.reported.column(name, _METRICS.index(group), len(state.trials))
-        chosen = np.asarray(column)
-        if len(rows) < len(chosen):
-            chosen = chosen[[trial.row for trial in rows]]
-        return _floats(chosen)
-    if group == "param":
-        values = _param_values(rows, name)
-    else:
-        found = map(_OWN[name], rows)
-        values = [_MISSING if value is None else value for value in found]
-    if name == "state" and group == "trial":
-        return _coded(values, _STATES)
+        return _floats(np.asarray(column)[rows])
+    if group == "trial" and name == "state":
+        codes = np.array(state.trials.state)[rows] + 1
+        return "u1", STATES, codes.astype("u1").tobytes()
+    read = _param_values if group == "param" else _own_values
+    values, places = read(state, rows, name)
+    if isinstance(values, np.ndarray):
+        return _floats(values[places])
     kinds = {type(value) for value in values} - {object}
     if kinds <= {int} and all(v is _MISSING or abs(v) < -_NONE for v in values):
-        return (
-            "i4",
-            None,
-            np.array([_NONE if v is _MISSING else v for v in values], "<i4").tobytes(),
-        )
+        told = np.array([_NONE if v is _MISSING else v for v in values], "<i4")
+        return "i4", None, told[places].tobytes()
     if kinds <= {int, float}:
-        return _floats(np.array([_as_float(value) for value in values], "f8"))
-    return _coded(values)
+        return _floats(np.array([_as_float(value) for value in values], "f8")[places])
+    return _coded(values, places)
 
 
 _MISSING: Any = object()
 """A trial has no such value; None is one that it may have."""
 _NONE = -(2**31)
+
+_Told: TypeAlias = tuple[Any, "np.ndarray[Any, Any]"]
+"""Different values, and which of them each row has.  An array of them is one of numbers, in which
+NaN is what is missing."""
+
+
+def _own_values(state: RunState, rows: _Rows, name: str) -> _Told:
+    """What trials are told by their own fields."""
+    import numpy as np
+
+    trials = state.trials
+    each_row = np.arange(len(rows))
+    if name in ("row", "number"):
+        told = rows.tolist() if name == "row" else [trials.number(row) for row in rows.tolist()]
+        return told, each_row
+    if name == "attempts":
+        return [trials.n_attempts[row] for row in rows.tolist()], each_row
+    if name == "failure":
+        failures = [trials.failure.get(row) for row in rows.tolist()]
+        return [_MISSING if each is None else each.type_name for each in failures], each_row
+    values, places = _values(getattr(trials, name), rows)
+    if name == "worker":
+        return [each or _MISSING for each in values], places
+    if name not in ("value", "started_at_s"):
+        return values, places
+    # Of running trials what they have reported so far; of others it is over when they began.
+    known = np.full(len(trials), np.nan)
+    if name == "value":
+        known[rows] = values
+    for number in state.running:
+        trial = trials[number]
+        now = trial.objective if name == "value" else trial.started_at_s
+        known[trial.row] = np.nan if now is None else now
+    return known, rows
+
+
+def _param_values(state: RunState, rows: _Rows, name: str) -> _Told:
+    import numpy as np
+
+    names, which = _values(state.trials.param_names, rows)
+    has = np.array([name in each for each in names], bool)[which]
+    values, places = _values(state.trials.params[name], rows[has])
+    if has.all():
+        return values, places
+    if isinstance(values, np.ndarray):
+        values, places = np.append(values, np.nan), places
+    else:
+        values = [*values, _MISSING]
+    spread = np.full(len(rows), len(values) - 1)
+    spread[has] = places
+    return values, spread
+
+
+def _values(column: Codes[Any] | Floats | Ints | Plain, rows: _Rows) -> _Told:
+    import numpy as np
+
+    # Copies: a column that somebody reads could not grow.
+    if isinstance(column, Floats):
+        return np.array(column.data)[rows], np.arange(len(rows))
+    if isinstance(column, Codes):
+        codes = np.array(column.data)[rows]
+        found, first, places = np.unique(codes, return_index=True, return_inverse=True)
+        # In the order in which they come.
+        order = np.argsort(first)
+        return [column.values[code] for code in found[order].tolist()], np.argsort(order)[places]
+    values = [column[row] for row in rows.tolist()]
+    if isinstance(column, Ints):
+        values = [_MISSING if value is None else value for value in values]
+    return values, np.arange(len(rows))
 
 
 def _as_float(value: Any) -> float:
@@ -199,12 +264,14 @@ def _floats(values: np.ndarray[Any, Any]) -> tuple[str, None, bytes]:
     return kind, None, values.astype(f"<{kind}").tobytes()
 
 
-def _coded(values: list[Any], known: Sequence[Any] = ()) -> tuple[str, tuple[Any, ...], bytes]:
+def _coded(
+    values: Sequence[Any], places: np.ndarray[Any, Any]
+) -> tuple[str, tuple[Any, ...], bytes]:
     """Codes of values that are not all numbers, and what they stand for."""
     import numpy as np
 
     # By type as well: True is 1, and 1.0 is 1.
-    codes: dict[tuple[type, Any], int] = {(type(each), each): n + 1 for n, each in enumerate(known)}
+    codes: dict[tuple[type, Any], int] = {}
     told = []
     for value in values:
         if value is _MISSING:
@@ -221,16 +288,4 @@ def _coded(values: list[Any], known: Sequence[Any] = ()) -> tuple[str, tuple[Any
     choices = tuple(
         shortened(each, _MAX_TEXT) if isinstance(each, str) else each for _, each in codes
     )
-    return kind, choices, np.array(told, f"<{kind}").tobytes()
-
-
-def _param_values(rows: Sequence[TrialState], name: str) -> list[Any]:
-    places: dict[tuple[str, ...], int] = {}
-    values = []
-    for trial in rows:
-        names = trial.param_names
-        place = places.get(names)
-        if place is None:
-            place = places[names] = names.index(name) if name in names else -1
-        values.append(_MISSING if place < 0 else trial.param_values[place])
-    return values
+    return kind, choices, np.array(told, f"<{kind}")[places].tobytes()

@@ -7,7 +7,7 @@ import pytest
 from jupyter_ddl.driving.admission import AdmissionTimeout
 from jupyter_ddl.driving.queue import Backoff
 from jupyter_ddl.errors import PlacementError
-from jupyter_ddl.ledger.run_state import TrialState
+from jupyter_ddl.ledger.trials import Trials, TrialState
 from jupyter_ddl.placement.slots import SlotBook
 from jupyter_ddl.protocol.events import AttemptFinished, Outcome
 
@@ -17,7 +17,7 @@ def ended(outcome: Outcome = "evicted", duration_s: float = 0.1) -> AttemptFinis
 
 
 def trial_at(step: int | None = None) -> TrialState:
-    trial = TrialState(0, (), ())
+    trial = Trials().create(0, {})
     trial.step = step
     return trial
 

@@ -7,7 +7,7 @@ import subprocess
 
 import msgspec
 
-from jupyter_ddl.ledger.run_state import RunState, TrialState
+from jupyter_ddl.ledger.run_state import RunState
 from jupyter_ddl.ledger.snapshots import trial_rows
 from jupyter_ddl.protocol.snapshot import TrialRow
 from jupyter_ddl.views.bundle import LIVE_DIR
@@ -65,20 +65,13 @@ _ORDERS: dict[tuple[str, bool], list[int]] = {
 
 
 def rows_of_four_trials() -> tuple[TrialRow, ...]:
-    trials = {
-        n: TrialState(
-            number=n,
-            param_names=tuple(params),
-            param_values=tuple(params.values()),
-            state=_STATES[n],  # type: ignore[arg-type]
-            step=4 + n,
-            value=0.4 + n / 5,
-            objective=0.4 + n / 5,
-            duration_s=20.0 * (n + 1),
-        )
-        for n, params in enumerate(_PARAMS)
-    }
-    return trial_rows(RunState(spec=search_spec(), trials=trials), trials)
+    state = RunState(spec=search_spec())
+    for n, params in enumerate(_PARAMS):
+        trial = state.trials.create(n, params)
+        trial.move(_STATES[n], 0)  # type: ignore[arg-type]
+        trial.step, trial.duration_s = 4 + n, 20.0 * (n + 1)
+        trial.value = trial.objective = 0.4 + n / 5
+    return trial_rows(state, state.trials)
 
 
 def in_page(cases: list[dict[str, object]]) -> list[list[int]]:
