@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, TypeAlias
 
 import msgspec
+
+from jupyter_ddl.formats import format_count, format_counted
 
 __all__ = [
     "MAX_MARKS",
@@ -18,6 +20,9 @@ __all__ = [
     "Plot",
     "Scale",
     "is_number",
+    "notes_of",
+    "panels_of",
+    "reason_if_empty",
     "thinned",
 ]
 
@@ -149,3 +154,21 @@ def thinned(marks: Iterable[Mark]) -> tuple[Mark, ...]:
         return known
     last = MAX_MARKS - 1
     return tuple(known[at * (len(known) - 1) // last] for at in range(MAX_MARKS))
+
+
+def panels_of(x: Scale, y: Scale, layers: Sequence[Layer]) -> tuple[Panel, ...]:
+    """One panel, or none where there is nothing in it."""
+    return (Panel(x, y, tuple(layers)),) if any(layer.marks for layer in layers) else ()
+
+
+def reason_if_empty(layers: Iterable[Layer], reason: str) -> str:
+    """``reason`` where no layer has a mark."""
+    return "" if any(layer.marks for layer in layers) else reason
+
+
+def notes_of(n_odd: int, n_more: int) -> list[str]:
+    """What is left out: values that are no finite numbers, and marks of so many trials."""
+    notes = [f"{format_counted(n_odd, 'value is', 'values are')} no finite number"] if n_odd else []
+    return (
+        [*notes, f"{format_count(MAX_MARKS)} of {format_count(n_more)} trials"] if n_more else notes
+    )
