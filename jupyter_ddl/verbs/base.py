@@ -185,7 +185,23 @@ def _grammar(words: tuple[str, ...]) -> Grammar:
 
 
 def _command(word: str, verb: type[Verb]) -> Command:
-    return Command(word, verb.purpose, verb.arguments, lambda **values: verb.chosen(values))
+    return Command(
+        word, verb.purpose, verb.arguments, lambda **values: verb.chosen(values), elsewhere=_owners
+    )
+
+
+def _owners(flag: str) -> str:
+    """Which verbs have an option, where one that lacks it was given it."""
+    verbs = {word: find_verb(word) for word in VERBS.names()}
+    found = [
+        word
+        for word, verb in verbs.items()
+        if any(flag in argument.flags for argument in _each(verb.arguments))
+    ]
+    if not found:
+        return ""
+    *some, last = found
+    return f"; {', '.join(some)} and {last} have it" if some else f"; {last} has it"
 
 
 def _each(arguments: tuple[Argument | Group, ...]) -> Iterator[Argument]:

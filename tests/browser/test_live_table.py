@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,8 +14,8 @@ import tests.unit.views.view_samples as samples
 from jupyter_ddl.protocol.snapshot import Counts, RunSnapshot
 from jupyter_ddl.views.bundle import LIVE_DIR, live_css
 from tests.browser.lab_tools import take
-from tests.until import until
 
+_FRAME_MS = 50
 _MOUNT = """async () => {
   const { mount } = await import("http://view.test/index.js");
   window.sent = [];
@@ -49,8 +50,10 @@ def view(page: Page) -> Iterator[Page]:
 
 
 def show(view: Page, snapshot: RunSnapshot) -> None:
+    """Draw a snapshot in a page whose clock stands still."""
     message = {"kind": "run", "seq": snapshot.seq, "at_s": samples.NOW_S, "snapshot": snapshot}
     view.evaluate("message => take(message)", msgspec.to_builtins(message))
+    view.clock.run_for(_FRAME_MS)
     expect(view.locator(".ddl-live")).to_have_attribute("data-seq", str(snapshot.seq))
 
 
@@ -70,6 +73,9 @@ def stops(view: Page) -> list[Any]:
 
 
 def test_a_stop_means_the_row_that_one_pointed_at_and_can_be_undone(view: Page) -> None:
+    # Time stands still but for what this test lets pass: the seconds to undo a stop are the view's.
+    view.clock.install()
+    view.clock.pause_at(time.time() + 3600)
     show(view, search(1, range(2, 6)))
     button = view.get_by_role("button", name="Stop trial 3", exact=True)
     button.scroll_into_view_if_needed()
@@ -89,13 +95,15 @@ def test_a_stop_means_the_row_that_one_pointed_at_and_can_be_undone(view: Page) 
     undo.press("Enter")
     expect(said).to_have_text("Trial 3 goes on.")
     view.mouse.move(2, 2)
-    view.wait_for_timeout(3_500)
+    view.clock.run_for(3_500)
     assert stops(view) == []
     button.focus()
     show(view, search(4, range(3, 8)))
     button.press("Enter")
     expect(undo).to_be_focused()
-    until(lambda: stops(view), 20, "the stop that nobody has undone")
+    view.clock.run_for(2_900)
+    assert stops(view) == []
+    view.clock.run_for(200)
     assert set(stops(view)) == {3}
     show(view, search(5, range(4, 9)))  # trial 3 has ended: its button goes, the focus stays near
     expect(view.get_by_label("Trials", exact=True)).to_be_focused()

@@ -137,7 +137,9 @@ def test_over_takes_a_name_or_an_element_in_a_name(line, expected):
         ("ddp -n 2 --backend glo", "expected auto, gloo, nccl; did you mean 'gloo'"),
         ("ddp -n 2 --max-restart 1", "did you mean '--max-restarts'"),
         ("ddp -n 2 --hang-timeout never", "'never' is not a duration"),
-        ("ddp -n 2 --max-parallel 2", "unknown option '--max-parallel'"),
+        ("ddp -n 2 --max-parallel 2", "'--max-parallel'; search, map and fit have it"),
+        ("run --profile 3", "unknown option '--profile'; search, map and ddp have it"),
+        ("map --trials 3", "unknown option '--trials'; search has it"),
     ],
 )
 def test_a_wrong_line_is_refused_in_one_line(line, message):
