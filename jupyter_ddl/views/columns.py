@@ -253,12 +253,14 @@ def _floats(values: np.ndarray[Any, Any]) -> tuple[str, None, bytes]:
     """In four bytes each where that moves nothing that is drawn of them."""
     import numpy as np
 
-    size = np.abs(values[np.isfinite(values)])
     known = values[np.isfinite(values)]
+    size = np.abs(known)
+    # One value alone says nothing of those that it is drawn beside: a time of today, in four bytes,
+    # is a minute off.
     fits = len(size) == 0 or (
         size.max() < _MOST
         and size[size > 0].min(initial=1.0) > _TINY
-        and (known.max() - known.min() >= _FLOAT_DIGITS * size.max() or known.max() == known.min())
+        and (known.max() - known.min() >= _FLOAT_DIGITS * size.max() or size.max() == 0)
     )
     kind = "f4" if fits else "f8"
     return kind, None, values.astype(f"<{kind}").tobytes()

@@ -144,9 +144,10 @@ export class Chart {
       this._lines,
       drawn.paths,
       () => s("path", { fill: "none" }),
-      (path, { d, kind, faint, color }) => {
+      (path, { d, kind, faint, color, series }) => {
         setAttribute(path, "d", d);
-        setAttribute(path, "class", `ddl-${kind}${faint ? " ddl-faint" : ""}`);
+        const shape = series.isSquare === true ? " ddl-square" : "";
+        setAttribute(path, "class", `ddl-${kind}${shape}${faint ? " ddl-faint" : ""}`);
         path.style.stroke = color;
       },
     );
@@ -344,7 +345,7 @@ export class Chart {
       (child, series) => {
         const [key, name, value] = child.children;
         key.style.background = series.color;
-        setAttribute(key, "class", `ddl-key ddl-key-${series.kind}`);
+        setAttribute(key, "class", `ddl-key ddl-key-${series.isSquare === true ? "squares" : series.kind}`);
         setText(name, data.series.length > 1 ? series.name : "");
         const point = found.get(series) ?? (at === null ? series.points[series.points.length - 1] : undefined);
         setText(value, point === undefined ? "–" : data.write(point[1]));

@@ -39,7 +39,9 @@ export class Column {
     const value = this.data[row];
     if (this.choices !== null) return value > 0 ? this.choices[value - 1] : undefined;
     if (Number.isNaN(value) || value === undefined) return undefined;
-    return this._isRough && !Number.isInteger(value) ? Number(value.toPrecision(7)) : value;
+    // Of four bytes only what they can hold: a value of eight bytes is told as it is.
+    const isRough = this._isRough && Math.fround(value) === value && !Number.isInteger(value);
+    return isRough ? Number(value.toPrecision(7)) : value;
   }
 
   /** Values of some rows, or of all of them (null). */
@@ -172,8 +174,13 @@ export class Columns {
     for (const head of columns) {
       if (head === rowHead) continue;
       const group = this._groups[head.group];
-      if (!group.has(head.name)) group.set(head.name, new Column(head.name, this._room));
-      group.get(head.name).set(rows, head, valuesOf(head));
+      const values = valuesOf(head);
+      if (!group.has(head.name)) {
+        // What no trial has is no column of a table.
+        if (rows !== null && isEmpty(head, values)) continue;
+        group.set(head.name, new Column(head.name, this._room));
+      }
+      group.get(head.name).set(rows, head, values);
     }
     this.version++;
   }
@@ -218,6 +225,11 @@ export class Columns {
     }
     this.n = Math.max(this.n, n);
   }
+}
+
+function isEmpty({ kind, choices }, values) {
+  if (Array.isArray(choices)) return values.every((code) => code === 0);
+  return values.every(kind === "i4" ? (value) => value === NO_INT : Number.isNaN);
 }
 
 function objectOf(columns, row) {

@@ -263,6 +263,7 @@ function searchCharts(snapshot, columns, isChosen) {
       faint,
       unnamed: name === "others",
       isTrials: true,
+      isSquare: name === "pruned",
     });
     charts.push({
       key: "by trial",
@@ -273,7 +274,7 @@ function searchCharts(snapshot, columns, isChosen) {
         ...(parts.others.length > 0 ? [dots("others", "var(--ddl-dim)", parts.others, true)] : []),
         { name: "best", color: "var(--ddl-green)", points: bestByTrial(snapshot.mode, parts.best), kind: "step" },
         dots("value", "var(--ddl-blue)", parts.ended, false),
-        ...(parts.pruned.length > 0 ? [dots("pruned", "var(--ddl-amber)", parts.pruned, true)] : []),
+        ...(parts.pruned.length > 0 ? [dots("pruned", "var(--ddl-amber)", parts.pruned, false)] : []),
       ],
       marked: best === null ? null : [best.number, best.value],
     });

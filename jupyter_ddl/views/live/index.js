@@ -108,7 +108,7 @@ class View {
     this._parallel = new Parallel(scope, this._selection, this._record);
     this._ranks = new Ranks();
     this._machines = new Machines();
-    this._trials = new Trials(scope, client, this._selection);
+    this._trials = new Trials(scope, client, this._selection, choose);
     this._log = new LogTail(scope, client);
     this._plots = h("div", { class: "ddl-plots" }, this._curves.element, this._parallel.element);
     this._card = new TrialCard(scope, client);

@@ -8,6 +8,7 @@ import { heightAt, LOW, segmentsOf, SIDE, strand, strandsOf, TOP } from "./stran
 
 const HEIGHT = 180;
 const CHAR = 6.3;
+const TICK_PX = 11;
 const LEAST_GAP = 58;
 const MAX_AXES = 16;
 /** More marks than these are painted, and not made of elements. */
@@ -263,19 +264,34 @@ export class Parallel {
     const nChars = Math.max(3, Math.floor(this.gap / CHAR) - 1);
     const marks = this.axes.flatMap(({ ticks }, index) => {
       const unknown = this.unknown[index] > 0 ? [[LOW + 12, `× ${this.unknown[index]}`]] : [];
-      return [...ticks, ...unknown].map(([y, label]) => ({ index, y, label }));
+      return [...ticks, ...unknown].map(([y, label]) => {
+        const inside = Math.min(LOW, Math.max(TOP + 8, y + 3));
+        return { index, y: y > LOW ? y : inside, label: clean(label, nChars) };
+      });
     });
+    this._giveWay(marks);
     repeat(
       this._ticks,
       marks,
       () => s("text", { class: "ddl-axis-tick" }),
       (text, { index, y, label }) => {
         setAttribute(text, "x", (this.places[index] + (index === last ? -5 : 5)).toFixed(1));
-        setAttribute(text, "y", (y > LOW ? y : Math.min(LOW, Math.max(TOP + 8, y + 3))).toFixed(1));
+        setAttribute(text, "y", y.toFixed(1));
         setAttribute(text, "text-anchor", index === last ? "end" : "start");
-        setText(text, clean(label, nChars));
+        setText(text, label);
       },
     );
+  }
+
+  /** Labels of the last axis stand on the side of those before it: where both lack room, theirs go inwards. */
+  _giveWay(marks) {
+    const last = this.axes.length - 1;
+    const others = marks.filter((mark) => mark.index === last - 1);
+    for (const mark of marks) {
+      if (mark.index !== last || mark.y > LOW) continue;
+      const isHit = others.some((other) => Math.abs(other.y - mark.y) < TICK_PX && (other.label.length + mark.label.length) * CHAR + 10 > this.gap);
+      if (isHit) mark.y += mark.y < (TOP + LOW) / 2 ? TICK_PX : -TICK_PX;
+    }
   }
 
   _axis() {

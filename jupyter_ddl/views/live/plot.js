@@ -23,6 +23,7 @@ const GLYPHS = { above: "▲", below: "▼", unknown: "×" };
  * @property {boolean} [faint]
  * @property {boolean} [unnamed] one of many: not in the legend
  * @property {number} [trial] whose it is
+ * @property {boolean} [isSquare] whether its dots are squares: told apart without colour, too
  * @property {boolean} [isTrials] whether each point's x is the number of its trial
  */
 

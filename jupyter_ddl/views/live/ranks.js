@@ -93,7 +93,7 @@ export class Ranks {
     show(parts, !this._heads[4].hidden);
     updateParts(parts, row.parts ?? null);
     const since = running && typeof row.heard_at_s === "number" ? Math.max(0, nowS - row.heard_at_s) : null;
-    setText(age, since === null ? "–" : `${duration(since)} ago`);
+    setText(age, since === null ? "–" : row.step === null ? `none for ${duration(since)}` : `${duration(since)} ago`);
     setAttribute(age, "class", since === null || since < SLOW_S ? "ddl-muted" : since < LATE_S ? "ddl-warm" : "ddl-hot");
     const pairs = Object.entries(row.metrics).slice(0, 3);
     setText(metrics, pairs.map(([name, value]) => `${clean(name, 20)} ${number(value)}`).join(" · "));

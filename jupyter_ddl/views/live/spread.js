@@ -144,8 +144,11 @@ export function binsOf(values) {
   // Lower bounds; the last bin is closed.
   const bounds = [...new Set(Array.from({ length: MAX_CELLS }, (_, i) => numbers[Math.floor((i * numbers.length) / MAX_CELLS)]))];
   const most = numbers[numbers.length - 1];
+  // Three digits where they tell the bounds apart: narrow columns, which need no scrolling.
+  const brief = [...bounds, most].map((value) => number(Number(value.toPrecision(3))));
+  const ends = new Set(brief).size === brief.length ? brief : [...bounds, most].map((value) => number(value));
   return {
-    names: bounds.map((low, i) => `${number(low)} – ${number(bounds[i + 1] ?? most)}`),
+    names: bounds.map((_, i) => `${ends[i]} – ${ends[i + 1]}`),
     of: (value) => (isNumber(value) && value >= bounds[0] && value <= most ? bounds.findLastIndex((low) => low <= value) : -1),
   };
 }

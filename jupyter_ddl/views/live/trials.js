@@ -23,8 +23,9 @@ export class Trials {
    * @param {import("./dom.js").Scope} scope
    * @param {import("./client.js").Client} client
    * @param {import("./selection.js").Selection} selection
+   * @param {(trial: number) => void} choose
    */
-  constructor(scope, client, selection) {
+  constructor(scope, client, selection, choose) {
     this._client = client;
     this._selection = selection;
     this._sort = "";
@@ -58,7 +59,8 @@ export class Trials {
     // As high as all rows would be.
     this._room = h("div", {}, this._table);
     this._region = h("div", { class: "ddl-scroll ddl-rows", tabindex: "0", role: "region", "aria-label": "Trials" }, this._room);
-    this.element = h("div", {}, h("div", { class: "ddl-tools" }, this._filter, this._shown, this._said), this._region);
+    const finder = this._finder(scope, choose);
+    this.element = h("div", {}, h("div", { class: "ddl-tools" }, this._filter, this._shown, this._said, finder), this._region);
     scope.listen(this._region, "pointerenter", () => this._hold(true));
     scope.listen(this._region, "pointerleave", () => this._hold(this._hasFocus));
     scope.listen(this._region, "focusin", () => this._hold(true));
@@ -90,6 +92,22 @@ export class Trials {
       if (event.target.closest("button") !== null || line === null) return;
       for (const [trial, each] of this._lines) if (each === line) selection.mark(selection.trial === trial ? null : trial);
     });
+  }
+
+  /** Shows a trial by its number, also one that is not in the table. */
+  _finder(scope, choose) {
+    const field = h("input", { type: "number", min: "0", class: "ddl-input ddl-number", placeholder: "Number", "aria-label": "Number of a trial" });
+    const open = h("button", { type: "button", class: "ddl-button", text: "Show" });
+    const show = () => {
+      if (field.value !== "") choose(Number(field.value));
+    };
+    scope.listen(open, "click", show);
+    // No form, which a page of a run has none of; and Lab runs the cell again on Shift+Enter.
+    scope.listen(field, "keydown", (event) => {
+      event.stopPropagation();
+      if (event.key === "Enter") show();
+    });
+    return h("span", { class: "ddl-finder" }, field, open);
   }
 
   get _hasFocus() {

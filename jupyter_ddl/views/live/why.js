@@ -34,21 +34,7 @@ export class Why {
       make(TradeOff, "Trade-off"),
       make(MetricCurves, "Curves"),
     ];
-    const field = h("input", { type: "number", min: "0", class: "ddl-input", placeholder: "Trial", "aria-label": "Number of a trial" });
-    const open = h("button", { type: "button", class: "ddl-button", text: "Show" });
-    const show = () => {
-      if (field.value !== "") choose(Number(field.value));
-    };
-    scope.listen(open, "click", show);
-    scope.listen(field, "keydown", (event) => {
-      if (event.key === "Enter") show();
-    });
-    // No form, which a page of a run has none of.
-    const tools = h("div", { class: "ddl-tools" }, field, open);
-    // Lab runs the cell again on Shift+Enter, wherever the focus is.
-    scope.listen(tools, "keydown", (event) => event.stopPropagation());
-    this._tools = tools;
-    this.element = h("div", { class: "ddl-why" }, ...this._parts.map((part) => part.element), tools);
+    this.element = h("div", { class: "ddl-why" }, ...this._parts.map((part) => part.element));
   }
 
   /**
@@ -58,7 +44,6 @@ export class Why {
   update(snapshot, columns) {
     const { has_objective: hasObjective, has_ranks: hasRanks } = snapshot.can;
     show(this.element, hasObjective ? columns.n > 0 : hasRanks);
-    show(this._tools, hasObjective);
     for (const part of this._parts) {
       show(part.element, hasObjective || part.content instanceof MetricCurves);
       part.update(snapshot, columns);

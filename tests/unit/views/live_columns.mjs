@@ -14,5 +14,6 @@ for (const { frame, isWhole } of steps) {
   const least = Object.fromEntries([...columns.metrics("least")].map(([name, column]) => [name, rows.map((_, row) => column.at(row) ?? null)]));
   const most = Object.fromEntries([...columns.metrics("most")].map(([name, column]) => [name, rows.map((_, row) => column.at(row) ?? null)]));
   const text = (key, value) => (value === Infinity ? "inf" : value === -Infinity ? "-inf" : value);
-  console.log(JSON.stringify({ rows, least, most }, text));
+  const own = ["value", "step", "started_at_s"].filter((name) => columns.own(name) !== null);
+  console.log(JSON.stringify({ rows, least, most, own }, text));
 }

@@ -164,6 +164,31 @@ def test_the_page_reads_of_every_trial_what_the_record_says(
     check(again, state)
 
 
+def test_one_trial_alone_is_told_as_exactly_as_many() -> None:
+    """Its times are Unix seconds, its value may be a large one that others are close to."""
+    state, steps, since = fresh(), [], 0
+    for number in range(3):
+        began_s = 1_795_000_000.25 + number
+        fold(state, TrialCreated(number, {"far": 1e6 + number / 1024}, began_s))
+        fold(state, AttemptStarted(number, 1, began_s, "w0", 9, "0.log", number))
+        steps += [(frame, number == 0) for frame in frames(state, since)]
+        since = state.seq
+    told = in_page(steps)[-1]["rows"]
+    assert [row["started_at_s"] for row in told] == [1_795_000_000.25 + n for n in range(3)]
+    assert [row["params"]["far"] for row in told] == [1e6 + n / 1024 for n in range(3)]
+
+
+def test_what_no_trial_has_is_no_column() -> None:
+    state = fresh()
+    fold(state, TrialCreated(0, {}, 3.0))
+    steps = [(frames(state)[0], True)]
+    since = state.seq
+    fold(state, AttemptStarted(0, 1, 3.0, "w0", 9, "0.log", 0))
+    told = in_page([*steps, (frames(state, since)[0], False)])
+    assert "step" not in told[-1]["own"]
+    assert "started_at_s" in told[-1]["own"]
+
+
 def test_least_and_most_of_a_metric_are_those_of_the_last_attempt() -> None:
     state = fresh()
     fold(state, TrialCreated(0, {}, 3.0))
