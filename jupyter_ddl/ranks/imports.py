@@ -1,15 +1,53 @@
-"""Does something to a module as soon as the user's code has imported it."""
+"""Does something to a module as soon as it is imported, and to functions wherever they are."""
 
 from __future__ import annotations
 
+import itertools
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-__all__ = ["after_import"]
+__all__ = ["after_import", "note_names", "replace_everywhere"]
+
+_Function = Callable[..., Any]
+_noted: dict[_Function, list[dict[str, Any]]] = {}
+_n_noted = 0
+"""Of the modules there are, in the order of their imports, those that were looked through."""
+
+
+def note_names(functions: Iterable[_Function]) -> None:
+    """Look once where these functions have been imported to.
+
+    A zygote does it for its ranks: thousands of modules are not in a forked process's own memory,
+    and to touch each of them costs a rank more than the rest of its start.
+    """
+    global _n_noted
+    modules = list(sys.modules.values())
+    _noted.clear()
+    _noted.update({function: _names_of(function, modules) for function in functions})
+    _n_noted = len(modules)
+
+
+def replace_everywhere(original: _Function, replacement: _Function) -> None:
+    """In all modules that there are: it may have been imported from its own."""
+    noted = _noted.get(original)
+    if noted is None:
+        found = _names_of(original, list(sys.modules.values()))
+    else:
+        n_later = max(0, len(sys.modules) - _n_noted)
+        later = list(itertools.islice(reversed(sys.modules.values()), n_later))
+        found = [*noted, *_names_of(original, later)]
+    for names in found:
+        names[original.__name__] = replacement
+
+
+def _names_of(function: _Function, modules: Iterable[Any]) -> list[dict[str, Any]]:
+    """Of the modules that have it under its own name."""
+    every = (getattr(module, "__dict__", {}) for module in modules)
+    return [names for names in every if names.get(function.__name__) is function]
 
 
 def after_import(name: str, act: Callable[[], None]) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from jupyter_ddl.errors import SpecError
 from jupyter_ddl.formats import format_counted
 from jupyter_ddl.protocol.group import RankPlace
-from jupyter_ddl.ranks.imports import after_import
+from jupyter_ddl.ranks.imports import after_import, replace_everywhere
 
 __all__ = ["replace_launchers", "replace_spawn_of_cells"]
 
@@ -52,8 +52,8 @@ class _Ended:
 
 
 def _replace_spawn(place: RankPlace) -> None:
-    modules = [sys.modules["torch.multiprocessing.spawn"], sys.modules["torch.multiprocessing"]]
-    originals: list[Any] = [modules[0].__dict__[name] for name in ("spawn", "start_processes")]
+    spawning = sys.modules["torch.multiprocessing.spawn"].__dict__
+    originals: list[Any] = [spawning[name] for name in ("spawn", "start_processes")]
 
     def start(
         fn: Callable[..., Any],
@@ -70,11 +70,8 @@ def _replace_spawn(place: RankPlace) -> None:
         fn(place.rank, *args)
         return None if join else _Ended()
 
-    for module in list(sys.modules.values()):  # also where one was imported from
-        names = getattr(module, "__dict__", {})
-        for name in ("spawn", "start_processes"):
-            if any(names.get(name) is original for original in originals):
-                names[name] = start
+    for original in originals:
+        replace_everywhere(original, start)
 
 
 def _replace_torchrun(place: RankPlace) -> None:

@@ -22,7 +22,7 @@ from urllib.parse import parse_qsl, urlsplit
 from jupyter_ddl.formats import format_counted
 from jupyter_ddl.protocol.group import RankPlace, ranks_label
 from jupyter_ddl.ranks.group_store import open_store_at
-from jupyter_ddl.ranks.imports import after_import
+from jupyter_ddl.ranks.imports import after_import, replace_everywhere
 from jupyter_ddl.ranks.listeners import closed_to_strangers
 
 __all__ = ["AloneRank", "Recorded", "Rendezvous", "Tell"]
@@ -85,8 +85,8 @@ class Rendezvous:
         def replacement(*args: Any, **options: Any) -> None:
             self._init_process_group(*args, **options)
 
-        _replace(self._original, replacement)
-        _replace(dist.new_group, closed_to_strangers()(dist.new_group))
+        replace_everywhere(self._original, replacement)
+        replace_everywhere(dist.new_group, closed_to_strangers()(dist.new_group))
 
     def renew(self, round_id: str) -> None:
         """Meet nothing of what was met before; all ranks do this together."""
@@ -223,14 +223,6 @@ class AloneRank:
         if dist.is_available():
             place = RankPlace("alone")
             Rendezvous(place, dist.HashStore(), self._tell, contextlib.nullcontext).install()
-
-
-def _replace(original: Callable[..., Any], replacement: Callable[..., Any]) -> None:
-    """In all modules that there are: it may have been imported from torch's."""
-    for module in list(sys.modules.values()):
-        names = getattr(module, "__dict__", {})
-        if names.get(original.__name__) is original:
-            names[original.__name__] = replacement
 
 
 def _address() -> str:

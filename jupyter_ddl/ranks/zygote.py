@@ -18,8 +18,8 @@ import socket
 import sys
 import time
 from collections import deque
-from collections.abc import Iterable
-from typing import NoReturn
+from collections.abc import Callable, Iterable
+from typing import Any, NoReturn
 
 import msgspec
 
@@ -37,6 +37,7 @@ from jupyter_ddl.protocol.rank_messages import (
 )
 from jupyter_ddl.protocol.reading import msgpack_decoder
 from jupyter_ddl.ranks import main as rank_main
+from jupyter_ddl.ranks.imports import note_names
 from jupyter_ddl.ranks.outputs import choose_renderers
 from jupyter_ddl.ranks.payload import DECIDES_AT_IMPORT
 from jupyter_ddl.ranks.stacks import StackDump
@@ -100,6 +101,11 @@ _ORPHAN_TIMEOUT_S = 60.0
 """Nobody looks behind a worker that was killed.  On a host with too much to do, a process with
 torch takes seconds to die, and what it leaves comes to light only then."""
 _MAX_FDS_PER_READ = 16
+_REPLACED = {
+    "torch.distributed": ("init_process_group", "new_group"),
+    "torch.multiprocessing.spawn": ("spawn", "start_processes"),
+}
+"""By :mod:`~jupyter_ddl.ranks.rendezvous` and :mod:`~jupyter_ddl.ranks.launchers`."""
 _LAZY_PARTS = {
     "numpy": ("numpy.random",),
     "torch": ("torch._dynamo",),
@@ -193,6 +199,7 @@ class Zygote:
         if guard is not None:
             os.kill(guard, signal.SIGKILL)
             os.waitpid(guard, 0)
+        note_names(_replaced_functions())
         gc.collect()
         self._send(PackagesImported(tuple(imported), failed, _loaded()))
 
@@ -298,6 +305,14 @@ def _kill(pid: int, *, whole_group: bool) -> None:
     for send in (os.killpg, os.kill) if whole_group else (os.kill,):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             send(pid, signal.SIGKILL)
+
+
+def _replaced_functions() -> list[Callable[..., Any]]:
+    """Those in whose place ranks put their own, of modules that are imported."""
+    places = ((sys.modules.get(module), names) for module, names in _REPLACED.items())
+    return [
+        getattr(module, name) for module, names in places for name in names if hasattr(module, name)
+    ]
 
 
 def _loaded() -> tuple[str, ...]:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+from collections.abc import Callable
 from functools import partial
 from importlib.abc import MetaPathFinder
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
-from jupyter_ddl.ranks.imports import after_import
+from jupyter_ddl.ranks.imports import after_import, note_names, replace_everywhere
 
 
 def test_it_is_done_once_after_the_first_import_or_at_once(
@@ -63,3 +65,30 @@ def test_however_many_wait_for_a_module_it_is_looked_for_once(
     importlib.import_module("imported_by_and_by")
     assert done == list(range(8))
     monkeypatch.delitem(sys.modules, "imported_by_and_by")
+
+
+@pytest.mark.parametrize("is_noted", [True, False])
+def test_a_function_is_replaced_wherever_it_was_imported_to(
+    is_noted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fetch() -> str:
+        return "theirs"
+
+    def other() -> str:
+        return "another of this name"
+
+    def place(name: str, function: Callable[[], str]) -> ModuleType:
+        module = ModuleType(name)
+        module.__dict__["fetch"] = function
+        monkeypatch.setitem(sys.modules, name, module)
+        return module
+
+    early, unlike = place("early_of_test", fetch), place("unlike_of_test", other)
+    note_names([fetch] if is_noted else [])
+    late = place("late_of_test", fetch)
+    replace_everywhere(fetch, lambda: "ours")
+    assert [module.fetch() for module in (early, unlike, late)] == [
+        "ours",
+        "another of this name",
+        "ours",
+    ]
