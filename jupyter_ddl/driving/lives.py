@@ -60,6 +60,8 @@ class Lives:
         """A rank is there no more; returns what to tell of it."""
         self._lost[end.rank] = end
         failure = end.failure
+        if end.outcome == "cancelled":
+            return f"rank {end.rank} was not back before the others were through"
         did = "lost its worker" if failure is None else words_of(failure)
         return f"rank {end.rank} {did}; the others go on without it"
 

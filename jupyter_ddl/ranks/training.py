@@ -13,7 +13,7 @@ from jupyter_ddl.protocol.pipeline import PipelineTimes
 from jupyter_ddl.protocol.staleness import Staleness
 from jupyter_ddl.ranks.metrics import ReportError
 from jupyter_ddl.ranks.step_times import watch_strategy
-from jupyter_ddl.ranks.stopping import StopReason
+from jupyter_ddl.ranks.stopping import StopReason, TrialStopped
 from jupyter_ddl.ranks.strategies.base import Strategy
 from jupyter_ddl.ranks.strategies.sharded import gathered, is_sharded
 
@@ -184,7 +184,15 @@ class Training:
             self.strategy.n_steps = n_steps
 
     def leave(self, reason: StopReason) -> None:
-        """The cell has ended: nobody needs to wait for this rank any longer."""
+        """The cell has ended: nobody needs to wait for this rank any longer.
+
+        Raises
+        ------
+        TrialStopped
+            The rank was started again, and the others were through before it had joined them.
+        """
+        if reason == "complete" and self.passes:
+            raise TrialStopped("cancelled")
         if self._strategy is not None:
             self._strategy.leave(reason)
 

@@ -116,6 +116,19 @@ class Circle:
             self._renew(self._lives)
         return {}
 
+    def finish(self) -> None:
+        """Behind the last step: stay until all know that the last meeting was complete."""
+        deadline_s = time.monotonic() + self._company.place.timeout_s
+        while time.monotonic() < deadline_s:
+            self._store.set(f"{self._key}/done/{self._rank}", "1")
+            there = self._company.lives
+            awaited = [rank for rank, life in self._lives.items() if there.get(rank) == life]
+            if self._store.check([f"{self._key}/done/{rank}" for rank in awaited]):
+                return
+            if self._store.check([f"{self._key}/waits"]):
+                self._renew(self._lives)
+            time.sleep(_POLL_S)
+
     def _largest(self, number: float) -> float:
         numbers = torch.tensor([number], dtype=torch.float64)
         dist.all_reduce(numbers, op=dist.ReduceOp.MAX, group=self._group)

@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 
 from jupyter_ddl.ranks.metrics import ReportError
+from jupyter_ddl.ranks.stopping import StopReason
 from jupyter_ddl.ranks.strategies.base import StepStrategy
 from jupyter_ddl.ranks.strategies.circle import Circle
 from jupyter_ddl.ranks.strategies.exchange import digest_of
@@ -87,6 +88,10 @@ class LocalSgd(StepStrategy):
     def unwrap(self, model: Any) -> Any:
         self._meet_now()
         return model
+
+    def leave(self, reason: StopReason) -> None:
+        if self.circle is not None and reason == "complete" and not self.passes:
+            self.circle.finish()
 
     def is_collective(self, state: Any) -> bool:
         return _has_state(state)

@@ -166,6 +166,32 @@ def test_a_rank_that_dies_again_and_again_is_left_out_at_last() -> None:
     assert group.stopped == []
 
 
+def test_a_rank_that_comes_back_too_late_is_told_of() -> None:
+    group = Group(strategy="diloco").met()
+    group.end(1, "failed", KILLED)
+    group.begin(1)
+    group.end(1, "cancelled")
+    assert group.again == [(1, 2), (1, 3)]
+    assert group.stopped == []
+    told = group.recorded[-1]
+    assert isinstance(told, Notice)
+    assert told.text == "rank 1 was not back before the others were through"
+
+
+def test_a_rank_that_is_back_has_a_moment_to_come_from_the_last_meeting() -> None:
+    group = Group(strategy="diloco").met()
+    group.end(3, "failed", KILLED)
+    group.begin(3)
+    for rank in (0, 1, 2):
+        group.end(rank, "complete")
+    assert group.stopped == []
+    assert group.round.due_s == 1.0 + 5.0
+    group.round.woken(Now(7.0, 1006.0))
+    assert group.stopped == [3]
+    group.end(3, "cancelled")
+    assert group.conclusion().outcome == "complete"
+
+
 def test_what_fails_in_a_rank_that_was_started_again_costs_the_others_nothing() -> None:
     group = Group().met()
     group.end(1, "failed", KILLED)

@@ -111,7 +111,7 @@ class Group:
         if rank == 0:
             self.circle = circle
         try:
-            _make_mortal(circle, lambda where: die(rank, strategy.n_steps, where))
+            _make_mortal(circle, lambda where: die(rank, strategy.n_steps, where), life == 1)
             if life > 1:
                 self._let_dismiss(circle)
             made = self.real_steps.setdefault((rank, life), [])
@@ -123,6 +123,9 @@ class Group:
                 if not strategy.passes:
                     made.append(number)
             strategy.unwrap(model)
+            strategy.leave("complete")
+            if strategy.passes:
+                raise _Dismissed
             return [each.detach().clone() for each in model.parameters()]
         except _Killed:
             circle._exchange.use(None)
@@ -145,14 +148,19 @@ class Group:
         circle._poll = patient  # type: ignore[method-assign]
 
 
-def _make_mortal(circle: Circle, dies: Callable[[str], bool]) -> None:
-    """The rank may die between having its means and telling so."""
+def _make_mortal(circle: Circle, dies: Callable[[str], bool], breaks: bool) -> None:
+    """The rank may die between having its means and telling so, or break off when it has."""
     largest = circle._largest
 
     def confirm(number: float) -> float:
         if dies("confirm"):
             raise _Killed
-        return largest(number)
+        found = largest(number)
+        if dies("confirmed"):
+            raise _Killed
+        if breaks and dies("unsure"):
+            raise RuntimeError("Connection closed by peer")
+        return found
 
     circle._largest = confirm  # type: ignore[method-assign]
 
@@ -197,6 +205,21 @@ def test_the_others_make_every_step_and_take_the_lost_rank_back(tmp_path: Path, 
     assert back[0] % _EVERY == 0
     assert back[0] > 10
     for mine, other in zip(group.found[0], group.found[2], strict=True):
+        torch.testing.assert_close(mine, other, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("unsure", [0, 1])
+@pytest.mark.parametrize("number", [9, _N_STEPS - 1], ids=["in between", "at the end"])
+def test_who_cannot_know_whether_a_meeting_was_complete_goes_on_with_the_others(
+    tmp_path: Path, unsure: int, number: int
+) -> None:
+    """One has heard of the end of a meeting, another one has not, and a third one is dead."""
+    dies, breaks = _once(2, number, "confirmed"), _once(unsure, number, "unsure")
+    group = Group(tmp_path)
+    _play(group, lambda *what: dies(*what) or breaks(*what))
+    for rank in (0, 1):
+        assert group.real_steps[rank, 1] == list(range(_N_STEPS))
+    for mine, other in zip(group.found[0], group.found[1], strict=True):
         torch.testing.assert_close(mine, other, rtol=0, atol=0)
 
 
