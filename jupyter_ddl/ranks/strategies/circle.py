@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -22,6 +22,7 @@ from jupyter_ddl.ranks.strategies.messages import Message, Post
 
 __all__ = ["Circle"]
 
+T = TypeVar("T")
 _WORD_S = 30.0
 """How long a connection that broke waits for the driver to tell why."""
 _POLL_S = 0.002
@@ -60,14 +61,22 @@ class Circle:
         """Make the first circle, of all that are there."""
         self._renew(dict.fromkeys(range(self._company.place.n_workers), 1))
 
-    def copy_first(self, tensors: Sequence[Any]) -> None:
-        """Give all the tensors of rank 0."""
-        for tensor in tensors:
-            sent = tensor.detach().contiguous()
-            dist.broadcast(sent, group=self._group, group_src=0)
-            tensor.detach().copy_(sent)
-
     # -- meetings --------------------------------------------------------------------------------
+
+    def copy_first(self, tensors: Sequence[Any]) -> None:
+        """Give all the tensors of rank 0; raises as :meth:`means` does."""
+
+        def copy() -> None:
+            for tensor in tensors:
+                sent = tensor.detach().contiguous()
+                self._group.broadcast(sent, 0).wait()
+                tensor.detach().copy_(sent)
+
+        self._together(copy)
+
+    def gather_json(self, value: Any) -> list[Any]:
+        """Plain data of all that are there, by rank; raises as :meth:`means` does."""
+        return self._together(lambda: self._exchange.gather_json(value))
 
     def means(self, tensors: Sequence[Any]) -> list[Any]:
         """The means over all that are there at the end, as new tensors.
@@ -77,29 +86,32 @@ class Circle:
         RuntimeError
             A connection broke, and nobody is lost.
         """
+        return self._together(lambda: self._exchange.means(tensors))
+
+    def _together(self, exchange: Callable[[], T]) -> T:
+        """Exchange something, anew when a rank is lost, until all have what comes of it."""
         number = self._n_met + 1
-        found: list[Any] | None = None
+        found: list[T] = []
         while True:
             wanted, broken = 0.0, None
             try:
                 if self._is_outdated:
                     raise RuntimeError("a rank of this circle is lost")
-                found = self._exchange.means(tensors)
-                # Who is through with this knows that all have their means.
+                found = [exchange()]
+                # Who is through with this knows that all have theirs.
                 wanted = self._largest(float(bool(self.is_first and self._guests())))
             except RuntimeError as error:
                 broken = _bare(error)
             if broken is not None:
-                if found is not None:
+                if found:
                     # Others may have gone on: they look before their next step.
                     self._store.set(f"{self._key}/waits", "1")
                 self._await_word(broken, self._lives)
-                if self._renew(self._lives) < number or found is None:
-                    found = None
+                if self._renew(self._lives) < number or not found:
+                    found = []
                     continue
-            assert found is not None
             self._n_met, self._has_guests = number, bool(wanted)
-            return found
+            return found[0]
 
     def look(self) -> dict[int, int]:
         """Before a step: let in who waits; returns whom this rank has to tell where all are.
@@ -131,7 +143,7 @@ class Circle:
 
     def _largest(self, number: float) -> float:
         numbers = torch.tensor([number], dtype=torch.float64)
-        dist.all_reduce(numbers, op=dist.ReduceOp.MAX, group=self._group)
+        self._group.allreduce([numbers], dist.ReduceOp.MAX).wait()
         return float(numbers[0])
 
     # -- who is in it ----------------------------------------------------------------------------

@@ -86,9 +86,9 @@ class Exchange:
         for kind in dict.fromkeys(each.dtype for each in tensors):
             numbers = [n for n, each in enumerate(tensors) if each.dtype == kind]
             flat = torch.cat([tensors[n].detach().reshape(-1) for n in numbers])
-            dist.all_reduce(flat, group=self._group)
+            self._add_up(flat)
             self.count(flat.nbytes)
-            flat /= dist.get_world_size(self._group)
+            flat /= self._n_ranks
             parts = flat.split([tensors[n].numel() for n in numbers])
             for n, part in zip(numbers, parts, strict=True):
                 found[n] = part.reshape(tensors[n].shape)
@@ -98,17 +98,35 @@ class Exchange:
         """Plain data of all ranks, by rank."""
         device = self._device()
         content = json.dumps(value).encode()
-        n_ranks = dist.get_world_size(self._group)
+        n_ranks = self._n_ranks
         sizes = [torch.zeros(1, dtype=torch.int64, device=device) for _ in range(n_ranks)]
         size = torch.tensor([len(content)], dtype=torch.int64, device=device)
-        dist.all_gather(sizes, size, group=self._group)
+        self._gather(sizes, size)
         longest = max(int(each) for each in sizes)
         # Padded, because all_gather wants tensors of one shape.
         own = torch.frombuffer(bytearray(content.ljust(longest)), dtype=torch.uint8).to(device)
         parts = [torch.empty_like(own) for _ in range(n_ranks)]
-        dist.all_gather(parts, own, group=self._group)
+        self._gather(parts, own)
         self.count(size.nbytes + own.nbytes)
         return [json.loads(bytes(part.cpu().tolist())) for part in parts]
+
+    @property
+    def _n_ranks(self) -> int:
+        return int(self._group.size()) if self._is_own else dist.get_world_size(self._group)
+
+    # Of groups that torch does not know, its functions can't say how a collective failed.
+
+    def _add_up(self, tensor: Any) -> None:
+        if self._is_own:
+            self._group.allreduce([tensor]).wait()
+        else:
+            dist.all_reduce(tensor, group=self._group)
+
+    def _gather(self, found: list[Any], own: Any) -> None:
+        if self._is_own:
+            self._group.allgather(found, own).wait()
+        else:
+            dist.all_gather(found, own, group=self._group)
 
     def _device(self) -> Any:
         """Where NCCL wants tensors, and gloo."""

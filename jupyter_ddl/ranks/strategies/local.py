@@ -261,7 +261,9 @@ class LocalStep(TrainingStep):
         return [each.detach() for each in tensors if _has_mean(each)]
 
     def _check_start(self) -> None:
-        found = self._strategy.exchange.gather_json(digest_of(self._shared()))
+        strategy = self._strategy
+        gathers = strategy.exchange if strategy.circle is None else strategy.circle
+        found = gathers.gather_json(digest_of(self._shared()))
         others = [rank for rank, digest in enumerate(found) if digest != found[0]]
         if others:
             raise ReportError(

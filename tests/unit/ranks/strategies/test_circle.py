@@ -38,9 +38,13 @@ class _Dismissed(BaseException):
 
 
 @pytest.fixture(autouse=True)
-def open_listeners(monkeypatch: pytest.MonkeyPatch) -> None:
+def open_listeners(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Ranks have processes of their own: here one would close what others listen at."""
     monkeypatch.setattr(company, "closed_to_strangers", contextlib.nullcontext)
+    # As in a rank: torch tells of failures otherwise.
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
 
 
 class Group:
