@@ -137,7 +137,9 @@ def _size(state: RunState, rows: _Rows, group: _Group, name: str) -> int:
     if group == "param":
         values = _param_values(state, rows[:100], name)[0]
         value = next((each for each in values if each is not _MISSING), None)
-        return 4 if type(value) in (int, float) else 1
+        return 4 if isinstance(value, int | float) and not isinstance(value, bool) else 1
+    if group == "trial" and name == "started_at_s":
+        return 8  # seconds of today differ too little for four
     return 1 if group == "trial" and name in ("state", "worker", "failure") else 4
 
 

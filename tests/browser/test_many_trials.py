@@ -108,6 +108,17 @@ def test_of_thousands_of_trials_all_are_drawn_brushed_and_listed(
     expect(last).to_be_visible()
     worst = min(state.trials.values(), key=lambda trial: trial.value or 0.0)
     expect(last.locator("td").first).to_have_text(str(worst.number))
+    # Where all rows in sight are others now, their lines are written anew, and none is moved.
+    rows.evaluate(
+        """(region) => {
+          window.moved = 0;
+          const count = (found) => { window.moved += found.length; };
+          new MutationObserver(count).observe(region.querySelector("tbody"), { childList: true });
+          region.scrollTop = region.scrollHeight / 2;
+        }"""
+    )
+    expect(rows.locator(f"[aria-rowindex='{N_TRIALS // 2}']")).to_be_attached()
+    assert view.evaluate("() => window.moved") == 0
     figure = view.locator(".ddl-wide")
     expect(figure.locator(".ddl-readout")).to_have_text(f"{N_TRIALS:,} trials")
     canvases = view.locator("canvas:visible")

@@ -23,6 +23,7 @@ const RELAYED = new Set(["stop_run", "stop_trial", "resume_run", "get_stacks"]);
 const EVENT = "jupyter-ddl:send";
 const TICK_MS = 1000;
 const HISTORY_MS = 5000;
+const MANY_TRIALS = 1000;
 
 /**
  * Show a run in an element.
@@ -96,6 +97,8 @@ class View {
     this._scope = scope;
     this._drawn = { view: null, telemetry: null };
     this._isBuilt = false;
+    this._charts = []; // that are still to be drawn
+    this._chartFrame = 0;
   }
 
   _build() {
@@ -212,16 +215,30 @@ class View {
     this._cells.update(snapshot);
     setText(this._trialsPart.firstChild.firstChild, capitalized(snapshot.nouns.trials));
     show(this._trialsPart, !hasRanks && snapshot.rows.length > 0);
-    this._updateAges(snapshot);
+    this._ranks.update(snapshot, this._client.nowS);
     this._log.update(snapshot);
   }
 
   /** What is drawn of all trials: they come after the snapshot, and one chooses among them. */
   _updateTrials(snapshot) {
     const { columns } = this._all;
-    this._curves.update(snapshot, columns);
-    if (snapshot.can.has_objective) this._parallel.update(snapshot, columns);
     if (!snapshot.can.has_ranks) this._trials.update(snapshot, columns);
+    const charts = [this._curves, ...(snapshot.can.has_objective ? [this._parallel] : [])];
+    // What still waits for its turn keeps it.
+    this._charts.push(...charts.filter((chart) => !this._charts.includes(chart)));
+    if (columns.n <= MANY_TRIALS) for (const chart of this._charts.splice(0)) chart.update(snapshot, columns);
+    else if (this._chartFrame === 0) this._nextChart();
+  }
+
+  /** Of many trials one chart in each of the next frames: together they would hold the page up. */
+  _nextChart() {
+    this._chartFrame = requestAnimationFrame(() => {
+      this._chartFrame = 0;
+      const { view } = this._client;
+      if (this._scope.closed || view === null) return;
+      this._charts.shift()?.update(view.snapshot, this._all.columns);
+      if (this._charts.length > 0) this._nextChart();
+    });
   }
 
   /** What grows by itself: nothing is sent while nothing happens. */

@@ -66,16 +66,16 @@ export class Trials {
     scope.listen(this._region, "focusin", () => this._hold(true));
     // Not before the focus is where it goes.
     scope.listen(this._region, "focusout", () => queueMicrotask(() => this._hold(this._hasFocus || this._region.matches(":hover"))));
-    let frame = 0;
+    this._frame = 0;
     scope.listen(this._region, "scroll", () => {
       // Read here, where nothing has changed yet: later it would cost a layout of its own.
       this._scrollTop = this._region.scrollTop;
-      if (frame === 0) frame = requestAnimationFrame(() => {
-        frame = 0;
+      if (this._frame === 0) this._frame = requestAnimationFrame(() => {
+        this._frame = 0;
         if (!scope.closed && this._snapshot !== null) this._draw();
       });
     });
-    scope.add(() => cancelAnimationFrame(frame));
+    scope.add(() => cancelAnimationFrame(this._frame));
     scope.add(() => {
       for (const { timer } of this._pending.values()) clearTimeout(timer);
     });
@@ -180,6 +180,9 @@ export class Trials {
 
   _draw() {
     const { _snapshot: snapshot, _columns: all, _order: order } = this;
+    // Where one has scrolled is drawn with it.
+    cancelAnimationFrame(this._frame);
+    this._frame = 0;
     // Once: fonts and themes differ.
     if (this._rowPx === 0) this._rowPx = this._body.firstChild?.getBoundingClientRect().height || 0;
     const rowPx = this._rowPx || ROW_PX;
@@ -226,7 +229,8 @@ export class Trials {
     shown.forEach((row, n) => {
       let line = known.get(row.number);
       if (line === undefined && free.length > 0) {
-        const [number, other] = free.pop();
+        // In their order: where all rows are others now, none has to be moved.
+        const [number, other] = free.shift();
         known.delete(number);
         line = other;
       }

@@ -231,3 +231,14 @@ def test_a_large_answer_is_not_kept_and_does_not_hold_up_what_is_pushed() -> Non
         now_s[0] += 1.0
     channel.answer(Done(2))
     assert len(channel.due()) == 1
+
+
+def test_no_part_is_larger_than_a_message_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_PART_BYTES", 4_000)
+    state = fresh()
+    for number in range(400):
+        params: dict[str, Any] = {f"p{n}": number / (n + 7) for n in range(6)}
+        fold(state, TrialCreated(number, params | {"width": number, "on": True}, 3.0))
+        fold(state, AttemptStarted(number, 1, 3.0, f"w{number % 3}", 9, "0.log", number))
+    sizes = [len(columns_part(state, GetColumns(1, "r", 0, part))[1]) for part in range(5)]
+    assert max(sizes) <= 4_000
