@@ -142,10 +142,13 @@ pictures: $(READY)  ## take the documents' pictures anew (needs chromium)
 	@$(PIP) -e '.[browser]'
 	@$(BIN)/python docs/make_pictures.py
 	@$(MAKE) --no-print-directory test-browser \
-		ARGS="-q -k 'panel_reads_well or watched_rank_by_rank'"
+		ARGS="-q -k 'panel_reads_well or page_reads_well or watched_rank_by_rank'"
 	@for theme in light dark; do \
 		cp out/browser/panel-wide-$$theme.png docs/images/panel_$$theme.png; \
-		cp out/browser/cell-ddp-$$theme.png docs/images/training_$$theme.png; done
+		cp out/browser/cell-ddp-$$theme.png docs/images/training_$$theme.png; \
+		$(BIN)/python -c "import sys; from PIL import Image; source, target = sys.argv[1:]; \
+			Image.open(source).crop((0, 0, 1072, 1130)).quantize(256).save(target, optimize=True)" \
+			out/browser/replay-search-$$theme-1100.png docs/images/replay_$$theme.png; done
 
 clean:  ## delete the environment and everything that was made; runs of yours stay
 	rm -rf $(VENV) out build dist bench/.peers .mypy_cache .ruff_cache .pytest_cache \

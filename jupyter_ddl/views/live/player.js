@@ -95,7 +95,7 @@ class Player {
         this._rate,
       ),
       this._time,
-      h("div", { class: "ddl-axis" }, this._place, this._history.element),
+      h("div", { class: "ddl-time-axis" }, this._place, this._history.element),
     );
   }
 
