@@ -29,7 +29,7 @@ _POLL_S = 0.002
 
 
 class Circle:
-    """As one rank sees it.  Used on its main thread; all methods without a default are collective.
+    """As one rank sees it.  Used on its main thread; methods that say nothing else are collective.
 
     Parameters
     ----------
