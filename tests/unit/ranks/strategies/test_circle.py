@@ -21,12 +21,12 @@ from jupyter_ddl.ranks.strategies.circle import Circle
 from jupyter_ddl.ranks.strategies.company import Company
 from jupyter_ddl.ranks.strategies.local import DiLoCo
 from jupyter_ddl.ranks.strategies.steps import StepRequest, StepSettings
-from tests.until import until
+from tests.until import PATIENCE_S, until
 
 _CPU = torch.device("cpu")
 _EVERY = 4
 _N_STEPS = 40
-_JOIN_S = 40.0
+_JOIN_S = PATIENCE_S
 
 
 class _Killed(BaseException):
