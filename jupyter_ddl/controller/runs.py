@@ -187,7 +187,7 @@ class RunRegistry:
         n_wanted: Callable[[], int],
         n_possible: Callable[[], int] | None = None,
         usage: Callable[[str], Usage | None] = lambda _: None,
-        read_meter: Callable[[RunSpec], Reading | None] = lambda _: None,
+        meter: Callable[[RunSpec], Callable[[], Reading | None]] = lambda _: lambda: None,
         gpus_known: Callable[[], Awaitable[None]],
         image: Callable[[], str] = lambda: "",
         attempt_lease_s: float = 60.0,
@@ -201,7 +201,7 @@ class RunRegistry:
         self._n_wanted = n_wanted
         self._n_possible = n_possible or n_wanted
         self._usage = usage
-        self._read_meter = read_meter
+        self._meter = meter
         self._gpus_known = gpus_known
         self._opening = asyncio.Lock()
         self._drivers: dict[str, RunDriver] = {}
@@ -455,7 +455,7 @@ class RunRegistry:
             n_wanted=self._n_wanted,
             make_room=room_for_copies,
             usage=self._usage,
-            read_meter=self._read_meter,
+            read_meter=self._meter(spec),
             attempt_lease_s=self._attempt_lease_s,
         )
 

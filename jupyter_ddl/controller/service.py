@@ -175,7 +175,7 @@ class ClusterService:
             n_possible=self.size.n_possible_slots,
             gpus_known=self._gpus_known,
             usage=self.telemetry.usage,
-            read_meter=self._read_meter,
+            meter=self._meter,
             image=lambda: self.backend.image,
             attempt_lease_s=_LEASE_SHARE * self.spec.worker_timeout_s,
         )
@@ -394,10 +394,10 @@ class ClusterService:
         self._client = None
         self._watch.lost()
 
-    def _read_meter(self, spec: RunSpec) -> Reading:
+    def _meter(self, spec: RunSpec) -> Callable[[], Reading]:
         prices = spec.prices
         tariff = None if isinstance(prices, msgspec.UnsetType) else tariff_of(prices, self._place)
-        return self.telemetry.read(spec.run_id, tariff)
+        return lambda: self.telemetry.read(spec.run_id, tariff)
 
     @property
     def _place(self) -> Place:

@@ -44,8 +44,8 @@ class RunContext:
     """Bytes that may be had on disk for copies of captured values, given how many are wanted."""
     usage: Callable[[str], Usage | None] = lambda _: None
     """What a run has held so far, by its id."""
-    read_meter: Callable[[RunSpec], Reading | None] = lambda _: None
-    """What a run has held and cost so far, and does now."""
+    read_meter: Callable[[], Reading | None] = lambda: None
+    """What this run has held and cost so far, and does now."""
     attempt_lease_s: float = 60.0
     """Without a word of an assignment, or its worker's that it executes it, for so long: it is
     repeated elsewhere."""

@@ -6,6 +6,8 @@ from array import array
 from collections import deque
 from dataclasses import dataclass
 
+import msgspec
+
 from jupyter_ddl.driving.fit_graph import FitGraph
 from jupyter_ddl.ledger.run_state import RunState
 from jupyter_ddl.protocol.events import (
@@ -21,7 +23,7 @@ from jupyter_ddl.protocol.events import (
 from jupyter_ddl.protocol.fit import FitCandidate, TellFit, node_file
 from jupyter_ddl.protocol.fit_results import TakenUnit
 
-__all__ = ["Candidates", "FitBatch", "Outputs"]
+__all__ = ["Candidates", "FitBatch", "Outputs", "Take"]
 
 
 # One parallel call of a cell of fits, what waits to be fetched, and what lies on hosts.  Pure.
@@ -343,3 +345,14 @@ class Candidates:
 def _created(number: int, candidate: FitCandidate, place: int, at_s: float) -> TrialCreated:
     moved = None if number == place else place
     return TrialCreated(number, candidate.params, at_s, candidate.is_refit, moved)
+
+
+class Take(msgspec.Struct):
+    """A request for outcomes that has not been answered yet."""
+
+    request: int
+    batch: FitBatch
+    n_taken: int
+    until_s: float
+    gathered_s: float | None = None
+    """Until when it waits for those that come close behind the first one."""

@@ -13,7 +13,7 @@ import msgspec
 
 from jupyter_ddl.driving.assignments import RunContext
 from jupyter_ddl.driving.ending import RunStop
-from jupyter_ddl.driving.fit_candidates import Candidates, FitBatch, Outputs
+from jupyter_ddl.driving.fit_candidates import Candidates, FitBatch, Outputs, Take
 from jupyter_ddl.driving.fit_events import (
     DropAll,
     FitAsked,
@@ -85,17 +85,6 @@ _LOOK_AFTER_S = 5.0
 _Phase = Literal["new", "opening", "driving", "ending", "leaving", "over"]
 
 
-class _Take(msgspec.Struct):
-    """A request for outcomes that has not been answered yet."""
-
-    request: int
-    batch: FitBatch
-    n_taken: int
-    until_s: float
-    gathered_s: float | None = None
-    """Until when it waits for those that come close behind the first one."""
-
-
 class FitMachine(Machine[FitEvent, Instruction]):
     """One run of fits in one session, from its first batch to its last record.
 
@@ -147,7 +136,7 @@ class FitMachine(Machine[FitEvent, Instruction]):
         """What was asked before this session's first record is committed."""
         self._refused: list[int] = []
         """Requests that come too late; they are told so once the stop is on record."""
-        self._takes: list[_Take] = []
+        self._takes: list[Take] = []
         self._commit_pause = ""
         self._questions: dict[int, Work] = {}
         self._importing: dict[int, FitBatch] = {}
@@ -364,10 +353,11 @@ class FitMachine(Machine[FitEvent, Instruction]):
         if self._stop.is_timed_out(now):
             text = f"stopped by its timeout of {self.spec.limits.timeout_s:.0f} s"
             self._stop_run("now", "timeout", text, now)
-        if self._stop.when is None and (spent := self._spending.to_record(now)) is not None:
-            self._record(spent)
-        if self._stop.when is None and self._spending.is_spent():
-            self._stop_run("next_report", "budget", self._spending.reason, now)
+        if self._stop.when is None:
+            spent, reason = self._spending.look(now)
+            self._record(*spent)
+            if reason:
+                self._stop_run("next_report", "budget", reason, now)
         give_up_at_s = self._give_up_at_s
         if self._stop.is_given_up(now) or (give_up_at_s and now.mono_s >= give_up_at_s):
             self._give_up_at_s = None
@@ -457,7 +447,7 @@ class FitMachine(Machine[FitEvent, Instruction]):
                     self._do(Reply(asked.request, FitResults(units)))
                 else:
                     until_s = now.mono_s + timeout_s
-                    self._takes.append(_Take(asked.request, batch, n_taken, until_s))
+                    self._takes.append(Take(asked.request, batch, n_taken, until_s))
             case FinishFit(batch=None):
                 self._finish_asked(asked.request, asked.body, now)
             case FinishFit(batch=int() as number):
@@ -564,7 +554,7 @@ class FitMachine(Machine[FitEvent, Instruction]):
             else:
                 self._do(Reply(take.request, results))
 
-    def _results(self, take: _Take, now: Now) -> FitResults | None:
+    def _results(self, take: Take, now: Now) -> FitResults | None:
         """The answer to a request for outcomes; None: it waits for some."""
         batch = take.batch
         units = batch.take(take.n_taken)

@@ -33,101 +33,84 @@ class Spending:
         The meter now; None where nobody measures.
     """
 
-    def __init__(self, spec: RunSpec, read: Callable[[RunSpec], Reading | None]) -> None:
+    def __init__(self, spec: RunSpec, read: Callable[[], Reading | None]) -> None:
         self._spec = spec
         self._read = read
         self._before = Held()
         """Of the sessions before."""
         self._base: Held | None = None
-        """What the meter stood at when this session began."""
-        self._budget: Budget | msgspec.UnsetType = spec.limits.budget
+        """What the meter stood at when this session began; None where nothing is counted."""
+        self._budget: Budget | None = None
         self._record_at_s: float | None = None
-
-    @property
-    def _counts(self) -> bool:
-        return self._spec.prices is not msgspec.UNSET or self._budget is not msgspec.UNSET
 
     def begin(self, state: RunState, now: Now) -> None:
         """Go on from what the record tells of the sessions before."""
-        self._budget = state.budget
-        if not self._counts:
+        budget = state.budget
+        self._budget = None if isinstance(budget, msgspec.UnsetType) else budget
+        if self._budget is None and self._spec.prices is msgspec.UNSET:
             return
         self._before = state.spent
-        self._base = self._held_now()
+        self._base = self._reading().held
         self._record_at_s = now.mono_s + _RECORD_S
 
     def total(self) -> Held | msgspec.UnsetType:
         """Of all sessions; unset where nothing counts it."""
-        if self._base is None:
-            return msgspec.UNSET
-        return self._before + self._held_now().beyond(self._base)
+        return msgspec.UNSET if self._base is None else self._total(self._base, self._reading())
 
-    def is_spent(self) -> bool:
-        """Whether the budget is."""
-        total, budget = self.total(), self._budget
-        if isinstance(total, msgspec.UnsetType) or isinstance(budget, msgspec.UnsetType):
-            return False
-        return total.value(budget.unit) >= budget.amount
+    def look(self, now: Now) -> tuple[tuple[Spent, ...], str]:
+        """What is to be written down by now, and why the run is to end: its budget is spent.
 
-    @property
-    def reason(self) -> str:
-        """Why a run that has spent its budget ends."""
-        return f"stopped by its budget of {self._budget_text}, which is spent"
-
-    @property
-    def _budget_text(self) -> str:
-        prices, budget = self._spec.prices, self._budget
-        if isinstance(budget, msgspec.UnsetType):
-            return ""
-        currency = "" if isinstance(prices, msgspec.UnsetType) else prices.currency
-        return budget_text(budget, currency)
-
-    def to_record(self, now: Now) -> Spent | None:
-        """What is to be written down by now: once a minute, and before a budget ends the run.
-
-        A stop whose cause is not on record would end a next session for nothing.
+        It is written once a minute, and before the stop: one whose cause is not on record would
+        end the next session for nothing.
         """
-        total, at_s = self.total(), self._record_at_s
-        if isinstance(total, msgspec.UnsetType) or at_s is None:
-            return None
-        if now.mono_s < at_s and not self.is_spent():
-            return None
+        if self._base is None or self._record_at_s is None:
+            return (), ""
+        total = self._total(self._base, self._reading())
+        reason = self._reason_to_end(total)
+        if now.mono_s < self._record_at_s and not reason:
+            return (), ""
         self._record_at_s = now.mono_s + _RECORD_S
-        return Spent(now.wall_s, total)
+        return (Spent(now.wall_s, total),), reason
 
     def due_s(self, now: Now) -> float | None:
         """When there is something to write down, or the budget will be spent at this rate."""
-        return earliest(self._record_at_s, self._spent_at_s(now))
-
-    def _spent_at_s(self, now: Now) -> float | None:
-        total, budget = self.total(), self._budget
-        if isinstance(total, msgspec.UnsetType) or isinstance(budget, msgspec.UnsetType):
+        if self._base is None:
             return None
-        per_hour = self._rate().value(budget.unit)
-        if per_hour <= 0:
-            return None
-        left_s = (budget.amount - total.value(budget.unit)) / per_hour * _HOUR_S
-        return now.mono_s + max(left_s, _LEAST_WAIT_S)
+        return earliest(self._record_at_s, self._spent_at_s(self._base, now))
 
     def rows(self, state: RunState, now: Now) -> tuple[SpendingRow, ...]:
         """For snapshots; they stay true as long as it holds what it holds now."""
-        total = self.total()
-        if isinstance(total, msgspec.UnsetType):
+        if self._base is None:
             return ()
-        return spending_rows(state, total, self._rate(), now.wall_s)
+        reading = self._reading()
+        total = self._total(self._base, reading)
+        return spending_rows(state, total, reading.per_hour, now.wall_s)
 
     @property
     def mark(self) -> object:
         """What the rows of a snapshot would differ by, but for the time that has passed."""
-        return self._rate() if self._base is not None else None
+        return None if self._base is None else self._reading().per_hour
 
-    def _rate(self) -> Held:
-        reading = self._read(self._spec)
-        return Held() if reading is None else reading.per_hour
+    def _spent_at_s(self, base: Held, now: Now) -> float | None:
+        reading, budget = self._reading(), self._budget
+        if budget is None or reading.per_hour.value(budget.unit) <= 0:
+            return None
+        left = budget.amount - self._total(base, reading).value(budget.unit)
+        left_s = left / reading.per_hour.value(budget.unit) * _HOUR_S
+        return now.mono_s + max(left_s, _LEAST_WAIT_S)
 
-    def _held_now(self) -> Held:
-        reading = self._read(self._spec)
-        return Held() if reading is None else reading.held
+    def _reason_to_end(self, total: Held) -> str:
+        budget, prices = self._budget, self._spec.prices
+        if budget is None or total.value(budget.unit) < budget.amount:
+            return ""
+        currency = "" if isinstance(prices, msgspec.UnsetType) else prices.currency
+        return f"stopped by its budget of {budget_text(budget, currency)}, which is spent"
+
+    def _total(self, base: Held, reading: Reading) -> Held:
+        return self._before + reading.held.beyond(base)
+
+    def _reading(self) -> Reading:
+        return self._read() or Reading(Held(), Held())
 
 
 def budget_text(budget: Budget, currency: str) -> str:

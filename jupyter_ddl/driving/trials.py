@@ -376,14 +376,12 @@ class TrialMachine(Machine[Happening, Instruction]):
             self._wait(now)
 
     def _see_spending(self, now: Now) -> None:
-        if not self.has_begun:
-            return
-        if self._stop.when is not None:
-            return  # what is spent since stands in the last record
-        if (spent := self._spending.to_record(now)) is not None:
-            self._record([spent])
-        if self._spending.is_spent():
-            self._stop_run("next_report", "budget", self._spending.reason, now)
+        if not self.has_begun or self._stop.when is not None:
+            return  # what is spent after a stop stands in the last record
+        spent, reason = self._spending.look(now)
+        self._record(spent)
+        if reason:
+            self._stop_run("next_report", "budget", reason, now)
 
     def _drive(self, now: Now) -> None:
         if self._stop.when is None:

@@ -98,18 +98,19 @@ class WorldError(AssertionError):
 class _Meter:
     """Counts what a run holds in virtual time, for one controller."""
 
-    def __init__(self, slots: SlotBook, now_s: Callable[[], float]) -> None:
+    def __init__(self, run_id: str, slots: SlotBook, now_s: Callable[[], float]) -> None:
+        self._run_id = run_id
         self._slots = slots
         self._now_s = now_s
         self._read_at_s = now_s()
         self._n_held = 0
         self._held_s = 0.0
 
-    def __call__(self, spec: RunSpec) -> Reading:
+    def __call__(self) -> Reading:
         now_s = self._now_s()
         self._held_s += self._n_held * (now_s - self._read_at_s)
         self._read_at_s = now_s
-        self._n_held = self._slots.holders().get(spec.run_id, 0)
+        self._n_held = self._slots.holders().get(self._run_id, 0)
         return Reading(Held(self._held_s / _HOUR_S), Held(float(self._n_held)))
 
 
@@ -156,7 +157,7 @@ class SimulatedRun:
             host_of=lambda worker: worker,
             n_wanted=lambda: 1,
             new_token=lambda: "token",
-            read_meter=_Meter(slots, lambda: self.world.clock.now().mono_s),
+            read_meter=_Meter(self.spec.run_id, slots, lambda: self.world.clock.now().mono_s),
         )
         self.machine = TrialMachine(self.spec, self._source, self._policy, state, context)
         self.feed(Begun())

@@ -15,6 +15,7 @@ from jupyter_ddl.backends.kubernetes.api import NEEDS, KubeApi, Need, role_manif
 from jupyter_ddl.backends.kubernetes.diagnosis import operator_deployment, start_or_restart
 from jupyter_ddl.backends.kubernetes.manifest import worker_pod
 from jupyter_ddl.backends.kubernetes.names import check_dns_label
+from jupyter_ddl.backends.kubernetes.node_watch import NodeWatch
 from jupyter_ddl.backends.kubernetes.settings import KubeSettings, kube_settings
 from jupyter_ddl.backends.kubernetes.spot import SpotPool
 from jupyter_ddl.backends.kubernetes.template import check_mounts, dropped_fields
@@ -26,6 +27,7 @@ __all__ = [
     "check_cluster",
     "check_options",
     "examine",
+    "examine_nodes",
     "examine_operator",
     "missing_access",
     "rbac_text",
@@ -214,6 +216,8 @@ async def _examine(api: KubeApi, spec: ClusterSpec) -> list[Finding]:
         return [*findings, Finding("operator", "broken", error.message)]
     findings.append(Finding("resources", "ok", "DaskCluster is known"))
     findings.append(await _dry_run(api, spec))
+    if kube_settings(spec).spot is not None:
+        findings.append(await examine_nodes(api))
     findings.append(await examine_operator(api, clusters))
     return findings
 
@@ -234,6 +238,14 @@ async def _dry_run(api: KubeApi, spec: ClusterSpec) -> Finding:
     except BackendError as error:
         return Finding("cluster", "broken", error.message)
     return Finding("cluster", "ok", f"would be accepted, with image {kube_settings(spec).image}")
+
+
+async def examine_nodes(api: KubeApi) -> Finding:
+    """Whether the end of a spot machine is seen before its pods are told to go."""
+    if await NodeWatch(api).may_look():
+        return Finding("nodes", "ok", "their notices are seen, and workers leave in time")
+    text = "their notices can't be read: ranks save at SIGTERM; docs/kubernetes.md has the rights"
+    return Finding("nodes", "unknown", text)
 
 
 async def examine_operator(api: KubeApi, clusters: list[Json]) -> Finding:

@@ -106,7 +106,7 @@ class Run:
             pid=1,
             host_of=lambda _: "h1",
             n_wanted=lambda: 1,
-            read_meter=lambda _: Reading(Held((self.now_s - 100.0) / 3600), Held(1.0)),
+            read_meter=lambda: Reading(Held((self.now_s - 100.0) / 3600), Held(1.0)),
         )
         self.machine = FitMachine(spec, verb, fold_all(self.ledger), context, 1000)
         self.wakes_at_s: float | None = None

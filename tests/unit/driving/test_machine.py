@@ -46,7 +46,7 @@ def machine_of(
     verb: VerbSpec | None = None,
     workers: dict[str, int] | None = None,
     prices: Prices | None = None,
-    read_meter: Callable[[RunSpec], Reading | None] = lambda _: None,
+    read_meter: Callable[[], Reading | None] = lambda: None,
 ) -> TrialMachine:
     verb = verb or Map("items", "item", n_items)
     spec = RunSpec("r1", verb, Program("", "In [1]"), 1, "c", 0.0, limits=limits or Limits())

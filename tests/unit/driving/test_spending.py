@@ -37,28 +37,31 @@ EUROS = Prices("EUR", Rates(cpu=36.0))
 """A cent a second for a CPU."""
 
 
+NOW = Now(0.0, 0.0)
+
+
 class Meter:
     """What a cluster of one CPU would count, in virtual time."""
 
-    def __init__(self, held_before_s: float = 0.0) -> None:
+    def __init__(self, held_before_s: float = 0.0, *, is_priced: bool = True) -> None:
+        self._is_priced = is_priced
         self.now_s = 0.0
         self.n_slots = 1
         self._before_s = held_before_s
 
-    def __call__(self, spec: RunSpec) -> Reading:
+    def __call__(self) -> Reading:
         hours = (self._before_s + self.now_s * self.n_slots) / 3600
-        return Reading(self._of(spec, hours), self._of(spec, float(self.n_slots)))
+        return Reading(self._of(hours), self._of(float(self.n_slots)))
 
-    def _of(self, spec: RunSpec, hours: float) -> Held:
-        is_priced = spec.prices is not msgspec.UNSET
-        return Held(hours, 0.0, hours * 36.0 if is_priced else None)
+    def _of(self, hours: float) -> Held:
+        return Held(hours, 0.0, hours * 36.0 if self._is_priced else None)
 
 
 class Driven:
     """A machine whose world is a meter and a clock; all that it records is committed at once."""
 
     def __init__(self, limits: Limits, prices: Prices | None = EUROS) -> None:
-        self.meter = Meter()
+        self.meter = Meter(is_priced=prices is not None)
         self.machine: TrialMachine = machine_of(limits=limits, prices=prices, read_meter=self.meter)
         self.events: list[Event] = [RunSubmitted(self.machine.spec, 0.0)]
         self.wait_s: float | None = None
@@ -155,7 +158,7 @@ def begun(events: list[Event], meter: Meter, limits: Limits) -> Spending:
     )  # fmt: skip
     state: RunState = fold_all([RunSubmitted(spec, 0.0), *events])
     spending = Spending(spec, meter)
-    spending.begin(state, Now(0.0, 0.0))
+    spending.begin(state, NOW)
     return spending
 
 
@@ -164,9 +167,9 @@ def test_a_session_goes_on_from_what_the_record_tells_of_those_before() -> None:
     meter = Meter(held_before_s=500.0)
     ended = RunFinished(5.0, "cancelled", spent=Held(0.01, 0.0, 0.5))
     spending = begun([RunStarted(1.0, 1, 1, 1, 7), ended], meter, Limits(budget=Budget(0.6)))
-    assert not spending.is_spent()
+    assert spending.look(NOW) == ((), "")
     meter.now_s = 10.1
-    assert spending.is_spent()
+    assert spending.look(NOW)[1]
     total = spending.total()
     assert isinstance(total, Held)
     assert total.amount == pytest.approx(0.601)
@@ -175,9 +178,9 @@ def test_a_session_goes_on_from_what_the_record_tells_of_those_before() -> None:
 def test_a_larger_budget_takes_the_place_of_the_one_that_was_spent() -> None:
     stop = StopRequested(2.0, "next_report", by="budget")
     before: list[Event] = [RunStarted(1.0, 1, 1, 1, 7), Spent(2.0, Held(0.02, 0.0, 0.7)), stop]
-    assert begun(before, Meter(), Limits(budget=Budget(0.6))).is_spent()
+    assert begun(before, Meter(), Limits(budget=Budget(0.6))).look(NOW)[1]
     raised = [*before, BudgetSet(3.0, Budget(0.9))]
-    assert not begun(raised, Meter(), Limits(budget=Budget(0.6))).is_spent()
+    assert not begun(raised, Meter(), Limits(budget=Budget(0.6))).look(NOW)[1]
     spec = machine_of().spec
     assert fold_all([RunSubmitted(spec, 0.0), *before]).stop == stop
     assert fold_all([RunSubmitted(spec, 0.0), *raised]).stop is None

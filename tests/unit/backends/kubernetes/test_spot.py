@@ -11,7 +11,7 @@ import pytest
 
 from jupyter_ddl.backends.base import backend_plugin
 from jupyter_ddl.backends.kubernetes.backend import KubeBackend
-from jupyter_ddl.backends.kubernetes.doctor import check_options
+from jupyter_ddl.backends.kubernetes.doctor import check_options, examine_nodes
 from jupyter_ddl.backends.kubernetes.manifest import node_labels, scheduler_pod, worker_pod
 from jupyter_ddl.backends.kubernetes.node_watch import NodeWatch
 from jupyter_ddl.backends.kubernetes.settings import KubeSettings
@@ -195,7 +195,8 @@ def test_many_nodes_are_asked_for_in_turn() -> None:
 
 
 @pytest.mark.parametrize("denied", [{"nodes"}, {"pods"}, set()])
-def test_without_the_rights_nobody_looks(denied: set[str]) -> None:
-    api = Api({})
+def test_without_the_rights_nobody_looks_and_the_doctor_says_so(denied: set[str]) -> None:
+    api: Any = Api({})
     api.denied = denied
-    assert asyncio.run(NodeWatch(api).may_look()) is not bool(denied)  # type: ignore[arg-type]
+    assert asyncio.run(NodeWatch(api).may_look()) is not bool(denied)
+    assert asyncio.run(examine_nodes(api)).verdict == ("unknown" if denied else "ok")
