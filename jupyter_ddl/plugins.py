@@ -20,7 +20,7 @@ from jupyter_ddl.nearest import did_you_mean
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-__all__ = ["BACKENDS", "PRUNERS", "SAMPLERS", "STRATEGIES", "VERBS", "PluginKind"]
+__all__ = ["BACKENDS", "FORMS", "PRUNERS", "SAMPLERS", "STRATEGIES", "VERBS", "PluginKind"]
 
 
 class PluginKind:
@@ -220,3 +220,15 @@ BACKENDS = PluginKind(
         "dask": "jupyter_ddl.backends.address_plugin:AddressPlugin",
     },
 )
+
+
+FORMS = PluginKind(
+    "form of a program",
+    "jupyter_ddl.forms",
+    "jupyter_ddl.standalone.forms:ProgramForm",
+    {
+        "script": "jupyter_ddl.standalone.forms:ProgramFile",
+        "job": "jupyter_ddl.backends.kubernetes.jobs:BatchJob",
+    },
+)
+"""What ``%runs export RUN FILE --as`` takes."""

@@ -10,7 +10,7 @@ from jupyter_ddl.errors import SpecError
 from jupyter_ddl.protocol.program import Placeholder, Program
 from jupyter_ddl.protocol.space import ParamValue, variable_of
 
-__all__ = ["filled_cell"]
+__all__ = ["choices_of", "edited", "filled_cell", "span_of"]
 
 _PARAMS = "__ddl_params__"
 """What a function's search passes on; the name is that of ``ranks/compiling.py``."""
@@ -48,7 +48,7 @@ def filled_cell(program: Program, params: Mapping[str, ParamValue], title: str =
             raise SpecError(f"the cell assigns no {hole.name!r} at line {hole.line}")
         if hole.name in params:
             edits.append(_edit(program, node, hole, params[hole.name]))
-    text = _edited(source, edits)
+    text = edited(source, edits)
     tree = _parsed(text)
     lines = text.split("\n")
     # Nothing may stand above a statement of __future__.
@@ -85,25 +85,48 @@ def _edit(
     else:
         text = _object(program, hole.name, value)
     if node.value is None:
-        _, end = _span(source, node)
+        _, end = span_of(source, node)
         return end, end, f" = {text}"
-    return *_span(source, node.value), text
+    return *span_of(source, node.value), text
 
 
 def _picked(source: str, node: _Assignment, hole: Placeholder, value: ParamValue) -> str:
     """The argument of ``choice(…)`` that a label stands for, as it is written there."""
-    call = next((each for each in ast.walk(node) if _is_choice(each)), None)
-    if not isinstance(call, ast.Call) or value not in hole.labels:
+    parts, whole = choices_of(source, node, hole)
+    if value not in hole.labels:
         raise SpecError(f"the cell has no choice(…) with {value!r} at line {hole.line}")
     at = hole.labels.index(value)
+    return f"{whole}[{at}]" if parts is None else parts[at]
+
+
+def choices_of(
+    source: str, node: ast.stmt, hole: Placeholder
+) -> tuple[tuple[str, ...] | None, str]:
+    """The arguments of ``choice(…)`` as they are written, and a sequence of them.
+
+    Returns
+    -------
+    tuple of str or None
+        None where they are not written one by one.
+    str
+        An expression of all.
+
+    Raises
+    ------
+    SpecError
+        There is no such call.
+    """
+    call = next((each for each in ast.walk(node) if _is_choice(each)), None)
+    if not isinstance(call, ast.Call):
+        raise SpecError(f"the cell has no choice(…) at line {hole.line}")
     args = call.args
     if len(args) == 1 and isinstance(args[0], ast.List | ast.Tuple):
         args = args[0].elts
     elif len(args) == 1 and not isinstance(args[0], ast.Starred) and len(hole.labels) > 1:
-        return f"({_text(source, args[0])})[{at}]"
-    if any(isinstance(each, ast.Starred) for each in args):
-        return f"({', '.join(_text(source, each) for each in args)},)[{at}]"
-    return _text(source, args[at])
+        return None, f"({_text(source, args[0])})"
+    texts = tuple(_text(source, each) for each in args)
+    whole = f"({', '.join(texts)},)"
+    return (None if any(isinstance(each, ast.Starred) for each in args) else texts), whole
 
 
 def _is_choice(node: ast.AST) -> bool:
@@ -114,12 +137,12 @@ def _is_choice(node: ast.AST) -> bool:
 
 
 def _text(source: str, node: ast.expr) -> str:
-    start, end = _span(source, node)
+    start, end = span_of(source, node)
     return source.encode()[start:end].decode()
 
 
-def _span(source: str, node: ast.stmt | ast.expr) -> tuple[int, int]:
-    """Bytes of a node; parentheses around it stay where they are."""
+def span_of(source: str, node: ast.stmt | ast.expr) -> tuple[int, int]:
+    """Bytes of a node, from the first to behind the last; parentheses around it are not of it."""
     starts = [0]
     for line in source.encode().splitlines(keepends=True):
         starts.append(starts[-1] + len(line))
@@ -129,7 +152,8 @@ def _span(source: str, node: ast.stmt | ast.expr) -> tuple[int, int]:
     return starts[node.lineno - 1] + node.col_offset, end
 
 
-def _edited(source: str, edits: Iterable[tuple[int, int, str]]) -> str:
+def edited(source: str, edits: Iterable[tuple[int, int, str]]) -> str:
+    """The source with texts in place of spans of bytes."""
     data = source.encode()
     for start, end, text in sorted(edits, reverse=True):
         data = data[:start] + text.encode() + data[end:]

@@ -14,6 +14,7 @@ from jupyter_ddl.client.run_names import find_run
 from jupyter_ddl.commands.face import Answer, Face, Printed
 from jupyter_ddl.errors import LedgerError, OptionError
 from jupyter_ddl.grammar import Command, Grammar, Group, argument, count
+from jupyter_ddl.plugins import FORMS
 
 if TYPE_CHECKING:
     from jupyter_ddl.views.drawing import Drawing
@@ -95,12 +96,29 @@ def _profile(face: Face, run: str) -> Answer:
 
 
 def _export(
-    face: Face, run: str, file: str | None, tensorboard: str | None, overwrite: bool, strict: bool
+    face: Face,
+    run: str,
+    file: str | None,
+    tensorboard: str | None,
+    kind: str | None,
+    image: str | None,
+    overwrite: bool,
+    strict: bool,
 ) -> Answer:
-    from jupyter_ddl.recording.page import export_run
-
     exported = _run(face, run)
+    if file is not None and kind:
+        from jupyter_ddl.standalone.export import export_program
+
+        if strict:
+            raise OptionError(f"%runs export --as {kind}: --strict is for recordings; leave it out")
+        given = image or ""
+        return Answer(export_program(exported.id, file, kind, image=given, overwrite=overwrite))
+    if kind or image:
+        option = "--as" if kind else "--image"
+        raise OptionError(f"%runs export: {option} needs a FILE, as in `FILE.yaml --as job`")
     if file is not None:
+        from jupyter_ddl.recording.page import export_run
+
         return Answer(export_run(exported.id, file, overwrite=overwrite, strict=strict))
     target = Path(tensorboard or "").expanduser()
     try:
@@ -196,7 +214,7 @@ RUNS = Grammar(
         ),
         Command(
             "export",
-            "Write a run as a recording, as a page, or for TensorBoard.",
+            "Write a run as a recording, a page, for TensorBoard, or as a program of its own.",
             (
                 _RUN,
                 Group(
@@ -205,12 +223,28 @@ RUNS = Grammar(
                             "file",
                             nargs="?",
                             metavar="FILE",
-                            help="a recording (.jsonl, .jsonl.gz), or a page that plays it (.html)",
+                            help="a recording (.jsonl, .jsonl.gz), a page that plays it (.html), "
+                            "or what --as says (.py, .yaml)",
                         ),
                         argument("--tensorboard", metavar="DIR", help="event files of TensorBoard"),
                     ),
                     exclusive=True,
                     required=True,
+                ),
+                argument(
+                    "--as",
+                    dest="kind",
+                    type=FORMS.argument,
+                    metavar="KIND",
+                    offers=FORMS.names,
+                    help="leave the notebook: script (a program that needs no jupyter_ddl), job (a "
+                    "batch Job of it)",
+                ),
+                argument(
+                    "--image",
+                    metavar="IMAGE",
+                    help="what a job's container runs in; default: the image of the run's workers, "
+                    "or of this notebook",
                 ),
                 argument(
                     "--overwrite", action="store_true", help="replace the file if it is there"

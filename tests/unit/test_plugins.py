@@ -11,10 +11,10 @@ import pytest
 
 import jupyter_ddl
 from jupyter_ddl.errors import OptionError, PluginError
-from jupyter_ddl.plugins import BACKENDS, PRUNERS, SAMPLERS, STRATEGIES, VERBS, PluginKind
+from jupyter_ddl.plugins import BACKENDS, FORMS, PRUNERS, SAMPLERS, STRATEGIES, VERBS, PluginKind
 from jupyter_ddl.verbs.base import parse_line
 
-KINDS = (SAMPLERS, PRUNERS, STRATEGIES, BACKENDS, VERBS)
+KINDS = (SAMPLERS, PRUNERS, STRATEGIES, BACKENDS, VERBS, FORMS)
 
 
 @pytest.fixture

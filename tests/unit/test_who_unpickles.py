@@ -18,6 +18,7 @@ UNPICKLES = {
     "ranks/payload.py": "a rank, the user's own values",
     "ranks/settings.py": "a rank, the notebook's own settings",
     "sklearn_fit/outcomes.py": "a kernel, results of its own fit",
+    "standalone/pieces.py": "a program of its own, by torch's weights_only",
     "store/exceptions.py": "whoever sends an exception, a copy of its own",
 }
 OBJECT_COLLECTIVES = {
