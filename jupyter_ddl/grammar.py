@@ -231,7 +231,12 @@ class Grammar:
         command = command.given([word for word in rest if word not in _HELP])
         if any(word in _HELP for word in rest):  # whatever else is wrong with the line
             raise HelpRequested(self._parser(command).format_help().rstrip())
-        found, unknown = self._parser(command).parse_known_args(_joined(rest))
+        parser = self._parser(command)
+        for word in rest:
+            flag, _, value = word.partition("=")
+            if value == "--" and flag.startswith("-"):  # argparse takes it for no value at all
+                parser.error(f"{flag}: expected one argument")
+        found, unknown = parser.parse_known_args(_joined(rest))
         if unknown:
             raise self._refusal(command, unknown[0])
         return command, vars(found)

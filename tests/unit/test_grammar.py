@@ -95,6 +95,7 @@ def test_a_bare_noun_is_the_command_that_tells_the_state() -> None:
         (_FRUIT, "pick x -n 10", "-n/--number: '10'; expected a whole number from 1 to 9"),
         (_FRUIT, "pick x --ripe yess", "'yess' is not a choice; expected yes, no; did you mean"),
         (_FRUIT, "pick x --memory -4GB", "--memory: '-4GB' is not a size; expected e.g. 500MB"),
+        (_FRUIT, "pick x --number=--", "%fruit pick: --number: expected one argument"),
         (_FRUIT, "pick x --now --later", "not allowed with argument --now"),
         (_FRUIT, "show x y", "unexpected 'y'; quote values that contain spaces"),
         (_FRUIT, "pick 'x", '%fruit: no closing quotation in "pick \'x"'),
