@@ -30,7 +30,12 @@ class Lives:
         self._place = place
         self._lives = dict.fromkeys(range(n_ranks), 1)
         self._lost: dict[int, RankEnded] = {}
+        self._is_settled = False
         self._n_told = 0
+
+    def settle(self) -> None:
+        """All have met: nobody waits any more for one that is lost."""
+        self._is_settled = True
 
     def next_number(self) -> int:
         """Of what the ranks are told of each other."""
@@ -50,6 +55,8 @@ class Lives:
     def goes_on_without(self, end: RankEnded) -> bool:
         """Whether the others go on when a rank has ended like this."""
         if self._place is None or not self._place.is_dispensable(end.rank):
+            return False
+        if not self._is_settled:
             return False
         if self._lives[end.rank] > 1:
             # Whatever it was: the others have gone on without it before.

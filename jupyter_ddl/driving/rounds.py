@@ -28,6 +28,7 @@ from jupyter_ddl.protocol.events import (
     AttemptStarted,
     Event,
     Failure,
+    GroupSettled,
     HangVerdict,
     Notice,
     Outcome,
@@ -147,6 +148,9 @@ class GroupFold:
                 return self._started(rank, event), []
             case RendezvousReady():
                 return [], self._is_ready(rank, event)
+            case GroupSettled():
+                self._lives.settle()
+                return [], []
             case ValueKept():
                 self._kept[rank] = event.why
                 return [], []

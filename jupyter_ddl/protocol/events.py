@@ -29,6 +29,7 @@ __all__ = [
     "Failure",
     "FailureKind",
     "FoldFinished",
+    "GroupSettled",
     "HangVerdict",
     "Notice",
     "OfAttempt",
@@ -215,6 +216,16 @@ class RendezvousReady(msgspec.Struct, frozen=True, tag="rendezvous_ready"):
     port: int
     store: StorePath = ""
     """Path of the group's store on the one host of its ranks; empty: it is at this address."""
+
+
+class GroupSettled(msgspec.Struct, frozen=True, tag="group_settled"):
+    """All ranks of a group have met and are ready for steps, as rank 0 tells.  Not recorded.
+
+    A rank that is lost before is one that others wait for while they meet.
+    """
+
+    trial: int
+    attempt: int
 
 
 class Beat(msgspec.Struct, frozen=True, tag="beat"):
@@ -518,6 +529,7 @@ RankEvent: TypeAlias = (
     | PipelineTimed
     | StalenessCounted
     | RendezvousReady
+    | GroupSettled
     | Beat
     | Probe
     | ValueKept
@@ -525,7 +537,7 @@ RankEvent: TypeAlias = (
 )
 """What comes from a rank or its worker; the driver writes the other events."""
 
-Unrecorded: TypeAlias = RendezvousReady | Beat | Probe | ValueKept | WorkerLeaving
+Unrecorded: TypeAlias = RendezvousReady | GroupSettled | Beat | Probe | ValueKept | WorkerLeaving
 """Rank events that are for launcher and driver only."""
 
 Event: TypeAlias = (

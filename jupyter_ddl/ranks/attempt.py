@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from jupyter_ddl.protocol.assignment import Assignment, TrialAssignment
 from jupyter_ddl.protocol.events import (
     CheckpointSaved,
+    GroupSettled,
     Notice,
     OutputShown,
     PipelineTimed,
@@ -94,7 +95,9 @@ class Attempt:
         """Whether the rank has no GPU although its host may have some."""
         self.device_index = place.device_index if place else 0
         store = None if votes is None else votes.store
-        self.training = Training(place, trial.seed, tell=self.tell, store=store)
+        self.training = Training(
+            place, trial.seed, tell=self.tell, store=store, settled=self.settled
+        )
         self._goes_on = place is not None and place.goes_on
         self._joins = place is not None and place.life > 1
         self._votes = votes
@@ -290,6 +293,10 @@ class Attempt:
     def warn(self, text: str) -> None:
         """Tell the user something in one sentence."""
         self._emit(Notice(time.time(), text))
+
+    def settled(self) -> None:
+        """The group's ranks are ready for steps."""
+        self._emit(GroupSettled(self._trial.trial, self._trial.attempt))
 
     def tell(self, what: str | PipelineTimes | Staleness) -> None:
         """Record what the strategy says, or has measured."""

@@ -38,6 +38,8 @@ class Training:
         Where a strategy's sentences and measurements go.
     store : torch.distributed.Store, optional
         Of the group's round.
+    settled : callable, optional
+        Called on rank 0 once all ranks have met and made ready for steps.
     """
 
     def __init__(
@@ -47,7 +49,9 @@ class Training:
         strategy: Strategy | None = None,
         tell: Callable[[str | PipelineTimes | Staleness], None] | None = None,
         store: Any = None,
+        settled: Callable[[], None] | None = None,
     ) -> None:
+        self._settled = settled
         self._store = store
         self._place = place
         self._seed = seed
@@ -150,6 +154,8 @@ class Training:
         else:
             watch_strategy(self.strategy)
             step = self.strategy.prepare_step(parts)
+            if self._settled is not None and self._place is not None and self._place.rank == 0:
+                self._settled()
         self._steps.append(weakref.ref(step))
         self._give_scale_back(len(self._steps) - 1)
         return step

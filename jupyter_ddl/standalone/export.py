@@ -10,8 +10,6 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-import msgspec
-
 from jupyter_ddl.environment.image_choice import choose_env, parse_reference
 from jupyter_ddl.errors import ImageError, OptionError
 from jupyter_ddl.formats import format_bytes
@@ -19,6 +17,7 @@ from jupyter_ddl.ledger.reader import read_ledger
 from jupyter_ddl.ledger.reducer import fold_all
 from jupyter_ddl.ledger.run_state import RunState
 from jupyter_ddl.protocol.assignment import derive_seed
+from jupyter_ddl.protocol.reading import from_json
 from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.standalone.forms import ProgramForm, program_form
 from jupyter_ddl.standalone.script import (
@@ -151,7 +150,7 @@ def _unpacked(run_id: str, folder: Path) -> Found:
     except subprocess.TimeoutExpired:
         return Found(error=f"it took longer than {_UNPACKING_S:g} s")
     try:
-        return msgspec.json.decode((folder / FOUND).read_bytes(), type=Found)
+        return from_json((folder / FOUND).read_bytes(), Found)
     except FileNotFoundError:
         said = " ".join((done.stdout + done.stderr).split())[-_TAIL:]
         return Found(error=f"it ended with status {done.returncode}: {said}")

@@ -29,6 +29,7 @@ from jupyter_ddl.protocol.events import (
     CheckpointSaved,
     EventChunk,
     Failure,
+    GroupSettled,
     Outcome,
     Probe,
     RankEvent,
@@ -407,6 +408,8 @@ class FakeDispatcher:
                     self._tell_to_leave(rank, control.when, control.reason)
                 case JoinGroup() if self._is_meant(rank, control) and rank.is_blocked:
                     rank.is_blocked = False
+                    if _no(rank) == 0:
+                        self._say(rank, GroupSettled(control.trial, control.attempt))
                     self._go_on(rank)
                 case DumpStacks() if self._is_meant(rank, control):
                     self._say(rank, Probe(control.trial, control.attempt, "S", 0.0, ""))

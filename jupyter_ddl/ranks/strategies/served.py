@@ -89,6 +89,7 @@ class SynchronousServers(StepStrategy):
         self._workers = dist.new_group(list(range(n_workers)))
         servers = dist.new_group(list(range(n_workers, n_ranks)), backend="gloo")
         _begin_alike(request.model, everybody)
+        dist.barrier(everybody)  # who is through with it knows that nobody waits to meet others
         owners = self._owners(request)
         post = Post(everybody, self.exchange)
         if rank < n_workers:

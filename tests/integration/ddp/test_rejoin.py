@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from jupyter_ddl import train
+from jupyter_ddl.client.run import Run
 from jupyter_ddl.protocol.events import AttemptStarted, Notice, RankEnded, RankStarted, Reported
+from tests.until import PATIENCE_S, until
 
 pytestmark = pytest.mark.integration
 
+WAIT = """
+import os, pathlib, signal, time, torch
+def wait_for(file):
+    while not file.exists():
+        time.sleep(0.01)
+"""
+
 SERVED = """
-import os, pathlib, signal, torch
 model = torch.nn.Linear(3, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 was_lost, is_back = pathlib.Path(folder, "lost"), pathlib.Path(folder, "back")
@@ -26,6 +35,7 @@ while n_steps < 5 or not is_back.exists():
     if n_steps == 5:
         report(0, reduce="sum", n_ranks=1.0)
         if rank() == 1 and not comes_back:
+            wait_for(pathlib.Path(folder, "go"))
             was_lost.touch()
             os.kill(os.getpid(), signal.SIGKILL)
     if comes_back and not step._strategy.passes:
@@ -45,11 +55,20 @@ def three(cluster: object) -> object:
     return cluster
 
 
+def trained(cell: str, n_ranks: int, folder: Path, **options: Any) -> Run:
+    """Rank 1 is killed once the controller has had a report: behind all that begins a training."""
+    namespace = {"folder": str(folder)}
+    run = train(WAIT + cell, n_ranks, namespace=namespace, max_restarts=0, wait=False, **options)
+    until(lambda: any(isinstance(each, Reported) for each in run.events()), 60.0, "a report")
+    (folder / "go").touch()
+    return run.wait(PATIENCE_S)
+
+
 @pytest.mark.parametrize("strategy", ["ps-async", "ps-sync"])
 def test_a_worker_that_is_killed_costs_no_restart_and_comes_back(
     strategy: str, three: object, tmp_path: Path
 ) -> None:
-    run = train(SERVED, 3, namespace={"folder": str(tmp_path)}, strategy=strategy, max_restarts=0)
+    run = trained(SERVED, 3, tmp_path, strategy=strategy)
     assert run.state == "complete"
     events = run.events()
     assert len([event for event in events if isinstance(event, AttemptStarted)]) == 1
@@ -68,7 +87,6 @@ def test_a_worker_that_is_killed_costs_no_restart_and_comes_back(
 
 
 MEETING = """
-import os, pathlib, signal, time, torch
 model = torch.nn.Linear(3, 1)
 optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
 step = prepare_step(model, torch.nn.functional.mse_loss, optimizer)
@@ -83,6 +101,7 @@ for number in range(saved["begun"], 60):
     if number == 20:
         checkpoint(step=20, model=model, optimizer=optimizer, begun=20)
     if number == 30 and rank() == 1 and not comes_back:
+        wait_for(pathlib.Path(folder, "go"))
         was_lost.touch()
         os.kill(os.getpid(), signal.SIGKILL)
     circle = step._strategy.circle
@@ -102,14 +121,7 @@ made, [each.tolist() for each in model.parameters()]
 def test_a_rank_that_is_killed_between_meetings_joins_at_a_later_one(
     cluster: object, tmp_path: Path
 ) -> None:
-    run = train(
-        MEETING,
-        2,
-        namespace={"folder": str(tmp_path)},
-        strategy="diloco",
-        sync_every=4,
-        max_restarts=0,
-    )
+    run = trained(MEETING, 2, tmp_path, strategy="diloco", sync_every=4)
     assert run.state == "complete"
     (first, weights), (second, others) = run.values
     assert first == list(range(60))

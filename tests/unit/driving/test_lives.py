@@ -15,6 +15,7 @@ from jupyter_ddl.protocol.events import (
     AttemptStarted,
     Event,
     Failure,
+    GroupSettled,
     Notice,
     RankEnded,
     RankStarted,
@@ -58,6 +59,7 @@ class Group:
     def met(self) -> Group:
         for rank in range(4):
             self.begin(rank)
+        self.tell(0, GroupSettled(0, 1))
         self.done.clear()
         self.recorded.clear()
         return self
@@ -110,6 +112,16 @@ def test_the_others_go_on_without_a_worker_that_is_lost_and_are_told_so() -> Non
     assert lost.others_go_on
     assert isinstance(told, Notice)
     assert told.text == "rank 1 died by SIGKILL; the others go on without it"
+
+
+def test_a_rank_that_is_lost_while_others_wait_to_meet_it_ends_the_round() -> None:
+    group = Group()
+    for rank in range(4):
+        group.begin(rank)
+    group.end(1, "failed", KILLED)
+    assert group.again == []
+    assert group.members == []
+    assert sorted(rank for rank in group.stopped if rank is not None) == [0, 2, 3]
 
 
 def test_a_lost_worker_is_started_again_and_told_where_the_others_are() -> None:
@@ -258,7 +270,7 @@ def test_a_loss_of_before_is_not_the_cause_of_what_fails_later() -> None:
 
 def test_promises_hold_in_random_orders_with_ranks_that_come_back() -> None:
     n_back = n_outlived = 0
-    for seed in range(300):
+    for seed in range(500):
         world = random_world(seed, "outliving")
         world.run()
         for run in world.runs:
