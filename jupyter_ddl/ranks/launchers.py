@@ -7,6 +7,7 @@ once in each of them, and so does what starts processes by torchrun's own launch
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -71,7 +72,17 @@ def _replace_spawn(place: RankPlace) -> None:
         return None if join else _Ended()
 
     for original in originals:
-        replace_everywhere(original, start)
+        replace_everywhere(original, _named_as(original, start))
+
+
+def _named_as(original: Callable[..., Any], start: Callable[..., Any]) -> Callable[..., Any]:
+    """What is found by its name when the next attempt of this process replaces it."""
+
+    @functools.wraps(original)
+    def replacement(*args: Any, **options: Any) -> Any:
+        return start(*args, **options)
+
+    return replacement
 
 
 def _replace_torchrun(place: RankPlace) -> None:

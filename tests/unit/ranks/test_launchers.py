@@ -9,10 +9,11 @@ PROGRAM = """
 import sys
 from jupyter_ddl.errors import SpecError
 from jupyter_ddl.protocol.group import RankPlace
-from jupyter_ddl.ranks.launchers import replace_launchers
+from jupyter_ddl.ranks.launchers import replace_launchers, replace_spawn_of_cells
 
-early = "early" in sys.argv
-if early:
+if "alone" in sys.argv:
+    replace_spawn_of_cells()
+if "early" in sys.argv or "alone" in sys.argv:
     import torch.multiprocessing as mp
     from torch.multiprocessing import spawn
 replace_launchers(RankPlace("g", rank=1, world_size=2))
@@ -48,6 +49,10 @@ def test_spawn_and_torchruns_launcher_call_the_function_once_in_each_rank() -> N
 
 def test_the_same_where_torch_was_imported_before() -> None:
     _run("early")
+
+
+def test_the_same_in_a_process_that_was_a_rank_alone_before() -> None:
+    _run("alone")
 
 
 ALONE = """
