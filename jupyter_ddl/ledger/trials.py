@@ -138,14 +138,14 @@ class TrialState:
     def begin(self, event: AttemptStarted) -> None:
         """Another attempt; of the one before nothing stays."""
         trials, row = self.all, self.row
+        if trials.attempt[row]:  # not n_attempts: of one that was lost only the end may be told
+            self.log_end = self.step = self.duration_s = self.objective = None
+            self.reported = _NOTHING
         trials.attempt[row] = event.attempt
         trials.worker[row] = event.worker
         trials.log[row] = event.log
         trials.log_start[row] = event.log_start
         trials.started_at_s.data[row] = event.at_s
-        if trials.n_attempts[row]:
-            self.log_end = self.step = self.duration_s = self.objective = None
-            self.reported = _NOTHING
         trials.n_attempts[row] += 1
 
     def attempt_ended(self, event: AttemptFinished) -> None:

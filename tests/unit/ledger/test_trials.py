@@ -101,6 +101,13 @@ def test_what_an_attempt_told_is_forgotten_when_the_next_one_begins() -> None:
     assert gone == (None, None, None, None, {})
 
 
+def test_so_is_what_one_told_that_nobody_has_heard_begin() -> None:
+    trial = Trials().create(0, {})
+    trial.attempt_ended(AttemptFinished(0, 1, "evicted", 2.0, 1.0, None, 99))
+    trial.begin(AttemptStarted(0, 2, 3.0, "w2", 9, "1.log", 0))
+    assert (trial.n_attempts, trial.duration_s, trial.log_end) == (1, None, None)
+
+
 def test_a_trial_that_is_over_takes_a_hundred_bytes() -> None:
     n_trials = 20_000
     tracemalloc.start()
