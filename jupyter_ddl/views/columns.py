@@ -113,6 +113,8 @@ def _keys(state: RunState, rows: _Rows, *, is_whole: bool) -> list[_Key]:
 
 
 def _is_told(state: RunState, rows: _Rows, name: str) -> bool:
+    if name == "started_at_s":
+        return bool(state.running)  # told of no others
     usual = 1 if name == "attempts" else _MISSING
     return any(value != usual for value in _own_values(state, rows, name)[0])
 

@@ -189,6 +189,18 @@ def test_what_no_trial_has_is_no_column() -> None:
     assert "started_at_s" in told[-1]["own"]
 
 
+def test_when_trials_began_is_told_while_some_of_them_run() -> None:
+    state = fresh()
+    fold(state, TrialCreated(0, {}, 3.0))
+    fold(state, AttemptStarted(0, 1, 3.0, "w0", 9, "0.log", 0))
+    is_told = []
+    for _ in range(2):
+        heads = columns_part(state, GetColumns(1, "r", 0, 0))[0].columns
+        is_told.append("started_at_s" in [head.name for head in heads])
+        fold(state, AttemptFinished(0, 1, "complete", 5.0, 2.0, 0.5, 9))
+    assert is_told == [True, False]
+
+
 def test_least_and_most_of_a_metric_are_those_of_the_last_attempt() -> None:
     state = fresh()
     fold(state, TrialCreated(0, {}, 3.0))
