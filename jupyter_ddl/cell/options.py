@@ -73,7 +73,7 @@ class CellOptions(msgspec.Struct, frozen=True, kw_only=True):
     budget: Budget | None = None
 
 
-_BUDGET = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*(cpuh|gpuh)?", re.IGNORECASE)
+_BUDGET = re.compile(r"((?:\d+(?:\.\d*)?|\.\d+)(?:e[+-]?\d+)?)\s*(cpuh|gpuh)?", re.IGNORECASE)
 
 
 def read_budget(text: str) -> Budget:

@@ -153,6 +153,15 @@ def test_a_budget_that_is_spent_already_is_refused_with_a_larger_one() -> None:
     check_budget(spec, state, read_budget("1.6"))
 
 
+@pytest.mark.parametrize("spent", [3_123_456.0, 0.00002])
+def test_a_budget_that_is_proposed_can_be_given(spent: float) -> None:
+    spec = run_with(read_budget(str(spent)), Prices("JPY", Rates(cpu=1.0)))
+    state = RunState(spec=spec, budget=read_budget(str(spent)), spent=Held(3.0, 0.0, spent))
+    with pytest.raises(OptionError) as refused:
+        check_budget(spec, state, None)
+    check_budget(spec, state, read_budget(refused.value.message.rpartition("--budget ")[2]))
+
+
 def test_money_for_a_run_that_was_begun_without_prices_is_refused() -> None:
     spec = run_with()
     with pytest.raises(OptionError, match="run r1 has no table of prices"):
