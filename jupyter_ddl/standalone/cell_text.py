@@ -168,7 +168,7 @@ def with_named_value(source: str, name: str) -> Edit:
     """The last expression's value under a name."""
     last = ast.parse(source).body[-1]
     assert isinstance(last, ast.Expr)
-    start, end = span_of(source, last.value)
+    start, end = span_of(source, last)  # of the statement: with the parentheses around a value
     return Edit(start, end, f"{name} = ({source.encode()[start:end].decode()})")
 
 

@@ -24,6 +24,7 @@ from jupyter_ddl.standalone.script import (
     ChosenTrial,
     Script,
     check_exportable,
+    folder_line,
     refused,
     write_script,
 )
@@ -85,11 +86,15 @@ def export_program(
     form.check(spec)
     chosen = _chosen_trial(spec, state)
     picture = _image(spec, kind, image, environ) if form.wants_image else ""
-    with tempfile.TemporaryDirectory(prefix=".export-", dir=path.parent) as temporary:
-        folder = Path(temporary)
+    try:
+        temporary = tempfile.TemporaryDirectory(prefix=".export-", dir=path.parent)
+    except OSError as error:
+        raise _not_written(path, error) from None
+    with temporary as made:
+        folder = Path(made)
         found = _unpacked(run_id, folder)
         files = folder / FILES
-        is_used = any(files.iterdir())
+        is_used = files.is_dir() and any(files.iterdir())
         script = write_script(
             spec, chosen, found, folder=data.name if is_used else "", name=f"{path.stem}.py"
         )
@@ -107,12 +112,22 @@ def _check_target(path: Path, form: ProgramForm, data: Path, *, overwrite: bool)
         )
     if not path.parent.is_dir():
         raise OptionError(f"{start}: there is no folder {path.parent}; make it first")
-    there = [path] if form.is_alone else [path, data]
-    for each in there:
-        if each.exists() and not overwrite:
-            raise OptionError(f"{start}: {each} exists already; give another name, or --overwrite")
     if path.is_dir():
         raise OptionError(f"{start}: it is a directory; give the name of a file")
+    if path.exists() and not overwrite:
+        raise OptionError(f"{start}: {path} exists already; give another name, or --overwrite")
+    if not form.is_alone and os.path.lexists(data) and not _is_of(data, path):
+        raise OptionError(
+            f"{start}: {data} is there, where the program's files would go, and no program in "
+            f"{path.name} has written it; give another name"
+        )
+
+
+def _is_of(data: Path, path: Path) -> bool:
+    """Whether a folder is that of the program beside it: no other one is ever deleted."""
+    if data.is_symlink() or not data.is_dir() or not path.is_file():
+        return False
+    return folder_line(data.name).encode() in path.read_bytes()
 
 
 def _chosen_trial(spec: RunSpec, state: RunState) -> ChosenTrial:
@@ -145,7 +160,12 @@ def _unpacked(run_id: str, folder: Path) -> Found:
     command = [sys.executable, "-P", "-m", "jupyter_ddl.standalone.unpacking", run_id, str(folder)]
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=_UNPACKING_S, check=False
+            command,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_UNPACKING_S,
+            check=False,
         )
     except subprocess.TimeoutExpired:
         return Found(error=f"it took longer than {_UNPACKING_S:g} s")
@@ -165,9 +185,11 @@ def _put(path: Path, text: str, files: Path | None, data: Path) -> None:
             files.rename(data)
         write_whole(path, text.encode(), mode=0o666)
     except OSError as error:
-        raise OptionError(
-            f"%runs export {path}: {error.strerror}; give a place that you can write to"
-        ) from None
+        raise _not_written(path, error) from None
+
+
+def _not_written(path: Path, error: OSError) -> OptionError:
+    return OptionError(f"%runs export {path}: {error.strerror}; give a place that you can write to")
 
 
 def _answer(script: Script, form: ProgramForm, path: Path, data: Path, *, is_used: bool) -> str:

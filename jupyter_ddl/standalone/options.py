@@ -53,7 +53,9 @@ class Option(NamedTuple):
             elif kinds == {str}:
                 parts.append(f"choices={list(found.values)!r}")
             else:
-                parts.append(f"type=lambda text: {typed!r}[text], metavar='{{{','.join(typed)}}}'")
+                # argparse tells of what is no choice; a lookup that fails would be a traceback.
+                parts.append(f"type=lambda text: {typed!r}.get(text, text)")
+                parts.append(f"choices={list(typed.values())!r}")
             shown = ""
         else:
             parts.append("type=int" if isinstance(found, RandInt) else "type=float")

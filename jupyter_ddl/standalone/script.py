@@ -25,7 +25,7 @@ from jupyter_ddl.standalone.options import Option, declared_space, options_of
 from jupyter_ddl.standalone.unpacking import MODULES, Found
 from jupyter_ddl.standalone.values import FOLDER
 
-__all__ = ["ChosenTrial", "Script", "check_exportable", "write_script"]
+__all__ = ["ChosenTrial", "Script", "check_exportable", "folder_line", "write_script"]
 
 _ON_NUMPY = frozenset(
     {"catboost", "jax", "keras", "lightgbm", "lightning", "matplotlib", "numpy", "pandas"}
@@ -70,6 +70,11 @@ class Script:
 def refused(spec: RunSpec, why: str) -> str:
     """A refusal, in one line."""
     return f"run {spec.run_id} can't be a program of its own: {why}"
+
+
+def folder_line(folder: str) -> str:
+    """Where a program tells the folder of its files."""
+    return f"{FOLDER} = pathlib.Path(__file__).resolve().parent / {folder!r}"
 
 
 def check_exportable(spec: RunSpec) -> None:
@@ -221,14 +226,15 @@ class _Writer:
 
     def _head(self) -> Iterator[str]:
         spec = self._spec
-        named = f" {spec.name}" if spec.name else ""
+        named = f" {_in_docstring(spec.name)}" if spec.name else ""
+        file = _in_docstring(self._name)
         what = "run" if spec.verb.study is None else f"trial {self._trial.number} of run"
         yield f'"""What {what} {spec.run_id}{named} has computed, as a program of its own.'
         yield ""
         if self._is_group:
-            yield f"    torchrun --nproc-per-node {spec.n_ranks} {self._name}"
+            yield f"    torchrun --nproc-per-node {spec.n_ranks} {file}"
         else:
-            yield f"    python {self._name}"
+            yield f"    python {file}"
         yield ""
         yield f"jupyter_ddl {__version__} has written it, and is not needed to run it."
         yield '"""'
@@ -257,7 +263,7 @@ class _Writer:
         yield f"_OUTPUT = {args}.output_dir"
         yield "_OUTPUT.mkdir(parents=True, exist_ok=True)"
         if self._folder:
-            yield f"{FOLDER} = pathlib.Path(__file__).resolve().parent / {self._folder!r}"
+            yield folder_line(self._folder)
         yield ""
 
     def _replacing(self) -> Iterator[str]:
@@ -406,6 +412,12 @@ class _Writer:
         if program.data:
             read = ", ".join(each.path for each in program.data[:5])
             yield f"it reads {read}, relative to where it is started"
+
+
+def _in_docstring(text: str) -> str:
+    """Any text as one line that can't end the docstring it stands in."""
+    line = "".join(letter if letter.isprintable() else " " for letter in text)
+    return line.replace("\\", r"\\").replace('"', r"\"")
 
 
 def _names_of(tree: ast.Module, holes: set[tuple[int, int]]) -> CellNames:

@@ -73,7 +73,8 @@ class BatchJob(ProgramForm):
 
     def notes(self, script: Script) -> tuple[str, ...]:
         return (
-            "start it by `kubectl apply -f` on the file",
+            # Without --server-side kubectl puts a copy into an annotation, which holds 256 KiB.
+            "start it by `kubectl apply --server-side -f` on the file",
             f"what it writes goes with its pod: put a claim in the place of the volume of {OUTPUT} "
             f"to keep it",
         )

@@ -1,7 +1,7 @@
 """A run's program as objects of Kubernetes: its files in a ConfigMap, and a pod that executes it.
 
-What the pod needs is in the file, so ``kubectl apply -f FILE`` is enough, and it needs no right of
-its own.  It is hardened as the *restricted* standard asks.
+What the pod needs is in the file, so ``kubectl apply --server-side -f FILE`` is enough, and it
+needs no right of its own.  It is hardened as the *restricted* standard asks.
 https://kubernetes.io/docs/concepts/security/pod-security-standards/
 """
 
@@ -173,7 +173,7 @@ _Dumper.add_representer(str, _text)
 
 
 def written(objects: Iterable[Json]) -> str:
-    """Objects as one file for ``kubectl apply -f``."""
+    """Objects as one file for ``kubectl apply``."""
     text: str = yaml.dump_all(
         objects, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100
     )

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
+import ast
 import random
+import subprocess
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +16,11 @@ import torch
 
 from jupyter_ddl.errors import CaptureError, OptionError
 from jupyter_ddl.protocol.assignment import derive_seed
+from jupyter_ddl.protocol.space import Choice
 from jupyter_ddl.ranks.loader import order
 from jupyter_ddl.standalone import pieces
 from jupyter_ddl.standalone.export import export_program
+from jupyter_ddl.standalone.options import options_of
 from tests.leaks import Home
 from tests.unit.standalone.recorded_cells import executed, notebook_of, record, reports
 
@@ -206,6 +212,41 @@ def test_a_mapped_expression_needs_no_name(home: Home, tmp_path: Path) -> None:
     assert [each["value"] for each in reports(tmp_path, "results.jsonl")] == [4, 9]
 
 
+def test_a_value_in_parentheses_is_kept_as_well(home: Home, tmp_path: Path) -> None:
+    run = record("map --over range(2)", "(\n    item\n    + 1\n)  # plus one")
+    export_program(run.run_id, tmp_path / "each.py", "script")
+    executed(tmp_path / "each.py")
+    assert [each["value"] for each in reports(tmp_path, "results.jsonl")] == [1, 2]
+
+
+def test_no_name_ends_the_docstring_of_a_program(home: Home, tmp_path: Path) -> None:
+    name = 'a """ \\ \\N{no}\nprint(1) \0é "'
+    run = record("map --over range(2)", "item", name=name)
+    path = tmp_path / 'each"""\\.py'
+    export_program(run.run_id, path, "script")
+    told = ast.get_docstring(ast.parse(path.read_text()))
+    assert told is not None
+    assert told.splitlines()[0] == (
+        f'What run {run.run_id} a """ \\ \\N{{no}} print(1)  é " has computed, as a program of its '
+        f"own."
+    )
+    assert f"    python {path.name}" in told.splitlines()
+
+
+def test_a_value_that_is_no_choice_is_told_by_the_program(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (option,) = options_of({"n": Choice((3, None, "a b"))}, {"n": None}, ()).values()
+    parser = argparse.ArgumentParser()
+    eval(f"parser.add_argument({option.declaration})", {"parser": parser})
+    assert parser.parse_args([]).n is None
+    found = [parser.parse_args(["--n", text]).n for text in ("3", "None", "a b")]
+    assert found == [3, None, "a b"]
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--n", "4"])
+    assert "argument --n: invalid choice: '4'" in capsys.readouterr().err
+
+
 def test_values_of_a_dict_of_space_and_own_modules_travel(home: Home, tmp_path: Path) -> None:
     folder = tmp_path / "notebook"
     folder.mkdir()
@@ -285,3 +326,43 @@ def test_a_file_that_is_there_is_replaced_only_if_asked_for(home: Home, tmp_path
     }.items():
         with pytest.raises(OptionError, match=expected):
             export_program(run.run_id, tmp_path / name, "script")
+
+
+def test_a_folder_that_no_program_has_written_is_never_deleted(home: Home, tmp_path: Path) -> None:
+    run = record("map --over n in pairs", "n + X.sum()", notebook_of(pairs=[1], X=np.arange(3.0)))
+    path, data = tmp_path / "train.py", tmp_path / "train_data"
+    data.mkdir()
+    (data / "images").write_text("mine")
+    for text in ("", "import pathlib"):
+        with pytest.raises(OptionError, match=r"no program in train\.py has written it; give"):
+            export_program(run.run_id, path, "script", overwrite=True)
+        assert (data / "images").read_text() == "mine"
+        path.write_text(text)
+    (data / "images").unlink()
+    data.rmdir()
+    export_program(run.run_id, path, "script", overwrite=True)
+    (data / "older").write_text("of the program before")
+    export_program(run.run_id, path, "script", overwrite=True)
+    assert [each.name for each in data.iterdir()] == ["X.npy"]
+
+
+def test_an_export_that_is_killed_or_has_no_place_is_one_line(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = record("map --over range(2)", "item")
+    path = tmp_path / "each.py"
+
+    def killed(*_: Any, **__: Any) -> subprocess.CompletedProcess[str]:
+        return subprocess.CompletedProcess([], -9, "", "Killed\n")
+
+    monkeypatch.setattr(subprocess, "run", killed)
+    with pytest.raises(CaptureError) as refusal:
+        export_program(run.run_id, path, "script")
+    assert refusal.value.message.endswith("its cell failed: it ended with status -9: Killed")
+
+    def denied(**_: Any) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(tempfile, "TemporaryDirectory", denied)
+    with pytest.raises(OptionError, match="place that you can"):
+        export_program(run.run_id, path, "script")
