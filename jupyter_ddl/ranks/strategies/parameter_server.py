@@ -73,6 +73,9 @@ class ParameterServer:
         self._counted = counted
         self._tell_at = 1
         self._pushes: dict[int, Message] = {}
+        self._orphaned: set[int] = set()
+        """Workers whose gradient is that of a process that is gone: it counts, and nobody waits for
+        the answer, which the worker's next process would take for that to its own first word."""
         self._heard: queue.SimpleQueue[_Heard] = queue.SimpleQueue()
 
     def serve(self) -> StopReason:
@@ -138,6 +141,7 @@ class ParameterServer:
             if life > self._lives.get(worker, life):
                 self._rounds.leave(worker)  # if its connection has not told it yet
                 self._lives[worker] = life
+                self._orphaned.update({worker} & self._pushes.keys())
                 self._listen(worker, life, None)
 
     def _meet(self, worker: int, life: int) -> Post:
@@ -165,6 +169,7 @@ class ParameterServer:
             if worker == 0:
                 self._n_steps, self._loss = self._n_steps + 1, content["loss"]
             self._pushes[worker] = message
+            self._orphaned.discard(worker)
             self._rounds.push(worker, content["version"])
         elif content["do"] == "begin":
             self._begin(message)
@@ -194,7 +199,7 @@ class ParameterServer:
         while True:
             for worker in self._rounds.dropped():
                 del self._pushes[worker]
-                self._give(worker)
+                self._reply(worker)
             workers = self._rounds.due()
             if not workers:
                 return
@@ -204,7 +209,14 @@ class ParameterServer:
                 self._tell_at *= _TELL_EVERY
                 self._counted()
             for worker in workers:
-                self._give(worker, loss=loss)
+                self._reply(worker, loss=loss)
+
+    def _reply(self, worker: int, **more: Any) -> None:
+        """Answer a gradient."""
+        if worker in self._orphaned:
+            self._orphaned.discard(worker)
+        else:
+            self._give(worker, **more)
 
     def _give(self, worker: int, **more: Any) -> None:
         shard = [self._parameters[number] for number in self._numbers]

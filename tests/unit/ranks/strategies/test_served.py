@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,10 +10,13 @@ import torch
 
 from jupyter_ddl.plotting.staleness import staleness_chart, staleness_counts
 from jupyter_ddl.plotting.svg import to_svg
-from jupyter_ddl.protocol.group import RankPlace
+from jupyter_ddl.protocol.group import MembersChanged, RankPlace
 from jupyter_ddl.protocol.staleness import MAX_STALENESS, Staleness
+from jupyter_ddl.ranks.membership import Membership
 from jupyter_ddl.ranks.metrics import ReportError
-from jupyter_ddl.ranks.strategies.messages import _cut
+from jupyter_ddl.ranks.strategies.company import Company
+from jupyter_ddl.ranks.strategies.messages import Message, _cut
+from jupyter_ddl.ranks.strategies.parameter_server import ParameterServer
 from jupyter_ddl.ranks.strategies.rounds import Rounds, WheneverTheyLike
 from jupyter_ddl.ranks.strategies.served import SynchronousServers, WorkerStep
 from jupyter_ddl.ranks.strategies.shards import (
@@ -21,6 +25,7 @@ from jupyter_ddl.ranks.strategies.shards import (
     put_options,
     put_state,
     state_of,
+    trained,
 )
 from jupyter_ddl.ranks.strategies.steps import StepRequest, StepSettings
 from jupyter_ddl.ranks.training import Training
@@ -176,6 +181,42 @@ def test_servers_clip_complex_gradients_by_their_norm(alone: None) -> None:
     push = {"do": "push", "version": 0, "n_samples": 1, "numbers": [0], "options": None, "loss": 0}
     post.send(0, push, [torch.tensor([3.0 + 4.0j], dtype=torch.complex128)])
     assert parameter.detach().tolist() == pytest.approx([-0.6 - 0.8j], rel=1e-5)
+
+
+def test_what_a_process_has_given_before_it_was_killed_is_not_answered_to_the_next_one() -> None:
+    """It would take the answer for that to its own question, and each later one for the next."""
+    place = RankPlace("g", rank=2, world_size=3, strategy="ps-sync")
+    members = Membership()
+    _, optimizer = _model_and_adam()
+    sent: list[tuple[str, int]] = []
+
+    def post_of(whose: str) -> Any:
+        return SimpleNamespace(send=lambda worker, *_: sent.append((whose, worker)), exchange=None)
+
+    request: Any = SimpleNamespace(model=torch.nn.Module(), optimizer=optimizer)
+    parts = (post_of("first"), Rounds(2), request, [0, 1], None, None, lambda: None)
+    server = ParameterServer(*parts, Company(place, None, members))
+    server._listen = lambda worker, life, _: server._posts.update(  # type: ignore[method-assign]
+        {worker: post_of(f"life {life}")}
+    )
+
+    def tell(worker: int, **content: Any) -> None:
+        shard = [torch.zeros_like(each) for each in trained(optimizer)]
+        push = {"version": 0, "n_samples": 1, "numbers": [0, 1], "options": None, "loss": 0.0}
+        server._answer(worker, Message({**push, **content}, shard))
+        server._advance()
+
+    tell(0, do="begin", state=None)
+    tell(1, do="push")
+    members.take(MembersChanged("r", 0, 1, 1, {0: 1, 1: 2, 2: 1}))
+    server._look_who_is_there()
+    tell(1, do="join")
+    tell(0, do="push")
+    assert sent == [("life 2", 1), ("first", 0)]
+    # What the next one gives is answered as ever.
+    tell(1, do="push")
+    tell(0, do="push")
+    assert sent[2:] == [("first", 0), ("life 2", 1)]
 
 
 def test_a_group_without_a_worker_is_refused(alone: None) -> None:
