@@ -469,7 +469,9 @@ class TrialMachine(Machine[Happening, Instruction]):
     def _wait(self, now: Now) -> None:
         due_s = earliest(self._stop.deadline_s(now), self._queue.due_s, self._flights.due_s)
         if self._stop.when is None:
-            due_s = earliest(due_s, self._places.due_s(now.mono_s), self._spending.due_s(now))
+            # Until the first record is committed nothing is written down of what is spent.
+            spending_due_s = self._spending.due_s(now) if self.has_begun else None
+            due_s = earliest(due_s, self._places.due_s(now.mono_s), spending_due_s)
         if not self._wait_is_set or due_s != self._wait_s:
             self._wait_is_set, self._wait_s = True, due_s
             self._do(WaitUntil(due_s))

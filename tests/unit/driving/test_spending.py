@@ -128,6 +128,18 @@ def test_what_is_spent_stands_in_the_record_once_a_minute() -> None:
     assert spent == pytest.approx([0.6, 1.2])
 
 
+def test_a_run_whose_first_record_is_not_committed_yet_is_not_woken_again_and_again() -> None:
+    """As while the disk is full: there is nothing that it could write down."""
+    machine = machine_of(limits=Limits(), prices=EUROS, read_meter=Meter())
+    found = [*machine.handle(Begun(), NOW)]
+    (begun,) = (each for each in found if isinstance(each, Record))
+    later = Now(61.0, 1061.0)
+    found += machine.handle(Woken(), later)
+    assert [each.at_s for each in found if isinstance(each, WaitUntil) and each.at_s] == []
+    recorded = [e for e in machine.handle(Committed(begun.events), later) if isinstance(e, Record)]
+    assert [type(event) for each in recorded for event in each.events][:1] == [Spent]
+
+
 def test_without_prices_and_budget_nothing_is_counted_and_nothing_recorded() -> None:
     driven = Driven(Limits(), prices=None)
     driven.run_until(1000.0)
