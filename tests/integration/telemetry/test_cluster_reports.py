@@ -151,17 +151,19 @@ def test_who_else_is_on_the_gpu_of_a_trial_is_named_before_it_begins(
     gpu_cluster: Cluster, fake: FakeNvml
 ) -> None:
     with subprocess.Popen(["sleep", "600"]) as other:
-        fake.tell(gpus=2, pid=other.pid, process_mb=9216)
-        until(
-            lambda: (
-                all(gpu.processes for each in picture().workers for gpu in each.gpus)
-                and picture().n_workers == 2
-            ),
-            10.0,
-            "readings of the process",
-        )
-        run = start_search(SHORT, 2, gpus_per_trial=1).wait()
-        other.kill()
+        try:
+            fake.tell(gpus=2, pid=other.pid, process_mb=9216)
+            until(
+                lambda: (
+                    all(gpu.processes for each in picture().workers for gpu in each.gpus)
+                    and picture().n_workers == 2
+                ),
+                10.0,
+                "readings of the process",
+            )
+            run = start_search(SHORT, 2, gpus_per_trial=1).wait()
+        finally:
+            other.kill()  # else a failure is told once it has slept
     told = [text for text in run.snapshot().notices if "is used by others" in text]
     assert told
     assert all(f"process {other.pid} (sleep) of " in text for text in told)
