@@ -187,8 +187,10 @@ class Circle:
                 self._call(chosen)
             else:
                 self._known = self._company.members.number
-                told = self._told(f"{self._key}/lives", "rank 0")
-                chosen = {int(rank): life for rank, life in json.loads(told).items()}
+                number, lives_told = json.loads(self._told(f"{self._key}/lives", "rank 0"))
+                chosen = {int(rank): life for rank, life in lives_told.items()}
+                # By an older word of the driver, who has just come back would look lost.
+                self._company.members.wait_beyond(number - 1, _WORD_S)
             self._store.set(f"{self._key}/here/{self._rank}", "1")
             if not self._is_complete(chosen):
                 continue
@@ -213,7 +215,7 @@ class Circle:
 
     def _call(self, lives: Mapping[int, int]) -> None:
         """Rank 0 tells who is in the next circle, also those that wait outside."""
-        self._store.set(f"{self._key}/lives", json.dumps(lives))
+        self._store.set(f"{self._key}/lives", json.dumps([self._company.members.number, lives]))
         for rank, life in lives.items():
             if life > 1:
                 self._store.set(_invitation(rank, life), str(self._number))

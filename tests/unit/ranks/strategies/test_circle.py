@@ -55,6 +55,8 @@ class Group:
         self.n_ranks = n_ranks
         self.lives = dict.fromkeys(range(n_ranks), 1)
         self.members: dict[int, Membership] = {}
+        self.late_members: dict[int, Membership] = {}
+        """In place of the usual ones."""
         self.found: dict[int, Any] = {}
         self.errors: list[BaseException] = []
         self.real_steps: dict[tuple[int, int], list[int]] = {}
@@ -66,7 +68,7 @@ class Group:
 
     def start(self, rank: int, die: Callable[[int, int, str], bool]) -> None:
         with self._lock:
-            self.members[rank] = Membership()
+            self.members[rank] = self.late_members.pop(rank, None) or Membership()
         thread = threading.Thread(target=self._run, args=(rank, die), daemon=True)
         self._threads.append(thread)
         thread.start()
@@ -210,6 +212,44 @@ def test_the_others_make_every_step_and_take_the_lost_rank_back(tmp_path: Path, 
     assert back[0] > 10
     for mine, other in zip(group.found[0], group.found[2], strict=True):
         torch.testing.assert_close(mine, other, rtol=0, atol=0)
+
+
+class _Late(Membership):
+    """Hears that a rank is back no sooner than it waits for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._held: list[MembersChanged] = []
+
+    def take(self, message: MembersChanged) -> None:
+        if max(message.lives.values()) > 1:
+            self._held.append(message)
+        else:
+            super().take(message)
+
+    def wait_beyond(self, number: int, timeout_s: float) -> bool:
+        for each in self._held:
+            super().take(each)
+        return super().wait_beyond(number, timeout_s)
+
+
+def test_a_rank_that_hears_late_who_is_back_does_not_take_it_for_lost(tmp_path: Path) -> None:
+    dies = _once(2, 10, "step")
+
+    def die(rank: int, at: int, place: str) -> bool:
+        if (rank, at, place) == (0, 25, "step"):
+            circle = group.circle
+            until(
+                lambda: not circle.lacks_ranks or circle._guests(), _JOIN_S, "it asks to be let in"
+            )
+        return dies(rank, at, place)
+
+    group = Group(tmp_path)
+    group.late_members[1] = _Late()
+    _play(group, die)
+    for rank in (0, 1):
+        assert group.real_steps[rank, 1] == list(range(_N_STEPS))
+    assert group.real_steps[2, 2]
 
 
 @pytest.mark.parametrize("unsure", [0, 1])
