@@ -68,7 +68,7 @@ class Group:
 
     def start(self, rank: int, die: Callable[[int, int, str], bool]) -> None:
         with self._lock:
-            self.members[rank] = self.late_members.pop(rank, None) or Membership()
+            self.members[rank] = self.late_members.pop(rank, Membership())
         thread = threading.Thread(target=self._run, args=(rank, die), daemon=True)
         self._threads.append(thread)
         thread.start()
@@ -215,22 +215,29 @@ def test_the_others_make_every_step_and_take_the_lost_rank_back(tmp_path: Path, 
 
 
 class _Late(Membership):
-    """Hears that a rank is back no sooner than it waits for it."""
+    """Hears that a rank is back only while it waits for it."""
 
     def __init__(self) -> None:
         super().__init__()
+        self._lock = threading.Lock()
+        self._waits = False
         self._held: list[MembersChanged] = []
 
     def take(self, message: MembersChanged) -> None:
-        if max(message.lives.values()) > 1:
-            self._held.append(message)
-        else:
-            super().take(message)
+        with self._lock:
+            if not self._waits and max(message.lives.values()) > 1:
+                self._held.append(message)
+                return
+        super().take(message)
 
     def wait_beyond(self, number: int, timeout_s: float) -> bool:
+        with self._lock:
+            self._waits = True
         for each in self._held:
             super().take(each)
-        return super().wait_beyond(number, timeout_s)
+        is_told = super().wait_beyond(number, timeout_s)
+        self._waits = False
+        return is_told
 
 
 def test_a_rank_that_hears_late_who_is_back_does_not_take_it_for_lost(tmp_path: Path) -> None:

@@ -195,10 +195,8 @@ def test_what_a_process_has_given_before_it_was_killed_is_not_answered_to_the_ne
 
     request: Any = SimpleNamespace(model=torch.nn.Module(), optimizer=optimizer)
     parts = (post_of("first"), Rounds(2), request, [0, 1], None, None, lambda: None)
-    server = ParameterServer(*parts, Company(place, None, members))
-    server._listen = lambda worker, life, _: server._posts.update(  # type: ignore[method-assign]
-        {worker: post_of(f"life {life}")}
-    )
+    server: Any = ParameterServer(*parts, Company(place, None, members))
+    server._listen = lambda worker, life, _: server._posts.update({worker: post_of(f"life {life}")})
 
     def tell(worker: int, **content: Any) -> None:
         shard = [torch.zeros_like(each) for each in trained(optimizer)]
