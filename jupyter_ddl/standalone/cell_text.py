@@ -178,7 +178,7 @@ def indented(source: str, by: str = "    ") -> str:
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.STRING or token.type in _MIDDLES:
             inside.update(range(token.start[0] + 1, token.end[0] + 1))
-    lines = source.splitlines(keepends=True)
+    lines = io.StringIO(source)  # which splits lines where Python does: at no form feed or the like
     return "".join(
         line if number in inside or not line.strip() else by + line
         for number, line in enumerate(lines, 1)

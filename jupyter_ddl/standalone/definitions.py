@@ -9,6 +9,7 @@ import ast
 import builtins
 import importlib
 import inspect
+import io
 import sys
 from collections.abc import Iterable, Mapping
 from graphlib import CycleError, TopologicalSorter
@@ -69,7 +70,7 @@ def _statements(cell: str, text: str) -> Iterable[Statement]:
         tree = ast.parse(text)
     except (SyntaxError, ValueError):  # magics beside the definitions
         tree, text = _without_magics(text)
-    lines = text.splitlines(keepends=True)
+    lines = [*io.StringIO(text)]  # splits where Python does: at no form feed or the like
     for node in tree.body:
         own = "".join(lines[_first_line(node) - 1 : _end(node)])
         if node.col_offset or ast.unparse(ast.parse(own)) != ast.unparse(node):
@@ -79,10 +80,8 @@ def _statements(cell: str, text: str) -> Iterable[Statement]:
 
 
 def _without_magics(text: str) -> tuple[ast.Module, str]:
-    lines = [
-        "pass\n" if line.startswith(("%", "!")) else line for line in text.splitlines(keepends=True)
-    ]
-    text = "".join(lines)
+    lines = io.StringIO(text)
+    text = "".join("pass\n" if line.startswith(("%", "!")) else line for line in lines)
     try:
         return ast.parse(text), text
     except (SyntaxError, ValueError):

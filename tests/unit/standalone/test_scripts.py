@@ -193,8 +193,10 @@ def _loss_of_ranks(data: Any, seed: int) -> float:
 
 
 def test_a_program_of_a_map_has_every_element(home: Home, tmp_path: Path) -> None:
-    namespace = notebook_of("pairs = [(1, 'a'), (2, 'b')]\ndef twice(x):\n    return 2 * x")
-    cell = 'text = """\nlong"""\nn = twice(number)\n{letter: n + len(text)}'
+    # Python ends no line at a form feed or at U+2028.
+    twice = "text = 'a\x0cb\u2028c'\ndef twice(x):\n    return 2 * x"
+    namespace = notebook_of(f"pairs = [(1, 'a'), (2, 'b')]\n{twice}")
+    cell = 'x = """\x0c\u2028"""\ntext = """\nlong"""\nn = twice(number)\n{letter: n + len(text)}'
     run = record("map --over number, letter in pairs", cell, namespace)
     path = tmp_path / "each.py"
     export_program(run.run_id, path, "script")
