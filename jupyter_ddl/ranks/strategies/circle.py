@@ -163,9 +163,12 @@ class Circle:
     def _await_word(self, error: Exception, lives: Mapping[int, int]) -> None:
         """Rank 0 waits until the driver has told who is lost; the others wait for rank 0."""
         deadline_s = time.monotonic() + _WORD_S
-        while self.is_first and not self._is_any_lost(lives):
-            members = self._company.members
-            if not members.wait_beyond(members.number, deadline_s - time.monotonic()):
+        members = self._company.members
+        while self.is_first:
+            number = members.number  # before the look at who is there, or a word could be missed
+            if self._is_any_lost(lives):
+                return
+            if not members.wait_beyond(number, deadline_s - time.monotonic()):
                 raise error
 
     def _renew(self, lives: Mapping[int, int]) -> int:

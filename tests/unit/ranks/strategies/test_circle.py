@@ -16,9 +16,11 @@ import torch.distributed as dist
 
 from jupyter_ddl.protocol.group import MembersChanged, RankPlace
 from jupyter_ddl.ranks.membership import Membership
+from jupyter_ddl.ranks.strategies import circle as circles
 from jupyter_ddl.ranks.strategies import company
 from jupyter_ddl.ranks.strategies.circle import Circle
 from jupyter_ddl.ranks.strategies.company import Company
+from jupyter_ddl.ranks.strategies.exchange import Exchange
 from jupyter_ddl.ranks.strategies.local import DiLoCo
 from jupyter_ddl.ranks.strategies.steps import StepRequest, StepSettings
 from tests.until import PATIENCE_S, until
@@ -303,3 +305,22 @@ def _names(seed: int) -> Iterator[None]:
         yield
     except AssertionError as error:
         raise AssertionError(f"seed {seed}: {error}") from error
+
+
+class _ToldWhileLooking(Membership):
+    """The driver's word comes just behind the first look at who is there."""
+
+    def lives(self, world_size: int) -> dict[int, int]:
+        before = super().lives(world_size)
+        self.take(MembersChanged("r", 0, 1, 1, {0: 1, 1: 1}))
+        return before
+
+
+def test_a_word_that_comes_while_one_looks_is_heard(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(circles, "_WORD_S", 0.0)
+    place = RankPlace("g", 0, 3, strategy="diloco")
+    store = dist.FileStore(str(tmp_path / "store"), -1)
+    first = Circle(Company(place, store, _ToldWhileLooking()), Exchange())
+    first._await_word(RuntimeError("Connection closed by peer"), dict.fromkeys(range(3), 1))
