@@ -34,6 +34,7 @@ def test_forty_secrets_are_in_no_object_and_in_no_log_of_a_cluster(
     assert VARIABLE in Run(str(failed.value.fields["run_id"])).logs(), "the run itself has them"
     seen = _seen(namespace)
     cluster.stop()
+    kubectl("delete", "secret", _USERS, "-n", namespace)
     gone(namespace)
     seen |= {f"log {path.name}": path.read_bytes() for path in home.runtime.rglob("*.log*")}
     assert {name.partition(" ")[0] for name in seen} >= {
