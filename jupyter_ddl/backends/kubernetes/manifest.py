@@ -8,6 +8,7 @@ from typing import Any
 
 from jupyter_ddl.backends.dask_config import DASK_CONFIG
 from jupyter_ddl.backends.kubernetes import names
+from jupyter_ddl.backends.kubernetes.hardening import container_security, pod_security
 from jupyter_ddl.backends.kubernetes.settings import kube_settings
 from jupyter_ddl.backends.kubernetes.spot import SpotPool
 from jupyter_ddl.backends.kubernetes.template import merged
@@ -34,7 +35,6 @@ COMM_PORT = 8786
 HTTP_PORT = 8787
 _DASK = ("python", "-m", "jupyter_ddl.backends.kubernetes.pod_main")
 _TLS = "/etc/jupyter-ddl/tls"
-_USER_ID = 1000
 _OVERHEAD_BYTES = 400 << 20
 """A worker and its zygote with torch imported, beside the rank."""
 _DEFAULT_LIMIT_BYTES = 2 << 30
@@ -132,16 +132,8 @@ def _pod(spec: ClusterSpec, name: str, container: Json) -> Json:
     kube = kube_settings(spec)
     pod: Json = {
         "containers": [container],
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
         "terminationGracePeriodSeconds": _GRACE_S,
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": _USER_ID,
-            "runAsGroup": _USER_ID,
-            "fsGroup": _USER_ID,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+        **pod_security(),
         "volumes": [
             {"name": "scratch", "emptyDir": {}},
             {"name": "shm", "emptyDir": {"medium": "Memory"}},
@@ -185,12 +177,7 @@ def _container(role: str, image: str | None) -> Json:
             {"name": "shm", "mountPath": "/dev/shm"},
             {"name": "tls", "mountPath": _TLS, "readOnly": True},
         ],
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "runAsNonRoot": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
+        **container_security(),
     }
 
 

@@ -1,8 +1,7 @@
 """A run's program as objects of Kubernetes: its files in a ConfigMap, and a pod that executes it.
 
 What the pod needs is in the file, so ``kubectl apply --server-side -f FILE`` is enough, and it
-needs no right of its own.  It is hardened as the *restricted* standard asks.
-https://kubernetes.io/docs/concepts/security/pod-security-standards/
+needs no right of its own.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from typing import Any
 
 import yaml
 
+from jupyter_ddl.backends.kubernetes.hardening import container_security, pod_security
 from jupyter_ddl.errors import OptionError
 from jupyter_ddl.formats import format_bytes
 from jupyter_ddl.protocol.run import RunSpec
@@ -38,7 +38,6 @@ _PROGRAM = "/program"
 _MAX_BYTES = 1 << 20
 _MAX_NAME = 52
 """Names of pods end in more."""
-_USER_ID = 1000
 
 
 def program_name(spec: RunSpec) -> str:
@@ -106,12 +105,7 @@ def container_of(image: str, command: list[str], gpus: int) -> Json:
             {"name": "PYTHONDONTWRITEBYTECODE", "value": "1"},
         ],
         "volumeMounts": mounts(),
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "runAsNonRoot": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
+        **container_security(),
     }
     if gpus:
         made["resources"] = {"limits": {"nvidia.com/gpu": gpus}}
@@ -146,15 +140,7 @@ def pod_of(script: Script, folder: Path, container: Json) -> Json:
     """The pod of a container that executes the program once."""
     return {
         "restartPolicy": "Never",
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": _USER_ID,
-            "runAsGroup": _USER_ID,
-            "fsGroup": _USER_ID,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+        **pod_security(),
         "containers": [container],
         "volumes": volumes(script, folder),
     }

@@ -191,8 +191,8 @@ def _once(rank: int, number: int, where: str) -> Callable[[int, int, str], bool]
     return die
 
 
-@pytest.mark.parametrize("where", ["step", "confirm"])
-def test_the_others_make_every_step_and_take_the_lost_rank_back(tmp_path: Path, where: str) -> None:
+def _one_that_is_back_in_time(group: Group, where: str) -> Callable[[int, int, str], bool]:
+    """The last rank dies behind step 10; behind step 25 the first one waits until it is back."""
     dies = _once(2, 10, where)
 
     def die(rank: int, at: int, place: str) -> bool:
@@ -203,8 +203,13 @@ def test_the_others_make_every_step_and_take_the_lost_rank_back(tmp_path: Path, 
             )
         return dies(rank, at, place)
 
+    return die
+
+
+@pytest.mark.parametrize("where", ["step", "confirm"])
+def test_the_others_make_every_step_and_take_the_lost_rank_back(tmp_path: Path, where: str) -> None:
     group = Group(tmp_path)
-    _play(group, die)
+    _play(group, _one_that_is_back_in_time(group, where))
     for rank in (0, 1):
         assert group.real_steps[rank, 1] == list(range(_N_STEPS))
     back = group.real_steps[2, 2]
@@ -243,19 +248,9 @@ class _Late(Membership):
 
 
 def test_a_rank_that_hears_late_who_is_back_does_not_take_it_for_lost(tmp_path: Path) -> None:
-    dies = _once(2, 10, "step")
-
-    def die(rank: int, at: int, place: str) -> bool:
-        if (rank, at, place) == (0, 25, "step"):
-            circle = group.circle
-            until(
-                lambda: not circle.lacks_ranks or circle._guests(), _JOIN_S, "it asks to be let in"
-            )
-        return dies(rank, at, place)
-
     group = Group(tmp_path)
     group.late_members[1] = _Late()
-    _play(group, die)
+    _play(group, _one_that_is_back_in_time(group, "step"))
     for rank in (0, 1):
         assert group.real_steps[rank, 1] == list(range(_N_STEPS))
     assert group.real_steps[2, 2]
