@@ -29,6 +29,7 @@ from jupyter_ddl.errors import CaptureError
 from jupyter_ddl.formats import format_bytes
 from jupyter_ddl.protocol.program import MAIN_GLOBALS, CapturedName
 from jupyter_ddl.store.blobs import digest_of
+from jupyter_ddl.store.code_files import reduce_code
 from jupyter_ddl.store.exceptions import reduce_exception
 from jupyter_ddl.store.host_limits import host_limits
 
@@ -439,11 +440,9 @@ class CellPickler(cloudpickle.Pickler):  # type: ignore[misc]
     def _reduce_code(self, code: types.CodeType) -> Any:
         """Code of another cell says so in tracebacks, and brings the lines to show."""
         name = notebook_cell_of(code.co_filename, self._namespace)
-        if name is None:
-            return NotImplemented
-        if name not in self.sources:
+        if name is not None and name not in self.sources:
             self.sources[name] = "".join(linecache.getlines(code.co_filename))
-        return self.dispatch_table[types.CodeType](code.replace(co_filename=name))
+        return reduce_code(code, name or "")
 
 
 class _OverLimitError(Exception):

@@ -287,7 +287,7 @@ class Attempt:
         def tell(file: str, size: int, shown: tuple[str, ...]) -> None:
             self._emit(OutputShown(trial.trial, trial.attempt, file, size, time.time(), shown))
 
-        folder = Path(self._assignment.run_dir) / "outputs"
+        folder = f"{self._assignment.run_dir}/outputs"
         return Outputs(folder, f"trial-{trial.trial}-a{trial.attempt}", tell)
 
     def warn(self, text: str) -> None:

@@ -155,7 +155,7 @@ class CellRun:
         value = None
         values: dict[str, Any] = {}
         try:
-            with outputs.figures_of_failures():
+            with outputs.figures_of_failures:
                 self._evaluate(body)
                 if last is not None:
                     value = self._namespace["_"] = self._evaluate(last)

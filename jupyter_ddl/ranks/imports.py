@@ -40,6 +40,8 @@ def replace_everywhere(original: _Function, replacement: _Function) -> None:
         n_later = max(0, len(sys.modules) - _n_noted)
         later = list(itertools.islice(reversed(sys.modules.values()), n_later))
         found = [*noted, *_names_of(original, later)]
+        # What is replaced once more, as in a rank that turns out to belong to a group, is there.
+        _noted[replacement] = found
     for names in found:
         names[original.__name__] = replacement
 

@@ -369,8 +369,14 @@ def _exit(code: object = None) -> NoReturn:
 
 def namespace_defaults() -> dict[str, Any]:
     """Names that every cell of this attempt sees unless it, or the notebook, has its own."""
-    names = {name: globals()[name] for name in (*__all__, "display", "get_ipython")}
+    names = _defaults().copy()
     put_numbers(names)
+    return names
+
+
+@functools.cache
+def _defaults() -> dict[str, Any]:
+    names = {name: globals()[name] for name in (*__all__, "display", "get_ipython")}
     return {"jupyter_ddl": importlib.import_module("jupyter_ddl"), **names}
 
 

@@ -275,9 +275,7 @@ class _Rank:
             with self._alone.trial():
                 if assignment.fit is not None and self._log is not None:
                     return self._fits.run(trial, assignment, self._log)
-                return program.run_trial(
-                    trial, assignment, self._emit, stop_flag, self._log_position
-                )
+                return program.run_trial(trial, assignment, self._emit, stop_flag)
         self._begin("rendezvous")
         group = RankGroup(place, trial, self._send, self._joins, self._tell)
         group.enter(with_torch=program.uses("torch"))
@@ -285,9 +283,7 @@ class _Rank:
         self.loader.hook()
         self._begin_profiler(trial, assignment)
         self._begin("cell")
-        finished = program.run_trial(
-            trial, assignment, self._emit, stop_flag, self._log_position, group.votes()
-        )
+        finished = program.run_trial(trial, assignment, self._emit, stop_flag, group.votes())
         self._begin("leaving")
         if finished.outcome == "complete":
             group.leave()

@@ -15,7 +15,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -69,13 +69,13 @@ class Outputs:
 
     Parameters
     ----------
-    folder : Path
+    folder : str or Path
         Where the files go.
     stem : str
         Beginning of their names.
     """
 
-    def __init__(self, folder: Path, stem: str, tell: Tell) -> None:
+    def __init__(self, folder: str | Path, stem: str, tell: Tell) -> None:
         self._folder = folder
         self._stem = stem
         self._tell = tell
@@ -125,7 +125,7 @@ class Outputs:
 
     def close(self) -> None:
         """Write what waits; nothing comes behind it."""
-        with self._guard:
+        if self._n_shown:
             self._write()
 
     def _write_soon(self) -> None:
@@ -151,13 +151,15 @@ class Outputs:
                     self._save(slot.file, bundle)
             unkept, self._unkept = self._unkept, []
             for file in unkept:
-                (self._folder / file).unlink(missing_ok=True)
+                Path(self._folder, file).unlink(missing_ok=True)
 
     def _save(self, file: str, bundle: Bundle) -> None:
         data = msgspec.json.encode(bundle)
         try:
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            write_whole(self._folder / file, data)
+            # Made here, not for each of thousands of trials that show nothing.
+            folder = Path(self._folder)
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_whole(folder / file, data)
         except OSError as error:
             _print(f"{bundle.text}\n(this output could not be kept: {error.strerror})")
             return
@@ -292,15 +294,18 @@ def show_figures(shown: Any = None) -> None:
     pyplot.close("all")
 
 
-@contextlib.contextmanager
-def figures_of_failures() -> Iterator[None]:
-    """Show the figures that a cell leaves open also where it raises, as notebooks do."""
-    try:
-        yield
-    except BaseException:
-        with contextlib.suppress(Exception):  # what the cell raised counts
-            show_figures()
-        raise
+class _FiguresOfFailures:
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            with contextlib.suppress(Exception):  # what the cell raised counts
+                show_figures()
+
+
+figures_of_failures = _FiguresOfFailures()
+"""Within this, the figures that a cell leaves open are shown also where it raises, as notebooks do.
+"""
 
 
 def show_figure(figure: Any) -> None:

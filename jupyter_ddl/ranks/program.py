@@ -94,7 +94,8 @@ class TrialNames:
 
     def load_captured(self, namespace: dict[str, Any]) -> None:
         """Put our names and the notebook's there, without those of a trial."""
-        namespace.update({"__builtins__": builtins, **incell.namespace_defaults()})
+        namespace["__builtins__"] = builtins
+        namespace.update(incell.namespace_defaults())
         self._captured.load_into(namespace)
 
     def fill(
@@ -227,13 +228,22 @@ def load_program(assignment: Assignment) -> LoadedProgram:
             f"another version of jupyter_ddl; make the environments equal",
             run_id=assignment.run_id,
         ) from error
-    return LoadedProgram(program, blob_dirs, Path(assignment.run_dir))
+    is_reused = not assignment.fresh_process
+    return LoadedProgram(program, blob_dirs, Path(assignment.run_dir), is_reused=is_reused)
 
 
 class LoadedProgram:
-    """The cell compiled, its modules importable, its packages imported, its captures at hand."""
+    """The cell compiled, its modules importable, its packages imported, its captures at hand.
 
-    def __init__(self, program: Program, blob_dirs: tuple[Path, ...], run_dir: Path) -> None:
+    Parameters
+    ----------
+    is_reused : bool
+        Whether other trials may follow the first one in this process.
+    """
+
+    def __init__(
+        self, program: Program, blob_dirs: tuple[Path, ...], run_dir: Path, *, is_reused: bool
+    ) -> None:
         self._program = program
         self._filename = program.filename
         self._blob_dirs = blob_dirs
@@ -243,6 +253,8 @@ class LoadedProgram:
             self._load(blob_dirs, run_dir)
         except Exception as error:  # noqa: BLE001 - imports and parsing meet anything the user wrote
             self._broken = self._ending_of(error, None)
+        if is_reused:
+            self._settings.keep()
         self._surroundings = ProcessState(self._settings)
         self._writes = WriteWatch(run_dir, program.file_names)
         # What is here now stays: collections during trials need not look at it again.
@@ -290,7 +302,6 @@ class LoadedProgram:
         assignment: Assignment,
         emit: Emit,
         stop: StopFlag,
-        log_position: Callable[[], int],
         votes: GroupVotes | None = None,
     ) -> AttemptFinished:
         """Execute the cell for one attempt, and put the process back for the next one.
@@ -303,8 +314,6 @@ class LoadedProgram:
             Takes the attempt's events (reports, checkpoints, notices) as they happen.
         stop : StopFlag
             Looked at by every report.
-        log_position : callable
-            Size in bytes of this process's log; asked once everything has been flushed.
         votes : GroupVotes, optional
             For a rank of a group.
         """
@@ -322,7 +331,6 @@ class LoadedProgram:
             at_s=time.time(),
             duration_s=duration_s,
             value=ending.value,
-            log_end=log_position(),
             values_file=ending.values_file,
             failure=ending.failure,
             inline_value=ending.inline_value,
@@ -348,7 +356,8 @@ class LoadedProgram:
             outputs.set_outputs(attempt.outputs())
             enter_folder(assignment.folder, self._program.data, self._blob_dirs)
             self._writes.begin()
-            self._tell_problems(emit)
+            if self._settings.problems:
+                self._tell_problems(emit)
             if self._program.callbacks:
                 store = None if votes is None else votes.store
                 set_loop(Loop(attempt, attempt.warn, store, self._program.own_calls))
@@ -379,7 +388,7 @@ class LoadedProgram:
         first_names = set(namespace)
         seed_everything(trial.seed)
         try:
-            with outputs.figures_of_failures():
+            with outputs.figures_of_failures:
                 result = self._run_cell(namespace)
             if assignment.over is None:  # else it goes back as the element's value
                 outputs.show_value(result)

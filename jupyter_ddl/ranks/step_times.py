@@ -57,6 +57,12 @@ def watch_strategy(strategy: Any) -> None:
     _strategies[:] = [] if strategy is None else [strategy]
 
 
+@functools.cache
+def _n_cpus() -> int:
+    """Asked for when steps are told: it takes 60 files, for which no rank waits to begin."""
+    return host_limits().cpus
+
+
 def _bytes_sent() -> int | None:
     return _strategies[0].bytes_sent if _strategies else None
 
@@ -97,7 +103,6 @@ class StepTimes:
         self._norm: float | None = None
         self._norm_due_s = 0.0
         self._sizes = _Sizes()
-        self._n_cpus = host_limits().cpus
         _models.clear()
         self._n_sent: int | None = None
         watch_strategy(None)
@@ -160,7 +165,7 @@ class StepTimes:
                 n_workers=self._loader.n_workers,
                 gradient_norm=self._norm,
                 gradient_bytes=self._sizes.n_bytes or None,
-                n_cpus=self._n_cpus,
+                n_cpus=_n_cpus(),
                 bytes_sent=self._n_sent,
                 hidden_share=self._exchanges.hidden_share,
             )

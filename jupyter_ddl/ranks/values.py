@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+import types
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import IO, Any
@@ -14,6 +15,7 @@ from jupyter_ddl.errors import TrialError
 from jupyter_ddl.protocol.space import ParamValue
 from jupyter_ddl.ranks.metrics import shown
 from jupyter_ddl.store.atomic import replacing
+from jupyter_ddl.store.code_files import reduce_code
 from jupyter_ddl.store.exceptions import reduce_exception
 
 __all__ = ["ValuesError", "beats", "brought", "inline", "save_values"]
@@ -124,6 +126,8 @@ class _Pickler(cloudpickle.CloudPickler):  # type: ignore[misc]  # cloudpickle h
                 else:
                     moved.requires_grad_(obj.requires_grad)
                 return moved.__reduce_ex__(5)
+        if isinstance(obj, types.CodeType):
+            return reduce_code(obj)
         return reduce_exception(obj) or super().reducer_override(obj)
 
 

@@ -8,7 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = ["replacing", "sync_directory", "write_whole"]
+__all__ = ["PARTIAL", "replacing", "sync_directory", "write_whole"]
+
+PARTIAL = ".partial-"
+"""How the names of files begin that are being written."""
 
 
 @contextlib.contextmanager
@@ -27,7 +30,7 @@ def replacing(path: Path, *, mode: int = 0o600, is_synced: bool = False) -> Iter
         machine.  Its name does only after :func:`sync_directory`.
     """
     # Two writers of one path, threads of one process perhaps, must not share the partial file.
-    partial = path.with_name(f".partial-{os.urandom(8).hex()}")
+    partial = path.with_name(f"{PARTIAL}{os.urandom(8).hex()}")
     fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:
         with os.fdopen(fd, "wb") as file:

@@ -41,11 +41,7 @@ def run(tmp_path):
         )
         events = []
         ended = load_program(assignment).run_trial(
-            TrialAssignment(0, 1, params, 5, item),
-            assignment,
-            events.append,
-            StopFlag(),
-            lambda: 0,
+            TrialAssignment(0, 1, params, 5, item), assignment, events.append, StopFlag()
         )
         assert isinstance(ended, AttemptFinished)
         assert ended.failure is None, ended.failure

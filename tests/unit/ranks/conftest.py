@@ -6,6 +6,7 @@ import gc
 import io
 import os
 import sys
+import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,7 @@ from jupyter_ddl.protocol.program import CapturedName, ModuleFile, Placeholder, 
 from jupyter_ddl.ranks.program import LoadedProgram, load_program
 from jupyter_ddl.ranks.stopping import StopFlag
 from jupyter_ddl.store.blobs import put_blob
+from jupyter_ddl.store.code_files import reduce_code
 
 FILENAME = "In [12]"
 
@@ -44,9 +46,7 @@ class Rank:
         emit: Callable[[RankEvent], None] | None = None,
     ) -> AttemptFinished:
         given = TrialAssignment(trial, attempt, params or {}, seed, item)
-        return self.program.run_trial(
-            given, self.assignment, emit or self.events.append, self.stop, lambda: 77
-        )
+        return self.program.run_trial(given, self.assignment, emit or self.events.append, self.stop)
 
     def of(self, kind: type) -> list[Any]:
         return [event for event in self.events if isinstance(event, kind)]
@@ -63,10 +63,18 @@ def pickled(values: dict[str, Any], min_buffer_bytes: int = 1024) -> tuple[bytes
         buffers.append(view)
         return False
 
-    pickler = cloudpickle.CloudPickler(stream, protocol=5, buffer_callback=keep)
+    pickler = _Pickler(stream, protocol=5, buffer_callback=keep)
     for value in values.values():
         pickler.dump(value)
     return stream.getvalue(), buffers
+
+
+class _Pickler(cloudpickle.CloudPickler):  # type: ignore[misc]
+    """Code keeps its file, as what a cell captures does."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        is_code = isinstance(obj, types.CodeType)
+        return reduce_code(obj) if is_code else super().reducer_override(obj)
 
 
 def placeholder(source: str, name: str, **fields: Any) -> Placeholder:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
 import sys
@@ -10,6 +11,7 @@ from functools import partial
 from importlib.abc import MetaPathFinder
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -92,3 +94,30 @@ def test_a_function_is_replaced_wherever_it_was_imported_to(
         "another of this name",
         "ours",
     ]
+
+
+def test_what_is_replaced_again_is_not_looked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fetch() -> str:
+        return "theirs"
+
+    class Touched(ModuleType):
+        n_looks = 0
+
+        def __getattribute__(self, name: str) -> Any:
+            if name == "__dict__":
+                Touched.n_looks += 1
+            return super().__getattribute__(name)
+
+    module = Touched("touched_of_test")
+    module.fetch = fetch  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "touched_of_test", module)
+    note_names([fetch])
+    for answer in ("alone", "in a group"):
+        before, looks = module.fetch, Touched.n_looks
+
+        @functools.wraps(fetch)
+        def ours(answer: str = answer) -> str:
+            return answer
+
+        replace_everywhere(before, ours)
+        assert (module.fetch(), Touched.n_looks) == (answer, looks)

@@ -15,7 +15,7 @@ from jupyter_ddl.ranks.stopping import TrialStopped
 def test_the_last_reported_value_is_the_objective(host: Any) -> None:
     rank = host.load("report(acc=0.25)\nreport(acc=0.5, loss=1)\nacc = 9.0\n", metric="acc")
     finished = rank.run()
-    assert (finished.outcome, finished.value, finished.log_end) == ("complete", 0.5, 77)
+    assert (finished.outcome, finished.value) == ("complete", 0.5)
     reports = rank.of(Reported)
     assert [(each.step, each.metrics) for each in reports] == [
         (0, {"acc": 0.25}),

@@ -74,7 +74,7 @@ told = []
 outputs.set_outputs(outputs.Outputs(Path(sys.argv[1]), "t", lambda *each: told.append(each)))
 import matplotlib.pyplot as plt
 try:
-    with outputs.figures_of_failures():
+    with outputs.figures_of_failures:
         plt.plot([1, 2])
         raise ValueError("behind the figure")
 except ValueError as error:
