@@ -3,11 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Coroutine, Iterator
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
-__all__ = ["BackgroundTasks"]
+__all__ = ["BackgroundTasks", "in_thread"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+async def in_thread(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    """As ``asyncio.to_thread``, and who is cancelled goes when the thread is done.
+
+    What it works on, descriptors above all, is not closed under its hands.
+    """
+    work = asyncio.ensure_future(asyncio.to_thread(function, *args, **kwargs))
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        while not work.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait({work})
+        raise
 
 
 class BackgroundTasks:

@@ -229,6 +229,8 @@ FORMS = PluginKind(
     {
         "script": "jupyter_ddl.standalone.forms:ProgramFile",
         "job": "jupyter_ddl.backends.kubernetes.jobs:BatchJob",
+        "trainjob": "jupyter_ddl.backends.kubernetes.trainjobs:TrainJob",
+        "katib": "jupyter_ddl.backends.kubernetes.experiments:Experiment",
     },
 )
 """What ``%runs export RUN FILE --as`` takes."""

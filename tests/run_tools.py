@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -23,6 +24,7 @@ __all__ = [
     "STEPS",
     "assert_clean",
     "controller_pid",
+    "fill",
     "kill_controller",
     "outcomes",
     "start_map",
@@ -133,3 +135,14 @@ def assert_clean(run: Run, n_complete: int | None = None) -> list[Event]:
         completed = sorted(end.trial for end in outcomes(run, "complete"))
         assert completed == list(range(n_complete))
     return events
+
+
+def fill(ballast: Path) -> None:
+    """Leave no byte of the file system that ``ballast`` is on."""
+    with ballast.open("wb", buffering=0) as file:
+        for size in (1 << 16, 1 << 12, 1):
+            try:
+                while True:
+                    file.write(b"x" * size)
+            except OSError:
+                continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar
@@ -23,6 +24,7 @@ __all__ = [
     "MIN_WORKER_BYTES",
     "Backend",
     "BackendPlugin",
+    "ControllerHost",
     "Finding",
     "FoundCluster",
     "NoSettings",
@@ -104,6 +106,13 @@ class Backend(ABC):
     async def close(self) -> None:
         """End everything that this backend has started."""
 
+    async def leave(self) -> None:
+        """As ``close``, where the controller ends and another one takes its place at once.
+
+        What can go on without it does.
+        """
+        await self.close()
+
     @property
     @abstractmethod
     def n_wanted(self) -> int:
@@ -123,24 +132,9 @@ class Backend(ABC):
         return
 
     @property
-    def gone(self) -> str:
-        """Why there is no cluster any more that could be repaired, in one clause; empty: there is.
-
-        The controller ends then, unless something runs: that calls for :meth:`begin_anew`.
-        """
-        return ""
-
-    async def begin_anew(self) -> None:
-        """Make a cluster that is :attr:`gone` again; returns with another :attr:`client`.
-
-        Keeps ``spec.start_timeout_s``, and leaves nothing when it fails.
-
-        Raises
-        ------
-        ClusterError
-            It can't be done, or not in time.
-        """
-        raise ClusterError("a cluster of this kind is not made anew")
+    def age_s(self) -> float:
+        """How old the cluster was when ``start`` has returned: it may outlive controllers."""
+        return 0.0
 
     @property
     def owns_workers(self) -> bool:
@@ -160,6 +154,20 @@ class Backend(ABC):
         backend whose workers are on this host, as this user, may do so.
         """
         return self.shared_filesystem
+
+    @property
+    def address(self) -> str:
+        """Of the scheduler, as people know it; empty while there is none."""
+        return str(getattr(self.client.scheduler, "address", ""))
+
+    @property
+    def has_clients_here(self) -> bool:
+        """Whether clients see the files of this process.
+
+        Elsewhere a mirror has copies of its runs, and writes beside those what is for people's
+        eyes, as event files of TensorBoard are.
+        """
+        return True
 
     @property
     def slots_per_worker(self) -> int:
@@ -183,6 +191,89 @@ class Backend(ABC):
         Asked only between ``start`` and ``close``.
         """
         return ""
+
+
+class ControllerHost(ABC):
+    """Where the controller of one cluster runs that is not on this host.
+
+    Made and used in a mirror (:mod:`jupyter_ddl.mirror`), which stands for that controller here.
+    All calls come from its event loop, ``connect`` and ``missing`` also side by side.  A cluster
+    that was started goes on without anybody here; ``close`` gives up connections only.
+    """
+
+    @abstractmethod
+    async def start(self, on_phase: OnPhase) -> None:
+        """Bring up a new cluster; returns when its controller lets itself be connected to.
+
+        Keeps ``spec.start_timeout_s``.  When it has raised, for whatever reason, nothing that it
+        began is left.
+
+        Raises
+        ------
+        ClusterError
+            It can't be done, or a cluster of this user and name is there.
+        """
+
+    @abstractmethod
+    async def join(self) -> ClusterSpec | None:
+        """Find the cluster of this user and name; returns what it was started with.
+
+        None: there is none.
+
+        Raises
+        ------
+        ClusterError
+            Nobody could be asked, or it may not be used from here.
+        """
+
+    @abstractmethod
+    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A connection to the controller, which both ends have proved who they are on.
+
+        Raises
+        ------
+        ClusterError
+            It can't be had now; one clause says why.
+        """
+
+    @abstractmethod
+    async def missing(self) -> str:
+        """Why there is no cluster any more, in one clause; empty: it is there, or nobody knows."""
+
+    @abstractmethod
+    async def end(self) -> None:
+        """End the cluster with all that belongs to it, and wait until nothing is left.
+
+        Raises
+        ------
+        ClusterError
+            It can't be done.
+        """
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Give up what connects to the cluster; may be called at any time and more than once."""
+
+    @property
+    def keeps_runs(self) -> bool:
+        """Whether the controller's files outlive the loss of its machine.
+
+        Known when ``start`` or ``join`` has returned.  Where they do not, checkpoints are copied
+        as they come, so that runs can go on from them.
+        """
+        return True
+
+    @property
+    def place(self) -> str:
+        """Where the cluster is: one of the same name in another place is another one.
+
+        Known when ``start`` or ``join`` has returned.
+        """
+        return ""
+
+    async def reachable(self, address: str) -> str:
+        """The scheduler's address as this host reaches it."""
+        return address
 
 
 # -- what clients ask ------------------------------------------------------------------------------
@@ -229,6 +320,8 @@ class FoundCluster(msgspec.Struct, frozen=True):
     """Token of its controller's process; empty where the service does not know it."""
     handle: str
     """What the backend needs to end it."""
+    settings: dict[str, Any] = {}
+    """What it needs to join it: of its own part of the spec, where to look."""
 
 
 class NoSettings(msgspec.Struct, frozen=True):
@@ -259,6 +352,8 @@ class BackendPlugin(ABC):
     """How long a start may take at most."""
     requires: ClassVar[str] = ""
     """What pip is to install if a package is missing; empty: the package itself."""
+    has_controller_host: ClassVar[bool] = False
+    """Whether controllers run where :meth:`controller_host` says, not on the host of clients."""
     stopped: ClassVar[str] = "has ended"
     """What became of a cluster that was stopped, in the words of people."""
 
@@ -334,6 +429,16 @@ class BackendPlugin(ABC):
             The service refused.
         """
         raise ClusterError(f"clusters of backend {self.name!r} end where they were started")
+
+    def controller_host(self, spec: ClusterSpec) -> ControllerHost:
+        """Where the controller of such a cluster runs, if ``has_controller_host``.
+
+        Raises
+        ------
+        ClusterError
+            The spec is not one of this backend.
+        """
+        raise ClusterError(f"controllers of backend {self.name!r} run where their clients do")
 
     def enter_controller(self) -> None:
         """Called first in a controller, while it has one thread: a fork of it goes here."""

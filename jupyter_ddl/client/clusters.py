@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
-from jupyter_ddl.backends.base import Finding, FoundCluster, Report, backend_plugin
+from jupyter_ddl.backends.base import Finding, Report, backend_plugin
 from jupyter_ddl.binder_mode import check_backend, in_binder
 from jupyter_ddl.client.dask_client import forget_client
+from jupyter_ddl.client.elsewhere import delete_named, join_named
 from jupyter_ddl.client.link import client_loop
 from jupyter_ddl.client.session import chosen_name, session
-from jupyter_ddl.errors import ClusterError, ControllerError, PluginError
+from jupyter_ddl.errors import ClusterError, ControllerError, JupyterDDLError
 from jupyter_ddl.grammar import Argument
 from jupyter_ddl.nearest import did_you_mean
-from jupyter_ddl.plugins import BACKENDS
 from jupyter_ddl.protocol.cluster import ClusterSpec
 from jupyter_ddl.protocol.replies import ClusterStatus, LogText, Result, StatusResult
 from jupyter_ddl.protocol.requests import Adapt, Body, GetLog, GetStatus, Scale, StopCluster
@@ -28,10 +28,8 @@ __all__ = [
     "attach_cluster",
     "chosen_cluster",
     "cluster_spec",
-    "clusters_elsewhere",
     "connect_cluster",
     "current_cluster",
-    "delete_elsewhere",
     "examine_cluster",
     "list_clusters",
     "start_cluster",
@@ -42,7 +40,9 @@ _CONNECTED = "dask"
 """The backend of a scheduler that is already running."""
 _CALL_S = 30.0
 _STOP_TIMEOUT_S = 20.0
+_STOP_ELSEWHERE_S = 60.0
 _STOP_ANSWER_S = 5.0
+_STOP_LOOK_S = 2.0
 _STOP_GRACE_S = 10.0
 _POLL_S = 0.05
 
@@ -70,32 +70,57 @@ class Cluster:
         result = self._ask(GetLog(worker, n_lines))
         return result.text if isinstance(result, LogText) else ""
 
-    def stop(self) -> None:
+    def stop(self, on_phase: Callable[[str], None] = lambda _: None) -> None:
         """End the controller and everything below it; unfinished runs stay resumable.
+
+        Parameters
+        ----------
+        on_phase : callable
+            Gets one short sentence now and then, while runs of a cluster elsewhere are copied here.
 
         Raises
         ------
         ControllerError
-            It still runs after 20 s; the message gives the pid.
+            It still runs after 20 s, or elsewhere a minute after the last file came; the message
+            gives the pid.
         """
         info = session().info(self.name)
+        is_elsewhere = backend_plugin(info.backend).has_controller_host
         forget_client(self.name)
         try:
             session().ask(self.name, StopCluster(), _STOP_ANSWER_S)
         except ControllerError:
             # It hangs, or ended just now.  Nothing outlives a controller that is killed.
             end_process(info.process, _STOP_GRACE_S)
-        deadline = time.monotonic() + _STOP_TIMEOUT_S
+            if is_elsewhere:  # that was not the controller: whoever knows of the cluster ends it
+                delete_named(info.backend, self.name)
+        timeout_s = _STOP_ELSEWHERE_S if is_elsewhere else _STOP_TIMEOUT_S
+        deadline = time.monotonic() + timeout_s
+        looked_s, told = time.monotonic(), ""
         while is_alive(info.process) or holds_name(info.process, self.name):
             if time.monotonic() > deadline:
+                who = "its mirror here" if is_elsewhere else "its controller"
                 raise ControllerError(
-                    f"cluster {self.name} did not end within {_STOP_TIMEOUT_S:.0f} s; "
-                    f"its controller is pid {info.process.pid}"
+                    f"cluster {self.name} did not end within {timeout_s:.0f} s; "
+                    f"{who} is pid {info.process.pid}"
                     f"{'' if is_alive(info.process) else ', in another container'}"
                 )
+            if is_elsewhere and time.monotonic() - looked_s > _STOP_LOOK_S:
+                text, looked_s = self._last_copies(), time.monotonic()
+                if text not in ("", told):
+                    deadline, told = looked_s + timeout_s, text
+                    on_phase(f"cluster {self.name}: {text}")
             time.sleep(_POLL_S)
         if session().current == self.name:
             session().current = None
+
+    def _last_copies(self) -> str:
+        """What a cluster elsewhere waits for before it ends; empty where nobody answers."""
+        try:
+            status = _status(session().ask(self.name, GetStatus(), _STOP_ANSWER_S))
+        except JupyterDDLError:
+            return ""
+        return status.trouble if status.state == "stopping" else ""
 
     def __repr__(self) -> str:
         return f"<Cluster {self.name}{'' if read_connection(self.name) else ' (not running)'}>"
@@ -236,10 +261,26 @@ def connect_cluster(
     return Cluster(session().start(spec, on_phase))
 
 
-def attach_cluster(name: str) -> Cluster:
-    """Use a running cluster that was started elsewhere (another kernel, a terminal)."""
-    session().attach(name)
-    return Cluster(name)
+def attach_cluster(name: str, on_phase: Callable[[str], None] = lambda _: None) -> Cluster:
+    """Use a running cluster that was started elsewhere: another kernel, terminal or host.
+
+    Parameters
+    ----------
+    on_phase : callable
+        Gets one short sentence per step, where the cluster is on another host.
+
+    Raises
+    ------
+    ClusterError
+        None of this name runs, or it can't be used from here.
+    """
+    troubles = [] if read_connection(name) is not None else join_named(name, on_phase)
+    try:
+        found = chosen_cluster(name)
+    except ClusterError as error:
+        raise ClusterError("; ".join((error.message, *troubles))) from None
+    session().attach(found.name)
+    return found
 
 
 def current_cluster() -> Cluster | None:
@@ -281,32 +322,6 @@ def chosen_cluster(name: str | None = None) -> Cluster:
             return each
     names = ", ".join(each.name for each in running)
     raise ClusterError(f"several clusters are running: {names}; `%cluster attach NAME` chooses one")
-
-
-def clusters_elsewhere() -> Iterator[FoundCluster | ClusterError]:
-    """This user's clusters that services know and no controller of this host holds.
-
-    For a service that can't be asked there is the error in their place.
-    """
-    here = {info.process.token for info in list_connections()}
-    for name in BACKENDS.names():
-        try:
-            found = client_loop().call(backend_plugin(name).find_elsewhere(), _CALL_S)
-        except (ClusterError, PluginError) as error:
-            yield ClusterError(f"clusters of backend {name} are not listed: {error.message}")
-            continue
-        yield from (each for each in found if each.owner not in here)
-
-
-def delete_elsewhere(found: FoundCluster) -> None:
-    """End a cluster by its service alone; its controller, if it lives, loses it.
-
-    Raises
-    ------
-    ClusterError
-        The service refused.
-    """
-    client_loop().call(backend_plugin(found.backend).delete_elsewhere(found), _CALL_S)
 
 
 def examine_cluster(

@@ -206,16 +206,16 @@ def compare_with(cluster: str, scope: Scope | None, folder: Path | None) -> Chec
     ClusterError
         The cluster does not answer.
     """
-    kernel = kernel_environment()
+    digest = kernel_environment().digest
     asked, problem = _asked_for(folder)
     # Something was installed here since: then perhaps there, too.
-    fresh = _fresh_with.get(cluster) != kernel.digest
+    fresh = _fresh_with.get(cluster) != digest
     result = _ask(cluster, fresh=fresh)
-    verdict = _verdict(result, scope, asked)
+    verdict = _verdict(digest, result, scope, asked)
     if verdict.word != "same" and not fresh:
         result = _ask(cluster, fresh=True)
-        verdict = _verdict(result, scope, asked)
-    _fresh_with[cluster] = kernel.digest
+        verdict = _verdict(digest, result, scope, asked)
+    _fresh_with[cluster] = digest
     workers = {name: _facts[digest] for name, digest in result.workers.items()}
     notes = [problem] if problem else []
     if result.n_silent:
@@ -224,17 +224,16 @@ def compare_with(cluster: str, scope: Scope | None, folder: Path | None) -> Chec
 
 
 def _verdict(
-    result: EnvironmentResult, scope: Scope | None, asked: Configuration | None
+    digest: str, result: EnvironmentResult, scope: Scope | None, asked: Configuration | None
 ) -> EnvironmentVerdict:
-    """The comparison, once for the same facts."""
-    kernel = kernel_environment()
+    """The comparison, once for the same facts; ``digest`` is of the kernel's."""
     of_workers = tuple(sorted(result.workers.items()))
-    key = (kernel.digest, of_workers, scope, None if asked is None else asked.digest)
+    key = (digest, of_workers, scope, None if asked is None else asked.digest)
     if key not in _verdicts:
         if len(_verdicts) >= _N_VERDICTS:
             _verdicts.clear()
         workers = {name: _facts[digest] for name, digest in of_workers}
-        _verdicts[key] = compare(kernel.facts(), workers, scope=scope, asked=asked)
+        _verdicts[key] = compare(kernel_environment().facts(), workers, scope=scope, asked=asked)
     return _verdicts[key]
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import overload
 
+from jupyter_ddl.client.copies import files_there, here
 from jupyter_ddl.client.session import session
 from jupyter_ddl.errors import JupyterDDLError, TrialError
 from jupyter_ddl.formats import format_bytes, format_counted
@@ -32,10 +33,21 @@ class RunFiles(Sequence[FolderFile]):
     ----------
     first : str
         Worker whose file is meant where several have one of a name.
+    stored : iterable of FolderFile
+        Those of ``files`` that no worker is asked for: they lie in the run's directory, here or
+        beside its controller.
     """
 
-    def __init__(self, spec: RunSpec, files: Iterable[FolderFile], is_shared: bool, first: str):
+    def __init__(
+        self,
+        spec: RunSpec,
+        files: Iterable[FolderFile],
+        is_shared: bool,
+        first: str,
+        stored: Iterable[FolderFile] = (),
+    ):
         self._spec = spec
+        self._stored = frozenset(stored)
         self._files = tuple(sorted(files, key=lambda each: (each.path, each.worker)))
         self._is_shared = is_shared
         self._first = first
@@ -94,11 +106,12 @@ class RunFiles(Sequence[FolderFile]):
         return file.worker == self._first, file.changed_at_s
 
     def _bring(self, file: FolderFile, folder: Path) -> Path:
-        source = run_dir(self._spec.run_id) / home_path(file.worker, file.path)
+        run_id, path = self._spec.run_id, home_path(file.worker, file.path)
+        source = here(run_id, path) if file in self._stored else run_dir(run_id) / path
         known = source.stat() if source.exists() else None
-        if known is None or (known.st_size, known.st_mtime) != (file.size_bytes, file.changed_at_s):
-            wanted = FetchFile(self._spec.run_id, file)
-            session().begin(self._spec.cluster, wanted).result()
+        seen = file.size_bytes, file.changed_at_s
+        if file not in self._stored and (not known or (known.st_size, known.st_mtime) != seen):
+            session().begin(self._spec.cluster, FetchFile(run_id, file)).result()
         target = folder / file.path
         target.parent.mkdir(parents=True, exist_ok=True)
         with source.open("rb") as data, replacing(target) as copy:
@@ -120,7 +133,8 @@ class RunFiles(Sequence[FolderFile]):
 def files_of(spec: RunSpec, first: str) -> RunFiles:
     """Files of a run: those on its workers, and those that came back before the workers went."""
     info = read_connection(spec.cluster)
-    home = list(_at_home(spec.run_id))
+    home = [*_at_home(spec.run_id)]
+    home += _beside_controller(spec, {home_path(each.worker, each.path) for each in home})
     there: tuple[FolderFile, ...] = ()
     if info is not None and not info.shares_files:
         try:
@@ -131,7 +145,7 @@ def files_of(spec: RunSpec, first: str) -> RunFiles:
     known = {home_path(each.worker, each.path) for each in there}
     left = [each for each in home if home_path(each.worker, each.path) not in known]
     is_shared = not home and (info is None or info.shares_files)
-    return RunFiles(spec, (*there, *left), is_shared, first)
+    return RunFiles(spec, (*there, *left), is_shared, first, left)
 
 
 def _at_home(run_id: str) -> Iterator[FolderFile]:
@@ -141,3 +155,12 @@ def _at_home(run_id: str) -> Iterator[FolderFile]:
             worker, *parts = path.relative_to(root).parts
             seen = path.stat()
             yield FolderFile("/".join(parts), seen.st_size, seen.st_mtime, worker)
+
+
+def _beside_controller(spec: RunSpec, known: Container[str]) -> Iterator[FolderFile]:
+    """Files that came back to a controller elsewhere, and are too large to be copied unasked."""
+    for file in files_there(spec.run_id, spec.cluster):
+        folder, _, rest = file.path.partition("/")
+        worker, _, path = rest.partition("/")
+        if folder == "files" and path and file.path not in known:
+            yield FolderFile(path, file.size_bytes, file.changed_at_ns / 1e9, worker)

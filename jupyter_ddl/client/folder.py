@@ -9,6 +9,7 @@ from pathlib import Path
 from jupyter_ddl.cell.data_files import DATA_LIMIT_BYTES, read_files
 from jupyter_ddl.cell.draft import RunDraft
 from jupyter_ddl.cell.work_folder import work_folder
+from jupyter_ddl.client.copies import is_copy
 from jupyter_ddl.client.environment import cluster_now
 from jupyter_ddl.client.session import session
 from jupyter_ddl.errors import OptionError
@@ -63,7 +64,7 @@ def data_again(spec: RunSpec) -> list[tuple[str, bytes]]:
         data = path.read_bytes() if path.is_file() else b""
         if digest_of(data) == file.digest:
             blobs.append((file.digest, data))
-        elif find_blob(file.digest, blob_dirs()) is None:
+        elif find_blob(file.digest, blob_dirs()) is None and not is_copy(spec.run_id):
             raise OptionError(
                 f"--resume {spec.run_id}: {path}, which the run has read, has changed or is gone; "
                 f"put it back, or run the cell without --resume",

@@ -217,10 +217,25 @@ class CellWait:
         try:
             result = future.result()
         except ControllerError as error:
+            if self._lives_on():
+                raise ControllerError(
+                    f"the answer to this cell was lost on its way from cluster {self._cluster}; "
+                    f"group {self._request.group_id} lives on with its variables, and may still be "
+                    f"busy with the cell: `%runs logs {self._request.group_id}` shows what it "
+                    f"prints, and the next cell goes on with the same group",
+                    group_id=self._request.group_id,
+                ) from error
             raise self._lost() from error
         if isinstance(result, CellResult):
             return result
         raise ProtocolError(f"the controller answered {type(result).__name__} to a cell")
+
+    def _lives_on(self) -> bool:
+        """Whether a connection broke, and not the group."""
+        try:
+            return isinstance(self._ask(PollCell(self._request.group_id)), CellResult)
+        except JupyterDDLError:
+            return False
 
     def _lost(self) -> GroupLostError:
         return GroupLostError(
@@ -394,6 +409,7 @@ class RankGroup:
             directories = blob_dirs()
             for digest, content in blobs:
                 put_blob(content, directories, digest)
+            session().hand_over(self.cluster, (digest for digest, _ in blobs))
         chosen = tuple(range(self.n_ranks)) if targets is None else tuple(targets)
         logs = RankLogs(
             {

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
+from jupyter_ddl.client.copies import is_copy, reach
 from jupyter_ddl.client.run import Run
 from jupyter_ddl.client.run_names import read_lines
 from jupyter_ddl.client.session import session
@@ -15,17 +16,18 @@ from jupyter_ddl.errors import (
     ClusterError,
     ControllerError,
     JupyterDDLError,
-    LedgerBusyError,
+    RunNotFoundError,
 )
 from jupyter_ddl.formats import format_counted
-from jupyter_ddl.ledger.file import LedgerWriter
-from jupyter_ddl.ledger.reader import MAX_FOLDED, LedgerReader, with_progress
+from jupyter_ddl.ledger.reader import MAX_FOLDED, LedgerReader, read_run_line, with_progress
 from jupyter_ddl.ledger.reducer import fold_all
+from jupyter_ddl.ledger.removal import remove_directory
 from jupyter_ddl.ledger.repair import repair_ledger
+from jupyter_ddl.protocol.mirroring import RemoveRun
 from jupyter_ddl.protocol.replies import StatusResult
 from jupyter_ddl.protocol.requests import GetStatus
 from jupyter_ddl.protocol.snapshot import RunLine
-from jupyter_ddl.store.connection import list_connections
+from jupyter_ddl.store.connection import list_connections, read_connection
 from jupyter_ddl.store.paths import ledger_path, run_dir
 
 __all__ = [
@@ -67,27 +69,48 @@ def _folded(line: RunLine) -> RunLine:
         return line  # it was removed in this moment, or its beginning is damaged
 
 
-def remove_run(run_id: str) -> Path:
+def remove_run(run_id: str, on_notice: Callable[[str], None] = log.warning) -> Path:
     """Delete a run's directory: record, logs, checkpoints and values.
+
+    That of a run in a cluster elsewhere is deleted there as well, or its copy would come again.
+
+    Parameters
+    ----------
+    on_notice : callable
+        Gets a line if that cluster can't be asked.
 
     Raises
     ------
     LedgerBusyError
         A controller drives it; stop it first.
     """
-    try:
-        LedgerWriter.open(ledger_path(run_id)).close()
-    except LedgerBusyError as error:
-        if "lock" in error.fields:
-            raise  # it may be active on another host
-        raise LedgerBusyError(
-            f"run {run_id} is still active; `%runs stop {run_id}` first", run_id=run_id
-        ) from None
-    except JupyterDDLError:
-        pass  # a damaged ledger may be removed all the same
+    _remove_elsewhere(run_id, on_notice)
     directory = run_dir(run_id)
-    shutil.rmtree(directory)
+    remove_directory(directory)
     return directory
+
+
+def _remove_elsewhere(run_id: str, on_notice: Callable[[str], None]) -> None:
+    """Delete the original of a copy."""
+    if not is_copy(run_id):
+        return
+    try:
+        cluster = read_run_line(ledger_path(run_id)).cluster
+    except JupyterDDLError:
+        return  # whose it was is not known
+    troubles = reach(cluster)
+    try:
+        if read_connection(cluster) is not None:
+            session().ask(cluster, RemoveRun(run_id))
+    except RunNotFoundError:
+        return
+    except ControllerError as error:
+        troubles.append(error.message)
+    if troubles:
+        on_notice(
+            f"run {run_id} is in cluster {cluster} as well, which can't be asked "
+            f"({'; '.join(troubles)}): if `%runs` shows it again, delete it again then"
+        )
 
 
 def repair_run(run_id: str) -> str:

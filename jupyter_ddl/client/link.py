@@ -1,31 +1,18 @@
-"""A connection to one controller: requests with replies, and pushed snapshots."""
+"""The client's loop, and its connection to a controller of this host."""
 
 from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import contextlib
-import itertools
 import threading
 import time
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-import msgspec
-
-from jupyter_ddl import errors
-from jupyter_ddl.errors import ControllerError, JupyterDDLError, ProtocolError
-from jupyter_ddl.protocol.codec import decoder_of
-from jupyter_ddl.protocol.framing import encode_frame, read_frame
-from jupyter_ddl.protocol.replies import Refused, Reply, Result, SnapshotResult, Upward
-from jupyter_ddl.protocol.requests import (
-    PROTOCOL_VERSION,
-    Body,
-    Hello,
-    Request,
-    UnwatchRun,
-    WatchRun,
-)
+from jupyter_ddl.errors import ControllerError
+from jupyter_ddl.protocol.link import Link
+from jupyter_ddl.protocol.replies import SnapshotResult
+from jupyter_ddl.protocol.requests import WatchRun
 from jupyter_ddl.protocol.snapshot import EncodedSnapshot
 from jupyter_ddl.store.connection import ConnectionInfo
 
@@ -37,7 +24,6 @@ __all__ = ["ClientLoop", "ControllerLink", "Mailbox", "client_loop", "close_clie
 T = TypeVar("T")
 
 _INTERRUPT_S = 0.5
-_UPWARD = decoder_of(Upward)
 
 
 class ClientLoop:
@@ -128,9 +114,6 @@ def close_client_loop() -> None:
             _loop = None
 
 
-OnSnapshot = Callable[[EncodedSnapshot], None]
-
-
 class Mailbox:
     """Keeps one snapshot, the newest; older ones and repeats are dropped."""
 
@@ -142,7 +125,10 @@ class Mailbox:
 
     def put(self, snapshot: EncodedSnapshot) -> None:
         with self._changed:
-            if self._snapshot is None or snapshot.seq >= self._snapshot.seq:
+            before = self._snapshot
+            # The end counts, however short its record: a controller that has lost its disk goes on
+            # from a copy, which lacks what was shown last.
+            if before is None or snapshot.seq >= before.seq or snapshot.is_final:
                 self._snapshot = snapshot
                 self._fresh = True
                 self._changed.notify_all()
@@ -173,21 +159,14 @@ class Mailbox:
             return self._snapshot
 
 
-class ControllerLink:
-    """Used on the client's loop only.  Closed by itself when the controller goes."""
+class ControllerLink(Link):
+    """A link to a controller of this host."""
 
     def __init__(
         self, info: ConnectionInfo, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
+        super().__init__(info.name, reader, writer)
         self.info = info
-        self._reader = reader
-        self._writer = writer
-        self.closed = asyncio.Event()
-        self._ids = itertools.count(1)
-        self._waiting: dict[int, asyncio.Future[Result]] = {}
-        self._watchers: dict[str, list[OnSnapshot]] = {}
-        self._on_closed: list[Callable[[], None]] = []
-        self._task = asyncio.create_task(self._read(), name=f"link {info.name}")
 
     @classmethod
     async def open(cls, info: ConnectionInfo, timeout_s: float = 5.0) -> ControllerLink:
@@ -207,54 +186,8 @@ class ControllerLink:
                 f"answer on its socket: {error!r}; `%cluster stop {info.name}`, then start it again"
             ) from error
         link = cls(info, *streams)
-        try:
-            await link.request(Hello(PROTOCOL_VERSION), timeout_s)
-        except BaseException:
-            await link.close()
-            raise
+        await link.greet(timeout_s)
         return link
-
-    async def request(self, body: Body, timeout_s: float | None = 30.0) -> Result:
-        """Ask, and wait for the answer; without a deadline, the end of the link ends the wait.
-
-        Raises
-        ------
-        JupyterDDLError
-            What the controller refused with, or :class:`ControllerError` when it doesn't answer.
-        """
-        if self.closed.is_set():
-            raise self._gone()
-        number = next(self._ids)
-        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-        self._waiting[number] = future
-        try:
-            self._send(Request(number, body))
-            async with asyncio.timeout(timeout_s):
-                await self._writer.drain()
-                result = await future
-        except TimeoutError:
-            raise ControllerError(
-                f"the controller of cluster {self.info.name} did not answer "
-                f"{type(body).__name__} within {timeout_s or 0:.0f} s; see `%cluster logs`"
-            ) from None
-        except OSError:
-            raise self._gone() from None
-        finally:
-            self._waiting.pop(number, None)
-        if isinstance(result, Refused):
-            raise _error_of(result)
-        return result
-
-    def watch(self, run_id: str, on_snapshot: OnSnapshot, on_closed: Callable[[], None]) -> None:
-        """Call ``on_snapshot`` (on the loop's thread) for every pushed snapshot of a run.
-
-        ``on_closed`` is called once when the link ends, now if it has.
-        """
-        self._watchers.setdefault(run_id, []).append(on_snapshot)
-        if self.closed.is_set():
-            on_closed()
-        else:
-            self._on_closed.append(on_closed)
 
     async def follow(self, run_id: str) -> Mailbox:
         """A mailbox that receives a run's snapshots; the current one is in it already."""
@@ -269,67 +202,9 @@ class ControllerLink:
             mailbox.put(result.snapshot)
         return mailbox
 
-    def unwatch(self, run_id: str, on_snapshot: OnSnapshot, on_closed: Callable[[], None]) -> None:
-        """Forget both callbacks, and have nothing sent that nobody here looks at."""
-        with contextlib.suppress(ValueError):
-            self._on_closed.remove(on_closed)
-        callbacks = self._watchers.get(run_id)
-        if callbacks is None:
-            return
-        with contextlib.suppress(ValueError):
-            callbacks.remove(on_snapshot)
-        if not callbacks:
-            del self._watchers[run_id]
-            if not self.closed.is_set():
-                # Its answer is dropped: who goes waits for nothing.
-                self._send(Request(next(self._ids), UnwatchRun(run_id)))
-
-    def _send(self, request: Request) -> None:
-        self._writer.write(encode_frame(msgspec.msgpack.encode(request)))
-
-    async def close(self) -> None:
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
-        self._writer.close()
-        with contextlib.suppress(OSError):
-            await self._writer.wait_closed()
-
-    async def _read(self) -> None:
-        try:
-            while True:
-                self._dispatch(_UPWARD(await read_frame(self._reader)))
-        except (asyncio.IncompleteReadError, OSError, ProtocolError):
-            pass  # the link is over either way; waiting requests are told below
-        finally:
-            # Not by who asks next: perhaps nobody does, and the descriptor would stay.
-            self._writer.close()
-            self.closed.set()
-            for future in self._waiting.values():
-                if not future.done():
-                    future.set_exception(self._gone())
-            for callback in tuple(self._on_closed):
-                callback()
-
-    def _dispatch(self, message: Upward) -> None:
-        if isinstance(message, Reply):
-            future = self._waiting.get(message.id)
-            if future is not None and not future.done():
-                future.set_result(message.result)
-            return
-        for callback in tuple(self._watchers.get(message.snapshot.run_id, ())):
-            callback(message.snapshot)
-
     def _gone(self) -> ControllerError:
         return ControllerError(
-            f"the controller of cluster {self.info.name} (pid {self.info.process.pid}) is gone; "
+            f"the controller of cluster {self.name} (pid {self.info.process.pid}) is gone; "
             f"its runs are on disk: start the cluster again and they go on",
-            cluster=self.info.name,
+            cluster=self.name,
         )
-
-
-def _error_of(refused: Refused) -> JupyterDDLError:
-    kind = getattr(errors, refused.error, ControllerError)
-    if not (isinstance(kind, type) and issubclass(kind, JupyterDDLError)):
-        kind = ControllerError
-    error: JupyterDDLError = kind(refused.message, **refused.fields)
-    return error

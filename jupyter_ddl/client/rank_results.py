@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from jupyter_ddl.client.copies import here
 from jupyter_ddl.client.outputs import Output
 from jupyter_ddl.errors import RankFailedError, TrialError
 from jupyter_ddl.protocol.cells import CellDone, CellResult
@@ -37,7 +38,6 @@ class RankResults:
 
     def __init__(self, result: CellResult, outputs: dict[int, str], directory: Path) -> None:
         self._done: tuple[CellDone, ...] = result.ranks
-        self._directory = directory
         self._values: dict[int, dict[str, Any]] = {}
         self.group_id = result.group_id
         self.number = result.number
@@ -132,7 +132,7 @@ class RankResults:
         if done.values_file is None:
             return {}
         if done.rank not in self._values:
-            with (self._directory / "values" / done.values_file).open("rb") as file:
+            with here(self.group_id, f"values/{done.values_file}").open("rb") as file:
                 self._values[done.rank] = pickle.load(file)
         return self._values[done.rank]
 

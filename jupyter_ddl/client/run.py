@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jupyter_ddl.client.copies import here
 from jupyter_ddl.client.files import RunFiles, files_of
 from jupyter_ddl.client.logs import find_pieces, ranks_text, trials_text
 from jupyter_ddl.client.outputs import Output, outputs_of_cells, outputs_of_trials
@@ -62,7 +63,7 @@ _RESULT = "value"
 """Name of the cell's own value in a values file."""
 
 
-def rank_values(state: RunState, directory: Path, trial: int, rank: int) -> dict[str, Any]:
+def rank_values(state: RunState, run_id: str, trial: int, rank: int) -> dict[str, Any]:
     """The variables that a rank brought in the last round, its result included.
 
     Raises
@@ -74,23 +75,23 @@ def rank_values(state: RunState, directory: Path, trial: int, rank: int) -> dict
     if rank not in ended:
         known = f"ranks 0 to {max(ended)}" if ended else "no rank"
         raise TrialError(f"rank {rank} of trial {trial} brought nothing; {known} finished there")
-    return _read(directory, ended[rank])
+    return _read(run_id, ended[rank])
 
 
-def rank_results(state: RunState, directory: Path, trial: int) -> list[Any]:
+def rank_results(state: RunState, run_id: str, trial: int) -> list[Any]:
     """What the cell's last expression was on each rank of the last round; None where it failed."""
     ended = _ended(state, trial)
     n_ranks = 1 + max(ended, default=-1)
-    return [rank_result(ended.get(rank), directory) for rank in range(n_ranks)]
+    return [rank_result(ended.get(rank), run_id) for rank in range(n_ranks)]
 
 
-def rank_result(ended: RankEnded | None, directory: Path) -> Any:
+def rank_result(ended: RankEnded | None, run_id: str) -> Any:
     """One rank's result."""
     if ended is None or ended.outcome != "complete":
         return None
     if ended.has_inline_value:
         return ended.inline_value
-    return _read(directory, ended).get(_RESULT)
+    return _read(run_id, ended).get(_RESULT)
 
 
 def _ended(state: RunState, trial: int) -> dict[int, RankEnded]:
@@ -98,10 +99,10 @@ def _ended(state: RunState, trial: int) -> dict[int, RankEnded]:
     return {} if group is None else group.ended
 
 
-def _read(directory: Path, ended: RankEnded) -> dict[str, Any]:
+def _read(run_id: str, ended: RankEnded) -> dict[str, Any]:
     if ended.values_file is None:
         return {}
-    with (directory / "values" / ended.values_file).open("rb") as file:
+    with here(run_id, f"values/{ended.values_file}").open("rb") as file:
         values: dict[str, Any] = pickle.load(file)
     return values
 
@@ -109,36 +110,30 @@ def _read(directory: Path, ended: RankEnded) -> dict[str, Any]:
 # What trials sent back: the values that they brought, and a map's results.
 
 
-def trial_values(state: RunState, directory: Path, number: int) -> dict[str, Any]:
-    """The variables that a trial brought; empty without any.
-
-    Parameters
-    ----------
-    directory : Path
-        The run's.
-    """
+def trial_values(state: RunState, run_id: str, number: int) -> dict[str, Any]:
+    """The variables that a trial brought; empty without any."""
     name = state.values_file(number)
     if name is None:
         return {}
-    with (directory / "values" / name).open("rb") as file:
+    with here(run_id, f"values/{name}").open("rb") as file:
         values: dict[str, Any] = pickle.load(file)
     return values
 
 
-def map_results(state: RunState, directory: Path, events: Sequence[Event]) -> list[Any]:
+def map_results(state: RunState, run_id: str, events: Sequence[Event]) -> list[Any]:
     """What the cell's last expression was for each element; None where it failed."""
     inline = _inline_values(events)
     return [
-        inline[number] if number in inline else _result(state, directory, number)
+        inline[number] if number in inline else _result(state, run_id, number)
         for number in range(state.n_trials)
     ]
 
 
-def _result(state: RunState, directory: Path, number: int) -> Any:
+def _result(state: RunState, run_id: str, number: int) -> Any:
     trial = state.trials.get(number)
     if trial is None or trial.state != "complete" or trial.values_file is None:
         return None
-    return trial_values(state, directory, number).get("value")
+    return trial_values(state, run_id, number).get("value")
 
 
 def _inline_values(events: Sequence[Event]) -> dict[int, Any]:
@@ -171,7 +166,7 @@ class Run:
     """
 
     def __init__(self, run: str) -> None:
-        self.id = find_run(run, lambda text: warnings.warn(text, stacklevel=4))
+        self.id = find_run(run, lambda text: warnings.warn(text, stacklevel=5))
         self._guard = threading.Lock()
         self._reader: LedgerReader | None = None
         self._state = RunState()
@@ -227,7 +222,10 @@ class Run:
         """
         import pandas as pd
 
-        rows = profile_table(self._fold(), self.directory / "profiles")
+        state = self._fold()
+        for taken in state.profiles.values():
+            here(self.id, f"profiles/{taken.file}")
+        rows = profile_table(state, self.directory / "profiles")
         return pd.DataFrame(rows, columns=list(PROFILE_COLUMNS))
 
     @property
@@ -412,11 +410,11 @@ class Run:
         """Results in order: each element's value (map), or each rank's (ddp); None: it failed."""
         state = self._fold()
         if self.spec.verb.can.has_ranks:
-            return rank_results(state, self.directory, 0)
+            return rank_results(state, self.id, 0)
         if not self.spec.verb.can.has_items:
             best = state.best_number
-            return [] if best is None else [trial_values(state, self.directory, best)]
-        return map_results(state, self.directory, self.events())
+            return [] if best is None else [trial_values(state, self.id, best)]
+        return map_results(state, self.id, self.events())
 
     def bring(self) -> dict[str, Any]:
         """Every variable named by ``--bring``, from the best trial or from rank 0."""
@@ -553,8 +551,8 @@ class Run:
         if number is None:
             return {}
         if rank or is_ddp:
-            return rank_values(state, self.directory, number, rank)
-        return trial_values(state, self.directory, number)
+            return rank_values(state, self.id, number, rank)
+        return trial_values(state, self.id, number)
 
 
 def _last_worker(events: Iterable[Event], trial: int | None) -> str:

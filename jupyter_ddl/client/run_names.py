@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from jupyter_ddl.client.elsewhere import join_elsewhere
 from jupyter_ddl.errors import JupyterDDLError, RunNotFoundError
 from jupyter_ddl.ledger.reader import read_damaged_line, read_run_line
 from jupyter_ddl.nearest import did_you_mean
@@ -21,8 +22,14 @@ _LAST = "last"
 _N_TOLD = 5
 
 
-def find_run(text: str, on_notice: Callable[[str], None] = log.warning) -> str:
+def find_run(
+    text: str,
+    on_notice: Callable[[str], None] = log.warning,
+    on_phase: Callable[[str], None] = log.info,
+) -> str:
     """The id of the run that ``text`` means.
+
+    Where no run here is meant, this user's clusters that run elsewhere are asked for theirs.
 
     Parameters
     ----------
@@ -30,12 +37,29 @@ def find_run(text: str, on_notice: Callable[[str], None] = log.warning) -> str:
         A whole id, ``last``, a name, or a unique beginning of an id, in this order.
     on_notice : callable
         Gets a line where several runs have the name: the newest of them is meant.
+    on_phase : callable
+        Gets a line for each cluster that is asked.
 
     Raises
     ------
     RunNotFoundError
         No run, or several, are meant; the message has the nearest id or name.
     """
+    found = _find(text, on_notice)
+    if found is not None:
+        return found
+    troubles = join_elsewhere(on_phase, anew=True) if text else []
+    found = _find(text, on_notice)
+    if found is not None:
+        return found
+    lines = read_lines()
+    known = [line.name for line in lines if line.name] + [line.run_id for line in lines]
+    hint = did_you_mean(text, known) or "; `%runs` lists them"
+    raise RunNotFoundError("; ".join((f"there is no run {text!r}{hint}", *troubles)), run_id=text)
+
+
+def _find(text: str, on_notice: Callable[[str], None]) -> str | None:
+    """The id of the run of this host that is meant; None: there is no such run."""
     if is_file_name(text) and ledger_path(text).exists():
         return text
     lines = read_lines()
@@ -49,20 +73,13 @@ def find_run(text: str, on_notice: Callable[[str], None] = log.warning) -> str:
     return _by_beginning(text, lines)
 
 
-def _by_beginning(text: str, lines: Sequence[RunLine]) -> str:
-    ids = [line.run_id for line in lines]
-    meant = sorted(run_id for run_id in ids if text and run_id.startswith(text))
-    if len(meant) == 1:
-        return meant[0]
-    if meant:
-        rest = len(meant) - _N_TOLD
-        more = f" and {rest} more" if rest > 0 else ""
-        raise RunNotFoundError(
-            f"{text!r} may mean {', '.join(meant[:_N_TOLD])}{more}; type more of it"
-        )
-    names = [line.name for line in lines if line.name]
-    hint = did_you_mean(text, [*names, *ids]) or "; `%runs` lists them"
-    raise RunNotFoundError(f"there is no run {text!r}{hint}", run_id=text)
+def _by_beginning(text: str, lines: Sequence[RunLine]) -> str | None:
+    meant = sorted(line.run_id for line in lines if text and line.run_id.startswith(text))
+    if len(meant) <= 1:
+        return meant[0] if meant else None
+    rest = len(meant) - _N_TOLD
+    more = f" and {rest} more" if rest > 0 else ""
+    raise RunNotFoundError(f"{text!r} may mean {', '.join(meant[:_N_TOLD])}{more}; type more of it")
 
 
 def read_lines(ledgers: Iterable[Path] | None = None) -> list[RunLine]:

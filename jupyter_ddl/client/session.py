@@ -6,18 +6,22 @@ import atexit
 import functools
 import logging
 import threading
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
+from jupyter_ddl.backends.base import backend_plugin
+from jupyter_ddl.client.elsewhere import join_named
 from jupyter_ddl.client.link import ControllerLink, Mailbox, client_loop, close_client_loop
-from jupyter_ddl.client.start import packages_to_warm, prepared_spec, start_controller
-from jupyter_ddl.errors import ClusterError, ControllerError
+from jupyter_ddl.client.specs import remember_spec, remembered_spec
+from jupyter_ddl.client.start import How, packages_to_warm, prepared_spec, start_controller
+from jupyter_ddl.errors import ClusterError, ControllerError, ProtocolError
+from jupyter_ddl.formats import format_bytes
 from jupyter_ddl.protocol.cluster import ClusterSpec
-from jupyter_ddl.protocol.reading import from_json
+from jupyter_ddl.protocol.mirroring import HandedOver, HandOver
 from jupyter_ddl.protocol.replies import Result
 from jupyter_ddl.protocol.requests import Body
 from jupyter_ddl.store.advisories import outdated
@@ -55,8 +59,18 @@ class Session:
 
     # -- clusters ------------------------------------------------------------------------------
 
-    def start(self, spec: ClusterSpec, on_phase: Callable[[str], None] = lambda _: None) -> str:
+    def start(
+        self,
+        spec: ClusterSpec,
+        on_phase: Callable[[str], None] = lambda _: None,
+        how: How = "start",
+    ) -> str:
         """Start a cluster and use it from now on; returns its name.
+
+        Parameters
+        ----------
+        how : str
+            With ``either``, one whose controller runs elsewhere is used if it is there.
 
         Raises
         ------
@@ -67,10 +81,29 @@ class Session:
         spec = msgspec.structs.replace(spec, prewarm=spec.prewarm or packages_to_warm())
         with self._guard:
             spec = prepared_spec(spec, on_phase)
-            info, self.resumed = start_controller(spec, on_phase)
-            _remember(spec)
+            info, self.resumed = start_controller(spec, on_phase, how)
+            remember_spec(spec)
             self.current = info.name
         return info.name
+
+    def join(self, spec: ClusterSpec, on_phase: Callable[[str], None] = lambda _: None) -> str:
+        """Use a cluster whose controller runs elsewhere; returns its name.
+
+        Parameters
+        ----------
+        spec : ClusterSpec
+            Says which one: its name, and where the backend finds it.
+
+        Raises
+        ------
+        JupyterDDLError
+            There is none, or it can't be used from here; one sentence says why.
+        """
+        with self._guard:
+            if read_connection(spec.name) is None:
+                start_controller(spec, on_phase, "join")
+            self.current = spec.name
+        return spec.name
 
     def ensure(self, on_phase: Callable[[str], None] = lambda _: None) -> str:
         """The current cluster, or the only running one, or a new local one; returns its name.
@@ -117,6 +150,32 @@ class Session:
         link = self._link(name)
         return self._call(link.request(body, timeout_s), timeout_s + 5)
 
+    def hand_over(
+        self, name: str, digests: Iterable[str], on_phase: Callable[[str], None] = lambda _: None
+    ) -> None:
+        """Bring blobs of this host to a controller that does not see them, however long it takes.
+
+        Parameters
+        ----------
+        on_phase : callable
+            Gets one short sentence as long as it goes on.
+        """
+        wanted = tuple(digests)
+        if not wanted or not backend_plugin(self.info(name).backend).has_controller_host:
+            return
+        told = -1
+        while (found := self._handed(name, wanted)).left_bytes:
+            percent = 100 - 100 * found.left_bytes // found.n_bytes
+            if percent > told and found.n_bytes > 1:
+                told = percent
+                on_phase(f"bringing {format_bytes(found.n_bytes)} to the cluster: {percent} %")
+
+    def _handed(self, name: str, digests: tuple[str, ...]) -> HandedOver:
+        result = self.ask(name, HandOver(digests))
+        if not isinstance(result, HandedOver):
+            raise ProtocolError(f"blobs that go up were answered with {type(result).__name__}")
+        return result
+
     def begin(self, name: str, body: Body, timeout_s: float | None = None) -> Future[Result]:
         """One request that may take as long as it likes; the caller waits for its future."""
         return client_loop().begin(self._link(name).request(body, timeout_s))
@@ -137,7 +196,12 @@ class Session:
             It can't be started, or does not know the run.
         """
         link = self._revived(name)
-        return self._call(link.follow(run_id), _REQUEST_TIMEOUT_S)
+        mailbox = self._call(link.follow(run_id), _REQUEST_TIMEOUT_S)
+        if self.current is None and [info.name for info in list_connections()] == [name]:
+            # As a cell would choose now.  When the controller is lost none runs for a moment, and
+            # a cell that began then would start another cluster beside the one that comes back.
+            self.current = name
+        return mailbox
 
     def unwatch(self, name: str, run_id: str, mailbox: Mailbox) -> None:
         """Stop feeding a mailbox, soon."""
@@ -165,14 +229,32 @@ class Session:
 
     def _start_or_join(self, name: str, on_phase: Callable[[str], None] = lambda _: None) -> None:
         """Start a cluster as it was before; another process may do so at the same moment."""
-        current = self.current
+        current, spec = self.current, remembered_spec(name)
+        if spec is None and name != _DEFAULT and self._joined(name, on_phase):
+            return
         with self._guard:
             try:
-                self.start(_remembered(name) or ClusterSpec(name=name), on_phase)
+                self.start(spec or ClusterSpec(name=name), on_phase, "either")
             except ClusterError:
                 if read_connection(name) is None:
                     raise
             self.current = current
+
+    def _joined(self, name: str, on_phase: Callable[[str], None]) -> bool:
+        """Whether a cluster that this host has never started runs elsewhere, and is here now.
+
+        Raises
+        ------
+        ClusterError
+            Nobody knows whether it does.
+        """
+        troubles = join_named(name, on_phase)
+        if read_connection(name) is None and troubles:
+            raise ClusterError(
+                f"cluster {name} does not run on this host, and may run elsewhere: "
+                f"{'; '.join(troubles)}"
+            )
+        return read_connection(name) is not None
 
     def _link(self, name: str) -> ControllerLink:
         with self._guard:
@@ -188,10 +270,6 @@ class Session:
 
     def _call(self, coroutine: Coroutine[Any, Any, T], timeout_s: float) -> T:
         return client_loop().call(coroutine, timeout_s)
-
-
-def _spec_path(name: str) -> Path:
-    return runtime_dir() / f"{name}.spec"
 
 
 def _wanted_of(running: Sequence[str]) -> str:
@@ -224,18 +302,6 @@ def chosen_name() -> str:
 
 def _chosen_path() -> Path:
     return runtime_dir() / "chosen-cluster"
-
-
-def _remember(spec: ClusterSpec) -> None:
-    """So that a controller that dies can be started again as it was."""
-    write_whole(_spec_path(spec.name), msgspec.json.encode(spec))
-
-
-def _remembered(name: str) -> ClusterSpec | None:
-    try:
-        return from_json(_spec_path(name).read_bytes(), ClusterSpec)
-    except (FileNotFoundError, msgspec.DecodeError):
-        return None
 
 
 _session: Session | None = None

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Collection
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -26,7 +26,11 @@ from jupyter_ddl.protocol.cluster import ClusterSpec
 from jupyter_ddl.store.connection import ConnectionInfo, read_connection
 from jupyter_ddl.store.paths import runtime_dir
 
-__all__ = ["packages_to_warm", "prepared_spec", "start_controller"]
+__all__ = ["How", "packages_to_warm", "prepared_spec", "start_controller"]
+
+How = Literal["start", "join", "either"]
+"""Of clusters whose controllers run elsewhere: bring a new one up; use the one that is there; use
+it, or bring one up if there is none."""
 
 _HEAVY = ("numpy", "pandas", "scipy", "sklearn", "torch")
 
@@ -83,9 +87,16 @@ def prepared_spec(spec: ClusterSpec, on_phase: Callable[[str], None]) -> Cluster
 
 
 def start_controller(
-    spec: ClusterSpec, on_phase: Callable[[str], None]
+    spec: ClusterSpec, on_phase: Callable[[str], None], how: How = "start"
 ) -> tuple[ConnectionInfo, list[str]]:
     """Start a controller of a spec that was prepared, and wait until its cluster is ready.
+
+    Where the backend has controllers elsewhere, what is started here is the mirror of one.
+
+    Parameters
+    ----------
+    how : str
+        Of such a backend: ``start`` a new cluster, ``join`` the one that is there, or ``either``.
 
     Returns
     -------
@@ -99,7 +110,7 @@ def start_controller(
     ControllerError
         It ended while it started, and did not say why: it was killed, or crashed.
     """
-    process = _spawn(spec)
+    process = _spawn(spec, how)
     try:
         resumed = _wait_ready(process, spec, on_phase)
     except BaseException:
@@ -142,13 +153,15 @@ def _check(spec: ClusterSpec) -> None:
     check_size(spec)
 
 
-def _spawn(spec: ClusterSpec) -> subprocess.Popen[bytes]:
+def _spawn(spec: ClusterSpec, how: How) -> subprocess.Popen[bytes]:
+    is_mirror = backend_plugin(spec.backend).has_controller_host
+    module = ("jupyter_ddl.mirror", how) if is_mirror else ("jupyter_ddl.controller",)
     # Appended to: if a controller of this name runs, the log is its own.
     log_file = runtime_dir() / f"{spec.name}.log"
     fd = os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     with os.fdopen(fd, "wb") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "jupyter_ddl.controller"],
+            [sys.executable, "-m", *module],
             env={**_OF_WORKERS, **os.environ},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

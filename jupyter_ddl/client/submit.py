@@ -21,6 +21,7 @@ import msgspec
 from jupyter_ddl.cell.draft import RunDraft
 from jupyter_ddl.cell.options import EnvCheck
 from jupyter_ddl.cell.work_folder import notebook_folder, work_folder
+from jupyter_ddl.client.copies import bring_blobs, lacks_blobs
 from jupyter_ddl.client.environment import check_before
 from jupyter_ddl.client.folder import check_resumed, data_again, tell_of_folder, with_data
 from jupyter_ddl.client.prices import check_budget, priced, wanted_budget
@@ -126,19 +127,44 @@ def _git(
     )
 
 
+def _git_dir(folder: Path) -> Path | None:
+    """``.git`` of the repository that a folder is in."""
+    here = folder.resolve()
+    known = (each / ".git" for each in (here, *here.parents))
+    return next((each for each in known if each.exists()), None)
+
+
+def _may_filter(git_dir: Path) -> bool:
+    """Whether git has to be asked for filters: not where all settings are in one file without any.
+
+    They begin with ``[filter``, here or in a file that this one names.
+    """
+    if not git_dir.is_dir() or (git_dir / "commondir").exists():
+        return True
+    try:
+        settings = (git_dir / "config").read_bytes().lower()
+    except OSError:
+        return True
+    return any(word in settings for word in (b"filter", b"include", b"worktreeconfig"))
+
+
+def _own_filters(folder: Path) -> list[str]:
+    """Settings of filters that are not the user's or the system's."""
+    words = _git(folder, {}, "config", *_LIST_FILTERS).stdout.split("\0")
+    scoped = zip(words[::2], words[1::2], strict=False)
+    return [key for scope, key in scoped if scope not in _OF_THE_USER]
+
+
 def git_state(folder: Path) -> tuple[str | None, bool]:
     """Revision that ``folder`` is at, and whether tracked files differ from it.
 
     Without git, outside a repository, or when git takes longer than 2 s: ``(None, False)``.
     """
+    git_dir = _git_dir(folder)
+    if git_dir is None:
+        return None, False  # each process of git takes some milliseconds
     try:
-        listed = _git(folder, {}, "config", *_LIST_FILTERS)
-        words = listed.stdout.split("\0")
-        own = [
-            key
-            for scope, key in zip(words[::2], words[1::2], strict=False)
-            if scope not in _OF_THE_USER
-        ]
+        own = _own_filters(folder) if _may_filter(git_dir) else ()
         off = {key: "false" if key.endswith(".required") else "" for key in own}
         status = ("--porcelain=v2", "--branch", "--untracked-files=no", "--ignore-submodules=all")
         done = _git(folder, off, "status", *status, ".")
@@ -183,6 +209,8 @@ def _user() -> str:
 
 log = logging.getLogger(__name__)
 
+_COMPARED_BYTES = 64 << 20
+"""Larger values of a run that was submitted elsewhere are not brought to be compared."""
 _ID_LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"
 
 
@@ -249,6 +277,7 @@ def submit(
         blobs=(*draft.blobs, *blobs),
     )
     keep_blobs(draft.blobs, blob_dirs())
+    session().hand_over(cluster, (digest for digest, _ in draft.blobs), on_phase)
     origin = collect(line, cell, notebook, draft.spec.program.imports)
     provenance = msgspec.structs.replace(origin, environment=environment)
     spec = priced(draft.submitted(new_run_id(), cluster, provenance))
@@ -283,6 +312,7 @@ def resume_run(
     if draft is not None:
         # Those of a run that had ended may have been removed, and those of any may be lost.
         keep_blobs(draft.blobs, blob_dirs())
+        bring_blobs(run.spec, at_most=_COMPARED_BYTES)
         if changed := changed_values(run.spec.program, draft.spec.program):
             on_notice(
                 f"{', '.join(changed)} changed since run {run_id} was made, and it goes on with "
@@ -333,7 +363,7 @@ def _check_whole(spec: RunSpec) -> None:
     OptionError
         Names what is missing.
     """
-    if lost := lost_names(spec, blob_dirs()):
+    if (lost := lost_names(spec, blob_dirs())) and lacks_blobs(spec):
         raise OptionError(
             f"--resume {spec.run_id}: this host no longer has {lost} of that run, and what the "
             f"cell takes with it now is something else; run the cells that make it as they were, "

@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 _TICK_S = 0.1
 _INTERRUPT_S = 0.5
 _MAX_REVIVALS = 3
+_PAUSES_S = (0.1, 0.5, 2.0)
+"""A controller that was killed holds its name until it is gone, on a busy host for a second."""
 _PAUSE_TOLD_S = 2.0
 
 OnSnapshot = Callable[[EncodedSnapshot], Any]
@@ -153,6 +155,8 @@ def wait_for_run(
     n_lost, done, why = 0, (0, 0), ""
     while n_lost <= _MAX_REVIVALS:
         try:
+            if why:
+                time.sleep(_PAUSES_S[min(n_lost, len(_PAUSES_S)) - 1])
             if _has_ended(run_id):
                 return _last_snapshot(run_id, on_snapshot)
             mailbox = _watch(session, cluster, run_id)

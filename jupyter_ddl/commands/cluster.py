@@ -13,12 +13,16 @@ from jupyter_ddl.client.clusters import (
     Cluster,
     attach_cluster,
     chosen_cluster,
-    clusters_elsewhere,
     connect_cluster,
-    delete_elsewhere,
     examine_cluster,
     list_clusters,
     start_cluster,
+)
+from jupyter_ddl.client.elsewhere import (
+    begin_joining,
+    clusters_elsewhere,
+    delete_elsewhere,
+    is_joinable,
 )
 from jupyter_ddl.client.environment import check_environment, compare_with
 from jupyter_ddl.client.session import choose_cluster, session
@@ -41,6 +45,10 @@ from jupyter_ddl.plugins import BACKENDS
 from jupyter_ddl.protocol.view_messages import FormField, FormOfBackend
 
 __all__ = ["CLUSTER", "form_of", "own_options"]
+
+
+_LAST_COPY_S = 30.0
+"""A cluster elsewhere that does not answer by then is ended without a copy of its runs."""
 
 
 def _status(face: Face, name: str | None) -> Answer:
@@ -133,12 +141,15 @@ def _list(face: Face) -> Answer:
     from jupyter_ddl.views.tables import cluster_row, render_clusters
 
     rows = [cluster_row(each.status()) for each in list_clusters()]
-    lines = [
-        f"{each.name} in {each.place} ({format_counted(each.n_workers, 'worker')}) was started "
-        f"elsewhere; `%cluster stop {each.name}` ends it."
-        for each in _elsewhere(face)
-    ]
+    lines = [_told(each) for each in _elsewhere(face)]
     return Answer(render_clusters(rows, current=session().current, width=face.width), *lines)
+
+
+def _told(found: FoundCluster) -> str:
+    what = f"{found.name} in {found.place} ({format_counted(found.n_workers, 'worker')})"
+    if is_joinable(found):
+        return f"{what}: `%cluster attach {found.name}` uses it."
+    return f"{what} was started elsewhere; `%cluster stop {found.name}` ends it."
 
 
 def _elsewhere(face: Face) -> list[FoundCluster]:
@@ -151,11 +162,15 @@ def _elsewhere(face: Face) -> list[FoundCluster]:
     return found
 
 
-def _attach(_: Face, name: str, always: bool) -> Answer:
-    found = attach_cluster(chosen_cluster(name).name)
+def _attach(face: Face, name: str, always: bool) -> Answer:
+    with face.steps() as steps:
+        found = attach_cluster(name, steps)
+        steps.done("connected")
     size = format_counted(len(found.status().workers), "worker")
     if always:
         choose_cluster(found.name)
+    elif not face.is_notebook:
+        return Answer(f"Cluster {found.name} runs, and this host's notebooks can use it ({size}).")
     where = ", and in notebooks that have chosen none" if always else ""
     return Answer(f"Cluster {found.name} is used from now on ({size}){where}.")
 
@@ -173,26 +188,43 @@ def _adapt(_: Face, minimum: int, maximum: int, name: str | None) -> Answer:
 def _stop(face: Face, name: str | None, all: bool) -> Answer:  # noqa: A002
     if all and name:
         raise OptionError(f"%cluster stop: either {name} or --all, not both")
-    running = list_clusters()
-    elsewhere = _elsewhere(face) if all or name else []
+    targets = list_clusters()
+    is_here = name is None or name in {each.name for each in targets}
+    elsewhere = _elsewhere(face) if all or not is_here else []
     if not all:
         elsewhere = [each for each in elsewhere if each.name == name]
-    if all:
-        targets = running
-    elif elsewhere and name not in {each.name for each in running}:
-        targets = []
-    else:
-        targets, elsewhere = [chosen_cluster(name)], []
+        targets = [] if elsewhere else [chosen_cluster(name)]
     if not targets and not elsewhere:
         return Answer("No cluster is running.")
     for each in targets:
         plugin = backend_plugin(session().info(each.name).backend)
-        each.stop()
+        with face.steps() as steps:
+            each.stop(steps)
         face.say(f"Cluster {each.name} {plugin.stopped}.")
     for found in elsewhere:
-        delete_elsewhere(found)
+        _end_elsewhere(face, found)
         face.say(f"Cluster {found.name} in {found.place} is deleted.")
     return Answer()
+
+
+def _end_elsewhere(face: Face, found: FoundCluster) -> None:
+    """End a cluster that no process here stands for; its runs are copied before, if they can be."""
+    if is_joinable(found):
+        with face.steps() as steps:
+            steps(f"copying the runs of cluster {found.name} in {found.place}")
+            joining = begin_joining(found)
+            trouble = joining.outcome(_LAST_COPY_S)
+            if not trouble:
+                Cluster(found.name).stop(steps)
+                return
+        if not joining.is_over:
+            raise ClusterError(
+                f"cluster {found.name} is not ended: its runs are still being copied here after "
+                f"{_LAST_COPY_S:.0f} s; `%cluster stop {found.name}` again copies the rest and "
+                f"ends it"
+            )
+        face.say(f"Its runs are not copied: {trouble}")
+    delete_elsewhere(found)
 
 
 def _logs(_: Face, worker: str | None, lines: int, name: str | None) -> Answer:
@@ -402,10 +434,15 @@ CLUSTER = Grammar(
             ),
             _connect,
         ),
-        Command("list", "All running clusters of yours on this host.", (), _list),
+        Command(
+            "list",
+            "All running clusters of yours, on this host and where services know them.",
+            (),
+            _list,
+        ),
         Command(
             "attach",
-            "Use a cluster that was started elsewhere.",
+            "Use a cluster that was started elsewhere: in another notebook, or on another host.",
             (
                 argument("name", metavar="NAME", offers="clusters"),
                 argument(
@@ -415,7 +452,6 @@ CLUSTER = Grammar(
                 ),
             ),
             _attach,
-            only_in_notebooks=True,
         ),
         Command(
             "scale",

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jupyter_ddl.client.copies import bring_blobs, reach_run
+from jupyter_ddl.client.elsewhere import join_elsewhere
 from jupyter_ddl.client.history import list_runs, live_runs, remove_run, repair_run, stop_run
 from jupyter_ddl.client.run import Run
 from jupyter_ddl.client.run_names import find_run
@@ -23,13 +25,26 @@ __all__ = ["RUNS", "compare_runs"]
 
 
 def _run(face: Face, text: str) -> Run:
-    return Run(find_run(text, face.say))
+    """The run that is meant, as its cluster tells it now, wherever that is."""
+    with face.steps() as steps:
+        run_id = find_run(text, face.say, steps)
+        troubles = reach_run(run_id, steps)
+    for line in troubles:
+        face.say(line)
+    return Run(run_id)
+
+
+def _id(face: Face, text: str) -> str:
+    with face.steps() as steps:
+        return find_run(text, face.say, steps)
 
 
 def _list(face: Face) -> Answer:
     from jupyter_ddl.views.tables import render_runs
 
-    return Answer(render_runs(list_runs(), now_s=time.time(), width=face.width))
+    with face.steps() as steps:
+        troubles = join_elsewhere(steps)
+    return Answer(render_runs(list_runs(), now_s=time.time(), width=face.width), *troubles)
 
 
 def _show(face: Face, run: str) -> Answer:
@@ -111,6 +126,7 @@ def _export(
 
         if strict:
             raise OptionError(f"%runs export --as {kind}: --strict is for recordings; leave it out")
+        bring_blobs(exported.spec)
         given = image or ""
         return Answer(export_program(exported.id, file, kind, image=given, overwrite=overwrite))
     if kind or image:
@@ -129,17 +145,17 @@ def _export(
 
 
 def _remove(face: Face, runs: Sequence[str], yes: bool) -> Answer:
-    ids = list(dict.fromkeys(find_run(text, face.say) for text in runs))
+    ids = list(dict.fromkeys(_id(face, text) for text in runs))
     if not yes and not face.agrees(f"Delete {', '.join(ids)} with logs and values?"):
         return Answer("Nothing was deleted; --yes deletes without asking.", is_good=False)
     for run_id in ids:
-        remove_run(run_id)
+        remove_run(run_id, face.say)
         face.say(f"Run {run_id} is deleted.")
     return Answer()
 
 
 def _repair(face: Face, run: str) -> Answer:
-    return Answer(repair_run(find_run(run, face.say)))
+    return Answer(repair_run(_id(face, run)))
 
 
 def _replay(face: Face, file: str, speed: float) -> Answer:
@@ -157,7 +173,7 @@ _RUN = argument(
 
 RUNS = Grammar(
     "%runs",
-    "Runs on this host, also of other notebooks; without a command: the list.",
+    "Your runs, also of other notebooks and of clusters elsewhere; without a command: the list.",
     [
         Command("list", "All runs, newest first.", (), _list),
         Command(
@@ -238,12 +254,12 @@ RUNS = Grammar(
                     metavar="KIND",
                     offers=FORMS.names,
                     help="leave the notebook: script (a program that needs no jupyter_ddl), job (a "
-                    "batch Job of it)",
+                    "batch Job of it), trainjob (a training, for Trainer), katib (a search)",
                 ),
                 argument(
                     "--image",
                     metavar="IMAGE",
-                    help="what a job's container runs in; default: the image of the run's workers, "
+                    help="what containers of it run in; default: the image of the run's workers, "
                     "or of this notebook",
                 ),
                 argument(

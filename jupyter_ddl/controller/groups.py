@@ -94,6 +94,11 @@ class GroupRegistry:
         return self._machine.active
 
     @property
+    def driven(self) -> dict[str, int]:
+        """Committed bytes of the ledgers that are written here, by group."""
+        return {group_id: record.ledger_bytes for group_id, record in self._records.items()}
+
+    @property
     def n_busy(self) -> int:
         """Groups that execute a cell."""
         return self._machine.n_busy

@@ -12,9 +12,19 @@ import msgspec
 
 from jupyter_ddl.controller.server import Session
 from jupyter_ddl.controller.service import ClusterService
+from jupyter_ddl.controller.stored import StoredRuns
 from jupyter_ddl.errors import ProtocolError, SpecError
+from jupyter_ddl.protocol import mirroring as mirror
 from jupyter_ddl.protocol import requests as ask
 from jupyter_ddl.protocol.cluster import MAX_WORKERS
+from jupyter_ddl.protocol.mirroring import (
+    BringBlob,
+    BringRunFile,
+    CopyState,
+    HandedOver,
+    HandOver,
+    SettleRuns,
+)
 from jupyter_ddl.protocol.replies import (
     Accepted,
     DaskAccess,
@@ -51,8 +61,18 @@ def dask_access(client: Any) -> DaskAccess:
     )
 
 
-_LOOKS = (ask.Hello, ask.GetStatus, ask.GetTelemetry, ask.UnwatchRun)
-"""No use of the cluster: a panel that is open all night must not keep it alive."""
+_LOOKS = (
+    ask.Hello,
+    ask.GetStatus,
+    ask.GetTelemetry,
+    ask.UnwatchRun,
+    mirror.ListRuns,
+    mirror.ListRunFiles,
+    mirror.ReadRunFile,
+    mirror.FindBlobs,
+    mirror.ReadBlob,
+)
+"""No use of the cluster: a panel that is open all night, or a mirror, must not keep it alive."""
 
 
 class Requests:
@@ -64,6 +84,7 @@ class Requests:
         self._service = service
         self._log_file = log_file
         self._stop = stop
+        self._stored = StoredRuns(lambda: service.runs.driven | service.groups.driven)
 
     async def handle(self, body: ask.Body, session: Session) -> Result:
         """The result of one request; raises :class:`JupyterDDLError` for a refusal."""
@@ -120,11 +141,22 @@ class Requests:
                 return Accepted(run_id=body.run_id)
             case ask.GetDask():
                 return dask_access(self._service.backend.client)
+            case BringRunFile() | BringBlob():
+                return CopyState(0, 0, is_over=True)  # what there is lies on this host
+            case HandOver():
+                return HandedOver()  # it sees this host's blobs
+            case SettleRuns():
+                await self._service.settle()
+                return Accepted()
             case ask.StopCluster():
                 self._stop("a client asked for it")
                 return Accepted()
-            case _:
+            case ask.OpenGroup() | ask.ExecuteCell() | ask.PollCell():
                 return await self._of_group(body)
+            case ask.InterruptCell() | ask.CloseGroup():
+                return await self._of_group(body)
+            case _:
+                return await self._stored.answer(body, session)
 
     def _with_image(self, spec: RunSpec) -> RunSpec:
         """As it is recorded: the kernel does not know what its workers' image was resolved to."""
@@ -149,6 +181,7 @@ class Requests:
 
     def closed(self, session: Session) -> None:
         self._service.runs.unwatch(session)
+        self._stored.closed(session)
 
     def _hello(self, body: ask.Hello) -> Result:
         if body.version != ask.PROTOCOL_VERSION:

@@ -11,15 +11,15 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jupyter_ddl import __version__
 from jupyter_ddl.backends.base import backend_plugin
 from jupyter_ddl.errors import ClusterError, JupyterDDLError
-from jupyter_ddl.protocol.cluster import ClusterSpec
+from jupyter_ddl.protocol.cluster import SPEC_FILE, ClusterSpec
 from jupyter_ddl.protocol.reading import from_json
 from jupyter_ddl.store.atomic import write_whole
 from jupyter_ddl.store.awake import AwakeLoop
@@ -45,7 +45,18 @@ from jupyter_ddl.store.processes import (
 if TYPE_CHECKING:
     from jupyter_ddl.controller.service import ClusterService
 
-__all__ = ["end_leftovers", "keep_log_small", "log_path", "main", "start_threads"]
+__all__ = [
+    "Phases",
+    "Post",
+    "care_on",
+    "end_leftovers",
+    "keep_log_small",
+    "log_path",
+    "main",
+    "run_named",
+    "start_threads",
+    "unless_stopped",
+]
 
 
 # Ends processes that a controller which no longer exists left behind.
@@ -113,9 +124,65 @@ class Phases:
             self._fd = None
 
 
-def main() -> None:
-    """Entry point; the exit status is 0 unless the cluster could not start."""
+class Post(NamedTuple):
+    """Where a controller that no client of its host has started finds its spec, and listens."""
+
+    folder: Path
+    """With the spec, and the keys of the port."""
+    port: int
+
+    @classmethod
+    def of(cls, words: Sequence[str]) -> Post | None:
+        """As the command line says it: ``FOLDER PORT``, or nothing."""
+        if not words:
+            return None
+        folder, port = words
+        return cls(Path(folder), int(port))
+
+    def take(self) -> None:
+        """Put the spec where it is read, and the log where whoever runs this process sees it."""
+        spec = os.open(self.folder / SPEC_FILE, os.O_RDONLY)
+        os.dup2(spec, 0)
+        os.close(spec)
+        logging.basicConfig(level=logging.INFO, format=_LOG_FORMAT)
+        handler = logging.StreamHandler(os.fdopen(os.dup(2), "w"))
+        handler.setFormatter(logging.Formatter(_LOG_FORMAT))
+        logging.getLogger().addHandler(handler)
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 2)  # until the log has its file
+        os.close(nowhere)
+
+
+def main(post: Post | None = None) -> None:
+    """Entry point; the exit status is 0 unless the cluster could not start.
+
+    Parameters
+    ----------
+    post : Post, optional
+        By default a client of this host has started it, and its spec comes on standard input.
+    """
     gc.disable()  # none of what is imported is garbage, and looking for some takes 0.2 s
+    if post is not None:
+        post.take()
+    run_named(
+        lambda spec, phases: _serve(spec, phases, post),
+        lambda spec: backend_plugin(spec.backend).enter_controller(),
+    )
+
+
+def run_named(
+    serve: Callable[[ClusterSpec, Phases], Coroutine[Any, Any, None]],
+    enter: Callable[[ClusterSpec], None] = lambda _: None,
+) -> None:
+    """Read a cluster's spec, hold its name, and serve it until its end.
+
+    Parameters
+    ----------
+    serve : callable
+        Makes what runs on the loop; an error of ours before it is ready is told to the client.
+    enter : callable
+        Called before there is a loop, while the process has one thread.
+    """
     logging.basicConfig(level=logging.INFO, format=_LOG_FORMAT)
     logging.getLogger("distributed").setLevel(logging.WARNING)
     phases = Phases()
@@ -127,9 +194,9 @@ def main() -> None:
         try:
             check_home()
             _begin_log(spec.name)
-            backend_plugin(spec.backend).enter_controller()
+            enter(spec)
             with asyncio.Runner(loop_factory=AwakeLoop) as runner:
-                runner.run(_serve(spec, phases))
+                runner.run(serve(spec, phases))
         finally:
             release_lock(lock)
     except JupyterDDLError as error:
@@ -168,9 +235,10 @@ def keep_log_small(path: Path) -> None:
         log.debug("the log is not shortened: %s", error)
 
 
-async def _serve(spec: ClusterSpec, phases: Phases) -> None:
+async def _serve(spec: ClusterSpec, phases: Phases, post: Post | None) -> None:
     # Here, behind the name: of all that start a lost controller again, one alone takes the second
     # of CPU time that Dask's import costs.
+    from jupyter_ddl.backends.certificates import server_context
     from jupyter_ddl.controller.blob_care import care_for_blobs, use_memory
     from jupyter_ddl.controller.handlers import Requests
     from jupyter_ddl.controller.server import Server
@@ -182,15 +250,21 @@ async def _serve(spec: ClusterSpec, phases: Phases) -> None:
     process = this_process()
     stopped = asyncio.Event()
     reasons: list[str] = []
+    is_over = False
 
-    def stop(reason: str) -> None:
+    def tell_off(reason: str) -> None:
         reasons.append(reason)
         stopped.set()
+
+    def stop(reason: str) -> None:
+        nonlocal is_over
+        is_over = True
+        tell_off(reason)
 
     loop = asyncio.get_running_loop()
     start_threads(loop)
     for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        loop.add_signal_handler(signum, stop, f"signal {signum.name}")
+        loop.add_signal_handler(signum, tell_off, f"signal {signum.name}")
     memory = await asyncio.to_thread(use_memory)
     leftovers = asyncio.create_task(asyncio.to_thread(end_leftovers))
     service = ClusterService(spec, process.token)
@@ -198,12 +272,14 @@ async def _serve(spec: ClusterSpec, phases: Phases) -> None:
         unpickle_nothing()
     try:
         opening = asyncio.create_task(service.open(lambda text: phases.tell("phase", text=text)))
-        await _unless_stopped(opening, stopped, reasons)
+        await unless_stopped(opening, stopped, reasons)
         # Before anybody can ask for them.
         resumed = await service.runs.resume_unfinished()
         path = socket_path(spec.name)
         server = Server(path, Requests(service, log_path(spec.name), stop))
         await server.start()
+        if post is not None:
+            await server.listen(server_context(post.folder), post.port)
         info = ConnectionInfo(
             spec.name,
             spec.backend,
@@ -216,7 +292,7 @@ async def _serve(spec: ClusterSpec, phases: Phases) -> None:
         phases.tell("ready", resumed=resumed)
         phases.close()
         log.info("ready; resumed runs: %s", ", ".join(resumed) or "none")
-        caring = asyncio.create_task(_care_for_blobs())
+        caring = asyncio.create_task(care_on())
         await _until_over(service, connection_path(spec.name), stopped, stop)
         caring.cancel()
         log.info("ending: %s", "; ".join(reasons))
@@ -226,7 +302,8 @@ async def _serve(spec: ClusterSpec, phases: Phases) -> None:
         with contextlib.suppress(FileNotFoundError):
             connection_path(spec.name).unlink()
         async with asyncio.timeout(_CLOSE_TIMEOUT_S):
-            await service.close()
+            # Who only ends this process may have another one in mind that goes on.
+            await (service.close() if is_over else service.leave())
             if memory is not None:
                 os.close(memory)
             await asyncio.to_thread(care_for_blobs, leaving=True)
@@ -245,10 +322,16 @@ def start_threads(loop: asyncio.AbstractEventLoop) -> None:
     loop.set_default_executor(pool)
 
 
-async def _unless_stopped(
+async def unless_stopped(
     opening: asyncio.Task[None], stopped: asyncio.Event, reasons: list[str]
 ) -> None:
-    """Wait for the cluster, or for whoever started it to change their mind."""
+    """Wait for the cluster, or for whoever started it to change their mind.
+
+    Raises
+    ------
+    ClusterError
+        They did; the task is over by then.
+    """
     stopping = asyncio.create_task(stopped.wait())
     try:
         await asyncio.wait({opening, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -261,7 +344,8 @@ async def _unless_stopped(
     opening.result()
 
 
-async def _care_for_blobs() -> None:
+async def care_on() -> None:
+    """Look after the blobs of this home, until cancelled."""
     from jupyter_ddl.controller.blob_care import care_for_blobs
 
     while True:

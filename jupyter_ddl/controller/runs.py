@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 import shutil
-import sys
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Iterator
@@ -16,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 from jupyter_ddl.controller.blob_care import room_for_copies
+from jupyter_ddl.controller.event_files import EventFileWriters
 from jupyter_ddl.controller.server import Fanout, Watcher
 from jupyter_ddl.driving.admission import admitted, check_group_fits, wants_gpus
 from jupyter_ddl.driving.assignments import RunContext
@@ -46,69 +45,20 @@ from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.protocol.snapshot import EncodedSnapshot
 from jupyter_ddl.protocol.telemetry import Usage
 from jupyter_ddl.store.blobs import put_blob
-from jupyter_ddl.store.paths import blob_dirs, ledger_path, private_dir, run_dir, runs_dir
+from jupyter_ddl.store.paths import (
+    COPY_NOTE,
+    RUN_FOLDERS,
+    blob_dirs,
+    ledger_path,
+    private_dir,
+    run_dir,
+    runs_dir,
+)
 
-__all__ = ["EventFileWriters", "RunRegistry", "append_end", "fold_run", "unfinished_runs"]
+__all__ = ["RunRegistry", "append_end", "fold_run", "unfinished_runs"]
 
-
-# Processes that write event files for TensorBoard beside the runs that asked for it.
-#
-# The controller itself imports nothing of TensorBoard.  What a process has not written when it
-# ends, the one of the next controller does.
 
 log = logging.getLogger(__name__)
-
-_END_TIMEOUT_S = 5.0
-
-
-class EventFileWriters:
-    """One process per run, which ends by itself after the run.  Used on the controller's loop."""
-
-    def __init__(self) -> None:
-        self._tasks: dict[str, asyncio.Task[None]] = {}
-
-    def start(self, spec: RunSpec) -> None:
-        """Have a run written, if it asked for that and is not written already."""
-        if spec.tensorboard and spec.run_id not in self._tasks:
-            task = asyncio.create_task(self._write(spec.run_id), name=f"event files {spec.run_id}")
-            self._tasks[spec.run_id] = task
-
-    async def close(self) -> None:
-        """Let the writers write what there is, and end them."""
-        tasks = tuple(self._tasks.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    async def _write(self, run_id: str) -> None:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "jupyter_ddl.tracking.tensorboard",
-            run_id,
-            str(os.getpid()),
-            stdin=asyncio.subprocess.DEVNULL,
-        )
-        try:
-            status = await process.wait()
-            if status:
-                log.warning("event files of run %s: their writer ended with %d", run_id, status)
-        finally:
-            if process.returncode is None:
-                with contextlib.suppress(ProcessLookupError):
-                    process.terminate()
-                await _ended(process)
-            del self._tasks[run_id]
-
-
-async def _ended(process: asyncio.subprocess.Process) -> None:
-    try:
-        async with asyncio.timeout(_END_TIMEOUT_S):
-            await process.wait()
-    except TimeoutError:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-        await process.wait()
 
 
 # Ledgers that no driver of this controller has open: read before a run is resumed, or ended.
@@ -131,11 +81,14 @@ def fold_run(run_id: str) -> RunState:
 
 
 def unfinished_runs(cluster: str) -> list[str]:
-    """Runs of a cluster of this name that can go on; persistent groups among them are ended."""
+    """Runs of a cluster of this name that can go on; persistent groups among them are ended.
+
+    A copy of what another controller drives is none: that one was called the same, elsewhere.
+    """
     found = []
     for directory in sorted(runs_dir().iterdir()):
         path = directory / "ledger.ddl"
-        if not path.exists():
+        if not path.exists() or (directory / COPY_NOTE).exists():
             continue
         try:
             line = read_run_line(path)
@@ -191,7 +144,9 @@ class RunRegistry:
         gpus_known: Callable[[], Awaitable[None]],
         image: Callable[[], str] = lambda: "",
         attempt_lease_s: float = 60.0,
+        has_event_files: bool = True,
     ) -> None:
+        self._has_event_files = has_event_files
         self._image = image
         self._attempt_lease_s = attempt_lease_s
         self._host_of = host_of
@@ -223,6 +178,11 @@ class RunRegistry:
         """
         return tuple(run_id for run_id, each in self._drivers.items() if not _has_ended(each))
 
+    @property
+    def driven(self) -> dict[str, int]:
+        """Committed bytes of the ledgers that are written here, by run."""
+        return {run_id: driver.ledger_bytes for run_id, driver in self._drivers.items()}
+
     def demand_slots(self) -> int:
         """Trials that could run at once, over all active runs."""
         return sum(driver.demand_slots for driver in self._drivers.values())
@@ -238,11 +198,6 @@ class RunRegistry:
             if run_ids is None or run_id in run_ids:
                 driver.tell(text)
 
-    def give_up(self, reason: str) -> None:
-        """End every active run: there is nothing left that could execute it."""
-        for driver in self._drivers.values():
-            driver.stop("now", "jupyter_ddl", reason)
-
     async def submit(self, spec: RunSpec) -> None:
         """Create the run's directory and ledger, and start driving it.
 
@@ -256,10 +211,12 @@ class RunRegistry:
         directory = run_dir(spec.run_id)
         if directory.parent != runs_dir() or not spec.run_id.replace("-", "").isalnum():
             raise SpecError(f"run id {spec.run_id!r} is not valid; expected letters, digits and -")
-        if directory.exists():
-            raise SpecError(f"run {spec.run_id} exists already; a new run needs a new id")
         if wants_gpus(spec):
             await self._gpus_known()
+        # No wait between this and the making of it: a mirror whose connection broke asks again
+        # while the first request is being answered, and must not clear away what that has begun.
+        if directory.exists():
+            raise SpecError(f"run {spec.run_id} exists already; a new run needs a new id")
         spec = admitted(spec, self._slots, max(self._slots.n_slots, self._n_wanted()))
         check_group_fits(spec, self._slots, self._n_possible())
         try:
@@ -270,7 +227,7 @@ class RunRegistry:
             raise
 
     async def _create(self, spec: RunSpec, directory: Path) -> None:
-        for name in ("logs", "checkpoints", "values"):
+        for name in RUN_FOLDERS:
             private_dir(directory / name)
         ledger = LedgerWriter.open(ledger_path(spec.run_id), create=True)
         try:
@@ -349,6 +306,8 @@ class RunRegistry:
                 await asyncio.to_thread(ledger.append, [event])
                 fold(state, event)
             driver = self._make(state.spec, ledger, state)
+            # Whoever asks to go on with a copy here makes it the run.
+            await asyncio.to_thread((path.parent / COPY_NOTE).unlink, missing_ok=True)
         except BaseException:
             ledger.close()
             raise
@@ -466,7 +425,8 @@ class RunRegistry:
         fanout = Fanout(lambda: driver.mark, driver.snapshot, asyncio.get_running_loop())
         self._fanouts[run_id] = fanout
         driver.on_change = lambda: fanout.changed(is_last=driver.is_ending)
-        self._event_files.start(driver.spec)
+        if self._has_event_files:
+            self._event_files.start(driver.spec)
         self._tasks[run_id] = asyncio.create_task(self._drive(driver), name=run_id)
 
     async def _drive(self, driver: RunDriver) -> None:

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import os
 import socket
+import ssl
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -17,8 +18,8 @@ from typing import Protocol
 
 import msgspec
 
-from jupyter_ddl.errors import JupyterDDLError, ProtocolError
-from jupyter_ddl.protocol.codec import decoder_of
+from jupyter_ddl.errors import ControllerError, JupyterDDLError, ProtocolError
+from jupyter_ddl.protocol.codec import UNWRITABLE, decoder_of
 from jupyter_ddl.protocol.framing import encode_frame, read_frame
 from jupyter_ddl.protocol.replies import Refused, Reply, Result, SnapshotPush
 from jupyter_ddl.protocol.requests import MAX_REQUEST_BYTES, Body, Request
@@ -26,7 +27,17 @@ from jupyter_ddl.protocol.snapshot import EncodedSnapshot
 from jupyter_ddl.store.connection import remove_socket
 from jupyter_ddl.store.exhaustion import used_up
 
-__all__ = ["PUSH_INTERVAL_S", "Fanout", "Handler", "Server", "Session", "Timers", "Watcher"]
+__all__ = [
+    "N_SOON",
+    "PUSH_INTERVAL_S",
+    "SOON_S",
+    "Fanout",
+    "Handler",
+    "Server",
+    "Session",
+    "Timers",
+    "Watcher",
+]
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +45,11 @@ _REQUEST = decoder_of(Request, "a client sent something that is not a request")
 _UCRED = struct.Struct("3i")
 PUSH_INTERVAL_S = 0.25
 """Between two pushes of a run that goes on.  Jupyter's server drops what comes much faster."""
+_HANDSHAKE_S = 10.0
+SOON_S = 0.05
+N_SOON = 3
+"""So many pushes behind a pause need not keep the interval: who has just begun something looks
+whether it runs, and the first trial's begin must not hold up its first report."""
 _MAX_UNSENT_BYTES = 8 << 20
 """A client that reads nothing is cut off rather than fed from a growing buffer."""
 
@@ -153,6 +169,8 @@ class Fanout:
         self._drawn: EncodedSnapshot | None = None
         self._drawn_mark: object = None
         self._next_s = float("-inf")
+        self._paced_s = float("-inf")
+        """When the next one would be due had all of them kept the interval."""
 
     def join(self, watcher: Watcher) -> EncodedSnapshot:
         """What there is to see now; what comes later is pushed until the watcher leaves."""
@@ -201,32 +219,63 @@ class Fanout:
             return self._drawn
         drawn = self._drawn = self._draw()
         self._drawn_mark = mark
-        self._next_s = self._timers.time() + PUSH_INTERVAL_S
+        self._pace(self._timers.time())
         if self._watchers:
             frame = encode_frame(msgspec.msgpack.encode(SnapshotPush(drawn)))
             for watcher in tuple(self._watchers):
                 watcher.push(drawn.run_id, frame)
         return drawn
 
+    def _pace(self, now_s: float) -> None:
+        """One is pushed now: when may the next one be?"""
+        self._paced_s = max(self._paced_s, now_s) + PUSH_INTERVAL_S
+        self._next_s = max(now_s + SOON_S, self._paced_s - N_SOON * PUSH_INTERVAL_S)
+
 
 class Server:
-    """Listens on one path; only this user's processes are let in."""
+    """Lets in this user's processes on one path, and on a port who shows a certificate."""
 
     def __init__(self, path: Path, handler: Handler) -> None:
         self._path = path
         self._handler = handler
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._sessions: set[Session] = set()
 
+    @property
+    def n_sessions(self) -> int:
+        """Clients that are connected."""
+        return len(self._sessions)
+
     async def start(self) -> None:
         self._path.unlink(missing_ok=True)
-        self._server = await asyncio.start_unix_server(self._serve, path=self._path)
+        server = await asyncio.start_unix_server(self._serve_neighbour, path=self._path)
+        self._servers.append(server)
         self._path.chmod(0o600)
 
+    async def listen(self, context: ssl.SSLContext, port: int, host: str | None = None) -> int:
+        """Let in mirrors, by TLS; returns the port.
+
+        Parameters
+        ----------
+        context : ssl.SSLContext
+            Requires a certificate of whoever connects.
+        port : int
+            0: any that is free.
+        host : str, optional
+            By default all interfaces: a forwarded port arrives at the loopback.
+        """
+        if context.verify_mode is not ssl.CERT_REQUIRED:
+            raise ControllerError(f"port {port} is not opened to clients without a certificate")
+        server = await asyncio.start_server(
+            self._serve, host, port, ssl=context, ssl_handshake_timeout=_HANDSHAKE_S
+        )
+        self._servers.append(server)
+        return int(server.sockets[0].getsockname()[1])
+
     async def close(self) -> None:
-        if self._server is not None:
-            self._server.close()
+        for server in self._servers:
+            server.close()
         for session in tuple(self._sessions):
             session.close()
         for task in tuple(self._tasks):
@@ -234,12 +283,17 @@ class Server:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         remove_socket(self._path)
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve_neighbour(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         peer_uid = _peer_uid(writer.get_extra_info("socket"))
         if peer_uid != os.getuid():
             log.warning("refused a connection of user id %d", peer_uid)
             writer.close()
             return
+        await self._serve(reader, writer)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         session = Session(writer)
         self._sessions.add(session)
         try:
@@ -272,7 +326,14 @@ class Server:
             result = Refused("ControllerError", f"the controller failed: {error!r}; see its log")
             if limit := used_up(error):
                 result = Refused("CapacityError", f"the controller can't do that: {error}{limit}")
-        session.reply(request.id, result)
+        try:
+            session.reply(request.id, result)
+        except (ProtocolError, *UNWRITABLE) as error:  # whoever asked would wait for ever
+            kind = type(request.body).__name__
+            log.exception("the answer to %s can't be sent", kind)
+            told = ascii(error.message if isinstance(error, ProtocolError) else str(error))
+            text = f"the answer to {kind} can't be sent: {told}"
+            session.reply(request.id, Refused("ProtocolError", text))
 
 
 def _plain(fields: dict[str, object]) -> dict[str, object]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import socket
 import time
 from collections.abc import Callable
 
@@ -52,9 +53,9 @@ class Lease(msgspec.Struct):
     last_active_s: float
     """When a run was last active or a client last asked for more than how it is."""
 
-    def begin(self, now_s: float) -> None:
-        """The cluster is ready: its time starts now."""
-        self.started_s = self.last_active_s = now_s
+    def begin(self, now_s: float, age_s: float = 0.0) -> None:
+        """The cluster is ready: its time starts now, unless it is older than its controller."""
+        self.started_s, self.last_active_s = now_s - age_s, now_s
 
     def touch(self, now_s: float) -> None:
         """A client asked for something, or a run is active."""
@@ -81,10 +82,6 @@ class Lease(msgspec.Struct):
 log = logging.getLogger(__name__)
 
 _KEEP_SIZE_INTERVAL_S = 1.0
-_ANEW_PAUSE_S = 10.0
-_N_ANEW = 3
-_ANEW_WITHIN_S = 3600.0
-"""Who deletes a cluster three times in an hour means it."""
 _LEASE_SHARE = 2.0
 """Of the time after which a silent worker is gone: one that beats may answer so late."""
 _LEAVE_TIMEOUT_S = 8.0
@@ -116,8 +113,7 @@ class ClusterService:
             on_scaled=lambda: self.runs.wake(),
         )
         self._size_keeper: asyncio.Task[None] | None = None
-        self._anew_at_s: list[float] = []
-        self._anew_error = self._hopeless = ""
+        self._leaves_runs = False
         self.environment = WorkerEnvironments(
             lambda: self.backend.client,
             lambda: self._workers,
@@ -178,6 +174,7 @@ class ClusterService:
             meter=self._meter,
             image=lambda: self.backend.image,
             attempt_lease_s=_LEASE_SHARE * self.spec.worker_timeout_s,
+            has_event_files=self.backend.has_clients_here,
         )
         self.groups = GroupRegistry(
             self.slots,
@@ -196,12 +193,29 @@ class ClusterService:
             on_phase(f"giving workers {', '.join(packages)} again")
         await self._watch.start()
         self._size_keeper = asyncio.create_task(self._keep_size(), name="keep size")
-        self.lease.begin(awake_s())  # starting took its time, too
+        self.lease.begin(awake_s(), self.backend.age_s)  # starting took its time, too
+        self._started_at_s -= self.backend.age_s
         self.state = "ready"
 
+    async def settle(self) -> None:
+        """Drive nothing any more; unfinished runs stay resumable."""
+        self._leaves_runs = bool(self.runs.active)
+        await self.groups.close()
+        await self.runs.close()
+
     async def close(self) -> None:
-        if self.state == "ready" and not self.runs.active:
+        """End the cluster."""
+        if self.state == "ready" and not (self._leaves_runs or self.runs.active):
             self.environment.forget()
+        await self._end_work()
+        await self.backend.close()
+
+    async def leave(self) -> None:
+        """End, where another controller may take this one's place: the backend knows."""
+        await self._end_work()
+        await self.backend.leave()
+
+    async def _end_work(self) -> None:
         self.state = "stopping"
         if self._size_keeper is not None:
             self._size_keeper.cancel()
@@ -219,7 +233,6 @@ class ClusterService:
         await self.environment.close()
         if hasattr(self, "_plugin") and not self.backend.owns_workers:
             await self._leave_workers()
-        await self.backend.close()
 
     async def _enter_workers(self, client: Client) -> None:
         try:
@@ -248,7 +261,8 @@ class ClusterService:
             backend=self.spec.backend,
             state="degraded" if trouble else self.state,
             controller_pid=os.getpid(),
-            scheduler_address=getattr(self.backend.client.scheduler, "address", ""),
+            controller_host="" if self.backend.has_clients_here else socket.gethostname(),
+            scheduler_address=self.backend.address,
             started_at_s=self._started_at_s,
             workers=tuple(self._worker_status(info) for info in self._workers.values()),
             n_wanted=self.backend.n_wanted,
@@ -272,10 +286,6 @@ class ClusterService:
         now = awake_s()
         if self._n_working:
             self.lease.touch(now)
-        elif self.state == "ready" and self.backend.gone:
-            return self.backend.gone
-        if self._hopeless and not self.runs.active:
-            return self._hopeless
         return self.lease.expired(now, self._n_working)
 
     @property
@@ -336,8 +346,6 @@ class ClusterService:
         for text in self.backend.take_notices():
             self.runs.tell(text)
         self._observe_silence()
-        if self.backend.gone and self.is_working and not self._hopeless:
-            await self._begin_anew(self.backend.gone)
         client = self.backend.client
         comm = client.scheduler_comm if client.status == "running" else None
         if comm is not None and client is not self._client:
@@ -348,32 +356,6 @@ class ClusterService:
             self._comm = comm
             await self._watch.refresh()
         await self.size.follow_demand()
-
-    async def _begin_anew(self, gone: str) -> None:
-        """Make the cluster again that something runs on; not for ever."""
-        now_s = awake_s()
-        self._anew_at_s = [at_s for at_s in self._anew_at_s if now_s - at_s < _ANEW_WITHIN_S]
-        if len(self._anew_at_s) >= _N_ANEW:
-            within = format_duration(_ANEW_WITHIN_S)
-            why = (
-                f"{gone}, and making it anew was tried {_N_ANEW} times within "
-                f"{within}{self._anew_error}"
-            )
-            log.error("%s", why)
-            self._hopeless = why
-            self.runs.give_up(why)
-            return
-        if self._anew_at_s and now_s - self._anew_at_s[-1] < _ANEW_PAUSE_S:
-            return
-        self._anew_at_s.append(now_s)
-        self._lose_scheduler()
-        try:
-            await self.backend.begin_anew()
-            self._anew_error = ""
-            self.runs.tell(f"{gone}: it was made anew, and what ran is repeated")
-        except ClusterError as error:
-            log.warning("%s; it is not made anew: %s", gone, error.message)
-            self._anew_error = f"; the last time: {error.message}"
 
     async def _follow(self, client: Client) -> None:
         """The scheduler was lost, and the backend has another one: what ran is repeated."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any, TypeGuard, get_args
 
 from jupyter_ddl.driving.leases import AttemptLease
 from jupyter_ddl.driving.rounds import Round
@@ -24,7 +25,6 @@ from jupyter_ddl.protocol.events import (
     RankEvent,
     Reported,
     StepsTimed,
-    Unrecorded,
 )
 
 __all__ = ["ChunkInbox", "Flight", "FlightBook", "evictions"]
@@ -172,27 +172,29 @@ class FlightBook:
         """The events that count: those of attempts which are open in this flight."""
         counting: list[Event] = []
         for event in events:
-            if isinstance(event, Unrecorded) or not self._admit(flight, event):
+            if not self._admit(event, flight):
                 continue
-            was_full = flight.n_bytes > _MAX_RECORD_BYTES
+            n_before = flight.n_bytes
             flight.n_bytes += _weight(event)
             if flight.n_bytes <= _MAX_RECORD_BYTES or not isinstance(event, _UNBOUNDED):
                 counting.append(event)
-            elif not was_full:
+            elif n_before <= _MAX_RECORD_BYTES:
                 counting.append(_told_too_much(event))
         return counting
 
-    def _admit(self, flight: Flight, event: Event) -> bool:
-        if not isinstance(event, OfAttempt):
-            return isinstance(event, Notice)
+    def _admit(self, event: Any, flight: Flight) -> TypeGuard[Event]:
+        # By its kind in one look: every event of every trial comes through here.
+        kind = type(event)
+        if kind not in _OF_ATTEMPT:
+            return kind is Notice
         if flight.open.get(event.trial) != event.attempt:
             return False
-        if isinstance(event, AttemptStarted):
+        if kind is AttemptStarted:
             if event.trial in flight.started:
                 return False
             flight.started[event.trial] = event.at_s
             flight.has_begun = True
-        elif isinstance(event, AttemptFinished):
+        elif kind is AttemptFinished:
             del flight.open[event.trial]
             flight.started.pop(event.trial, None)
             flight.has_begun = True
@@ -200,12 +202,15 @@ class FlightBook:
         return True
 
 
+_OF_ATTEMPT = frozenset(get_args(OfAttempt))
 _UNBOUNDED = (Reported, Notice, OutputShown, PipelineTimed, ProfileTaken, StepsTimed)
 """What a cell tells as often as it likes, and a run does without."""
 
 
-def _weight(event: Event) -> int:
+def _weight(event: Event | RankEvent) -> int:
     """About as many bytes as its record has."""
+    if type(event) not in _UNBOUNDED:
+        return 256
     if isinstance(event, Reported):
         return 48 + sum(len(name) + 10 for name in event.metrics)
     if isinstance(event, PipelineTimed):

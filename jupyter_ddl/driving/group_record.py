@@ -40,6 +40,11 @@ class GroupRecord:
             ]
         )
 
+    @property
+    def ledger_bytes(self) -> int:
+        """How far its ledger is committed."""
+        return self._ledger.committed_bytes
+
     def put(self, event: CellExecuted) -> None:
         """Record a cell, together with those that end soon after it."""
         self._behind.append(event)

@@ -172,6 +172,11 @@ class RunDriver:
     # -- what the controller sees ----------------------------------------------------------------
 
     @property
+    def ledger_bytes(self) -> int:
+        """How far the run's ledger is committed."""
+        return self._ledger.committed_bytes
+
+    @property
     def spec(self) -> RunSpec:
         return self._machine.spec
 

@@ -12,6 +12,7 @@ from jupyter_ddl.errors import JupyterDDLError, TrialError
 from jupyter_ddl.ledger.run_state import TrialState
 from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.protocol.sampling import TrialEnd, TrialRecord
+from jupyter_ddl.protocol.snapshot import TrialStateName
 from jupyter_ddl.protocol.space import ParamValue
 from jupyter_ddl.studies.study import Exhausted, NeedsRemoteAsk, Proposal, Study, Wait
 
@@ -39,6 +40,19 @@ def to_record(trial: TrialState) -> TrialRecord:
     return TrialRecord(trial.number, trial.params, ended, trial.value, trial.step)
 
 
+class Told(Protocol):
+    """How a trial ended, as far as a study needs to be told: it knows the parameters itself."""
+
+    @property
+    def number(self) -> int: ...
+    @property
+    def state(self) -> TrialStateName: ...
+    @property
+    def value(self) -> float | None: ...
+    @property
+    def step(self) -> int | None: ...
+
+
 class TrialSource(Protocol):
     """What a driver needs to know about the trials of its run."""
 
@@ -55,7 +69,7 @@ class TrialSource(Protocol):
         """The work of a :class:`NotYet` failed: the next ``ask`` raises this."""
         ...
 
-    def tell(self, record: TrialRecord) -> None: ...
+    def tell(self, trial: Told) -> None: ...
 
     def replay(self, past: Sequence[TrialRecord]) -> None:
         """Rebuild after a restart, from every trial of the sessions before.  May take long."""
@@ -96,7 +110,7 @@ class MapSource:
     def failed(self, error: JupyterDDLError) -> None:
         """Nothing is ever asked."""
 
-    def tell(self, record: TrialRecord) -> None:
+    def tell(self, trial: Told) -> None:
         """Elements do not depend on each other."""
 
     def replay(self, past: Sequence[TrialRecord]) -> None:
@@ -120,7 +134,7 @@ class StudySource:
         self.study = study
         self.has_own_sampler = study.is_remote
         self._ready: list[Proposal] = []
-        self._held: list[TrialRecord] = []
+        self._held: list[Told] = []
         self._working: Think | AskSampler | None = None
         self._waits = False  # for a result: thinking once more before one comes is in vain
         self._ended: Exhausted | None = None
@@ -165,11 +179,11 @@ class StudySource:
         self._failed = error
         self._tell_held()
 
-    def tell(self, record: TrialRecord) -> None:
+    def tell(self, trial: Told) -> None:
         if self._working is not None:
-            self._held.append(record)
+            self._held.append(trial)
         else:
-            self._tell(record)
+            self._tell(trial)
 
     def replay(self, past: Sequence[TrialRecord]) -> None:
         if past:
@@ -196,14 +210,14 @@ class StudySource:
 
     def _tell_held(self) -> None:
         held, self._held = self._held, []
-        for record in held:
-            self._tell(record)
+        for trial in held:
+            self._tell(trial)
 
-    def _tell(self, record: TrialRecord) -> None:
+    def _tell(self, trial: Told) -> None:
         self._waits = False
-        if record.state == "running":
-            return
-        self.study.tell(record.number, record.state, record.value, record.step, record.reports)
+        state = trial.state
+        if state != "running" and state != "waiting":
+            self.study.tell(trial.number, state, trial.value, trial.step)
 
 
 def make_source(spec: RunSpec, max_parallel: int) -> MapSource | StudySource:

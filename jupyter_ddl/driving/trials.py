@@ -334,15 +334,16 @@ class TrialMachine(Machine[Happening, Instruction]):
         if event.failure is not None and event.failure.kind == "blob":
             self._look()
         trial = self.state.trial(event.trial)
-        if trial.state == "running" or trial.attempt != event.attempt:
+        is_in = trial.state
+        if is_in == "running" or trial.attempt != event.attempt:
             self._illegal(f"the end of attempt {event.attempt} did not count", str(event.trial))
-        if trial.state == "waiting":
+        if is_in == "waiting":
             delay_s = self._backoff.delay_s(trial, event)
             due_s = now.mono_s + delay_s if delay_s else None
             self._queue.retry(Proposal(event.trial, trial.params), due_s)
         else:
             self._backoff.forget(event.trial)
-            self._source.tell(to_record(trial))
+            self._source.tell(trial)
             self._queue.ended(event.trial)
 
     # -- deciding --------------------------------------------------------------------------------

@@ -216,6 +216,9 @@ def has_configuration(root: Path) -> bool:
     return bool(_buildpack(root, place))
 
 
+_STAMPED = tuple(f"{place}{name}" for place in _PLACES for name in (*_ALL, *_SCRIPTS))
+
+
 def configuration_stamp(root: Path, included: Iterable[str] = ()) -> tuple[object, ...]:
     """Changes whenever a file that may count does; costs 0.1 ms.
 
@@ -224,11 +227,12 @@ def configuration_stamp(root: Path, included: Iterable[str] = ()) -> tuple[objec
     included : iterable of str
         Files that the usual ones name, relative to the root.
     """
-    names = [f"{place}{name}" for place in _PLACES for name in (*_ALL, *_SCRIPTS)]
-    found: list[object] = [str(root)]
-    for name in (*names, *included):
+    here = str(root)
+    found: list[object] = [here]
+    for name in (*_STAMPED, *included):
         try:
-            there = (root / name).stat()
+            # Sixty of them before each cell: as paths they would take three times as long.
+            there = os.stat(os.path.join(here, name))  # noqa: PTH116
         except (OSError, ValueError):
             continue
         found.append((name, there.st_mtime_ns, there.st_size))

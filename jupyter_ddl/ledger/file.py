@@ -192,6 +192,11 @@ class LedgerWriter:
             raise
         return writer
 
+    @property
+    def committed_bytes(self) -> int:
+        """How far the file is committed."""
+        return self._offset
+
     def append(self, events: Sequence[Event]) -> None:
         """Commit events, in order, by one write; all of them or none.
 

@@ -38,7 +38,9 @@ def output_shown(state: RunState, event: OutputShown) -> None:
 
 def forget_outputs(state: RunState, trial: int) -> None:
     """A trial shows nothing any more; the files are nobody's."""
-    gone = state.outputs.pop(trial, {})
+    if trial not in state.outputs:
+        return
+    gone = state.outputs.pop(trial)
     state.output_bytes -= _size(gone)
     state.unkept += gone
 

@@ -28,6 +28,7 @@ __all__ = [
     "read_ledger",
     "read_run_line",
     "read_submitted",
+    "submitted_in",
     "with_progress",
 ]
 
@@ -186,7 +187,7 @@ def read_submitted(path: str | Path) -> RunSubmitted:
     path = Path(path)
     fd = _open(path)
     try:
-        return _first(fd, path)
+        return submitted_in(fd, path)
     finally:
         os.close(fd)
 
@@ -199,7 +200,7 @@ def read_run_line(path: str | Path) -> RunLine:
     path = Path(path)
     fd = _open(path)
     try:
-        submitted = _first(fd, path)
+        submitted = submitted_in(fd, path)
         size = os.fstat(fd).st_size
         last, started = _last(fd, size)
     finally:
@@ -305,7 +306,8 @@ def _unreadable(path: Path, error: OSError) -> LedgerError:
     )
 
 
-def _first(fd: int, path: Path) -> RunSubmitted:
+def submitted_in(fd: int, path: Path) -> RunSubmitted:
+    """The first record of an open ledger; raises as ``read_submitted``."""
     cursor = FrameCursor(fd, path)  # judges the header
     begin = cursor.offset or len(HEADER)
     payload = frame_at(os.pread(fd, _FIRST_BYTES, begin), 0)

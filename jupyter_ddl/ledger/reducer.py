@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from bisect import insort
 from collections.abc import Callable, Iterable
-from sys import intern
 from typing import Any, TypeAlias
 
 import msgspec
@@ -111,9 +110,10 @@ def trial_ended(state: RunState, number: int) -> None:
 
 def _forget(state: RunState, number: int) -> None:
     """Drop metrics and curve of a finished trial that no list shows any more."""
-    if number not in state.recent and all(number != other for _, other in state.top):
-        trial = state.trials[number]
-        trial.forget_report()
+    if not state.trials.reported and not state.learning:
+        return  # no trial has reported anything
+    if number not in state.recent and number not in [other for _, other in state.top]:
+        state.trials[number].forget_report()
         state.learning.pop(number, None)
 
 
@@ -264,10 +264,23 @@ def fold(state: RunState, event: Event) -> None:
         )
     state.seq += 1
     # Reports are by far the commonest: their handler has its part of is_late() written out.
-    if kind is not Reported and is_late(state, event):
+    if kind is Reported:
+        _HANDLERS[kind](state, event)
+    elif kind in _OF_TRIALS:
+        _fold_of_trial(state, event)
+    elif is_late(state, event):
         state.n_late += 1
     else:
         _HANDLERS[kind](state, event)
+
+
+def _fold_of_trial(state: RunState, event: Any) -> None:
+    """Begin or end of an attempt.  Every trial has both: its row is looked up once for each."""
+    trial = state.trials.get(event.trial)
+    if trial is None or _is_of_another(state, trial, event):
+        state.n_late += 1
+    else:
+        _OF_TRIALS[type(event)](state, trial, event)
 
 
 def fold_all(events: Iterable[Event]) -> RunState:
@@ -298,16 +311,21 @@ def is_late(state: RunState, event: Event) -> bool:
         return state.end is not None or event.trial in state.trials
     if isinstance(event, _OF_CURRENT):
         trial = state.trials.get(event.trial)
-        if trial is None or state.end is not None:
-            return True
-        if trial.state == "running" and event.attempt == trial.attempt:
-            return type(event) is AttemptStarted
-        is_open = trial.state == "running" or trial.state == "waiting"
-        begins_or_ends = isinstance(event, (AttemptStarted, AttemptFinished))
-        return not (is_open and begins_or_ends and event.attempt > trial.attempt)
+        return trial is None or _is_of_another(state, trial, event)
     if isinstance(event, RunFinished):
         return state.end is not None
     return isinstance(event, RunSubmitted) and state.spec is not None
+
+
+def _is_of_another(state: RunState, trial: TrialState, event: Any) -> bool:
+    """Whether an event is not of the trial's current attempt, or of one that may begin now."""
+    if state.end is not None:
+        return True
+    is_in, current = trial.state, trial.attempt
+    if is_in == "running" and event.attempt == current:
+        return type(event) is AttemptStarted
+    is_open = is_in == "running" or is_in == "waiting"
+    return not (is_open and type(event) in _OF_TRIALS and event.attempt > current)
 
 
 def _run_submitted(state: RunState, event: RunSubmitted) -> None:
@@ -361,13 +379,13 @@ def _trial_created(state: RunState, event: TrialCreated) -> None:
         state.refits.append(event.trial)
 
 
-def _attempt_started(state: RunState, event: AttemptStarted) -> None:
-    trial = state.trials[event.trial]
+def _attempt_started(state: RunState, trial: TrialState, event: AttemptStarted) -> None:
     trial.begin(event)
     state.reported.begin(trial.row)
     forget_outputs(state, event.trial)
     fold_group.round_started(state)
-    state.rest_is_over(event.at_s)
+    if state.rests_since_s is not None:
+        state.rest_is_over(event.at_s)
     _move(state, trial, "running")
 
 
@@ -385,13 +403,11 @@ def _reported(state: RunState, event: Reported) -> None:
         fold_group.rank_reported(state, event)
         if event.rank:
             return  # the group's own figures are rank 0's
-    trial.seq = state.seq
-    trial.step = event.step
-    trial.reported = tuple(map(intern, event.metrics)), tuple(event.metrics.values())
     objective = state.spec.verb.objective if state.spec is not None else None
-    state.reported.add(trial.row, event.metrics, "" if objective is None else objective.metric)
-    if objective is not None and objective.metric in event.metrics:
-        trial.objective = event.metrics[objective.metric]
+    metric = "" if objective is None else objective.metric
+    trial.report(event, metric, state.seq)
+    state.reported.add(trial.row, event.metrics, metric)
+    if objective is not None and metric in event.metrics:
         trial_reported(state, event)
 
 
@@ -400,8 +416,7 @@ def _checkpoint_saved(state: RunState, event: CheckpointSaved) -> None:
     fold_group.checkpoint_saved(state, event)
 
 
-def _attempt_finished(state: RunState, event: AttemptFinished) -> None:
-    trial = state.trials[event.trial]
+def _attempt_finished(state: RunState, trial: TrialState, event: AttemptFinished) -> None:
     trial.attempt_ended(event)
     fold_group.round_ended(state, event)
     new = after_attempt(state, trial, event)
@@ -420,7 +435,7 @@ def _end_trial(
     if not state.running:
         state.rests_since_s = None  # it has run, and nobody has told when it began
     _move(state, trial, new)
-    if new not in ("cancelled", "failed"):
+    if state.trials.checkpoint and new not in ("cancelled", "failed"):
         trial.checkpoint = None  # one that was stopped or has failed may go on from it
     trial.end(event)
     state.trial_stops.pop(trial.number, None)
@@ -431,7 +446,7 @@ def _end_trial(
         if len(state.failed) < _N_FAILED:
             state.failed.append(trial.number)
     else:
-        if new != "cancelled":
+        if state.trials.failure and new != "cancelled":
             trial.failure = None
         trial_valued(state, trial, event.value)
     trial_ended(state, trial.number)
@@ -496,11 +511,14 @@ def _move(state: RunState, trial: TrialState, new: TrialStateName) -> None:
         state.waiting.add(trial.number)
 
 
+_OF_TRIALS: dict[type, Callable[[RunState, TrialState, Any], None]] = {
+    AttemptStarted: _attempt_started,
+    AttemptFinished: _attempt_finished,
+}
 _HANDLERS: dict[type, _Handler] = {
     RunSubmitted: _run_submitted,
     RunStarted: _run_started,
     TrialCreated: _trial_created,
-    AttemptStarted: _attempt_started,
     RankStarted: fold_group.rank_started,
     RankEnded: fold_group.rank_ended,
     StepsTimed: fold_group.steps_timed,
@@ -511,7 +529,6 @@ _HANDLERS: dict[type, _Handler] = {
     CheckpointSaved: _checkpoint_saved,
     OutputShown: output_shown,
     ProfileTaken: _profile_taken,
-    AttemptFinished: _attempt_finished,
     StopRequested: _stop_requested,
     Spent: _spent,
     BudgetSet: _budget_set,

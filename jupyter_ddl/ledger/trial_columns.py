@@ -8,7 +8,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from math import nan
-from typing import Any, Generic, TypeAlias, TypeVar, cast
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from jupyter_ddl.protocol.space import ParamValue
 
@@ -158,8 +158,8 @@ class Params:
             column = self._columns[name] = _wider(column, value)
         if row >= len(column.data):
             column.extend(row + N_MORE)
-        # It holds values of this kind.
-        cast("Plain", column)[row] = value
+        fitting: Any = column  # it holds values of this kind
+        fitting[row] = value
 
 
 def _value(column: _Kind, row: int) -> ParamValue:

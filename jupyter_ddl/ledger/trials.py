@@ -7,10 +7,17 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Mapping
+from sys import intern
 from typing import Any, Final, Generic, TypeAlias, TypeVar, get_args
 
 from jupyter_ddl.ledger.trial_columns import N_MORE, Codes, Floats, Ints, Params
-from jupyter_ddl.protocol.events import AttemptFinished, AttemptStarted, CheckpointSaved, Failure
+from jupyter_ddl.protocol.events import (
+    AttemptFinished,
+    AttemptStarted,
+    CheckpointSaved,
+    Failure,
+    Reported,
+)
 from jupyter_ddl.protocol.snapshot import TrialStateName
 from jupyter_ddl.protocol.space import ParamValue
 
@@ -65,10 +72,10 @@ class _Rare(Generic[T, D]):
 
     def __set__(self, trial: TrialState, value: T | D) -> None:
         known: dict[int, T | D] = getattr(trial.all, self._name)
-        if value is self._usual:
-            known.pop(trial.row, None)
-        else:
+        if value is not self._usual:
             known[trial.row] = value
+        elif known:
+            known.pop(trial.row, None)
 
 
 class TrialState:
@@ -76,8 +83,6 @@ class TrialState:
 
     __slots__ = ("all", "number", "row")
 
-    attempt = _Field[int]()
-    """Number of the latest attempt that began or ended, from 1; 0 before the first."""
     n_attempts = _Field[int]()
     own_failures = _Rare[int, int](0)
     evictions = _Rare[int, int](0)
@@ -106,6 +111,12 @@ class TrialState:
         self.number: Final = number
         self.row: Final = row
         """Its place among all trials, from 0, in the order in which they were created."""
+
+    @property
+    def attempt(self) -> int:
+        """Number of the latest attempt that began or ended, from 1; 0 before the first."""
+        number: int = self.all.attempt.data[self.row]
+        return number
 
     @property
     def state(self) -> TrialStateName:
@@ -148,6 +159,15 @@ class TrialState:
         trials.started_at_s.data[row] = event.at_s
         trials.n_attempts[row] += 1
 
+    def report(self, event: Reported, objective: str, seq: int) -> None:
+        """Numbers of the current attempt, ``objective`` among them or not."""
+        trials, row, metrics = self.all, self.row, event.metrics
+        trials.seq[row] = seq
+        trials.step[row] = event.step
+        trials.reported[row] = tuple(map(intern, metrics)), tuple(metrics.values())
+        if objective in metrics:
+            trials.objective[row] = metrics[objective]
+
     def attempt_ended(self, event: AttemptFinished) -> None:
         """An attempt is over, which may have been lost before anybody heard of its begin."""
         trials, row = self.all, self.row
@@ -158,9 +178,13 @@ class TrialState:
     def end(self, event: AttemptFinished) -> None:
         """This attempt was its last one."""
         self.value = event.value
-        if event.value is not None:
-            self.objective = None
-        self.values_file = event.values_file
+        trials, row = self.all, self.row
+        if event.value is not None and trials.objective:
+            trials.objective.pop(row, None)
+        if event.values_file is not None:
+            trials.values_file[row] = event.values_file
+        elif trials.values_file:
+            trials.values_file.pop(row, None)
 
     def move(self, state: TrialStateName, seq: int) -> TrialStateName:
         """Another state, with the run's ``seq``; returns the one before."""
@@ -184,7 +208,7 @@ class TrialState:
         return f"TrialState({told})"
 
     def _told(self) -> dict[str, Any]:
-        own = ("number", "row", "state", "value", "params")
+        own = ("number", "row", "state", "attempt", "value", "params")
         names = [n for n, each in vars(TrialState).items() if isinstance(each, _Field | _Rare)]
         return {name: getattr(self, name) for name in (*own, *names)}
 

@@ -68,7 +68,9 @@ def _submit_cell(shell: Any, line: str, verb: Verb, options: CellOptions, cell: 
     if options.resume is not None and not options.dry_run:
         from jupyter_ddl.client.run_names import find_run
 
-        options = msgspec.structs.replace(options, resume=find_run(options.resume, say_note))
+        with Phases() as steps:
+            resumed = find_run(options.resume, say_note, steps)
+        options = msgspec.structs.replace(options, resume=resumed)
     draft = _compile(shell, verb, options, cell, notebook)
     check_supported(draft)
     if options.dry_run:

@@ -95,7 +95,8 @@ def _resumed(run_id: str | None, cell: str) -> str | None:
     from jupyter_ddl.client.run import Run
     from jupyter_ddl.client.run_names import find_run
 
-    run = Run(find_run(run_id, say_note))
+    with Phases() as steps:
+        run = Run(find_run(run_id, say_note, steps))
     if not run.spec.verb.is_fed:
         raise OptionError(f"--resume {run.id}: this is not a run of `%%distribute fit`")
     if run.spec.provenance.cell.strip() != cell.strip():

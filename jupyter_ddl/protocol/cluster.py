@@ -6,10 +6,14 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["MAX_WORKERS", "ClusterSpec"]
+__all__ = ["MAX_WORKERS", "SPEC_FILE", "ClusterSpec"]
 
 MAX_WORKERS = 1024
 """Most workers that a cluster is started with, or scaled to."""
+
+
+SPEC_FILE = "spec.json"
+"""Where a controller elsewhere finds it, in the folder that it is started with."""
 
 
 class ClusterSpec(msgspec.Struct, frozen=True):

@@ -18,6 +18,7 @@ from jupyter_ddl.protocol.reading import converted, msgpack_decoder
 __all__ = [
     "NON_FINITE",
     "UNREADABLE",
+    "UNWRITABLE",
     "decode_event",
     "decoder_of",
     "encodable",
@@ -33,6 +34,8 @@ NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _ENCODER = msgspec.msgpack.Encoder()
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What msgspec raises for bytes that are no message: they nest too deep, or hold no text."""
+UNWRITABLE = (UnicodeEncodeError, OverflowError, TypeError)
+"""What it raises for values that no message holds: halves of characters, numbers over 64 bits."""
 _DECODER: msgspec.msgpack.Decoder[Event] = msgpack_decoder(Event)
 
 

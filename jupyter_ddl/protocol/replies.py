@@ -10,6 +10,7 @@ from jupyter_ddl.protocol.cells import CellResult
 from jupyter_ddl.protocol.facts import EnvironmentStatus, Facts
 from jupyter_ddl.protocol.fit_results import FitResults
 from jupyter_ddl.protocol.folder import FolderFile
+from jupyter_ddl.protocol.mirroring import MirrorResult
 from jupyter_ddl.protocol.prices import Place
 from jupyter_ddl.protocol.snapshot import EncodedSnapshot
 from jupyter_ddl.protocol.telemetry import EncodedTelemetry
@@ -110,6 +111,8 @@ class ClusterStatus(msgspec.Struct, frozen=True):
     """Those of ``active_runs`` that wait for something outside them: slots, a worker, a disk."""
     place: Place = Place()
     """What its workers have, as far as it may cost something."""
+    controller_host: str = ""
+    """Name of the host that the controller runs on; empty: that of its clients."""
 
     @property
     def n_slots(self) -> int:
@@ -207,6 +210,7 @@ Result: TypeAlias = (
     | FitResults
     | DaskAccess
     | FilesResult
+    | MirrorResult
     | Refused
 )
 

@@ -15,6 +15,7 @@ from jupyter_ddl.protocol.cells import Cell
 from jupyter_ddl.protocol.facts import EnvironmentStatus, Patch
 from jupyter_ddl.protocol.fit import FeedFit, FinishFit, TakeFit, TellFit
 from jupyter_ddl.protocol.folder import FolderFile
+from jupyter_ddl.protocol.mirroring import CopyBody, MirrorBody
 from jupyter_ddl.protocol.prices import Budget
 from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.protocol.verb import StopHow
@@ -234,6 +235,8 @@ Body: TypeAlias = (
     | GetDask
     | ListFiles
     | FetchFile
+    | MirrorBody
+    | CopyBody
 )
 
 

@@ -295,6 +295,16 @@ class ComparedPart(msgspec.Struct, frozen=True, tag="compared", tag_field="kind"
     """As ``%runs compare`` shows it: static, no script."""
 
 
+class ClusterElsewhere(msgspec.Struct, frozen=True):
+    """A cluster of this user that runs elsewhere and is not connected to from here yet."""
+
+    name: str
+    place: str
+    """Where it is, in its service's own words; empty: the service could not be asked."""
+    text: str
+    """What is done about it, or why nothing can be, in one line."""
+
+
 class ClusterList(msgspec.Struct, frozen=True, tag="clusters", tag_field="kind"):
     """Every running cluster of this user, whoever started it."""
 
@@ -307,6 +317,7 @@ class ClusterList(msgspec.Struct, frozen=True, tag="clusters", tag_field="kind")
     """Of several, the one that a new notebook uses; empty: none was chosen."""
     trouble: str = ""
     """Why the server can't look now; what it saw last is listed meanwhile."""
+    elsewhere: tuple[ClusterElsewhere, ...] = ()
 
 
 class RunList(msgspec.Struct, frozen=True, tag="runs", tag_field="kind"):

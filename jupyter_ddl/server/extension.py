@@ -16,10 +16,10 @@ from tornado import web
 from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
 from jupyter_ddl import __version__
+from jupyter_ddl.client.copies import here
 from jupyter_ddl.errors import JupyterDDLError, RunNotFoundError
 from jupyter_ddl.recording.page import export_run
 from jupyter_ddl.server.hub import MAX_CONNECTIONS, Connection, Hub
-from jupyter_ddl.store.paths import run_dir
 from jupyter_ddl.store.timelines import read_timeline
 
 __all__ = ["ServerExtension", "routes"]
@@ -110,9 +110,8 @@ class TraceHandler(APIHandler):
     @authorized
     async def get(self, run_id: str, file: str) -> None:
         try:  # the route lets plain names pass
-            path = run_dir(run_id) / "profiles" / file
-            data = await asyncio.to_thread(path.open, "rb")
-        except (OSError, RunNotFoundError):
+            data = await asyncio.to_thread(lambda: here(run_id, f"profiles/{file}").open("rb"))
+        except (OSError, JupyterDDLError):
             self.set_status(404)
             message = f"run {run_id} has no trace {file}; it may have been deleted"
             await self.finish({"code": RunNotFoundError.code, "message": message})

@@ -23,7 +23,7 @@ from jupyter_ddl.protocol.replies import (
 from jupyter_ddl.protocol.requests import GetStatus, GetTelemetry, WatchRun
 from jupyter_ddl.protocol.snapshot import Driving, EncodedSnapshot
 from jupyter_ddl.protocol.telemetry import EncodedTelemetry
-from jupyter_ddl.protocol.view_messages import ClusterList, RecordTrouble
+from jupyter_ddl.protocol.view_messages import ClusterElsewhere, ClusterList, RecordTrouble
 from jupyter_ddl.server.links import Links
 from jupyter_ddl.server.run_list import RECOVERS_S, Driven, Folds, trouble_of, was_left
 from jupyter_ddl.store.connection import ConnectionInfo
@@ -44,11 +44,23 @@ OnClusters = Callable[[ClusterList], None]
 
 
 class ClusterWatch:
-    """Runs on the server's loop while a browser is connected."""
+    """Runs on the server's loop while a browser is connected.
 
-    def __init__(self, links: Links, on_change: OnClusters) -> None:
+    Parameters
+    ----------
+    elsewhere : callable
+        Clusters that no process of this host stands for, as far as they are known.
+    """
+
+    def __init__(
+        self,
+        links: Links,
+        on_change: OnClusters,
+        elsewhere: Callable[[], tuple[ClusterElsewhere, ...]] = tuple,
+    ) -> None:
         self._links = links
         self._on_change = on_change
+        self._elsewhere = elsewhere
         self._poll_now = asyncio.Event()
         self._seen: object = None
         self.newest: ClusterList | None = None
@@ -86,6 +98,7 @@ class ClusterWatch:
         infos = await self._links.running()
         found = await asyncio.gather(*(self._status(info) for info in infos))
         chosen = await asyncio.to_thread(chosen_name)
+        here = {info.name for info in infos}
         return ClusterList(
             seq=0,
             at_s=time.time(),
@@ -93,7 +106,8 @@ class ClusterWatch:
             unreachable=tuple(
                 info.name for info, status in zip(infos, found, strict=True) if status is None
             ),
-            chosen=chosen if any(info.name == chosen for info in infos) else "",
+            chosen=chosen if chosen in here else "",
+            elsewhere=tuple(each for each in self._elsewhere() if each.name not in here),
         )
 
     async def _status(self, info: ConnectionInfo) -> ClusterStatus | None:
@@ -106,7 +120,7 @@ class ClusterWatch:
     def _take(self, found: ClusterList) -> None:
         self.newest = found
         plain = tuple(_without_time(each, found.at_s) for each in found.clusters)
-        key = (plain, found.unreachable, found.chosen, found.trouble)
+        key = (plain, found.unreachable, found.chosen, found.trouble, found.elsewhere)
         if key != self._seen:
             self._seen = key
             self._on_change(found)

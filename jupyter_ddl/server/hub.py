@@ -17,6 +17,7 @@ from jupyter_ddl.errors import JupyterDDLError, ProtocolError, QuotaError, Stora
 from jupyter_ddl.plugins import BACKENDS
 from jupyter_ddl.protocol import view_messages as say
 from jupyter_ddl.protocol.snapshot import RunLine
+from jupyter_ddl.server.elsewhere import ElsewhereWatch
 from jupyter_ddl.server.feeds import ClusterWatch, RunFeed, TelemetryFeed
 from jupyter_ddl.server.links import Links
 from jupyter_ddl.server.requests import Requests
@@ -237,7 +238,10 @@ class Hub:
         self.connections: set[Connection] = set()
         self.n_refused = 0
         """Messages of all browsers that were refused."""
-        self._clusters = ClusterWatch(self.links, self._show_clusters)
+        self._elsewhere = ElsewhereWatch(lambda: self._clusters.poll_soon())
+        self._clusters = ClusterWatch(
+            self.links, self._show_clusters, lambda: self._elsewhere.newest
+        )
         self._listing = RunListing(self.folds)
         self._poll_runs = asyncio.Event()
         self._runs: dict[str, _Watched] = {}
@@ -256,6 +260,7 @@ class Hub:
         if not self._lists.tasks:
             self._lists.start(self._clusters.run, "clusters")
             self._lists.start(self._list_runs, "runs")
+            self._lists.start(self._elsewhere.run, "clusters elsewhere")
         return connection
 
     async def leave(self, connection: Connection) -> None:

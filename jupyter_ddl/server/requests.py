@@ -8,7 +8,9 @@ from collections.abc import Callable
 
 import msgspec
 
+from jupyter_ddl.backends.base import backend_plugin
 from jupyter_ddl.client.clusters import cluster_spec
+from jupyter_ddl.client.elsewhere import delete_named
 from jupyter_ddl.client.history import remove_run
 from jupyter_ddl.client.run import Run
 from jupyter_ddl.client.session import Session, choose_cluster
@@ -114,9 +116,10 @@ class Requests:
                 return say.ComparedPart(body.id, drawn._repr_html_())
             case say.DeleteRun():
                 check_run(body.run_id)
-                await asyncio.to_thread(remove_run, body.run_id)
+                notices: list[str] = []
+                await asyncio.to_thread(remove_run, body.run_id, notices.append)
                 self._folds.forget(body.run_id)
-                return say.Done(body.id, f"run {body.run_id} is deleted")
+                return say.Done(body.id, "; ".join((f"run {body.run_id} is deleted", *notices)))
             case say.WriteTensorboard():
                 check_run(body.run_id)
                 directory = await asyncio.to_thread(lambda: Run(body.run_id).tensorboard())
@@ -182,6 +185,8 @@ class Requests:
             info = infos.get(body.cluster)
             if info is not None:
                 await asyncio.to_thread(end_process, info.process, _STOP_GRACE_S)
+                if backend_plugin(info.backend).has_controller_host:  # that was not the controller
+                    await asyncio.to_thread(delete_named, info.backend, body.cluster)
         return say.Done(body.id, f"cluster {body.cluster} ends")
 
     async def _cluster_log(self, body: say.GetClusterLog) -> say.ClusterLogPart:

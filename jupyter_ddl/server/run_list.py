@@ -294,7 +294,7 @@ class RunListing:
             if line.n_finished is None and n_folded < MAX_FOLDED:
                 n_folded += 1
                 line = self._with_progress(line)
-            is_live = line.run_id in driven.live
+            is_live = line.run_id in driven.live or self._has_just_begun(line)
             changed = {
                 "live": is_live,
                 "waits": line.run_id in driven.waiting,
@@ -302,6 +302,15 @@ class RunListing:
             }
             found.append(msgspec.structs.replace(line, **changed))
         return tuple(found)
+
+    def _has_just_begun(self, line: RunLine) -> bool:
+        """Whether it is driven by a controller that was looked at before it had this run."""
+        if line.finished_at_s is not None or line.run_id in self._driven:
+            return False
+        if abs(time.time() - line.created_at_s) > RECOVERS_S:
+            return False
+        holder = read_note(lock_path(ledger_path(line.run_id)))
+        return holder is not None and is_alive(holder.process)
 
     def _recovers(self, line: RunLine, driven: Driven, now: float) -> bool:
         if line.finished_at_s is not None or line.run_id not in self._driven:

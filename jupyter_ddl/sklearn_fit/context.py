@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from jupyter_ddl.cell.capture import capture
+from jupyter_ddl.client.copies import here
 from jupyter_ddl.errors import FitError, FitStoppedError
 from jupyter_ddl.sklearn_fit.batches import Call, calls_batch
 from jupyter_ddl.sklearn_fit.dask_work import DaskWork, computed, dask_waits
 from jupyter_ddl.sklearn_fit.exchange import FitRun, FitSetting, StoppedError
 from jupyter_ddl.sklearn_fit.outcomes import Outcomes, SearchRecord, without_stopped
 from jupyter_ddl.sklearn_fit.scores import is_scoring, score_batch
-from jupyter_ddl.store.paths import run_dir
 
 __all__ = ["distributed_fits"]
 
@@ -225,7 +225,7 @@ class _Fits:
     def _executed(self, batch: Any) -> list[Any]:
         __tracebackhide__ = True
         record = self._searches[-1] if self._searches else None
-        outcomes = Outcomes(batch, self._values_dir)
+        outcomes = Outcomes(batch, self._file_of_value)
         try:
             done = self._run.execute(batch, outcomes.show)
         except StoppedError as stopped:
@@ -237,9 +237,9 @@ class _Fits:
             record.add(batch, values)
         return values
 
-    def _values_dir(self) -> Path:
+    def _file_of_value(self, name: str) -> Path:
         run = self._run.run
-        return run_dir("" if run is None else run.id) / "values"
+        return here("" if run is None else run.id, f"values/{name}")
 
     def search(self, original: Any) -> Any:
         @functools.wraps(original)

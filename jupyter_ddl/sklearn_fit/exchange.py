@@ -36,6 +36,7 @@ from jupyter_ddl.protocol.facts import EnvironmentStatus
 from jupyter_ddl.protocol.fit import FeedFit, FinishFit, FitEnding, TakeFit, TellFit
 from jupyter_ddl.protocol.fit_results import FitResults, TakenUnit
 from jupyter_ddl.protocol.prices import Budget
+from jupyter_ddl.protocol.program import blobs_of
 from jupyter_ddl.protocol.requests import ResumeRun, StopRunRequest, SubmitRun
 from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.sklearn_fit.batches import Batch, sealed
@@ -149,6 +150,8 @@ class FitRun:
         for digest, data in blobs:
             put_blob(data, directories, digest)
         digest = put_blob(msgspec.msgpack.encode(table), directories)
+        named = (digest, *blobs_of(table))
+        session().hand_over(self._cluster, named, setting.on_phase)
         self._n_batches += 1
         parts = [
             msgspec.structs.replace(part, first_candidate=self._n_candidates, cell_id=self._cell_id)

@@ -125,13 +125,13 @@ class Outcomes:
 
     Parameters
     ----------
-    values_dir : callable
-        Where large outcomes lie; known once the run has begun.
+    find_file : callable
+        Where the file of a large outcome lies, by its name.
     """
 
-    def __init__(self, batch: Batch, values_dir: Callable[[], Path]) -> None:
+    def __init__(self, batch: Batch, find_file: Callable[[str], Path]) -> None:
         self._batch = batch
-        self._values_dir = values_dir
+        self._find_file = find_file
         self._registry: dict[Any, Any] = {}
 
     def values(self, done: dict[int, TakenUnit]) -> list[Any]:
@@ -175,7 +175,7 @@ class Outcomes:
     def _stream(self, unit: TakenUnit) -> IO[bytes]:
         """What the unit has printed, and its result or exception."""
         if unit.file:
-            return (self._values_dir() / unit.file).open("rb")
+            return self._find_file(unit.file).open("rb")
         return io.BytesIO(unit.outcome)
 
     def _warn(self, warned: Iterable[tuple[Any, type[Warning], str, int]]) -> None:

@@ -32,6 +32,7 @@ __all__ = [
     "copy_to_disk",
     "digest_of",
     "find_blob",
+    "has_blob",
     "keep_blobs",
     "map_blob",
     "map_file",
@@ -88,7 +89,7 @@ def put_blob(data: bytes | memoryview, dirs: Iterable[Path], digest: str | None 
     view = memoryview(data).cast("B")
     name = digest or digest_of(view)
     directories = tuple(dirs)
-    if not _is_there(name, directories):
+    if not has_blob(name, directories):
         directory = _write_first(view, name, directories)
         if directory == directories[-1]:
             sync_directory(directory)
@@ -109,7 +110,7 @@ def keep_blobs(blobs: Iterable[tuple[str, bytes | memoryview]], dirs: Iterable[P
     for digest, data in blobs:
         view = memoryview(data).cast("B")
         places = directories if view.nbytes >= LARGE_BYTES else (disk,)
-        if not _is_there(digest, places):
+        if not has_blob(digest, places):
             is_new |= _write_first(view, digest, places) == disk
     if is_new:
         sync_directory(disk)  # their names: one sync for all of them
@@ -163,6 +164,17 @@ def find_blob(digest: str, dirs: Iterable[Path]) -> Path | None:
     return None
 
 
+def has_blob(digest: str, dirs: Iterable[Path]) -> bool:
+    """Whether a directory holds it undamaged; then it counts as used now.  Blocks as finding."""
+    found = find_blob(digest, dirs)
+    if found is None:
+        return False
+    with contextlib.suppress(OSError):
+        # Recently used: trimmed last.  The time of its last change is how it is known again.
+        os.utime(found, ns=(time.time_ns(), found.stat().st_mtime_ns))
+    return True
+
+
 def map_blob(digest: str, dirs: Iterable[Path]) -> memoryview:
     """A writable, copy-on-write view of a blob.
 
@@ -213,16 +225,6 @@ def trim_blobs(dirs: Iterable[Path], keep: frozenset[str], older_than_s: float) 
 
 
 # -- what is there, and whether it is what its name says -------------------------------------------
-
-
-def _is_there(digest: str, dirs: tuple[Path, ...]) -> bool:
-    found = find_blob(digest, dirs)
-    if found is None:
-        return False
-    with contextlib.suppress(OSError):
-        # Recently used: trimmed last.  The time of its last change is how it is known again.
-        os.utime(found, ns=(time.time_ns(), found.stat().st_mtime_ns))
-    return True
 
 
 def _is_intact(path: Path) -> bool:

@@ -21,7 +21,14 @@ from jupyter_ddl.errors import OptionError
 from jupyter_ddl.formats import format_bytes
 from jupyter_ddl.grammar import size_bytes
 
-__all__ = ["DEFAULT_LOG_BYTES", "LOG_VARIABLE", "bound_logs", "log_budget", "read_span"]
+__all__ = [
+    "DEFAULT_LOG_BYTES",
+    "LOG_VARIABLE",
+    "bound_logs",
+    "log_budget",
+    "next_data",
+    "read_span",
+]
 
 LOG_VARIABLE = "JUPYTER_DDL_LOG_BYTES"
 DEFAULT_LOG_BYTES = 1 << 30
@@ -168,7 +175,7 @@ def read_span(path: Path, start: int, end: int | None = None) -> bytes:
 def _parts(file: int, start: int, stop: int, size: int) -> Iterator[bytes]:
     at, has_begun = start, False
     while at < stop:
-        data, hole = _next_data(file, at, size)
+        data, hole = next_data(file, at, size)
         found = _read(file, data, min(hole, stop))
         if hole < size and hole - stop < _BLOCK:
             # The block in front of a hole is zeros behind the line that tells of it.
@@ -187,7 +194,7 @@ def _loss(n_bytes: int) -> bytes:
     return f"… {format_bytes(n_bytes)} of output were not kept …\n".encode()
 
 
-def _next_data(file: int, at: int, size: int) -> tuple[int, int]:
+def next_data(file: int, at: int, size: int) -> tuple[int, int]:
     """Where the next stretch with data begins and ends."""
     try:
         data = os.lseek(file, at, os.SEEK_DATA)

@@ -23,6 +23,9 @@ from jupyter_ddl.protocol.reading import from_json
 from jupyter_ddl.store.atomic import replacing, write_whole
 
 __all__ = [
+    "COPY_NOTE",
+    "LEDGER",
+    "RUN_FOLDERS",
     "blob_dirs",
     "forget_memory",
     "forgotten_memory",
@@ -38,6 +41,12 @@ __all__ = [
 ]
 
 
+LEDGER = "ledger.ddl"
+"""Name of a run's ledger in its directory."""
+COPY_NOTE = "copy.json"
+"""In the directory of a run that is a copy: of which cluster, and how far it goes."""
+RUN_FOLDERS = ("logs", "checkpoints", "values")
+"""Below a run's directory, made with it."""
 _ID = re.compile(r"[0-9a-f]{16}")
 
 
@@ -123,7 +132,7 @@ def run_dir(run_id: str) -> Path:
 
 
 def ledger_path(run_id: str) -> Path:
-    return run_dir(run_id) / "ledger.ddl"
+    return run_dir(run_id) / LEDGER
 
 
 def memory_blob_dir() -> Path | None:

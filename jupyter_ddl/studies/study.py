@@ -103,6 +103,8 @@ class Study:
         self._n_trials = spec.n_trials if points is None else min(spec.n_trials, points)
         self._whole_grid = points is not None and points <= spec.n_trials
         self._axes = make_axes(spec.space)
+        self._names = tuple(spec.space)
+        self._has_branches = any(axis.when for axis in self._axes)
         self._notices: list[str] = list(self._sampler.notices)
         self._ends: list[TrialEnd | None] = []  # of every trial known, by number
         self._values: list[float | None] = []
@@ -155,7 +157,10 @@ class Study:
             return NeedsRemoteAsk(number, tells, replayed)
         for record in tells:
             self._sampler.tell(record)
-        return self._register(number, active(self._axes, self._sampler.ask(number)))
+        params = self._sampler.ask(number)
+        if self._has_branches or tuple(params) != self._names:
+            params = active(self._axes, params)
+        return self._register(number, params)
 
     def supply(self, number: int, params: Mapping[str, object] | None) -> Proposal | None:
         """What a remote sampler answered to ``NeedsRemoteAsk``.

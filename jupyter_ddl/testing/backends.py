@@ -171,7 +171,6 @@ class FakeBackend(Backend):
         self._start_s = start_s
         self._slots = slots_per_worker
         self._scheduler: FakeScheduler | None = None
-        self._gone = ""
 
     async def start(self, on_phase: OnPhase) -> None:
         on_phase(f"starting {self._n_wanted} workers of no process")
@@ -195,21 +194,8 @@ class FakeBackend(Backend):
         self._fill()
 
     async def repair(self) -> None:
-        if self._gone:
-            return
         if self._scheduler is None:
             self.connect()
-        self._fill()
-
-    @property
-    def gone(self) -> str:
-        return self._gone
-
-    async def begin_anew(self) -> None:
-        if self.hindrance:
-            raise ClusterError(self.hindrance)
-        self._gone = ""
-        self.connect()
         self._fill()
 
     async def close(self) -> None:
@@ -253,11 +239,6 @@ class FakeBackend(Backend):
         self._scheduler = None
         self.client.status = "closed"
         self.client.scheduler_comm = None
-
-    def lose_cluster(self) -> None:
-        """It is deleted, and no scheduler will come again."""
-        self.lose_scheduler()
-        self._gone = "the cluster was deleted"
 
     def connect(self) -> None:
         """There is a new scheduler."""

@@ -16,7 +16,7 @@ Makes = Mapping[type, Callable[[Random], Any]]
 __all__ = ["mutated_bytes", "mutated_tree", "sample_of"]
 
 _TEXTS = ("", "a", "r1-abc", "loss", "x/y", "../x", "NaN", "é\u2028<b>\x00\x1b[31m", "-" * 300)
-_FITTING = ("", "a.bin", "logs/a.bin", "/tmp/jupyter_ddl-x/store")
+_FITTING = ("", "a.bin", "logs/a.bin", "/tmp/jupyter_ddl-x/store", "5f" * 32)
 _INTS = (0, 1, 2, 3, 7, 40, -1, 2**31, 2**53, 2**63 - 1, -(2**63))
 _FLOATS = (0.0, 1.0, 0.25, -1.5, 1e300, 1795418126.5, math.nan, math.inf, -math.inf)
 _AWKWARD: tuple[Any, ...] = (

@@ -67,7 +67,7 @@ class ClusterRow(msgspec.Struct, frozen=True):
     """Runs that have not ended."""
     idle_left_s: float | None
     age_left_s: float | None
-    controller_pid: int
+    controller: str
     address: str
     groups: tuple[str, ...] = ()
     """A line about each persistent group."""
@@ -96,7 +96,7 @@ def cluster_row(status: ClusterStatus) -> ClusterRow:
         n_runs=len(status.active_runs) - len(status.groups),
         idle_left_s=status.idle_left_s,
         age_left_s=status.age_left_s,
-        controller_pid=status.controller_pid,
+        controller=_controller(status),
         address=status.scheduler_address,
         n_busy=sum(worker.n_busy for worker in status.workers),
         groups=tuple(_group_line(group) for group in status.groups),
@@ -104,6 +104,11 @@ def cluster_row(status: ClusterStatus) -> ClusterRow:
         trouble=status.trouble,
         environment=_environment_line(status.environment),
     )
+
+
+def _controller(status: ClusterStatus) -> str:
+    where = f" on {status.controller_host}" if status.controller_host else ""
+    return f"process {status.controller_pid}{where}"
 
 
 def _environment_line(verdict: EnvironmentStatus | None) -> str:
@@ -236,7 +241,7 @@ def _cluster_facts(row: ClusterRow) -> list[tuple[str, str]]:
         ("environment", plain(row.environment, 300)),
         ("ends", _ends(row)),
         ("scheduler", plain(row.address, 80)),
-        ("controller", f"process {row.controller_pid}"),
+        ("controller", plain(row.controller, 120)),
     ]
     return [(label, value) for label, value in facts if value]
 

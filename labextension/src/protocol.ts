@@ -39,6 +39,12 @@ export interface CellRow {
   failure: string;
 }
 
+export interface ClusterElsewhere {
+  name: string;
+  place: string;
+  text: string;
+}
+
 export interface ClusterList {
   kind: "clusters";
   seq: number;
@@ -47,6 +53,7 @@ export interface ClusterList {
   unreachable: (string)[];
   chosen: string;
   trouble: string;
+  elsewhere: (ClusterElsewhere)[];
 }
 
 export interface ClusterLogPart {
@@ -79,6 +86,7 @@ export interface ClusterStatus {
   trouble: string;
   waiting_runs: (string)[];
   place: Place;
+  controller_host: string;
 }
 
 export interface ClusterTelemetry {
@@ -837,9 +845,10 @@ export const STRUCTS: Record<string, Record<string, Shape>> = {
   BestTrial: {"number": "int", "params": {"map": {"any": ["boolean", "int", "number", "string", "null"]}}, "value": "number"},
   Capabilities: {"has_trials": "boolean", "has_ranks": "boolean", "has_cells": "boolean", "has_items": "boolean", "has_objective": "boolean", "can_resume": "boolean", "stops": {"list": {"one": ["epoch", "keep_best", "next_report", "now"]}}, "brings": {"one": ["", "best", "items", "ranks"]}},
   CellRow: {"number": "int", "source": "string", "targets": {"list": "int"}, "outcome": {"one": ["cancelled", "complete", "failed"]}, "at_s": "number", "duration_s": "number", "failure": "string"},
-  ClusterList: {"kind": {"one": ["clusters"]}, "seq": "int", "at_s": "number", "clusters": {"list": {"struct": "ClusterStatus"}}, "unreachable": {"list": "string"}, "chosen": "string", "trouble": "string"},
+  ClusterElsewhere: {"name": "string", "place": "string", "text": "string"},
+  ClusterList: {"kind": {"one": ["clusters"]}, "seq": "int", "at_s": "number", "clusters": {"list": {"struct": "ClusterStatus"}}, "unreachable": {"list": "string"}, "chosen": "string", "trouble": "string", "elsewhere": {"list": {"struct": "ClusterElsewhere"}}},
   ClusterLogPart: {"kind": {"one": ["cluster_log"]}, "id": "int", "cluster": "string", "lines": {"list": "string"}, "n_foreign": "int"},
-  ClusterStatus: {"name": "string", "backend": "string", "state": {"one": ["degraded", "ready", "starting", "stopping"]}, "controller_pid": "int", "scheduler_address": "string", "started_at_s": "number", "workers": {"list": {"struct": "WorkerStatus"}}, "n_wanted": "int", "cpus_per_worker": "int", "memory_per_worker_bytes": {"any": ["int", "null"]}, "active_runs": {"list": "string"}, "idle_timeout_s": "number", "idle_left_s": {"any": ["number", "null"]}, "age_left_s": "number", "adapt": {"any": [{"tuple": ["int", "int"]}, "null"]}, "groups": {"list": {"struct": "GroupStatus"}}, "environment": {"any": [{"struct": "EnvironmentStatus"}, "null"]}, "gpus": "string", "trouble": "string", "waiting_runs": {"list": "string"}, "place": {"struct": "Place"}},
+  ClusterStatus: {"name": "string", "backend": "string", "state": {"one": ["degraded", "ready", "starting", "stopping"]}, "controller_pid": "int", "scheduler_address": "string", "started_at_s": "number", "workers": {"list": {"struct": "WorkerStatus"}}, "n_wanted": "int", "cpus_per_worker": "int", "memory_per_worker_bytes": {"any": ["int", "null"]}, "active_runs": {"list": "string"}, "idle_timeout_s": "number", "idle_left_s": {"any": ["number", "null"]}, "age_left_s": "number", "adapt": {"any": [{"tuple": ["int", "int"]}, "null"]}, "groups": {"list": {"struct": "GroupStatus"}}, "environment": {"any": [{"struct": "EnvironmentStatus"}, "null"]}, "gpus": "string", "trouble": "string", "waiting_runs": {"list": "string"}, "place": {"struct": "Place"}, "controller_host": "string"},
   ClusterTelemetry: {"seq": "int", "at_s": "number", "workers": {"list": {"struct": "WorkerSample"}}, "histories": {"list": {"struct": "WorkerHistory"}}, "verdicts": {"list": "string"}, "n_workers": "int", "gpu_hours": {"any": ["number", "null"]}, "cpu_hours": {"any": ["number", "null"]}, "others": {"map": {"list": {"any": ["number", "null"]}}}},
   ColumnHead: {"group": {"one": ["last", "least", "most", "param", "trial"]}, "name": "string", "kind": {"one": ["f4", "f8", "i4", "u1", "u2", "u4"]}, "at": "int", "choices": {"any": [{"list": {"any": ["boolean", "int", "number", "string", "null"]}}, "null"]}},
   ColumnsPart: {"kind": {"one": ["columns"]}, "id": "int", "run_id": "string", "seq": "int", "part": "int", "n_parts": "int", "n_rows": "int", "n_trials": "int", "columns": {"list": {"struct": "ColumnHead"}}},

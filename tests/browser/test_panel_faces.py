@@ -170,10 +170,19 @@ def test_the_panel_reads_well_narrow_and_wide_light_and_dark(lab: Lab, page: Pag
     )
     train = cluster("train", 8, n_busy=6, active=("r1121-a1b2c", "r1121-d3e4f"))
     spare = cluster("spare", 2)
+    elsewhere = (
+        say.ClusterElsewhere("kube", "namespace lab", "elsewhere, connecting …"),
+        say.ClusterElsewhere("", "", "clusters of backend site are not listed: it is away"),
+    )
     server = ScriptedServer(
         page,
         lambda: [
-            say.ClusterList(seq=0, at_s=runs[0].created_at_s + 320, clusters=(train, spare)),
+            say.ClusterList(
+                seq=0,
+                at_s=runs[0].created_at_s + 320,
+                clusters=(train, spare),
+                elsewhere=elsewhere,
+            ),
             say.RunList(seq=0, at_s=runs[0].created_at_s + 320, runs=runs),
             gpu_telemetry("train", 8, 4),
             gpu_telemetry("spare", 2, 0),
@@ -194,6 +203,9 @@ def test_the_panel_reads_well_narrow_and_wide_light_and_dark(lab: Lab, page: Pag
     server.say(gpu_telemetry("train", 8, 4, phase=0.3))
     expect(page.locator(".jp-ddl-log pre")).to_contain_text("ready")
     panel = page.locator("#jupyter-ddl-panel")
+    expect(panel.locator(".jp-ddl-card").nth(2)).to_contain_text("namespace lab")
+    expect(panel.locator(".jp-ddl-card").nth(2)).to_contain_text("elsewhere, connecting …")
+    expect(panel.locator(".jp-ddl-card").nth(3)).to_have_text(elsewhere[1].text)
     for theme in ("light", "dark"):
         set_theme(page, theme)
         take(panel, f"panel-narrow-{theme}")

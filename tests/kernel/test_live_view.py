@@ -127,6 +127,7 @@ def test_keep_best_finishes_with_the_best_trial_s_values(front_end: FrontEnd) ->
 
 def test_after_this_epoch_what_runs_is_complete_and_counts(front_end: FrontEnd) -> None:
     cell = begin(front_end, "--bring x -o found")
+    front_end.until(lambda: front_end.snapshot()["counts"]["running"] == 2, "both trials")
     run_id = front_end.snapshot()["run_id"]
     front_end.send({"kind": "stop_run", "id": 1, "run_id": run_id, "how": "epoch"})
     assert front_end.finish(cell)["status"] == "ok"

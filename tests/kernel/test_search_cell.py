@@ -118,6 +118,6 @@ def test_the_status_table_names_size_and_lease_and_runs_can_be_managed(kernel: L
 
     assert "1 worker wanted" in kernel.run("%cluster scale 1").check().text
     assert "between 1 and 2 workers" in kernel.run("%cluster adapt 1 2").check().text
-    assert "ready" in kernel.run("%cluster logs").check().text
+    assert "ready" in kernel.run("%cluster logs --lines 1000").check().text
     assert "small has ended" in kernel.run("%cluster stop").check().text
     assert "No cluster is running" in kernel.run("%cluster").check().text

@@ -31,7 +31,7 @@ metadata: {name: jupyter-ddl}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: jupyter-ddl}
 subjects: [{kind: ServiceAccount, name: notebook}]
 """
-_DISRUPTIVE = {"no_operator", "no_resource", "lab"}
+_DISRUPTIVE = {"no_operator", "no_resource", "no_default_class", "lab"}
 """Fixtures of tests that disturb whoever uses the same Kubernetes."""
 _RESOURCE = "daskclusters.kubernetes.dask.org"
 

@@ -17,6 +17,7 @@ import msgspec
 import psutil
 
 from jupyter_ddl.backends.base import FoundCluster
+from jupyter_ddl.backends.kubernetes.access import Need
 from jupyter_ddl.backends.kubernetes.lifetime import find_clusters
 from jupyter_ddl.backends.kubernetes.settings import KubeSettings
 from jupyter_ddl.client.clusters import Cluster
@@ -36,15 +37,22 @@ __all__ = [
     "delete_pod",
     "elsewhere",
     "gone",
+    "in_pod",
     "kube_cluster",
     "kubectl",
     "lab_up",
+    "lasting",
+    "lose_node",
     "objects",
     "operator_processes",
     "pods",
+    "processes_in",
     "renew_token",
     "restart_operator",
+    "restarts",
+    "signal_controller",
     "start_kube",
+    "without",
 ]
 
 IMAGE = os.environ.get("JUPYTER_DDL_TEST_IMAGE", "")
@@ -55,7 +63,13 @@ OPERATOR = ("-n", "dask-operator")
 OUTSIDE = dict(os.environ)
 ADMIN = os.environ.get("KUBECONFIG", "")
 """Tests look with these credentials, also where the code under test has others."""
-KINDS = "pods,services,secrets,deployments,networkpolicies,daskclusters,daskworkergroups"
+KINDS = (
+    "pods,services,secrets,deployments,networkpolicies,daskclusters,daskworkergroups,jobs,"
+    "serviceaccounts,roles,rolebindings"
+)
+_RIGHTS = {"ServiceAccount", "Role", "RoleBinding"}
+_OF_TESTS = {"jupyter-ddl", "jupyter-ddl-controller", "notebook", "default"}
+"""Accounts and rights that a namespace has beforehand."""
 
 Json = dict[str, Any]
 
@@ -66,6 +80,16 @@ def lab_up(*args: str) -> None:
     A node that is new has the images to load, which takes it minutes on a machine that is busy.
     """
     subprocess.run([LAB / "up", *args], check=True, capture_output=True, timeout=400, env=OUTSIDE)
+
+
+def lose_node(number: int) -> None:
+    """Cut a node of the lab off, so that no connection is closed in order, and end all of it."""
+    link = f"kubelab-node{number}"
+    subprocess.run(["ip", "link", "set", link, "down"], check=True, timeout=10)
+    down = [str(LAB / "down"), "--node", str(number)]
+    subprocess.run(down, check=True, capture_output=True, timeout=90)
+    # Connections that nobody has answered keep the link, and a node that comes needs its name.
+    subprocess.run(["ip", "link", "del", link], check=False, capture_output=True, timeout=10)
 
 
 def kubectl(*args: str, stdin: str | None = None, check: bool = True) -> str:
@@ -97,6 +121,7 @@ def objects(namespace: str) -> list[str]:
         f"{each['kind']}/{each['metadata']['name']}"
         for each in found
         if each.get("type") != "kubernetes.io/service-account-token"
+        and not (each["kind"] in _RIGHTS and each["metadata"]["name"] in _OF_TESTS)
     )
 
 
@@ -107,11 +132,12 @@ def gone(namespace: str, timeout_s: float = 90.0) -> float:
     up to a minute to say so of some of them.
     """
     began_s = time.monotonic()
-    until(lambda: not _lasting(namespace), timeout_s, f"{_lasting(namespace)} to go")
+    until(lambda: not lasting(namespace), timeout_s, f"{lasting(namespace)} to go")
     return time.monotonic() - began_s
 
 
-def _lasting(namespace: str) -> list[str]:
+def lasting(namespace: str) -> list[str]:
+    """What there is of clusters, but for pods that were deleted and have ended."""
     ended = {
         f"Pod/{pod['metadata']['name']}"
         for pod in items("pods", namespace)
@@ -136,6 +162,16 @@ def pods(namespace: str, component: str) -> list[Json]:
     )
 
 
+def without(need: Need, namespace: str, role_name: str = "jupyter-ddl") -> None:
+    """Take one verb from a Role, as an administrator."""
+    role = json.loads(kubectl("get", "role", role_name, "-n", namespace, "-o", "json"))
+    for rule in role["rules"]:
+        if need.full_resource in rule["resources"] and need.group in rule["apiGroups"]:
+            rule["verbs"] = [verb for verb in rule["verbs"] if verb != need.verb]
+    role["rules"] = [rule for rule in role["rules"] if rule["verbs"]]
+    kubectl("replace", "-f", "-", stdin=json.dumps(role))
+
+
 def delete_pod(namespace: str, name: str) -> None:
     """As if its node had been switched off: no signal, no grace."""
     kubectl("delete", "pod", name, "-n", namespace, "--grace-period=0", "--force", "--wait=false")
@@ -143,6 +179,19 @@ def delete_pod(namespace: str, name: str) -> None:
 
 def apply(manifest: str, namespace: str) -> None:
     kubectl("apply", "-n", namespace, "-f", "-", stdin=manifest)
+
+
+def processes_in(pod: str, container: str) -> list[psutil.Process]:
+    """Of a container of ours, the first one first: nodes of the lab are on this machine."""
+    found = []
+    for process in psutil.process_iter(["cmdline", "create_time"]):
+        words = process.info["cmdline"] or []
+        if container not in words or "jupyter_ddl.backends.kubernetes.pod_main" not in words:
+            continue
+        with contextlib.suppress(psutil.Error):
+            if process.environ().get("HOSTNAME") == pod:
+                found.append(process)
+    return sorted(found, key=lambda each: (each.info["create_time"], each.pid))
 
 
 def operator_processes() -> list[psutil.Process]:
@@ -183,10 +232,37 @@ def api_server_restarts() -> Iterator[None]:
 
 
 def elsewhere(namespace: str) -> list[FoundCluster]:
-    """This user's clusters there that no controller of this home holds."""
-    here = {info.process.token for info in list_connections()}
+    """This user's clusters there that nothing of this home stands for."""
+    here = {info.name for info in list_connections()}
     found = client_loop().call(find_clusters(namespace), 30.0)
-    return [each for each in found if each.owner not in here]
+    return [each for each in found if each.name not in here]
+
+
+_OTHERS = """
+import os, signal
+for name in os.listdir("/proc"):
+    if name.isdigit() and int(name) not in (1, os.getpid()):
+        os.kill(int(name), signal.{signum})
+"""
+
+
+def signal_controller(namespace: str, signum: str) -> None:
+    """Signal the processes of its container, but for the first one."""
+    in_pod(namespace, "controller", _OTHERS.format(signum=signum))
+
+
+def restarts(namespace: str, container: str) -> int:
+    """How often a container of the scheduler's pod was begun again."""
+    (pod,) = pods(namespace, "scheduler")
+    found = [each for each in _statuses(pod) if each["name"] == container]
+    return int(found[0]["restartCount"]) if found else 0
+
+
+def in_pod(namespace: str, container: str, code: str) -> str:
+    """Run a line of Python in a container of the scheduler's pod."""
+    (pod,) = pods(namespace, "scheduler")
+    where = ["exec", pod["metadata"]["name"], "-n", namespace, "-c", container]
+    return kubectl(*where, "--", "python", "-c", code, check=False)
 
 
 def kube_cluster(name: str = "kube", n_workers: int | None = None, **kube: Any) -> ClusterSpec:

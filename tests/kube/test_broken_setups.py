@@ -274,11 +274,25 @@ def test_api_server_that_restarts(namespace: str, lab: Path) -> None:
 
 
 def test_tls_secret_that_is_deleted(namespace: str) -> None:
-    """It is put back: pods that come later need it."""
+    """Pods that come later can't begin; a cluster that runs says so, and what helps."""
     cluster = start_kube(namespace, 1)
     (worker,) = pods(namespace, "worker")
-    (name,) = [each for each in objects(namespace) if each.startswith("Secret/")]
+    (name,) = [each for each in objects(namespace) if each.endswith("-tls")]
     kubectl("delete", name.replace("Secret/", "secret/"), "-n", namespace)
     kubectl("delete", "pod", worker["metadata"]["name"], "-n", namespace, "--wait=false")
-    until(lambda: name in objects(namespace), 40)
-    until(lambda: len(cluster.status().workers) == 1, 90)
+    until(lambda: "stop this cluster and start it again" in cluster.status().trouble, 90)
+    cluster.stop()
+    gone(namespace)
+
+
+def test_claim_that_is_not_there(namespace: str) -> None:
+    said = refused(lambda: start_kube(namespace, 1, home="pvc:nowhere"))
+    assert 'persistentvolumeclaim "nowhere" not found' in said
+    assert "--home" in said
+    gone(namespace)
+
+
+def test_service_account_that_is_not_there(namespace: str) -> None:
+    said = refused(lambda: start_kube(namespace, 1, service_account="nobody"))
+    assert "--service-account nobody" in said
+    assert objects(namespace) == []

@@ -1,4 +1,4 @@
-"""The controller in a pod, as on a JupyterHub: its service account, its image, its life."""
+"""The notebook in a pod, as on a JupyterHub: what it has started goes on when it is culled."""
 
 from __future__ import annotations
 
@@ -8,28 +8,53 @@ from typing import Any
 
 import pytest
 
-from jupyter_ddl.backends.kubernetes.api import role_manifest
+from jupyter_ddl.backends.kubernetes.access import role_manifest
 from tests.kube.kube_tools import IMAGE, apply, delete_pod, gone, items, kubectl
 from tests.until import until
 
 pytestmark = [pytest.mark.kube, pytest.mark.slow, pytest.mark.timeout(500)]
 
-_NOTEBOOK = """
+_FIRST = """
 from jupyter_ddl.client.clusters import start_cluster
-from jupyter_ddl.client.api import map_cell
+from jupyter_ddl.client.api import search
 cluster = start_cluster("kube", 1, on_phase=lambda text: print(text, flush=True))
-run = map_cell("item ** 2", [1, 2, 3], namespace={})
-print("VALUES", run.values, flush=True)
+cell = '''
 import time
+from jupyter_ddl import report, uniform
+x = uniform(0.0, 1.0)
+for step in range(100):
+    time.sleep(0.25)
+    report(step=step, score=x)
+'''
+run = search(cell, namespace={}, metric="score", trials=1, wait=False)
+import time
+while not run.snapshot().counts.running:
+    time.sleep(0.1)
+print("RUNNING", flush=True)
 time.sleep(600)
 """
+_SECOND = """
+import time
+from jupyter_ddl.client.clusters import attach_cluster
+from jupyter_ddl.client.run import Run
+from jupyter_ddl import runs
+began = time.monotonic()
+cluster = attach_cluster("kube")
+(summary,) = runs()
+run = Run(summary.run_id)
+print("SEEN", run.snapshot().counts, f"{time.monotonic() - began:.1f} s", flush=True)
+run.wait()
+print("ENDED", run.state, len(run.trials), int(run.trials.attempts.sum()), flush=True)
+time.sleep(600)
+"""
+_STOP = "from jupyter_ddl.client.clusters import attach_cluster; attach_cluster('kube').stop()"
 
 
-def _pod() -> dict[str, Any]:
+def _pod(name: str, program: str) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": "notebook"},
+        "metadata": {"name": name},
         "spec": {
             "serviceAccountName": "notebook",
             "terminationGracePeriodSeconds": 1,
@@ -37,11 +62,12 @@ def _pod() -> dict[str, Any]:
                 {
                     "name": "notebook",
                     "image": IMAGE,
-                    "command": ["python", "-c", _NOTEBOOK],
+                    "command": ["python", "-c", program],
                     "securityContext": {"runAsUser": 1000},
                     "env": [
                         {"name": "JUPYTER_IMAGE_SPEC", "value": IMAGE},
                         {"name": "HOME", "value": "/tmp"},
+                        {"name": "JUPYTERHUB_USER", "value": "ann"},
                     ],
                 }
             ],
@@ -49,21 +75,35 @@ def _pod() -> dict[str, Any]:
     }
 
 
-def test_a_cluster_belongs_to_the_notebooks_pod(namespace: str) -> None:
+def test_a_cluster_outlives_the_notebooks_pod_and_is_used_from_the_next(namespace: str) -> None:
     kubectl("create", "serviceaccount", "notebook", "-n", namespace)
     apply(role_manifest(namespace), namespace)
     kubectl(
         "create", "rolebinding", "notebook", "-n", namespace, "--role=jupyter-ddl",
         f"--serviceaccount={namespace}:notebook",
     )  # fmt: skip
-    apply(json.dumps(_pod()), namespace)
-    logs = ["logs", "notebook", "-n", namespace]
+    apply(json.dumps(_pod("first", _FIRST)), namespace)
+    _said(namespace, "first", "RUNNING")
+    (before,) = items("daskclusters", namespace)
+    delete_pod(namespace, "first")
+    apply(json.dumps(_pod("second", _SECOND)), namespace)
+    said = _said(namespace, "second", "ENDED")
+    print(said)
+    assert "ENDED complete 1 1" in said, "nothing was repeated"
+    (after,) = items("daskclusters", namespace)
+    assert after["metadata"]["uid"] == before["metadata"]["uid"]
+    kubectl("exec", "second", "-n", namespace, "--", "python", "-c", _STOP)
+    kubectl("delete", "pod", "second", "-n", namespace, "--wait=false")
     began_s = time.monotonic()
-    until(lambda: "VALUES [1, 4, 9]" in kubectl(*logs, check=False), 180, "the run in the pod")
-    print(kubectl(*logs, "--timestamps"))
-    print(f"the run was over {time.monotonic() - began_s:.1f} s after the pod was made")
-    (cluster,) = items("daskclusters", namespace)
-    (owner,) = cluster["metadata"]["ownerReferences"]
-    assert (owner["kind"], owner["name"]) == ("Pod", "notebook")
-    delete_pod(namespace, "notebook")
-    print(f"nothing was left {gone(namespace):.1f} s after the pod was deleted")
+    gone(namespace)
+    print(f"nothing was left {time.monotonic() - began_s:.1f} s later")
+
+
+def _said(namespace: str, pod: str, word: str) -> str:
+    """What a pod has printed, once a word is in it."""
+    log = ["logs", pod, "-n", namespace]
+    try:
+        until(lambda: word in kubectl(*log, check=False), 180)
+    except AssertionError:
+        raise AssertionError(f"pod {pod} said no {word}, but:\n{kubectl(*log)}") from None
+    return kubectl(*log)

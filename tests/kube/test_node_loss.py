@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +13,7 @@ from jupyter_ddl.client.api import search, train
 from jupyter_ddl.client.clusters import Cluster
 from jupyter_ddl.client.run import Run
 from jupyter_ddl.protocol.events import Reported
-from tests.kube.kube_tools import gone, kubectl, lab_up, pods, start_kube
+from tests.kube.kube_tools import gone, kubectl, lab_up, lose_node, pods, start_kube
 from tests.run_tools import assert_clean, outcomes, starts, wait_for
 from tests.until import until
 
@@ -60,12 +59,11 @@ def cluster(namespace: str, lab: Path) -> Iterator[Cluster]:
         lab_up("--nodes", "2")
 
 
-def test_a_search_loses_no_trial_and_charges_none(
-    cluster: Cluster, namespace: str, lab: Path
-) -> None:
+def test_a_search_loses_no_trial_and_charges_none(cluster: Cluster, namespace: str) -> None:
     run = search(_SEARCH, namespace={}, metric="score", trials=6, wait=False)
     wait_for(run, lambda seen: _step(run) >= 4 and seen.counts.running == 2, 120)
-    began_s = _switch_off_second_node(lab)
+    began_s = time.monotonic()
+    lose_node(2)
     until(lambda: outcomes(run, "evicted"), 90, "the loss to be noticed")
     print(f"noticed {time.monotonic() - began_s:.1f} s after the node was lost")
     wait_for(run, lambda seen: seen.counts.complete >= 1, 120)
@@ -80,11 +78,12 @@ def test_a_search_loses_no_trial_and_charges_none(
 
 
 def test_a_ddp_run_goes_on_smaller_and_grows_when_the_node_returns(
-    cluster: Cluster, namespace: str, lab: Path
+    cluster: Cluster, namespace: str
 ) -> None:
     run = train(_DDP, 2, namespace={}, min_ranks=1, wait=False)
     wait_for(run, lambda seen: _step(run) >= 4, 120)
-    began_s = _switch_off_second_node(lab)
+    began_s = time.monotonic()
+    lose_node(2)
     until(lambda: 1.0 in _worlds(run), 120, "a round of one rank")
     print(f"smaller {time.monotonic() - began_s:.1f} s after the node was lost")
     began_s = time.monotonic()
@@ -119,17 +118,6 @@ def _one_worker_per_node() -> str:
             },
         }
     )
-
-
-def _switch_off_second_node(lab: Path) -> float:
-    """Cut it off, so that no connection is closed in order, and end all of it; returns when."""
-    link = "kubelab-node2"
-    subprocess.run(["ip", "link", "set", link, "down"], check=True, timeout=10)
-    began_s = time.monotonic()
-    subprocess.run([lab / "down", "--node", "2"], check=True, capture_output=True, timeout=90)
-    # Connections that nobody has answered keep the link, and a node that comes needs its name.
-    subprocess.run(["ip", "link", "del", link], check=False, capture_output=True, timeout=10)
-    return began_s
 
 
 def _nodes(namespace: str) -> set[str]:

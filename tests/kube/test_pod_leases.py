@@ -10,15 +10,23 @@ from typing import Any
 
 import pytest
 
-from jupyter_ddl.client.clusters import delete_elsewhere, list_clusters
+from jupyter_ddl.backends.kubernetes.api import NAMESPACE_VARIABLE
+from jupyter_ddl.client.api import map_cell
+from jupyter_ddl.client.clusters import Cluster, attach_cluster, list_clusters
+from jupyter_ddl.client.elsewhere import delete_elsewhere
+from jupyter_ddl.errors import ClusterError, ControllerError
+from jupyter_ddl.store.connection import read_connection
 from tests.kube.kube_tools import (
     IMAGE,
     apply,
     elsewhere,
     gone,
+    items,
     kubectl,
     objects,
     pods,
+    restarts,
+    signal_controller,
     start_kube,
 )
 from tests.leaks import Home
@@ -30,13 +38,44 @@ pytestmark = [pytest.mark.kube, pytest.mark.timeout(500)]
 _LEASE_S = 8.0
 
 
-def test_controller_killed_and_never_back(namespace: str) -> None:
+def test_a_controller_that_says_nothing_any_more(namespace: str) -> None:
     """The operator is told by the scheduler that the lease is over, and deletes the cluster."""
     start_kube(namespace, 1, lease_s=_LEASE_S)
-    kill_controller("kube")
-    took_s = gone(namespace, _LEASE_S + 60)
-    print(f"nothing was left {took_s:.1f} s after the controller's death")
+    signal_controller(namespace, "SIGSTOP")
+    took_s = gone(namespace, _LEASE_S + 90)
+    print(f"nothing was left {took_s:.1f} s after the controller's end")
     assert took_s > _LEASE_S / 2
+
+
+def test_a_controller_that_ends_is_begun_again_beside_its_workers(namespace: str) -> None:
+    cluster = start_kube(namespace, 1)
+    before = [each["metadata"]["uid"] for each in pods(namespace, "worker")]
+    for _ in range(3):
+        print(
+            f"another controller served {_replaced(cluster, namespace):.1f} s after the end of one"
+        )
+    assert restarts(namespace, "controller") == 0, "its container goes on"
+    assert map_cell("item + 1", [1, 2], namespace={}).values == [2, 3]
+    assert [each["metadata"]["uid"] for each in pods(namespace, "worker")] == before
+    cluster.stop()
+    gone(namespace)
+
+
+def _replaced(cluster: Cluster, namespace: str) -> float:
+    """Kill the controller; returns the seconds until another one serves."""
+    began_s, former = time.monotonic(), _pid(cluster)
+    signal_controller(namespace, "SIGKILL")
+    until(lambda: _pid(cluster) not in (0, former), 60, "another controller")
+    return time.monotonic() - began_s
+
+
+def _pid(cluster: Cluster) -> int:
+    """Of the controller that serves; 0: none does now."""
+    try:
+        status = cluster.status()
+    except ControllerError:
+        return 0
+    return status.controller_pid if len(status.workers) == 1 and not status.trouble else 0
 
 
 def test_cluster_that_is_renewed_outlives_its_lease(namespace: str) -> None:
@@ -48,14 +87,20 @@ def test_cluster_that_is_renewed_outlives_its_lease(namespace: str) -> None:
     gone(namespace)
 
 
-def test_killed_controller_is_replaced_by_the_next_of_its_name(namespace: str) -> None:
+def test_a_cluster_goes_on_without_anybody_here_and_is_used_again(
+    namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(NAMESPACE_VARIABLE, namespace)
     start_kube(namespace, 1)
-    (before,) = [each for each in objects(namespace) if each.startswith("DaskCluster/")]
-    kill_controller("kube")
-    start_kube(namespace, 1)
-    until(lambda: before not in objects(namespace), 30)
-    (after,) = [each for each in objects(namespace) if each.startswith("DaskCluster/")]
-    assert after != before
+    before = objects(namespace)
+    kill_controller("kube")  # what stands here for it
+    with pytest.raises(ClusterError, match="a cluster named 'kube' is there"):
+        start_kube(namespace, 1)
+    again = attach_cluster("kube")
+    assert objects(namespace) == before, "nothing was made, and nothing ended"
+    assert map_cell("item + 1", [1, 2], namespace={}).values == [2, 3]
+    again.stop()
+    gone(namespace)
 
 
 def test_clusters_side_by_side_are_listed_and_stopped(
@@ -74,6 +119,7 @@ def test_clusters_side_by_side_are_listed_and_stopped(
     delete_elsewhere(found)
     monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(home.runtime))
     gone(namespace)
+    until(lambda: read_connection("two") is None, 60, "what stood here for it to end")
 
 
 def test_start_that_is_given_up_leaves_nothing(namespace: str) -> None:
@@ -131,17 +177,22 @@ def test_without_operator_and_controller_pods_end_by_themselves(namespace: str) 
     start_kube(namespace, 1, lease_s=_LEASE_S)
     kubectl("-n", "dask-operator", "scale", "deployment/dask-operator", "--replicas=0")
     try:
-        kill_controller("kube")
-
-        def is_over() -> bool:
-            (scheduler,) = pods(namespace, "scheduler")
-            statuses = scheduler["status"].get("containerStatuses", [])
-            return any(each["restartCount"] > 0 for each in statuses)
-
-        until(is_over, _LEASE_S + 90)
+        signal_controller(namespace, "SIGSTOP")
+        until(lambda: restarts(namespace, "scheduler") > 0, _LEASE_S + 90)
     finally:
         kubectl("-n", "dask-operator", "scale", "deployment/dask-operator", "--replicas=1")
     gone(namespace)
+
+
+def test_kubernetes_ends_all_with_the_job_that_nobody_else_needs(namespace: str) -> None:
+    """Newer ones delete it when it is over; here a person does."""
+    start_kube(namespace, 1)
+    (job,) = items("jobs", namespace)
+    assert job["spec"]["activeDeadlineSeconds"] > 86400
+    name = job["metadata"]["name"]
+    kubectl("delete", "job", name, "-n", namespace, "--cascade=background", "--wait=false")
+    gone(namespace)
+    until(lambda: read_connection("kube") is None, 60, "what stood here for it to end")
 
 
 @pytest.mark.slow

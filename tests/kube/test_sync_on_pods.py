@@ -11,8 +11,7 @@ from jupyter_ddl.client.clusters import Cluster
 from jupyter_ddl.client.environment import forget_answers
 from jupyter_ddl.client.sync import sync_environment
 from jupyter_ddl.errors import WorkerEnvironmentError
-from tests.kube.kube_tools import delete_pod, pods, start_kube
-from tests.run_tools import kill_controller
+from tests.kube.kube_tools import delete_pod, pods, signal_controller, start_kube
 from tests.tiny_wheels import install, make_wheel
 from tests.until import until
 
@@ -81,7 +80,8 @@ def test_packages_come_from_the_kernel_and_stay_with_the_cluster(
     until(lambda: len(cluster.status().workers) == 1, 60, "the loss to be noticed")
     assert _found(2, cluster) == {"1.0"}, "a pod that takes another one's place has it, too"
 
-    kill_controller("kube")
-    again = start_kube(namespace, 1)
-    assert _found(1, again) == {"1.0"}, "the next controller of this name knows of it"
-    again.stop()
+    former = cluster.status().controller_pid
+    signal_controller(namespace, "SIGKILL")
+    until(lambda: cluster.status().controller_pid != former, 60, "another controller")
+    assert _found(2, cluster) == {"1.0"}, "the next controller knows of it"
+    cluster.stop()

@@ -181,7 +181,13 @@ _BADGE = re.compile(r"\[!\[[^\]]*\]\(docs/images/binder_badge\.svg\)\]\(([^)]+)\
 def test_every_variable_that_people_may_set_is_in_the_reference() -> None:
     page = (ROOT / "docs" / "reference" / "variables.md").read_text()
     sources = "".join(path.read_text() for path in (ROOT / "jupyter_ddl").rglob("*.py"))
-    ours = {"OWNER", "ZYGOTE", "RANK", "LEASE_S"}  # set by us, for processes and pods of ours
+    ours = {
+        "OWNER",
+        "ZYGOTE",
+        "RANK",
+        "LEASE_S",
+        "DASKCLUSTER",
+    }  # set by us, for processes and pods of ours
     read = set(re.findall(r"\bJUPYTER_DDL_([A-Z_]+)\b", sources)) - ours
     assert sorted(read) == sorted(set(re.findall(r"^\| `JUPYTER_DDL_([A-Z_]+)`", page, re.M)))
 

@@ -1,4 +1,4 @@
-"""The Kubernetes API: a client with deadlines, readable refusals, and the Role that it needs."""
+"""The Kubernetes API: a client with deadlines, and readable refusals."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
+from jupyter_ddl.backends.kubernetes.names import check_dns_label
 from jupyter_ddl.errors import BackendError, ClusterError
 
 __all__ = [
-    "NEEDS",
+    "NAMESPACE_VARIABLE",
     "KubeApi",
-    "Need",
     "in_pod",
     "one_line",
     "own_namespace",
     "refused",
-    "role_manifest",
+    "site_namespace",
 ]
 
 
 # Whether this process runs in a pod, and in which namespace.
 
+NAMESPACE_VARIABLE = "JUPYTER_DDL_NAMESPACE"
+"""Where clusters are to run, where a site has a namespace for them beside its hub's."""
 _ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
@@ -41,6 +41,20 @@ def own_namespace() -> str | None:
     if not in_pod() or os.environ.get("KUBECONFIG"):
         return None
     return (_ACCOUNT / "namespace").read_text().strip()
+
+
+def site_namespace() -> str | None:
+    """The namespace that a site has for clusters; None where it names none.
+
+    Raises
+    ------
+    ClusterError
+        What it names can't be a namespace.
+    """
+    name = os.environ.get(NAMESPACE_VARIABLE, "").strip()
+    if name:
+        check_dns_label(NAMESPACE_VARIABLE, name)
+    return name or None
 
 
 # One sentence for what the API server, or the way to it, has refused.  Pure.
@@ -137,13 +151,15 @@ class KubeApi:
 
         Parameters
         ----------
+        namespace : str, optional
+            None: the site's (``JUPYTER_DDL_NAMESPACE``), the pod's, or the kubeconfig's.
         patience_s : float
             How long an API server that can't be reached is asked again.
 
         Raises
         ------
         ClusterError
-            The extra is not installed, or there are no credentials.
+            The extra is not installed, the site's namespace is none, or there are no credentials.
         """
         try:
             import kr8s.asyncio
@@ -154,7 +170,7 @@ class KubeApi:
             ) from None
         # kr8s logs every request, and warns of versions that it does not know.
         logging.getLogger("httpx").setLevel(logging.WARNING)
-        namespace = namespace or own_namespace()
+        namespace = namespace or site_namespace() or own_namespace()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
@@ -198,26 +214,33 @@ class KubeApi:
     async def patch(self, resource: str, name: str, body: Json) -> Json:
         return await self._call("patch", resource, name, body=body)
 
-    async def delete(self, resource: str, name: str, *, grace_s: int | None = None) -> None:
+    async def delete(
+        self, resource: str, name: str, *, grace_s: int | None = None, version: str | None = None
+    ) -> None:
         """Delete, with everything that it owns; what is gone already is deleted.
 
         Parameters
         ----------
         grace_s : int, optional
             Of a pod: 0 forgets it without asking its node.
+        version : str, optional
+            Only while it is of this resource version: what was changed since stays (status 409).
         """
         try:
             body: Json = {"propagationPolicy": "Background"}
             if grace_s is not None:
                 body["gracePeriodSeconds"] = grace_s
+            if version is not None:
+                body["preconditions"] = {"resourceVersion": version}
             await self._call("delete", resource, name, body=body)
         except BackendError as error:
             if error.status != 404:
                 raise
 
-    async def log_tail(self, pod: str, *, previous: bool, n_lines: int) -> str:
-        """The last lines that a pod has printed; empty when there are none to be had."""
+    async def log_tail(self, pod: str, container: str, *, previous: bool, n_lines: int) -> str:
+        """The last lines that a container has printed; empty when there are none to be had."""
         params = {"tailLines": str(n_lines), "previous": "true" if previous else "false"}
+        params["container"] = container
         try:
             answer = await self._call("get", "pods", f"{pod}/log", params=params, is_text=True)
         except BackendError:
@@ -232,9 +255,16 @@ class KubeApi:
         resource: str,
         subresource: str = "",
         *,
+        name: str = "",
         everywhere: bool = False,
     ) -> bool:
-        """Whether these credentials may do something in the namespace, or in no namespace."""
+        """Whether these credentials may do something in the namespace, or in no namespace.
+
+        Parameters
+        ----------
+        name : str
+            Of the one object that it is about; empty: of any.
+        """
         review = {
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SelfSubjectAccessReview",
@@ -245,6 +275,7 @@ class KubeApi:
                     "group": group,
                     "resource": resource,
                     "subresource": subresource,
+                    "name": name,
                 }
             },
         }
@@ -266,14 +297,20 @@ class KubeApi:
         """One request; one that did not reach the server is tried again for a while."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._patience_s
+        is_first = True
         while True:
             try:
                 return await self._request(verb, resource, name, body, params, is_text)
             except BackendError as error:
+                if verb == "create" and body is not None and error.status == 409 and not is_first:
+                    # The try before has made it, and only its answer was lost.
+                    made = str(body["metadata"]["name"])
+                    return await self._request("get", resource, made, None, None, False)
                 again = error.status == 0 or error.status in (429, 500, 502, 503, 504)
                 if not again or loop.time() > deadline:
                     raise
                 log.warning("%s", error.message)
+            is_first = False
             await asyncio.sleep(_PAUSE_S)
 
     async def _request(
@@ -318,6 +355,9 @@ _PLACES = {
     "daskclusters": (_DASK, "", True),
     "daskworkergroups": (_DASK, "", True),
     "networkpolicies": ("networking.k8s.io/v1", "", True),
+    "jobs": ("batch/v1", "", True),
+    "roles": ("rbac.authorization.k8s.io/v1", "", True),
+    "rolebindings": ("rbac.authorization.k8s.io/v1", "", True),
     "selfsubjectaccessreviews": ("authorization.k8s.io/v1", "", False),
     "namespaces": ("v1", "", False),
     "nodes": ("v1", "", False),
@@ -326,79 +366,3 @@ _PLACES = {
 
 def _place(resource: str) -> tuple[str, str, bool]:
     return _PLACES.get(resource, ("v1", "", True))
-
-
-_DASK_GROUP = "kubernetes.dask.org"
-_FORWARD = "reach the scheduler from outside the cluster's network"
-
-
-class Need(msgspec.Struct, frozen=True):
-    """One thing that these credentials must be allowed to do in the namespace."""
-
-    verb: str
-    group: str
-    resource: str
-    purpose: str
-    subresource: str = ""
-    is_optional: bool = False
-    """Without it a cluster starts all the same."""
-
-    @property
-    def full_resource(self) -> str:
-        return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
-
-    @property
-    def text(self) -> str:
-        group = f".{self.group}" if self.group else ""
-        return f"{self.verb} {self.full_resource}{group}"
-
-
-NEEDS = (
-    Need("create", _DASK_GROUP, "daskclusters", "start a cluster"),
-    Need("list", _DASK_GROUP, "daskclusters", "`%cluster list`, and the end of lost clusters"),
-    Need("get", _DASK_GROUP, "daskclusters", "see whether the operator acts"),
-    Need("patch", _DASK_GROUP, "daskclusters", "`%cluster scale` and `adapt`"),
-    Need("delete", _DASK_GROUP, "daskclusters", "`%cluster stop`"),
-    Need(
-        "delete", _DASK_GROUP, "daskworkergroups", "`%cluster stop` while the cluster still starts"
-    ),
-    Need("create", "", "secrets", "the certificate of the cluster's encrypted connections"),
-    Need("create", "networking.k8s.io", "networkpolicies", "close the workers to other pods"),
-    Need("get", "", "services", "the scheduler's address"),
-    Need("list", "", "pods", "progress of the start, choice of workers to stop"),
-    Need("list", "", "events", "say why a pod does not start"),
-    Need("get", "", "pods", "the last lines of a pod that crashed", subresource="log"),
-    Need("delete", "", "pods", "forget pods that have ended at a stop", is_optional=True),
-    Need("get", "", "pods", "let the cluster end with the notebook's pod", is_optional=True),
-    *(
-        # A WebSocket begins with a GET; newer versions of Kubernetes ask for `create` as well.
-        Need(verb, "", "pods", _FORWARD, subresource="portforward", is_optional=True)
-        for verb in ("get", "create")
-    ),
-)
-
-
-def role_manifest(namespace: str) -> str:
-    """A Role and how to bind it, as YAML."""
-    grouped: dict[tuple[str, str], list[Need]] = {}
-    for need in NEEDS:
-        grouped.setdefault((need.group, need.full_resource), []).append(need)
-    lines = [
-        "# What jupyter_ddl needs.  The operator makes pods of a DaskCluster, so who may create",
-        "# one may create pods here: the namespace and its Pod Security level are the fence.",
-        "apiVersion: rbac.authorization.k8s.io/v1",
-        "kind: Role",
-        "metadata:",
-        "  name: jupyter-ddl",
-        f"  namespace: {namespace}",
-        "rules:",
-    ]
-    for (group, resource), needs in grouped.items():
-        verbs = ", ".join(need.verb for need in needs)
-        lines += [
-            *(f"# {need.verb}: {need.purpose}" for need in needs),
-            f'- apiGroups: ["{group}"]',
-            f'  resources: ["{resource}"]',
-            f"  verbs: [{verbs}]",
-        ]
-    return "\n".join(lines) + "\n"

@@ -1,62 +1,40 @@
-"""The backend on Kubernetes: a DaskCluster, watched while it starts, and its scheduler's client."""
+"""The backend in the scheduler's pod: a client of that scheduler, and of Kubernetes."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import dask
 from distributed import Client, Security
 
 from jupyter_ddl.backends.base import Backend, OnPhase
-from jupyter_ddl.backends.certificates import temporary_security
 from jupyter_ddl.backends.dask_config import DASK_CONFIG
-from jupyter_ddl.backends.kubernetes import lifetime as lease
-from jupyter_ddl.backends.kubernetes import manifest, names
+from jupyter_ddl.backends.kubernetes import manifest
+from jupyter_ddl.backends.kubernetes.access import CONTROLLER_NEEDS
 from jupyter_ddl.backends.kubernetes.api import KubeApi
-from jupyter_ddl.backends.kubernetes.doctor import check_access, check_cluster, check_options
-from jupyter_ddl.backends.kubernetes.lifetime import end_cluster, end_orphans, see_off
-from jupyter_ddl.backends.kubernetes.manifest import network_policy, tls_secret
+from jupyter_ddl.backends.kubernetes.doctor import check_access
+from jupyter_ddl.backends.kubernetes.lifetime import end_cluster, n_wanted_of
+from jupyter_ddl.backends.kubernetes.names import DASK_LABEL, SIZE_ANNOTATION
 from jupyter_ddl.backends.kubernetes.node_watch import NodeWatch
-from jupyter_ddl.backends.kubernetes.pod_status import image_digest
+from jupyter_ddl.backends.kubernetes.pod_status import image_digest, is_ending
 from jupyter_ddl.backends.kubernetes.pod_watch import PodWatch
-from jupyter_ddl.backends.kubernetes.route import Route, is_policy_enforced
-from jupyter_ddl.backends.kubernetes.scheduler_pod import RENEW
+from jupyter_ddl.backends.kubernetes.scheduler_pod import END, RENEW
 from jupyter_ddl.backends.kubernetes.settings import kube_settings
 from jupyter_ddl.backends.reaching import close_client, n_connected
 from jupyter_ddl.errors import BackendError, ClusterError
 from jupyter_ddl.protocol.cluster import ClusterSpec
-from jupyter_ddl.store.awake import awake_s
 
-__all__ = ["KubeBackend", "parts_of", "put_back", "worker_name", "worker_names_to_stop"]
-
-
-# What pods of a cluster need beside the DaskCluster itself, by resource; the cluster owns it.
+__all__ = ["KubeBackend", "age_of", "worker_name", "worker_names_to_stop"]
 
 log = logging.getLogger(__name__)
 
 Json = dict[str, Any]
-
-
-def parts_of(cluster: Json, security: Security) -> dict[str, Json]:
-    """The objects of a DaskCluster as the API server has returned it."""
-    return {
-        "secrets": tls_secret(cluster, security.tls_ca_file, security.tls_scheduler_key),
-        "networkpolicies": network_policy(cluster),
-    }
-
-
-async def put_back(api: KubeApi, parts: dict[str, Json]) -> None:
-    """Create what somebody has deleted; what is there is refused as such."""
-    for resource, part in parts.items():
-        try:
-            await api.create(resource, part)
-            log.warning("%s %s was deleted; created again", resource, part["metadata"]["name"])
-        except BackendError as error:
-            if error.status != 409:
-                log.warning("%s", error.message)
 
 
 # Which workers go when a cluster shrinks.  Pure.
@@ -98,44 +76,50 @@ def worker_name(pod: Json) -> str | None:
     return None
 
 
-_N_WORKERS = 2
+_ADDRESS = f"tls://127.0.0.1:{manifest.COMM_PORT}"
+_OF_WORKERS = "dask.org/component=worker"
+_TICK_S = 0.25
 _RENEW_S = 30.0
 _CONNECT_S = 5.0
-_LOOK_S = 3.0
 _NODES_S = 3.0
 """The shortest notices of the clouds are of 15 to 30 s."""
+_OTHER_NODES_S = 15.0
+"""Of nodes that are drained, and not taken away: many clusters may ask."""
+_LONGEST_PAUSE_S = 30.0
+"""Between two tries of what is refused, or has not come, for long."""
 _CALL_S = 5.0
 _CLOSE_S = 8.0
-_SEE_OFF_S = 6.0
+_ENDING_S = 60.0
+"""How long a pod may take to be told that its cluster is gone."""
 _NO_ANSWER = (OSError, TimeoutError, AttributeError)
 """Of a scheduler: a client that has given up knows none."""
 
 
 class KubeBackend(Backend):
-    """Made and used on the controller's loop."""
+    """Made and used on the controller's loop, in a pod that :class:`KubeHost` has asked for."""
 
     client: Client
 
     def __init__(self, spec: ClusterSpec) -> None:
         self._spec = spec
         self._settings = kube_settings(spec)
-        self._n_wanted = _N_WORKERS if spec.n_workers is None else spec.n_workers
+        self._n_wanted = manifest.n_workers_of(spec)
         self._api: KubeApi | None = None
         self._cluster: Json | None = None
-        self._route: Route | None = None
         self._scheduler_id = self._image = ""
         self._retiring: tuple[str, ...] = ()
         self._watch: PodWatch | None = None
         self._tasks: list[asyncio.Task[None]] = []
-        self._explaining: asyncio.Task[None] | None = None
         self._is_lost = False
-        self._gone = ""
-        self._asked_at_s = 0.0
         self._notices: list[str] = []
 
     @property
     def n_wanted(self) -> int:
         return self._n_wanted
+
+    @property
+    def age_s(self) -> float:
+        return 0.0 if self._cluster is None else age_of(self._cluster, datetime.now(UTC))
 
     @property
     def slots_per_worker(self) -> int:
@@ -146,6 +130,17 @@ class KubeBackend(Backend):
         return manifest.node_labels(self._spec)
 
     @property
+    def address(self) -> str:
+        if self._api is None or self._cluster is None:
+            return ""
+        name = self._cluster["metadata"]["name"]
+        return f"tls://{name}-scheduler.{self._api.namespace}:{manifest.COMM_PORT}"
+
+    @property
+    def has_clients_here(self) -> bool:
+        return False
+
+    @property
     def packages_from(self) -> str:
         return self._settings.image or ""
 
@@ -154,15 +149,9 @@ class KubeBackend(Backend):
         return self._image
 
     @property
-    def gone(self) -> str:
-        return self._gone
-
-    @property
     def trouble(self) -> str:
-        if self._gone:
-            return f"{self._gone}: it is made anew while something runs"
         if self.client.status != "running":
-            return "the scheduler's pod is lost: the next one is waited for, runs wait"
+            return "the scheduler is lost: the next one is waited for, runs wait"
         if self._is_lost:
             return "the scheduler is connected but silent: runs go on"
         return "" if self._watch is None else self._watch.shortage
@@ -170,149 +159,93 @@ class KubeBackend(Backend):
     # -- start -----------------------------------------------------------------------------------
 
     async def start(self, on_phase: OnPhase) -> None:
-        spec = self._spec
-        check_options(spec)
         dask.config.set(DASK_CONFIG)
         try:
-            async with asyncio.timeout(spec.start_timeout_s):
+            async with asyncio.timeout(self._spec.start_timeout_s):
                 await self._start(on_phase)
         except TimeoutError:
-            await self._end(is_seen_off=True)
             raise BackendError(
-                f"starting {self._n_wanted} pods took longer than {spec.start_timeout_s:.0f} s; "
-                f"`%cluster doctor kube` checks what is missing"
+                f"the scheduler of this pod did not serve within {self._spec.start_timeout_s:.0f} "
+                f"s; its container's log says more"
             ) from None
-        except BaseException:
-            # Pods of an image that can't be pulled would stay for a minute, and fill a quota.
-            await asyncio.shield(self._end(is_seen_off=True))
-            raise
 
     async def _start(self, on_phase: OnPhase) -> None:
-        spec = self._spec
-        api = self._api = await KubeApi.connect(self._settings.namespace)
-        on_phase(f"asking {api.server} for pods in namespace {api.namespace}")
-        await check_access(api)
-        await end_orphans(api, spec.name)
-        self._security = temporary_security()
-        watch = await self._bring_up(api, on_phase)
-        self._tasks.append(asyncio.create_task(self._renew_on(), name="renew lease"))
-        await watch.until_workers_serve(lambda: n_connected(self.client))
-        await self._record_image(api, _name(self._started()[1]))
-        await self._probe_policy(watch.scheduler_host, on_phase)
-        self._explain_shortages(watch)
-        self._tasks.append(asyncio.create_task(self._watch_nodes(), name="watch nodes"))
-
-    async def _bring_up(self, api: KubeApi, on_phase: OnPhase) -> PodWatch:
-        """A DaskCluster, and a client of its scheduler."""
-        cluster = await self._create(api)
-        self._route = Route(api, f"{_name(cluster)}-scheduler")
+        api = self._api = await KubeApi.connect()
+        name = _own_name()
+        await check_access(api, CONTROLLER_NEEDS, name)
+        cluster = await self._own_cluster(api, name)
+        self._security = _security(manifest.TLS_FOLDER)
+        on_phase("waiting for the scheduler of this pod")
+        while not await self._try_connect():  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(_TICK_S)
+        self._cluster, self._n_wanted = cluster, n_wanted_of(cluster)
         watch = self._watch = PodWatch(api, cluster, self._n_wanted, on_phase)
-        await watch.until_scheduler_serves(self._try_connect)
-        return watch
-
-    def _explain_shortages(self, watch: PodWatch) -> None:
-        if self._explaining is not None:
-            self._explaining.cancel()
-        explaining = watch.explain_shortages(
+        shortages = watch.explain_shortages(
             lambda: self._n_wanted, lambda: n_connected(self.client)
         )
-        self._explaining = asyncio.create_task(explaining, name="explain shortages")
-        self._tasks.append(self._explaining)
+        self._tasks += [
+            asyncio.create_task(shortages, name="explain shortages"),
+            asyncio.create_task(self._renew_on(), name="renew lease"),
+            asyncio.create_task(self._watch_nodes(), name="watch nodes"),
+            asyncio.create_task(self._look_for_image(), name="look for image"),
+        ]
 
-    async def begin_anew(self) -> None:
-        api, _ = self._started()
-        if self._route is not None:
-            await self._route.close()
+    async def _own_cluster(self, api: KubeApi, name: str) -> Json:
+        """The DaskCluster of this pod; one that ends takes the pod along, which is waited for."""
         try:
-            async with asyncio.timeout(self._spec.start_timeout_s):
-                watch = await self._bring_up(api, lambda text: log.info("anew: %s", text))
-        except BaseException as error:
-            await asyncio.shield(self._take_back(api))
-            if isinstance(error, TimeoutError):
-                raise BackendError(
-                    f"its scheduler did not serve within {self._spec.start_timeout_s:.0f} s; "
-                    f"`%cluster doctor kube` checks what is missing"
-                ) from None
-            raise
-        self._gone = ""
-        self._explain_shortages(watch)
-        await self._record_image(api, _name(self._started()[1]))
-
-    async def _take_back(self, api: KubeApi) -> None:
-        """Delete what was made for nothing; the next look finds that it is gone."""
-        name = _name(self._started()[1])
-        try:
-            async with asyncio.timeout(_CLOSE_S):
-                await end_cluster(api, name)
-        except (BackendError, TimeoutError) as error:
-            log.error("DaskCluster %s is not deleted: %r", name, error)
-
-    async def _create(self, api: KubeApi) -> Json:
-        spec = self._spec
-        body = manifest.dask_cluster(
-            spec,
-            names.object_name(spec.name),
-            api.namespace,
-            user=names.user_name(),
-            n_workers=self._n_wanted,
-            annotations=lease.controller_annotations(),
-            owner=await lease.own_pod(api),
-        )
-        if self._settings.pod_template is not None:
-            await check_cluster(api, body)
-        cluster = self._cluster = await api.create("daskclusters", body)
-        self._parts = parts_of(cluster, self._security)
-        for resource, part in self._parts.items():
-            await api.create(resource, part)
+            cluster = await api.get("daskclusters", name)
+        except BackendError as error:
+            if error.status != 404:
+                raise
+            cluster = None
+        if cluster is None or is_ending(cluster):
+            log.info("DaskCluster %s ends: this pod goes with it", name)
+            await asyncio.sleep(_ENDING_S)
+            raise ClusterError(f"DaskCluster {name} is gone, and its pod is still there")
         return cluster
 
-    async def _record_image(self, api: KubeApi, name: str) -> None:
-        """Write down which image it was: what a tag means may change."""
-        selector = f"{names.DASK_LABEL}={name}"
-        reference = str(self._settings.image)
-        self._image = image_digest(await api.list("pods", labelSelector=selector), reference)
-        if self._image:
-            log.info("image %s is %s", reference, self._image)
-            note = {"metadata": {"annotations": {names.IMAGE_ANNOTATION: self._image}}}
-            await api.patch("daskclusters", name, note)
-
-    async def _probe_policy(self, scheduler_host: str, on_phase: OnPhase) -> None:
-        """Say so when the cluster's NetworkPolicy has no effect."""
-        identity = await self.client.scheduler.identity(n_workers=-1)
-        address = next(iter(identity["workers"]), None)
-        if address is None or await is_policy_enforced(scheduler_host, address) is not False:
-            return
-        text = "this Kubernetes does not enforce network policies: other pods can reach the workers"
-        log.warning("%s", text)
-        on_phase(text)
+    async def _look_for_image(self) -> None:
+        """Which image it is that workers have: what a tag means may change."""
+        api, cluster = self._started()
+        selector = f"{DASK_LABEL}={cluster['metadata']['name']}"
+        pause_s = _TICK_S
+        while not self._image:
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)  # a cluster may have no worker for days
+            try:
+                pods = await api.list("pods", labelSelector=selector)
+            except ClusterError as error:
+                log.warning("image: %s", error.message)
+                continue
+            self._image = image_digest(pods, str(self._settings.image))
+        log.info("image %s is %s", self._settings.image, self._image)
 
     # -- the scheduler ---------------------------------------------------------------------------
 
-    async def _try_connect(self, is_ready: bool) -> bool:
-        """Connect to the scheduler if it answers; ``is_ready`` is what Kubernetes says of it."""
-        if self._route is None:
-            return False
-        address = await self._route.address(may_forward=is_ready)
-        if address is None:
-            return False
+    async def _try_connect(self) -> bool:
+        """Connect to the scheduler if it answers.
+
+        The first connection renews no lease: a controller that fails again and again before it
+        serves would keep its cluster for ever.
+        """
+        former: Client | None = getattr(self, "client", None)
         try:
             client = await Client(
-                address,
+                _ADDRESS,
                 security=self._security,
                 asynchronous=True,
                 set_as_default=False,
                 timeout=_CONNECT_S,
             )
         except (OSError, TimeoutError) as error:
-            log.info("the scheduler at %s does not serve yet: %s", address, error)
+            log.info("the scheduler does not serve yet: %s", error)
             return False
         try:
-            scheduler_id = await self._renew(client)
+            scheduler_id = await (_id_of(client) if former is None else self._renew(client))
         except _NO_ANSWER as error:
-            log.info("the scheduler at %s does not answer yet: %r", address, error)
+            log.info("the scheduler does not answer yet: %r", error)
             await close_client(client)
             return False
-        former: Client | None = getattr(self, "client", None)
         self._is_lost = False
         if former is not None and self._serves(former, scheduler_id):
             await close_client(client)  # it was slow, not lost: what it has to do goes on
@@ -340,29 +273,31 @@ class KubeBackend(Backend):
         interval_s = min(_RENEW_S, self._settings.lease_s / 4)
         while True:
             await asyncio.sleep(interval_s)
-            await self._look_after_scheduler()
-            await self._look_for_cluster()
-            if not self._gone:
-                await put_back(self._started()[0], self._parts)
+            try:
+                await self._look_after_scheduler()
+            except Exception:  # without a renewal the cluster ends: the next round tries again
+                log.exception("the lease was not renewed")
 
     async def _watch_nodes(self) -> None:
         """Have workers leave nodes that announce their end, until cancelled."""
         api, pool = self._started()[0], self._settings.spot
         nodes = NodeWatch(api, () if pool is None else pool.notices)
-        try:
-            if not await nodes.may_look():
-                log.info("nodes can't be read: pods learn of their end by SIGTERM alone")
-                return
-        except BackendError as error:
-            log.warning("nodes are not watched: %s", error.message)
-            return
+        usual_s = pause_s = _OTHER_NODES_S if pool is None else _NODES_S
+        may_look, said = False, ""
         while True:
-            await asyncio.sleep(_NODES_S)
+            await asyncio.sleep(pause_s)
             try:
-                told = await nodes.poll(_name(self._started()[1]))
+                may_look = may_look or await nodes.may_look()
+                if not may_look:
+                    log.info("nodes can't be read: pods learn of their end by SIGTERM alone")
+                    return
+                told = await nodes.poll(self._name)
             except ClusterError as error:
-                log.warning("nodes: %s", error.message)
+                if error.message != said:
+                    log.warning("nodes: %s", error.message)
+                said, pause_s = error.message, min(2 * pause_s, _LONGEST_PAUSE_S)
                 continue
+            said, pause_s = "", usual_s
             for text in told:
                 log.warning("%s", text)
             self._notices += told
@@ -370,23 +305,6 @@ class KubeBackend(Backend):
     def take_notices(self) -> list[str]:
         notices, self._notices = self._notices, []
         return notices
-
-    async def _look_for_cluster(self) -> None:
-        """Whether the DaskCluster is there: nothing brings another scheduler when it is not."""
-        api, cluster = self._started()
-        try:
-            found = await api.get("daskclusters", _name(cluster))
-        except BackendError as error:
-            if error.status == 404 and cluster is self._cluster:
-                self._lose_cluster(cluster)
-            return
-        if found["metadata"]["uid"] != cluster["metadata"]["uid"] and cluster is self._cluster:
-            self._lose_cluster(cluster)
-
-    def _lose_cluster(self, cluster: Json) -> None:
-        if not self._gone:
-            self._gone = f"DaskCluster {_name(cluster)} was deleted, by somebody or after its lease"
-            log.warning("%s", self._gone)
 
     async def _look_after_scheduler(self) -> None:
         client = self.client
@@ -407,73 +325,101 @@ class KubeBackend(Backend):
                 # lost a second time when our own connection takes its place.
                 await close_client(self.client)
             self._is_lost = True
-        if self._gone:
-            return
-        if self._is_lost and await self._try_connect(is_ready=False):
+        if self._is_lost and await self._try_connect():
             log.info("connected to scheduler %s", self._scheduler_id)
-        elif self._is_lost and awake_s() - self._asked_at_s > _LOOK_S:
-            self._asked_at_s = awake_s()
-            await self._look_for_cluster()
 
     # -- size ------------------------------------------------------------------------------------
 
     async def scale(self, n_workers: int, keep: Sequence[str]) -> None:
-        api, cluster = self._started()
+        api, name = self._started()[0], self._name
         if self.client.scheduler is None:
             raise ClusterError(
-                f"the scheduler of {_name(cluster)} is lost, another one starts; scale again when "
+                f"the scheduler of {name} is lost, another one starts; scale again when "
                 f"`%cluster` shows workers"
             )
-        pods = await api.list(
-            "pods",
-            labelSelector=f"{names.DASK_LABEL}={_name(cluster)},dask.org/component=worker",
-        )
+        pods = await api.list("pods", labelSelector=f"{DASK_LABEL}={name},{_OF_WORKERS}")
         identity = await self.client.scheduler.identity(n_workers=-1)
         connected = {facts["name"]: address for address, facts in identity["workers"].items()}
         self._retiring = worker_names_to_stop(pods, connected, keep, n_workers)
         await self._renew(self.client)  # the operator asks the scheduler which ones are to go
-        patch = {"spec": {"worker": {"replicas": n_workers}}}
-        await api.patch("daskclusters", _name(cluster), patch)
+        # Not the cluster, from which the operator would copy it to the group first.
+        replicas = {"spec": {"worker": {"replicas": n_workers}}}
+        await api.patch("daskworkergroups", f"{name}-default", replicas)
         self._n_wanted = n_workers
+        note = {"metadata": {"annotations": {SIZE_ANNOTATION: str(n_workers)}}}
+        await api.patch("daskclusters", name, note)
 
     def _started(self) -> tuple[KubeApi, Json]:
         if self._api is None or self._cluster is None:
             raise ClusterError("this cluster has not been started")
         return self._api, self._cluster
 
+    @property
+    def _name(self) -> str:
+        return str(self._started()[1]["metadata"]["name"])
+
     # -- the end ---------------------------------------------------------------------------------
 
     async def close(self) -> None:
-        await self._end(is_seen_off=True)
+        """End the cluster, and this pod with it; of one that it has not begun with, nothing."""
+        if self._cluster is not None:
+            await self._end(*self._started())
+        await self.leave()
 
-    async def _end(self, *, is_seen_off: bool = False) -> None:
-        """End the cluster; ``is_seen_off``: and wait for the end of its pods."""
+    async def _end(self, api: KubeApi, cluster: Json) -> None:
+        name, self._cluster = self._name, None
+        try:
+            async with asyncio.timeout(_CLOSE_S):
+                await end_cluster(api, name)
+        except (BackendError, TimeoutError) as error:
+            log.error("DaskCluster %s is not deleted from here: %r", name, error)
+            try:
+                async with asyncio.timeout(_CALL_S):
+                    await getattr(self.client.scheduler, END)()
+            except _NO_ANSWER as lost:
+                log.error("its scheduler can't be told either: %r; its lease ends it", lost)
+
+    async def leave(self) -> None:
+        """Let go; the pod, or the next process of its container, goes on."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        cluster, self._cluster = self._cluster, None
-        if self._api is not None and cluster is not None:
-            try:
-                async with asyncio.timeout(_CLOSE_S):
-                    await end_cluster(self._api, _name(cluster))
-            except (BackendError, TimeoutError) as error:
-                log.error("DaskCluster %s is not deleted: %r", _name(cluster), error)
-                is_seen_off = False  # its pods do not end
         client = getattr(self, "client", None)
         if client is not None:
             await close_client(client)
-        if self._route is not None:
-            await self._route.close()
-        if self._api is None:
-            return
-        if cluster is not None and is_seen_off:
-            try:
-                async with asyncio.timeout(_SEE_OFF_S):
-                    await see_off(self._api, _name(cluster))
-            except (BackendError, TimeoutError) as error:
-                log.info("pods of %s end later than this: %r", _name(cluster), error)
-        await self._api.aclose()
+        if self._api is not None:
+            await self._api.aclose()
 
 
-def _name(cluster: Json) -> str:
-    return str(cluster["metadata"]["name"])
+async def _id_of(client: Client) -> str:
+    """Which scheduler it is that a client is connected to."""
+    async with asyncio.timeout(_CALL_S):
+        return str((await client.scheduler.identity(n_workers=0))["id"])
+
+
+def _own_name() -> str:
+    """Of the DaskCluster that this pod belongs to."""
+    name = os.environ.get(manifest.CLUSTER_VARIABLE, "")
+    if not name:
+        raise ClusterError(
+            f"{manifest.CLUSTER_VARIABLE} names no DaskCluster: this controller runs in pods "
+            f"that `%cluster start kube` makes"
+        )
+    return name
+
+
+def age_of(cluster: Json, now: datetime) -> float:
+    """Seconds since it was made; 0 where clocks differ."""
+    made = datetime.fromisoformat(cluster["metadata"]["creationTimestamp"])
+    return max(0.0, (now - made).total_seconds())
+
+
+def _security(folder: Path) -> Security:
+    """What all connections of the cluster have in common."""
+    certificate, key = ((folder / name).read_text() for name in ("tls.crt", "tls.key"))
+    return Security(
+        require_encryption=True,
+        tls_ca_file=certificate,
+        tls_client_cert=certificate,
+        tls_client_key=key,
+    )

@@ -12,8 +12,10 @@ from typing import Any
 import msgspec
 
 from jupyter_ddl.backends.kubernetes.api import one_line
+from jupyter_ddl.backends.kubernetes.pod_main import NAME_IS_KNOWN
 from jupyter_ddl.backends.kubernetes.pod_status import (
     View,
+    claims_of,
     is_connecting,
     is_ready,
     is_scheduler,
@@ -88,6 +90,9 @@ _NO_NAME = re.compile(
     r"gaierror|Name or service not known|Temporary failure in name resolution|"
     r"No address associated with hostname|nodename nor servname",
 )
+_NO_ACCOUNT = re.compile(r"serviceaccounts? \S+ not found|error looking up service account")
+_OWN_SECRET = re.compile(r"-(tls|controller)\b")
+_NO_CLAIM = re.compile(r'persistentvolumeclaim "[^"]*" not found')
 _INSUFFICIENT = re.compile(r"Insufficient ([\w./-]*\w)")
 
 
@@ -114,6 +119,7 @@ def diagnose(view: View) -> Cause | None:
         _config,
         _mount,
         _not_created,
+        _claim,
         _unschedulable,
         _names,
         _silent,
@@ -185,12 +191,15 @@ def _config(view: View) -> Cause | None:
 
 def _mount(view: View) -> Cause | None:
     for pod in view.pods:
-        for text in _messages(view.events, pod, "FailedMount"):
+        unmounted = _messages(view.events, pod, "FailedMount")
+        for text in (*_messages(view.events, pod, "FailedAttachVolume"), *unmounted):
             if is_connecting(pod):
                 continue
-            fix = "it was deleted or never made: stop this cluster and start it again"
-            if f"{view.name}-tls" not in text:
-                fix = "create what --volume or the pod template names, in the same namespace"
+            fix = "create what --volume or the pod template names, in the same namespace"
+            if _OWN_SECRET.search(text) and view.name in text:
+                fix = "it was deleted or never made: stop this cluster and start it again"
+            elif "Multi-Attach" in text:
+                fix = "name a claim that no other node has in use, or one that many may (RWX)"
             return Cause(
                 f"a volume of pod {pod['metadata']['name']} can't be mounted: {one_line(text)}",
                 fix,
@@ -205,6 +214,8 @@ def _not_created(view: View) -> Cause | None:
         if event.get("reason") != "FailedCreate" or not _is_of(view, event):
             continue
         said = one_line(event.get("message", ""))
+        if _NO_ACCOUNT.search(said) and any(is_scheduler(pod) for pod in view.pods):
+            continue  # it came a moment after it was looked for
         is_quota = "exceeded quota" in said
         fix = "ask for fewer or smaller workers, or for a larger quota"
         return Cause(
@@ -226,15 +237,64 @@ def _not_created(view: View) -> Cause | None:
     return None
 
 
+def _claim(view: View) -> Cause | None:
+    """A claim that keeps a pod from every node."""
+    for pod in view.pods:
+        said = _refusal(pod)
+        name = pod["metadata"]["name"]
+        if _NO_CLAIM.search(said):
+            return Cause(
+                f"pod {name} can't begin: {said}",
+                "name a claim of this namespace with --home or --volume; `--home pvc` has one made",
+                after_s=3.0,
+            )
+        if "PersistentVolumeClaim" in said:
+            return _unbound(view, pod, said)
+        if "volume node affinity conflict" in said and not _INSUFFICIENT.search(said):
+            return Cause(
+                f"no node may have pod {name}: {said}",
+                "its volume is tied to other nodes: free one of those, or name a claim that any "
+                "node may mount (RWX)",
+                after_s=18.0,
+            )
+    return None
+
+
+def _unbound(view: View, pod: Json, said: str) -> Cause:
+    claims = claims_of(pod)
+    failed = [
+        one_line(str(event.get("message", "")))
+        for event in view.events
+        if event.get("reason") in ("FailedBinding", "ProvisioningFailed")
+        and event.get("involvedObject", {}).get("name") in claims
+    ]
+    what = f"claim {', '.join(claims)} of pod {pod['metadata']['name']} is not bound"
+    if not failed:  # drivers take their time
+        fix = "`kubectl describe pvc` tells what its StorageClass waits for"
+        return Cause(f"{what}: {said}", fix, after_s=90.0)
+    if "no storage class is set" in failed[-1]:
+        fix = (
+            "this Kubernetes has no default StorageClass: name a claim that is bound with "
+            "--home pvc:CLAIM, or leave --home out"
+        )
+        return Cause(f"{what}: {failed[-1]}", fix, after_s=3.0)
+    fix = "name a claim that is bound, or have its StorageClass mended"
+    return Cause(f"{what}: {failed[-1]}", fix, after_s=20.0)
+
+
+def _refusal(pod: Json) -> str:
+    """Why no node takes a pod; empty where one has, or nobody has looked."""
+    for condition in pod.get("status", {}).get("conditions", []):
+        if condition["type"] == "PodScheduled" and condition["status"] == "False":
+            return one_line(condition.get("message", ""))
+    return ""
+
+
 def _unschedulable(view: View) -> Cause | None:
     for pod in view.pods:
-        for condition in pod.get("status", {}).get("conditions", []):
-            if condition["type"] != "PodScheduled" or condition["status"] != "False":
-                continue
-            said = one_line(condition.get("message", ""))
-            asked = _requests(pod)
+        if said := _refusal(pod):
             return Cause(
-                f"no node fits pod {pod['metadata']['name']} ({asked}): {said}",
+                f"no node fits pod {pod['metadata']['name']} ({_requests(pod)}): {said}",
                 _room(said),
                 after_s=18.0,  # pods of a cluster that has been stopped hold their room a while
                 is_about_room=True,
@@ -257,8 +317,18 @@ def _room(said: str) -> str:
 
 
 def _names(view: View) -> Cause | None:
+    serves = any(is_scheduler(pod) and is_ready(pod) for pod in view.pods)
     for name, text in view.logs.items():
-        if "Waiting to connect to" in text and "Registered to" not in text:
+        # Until the scheduler serves, which takes a busy node long, workers wait as they should.
+        is_waiting = serves and "Waiting to connect to" in text and "Registered to" not in text
+        if is_waiting and NAME_IS_KNOWN in text:
+            return Cause(
+                f"pod {name} knows the address of its scheduler, and can't connect to it: a "
+                f"network policy is in the way, or its node has no time for it",
+                "ask the cluster's administrator which policies there are in this namespace",
+                after_s=60.0,
+            )
+        if is_waiting:
             return Cause(
                 f"pod {name} runs but can't find its scheduler by name: the DNS of Kubernetes "
                 f"does not answer, or a network policy is in the way",

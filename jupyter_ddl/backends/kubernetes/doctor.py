@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import posixpath
 import re
+from collections.abc import Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from jupyter_ddl.backends.base import MAX_CPUS, Finding, check_size
 from jupyter_ddl.backends.kubernetes import manifest, names
-from jupyter_ddl.backends.kubernetes.api import NEEDS, KubeApi, Need, role_manifest
+from jupyter_ddl.backends.kubernetes.access import NEEDS, Need, missing_access, role_manifest
+from jupyter_ddl.backends.kubernetes.api import KubeApi
 from jupyter_ddl.backends.kubernetes.diagnosis import operator_deployment, start_or_restart
+from jupyter_ddl.backends.kubernetes.home_claim import check_home
 from jupyter_ddl.backends.kubernetes.manifest import worker_pod
-from jupyter_ddl.backends.kubernetes.names import check_dns_label
+from jupyter_ddl.backends.kubernetes.names import SERVICE_ACCOUNT, check_dns_label
 from jupyter_ddl.backends.kubernetes.node_watch import NodeWatch
 from jupyter_ddl.backends.kubernetes.settings import KubeSettings, kube_settings
 from jupyter_ddl.backends.kubernetes.spot import SpotPool
@@ -24,12 +27,12 @@ from jupyter_ddl.protocol.cluster import ClusterSpec
 
 __all__ = [
     "check_access",
+    "check_account",
     "check_cluster",
     "check_options",
     "examine",
     "examine_nodes",
     "examine_operator",
-    "missing_access",
     "rbac_text",
 ]
 
@@ -49,6 +52,11 @@ _LABEL_KEY = re.compile(
     r"([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([\w.-]{0,61}[A-Za-z0-9])?", re.ASCII
 )
 _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([\w.-]{0,61}[A-Za-z0-9])?)?", re.ASCII)
+_OF_ACCOUNT = (
+    ("", "serviceaccounts"),
+    ("rbac.authorization.k8s.io", "roles"),
+    ("rbac.authorization.k8s.io", "rolebindings"),
+)
 _MIN_LEASE_S = 5.0
 _MAX_LEASE_S = 86400.0
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -108,6 +116,9 @@ def _check_pods(kube: KubeSettings) -> None:
         )
     if not _MIN_LEASE_S <= kube.lease_s <= _MAX_LEASE_S:
         raise ClusterError(f"--lease is {kube.lease_s:.0f} s; expected 5 s to 24 h")
+    check_home(kube)
+    if kube.service_account is not None:
+        check_dns_label("--service-account", kube.service_account)
     for name in kube.env:
         if not _VARIABLE.fullmatch(name):
             raise ClusterError(
@@ -155,15 +166,20 @@ async def check_cluster(api: KubeApi, cluster: dict[str, Any]) -> None:
         )
 
 
-async def check_access(api: KubeApi) -> None:
+async def check_access(api: KubeApi, needs: Sequence[Need] = NEEDS, cluster: str = "") -> None:
     """Refuse to begin what these credentials could not end.
+
+    Parameters
+    ----------
+    needs, cluster
+        As :func:`~jupyter_ddl.backends.kubernetes.access.missing_access` takes them.
 
     Raises
     ------
     BackendError
         Names what is not allowed, and the namespace.
     """
-    missing = [need for need in await missing_access(api) if not need.is_optional]
+    missing = [need for need in await missing_access(api, needs, cluster) if not need.is_optional]
     if missing:
         listed = ", ".join(need.text for need in missing)
         raise BackendError(
@@ -172,12 +188,47 @@ async def check_access(api: KubeApi) -> None:
         )
 
 
-async def missing_access(api: KubeApi) -> list[Need]:
-    """What of :data:`NEEDS` is not allowed."""
-    allowed = await asyncio.gather(
-        *(api.may(need.verb, need.group, need.resource, need.subresource) for need in NEEDS)
-    )
-    return [need for need, is_allowed in zip(NEEDS, allowed, strict=True) if not is_allowed]
+async def check_account(api: KubeApi, wanted: str | None) -> str:
+    """The service account that the controller is to have; empty: one is to be made for it.
+
+    Parameters
+    ----------
+    wanted : str or None
+        The one that was asked for.
+
+    Raises
+    ------
+    BackendError
+        The one that was asked for is not there, or there is none and none may be made.
+    """
+    if await _has_account(api, wanted or SERVICE_ACCOUNT):
+        return wanted or SERVICE_ACCOUNT
+    if wanted is not None:
+        raise BackendError(
+            f"--service-account {wanted}: namespace {api.namespace} has no such account; leave it "
+            f"out, or have it made"
+        )
+    may = await asyncio.gather(*(api.may("create", group, kind) for group, kind in _OF_ACCOUNT))
+    lacking = [
+        kind for (_, kind), is_allowed in zip(_OF_ACCOUNT, may, strict=True) if not is_allowed
+    ]
+    if lacking:
+        raise BackendError(
+            f"namespace {api.namespace} has no service account {SERVICE_ACCOUNT} for controllers, "
+            f"and these credentials may not create {', '.join(lacking)}; have an administrator "
+            f"apply what `%cluster doctor kube --print-rbac` prints"
+        )
+    return ""
+
+
+async def _has_account(api: KubeApi, name: str) -> bool:
+    try:
+        await api.get("serviceaccounts", name)
+    except BackendError as error:
+        if error.status == 404:
+            return False
+        raise
+    return True
 
 
 Json = dict[str, Any]
@@ -215,6 +266,7 @@ async def _examine(api: KubeApi, spec: ClusterSpec) -> list[Finding]:
     except BackendError as error:
         return [*findings, Finding("operator", "broken", error.message)]
     findings.append(Finding("resources", "ok", "DaskCluster is known"))
+    findings.append(await _examine_account(api, kube_settings(spec).service_account))
     findings.append(await _dry_run(api, spec))
     if kube_settings(spec).spot is not None:
         findings.append(await examine_nodes(api))
@@ -231,13 +283,21 @@ async def _dry_run(api: KubeApi, spec: ClusterSpec) -> Finding:
         api.namespace,
         user=names.user_name(),
         n_workers=1,
-        annotations={},
     )
     try:
         await check_cluster(api, body)
     except BackendError as error:
         return Finding("cluster", "broken", error.message)
     return Finding("cluster", "ok", f"would be accepted, with image {kube_settings(spec).image}")
+
+
+async def _examine_account(api: KubeApi, wanted: str | None) -> Finding:
+    try:
+        account = await check_account(api, wanted)
+    except BackendError as error:
+        return Finding("controller", "broken", error.message)
+    text = f"acts as service account {account}" if account else "gets a service account of its own"
+    return Finding("controller", "ok", text)
 
 
 async def examine_nodes(api: KubeApi) -> Finding:
@@ -274,7 +334,7 @@ def _is_ignored(cluster: Json) -> bool:
 
 
 async def rbac_text(namespace: str | None) -> str:
-    """The Role and the namespace it is for."""
+    """The Roles of notebooks and controllers, and the namespace they are for."""
     if namespace is None:
         try:
             async with aclosing(await KubeApi.connect(patience_s=0.0)) as api:

@@ -1,4 +1,4 @@
-"""Which clusters of this user exist in a namespace, who owns them, and how they are deleted."""
+"""Which clusters of this user exist in a namespace, and how they are deleted."""
 
 from __future__ import annotations
 
@@ -10,69 +10,30 @@ from pathlib import Path
 from typing import Any
 
 from jupyter_ddl.backends.base import FoundCluster
-from jupyter_ddl.backends.kubernetes.api import KubeApi, in_pod, own_namespace
+from jupyter_ddl.backends.kubernetes.api import KubeApi, in_pod
 from jupyter_ddl.backends.kubernetes.names import (
     CLUSTER_LABEL,
     DASK_LABEL,
     ENDING_ANNOTATION,
-    OWNER_ANNOTATION,
+    SIZE_ANNOTATION,
     selector_of,
     user_name,
 )
-from jupyter_ddl.backends.kubernetes.pod_status import has_ended
+from jupyter_ddl.backends.kubernetes.pod_status import has_ended, is_ending
 from jupyter_ddl.errors import BackendError
-from jupyter_ddl.store.connection import is_lost
-from jupyter_ddl.store.processes import ProcessIdentity, this_process
 
 __all__ = [
-    "controller_annotations",
     "delete_cluster",
     "end_cluster",
-    "end_orphans",
     "find_clusters",
     "is_configured",
-    "is_orphan",
-    "own_pod",
+    "living_clusters",
+    "n_wanted_of",
     "see_off",
 ]
 
 
-# Where the controller runs, for who finds its clusters later; and whether it still does.
-
 Json = dict[str, Any]
-
-
-def controller_annotations() -> dict[str, str]:
-    """What the DaskCluster says about this process."""
-    return {OWNER_ANNOTATION: this_process().token}
-
-
-def is_orphan(cluster: Json) -> bool:
-    """Whether a cluster's controller ran here and is gone.
-
-    Of another host's or pod's nothing is known here: its lease decides.
-    """
-    try:
-        return is_lost(ProcessIdentity.of_token(_owner_of(cluster)))
-    except ValueError:
-        return False
-
-
-def _owner_of(cluster: Json) -> str:
-    return str(cluster["metadata"].get("annotations", {}).get(OWNER_ANNOTATION, ""))
-
-
-async def own_pod(api: KubeApi) -> Json | None:
-    """Owner reference to the pod that this process runs in, if it may own something here."""
-    if own_namespace() != api.namespace:
-        return None  # an owner in another namespace would have its property deleted
-    name = os.environ.get("POD_NAME") or os.environ.get("HOSTNAME", "")
-    try:
-        pod = await api.get("pods", name)
-    except BackendError:
-        return None
-    return {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": pod["metadata"]["uid"]}
-
 
 # The end of a DaskCluster: deleted, and seen off until the API server knows nothing of it.
 
@@ -137,22 +98,6 @@ async def see_off(api: KubeApi, name: str) -> None:
         await asyncio.sleep(_LOOK_S)
 
 
-async def end_orphans(api: KubeApi, cluster: str) -> None:
-    """Delete clusters of this name whose controllers were killed on this host.
-
-    Raises
-    ------
-    BackendError
-        The API server refused.
-    """
-    selector = selector_of(user_name(), cluster)
-    for found in await api.list("daskclusters", labelSelector=selector):
-        if is_orphan(found):
-            name = str(found["metadata"]["name"])
-            log.warning("deleting DaskCluster %s: its controller is gone", name)
-            await end_cluster(api, name)
-
-
 async def _is_there(api: KubeApi, name: str) -> bool:
     try:
         await api.get("daskclusters", name)
@@ -189,13 +134,31 @@ async def find_clusters(namespace: str | None = None) -> list[FoundCluster]:
         The API server can't be asked.
     """
     async with aclosing(await KubeApi.connect(namespace, patience_s=_PATIENCE_S)) as api:
-        items = await api.list("daskclusters", labelSelector=selector_of(user_name()))
-    found = (_found(item) for item in items if "deletionTimestamp" not in item["metadata"])
-    return sorted(found, key=lambda each: each.name)
+        found = await living_clusters(api)
+    return sorted(map(_found, found), key=lambda each: each.name)
+
+
+async def living_clusters(api: KubeApi, name: str | None = None) -> list[Json]:
+    """This user's DaskClusters that are not about to end, or those of one name.
+
+    Raises
+    ------
+    BackendError
+        The API server refused.
+    """
+    items = await api.list("daskclusters", labelSelector=selector_of(user_name(), name))
+    return [item for item in items if not is_ending(item)]
+
+
+def n_wanted_of(cluster: Json) -> int:
+    """Workers that were asked for last.  Pure."""
+    noted = cluster["metadata"].get("annotations", {}).get(SIZE_ANNOTATION, "")
+    asked = cluster.get("spec", {}).get("worker", {}).get("replicas", 0)
+    return int(noted) if noted.isdecimal() else int(asked)
 
 
 async def delete_cluster(found: FoundCluster) -> None:
-    """Delete a cluster whose controller is not here; the controller, if it lives, loses it.
+    """Delete a cluster with its controller.
 
     Raises
     ------
@@ -213,7 +176,8 @@ def _found(item: Json) -> FoundCluster:
         backend="kube",
         name=metadata["labels"].get(CLUSTER_LABEL, metadata["name"]),
         place=f"namespace {metadata['namespace']}",
-        n_workers=int(item.get("spec", {}).get("worker", {}).get("replicas", 0)),
-        owner=_owner_of(item),
+        n_workers=n_wanted_of(item),
+        owner="",
         handle=f"{metadata['namespace']}/{metadata['name']}",
+        settings={"namespace": metadata["namespace"]},
     )

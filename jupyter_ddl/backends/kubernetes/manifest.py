@@ -4,25 +4,32 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+from jupyter_ddl.backends.certificates import SERVER_FILES
 from jupyter_ddl.backends.dask_config import DASK_CONFIG
 from jupyter_ddl.backends.kubernetes import names
 from jupyter_ddl.backends.kubernetes.hardening import container_security, pod_security
+from jupyter_ddl.backends.kubernetes.home_claim import claim_of
 from jupyter_ddl.backends.kubernetes.settings import kube_settings
 from jupyter_ddl.backends.kubernetes.spot import SpotPool
 from jupyter_ddl.backends.kubernetes.template import merged
-from jupyter_ddl.protocol.cluster import ClusterSpec
+from jupyter_ddl.protocol.cluster import SPEC_FILE, ClusterSpec
 
 __all__ = [
+    "CLUSTER_VARIABLE",
     "COMM_PORT",
+    "CONTROLLER",
+    "CONTROLLER_PORT",
     "HTTP_PORT",
+    "TLS_FOLDER",
     "dask_cluster",
-    "network_policy",
+    "n_workers_of",
     "node_labels",
-    "owned_by",
+    "passed_on",
     "scheduler_pod",
-    "tls_secret",
     "worker_pod",
 ]
 
@@ -31,10 +38,29 @@ __all__ = [
 #
 # https://kubernetes.io/docs/concepts/security/pod-security-standards/
 
+CONTROLLER_PORT = 8785
 COMM_PORT = 8786
 HTTP_PORT = 8787
+CONTROLLER = "controller"
+"""Name of its container, beside the scheduler's."""
 _DASK = ("python", "-m", "jupyter_ddl.backends.kubernetes.pod_main")
 _TLS = "/etc/jupyter-ddl/tls"
+TLS_FOLDER = Path(_TLS)
+CLUSTER_VARIABLE = "JUPYTER_DDL_DASKCLUSTER"
+"""In a controller's environment: the name of its cluster's object."""
+_N_WORKERS = 2
+_KEYS = "/etc/jupyter-ddl/controller"
+_HOME = "/var/lib/jupyter-ddl"
+_FOLDER = "jupyter_ddl"
+"""On a claim, which may hold other things, and may be root's; the controller makes it.
+
+One in it for each user: clusters of two users may have one name, and one claim.
+"""
+_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
+_TOKEN_S = 3600
+"""The kubelet puts a new one in the place of a token long before its end."""
+_PASSED_ON = ("JUPYTER_DDL_DISK_COPIES", "JUPYTER_DDL_LOG_BYTES", "JUPYTER_DDL_TELEMETRY_INTERVAL")
+"""Settings of a notebook's environment that mean the same where its controller is a pod."""
 _OVERHEAD_BYTES = 400 << 20
 """A worker and its zygote with torch imported, beside the rank."""
 _DEFAULT_LIMIT_BYTES = 2 << 30
@@ -46,8 +72,47 @@ _GRACE_S = 30
 Json = dict[str, Any]
 
 
-def scheduler_pod(spec: ClusterSpec, name: str) -> Json:
-    """Pod of the Dask scheduler, which also ends the cluster when nobody renews its lease."""
+def n_workers_of(spec: ClusterSpec) -> int:
+    """Workers that a cluster is started with."""
+    return _N_WORKERS if spec.n_workers is None else spec.n_workers
+
+
+def passed_on(environ: Mapping[str, str]) -> dict[str, str]:
+    """What of a notebook's environment its controller is to have, too."""
+    return {name: environ[name] for name in _PASSED_ON if name in environ}
+
+
+def scheduler_pod(
+    spec: ClusterSpec,
+    name: str,
+    account: str = "default",
+    environ: Mapping[str, str] | None = None,
+    user: str = "",
+) -> Json:
+    """Pod of the Dask scheduler and of the controller, in two containers that share no file.
+
+    Who has a worker's key may run code in the scheduler, which unpickles what its clients send, and
+    must come no nearer to the runs' records and the service account's token for it.
+
+    Parameters
+    ----------
+    account : str
+        The controller's service account.
+    environ : mapping of str to str, optional
+        Variables of the controller.
+    user : str
+        Whose cluster it is, and whose runs lie in its folder of a claim.
+    """
+    pod = _pod(spec, name, _scheduler_container(spec))
+    pod["serviceAccountName"] = account
+    pod["containers"].append(_controller_container(spec, name, environ or {}, user))
+    pod["volumes"] += _controller_volumes(spec, name, user)
+    template = kube_settings(spec).pod_template
+    return pod if template is None else merged(pod, json.loads(template), container_fields=False)
+
+
+def _scheduler_container(spec: ClusterSpec) -> Json:
+    """It also ends the cluster when nobody renews its lease."""
     container = {
         **_container("scheduler", kube_settings(spec).image),
         "args": [
@@ -75,6 +140,7 @@ def scheduler_pod(spec: ClusterSpec, name: str) -> Json:
     }
     container["env"] = [
         *container["env"],
+        *_tls_variables("SCHEDULER"),
         _variable("JUPYTER_DDL_LEASE_S", str(kube_settings(spec).lease_s)),
         _variable("DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL", str(spec.worker_timeout_s)),
         _variable(
@@ -82,9 +148,71 @@ def scheduler_pod(spec: ClusterSpec, name: str) -> Json:
             json.dumps(["jupyter_ddl.backends.kubernetes.scheduler_pod"]),
         ),
     ]
-    pod = _pod(spec, name, container)
-    template = kube_settings(spec).pod_template
-    return pod if template is None else merged(pod, json.loads(template), container_fields=False)
+    return container
+
+
+def _controller_container(
+    spec: ClusterSpec, name: str, environ: Mapping[str, str], user: str
+) -> Json:
+    """It has no probe: while it begins again, others must find the scheduler all the same."""
+    container = _container(CONTROLLER, kube_settings(spec).image)
+    claim, folder = claim_of(kube_settings(spec), user)
+    if not folder:
+        folder = f"{_FOLDER}/{user}" if claim and user else _FOLDER
+    return {
+        **container,
+        "args": [*_DASK, CONTROLLER, _KEYS, str(CONTROLLER_PORT)],
+        "ports": [{"name": CONTROLLER, "containerPort": CONTROLLER_PORT, "protocol": "TCP"}],
+        "env": [
+            *(each for each in container["env"] if each["name"] != "JUPYTER_DDL_HOME"),
+            _variable("JUPYTER_DDL_HOME", f"{_HOME}/{folder}"),
+            _variable("JUPYTER_RUNTIME_DIR", "/tmp/runtime"),
+            _variable(CLUSTER_VARIABLE, name),
+            *(_variable(key, value) for key, value in sorted(environ.items())),
+        ],
+        "resources": {
+            "requests": {"cpu": "100m", "memory": "256Mi"},
+            "limits": {"cpu": "1", "memory": "2Gi"},
+        },
+        "volumeMounts": [
+            {"name": "controller-scratch", "mountPath": "/tmp"},
+            {"name": "controller-shm", "mountPath": "/dev/shm"},
+            {"name": "home", "mountPath": _HOME},
+            {"name": "tls", "mountPath": _TLS, "readOnly": True},
+            {"name": "controller-keys", "mountPath": _KEYS, "readOnly": True},
+            {"name": "account", "mountPath": _ACCOUNT, "readOnly": True},
+        ],
+    }
+
+
+def _controller_volumes(spec: ClusterSpec, name: str, user: str) -> list[Json]:
+    claim = claim_of(kube_settings(spec), user)[0]
+    home: Json = {"persistentVolumeClaim": {"claimName": claim}} if claim else {"emptyDir": {}}
+    keys = [{"key": each, "path": each} for each in (SPEC_FILE, *SERVER_FILES)]
+    token = {"path": "token", "expirationSeconds": _TOKEN_S}
+    root = {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}
+    own = {"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}}
+    return [
+        {"name": "controller-scratch", "emptyDir": {}},
+        # On the node's disk: large blobs count for no container's memory, and survive a restart.
+        {"name": "controller-shm", "emptyDir": {}},
+        {"name": "home", **home},
+        {
+            "name": "controller-keys",
+            "secret": {"secretName": f"{name}-controller", "items": keys, "defaultMode": 0o440},
+        },
+        {
+            "name": "account",
+            "projected": {
+                "defaultMode": 0o440,
+                "sources": [
+                    {"serviceAccountToken": token},
+                    {"configMap": root},
+                    {"downwardAPI": {"items": [own]}},
+                ],
+            },
+        },
+    ]
 
 
 def worker_pod(spec: ClusterSpec, name: str, namespace: str) -> Json:
@@ -109,6 +237,7 @@ def worker_pod(spec: ClusterSpec, name: str, namespace: str) -> Json:
     }
     container["env"] = [
         *container["env"],
+        *_tls_variables("WORKER"),
         _variable("DASK_SCHEDULER_ADDRESS", f"tls://{name}-scheduler.{namespace}.svc:{COMM_PORT}"),
         *(_variable(key, value) for key, value in sorted(kube.env.items())),
         *(_secret_variable(key, text) for key, text in sorted(kube.secret_env.items())),
@@ -164,9 +293,6 @@ def _container(role: str, image: str | None) -> Json:
         "env": [
             {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
             _variable("DASK_INTERNAL_INHERIT_CONFIG", _inherited()),
-            _variable("DASK_DISTRIBUTED__COMM__TLS__CA_FILE", f"{_TLS}/tls.crt"),
-            _variable(f"DASK_DISTRIBUTED__COMM__TLS__{role.upper()}__CERT", f"{_TLS}/tls.crt"),
-            _variable(f"DASK_DISTRIBUTED__COMM__TLS__{role.upper()}__KEY", f"{_TLS}/tls.key"),
             _variable("HOME", "/tmp/home"),  # the root file system is read-only
             _variable("JUPYTER_DDL_HOME", "/tmp/jupyter_ddl"),
             _variable("PYTHONDONTWRITEBYTECODE", "1"),
@@ -179,6 +305,15 @@ def _container(role: str, image: str | None) -> Json:
         ],
         **container_security(),
     }
+
+
+def _tls_variables(role: str) -> list[Json]:
+    prefix = "DASK_DISTRIBUTED__COMM__TLS__"
+    return [
+        _variable(f"{prefix}CA_FILE", f"{_TLS}/tls.crt"),
+        _variable(f"{prefix}{role}__CERT", f"{_TLS}/tls.crt"),
+        _variable(f"{prefix}{role}__KEY", f"{_TLS}/tls.key"),
+    ]
 
 
 def _worker_resources(spec: ClusterSpec) -> Json:
@@ -245,24 +380,21 @@ def dask_cluster(
     *,
     user: str,
     n_workers: int,
-    annotations: dict[str, str],
-    owner: Json | None = None,
+    account: str = "default",
+    environ: Mapping[str, str] | None = None,
 ) -> Json:
     """The DaskCluster of which the operator makes everything else.
 
     Parameters
     ----------
-    owner : dict, optional
-        An owner reference: the notebook's own pod, of the same namespace.
+    account, environ
+        Of the controller: its service account, and variables.
     """
     metadata: Json = {
         "name": name,
         "namespace": namespace,
         "labels": names.labels_of(spec.name, user),
-        "annotations": annotations,
     }
-    if owner is not None:
-        metadata["ownerReferences"] = [owner]
     selector = {names.DASK_LABEL: name, "dask.org/component": "scheduler"}
     settings = kube_settings(spec)
     of_pods = {"labels": settings.pod_labels, "annotations": settings.pod_annotations}
@@ -275,11 +407,15 @@ def dask_cluster(
             "idleTimeout": max(1, round(kube_settings(spec).lease_s)),
             "scheduler": {
                 "metadata": of_pods,
-                "spec": scheduler_pod(spec, name),
+                "spec": scheduler_pod(spec, name, account, environ, user),
                 "service": {
                     "type": "ClusterIP",
                     "selector": selector,
-                    "ports": [_port("tcp-comm", COMM_PORT), _port("http-dashboard", HTTP_PORT)],
+                    "ports": [
+                        _port("tcp-comm", COMM_PORT),
+                        _port("http-dashboard", HTTP_PORT),
+                        _port(CONTROLLER, CONTROLLER_PORT),
+                    ],
                 },
             },
             "worker": {
@@ -293,61 +429,3 @@ def dask_cluster(
 
 def _port(name: str, number: int) -> Json:
     return {"name": name, "protocol": "TCP", "port": number, "targetPort": name}
-
-
-def owned_by(cluster: Json) -> Json:
-    """Owner reference to a DaskCluster as the API server has returned it."""
-    return {
-        "apiVersion": cluster["apiVersion"],
-        "kind": cluster["kind"],
-        "name": cluster["metadata"]["name"],
-        "uid": cluster["metadata"]["uid"],
-    }
-
-
-def tls_secret(cluster: Json, certificate: str, key: str) -> Json:
-    """Certificate and key of all comms of one cluster; it goes with the cluster."""
-    metadata = cluster["metadata"]
-    return {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "type": "kubernetes.io/tls",
-        "metadata": _owned(cluster, f"{metadata['name']}-tls"),
-        "data": {
-            "tls.crt": base64.b64encode(certificate.encode()).decode(),
-            "tls.key": base64.b64encode(key.encode()).decode(),
-        },
-    }
-
-
-def network_policy(cluster: Json) -> Json:
-    """Only pods of the cluster reach each other's ports; the controller comes from anywhere.
-
-    Where the controller is, Kubernetes can't know (a laptop behind a port-forward, a JupyterHub pod
-    of any namespace): the scheduler's port stays open to all and is guarded by TLS with the
-    cluster's own certificate.  Workers' ports, on which ranks talk without TLS, are closed.
-    """
-    name = cluster["metadata"]["name"]
-    cluster_pods = {"matchLabels": {names.DASK_LABEL: name}}
-    return {
-        "apiVersion": "networking.k8s.io/v1",
-        "kind": "NetworkPolicy",
-        "metadata": _owned(cluster, name),
-        "spec": {
-            "podSelector": {
-                "matchLabels": {names.DASK_LABEL: name, "dask.org/component": "worker"}
-            },
-            "policyTypes": ["Ingress"],
-            "ingress": [{"from": [{"podSelector": cluster_pods}]}],
-        },
-    }
-
-
-def _owned(cluster: Json, name: str) -> Json:
-    metadata = cluster["metadata"]
-    return {
-        "name": name,
-        "namespace": metadata["namespace"],
-        "labels": dict(metadata["labels"]),
-        "ownerReferences": [owned_by(cluster)],
-    }

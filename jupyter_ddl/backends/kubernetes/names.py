@@ -17,9 +17,11 @@ __all__ = [
     "ENDING_ANNOTATION",
     "IMAGE_ANNOTATION",
     "MANAGED",
-    "OWNER_ANNOTATION",
+    "SERVICE_ACCOUNT",
+    "SIZE_ANNOTATION",
     "USER_LABEL",
     "check_dns_label",
+    "claim_name",
     "labels_of",
     "object_name",
     "selector_of",
@@ -31,8 +33,10 @@ CLUSTER_LABEL = "jupyter-ddl/cluster"
 DASK_LABEL = "dask.org/cluster-name"
 """The operator's own, on whatever it makes for a DaskCluster."""
 USER_LABEL = "jupyter-ddl/user"
-OWNER_ANNOTATION = "jupyter-ddl/controller"
-"""Token of the controller's process."""
+SIZE_ANNOTATION = "jupyter-ddl/workers"
+"""Workers that were asked for since: the operator reads them of the cluster's worker group."""
+SERVICE_ACCOUNT = "jupyter-ddl-controller"
+"""Of a namespace whose administrator has made one for all controllers."""
 IMAGE_ANNOTATION = "jupyter-ddl/image"
 """What the image's reference meant when the cluster started, with its digest."""
 ENDING_ANNOTATION = "jupyter-ddl/ending"
@@ -41,6 +45,7 @@ ENDING_ANNOTATION = "jupyter-ddl/ending"
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _NOT_LABEL = re.compile(r"[^A-Za-z0-9_.-]+")
 _LABEL_CHARS = 63
+_CLAIM_CHARS = 40
 _NAME_CHARS = 28
 """The operator appends ``-default-worker-0123456789``, and Kubernetes two hashes to that."""
 
@@ -73,6 +78,14 @@ def _label_value(text: str, length: int) -> str:
 def object_name(cluster: str) -> str:
     """A new name of the DaskCluster of ``cluster``: two users may both call theirs ``kube``."""
     return f"{cluster[:_NAME_CHARS].strip('-')}-{secrets.token_hex(3)}"
+
+
+def claim_name(user: str) -> str:
+    """Of the claim that keeps a user's runs."""
+    slug = re.sub(r"[^a-z0-9]+", "-", user.lower()).strip("-")
+    if slug != user or len(slug) > _CLAIM_CHARS:  # two users never have one claim
+        slug = f"{slug[:_CLAIM_CHARS]}-{crc32(user.encode()):08x}".lstrip("-")
+    return f"jupyter-ddl-{slug}"
 
 
 def labels_of(cluster: str, user: str) -> dict[str, str]:

@@ -56,10 +56,12 @@ class NodeWatch:
     async def poll(self, cluster: str) -> list[str]:
         """Have pods leave nodes that are about to go; a sentence about each such node.
 
+        A node whose pods can't be told to go hinders no other, and is tried again.
+
         Raises
         ------
         BackendError
-            The API server refused.
+            The API server refused, and there is nothing to tell.
         """
         selector = f"{DASK_LABEL}={cluster},dask.org/component=worker"
         by_node: dict[str, list[str]] = {}
@@ -69,11 +71,17 @@ class NodeWatch:
                 by_node.setdefault(node, []).append(str(pod["metadata"]["name"]))
         asked = self._in_turn(sorted(by_node))
         taints = await asyncio.gather(*map(self._notice, asked))
-        return [
-            await self._leave(node, taint, by_node)
-            for node, taint in zip(asked, taints, strict=True)
-            if self._is_new(node, taint)
-        ]
+        told: list[str] = []
+        refused: BackendError | None = None
+        for node, taint in zip(asked, taints, strict=True):
+            if self._is_new(node, taint):
+                try:
+                    told.append(await self._leave(node, taint, by_node))
+                except BackendError as error:
+                    refused = error
+        if refused is not None and not told:
+            raise refused
+        return told
 
     def _in_turn(self, nodes: list[str]) -> list[str]:
         begin = self._next if self._next < len(nodes) else 0

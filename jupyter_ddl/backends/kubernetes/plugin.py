@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import logging
+import os
 from typing import Any
 
 import msgspec
@@ -12,6 +13,7 @@ import msgspec
 from jupyter_ddl.backends.base import (
     Backend,
     BackendPlugin,
+    ControllerHost,
     Finding,
     FoundCluster,
     OnPhase,
@@ -19,13 +21,14 @@ from jupyter_ddl.backends.base import (
 )
 from jupyter_ddl.backends.kubernetes.settings import (
     ARGUMENTS,
+    HOME_VARIABLE,
     KubeSettings,
     kube_settings,
     told_in_clear,
     with_image,
 )
 from jupyter_ddl.backends.kubernetes.spot import known_pool
-from jupyter_ddl.errors import ClusterError, EnvironmentFileError, ImageError
+from jupyter_ddl.errors import BackendError, ClusterError, EnvironmentFileError, ImageError
 from jupyter_ddl.grammar import argument
 from jupyter_ddl.protocol.cluster import ClusterSpec
 
@@ -42,11 +45,12 @@ class KubePlugin(BackendPlugin):
     arguments = ARGUMENTS
     settings_type = KubeSettings
     doctor_arguments = (
-        argument("--print-rbac", action="store_true", help="the smallest Role, as YAML"),
+        argument("--print-rbac", action="store_true", help="the smallest Roles, as YAML"),
     )
     start_timeout_s = 900.0
     """Pulling an image of several GB may take so long; what hinders a start is told earlier."""
     requires = "jupyter_ddl[kubernetes]"
+    has_controller_host = True
 
     def missing(self) -> str:
         if importlib.util.find_spec("kr8s") is None:
@@ -61,6 +65,8 @@ class KubePlugin(BackendPlugin):
                 values[name] = dict(values[name])
         if values.pop("spot", False):
             values["spot"] = msgspec.to_builtins(known_pool())
+        if not values.get("home") and os.environ.get(HOME_VARIABLE, "").strip():
+            values["home"] = os.environ[HOME_VARIABLE].strip()
         path = values.pop("pod_template", None)
         if path is not None:
             from jupyter_ddl.backends.kubernetes.template import read_template
@@ -83,6 +89,11 @@ class KubePlugin(BackendPlugin):
         from jupyter_ddl.backends.kubernetes.backend import KubeBackend
 
         return KubeBackend(spec)
+
+    def controller_host(self, spec: ClusterSpec) -> ControllerHost:
+        from jupyter_ddl.backends.kubernetes.host import KubeHost
+
+        return KubeHost(spec)
 
     async def examine(self, spec: ClusterSpec, **values: Any) -> Report:
         from jupyter_ddl.backends.kubernetes.doctor import check_options, examine, rbac_text
@@ -113,9 +124,17 @@ class KubePlugin(BackendPlugin):
         return Report((*findings, *seen))
 
     async def find_elsewhere(self) -> list[FoundCluster]:
-        from jupyter_ddl.backends.kubernetes import lifetime
+        from jupyter_ddl.backends.kubernetes import api, lifetime
 
-        return await lifetime.find_clusters() if lifetime.is_configured() else []
+        if not lifetime.is_configured():
+            return []
+        try:
+            return await lifetime.find_clusters()
+        except BackendError as error:
+            # A pod whose account has no right to it, or no operator, has none: nothing to tell.
+            if api.own_namespace() is not None and error.status in (403, 404):
+                return []
+            raise
 
     async def delete_elsewhere(self, found: FoundCluster) -> None:
         from jupyter_ddl.backends.kubernetes.lifetime import delete_cluster

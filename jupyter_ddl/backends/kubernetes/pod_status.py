@@ -10,6 +10,7 @@ import msgspec
 __all__ = [
     "ComingRoom",
     "View",
+    "claims_of",
     "has_ended",
     "image_digest",
     "is_connecting",
@@ -18,6 +19,7 @@ __all__ = [
     "is_scheduler",
     "progress",
     "statuses",
+    "telling",
 ]
 
 
@@ -112,10 +114,33 @@ def _step(pod: Json, events: Iterable[Json]) -> str:
     return "pulling" if "Pulling" in seen and "Pulled" not in seen else "scheduled"
 
 
+def claims_of(pod: Json) -> list[str]:
+    """The names of the claims that it mounts."""
+    volumes: list[Json] = pod.get("spec", {}).get("volumes", [])
+    found = (each.get("persistentVolumeClaim", {}).get("claimName") for each in volumes)
+    return [str(name) for name in found if name]
+
+
 def statuses(pod: Json) -> list[Json]:
     """Of its containers, as far as a node has told."""
     found: list[Json] = pod.get("status", {}).get("containerStatuses", [])
     return found
+
+
+def telling(found: Sequence[Json], *, is_silent: bool) -> tuple[str, bool] | None:
+    """The container whose log is worth reading, and whether it is the log of its life before.
+
+    Parameters
+    ----------
+    is_silent : bool
+        The pod runs, and has not got to its work for some time.
+    """
+    for each in found:
+        if "terminated" in each.get("state", {}):
+            return str(each["name"]), False  # nodes keep the log of the newest end only
+        if "terminated" in each.get("lastState", {}):
+            return str(each["name"]), True
+    return (str(found[0]["name"]), False) if is_silent and found else None
 
 
 _ENDING_S = 90.0

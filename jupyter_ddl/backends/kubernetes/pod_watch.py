@@ -15,11 +15,14 @@ from jupyter_ddl.backends.kubernetes.names import DASK_LABEL
 from jupyter_ddl.backends.kubernetes.pod_status import (
     ComingRoom,
     View,
+    claims_of,
     is_connecting,
     is_ending,
     is_ready,
     is_scheduler,
     progress,
+    statuses,
+    telling,
 )
 from jupyter_ddl.errors import BackendError
 
@@ -43,8 +46,9 @@ _SILENT_S = 6.0
 """A pod that runs for so long without having connected has its log read."""
 _LOG_S = 4.0
 _N_CRASH_LINES = 5
-_N_SILENT_LINES = 14
-"""A worker says whom it waits for, then six lines about itself."""
+_N_SILENT_LINES = 24
+"""A worker says that it knows the scheduler's name, a dozen lines later whom it waits for, then six
+about itself."""
 
 Json = dict[str, Any]
 
@@ -168,40 +172,44 @@ class PodWatch:
             self._cause = None
             self._patient_until_s = self._loop.time() + _FIND_S
         pods = [pod for pod in all_pods if pod["metadata"]["labels"][DASK_LABEL] == self._name]
+        pods = [pod for pod in pods if not is_ending(pod)]
+        self._forget_all_but({str(pod["metadata"]["name"]) for pod in pods})
         await self._read_logs(pods, n_connected)
         self._view = View(
             name=self._name,
             cluster=cluster,
-            pods=[pod for pod in pods if not is_ending(pod)],
+            pods=pods,
             n_ending=self._room.n_ending(all_pods),
-            events=[event for event in events if _is_about(event, self._name)],
+            events=[event for event in events if _is_about(event, self._name, pods)],
             logs=self._logs,
             n_workers=self._n_workers,
             n_connected=n_connected,
         )
+
+    def _forget_all_but(self, names: set[str]) -> None:
+        """What a pod said that is gone explains nothing any more."""
+        self._logs = {name: text for name, text in self._logs.items() if name in names}
+        since_s = self._running_since_s
+        self._running_since_s = {name: at_s for name, at_s in since_s.items() if name in names}
 
     async def _read_logs(self, pods: list[Json], n_connected: int) -> None:
         """Logs of pods that crashed, and of those that run without getting connected."""
         now_s = self._loop.time()
         if now_s - self._read_logs_s < _LOG_S:
             return
-        wanted: dict[str, bool] = {}
+        wanted: dict[str, tuple[str, bool]] = {}
         for pod in pods:
             name = pod["metadata"]["name"]
-            statuses = pod.get("status", {}).get("containerStatuses", [])
             since_s = self._running_since_s.setdefault(name, now_s)
-            if any("terminated" in each.get("lastState", {}) for each in statuses):
-                wanted[name] = True
-            elif any("terminated" in each.get("state", {}) for each in statuses) or (
-                is_connecting(pod) and now_s - since_s > _SILENT_S
-            ):
-                wanted[name] = False
+            is_silent = is_connecting(pod) and now_s - since_s > _SILENT_S
+            if (found := telling(statuses(pod), is_silent=is_silent)) is not None:
+                wanted[name] = found
         if not wanted:
             return
         self._read_logs_s = now_s
-        for name, is_previous in wanted.items():
+        for name, (container, is_previous) in wanted.items():
             n_lines = _N_CRASH_LINES if is_previous else _N_SILENT_LINES
-            text = await self._api.log_tail(name, previous=is_previous, n_lines=n_lines)
+            text = await self._api.log_tail(name, container, previous=is_previous, n_lines=n_lines)
             if text:
                 self._logs[name] = text
 
@@ -231,7 +239,7 @@ class PodWatch:
         if ready_since_s is None or self._loop.time() - ready_since_s < _UNREACHABLE_S:
             return
         raise BackendError(
-            f"the scheduler of {self._name} runs, but there is no route to it from here, neither "
+            f"the controller of {self._name} runs, but there is no route to it from here, neither "
             f"straight nor through the API server; allow get and create of pods/portforward, or "
             f"start from a notebook inside the cluster"
         )
@@ -243,6 +251,10 @@ class PodWatch:
         return None
 
 
-def _is_about(event: Json, name: str) -> bool:
-    about = str(event.get("involvedObject", {}).get("name", ""))
+def _is_about(event: Json, name: str, pods: list[Json]) -> bool:
+    """Whether an event is about a cluster, or a claim of its pods."""
+    involved = event.get("involvedObject", {})
+    about = str(involved.get("name", ""))
+    if involved.get("kind") == "PersistentVolumeClaim":
+        return any(about in claims_of(pod) for pod in pods)
     return about == name or about.startswith(f"{name}-")

@@ -1,16 +1,18 @@
 """A run's program as objects of Kubernetes: its files in a ConfigMap, and a pod that executes it.
 
 What the pod needs is in the file, so ``kubectl apply --server-side -f FILE`` is enough, and it
-needs no right of its own.
+needs no right of its own.  :class:`ClusterProgram` is the form of such a file; `jobs`, `trainjobs`
+and `experiments` have what stands in it beside the ConfigMap.
 """
 
 from __future__ import annotations
 
 import base64
 import re
+from abc import abstractmethod
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import yaml
 
@@ -18,17 +20,23 @@ from jupyter_ddl.backends.kubernetes.hardening import container_security, pod_se
 from jupyter_ddl.errors import OptionError
 from jupyter_ddl.formats import format_bytes
 from jupyter_ddl.protocol.run import RunSpec
+from jupyter_ddl.standalone.forms import ProgramForm
 from jupyter_ddl.standalone.script import Script
 
 __all__ = [
     "OUTPUT",
+    "ClusterProgram",
     "Json",
     "command_of",
-    "config_map",
     "container_of",
-    "pod_of",
-    "program_name",
-    "written",
+    "environment",
+    "gpu_limits",
+    "labels",
+    "metadata",
+    "mounts",
+    "n_parallel",
+    "pod_template",
+    "volumes",
 ]
 
 Json = dict[str, Any]
@@ -36,17 +44,58 @@ OUTPUT = "/output"
 """Where programs write; an emptyDir, unless people put a claim there."""
 _PROGRAM = "/program"
 _MAX_BYTES = 1 << 20
-_MAX_NAME = 52
-"""Names of pods end in more."""
+_PARALLEL = 8
+_MAX_NAME = 40
+"""Of 63: names of pods, and of what Katib makes for an algorithm, end in more."""
 
 
-def program_name(spec: RunSpec) -> str:
-    """A name of objects, from the run's: a DNS label."""
+class ClusterProgram(ProgramForm):
+    """A file for ``kubectl``: the program in a ConfigMap, and an object that executes it."""
+
+    suffixes: ClassVar[tuple[str, ...]] = (".yaml", ".yml")
+    wants_image: ClassVar[bool] = True
+    log_option: ClassVar[str] = ""
+    """What leads ``kubectl logs`` to another container than the first one."""
+
+    @abstractmethod
+    def executed_by(self, script: Script, folder: Path, image: str) -> Json:
+        """The object beside the ConfigMap."""
+
+    def text(self, script: Script, folder: Path, image: str) -> str:
+        return _written([_config_map(script, folder), self.executed_by(script, folder, image)])
+
+    def notes(self, script: Script) -> tuple[str, ...]:
+        reads = script.spec.program.data
+        return (
+            *((f"there that is {OUTPUT}: mount it in the pods",) if reads else ()),
+            # Without --server-side kubectl puts a copy into an annotation, which holds 256 KiB.
+            "start it by `kubectl apply --server-side -f` on the file",
+            f"`kubectl logs --selector jupyter-ddl/run={script.spec.run_id} --prefix --tail -1"
+            f"{self.log_option}` has what it prints",
+            f"what it writes goes with its pod: put a claim in the place of the volume of {OUTPUT} "
+            f"to keep it",
+        )
+
+
+def metadata(spec: RunSpec) -> Json:
+    """The name that a run's objects have, a DNS label that begins with a letter, and the run."""
     plain = re.sub(r"[^a-z0-9]+", "-", (spec.name or spec.run_id).lower()).strip("-")
-    return plain[:_MAX_NAME].strip("-") or "run"
+    if not plain[:1].isalpha():
+        plain = f"run-{plain}"
+    return {"name": plain[:_MAX_NAME].strip("-"), "labels": labels(spec)}
 
 
-def config_map(script: Script, folder: Path) -> Json:
+def labels(spec: RunSpec) -> dict[str, str]:
+    """What all objects and pods of a run's program are found by."""
+    return {"jupyter-ddl/run": spec.run_id}
+
+
+def n_parallel(spec: RunSpec) -> int:
+    """How many of a run's trials are executed at once."""
+    return min(spec.n_trials, spec.verb.max_parallel or _PARALLEL)
+
+
+def _config_map(script: Script, folder: Path) -> Json:
     """The program and the files that it finds beside it.
 
     Raises
@@ -68,7 +117,7 @@ def config_map(script: Script, folder: Path) -> Json:
     made: Json = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": _metadata(script.spec),
+        "metadata": metadata(script.spec),
         "data": {"program.py": script.text},
     }
     if files:
@@ -83,13 +132,18 @@ def _files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
-def _metadata(spec: RunSpec) -> Json:
-    return {"name": program_name(spec), "labels": {"jupyter-ddl/run": spec.run_id}}
+def command_of(launcher: Iterable[str], inside: str = "") -> list[str]:
+    """What a container executes.
 
-
-def command_of(launcher: Iterable[str]) -> list[str]:
-    """What a container executes: Python, or what starts several processes of it."""
-    return [*launcher, f"{_PROGRAM}/program.py", "--output-dir", OUTPUT]
+    Parameters
+    ----------
+    launcher : iterable of str
+        Python, or what starts several processes of it.
+    inside : str
+        Folder for what it writes, where others may write besides: of a claim that pods share.
+    """
+    output = f"{OUTPUT}/{inside}" if inside else OUTPUT
+    return [*launcher, f"{_PROGRAM}/program.py", "--output-dir", output]
 
 
 def container_of(image: str, command: list[str], gpus: int) -> Json:
@@ -99,17 +153,27 @@ def container_of(image: str, command: list[str], gpus: int) -> Json:
         "image": image,
         "command": command,
         "workingDir": OUTPUT,
-        "env": [
-            {"name": "HOME", "value": "/tmp"},  # the root file system is read-only
-            {"name": "PYTHONUNBUFFERED", "value": "1"},
-            {"name": "PYTHONDONTWRITEBYTECODE", "value": "1"},
-        ],
+        "env": environment(),
         "volumeMounts": mounts(),
         **container_security(),
     }
     if gpus:
-        made["resources"] = {"limits": {"nvidia.com/gpu": gpus}}
+        made["resources"] = gpu_limits(gpus)
     return made
+
+
+def environment() -> list[Json]:
+    """Variables of a container whose root file system is read-only."""
+    return [
+        {"name": "HOME", "value": "/tmp"},
+        {"name": "PYTHONUNBUFFERED", "value": "1"},
+        {"name": "PYTHONDONTWRITEBYTECODE", "value": "1"},
+    ]
+
+
+def gpu_limits(gpus: int) -> Json:
+    """Resources: ``gpus`` whole GPUs, as a quantity."""
+    return {"limits": {"nvidia.com/gpu": str(gpus)}}
 
 
 def mounts() -> list[Json]:
@@ -129,21 +193,22 @@ def volumes(script: Script, folder: Path) -> list[Json]:
         inside = path.relative_to(folder).as_posix()
         items.append({"key": f"file-{number}", "path": f"{script.folder}/{inside}"})
     return [
-        {"name": "program", "configMap": {"name": program_name(script.spec), "items": items}},
+        {"name": "program", "configMap": {"name": metadata(script.spec)["name"], "items": items}},
         {"name": "output", "emptyDir": {}},
         {"name": "tmp", "emptyDir": {}},
         {"name": "shm", "emptyDir": {"medium": "Memory"}},
     ]
 
 
-def pod_of(script: Script, folder: Path, container: Json) -> Json:
-    """The pod of a container that executes the program once."""
-    return {
+def pod_template(script: Script, folder: Path, container: Json) -> Json:
+    """Pods of a container that executes the program once."""
+    pod = {
         "restartPolicy": "Never",
         **pod_security(),
         "containers": [container],
         "volumes": volumes(script, folder),
     }
+    return {"metadata": {"labels": labels(script.spec)}, "spec": pod}
 
 
 class _Dumper(yaml.SafeDumper):  # type: ignore[misc]  # yaml has no types
@@ -158,7 +223,7 @@ def _text(dumper: yaml.SafeDumper, text: str) -> Any:
 _Dumper.add_representer(str, _text)
 
 
-def written(objects: Iterable[Json]) -> str:
+def _written(objects: Iterable[Json]) -> str:
     """Objects as one file for ``kubectl apply``."""
     text: str = yaml.dump_all(
         objects, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100

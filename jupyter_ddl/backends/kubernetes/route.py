@@ -1,65 +1,80 @@
-"""The way from the controller to a cluster's scheduler: straight, or through the API server."""
+"""The way to a port of a cluster's scheduler pod: straight, or through the API server."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
+import time
 from typing import Any
 
 from jupyter_ddl.backends.kubernetes.api import KubeApi
 from jupyter_ddl.backends.kubernetes.manifest import COMM_PORT
+from jupyter_ddl.backends.kubernetes.pod_status import is_ending, is_ready
 
-__all__ = ["Route", "is_policy_enforced"]
+__all__ = ["Route", "bracketed", "is_policy_enforced"]
 
 
 log = logging.getLogger(__name__)
 
 _DIRECT_S = 1.0
 _FORWARD_S = 10.0
+_STRAIGHT_S = 60.0
+"""Who was reached straight is away, and not out of reach, for so long."""
 
 
 class Route:
-    """Used on the controller's loop only; ``close`` gives a forwarded port back."""
+    """The way to one port of a Service; ``close`` gives a forwarded port back.
 
-    def __init__(self, api: KubeApi, service: str) -> None:
+    Used on one loop only.
+    """
+
+    def __init__(self, api: KubeApi, service: str, port: int) -> None:
         self._api = api
         self._service = service
+        self._port = port
         self._host: str | None = None
         self._found: dict[str, Any] = {}
         self._forward: Any = None
+        self._straight_at_s = float("-inf")
 
-    async def address(self, *, may_forward: bool) -> str | None:
-        """Where the scheduler answers now; None while it does not.
+    async def place(self, *, may_forward: bool) -> tuple[str, int] | None:
+        """Host and port at which it is reached now; None while it is not.
 
         Parameters
         ----------
         may_forward : bool
-            The scheduler is known to serve: if it can't be reached straight, it is out of reach.
+            The pod is known to serve: if it can't be reached straight, it is out of reach.
+
+        Raises
+        ------
+        BackendError
+            The API server refused.
         """
         if self._host is None:
             self._found = await self._api.get("services", self._service)
             host = self._found["spec"].get("clusterIP")
             self._host = None if host in (None, "", "None") else str(host)
-        if self._host is not None and await _answers(self._host, COMM_PORT):
-            return f"tls://{_bracketed(self._host)}:{COMM_PORT}"
-        if not may_forward:
+        if self._host is not None and await _answers(self._host, self._port):
+            self._straight_at_s = time.monotonic()
+            return self._host, self._port
+        if not may_forward or time.monotonic() - self._straight_at_s < _STRAIGHT_S:
             return None
         try:
-            port = await self._forwarded()
+            return "127.0.0.1", await self._forwarded()
         except Exception as error:  # noqa: BLE001 - kr8s and httpx have trees of their own
             log.warning("no port can be forwarded to service %s: %r", self._service, error)
             return None
-        return f"tls://127.0.0.1:{port}" if await _answers("127.0.0.1", port) else None
 
     async def _forwarded(self) -> int:
         if self._forward is None:
-            from kr8s.asyncio.objects import Service
-
             log.info("service %s is out of reach: forwarding a port to it", self._service)
             # Not fetched by kr8s, which lists where the Role allows to get.
-            service = Service(self._found, namespace=self._api.namespace, api=self._api.raw)
-            forward = service.portforward(COMM_PORT, local_port="auto", address=["127.0.0.1"])
+            service = _listed_service()(
+                self._found, namespace=self._api.namespace, api=self._api.raw
+            )
+            forward = service.portforward(self._port, local_port="auto", address=["127.0.0.1"])
             async with asyncio.timeout(_FORWARD_S):
                 await forward.start()
             self._forward = forward
@@ -71,6 +86,23 @@ class Route:
             with contextlib.suppress(Exception):  # its connections may be broken in any way
                 async with asyncio.timeout(_DIRECT_S):
                     await forward.stop()
+
+
+@functools.cache
+def _listed_service() -> Any:
+    """A class of Services that know their pods from a list, which is all that the Role allows.
+
+    That of kr8s lists them as well, and gets each to see whether it is ready.
+    """
+    from kr8s.asyncio.objects import Pod, Service
+
+    class ListedService(Service):  # type: ignore[misc]  # kr8s is untyped
+        async def async_ready_pods(self) -> list[Pod]:
+            selector = ",".join(f"{key}={value}" for key, value in self.spec["selector"].items())
+            found = self.api.async_get("pods", namespace=self.namespace, label_selector=selector)
+            return [pod async for pod in found if is_ready(pod.raw) and not is_ending(pod.raw)]
+
+    return ListedService
 
 
 async def is_policy_enforced(scheduler_host: str, worker_address: str) -> bool | None:
@@ -97,5 +129,6 @@ async def _answers(host: str, port: int) -> bool:
     return True
 
 
-def _bracketed(host: str) -> str:
+def bracketed(host: str) -> str:
+    """A host as it stands in an address with a port."""
     return f"[{host}]" if ":" in host else host

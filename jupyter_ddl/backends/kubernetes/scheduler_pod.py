@@ -28,13 +28,15 @@ from tornado.httpserver import HTTPServer
 from jupyter_ddl.backends.patience import PatientScheduler
 from jupyter_ddl.store.awake import TICK_S, AwakeClock
 
-__all__ = ["RENEW", "PodLease", "dask_setup", "routes"]
+__all__ = ["END", "RENEW", "PodLease", "dask_setup", "routes"]
 
 log = logging.getLogger(__name__)
 
 
 RENEW = "jupyter_ddl_renew"
 """Name of the scheduler's handler by which the controller renews the lease."""
+END = "jupyter_ddl_end"
+"""The same of the one by which it gives the lease up."""
 _LONG_AGO_S = 7 * 86400.0
 """The operator compares with its own clock, which may differ from this one."""
 _OPERATOR_S = 20.0
@@ -58,6 +60,7 @@ class PodLease:
         self._lease_s = lease_s
         self._awake = awake
         self._renewed_at_s = awake()
+        self._is_given_up = False
         self._retiring: tuple[str, ...] = ()
 
     @property
@@ -75,9 +78,18 @@ class PodLease:
         str
             Id of this scheduler: another one means that the former was lost.
         """
-        self._renewed_at_s = self._awake()
+        if not self._is_given_up:
+            self._renewed_at_s = self._awake()
         self._retiring = tuple(retiring)
         return str(self._scheduler.id)
+
+    def end(self) -> None:
+        """The controller ends, and could not end the cluster itself.
+
+        Its container begins another one, which renews nothing that was given up for good.
+        """
+        self._is_given_up = True
+        self._renewed_at_s = self._awake() - self._lease_s - TICK_S
 
     def retired(self, n: int) -> dict[str, dict[str, str]]:
         """``n`` workers for the operator to delete; none that the controller has not named."""
@@ -105,6 +117,7 @@ def dask_setup(scheduler: Scheduler) -> None:
     lease = PodLease(scheduler, float(os.environ.get("JUPYTER_DDL_LEASE_S", "300")), clock.read)
     scheduler.extensions[_NAME] = lease
     scheduler.handlers[RENEW] = lease.renew
+    scheduler.handlers[END] = lease.end
     scheduler.ddl_lease_watch = asyncio.ensure_future(lease.watch())
 
 

@@ -18,7 +18,17 @@ from jupyter_ddl.grammar import Argument, Group, argument, count, duration_s
 from jupyter_ddl.protocol.cluster import ClusterSpec
 from jupyter_ddl.settings.secret_names import sounds_secret
 
-__all__ = ["ARGUMENTS", "KubeSettings", "kube_settings", "told_in_clear", "with_image"]
+__all__ = [
+    "ARGUMENTS",
+    "HOME_VARIABLE",
+    "KubeSettings",
+    "kube_settings",
+    "told_in_clear",
+    "with_image",
+]
+
+HOME_VARIABLE = "JUPYTER_DDL_KUBE_HOME"
+"""The site's ``--home``."""
 
 _PAIR = re.compile(r"[^=\s]+=.*")
 
@@ -54,6 +64,15 @@ class KubeSettings(msgspec.Struct, frozen=True):
     pod_annotations: dict[str, str] = {}
     lease_s: float = 300.0
     """The pods end by themselves when the controller was silent for so long."""
+    home: str | None = None
+    """Where runs lie: ``pvc:CLAIM[:FOLDER]``, or ``pvc``, which is a claim of the user's own.
+
+    None: in the controller's pod.
+    """
+    home_size: str | None = None
+    """Of the user's own claim, when it is made."""
+    service_account: str | None = None
+    """Of the controller.  None: the namespace's usual one, else one of this cluster alone."""
 
 
 def kube_settings(spec: ClusterSpec) -> KubeSettings:
@@ -163,6 +182,18 @@ ARGUMENTS = (
                 type=duration_s,
                 metavar="5m",
                 help="how long pods outlive a controller that crashed",
+            ),
+            argument(
+                "--home",
+                metavar="pvc[:CLAIM[:FOLDER]]",
+                help="keep runs on a claim; pvc: on one of your own, which is made if it is not "
+                "there; default: in the pod, and copied here",
+            ),
+            argument("--home-size", metavar="20Gi", help="of a claim that --home pvc makes"),
+            argument(
+                "--service-account",
+                metavar="NAME",
+                help="of the controller; default: jupyter-ddl-controller if it is there",
             ),
         ),
         title="on Kubernetes",

@@ -172,6 +172,12 @@ def dropped_fields(sent: Any, kept: Any, path: str = "spec") -> Iterator[str]:
             yield from dropped_fields(value, there, f"{path}[{number}]")
 
 
+_OF_WORKERS = frozenset(
+    {"volumes", "initContainers", "serviceAccountName", "serviceAccount"}
+    | {"automountServiceAccountToken", "shareProcessNamespace"}
+)
+
+
 def merged(pod: Json, template: Json, *, container_fields: bool = True) -> Json:
     """``template`` laid over ``pod``.
 
@@ -179,14 +185,15 @@ def merged(pod: Json, template: Json, *, container_fields: bool = True) -> Json:
     ----------
     container_fields : bool
         False for the scheduler: resources, commands and volumes are meant for workers, where
-        they run (nodes, users, priorities) is meant for both.
+        they run (nodes, users, priorities) is meant for both.  Whom pods act as is not: the
+        controller has an account of its own, and no other container there comes near its token.
     """
     result = copy.deepcopy(pod)
     for key, value in template.items():
         if key == "containers":
             if container_fields:
                 result[key] = _containers(result[key], value)
-        elif container_fields or key not in ("volumes", "initContainers"):
+        elif container_fields or key not in _OF_WORKERS:
             result[key] = _laid_over(result.get(key), value, key)
     return result
 

@@ -257,7 +257,7 @@ function troubles(snapshot, ended, host) {
   if (snapshot.paused && !ended) {
     const remedies = host === null ? [] : forWaiting(snapshot, host);
     const title = snapshot.driver === "recovering" ? "Recovering. " : "Waiting. ";
-    cards.push({ tone: "paused", title, text: clean(withoutAdvice(snapshot.paused, remedies), 500), remedies });
+    cards.push({ tone: "paused", title, text: capitalized(clean(withoutAdvice(snapshot.paused, remedies), 500)), remedies });
   }
   const hung = snapshot.hang ?? null;
   const stacks = host === null || hung === null ? [] : forHang(hung);

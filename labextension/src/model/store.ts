@@ -2,6 +2,7 @@
 
 import { VERSION } from '../protocol';
 import type {
+  ClusterElsewhere,
   ClusterStatus,
   ClusterTelemetry,
   FormOfBackend,
@@ -21,6 +22,8 @@ export interface Known {
   hasRuns: boolean;
   clusters: readonly ClusterStatus[];
   unreachable: readonly string[];
+  /** Clusters that run elsewhere and are not connected to yet. */
+  elsewhere: readonly ClusterElsewhere[];
   /** Why what is listed may be old; empty while the server can look. */
   clustersTrouble: string;
   runsTrouble: string;
@@ -43,6 +46,7 @@ const NOTHING: Known = {
   hasRuns: false,
   clusters: [],
   unreachable: [],
+  elsewhere: [],
   clustersTrouble: '',
   runsTrouble: '',
   clustersAt_ms: 0,
@@ -108,6 +112,7 @@ export class Store {
           hasClusters: true,
           clusters: message.clusters,
           unreachable: message.unreachable,
+          elsewhere: message.elsewhere,
           clustersTrouble: message.trouble,
           chosen: message.chosen,
           clustersAt_ms: Date.now(),

@@ -78,7 +78,10 @@ function Facts(props: { cluster: ClusterStatus; actions: Actions }): React.React
     <div className="jp-ddl-fact">
       <span>{cluster.backend}</span>
       <span>{counted(cluster.workers.length, 'worker')}</span>
-      <span>controller {cluster.controller_pid}</span>
+      <span>
+        controller {cluster.controller_pid}
+        {cluster.controller_host && ` on ${cluster.controller_host}`}
+      </span>
       {cluster.active_runs.map(runId => (
         <button
           type="button"

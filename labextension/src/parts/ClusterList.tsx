@@ -20,7 +20,11 @@ export function ClusterList(props: {
 }): React.ReactElement {
   const { actions, hasForm, onForm } = props;
   const known = useKnown(props.store);
-  const taken = [...known.clusters.map(cluster => cluster.name), ...known.unreachable];
+  const taken = [
+    ...known.clusters.map(cluster => cluster.name),
+    ...known.unreachable,
+    ...known.elsewhere.map(cluster => cluster.name).filter(Boolean)
+  ];
   return (
     <div className="jp-ddl-section">
       {hasForm && (
@@ -54,6 +58,17 @@ export function ClusterList(props: {
               </span>
             </div>
             <div className="jp-ddl-fact">Its controller does not answer.</div>
+          </li>
+        ))}
+        {known.elsewhere.map(each => (
+          <li className="jp-ddl-card" key={`elsewhere ${each.name} ${each.text}`}>
+            {each.name && (
+              <div className="jp-ddl-row">
+                <span className="jp-ddl-name">{each.name}</span>
+                <span className="jp-ddl-fact">{each.place}</span>
+              </div>
+            )}
+            <div className="jp-ddl-fact">{each.text}</div>
           </li>
         ))}
       </ul>

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -72,6 +73,30 @@ def test_filters_of_a_repository_that_was_unpacked_do_not_run(
         assert not touched.exists()
     (folder / "a.txt").write_text("b")
     assert git_state(folder)[1]
+
+
+def test_git_is_started_no_more_often_than_it_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[str] = []
+    run = subprocess.run
+
+    def noted(command: list[str], **options: Any) -> Any:
+        started.append(command[1])
+        return run(command, **options)
+
+    monkeypatch.setattr(subprocess, "run", noted)
+    assert (git_state(tmp_path), started) == ((None, False), [])
+    run(["git", "init", "-q", str(tmp_path)], check=True)
+    (tmp_path / "below").mkdir()
+    git_state(tmp_path / "below")
+    assert started == ["status"]
+    for text in ('[Filter "x"]\n', "[include]\n", "[extensions]\n\tworktreeConfig = true\n"):
+        started.clear()
+        with (tmp_path / ".git" / "config").open("a") as file:
+            file.write(text)
+        git_state(tmp_path)
+        assert started == ["config", "status"], text
 
 
 def test_a_module_beside_the_notebook_is_not_pip(

@@ -13,9 +13,10 @@ import pytest
 from jupyter_ddl.client import session as module
 from jupyter_ddl.client.link import client_loop
 from jupyter_ddl.client.session import Session
+from jupyter_ddl.errors import ProtocolError
 from jupyter_ddl.protocol.framing import encode_frame, read_frame
 from jupyter_ddl.protocol.replies import Accepted, Reply
-from jupyter_ddl.protocol.requests import GetStatus, Request
+from jupyter_ddl.protocol.requests import MAX_REQUEST_BYTES, GetLog, GetStatus, Request
 from jupyter_ddl.store.connection import ConnectionInfo
 from jupyter_ddl.store.processes import this_process
 from tests.leaks import Home
@@ -87,4 +88,19 @@ def test_two_hundred_lost_connections_leave_no_descriptor_and_no_thread(
         client_loop().call(link.closed.wait(), 10)
     # What tests before this one have left may end meanwhile.
     until(lambda: is_within(before), 10, "no more than before")
+    session.close()
+
+
+def test_a_request_that_is_too_large_is_named_and_breaks_no_connection(
+    controller: Controller,
+) -> None:
+    session = Session()
+    session.ask("test", GetStatus())
+    link = session._links["test"]
+    with pytest.raises(
+        ProtocolError, match=r"a GetLog of 4,.* bytes is over the limit of 4,194,304"
+    ):
+        session.ask("test", GetLog("x" * MAX_REQUEST_BYTES))
+    session.ask("test", GetStatus())
+    assert session._links["test"] is link
     session.close()

@@ -10,6 +10,7 @@ import pytest
 from jupyter_ddl.client import session as module
 from jupyter_ddl.client.clusters import chosen_cluster
 from jupyter_ddl.client.session import Session, choose_cluster
+from jupyter_ddl.client.specs import remember_spec
 from jupyter_ddl.errors import ClusterError, ControllerError
 from jupyter_ddl.protocol.cluster import ClusterSpec
 from jupyter_ddl.protocol.requests import GetStatus
@@ -38,6 +39,35 @@ def test_a_controller_that_dies_before_it_has_said_a_word_is_lost_too(
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(ControllerError, match="cluster test ended while starting"):
         Session().start(ClusterSpec(name="test", n_workers=1, prewarm=("numpy",)))
+
+
+def test_a_cluster_that_nobody_here_has_started_is_looked_for_elsewhere_first(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there: list[str] = []
+    began: list[str] = []
+    troubles: list[str] = []
+
+    def join(name: str, _: object) -> list[str]:
+        there.extend(() if troubles else (name,))
+        return troubles
+
+    def start(_: Session, spec: ClusterSpec, *__: object) -> None:
+        began.append(spec.name)
+
+    monkeypatch.setattr(module, "join_named", join)
+    monkeypatch.setattr(module, "read_connection", lambda name: name if name in there else None)
+    monkeypatch.setattr(Session, "start", start)
+    session = Session()
+    session._start_or_join("far")
+    assert (there, began) == (["far"], [])
+    troubles.append("clusters of backend pods are not listed: it is away")
+    with pytest.raises(ClusterError, match="may run elsewhere: clusters of backend pods are not"):
+        session._start_or_join("other")
+    session._start_or_join("local")
+    remember_spec(ClusterSpec(name="mine"))
+    session._start_or_join("mine")
+    assert (there, began) == (["far"], ["local", "mine"]), "these were started here"
 
 
 @pytest.fixture
@@ -91,3 +121,21 @@ def test_the_cluster_that_was_chosen_for_new_notebooks_is_used_while_it_runs(
     assert own.ensure() == "a"
     running.remove("b")
     assert Session().ensure() == "local"
+
+
+def test_who_waits_for_a_run_of_the_only_cluster_starts_no_other_when_that_is_lost(
+    running: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = Namespace(follow=lambda run_id: run_id)
+    monkeypatch.setattr(Session, "_revived", lambda *_: link)
+    monkeypatch.setattr(Session, "_call", lambda _, asked, __: asked)
+    running.append("a")
+    session = Session()
+    assert session.watch("a", "r1") == "r1"
+    running.clear()
+    assert session.ensure() == "a"
+    assert running == ["started a"]
+    running[:] = ["a", "local"]
+    other = Session()
+    other.watch("a", "r1")
+    assert other.ensure() == "local", "one of several was not chosen by looking at its run"

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from jupyter_ddl.client import waiting
 from jupyter_ddl.client.link import Mailbox
 from jupyter_ddl.client.waiting import PauseTeller, wait_for_run
 from jupyter_ddl.errors import ControllerError, LedgerError, RunNotFoundError
@@ -124,6 +125,21 @@ def test_an_interrupt_between_the_last_push_and_its_showing_loses_nothing(
 
     monkeypatch.setattr(Mailbox, "take", interrupted)
     assert wait(Session(ends), on_snapshot=None).state == "complete"
+
+
+def test_a_killed_controller_that_holds_its_name_for_a_second_is_waited_for(
+    ledger: LedgerWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(waiting.time, "sleep", slept.append)
+
+    def dying(mailbox: Mailbox) -> None:
+        if sum(slept) < 1.0:
+            raise ControllerError("gone")
+        ends(mailbox)
+
+    session = Session(*[dying] * 5)
+    assert wait(session, on_snapshot=None).state == "complete"
 
 
 def test_a_controller_that_dies_again_and_again_is_given_up(ledger: LedgerWriter) -> None:

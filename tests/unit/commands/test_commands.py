@@ -164,7 +164,8 @@ def test_a_page_is_written_and_a_recording_is_not_replaced(
         (["cluster", "start", "lokal"], 2, "'lokal' is not a backend"),
         (["cluster", "start", "--gpus", "1"], 2, "'--gpus'; backend kube has it: `"),
         (["cluster", "stop", "a", "--all"], 2, "cluster stop: either a or --all, not both"),
-        (["cluster", "attach", "a"], 2, "unknown command 'attach'"),
+        (["cluster", "attach", "a"], 1, "no cluster named 'a' is running; running: none"),
+        (["runs", "replay", "a"], 2, "unknown command 'replay'"),
     ],
 )
 def test_a_terminal_refuses_in_one_line_with_a_status(

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from jupyter_ddl.controller.server import PUSH_INTERVAL_S, Fanout
+from jupyter_ddl.controller.server import N_SOON, PUSH_INTERVAL_S, SOON_S, Fanout
 from jupyter_ddl.protocol.replies import SnapshotPush, Upward
 from jupyter_ddl.protocol.snapshot import EncodedSnapshot
 
@@ -115,7 +115,7 @@ def test_the_first_change_is_pushed_at_once_and_those_close_behind_it_together(r
         run.timers.run(0.01)
     run.timers.run(1)
     assert [seq for _, seq in tab.seen] == [0, 1, 5]
-    assert [at_s for at_s, _ in tab.seen] == pytest.approx([0, 10, 10 + PUSH_INTERVAL_S])
+    assert [at_s for at_s, _ in tab.seen] == pytest.approx([0, 10, 10 + SOON_S])
 
 
 def test_a_run_that_never_rests_is_pushed_four_times_a_second(run: Run) -> None:
@@ -123,9 +123,19 @@ def test_a_run_that_never_rests_is_pushed_four_times_a_second(run: Run) -> None:
     for _ in range(10_000):
         run.commit()
         run.timers.run(0.001)
-    assert 40 <= len(tab.seen) <= 41
+    assert 40 + N_SOON <= len(tab.seen) <= 41 + N_SOON
     gaps = [late - early for (early, _), (late, _) in itertools.pairwise(tab.seen)]
-    assert min(gaps) >= PUSH_INTERVAL_S - 1e-9
+    assert min(gaps) >= SOON_S - 1e-9
+    assert min(gaps[N_SOON + 1 :]) >= PUSH_INTERVAL_S - 1e-9
+
+
+def test_what_has_just_begun_is_seen_sooner(run: Run) -> None:
+    tab = run.join()
+    for at_s in (0.06, 0.12, 0.18, 0.24):  # a trial, its attempt, its first reports
+        run.timers.run(at_s - run.timers.now_s)
+        run.commit()
+    run.timers.run(1)
+    assert [at_s for at_s, _ in tab.seen] == pytest.approx([0, 0.06, 0.12, 0.18, PUSH_INTERVAL_S])
 
 
 def test_it_is_drawn_and_encoded_once_for_all_who_watch(run: Run) -> None:

@@ -9,13 +9,18 @@ from typing import Any
 import msgspec
 import pytest
 
+from jupyter_ddl.controller.event_files import EventFileWriters
 from jupyter_ddl.controller.runs import RunRegistry
 from jupyter_ddl.errors import RunNotFoundError, SpecError
+from jupyter_ddl.ledger.file import LedgerWriter
 from jupyter_ddl.placement.slots import SlotBook
+from jupyter_ddl.protocol.events import RunSubmitted
 from jupyter_ddl.protocol.program import Program
 from jupyter_ddl.protocol.replies import SnapshotPush
 from jupyter_ddl.protocol.run import Provenance, RunSpec
 from jupyter_ddl.protocol.snapshot import EncodedSnapshot
+from jupyter_ddl.store.paths import COPY_NOTE, RUN_FOLDERS, ledger_path, private_dir, run_dir
+from jupyter_ddl.verbs.ddp import Ddp
 from jupyter_ddl.verbs.map import Map
 
 _DEADLINE_S = 60.0
@@ -55,7 +60,13 @@ def spec(run_id: str = "r1", image: str = "") -> RunSpec:
     return RunSpec(run_id, verb, Program("item", "In [1]"), 1, "test", 1000.0, provenance=origin)
 
 
-def registered(work: Callable[[RunRegistry], Awaitable[None]], image: str = "") -> None:
+def registered(
+    work: Callable[[RunRegistry], Awaitable[None]],
+    image: str = "",
+    *,
+    has_event_files: bool = True,
+    gpus_known: Callable[[], Awaitable[None]] | None = None,
+) -> None:
     async def known() -> None:
         return None
 
@@ -67,8 +78,9 @@ def registered(work: Callable[[RunRegistry], Awaitable[None]], image: str = "") 
             dispatcher,
             host_of=lambda _: "",
             n_wanted=lambda: 1,
-            gpus_known=known,
+            gpus_known=gpus_known or known,
             image=lambda: image,
+            has_event_files=has_event_files,
         )
         try:
             async with asyncio.timeout(_DEADLINE_S):
@@ -177,3 +189,60 @@ def test_a_run_that_goes_on_in_another_image_says_which_and_where_it_began(now: 
         assert all(now in text and "--env team/image@sha256:1`" in text for text in told)
 
     registered(work, now)
+
+
+@pytest.mark.parametrize("has_event_files", [True, False])
+def test_event_files_are_written_where_people_see_them(
+    monkeypatch: pytest.MonkeyPatch, *, has_event_files: bool
+) -> None:
+    written: list[str] = []
+    monkeypatch.setattr(EventFileWriters, "start", lambda self, spec: written.append(spec.run_id))
+
+    async def work(runs: RunRegistry) -> None:
+        await runs.submit(spec())
+
+    registered(work, has_event_files=has_event_files)
+    assert written == (["r1"] if has_event_files else [])
+
+
+def test_a_run_that_is_submitted_twice_at_once_keeps_its_directory() -> None:
+    """A mirror whose connection breaks asks again while the first request is being answered."""
+    n_waiting = 0
+    both_wait = asyncio.Event()
+
+    async def known() -> None:
+        nonlocal n_waiting
+        n_waiting += 1
+        if n_waiting == 2:
+            both_wait.set()
+        await both_wait.wait()
+
+    async def work(runs: RunRegistry) -> None:
+        training = msgspec.structs.replace(spec(), verb=Ddp(1))  # which GPUs there are decides
+        both = (runs.submit(training), runs.submit(training))
+        refused = [each for each in await asyncio.gather(*both, return_exceptions=True) if each]
+        assert ledger_path("r1").exists()
+        assert [type(each) for each in refused] == [SpecError]
+        assert "exists already" in str(refused[0])
+        assert runs.active == ("r1",)
+
+    registered(work, gpus_known=known)
+
+
+def test_a_copy_of_a_run_elsewhere_goes_on_here_only_if_somebody_asks_for_it() -> None:
+    """A cluster of that name in pods drives it, and the local one would train it once more."""
+    for name in RUN_FOLDERS:
+        private_dir(run_dir("r1") / name)
+    with LedgerWriter.open(ledger_path("r1"), create=True) as ledger:
+        ledger.append([RunSubmitted(spec(), 1000.0)])
+    note = run_dir("r1") / COPY_NOTE
+    note.write_text("{}")
+
+    async def work(runs: RunRegistry) -> None:
+        assert await runs.resume_unfinished() == []
+        assert note.exists()
+        await runs.resume("r1")
+        assert runs.active == ("r1",)
+        assert not note.exists()
+
+    registered(work)

@@ -9,12 +9,21 @@ from types import SimpleNamespace
 from typing import Any
 
 import msgspec
+import pytest
 
 from jupyter_ddl.controller.handlers import Requests
 from jupyter_ddl.controller.server import Server, Session
 from jupyter_ddl.errors import SpecError
-from jupyter_ddl.protocol.framing import FrameBuffer, encode_frame
-from jupyter_ddl.protocol.replies import Accepted, Refused, Reply, Result, SnapshotPush, Upward
+from jupyter_ddl.protocol.framing import MAX_FRAME_BYTES, FrameBuffer, encode_frame
+from jupyter_ddl.protocol.replies import (
+    Accepted,
+    LogText,
+    Refused,
+    Reply,
+    Result,
+    SnapshotPush,
+    Upward,
+)
 from jupyter_ddl.protocol.requests import Body, GetStatus, Request, StopCluster, WatchRun
 from jupyter_ddl.protocol.snapshot import EncodedSnapshot
 
@@ -30,13 +39,14 @@ class Handler:
         self.sessions: list[Session] = []
         self.closed_sessions: list[Session] = []
         self.gone = asyncio.Event()
+        self.answer: Result = Accepted()
 
     async def handle(self, body: Body, session: Session) -> Result:
         if isinstance(body, StopCluster):
             raise SpecError("not now", when="later")
         if isinstance(body, WatchRun):
             self.sessions.append(session)
-        return Accepted()
+        return self.answer
 
     def closed(self, session: Session) -> None:
         self.closed_sessions.append(session)
@@ -185,5 +195,25 @@ def test_what_is_no_request_ends_the_connection(tmp_path: Path) -> None:
     async def work(handler: Handler, client: Client) -> None:
         client.writer.write(encode_frame(b"\x93\x01"))
         await handler.gone.wait()
+
+    serve(tmp_path, work)
+
+
+@pytest.mark.parametrize(
+    "answer", [LogText("half of \udcff"), LogText("x" * (MAX_FRAME_BYTES + 1))], ids=["odd", "long"]
+)
+def test_an_answer_that_can_not_be_sent_is_a_refusal(tmp_path: Path, answer: LogText) -> None:
+    """Else who asked waits until it gives the controller up."""
+
+    async def work(handler: Handler, client: Client) -> None:
+        handler.answer = answer
+        client.ask(1, GetStatus())
+        reply = await client.next()
+        assert isinstance(reply, Reply)
+        assert isinstance(reply.result, Refused)
+        assert "the answer to GetStatus can't be sent" in reply.result.message
+        client.ask(2, WatchRun("r1"))
+        handler.answer = Accepted()
+        assert await client.next() == Reply(2, Accepted())
 
     serve(tmp_path, work)

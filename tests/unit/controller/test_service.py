@@ -9,18 +9,10 @@ from typing import Any
 
 import pytest
 
-from jupyter_ddl.controller import service as service_module
-from jupyter_ddl.controller.runs import fold_run
 from jupyter_ddl.controller.service import ClusterService
 from jupyter_ddl.errors import ClusterError
-from jupyter_ddl.ledger.reader import read_ledger
 from jupyter_ddl.protocol.cluster import ClusterSpec
-from jupyter_ddl.protocol.events import Notice
-from jupyter_ddl.protocol.program import Program
-from jupyter_ddl.protocol.run import RunSpec
-from jupyter_ddl.store.paths import ledger_path
 from jupyter_ddl.testing.backends import FakeBackend
-from jupyter_ddl.verbs.map import Map
 
 SPEC = ClusterSpec(name="fake", backend="fake", n_workers=2)
 
@@ -116,64 +108,37 @@ def test_a_lost_scheduler_is_told_and_its_successor_gets_the_plugin() -> None:
     with_service(live, FakeBackend(SPEC))
 
 
-def run_of_two_items() -> RunSpec:
-    verb = Map(over="items", element="item", n_items=2)
-    return RunSpec("r1", verb, Program("item", "In [1]"), 1, "fake", 1000.0)
+def test_the_age_of_a_cluster_counts_and_not_that_of_its_controller() -> None:
+    class Old(FakeBackend):
+        @property
+        def age_s(self) -> float:
+            return SPEC.max_age_s - 60.0
 
-
-@pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The size is looked after without a pause."""
-    monkeypatch.setattr(service_module, "_KEEP_SIZE_INTERVAL_S", 0.01)
-    monkeypatch.setattr(service_module, "_ANEW_PAUSE_S", 0.0)
-
-
-def test_a_cluster_that_is_gone_ends_with_a_sentence_when_nothing_runs(quick: None) -> None:
     async def live(service: ClusterService, backend: FakeBackend) -> None:
         assert service.expired() is None
-        backend.lose_cluster()
-        assert service.expired() == "the cluster was deleted"
+        assert 0.0 < service.status().age_left_s <= 60.0
+        assert service.status().idle_left_s == pytest.approx(SPEC.idle_timeout_s, abs=30.0)
 
-    with_service(live, FakeBackend(SPEC))
-
-
-def test_a_cluster_that_is_gone_is_made_anew_for_what_runs(quick: None) -> None:
-    async def live(service: ClusterService, backend: FakeBackend) -> None:
-        await service.runs.submit(run_of_two_items())
-        before = backend.client
-        await until(lambda: len(before.submitted) == 2)
-        backend.lose_cluster()
-        assert service.expired() is None, "a run is active"
-        await until(lambda: backend.client is not before and len(backend.client.submitted) == 2)
-        assert set(service.slots.addresses()) == set(backend.workers)
-        told = ["the cluster was deleted: it was made anew, and what ran is repeated"]
-        await until(lambda: notices("r1") == told)
-
-    with_service(live, FakeBackend(SPEC))
+    with_service(live, Old(SPEC))
 
 
-def test_what_can_not_be_made_anew_ends_the_runs_with_a_sentence(quick: None) -> None:
-    async def live(service: ClusterService, backend: FakeBackend) -> None:
-        await service.runs.submit(run_of_two_items())
-        await until(lambda: len(backend.client.submitted) == 2)
-        backend.hindrance = "no room"
-        backend.lose_cluster()
-        await until(lambda: not service.runs.active)
-        end = fold_run("r1").end
-        assert end is not None
-        assert end.state == "cancelled", "it can be resumed"
-        assert end.reason == (
-            "the cluster was deleted, and making it anew was tried 3 times within 1 h; the last "
-            "time: no room"
-        )
-        assert service.expired() is not None
+def test_who_leaves_ends_nothing_that_goes_on_without_it() -> None:
+    class Lasting(FakeBackend):
+        is_left = False
 
-    with_service(live, FakeBackend(SPEC))
+        async def leave(self) -> None:
+            self.is_left = True
 
+    async def live(backend: Lasting) -> None:
+        service = ClusterService(SPEC, "1:0.0", backend)
+        await service.open(lambda _: None)
+        await service.leave()
+        assert backend.is_left
+        assert not backend.is_closed
+        await service.close()
+        assert backend.is_closed
 
-def notices(run_id: str) -> list[str]:
-    events = read_ledger(ledger_path(run_id))
-    return [event.text for event in events if isinstance(event, Notice)]
+    asyncio.run(live(Lasting(SPEC)))
 
 
 def test_the_end_takes_nothing_from_workers_that_are_its_own() -> None:

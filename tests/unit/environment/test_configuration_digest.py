@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_ddl.environment.binder import read_configuration
+from jupyter_ddl.environment.binder import configuration_stamp, read_configuration
 
 _NAMES = st.sampled_from(["numpy", "pandas", "scikit-learn", "torch", "dask", "Zarr", "a_b.c"])
 _VERSIONS = st.sampled_from(["", ">=2", "==1.4.0", ">=1,<3", "~=2.1"])
@@ -129,3 +132,20 @@ def test_these_mean_the_same(one: dict[str, str], other: dict[str, str]) -> None
 )  # fmt: skip
 def test_these_mean_different_things(one: dict[str, str], other: dict[str, str]) -> None:
     assert _digest(one) != _digest(other)
+
+
+def test_looking_whether_files_have_changed_makes_no_path_of_each(tmp_path: Path) -> None:
+    n_calls = 0
+
+    def note(_frame: FrameType, event: str, _: Any) -> None:
+        nonlocal n_calls
+        n_calls += event == "call"
+
+    (tmp_path / "environment.yml").write_text("name: x\n")
+    sys.setprofile(note)
+    try:
+        stamp = configuration_stamp(tmp_path)
+    finally:
+        sys.setprofile(None)
+    assert [each[0] for each in stamp[1:]] == ["environment.yml"]  # type: ignore[index]
+    assert n_calls <= 200  # of paths it would be five times as many, before each cell

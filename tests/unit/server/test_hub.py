@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from jupyter_ddl.client.link import OnSnapshot
 from jupyter_ddl.errors import ClusterError, RunNotFoundError
+from jupyter_ddl.protocol.link import OnSnapshot
 from jupyter_ddl.protocol.replies import (
     Accepted,
     ClusterStatus,
@@ -27,7 +27,7 @@ from jupyter_ddl.protocol.replies import (
 from jupyter_ddl.protocol.requests import Body, GetStatus, GetTelemetry, WatchRun
 from jupyter_ddl.protocol.snapshot import EncodedSnapshot
 from jupyter_ddl.protocol.telemetry import EncodedTelemetry
-from jupyter_ddl.protocol.view_messages import RunList
+from jupyter_ddl.protocol.view_messages import ClusterElsewhere, RunList
 from jupyter_ddl.server.hub import Hub
 from jupyter_ddl.server.links import Links
 from jupyter_ddl.server.requests import _own_lines
@@ -233,6 +233,29 @@ def test_a_browser_that_can_be_told_nothing_is_closed_and_connects_again(
         assert other.closed == []
 
     relay(work)
+
+
+def test_clusters_elsewhere_are_told_until_they_are_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jupyter_ddl.server.feeds._CLUSTERS_INTERVAL_S", 0.01)
+    found = [ClusterElsewhere(name, "rack 4", "connecting") for name in ("far", "local")]
+
+    async def work(hub: Hub, controller: Controller) -> None:
+        hub._elsewhere._known = {each.name: each for each in found}
+        controller.is_there = False
+        tab = Tab(hub)
+        await until(lambda: len(tab.newest("clusters").get("elsewhere", ())) == 2)
+        controller.is_there = True
+        await until(lambda: len(tab.newest("clusters")["elsewhere"]) == 1)
+        told = tab.newest("clusters")
+        assert told["elsewhere"] == [msgspec.to_builtins(found[0])]
+        assert [each["name"] for each in told["clusters"]] == ["local"]
+
+    monkeypatch.setattr("jupyter_ddl.server.elsewhere.ElsewhereWatch.run", _rest)
+    relay(work)
+
+
+async def _rest(_: Any) -> None:
+    await asyncio.Event().wait()
 
 
 def test_what_the_server_can_t_look_at_is_told_and_looked_at_again(

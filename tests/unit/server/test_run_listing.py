@@ -248,3 +248,26 @@ def test_a_run_that_waits_is_listed_as_such(home: Any) -> None:
         "runs": False,
         "waits": True,
     }
+
+
+def test_a_run_is_live_before_the_look_at_clusters_that_finds_it(
+    home: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = [1000.0]
+    monkeypatch.setattr(run_list.time, "time", lambda: now_s[0])
+    for run_id in ("begun", "died", "never-held"):
+        record(run_id, STARTED)
+    record("ended", STARTED, ENDED)
+    for run_id in ("begun", "ended"):
+        hold(run_id, this_process(), 999.0)
+    hold("died", GONE, 999.0)
+    listing = RunListing(Folds())
+
+    def live(seen: Driven) -> set[str]:
+        return {line.run_id for line in listing.poll(seen) if line.live}
+
+    assert live(Driven()) == {"begun"}
+    now_s[0] += RECOVERS_S + 1
+    assert live(Driven()) == set(), "clusters were looked at often enough since"
+    assert live(driven("begun")) == {"begun"}
+    assert live(Driven()) == set()

@@ -59,7 +59,7 @@ def _cluster(name: str) -> ClusterRow:
         n_runs=1,
         idle_left_s=None,
         age_left_s=3600.0,
-        controller_pid=7,
+        controller="process 7",
         address="tls://127.0.0.1:1",
     )
 

@@ -38,7 +38,7 @@ def test_logs_in_a_terminal_are_shown_so(
         def logs(self, **_: object) -> str:
             return "\x1b]52;c;ZXZpbA==\x07\x1b[32mdone\x1b[0m\n"
 
-    monkeypatch.setattr("jupyter_ddl.commands.runs.find_run", lambda text, _: text)
+    monkeypatch.setattr("jupyter_ddl.commands.runs.find_run", lambda text, *_: text)
     monkeypatch.setattr("jupyter_ddl.commands.runs.Run", Told)
     assert main(["runs", "logs", "r1"]) == 0
     assert capsys.readouterr().out.rstrip("\n") == "\x1b[32mdone\x1b[0m"

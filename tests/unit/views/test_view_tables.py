@@ -54,7 +54,7 @@ CLUSTER = ClusterRow(
     n_runs=1,
     idle_left_s=None,
     age_left_s=82_800.0,
-    controller_pid=4711,
+    controller="process 4711",
     address="tls://127.0.0.1:40123",
     n_busy=2,
 )
@@ -179,6 +179,8 @@ def test_a_controllers_answer_becomes_a_cluster_row() -> None:
         age_left_s=82_800.0,
     )
     assert cluster_row(status) == CLUSTER
+    elsewhere = cluster_row(replace(status, controller_host="kube-1-scheduler"))
+    assert elsewhere.controller == "process 4711 on kube-1-scheduler"
 
 
 def test_what_troubles_a_cluster_is_shown_and_escaped() -> None:

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from jupyter_ddl.backends.kubernetes.api import NEEDS, one_line, refused, role_manifest
+from jupyter_ddl.backends.kubernetes.api import one_line, refused
 from jupyter_ddl.backends.kubernetes.backend import worker_names_to_stop
 from jupyter_ddl.backends.kubernetes.diagnosis import Cause, diagnose
 from jupyter_ddl.backends.kubernetes.names import object_name, selector_of
+from jupyter_ddl.backends.kubernetes.pod_main import NAME_IS_KNOWN
 from jupyter_ddl.backends.kubernetes.pod_status import View, image_digest, progress
 
 Json = dict[str, Any]
@@ -37,6 +38,10 @@ SCHEDULER: Json = {
     "spec": {"nodeName": "n1", "containers": [{}]},
     "status": {},
 }
+
+
+READY = {"conditions": [{"type": "Ready", "status": "True"}]}
+SERVING: Json = {**SCHEDULER, "status": READY}
 
 
 def waiting(reason: str, message: str = "") -> Json:
@@ -166,9 +171,13 @@ def unschedulable(message: str) -> Json:
             "kube-dns",
         ),
         (
-            poll(
-                pod(containerStatuses=[{"state": {"running": {}}}]),
-                logs={"kube-1-default-worker-x": "Waiting to connect to: tls://kube-1.svc:8786"},
+            diagnose(
+                View(
+                    "kube-1",
+                    {"status": {"phase": "Running"}},
+                    (pod(containerStatuses=[{"state": {"running": {}}}]), SERVING),
+                    logs={"kube-1-default-worker-x": "Waiting to connect to: tls://kube-1:8786"},
+                )
             ),
             "can't find its scheduler by name",
             "kube-dns",
@@ -220,6 +229,19 @@ def test_what_goes_its_way_is_no_hindrance() -> None:
     assert poll(events=(doubt,)) is None
     others = event("FailedCreate", "exceeded quota", "other-1-scheduler")
     assert poll(events=(others,)) is None
+
+
+def test_who_knows_the_schedulers_name_is_given_time() -> None:
+    known = f"{NAME_IS_KNOWN}: kube-1.svc\nWaiting to connect to: tls://kube-1.svc:8786"
+    runs = pod(containerStatuses=[{"state": {"running": {}}}])
+    begun = {"status": {"phase": "Running"}}
+    cause = diagnose(
+        View("kube-1", begun, (runs, SERVING), logs={"kube-1-default-worker-x": known})
+    )
+    assert cause is not None
+    assert "DNS" not in cause.text
+    assert "network policy" in cause.sentence
+    assert cause.after_s >= 60.0
 
 
 def test_room_for_some_is_not_room_for_none() -> None:
@@ -290,16 +312,6 @@ def test_each_refusal_of_the_server_has_its_sentence(error: Exception, expected:
     assert "\n" not in text
 
 
-def test_the_role_has_every_need_and_nothing_that_reads_secrets_or_makes_pods() -> None:
-    text = role_manifest("space")
-    for need in NEEDS:
-        assert need.purpose in text
-    forbidden = {("create", "pods", ""), ("create", "pods", "exec"), ("get", "secrets", "")}
-    assert not forbidden & {(need.verb, need.resource, need.subresource) for need in NEEDS}
-    assert "namespace: space" in text
-    assert "*" not in text.replace("# ", "")
-
-
 def test_those_not_connected_go_first_and_the_busy_ones_last() -> None:
     pods = [pod("a"), pod("b"), pod("c"), pod("d")]
     pods[3]["metadata"]["deletionTimestamp"] = "now"
@@ -314,3 +326,93 @@ def test_names_leave_room_for_what_the_operator_appends() -> None:
     assert len(f"{name}-default-worker-0123456789-7975c6f7bf-bq7r4") <= 80
     assert object_name("kube") != object_name("kube")
     assert selector_of("me", "kube").count("=") == 3
+
+
+def test_a_worker_that_waits_for_a_scheduler_which_starts_yet_is_given_a_minute() -> None:
+    logs = {"kube-1-default-worker-x": "Waiting to connect to: tls://kube-1:8786"}
+    cause = poll(pod(containerStatuses=[{"state": {"running": {}}}]), logs=logs)
+    assert cause is not None
+    assert "DNS" not in cause.text
+    assert cause.after_s >= 60.0
+
+
+# -- claims ----------------------------------------------------------------------------------------
+
+
+def held_up(message: str, *, claim: str = "runs") -> Json:
+    found = unschedulable(message)
+    found["spec"]["volumes"] = [{"name": "home", "persistentVolumeClaim": {"claimName": claim}}]
+    return found
+
+
+def of_claim(reason: str, message: str, claim: str = "runs") -> Json:
+    return event(reason, message, claim, kind="PersistentVolumeClaim")
+
+
+_UNBOUND = "0/2 nodes are available: 2 pod has unbound immediate PersistentVolumeClaims."
+_NO_CLASS = "no persistent volumes available for this claim and no storage class is set"
+
+
+@pytest.mark.parametrize(
+    ("message", "events", "sentence", "fix", "at_most_s"),
+    [
+        (
+            'persistentvolumeclaim "runs" not found',
+            (),
+            'can\'t begin: persistentvolumeclaim "runs" not found',
+            "`--home pvc` has one made",
+            5.0,
+        ),
+        (
+            _UNBOUND,
+            (of_claim("FailedBinding", _NO_CLASS),),
+            f"claim runs of pod kube-1-default-worker-x is not bound: {_NO_CLASS}",
+            "has no default StorageClass",
+            5.0,
+        ),
+        (
+            _UNBOUND,
+            (of_claim("ProvisioningFailed", 'storageclass "fast" not found'),),
+            'is not bound: storageclass "fast" not found',
+            "have its StorageClass mended",
+            20.0,
+        ),
+        # Volumes of a cloud take their time: patience, and no word about another claim's trouble.
+        (
+            _UNBOUND,
+            (of_claim("ProvisioningFailed", "of another", "data"),),
+            "is not bound: 0/2 nodes",
+            "kubectl describe pvc",
+            90.0,
+        ),
+        (
+            "0/2 nodes are available: 2 node(s) had volume node affinity conflict.",
+            (),
+            "no node may have pod",
+            "tied to other nodes",
+            18.0,
+        ),
+    ],
+)
+def test_a_claim_that_keeps_a_pod_from_every_node_is_told(
+    message: str, events: tuple[Json, ...], sentence: str, fix: str, at_most_s: float
+) -> None:
+    cause = poll(held_up(message), events=events)
+    assert cause is not None
+    assert sentence in cause.sentence
+    assert fix in cause.fix
+    assert cause.after_s <= at_most_s
+    assert not cause.is_about_room
+
+
+def test_a_lack_of_room_beside_a_claims_nodes_is_a_lack_of_room() -> None:
+    said = "0/2 nodes: 1 Insufficient cpu, 1 node(s) had volume node affinity conflict."
+    cause = poll(held_up(said))
+    assert cause is not None
+    assert "--cpus" in cause.fix
+
+
+def test_driver_that_takes_its_time_is_waited_for() -> None:
+    cause = poll(held_up(_UNBOUND))
+    assert cause is not None
+    assert cause.after_s >= 60.0

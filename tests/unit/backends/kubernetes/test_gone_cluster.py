@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_ddl.backends.kubernetes.backend import KubeBackend
+from jupyter_ddl.backends.kubernetes.host import KubeHost
 from jupyter_ddl.errors import BackendError
 from jupyter_ddl.protocol.cluster import ClusterSpec
 
@@ -25,19 +25,18 @@ class Api:
 
 
 @pytest.mark.parametrize(
-    ("answer", "is_gone"),
+    ("answer", "why"),
     [
-        (CLUSTER, False),
-        ({"metadata": {"name": "kube-1", "uid": "b"}}, True),
-        (BackendError("not found", status=404), True),
-        (BackendError("forbidden", status=403), False),
-        (BackendError("no answer", status=0), False),
+        (CLUSTER, ""),
+        ({"metadata": {"name": "kube-1", "uid": "b"}}, "is another one by now"),
+        ({"metadata": {**CLUSTER["metadata"], "deletionTimestamp": "now"}}, "is being deleted"),
+        (BackendError("not found", status=404), "is gone"),
+        (BackendError("forbidden", status=403), ""),
+        (BackendError("no answer", status=0), ""),
     ],
-    ids=["there", "another of its name", "deleted", "refused", "out of reach"],
+    ids=["there", "another of its name", "ending", "deleted", "refused", "out of reach"],
 )
-def test_only_one_that_is_not_there_is_gone(answer: Any, is_gone: bool) -> None:
-    backend = KubeBackend(ClusterSpec(name="kube", backend="kube"))
-    backend._api, backend._cluster = Api(answer), CLUSTER  # type: ignore[assignment]
-    asyncio.run(backend._look_for_cluster())
-    assert bool(backend.gone) == is_gone
-    assert not is_gone or "DaskCluster kube-1 was deleted" in backend.gone
+def test_only_one_that_is_not_there_is_gone(answer: Any, why: str) -> None:
+    host = KubeHost(ClusterSpec(name="kube", backend="kube"))
+    host._api, host._cluster = Api(answer), CLUSTER  # type: ignore[assignment]
+    assert asyncio.run(host.missing()) == (f"DaskCluster kube-1 {why}" if why else "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import itertools
 import selectors
 from collections.abc import Awaitable, Callable, Coroutine
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from jupyter_ddl.backends.kubernetes.diagnosis import diagnose
 from jupyter_ddl.backends.kubernetes.pod_watch import PodWatch
 from jupyter_ddl.errors import BackendError
 
@@ -60,6 +62,7 @@ class _Api:
         self.pods = list(pods)
         self.away_at_s = (float("inf"), float("inf"))
         self.error: BackendError | None = None
+        self.log = ""
 
     async def list(self, resource: str, **_: str) -> list[Json]:
         loop = asyncio.get_running_loop()
@@ -74,7 +77,7 @@ class _Api:
         return _CLUSTER
 
     async def log_tail(self, *_: Any, **__: Any) -> str:
-        return ""
+        return self.log
 
 
 async def _never(_: bool) -> bool:
@@ -128,6 +131,25 @@ async def _shortage_after(
     explaining.cancel()
     with pytest.raises(asyncio.CancelledError):
         await explaining
+
+
+def test_what_a_pod_has_said_is_forgotten_with_the_pod() -> None:
+    async def scene() -> None:
+        pod = copy.deepcopy(_POD)
+        pod["status"] = {"containerStatuses": [{"name": "worker", "state": {"running": {}}}]}
+        api = _Api(pod)
+        api.log = "socket.gaierror: Name or service not known"
+        watch = PodWatch(api, _CLUSTER, 1, lambda _: None)  # type: ignore[arg-type]
+        for _ in range(20):
+            await watch._observe(0)
+            await asyncio.sleep(1)
+        assert "can't resolve the name" in str(diagnose(watch._view))
+        api.pods = []
+        await watch._observe(0)
+        assert "can't resolve the name" not in str(diagnose(watch._view))
+        assert not watch._running_since_s
+
+    _live(scene())
 
 
 def test_a_scheduler_that_never_answers_once_does_not_end_the_explanations() -> None:

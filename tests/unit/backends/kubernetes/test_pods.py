@@ -10,12 +10,19 @@ from typing import Any
 import msgspec
 import pytest
 
+from jupyter_ddl.backends.certificates import port_keys
+from jupyter_ddl.backends.kubernetes.belongings import (
+    controller_secret,
+    last_resort,
+    network_policy,
+    own_account,
+    tls_secret,
+)
 from jupyter_ddl.backends.kubernetes.doctor import check_options
 from jupyter_ddl.backends.kubernetes.manifest import (
     dask_cluster,
-    network_policy,
+    passed_on,
     scheduler_pod,
-    tls_secret,
     worker_pod,
 )
 from jupyter_ddl.backends.kubernetes.settings import KubeSettings
@@ -83,10 +90,10 @@ def test_pods_pass_the_restricted_standard_and_more(wanted: ClusterSpec) -> None
     for pod in (worker(wanted), scheduler_pod(wanted, "kube-abc")):
         assert violations(pod) == []
         assert pod["automountServiceAccountToken"] is False
-        (container,) = pod["containers"]
-        assert container["securityContext"]["readOnlyRootFilesystem"] is True
-        assert set(container["resources"]["limits"]) >= {"cpu", "memory"}
-        assert set(container["resources"]["requests"]) >= {"cpu", "memory"}
+        for container in pod["containers"]:
+            assert container["securityContext"]["readOnlyRootFilesystem"] is True
+            assert set(container["resources"]["limits"]) >= {"cpu", "memory"}
+            assert set(container["resources"]["requests"]) >= {"cpu", "memory"}
 
 
 def test_the_check_itself_can_fail() -> None:
@@ -141,7 +148,8 @@ def test_slots_of_a_pod_have_what_they_were_asked_for_each() -> None:
 
 def test_two_workers_of_one_cpu_and_their_scheduler_fit_on_two_cpus() -> None:
     def millis(pod: dict[str, Any]) -> int:
-        return int(pod["containers"][0]["resources"]["requests"]["cpu"].removesuffix("m"))
+        requests = [each["resources"]["requests"]["cpu"] for each in pod["containers"]]
+        return sum(int(each.removesuffix("m")) for each in requests)
 
     assert 2 * millis(worker(spec())) + millis(scheduler_pod(spec(), "kube-abc")) <= 2000
 
@@ -201,7 +209,7 @@ def test_labels_and_annotations_of_a_template_reach_all_pods(tmp_path: Path) -> 
     template = read_template(str(path))
     notes = {"pod_labels": template.labels, "pod_annotations": template.annotations}
     wanted = spec(pod_template=template.spec, **notes)
-    made = dask_cluster(wanted, "kube-1", "n", user="ann", n_workers=1, annotations={})["spec"]
+    made = dask_cluster(wanted, "kube-1", "n", user="ann", n_workers=1)["spec"]
     expected = {"labels": {"team": "a"}, "annotations": {"sidecar/inject": "no"}}
     assert made["worker"]["metadata"] == made["scheduler"]["metadata"] == expected
     # A DaskCluster takes quantities as text alone.
@@ -240,6 +248,14 @@ def test_what_an_api_server_leaves_out_is_found() -> None:
         (spec(secret_env={"A": "My_Secret:x"}), "--secret-env A=…: expected NAME=SECRET:KEY"),
         (spec(secret_env={"1A": "x:y"}), "--secret-env 1A=…: expected NAME=SECRET:KEY"),
         (spec(env={"A": "1"}, secret_env={"A": "x:y"}), "both set A; leave one out"),
+        (spec(home="pvc:Not_One"), "--home 'pvc:Not_One': expected pvc:CLAIM"),
+        (spec(home="pvc:runs:../x"), "--home 'pvc:runs:../x': expected pvc:CLAIM"),
+        (spec(home="/data"), "expected pvc:CLAIM, pvc:CLAIM:FOLDER"),
+        (spec(home="pvc:"), "or pvc for a claim of your own"),
+        (spec(home_size="20Gi"), "--home is not given; leave it out, or pass --home pvc"),
+        (spec(home="pvc:runs", home_size="20Gi"), "--home is pvc:runs; leave it out"),
+        (spec(home="pvc", home_size="20GB"), "--home-size '20GB': expected a number with"),
+        (spec(service_account="Not_One"), "--service-account 'Not_One' is not a DNS label"),
         (spec(image=None), "--env IMAGE"),
         (
             spec(pod_template='{"containers": [{"volumeMounts": [{"name": "no"}]}]}'),
@@ -264,19 +280,122 @@ def test_places_that_pods_mount_themselves_are_known_before() -> None:
             check_options(spec(volumes=(f"pvc:data:{mount['mountPath']}",)))
 
 
-def test_secret_and_policy_belong_to_the_cluster() -> None:
-    cluster = dask_cluster(
-        spec(), "kube-abc", "space", user="me", n_workers=3, annotations={"a": "b"}
+def made(**kube: Any) -> dict[str, Any]:
+    """A DaskCluster as the API server returns it."""
+    found = dask_cluster(
+        spec(**kube), "kube-abc", "space", user="me", n_workers=3, account="controllers"
     )
+    found["metadata"]["uid"] = "u-1"
+    return found
+
+
+def test_whom_workers_act_as_is_not_whom_their_controller_acts_as() -> None:
+    """Nor does a container in which others' code may run come near the controller's token."""
+    template = {
+        "serviceAccountName": "reads-a-store",
+        "serviceAccount": "reads-a-store",
+        "automountServiceAccountToken": True,
+        "shareProcessNamespace": True,
+        "priorityClassName": "low",
+    }
+    found = made(pod_template=json.dumps(template))["spec"]
+    assert found["worker"]["spec"].items() >= template.items()
+    scheduler = found["scheduler"]["spec"]
+    assert scheduler["serviceAccountName"] == "controllers"
+    assert scheduler["automountServiceAccountToken"] is False
+    assert not {"serviceAccount", "shareProcessNamespace"} & scheduler.keys()
+    assert scheduler["priorityClassName"] == "low"
+
+
+def container(pod: dict[str, Any], name: str) -> dict[str, Any]:
+    (found,) = (each for each in pod["containers"] if each["name"] == name)
+    return found
+
+
+def mounted(pod: dict[str, Any], name: str) -> set[str]:
+    return {mount["name"] for mount in container(pod, name)["volumeMounts"]}
+
+
+def test_all_that_is_made_beside_it_belongs_to_the_cluster() -> None:
+    cluster = made()
     assert cluster["spec"]["worker"]["replicas"] == 3
-    cluster["metadata"]["uid"] = "u-1"
     secret = tls_secret(cluster, "CERT", "KEY")
-    for made in (secret, network_policy(cluster)):
-        (owner,) = made["metadata"]["ownerReferences"]
+    parts = [
+        secret,
+        controller_secret(cluster, port_keys().files()),
+        network_policy(cluster),
+        *own_account(cluster, []).values(),
+        last_resort(cluster, spec()),
+    ]
+    for part in parts:
+        (owner,) = part["metadata"]["ownerReferences"]
         assert (owner["kind"], owner["uid"]) == ("DaskCluster", "u-1")
-        assert made["metadata"]["labels"]["jupyter-ddl/user"] == "me"
+        assert part["metadata"]["labels"]["jupyter-ddl/user"] == "me"
+    kinds = [(part["kind"], part["metadata"]["name"]) for part in parts]
+    assert len(set(kinds)) == len(kinds)
     assert base64.b64decode(secret["data"]["tls.key"]) == b"KEY"
     assert any(
         volume.get("secret", {}).get("secretName") == secret["metadata"]["name"]
         for volume in worker(spec())["volumes"]
     )
+
+
+def test_only_pods_of_a_cluster_reach_its_workers() -> None:
+    policy = network_policy(made())["spec"]
+    of_cluster = {"dask.org/cluster-name": "kube-abc"}
+    (only,) = policy["ingress"]
+    assert only == {"from": [{"podSelector": {"matchLabels": of_cluster}}]}
+    workers = {**of_cluster, "dask.org/component": "worker"}
+    assert policy["podSelector"] == {"matchLabels": workers}, "the scheduler's is for the site"
+
+
+def test_the_scheduler_sees_neither_the_controllers_files_nor_its_token_nor_its_keys() -> None:
+    pod = made()["spec"]["scheduler"]["spec"]
+    assert pod["serviceAccountName"] == "controllers"
+    assert mounted(pod, "scheduler") & mounted(pod, "controller") == {"tls"}
+    by_name = {volume["name"]: volume for volume in pod["volumes"]}
+    assert {volume["name"] for volume in worker(spec())["volumes"]} == {"scratch", "shm", "tls"}
+    assert "account" in mounted(pod, "controller")
+    items = {each["key"] for each in by_name["controller-keys"]["secret"]["items"]}
+    assert items == {"spec.json", "server.crt", "server.key", "client.crt"}, "no client's key"
+    for each in container(pod, "scheduler")["env"]:
+        assert not each["name"].startswith("JUPYTER_DDL_DASK")
+
+
+@pytest.mark.parametrize(
+    ("home", "claim", "folder"),
+    [
+        (None, None, "/var/lib/jupyter-ddl/jupyter_ddl"),
+        # Two users may have one claim, and clusters of one name: neither resumes the other's runs.
+        ("pvc:runs", "runs", "/var/lib/jupyter-ddl/jupyter_ddl/me"),
+        ("pvc:runs:ann/vision/", "runs", "/var/lib/jupyter-ddl/ann/vision"),
+        ("pvc", "jupyter-ddl-me", "/var/lib/jupyter-ddl/jupyter_ddl/me"),
+    ],
+)
+def test_runs_lie_in_the_pod_or_on_a_claim(
+    home: str | None, claim: str | None, folder: str
+) -> None:
+    pod = made(home=home)["spec"]["scheduler"]["spec"]
+    (volume,) = (each for each in pod["volumes"] if each["name"] == "home")
+    found = volume.get("persistentVolumeClaim", {}).get("claimName")
+    assert found == claim
+    assert ("emptyDir" in volume) == (claim is None)
+    variables = {each["name"]: each.get("value") for each in container(pod, "controller")["env"]}
+    assert variables["JUPYTER_DDL_HOME"] == folder
+
+
+def test_a_controller_has_the_settings_of_its_notebook_that_mean_something_there() -> None:
+    environ = {"JUPYTER_DDL_LOG_BYTES": "1MB", "JUPYTER_DDL_HOME": "/ann", "SECRET": "x"}
+    assert passed_on(environ) == {"JUPYTER_DDL_LOG_BYTES": "1MB"}
+    pod = scheduler_pod(spec(), "kube-abc", environ=passed_on(environ))
+    variables = {each["name"]: each.get("value") for each in container(pod, "controller")["env"]}
+    assert variables["JUPYTER_DDL_LOG_BYTES"] == "1MB"
+    assert "JUPYTER_DDL_LOG_BYTES" not in {e["name"] for e in container(pod, "scheduler")["env"]}
+
+
+def test_kubernetes_ends_what_nobody_else_can_after_its_time() -> None:
+    job = last_resort(made(), spec())["spec"]
+    assert job["parallelism"] == 0, "it never has a pod"
+    assert job["ttlSecondsAfterFinished"] == 0
+    assert spec().max_age_s < job["activeDeadlineSeconds"] <= spec().max_age_s + 3600
+    assert violations({**job["template"]["spec"], "volumes": []}) == []

@@ -5,25 +5,15 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
 from jupyter_ddl.backends.kubernetes import route
-from jupyter_ddl.backends.kubernetes.backend import KubeBackend
+from jupyter_ddl.backends.kubernetes.host import KubeHost
 from jupyter_ddl.protocol.cluster import ClusterSpec
+from jupyter_ddl.protocol.replies import WorkerStatus
 
 _HOST = "127.0.0.1"
-
-
-class Scheduler:
-    def __init__(self, worker: str) -> None:
-        self.scheduler = self
-        self._worker = worker
-
-    async def identity(self, n_workers: int) -> Any:
-        assert n_workers == -1, "no more than five are told of without it"
-        return {"workers": {self._worker: {}} if self._worker else {}}
 
 
 @pytest.fixture
@@ -42,11 +32,11 @@ def closed() -> Iterator[int]:
 
 def told(monkeypatch: pytest.MonkeyPatch, scheduler: int, worker: int | None) -> list[str]:
     monkeypatch.setattr(route, "COMM_PORT", scheduler)
-    backend: Any = KubeBackend(ClusterSpec(name="kube", backend="kube"))
-    address = "" if worker is None else f"tls://{_HOST}:{worker}"
-    backend.client = Scheduler(address)
+    host = KubeHost(ClusterSpec(name="kube", backend="kube"))
+    if worker is not None:
+        host._workers = (WorkerStatus("w", f"tls://{_HOST}:{worker}", _HOST, 1, 0),)
     phases: list[str] = []
-    asyncio.run(backend._probe_policy(_HOST, phases.append))
+    asyncio.run(host._probe_policy(_HOST, phases.append))
     return phases
 
 

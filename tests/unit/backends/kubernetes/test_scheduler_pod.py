@@ -8,6 +8,7 @@ import json
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import dask
@@ -113,6 +114,17 @@ def test_without_an_operator_the_scheduler_ends_by_itself(monkeypatch: pytest.Mo
                 await made.finished()
 
     asyncio.run(live())
+
+
+def test_what_was_given_up_is_renewed_by_nobody() -> None:
+    """The container of a controller that has ended begins another one."""
+    scheduler: Any = SimpleNamespace(id="one")
+    lease = PodLease(scheduler, 300.0, lambda: 1000.0)
+    lease.renew()
+    assert not lease.is_over
+    lease.end()
+    assert lease.renew() == "one"
+    assert lease.is_over
 
 
 def test_only_workers_that_the_controller_named_are_retired(

@@ -194,6 +194,28 @@ def test_many_nodes_are_asked_for_in_turn() -> None:
     assert len(api.asked) == 36
 
 
+def test_a_node_whose_pods_can_not_be_deleted_hides_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    api = Api({"w0": "a", "w1": "b", "w2": "c"})
+    api.taints = dict.fromkeys("abc", GOING)
+    delete = api.delete
+
+    async def refuse_one(resource: str, name: str) -> None:
+        if name == "w1":
+            raise BackendError("delete pods is forbidden", status=403)
+        await delete(resource, name)
+
+    monkeypatch.setattr(api, "delete", refuse_one)
+    watch = NodeWatch(api)  # type: ignore[arg-type]
+    assert [text.split()[1] for text in look(watch)] == ["a", "c"]
+    assert api.deleted == ["w0", "w2"]
+    with pytest.raises(BackendError, match="delete pods is forbidden"):
+        look(watch)
+    monkeypatch.setattr(api, "delete", delete)
+    assert [text.split()[1] for text in look(watch)] == ["b"]
+
+
 @pytest.mark.parametrize("denied", [{"nodes"}, {"pods"}, set()])
 def test_without_the_rights_nobody_looks_and_the_doctor_says_so(denied: set[str]) -> None:
     api: Any = Api({})
