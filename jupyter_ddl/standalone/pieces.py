@@ -288,6 +288,32 @@ def _prepared(each: Any) -> Any:
 # -- checkpoints -----------------------------------------------------------------------------------
 
 
+def _share_checkpoint() -> None:
+    """Give every host the first process's checkpoint: they go on from one step, or none does."""
+    import os
+
+    if int(os.environ.get("LOCAL_WORLD_SIZE", _WORLD_SIZE)) == _WORLD_SIZE:
+        return
+    dist, path = torch.distributed, _OUTPUT / "checkpoint.pt"
+    group = dist.new_group(backend="gloo")
+    size = torch.tensor([path.stat().st_size if _RANK == 0 and path.exists() else 0])
+    dist.broadcast(size, 0, group)
+    n_bytes = int(size)
+    data = torch.empty(n_bytes, dtype=torch.uint8)
+    if n_bytes and _RANK == 0:
+        data = torch.from_file(str(path), size=n_bytes, dtype=torch.uint8)
+    if n_bytes:
+        dist.broadcast(data, 0, group)
+    if _RANK and not _LOCAL_RANK and n_bytes:
+        new = _OUTPUT / f"checkpoint.{_RANK}.new"  # hosts may share the folder nevertheless
+        data.numpy().tofile(new)
+        os.replace(new, path)
+    elif _RANK and not _LOCAL_RANK:
+        path.unlink(missing_ok=True)
+    dist.barrier(group)
+    dist.destroy_process_group(group)
+
+
 def checkpoint(step: int | None = None, **state: Any) -> None:
     """Write checkpoint.pt, whole or not at all; a program that is started again goes on from it."""
     import os

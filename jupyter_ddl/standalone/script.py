@@ -67,9 +67,9 @@ class Script:
     notes: tuple[str, ...] = ()
 
 
-def refused(spec: RunSpec, why: str) -> str:
+def refused(spec: RunSpec, why: str, *, what: str = "a program of its own") -> str:
     """A refusal, in one line."""
-    return f"run {spec.run_id} can't be a program of its own: {why}"
+    return f"run {spec.run_id} can't be {what}: {why}"
 
 
 def folder_line(folder: str) -> str:
@@ -87,7 +87,9 @@ def check_exportable(spec: RunSpec) -> None:
     """
     ranks = spec.verb.ranks
     if spec.verb.driver != "trials":
-        why = f"{spec.verb.word} takes calls from a notebook; expected a run of search, map or ddp"
+        why = (
+            f"a notebook feeds {spec.verb.word} as it goes on; expected a run of search, map or ddp"
+        )
         raise OptionError(refused(spec, why))
     if ranks.is_group and (ranks.strategy != "ddp" or ranks.strategy_options):
         chosen = " ".join(
@@ -210,12 +212,16 @@ class _Writer:
         if verb.objective is not None:
             internal |= {"_record"}
         if self._meets:
-            internal |= {"_meet", "_part"}
+            internal |= {"_meet", "_part", *self._sharing()}
         if "jupyter_ddl" in self._aliases.values() or "SimpleNamespace" in edited(
             self._source, self._edits
         ):
             internal |= {"SimpleNamespace"}
         return collect(self._used | internal)
+
+    def _sharing(self) -> tuple[str, ...]:
+        """What hosts without common files do before the cell may read a checkpoint."""
+        return ("_share_checkpoint",) if self._meets and "resume" in self._used else ()
 
     def _filled(self, edits: Iterable[Edit] = ()) -> str:
         texts = {name: self._value(option) for name, option in self._options.items()}
@@ -318,6 +324,7 @@ class _Writer:
         yield ""
         if self._meets:
             yield "_meet()"
+        yield from (f"{each}()" for each in self._sharing())
         items = verb.items
         if items is not None:
             yield f"for _number, _element in enumerate({self._variable(items.over)}):"

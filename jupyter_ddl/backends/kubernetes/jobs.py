@@ -5,76 +5,68 @@ from __future__ import annotations
 from pathlib import Path
 
 from jupyter_ddl.backends.kubernetes.programs import (
-    OUTPUT,
+    ClusterProgram,
     Json,
     command_of,
-    config_map,
     container_of,
-    pod_of,
-    program_name,
-    written,
+    metadata,
+    n_parallel,
+    pod_template,
 )
-from jupyter_ddl.standalone.forms import ProgramForm
+from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.standalone.script import Script
 
-__all__ = ["BatchJob", "job_spec"]
+__all__ = ["BatchJob", "job_command", "job_spec"]
 
 _BACKOFF = 3
-_PARALLEL_ITEMS = 8
 
 
-def job_spec(script: Script, folder: Path, image: str, *more: str) -> Json:
-    """The spec of a Job that executes the program once; ``more`` are words on its line."""
-    ranks = script.spec.verb.ranks
+def job_command(spec: RunSpec, inside: str = "") -> list[str]:
+    """What a Job's container executes, as `command_of`; ranks are processes of it."""
     launcher = ["python"]
-    if ranks.is_group:
+    if spec.verb.ranks.is_group:
         launcher += ["-m", "torch.distributed.run", "--standalone"]
-        launcher += ["--nproc-per-node", str(ranks.n_ranks)]
-    command = [*command_of(launcher), *more]
+        launcher += ["--nproc-per-node", str(spec.n_ranks)]
+    return command_of(launcher, inside)
+
+
+def job_spec(script: Script, folder: Path, image: str, command: list[str]) -> Json:
+    """The spec of a Job whose pod executes a command with all GPUs of the run's ranks."""
+    ranks = script.spec.verb.ranks
     container = container_of(image, command, ranks.gpus_per_rank * ranks.n_ranks)
-    return {
-        "backoffLimit": _BACKOFF,
-        "template": {"spec": pod_of(script, folder, container)},
-    }
+    return {"backoffLimit": _BACKOFF, "template": pod_template(script, folder, container)}
 
 
-class BatchJob(ProgramForm):
+class BatchJob(ClusterProgram):
     """A Job with the program in a ConfigMap: one pod, or one for each element of a map.
 
     The ranks of a training are processes of its pod.
     """
 
-    suffixes = (".yaml", ".yml")
-    wants_image = True
-
-    def text(self, script: Script, folder: Path, image: str) -> str:
-        items = script.spec.verb.items
-        indexed = [] if items is None else ["--item", "$(JOB_COMPLETION_INDEX)"]
-        spec = job_spec(script, folder, image, *indexed)
-        if items is not None:
-            n_items = script.spec.n_trials
-            parallel = min(n_items, script.spec.verb.max_parallel or _PARALLEL_ITEMS)
-            spec = {
-                "completionMode": "Indexed",
-                "completions": n_items,
-                "parallelism": parallel,
-                **spec,
-            }
-        job = {
+    def executed_by(self, script: Script, folder: Path, image: str) -> Json:
+        is_map = script.spec.verb.items is not None
+        make = _map_spec if is_map else _once_spec
+        return {
             "apiVersion": "batch/v1",
             "kind": "Job",
-            "metadata": {
-                "name": program_name(script.spec),
-                "labels": {"jupyter-ddl/run": script.spec.run_id},
-            },
-            "spec": spec,
+            "metadata": metadata(script.spec),
+            "spec": make(script, folder, image),
         }
-        return written([config_map(script, folder), job])
 
-    def notes(self, script: Script) -> tuple[str, ...]:
-        return (
-            # Without --server-side kubectl puts a copy into an annotation, which holds 256 KiB.
-            "start it by `kubectl apply --server-side -f` on the file",
-            f"what it writes goes with its pod: put a claim in the place of the volume of {OUTPUT} "
-            f"to keep it",
-        )
+
+def _once_spec(script: Script, folder: Path, image: str) -> Json:
+    return job_spec(script, folder, image, job_command(script.spec))
+
+
+def _map_spec(script: Script, folder: Path, image: str) -> Json:
+    number = "$(JOB_COMPLETION_INDEX)"
+    command = [*job_command(script.spec, inside=number), "--item", number]
+    spec = job_spec(script, folder, image, command)
+    # Tries are counted for each element: one that fails for good ends no other.
+    spec["backoffLimitPerIndex"] = spec.pop("backoffLimit")
+    return {
+        "completionMode": "Indexed",
+        "completions": script.spec.n_trials,
+        "parallelism": n_parallel(script.spec),
+        **spec,
+    }

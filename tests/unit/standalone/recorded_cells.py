@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import msgspec
+import yaml
 
 from jupyter_ddl.ledger.file import LedgerWriter
 from jupyter_ddl.protocol.events import (
@@ -27,11 +28,14 @@ from jupyter_ddl.protocol.events import (
 )
 from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.protocol.space import ParamValue
+from jupyter_ddl.standalone.export import export_program
 from jupyter_ddl.store.blobs import keep_blobs
 from jupyter_ddl.store.paths import blob_dirs, ledger_path, private_dir, run_dir
 from tests.unit.cell.cell_makers import compiled
 
-__all__ = ["executed", "notebook_of", "record", "reports"]
+__all__ = ["IMAGE", "executed", "exported", "is_of", "notebook_of", "record", "reports"]
+
+IMAGE = "registry.example/team/train:1"
 
 _count = itertools.count()
 
@@ -87,6 +91,17 @@ def record(
     with LedgerWriter.open(ledger_path(run_id), create=True) as ledger:
         ledger.append([*events, RunFinished(4.0, "complete")])
     return spec
+
+
+def exported(path: Path, run_id: str, kind: str, **options: Any) -> list[dict[str, Any]]:
+    """The objects in the file of a form for ``kubectl``."""
+    export_program(run_id, path, kind, **{"image": IMAGE, **options})
+    return [*yaml.safe_load_all(path.read_text())]
+
+
+def is_of(model: Any, made: dict[str, Any]) -> None:
+    """Refuse what a class of ``kubeflow_trainer_api.models`` does not have, at any depth."""
+    assert json.loads(model.from_dict(made).to_json()) == made
 
 
 def executed(path: Path, *arguments: str, ranks: int = 1) -> str:
