@@ -17,12 +17,11 @@ import os
 import platform
 import random
 import signal
-import statistics
 import sys
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -31,7 +30,9 @@ from jupyter_ddl.client.session import session
 from jupyter_ddl.store.connection import read_connection
 from tests.leaks import Home, end_processes, leftovers_of, new_home, processes_of
 from tests.run_tools import workers
-from tests.soak.records import Record, Records, Worked, lost_steps
+from tests.soak.cpu import CpuUse
+from tests.soak.figures import Kill, nearly_all, rows_of
+from tests.soak.records import Record, Records, lost_steps
 from tests.soak.stage import Notebook, Panel
 
 __all__ = ["main"]
@@ -98,20 +99,6 @@ for step in range(state["step"] + 1 if state else 0, {steps}):
 
 
 @dataclass
-class _Kill:
-    kind: str
-    pid: int
-    at_s: float
-    works: list[Worked]
-    """What was under way."""
-    runs: list[Record]
-    """What had not ended."""
-    lost: frozenset[int]
-    """The process and everything below it."""
-    took_s: float = 0.0
-
-
-@dataclass
 class _Life:
     """A process that ought not to grow, at its moments of rest."""
 
@@ -154,14 +141,15 @@ class Soak:
         self._records = Records()
         self._unfinished: dict[str, list[str]] = {"search": [], "ddp": []}
         start = f"%cluster start local -n 4 --name {_CLUSTER}"
-        self._search = Notebook(
-            home, "search", start, self._search_cell, lambda: self._ids("search")
-        )
-        self._training = Notebook(
-            home, "training", "", self._training_cell, lambda: self._ids("ddp")
+        self._search, self._training = (
+            Notebook(home, name, _CLUSTER, start, cell, partial(self._ids, verb))
+            for name, cell, verb in (
+                ("search", self._search_cell, "search"),
+                ("training", self._training_cell, "ddp"),
+            )
         )
         self._panel = Panel(home, lambda: [*self._ids("search"), *self._ids("ddp")])
-        self.kills: list[_Kill] = []
+        self.kills: list[Kill] = []
         self.broken: list[str] = []
         self._lives: dict[tuple[str, int], _Life] = {}
 
@@ -187,10 +175,16 @@ class Soak:
 
     def _kill_some(self) -> None:
         """One kill, or two in short order, and wait until all goes on."""
-        some = [self._kill()]
-        while self._chance.random() < 0.2:
+        kind = self._draw_kind()
+        self._wait(lambda: self._victims(kind), f"a {kind} to kill")
+        cpu = CpuUse(processes_of(self._home))
+        some = self._kill(kind)
+        while some and self._chance.random() < 0.2:
             self._pause(0.0, 2.0)
-            some.append(self._kill())
+            # Nobody waits for a victim here: all is timed from the last kill.
+            some += self._kill(self._draw_kind())
+        if not some:
+            return
         deadline = time.monotonic() + _PATIENCE_S
         last_s = some[-1].at_s
         left = list(some)
@@ -199,6 +193,8 @@ class Soak:
             for kill in [k for k in left if self._is_survived(k, last_s)]:
                 kill.took_s = time.time() - last_s
                 left.remove(kill)
+                if len(some) == 1:
+                    kill.cpu_s = cpu.spent_s(processes_of(self._home))
             if self.broken:
                 return
             if left and time.monotonic() > deadline:
@@ -212,27 +208,25 @@ class Soak:
         self._say(some)
         self._pause(0.0, 2.0)
 
-    def _kill(self) -> _Kill:
-        kind = self._chance.choice(self._options.kinds)
-        draw = self._chance.random()
-        found: list[tuple[int, Callable[[], object]]] = []
+    def _draw_kind(self) -> str:
+        return str(self._chance.choice(self._options.kinds))
 
-        def look() -> bool:
-            self._look()
-            found[:] = self._victims(kind)
-            return bool(found)
-
-        self._wait(look, f"a {kind} to kill")
-        pid, kill = found[int(draw * len(found))]
+    def _kill(self, kind: str) -> list[Kill]:
+        """One of a kind, if there is one now."""
+        self._look()
+        found = self._victims(kind)
+        if not found:
+            return []
+        pid, kill = self._chance.choice(found)
         lost = {pid}
         with contextlib.suppress(psutil.Error):
             lost |= {child.pid for child in psutil.Process(pid).children(recursive=True)}
         works = self._records.worked()
         with contextlib.suppress(ProcessLookupError):
             kill()
-        made = _Kill(kind, pid, time.time(), works, self._records.unfinished(), frozenset(lost))
+        made = Kill(kind, pid, time.time(), works, self._records.unfinished(), frozenset(lost))
         self.kills.append(made)
-        return made
+        return [made]
 
     def _victims(self, kind: str) -> list[tuple[int, Callable[[], object]]]:
         if kind == "kernel":
@@ -256,7 +250,7 @@ class Soak:
             generation = [p for p in below if "resource_tracker" not in _line(p)]
         return sorted(process.pid for process in generation)
 
-    def _is_survived(self, kill: _Kill, last_s: float) -> bool:
+    def _is_survived(self, kill: Kill, last_s: float) -> bool:
         if kill.kind == "kernel":
             return all(user.drawn_at_s > last_s for user in (self._search, self._training))
         if kill.kind == "server":
@@ -355,38 +349,19 @@ class Soak:
                 self.broken.append(f"{kind} {pid} grew by {n_bytes / 2**20:.1f} MB: {life.rss}")
             if n_fds > _N_POOLED.get(kind, 0):
                 self.broken.append(f"{kind} {pid} keeps {n_fds} descriptors more: {life.n_fds}")
-        if self._p95() > self._options.p95_s:
-            self.broken.append(f"95 % of kills were survived within {self._p95():.1f} s")
-
-    def _p95(self) -> float:
-        took_s = [kill.took_s for kill in self.kills]
-        return statistics.quantiles(took_s, n=20)[-1] if len(took_s) > 1 else sum(took_s)
+        took_s = nearly_all([kill.took_s for kill in self.kills])
+        if took_s > self._options.p95_s:
+            self.broken.append(f"95 % of kills were survived within {took_s:.1f} s")
 
     # -- telling -------------------------------------------------------------------------------
 
-    def _say(self, some: list[_Kill]) -> None:
+    def _say(self, some: list[Kill]) -> None:
         told = ", ".join(f"{kill.kind} {kill.took_s:.2f} s" for kill in some)
         print(f"{time.strftime('%H:%M:%S')} {len(self.kills)}: {told}", flush=True)
 
     def table(self) -> str:
         """The figures, in Markdown."""
-        lines = [
-            "| killed | kills | back after (median) | 95th percentile | longest |",
-            "|---|---|---|---|---|",
-        ]
-        groups: dict[str, list[float]] = defaultdict(list)
-        for kill in self.kills:
-            groups[kill.kind].append(kill.took_s)
-            groups["all"].append(kill.took_s)
-        for kind in (*_KINDS, "all"):
-            took_s = sorted(groups[kind])
-            if took_s:
-                p95_s = took_s[min(len(took_s) - 1, int(0.95 * len(took_s)))]
-                lines.append(
-                    f"| {kind} | {len(took_s)} | {statistics.median(took_s):.2f} s "
-                    f"| {p95_s:.2f} s | {took_s[-1]:.2f} s |"
-                )
-        return "\n".join([*lines, "", *self._facts()])
+        return "\n".join([*rows_of(self.kills, _KINDS), "", *self._facts()])
 
     def _facts(self) -> list[str]:
         runs = self._records.runs.values()
@@ -478,7 +453,8 @@ def main(arguments: list[str] | None = None) -> int:
             end_processes(home)
         print(
             f"\n{len(soak.kills)} kills in {(time.monotonic() - began_s) / 60:.0f} min, seed "
-            f"{options.seed}; {platform.platform()}, {os.cpu_count()} CPUs\n\n{soak.table()}\n"
+            f"{options.seed}, load {os.getloadavg()[2]:.0f}, nice {os.nice(0)}; "
+            f"{platform.platform()}, {os.cpu_count()} CPUs\n\n{soak.table()}\n"
         )
         for line in soak.broken:
             print(f"BROKEN: {line}")

@@ -126,15 +126,19 @@ class Records:
 
     def poll(self) -> None:
         for path in runs_dir().iterdir():
-            if path.name not in self._readers:
+            if path.name not in self._readers and path.name not in self.runs:
                 # A run's directory is there a moment before its first record.
                 with contextlib.suppress(JupyterDDLError, OSError):
                     self._readers[path.name] = LedgerReader(ledger_path(path.name))
-        for run_id, reader in self._readers.items():
+        for run_id, reader in tuple(self._readers.items()):
             for event in reader.poll():
                 if isinstance(event, RunSubmitted):
                     self.runs[run_id] = Record(run_id, type(event.spec.verb).__name__.lower())
                 self.runs[run_id].take(event)
+            if run_id in self.runs and self.runs[run_id].is_over:
+                # Looked at fifty times a second, hundreds of them would take a core.
+                reader.close()
+                del self._readers[run_id]
 
     def close(self) -> None:
         for reader in self._readers.values():

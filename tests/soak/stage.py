@@ -16,6 +16,7 @@ import websocket
 from tests.integration.server.jupyter_process import Browser, JupyterServer
 from tests.leaks import Home
 from tests.live_kernel import LiveKernel
+from tests.until import until
 
 __all__ = ["Notebook", "Panel"]
 
@@ -28,6 +29,10 @@ class Notebook(threading.Thread):
 
     Parameters
     ----------
+    cluster : str
+        Its name: whoever has a name for a cluster says it in each notebook.
+    start : str
+        The line that starts it.
     cell : callable
         From the number of the run, from 0, to its source.
     unfinished : callable
@@ -38,13 +43,15 @@ class Notebook(threading.Thread):
         self,
         home: Home,
         name: str,
-        first: str,
+        cluster: str,
+        start: str,
         cell: Callable[[int], str],
         unfinished: Callable[[], list[str]],
     ) -> None:
         super().__init__(name=f"soak-{name}", daemon=True)
         self._home = home
-        self._first = first
+        self._cluster = cluster
+        self._start = start
         self._cell = cell
         self._unfinished = unfinished
         self._kernel: LiveKernel | None = None
@@ -89,9 +96,7 @@ class Notebook(threading.Thread):
         kernel = LiveKernel(self._home)
         try:
             kernel.run("%load_ext jupyter_ddl").check()
-            if self._first:
-                kernel.run(self._first).check()
-                self._first = ""
+            self._choose_cluster(kernel)
             while not self._is_closing.is_set() or self._unfinished():
                 unfinished = self._unfinished()
                 if unfinished:
@@ -104,6 +109,11 @@ class Notebook(threading.Thread):
         finally:
             self._kernel = None
             kernel.close(stop_clusters=False)
+
+    def _choose_cluster(self, kernel: LiveKernel) -> None:
+        """Use the cluster; one that is gone is started, or found when another one has done so."""
+        lines = itertools.cycle((f"%cluster attach {self._cluster}", self._start))
+        until(lambda: kernel.run(next(lines)).status == "ok", 60.0, f"cluster {self._cluster}")
 
     def _follow(self, kernel: LiveKernel, code: str) -> bool:
         """Until the cell's end; False when the kernel has ended before."""
