@@ -94,7 +94,7 @@ def test_what_the_panel_offers_does_what_it_says(lab: Lab, page: Page, tmp_path:
     _begin(page, _FAILS)
     expect(run_row(page, "fails")).to_contain_text("waiting")
     fails = _page_of(page, "fails")
-    expect(fails).to_contain_text("every slot is kept")
+    expect(fails).to_contain_text("Every slot is kept")
     take(page, "remedies-waiting")
     release = fails.get_by_role("button", name=re.compile("^Release slots of")).first
     press_twice(release, "Really end ")

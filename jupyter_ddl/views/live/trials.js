@@ -317,7 +317,8 @@ export class Trials {
     column.width = this._widths.get(key);
     setText(span, column.sort === "number" && row.number === best ? `★ ${text}` : text);
     const failure = column.muted && row.failure !== null ? this._failures.get(row.number) : undefined;
-    setAttribute(cell, "title", failure === undefined ? null : clean(failure.message, 300));
+    const whole = column.muted ? clean(row.worker, 120) || null : null;
+    setAttribute(cell, "title", failure === undefined ? whole : clean(failure.message, 300));
     this._stopButton(cell, column.stop === true && row.state === "running" ? row.number : null);
   }
 
@@ -408,5 +409,11 @@ function steps(row, total) {
 function noteOf(row) {
   if (row.failure !== null && row.state === "failed") return `${clean(row.failure.type_name, 40)}`;
   const again = row.attempts > 1 ? ` · attempt ${row.attempts}` : "";
-  return clean(row.worker, 32) + again;
+  return shortened(row.worker) + again;
+}
+
+/** The end of a long name: what it begins with, all workers of a cluster have. */
+function shortened(worker) {
+  const text = clean(worker, 120);
+  return text.length > 20 ? `…${text.slice(-12)}` : text;
 }
