@@ -15,7 +15,7 @@ UNIT   := tests/kernel/test_every_verb.py $(wildcard tests/contract tests/unit)
 # Real kernels, notebooks and controllers: what takes longest in one file first.
 KERNEL := tests/notebooks tests/kernel tests/binder $(addprefix tests/integration/,cli controller)
 # What runs on clusters and beside them, in depth.
-DEPTH  := tests/contract $(addprefix tests/integration/,backends environment faults fit network server telemetry tensorboard worker)
+DEPTH  := tests/contract $(addprefix tests/integration/,backends environment faults fit mirror network server telemetry tensorboard worker)
 # Rank groups on real clusters: many small starts and deaths.
 GROUPS := $(addprefix tests/integration/,ddp groups)
 # Tests in parallel processes, a file in one of them: what its fixtures make is made once.  In the order
@@ -34,7 +34,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PANEL  := $(BIN)/python tools/build_labextension.py
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-kernel test-clusters test-groups test-gpu test-real test-kube test-kube-slow test-slow test-js test-browser labextension lab lint format audit sbom soak soak-strategies fuzz bench docs notebooks badge pictures clean
+.PHONY: help install demo test test-kernel test-clusters test-groups test-gpu test-real test-kube test-kube-slow test-slow test-js test-browser labextension lab lint format helm audit sbom soak soak-strategies soak-kube fuzz bench docs notebooks badge pictures clean
 
 help:  ## show this
 	@echo "make TARGET, where TARGET is one of"
@@ -106,12 +106,19 @@ format: $(READY)  ## rewrite what `make lint` can fix by itself
 	$(BIN)/ruff format .
 	$(BIN)/python tools/strip_notebooks.py
 	$(BIN)/python tools/make_types.py
+	$(BIN)/python tools/make_chart.py
+
+helm: node  ## bring helm, with which the tests of deploy/helm are not skipped
+	@tools/helm.sh
 
 soak: $(READY)  ## kill what a search and a training need, 1,000 times in random order; ARGS="--kills 20"
 	@$(BIN)/python -m tests.soak $(ARGS)
 
 soak-strategies: $(READY)  ## each strategy 500 times in a row, half of the runs with a killed rank; ARGS="--runs 5"
 	@$(BIN)/python -m tests.soak.strategies $(ARGS)
+
+soak-kube: $(READY)  ## the same with pods, their controller and its notebooks, 200 times; ARGS="--kills 20"
+	@$(BIN)/python -m tests.soak.kube $(ARGS)
 
 fuzz: $(READY)  ## a million damaged inputs of each kind for all that reads what others wrote: an hour
 	@$(BIN)/python -m jupyter_ddl.testing.fuzz --count 1000000 $(ARGS)

@@ -87,7 +87,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Site]:
         [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(folder)],
         cwd=ROOT,
         env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
-        timeout=120,
+        timeout=600,  # it takes 15 s, and on a busy machine many times that
         check=True,
     )
     with _Site(("127.0.0.1", 0), lambda *a: _Handler(*a, directory=str(folder))) as server:

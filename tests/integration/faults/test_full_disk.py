@@ -12,7 +12,7 @@ import pytest
 from jupyter_ddl.client.clusters import start_cluster
 from jupyter_ddl.protocol.snapshot import RunSnapshot
 from tests.leaks import Home
-from tests.run_tools import STEPS, assert_clean, start_search
+from tests.run_tools import STEPS, assert_clean, fill, start_search
 
 pytestmark = pytest.mark.integration
 
@@ -26,16 +26,6 @@ def small_disk(stopping: Home) -> Iterator[Path]:
         pytest.skip("mounting a small file system needs root with CAP_SYS_ADMIN")
     yield stopping.data
     subprocess.run(["umount", "-l", str(stopping.data)], check=True)
-
-
-def fill(ballast: Path) -> None:
-    with ballast.open("wb", buffering=0) as file:
-        for size in (1 << 16, 1 << 12, 1):
-            try:
-                while True:
-                    file.write(b"x" * size)
-            except OSError:
-                continue
 
 
 def test_a_run_pauses_on_a_full_disk_and_goes_on_when_there_is_room(small_disk: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import random
 import signal
-import time
 
 import psutil
 import pytest
@@ -50,25 +49,24 @@ for step in range(4):
 """
 
 
-def kill_workers(run: Run, n_kills: int, interval_s: tuple[float, float], seed: int) -> int:
-    """SIGKILL random workers at random times until the run has ended; returns how many.
+def kill_workers(run: Run, n_kills: int, seed: int, n_trials_between: int = 3) -> int:
+    """SIGKILL a random worker each time that some further trials have finished; returns how many.
 
-    Only while some trial runs: on a busy host workers would never come to begin one.
+    Counted in trials, not in seconds: a search on a fast host would end before the last kill, and
+    on a busy one workers would never come to begin a trial.
     """
     rng = random.Random(seed)
     done = 0
-    next_s = time.monotonic() + rng.uniform(*interval_s)
 
     def step() -> bool:
-        nonlocal done, next_s
-        found = workers()
-        is_due = done < n_kills and time.monotonic() >= next_s
-        if is_due and found and run.snapshot().counts.running:
+        nonlocal done
+        snapshot, found = run.snapshot(), workers()
+        is_due = snapshot.counts.finished >= n_trials_between * done
+        if is_due and found and snapshot.counts.running:
             with contextlib.suppress(psutil.Error):
                 rng.choice(found).kill()
                 done += 1
-            next_s = time.monotonic() + rng.uniform(*interval_s)
-        return done == n_kills or run.snapshot().finished_at_s is not None
+        return done == n_kills or snapshot.finished_at_s is not None
 
     until(step, 20.0 * n_kills, "the kills")
     return done
@@ -86,7 +84,7 @@ def test_ten_killed_workers_change_nothing_in_a_search_by_tpe(cluster: Cluster) 
     options = {"sampler": "tpe", "seed": 11}
     calm = start_search(STEPS.replace("0.05", "0"), 50, **options).wait(PATIENCE_S)
     disturbed = start_search(STEPS, 50, **options)
-    kills = kill_workers(disturbed, 10, (0.5, 0.9), seed=5)
+    kills = kill_workers(disturbed, 10, seed=5)
     disturbed.wait(PATIENCE_S)
     assert kills == 10
     assert disturbed.snapshot().n_evictions > 0
@@ -100,7 +98,7 @@ def test_killed_workers_change_no_bit_of_what_torch_computes(stopping: Home) -> 
     calm = start_search(TORCH, 8, **options).wait(PATIENCE_S)
     disturbed = start_search(TORCH, 8, **options)
     wait_for(disturbed, lambda seen: seen.counts.running > 0)
-    kill_workers(disturbed, 3, (0.3, 0.6), seed=4)
+    kill_workers(disturbed, 3, seed=4, n_trials_between=2)
     disturbed.wait(PATIENCE_S)
     assert disturbed.snapshot().n_evictions > 0
     assert_undisturbed(disturbed, calm, 8)
@@ -111,7 +109,7 @@ def test_killed_workers_change_no_bit_of_what_torch_computes(stopping: Home) -> 
 def test_sixty_killed_workers_lose_and_duplicate_no_trial(cluster: Cluster) -> None:
     calm = start_search(STEPS.replace("0.05", "0"), 250, seed=7).wait(PATIENCE_S)
     disturbed = start_search(STEPS, 250, seed=7)
-    kills = kill_workers(disturbed, 60, (0.5, 0.9), seed=1)
+    kills = kill_workers(disturbed, 60, seed=1)
     disturbed.wait(10 * PATIENCE_S)
     assert kills == 60
     assert disturbed.snapshot().n_evictions > 10

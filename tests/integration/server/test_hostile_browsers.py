@@ -85,7 +85,7 @@ def attack(server: JupyterServer, rng: random.Random, n_messages: int) -> bool:
         for _ in range(n_messages):
             opcode, payload = hostile(rng)
             browser.socket.send(payload, opcode)
-        browser.socket.settimeout(1.0)
+        browser.socket.settimeout(PATIENCE_S)
         return closing(browser)[0] == 1008
     except websocket.WebSocketTimeoutException:
         return False
