@@ -22,7 +22,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from types import FrameType
 from typing import NoReturn
 from urllib.parse import urlsplit
 
@@ -33,6 +32,7 @@ NAME_IS_KNOWN = "the scheduler's name is known here"
 
 _EXIT = 128 + signal.SIGTERM
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_AWAITED = (*_SIGNALS, signal.SIGCHLD)
 _PAUSE_S = 0.2
 _READY = b'"ready"'
 """In what a controller tells on its standard output when it serves."""
@@ -89,56 +89,57 @@ def begin_again(
     is_heard : bool
         Its standard output is kept from others: it says little there, and whether it is ready.
     """
-    told = has_served = False
-    child = 0
-
-    def tell(signum: int, _: FrameType | None) -> None:
-        nonlocal told
-        told = True
-        if not child:
-            os._exit(_EXIT)
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(child, signum)
-
-    for signum in _SIGNALS:
-        signal.signal(signum, tell)
+    has_served = False
+    # Taken by `sigwait` below: a handler would not run for a signal that comes right before a wait.
+    signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
     while True:
         ends = os.pipe() if is_heard else None
-        child = _forked(run, ends)
-        status = _ended(child)
-        child = 0
+        status, was_told = _ended(_forked(run, ends))
         has_served = has_served or (ends is not None and _has_told(ends[0]))
         code = os.waitstatus_to_exitcode(status)
-        if told or not goes_on(code, has_served):
+        if was_told or not goes_on(code, has_served):
             sys.exit(code if code >= 0 else 128 - code)
-        time.sleep(_PAUSE_S)
+        if signal.sigtimedwait(_SIGNALS, _PAUSE_S) is not None:
+            sys.exit(_EXIT)
 
 
 def _forked(run: Callable[[], None], ends: tuple[int, int] | None) -> int:
     """The pid of a child, which writes into a pipe if there is one."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # until there is a child to tell
     child = os.fork()
     if child == 0:
-        signal.signal(signal.SIGTERM, lambda *_: os._exit(_EXIT))
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        # What is not the first process needs no handler, which would run too late right before a wait.
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         if ends is not None:
             os.dup2(ends[1], 1)
             os.close(ends[0])
     if ends is not None:
         os.close(ends[1])
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
     if child == 0:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _AWAITED)
         run()
         sys.exit(0)
     return child
 
 
-def _ended(child: int) -> int:
-    """The wait status of a child's end; what others have left to the first process is buried."""
+def _ended(child: int) -> tuple[int, bool]:
+    """The wait status of a child's end, and whether it was told to end: it is told what this process is.
+
+    What others have left to the first process is buried.
+    """
+    was_told = False
     while True:
-        pid, status = os.wait()
-        if pid == child:
-            return status
+        signum = signal.sigwait(_AWAITED)
+        if signum != signal.SIGCHLD:
+            was_told = True
+            os.kill(child, signum)
+            continue
+        pid = status = 0
+        while pid != child:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                break
+        else:
+            return status, was_told
 
 
 def _has_told(heard: int) -> bool:
