@@ -96,6 +96,7 @@ def no_leftovers(request: pytest.FixtureRequest) -> Iterator[None]:
     home: Home = request.getfixturevalue("home")
     yield
     _close_session()
+    _end_client_loop()  # what was called without a session has none that would end it
     found = leftovers_of(home)
     end_processes(home)
     if found:
