@@ -27,12 +27,15 @@ __all__ = [
     "fill",
     "kill_controller",
     "outcomes",
+    "sources",
     "start_map",
     "start_search",
     "starts",
     "table",
     "wait_for",
     "workers",
+    "zygote_of",
+    "zygotes",
 ]
 
 STEPS = """
@@ -45,6 +48,8 @@ for step in range(4):
     checkpoint(step=step, x=x)
 """
 """A trial of 0.2 s that reports and saves."""
+
+_SOURCE = "jupyter_ddl.ranks.zygote_source"
 
 SLEEPING = """
 import time
@@ -98,14 +103,54 @@ def kill_controller(name: str = "test") -> None:
 
 def workers(name: str = "test") -> list[psutil.Process]:
     """Dask workers of a cluster, by pid."""
+    others = (_SOURCE, "resource_tracker")  # beside the server that forks them
+    return _below(name, lambda words: not any(each in " ".join(words) for each in others))
+
+
+def sources(name: str = "test") -> list[psutil.Process]:
+    """The process from which a cluster's zygotes are forked, if there is one."""
+    return [each for each in _children_of(name) if _SOURCE in _words_of(each)]
+
+
+def zygotes(name: str = "test") -> list[psutil.Process]:
+    """What was forked from that process, by pid."""
+    return _below(name, lambda words: _SOURCE in words)
+
+
+def zygote_of(worker: psutil.Process, name: str = "test") -> list[psutil.Process]:
+    """A worker's zygotes: they share a pipe with it, by which they hear of its end."""
+    own = _pipes_of(worker.pid)
+    return [each for each in zygotes(name) if own & _pipes_of(each.pid)]
+
+
+def _children_of(name: str) -> list[psutil.Process]:
     info = read_connection(name)
-    found: list[psutil.Process] = []
     with contextlib.suppress(psutil.Error):
-        for child in psutil.Process(info.process.pid).children() if info else ():
-            with contextlib.suppress(psutil.Error):
-                if "resource_tracker" not in " ".join(child.cmdline()):
-                    found += child.children()  # of the server that forks workers
+        return psutil.Process(info.process.pid).children() if info else []
+    return []
+
+
+def _below(name: str, which: Callable[[Sequence[str]], bool]) -> list[psutil.Process]:
+    found: list[psutil.Process] = []
+    for child in _children_of(name):
+        with contextlib.suppress(psutil.Error):
+            if which(child.cmdline()):
+                found += child.children()
     return sorted(found, key=lambda process: process.pid)
+
+
+def _words_of(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []  # it has just ended
+
+
+def _pipes_of(pid: int) -> set[str]:
+    with contextlib.suppress(OSError):
+        held = {os.readlink(each) for each in Path(f"/proc/{pid}/fd").iterdir()}  # noqa: PTH115
+        return {each for each in held if each.startswith("pipe:")}
+    return set()
 
 
 def table(run: Run) -> list[tuple[int, tuple[Any, ...], float | None]]:

@@ -440,7 +440,7 @@ class BackendPlugin(ABC):
         """
         raise ClusterError(f"controllers of backend {self.name!r} run where their clients do")
 
-    def enter_controller(self) -> None:
+    def enter_controller(self, spec: ClusterSpec) -> None:
         """Called first in a controller, while it has one thread: a fork of it goes here."""
         return
 

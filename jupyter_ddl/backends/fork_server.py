@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gc
 import os
-import sys
 from collections.abc import Sequence
 from itertools import pairwise
 from multiprocessing import forkserver, resource_tracker, util
@@ -21,18 +20,13 @@ import distributed.utils
 import jupyter_ddl.worker.plugin
 import jupyter_ddl.worker.preemption  # noqa: F401  # both are what workers need
 from jupyter_ddl.store.death_signal import bind_to_parent
+from jupyter_ddl.worker.zygote_source import requests_fd
 
 __all__ = ["start_fork_server"]
 
 
 def start_fork_server() -> None:
-    """Have nannies of this process fork their workers.  Call it from the main thread, first.
-
-    On other systems than Linux, where a fork of what has loaded libraries is not safe, workers
-    begin as new Pythons.  So they do in Python 3.11.0, whose server every user of the host can use.
-    """
-    if not sys.platform.startswith("linux") or sys.version_info < (3, 11, 1):
-        return
+    """Have nannies of this process fork their workers.  Call it from the main thread, first."""
     resource_tracker.ensure_running()
     with patch.object(util, "spawnv_passfds", _fork):
         forkserver.ensure_running()
@@ -49,7 +43,9 @@ def _fork(_: object, command: Sequence[str], fds: Sequence[int]) -> int:
         return pid
     try:
         bind_to_parent(parent_pid)
-        for before, after in pairwise([*sorted({0, 1, 2, *fds}), os.sysconf("SC_OPEN_MAX")]):
+        for before, after in pairwise(
+            [*sorted({0, 1, 2, *fds, *requests_fd()}), os.sysconf("SC_OPEN_MAX")]
+        ):
             os.closerange(before + 1, after)
         gc.freeze()  # a collection in a worker would copy every page of what is shared
         exec(command[-1], {})

@@ -18,6 +18,7 @@ from jupyter_ddl.backends.base import Backend, OnPhase, n_local_workers
 from jupyter_ddl.backends.certificates import temporary_security
 from jupyter_ddl.backends.dask_config import DASK_CONFIG
 from jupyter_ddl.backends.patience import PatientScheduler
+from jupyter_ddl.backends.zygote_source import keep_source
 from jupyter_ddl.errors import ClusterError
 from jupyter_ddl.formats import format_counted
 from jupyter_ddl.protocol.cluster import ClusterSpec
@@ -106,6 +107,7 @@ class LocalBackend(Backend):
         await self._cluster.scale_down(names[:surplus])
 
     async def repair(self) -> None:
+        keep_source()
         cluster = self._cluster
         connected = {state.name for state in cluster.scheduler.workers.values()}
         now_s = awake_s()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +26,20 @@ class LocalPlugin(BackendPlugin):
 
     purpose = "Starts worker processes on this host, as many as its CPUs and memory allow."
 
-    def enter_controller(self) -> None:
-        from jupyter_ddl.backends.fork_server import start_fork_server
+    def enter_controller(self, spec: ClusterSpec) -> None:
+        """Have workers be forked, where that is safe; elsewhere they begin as new Pythons.
 
-        start_fork_server()
+        It is not on other systems than Linux, where a fork of what has loaded libraries may break;
+        nor in Python 3.11.0, whose server for it every user of the host can use.
+        """
+        if not sys.platform.startswith("linux") or sys.version_info < (3, 11, 1):
+            return
+        from jupyter_ddl.backends.zygote_source import offered_source
+
+        with offered_source(spec):  # it imports, while this process imports Dask
+            from jupyter_ddl.backends.fork_server import start_fork_server
+
+            start_fork_server()
 
     def make(self, spec: ClusterSpec) -> Backend:
         from jupyter_ddl.backends.local import LocalBackend

@@ -166,7 +166,7 @@ def main(post: Post | None = None) -> None:
         post.take()
     run_named(
         lambda spec, phases: _serve(spec, phases, post),
-        lambda spec: backend_plugin(spec.backend).enter_controller(),
+        lambda spec: backend_plugin(spec.backend).enter_controller(spec),
     )
 
 

@@ -42,10 +42,10 @@ __all__ = [
 # -- what a rank is at, by its stacks (faulthandler's: the innermost frame first) ---------------
 
 _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<name>.*)$')
-_MAIN_FRAME = ("ranks/main.py", "execute_all")
+_MAIN_FRAMES = (("ranks/main.py", "execute_all"),)
 """The frame that only the main thread of a rank has."""
-_FORKING_FRAME = ("ranks/zygote.py", "serve")
-"""The one that also the zygote has, which is to fork the rank."""
+_FORKING_FRAMES = (("ranks/zygote.py", "serve"), ("ranks/zygote_source.py", "serve"))
+"""Those that also the zygote has, which is to fork the rank, and the source of zygotes."""
 _COLLECTIVE_FILES = (
     "torch/distributed/",
     "torch/nn/parallel/distributed.py",
@@ -76,7 +76,7 @@ def read_place(stacks: str, filename: str = "In [") -> Place:
     filename : str
         How the cell's file name begins.
     """
-    frames = _frames_with(_MAIN_FRAME, stacks)
+    frames = _frames_with(_MAIN_FRAMES, stacks)
     return _place_of(frames, filename) if frames else Place()
 
 
@@ -84,17 +84,19 @@ def whereabouts(state: str, stacks: str, host: str) -> str:
     """Where one is that has not come to the cell: ``at line 2 of /lib/slow.py on 10.0.0.1``."""
     if state in ("T", "t"):
         return f"stopped on {host}"
-    for frame in _frames_with(_FORKING_FRAME, stacks):
+    for frame in _frames_with(_FORKING_FRAMES, stacks):
         if not frame["file"].startswith("<frozen "):  # the machinery of imports
             return f"at line {frame['line']} of {frame['file']} on {host}"
     return f"on {host}"
 
 
-def _frames_with(known: tuple[str, str], stacks: str) -> list[re.Match[str]]:
-    """The frames of the thread that has this one."""
+def _frames_with(known: Sequence[tuple[str, str]], stacks: str) -> list[re.Match[str]]:
+    """The frames of the thread that has one of these."""
     for block in stacks.split("\n\n"):
         frames = [found for text in block.splitlines() if (found := _FRAME.match(text))]
-        if any(each["file"].endswith(known[0]) and each["name"] == known[1] for each in frames):
+        if any(
+            f["file"].endswith(file) and f["name"] == name for f in frames for file, name in known
+        ):
             return frames
     return []
 

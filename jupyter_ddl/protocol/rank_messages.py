@@ -21,10 +21,12 @@ from jupyter_ddl.protocol.sampling import SamplerAnswers, SamplerCall
 
 __all__ = [
     "CHANNEL_LOST_EXIT_CODE",
+    "PID_BYTES",
     "BatchDone",
     "Execute",
     "ForkFailed",
     "ForkRank",
+    "ForkZygote",
     "FromRank",
     "FromZygote",
     "ImportPackages",
@@ -51,6 +53,22 @@ class ForkRank(msgspec.Struct, frozen=True, tag="fork_rank"):
 
 class ImportPackages(msgspec.Struct, frozen=True, tag="import_packages"):
     names: tuple[str, ...]
+
+
+class ForkZygote(msgspec.Struct, frozen=True):
+    """Asks a source for a zygote; its control socket and its lifeline come with it (SCM_RIGHTS)."""
+
+    zygote_id: str
+    imports: tuple[str, ...]
+    """What it is to have imported."""
+    environment: dict[str, str]
+    """What it is to be started with."""
+    directory: str
+
+
+PID_BYTES = 4
+"""What precedes such a zygote's first frame: the source's pid when it takes the request, and then
+the zygote's, with a descriptor of that process."""
 
 
 class ZygoteReady(msgspec.Struct, frozen=True, tag="zygote_ready"):

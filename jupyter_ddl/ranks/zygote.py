@@ -1,6 +1,7 @@
 """The zygote: imports what ranks will need, forks them on request, and ends what they leave.
 
-``python -P -m jupyter_ddl.ranks.zygote FD PARENT_PID``, started by a Dask worker.  It has one
+``python -P -m jupyter_ddl.ranks.zygote FD PARENT_PID``, started by a Dask worker; or a fork of the
+source that all workers of a controller share (:mod:`~jupyter_ddl.ranks.zygote_source`).  It has one
 thread and runs no user code, so a fork of it is clean.  It adopts orphaned descendants: a process
 that a rank has put into a session of its own is ended with that rank, and everything is ended with
 the worker.
@@ -19,7 +20,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeAlias
 
 import msgspec
 
@@ -41,7 +42,13 @@ from jupyter_ddl.ranks.imports import note_names
 from jupyter_ddl.ranks.outputs import choose_renderers
 from jupyter_ddl.ranks.payload import DECIDES_AT_IMPORT
 from jupyter_ddl.ranks.stacks import StackDump
-from jupyter_ddl.store.death_signal import become_subreaper, bind_to_parent, request_death_signal
+from jupyter_ddl.store.death_signal import (
+    become_subreaper,
+    bind_to_parent,
+    bind_to_pipe,
+    is_closed,
+    request_death_signal,
+)
 from jupyter_ddl.store.exhaustion import used_up
 from jupyter_ddl.store.processes import (
     RANK_VARIABLE,
@@ -51,7 +58,7 @@ from jupyter_ddl.store.processes import (
     kill_leftovers,
 )
 
-__all__ = ["guard_zygote", "main"]
+__all__ = ["ByPipe", "Zygote", "guard_zygote", "import_packages", "main", "prepare"]
 
 
 # Stands beside a zygote while that can't hear signals, and ends what it would leave.
@@ -115,12 +122,46 @@ _LAZY_PARTS = {
 torch._dynamo when an optimizer is made (0.9 s), transformers its Trainer (2 s)."""
 
 
+class ByParent:
+    """How a zygote hears of the end of its worker, which is its parent."""
+
+    def __init__(self, worker_pid: int) -> None:
+        self._worker_pid = worker_pid
+        self.fds: tuple[int, ...] = ()
+        """What ranks must not keep."""
+
+    def bind(self, death_signal: signal.Signals) -> None:
+        bind_to_parent(self._worker_pid, death_signal)
+
+    @property
+    def is_gone(self) -> bool:
+        return os.getppid() != self._worker_pid
+
+
+class ByPipe:
+    """The same where the worker is not its parent, but alone has the other end of a pipe."""
+
+    def __init__(self, lifeline: int) -> None:
+        self._lifeline = lifeline
+        self.fds: tuple[int, ...] = (lifeline,)
+
+    def bind(self, death_signal: signal.Signals) -> None:
+        bind_to_pipe(self._lifeline, death_signal)
+
+    @property
+    def is_gone(self) -> bool:
+        return is_closed(self._lifeline)
+
+
+Worker: TypeAlias = ByParent | ByPipe
+
+
 class Zygote:
     """Serves one worker until the worker's end of the socket closes or the worker dies."""
 
-    def __init__(self, control: socket.socket, worker_pid: int) -> None:
+    def __init__(self, control: socket.socket, worker: Worker) -> None:
         self._control = control
-        self._worker_pid = worker_pid
+        self._worker = worker
         self._buffer = FrameBuffer()
         self._rank_fds: deque[int] = deque()
         self._decoder = msgpack_decoder(ToZygote)
@@ -150,14 +191,11 @@ class Zygote:
         signal.signal(signal.SIGCONT, self._check_worker)
         signal.signal(signal.SIGTERM, lambda *_: self._end())
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
-        self._bind(signal.SIGCONT)
-
-    def _bind(self, death_signal: signal.Signals) -> None:
         # SIGCONT wakes even a stopped zygote, whose handler then ends everything below it.
-        bind_to_parent(self._worker_pid, death_signal)
+        self._worker.bind(signal.SIGCONT)
 
     def _check_worker(self, *_: object) -> None:
-        if os.getppid() != self._worker_pid:
+        if self._worker.is_gone:
             self._end()
 
     def _send(self, message: FromZygote) -> None:
@@ -182,25 +220,14 @@ class Zygote:
                 self._import(request)
 
     def _import(self, request: ImportPackages) -> None:
-        imported, failed = [], {}
         guard = self._fork_guard() if self._ranks else None
         # An import may hang in C, where no handler runs: then this process is to be killed.
-        self._bind(signal.SIGKILL)
-        wanted = [name for name in request.names if name not in DECIDES_AT_IMPORT]
-        names = [each for name in wanted for each in (name, *_LAZY_PARTS.get(name, ()))]
-        for name in names:
-            try:
-                importlib.import_module(name)
-            except (Exception, SystemExit) as error:  # noqa: BLE001 - any package, any failure
-                failed[name] = f"{type(error).__name__}: {error}"
-            else:
-                imported.append(name)
-        self._bind(signal.SIGCONT)
+        self._worker.bind(signal.SIGKILL)
+        imported, failed = import_packages(request.names)
+        self._worker.bind(signal.SIGCONT)
         if guard is not None:
             os.kill(guard, signal.SIGKILL)
             os.waitpid(guard, 0)
-        note_names(_replaced_functions())
-        gc.collect()
         self._send(PackagesImported(tuple(imported), failed, _loaded()))
 
     def _fork_guard(self) -> int | None:
@@ -212,7 +239,7 @@ class Zygote:
         except OSError:
             pid = None  # no process to spare: the import goes on without
         if pid == 0:
-            inherited = (self._wake_read, self._wake_write, *self._rank_fds)
+            inherited = (self._wake_read, self._wake_write, *self._worker.fds, *self._rank_fds)
             guard_zygote(zygote_pid, (self._control.detach(), *inherited))
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         return pid
@@ -254,7 +281,7 @@ class Zygote:
             signal.signal(signal.SIGINT, signal.default_int_handler)
             signal.pthread_sigmask(signal.SIG_SETMASK, signals)
             self._control.close()
-            for fd in (self._wake_read, self._wake_write, *self._rank_fds):
+            for fd in (self._wake_read, self._wake_write, *self._worker.fds, *self._rank_fds):
                 os.close(fd)
             gc.enable()
             exit_code = rank_main.run(name, socket.socket(fileno=rank_fd))
@@ -288,8 +315,8 @@ class Zygote:
 
     def _end(self) -> NoReturn:
         """Kill every descendant, then leave.  Runs in a signal handler too."""
-        is_orphan = os.getppid() != self._worker_pid
-        deadline = time.monotonic() + (_ORPHAN_TIMEOUT_S if is_orphan else _END_TIMEOUT_S)
+        timeout_s = _ORPHAN_TIMEOUT_S if self._worker.is_gone else _END_TIMEOUT_S
+        deadline = time.monotonic() + timeout_s
         while (children := child_pids()) and time.monotonic() < deadline:
             for pid in children:
                 _kill(pid, whole_group=pid in self._ranks)
@@ -305,6 +332,25 @@ def _kill(pid: int, *, whole_group: bool) -> None:
     for send in (os.killpg, os.kill) if whole_group else (os.kill,):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             send(pid, signal.SIGKILL)
+
+
+def import_packages(names: Iterable[str]) -> tuple[list[str], dict[str, str]]:
+    """Import what ranks are to find imported; returns what that was, and why others were not."""
+    imported, failed = [], {}
+    n_before = len(sys.modules)
+    wanted = [name for name in names if name not in DECIDES_AT_IMPORT]
+    parts = [each for name in wanted for each in (name, *_LAZY_PARTS.get(name, ()))]
+    for name in parts:
+        try:
+            importlib.import_module(name)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - any package, any failure
+            failed[name] = f"{type(error).__name__}: {error}"
+        else:
+            imported.append(name)
+    if len(sys.modules) != n_before:  # else it was all there: nothing of it is touched
+        note_names(_replaced_functions())
+        gc.collect()
+    return imported, failed
 
 
 def _replaced_functions() -> list[Callable[..., Any]]:
@@ -335,15 +381,21 @@ def _exit_message(name: str, pid: int, status: int) -> RankExited:
     return RankExited(name, pid, exit_code=os.waitstatus_to_exitcode(status))
 
 
-def main() -> NoReturn:
-    control_fd, worker_pid = int(sys.argv[1]), int(sys.argv[2])
+def prepare() -> tuple[socket.socket, int, list[str]]:
+    """Begin a process that forks: its socket, its parent, and what else it was started with."""
+    fd, parent_pid, *others = sys.argv[1:]
     sys.argv[:] = ["cell"]  # scripts that become cells parse their arguments: there are none
     choose_renderers(os.environ)  # before anything that draws is imported
-    bind_to_parent(worker_pid)
+    bind_to_parent(int(parent_pid))
     gc.disable()
-    control = socket.socket(fileno=control_fd)
+    control = socket.socket(fileno=int(fd))
     control.set_inheritable(False)
-    Zygote(control, worker_pid).serve()
+    return control, int(parent_pid), others
+
+
+def main() -> NoReturn:
+    control, worker_pid, _ = prepare()
+    Zygote(control, ByParent(worker_pid)).serve()
 
 
 if __name__ == "__main__":

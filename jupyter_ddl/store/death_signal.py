@@ -8,8 +8,10 @@ functions do nothing, and the end of file on the control socket stands in.
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import functools
 import os
+import select
 import signal
 import sys
 import threading
@@ -19,7 +21,9 @@ __all__ = [
     "become_subreaper",
     "bind_forked_children",
     "bind_to_parent",
+    "bind_to_pipe",
     "flush_c_stdio",
+    "is_closed",
     "request_death_signal",
 ]
 
@@ -63,6 +67,37 @@ def bind_to_parent(parent_pid: int, death_signal: signal.Signals = signal.SIGKIL
 def request_death_signal(death_signal: signal.Signals) -> None:
     """Have the kernel send this process ``death_signal`` when its parent dies from now on."""
     _prctl(_PR_SET_PDEATHSIG, death_signal)
+
+
+def bind_to_pipe(fd: int, death_signal: signal.Signals) -> None:
+    """Have the kernel send this process ``death_signal`` when the pipe's other end is closed.
+
+    The process that has the other end need not be the parent.  As with a parent's death the signal
+    reaches whoever is stopped or in a C call.  Linux only.
+
+    Parameters
+    ----------
+    fd : int
+        The end to read from; nothing must ever be written into the other one.
+        If that is closed by now, this process ends at once: the signal would never come.
+
+    Raises
+    ------
+    OSError
+        The system can't do that.
+    """
+    fcntl.fcntl(fd, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(fd, fcntl.F_SETSIG, death_signal)
+    fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_ASYNC)
+    if is_closed(fd):
+        os._exit(128 + signal.SIGKILL)
+
+
+def is_closed(fd: int) -> bool:
+    """Whether the other end of a pipe, into which nothing is written, is closed."""
+    poll = select.poll()
+    poll.register(fd, 0)  # that its end is closed is always told
+    return bool(poll.poll(0))
 
 
 def become_subreaper() -> None:

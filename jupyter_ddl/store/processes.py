@@ -11,6 +11,8 @@ child in a session of its own is found after its parent has died.
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import errno
 import os
 import signal
 import time
@@ -32,6 +34,7 @@ __all__ = [
     "is_alive",
     "is_gone",
     "kill_leftovers",
+    "mark_fork",
     "pids_by",
     "this_process",
 ]
@@ -204,6 +207,28 @@ def environment_value(pid: int, variable: str) -> str | None:
         if entry.startswith(prefix):
             return entry[len(prefix) :].decode(errors="replace")
     return None
+
+
+def mark_fork(variable: str, value: str) -> None:
+    """Give a variable that this process was started with another value of the same length.
+
+    In a fork, so that it is found by a value of its own: others see what stood in the memory of
+    its parent at that one's start, and go on seeing that after a change of ``os.environ``.
+
+    Raises
+    ------
+    OSError
+        The variable is not there with a value of this length, or the system doesn't tell where.
+    """
+    stat = _stat("self")
+    start, end = map(int, stat[47:49]) if len(stat) > 48 else (0, 0)
+    former = f"{variable}={os.environ.get(variable, '')}".encode()
+    entry = f"{variable}={value}".encode()
+    at = ctypes.string_at(start, end - start).find(b"\0" + former + b"\0") if start else -1
+    if at < 0 or len(former) != len(entry):
+        raise OSError(errno.ENOENT, f"{variable} can't be changed where others see it")
+    ctypes.memmove(start + at + 1, entry, len(entry))
+    os.environ[variable] = value
 
 
 def _all_pids() -> Iterator[int]:

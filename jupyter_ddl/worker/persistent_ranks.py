@@ -202,8 +202,8 @@ class CellRanks:
 
     async def _look_at(self, call: LookAtRank) -> RankAnswer:
         rank = self._ranks.get((call.group_id, call.rank))
-        # One that is not there yet waits for the zygote, which imports packages.
-        pid = self._pool.zygote_pid if rank is None else rank.process.pid
+        # One that is not there yet waits for the import of packages.
+        pid = self._pool.importing_pid if rank is None else rank.process.pid
         if pid is None:
             return RankSeen("", "")
         seen = await look_at(pid)

@@ -277,7 +277,7 @@ class RankPlugin(WorkerPlugin):  # type: ignore[misc]
     async def control(self, message: Control) -> None:
         """Act on a signal; returns when it is on its way, not when its effect is complete."""
         if isinstance(message, Prewarm):
-            await self._pool.import_packages(message.imports)
+            self._tasks.start(self._prewarm(message.imports), "ddl-prewarm")
         elif isinstance(message, StopTrial):
             for execution in self._of_run(message.run_id):
                 self._tasks.start(execution.stop_trial(message), "ddl-stop-trial")
@@ -291,6 +291,12 @@ class RankPlugin(WorkerPlugin):  # type: ignore[misc]
             await asyncio.to_thread(drop_outputs, message)
         elif isinstance(message, StopRun):
             self._stop_run(message)
+
+    async def _prewarm(self, names: tuple[str, ...]) -> None:
+        try:
+            await self._pool.import_packages(names)
+        except LaunchError as error:
+            log.warning("worker %s: %s", self._worker.address, error)
 
     def _stop_run(self, message: StopRun) -> None:
         now = time.monotonic()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import socket
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import TypeAlias
 
 import msgspec
@@ -40,6 +41,8 @@ class RankPool:
         self._settings = settings
         self._on_notice = on_notice
         self._zygote: Zygote | None = None
+        self._beginning: Zygote | None = None
+        """The latest one that was to be started."""
         self._starting = asyncio.Lock()
         self._closed = False
         self._ranks: dict[str, RankProcess] = {}
@@ -58,6 +61,11 @@ class RankPool:
     @property
     def zygote_pid(self) -> int | None:
         return None if self._zygote is None else self._zygote.pid
+
+    @property
+    def importing_pid(self) -> int | None:
+        """The process that a rank which is still to be forked waits for."""
+        return None if self._beginning is None else self._beginning.importing_pid
 
     @property
     def ranks(self) -> tuple[RankProcess, ...]:
@@ -79,19 +87,27 @@ class RankPool:
             if self._closed:
                 raise LaunchError("this worker is closing; it starts no more rank processes")
             if self._zygote is None or self._zygote.is_lost:
-                self._zygote = await self._started_zygote()
+                zygote = self._new_zygote(self._settings.prewarm)
+                async with self._begins(zygote):
+                    await zygote.start()
+                self._zygote = zygote
             return self._zygote
 
-    async def _started_zygote(self) -> Zygote:
-        started_s = time.monotonic()
+    def _new_zygote(self, prewarm: tuple[str, ...]) -> Zygote:
         zygote = Zygote(
-            self._settings,
+            msgspec.structs.replace(self._settings, prewarm=prewarm),
             on_rank_exited=self._on_rank_exited,
             on_imported=self._on_imported,
             on_lost=lambda: self._on_zygote_lost(zygote),
         )
+        return zygote
+
+    @contextlib.asynccontextmanager
+    async def _begins(self, zygote: Zygote) -> AsyncIterator[None]:
+        started_s = time.monotonic()
+        self._beginning = zygote
         try:
-            await zygote.start()
+            yield
             self.on_zygote(zygote.loaded)
         except BaseException as error:
             await zygote.close()
@@ -101,7 +117,6 @@ class RankPool:
                 ) from error
             raise
         log.info("zygote %s serves after %.3f s", zygote.pid, time.monotonic() - started_s)
-        return zygote
 
     async def renew(self, overlay: str) -> None:
         """Fork further ranks from a new zygote, which finds packages in ``overlay`` first.
@@ -136,9 +151,41 @@ class RankPool:
     def _of_zygote(self, zygote: Zygote) -> Iterator[RankProcess]:
         return (rank for rank in self.ranks if rank.name.split(":")[1] == str(zygote.pid))
 
-    async def import_packages(self, names: tuple[str, ...]) -> None:
-        """Have the zygote import packages; returns without waiting for that."""
-        (await self.start()).import_packages(names)
+    async def import_packages(self, names: tuple[str, ...]) -> Zygote:
+        """The zygote, which is to have these packages; who forks from it waits for that.
+
+        Where the controller has a source, they are imported there, once for all workers, and
+        another zygote takes the place of one that lacks them.
+
+        Raises
+        ------
+        LaunchError
+            There is no zygote, and none can be started.
+        """
+        zygote = await self.start()
+        if zygote.gains(names):
+            await self._replace(zygote, names)
+            zygote = await self.start()
+        zygote.import_packages(names)
+        return zygote
+
+    async def _replace(self, zygote: Zygote, names: tuple[str, ...]) -> None:
+        """Have the source fork a zygote that has more packages, and retire this one."""
+        async with self._starting:
+            if self._closed or self._zygote is not zygote or zygote.is_lost:
+                return
+            newer = self._new_zygote((*zygote.asked, *names))
+            try:
+                async with self._begins(newer):
+                    if not await newer.fork_off():
+                        raise LaunchError("the source can't fork it")
+            except LaunchError as error:
+                log.info("zygote %s imports by itself: %s", zygote.pid, error.message)
+                self._beginning = zygote
+                return
+            self._retired.append(zygote)
+            self._zygote = newer
+        self._close_retired()
 
     async def acquire(self, assignment: Assignment) -> RankProcess:
         """An idle rank of the assignment's run, or a new one; the caller releases it.
@@ -157,16 +204,15 @@ class RankPool:
         return await self._fork(assignment)
 
     async def _fork(self, assignment: Assignment) -> RankProcess:
-        zygote = await self.start()
+        zygote = await self.import_packages(assignment.warm)
         try:
             return await self._fork_from(zygote, assignment)
         except LaunchError:
             if not zygote.is_lost:
                 raise
-        return await self._fork_from(await self.start(), assignment)
+        return await self._fork_from(await self.import_packages(assignment.warm), assignment)
 
     async def _fork_from(self, zygote: Zygote, assignment: Assignment) -> RankProcess:
-        zygote.import_packages(assignment.warm)
         self._n_forked += 1
         name = f"{assignment.run_id}:{zygote.pid}:{self._n_forked}"
         rank = RankProcess(name, assignment.run_id, assignment.program)
@@ -261,6 +307,8 @@ class RankPool:
     async def close(self) -> None:
         """End every rank and the zygote."""
         self._closed = True
+        if self._beginning is not None:
+            self._beginning.stop_asking()
         for rank in self.ranks:
             self._remove_idle(rank)
             rank.kill("stop", "its worker is closing")

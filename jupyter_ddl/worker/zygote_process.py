@@ -33,8 +33,9 @@ from jupyter_ddl.protocol.rank_messages import (
 )
 from jupyter_ddl.protocol.reading import msgpack_decoder
 from jupyter_ddl.store.processes import OWNER_VARIABLE, ZYGOTE_VARIABLE, kill_leftovers
+from jupyter_ddl.worker.zygote_source import ForkedZygote, fork_zygote, has_source
 
-__all__ = ["WorkerSettings", "Zygote", "telemetry_interval_s", "zygote_environment"]
+__all__ = ["NO_ZYGOTE", "WorkerSettings", "Zygote", "telemetry_interval_s", "zygote_environment"]
 
 
 # What a cluster tells each of its workers about rank processes.
@@ -79,6 +80,9 @@ def telemetry_interval_s(environ: Mapping[str, str]) -> float:
 
 
 log = logging.getLogger(__name__)
+
+NO_ZYGOTE = "0" * 32
+"""In place of a zygote's id, where it is to be overwritten."""
 
 START_TIMEOUT_S = 60.0
 FORK_TIMEOUT_S = 30.0
@@ -138,14 +142,16 @@ class Zygote:
         self._on_rank_exited = on_rank_exited
         self._on_imported = on_imported
         self._on_lost = on_lost
-        self._id = uuid.uuid4().hex
-        self._process: subprocess.Popen[bytes] | None = None
+        self.id = uuid.uuid4().hex
+        self._process: subprocess.Popen[bytes] | ForkedZygote | None = None
+        self._asking: asyncio.Task[tuple[socket.socket, ForkedZygote] | None] | None = None
+        self._source_pid: int | None = None
         self._socket: socket.socket | None = None
         self._protocol = FrameProtocol(self._on_frame, self._on_closed)
         self._decoder = msgpack_decoder(FromZygote)
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._forking: dict[str, asyncio.Future[int]] = {}
-        self._asked: set[str] = set()
+        self._asked: dict[str, None] = {}
         self._importing = 0
         self._through = asyncio.Event()
         """Set while nothing is imported."""
@@ -163,12 +169,49 @@ class Zygote:
     async def start(self) -> None:
         """Start the process and wait until it serves.  If this raises, call :meth:`close`.
 
+        It is forked by the controller's source, which imports what is to be imported; where that
+        can't be, it is a new Python and imports that itself.
+
         Raises
         ------
         LaunchError
             It ended, or did not answer within 60 s.
         """
-        ours = self._spawn()
+        if not await self.fork_off():
+            await self._serve_at(self._spawn())
+
+    async def fork_off(self) -> bool:
+        """The same if the source can fork it, else nothing; returns whether it could."""
+        environment = zygote_environment(self._settings, self.id)
+        asking = fork_zygote(self.id, self._settings.prewarm, environment, self._taken)
+        self._asking = asyncio.create_task(asking, name="ddl-zygote-fork")
+        try:
+            await asyncio.wait({self._asking})
+        finally:
+            self.stop_asking()
+        if self._asking.cancelled():
+            raise LaunchError("this worker is closing; it starts no more rank processes")
+        forked = self._asking.result()
+        if forked is None:
+            return False
+        ours, self._process = forked
+        await self._serve_at(ours)
+        return True
+
+    def _taken(self, source_pid: int) -> None:
+        self._source_pid = source_pid
+
+    @property
+    def importing_pid(self) -> int | None:
+        """The process that imports for it now, be it itself."""
+        return self._source_pid if self._process is None else self.pid
+
+    def stop_asking(self) -> None:
+        """The source's answer, which may stand behind a long import, is not waited for any more."""
+        if self._asking is not None:
+            self._asking.cancel()
+
+    async def _serve_at(self, ours: socket.socket) -> None:
         self._socket = ours
         loop = asyncio.get_running_loop()
         await loop.create_unix_connection(lambda: self._protocol, sock=ours)
@@ -194,21 +237,34 @@ class Zygote:
                 [*command, str(theirs.fileno()), str(os.getpid())],
                 pass_fds=(theirs.fileno(),),
                 stdin=subprocess.DEVNULL,
-                env=zygote_environment(self._settings, self._id),
+                env=zygote_environment(self._settings, self.id),
                 start_new_session=True,
             )
             on_error.pop_all()
         ours.setblocking(False)
         return ours
 
+    @property
+    def asked(self) -> tuple[str, ...]:
+        """Packages that it was to import so far."""
+        return tuple(self._asked)
+
+    def gains(self, names: Sequence[str]) -> bool:
+        """Whether another one could have packages from the source that this one would import."""
+        return has_source() and not {*names} <= {*self._asked, *self.loaded}
+
     def import_packages(self, names: Sequence[str]) -> None:
         """Have packages imported ahead of the next fork, each once; returns at once."""
-        new = tuple(name for name in names if name not in self._asked)
+        new = tuple(name for name in dict.fromkeys(names) if name not in self._asked)
         if new and not self.is_lost:
-            self._asked.update(new)
+            self._asked.update(dict.fromkeys(new))
             self._importing += 1
             self._through.clear()
             self._send(ImportPackages(new), fds=())
+
+    async def through(self) -> None:
+        """Wait until nothing is imported any more, or it is gone."""
+        await self._through.wait()
 
     async def fork(self, name: str, rank_end: socket.socket) -> int:
         """Fork a rank that talks through ``rank_end``, once all imports are through; its pid.
@@ -223,7 +279,7 @@ class Zygote:
         limit_s = _IMPORT_TIMEOUT_S
         try:
             async with asyncio.timeout(limit_s):
-                await self._through.wait()
+                await self.through()
             limit_s = FORK_TIMEOUT_S
             self._forking[name] = forked
             self._send(ForkRank(name), fds=(rank_end.fileno(),))
@@ -306,6 +362,6 @@ class Zygote:
             process.kill()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 await asyncio.to_thread(process.wait, _CLOSE_TIMEOUT_S)
-        left = await asyncio.to_thread(kill_leftovers, ZYGOTE_VARIABLE, self._id)
+        left = await asyncio.to_thread(kill_leftovers, ZYGOTE_VARIABLE, self.id)
         if left:
             log.warning("zygote %s left processes %s; killed", self.pid, left)

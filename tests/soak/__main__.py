@@ -29,7 +29,7 @@ import psutil
 from jupyter_ddl.client.session import session
 from jupyter_ddl.store.connection import read_connection
 from tests.leaks import Home, end_processes, leftovers_of, new_home, processes_of
-from tests.run_tools import workers
+from tests.run_tools import workers, zygote_of, zygotes
 from tests.soak.cpu import CpuUse
 from tests.soak.figures import Kill, nearly_all, rows_of
 from tests.soak.records import Record, Records, lost_steps
@@ -220,7 +220,9 @@ class Soak:
         pid, kill = self._chance.choice(found)
         lost = {pid}
         with contextlib.suppress(psutil.Error):
-            lost |= {child.pid for child in psutil.Process(pid).children(recursive=True)}
+            victim = psutil.Process(pid)
+            for each in (victim, *(zygote_of(victim, _CLUSTER) if kind == "worker" else ())):
+                lost |= {each.pid, *(child.pid for child in each.children(recursive=True))}
         works = self._records.worked()
         with contextlib.suppress(ProcessLookupError):
             kill()
@@ -241,14 +243,10 @@ class Soak:
         if kind == "controller":
             info = read_connection(_CLUSTER)
             return [] if info is None else [info.process.pid]
-        generation = workers(_CLUSTER)
-        for _ in range(("worker", "zygote", "rank").index(kind)):
-            below = []
-            for process in generation:
-                with contextlib.suppress(psutil.Error):
-                    below += process.children()
-            generation = [p for p in below if "resource_tracker" not in _line(p)]
-        return sorted(process.pid for process in generation)
+        if kind == "worker":
+            return [process.pid for process in workers(_CLUSTER)]
+        found = [*zygotes(_CLUSTER), *_children(workers(_CLUSTER))]
+        return sorted(process.pid for process in (_children(found) if kind == "rank" else found))
 
     def _is_survived(self, kill: Kill, last_s: float) -> bool:
         if kill.kind == "kernel":
@@ -411,6 +409,14 @@ def _line(process: psutil.Process) -> str:
         return " ".join(process.cmdline())[:160]
     except psutil.Error:
         return ""
+
+
+def _children(processes: Iterable[psutil.Process]) -> list[psutil.Process]:
+    found = []
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            found += process.children()
+    return [each for each in found if "resource_tracker" not in _line(each)]
 
 
 def _is_orphan(process: psutil.Process) -> bool:

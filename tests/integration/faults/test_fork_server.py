@@ -10,7 +10,17 @@ import psutil
 import pytest
 
 from jupyter_ddl.client.clusters import Cluster
-from tests.run_tools import assert_clean, controller_pid, start_search, workers
+from tests.run_tools import (
+    STEPS,
+    assert_clean,
+    controller_pid,
+    sources,
+    start_search,
+    starts,
+    wait_for,
+    workers,
+    zygotes,
+)
 from tests.until import until
 
 pytestmark = pytest.mark.integration
@@ -43,6 +53,23 @@ def test_workers_are_copies_and_come_back_when_what_makes_them_is_killed(
     run.wait()
     assert_clean(run, 2)
     assert "threads 1 trim None" in run.logs(0)
+
+
+def test_zygotes_are_forked_from_one_process_which_is_nothing_to_lose(own_cluster: Cluster) -> None:
+    (first,) = until(sources, 20.0, "a source")
+    until(lambda: len(zygotes()) == 2, 20.0, "both zygotes")
+    run = start_search(STEPS, 20, seed=1)
+    wait_for(run, lambda seen: seen.counts.complete >= 2)
+    first.kill()
+    first.wait()
+    until(sources, 20.0, "another source")
+    workers()[0].kill()
+    until(lambda: len(zygotes()) == 1, 20.0, "the zygote of the worker's successor")
+    run.wait()
+    assert_clean(run, 20)
+    assert len([each for each in starts(run) if each.attempt > 1]) <= 2, (
+        "of the killed worker alone"
+    )
 
 
 def _shared_files(pid: int) -> set[str]:
