@@ -25,6 +25,7 @@ from bench.rows.stop import ROW as STOP
 from bench.rows.strategies import ROW as STRATEGIES
 from bench.rows.telemetry import ROW as TELEMETRY
 from bench.rows.telemetry_load import ROW as TELEMETRY_LOAD
+from bench.rows.torch_start import ROW as TORCH_START
 from bench.rows.trials import ROW as TRIALS
 from bench.rows.warm import ROW as WARM
 from bench.rows.watching import ROW as WATCHING
@@ -34,6 +35,7 @@ __all__ = ["ROWS"]
 ROWS = (
     TRIALS,
     START,
+    TORCH_START,
     FIRST_REPORT,
     CAPTURED,
     MEMORY,

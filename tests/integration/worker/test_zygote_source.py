@@ -59,7 +59,7 @@ def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (path / "slow_package.py").write_text(SLOW.format(log=str(tmp_path / "slow")))
     # Or it were made by the first import, and the folder so changed.
     (path / "__pycache__").mkdir()
-    monkeypatch.setenv("PYTHONPATH", str(path))
+    monkeypatch.setenv("PYTHONPATH", str(path), prepend=os.pathsep)
     return path
 
 
