@@ -8,6 +8,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 
 from jupyter_ddl.protocol.cluster import ClusterSpec
@@ -18,6 +19,8 @@ from jupyter_ddl.worker.zygote_source import offer_source
 __all__ = ["SourceProcess", "keep_source", "offered_source"]
 
 log = logging.getLogger(__name__)
+
+_LONG_S = 60.0
 
 _OF_NANNIES = {"PYTHONHASHSEED": "6640"}
 """What Dask gives workers, whatever the user has set.  A source with another environment than a
@@ -39,8 +42,9 @@ class SourceProcess:
     def __init__(self, environment: Mapping[str, str], imports: Sequence[str] = ()) -> None:
         self._requests, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._environment = dict(environment)
-        offer_source(self._requests)
+        self._pause_s = 0.0
         self._process = self._start(imports)
+        offer_source(self._requests)
 
     @property
     def pid(self) -> int:
@@ -55,10 +59,13 @@ class SourceProcess:
         self._requests.close()
 
     def keep(self) -> None:
-        """Start it again if it was ended."""
-        if self._process.poll():  # not by itself
-            log.info("the source of zygotes has ended; another one is started")
-            self._process = self._start()
+        """Start it again if it was ended; less often where that happens again and again."""
+        lived_s = time.monotonic() - self._started_s
+        if not self._process.poll() or lived_s < self._pause_s:
+            return  # it runs, or nobody is left who could ask, or not so soon
+        self._pause_s = 0.0 if lived_s > _LONG_S else min(_LONG_S, 2 * self._pause_s + 1)
+        log.info("the source of zygotes has ended; another one is started")
+        self._process = self._start()
 
     def close(self) -> None:
         """End it.  Zygotes go on."""
@@ -68,6 +75,7 @@ class SourceProcess:
         self._process.wait()
 
     def _start(self, imports: Sequence[str] = ()) -> subprocess.Popen[bytes]:
+        self._started_s = time.monotonic()
         command = [sys.executable, "-P", "-m", "jupyter_ddl.ranks.zygote_source"]
         fd = self._theirs.fileno()
         return subprocess.Popen(

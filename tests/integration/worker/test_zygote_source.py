@@ -46,7 +46,8 @@ import ctypes, os
 from pathlib import Path
 Path({log!r}).write_text(str(os.getpid()))
 if os.path.exists({log!r} + ".hang"):
-    ctypes.PyDLL(None).sleep(600)
+    mutex, lock = ctypes.create_string_buffer(64), ctypes.PyDLL(None).pthread_mutex_lock
+    lock(mutex), lock(mutex)  # forever, and no signal handler of Python runs meanwhile
 """
 
 
