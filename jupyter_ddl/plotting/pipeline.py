@@ -24,7 +24,8 @@ def pipeline_chart(times: PipelineTimes | None) -> Chart:
     if times is None:
         note = "no batch was measured: it takes --strategy pipeline and a few steps"
         return Chart(title=title, panels=(), note=note)
-    ranks = tuple(f"rank {rank}" for rank in range(times.n_ranks))
+    ranks = tuple(f"rank {number * times.n_copies}" for number in range(times.n_ranks))
+    copies = "" if times.n_copies == 1 else f" (the first of {times.n_copies} copies)"
     used = {span.kind for span in times.spans}
     panels = (
         _panel("as measured", "seconds", ranks, times.spans),
@@ -39,7 +40,7 @@ def pipeline_chart(times: PipelineTimes | None) -> Chart:
         text=(
             f"step {times.step}: {times.schedule} with "
             f"{format_counted(times.n_microbatches, 'micro-batch', 'micro-batches')} on "
-            f"{format_counted(times.n_ranks, 'rank')}, idle for "
+            f"{format_counted(times.n_ranks, 'rank')}{copies}, idle for "
             f"{format_percent(times.idle_share)}, at best {format_percent(times.ideal_idle_share)}"
         ),
     )

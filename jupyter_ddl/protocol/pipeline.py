@@ -32,6 +32,7 @@ class PipelineSpan(msgspec.Struct, frozen=True, array_like=True):
     """One computation, in seconds since the batch began."""
 
     rank: int
+    """In the pipeline."""
     stage: int
     kind: SpanKind
     microbatch: int
@@ -45,6 +46,7 @@ class PipelineTimes(msgspec.Struct, frozen=True):
     step: int
     """Number of the batch since the round began, from 1."""
     n_ranks: int
+    """Of the pipeline."""
     schedule: str
     n_microbatches: int
     stages: tuple[PipelineStageCut, ...]
@@ -55,3 +57,5 @@ class PipelineTimes(msgspec.Struct, frozen=True):
     """Empty where there are too many to be drawn."""
     ideal: tuple[PipelineSpan, ...] = ()
     """The same order in units of a forward pass; empty as ``spans``."""
+    n_copies: int = 1
+    """Pipelines side by side, of which this is the first; its ranks are this far apart."""

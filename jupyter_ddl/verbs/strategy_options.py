@@ -13,7 +13,12 @@ from jupyter_ddl.errors import OptionError
 from jupyter_ddl.grammar import Argument, argument, count, one_of
 from jupyter_ddl.protocol.group import StrategyOption, n_servers
 from jupyter_ddl.ranks.metrics import ReportError
-from jupyter_ddl.ranks.strategies.mesh import check_mesh, parse_mesh
+from jupyter_ddl.ranks.strategies.mesh import (
+    PIPELINE_AXES,
+    SHARDED_AXES,
+    check_mesh,
+    parse_mesh,
+)
 from jupyter_ddl.ranks.strategies.schedules import (
     DEFAULT_SCHEDULE,
     SCHEDULES,
@@ -98,8 +103,8 @@ _SPLIT = argument(
 _MESH = argument(
     "--mesh",
     metavar="AXIS=N,…",
-    help="with --strategy fsdp: ranks as a grid, of dp, dp_replicate, dp_shard and tp, e.g. "
-    "dp=2,tp=2",
+    help="ranks as a grid: with --strategy fsdp of dp, dp_replicate, dp_shard and tp, e.g. "
+    "dp=2,tp=2; with --strategy pipeline dp=2,pp=2, pipelines of copies side by side",
 )
 _TP_PLAN = argument(
     "--tp-plan",
@@ -127,7 +132,7 @@ OPTIONS: dict[str, tuple[Argument, ...]] = {
     "diloco": (_SYNC_EVERY, _OUTER_LR, _OUTER_MOMENTUM),
     "ps-sync": (_SERVERS, _COMPRESS),
     "ps-async": (_SERVERS, _MAX_STALENESS, _COMPRESS),
-    "pipeline": (_SCHEDULE, _MICROBATCHES, _SPLIT),
+    "pipeline": (_SCHEDULE, _MICROBATCHES, _SPLIT, _MESH),
 }
 """By strategy, and by name to its ``__init__``.  What the line leaves out is in no record."""
 
@@ -184,8 +189,8 @@ def chosen_options(strategy: str, values: Mapping[str, Any]) -> dict[str, Strate
         except argparse.ArgumentTypeError as error:
             raise OptionError(f"%%distribute ddp: {flag}: {error}") from None
     _check_buckets(found)
-    _check_pipeline(found, values["n_ranks"])
-    _check_mesh(found, values)
+    sizes = _check_mesh(strategy, found, values)
+    _check_pipeline(found, sizes.get("pp", values["n_ranks"]))
     _check_servers(strategy, found, values)
     return found
 
@@ -227,9 +232,13 @@ def _check_buckets(found: Mapping[str, StrategyOption]) -> None:
         )
 
 
-def _check_mesh(found: Mapping[str, StrategyOption], values: Mapping[str, Any]) -> None:
+def _check_mesh(
+    strategy: str, found: Mapping[str, StrategyOption], values: Mapping[str, Any]
+) -> dict[str, int]:
+    """Refuse a grid that these ranks, or this strategy, can't have; returns its sizes by axis."""
     mesh, n_ranks, n_fewest = found.get("mesh"), values["n_ranks"], values.get("min_ranks")
-    sizes = parse_mesh(str(mesh)) if mesh is not None else {}
+    axes = PIPELINE_AXES if strategy == "pipeline" else SHARDED_AXES
+    sizes = parse_mesh(str(mesh), axes) if mesh is not None else {}
     if sizes:
         check_mesh(sizes, n_ranks)
     if sizes and n_fewest is not None and n_fewest < n_ranks:
@@ -242,6 +251,7 @@ def _check_mesh(found: Mapping[str, StrategyOption], values: Mapping[str, Any]) 
             "%%distribute ddp: --tp-plan NAME and a --mesh with tp=N belong together: the "
             "plan says which layers are cut over tp, and nothing can guess it"
         )
+    return sizes
 
 
 def _check_servers(

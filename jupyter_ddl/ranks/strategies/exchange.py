@@ -82,17 +82,29 @@ class Exchange:
 
     def means(self, tensors: Sequence[Any]) -> list[Any]:
         """The means over the ranks, as new tensors of the same shapes and types."""
+        return [each.div_(self._n_ranks) for each in self.sums(tensors)]
+
+    def sums(self, tensors: Sequence[Any]) -> list[Any]:
+        """The sums over the ranks, as new tensors of the same shapes and types."""
         found: list[Any] = [None] * len(tensors)
         for kind in dict.fromkeys(each.dtype for each in tensors):
             numbers = [n for n, each in enumerate(tensors) if each.dtype == kind]
             flat = torch.cat([tensors[n].detach().reshape(-1) for n in numbers])
             self._add_up(flat)
             self.count(flat.nbytes)
-            flat /= self._n_ranks
             parts = flat.split([tensors[n].numel() for n in numbers])
             for n, part in zip(numbers, parts, strict=True):
                 found[n] = part.reshape(tensors[n].shape)
         return found
+
+    def copy_first(self, tensor: Any) -> None:
+        """Give all what the first of these ranks has in a tensor; torch knows the group."""
+        sent = tensor.detach().contiguous()
+        dist.broadcast(sent, group=self._group, group_src=0)
+        if sent.data_ptr() != tensor.data_ptr():
+            tensor.detach().copy_(sent)
+        if self.is_first:
+            self.count(sent.nbytes)
 
     def gather_json(self, value: Any) -> list[Any]:
         """Plain data of all ranks, by rank."""
@@ -109,6 +121,11 @@ class Exchange:
         self._gather(parts, own)
         self.count(size.nbytes + own.nbytes)
         return [json.loads(bytes(part.cpu().tolist())) for part in parts]
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this rank is the first one of those that take part; torch knows the group."""
+        return bool(dist.get_rank(self._group) == 0)
 
     @property
     def _n_ranks(self) -> int:

@@ -3,27 +3,38 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from jupyter_ddl.errors import OptionError
 from jupyter_ddl.nearest import did_you_mean
 
-__all__ = ["AXES", "check_mesh", "parse_mesh"]
+__all__ = ["AXES", "PIPELINE_AXES", "SHARDED_AXES", "check_mesh", "parse_mesh"]
 
 AXES = ("pp", "dp", "dp_replicate", "dp_shard", "tp")
 """From the outermost, whose ranks exchange least, to the innermost.
 
-Named as in accelerate's ``ParallelismConfig``; ``dp`` shards, as ``dp_shard`` does.
+Named as in accelerate's ``ParallelismConfig``.  Under ``fsdp`` ``dp`` shards, as ``dp_shard`` does;
+beside ``pp`` it has whole copies.
 """
+SHARDED_AXES = ("dp", "dp_replicate", "dp_shard", "tp")
+"""Those of ``--strategy fsdp``."""
+PIPELINE_AXES = ("pp", "dp")
+"""Those of ``--strategy pipeline``."""
 
 
-def parse_mesh(text: str) -> dict[str, int]:
+def parse_mesh(text: str, axes: Sequence[str] = SHARDED_AXES) -> dict[str, int]:
     """Read ``dp=2,tp=2``; the axes come back in the order in which ranks are laid out.
+
+    Parameters
+    ----------
+    axes : sequence of str
+        Those of the strategy.
 
     Raises
     ------
     OptionError
-        It is not of that form, or an axis is unknown, named twice, or contradicts another one.
+        It is not of that form, or an axis is unknown, named twice, of another strategy, or
+        contradicts another one.
     """
     sizes: dict[str, int] = {}
     for item in text.split(","):
@@ -41,6 +52,7 @@ def parse_mesh(text: str) -> dict[str, int]:
         if name in sizes:
             raise OptionError(f"--mesh {text}: {name!r} is named twice; expected each axis once")
         sizes[name] = int(size)
+    _check_strategy(text, sizes, axes)
     if "dp" in sizes and ("dp_shard" in sizes or "dp_replicate" in sizes):
         raise OptionError(
             f"--mesh {text}: dp is dp_shard; expected dp alone, or dp_replicate with dp_shard"
@@ -50,12 +62,26 @@ def parse_mesh(text: str) -> dict[str, int]:
             f"--mesh {text}: dp_replicate alone cuts no parameters over ranks; expected "
             f"dp_replicate with dp_shard, or --strategy ddp for whole copies"
         )
-    if "pp" in sizes:
-        raise OptionError(
-            f"--mesh {text}: stages of a pipeline are not part of a mesh; expected "
-            f"--strategy pipeline, or a mesh of {', '.join(AXES[1:])}"
-        )
     return {name: sizes[name] for name in AXES if name in sizes}
+
+
+def _check_strategy(text: str, sizes: Mapping[str, int], axes: Sequence[str]) -> None:
+    others = [name for name in sizes if name not in axes]
+    if others and "pp" in axes:
+        raise OptionError(
+            f"--mesh {text}: {others[0]} is of --strategy fsdp; with --strategy pipeline expected "
+            f"dp and pp, as in dp=2,pp=2"
+        )
+    if others:
+        raise OptionError(
+            f"--mesh {text}: {others[0]} is of --strategy pipeline, as in dp=2,pp=2; with "
+            f"--strategy fsdp expected some of {', '.join(axes)}"
+        )
+    if "pp" in axes and "pp" not in sizes:
+        raise OptionError(
+            f"--mesh {text} has no stages; with --strategy pipeline expected dp and pp, as in "
+            f"dp=2,pp=2, or --strategy ddp for whole copies"
+        )
 
 
 def check_mesh(sizes: Mapping[str, int], n_ranks: int) -> None:

@@ -20,13 +20,21 @@ class Owners:
     """Of one model; made, and used, by all ranks together.
 
     All ranks begin with the parameters of rank 0.
+
+    Parameters
+    ----------
+    n_copies : int
+        Ranks next to each other that train the same stages; of them the first one is the owner.
     """
 
-    def __init__(self, model: Any, exchange: Exchange) -> None:
+    def __init__(self, model: Any, exchange: Exchange, n_copies: int = 1) -> None:
         self._model = weakref.ref(model)
         self.exchange = exchange
+        self._n_copies = n_copies
         self.optimizer: Any = None
         self.parameters: tuple[Any, ...] = ()
+        """This rank's own."""
+        self.buffers: tuple[Any, ...] = ()
         """This rank's own."""
         self._owned: dict[int, int] = {}
         """Rank by the id of a parameter or buffer."""
@@ -51,17 +59,21 @@ class Owners:
         Called again after all of the model was somewhere else, for a look at another shape.
         """
         self._owned.clear()  # a buffer that was moved is another object
-        rank, n_ranks = dist.get_rank(), dist.get_world_size()
+        rank = dist.get_rank() // self._n_copies
+        n_ranks = dist.get_world_size() // self._n_copies
         own: dict[int, Any] = {}
+        own_buffers: dict[int, Any] = {}
         for number, part in enumerate(parts):
             owner = (sum(start <= number for start in starts) - 1) % n_ranks
             if owner == rank:
                 part.module.to(device)
             for tensor in _tensors_of(part.module):
-                self._owned.setdefault(id(tensor), owner)
+                self._owned.setdefault(id(tensor), owner * self._n_copies)
             if owner == rank:
                 own.update((id(each), each) for each in part.module.parameters())
+                own_buffers.update((id(each), each) for each in part.module.buffers())
         self.parameters = tuple(own.values())
+        self.buffers = tuple(own_buffers.values())
         self.optimizer = optimizer
         for parameter in [each for each in optimizer.state if id(each) not in own]:
             del optimizer.state[parameter]

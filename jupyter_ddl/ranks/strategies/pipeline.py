@@ -7,13 +7,12 @@ state and activations are only of its own stages.
 
 from __future__ import annotations
 
-import contextlib
 import math
 import time
 import weakref
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -23,8 +22,11 @@ from jupyter_ddl.protocol.pipeline import PipelineStageCut, PipelineTimes
 from jupyter_ddl.ranks.metrics import ReportError
 from jupyter_ddl.ranks.strategies import cutting, schedules
 from jupyter_ddl.ranks.strategies.base import Share, StepStrategy
+from jupyter_ddl.ranks.strategies.copies import Copies
+from jupyter_ddl.ranks.strategies.dry_pass import DryPass, Plan, Wish
+from jupyter_ddl.ranks.strategies.mesh import PIPELINE_AXES, check_mesh, parse_mesh
 from jupyter_ddl.ranks.strategies.owners import Owners
-from jupyter_ddl.ranks.strategies.stages import Meta, Stages
+from jupyter_ddl.ranks.strategies.stages import Stages
 from jupyter_ddl.ranks.strategies.steps import (
     StepRequest,
     TrainingStep,
@@ -37,8 +39,6 @@ from jupyter_ddl.ranks.strategies.steps import (
 
 __all__ = ["Pipeline"]
 
-_MIN_NORM_ROWS = 8
-"""Fewer samples than this have no statistics that a BatchNorm could use."""
 _FIRST_SCALE = 2.0**16
 _FIRST_MEASURED, _MEASURE_FACTOR = 4, 4
 """Steps that are measured: when nothing is new any more, and then more and more rarely."""
@@ -60,6 +60,8 @@ class Pipeline(StepStrategy):
     split : str, optional
         Names of parts of the model, with commas, at which stages start; by default they start where
         the slowest stage is fastest.
+    mesh : str, optional
+        ``dp=2,pp=2``: so many pipelines side by side, of so many ranks; by default one of all.
     """
 
     def __init__(
@@ -67,24 +69,48 @@ class Pipeline(StepStrategy):
         schedule: str | None = None,
         microbatches: int | None = None,
         split: str | None = None,
+        mesh: str | None = None,
     ) -> None:
         self._schedule = schedule
         self._microbatches = microbatches
         self._split = split
+        self._sizes = parse_mesh(mesh, PIPELINE_AXES) if mesh else {}
+        self._copies: Copies | None = None
         self._owners: weakref.WeakKeyDictionary[Any, Owners] = weakref.WeakKeyDictionary()
 
     def axes(self, n_ranks: int) -> Mapping[str, int]:
-        return {"pp": n_ranks}
+        """See the base class.
+
+        Raises
+        ------
+        OptionError
+            A later round has another number of ranks than the grid.
+        """
+        if not self._sizes:
+            return {"pp": n_ranks}
+        check_mesh(self._sizes, n_ranks)
+        return self._sizes
 
     def share(self, rank: int, n_ranks: int) -> Share:
-        """All of each batch: the first stage takes the samples, and the last one the targets."""
-        return Share(0, 1)
+        """All of its copy's: the first stage takes the samples, and the last one the targets."""
+        n_copies = self._sizes.get("dp", 1)
+        return Share(rank % n_copies, n_copies)
+
+    @property
+    def bytes_sent(self) -> int | None:
+        return self.exchange.bytes_sent + (self._copies.bytes_sent if self._copies else 0)
 
     def make_step(self, request: StepRequest) -> TrainingStep:
-        self._owners[request.model] = owners = Owners(request.model, self.exchange)
+        if self._copies is None:
+            has_copies = self._sizes.get("dp", 1) > 1
+            mesh = self.device_mesh(request.device) if has_copies else None
+            self._copies = Copies(self.exchange, mesh)
+        owners = Owners(request.model, self.exchange, self._copies.n_copies)
+        self._owners[request.model] = owners
         return PipelineStep(
             request,
             owners,
+            self._copies,
             schedule=self._schedule,
             microbatches=self._microbatches,
             split=tuple(self._split.split(",")) if self._split else (),
@@ -113,15 +139,6 @@ class Pipeline(StepStrategy):
         return model
 
 
-class _Plan(NamedTuple):
-    """How rank 0 has cut the model; the same on all ranks."""
-
-    starts: tuple[int, ...]
-    metas: tuple[Meta, ...]
-    costs: tuple[float, ...]
-    """Seconds of each part for one micro-batch, forward."""
-
-
 class PipelineStep(TrainingStep):
     """One batch through all stages.
 
@@ -133,6 +150,7 @@ class PipelineStep(TrainingStep):
         self,
         request: StepRequest,
         owners: Owners,
+        copies: Copies,
         *,
         schedule: str | None,
         microbatches: int | None,
@@ -141,21 +159,23 @@ class PipelineStep(TrainingStep):
     ) -> None:
         super().__init__(request)
         self._owners = owners
+        self._copies = copies
         self._exchange = owners.exchange
-        self._split = split
         self._tell = tell
-        self._microbatches = microbatches
-        few = microbatches is not None and microbatches < dist.get_world_size()
+        n_ranks = copies.n_ranks
+        few = microbatches is not None and microbatches < n_ranks
         self._schedule = schedule or ("gpipe" if few else schedules.DEFAULT_SCHEDULE)
         self._parts = cutting.parts_of(request.model)
-        self._n_stages = dist.get_world_size() * schedules.stages_per_rank(
-            self._schedule, len(self._parts), dist.get_world_size()
+        self._n_stages = n_ranks * schedules.stages_per_rank(
+            self._schedule, len(self._parts), n_ranks
         )
         if microbatches is not None:
-            schedules.check_microbatches(microbatches, self._schedule, dist.get_world_size())
+            schedules.check_microbatches(microbatches, self._schedule, n_ranks)
         if split:
             cutting.check_cut(self._parts, cutting.starts_named(self._parts, split, self._n_stages))
-        self._plan: _Plan | None = None
+        wish = Wish(self._schedule, n_ranks, self._n_stages, microbatches, split)
+        self._dry_pass = DryPass(request.model, self._parts, wish, request.settings, request.device)
+        self._plan: Plan | None = None
         self._stages: Stages | None = None
         self._made_for: Any = None
         types = (each.dtype for each in request.model.parameters())
@@ -178,6 +198,7 @@ class PipelineStep(TrainingStep):
 
     def __call__(self, *batch: Any) -> Any:
         """See :class:`~jupyter_ddl.ranks.strategies.steps.TrainingStep`."""
+        self.share = share = self.batch_share(batch)
         batch = tuple(moved(each, self.device) for each in batch)
         n_samples = n_samples_of(batch)
         if len(batch) != 2 or not isinstance(batch[0], torch.Tensor):
@@ -187,14 +208,15 @@ class PipelineStep(TrainingStep):
                 f"step(x, y), or --strategy ddp"
             )
         self._check_target(batch[1], n_samples)
+        weight = self._copies.share_of(0 if share is not None and share[0] == 0 else n_samples)
         self.optimizer.zero_grad()
         total = 0.0
         for n_part, (x, y) in parts_of(batch, n_samples, min(n_samples, self.settings.accumulate)):
             stages = self._stages_for(x)
-            loss = stages.train(x, y, self._scale * n_part / n_samples)
-            total = total + loss * (n_part / n_samples)
+            total = total + stages.train(x, y, self._scale * weight * n_part / n_samples)
             self._exchange.count(stages.bytes_per_batch)
-        loss = self._finished(total)
+        self._copies.add_up(self._owners.parameters, self._owners.buffers)
+        loss = self._finished(total / self._scale)
         self._n_steps += 1
         if self._n_steps == self._measure_at:
             self._measure_at *= _MEASURE_FACTOR
@@ -214,29 +236,28 @@ class PipelineStep(TrainingStep):
     def _stages_for(self, x: Any) -> Stages:
         """The stages for micro-batches of this shape; those of the shape before are dropped."""
         if self._plan is None:
-            self._microbatches = schedules.chosen_microbatches(
-                self._microbatches, self._schedule, dist.get_world_size(), len(x)
-            )
-        n_microbatches = self._microbatches or 1
-        n_rows = -(-len(x) // n_microbatches)
+            self._plan = self._dry_pass.plan(x, self._exchange)
+        plan = self._plan
+        n_rows = -(-len(x) // plan.n_microbatches)
         kind = (x.shape[1:], x.dtype)
         # Where a batch is short, the last sample is repeated: that is cheaper than new buffers.
         if self._stages is None or kind != self._made_for or n_rows > self._stages.n_rows:
             self._check_batch(x)
-            self._plan = plan = self._agreed(x[:n_rows])
+            metas = self._dry_pass.metas(x[:n_rows], plan.starts, self._copies.within)
             self._owners.assign(self._parts, plan.starts, self.optimizer, self.device)
             self._stages = Stages(
                 self._parts,
                 plan.starts,
-                plan.metas,
+                metas,
                 schedule=self._schedule,
-                n_microbatches=n_microbatches,
+                n_microbatches=plan.n_microbatches,
                 loss_fn=self.loss_fn,
                 device=self.device,
                 autocast=lambda: autocast(self.settings, self.device),
+                group=self._copies.group,
             )
             if self._made_for is None and dist.get_rank() == 0:
-                self._tell(_cut_text(self._cuts(plan), self._schedule, n_microbatches))
+                self._tell(_cut_text(self._cuts(plan), self._schedule, plan.n_microbatches))
             self._made_for = kind
         return self._stages
 
@@ -244,101 +265,11 @@ class PipelineStep(TrainingStep):
         """Refuse batches of which each rank has another one: inputs and targets would not match."""
         content = x.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
         mine = [list(x.shape), zlib.crc32(content.numpy())]
-        if any(each != mine for each in self._exchange.gather_json(mine)):
+        if any(each != mine for each in self._copies.within.gather_json(mine)):
             raise ReportError(
-                "--strategy pipeline needs the same batch on all ranks, and they were given "
-                "different ones; write `loader = prepare(loader)`, and do not slice by rank()"
-            )
-
-    def _check_norms(self, n_rows: int) -> None:
-        kind = torch.nn.modules.batchnorm._BatchNorm
-        found = [name for name, module in self.model.named_modules() if isinstance(module, kind)]
-        if found and n_rows < _MIN_NORM_ROWS and self._microbatches != 1:
-            raise ReportError(
-                f"--strategy pipeline gives {found[0]!r} (BatchNorm) micro-batches of {n_rows} "
-                f"samples, too few for its statistics; expected at least {_MIN_NORM_ROWS}: a "
-                f"larger batch_size, fewer --microbatches, or GroupNorm"
-            )
-
-    def _agreed(self, x: Any) -> _Plan:
-        """Rank 0 looks, and all do as it says: measured times are equal nowhere."""
-        said: Any = None
-        if dist.get_rank() == 0:
-            try:
-                said = self._looked(x)
-            except ReportError as error:
-                said = {"error": error.message}
-        plan = self._exchange.gather_json(said)[0]
-        if "error" in plan:
-            raise ReportError(plan["error"])
-        metas = tuple(
-            Meta(tuple(shape), dtype, has_gradient) for shape, dtype, has_gradient in plan["metas"]
-        )
-        return _Plan(tuple(plan["starts"]), metas, tuple(plan["costs"]))
-
-    def _looked(self, x: Any) -> dict[str, Any]:
-        """Run one micro-batch dry: nothing of the model, and no random state, is changed."""
-        parts = self._parts
-        with (
-            torch.no_grad(),
-            torch.random.fork_rng(),
-            _evaluating(self.model),
-            autocast(self.settings, self.device),
-        ):
-            self.model.to(self.device)
-            plan = self._plan
-            if plan is None:
-                self._check_norms(len(x))
-                self._check_chain(x)
-                costs = cutting.measured(parts, x)
-                starts = (
-                    cutting.starts_named(parts, self._split, self._n_stages)
-                    if self._split
-                    else cutting.balanced(costs, self._n_stages)
-                )
-                cutting.check_cut(parts, starts)
-            else:
-                costs, starts = plan.costs, plan.starts
-            values = list(cutting.chained(parts, x))
-        self.model.cpu()  # each rank has only its own stages on its device
-        return {
-            "starts": starts,
-            "costs": costs,
-            "metas": list(self._metas(x, values, starts)),
-        }
-
-    def _metas(self, x: Any, values: Sequence[Any], starts: Sequence[int]) -> Iterator[Any]:
-        yield [list(x.shape), _name_of(x.dtype), False]
-        for end in (*starts[1:], len(values)):
-            value = values[end - 1]
-            if not value.dim() or len(value) != len(x):
-                raise ReportError(
-                    f"--strategy pipeline sends micro-batches from stage to stage, and "
-                    f"{self._parts[end - 1].name!r} made a tensor of shape {tuple(value.shape)} of "
-                    f"{len(x)} samples; expected samples first, or --split elsewhere"
-                )
-            if value.is_complex() and end < len(values):
-                raise ReportError(
-                    f"--strategy pipeline sends real numbers from stage to stage, and "
-                    f"{self._parts[end - 1].name!r} returned {_name_of(value.dtype)}; expected "
-                    f"torch.view_as_real(…) between stages, --split elsewhere, or --strategy ddp"
-                )
-            trained = any(
-                each.requires_grad
-                for part in self._parts[:end]
-                for each in part.module.parameters()
-            )
-            has_gradient = trained and value.dtype.is_floating_point
-            yield [list(value.shape), _name_of(value.dtype), has_gradient]
-
-    def _check_chain(self, x: Any) -> None:
-        if not cutting.is_chain(self.model, self._parts, x):
-            names = ", ".join(part.name for part in self._parts[:8])
-            raise ReportError(
-                f"--strategy pipeline runs the children of {type(self.model).__name__} one after "
-                f"another ({names} …), and its forward() gives something else; write it as "
-                f"torch.nn.Sequential(…) of modules that take and return one tensor, or train with "
-                f"--strategy fsdp"
+                "--strategy pipeline needs the same batch on all ranks of a pipeline, and they "
+                "were given different ones; write `loader = prepare(loader)`, and do not slice by "
+                "rank()"
             )
 
     def _measure(self) -> None:
@@ -346,7 +277,7 @@ class PipelineStep(TrainingStep):
         stages, plan = self._stages, self._plan
         if stages is None or plan is None:
             return
-        gathered = self._exchange.gather_json(
+        gathered = self._copies.within.gather_json(
             [
                 [*each.action, each.start - self._began_s, each.end - self._began_s]
                 for each in stages.spans
@@ -364,19 +295,20 @@ class PipelineStep(TrainingStep):
                     spans,
                     ideal,
                     step=self._n_steps,
-                    n_ranks=dist.get_world_size(),
+                    n_ranks=self._copies.n_ranks,
+                    n_copies=self._copies.n_copies,
                     schedule=self._schedule,
-                    n_microbatches=self._microbatches or 1,
+                    n_microbatches=plan.n_microbatches,
                     stages=self._cuts(plan),
                 )
             )
 
-    def _cuts(self, plan: _Plan) -> tuple[PipelineStageCut, ...]:
+    def _cuts(self, plan: Plan) -> tuple[PipelineStageCut, ...]:
         """What each stage consists of."""
         ends = (*plan.starts[1:], len(self._parts))
         return tuple(
             PipelineStageCut(
-                rank=number % dist.get_world_size(),
+                rank=number % self._copies.n_ranks * self._copies.n_copies,
                 first=self._parts[start].name,
                 last=self._parts[end - 1].name,
                 n_parts=end - start,
@@ -387,10 +319,12 @@ class PipelineStep(TrainingStep):
         )
 
     def _finished(self, total: Any) -> Any:
-        """Clip over all stages, update, and tell all ranks the loss."""
+        """Clip over all stages, update, and tell all ranks the loss, a sum over the ranks."""
         own = [each for each in self._owners.parameters if each.grad is not None]
+        # Copies have the same gradients by now, and one of them is counted.
+        counted = own if self._copies.number == 0 else []
         squares = sum(
-            (torch.linalg.vector_norm(each.grad).double() ** 2 for each in own), torch.zeros(())
+            (torch.linalg.vector_norm(each.grad).double() ** 2 for each in counted), torch.zeros(())
         )
         loss, square = self._exchange.begin_sum([total, squares]).wait()
         norm = math.sqrt(square) / self._scale if square == square else math.nan
@@ -420,18 +354,6 @@ class PipelineStep(TrainingStep):
         return True
 
 
-@contextlib.contextmanager
-def _evaluating(model: Any) -> Iterator[None]:
-    """Evaluation mode; each part gets back the mode that it had."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, mode in modes:
-            module.training = mode
-
-
 def _cut_text(cuts: Sequence[PipelineStageCut], schedule: str, n_microbatches: int) -> str:
     """The cut in a sentence."""
     stages = "; ".join(
@@ -443,7 +365,3 @@ def _cut_text(cuts: Sequence[PipelineStageCut], schedule: str, n_microbatches: i
     more = f"; … {len(cuts)} in all" if len(cuts) > _N_STAGES_TOLD else ""
     cut = format_counted(n_microbatches, "micro-batch", "micro-batches")
     return f"pipeline: {schedule} with {cut}; {stages}{more}"
-
-
-def _name_of(dtype: Any) -> str:
-    return str(dtype).removeprefix("torch.")

@@ -77,6 +77,8 @@ class Stages:
         Before the first stage, between stages, and behind the last one.
     autocast : callable
         Makes the context in which parts and the loss are computed.
+    group : torch.distributed.ProcessGroup, optional
+        The ranks of this pipeline; by default all.
     """
 
     def __init__(
@@ -90,6 +92,7 @@ class Stages:
         loss_fn: Callable[[Any, Any], Any],
         device: Any,
         autocast: Callable[[], AbstractContextManager[Any]],
+        group: Any = None,
     ) -> None:
         self._n_stages = len(starts)
         self._n_microbatches = n_microbatches
@@ -99,7 +102,8 @@ class Stages:
         self._sizes: list[int] = []
         self._factor = 1.0
         self.spans: list[Span] = []
-        rank, n_ranks = dist.get_rank(), dist.get_world_size()
+        rank, n_ranks = dist.get_rank(group), dist.get_world_size(group)
+        self._rank, self._n_ranks = rank, n_ranks
         ends = (*starts[1:], len(parts))
         self._stages = [
             _TimedStage(
@@ -109,6 +113,7 @@ class Stages:
                 device,
                 input_args=metas[number].empty(),
                 output_args=metas[number + 1].empty(),
+                group=group,
                 spans=self.spans,
                 n_bytes_sent=_n_bytes_sent(number, self._n_stages, metas),
             )
@@ -138,7 +143,7 @@ class Stages:
     def order(self) -> dict[int, list[Action]]:
         """What each rank computes, in its order."""
         if self._schedule_name in _OF_ONE:
-            return order_of_single(self._schedule_name, dist.get_world_size(), self._n_microbatches)
+            return order_of_single(self._schedule_name, self._n_ranks, self._n_microbatches)
         return {
             rank: [
                 Action(int(found[1]), _KINDS[found[2]], int(found[3]))
@@ -157,12 +162,13 @@ class Stages:
             Equal on all ranks, as is ``y``.
         y : Tensor or a tree of them
         factor : float
-            Of the gradients.
+            Of the gradients; 0 for a batch that only keeps this rank in step.
 
         Returns
         -------
         Tensor or float
-            The mean loss over the batch where this rank has the last stage, 0 elsewhere.
+            The loss over the batch, times the factor, where this rank has the last stage; 0
+            elsewhere.
         """
         n_samples = len(x)
         rows = self.n_rows
@@ -173,7 +179,7 @@ class Stages:
         self._factor = factor / n_samples
         self.spans.clear()
         losses: list[Any] = []
-        inputs = (_padded(x, rows * self._n_microbatches),) if dist.get_rank() == 0 else ()
+        inputs = (_padded(x, rows * self._n_microbatches),) if self._rank == 0 else ()
         # torch cuts the target as it cuts the batch: what it hands back is a piece's number.
         numbers = torch.arange(self._n_microbatches)
         is_last = self._stages[-1].is_last
@@ -188,7 +194,7 @@ class Stages:
             self._targets = []
         if not is_last:
             return 0.0
-        return torch.stack([each.detach() for each in losses]).sum() / factor
+        return torch.stack([each.detach() for each in losses]).sum()
 
     def _loss(self, output: Any, number: Any) -> Any:
         which = int(number)

@@ -44,6 +44,16 @@ def test_the_grid_of_a_mesh_is_the_one_that_the_strategy_trains_on() -> None:
 
 
 @pytest.mark.usefixtures("last_of_four")
+def test_copies_of_a_pipeline_are_next_to_each_other_and_share_the_batch() -> None:
+    training = _training("pipeline", mesh="dp=2,pp=2")
+    mesh = training.device_mesh(_CPU)
+    assert (mesh.mesh_dim_names, mesh.mesh.tolist()) == (("pp", "dp"), [[0, 1], [2, 3]])
+    strategy = training.strategy
+    assert strategy is not None
+    assert [strategy.share(rank, 4) for rank in range(4)] == [(0, 2), (1, 2), (0, 2), (1, 2)]
+
+
+@pytest.mark.usefixtures("last_of_four")
 @pytest.mark.parametrize(
     ("strategy", "axis"), [("ddp", "dp"), ("fsdp", "dp"), ("diloco", "dp"), ("pipeline", "pp")]
 )

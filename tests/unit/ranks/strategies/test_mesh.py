@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jupyter_ddl.errors import OptionError
-from jupyter_ddl.ranks.strategies.mesh import check_mesh, parse_mesh
+from jupyter_ddl.ranks.strategies.mesh import PIPELINE_AXES, check_mesh, parse_mesh
 
 
 def test_axes_are_laid_out_from_the_one_that_exchanges_least() -> None:
@@ -24,12 +24,29 @@ def test_axes_are_laid_out_from_the_one_that_exchanges_least() -> None:
         ("tp=2,tp=2", "'tp' is named twice"),
         ("dp=2,dp_shard=2", "dp is dp_shard"),
         ("dp_replicate=2,tp=2", "dp_replicate alone cuts no .* with dp_shard, or --strategy ddp"),
-        ("dp=2,pp=2", "stages of a pipeline are not part of a mesh"),
+        ("dp=2,pp=2", "pp is of --strategy pipeline, as in dp=2,pp=2; with --strategy fsdp"),
     ],
 )
 def test_what_is_no_mesh_is_refused(text: str, message: str) -> None:
     with pytest.raises(OptionError, match=message):
         parse_mesh(text)
+
+
+def test_a_mesh_of_pipelines_has_stages_outside_and_copies_inside() -> None:
+    assert list(parse_mesh("dp=2, pp=4", PIPELINE_AXES).items()) == [("pp", 4), ("dp", 2)]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("pp=2,tp=2", "tp is of --strategy fsdp; with --strategy pipeline expected dp and pp"),
+        ("pp=2,dp_shard=2", "dp_shard is of --strategy fsdp"),
+        ("dp=4", "has no stages; .* expected dp and pp, as in dp=2,pp=2, or --strategy ddp"),
+    ],
+)
+def test_what_is_no_mesh_of_pipelines_is_refused(text: str, message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        parse_mesh(text, PIPELINE_AXES)
 
 
 def test_a_mesh_that_does_not_multiply_is_refused_with_those_that_do() -> None:

@@ -14,6 +14,7 @@ from torch import nn
 
 from jupyter_ddl.ranks.metrics import ReportError
 from jupyter_ddl.ranks.strategies import cutting, owners
+from jupyter_ddl.ranks.strategies.dry_pass import metas_of
 from jupyter_ddl.ranks.strategies.exchange import Exchange
 from jupyter_ddl.ranks.strategies.pipeline import Pipeline
 from jupyter_ddl.ranks.strategies.stages import Stages
@@ -98,7 +99,7 @@ def test_complex_parts_train_within_a_stage_and_are_not_sent_between_two() -> No
     step(x, torch.zeros(4, 2))
     assert not torch.equal(model[0].weight, before)
     with pytest.raises(ReportError, match=r"'0' returned complex64; expected torch\.view_as_real"):
-        list(step._metas(x, [torch.ones_like(x), torch.ones(4, 2)], [0, 1]))
+        list(metas_of(step._parts, x, [torch.ones_like(x), torch.ones(4, 2)], [0, 1]))
 
 
 def test_a_refusal_that_all_ranks_repeat_has_its_code_once() -> None:

@@ -1,0 +1,209 @@
+"""A look at a model before its first step in a pipeline: where it is cut, and what goes between.
+
+Runs forward passes only.  Nothing of the model, and no random state, is changed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from jupyter_ddl.ranks.metrics import ReportError
+from jupyter_ddl.ranks.strategies import cutting, schedules
+from jupyter_ddl.ranks.strategies.exchange import Exchange
+from jupyter_ddl.ranks.strategies.stages import Meta
+from jupyter_ddl.ranks.strategies.steps import StepSettings, autocast
+
+__all__ = ["DryPass", "Plan", "Wish", "metas_of"]
+
+_MIN_NORM_ROWS = 8
+"""Fewer samples than this have no statistics that a BatchNorm could use."""
+
+
+class Plan(NamedTuple):
+    """How a model is cut; the same on all ranks."""
+
+    n_microbatches: int
+    starts: tuple[int, ...]
+    costs: tuple[float, ...]
+    """Seconds of each part for one micro-batch, forward."""
+
+
+class Wish(NamedTuple):
+    """What the line says of a plan."""
+
+    schedule: str
+    n_ranks: int
+    """Of one pipeline."""
+    n_stages: int
+    microbatches: int | None = None
+    split: Sequence[str] = ()
+
+
+class DryPass:
+    """Of one model.  Methods are collective: one rank looks, and all do as it says.
+
+    Measured times are equal nowhere, and ranks that cut differently would wait for one another.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        parts: Sequence[cutting.Part],
+        wish: Wish,
+        settings: StepSettings,
+        device: Any,
+    ) -> None:
+        self._model = model
+        self._parts = parts
+        self._wish = wish
+        self._settings = settings
+        self._device = device
+
+    def plan(self, x: Any, everyone: Exchange) -> Plan:
+        """Where to cut the model, by the first batch of the first of all ranks.
+
+        Raises
+        ------
+        ReportError
+            The model, or the batch, is not one that can be cut so.
+        """
+        n_microbatches, starts, costs = _said_by_first(everyone, lambda: self._planned(x))
+        return Plan(n_microbatches, tuple(starts), tuple(costs))
+
+    def metas(self, x: Any, starts: Sequence[int], pipeline: Exchange) -> tuple[Meta, ...]:
+        """What goes between stages for a micro-batch, as the first rank of a pipeline sees it.
+
+        Raises
+        ------
+        ReportError
+            It can't be sent.
+        """
+
+        def look() -> list[Any]:
+            with self._running():
+                values = list(cutting.chained(self._parts, x))
+            self._model.cpu()  # each rank has only its own stages on its device
+            return list(metas_of(self._parts, x, values, starts))
+
+        found = _said_by_first(pipeline, look)
+        return tuple(Meta(tuple(shape), dtype, has) for shape, dtype, has in found)
+
+    def _planned(self, x: Any) -> Plan:
+        wish, parts = self._wish, self._parts
+        n_microbatches = schedules.chosen_microbatches(
+            wish.microbatches, wish.schedule, wish.n_ranks, len(x)
+        )
+        x = x[: -(-len(x) // n_microbatches)]
+        with self._running():
+            self._check_norms(len(x))
+            self._check_chain(x)
+            costs = cutting.measured(parts, x)
+            starts = (
+                cutting.starts_named(parts, wish.split, wish.n_stages)
+                if wish.split
+                else cutting.balanced(costs, wish.n_stages)
+            )
+            cutting.check_cut(parts, starts)
+        return Plan(n_microbatches, starts, costs)
+
+    @contextlib.contextmanager
+    def _running(self) -> Iterator[None]:
+        with (
+            torch.no_grad(),
+            torch.random.fork_rng(),
+            _evaluating(self._model),
+            autocast(self._settings, self._device),
+        ):
+            self._model.to(self._device)
+            yield
+
+    def _check_norms(self, n_rows: int) -> None:
+        kind = torch.nn.modules.batchnorm._BatchNorm
+        found = [name for name, module in self._model.named_modules() if isinstance(module, kind)]
+        if found and n_rows < _MIN_NORM_ROWS and self._wish.microbatches != 1:
+            raise ReportError(
+                f"--strategy pipeline gives {found[0]!r} (BatchNorm) micro-batches of {n_rows} "
+                f"samples, too few for its statistics; expected at least {_MIN_NORM_ROWS}: a "
+                f"larger batch_size, fewer --microbatches, or GroupNorm"
+            )
+
+    def _check_chain(self, x: Any) -> None:
+        if not cutting.is_chain(self._model, self._parts, x):
+            names = ", ".join(part.name for part in self._parts[:8])
+            raise ReportError(
+                f"--strategy pipeline runs the children of {type(self._model).__name__} one after "
+                f"another ({names} …), and its forward() gives something else; write it as "
+                f"torch.nn.Sequential(…) of modules that take and return one tensor, or train with "
+                f"--strategy fsdp"
+            )
+
+
+def metas_of(
+    parts: Sequence[cutting.Part], x: Any, values: Sequence[Any], starts: Sequence[int]
+) -> Iterator[Any]:
+    """Shape, type, and whether a gradient comes back, of what goes between stages.
+
+    Parameters
+    ----------
+    values : sequence of Tensor
+        What each part has made of ``x``.
+
+    Raises
+    ------
+    ReportError
+        It can't be sent.
+    """
+    yield [list(x.shape), _name_of(x.dtype), False]
+    for end in (*starts[1:], len(values)):
+        value = values[end - 1]
+        if not value.dim() or len(value) != len(x):
+            raise ReportError(
+                f"--strategy pipeline sends micro-batches from stage to stage, and "
+                f"{parts[end - 1].name!r} made a tensor of shape {tuple(value.shape)} of "
+                f"{len(x)} samples; expected samples first, or --split elsewhere"
+            )
+        if value.is_complex() and end < len(values):
+            raise ReportError(
+                f"--strategy pipeline sends real numbers from stage to stage, and "
+                f"{parts[end - 1].name!r} returned {_name_of(value.dtype)}; expected "
+                f"torch.view_as_real(…) between stages, --split elsewhere, or --strategy ddp"
+            )
+        trained = any(
+            each.requires_grad for part in parts[:end] for each in part.module.parameters()
+        )
+        has_gradient = trained and value.dtype.is_floating_point
+        yield [list(value.shape), _name_of(value.dtype), has_gradient]
+
+
+def _said_by_first(exchange: Exchange, look: Callable[[], Any]) -> Any:
+    """What the first of some ranks finds, as plain data, or the refusal that all repeat."""
+    said: Any = None
+    if exchange.is_first:
+        try:
+            said = {"found": look()}
+        except ReportError as error:
+            said = {"error": error.message}
+    said = exchange.gather_json(said)[0]
+    if "error" in said:
+        raise ReportError(said["error"])
+    return said["found"]
+
+
+@contextlib.contextmanager
+def _evaluating(model: Any) -> Iterator[None]:
+    """Evaluation mode; each part gets back the mode that it had."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
+def _name_of(dtype: Any) -> str:
+    return str(dtype).removeprefix("torch.")
