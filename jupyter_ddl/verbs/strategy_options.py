@@ -92,7 +92,8 @@ _MICROBATCHES = argument(
     "--microbatches",
     type=count(1),
     metavar="M",
-    help="with --strategy pipeline: parts of a batch; default: at most 4 for each rank",
+    help="with --strategy pipeline: parts of a batch; default: 1 to 8 for each rank, by what "
+    "forward passes take and what fits into the memory",
 )
 _SPLIT = argument(
     "--split",

@@ -15,7 +15,16 @@ from typing import Any
 from jupyter_ddl.nearest import did_you_mean
 from jupyter_ddl.ranks.metrics import ReportError
 
-__all__ = ["Part", "balanced", "chained", "check_cut", "measured", "parts_of", "starts_named"]
+__all__ = [
+    "Part",
+    "balanced",
+    "chained",
+    "check_cut",
+    "kept",
+    "measured",
+    "parts_of",
+    "starts_named",
+]
 
 _N_PASSES = 3
 """The fastest of so many passes counts: the first one also pays for what is done once."""
@@ -104,6 +113,32 @@ def measured(parts: Sequence[Part], x: Any) -> tuple[float, ...]:
             best[number] = min(best[number], now_s - began_s)
             began_s = now_s
     return tuple(best)
+
+
+def kept(parts: Sequence[Part], x: Any) -> tuple[int, ...]:
+    """Return the bytes that each part keeps for the backward pass of one micro-batch.
+
+    Parameters are not counted: they are there once, however many micro-batches are.
+    """
+    import torch
+
+    known = {each.data_ptr() for part in parts for each in part.module.parameters()}
+    found: dict[int, int] = {}
+
+    def note(tensor: Any) -> Any:
+        if tensor.data_ptr() not in known:
+            found[tensor.data_ptr()] = tensor.nbytes
+        return tensor
+
+    sums = []
+    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(note, lambda each: each):
+        for part in parts:
+            found.clear()
+            given = x.detach()
+            # No leaf of the graph, which a part could not change in place.
+            x = part.module(given.requires_grad_().clone() if given.is_floating_point() else given)
+            sums.append(sum(found.values()))
+    return tuple(sums)
 
 
 def balanced(costs: Sequence[float], n_stages: int) -> tuple[int, ...]:

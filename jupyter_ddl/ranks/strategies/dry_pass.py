@@ -6,16 +6,19 @@ Runs forward passes only.  Nothing of the model, and no random state, is changed
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+import psutil
 import torch
 
 from jupyter_ddl.ranks.metrics import ReportError
-from jupyter_ddl.ranks.strategies import cutting, schedules
+from jupyter_ddl.ranks.strategies import cutting, microbatches
 from jupyter_ddl.ranks.strategies.exchange import Exchange
 from jupyter_ddl.ranks.strategies.stages import Meta
 from jupyter_ddl.ranks.strategies.steps import StepSettings, autocast
+from jupyter_ddl.store.host_limits import host_limits
 
 __all__ = ["DryPass", "Plan", "Wish", "metas_of"]
 
@@ -30,6 +33,8 @@ class Plan(NamedTuple):
     starts: tuple[int, ...]
     costs: tuple[float, ...]
     """Seconds of each part for one micro-batch, forward."""
+    choice: str
+    """Why there are so many micro-batches, in a sentence; empty: the line says it."""
 
 
 class Wish(NamedTuple):
@@ -71,8 +76,8 @@ class DryPass:
         ReportError
             The model, or the batch, is not one that can be cut so.
         """
-        n_microbatches, starts, costs = _said_by_first(everyone, lambda: self._planned(x))
-        return Plan(n_microbatches, tuple(starts), tuple(costs))
+        n_microbatches, starts, costs, choice = _said_by_first(everyone, lambda: self._planned(x))
+        return Plan(n_microbatches, tuple(starts), tuple(costs), choice)
 
     def metas(self, x: Any, starts: Sequence[int], pipeline: Exchange) -> tuple[Meta, ...]:
         """What goes between stages for a micro-batch, as the first rank of a pipeline sees it.
@@ -93,22 +98,32 @@ class DryPass:
         return tuple(Meta(tuple(shape), dtype, has) for shape, dtype, has in found)
 
     def _planned(self, x: Any) -> Plan:
-        wish, parts = self._wish, self._parts
-        n_microbatches = schedules.chosen_microbatches(
-            wish.microbatches, wish.schedule, wish.n_ranks, len(x)
-        )
-        x = x[: -(-len(x) // n_microbatches)]
+        schedule, n_ranks, _, n_asked, _ = self._wish
+        least = _MIN_NORM_ROWS if self._norms else 1
+        numbers = microbatches.possible(n_asked, schedule, n_ranks, len(x), least)
         with self._running():
-            self._check_norms(len(x))
-            self._check_chain(x)
-            costs = cutting.measured(parts, x)
-            starts = (
-                cutting.starts_named(parts, wish.split, wish.n_stages)
-                if wish.split
-                else cutting.balanced(costs, wish.n_stages)
-            )
-            cutting.check_cut(parts, starts)
-        return Plan(n_microbatches, starts, costs)
+            first = x[: -(-len(x) // numbers[-1])]
+            self._check_norms(len(first))
+            self._check_chain(first)
+            looks = [self._looked_at(x[: -(-len(x) // number)], number) for number in numbers]
+            free_bytes = _free_bytes(self._device)
+        look = microbatches.chosen(looks, schedule, n_ranks, free_bytes)
+        cutting.check_cut(self._parts, look.starts)
+        choice = ""
+        if n_asked is None:
+            choice = microbatches.choice_text(looks, look, schedule, n_ranks, free_bytes)
+        return Plan(look.n_microbatches, look.starts, look.costs, choice)
+
+    def _looked_at(self, x: Any, n_microbatches: int) -> microbatches.Look:
+        """Measure one micro-batch."""
+        wish, parts = self._wish, self._parts
+        costs = cutting.measured(parts, x)
+        starts = (
+            cutting.starts_named(parts, wish.split, wish.n_stages)
+            if wish.split
+            else cutting.balanced(costs, wish.n_stages)
+        )
+        return microbatches.Look(n_microbatches, starts, costs, cutting.kept(parts, x))
 
     @contextlib.contextmanager
     def _running(self) -> Iterator[None]:
@@ -121,9 +136,13 @@ class DryPass:
             self._model.to(self._device)
             yield
 
-    def _check_norms(self, n_rows: int) -> None:
+    @property
+    def _norms(self) -> list[str]:
         kind = torch.nn.modules.batchnorm._BatchNorm
-        found = [name for name, module in self._model.named_modules() if isinstance(module, kind)]
+        return [name for name, module in self._model.named_modules() if isinstance(module, kind)]
+
+    def _check_norms(self, n_rows: int) -> None:
+        found = self._norms
         if found and n_rows < _MIN_NORM_ROWS and self._wish.microbatches != 1:
             raise ReportError(
                 f"--strategy pipeline gives {found[0]!r} (BatchNorm) micro-batches of {n_rows} "
@@ -203,6 +222,14 @@ def _evaluating(model: Any) -> Iterator[None]:
     finally:
         for module, mode in modes:
             module.training = mode
+
+
+def _free_bytes(device: Any) -> int:
+    """Memory that a rank may still take, where others of this host take as much."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    free = min(psutil.virtual_memory().available, host_limits().memory_bytes)
+    return free // max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
 
 
 def _name_of(dtype: Any) -> str:

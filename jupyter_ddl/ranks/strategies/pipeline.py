@@ -56,7 +56,8 @@ class Pipeline(StepStrategy):
         One of :data:`~jupyter_ddl.ranks.strategies.schedules.SCHEDULES`; by default ``1f1b``, or
         ``gpipe`` where there are fewer micro-batches than ranks.
     microbatches : int, optional
-        Into how many parts a batch is cut; by default at most four for each rank.
+        Into how many parts a batch is cut; by default one to eight for each rank, by
+        what a look at the first batch says.
     split : str, optional
         Names of parts of the model, with commas, at which stages start; by default they start where
         the slowest stage is fastest.
@@ -258,6 +259,8 @@ class PipelineStep(TrainingStep):
             )
             if self._made_for is None and dist.get_rank() == 0:
                 self._tell(_cut_text(self._cuts(plan), self._schedule, plan.n_microbatches))
+                if plan.choice:
+                    self._tell(plan.choice)
             self._made_for = kind
         return self._stages
 

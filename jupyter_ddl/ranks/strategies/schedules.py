@@ -17,7 +17,6 @@ __all__ = [
     "Action",
     "Span",
     "check_microbatches",
-    "chosen_microbatches",
     "ideal_spans",
     "idle_share",
     "order_of_single",
@@ -31,8 +30,6 @@ DEFAULT_SCHEDULE = "1f1b"
 _UNITS: Mapping[SpanKind, float] = {"forward": 1.0, "backward": 2.0, "input": 1.0, "weight": 1.0}
 _MAX_SPANS = 2000
 """More make no picture, and would fill the record."""
-_PER_STAGE = 4
-"""Micro-batches for each rank by default: at most a fifth of the time is idle under 1f1b."""
 
 
 class Action(NamedTuple):
@@ -77,32 +74,6 @@ def stages_per_rank(schedule: str, n_parts: int, n_ranks: int) -> int:
             f"ranks"
         )
     return 2
-
-
-def chosen_microbatches(n_asked: int | None, schedule: str, n_ranks: int, n_samples: int) -> int:
-    """Return the number of micro-batches: what was asked for, or the most that are worth it.
-
-    By default four for each rank; fewer, in multiples of the ranks, where the batch is smaller.
-
-    Raises
-    ------
-    ReportError
-        The batch, or the schedule, has no room for as many.
-    """
-    if n_asked is not None:
-        check_microbatches(n_asked, schedule, n_ranks)
-        if n_samples < n_asked:
-            raise ReportError(
-                f"--microbatches {n_asked} can't be made of a batch of {n_samples} samples; "
-                f"expected at most {n_samples}, or a larger batch_size"
-            )
-        return n_asked
-    if n_samples < n_ranks:
-        raise ReportError(
-            f"--strategy pipeline makes at least one micro-batch for each rank, and the batch has "
-            f"{n_samples} samples for {n_ranks} ranks; expected a batch_size of at least {n_ranks}"
-        )
-    return n_ranks * min(_PER_STAGE, n_samples // n_ranks)
 
 
 def check_microbatches(n_asked: int, schedule: str, n_ranks: int) -> None:

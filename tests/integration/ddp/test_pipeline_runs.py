@@ -85,6 +85,17 @@ def test_a_run_trains_in_stages_and_records_what_it_measured(cluster: object) ->
     assert "idle for" in repr(run.plot.pipeline())
 
 
+def test_without_a_number_of_micro_batches_one_is_chosen_and_told(cluster: object) -> None:
+    run = train(CELL, 2, namespace={}, strategy="pipeline")
+    texts = [each.text for each in run.events() if isinstance(each, Notice)]
+    (choice,) = [each for each in texts if "is chosen" in each]
+    (cut,) = [each for each in texts if "stage 0" in each]
+    number = choice.removeprefix("--microbatches ").split()[0]
+    assert number in ("2", "4", "8")
+    assert f"with {number} micro-batches" in cut
+    assert run.values[0][0] == pytest.approx(run.values[1][0])
+
+
 COPIES = """
 import torch
 torch.manual_seed(0)

@@ -15,6 +15,7 @@ from jupyter_ddl.ranks.strategies.cutting import (
     chained,
     check_cut,
     is_chain,
+    kept,
     measured,
     parts_of,
     starts_named,
@@ -115,3 +116,13 @@ def test_tied_weights_are_refused_where_the_cut_parts_them_only() -> None:
     check_cut(parts_of(model), (0,))
     with pytest.raises(ReportError, match=r"'0.weight' and '2.weight', which are one parameter"):
         check_cut(parts_of(model), (0, 1))
+
+
+def test_what_parts_keep_for_the_backward_pass_is_counted_without_parameters() -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+    x = torch.ones(5, 3)
+    # A linear layer keeps its input, a tanh its output.
+    assert kept(parts_of(model), x) == (5 * 3 * 4, 5 * 4 * 4, 5 * 4 * 4)
+    assert all(each.grad is None for each in model.parameters())
+    assert not x.requires_grad
+    assert kept(parts_of(nn.Sequential(nn.ReLU(inplace=True), nn.Linear(3, 2))), x)[1] == 5 * 3 * 4

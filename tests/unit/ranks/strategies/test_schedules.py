@@ -9,7 +9,6 @@ from jupyter_ddl.ranks.strategies.schedules import (
     Action,
     Span,
     check_microbatches,
-    chosen_microbatches,
     ideal_spans,
     idle_share,
     order_of_single,
@@ -71,30 +70,6 @@ def test_fewer_parts_than_stages_are_refused() -> None:
         stages_per_rank("gpipe", 3, 4)
     with pytest.raises(ReportError, match="needs 8 parts on 4 ranks, and the model has 7"):
         stages_per_rank("interleaved", 7, 4)
-
-
-def test_by_default_there_are_four_micro_batches_for_each_rank_or_as_many_as_fit() -> None:
-    assert chosen_microbatches(None, "1f1b", 4, 64) == 16
-    assert chosen_microbatches(None, "interleaved", 4, 11) == 8
-    assert chosen_microbatches(5, "1f1b", 4, 64) == 5
-    assert chosen_microbatches(1, "gpipe", 4, 64) == 1
-
-
-@pytest.mark.parametrize(
-    ("n_asked", "schedule", "n_samples", "text"),
-    [
-        (None, "1f1b", 3, "the batch has 3 samples for 4 ranks"),
-        (8, "1f1b", 7, "--microbatches 8 can't be made of a batch of 7 samples"),
-        (3, "1f1b", 64, "needs a micro-batch for each rank, and --microbatches is 3 for 4 ranks"),
-        (1, "zerobubble", 64, "expected at least 4, or --schedule gpipe"),
-        (9, "interleaved", 64, "in 2 equal rounds, and --microbatches is 9; expected 8 or 12"),
-    ],
-)
-def test_micro_batches_that_can_not_be_are_refused(
-    n_asked: int | None, schedule: str, n_samples: int, text: str
-) -> None:
-    with pytest.raises(ReportError, match=text):
-        chosen_microbatches(n_asked, schedule, 4, n_samples)
 
 
 def test_rounds_that_are_equal_are_accepted() -> None:
