@@ -13,15 +13,20 @@ from jupyter_ddl.protocol.run import RunSpec
 __all__ = ["describe"]
 
 
-def describe(draft: RunDraft, places: Iterable[str] = ()) -> str:
+def describe(draft: RunDraft, places: Iterable[str] = (), *, was_begun: bool = False) -> str:
     """The report of a run that could be submitted, as plain text.
 
     Parameters
     ----------
     places
         Lines about where its ranks would run now.
+    was_begun
+        Whether its first steps were made on one rank, to measure them.
     """
-    lines = [f"Dry run of {draft.spec.program.filename}: nothing was started or sent."]
+    started = "nothing was started or sent"
+    if was_begun:
+        started = "its first steps were made on one rank, then stopped; nothing else was started"
+    lines = [f"Dry run of {draft.spec.program.filename}: {started}."]
     lines += _verb_lines(draft.spec)
     lines += places
     lines += _capture_lines(draft)

@@ -182,7 +182,12 @@ COMMON = (
     argument("-a", "--no-wait", dest="wait", action="store_false", help="do not wait for the run"),
     TIMEOUT,
     BUDGET,
-    argument("--dry-run", action="store_true", help="show what would be sent; start nothing"),
+    argument(
+        "--dry-run",
+        action="store_true",
+        help="show what would be sent; start nothing, but the first steps of a ddp cell with "
+        "prepare_step, on one rank of the cluster that is there",
+    ),
     ENV_CHECK,
     argument(
         "--resume",

@@ -19,7 +19,7 @@ from jupyter_ddl.store.paths import ledger_path
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["first_guess", "scaling_chart", "scaling_of_runs", "scaling_table"]
+__all__ = ["earlier_runs", "first_guess", "scaling_chart", "scaling_of_runs", "scaling_table"]
 
 _N_LOOKED_AT = 50
 """Newest trainings among which a dry run looks for those of its cell."""
@@ -94,7 +94,7 @@ def first_guess(spec: RunSpec) -> list[str]:
     """What a dry run says of more ranks, by earlier runs of the same cell; nothing for others."""
     if not spec.verb.can.has_ranks:
         return []
-    runs = _earlier_runs(spec)
+    runs = earlier_runs(spec)
     if not runs:
         return [
             "Scaling: no run of this cell has told of its steps; `%%distribute ddp -n 1` with a "
@@ -112,7 +112,8 @@ def first_guess(spec: RunSpec) -> list[str]:
     return lines + [f"  {note}" for note in found.notes]
 
 
-def _earlier_runs(spec: RunSpec) -> list[Measured]:
+def earlier_runs(spec: RunSpec) -> list[Measured]:
+    """Those of the same cell that have told of their steps."""
     source = spec.program.source.strip()
     found: list[Measured] = []
     lines = [line for line in read_lines() if line.can.has_ranks and not line.is_damaged]

@@ -21,11 +21,21 @@ from jupyter_ddl.ledger.run_state import RunState
 from jupyter_ddl.ledger.step_parts import step_parts
 from jupyter_ddl.protocol.run import RunSpec
 
-__all__ = ["SIZES", "Cost", "Measured", "Scaling", "fit_cost", "measured_of", "scaling_of"]
+__all__ = [
+    "MIN_STEPS",
+    "SIZES",
+    "Cost",
+    "Measured",
+    "Scaling",
+    "fit_cost",
+    "measured_of",
+    "scaling_of",
+]
 
 SIZES = (2, 4, 8, 16, 32, 64)
 """Ranks that are predicted, beside those that were measured."""
-_MIN_STEPS = 5
+MIN_STEPS = 5
+"""Optimizer steps of each rank, fewer of which tell nothing."""
 _LATENCY_S = 50e-6
 _BYTES_S = 1e9
 """Of a message and of a network that nobody has measured: 50 µs, 8 Gbit/s."""
@@ -152,10 +162,10 @@ def measured_of(state: RunState) -> Measured:
     timed = {} if ranks is None else ranks.steps
     n_ranks = 0 if ranks is None else len(ranks.started)
     n_steps = min((each.n_steps for each in timed.values()), default=0)
-    if ranks is None or len(timed) < max(1, n_ranks) or n_steps < _MIN_STEPS:
+    if ranks is None or len(timed) < max(1, n_ranks) or n_steps < MIN_STEPS:
         raise OptionError(
             f"scaling(): {len(timed)} of {format_counted(n_ranks, 'rank')} of run {spec.run_id} "
-            f"have told of {n_steps} optimizer steps, expected all of at least {_MIN_STEPS}; run "
+            f"have told of {n_steps} optimizer steps, expected all of at least {MIN_STEPS}; run "
             f"the cell with more steps"
         )
     parts = step_parts(timed).values()

@@ -77,17 +77,18 @@ def _submit_cell(shell: Any, line: str, verb: Verb, options: CellOptions, cell: 
         from jupyter_ddl.cell.dry_run import describe
         from jupyter_ddl.client.cost import cost_now
         from jupyter_ddl.client.environment import environment_now, places_now
+        from jupyter_ddl.client.first_steps import scaling_now
         from jupyter_ddl.client.folder import folder_now
-        from jupyter_ddl.client.scaling import first_guess
 
+        scaling, was_begun = scaling_now(draft, options.env_check)
         lines = [
             *places_now(draft),
             *cost_now(draft.spec),
-            *first_guess(draft.spec),
+            *scaling,
             *folder_now(draft),
             *environment_now(draft, options.env_check, notebook),
         ]
-        say(describe(draft, lines))
+        say(describe(draft, lines, was_begun=was_begun))
         return
     run = _start(draft, options, line, cell, notebook)
     _bind(shell, run, options)

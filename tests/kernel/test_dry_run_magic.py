@@ -1,4 +1,4 @@
-"""``--dry-run`` and ``--help`` start and write nothing."""
+"""``--dry-run`` and ``--help`` start and write nothing, but the first steps of some trainings."""
 
 from __future__ import annotations
 
@@ -59,6 +59,41 @@ def test_a_dry_run_tells_ranks_and_places_and_starts_nothing(kernel: LiveKernel)
     wide = kernel.run("%%distribute ddp -n 3 --dry-run\n" + TRAIN).check().text
     assert "2 of 2 slots free; the ranks would wait for 3" in wide
     assert kernel.run("%runs").check().everything == "No runs yet."
+
+
+ENDLESS = """import torch
+from jupyter_ddl import prepare, prepare_step
+
+model = torch.nn.Linear(8, 4)
+step = prepare_step(
+    model, torch.nn.functional.mse_loss, torch.optim.SGD(model.parameters(), lr=0.01)
+)
+data = torch.utils.data.TensorDataset(torch.ones(64, 8), torch.ones(64, 4))
+loader = prepare(torch.utils.data.DataLoader(data, batch_size=16))
+while True:
+    for x, y in loader:
+        step(x, y)
+"""
+
+
+def test_a_dry_run_guesses_the_scaling_of_a_cell_by_its_first_steps(
+    attached_kernel: LiveKernel,
+) -> None:
+    cell = "%%distribute ddp -n 2 --strategy pipeline --dry-run --bring model\n"
+    text = attached_kernel.run(cell + ENDLESS).check().text
+    assert "its first steps were made on one rank, then stopped; nothing else was started" in text
+    assert re.search(
+        r"a first guess for ddp: efficiency at 2 ranks \d+ % \(\d+ % to \d+ %\), 4", text
+    )
+    assert re.search(r"measured: \d+ plain steps on one rank of 16 samples, .*; 144 B of", text)
+    assert "assumed: 50 µs a message and 953.7 MiB/s between ranks" in text
+    assert "unsure: in brackets, if the exchange is 4 times as dear or as cheap" in text
+    failing = cell + ENDLESS.replace("while True:", "raise OSError('on purpose')")
+    failing = failing.rsplit("    for x", 1)[0]
+    text = attached_kernel.run(failing).check().text
+    assert "first steps on one rank tell nothing: " in text
+    assert "OSError: rank 0: on purpose" in text
+    assert attached_kernel.run("%runs").check().everything == "No runs yet."
 
 
 @pytest.mark.parametrize(
