@@ -38,6 +38,13 @@ ROW = Row(
         Line("bytes of ddp / of DiLoCo", _DILOCO, "bytes_ratio", "×", Goal(40, "higher")),
         Line("DiLoCo's test loss above ddp's", _DILOCO, "loss_percent", "%", Goal(2, "lower")),
         Line(
+            "the same with --outer-momentum 0.5",
+            _DILOCO,
+            "loss_percent_half",
+            "%",
+            Goal(2, "lower"),
+        ),
+        Line(
             "steps/s of ps-async / of ps-sync, one rank 4 × slower",
             _SERVERS,
             "servers_ratio",
@@ -197,12 +204,15 @@ def _diloco() -> None:
     names |= {"LR": 3e-3, "samples": names["TensorDataset"](*drawn)}
     with _cluster(2):
         ddp = _trained(_GPT, 2, names, bring=["model"])
-        diloco = _trained(_GPT, 2, names, bring=["model"], strategy="diloco", sync_every=50)
-        losses = [names["test_loss"](run.value("model")) for run in (ddp, diloco)]
+        rare = {"bring": ["model"], "strategy": "diloco", "sync_every": 50}
+        diloco = _trained(_GPT, 2, names, **rare)
+        half = _trained(_GPT, 2, names, outer_momentum=0.5, **rare)
+        losses = [names["test_loss"](run.value("model")) for run in (ddp, diloco, half)]
     tell(
         {
             "bytes_ratio": ddp.bytes_sent / diloco.bytes_sent,
             "loss_percent": 100 * (losses[1] / losses[0] - 1),
+            "loss_percent_half": 100 * (losses[2] / losses[0] - 1),
         }
     )
 

@@ -81,7 +81,8 @@ _OUTER_MOMENTUM = argument(
     "--outer-momentum",
     type=_share,
     metavar="X",
-    help="with diloco: Nesterov's momentum from one meeting to the next; default: 0.9",
+    help="with diloco: Nesterov's momentum from one meeting to the next; default: 0.9; try "
+    "0.5 with few meetings",
 )
 _SCHEDULE = argument(
     "--schedule",
