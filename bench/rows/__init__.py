@@ -3,6 +3,7 @@
 import os
 
 from bench.rows.captured import ROW as CAPTURED
+from bench.rows.cell_alive import ROW as CELL_ALIVE
 from bench.rows.ddp_speed import ROW as DDP_SPEED
 from bench.rows.ddp_start import ROW as DDP_START
 from bench.rows.environment import ROW as ENVIRONMENT
@@ -55,6 +56,7 @@ ROWS = (
     MANY_TRIALS,
     PANEL_SCROLL,
     RELOAD,
+    CELL_ALIVE,
     STOP,
     RUN_CELL,
     FIT,

@@ -125,6 +125,45 @@ test('while the page is looked at, a restarted server is found within two second
   }
 });
 
+test.each([
+  ['looked at', true],
+  ['hidden', false]
+])('a page that is %s has slept: its connection is another one as soon as it is seen', (_, seen) => {
+  link.close();
+  const open = () => {
+    sockets.push(new FakeSocket());
+    return last();
+  };
+  const ignore = () => undefined;
+  const isInSight = () => seen;
+  link = new Link({ open, onState: state => states.push(state), onMessage: ignore, isInSight });
+  last().say(WELCOME);
+  link.watch('run', 'r1');
+  const old = last();
+  jest.setSystemTime(Date.now() + 3_600_000);
+  // What had come before it slept is read first.
+  old.say(golden('runs', { seq: 2 }));
+  if (seen) {
+    jest.advanceTimersByTime(1_000);
+  } else {
+    jest.advanceTimersByTime(1_000);
+    expect(last()).toBe(old);
+    jest.setSystemTime(Date.now() + 3_600_000);
+    link.retryNow();
+  }
+  expect(last()).not.toBe(old);
+  expect(old.isClosed).toBe(true);
+  expect(states.at(-1)).toBe('reconnecting');
+  last().say(WELCOME);
+  expect(states.at(-1)).toBe('connected');
+  expect(last().of('watch').map(each => each.run_id)).toContain('r1');
+  // Whoever is awake keeps what is there.
+  const now = last();
+  link.retryNow();
+  jest.advanceTimersByTime(5_000);
+  expect(last()).toBe(now);
+});
+
 test('a page that becomes visible tries at once', () => {
   last().die();
   link.retryNow();

@@ -32,7 +32,7 @@ const ANSWER_MS = 5_000;
 const OPENING_MS = 10_000;
 const FIRST_DELAY_MS = 500;
 const LAST_DELAY_MS = 15_000;
-const LAST_DELAY_IN_SIGHT_MS = 1_500;
+const LAST_DELAY_IN_SIGHT_MS = 1_000;
 /** Gaps come in bursts: ask once for all of them. */
 const ASK_PAUSE_MS = 500;
 const LOOK_MS = 1_000;
@@ -99,8 +99,12 @@ export class Link {
 
   /** Try now, for instance because the page has become visible. */
   retryNow(): void {
+    const nowMs = Date.now();
+    const longestMs = Math.max(nowMs - this._heardAt, nowMs - this._lookedAt);
     if (this._retry !== null) {
       this._connect();
+    } else if (this._isGreeted && longestMs > SILENCE_MS) {
+      this._renew();
     }
   }
 
@@ -149,6 +153,13 @@ export class Link {
     const delay = Math.min(this._delay, limit) * (0.75 + Math.random() / 2);
     this._delay = Math.min(this._delay * 2, LAST_DELAY_MS);
     this._retry = setTimeout(() => this._connect(), delay);
+  }
+
+  /** What was open while the machine slept is dead as a rule, and nobody tells: no answer is awaited. */
+  private _renew(): void {
+    this._lookedAt = Date.now();
+    this._setState('reconnecting');
+    this._connect();
   }
 
   private _hear(data: unknown): void {
@@ -248,10 +259,15 @@ export class Link {
 
   private _watchSilence(): void {
     const now = Date.now();
+    // Timers of a page that is looked at stand still only while its machine does.
+    const wasAsleep = now - this._lookedAt > SILENCE_MS && this._options.isInSight?.() === true;
+    this._lookedAt = now;
     if (this._socket === null) {
       return;
     }
-    if (!this._isGreeted) {
+    if (wasAsleep && this._isGreeted) {
+      this._renew();
+    } else if (!this._isGreeted) {
       if (now - this._openedAt > OPENING_MS) {
         this._lose();
       }
@@ -299,6 +315,8 @@ export class Link {
   private _delay = FIRST_DELAY_MS;
   private _openedAt = 0;
   private _heardAt = 0;
+  /** When the silence was looked at last. */
+  private _lookedAt = Date.now();
   private _askedAt = -Infinity;
   private _seq = 0;
 }
