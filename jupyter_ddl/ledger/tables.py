@@ -17,6 +17,7 @@ __all__ = [
     "METRIC_COLUMNS",
     "PROFILE_COLUMNS",
     "TRIAL_COLUMNS",
+    "best_trial",
     "complete_trials",
     "curve_trials",
     "metric_curves",
@@ -181,6 +182,14 @@ def curve_trials(state: RunState, n_trials: int) -> dict[int, TrialStateName]:
     last = sorted((n for n, t in state.trials.items() if t.state != "waiting"), reverse=True)
     chosen = [*dict.fromkeys([*best, *last])][:n_trials]
     return {number: state.trials[number].state for number in sorted(chosen)}
+
+
+def best_trial(state: RunState) -> dict[int, TrialStateName]:
+    """The best trial with its state; before there is one, that which began last."""
+    best = state.best_number
+    if best is None:
+        best = max((n for n, t in state.trials.items() if t.state != "waiting"), default=None)
+    return {} if best is None else {best: state.trials[best].state}
 
 
 def metric_curves(

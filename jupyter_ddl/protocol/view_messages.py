@@ -525,6 +525,8 @@ class GetCurves(msgspec.Struct, frozen=True, tag="get_curves", tag_field="kind")
     run_id: str
     metric: str = ""
     axis: CurveAxis = "step"
+    is_best: bool = False
+    """Of the best trial alone, where there is one, and in more points."""
 
 
 class GetTrial(msgspec.Struct, frozen=True, tag="get_trial", tag_field="kind"):

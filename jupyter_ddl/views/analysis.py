@@ -18,7 +18,13 @@ from jupyter_ddl.ledger.history import history_of
 from jupyter_ddl.ledger.reader import LedgerReader
 from jupyter_ddl.ledger.run_state import RunState, Series, by_importance
 from jupyter_ddl.ledger.snapshots import trial_rows
-from jupyter_ddl.ledger.tables import complete_trials, curve_trials, metric_curves, points_of
+from jupyter_ddl.ledger.tables import (
+    best_trial,
+    complete_trials,
+    curve_trials,
+    metric_curves,
+    points_of,
+)
 from jupyter_ddl.plotting.importance import Importance, importance_of
 from jupyter_ddl.protocol.events import Event
 from jupyter_ddl.protocol.sampling import StudySpec
@@ -46,6 +52,9 @@ Analysed: TypeAlias = ImportancePart | CurvesPart | TrialPart | HistoryPart
 
 _N_CURVES = 40
 _N_POINTS = 40
+_N_ALL_POINTS = 1600
+"""Of all curves of an answer together: few of them are told finely."""
+_N_FINE_POINTS = 400
 _N_OWN_POINTS = 80
 _N_METRICS = 24
 """Of one trial; the others are told by number."""
@@ -150,11 +159,12 @@ def _drawn(
 
 
 def _curves(state: RunState, ask: GetCurves) -> Callable[[], CurvesPart]:
-    trials = curve_trials(state, _N_CURVES)
+    trials = best_trial(state) if ask.is_best else curve_trials(state, _N_CURVES)
+    n_points = max(_N_POINTS, min(_N_FINE_POINTS, _N_ALL_POINTS // max(1, len(trials))))
 
     def answer() -> CurvesPart:
         record = _Record(ask.run_id)
-        series = metric_curves(record, trials, _N_POINTS, ask.axis) if trials else {}
+        series = metric_curves(record, trials, n_points, ask.axis) if trials else {}
         names = by_importance(dict.fromkeys(metric for _, metric in series))
         metric = ask.metric or (names[0] if names else "")
         wanted = {key: each for key, each in series.items() if key[1] == metric}

@@ -30,7 +30,8 @@ _DEFAULT = re.compile(r"^export default ", re.MULTILINE)
 _INDENT = re.compile(r"^[ \t]+", re.MULTILINE)
 _COMMENT = re.compile(r"^(?://.*|/\*(?:[^*]|\*(?!/))*\*/)\n", re.MULTILINE)
 _BLANK = re.compile(r"\n{2,}")
-_SPACED = re.compile(r'("(?:[^"\\]|\\.)*")|(?<=\S) *(=>|[!=<>]=+|[=,;:?(){}\[\]<>&|*]) *(?=\S)')
+_TEXT = re.compile(r'"(?:[^"\\]|\\.)*"|`[^`]*`')
+_SPACED = re.compile(rf"({_TEXT.pattern})|(?<=\S) *(=>|[!=<>]=+|[=,;:?(){{}}\[\]<>&|*]) *(?=\S)")
 _ANY = re.compile(r"^(?:import|export)\b.*", re.MULTILINE)
 
 
@@ -67,7 +68,9 @@ def _tight(source: str) -> str:
     """Without spaces around punctuation.  Lines with what could hold other text are left alone."""
 
     def squeezed(line: str) -> str:
-        if any(mark in line for mark in "`/'"):
+        # A template within another one, or a quote within one, is none of this line's two ends.
+        is_plain = line.count("`") in (0, 2) and not re.search(r"`[^`]*\"[^`]*`", line)
+        if not is_plain or any(mark in _TEXT.sub("", line) for mark in "`/'"):
             return line
         return _SPACED.sub(lambda found: found[1] or found[2], line)
 

@@ -227,6 +227,7 @@ export interface GetCurves {
   run_id: string;
   metric?: string;
   axis?: "epoch" | "step" | "time";
+  is_best?: boolean;
 }
 
 export interface GetHistory {

@@ -164,6 +164,8 @@ def _compare_and_reload(page: Page, lab: Lab) -> None:
     page.locator("#jupyter-ddl-panel").get_by_role("button", name="Compare", exact=True).click()
     compared = page.locator(".jp-ddl-compared")
     expect(compared).to_contain_text("trials")
+    expect(compared.get_by_role("img", name="acc: step")).to_be_visible()
+    expect(compared.get_by_role("status").last).to_contain_text("fails: No trial has reported")
     until(
         lambda: "jupyter-ddl-compared" in json.dumps(lab.ask("lab/api/workspaces")),
         PATIENCE_S,

@@ -5,13 +5,13 @@ import { isFinal } from "./client.js";
 import { clean, h, repeat, Scope, setText, show } from "./dom.js";
 import { count, number, score } from "./format.js";
 import { through } from "./lens.js";
+import { smoothingField, wholeAxisButton } from "./lensed.js";
 import { rangesOf } from "./plot.js";
 import { NUMBER } from "./selection.js";
 
 const COLORS = ["var(--ddl-blue)", "var(--ddl-orange)", "var(--ddl-violet)", "var(--ddl-green)"];
 const MAX_CHARTS = 4;
 const BY_TRIAL = "trial";
-const SMOOTHINGS = [[0, "not smoothed"], [0.6, "smoothed a little"], [0.9, "smoothed"], [0.98, "smoothed much"]];
 const MANY_TRIALS = 1000;
 const REST_MS = 1000;
 const REST_FACTOR = 20;
@@ -40,12 +40,8 @@ export class Curves {
     this._note = h("span", { class: "ddl-muted" });
     this._picker = h("details", { class: "ddl-picker" }, this._summary, this._find, this._picks, this._note);
     this._zooms = new Map(); // what the charts' horizontal axes count, and from where to where
-    this._smooth = h(
-      "select",
-      { class: "ddl-input", "aria-label": "Smoothing of curves" },
-      ...SMOOTHINGS.map(([weight, text]) => h("option", { value: weight, text })),
-    );
-    this._unzoom = h("button", { type: "button", class: "ddl-toggle", text: "whole axis", title: "Leave the enlarged part (Escape)" });
+    this._smooth = smoothingField(scope, () => this._again());
+    this._unzoom = wholeAxisButton(scope, () => this._zoom(null, null));
     this._tools = h(
       "div",
       { class: "ddl-tools ddl-curve-tools" },
@@ -54,9 +50,6 @@ export class Curves {
       h("span", { class: "ddl-muted ddl-small-text", text: "Drag across a curve to enlarge; by keyboard Shift+arrows, then Enter." }),
     );
     this.element = h("div", { class: "ddl-charts" }, this._picker, this._tools);
-    scope.listen(this._smooth, "change", () => this._again());
-    scope.listen(this._smooth, "keydown", (event) => event.stopPropagation());
-    scope.listen(this._unzoom, "click", () => this._zoom(null, null));
     scope.listen(this._find, "input", () => this._drawPicks(this._all));
     scope.listen(this._find, "keydown", (event) => event.stopPropagation());
   }

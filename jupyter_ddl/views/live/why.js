@@ -2,7 +2,9 @@
 
 import { Chart } from "./chart.js";
 import { clean, h, repeat, setAttribute, setText, show } from "./dom.js";
+import { fill, note, select, sentence } from "./fields.js";
 import { count, percent, score } from "./format.js";
+import { MetricCurves } from "./metric_curves.js";
 import { Scatter } from "./scatter.js";
 import { distributionOf, frontOf, gridOf, modeOf, resultRows, thinned } from "./spread.js";
 
@@ -13,8 +15,6 @@ const AGAIN_MS = 5000;
 const MAX_SLICES = 6;
 const MAX_NAMES = 200;
 const FEW = 3;
-/** What curves go over beside steps. */
-const AXES = { time: "seconds", epoch: "epoch" };
 
 /** All sections of one run. */
 export class Why {
@@ -401,113 +401,4 @@ class TradeOff {
     const nChosen = rows.filter((_, i) => isIn(i)).length;
     setText(this._note, `On the front: ${count(front.length)} of ${count(nChosen)} trials${told}.${some}${mask === null ? "" : ` ${chosenText(rows, mask)}`}`);
   }
-}
-
-/** Any metric of the best and the last trials over the steps. */
-class MetricCurves {
-  constructor(scope, client, choose) {
-    this._client = client;
-    this._which = select("Metric");
-    this._axis = select("What curves go over");
-    this._note = note();
-    this._chart = new Chart(scope, { onPick: choose });
-    this._answer = null;
-    this._asked = "";
-    this._askedMs = -Infinity;
-    this.element = h("div", {}, h("div", { class: "ddl-tools" }, this._which, this._axis), this._chart.element, this._note);
-    show(this._chart.element, false);
-    for (const field of [this._which, this._axis]) scope.listen(field, "change", () => this._ask(true));
-  }
-
-  update(snapshot, columns, mask) {
-    this._snapshot = snapshot;
-    this._isChosen = mask === null ? () => true : ({ trial }) => mask[columns.rowOf(trial)] === 1;
-    this._draw();
-    this._ask(false);
-  }
-
-  _draw() {
-    if (this._answer === null || this._answer.run_id !== this._snapshot.run_id) return;
-    const { curves, note: told } = this._answer;
-    const chosen = curves.filter(this._isChosen);
-    show(this._chart.element, chosen.length > 0);
-    if (chosen.length > 0) this._chart.update(curvesOf({ ...this._answer, curves: chosen }, this._snapshot));
-    const some = chosen.length < curves.length ? `${count(chosen.length)} of ` : "";
-    const drawn = `${some}${count(curves.length)} trials: the best ones and those that began last.`;
-    setText(this._note, [curves.length > 0 && this._snapshot.can.has_objective ? drawn : "", sentence(clean(told, 300))].filter(Boolean).join(" "));
-  }
-
-  _axes() {
-    return ["step", "time", ...(this._answer?.metrics.includes("epoch") ? ["epoch"] : [])];
-  }
-
-  async _ask(isNow) {
-    const snapshot = this._snapshot;
-    fill(this._axis, this._axes(), (name) => (name === "step" ? snapshot.nouns.step : AXES[name]));
-    const axis = this._axis.value;
-    const keyOf = () => `${snapshot.run_id} ${snapshot.seq} ${axis} ${this._which.value}`;
-    const key = keyOf();
-    const isOver = ["complete", "failed", "cancelled"].includes(snapshot.state);
-    if (key === this._asked || (!isNow && !isOver && Date.now() - this._askedMs < ASK_MS / 4)) return;
-    [this._asked, this._askedMs] = [key, Date.now()];
-    const answer = await this._client.request({ kind: "get_curves", run_id: snapshot.run_id, metric: this._which.value, axis }, AGAIN_MS);
-    if (key !== this._asked) return;
-    if (answer.kind !== "curves") {
-      setText(this._note, clean(answer.text, 300));
-      return;
-    }
-    fill(this._which, answer.metrics, (name) => name, answer.metric);
-    this._asked = keyOf();
-    this._answer = { ...answer, xName: AXES[axis] ?? snapshot.nouns.step };
-    fill(this._axis, this._axes(), (name) => (name === "step" ? snapshot.nouns.step : AXES[name]));
-    this._draw();
-  }
-}
-
-/** A line for each trial; the best one stands out. */
-export function curvesOf({ metric, curves, xName }, snapshot) {
-  const best = snapshot.best?.number ?? -1;
-  const ordered = [...curves].sort((a, b) => Number(a.trial === best) - Number(b.trial === best));
-  return {
-    title: clean(metric, 60),
-    xName,
-    // Seconds and epochs have fractions.
-    whole: xName === snapshot.nouns.step,
-    write: score,
-    series: ordered.map(({ trial, state, points }) => ({
-      name: `${snapshot.nouns.trial} ${trial}`,
-      color: trial === best ? "var(--ddl-green)" : state === "pruned" ? "var(--ddl-amber)" : "var(--ddl-blue)",
-      points,
-      trial,
-      kind: "line",
-      faint: trial !== best && curves.length > 1,
-      unnamed: trial !== best && curves.length > 1,
-    })),
-  };
-}
-
-function select(label) {
-  return h("select", { class: "ddl-input", "aria-label": label });
-}
-
-function note() {
-  return h("p", { class: "ddl-muted ddl-note", role: "status" });
-}
-
-/** Options of a field; what is chosen stays so. */
-function fill(field, names, textOf, first = names[0]) {
-  const key = JSON.stringify(names);
-  if (field.dataset.key === key) return;
-  const chosen = field.dataset.key === undefined ? first : field.value;
-  field.dataset.key = key;
-  repeat(field, names, () => h("option"), (option, name) => {
-    option.value = name;
-    setText(option, clean(textOf(name), 60));
-  });
-  field.value = names.includes(chosen) ? chosen : (first ?? "");
-  show(field, names.length > 1);
-}
-
-function sentence(text) {
-  return text === "" ? "" : `${text[0].toUpperCase()}${text.slice(1)}${/[.!?]$/.test(text) ? "" : "."}`;
 }

@@ -117,6 +117,22 @@ def test_any_metric_has_curves(home: Home) -> None:
     assert {state.trials[each.trial].state for each in losses.curves} >= {"complete", "pruned"}
 
 
+def test_the_best_trial_alone_is_told_finely(home: Home) -> None:
+    record_search("why-12", events_of_search(30, n_steps=300))
+    state = state_of("why-12")
+    (best,) = analysis_of(state, GetCurves(1, "why-12", "loss", is_best=True))().curves
+    assert best.trial == state.best_number
+    assert [step for step, _ in best.points] == list(range(300))
+    many = analysis_of(state, GetCurves(1, "why-12", "loss"))().curves
+    assert max(len(each.points) for each in many) <= 60
+    # Before there is a best one, the curve is that of the trial which began last.
+    record_search("why-13", events_of_search(3, n_steps=4)[:-3], ends=False)
+    (last,) = analysis_of(state_of("why-13"), GetCurves(1, "why-13", is_best=True))().curves
+    assert last.trial in state_of("why-13").trials
+    record_search("why-14", [], ends=False)
+    assert analysis_of(state_of("why-14"), GetCurves(1, "why-14", is_best=True))().curves == ()
+
+
 def test_an_unknown_metric_and_no_trials_are_sentences(home: Home) -> None:
     record_search("why-4")
     record_search("why-5", [], ends=False)
