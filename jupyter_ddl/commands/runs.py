@@ -88,12 +88,12 @@ def _compare(face: Face, first: str, second: str) -> Answer:
     return Answer(compare_runs(_run(face, first).id, _run(face, second).id))
 
 
-def compare_runs(*run_ids: str) -> Drawing:
-    """Two runs or more side by side."""
+def compare_runs(*run_ids: str, has_curves: bool = True) -> Drawing:
+    """Two runs or more side by side; without curves, for who draws them itself."""
     from jupyter_ddl.views.compare import ComparedRun, render_compare
 
     compared = [ComparedRun(run.snapshot(), run.spec) for run in map(Run, run_ids)]
-    return render_compare(*compared, now_s=time.time())
+    return render_compare(*compared, now_s=time.time(), has_curves=has_curves)
 
 
 def _profile(face: Face, run: str) -> Answer:

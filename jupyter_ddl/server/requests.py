@@ -112,7 +112,7 @@ class Requests:
                     )
                 for run_id in run_ids:
                     check_run(run_id)
-                drawn = await asyncio.to_thread(compare_runs, *run_ids)
+                drawn = await asyncio.to_thread(compare_runs, *run_ids, has_curves=False)
                 return say.ComparedPart(body.id, drawn._repr_html_())
             case say.DeleteRun():
                 check_run(body.run_id)

@@ -72,7 +72,7 @@ class _Fact(msgspec.Struct, frozen=True):
         return len(set(self.sides)) > 1
 
 
-def render_compare(*runs: ComparedRun, now_s: float) -> Drawing:
+def render_compare(*runs: ComparedRun, now_s: float, has_curves: bool = True) -> Drawing:
     """What is the same and what is not, as HTML and as text.
 
     Parameters
@@ -81,8 +81,12 @@ def render_compare(*runs: ComparedRun, now_s: float) -> Drawing:
         From two to ``MAX_COMPARED``.
     now_s : float
         Unix seconds, for a run that has not ended.
+    has_curves : bool
+        Whether the picture has them, or says why it has none.
     """
-    return Drawing(html=lambda: _html(runs, now_s), text=lambda: _text(runs, now_s))
+    return Drawing(
+        html=lambda: _html(runs, now_s, has_curves=has_curves), text=lambda: _text(runs, now_s)
+    )
 
 
 def _facts(runs: _Runs, now_s: float) -> list[_Fact]:
@@ -202,17 +206,12 @@ def _title(snapshot: RunSnapshot) -> str:
     return plain(snapshot.name or snapshot.run_id, 40)
 
 
-def _html(runs: _Runs, now_s: float) -> str:
+def _html(runs: _Runs, now_s: float, *, has_curves: bool) -> str:
     titles = [_title(run.snapshot) for run in runs]
     heads = [f"{dot(color)}{esc(title, 40)}" for title, color in zip(titles, _COLORS, strict=False)]
     parts = [_facts_table(_facts(runs, now_s), heads, "Results and settings")]
-    series = _series(runs)
-    first = runs[0].snapshot
-    if len(series) > 1:
-        metric = first.metric or "value"
-        parts.append(draw_curve(series, metric=metric, mode=first.mode, inline=False))
-    elif any(run.snapshot.metric != first.metric for run in runs):
-        parts.append(_remark("The runs have different metrics; their curves share no axis."))
+    if has_curves:
+        parts += _curves_html(runs)
     parts += [
         _facts_table(_space(runs), heads, "Search space"),
         _facts_table(_packages(runs), heads, "Packages that differ"),
@@ -220,6 +219,17 @@ def _html(runs: _Runs, now_s: float) -> str:
     ]
     label = esc(f"Runs {', '.join(titles[:-1])} and {titles[-1]} compared", 120)
     return f'<div role="group" aria-label="{label}" style="{ROOT_STYLE}">{"".join(parts)}</div>'
+
+
+def _curves_html(runs: _Runs) -> list[str]:
+    series = _series(runs)
+    first = runs[0].snapshot
+    if len(series) > 1:
+        metric = first.metric or "value"
+        return [draw_curve(series, metric=metric, mode=first.mode, inline=False)]
+    if any(run.snapshot.metric != first.metric for run in runs):
+        return [_remark("The runs have different metrics; their curves share no axis.")]
+    return []
 
 
 def _remark(text: str) -> str:

@@ -215,6 +215,14 @@ def test_a_comparison_shows_what_differs_in_results_space_packages_and_code() ->
     assert "img" in Structure(html_of(drawing)).tags
 
 
+def test_a_page_that_draws_curves_itself_gets_no_picture_and_no_remark_of_them() -> None:
+    first = compared(samples.search())
+    for other in (samples.search(), replace(samples.search(), metric="loss", mode="min")):
+        html = html_of(render_compare(first, compared(other), now_s=NOW_S, has_curves=False))
+        assert "<img" not in html
+        assert "share no axis" not in html
+
+
 def test_curves_of_several_runs_share_a_chart() -> None:
     shots = [replace(samples.search(), name=name, run_id=name) for name in ("a", "b", "c")]
     runs = [
