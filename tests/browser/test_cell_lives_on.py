@@ -6,7 +6,16 @@ import json
 
 from playwright.sync_api import Locator, Page, expect
 
-from tests.browser.lab_tools import Lab, cell_at, open_notebook, run_cell, take, wait_ready
+from tests.browser.lab_tools import (
+    Lab,
+    cell_at,
+    open_notebook,
+    run_cell,
+    serious_findings,
+    set_theme,
+    take,
+    wait_ready,
+)
 from tests.browser.panel_tools import LOAD, must_be_fresh, search_cell
 from tests.until import until
 
@@ -72,6 +81,11 @@ def test_the_cell_outlives_kernel_page_server_and_the_notebook_s_trust(
     view.get_by_label("Filter trials by state").fill("complete")
     expect(view.get_by_label("Trials", exact=True).locator("tbody tr").first).to_be_visible()
     take(page, "cell-lives-on")
+    for section in view.locator("details.ddl-section:not([open]) > summary:visible").all()[::-1]:
+        section.click()
+    for theme in ("dark", "light"):
+        set_theme(page, theme)
+        assert serious_findings(page, ".jp-ddl-cell") == []
 
 
 def test_a_cell_whose_run_can_not_be_followed_says_so_and_shows_what_was_saved(

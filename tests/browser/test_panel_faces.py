@@ -11,7 +11,7 @@ from playwright.sync_api import Page, expect
 
 from jupyter_ddl.protocol import view_messages as say
 from jupyter_ddl.protocol.verb import load_verb
-from tests.browser.lab_tools import Lab, open_notebook, set_theme, take
+from tests.browser.lab_tools import Lab, open_notebook, serious_findings, set_theme, take
 from tests.browser.panel_script import ScriptedServer, cluster, gpu_telemetry, run_line
 from tests.browser.panel_tools import card, execute, run_row
 from tests.until import until
@@ -210,4 +210,6 @@ def test_the_panel_reads_well_narrow_and_wide_light_and_dark(lab: Lab, page: Pag
         set_theme(page, theme)
         take(panel, f"panel-narrow-{theme}")
         take(page, f"panel-wide-{theme}")
+        assert serious_findings(page, "#jupyter-ddl-panel") == []
+        assert serious_findings(page, ".jp-ddl-page:not(.lm-mod-hidden)") == []
     assert not panel.evaluate("panel => panel.scrollWidth > panel.clientWidth")

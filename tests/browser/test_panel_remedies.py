@@ -188,7 +188,9 @@ def _compare_and_reload(page: Page, lab: Lab) -> None:
 def _show_files_and_delete(page: Page, dialog: Locator) -> None:
     _page_of(page, "waits")
     toolbar = page.locator(".jp-MainAreaWidget:not(.lm-mod-hidden) .jp-Toolbar")
-    assert serious_findings(page, ".jp-ddl-run-view:not(.lm-mod-hidden)") == []
+    for theme in ("dark", "light"):
+        set_theme(page, theme)
+        assert serious_findings(page, ".jp-ddl-run-view:not(.lm-mod-hidden)") == []
     toolbar.get_by_role("button", name="TensorBoard…").click()
     expect(dialog).to_contain_text("Event files are in")
     assert serious_findings(page, ".jp-Dialog") == []

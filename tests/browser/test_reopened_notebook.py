@@ -8,7 +8,14 @@ import nbformat
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from tests.browser.lab_tools import Lab, cell_at, open_notebook, run_cell, take
+from tests.browser.lab_tools import (
+    Lab,
+    cell_at,
+    open_notebook,
+    run_cell,
+    serious_findings,
+    take,
+)
 from tests.browser.panel_tools import LOAD, search_cell
 from tests.until import until
 
@@ -82,6 +89,7 @@ def test_it_reads_well_as_a_web_page(lab: Lab, page: Page, saved: str) -> None:
     outputs = page.locator(".jp-Cell-outputArea")
     _reads_well(outputs.nth(outputs.count() - 2), outputs.last)
     take(page, "saved-web-page")
+    assert serious_findings(page, ".jp-Cell-outputArea .jp-RenderedHTML") == []
 
 
 def test_it_reads_well_as_text(lab: Lab, saved: str) -> None:

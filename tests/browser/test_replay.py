@@ -14,7 +14,15 @@ from jupyter_ddl.protocol.run import Provenance
 from jupyter_ddl.recording.lines import Fact, Printed, Recording, read_recording
 from jupyter_ddl.recording.page import save_page
 from jupyter_ddl.recording.write import head_of
-from tests.browser.lab_tools import Lab, cell_at, open_notebook, run_cell, set_theme, take
+from tests.browser.lab_tools import (
+    Lab,
+    cell_at,
+    open_notebook,
+    run_cell,
+    serious_findings,
+    set_theme,
+    take,
+)
 from tests.browser.panel_tools import must_be_fresh
 from tests.unit.ledger.event_makers import begun, search_spec, started
 from tests.unit.views.view_payloads import PAYLOADS
@@ -174,6 +182,7 @@ def test_a_page_reads_well(
     expect(view.locator(".ddl-strip").first).to_be_visible()
     page.wait_for_timeout(700)  # the table of trials is asked for
     take(page.locator("body"), f"replay-{name.split('-')[0]}-{theme}-{width}")
+    assert serious_findings(page, "body") == []
     machines = view.get_by_label("Machines", exact=True)  # many of them are scrolled
     assert machines.evaluate("strips => strips.clientHeight") <= 430
     gpus = machines.locator(".ddl-strip-gpu")

@@ -27,6 +27,7 @@ from tests.unit.cell.cell_makers import notebook
 from tests.unit.recorded_runs import events_of_search, params_of, record_search
 from tests.until import PATIENCE_S, until
 
+_DARK = "@media (prefers-color-scheme: dark) { html { background: #111; } }"
 _MOUNT = """async () => {
   const { mount } = await import("http://view.test/index.js");
   const { framed } = await import("http://view.test/columns.js");
@@ -51,7 +52,7 @@ def show(page: Page, home: Home) -> Iterator[Show]:
 
     def serve(route: Route) -> None:
         name = route.request.url.rpartition("/")[2]
-        html = f"<!doctype html><meta charset=utf-8><style>{live_css()}</style><body>"
+        html = f"<!doctype html><meta charset=utf-8><style>{live_css()}{_DARK}</style><body>"
         body, kind = (
             (html, "text/html") if not name else ((LIVE_DIR / name).read_text(), "text/javascript")
         )
@@ -192,10 +193,8 @@ def test_each_section_tells_of_all_trials(page: Page, show: Show) -> None:
     expect(curves.get_by_role("img")).to_contain_text("0.2")  # of a trial of 0.3 seconds
     for scheme in ("light", "dark"):
         page.emulate_media(color_scheme=scheme)
-        page.evaluate(
-            "s => (document.body.style.background = s === 'dark' ? '#111' : '#fff')", scheme
-        )
         take(page.locator(".ddl-live"), f"why_{scheme}")
+        assert serious_findings(page, ".ddl-live") == []
     page.set_viewport_size({"width": 320, "height": 1000})
     until(lambda: page.evaluate("document.documentElement.scrollWidth") <= 320, PATIENCE_S)
     take(page.locator(".ddl-live"), "why_narrow")
@@ -222,6 +221,7 @@ def test_a_trial_is_shown_in_full_and_can_be_copied_as_a_cell(page: Page, show: 
     expect(card.locator(".ddl-chart-title")).to_have_text(["val_acc", "loss"])
     expect(card).to_contain_text("Nothing was printed.")
     take(card, "trial_card")
+    assert serious_findings(page, ".ddl-live") == []
     card.get_by_role("button", name="Copy as cell").click()
     expect(card).to_contain_text("paste it into a cell")
     cell = card.locator(".ddl-code").text_content() or ""
