@@ -113,6 +113,22 @@ def test_a_stop_means_the_row_that_one_pointed_at_and_can_be_undone(view: Page) 
     expect(newest).to_be_visible()
 
 
+def test_a_search_without_a_value_draws_no_empty_chart(view: Page) -> None:
+    drawn = search(1, range(2, 3))
+    rows = tuple(
+        msgspec.structs.replace(row, state="failed", value=None, params={"x": 0.1 * row.number})
+        for row in drawn.rows
+    )
+    failed = {"state": "failed", "rows": rows, "curve": (), "learning": (), "best": None}
+    shown = msgspec.structs.replace(drawn, counts=Counts(failed=len(rows)), **failed)
+    message = {"kind": "run", "seq": 1, "at_s": samples.NOW_S, "snapshot": shown}
+    view.evaluate("message => take(message)", msgspec.to_builtins(message))
+    expect(view.get_by_label("Trials", exact=True)).to_contain_text("failed")
+    expect(view.locator("figure:visible")).to_have_count(0)
+    for field in view.locator("select:visible").all():
+        expect(field.locator("option")).not_to_have_count(0)
+
+
 def test_of_many_metrics_one_picks_and_what_is_no_number_breaks_nothing(view: Page) -> None:
     nothing = [[step, None] for step in range(9)]
     curves: dict[str, Any] = {"val_acc": [[0, 0.1], [1, None], [2, 0.3]], "__proto__": nothing}

@@ -207,7 +207,8 @@ class View {
     this._actions.update(snapshot);
     this._card.update(snapshot);
     this._updateTrials(snapshot);
-    show(this._parallel.element, hasObjective);
+    // Otherwise it knows itself whether there is something to draw.
+    if (!hasObjective) show(this._parallel.element, false);
     show(this._ranksPart, snapshot.ranks.length > 0);
     show(this._profilePart, (snapshot.operations ?? []).length > 0);
     this._profile.update(snapshot);
