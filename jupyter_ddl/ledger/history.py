@@ -1,8 +1,9 @@
 """A run over time: what ran where from when to when, what happened, what machines did.  Pure.
 
-A lane is a slot of a worker, or a rank of a training.  All times are seconds since the run's first
-event.  However long a run is, this stays small: neighbours of one lane that could not be told apart
-become one bar with a count, and of marks the most important kinds are kept.
+A lane is a slot of a worker, or a rank of a training; a fit's bars are its units.  All times are
+seconds since the run's first event.  However long a run is, this stays small: neighbours of one
+lane that could not be told apart become one bar with a count, and of marks the most important kinds
+are kept.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from jupyter_ddl.protocol.events import (
     AttemptStarted,
     CheckpointSaved,
     Event,
+    FoldFinished,
     HangVerdict,
     RankEnded,
     RankStarted,
@@ -30,6 +32,9 @@ _N_LANES = 64
 _N_BARS = 1200
 _N_MARKS = 300
 _N_BINS = 120
+_ANY_WORKER = "other workers"
+_CLOCKS_S = 0.05
+"""By so much a unit may seem to begin before the one ahead of it has ended."""
 _FINEST = 2000
 """Into so many parts a run's length is divided at first; what is less apart is joined."""
 _RANKED = ("hang", "failed", "evicted", "restart", "pruned", "checkpoint")
@@ -65,6 +70,8 @@ class _Fold:
         self._bars: list[Bar] = []
         self._marks: list[Mark] = []
         self._drawn: set[int] = set()
+        self._worker_of_log: dict[str, str] = {}
+        self._free_s: dict[str, list[float]] = {}
         self._is_training = False
         self._noun = ""
         self._n_hidden = self._n_lanes = 0
@@ -92,6 +99,8 @@ class _Fold:
                     self._mark(at_s, event.outcome, event.trial, text)
             case AttemptFinished():
                 self._attempt_finished(event)
+            case FoldFinished():
+                self._unit_finished(event)
             case CheckpointSaved():
                 self._mark(at_s, "checkpoint", event.trial, f"checkpoint at step {event.step}")
             case HangVerdict():
@@ -100,6 +109,7 @@ class _Fold:
     def _attempt_started(self, event: AttemptStarted) -> None:
         key = (event.trial, None)
         self._end(key, event.at_s, "evicted")
+        self._worker_of_log[event.log] = event.worker
         if event.attempt > 1:
             self._mark(event.at_s, "restart", event.trial, f"attempt {event.attempt}")
         if not self._is_training:
@@ -117,6 +127,34 @@ class _Fold:
         else:
             self._begin(key, event.worker, self._slot(event.worker), event.at_s)
 
+    def _unit_finished(self, event: FoldFinished) -> None:
+        # The units of a candidate tell more than its own bar: they run on several workers.
+        self._drop((event.trial, None))
+        worker = self._worker_of_log.get(event.log) or _ANY_WORKER
+        began_s = min(event.at_s, max(self.began_s, event.at_s - event.duration_s))
+        # In which of its worker's slots it ran is on no record: one that was free.
+        free_s = self._free_s.setdefault(worker, [])
+        slot = next((n for n, at_s in enumerate(free_s) if at_s <= began_s + _CLOCKS_S), None)
+        if slot is None:
+            slot = len(free_s)
+            free_s.append(0.0)
+        began_s = min(event.at_s, max(began_s, free_s[slot]))
+        free_s[slot] = event.at_s
+        lane = self._lane((worker, slot))
+        if lane is not None:
+            self._drawn.add(lane)
+            outcome = "evicted" if event.is_lost else "failed" if event.has_raised else "complete"
+            self._bars.append((lane, began_s, event.at_s, outcome, event.trial, 1))
+
+    def _lane(self, name: tuple[str, int]) -> int | None:
+        """Its number; None where there is no room for another one."""
+        if name not in self._lanes and len(self._lanes) == _N_LANES:
+            self._n_hidden += 1
+            return None
+        lane = self._lanes.setdefault(name, self._n_lanes)
+        self._n_lanes = max(self._n_lanes, lane + 1)
+        return lane
+
     def _slot(self, worker: str) -> int:
         busy = self._busy.setdefault(worker, set())
         slot = next(n for n in range(len(busy) + 1) if n not in busy)
@@ -124,14 +162,11 @@ class _Fold:
         return slot
 
     def _begin(self, key: tuple[int, int | None], worker: str, slot: int, at_s: float) -> None:
-        name = (worker, slot)
-        if name not in self._lanes and len(self._lanes) == _N_LANES:
-            self._n_hidden += 1
+        lane = self._lane((worker, slot))
+        if lane is None:
             if worker:
                 self._busy[worker].discard(slot)
             return
-        lane = self._lanes.setdefault(name, self._n_lanes)
-        self._n_lanes = max(self._n_lanes, lane + 1)
         self._open[key] = (lane, at_s, worker, slot)
 
     def _drop(self, key: tuple[int, int | None]) -> None:

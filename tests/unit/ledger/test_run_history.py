@@ -16,6 +16,7 @@ from jupyter_ddl.protocol.events import (
     CheckpointSaved,
     Event,
     Failure,
+    FoldFinished,
     HangVerdict,
     RankEnded,
     RankStarted,
@@ -60,6 +61,31 @@ def test_two_slots_of_a_worker_are_two_lanes_and_what_runs_ends_now() -> None:
         (2, 5.0, 10.0, "running", 3, 1),
     )
     assert told.marks == ((4.0, "pruned", 0, "trial 0: attempt 1 pruned"),)
+
+
+def test_the_units_of_a_fit_are_bars_on_the_workers_that_computed_them() -> None:
+    def candidate(trial: int, at_s: float, worker: str) -> AttemptStarted:
+        return AttemptStarted(trial, 1, at_s, worker, pid=1, log=f"{worker}.log", log_start=0)
+
+    def unit(trial: int, fold: int, at_s: float, log: str, **how: bool) -> FoldFinished:
+        return FoldFinished(trial, fold, b"k", at_s, 1.0, log=log, **how)
+
+    events = search(
+        candidate(0, 1001.0, "0"), candidate(1, 1001.0, "1"),
+        unit(0, 0, 1002.0, "0.log"), unit(1, 0, 1002.0, "1.log"),
+        unit(0, 1, 1002.98, "1.log"), unit(1, 1, 1002.5, "0.log", has_raised=True),
+        unit(0, 2, 1004.0, "new.log", is_lost=True), over(0, 1004.0), over(1, 1004.0),
+    )  # fmt: skip
+    told = history_of(events, [], now_s=None)
+    assert told.lanes == ("worker 0", "worker 0 · 2", "worker 1", "other workers")
+    assert told.bars == (
+        (0, 1.0, 2.0, "complete", 0, 1),
+        (1, 1.5, 2.5, "failed", 1, 1),
+        (2, 1.0, 2.0, "complete", 1, 1),
+        (2, 2.0, 2.98, "complete", 0, 1),
+        (3, 3.0, 4.0, "evicted", 0, 1),
+    )
+    assert told.n_bars == 5
 
 
 def test_a_training_has_a_lane_for_each_rank_and_marks_of_what_befell_it() -> None:
