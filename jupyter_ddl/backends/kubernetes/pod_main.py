@@ -20,7 +20,6 @@ import signal
 import socket
 import sys
 import threading
-import time
 from collections.abc import Callable
 from typing import NoReturn
 from urllib.parse import urlsplit
@@ -107,7 +106,7 @@ def _forked(run: Callable[[], None], ends: tuple[int, int] | None) -> int:
     """The pid of a child, which writes into a pipe if there is one."""
     child = os.fork()
     if child == 0:
-        # What is not the first process needs no handler, which would run too late right before a wait.
+        # What is not the first process needs no handler, which would come too late before a wait.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         if ends is not None:
             os.dup2(ends[1], 1)
@@ -122,7 +121,7 @@ def _forked(run: Callable[[], None], ends: tuple[int, int] | None) -> int:
 
 
 def _ended(child: int) -> tuple[int, bool]:
-    """The wait status of a child's end, and whether it was told to end: it is told what this process is.
+    """The wait status of a child's end, and whether it was told to end, as this process was.
 
     What others have left to the first process is buried.
     """
