@@ -33,6 +33,7 @@ __all__ = [
     "starts",
     "table",
     "wait_for",
+    "worker_of",
     "workers",
     "zygote_of",
     "zygotes",
@@ -121,6 +122,18 @@ def zygote_of(worker: psutil.Process, name: str = "test") -> list[psutil.Process
     """A worker's zygotes: they share a pipe with it, by which they hear of its end."""
     own = _pipes_of(worker.pid)
     return [each for each in zygotes(name) if own & _pipes_of(each.pid)]
+
+
+def worker_of(rank_pid: int) -> psutil.Process:
+    """The worker whose zygote has forked a rank."""
+    zygote = psutil.Process(rank_pid).parent()
+    above = zygote.parent()
+    if _SOURCE not in _words_of(above):
+        return above  # which has started it itself
+    others = [each for child in above.parent().children() for each in child.children()]
+    pipes = _pipes_of(zygote.pid)
+    (found,) = [p for p in others if p.pid != zygote.pid and pipes & _pipes_of(p.pid)]
+    return found
 
 
 def _children_of(name: str) -> list[psutil.Process]:

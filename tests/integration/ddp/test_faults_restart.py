@@ -16,6 +16,7 @@ from jupyter_ddl.protocol.events import CheckpointSaved, Notice, Reported
 from jupyter_ddl.protocol.requests import GetStatus
 from jupyter_ddl.ranks.checkpoints import newest_checkpoint
 from tests.integration.ddp.fault_runs import TRAIN, Started, kill, start
+from tests.run_tools import worker_of
 from tests.until import until
 
 pytestmark = pytest.mark.integration
@@ -118,7 +119,7 @@ def test_the_others_of_a_dead_round_go_though_they_swallow_their_signal(
 def test_a_killed_worker_is_charged_to_the_machine(cluster: object) -> None:
     run = start(TRAIN, max_own_failures=1)
     run.wait_for_step(1)
-    worker = psutil.Process(run.pids(1)[1]).parent().parent()
+    worker = worker_of(run.pids(1)[1])
     ranks = list(run.pids(1).values())
     kill(worker.pid)
     assert run.end_of(1).outcome == "evicted"
@@ -142,7 +143,7 @@ def test_no_rank_survives_a_killed_controller_for_five_seconds(cluster: object) 
 def test_a_worker_that_is_told_to_go_saves_first_and_costs_nothing(cluster: object) -> None:
     run = start(TRAIN, max_own_failures=1)
     run.wait_for_step(1)
-    worker = psutil.Process(run.pids(1)[1]).parent().parent()
+    worker = worker_of(run.pids(1)[1])
     kill(worker.pid, signal.SIGTERM)
     end = run.end_of(1)
     assert end.outcome == "moved"

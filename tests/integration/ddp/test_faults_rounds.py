@@ -18,6 +18,7 @@ from jupyter_ddl.protocol.events import AttemptFinished, RankStarted, Reported
 from jupyter_ddl.protocol.requests import GetStatus
 from tests.integration.ddp.fault_runs import TRAIN, Started, kill, start
 from tests.leaks import Home, processes_of
+from tests.run_tools import worker_of
 from tests.until import until
 
 pytestmark = pytest.mark.integration
@@ -119,7 +120,7 @@ def test_a_worker_that_goes_is_not_asked_again_and_again(cluster: object) -> Non
     run = start(TRAIN)
     run.wait_for_step(1)
     for pid in run.pids(1).values():
-        kill(psutil.Process(pid).parent().parent().pid, signal.SIGTERM)
+        kill(worker_of(pid).pid, signal.SIGTERM)
     run.wait_for_step(2, more=1, timeout_s=60.0)
     evicted = [e for e in run.events(AttemptFinished) if e.outcome == "evicted"]
     assert len(evicted) <= 3, [e.failure for e in evicted]

@@ -28,6 +28,7 @@ from jupyter_ddl.verbs.search import Search
 from tests.fake_nvml import FakeNvml
 from tests.integration.ddp.fault_runs import Started, kill
 from tests.leaks import Home
+from tests.run_tools import worker_of
 from tests.until import until
 
 pytestmark = pytest.mark.integration
@@ -97,7 +98,7 @@ def _kill_a_busy_worker(run: Started) -> bool:
         started.pop((ended.trial, ended.attempt), None)
     for pid in started.values():
         with contextlib.suppress(psutil.Error):
-            psutil.Process(pid).parent().parent().kill()
+            worker_of(pid).kill()
             return True
     return False
 

@@ -45,6 +45,7 @@ from jupyter_ddl.protocol.view_messages import GetLog
 from jupyter_ddl.sklearn_fit.context import distributed_fits
 from jupyter_ddl.sklearn_fit.exchange import FitSetting
 from jupyter_ddl.views.answers import log_part
+from tests.run_tools import worker_of
 from tests.until import PATIENCE_S, until
 
 pytestmark = pytest.mark.integration
@@ -141,7 +142,7 @@ def test_a_fold_whose_worker_is_killed_is_computed_again(shared: Any, tmp_path: 
     def kill() -> None:
         begun = until(lambda: list(tmp_path.glob("begun-*")), 60, "a fit begins")
         rank = psutil.Process(int(begun[0].name.split("-")[2]))
-        worker = rank.parent().parent()
+        worker = worker_of(rank.pid)
         os.kill(worker.pid, signal.SIGKILL)
         (tmp_path / "go").touch()
 
