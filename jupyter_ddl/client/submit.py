@@ -28,6 +28,7 @@ from jupyter_ddl.client.prices import check_budget, priced, wanted_budget
 from jupyter_ddl.client.resumed import changed_values
 from jupyter_ddl.client.run import Run
 from jupyter_ddl.client.session import session
+from jupyter_ddl.client.specs import remember_packages
 from jupyter_ddl.client.start import packages_to_warm
 from jupyter_ddl.driving.run_blobs import disk_budget, lost_names
 from jupyter_ddl.errors import OptionError
@@ -283,6 +284,7 @@ def submit(
     spec = priced(draft.submitted(new_run_id(), cluster, provenance))
     spec = msgspec.structs.replace(spec, warm=packages_to_warm(among=spec.program.imports))
     session().ask(cluster, SubmitRun(spec))
+    remember_packages(cluster, spec.warm)
     return Run(spec.run_id)
 
 

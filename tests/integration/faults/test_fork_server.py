@@ -14,6 +14,7 @@ from tests.run_tools import (
     STEPS,
     assert_clean,
     controller_pid,
+    kill_controller,
     sources,
     start_search,
     starts,
@@ -70,6 +71,22 @@ def test_zygotes_are_forked_from_one_process_which_is_nothing_to_lose(own_cluste
     assert len([each for each in starts(run) if each.attempt > 1]) <= 2, (
         "of the killed worker alone"
     )
+
+
+def test_a_controller_that_comes_back_imports_at_once_what_its_runs_need(
+    own_cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (first,) = until(sources, 20.0, "a source")
+    assert "wave" not in first.cmdline()
+    monkeypatch.setenv("JUPYTER_DDL_PREWARM", "wave")
+    run = start_search(STEPS, 20, seed=1)
+    monkeypatch.setenv("JUPYTER_DDL_PREWARM", "")
+    wait_for(run, lambda seen: seen.counts.complete >= 2)
+    kill_controller()
+    run.wait()
+    (second,) = until(sources, 20.0, "a source of the next controller")
+    assert "wave" in second.cmdline()
+    assert_clean(run, 20)
 
 
 def _shared_files(pid: int) -> set[str]:
