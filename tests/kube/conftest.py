@@ -33,6 +33,9 @@ subjects: [{kind: ServiceAccount, name: notebook}]
 """
 _DISRUPTIVE = {"no_operator", "no_resource", "no_default_class", "lab"}
 """Fixtures of tests that disturb whoever uses the same Kubernetes."""
+_KUBECONFIG_OPEN = pytest.mark.filterwarnings("ignore:unclosed file .*kubeconfig:ResourceWarning")
+"""kr8s opens it in a thread: a start that is given up meanwhile leaves it to the collector, which
+comes in any test."""
 _RESOURCE = "daskclusters.kubernetes.dask.org"
 
 
@@ -41,6 +44,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if _DISRUPTIVE.intersection(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.disruptive)
+        if here in item.path.parents:
+            item.add_marker(_KUBECONFIG_OPEN)
     if IMAGE:
         return
     why = pytest.mark.skip(reason='no Kubernetes; `eval "$(tools/kube_lab.sh)"` starts one')
