@@ -205,6 +205,7 @@ class RankPlugin(WorkerPlugin):  # type: ignore[misc]
             settings.telemetry_interval_s,
             ranks=lambda: self._pool.ranks,
             publish=self._post.put,
+            zygotes=lambda: self._pool.zygote_pids,
             rank_memory_bytes=settings.rank_memory_bytes,
             n_slots=worker.state.nthreads,
         )

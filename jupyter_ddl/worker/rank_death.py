@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import re
@@ -32,6 +33,7 @@ __all__ = [
     "MemoryGuard",
     "finished_by_death",
     "oom_kill_count",
+    "proportional_memory_bytes",
     "read_log_tail",
     "tree_memory_bytes",
 ]
@@ -134,6 +136,15 @@ def tree_memory_bytes(pid: int, limit_bytes: int) -> int:
     if resident <= limit_bytes:
         return resident
     return sum(_proportional(process) for process in tree)
+
+
+def proportional_memory_bytes(pids: Iterable[int]) -> int:
+    """Memory of processes, with the pages that they share counted in parts.  Blocking."""
+    total = 0
+    for pid in pids:
+        with contextlib.suppress(psutil.Error):  # it has just ended
+            total += _proportional(psutil.Process(pid))
+    return total
 
 
 def _resident(process: psutil.Process) -> int:

@@ -63,6 +63,12 @@ class RankPool:
         return None if self._zygote is None else self._zygote.pid
 
     @property
+    def zygote_pids(self) -> tuple[int, ...]:
+        """Those of all zygotes, also of the ones that end with their last ranks."""
+        pids = (each.pid for each in (*self._retired, self._zygote) if each is not None)
+        return tuple(pid for pid in pids if pid is not None)
+
+    @property
     def importing_pid(self) -> int | None:
         """The process that a rank which is still to be forked waits for."""
         return None if self._beginning is None else self._beginning.importing_pid

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 import psutil
 
-from jupyter_ddl.worker.rank_death import tree_memory_bytes
+from jupyter_ddl.worker.rank_death import proportional_memory_bytes
 
 __all__ = ["NetworkMeter", "ProcessMeter", "TreeUse"]
 
@@ -92,7 +92,9 @@ class ProcessMeter:
         self._looked_at_s: float | None = None
         self._counters: dict[int, _Counters] = {}
 
-    def poll(self, limits: Mapping[int, int | None]) -> dict[int, TreeUse]:
+    def poll(
+        self, limits: Mapping[int, int | None], adopted: Iterable[int] = ()
+    ) -> dict[int, TreeUse]:
         """Use of the root and of other processes below it.
 
         Parameters
@@ -101,24 +103,25 @@ class ProcessMeter:
             Pid → bytes that its tree may hold, or None.  Memory that several processes share is
             counted several times, as long as that is far from the limit: counting it in parts
             takes long.
+        adopted : iterable of int
+            Pids that count as children of the root, whoever their parents are.
         """
         now_s = self._clock()
         before, before_s = self._counters, self._looked_at_s
-        below = _tree(self._root)
+        below = _tree(self._root, adopted)
         found = {pid: _counters(pid) for pid in below}
         self._counters = {pid: counters for pid, counters in found.items() if counters is not None}
         self._looked_at_s = now_s
         passed_s = None if before_s is None else max(1e-3, now_s - before_s)
         return {
-            pid: self._use(pid, _descendants(pid, below), before, passed_s, limit)
+            pid: self._use(_descendants(pid, below), before, passed_s, limit)
             for pid, limit in limits.items()
             if pid in self._counters
         }
 
     def _use(
         self,
-        root: int,
-        tree: Iterable[int],
+        tree: Sequence[int],
         before: Mapping[int, _Counters],
         passed_s: float | None,
         limit_bytes: int | None,
@@ -130,7 +133,7 @@ class ProcessMeter:
         ]
         memory = sum(now.memory_bytes for now, _ in pairs)
         if limit_bytes is not None and memory > _NEAR * limit_bytes:
-            memory = tree_memory_bytes(root, int(_NEAR * limit_bytes))
+            memory = proportional_memory_bytes(tree)
         if passed_s is None:
             return TreeUse(memory_bytes=memory)
         return TreeUse(
@@ -198,14 +201,14 @@ def _counters_by_psutil(pid: int) -> _Counters | None:
         return None
 
 
-def _tree(root: int) -> dict[int, list[int]]:
-    """Pid → children, of a process and all below it.
+def _tree(root: int, adopted: Iterable[int]) -> dict[int, list[int]]:
+    """Pid → children, of a process and all below it and those that it has adopted.
 
     Only this tree is looked at: finding it among all processes of a large host takes longer than
     everything else here.
     """
-    found: dict[int, list[int]] = {}
-    waiting = [root]
+    found = {root: list(dict.fromkeys((*_children(root), *adopted)))}
+    waiting = found[root].copy()
     while waiting:
         pid = waiting.pop()
         if pid not in found:

@@ -100,6 +100,8 @@ class WorkerSampler:
         The worker's ranks as of now; called in the sampler's thread.
     publish : callable
         Gets every encoded sample, in the sampler's thread; must not wait.
+    zygotes : callable
+        Pids of the worker's zygotes as of now, which may be no children of it; called as ``ranks``.
     rank_memory_bytes : int, optional
         What the process tree of one rank may hold.
     n_slots : int
@@ -113,6 +115,7 @@ class WorkerSampler:
         *,
         ranks: Callable[[], Sequence[RankProcess]],
         publish: Callable[[bytes], None],
+        zygotes: Callable[[], Sequence[int]] = tuple,
         rank_memory_bytes: int | None = None,
         n_slots: int = 1,
     ) -> None:
@@ -120,6 +123,7 @@ class WorkerSampler:
         self._interval_s = interval_s
         self._ranks = ranks
         self._publish = publish
+        self._zygotes = zygotes
         self._rank_memory_bytes = rank_memory_bytes
         self._n_slots = n_slots
         self.gpus: tuple[GpuSample, ...] = ()
@@ -170,7 +174,8 @@ class WorkerSampler:
         ranks = [rank for rank in self._ranks() if rank.pid][:_MAX_RANKS]
         own = os.getpid()
         used = processes.poll(
-            {own: limit_bytes, **{rank.pid: self._rank_memory_bytes for rank in ranks}}
+            {own: limit_bytes, **{rank.pid: self._rank_memory_bytes for rank in ranks}},
+            self._zygotes(),
         )
         all_used = used.get(own, TreeUse())
         received, sent = network.poll()

@@ -59,6 +59,21 @@ def test_a_tree_is_charged_for_what_its_children_use(parent: subprocess.Popen[st
     assert used[os.getpid()].memory_bytes > used[parent.pid].memory_bytes
 
 
+def test_what_was_adopted_counts_as_a_child_and_so_does_all_below_it(
+    parent: subprocess.Popen[str],
+) -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as root:
+        meter = ProcessMeter(root.pid)
+        wanted = {root.pid: None, parent.pid: None}
+        assert parent.pid not in meter.poll(wanted)
+        used = meter.poll(wanted, adopted=[parent.pid])
+        assert used[parent.pid].memory_bytes >= 200 << 20
+        assert used[root.pid].memory_bytes > used[parent.pid].memory_bytes
+        near = meter.poll({root.pid: 100 << 20}, adopted=[parent.pid])[root.pid]
+        assert near.memory_bytes >= 200 << 20
+        root.kill()
+
+
 def _cpu_s(parent: subprocess.Popen[str]) -> float:
     return sum(child.cpu_times().user for child in psutil.Process(parent.pid).children())
 
