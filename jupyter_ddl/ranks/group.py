@@ -37,7 +37,7 @@ from jupyter_ddl.ranks.imports import after_import
 from jupyter_ddl.ranks.launchers import replace_launchers
 from jupyter_ddl.ranks.membership import membership
 from jupyter_ddl.ranks.remote_calls import close_services
-from jupyter_ddl.ranks.rendezvous import Recorded, Rendezvous, Tell
+from jupyter_ddl.ranks.rendezvous import Recorded, Rendezvous, Tell, end_process_groups
 
 __all__ = ["GroupPorts", "RankGroup", "group_environment", "tell_jax"]
 
@@ -271,10 +271,7 @@ class RankGroup:
         self._rendezvous.renew(round_id)
         if not self._initialized:
             return
-        distributed: Any = sys.modules["torch.distributed"]
-        if distributed.is_initialized():
-            with contextlib.suppress(RuntimeError):  # its connections may be cut
-                distributed.destroy_process_group()
+        end_process_groups(self._tell)
         self._initialize()
 
     def votes(self) -> GroupVotes | None:
@@ -296,11 +293,10 @@ class RankGroup:
                     break
                 time.sleep(0.002)
                 n_left = self._store.add("jupyter_ddl/left", 0)
-        distributed: Any = sys.modules.get("torch.distributed")
         # This process ends now, which closes what gloo has open in no time; undoing it in order
         # takes 15 ms.  NCCL must be told.
-        if self._initialized and distributed.is_initialized() and _backend(self._place) != "gloo":
-            distributed.destroy_process_group()
+        if self._initialized and _backend(self._place) != "gloo":
+            end_process_groups(self._tell)
         if self._file is not None:
             self._file.remove()
 

@@ -2,6 +2,10 @@
 
 Gloo keeps listening when all its ranks are connected, and asks nobody who he is.  Its descriptors
 can't be closed from outside, so the kernel is told to drop what still comes for them.
+
+NCCL's sockets are left alone: it connects to them for as long as a communicator lives, to end it as
+well, and answers only who knows that communicator's number, which ranks tell each other in the
+store.
 """
 
 from __future__ import annotations
@@ -57,6 +61,16 @@ def _close(found: socket.socket) -> None:
     is_tcp = found.family in (socket.AF_INET, socket.AF_INET6)
     if not is_tcp or not found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
         return
+    if _is_of_nccl(found):
+        return
     program = ctypes.create_string_buffer(_DROP_ALL)
     pointed = struct.pack("HL", 1, ctypes.addressof(program))
     found.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, pointed)
+
+
+def _is_of_nccl(listener: socket.socket) -> bool:
+    """NCCL sets no option that reuses addresses, or both for a port that it was told
+    (``ncclSocketListen``); gloo and TensorPipe set that for addresses alone."""
+    options = (socket.SO_REUSEADDR, socket.SO_REUSEPORT)
+    first, second = (bool(listener.getsockopt(socket.SOL_SOCKET, each)) for each in options)
+    return first == second

@@ -25,7 +25,7 @@ from jupyter_ddl.ranks.group_store import open_store_at
 from jupyter_ddl.ranks.imports import after_import, replace_everywhere
 from jupyter_ddl.ranks.listeners import closed_to_strangers
 
-__all__ = ["AloneRank", "Recorded", "Rendezvous", "Tell"]
+__all__ = ["AloneRank", "Recorded", "Rendezvous", "Tell", "end_process_groups"]
 
 Tell = Callable[[str], object]
 """Takes a sentence that the user should see."""
@@ -35,6 +35,8 @@ _TELL_AFTER_S = 15.0
 """A rendezvous that takes longer is told of."""
 _LOOK_S = 1.0
 """How long a wait in C++ takes at most: interrupts are heard in between."""
+_END_S = 10.0
+"""How long the end of process groups may take."""
 _SCHEMES = ("env", "tcp")
 _Handler = Callable[..., Iterator[tuple[Any, int, int]]]
 
@@ -211,11 +213,7 @@ class AloneRank:
         try:
             yield
         finally:
-            distributed: Any = sys.modules.get("torch.distributed")
-            # A module may be there in part, after an import that failed.
-            if getattr(distributed, "is_initialized", bool)():
-                with contextlib.suppress(RuntimeError):  # its connections may be cut
-                    distributed.destroy_process_group()
+            end_process_groups(self._tell)
 
     def _install(self) -> None:
         import torch.distributed as dist
@@ -223,6 +221,31 @@ class AloneRank:
         if dist.is_available():
             place = RankPlace("alone")
             Rendezvous(place, dist.HashStore(), self._tell, contextlib.nullcontext).install()
+
+
+def end_process_groups(tell: Tell, within_s: float = _END_S) -> None:
+    """Destroy all process groups of this process, if there are any, for ``within_s`` seconds.
+
+    NCCL waits there for whatever its peers or its own threads still have to do, in C++ and without
+    a deadline of its own; what is not over by then ends with the process.
+    """
+    distributed: Any = sys.modules.get("torch.distributed")
+    # A module may be there in part, after an import that failed.
+    if not getattr(distributed, "is_initialized", bool)():
+        return
+
+    def destroy() -> None:
+        with contextlib.suppress(RuntimeError):  # its connections may be cut
+            distributed.destroy_process_group()
+
+    ending = threading.Thread(target=destroy, name="ddl-groups-end", daemon=True)
+    ending.start()
+    ending.join(within_s)
+    if ending.is_alive():
+        tell(
+            f"destroy_process_group() of this rank was not over after {within_s:g} s; the rank "
+            f"goes on without it"
+        )
 
 
 def _address() -> str:

@@ -6,6 +6,12 @@ import json
 import socket
 import subprocess
 import sys
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+from jupyter_ddl.ranks.rendezvous import end_process_groups
 
 # Each is what one trial does; all of them in one process, while a stranger has the port.
 _SETUPS = {
@@ -70,3 +76,18 @@ def test_trials_set_up_groups_at_a_port_that_others_have_one_after_another() -> 
         done = _trials(other.getsockname()[1], *tidy, *tidy, *left)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == []
+
+
+@pytest.mark.parametrize("is_stuck", [False, True])
+def test_the_end_of_process_groups_has_a_deadline(
+    is_stuck: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NCCL waits in C++, without one of its own."""
+    free, told = threading.Event(), list[str]()
+    if not is_stuck:
+        free.set()
+    torch = SimpleNamespace(is_initialized=lambda: True, destroy_process_group=free.wait)
+    monkeypatch.setitem(sys.modules, "torch.distributed", torch)  # type: ignore[arg-type]
+    end_process_groups(told.append, 0.1 if is_stuck else 60.0)
+    free.set()
+    assert bool(told) == is_stuck
