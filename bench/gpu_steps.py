@@ -43,7 +43,11 @@ dist.init_process_group(
 model = torch.nn.parallel.DistributedDataParallel(model.cuda(), device_ids=[0])
 {_ADAM}
 """
-_OURS = f"from jupyter_ddl import prepare, report\n{_ADAM}\nmodel, optimizer = prepare(model, optimizer)"
+_OURS = f"""
+from jupyter_ddl import prepare, report
+{_ADAM}
+model, optimizer = prepare(model, optimizer)
+"""
 _RATE = "(N_STEPS - N_WARM) / (time.perf_counter() - began_s)"
 _ALONE = {
     "plain": (_PLAIN, "pass"),
