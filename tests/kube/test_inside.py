@@ -14,10 +14,15 @@ from tests.until import until
 
 pytestmark = [pytest.mark.kube, pytest.mark.slow, pytest.mark.timeout(500)]
 
+_SAY = """
+def say(*words):
+    with open("/tmp/said", "a") as file:
+        print(*words, file=file)
+"""
 _FIRST = """
 from jupyter_ddl.client.clusters import start_cluster
 from jupyter_ddl.client.api import search
-cluster = start_cluster("kube", 1, on_phase=lambda text: print(text, flush=True))
+cluster = start_cluster("kube", 1, on_phase=say)
 cell = '''
 import time
 from jupyter_ddl import report, uniform
@@ -30,7 +35,7 @@ run = search(cell, namespace={}, metric="score", trials=1, wait=False)
 import time
 while not run.snapshot().counts.running:
     time.sleep(0.1)
-print("RUNNING", flush=True)
+say("RUNNING")
 time.sleep(600)
 """
 _SECOND = """
@@ -42,9 +47,9 @@ began = time.monotonic()
 cluster = attach_cluster("kube")
 (summary,) = runs()
 run = Run(summary.run_id)
-print("SEEN", run.snapshot().counts, f"{time.monotonic() - began:.1f} s", flush=True)
+say("SEEN", run.snapshot().counts, f"{time.monotonic() - began:.1f} s")
 run.wait()
-print("ENDED", run.state, len(run.trials), int(run.trials.attempts.sum()), flush=True)
+say("ENDED", run.state, len(run.trials), int(run.trials.attempts.sum()))
 time.sleep(600)
 """
 _STOP = "from jupyter_ddl.client.clusters import attach_cluster; attach_cluster('kube').stop()"
@@ -62,7 +67,7 @@ def _pod(name: str, program: str) -> dict[str, Any]:
                 {
                     "name": "notebook",
                     "image": IMAGE,
-                    "command": ["python", "-c", program],
+                    "command": ["python", "-c", _SAY + program],
                     "securityContext": {"runAsUser": 1000},
                     "env": [
                         {"name": "JUPYTER_IMAGE_SPEC", "value": IMAGE},
@@ -100,10 +105,14 @@ def test_a_cluster_outlives_the_notebooks_pod_and_is_used_from_the_next(namespac
 
 
 def _said(namespace: str, pod: str, word: str) -> str:
-    """What a pod has printed, once a word is in it."""
-    log = ["logs", pod, "-n", namespace]
+    """What a pod has said, once a word is in it.
+
+    From a file: of what a container prints, kubelets have been seen to keep not every line.
+    """
+    told = ["exec", pod, "-n", namespace, "--", "cat", "/tmp/said"]
     try:
-        until(lambda: word in kubectl(*log, check=False), 180)
+        until(lambda: word in kubectl(*told, check=False), 180)
     except AssertionError:
-        raise AssertionError(f"pod {pod} said no {word}, but:\n{kubectl(*log)}") from None
-    return kubectl(*log)
+        said, printed = kubectl(*told, check=False), kubectl("logs", pod, "-n", namespace)
+        raise AssertionError(f"pod {pod} said no {word}, but:\n{said}\n{printed}") from None
+    return kubectl(*told)
