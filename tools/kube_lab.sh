@@ -37,6 +37,8 @@ operator=${XDG_CACHE_HOME:-$HOME/.cache}/jupyter_ddl/operator
         "$operator/bin/pip" install -qq --disable-pip-version-check dask-kubernetes kopf==1.38.0
         "$lab/image" ddl-operator:test "$operator"
     fi
+    # As an installation leaves it: else each container compiles all of it again when it begins.
+    "$venv/bin/python" -m compileall -q "$root/jupyter_ddl"
     "$lab/image" "$image" "$venv" "$root/jupyter_ddl"
     "$lab/operator" ddl-operator:test "$operator"
 } >&2
