@@ -19,6 +19,7 @@ import random
 import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
@@ -103,14 +104,19 @@ class _Life:
     """A process that ought not to grow, at its moments of rest."""
 
     kind: str
-    n_fds: list[int] = field(default_factory=list)
+    open_files: list[Counter[str]] = field(default_factory=list)
+    """What its descriptors are of, and how many."""
     rss: list[int] = field(default_factory=list)
 
     def take(self, pid: int) -> None:
         with contextlib.suppress(psutil.Error, OSError):
             process = psutil.Process(pid)
-            self.n_fds.append(process.num_fds())
+            self.open_files.append(_open_files(pid))
             self.rss.append(process.memory_info().rss)
+
+    @property
+    def n_fds(self) -> list[int]:
+        return [each.total() for each in self.open_files]
 
     @property
     def is_long(self) -> bool:
@@ -127,6 +133,21 @@ class _Life:
             min(self.rss[-third:]) - min(self.rss[third:-third]),
             min(self.n_fds[-third:]) - min(self.n_fds[third:-third]),
         )
+
+    def kept(self) -> str:
+        """What its descriptors of late are of, beyond those at its least before."""
+        third = len(self.rss) // 3
+        later = min(self.open_files[-third:], key=Counter.total)
+        more = later - min(self.open_files[third:-third], key=Counter.total)
+        return ", ".join(f"{n} x {name}" for name, n in more.items())
+
+
+def _open_files(pid: int) -> Counter[str]:
+    names: Counter[str] = Counter()
+    for each in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            names[str(each.readlink()).partition(":[")[0]] += 1
+    return names
 
 
 class Soak:
@@ -346,7 +367,9 @@ class Soak:
             if n_bytes > _GROWTH_BYTES:
                 self.broken.append(f"{kind} {pid} grew by {n_bytes / 2**20:.1f} MB: {life.rss}")
             if n_fds > _N_POOLED.get(kind, 0):
-                self.broken.append(f"{kind} {pid} keeps {n_fds} descriptors more: {life.n_fds}")
+                self.broken.append(
+                    f"{kind} {pid} keeps {n_fds} descriptors more ({life.kept()}): {life.n_fds}"
+                )
         took_s = nearly_all([kill.took_s for kill in self.kills])
         if took_s > self._options.p95_s:
             self.broken.append(f"95 % of kills were survived within {took_s:.1f} s")
