@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
     from tests.browser.lab_tools import Lab
 
-__all__ = ["lab_in_browser", "scrolling", "search_in_browser"]
+__all__ = ["lab_in_browser", "scrolling", "search_in_browser", "tasks_traced"]
 
 
 def scrolling(selector: str, period_ms: int) -> str:
@@ -33,6 +34,31 @@ def scrolling(selector: str, period_ms: int) -> str:
   }}
   return gaps.slice(1);
 }}"""
+
+
+@contextlib.contextmanager
+def tasks_traced(page: Page) -> Iterator[list[float]]:
+    """Milliseconds of each task of the page's main thread within it; there afterwards."""
+    browser = page.context.browser
+    assert browser is not None
+    took_ms: list[float] = []
+    browser.start_tracing(page=page, categories=["toplevel"])
+    try:
+        yield took_ms
+    finally:
+        events = json.loads(browser.stop_tracing())["traceEvents"]
+    is_main = {
+        (event["pid"], event["tid"])
+        for event in events
+        if event["name"] == "thread_name" and event["args"]["name"] == "CrRendererMain"
+    }
+    took_ms += [
+        event["dur"] / 1e3
+        for event in events
+        if event["name"] == "ThreadControllerImpl::RunTask"
+        and "dur" in event
+        and (event["pid"], event["tid"]) in is_main
+    ]
 
 
 @contextlib.contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
 __all__ = ["NAMES", "chromium_path", "headless_chromium"]
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
+_FIREFOX = os.environ.get("JUPYTER_DDL_TEST_FIREFOX", "")
+"""Its path, to have it in Chromium's place; Playwright 1.58 to 1.61 drives Firefox as it comes,
+1.65.2 does not."""
 
 
 def chromium_path() -> str | None:
@@ -29,7 +33,10 @@ def headless_chromium() -> Iterator[Browser]:
     if path is None:
         raise FileNotFoundError(f"none of {', '.join(NAMES)} is installed")
     with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        if _FIREFOX:
+            browser = driver.firefox.launch(executable_path=_FIREFOX, channel="moz-firefox")
+        else:
+            browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
         try:
             yield browser
         finally:

@@ -156,5 +156,5 @@ def test_of_many_metrics_one_picks_and_what_is_no_number_breaks_nothing(view: Pa
     expect(charts).to_have_count(4)
     for width in (320, 1100):
         view.set_viewport_size({"width": width, "height": 900})
-        assert view.evaluate("document.documentElement.scrollWidth") == width
+        assert view.evaluate("document.documentElement.scrollWidth") <= width
         take(view, f"live-metrics-{width}")

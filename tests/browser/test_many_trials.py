@@ -172,5 +172,5 @@ def test_of_thousands_of_trials_all_are_drawn_brushed_and_listed(
     expect(figure.locator(".ddl-readout")).to_have_text(f"{N_TRIALS:,} trials")
     for width in (320, 1100):
         view.set_viewport_size({"width": width, "height": 900})
-        assert view.evaluate("document.documentElement.scrollWidth") == width
+        assert view.evaluate("document.documentElement.scrollWidth") <= width
         take(view, f"live-many-trials-{width}")

@@ -195,7 +195,7 @@ def test_a_page_reads_well(
     gpus = machines.locator(".ddl-strip-gpu")
     if gpus.count() > 0:
         expect(gpus.first).to_have_attribute("title", re.compile(r"H100 .* · SM 1,980 MHz"))
-    assert page.evaluate("document.documentElement.scrollWidth") == width
+    assert page.evaluate("document.documentElement.scrollWidth") <= width, "nothing sticks out"
 
 
 def test_a_page_without_scripts_shows_how_the_run_ended(chromium: Browser, pages: Path) -> None:
