@@ -125,8 +125,12 @@ _RETRIES_S = 20.0
 """An API server that restarts is away for a few seconds."""
 _PAUSE_S = 0.5
 _DASK = "kubernetes.dask.org/v1"
-_NO_LOG = "unable to retrieve container logs for"
-"""What a kubelet answers, as if it were the log, while it replaces a container."""
+_NO_LOG = (
+    "unable to retrieve container logs for",
+    "failed to try resolving symlinks in path",
+)
+"""How it begins what a kubelet answers, as if it were the log, while it replaces a container, or
+when the file has gone."""
 
 Json = dict[str, Any]
 

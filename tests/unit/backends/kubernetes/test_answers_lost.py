@@ -67,3 +67,28 @@ def test_what_is_there_already_is_not_ours() -> None:
     with pytest.raises(BackendError) as caught:
         created(server)
     assert caught.value.status == 409
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        ("Traceback\nImportError: torch\n", "Traceback\nImportError: torch"),
+        ("unable to retrieve container logs for containerd://4f2a", ""),
+        (
+            'failed to try resolving symlinks in path "/var/log/pods/a_b_c/worker/0.log": lstat '
+            "/var/log/pods/a_b_c/worker/0.log: no such file or directory",
+            "",
+        ),
+    ],
+)
+def test_a_kubelet_that_has_no_log_is_not_taken_for_one(answer: str, told: str) -> None:
+    """Its sentence comes with status 200, where the log would."""
+
+    class Server:
+        @asynccontextmanager
+        async def call_api(self, *_: Any, **__: Any) -> AsyncIterator[Any]:
+            yield SimpleNamespace(text=answer)
+
+    api = KubeApi(Server(), "space", 20.0)
+    tail = api.log_tail("kube-1-worker", "worker", previous=False, n_lines=5)
+    assert asyncio.run(tail) == told
