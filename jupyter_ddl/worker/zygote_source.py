@@ -33,6 +33,19 @@ IMPORT_TIMEOUT_S = 60.0
 
 _requests: socket.socket | None = None
 """Where requests go from this process and all that are forked from it; None: there is no source."""
+_lifelines: set[int] = set()
+"""Ends of pipes that are open for as long as this process lives."""
+
+
+def _drop_lifelines() -> None:
+    """In a fork, as code that people hand to Dask may make one: it is not the worker."""
+    for fd in _lifelines:
+        with contextlib.suppress(OSError):
+            os.close(fd)
+    _lifelines.clear()
+
+
+os.register_at_fork(after_in_child=_drop_lifelines)
 
 
 def offer_source(requests: socket.socket | None) -> None:
@@ -73,7 +86,7 @@ class ForkedZygote:
         if not poll.poll(timeout_s * 1000):
             raise subprocess.TimeoutExpired("zygote", timeout_s)
         os.close(self._pidfd)
-        os.close(self._lifeline)
+        _close(self._lifeline)
         self._pidfd = -1
 
     def kill(self) -> None:
@@ -105,7 +118,8 @@ async def fork_zygote(
     with contextlib.ExitStack() as on_error:
         on_error.callback(ours.close)
         lifeline_end, lifeline = os.pipe2(os.O_CLOEXEC)
-        on_error.callback(os.close, lifeline)
+        _lifelines.add(lifeline)
+        on_error.callback(_close, lifeline)
         request = ForkZygote(zygote_id, tuple(imports), dict(environment), str(Path.cwd()))
         try:
             data, fds = msgspec.msgpack.encode(request), [theirs.fileno(), lifeline_end]
@@ -130,6 +144,11 @@ async def fork_zygote(
             return None  # refused, or it has ended
         on_error.pop_all()
     return ours, ForkedZygote(pid, pidfd, lifeline)
+
+
+def _close(lifeline: int) -> None:
+    _lifelines.discard(lifeline)
+    os.close(lifeline)
 
 
 async def _pid_from(ours: socket.socket) -> tuple[int, int]:

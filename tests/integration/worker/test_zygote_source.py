@@ -219,7 +219,7 @@ async def test_zygotes_outlive_the_source(source: SourceProcess) -> None:
 
 
 WORKER = """
-import asyncio, socket, sys
+import asyncio, multiprocessing, socket, sys, time
 from jupyter_ddl.worker.rank_pool import RankPool
 from jupyter_ddl.worker.zygote_process import WorkerSettings
 from jupyter_ddl.worker.zygote_source import offer_source
@@ -227,31 +227,35 @@ offer_source(socket.socket(fileno=int(sys.argv[1])))
 async def main():
     pool = RankPool(WorkerSettings(owner_token=sys.argv[2]), print)
     zygote = await pool.start()
-    for name in sys.argv[3:]:
+    for name in sys.argv[4:]:
         zygote.import_packages((name,))
-    print(zygote.pid, flush=True)
+    child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,))
+    if sys.argv[3] == "forked":
+        child.start()
+    print(zygote.pid, child.pid or 0, flush=True)
     await asyncio.sleep(600)
 asyncio.run(main())
 """
 
 
-@pytest.mark.parametrize("state", ["idle", "stopped", "importing"])
+@pytest.mark.parametrize("state", ["idle", "stopped", "importing", "forked"])
 def test_a_killed_worker_leaves_no_zygote(
     packages: Path, source: SourceProcess, state: str
 ) -> None:
+    """Nor does one that has forked: code that people hand to Dask may do that in any worker."""
     _forget_the_test()
     hangs = packages.parent / "slow"
     if state == "importing":
         Path(f"{hangs}.hang").touch()
     names = ["slow_package"] if state == "importing" else []
     requests = zygote_source.requests_fd()
-    command = [sys.executable, "-c", WORKER, str(*requests), SETTINGS.owner_token, *names]
+    command = [sys.executable, "-c", WORKER, str(*requests), SETTINGS.owner_token, state, *names]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, text=True, pass_fds=requests, env=dict(os.environ)
     ) as worker:
         try:
             assert worker.stdout is not None
-            zygote = int(worker.stdout.readline())
+            zygote, child = map(int, worker.stdout.readline().split())
             assert parent_of(zygote) == source.pid
             if state == "stopped":
                 os.kill(zygote, signal.SIGSTOP)
@@ -259,5 +263,9 @@ def test_a_killed_worker_leaves_no_zygote(
                 until(lambda: hangs.exists() and hangs.read_text() == str(zygote), 5.0, "import")
         finally:
             worker.kill()
-    until(lambda: not is_alive(zygote), 5.0, "the end of the zygote")
-    until(lambda: not psutil.pid_exists(zygote), 5.0, "and of its zombie")
+    try:
+        until(lambda: not is_alive(zygote), 5.0, "the end of the zygote")
+        until(lambda: not psutil.pid_exists(zygote), 5.0, "and of its zombie")
+    finally:
+        if child:
+            os.kill(child, signal.SIGKILL)
