@@ -33,9 +33,13 @@ subjects: [{kind: ServiceAccount, name: notebook}]
 """
 _DISRUPTIVE = {"no_operator", "no_resource", "no_default_class", "lab"}
 """Fixtures of tests that disturb whoever uses the same Kubernetes."""
-_KUBECONFIG_OPEN = pytest.mark.filterwarnings("ignore:unclosed file .*kubeconfig:ResourceWarning")
-"""kr8s opens it in a thread: a start that is given up meanwhile leaves it to the collector, which
-comes in any test."""
+_LEFT_OPEN = (
+    pytest.mark.filterwarnings("ignore:unclosed file .*kubeconfig:ResourceWarning"),
+    pytest.mark.filterwarnings("ignore:unclosed transport <_SelectorSocket:ResourceWarning"),
+    pytest.mark.filterwarnings("ignore:unclosed <socket.*6443:ResourceWarning"),
+)
+"""What a start that is given up leaves to the collector, which comes in any test: kr8s opens the
+file in a thread, and httpx a connection to the API server that nobody has yet."""
 _RESOURCE = "daskclusters.kubernetes.dask.org"
 
 
@@ -45,7 +49,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if _DISRUPTIVE.intersection(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.disruptive)
         if here in item.path.parents:
-            item.add_marker(_KUBECONFIG_OPEN)
+            for mark in _LEFT_OPEN:
+                item.add_marker(mark)
     if IMAGE:
         return
     why = pytest.mark.skip(reason='no Kubernetes; `eval "$(tools/kube_lab.sh)"` starts one')

@@ -66,9 +66,10 @@ def test_a_captured_array_is_in_a_pod_once_whatever_its_ranks(namespace: str) ->
 
     cluster.adapt(0, 2)
     until(lambda: not pods(namespace, "worker"), 120, "an idle cluster to shrink to nothing")
-    run = map_cell("item", list(range(2)), namespace={})
-    assert run.values == [0, 1], "it grew again"
+    run = map_cell("import time\ntime.sleep(3)\nitem", [0, 1], namespace={}, wait=False)
+    until(lambda: run.snapshot().counts.running == 2, 120, "it to grow again")
     assert len(pods(namespace, "worker")) == 1, "two elements have room in one pod"
+    assert run.wait(60).values == [0, 1]
     cluster.stop()
     gone(namespace)
 
