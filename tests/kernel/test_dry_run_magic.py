@@ -89,7 +89,7 @@ def test_a_dry_run_guesses_the_scaling_of_a_cell_by_its_first_steps(
     assert re.search(
         r"a first guess for ddp: efficiency at 2 ranks \d+ % \(\d+ % to \d+ %\), 4", text
     )
-    assert re.search(r"measured: \d+ plain steps on one rank of 16 samples, .*; 144 B of", text)
+    assert re.search(r"measured: [\d,]+ plain steps on one rank of 16 samples, .*; 144 B of", text)
     assert "assumed: 50 µs a message and 953.7 MiB/s between ranks" in text
     assert "unsure: in brackets, if the exchange is 4 times as dear or as cheap" in text
     failing = cell + ENDLESS.replace("while True:", "raise OSError('on purpose')")
