@@ -44,10 +44,11 @@ _EACH_S = 0.02
 _PATIENCE_S = 300.0
 _ORPHAN_S = 10.0
 _GROWTH_BYTES = 5 << 20
-_N_POOLED = {"controller": 8, "server": 16}
+_N_POOLED = {"controller": 8, "server": 16, "kernel": 1}
 """Descriptors that are no leak: each of four nannies opens one connection to its scheduler, both
 ends of it in the controller, when its worker dies for the first time, and keeps it; a server holds
-the ledgers of the last 16 runs that were looked at."""
+the ledgers of the last 16 runs that were looked at, and a kernel that of the run which its cell
+follows, but for a moment between two."""
 _LONG_LIFE = 6
 """Moments of rest that a life needs to be judged."""
 _INTERVAL = {"search": 3, "ddp": 5}
