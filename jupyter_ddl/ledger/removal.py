@@ -11,15 +11,15 @@ from jupyter_ddl.ledger.file import LedgerWriter
 from jupyter_ddl.ledger.reader import read_run_line
 from jupyter_ddl.store.paths import LEDGER
 
-__all__ = ["LET_GO_S", "remove_directory"]
+__all__ = ["remove_directory"]
 
-LET_GO_S = 10.0
+_LET_GO_S = 10.0
 """How long whoever wrote a run's last record may take to free its lock: a driver that closes, a
 mirror that brings the last files of a copy."""
 _EVERY_S = 0.05
 
 
-def remove_directory(directory: Path, let_go_s: float = LET_GO_S) -> None:
+def remove_directory(directory: Path, let_go_s: float = _LET_GO_S) -> None:
     """Delete a run's directory: record, logs, checkpoints and values.
 
     Of a run that is over, waits up to ``let_go_s`` seconds for who is still at its files.

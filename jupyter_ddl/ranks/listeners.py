@@ -59,9 +59,8 @@ def closed_to_strangers() -> Iterator[None]:
 
 def _close(found: socket.socket) -> None:
     is_tcp = found.family in (socket.AF_INET, socket.AF_INET6)
-    if not is_tcp or not found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
-        return
-    if _is_of_nccl(found):
+    is_listening = is_tcp and found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+    if not is_listening or _is_of_nccl(found):
         return
     program = ctypes.create_string_buffer(_DROP_ALL)
     pointed = struct.pack("HL", 1, ctypes.addressof(program))

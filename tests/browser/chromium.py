@@ -1,4 +1,4 @@
-"""Debian's Chromium, headless, driven by Playwright."""
+"""Debian's Chromium, headless, driven by Playwright; or Firefox in its place."""
 
 from __future__ import annotations
 
