@@ -95,7 +95,8 @@ def test_a_rank_that_dies_behind_the_cell_s_last_line_ends_the_round(cluster: ob
 def test_the_log_of_every_rank_is_whole_after_a_kill(cluster: object) -> None:
     source = (
         "import os, time, torch\nprint('first', rank(), flush=True)\nreport(step=0)\n"
-        "print('last', rank())\nos.kill(os.getpid(), 9) if rank() == 1 else time.sleep(60)\n"
+        "print('last', rank())\ntorch.distributed.barrier()\n"
+        "os.kill(os.getpid(), 9) if rank() == 1 else time.sleep(60)\n"
     )
     run = start(source, max_own_failures=1)
     _failure(run)

@@ -62,7 +62,11 @@ def test_a_tree_is_charged_for_what_its_children_use(parent: subprocess.Popen[st
 def test_what_was_adopted_counts_as_a_child_and_so_does_all_below_it(
     parent: subprocess.Popen[str],
 ) -> None:
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as root:
+    with subprocess.Popen(
+        [sys.executable, "-c", "input('up')"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as root:
+        assert root.stdout is not None
+        root.stdout.read(1)  # one that has only just begun may have no memory yet
         meter = ProcessMeter(root.pid)
         wanted = {root.pid: None, parent.pid: None}
         assert parent.pid not in meter.poll(wanted)
