@@ -24,6 +24,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from socket import AddressFamily
+from typing import Any
 
 import psutil
 
@@ -112,7 +114,7 @@ class _Life:
     def take(self, pid: int) -> None:
         with contextlib.suppress(psutil.Error, OSError):
             process = psutil.Process(pid)
-            self.open_files.append(_open_files(pid))
+            self.open_files.append(_open_files(process))
             self.rss.append(process.memory_info().rss)
 
     @property
@@ -143,12 +145,28 @@ class _Life:
         return ", ".join(f"{n} x {name}" for name, n in more.items())
 
 
-def _open_files(pid: int) -> Counter[str]:
+def _open_files(process: psutil.Process) -> Counter[str]:
+    sockets = {each.fd: each for each in process.net_connections("all")}
+    listening = {s.laddr for s in sockets.values() if s.status == psutil.CONN_LISTEN}
     names: Counter[str] = Counter()
-    for each in Path(f"/proc/{pid}/fd").iterdir():
+    for each in Path(f"/proc/{process.pid}/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):
-            names[str(each.readlink()).partition(":[")[0]] += 1
+            name = str(each.readlink()).partition(":[")[0]
+            if (socket := sockets.get(int(each.name))) is not None:
+                name = _socket_name(socket, listening)
+            names[name] += 1
     return names
+
+
+def _socket_name(socket: Any, listening: set[Any]) -> str:
+    """Of TCP: its state, and who has called whom."""
+    if socket.family == AddressFamily.AF_UNIX:
+        return f"Unix socket {Path(socket.laddr).name or 'of a pair, or to a server'}"
+    if not socket.raddr:
+        return f"TCP {socket.status}"
+    if socket.raddr in listening:
+        return f"TCP {socket.status} to itself"
+    return f"TCP {socket.status} {'called' if socket.laddr in listening else 'calling'}"
 
 
 class Soak:
