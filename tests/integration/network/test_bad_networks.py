@@ -33,8 +33,9 @@ MOST_NEEDED = {
     "search": "scheduler-worker",
     "training": "worker-other",
     "fits": "scheduler-worker",
-    "cells": "controller-worker",
+    "cells": "scheduler-worker",
 }
+"""Controllers call ranks of workers that have files of their own by way of the scheduler."""
 
 
 def passes(seconds: float) -> Iterator[float]:
