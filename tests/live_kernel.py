@@ -7,6 +7,7 @@ import re
 import signal
 import sys
 import time
+import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import Empty
@@ -72,7 +73,11 @@ class LiveKernel:
 
     def __init__(self, home: Home) -> None:
         self.home = home
-        self._manager = KernelManager()
+        # Of free ports of this host, which are chosen before they are bound, another process may
+        # have taken one by then.
+        place = home.runtime / f"kernel-{uuid.uuid4().hex[:12]}.json"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        self._manager = KernelManager(transport="ipc", connection_file=str(place))
         env = {**os.environ, **home.variables()}
         # Warnings of the kernel's own libraries are none of these tests' business.
         env.pop("PYTHONWARNINGS", None)

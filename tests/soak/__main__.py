@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from socket import AddressFamily
-from typing import Any
+from typing import Any, TypeVar
 
 import psutil
 
@@ -46,10 +46,22 @@ _EACH_S = 0.02
 _PATIENCE_S = 300.0
 _ORPHAN_S = 10.0
 _GROWTH_BYTES = 5 << 20
-_N_POOLED = {"controller": 8, "server": 16, "kernel": 1}
-"""Descriptors that are no leak: each of four nannies opens one connection to its scheduler, both
-ends of it in the controller, when its worker dies for the first time, and keeps it; a server holds
-the ledgers of the last 16 runs that were looked at, and a kernel that of the run which its cell
+_N_WORKERS = 4
+_POOLED = {
+    "controller": {
+        "TCP ESTABLISHED to itself": _N_WORKERS,
+        "TCP ESTABLISHED called": _N_WORKERS,
+        "TCP ESTABLISHED calling": _N_WORKERS,
+        "ledger.ddl": 2,
+        "ledger.ddl.lock": 2,
+    },
+    "server": {"ledger.ddl": 16},
+    "kernel": {"ledger.ddl": 1},
+}
+"""Descriptors that are no leak.  Each nanny opens one connection to its scheduler, both ends of it
+in the controller, when its worker dies for the first time, and keeps it; a scheduler keeps one to
+each worker that it has passed a call on to; a controller holds the ledgers of the runs under way;
+a server those of the last 16 runs that were looked at, and a kernel that of the run which its cell
 follows, but for a moment between two."""
 _LONG_LIFE = 6
 """Moments of rest that a life needs to be judged."""
@@ -102,6 +114,9 @@ for step in range(state["step"] + 1 if state else 0, {steps}):
 """
 
 
+_Value = TypeVar("_Value")
+
+
 @dataclass
 class _Life:
     """A process that ought not to grow, at its moments of rest."""
@@ -125,24 +140,32 @@ class _Life:
     def is_long(self) -> bool:
         return len(self.rss) >= _LONG_LIFE
 
-    def grown(self) -> tuple[int, int]:
-        """Bytes and descriptors that are never given back: its least, later and before.
+    def grown(self) -> int:
+        """Bytes that are never given back: its least, later and before.
 
         What is held depends on what is under way at the moment, and a process that has just begun
         is not through with its imports.
         """
-        third = len(self.rss) // 3
-        return (
-            min(self.rss[-third:]) - min(self.rss[third:-third]),
-            min(self.n_fds[-third:]) - min(self.n_fds[third:-third]),
+        before, later = self._thirds(self.rss)
+        return min(later) - min(before)
+
+    def kept(self) -> Counter[str]:
+        """Descriptors that are never given back, by what they are of, in the same way."""
+        before, later = self._thirds(self.open_files)
+        least = {name: min(each[name] for each in later) for name in later[-1]}
+        return Counter(
+            {
+                name: more
+                for name, n in least.items()
+                if (more := n - min(each[name] for each in before)) > 0
+            }
         )
 
-    def kept(self) -> str:
-        """What its descriptors of late are of, beyond those at its least before."""
-        third = len(self.rss) // 3
-        later = min(self.open_files[-third:], key=Counter.total)
-        more = later - min(self.open_files[third:-third], key=Counter.total)
-        return ", ".join(f"{n} x {name}" for name, n in more.items())
+    @staticmethod
+    def _thirds(values: list[_Value]) -> tuple[list[_Value], list[_Value]]:
+        """The second third, and the last one."""
+        third = len(values) // 3
+        return values[third:-third], values[-third:]
 
 
 def _open_files(process: psutil.Process) -> Counter[str]:
@@ -151,7 +174,7 @@ def _open_files(process: psutil.Process) -> Counter[str]:
     names: Counter[str] = Counter()
     for each in Path(f"/proc/{process.pid}/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):
-            name = str(each.readlink()).partition(":[")[0]
+            name = each.readlink().name.partition(":[")[0]
             if (socket := sockets.get(int(each.name))) is not None:
                 name = _socket_name(socket, listening)
             names[name] += 1
@@ -180,7 +203,7 @@ class Soak:
         self._notes.mkdir()
         self._records = Records()
         self._unfinished: dict[str, list[str]] = {"search": [], "ddp": []}
-        start = f"%cluster start local -n 4 --name {_CLUSTER}"
+        start = f"%cluster start local -n {_N_WORKERS} --name {_CLUSTER}"
         self._search, self._training = (
             Notebook(home, name, _CLUSTER, start, cell, partial(self._ids, verb))
             for name, cell, verb in (
@@ -382,12 +405,14 @@ class Soak:
         for (kind, pid), life in self._lives.items():
             if not life.is_long:
                 continue
-            n_bytes, n_fds = life.grown()
+            n_bytes = life.grown()
             if n_bytes > _GROWTH_BYTES:
                 self.broken.append(f"{kind} {pid} grew by {n_bytes / 2**20:.1f} MB: {life.rss}")
-            if n_fds > _N_POOLED.get(kind, 0):
+            leaked = life.kept() - Counter(_POOLED.get(kind, {}))
+            if leaked:
                 self.broken.append(
-                    f"{kind} {pid} keeps {n_fds} descriptors more ({life.kept()}): {life.n_fds}"
+                    f"{kind} {pid} keeps descriptors, of its {life.n_fds}, beyond what is pooled: "
+                    f"{_counted(leaked)}"
                 )
         took_s = nearly_all([kill.took_s for kill in self.kills])
         if took_s > self._options.p95_s:
@@ -427,11 +452,13 @@ class Soak:
             lives = [life for life in self._lives.values() if life.kind == kind and life.is_long]
             if lives:
                 longest = max(len(life.rss) for life in lives)
-                grown = [life.grown() for life in lives]
+                kept = Counter[str]()
+                for life in lives:
+                    kept |= life.kept()
                 told.append(
                     f"- {kind}: {len(lives)} that saw {_LONG_LIFE} kills or more ({longest} at "
-                    f"most), grew by at most {max(n for n, _ in grown) / 2**20:.1f} MB and "
-                    f"{max(n for _, n in grown)} descriptors"
+                    f"most), grew by at most {max(life.grown() for life in lives) / 2**20:.1f} MB; "
+                    f"kept at most: {_counted(kept) or 'nothing'}"
                 )
         return told
 
@@ -444,6 +471,10 @@ class Soak:
 
 class BrokenPromiseError(Exception):
     """Something that was waited for did not come."""
+
+
+def _counted(names: Counter[str]) -> str:
+    return ", ".join(f"{n} x {name}" for name, n in names.items())
 
 
 def _line(process: psutil.Process) -> str:
