@@ -17,7 +17,7 @@ ROW = Row(
     warmups=0,
     note=(
         "250 steps of a network of 0.4 million parameters under DistributedDataParallel over gloo, "
-        "one thread per rank, after 20 steps that are not counted; five pairs in each of the "
+        "one thread per rank, after 20 steps that are not counted; seven pairs in each of the "
         "repeats, taken in turns. The idle cluster stays up while torchrun runs. A rank's CPU time "
         "counts all its threads, and hardly depends on who else uses the machine."
     ),
@@ -34,7 +34,7 @@ def measure() -> None:
     pairs = []
     with cluster_of_two():
         as_cell("train_steps.py")
-        for number in range(2 if is_quick() else 5):
+        for number in range(2 if is_quick() else 7):
             # Each goes first every other time: a machine that slows down hits both alike.
             if number % 2:
                 theirs, ours = _steps(under_torchrun), _steps(as_cell)

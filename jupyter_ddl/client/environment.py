@@ -22,7 +22,7 @@ from jupyter_ddl.errors import ClusterError, EnvironmentFileError, WorkerEnviron
 from jupyter_ddl.protocol.facts import EnvironmentStatus, EnvironmentVerdict, Facts
 from jupyter_ddl.protocol.replies import ClusterStatus, EnvironmentResult, StatusResult
 from jupyter_ddl.protocol.requests import GetEnvironment, GetStatus, TellVerdict
-from jupyter_ddl.store.connection import list_connections
+from jupyter_ddl.store.connection import list_connections, read_connection
 
 __all__ = [
     "Checked",
@@ -155,6 +155,8 @@ def check_before(
     ------
     WorkerEnvironmentError
         The cell is refused; one line with what fixes it.
+    ClusterError
+        The cluster does not run any more.
     """
     if mode == "off":
         return None
@@ -163,6 +165,8 @@ def check_before(
     try:
         checked = compare_with(cluster, kernel_environment().scope(names), folder)
     except ClusterError as error:
+        if read_connection(cluster) is None:
+            raise  # there are no workers any more
         raise WorkerEnvironmentError(
             f"the workers' environment is not known: {error.message}; --env-check off sends the "
             f"cell without"

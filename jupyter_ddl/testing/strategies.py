@@ -16,7 +16,7 @@ import copy
 import multiprocessing
 import os
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -71,16 +71,22 @@ class StepContract:
         groups: tuple[int, ...],
         tmp_path: Path,
     ) -> None:
-        """To 1e-9 in 64 bits: the model, the optimizer, the losses, and from a checkpoint of it."""
+        """To 1e-9 in 64 bits: the model, the optimizer, the losses.
+
+        One process goes on from their checkpoint, and they go on from that of one process: so what
+        any strategy has saved is for any other.
+        """
         pytest.importorskip("torch")
         expected = _trained_by_steps(_alone(), settings)
         plan = Plan(strategy, dict(options), dict(settings), str(tmp_path))
-        for (n_ranks, rank), found in _by_ranks(plan, groups).items():
-            where = (n_ranks, rank)
+        _write(tmp_path / _BEGUN, expected)
+        teams = [*(Team(n_ranks) for n_ranks in groups), Team(groups[0], goes_on=True)]
+        for (team, rank), found in _by_ranks(plan, teams).items():
+            where = (team, rank)
             if found is None:  # it has served the others, which have come to the end
                 assert rank, where
                 continue
-            assert not isinstance(found, str), f"rank {rank} of {n_ranks}:\n{found}"
+            assert not isinstance(found, str), f"rank {rank} of {team}:\n{found}"
             if not strategy.returns_own_loss:
                 assert found.losses == pytest.approx(expected.losses, abs=_TOLERANCE), where
             if rank == 0:
@@ -211,6 +217,14 @@ def _trained_by_steps(
     return Trained(losses, middle or {}, {name: end[name] for name in ("model", "optimizer")})
 
 
+class Team(NamedTuple):
+    """Ranks that train together."""
+
+    n_ranks: int
+    goes_on: bool = False
+    """From the middle of what one process has trained."""
+
+
 class Plan(NamedTuple):
     """What the processes of a group are given."""
 
@@ -220,15 +234,16 @@ class Plan(NamedTuple):
     folder: str
 
 
-def _by_ranks(plan: Plan, groups: tuple[int, ...]) -> dict[tuple[int, int], Trained | str | None]:
-    """What each rank of each group has come to, or its traceback; None: it trains nothing."""
+def _by_ranks(plan: Plan, teams: Sequence[Team]) -> dict[tuple[Team, int], Trained | str | None]:
+    """What each rank of each team has come to, or its traceback; None: it trains nothing."""
     # One process imports torch, and is copied for each rank before torch has threads there.
     context = multiprocessing.get_context("spawn")
     answers: Any = context.Queue()
-    launcher = context.Process(target=_launch, args=(plan, groups, answers))
+    launcher = context.Process(target=_launch, args=(plan, teams, answers))
     launcher.start()
     try:
-        got = dict(answers.get(timeout=_GROUP_S) for _ in range(sum(groups)))
+        n_ranks = sum(team.n_ranks for team in teams)
+        got = dict(answers.get(timeout=_GROUP_S) for _ in range(n_ranks))
     finally:
         launcher.join(10.0)
         launcher.kill()
@@ -238,8 +253,12 @@ def _by_ranks(plan: Plan, groups: tuple[int, ...]) -> dict[tuple[int, int], Trai
     return {key: _read(read[key]) if error == "" else error for key, error in got.items()}
 
 
-def _file_of(n_ranks: int, rank: int) -> str:
-    return f"rank-{rank}-of-{n_ranks}"
+def _file_of(team: Team, rank: int) -> str:
+    return f"rank-{rank}-of-{team.n_ranks}-{team.goes_on}"
+
+
+_BEGUN = "begun"
+"""The file with what one process has come to."""
 
 
 def _read(path: Path) -> Trained:
@@ -247,15 +266,20 @@ def _read(path: Path) -> Trained:
     return Trained(state["losses"], state["middle"], state["end"])
 
 
-def _launch(plan: Plan, groups: tuple[int, ...], answers: Any) -> None:
+def _write(path: Path, trained: Trained) -> None:
+    with path.open("wb") as file:
+        write_checkpoint(file, 0, trained._asdict())
+
+
+def _launch(plan: Plan, teams: Sequence[Team], answers: Any) -> None:
     # For the copies: each would import at its first step what optimizers import then.
     import torch._dynamo
     import torch.distributed  # noqa: F401
 
     context = multiprocessing.get_context("fork")
-    for n_ranks in groups:
-        arguments = (n_ranks, plan, answers)
-        ranks = [context.Process(target=_rank, args=(n, *arguments)) for n in range(n_ranks)]
+    for team in teams:
+        arguments = (team, plan, answers)
+        ranks = [context.Process(target=_rank, args=(n, *arguments)) for n in range(team.n_ranks)]
         for each in ranks:
             each.daemon = True
             each.start()
@@ -263,7 +287,7 @@ def _launch(plan: Plan, groups: tuple[int, ...], answers: Any) -> None:
             each.join()
 
 
-def _rank(rank: int, n_ranks: int, plan: Plan, answers: Any) -> None:
+def _rank(rank: int, team: Team, plan: Plan, answers: Any) -> None:
     import torch
     import torch.distributed as dist
 
@@ -271,21 +295,21 @@ def _rank(rank: int, n_ranks: int, plan: Plan, answers: Any) -> None:
     from jupyter_ddl.ranks.training import Training
 
     torch.set_num_threads(1)
-    place = f"file://{plan.folder}/group-of-{n_ranks}"
-    dist.init_process_group("gloo", init_method=place, rank=rank, world_size=n_ranks)
+    place = f"file://{plan.folder}/group-{_file_of(team, 0)}"
+    dist.init_process_group("gloo", init_method=place, rank=rank, world_size=team.n_ranks)
     error: str | None = ""
     try:
-        here = RankPlace("contract", rank=rank, world_size=n_ranks)
+        here = RankPlace("contract", rank=rank, world_size=team.n_ranks)
         training = Training(here, _SEED, plan.strategy(**plan.options))
-        trained = _trained_by_steps(training, plan.settings, rank=rank)
-        with (Path(plan.folder) / _file_of(n_ranks, rank)).open("wb") as file:
-            write_checkpoint(file, 0, trained._asdict())
+        begun = _read(Path(plan.folder) / _BEGUN).middle if team.goes_on else None
+        trained = _trained_by_steps(training, plan.settings, rank=rank, begun=begun)
+        _write(Path(plan.folder) / _file_of(team, rank), trained)
         training.leave("complete")
     except TrialStopped:
         error = None
     except Exception:  # noqa: BLE001 - the test tells what went wrong
         error = traceback.format_exc()
-    answers.put(((n_ranks, rank), error))
+    answers.put(((team, rank), error))
     answers.close()
     answers.join_thread()
     os._exit(0)  # others may wait for a rank that failed

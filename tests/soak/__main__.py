@@ -47,6 +47,7 @@ _PATIENCE_S = 300.0
 _ORPHAN_S = 10.0
 _GROWTH_BYTES = 5 << 20
 _N_WORKERS = 4
+_LINK = "Unix socket of a pair, or to a server"
 _POOLED = {
     "controller": {
         "TCP ESTABLISHED to itself": _N_WORKERS,
@@ -55,14 +56,14 @@ _POOLED = {
         "ledger.ddl": 2,
         "ledger.ddl.lock": 2,
     },
-    "server": {"ledger.ddl": 16},
-    "kernel": {"ledger.ddl": 1},
+    "server": {"ledger.ddl": 16, _LINK: 1},
+    "kernel": {"ledger.ddl": 1, _LINK: 1},
 }
 """Descriptors that are no leak.  Each nanny opens one connection to its scheduler, both ends of it
 in the controller, when its worker dies for the first time, and keeps it; a scheduler keeps one to
 each worker that it has passed a call on to; a controller holds the ledgers of the runs under way;
 a server those of the last 16 runs that were looked at, and a kernel that of the run which its cell
-follows, but for a moment between two."""
+follows, but for a moment between two.  Neither has a link while there is no controller."""
 _LONG_LIFE = 6
 """Moments of rest that a life needs to be judged."""
 _INTERVAL = {"search": 3, "ddp": 5}
@@ -184,7 +185,7 @@ def _open_files(process: psutil.Process) -> Counter[str]:
 def _socket_name(socket: Any, listening: set[Any]) -> str:
     """Of TCP: its state, and who has called whom."""
     if socket.family == AddressFamily.AF_UNIX:
-        return f"Unix socket {Path(socket.laddr).name or 'of a pair, or to a server'}"
+        return f"Unix socket {name}" if (name := Path(socket.laddr).name) else _LINK
     if not socket.raddr:
         return f"TCP {socket.status}"
     if socket.raddr in listening:
@@ -545,7 +546,7 @@ def main(arguments: list[str] | None = None) -> int:
                 options.keep,
                 dirs_exist_ok=True,
                 ignore_dangling_symlinks=True,
-                ignore=shutil.ignore_patterns("*.sock"),
+                ignore=shutil.ignore_patterns("*.sock", "*-ipc-*"),
             )
     return 1 if soak.broken else 0
 

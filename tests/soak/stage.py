@@ -21,7 +21,12 @@ from tests.until import until
 __all__ = ["Notebook", "Panel"]
 
 _POLL_S = 0.2
-_NOT_SUBMITTED = (") is gone; its runs are on disk", "not answer on its socket", "while starting;")
+_NOT_SUBMITTED = (
+    ") is gone; its runs are on disk",
+    "not answer on its socket",
+    "is not running; `%cluster start",
+    "while starting;",
+)
 
 
 class Notebook(threading.Thread):
