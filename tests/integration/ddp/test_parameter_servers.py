@@ -172,9 +172,12 @@ def test_a_run_trains_on_one_rank_and_keeps_parameters_on_the_other(cluster: obj
     assert brought[2].weight.flatten().tolist() == pytest.approx(
         plain[2].weight.flatten().tolist(), rel=1e-4
     )
-    n_steps, n_bytes = len(losses), 4 * (3 * 8 + 8 + 8 + 1)
+    n_steps, n_weights = len(losses), 3 * 8 + 8 + 8 + 1
     # Gradients there and parameters back at each step, and what training begins with.
-    assert (run.bytes_sent or 0) > (2 * n_steps + 1) * n_bytes
+    assert (run.bytes_sent or 0) > (2 * n_steps + 1) * 4 * n_weights
+    halved = train(CELL, 2, namespace={}, strategy="ps-sync", compress="fp16")
+    saved = (run.bytes_sent or 0) - (halved.bytes_sent or 0)
+    assert saved == pytest.approx(n_steps * 2 * n_weights, abs=40), "words beside them differ"
     with pytest.raises(TrialError, match="brought nothing"):
         run.value("model", rank=1)
 

@@ -56,6 +56,11 @@ def test_half_as_many_bytes_are_sent_of_compressed_gradients(kind: str) -> None:
     assert _sent(3, compress=kind) == 3 * ((_N_WEIGHTS + _N_OTHERS) * 2 + _NUMBERS + _BUFFERS)
 
 
+def test_parts_of_a_batch_send_nothing_of_their_own() -> None:
+    """Compressed gradients are counted at each call of the hook that sends them."""
+    assert _sent(3, accumulate=2, compress="fp16") == _sent(3, compress="fp16")
+
+
 def test_powersgd_sends_whole_gradients_first_and_thin_matrices_then() -> None:
     whole = (_N_WEIGHTS + _N_OTHERS) * 4 + _NUMBERS + _BUFFERS
     thin = (4 * (40 + 50) + _N_OTHERS) * 4 + _NUMBERS + _BUFFERS
