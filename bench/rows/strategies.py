@@ -8,17 +8,28 @@ from __future__ import annotations
 
 import contextlib
 import json
+import random
 import statistics
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from bench.harness import ROOT, Goal, Line, Probe, Row, is_quick, tell
 
 _MODULE = "bench.rows.strategies"
-_DILOCO, _SERVERS, _PIPELINE, _SCALING, _STEP = (
-    Probe(_MODULE, (part,)) for part in ("diloco", "servers", "pipeline", "scaling", "step")
+_DILOCO, _SERVERS, _PIPELINE, _SCALING, _STEP, _LOST = (
+    Probe(_MODULE, (part,)) for part in ("diloco", "servers", "pipeline", "scaling", "step", "lost")
 )
+_GO_ON = {
+    "diloco": {"sync_every": 50},
+    "local-sgd": {"sync_every": 8},
+    "ps-async": {},
+    "ps-sync": {},
+}
+"""Strategies whose ranks go on without one that is lost."""
+
+_WAIT = Goal(1, "lower")
 
 ROW = Row(
     name="strategies",
@@ -34,7 +45,9 @@ ROW = Row(
         "(both sleep). Pipeline: layers that sleep for 6 ms forward and 12 ms backward, 1f1b, 8 "
         "micro-batches. run.scaling(): the error at 4 and 8 ranks of a fit to 1 and 2, which "
         "compute, on as many cores as there are. A step of prepare_step beside the same loop by "
-        "hand under ddp, in blocks of ten, in turns, within one cell."
+        "hand under ddp, in blocks of ten, in turns, within one cell. A lost rank: one of three is "
+        "killed 0.5 to 2 s after its first step, ten times; how much longer than usual any step of "
+        "the first rank took until the end of the run, the rank's return included."
     ),
     lines=(
         Line("bytes of ddp / of DiLoCo", _DILOCO, "bytes_ratio", "×", Goal(40, "higher")),
@@ -61,6 +74,10 @@ ROW = Row(
         ),
         Line("steps/s of prepare_step / by hand", _STEP, "step_ratio", "×", Goal(0.99, "higher")),
         Line("the same, by hand without the mean loss", _STEP, "bare_ratio", "×"),
+        *(
+            Line(f"rank 0 waits for a lost rank, {way}", _LOST, f"wait_{way}", "s", _WAIT)
+            for way in _GO_ON
+        ),
     ),
 )
 
@@ -178,6 +195,33 @@ ratios[2:]
 """
 
 
+_LOSING = """
+import os, pathlib, threading, time
+import torch
+model = torch.nn.Linear(8, 1)
+step = prepare_step(
+    model, torch.nn.functional.mse_loss, torch.optim.SGD(model.parameters(), lr=0.01)
+)
+x, y = torch.ones(4, 8), torch.ones(4, 1)
+was_lost = pathlib.Path(mark)
+if rank() == 1 and not was_lost.exists():
+    def die():
+        time.sleep(AFTER_S)
+        was_lost.touch()
+        os.kill(os.getpid(), 9)
+    threading.Thread(target=die, daemon=True).start()
+gaps, began_s = [], time.perf_counter()
+for number in range(N_STEPS):
+    time.sleep(0.005)
+    step(x, y)
+    ended_s = time.perf_counter()
+    if number > 5:
+        gaps.append(ended_s - began_s)
+    began_s = ended_s
+max(gaps), sorted(gaps)[len(gaps) // 2]
+"""
+
+
 @contextlib.contextmanager
 def _cluster(n_workers: int) -> Iterator[None]:
     import torch
@@ -274,12 +318,31 @@ def _step() -> None:
     tell({"step_ratio": by_hand, "bare_ratio": bare})
 
 
+def _lost() -> None:
+    chance = random.Random(1)
+    waits = {}
+    with _cluster(3), tempfile.TemporaryDirectory() as folder:
+        for way, options in _GO_ON.items():
+            waits[way] = []
+            for number in range(2 if is_quick() else 10):
+                names = {
+                    "mark": f"{folder}/{way}-{number}",
+                    "AFTER_S": chance.uniform(0.5, 2.0),
+                    "N_STEPS": 600,
+                }
+                run = _trained(_LOSING, 3, names, strategy=way, max_restarts=0, **options)
+                longest_s, usual_s = run.values[0]
+                waits[way].append(longest_s - usual_s)
+    tell({f"wait_{way}": max(waits_s) for way, waits_s in waits.items()})
+
+
 _PARTS: dict[str, Callable[[], None]] = {
     "diloco": _diloco,
     "servers": _servers,
     "pipeline": _pipeline,
     "scaling": _scaling,
     "step": _step,
+    "lost": _lost,
 }
 
 if __name__ == "__main__":

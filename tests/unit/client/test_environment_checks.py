@@ -14,5 +14,5 @@ from tests.leaks import Home
 def test_of_a_cluster_that_is_gone_it_is_that_and_not_its_environment(
     home: Home, tmp_path: Path
 ) -> None:
-    with pytest.raises(ClusterError, match="^cluster 'lost' is not running; `%cluster start"):
+    with pytest.raises(ClusterError, match=r"^cluster 'lost' is not running; `%cluster start"):
         check_before("lost", [], tmp_path, None)
