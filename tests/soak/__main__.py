@@ -51,7 +51,7 @@ _LINK = "Unix socket of a pair, or to a server"
 _POOLED = {
     "controller": {
         "TCP ESTABLISHED to itself": _N_WORKERS,
-        "TCP ESTABLISHED called": _N_WORKERS,
+        "TCP ESTABLISHED called": 2 * _N_WORKERS,
         "TCP ESTABLISHED calling": _N_WORKERS,
         "ledger.ddl": 2,
         "ledger.ddl.lock": 2,
@@ -60,8 +60,9 @@ _POOLED = {
     "kernel": {"ledger.ddl": 1, _LINK: 1},
 }
 """Descriptors that are no leak.  Each nanny opens one connection to its scheduler, both ends of it
-in the controller, when its worker dies for the first time, and keeps it; a scheduler keeps one to
-each worker that it has passed a call on to; a controller holds the ledgers of the runs under way;
+in the controller, when its worker dies for the first time, and keeps it; a worker that has just
+begun has called the scheduler once, and later twice; a scheduler keeps one to each worker that it
+has passed a call on to; a controller holds the ledgers of the runs under way;
 a server those of the last 16 runs that were looked at, and a kernel that of the run which its cell
 follows, but for a moment between two.  Neither has a link while there is no controller."""
 _LONG_LIFE = 6
