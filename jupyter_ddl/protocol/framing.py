@@ -8,6 +8,8 @@ their clients have asyncio's streams, and :func:`read_frame`.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import socket
 import struct
 import threading
@@ -173,8 +175,19 @@ class FrameProtocol(asyncio.Protocol):
             self._on_frame(payload)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._transport = None
-        self._on_closed()
+        transport, self._transport = self._transport, None
+        try:
+            if transport is not None and isinstance(exc, OSError):
+                self._read_rest(transport.get_extra_info("socket").fileno())
+        finally:
+            self._on_closed()
+
+    def _read_rest(self, fd: int) -> None:
+        """What a peer that was killed has sent still lies here when a write to it fails, and asyncio
+        then reads no more."""
+        with contextlib.suppress(OSError):
+            while data := os.read(fd, _READ_BYTES):
+                self.data_received(data)
 
     def send(self, payload: bytes) -> None:
         """Queue a payload; without effect once the other end is gone."""

@@ -14,6 +14,7 @@ from jupyter_ddl.errors import ProtocolError
 from jupyter_ddl.protocol.framing import (
     MAX_FRAME_BYTES,
     FrameBuffer,
+    FrameProtocol,
     FrameSocket,
     encode_frame,
     read_frame,
@@ -84,3 +85,24 @@ def test_two_threads_that_send_do_not_mix_their_frames() -> None:
     assert sorted(filter(None, received)) == sorted(payloads * 100)
     assert receiver.receive() is None
     theirs.close()
+
+
+def test_what_a_killed_peer_has_sent_is_read_though_it_is_written_to_first() -> None:
+    # A rank that dies while its worker lets its words lie, and then tells it to end.
+    async def work() -> list[bytes]:
+        ours, theirs = socket.socketpair()
+        frames: list[bytes] = []
+        closed = asyncio.Event()
+        protocol = FrameProtocol(frames.append, closed.set)
+        await asyncio.get_running_loop().create_unix_connection(lambda: protocol, sock=ours)
+        protocol.pause()
+        sent = [b"one", bytes(100_000), b"three"]
+        theirs.sendall(b"".join(map(encode_frame, sent)))
+        theirs.close()
+        protocol.send(b"end now")
+        async with asyncio.timeout(30.0):
+            await closed.wait()
+        assert [len(frame) for frame in frames] == [len(frame) for frame in sent]
+        return frames
+
+    assert asyncio.run(work())[-1] == b"three"
