@@ -100,7 +100,8 @@ function activate(
     }
   };
   const panel = new DdlPanel(store, actions);
-  const showPanel = () => app.shell.activateById(panel.id);
+  // The layout that is restored would hide what was shown before it.
+  const showPanel = () => void app.restored.then(() => app.shell.activateById(panel.id));
   app.shell.add(panel, 'left', PANEL_PLACE);
   restorer?.add(panel, panel.id);
   addCommands(app, palette, {

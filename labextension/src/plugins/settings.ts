@@ -21,7 +21,11 @@ export async function followSettings(
     store.refreshPerSecond = typeof rate === 'number' && rate > 0 ? rate : 4;
     const side = settings.get('side').composite === 'right' ? 'right' : 'left';
     if (![...app.shell.widgets(side)].includes(panel)) {
+      const wasShown = panel.isVisible;
       app.shell.add(panel, side, PANEL_PLACE);
+      if (wasShown) {
+        app.shell.activateById(panel.id);
+      }
     }
   };
   // The layout that is restored may still have the panel where it was before.
