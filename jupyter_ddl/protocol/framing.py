@@ -183,8 +183,7 @@ class FrameProtocol(asyncio.Protocol):
             self._on_closed()
 
     def _read_rest(self, fd: int) -> None:
-        """What a peer that was killed has sent still lies here when a write to it fails, and asyncio
-        then reads no more."""
+        """Read what a killed peer has sent: where a write to it fails first, asyncio drops that."""
         with contextlib.suppress(OSError):
             while data := os.read(fd, _READ_BYTES):
                 self.data_received(data)
