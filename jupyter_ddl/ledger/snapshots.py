@@ -290,6 +290,8 @@ _DETAILS = (
     _Detail(15, 4, 2, 30, 0, 100, 100, 1500, 4),
     _Detail(3, 2, 1, 20, 0, 80, 50, 1500, 0),
 )
+_BY_ITSELF = _Detail(1, 256, 256, 80, 0, 300, 0, 0, 0)
+"""Of a trial that was asked for: what its cell may have of parameters, and reports."""
 
 
 def snapshot_of(state: RunState, now_s: float, paused: str = "", max_rows: int = 64) -> RunSnapshot:
@@ -361,7 +363,7 @@ def _bounded(
 
 def trial_rows(state: RunState, numbers: Iterable[int]) -> tuple[TrialRow, ...]:
     """Rows of any trials, in the order given and in more detail than a snapshot may hold."""
-    rows = (_row(state.trials[number], _DETAILS[1]) for number in numbers)
+    rows = (_row(state.trials[number], _BY_ITSELF) for number in numbers)
     return tuple(encodable(row, TrialRow) for row in rows)
 
 

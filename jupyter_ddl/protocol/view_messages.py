@@ -147,6 +147,8 @@ class ColumnsPart(msgspec.Struct, frozen=True, tag="columns", tag_field="kind"):
     """Rows of this message.  Without a column ``row`` they are all, in order."""
     n_trials: int
     """Rows that there are."""
+    n_params: int
+    """Parameters that these rows have; columns are told of 256 at most."""
     columns: tuple[ColumnHead, ...]
     """Those of this part; without a column ``number`` a trial's number is its row."""
 

@@ -201,6 +201,7 @@ def _trial(state: RunState, ask: GetTrial) -> Callable[[], TrialPart]:
         raise TrialError(f"run {ask.run_id} has no trial {ask.trial}", trial=ask.trial)
     (row,) = trial_rows(state, [ask.trial])
     cell, reason = cell_of(state, ask.trial)
+    n_params = len(state.trials[ask.trial].params)
     trials = {ask.trial: row.state}
 
     def answer() -> TrialPart:
@@ -208,8 +209,9 @@ def _trial(state: RunState, ask: GetTrial) -> Callable[[], TrialPart]:
         series = metric_curves(record, trials, _N_OWN_POINTS)
         names = by_importance(dict.fromkeys(metric for _, metric in series))
         shown = {(ask.trial, name): series[ask.trial, name] for name in names[:_N_METRICS]}
-        more = len(names) - len(shown)
-        notes = [reason, record.note, f"{more} more metrics are not shown" if more else ""]
+        missing = {"parameters": n_params - len(row.params), "metrics": len(names) - len(shown)}
+        cut = (f"{n} more {what} are not shown" for what, n in missing.items() if n)
+        notes = [reason, record.note, *cut]
         note = "; ".join(filter(None, notes))
         return TrialPart(ask.id, ask.run_id, row, _drawn(shown, trials, "step"), cell, note)
 

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["columns_part"]
 
 _PART_BYTES = 1_900_000
-_MAX_PARAMS = 64
+_MAX_PARAMS = 256
+"""Parameters that are told of all trials; of one trial all are."""
 _MAX_CHOICES = 4096
 """Different texts of one column; all others are shown as one."""
 _OTHERS = "…"
@@ -48,7 +49,8 @@ def columns_part(state: RunState, ask: GetColumns) -> tuple[ColumnsPart, bytes]:
     """
     is_whole = ask.since <= 0 or ask.since > state.seq
     rows = _rows(state, 0 if is_whole else ask.since)
-    parts = _parts(state, _keys(state, rows, is_whole=is_whole), rows)
+    params = _params(state, rows)
+    parts = _parts(state, _keys(state, rows, params[:_MAX_PARAMS], is_whole=is_whole), rows)
     part = min(max(ask.part, 0), len(parts) - 1)
     heads: list[ColumnHead] = []
     pieces: list[bytes] = []
@@ -71,6 +73,7 @@ def columns_part(state: RunState, ask: GetColumns) -> tuple[ColumnsPart, bytes]:
         n_parts=len(parts),
         n_rows=len(rows),
         n_trials=len(state.trials),
+        n_params=len(params),
         columns=tuple(heads),
     )
     return encodable(told, ColumnsPart), b"".join(pieces)
@@ -86,7 +89,16 @@ def _rows(state: RunState, since: int) -> _Rows:
     return np.flatnonzero(np.array(state.trials.seq)[:n] > since)
 
 
-def _keys(state: RunState, rows: _Rows, *, is_whole: bool) -> list[_Key]:
+def _params(state: RunState, rows: _Rows) -> list[str]:
+    """Of trials with different parameters, those with most of them tell the order."""
+    names, _ = _values(state.trials.param_names, rows)
+    shared = sorted(names, key=lambda each: (-len(each), each))
+    return list(dict.fromkeys(name for names in shared for name in names))
+
+
+def _keys(
+    state: RunState, rows: _Rows, params: Sequence[str], *, is_whole: bool
+) -> list[_Key]:
     """Columns in their order: what is drawn first stands first."""
     trials = state.trials
     is_dense = all(trials.number(row) == row for row in rows.tolist())
@@ -100,10 +112,6 @@ def _keys(state: RunState, rows: _Rows, *, is_whole: bool) -> list[_Key]:
     # Of what has changed all is told: a value may be gone.
     told = (name for name in rare if not is_whole or _is_told(state, rows, name))
     later = ["duration_s", "worker", *told]
-    # Of trials with different parameters, those with most of them tell the order.
-    names, _ = _values(state.trials.param_names, rows)
-    shared = sorted(names, key=lambda each: (-len(each), each))
-    params = list(dict.fromkeys(name for names in shared for name in names))[:_MAX_PARAMS]
     return [
         *(("trial", name) for name in own),
         *(("param", name) for name in params),

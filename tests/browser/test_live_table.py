@@ -129,6 +129,22 @@ def test_a_search_without_a_value_draws_no_empty_chart(view: Page) -> None:
         expect(field.locator("option")).not_to_have_count(0)
 
 
+def test_every_parameter_has_a_column(view: Page) -> None:
+    drawn = samples.search(8, 8, running=frozenset(), pruned=frozenset())
+    names = [f"p{n}" for n in range(30)]
+    rows = tuple(
+        msgspec.structs.replace(row, params={name: row.number + 0.5 for name in names})
+        for row in drawn.rows
+    )
+    show(view, msgspec.structs.replace(drawn, seq=1, rows=rows))
+    heads = view.get_by_role("region", name="Trials").get_by_role("columnheader")
+    assert heads.all_inner_texts()[3:33] == names
+    for width in (320, 1100):
+        view.set_viewport_size({"width": width, "height": 900})
+        assert view.evaluate("document.documentElement.scrollWidth") <= width
+        take(view, f"live-parameters-{width}")
+
+
 def test_of_many_metrics_one_picks_and_what_is_no_number_breaks_nothing(view: Page) -> None:
     nothing = [[step, None] for step in range(9)]
     curves: dict[str, Any] = {"val_acc": [[0, 0.1], [1, None], [2, 0.3]], "__proto__": nothing}

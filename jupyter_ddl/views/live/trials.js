@@ -6,7 +6,6 @@ import { count, duration, param, score } from "./format.js";
 import { orderOf } from "./order.js";
 
 const N_PINNED = 4;
-const MAX_PARAMS = 16;
 const TYPE_MS = 250;
 const UNDO_MS = 3000;
 const ROW_PX = 26;
@@ -197,7 +196,8 @@ export class Trials {
     this._room.style.paddingBottom = `${(order.length - first - shown.length) * rowPx}px`;
     setAttribute(this._table, "aria-rowcount", order.length + 1);
     const nAll = all.isSample ? Object.values(snapshot.counts).reduce((sum, n) => sum + n, 0) : all.n;
-    setText(this._shown, order.length === nAll ? count(nAll) : `${count(order.length)} of ${count(nAll)}`);
+    const missing = all.nParams > all.params.size ? `; ${all.params.size} of ${all.nParams} parameters, all where a trial is shown` : "";
+    setText(this._shown, (order.length === nAll ? count(nAll) : `${count(order.length)} of ${count(nAll)}`) + missing);
   }
 
   _drawHead(columns, [sort, descending]) {
@@ -283,7 +283,6 @@ export class Trials {
   }
 
   _shownColumns(snapshot, all) {
-    const names = [...all.params.keys()].slice(0, MAX_PARAMS);
     const canStop = !this._client.isReplay && !isFinal(snapshot.state) && snapshot.counts.running > 0;
     return [
       { title: "#", sort: "number", numeric: true, text: (row) => String(row.number) },
@@ -291,10 +290,10 @@ export class Trials {
       ...(snapshot.can.has_objective
         ? [{ title: clean(snapshot.metric ?? "value", 24), sort: "value", numeric: true, strong: true, text: (row) => score(row.value) }]
         : []),
-      ...names.map((name) => ({
+      ...[...all.params].map(([name, { choices }]) => ({
         title: clean(name, 24),
         sort: name,
-        numeric: all.params.get(name).choices === null,
+        numeric: choices === null,
         text: (row) => (name in row.params ? param(row.params[name], 24) : ""),
       })),
       ...(all.own("step") !== null

@@ -13,7 +13,6 @@ const ASK_MS = 10_000;
 /** A request is sent again after so long: a long record is read for a while. */
 const AGAIN_MS = 5000;
 const MAX_SLICES = 6;
-const MAX_NAMES = 200;
 const FEW = 3;
 
 /** All sections of one run. */
@@ -358,7 +357,7 @@ class TradeOff {
 
   update(snapshot, columns, mask) {
     this._news = [snapshot, columns, mask];
-    const names = [...columns.metrics("last").keys()].slice(0, MAX_NAMES);
+    const names = [...columns.metrics("last").keys()];
     const own = names.includes(snapshot.metric) ? snapshot.metric : names[0];
     const [x, y] = this._fields;
     fill(x.metric, names, (name) => name, own);

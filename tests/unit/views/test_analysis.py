@@ -15,7 +15,7 @@ from jupyter_ddl.errors import TrialError
 from jupyter_ddl.ledger.reducer import fold_all
 from jupyter_ddl.ledger.run_state import RunState
 from jupyter_ddl.plotting.importance import Importance
-from jupyter_ddl.protocol.events import AttemptStarted, Reported
+from jupyter_ddl.protocol.events import AttemptStarted, Reported, TrialCreated
 from jupyter_ddl.protocol.telemetry import WorkerSample
 from jupyter_ddl.protocol.view_messages import GetCurves, GetHistory, GetImportance, GetTrial
 from jupyter_ddl.server.links import Links
@@ -188,6 +188,17 @@ def test_what_can_not_be_told_of_a_trial_is_a_sentence(home: Home) -> None:
     assert len(part.curves) == 24
     assert part.note == "278 more metrics are not shown"
     assert len(analysis_of(state_of("why-9"), GetCurves(1, "why-9"))().metrics) == 300
+
+
+def test_of_one_trial_all_parameters_are_told_or_how_many_are_not(home: Home) -> None:
+    for n_params, n_told, note in ((40, 40, ""), (300, 256, "44 more parameters are not shown")):
+        run_id = f"why-params-{n_params}"
+        params = {f"p{n}": 0.5 for n in range(n_params)}
+        first, *_ = events_of_search(1)
+        record_search(run_id, [first, TrialCreated(0, params, 1.7e9)], ends=False)
+        part = analysis_of(state_of(run_id), GetTrial(1, run_id, 0))()
+        assert len(part.row.params) == n_told
+        assert note in part.note
 
 
 def test_answers_fit_into_what_a_page_is_sent(home: Home) -> None:

@@ -189,6 +189,19 @@ def test_what_no_trial_has_is_no_column() -> None:
     assert "started_at_s" in told[-1]["own"]
 
 
+def test_of_more_parameters_than_are_told_the_page_knows_how_many_there_are() -> None:
+    state = fresh()
+    fold(state, TrialCreated(0, {f"p{n}": 0.5 for n in range(300)}, 3.0))
+    told = in_page([(frame, n == 0) for n, frame in enumerate(frames(state))])[-1]
+    assert len(told["rows"][0]["params"]) == 256
+    assert told["nParams"] == 300
+    # What has changed is of fewer parameters, and there are no less of them.
+    since = state.seq
+    fold(state, TrialCreated(1, {"p7": 0.5}, 3.0))
+    steps = [(frames(state, 0)[0], True), (frames(state, since)[0], False)]
+    assert [each["nParams"] for each in in_page(steps)] == [300, 300]
+
+
 def test_when_trials_began_is_told_while_some_of_them_run() -> None:
     state = fresh()
     fold(state, TrialCreated(0, {}, 3.0))
