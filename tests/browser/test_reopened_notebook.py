@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Callable
 
 import nbformat
 import pytest
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Browser, Locator, Page, WebSocketRoute, expect
 
 from tests.browser.lab_tools import (
     Lab,
@@ -77,6 +79,36 @@ def test_it_is_alive_without_a_kernel(lab: Lab, page: Page, saved: str) -> None:
         expect(each).to_have_attribute("data-state", "complete")
         expect(each.locator("svg").first).to_be_visible()
     take(page, "saved-without-kernel")
+
+
+def test_a_record_that_takes_long_to_read_is_said_to_be_read(
+    lab: Lab, page: Page, saved: str
+) -> None:
+    held: list[Callable[[], None]] = []
+    holds = True
+
+    def between(browser: WebSocketRoute) -> None:
+        def pass_on(message: str | bytes) -> None:
+            head = message if isinstance(message, str) else message[:200].decode(errors="replace")
+            if holds and '"kind":"run"' in head:
+                held.append(lambda: browser.send(message))
+            else:
+                browser.send(message)
+
+        browser.connect_to_server().on_message(pass_on)
+
+    page.route_web_socket(re.compile("/jupyter-ddl/"), between)
+    page.goto(f"{lab.address}/lab/tree/{saved}?token={lab.token}&reset")
+    output = cell_at(page, 2)
+    expect(output).to_contain_text("server is reading the record of this run")
+    expect(output).not_to_contain_text("out of reach")
+    expect(output).to_contain_text("6 of 6 trials")  # what was saved
+    until(lambda: held, 30, "news of the run")
+    holds = False
+    for send in held:
+        send()
+    expect(output.locator(".ddl-live[data-run]")).to_contain_text("6 of 6 trials")
+    expect(output).not_to_contain_text("is reading")
 
 
 def test_it_reads_well_as_a_web_page(lab: Lab, page: Page, saved: str) -> None:

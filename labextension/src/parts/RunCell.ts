@@ -26,6 +26,8 @@ const PATIENCE_MS = 3_000;
 const UNREACHABLE =
   'This run can’t be followed here: JupyterLab’s server is out of reach, or jupyter_ddl is not ' +
   'installed where it runs.';
+/** The server is there: what takes so long is a record of many trials. */
+const READING = 'JupyterLab’s server is reading the record of this run, which may take a while.';
 const NO_PLAYER =
   'This recording is not kept by JupyterLab’s server any more: run the cell again to play it.';
 const STILL_LOADING = 'Loading widget';
@@ -127,7 +129,15 @@ export class RunCell extends Widget implements IRenderMime.IRenderer {
     this._channel?.setVisible(isInSight);
     clearTimeout(this._patience);
     if (isInSight && this._channel !== null && this._view === null) {
-      this._patience = setTimeout(() => this._giveUp(UNREACHABLE), PATIENCE_MS);
+      this._patience = setTimeout(() => this._explain(), PATIENCE_MS);
+    }
+  }
+
+  /** Nothing has come yet; the server's own word on why, if there was one, stands. */
+  private _explain(): void {
+    if (['', READING, UNREACHABLE].includes(this._why)) {
+      this._giveUp(this._context.link.state === 'connected' ? READING : UNREACHABLE);
+      this._patience = setTimeout(() => this._explain(), PATIENCE_MS);
     }
   }
 
