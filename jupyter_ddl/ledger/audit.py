@@ -46,6 +46,9 @@ class _Trial:
     """Steps that evicted attempts had reported, and saved."""
     n_completed: int = 0
     outcome: str | None = None
+    has_failed: bool = False
+    """So has its last attempt, behind which there may be none though tries are left: the same failure
+    twice, or one that is meant.  What is resumed then has all of its tries."""
     ended_with_run: bool = False
     """Cancelled by the stop of the whole run: another session may take it up again."""
 
@@ -117,7 +120,8 @@ class _Audit:
             trial.open_attempt = None  # its controller is gone, and the attempt with it
             if trial.ended_with_run and resumed:
                 trial.outcome, trial.ended_with_run = None, False
-            if trial.outcome == "failed" and resumed and not self._is_fed:
+            is_over = trial.outcome == "failed" or (trial.outcome is None and trial.has_failed)
+            if is_over and resumed and not self._is_fed:
                 trial.outcome, trial.own_failures, trial.losses = None, 0, 0
         if resumed:
             self._stopping = False
@@ -192,7 +196,8 @@ class _Audit:
     def _charge(self, trial: _Trial, event: AttemptFinished) -> None:
         if trial.outcome is not None:
             return
-        if event.outcome == "failed":
+        trial.has_failed = event.outcome == "failed"
+        if trial.has_failed:
             is_free = event.failure is not None and event.failure.kind == "disk"
             trial.own_failures += not is_free
             if trial.own_failures >= self._limits.max_own_failures:

@@ -32,6 +32,19 @@ def test_ledgers_that_keep_their_promises_are_clean() -> None:
     assert audit(evicted) == []
 
 
+def test_a_resumed_trial_has_all_tries_though_it_was_given_up_before_its_last() -> None:
+    # Two failures alike end a group while tries are left, and their run with it.
+    tries = search_spec(limits=Limits(max_own_failures=3))
+    given_up: list[Event] = [submitted(tries), started(), created(0)]
+    for attempt in (1, 2):
+        given_up += [begun(0, attempt), ended(0, attempt, "failed")]
+    given_up += [RunFinished(1.0, "failed", failed_trial=0), started(2)]
+    for attempt in (3, 4, 5):
+        given_up += [begun(0, attempt), ended(0, attempt, "failed")]
+    assert audit(given_up) == []
+    assert "but the trial is failed" in " ".join(audit([*given_up, begun(0, 6)]))
+
+
 HEAD: list[Event] = [submitted(search_spec(limits=Limits(max_own_failures=1))), started()]
 ONE: list[Event] = [*HEAD, created(0), begun(0)]
 
