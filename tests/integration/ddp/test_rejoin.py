@@ -15,7 +15,7 @@ from tests.until import PATIENCE_S, until
 pytestmark = pytest.mark.integration
 
 WAIT = """
-import os, pathlib, signal, time, torch
+import os, pathlib, signal, threading, time, torch
 def wait_for(file):
     while not file.exists():
         time.sleep(0.01)
@@ -84,6 +84,66 @@ def test_a_worker_that_is_killed_costs_no_restart_and_comes_back(
     assert first[0] > 5
     assert first[1] < 1.0
     assert second is None or second[0] > 5
+
+
+WAITING = """
+torch.manual_seed(0)
+model = torch.nn.Linear(3, 1).double()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+mark = pathlib.Path(folder, "killed")
+def die():
+    wait_for(pathlib.Path(folder, "go"))
+    mark.touch()
+    os.kill(os.getpid(), signal.SIGKILL)
+if int(os.environ["RANK"]) == 2 and not mark.exists():
+    threading.Thread(target=die, daemon=True).start()
+step = prepare_step(model, torch.nn.functional.mse_loss, optimizer)
+x, y = torch.linspace(-1, 1, 12).double().reshape(4, 3), torch.ones(4, 1).double()
+for n_steps in range(1, 16):
+    if n_steps == 6:
+        checkpoint(step=5, model=model, optimizer=optimizer)
+        report(5, reduce="sum", n_ranks=1.0)
+        while not step._strategy.company.members.number:
+            time.sleep(0.01)
+    step(x, y)
+n_steps
+"""
+"""The server is killed behind a checkpoint; both workers make their next step when they know it."""
+
+
+def _weights_of_one_process() -> list[float]:
+    import torch
+
+    torch.manual_seed(0)
+    model = torch.nn.Linear(3, 1).double()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    x, y = torch.linspace(-1, 1, 12).double().reshape(4, 3), torch.ones(4, 1).double()
+    for _ in range(15):
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(model(x), y).backward()
+        optimizer.step()
+    found: list[float] = model.weight.flatten().tolist()
+    return found
+
+
+@pytest.mark.parametrize("strategy", ["ps-async", "ps-sync"])
+def test_workers_wait_for_a_server_that_is_killed_and_give_it_what_it_lacks(
+    strategy: str, three: object, tmp_path: Path
+) -> None:
+    """In rounds what comes out is what it would be without the loss, the optimizer's state too."""
+    run = trained(WAITING, 3, tmp_path, strategy=strategy, bring=["model"])
+    assert run.state == "complete"
+    events = run.events()
+    assert len([event for event in events if isinstance(event, AttemptStarted)]) == 1
+    (lost,) = (e for e in events if isinstance(e, RankEnded) and e.others_go_on)
+    (back,) = (e for e in events if isinstance(e, RankStarted) and e.life > 1)
+    assert (lost.rank, lost.failure and lost.failure.type_name, back.rank) == (2, "SIGKILL", 2)
+    notices = [event.text for event in events if isinstance(event, Notice)]
+    assert "rank 2, a server, died by SIGKILL; the others wait until it is back" in notices
+    assert run.values == [15, 15, None]
+    if strategy == "ps-sync":
+        weights = run.value("model").weight.flatten().tolist()
+        assert weights == pytest.approx(_weights_of_one_process(), abs=1e-9)
 
 
 MEETING = """
