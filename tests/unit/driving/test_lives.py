@@ -272,6 +272,8 @@ def test_a_server_that_dies_again_and_again_ends_the_round() -> None:
     group.end(3, "failed", KILLED)
     assert len(group.again) == 4
     assert group.stopped == [0, 1, 2]
+    told = [event for event in group.recorded if isinstance(event, Notice)]
+    assert len(told) == 4, "of the last one it is not told that the others wait for it"
 
 
 def test_a_server_that_comes_back_and_fails_by_its_code_ends_the_round() -> None:
