@@ -55,6 +55,7 @@ _WAYS = {
     ),
     "ps-sync": _Way(3, {"strategy": "ps-sync"}, exact="unharmed"),
     "ps-async": _Way(3, {"strategy": "ps-async"}, exact="never"),
+    "two-servers": _Way(4, {"strategy": "ps-async", "servers": 2}, exact="never"),
     "pipeline": _piped("1f1b"),
     "gpipe": _piped("gpipe"),
     "interleaved": _piped("interleaved"),

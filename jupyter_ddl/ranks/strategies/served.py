@@ -452,7 +452,8 @@ class WorkerStep(TrainingStep):
 
     def _keep(self, states: dict[int, dict[str, Any]]) -> None:
         """Note what a server may lose, where one that is lost comes back."""
-        if self._is_first and self._strategy.company is not None:
+        company = self._strategy.company
+        if self._is_first and company is not None and company.place.is_awaited(min(self._servers)):
             self._saved.update(states)
 
 
