@@ -1,7 +1,8 @@
 """Which ranks of a round are there, and what it means when one is lost.  Pure.
 
 Most strategies lose the round with a rank.  With those of which :attr:`RankPlace.goes_on` is true
-the others go on: the lost rank is started again, under its own number, and joins them.
+the others go on: the lost rank is started again, under its own number, and joins them.  For a
+server whose process died the workers wait until it is back.
 """
 
 from __future__ import annotations
@@ -54,9 +55,12 @@ class Lives:
 
     def goes_on_without(self, end: RankEnded) -> bool:
         """Whether the others go on when a rank has ended like this."""
-        if self._place is None or not self._place.is_dispensable(end.rank):
+        if self._place is None or not self._is_settled:
             return False
-        if not self._is_settled:
+        if self._place.is_awaited(end.rank):
+            # Nothing is done without it: it has to be one that can be started again.
+            return _is_death(end) and self._lives[end.rank] < _MOST_LIVES
+        if not self._place.is_dispensable(end.rank):
             return False
         if self._lives[end.rank] > 1:
             # Whatever it was: the others have gone on without it before.
@@ -70,7 +74,13 @@ class Lives:
         if end.outcome == "cancelled":
             return f"rank {end.rank} was not back before the others were through"
         did = "lost its worker" if failure is None else words_of(failure)
+        if self.is_awaited(end.rank):
+            return f"rank {end.rank}, a server, {did}; the others wait until it is back"
         return f"rank {end.rank} {did}; the others go on without it"
+
+    def is_awaited(self, rank: int) -> bool:
+        """Whether the others wait for a rank that is lost."""
+        return self._place is not None and rank in self._lost and self._place.is_awaited(rank)
 
     def begin_again(self, rank: int) -> int | None:
         """Start a rank once more, as its process of that number; None: it had its chances."""
@@ -95,15 +105,21 @@ class Lives:
         return 0.0 if is_served else _PATIENCE_S
 
     def returned(self) -> tuple[int, ...]:
-        """Ranks that are there again."""
-        return tuple(rank for rank, life in self.there.items() if life > 1)
+        """Ranks that are there again, and train; servers end with those whom they serve."""
+        n_workers = 0 if self._place is None else self._place.n_workers
+        return tuple(rank for rank, life in self.there.items() if life > 1 and rank < n_workers)
 
 
 def _is_loss(end: RankEnded) -> bool:
     """Whether its process or its worker was lost; what its code raises ends the round."""
+    return _is_death(end) or (end.failure is not None and end.failure.kind == "launch")
+
+
+def _is_death(end: RankEnded) -> bool:
+    """Whether its process was lost, and its worker was not."""
     failure = end.failure
-    if failure is None or failure.kind == "blob":
+    if failure is None:
         return False
     if failure.kind == "memory":
         return not failure.type_name.endswith("Error")
-    return failure.kind in ("crash", "launch")
+    return failure.kind == "crash"

@@ -125,6 +125,7 @@ class GroupFold:
         self._values: dict[int, float | None] = {}
         self._kept: dict[int, str] = {}
         self._told: set[int] = set()
+        self._missed: set[int] = set()
         self._lives = Lives(assignments[0].place, len(assignments))
         self._joined: Join | None = None
         self._hang: HangVerdict | None = None
@@ -185,6 +186,13 @@ class GroupFold:
             del self._ends[rank]
             self._starts.pop(rank, None)
         return life
+
+    def not_back(self, rank: int) -> list[Action]:
+        """A rank that was lost is not started again: the round ends if the others wait for it."""
+        if self.over or self._stopping or self._is_finishing or not self._lives.is_awaited(rank):
+            return []
+        self._missed.add(rank)
+        return self._stop_others()
 
     @property
     def _is_finishing(self) -> bool:
@@ -382,7 +390,7 @@ class GroupFold:
 
     def _that_count(self, ends: Sequence[RankEnded]) -> Sequence[RankEnded]:
         """Without those without which the others went on, unless these failed of it after all."""
-        others = [end for end in ends if not end.others_go_on]
+        others = [end for end in ends if not end.others_go_on or end.rank in self._missed]
         failed = [end for end in others if end.outcome == "failed"]
         return ends if failed and all(map(is_consequence, failed)) else others
 
@@ -495,11 +503,13 @@ class Round:
         recorded, actions = self._fold.lost(rank, now.wall_s, why)
         self._act(actions, now)
         self._steps.ended(rank)
-        if not lost and self.may_start_again:
-            life = self._fold.begin_again(rank)
-            if life is not None:
-                self._steps.begin_again(rank)
-                self._start_again(rank, life)
+        may_start = not lost and self.may_start_again
+        life = self._fold.begin_again(rank) if may_start else None
+        if life is None:
+            self._act(self._fold.not_back(rank), now)
+        else:
+            self._steps.begin_again(rank)
+            self._start_again(rank, life)
         return recorded
 
     def woken(self, now: Now) -> list[Event]:

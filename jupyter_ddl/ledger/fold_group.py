@@ -112,7 +112,9 @@ def staleness_counted(state: RunState, event: StalenessCounted) -> None:
     if ranks is None or ranks.attempt != event.attempt:
         state.n_late += 1
         return
-    ranks.staleness[event.counted.server] = event.counted
+    server = event.counted.server
+    begun = ranks.started.get(server)
+    ranks.staleness[server, 1 if begun is None else begun.life] = event.counted
 
 
 def rank_reported(state: RunState, event: Reported) -> None:

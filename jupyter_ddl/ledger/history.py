@@ -95,7 +95,7 @@ class _Fold:
             case RankEnded():
                 self._end((event.trial, event.rank), at_s, event.outcome)
                 if event.others_go_on and event.outcome != "cancelled":
-                    text = f"rank {event.rank} was lost; the others go on"
+                    text = f"rank {event.rank} was lost; the round goes on"
                     self._mark(at_s, event.outcome, event.trial, text)
             case AttemptFinished():
                 self._attempt_finished(event)

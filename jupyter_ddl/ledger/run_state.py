@@ -106,8 +106,8 @@ class RankGroupState:
     """What the steps of each rank were made of, as far as it has told."""
     pipeline: PipelineTimes | None = None
     """The latest batch of a pipeline that was measured."""
-    staleness: dict[int, Staleness] = field(default_factory=dict)
-    """How old gradients were, by parameter server."""
+    staleness: dict[tuple[int, int], Staleness] = field(default_factory=dict)
+    """How old gradients were, by parameter server and the number of its process."""
 
 
 class FailedRound(msgspec.Struct, frozen=True):

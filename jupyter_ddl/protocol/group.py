@@ -106,6 +106,12 @@ class RankPlace(msgspec.Struct, frozen=True):
         """
         return self.goes_on and 0 < rank < self.n_workers
 
+    def is_awaited(self, rank: int) -> bool:
+        """Whether the others wait for this rank to be started again: a server, if no other one
+        makes updates together with it."""
+        is_alone = self.strategy != "ps-sync" or self.world_size - self.n_workers == 1
+        return self.goes_on and rank >= self.n_workers and is_alone
+
     @property
     def device_index(self) -> int:
         """CUDA number of the rank's (first) GPU."""

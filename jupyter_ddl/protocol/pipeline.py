@@ -26,6 +26,8 @@ class PipelineStageCut(msgspec.Struct, frozen=True):
     """Of one micro-batch, as measured before the cut."""
     n_bytes: int
     """Of parameters and buffers."""
+    kept_bytes: int = 0
+    """Of one micro-batch, for the backward pass, as measured before the cut."""
 
 
 class PipelineSpan(msgspec.Struct, frozen=True, array_like=True):

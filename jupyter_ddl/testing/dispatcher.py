@@ -364,7 +364,7 @@ class FakeDispatcher:
     def _peer_gone(self, rank: _Rank) -> None:
         """What becomes of a group when one of its ranks is not there any more."""
         place = rank.assignment.place
-        if place is None or place.is_dispensable(place.rank):
+        if place is None or place.is_dispensable(place.rank) or place.is_awaited(place.rank):
             return
         ranks = self._groups.get(self._group_of(rank), ())
         for other in ranks:

@@ -36,10 +36,17 @@ class _Way(NamedTuple):
     """When it trains what one process does: a group that goes on without a rank does not."""
 
 
+def _piped(schedule: str) -> _Way:
+    return _Way(2, {"strategy": "pipeline", "microbatches": 2, "schedule": schedule})
+
+
 _WAYS = {
     "ddp": _Way(2, {"strategy": "ddp"}),
     "fsdp": _Way(2, {"strategy": "fsdp"}),
+    "hsdp": _Way(4, {"strategy": "fsdp", "mesh": "dp_replicate=2,dp_shard=2"}),
     "tp": _Way(2, {"strategy": "fsdp", "mesh": "tp=2", "tp_plan": "plan"}),
+    "dp-tp": _Way(4, {"strategy": "fsdp", "mesh": "dp=2,tp=2", "tp_plan": "plan"}),
+    "dp": _Way(1, {"strategy": "dp"}),
     "local-sgd": _Way(2, {"strategy": "local-sgd", "sync_every": 1}, exact="unharmed"),
     "diloco": _Way(
         2,
@@ -48,7 +55,12 @@ _WAYS = {
     ),
     "ps-sync": _Way(3, {"strategy": "ps-sync"}, exact="unharmed"),
     "ps-async": _Way(3, {"strategy": "ps-async"}, exact="never"),
-    "pipeline": _Way(2, {"strategy": "pipeline", "microbatches": 2}),
+    "two-servers": _Way(4, {"strategy": "ps-async", "servers": 2}, exact="never"),
+    "pipeline": _piped("1f1b"),
+    "gpipe": _piped("gpipe"),
+    "interleaved": _piped("interleaved"),
+    "zerobubble": _piped("zerobubble"),
+    "dp-pp": _Way(4, {"strategy": "pipeline", "microbatches": 2, "mesh": "dp=2,pp=2"}),
 }
 
 _CELL = """
@@ -197,11 +209,12 @@ def _soaked(options: argparse.Namespace, folder: Path, over_s: float) -> Soak:
     from jupyter_ddl.client.clusters import start_cluster
     from jupyter_ddl.client.session import session
 
-    cluster = start_cluster(n_workers=3)
+    chosen = options.only or _WAYS
+    cluster = start_cluster(n_workers=max(_WAYS[name].n_ranks for name in chosen))
     try:
         soak = Soak(options.seed, folder)
         for number in range(options.runs):
-            for name in options.only or _WAYS:
+            for name in chosen:
                 if time.monotonic() < over_s:
                     soak.once(name, number)
     finally:

@@ -7,6 +7,8 @@ cut makes the slowest stage as fast as it can be.
 
 from __future__ import annotations
 
+import itertools
+import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,14 +20,18 @@ from jupyter_ddl.ranks.metrics import ReportError
 __all__ = [
     "Part",
     "balanced",
+    "balanced_within",
     "chained",
     "check_cut",
+    "fitting",
     "kept",
     "measured",
     "parts_of",
     "starts_named",
 ]
 
+_WIDER = 1.25
+"""By what limits are widened that no cut keeps."""
 _N_PASSES = 3
 """The fastest of so many passes counts: the first one also pays for what is done once."""
 
@@ -154,30 +160,67 @@ def balanced(costs: Sequence[float], n_stages: int) -> tuple[int, ...]:
     ValueError
         There are fewer costs than groups.
     """
-    n_costs = len(costs)
-    if not 1 <= n_stages <= n_costs:
-        raise ValueError(f"{n_costs} costs can't be cut into {n_stages} groups")
-    sums = [0.0]
-    for cost in costs:
-        sums.append(sums[-1] + cost)
+    if not 1 <= n_stages <= len(costs):
+        raise ValueError(f"{len(costs)} costs can't be cut into {n_stages} groups")
+    cut = balanced_within(costs, [0] * len(costs), [0.0] * n_stages)
+    assert cut is not None
+    return cut
+
+
+def balanced_within(
+    costs: Sequence[float], sizes: Sequence[int], limits: Sequence[float]
+) -> tuple[int, ...] | None:
+    """As :func:`balanced`, among the cuts with which no group is too large.
+
+    Parameters
+    ----------
+    sizes : sequence of int
+        One for each cost.
+    limits : sequence of float
+        One for each group: what the sizes in it may come to.
+
+    Returns
+    -------
+    tuple of int or None
+        None: there is no such cut.
+    """
+    n_costs, n_stages = len(costs), len(limits)
+    sums = list(itertools.accumulate(costs, initial=0.0))
+    size_sums = list(itertools.accumulate(sizes, initial=0))
+
+    def fits(group: int, start: int, end: int) -> bool:
+        return size_sums[end] - size_sums[start] <= limits[group]
+
     # dearest[k][i]: of the best cut of the first i costs into k + 1 groups; last[k][i]: where its
     # last group starts.
-    dearest = [list(sums)]
+    dearest = [[cost if fits(0, 0, end) else math.inf for end, cost in enumerate(sums)]]
     last = [[0] * (n_costs + 1)]
     for n_groups in range(2, n_stages + 1):
-        row, starts = [float("inf")] * (n_costs + 1), [0] * (n_costs + 1)
+        row, starts = [math.inf] * (n_costs + 1), [0] * (n_costs + 1)
         for end in range(n_groups, n_costs + 1):
             for start in range(n_groups - 1, end):
                 worst = max(dearest[-1][start], sums[end] - sums[start])
-                if worst < row[end]:
+                if worst < row[end] and fits(n_groups - 1, start, end):
                     row[end], starts[end] = worst, start
         dearest.append(row)
         last.append(starts)
+    if dearest[-1][n_costs] == math.inf:
+        return None
     cut, end = [], n_costs
     for starts in reversed(last):
         end = starts[end]
         cut.append(end)
     return tuple(reversed(cut))
+
+
+def fitting(
+    costs: Sequence[float], sizes: Sequence[int], limits: Sequence[float]
+) -> tuple[int, ...]:
+    """As :func:`balanced_within`; where no cut keeps the limits, one that nearly does."""
+    limits = [max(1.0, each) for each in limits]
+    while (cut := balanced_within(costs, sizes, limits)) is None:
+        limits = [_WIDER * each for each in limits]
+    return cut
 
 
 def starts_named(parts: Sequence[Part], names: Sequence[str], n_stages: int) -> tuple[int, ...]:

@@ -33,8 +33,11 @@ class Plan(NamedTuple):
     starts: tuple[int, ...]
     costs: tuple[float, ...]
     """Seconds of each part for one micro-batch, forward."""
-    choice: str
-    """Why there are so many micro-batches, in a sentence; empty: the line says it."""
+    kept_bytes: tuple[int, ...]
+    """What each part keeps of one micro-batch for its backward pass."""
+    choices: tuple[str, ...]
+    """Why there are so many micro-batches, where the line does not say it, and why the model is
+    not cut where stages are fastest, if so: a sentence each."""
 
 
 class Wish(NamedTuple):
@@ -76,8 +79,8 @@ class DryPass:
         ReportError
             The model, or the batch, is not one that can be cut so.
         """
-        n_microbatches, starts, costs, choice = _said_by_first(everyone, lambda: self._planned(x))
-        return Plan(n_microbatches, tuple(starts), tuple(costs), choice)
+        n_microbatches, *rows = _said_by_first(everyone, lambda: self._planned(x))
+        return Plan(n_microbatches, *map(tuple, rows))
 
     def metas(self, x: Any, starts: Sequence[int], pipeline: Exchange) -> tuple[Meta, ...]:
         """What goes between stages for a micro-batch, as the first rank of a pipeline sees it.
@@ -105,25 +108,33 @@ class DryPass:
             first = x[: -(-len(x) // numbers[-1])]
             self._check_norms(len(first))
             self._check_chain(first)
-            looks = [self._looked_at(x[: -(-len(x) // number)], number) for number in numbers]
             free_bytes = _free_bytes(self._device)
+            looks = [
+                self._looked_at(x[: -(-len(x) // number)], number, free_bytes) for number in numbers
+            ]
         look = microbatches.chosen(looks, schedule, n_ranks, free_bytes)
         cutting.check_cut(self._parts, look.starts)
-        choice = ""
+        choices = []
         if n_asked is None:
-            choice = microbatches.choice_text(looks, look, schedule, n_ranks, free_bytes)
-        return Plan(look.n_microbatches, look.starts, look.costs, choice)
+            choices.append(microbatches.choice_text(looks, look, schedule, n_ranks, free_bytes))
+        if not self._wish.split:
+            fastest = look._replace(starts=cutting.balanced(look.costs, self._wish.n_stages))
+            text = microbatches.cut_text(look, fastest, schedule, n_ranks, free_bytes)
+            choices += [text] if text else []
+        return Plan(look.n_microbatches, look.starts, look.costs, look.kept_bytes, tuple(choices))
 
-    def _looked_at(self, x: Any, n_microbatches: int) -> microbatches.Look:
-        """Measure one micro-batch."""
+    def _looked_at(self, x: Any, n_microbatches: int, free_bytes: float) -> microbatches.Look:
+        """Measure one micro-batch, and cut by it."""
         wish, parts = self._wish, self._parts
-        costs = cutting.measured(parts, x)
-        starts = (
-            cutting.starts_named(parts, wish.split, wish.n_stages)
-            if wish.split
-            else cutting.balanced(costs, wish.n_stages)
-        )
-        return microbatches.Look(n_microbatches, starts, costs, cutting.kept(parts, x))
+        costs, kept = cutting.measured(parts, x), cutting.kept(parts, x)
+        if wish.split:
+            starts = cutting.starts_named(parts, wish.split, wish.n_stages)
+        else:
+            limits = microbatches.stage_limits(
+                wish.schedule, wish.n_ranks, wish.n_stages, n_microbatches, free_bytes
+            )
+            starts = cutting.fitting(costs, kept, limits)
+        return microbatches.Look(n_microbatches, starts, costs, kept)
 
     @contextlib.contextmanager
     def _running(self) -> Iterator[None]:

@@ -25,7 +25,11 @@ from jupyter_ddl.ranks.strategies.base import Share, Strategy
 from jupyter_ddl.ranks.strategies.mesh import check_mesh, parse_mesh
 from jupyter_ddl.ranks.strategies.sharded import is_sharded, like
 from jupyter_ddl.ranks.strategies.steps import AveragedStep, StepRequest, TrainingStep
-from jupyter_ddl.ranks.strategies.tensor_parallel import clip_over_meshes, cut_layers
+from jupyter_ddl.ranks.strategies.tensor_parallel import (
+    ScalerOverMeshes,
+    clip_over_meshes,
+    cut_layers,
+)
 
 __all__ = ["FullySharded"]
 
@@ -126,6 +130,8 @@ class FullySharded(Strategy):
         wrapped = dataclasses.replace(request, model=model)
         step = ShardedStep(wrapped, self.exchange, dist.get_world_size())
         step.has_meshes = "tp" in self._sizes
+        if step.has_meshes and step.scaler is not None:
+            step.scaler = ScalerOverMeshes(request.device.type)
         return step
 
     def unwrap(self, model: Any) -> Any:

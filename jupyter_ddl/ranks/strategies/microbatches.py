@@ -13,7 +13,16 @@ from jupyter_ddl.formats import format_bytes, format_duration
 from jupyter_ddl.ranks.metrics import ReportError
 from jupyter_ddl.ranks.strategies.schedules import check_microbatches
 
-__all__ = ["Look", "batch_s", "choice_text", "chosen", "held_bytes", "possible"]
+__all__ = [
+    "Look",
+    "batch_s",
+    "choice_text",
+    "chosen",
+    "cut_text",
+    "held_bytes",
+    "possible",
+    "stage_limits",
+]
 
 _PER_RANK = (1, 2, 4, 8)
 _GAIN = 0.05
@@ -80,6 +89,16 @@ def batch_s(look: Look, n_ranks: int) -> float:
     return (1 + _BACKWARD) * slowest_s * n_slots
 
 
+def stage_limits(
+    schedule: str, n_ranks: int, n_stages: int, n_microbatches: int, free_bytes: float
+) -> tuple[float, ...]:
+    """What each stage may keep of one micro-batch, so that all fit into the memory at once."""
+    usable = _USABLE * free_bytes
+    if schedule == "1f1b":
+        return tuple(usable / min(n_microbatches, n_ranks - at) for at in range(n_stages))
+    return (usable / (n_microbatches * (n_stages // n_ranks)),) * n_stages
+
+
 def held_bytes(look: Look, schedule: str, n_ranks: int) -> int:
     """What the fullest rank keeps for backward passes at once; at most, with several stages."""
     by_stage = _sums(look.kept_bytes, look.starts)
@@ -99,6 +118,18 @@ def chosen(looks: Sequence[Look], schedule: str, n_ranks: int, free_bytes: float
     limit_s = (1 + _GAIN) * min(batch_s(look, n_ranks) for look in fitting)
     fast = [look for look in fitting if batch_s(look, n_ranks) <= limit_s]
     return min(fast, key=lambda look: look.n_microbatches)
+
+
+def cut_text(look: Look, fastest: Look, schedule: str, n_ranks: int, free_bytes: float) -> str:
+    """One sentence for the record, of a cut that is not the fastest one; empty: it is."""
+    if look.starts == fastest.starts:
+        return ""
+    first, held = (format_bytes(held_bytes(each, schedule, n_ranks)) for each in (fastest, look))
+    return (
+        f"stages are cut to keep less in memory: with the fastest cut a rank would keep up to "
+        f"{first} for backward passes, with this one {held}, of {format_bytes(int(free_bytes))} "
+        f"that are free"
+    )
 
 
 def choice_text(

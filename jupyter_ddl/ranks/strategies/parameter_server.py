@@ -42,13 +42,15 @@ class ParameterServer:
     clip_norm : float, optional
     counted : callable
         Called when it is time to tell what was counted: ever more rarely, and at the end.
+    post : Post, optional
+        By which all workers are reached; None: they meet this server one by one.
     company : Company, optional
         Of a group that goes on without a worker that is lost.
     """
 
     def __init__(
         self,
-        post: Post,
+        post: Post | None,
         rounds: Rounds,
         request: StepRequest,
         numbers: Sequence[int],
@@ -57,8 +59,8 @@ class ParameterServer:
         counted: Callable[[], None],
         company: Company | None = None,
     ) -> None:
-        self._posts = dict.fromkeys(rounds.present, post)
-        self._exchange = post.exchange
+        self._posts = {} if post is None else dict.fromkeys(rounds.present, post)
+        self._exchange = None if post is None else post.exchange
         self._rounds = rounds
         self._model = request.model
         self._optimizer = optimizer = request.optimizer
@@ -86,8 +88,7 @@ class ParameterServer:
         RuntimeError
             A worker is gone without having taken leave, and the group does not go on without it.
         """
-        for worker, post in self._posts.items():
-            self._listen(worker, 1, post)
+        self._listen_to_all()
         reason: StopReason = "complete"
         while self._rounds.present:
             worker, life, message = self._next()
@@ -106,6 +107,10 @@ class ParameterServer:
         return reason
 
     # -- who is there ------------------------------------------------------------------------------
+
+    def _listen_to_all(self) -> None:
+        for worker, post in self._posts.items():
+            self._listen(worker, 1, post)
 
     def _listen(self, worker: int, life: int, post: Post | None) -> None:
         # A thread each: no wait of gloo is for several ranks that may come and go.
@@ -146,9 +151,10 @@ class ParameterServer:
 
     def _meet(self, worker: int, life: int) -> Post:
         assert self._company is not None
-        own = self._company.place.rank
-        pair = (own, worker)
-        return Post(self._company.meet(f"{worker}/{life}/{own}", pair), self._exchange, pair)
+        assert self._exchange is not None
+        place = self._company.place
+        group = self._company.meet_pair(worker, life, place.rank, place.life)
+        return Post(group, self._exchange, (place.rank, worker))
 
     def _lose(self, worker: int, error: Exception) -> None:
         if self._company is None or not self._company.place.is_dispensable(worker):

@@ -259,8 +259,8 @@ class PipelineStep(TrainingStep):
             )
             if self._made_for is None and dist.get_rank() == 0:
                 self._tell(_cut_text(self._cuts(plan), self._schedule, plan.n_microbatches))
-                if plan.choice:
-                    self._tell(plan.choice)
+                for text in plan.choices:
+                    self._tell(text)
             self._made_for = kind
         return self._stages
 
@@ -317,6 +317,7 @@ class PipelineStep(TrainingStep):
                 n_parts=end - start,
                 forward_s=sum(plan.costs[start:end]),
                 n_bytes=sum(part.n_bytes for part in self._parts[start:end]),
+                kept_bytes=sum(plan.kept_bytes[start:end]),
             )
             for number, (start, end) in enumerate(zip(plan.starts, ends, strict=True))
         )
@@ -362,7 +363,8 @@ def _cut_text(cuts: Sequence[PipelineStageCut], schedule: str, n_microbatches: i
     stages = "; ".join(
         f"stage {number} on rank {cut.rank}: "
         f"{cut.first if cut.n_parts == 1 else f'{cut.first} to {cut.last}'}, "
-        f"{format_duration(cut.forward_s)}, {format_bytes(cut.n_bytes)}"
+        f"{format_duration(cut.forward_s)}, {format_bytes(cut.n_bytes)}, keeps "
+        f"{format_bytes(cut.kept_bytes)} of a micro-batch"
         for number, cut in enumerate(cuts[:_N_STAGES_TOLD])
     )
     more = f"; … {len(cuts)} in all" if len(cuts) > _N_STAGES_TOLD else ""

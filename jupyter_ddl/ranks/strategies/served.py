@@ -8,7 +8,7 @@ it: in rounds, or of its own gradient alone (Dean et al., "Large Scale Distribut
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -20,8 +20,10 @@ from jupyter_ddl.ranks.strategies.base import Share, StepStrategy
 from jupyter_ddl.ranks.strategies.company import Company
 from jupyter_ddl.ranks.strategies.messages import Message, Post
 from jupyter_ddl.ranks.strategies.parameter_server import ParameterServer
+from jupyter_ddl.ranks.strategies.returned_server import ReturnedServer
 from jupyter_ddl.ranks.strategies.rounds import Rounds, WheneverTheyLike
 from jupyter_ddl.ranks.strategies.shards import (
+    described,
     group_options,
     owners_of,
     put_state,
@@ -74,6 +76,9 @@ class SynchronousServers(StepStrategy):
                 "trains one model"
             )
         if self.company is not None and self.company.joins:
+            self.company.hear_of_others()
+            if self.company.place.rank >= self.company.place.n_workers:
+                raise TrialStopped(self._returned_server(request, self.company).serve())
             self._step = self._joined(request, self.company)
             return self._step
         n_ranks, rank = dist.get_world_size(), dist.get_rank()
@@ -97,16 +102,31 @@ class SynchronousServers(StepStrategy):
             posts = dict.fromkeys(range(n_workers, n_ranks), post)
             self._step = WorkerStep(request, posts, owners, rank, self)
             return self._step
-        numbers = [n for n, owner in enumerate(owners) if owner == rank - n_workers]
-        clip_norm = request.settings.clip_norm if self.in_rounds else None
         rounds = self.rounds(n_workers)
+        numbers, clip_norm, counted = self._kept_by(rank - n_workers, owners, request, rounds, rank)
+        parts = (post, rounds, request, numbers, servers, clip_norm)
+        raise TrialStopped(ParameterServer(*parts, counted, self.company).serve())
+
+    def _kept_by(
+        self, server: int, owners: list[int], request: StepRequest, rounds: Rounds, rank: int
+    ) -> tuple[list[int], float | None, Callable[[], None]]:
+        """What a server keeps, how it clips, and how it tells what it has counted."""
+        clip_norm = request.settings.clip_norm if self.in_rounds else None
 
         def counted() -> None:
             if not self.in_rounds:
                 self.tell(rounds.counted(rank))
 
-        parts = (post, rounds, request, numbers, servers, clip_norm)
-        raise TrialStopped(ParameterServer(*parts, counted, self.company).serve())
+        return [n for n, owner in enumerate(owners) if owner == server], clip_norm, counted
+
+    def _returned_server(self, request: StepRequest, company: Company) -> ParameterServer:
+        """A server that was started again while the workers wait for it."""
+        place = company.place
+        rounds, owners = self.rounds(place.n_workers), self._owners(request)
+        own = place.rank - place.n_workers
+        numbers, clip_norm, counted = self._kept_by(own, owners, request, rounds, place.rank)
+        parts = (self.exchange, rounds, request, numbers, clip_norm, counted, company)
+        return ReturnedServer(*parts)
 
     def _owners(self, request: StepRequest) -> list[int]:
         return owners_of([each.nbytes for each in trained(request.optimizer)], self.n_servers)
@@ -117,9 +137,9 @@ class SynchronousServers(StepStrategy):
         request.model.to(request.device)
         posts = {}
         for server in range(place.n_workers, place.world_size):
-            pair = (server, place.rank)
-            group = company.meet(f"{place.rank}/{place.life}/{server}", pair)
-            posts[server] = Post(group, self.exchange, pair)
+            life = company.await_life(server, beyond=0)
+            group = company.meet_pair(place.rank, place.life, server, life)
+            posts[server] = Post(group, self.exchange, (server, place.rank))
         step = WorkerStep(request, posts, self._owners(request), place.rank, self)
         step.join()
         return step
@@ -214,6 +234,12 @@ class WorkerStep(TrainingStep):
         self._known: list[int] = []
         """How often each parameter had been written to when the servers last gave it."""
         self._told: list[dict[str, Any]] | None = None
+        self._n_pushed = 0
+        self._saved: dict[int, dict[str, Any]] = {}
+        """The optimizer's state as rank 0 saved, or loaded it last: a server may lose its own."""
+        company = strategy.company
+        there = {} if company is None else company.lives
+        self._lives = {server: there.get(server, 1) for server in posts}
         request.optimizer.register_load_state_dict_post_hook(self._loaded)
 
     def __call__(self, *batch: Any) -> Any:
@@ -287,8 +313,7 @@ class WorkerStep(TrainingStep):
         if self._strategy.in_rounds or not self._has_begun or self._known != self._writes():
             return
         for server, numbers in self._servers.items():
-            self._posts[server].send(server, {"do": "pull"})
-            self._take(server, numbers, self._posts[server].receive(server))
+            self._take(server, numbers, self._asked(server, {"do": "pull"}))
         self._known = self._writes()
 
     def optimizer_state(self) -> Mapping[str, Any]:
@@ -298,9 +323,9 @@ class WorkerStep(TrainingStep):
             return own
         whole: dict[int, Any] = {}
         for server in self._servers:
-            self._posts[server].send(server, {"do": "state"})
-            answer = self._posts[server].receive(server)
+            answer = self._asked(server, {"do": "state"})
             whole.update(put_state(answer.content["state"], answer.tensors))
+        self._keep(whole)
         return {**own, "state": dict(sorted(whole.items()))}
 
     def leave(self, reason: StopReason) -> None:
@@ -308,6 +333,8 @@ class WorkerStep(TrainingStep):
         for server in self._servers:
             with contextlib.suppress(RuntimeError):  # one that is gone waits for nobody
                 self._posts[server].send(server, {"do": "leave", "reason": reason})
+        if self._strategy.company is not None:
+            self._strategy.company.take_leave(reason)
 
     def _loaded(self, _optimizer: Any) -> None:
         self._has_begun = False
@@ -323,10 +350,10 @@ class WorkerStep(TrainingStep):
                 state, tensors = (
                     (None, []) if self._has_begun else state_of(self.optimizer, numbers)
                 )
+                if state is not None:
+                    self._keep(dict(put_state(state, tensors)))
                 shard = [self._parameters[number] for number in numbers]
-                self._posts[server].send(
-                    server, {"do": "begin", "state": state}, [*shard, *tensors]
-                )
+                self._tell(server, {"do": "begin", "state": state}, [*shard, *tensors])
         self.optimizer.state.clear()  # it lives on the servers from now on
         self._has_begun, self._told = True, None
 
@@ -335,6 +362,7 @@ class WorkerStep(TrainingStep):
         said = None if options == self._told else options
         self._told = options
         loss = float(self._loss)
+        pushes = {}
         for server, numbers in self._servers.items():
             given = [n for n in numbers if gradients[n] is not None] if n_samples else []
             content = {
@@ -346,10 +374,12 @@ class WorkerStep(TrainingStep):
                 "loss": loss,
             }
             tensors = [self._strategy.compressed(gradients[n].to_dense()) for n in given]
-            self._posts[server].send(server, content, tensors)
+            pushes[server] = content, tensors
+            self._tell(server, content, tensors)
         for server, numbers in self._servers.items():
-            answer = self._posts[server].receive(server)
+            answer = self._heard(server, *pushes[server])
             self._take(server, numbers, answer)
+        self._n_pushed += 1
         self._known = self._writes()
         if self._strategy.in_rounds:
             self._loss = torch.full_like(self._loss, answer.content["loss"])
@@ -361,6 +391,70 @@ class WorkerStep(TrainingStep):
         with torch.no_grad():
             for number, value in zip(numbers, values or answer.tensors, strict=True):
                 self._parameters[number].copy_(value)
+
+    # -- servers that are lost -----------------------------------------------------------------
+
+    def _asked(self, server: int, content: Mapping[str, Any]) -> Message:
+        self._tell(server, content)
+        return self._heard(server, content)
+
+    def _tell(self, server: int, content: Mapping[str, Any], tensors: Sequence[Any] = ()) -> None:
+        with contextlib.suppress(RuntimeError):  # it is told again, or its loss, to who listens
+            self._posts[server].send(server, content, tensors)
+
+    def _heard(
+        self, server: int, content: Mapping[str, Any], tensors: Sequence[Any] = ()
+    ) -> Message:
+        """The answer to what a server was told; one that was lost is told again when it is back."""
+        while True:
+            try:
+                return self._posts[server].receive(server)
+            except RuntimeError as error:
+                self._meet_again(server, error)
+                if "version" in content:
+                    content = {**content, "version": self._versions[server]}
+                self._tell(server, content, tensors)
+
+    def _meet_again(self, server: int, error: RuntimeError) -> None:
+        """Wait for a server to be back, and give it what it lacks."""
+        company = self._strategy.company
+        if company is None or not company.place.is_awaited(server):
+            raise error
+        is_known = self._known == self._writes()
+        while True:
+            life = self._lives[server] = company.await_life(server, beyond=self._lives[server])
+            try:
+                place = company.place
+                group = company.meet_pair(place.rank, place.life, server, life)
+                post = Post(group, self._strategy.exchange, (server, place.rank))
+                self._restore(server, post)
+            except RuntimeError:
+                continue  # lost again
+            self._posts[server] = post
+            if is_known:
+                self._known = self._writes()
+            return
+
+    def _restore(self, server: int, post: Post) -> None:
+        numbers = self._servers[server]
+        model = [*self.model.parameters(), *self.model.buffers()]
+        shard = [self._parameters[number] for number in numbers]
+        state, tensors = described(self._saved, numbers)
+        content = {
+            "do": "restore",
+            "state": state,
+            "options": group_options(self.optimizer),
+            "n_steps": self._n_pushed,
+            "loss": float(self._loss),
+        }
+        post.send(server, content, [*model, *shard, *tensors])
+        self._take(server, numbers, post.receive(server))
+
+    def _keep(self, states: dict[int, dict[str, Any]]) -> None:
+        """Note what a server may lose, where one that is lost comes back."""
+        company = self._strategy.company
+        if self._is_first and company is not None and company.place.is_awaited(min(self._servers)):
+            self._saved.update(states)
 
 
 def _begin_alike(model: Any, group: Any) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 __all__ = [
+    "described",
     "group_options",
     "owners_of",
     "put_options",
@@ -66,11 +67,19 @@ def state_of(optimizer: Any, numbers: Sequence[int]) -> tuple[dict[str, Any], li
     The state of a parameter is ``{name: [value]}``, or ``{name: n}`` for the tensor ``n``.
     """
     parameters = trained(optimizer)
+    states = {number: optimizer.state.get(parameters[number], {}) for number in numbers}
+    return described(states, numbers)
+
+
+def described(
+    states: Mapping[int, Mapping[str, Any]], numbers: Sequence[int]
+) -> tuple[dict[str, Any], list[Any]]:
+    """As :func:`state_of`, of states by the numbers of their parameters."""
     tensors: list[Any] = []
     found: dict[str, Any] = {}
     for number in numbers:
         held: dict[str, Any] = {}
-        for name, value in optimizer.state.get(parameters[number], {}).items():
+        for name, value in states.get(number, {}).items():
             if isinstance(value, torch.Tensor):
                 held[name] = len(tensors)
                 tensors.append(value.detach().clone())

@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
@@ -18,7 +19,7 @@ from torch.distributed.tensor.parallel import (
 from jupyter_ddl.nearest import did_you_mean
 from jupyter_ddl.ranks.metrics import ReportError
 
-__all__ = ["clip_over_meshes", "cut_layers"]
+__all__ = ["ScalerOverMeshes", "clip_over_meshes", "cut_layers"]
 
 _KINDS = {"colwise": ColwiseParallel, "rowwise": RowwiseParallel}
 _CAN_BE_CUT = (torch.nn.Linear, torch.nn.Embedding)
@@ -63,6 +64,26 @@ def clip_over_meshes(parameters: Any, limit: float) -> None:
     factor = float(torch.clamp(limit / (norm + 1e-6), max=1.0))
     for each in gradients:
         each.mul_(factor)
+
+
+class ScalerOverMeshes(torch.amp.GradScaler):  # type: ignore[misc]  # torch is not followed
+    """Gradients of which some are cut over other axes than others; torch's own can't scale them."""
+
+    def _unscale_grads_(
+        self, optimizer: Any, inv_scale: Any, found_inf: Any, allow_fp16: bool
+    ) -> dict[Any, Any]:
+        given = (each.grad for group in optimizer.param_groups for each in group["params"])
+        gradients = [_own_part(each) for each in given if each is not None]
+        overflown = found_inf.clone()
+        if gradients:
+            torch._amp_foreach_non_finite_check_and_unscale_(gradients, overflown, inv_scale)
+        # One rank's overflow is that of all: they would go on with different parameters.
+        dist.all_reduce(overflown, dist.ReduceOp.MAX)
+        return {overflown.device: overflown}
+
+
+def _own_part(value: Any) -> Any:
+    return value.to_local() if isinstance(value, DTensor) else value
 
 
 def _whole(value: Any) -> Any:

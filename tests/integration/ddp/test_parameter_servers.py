@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import multiprocessing
-import os
 import traceback
 from pathlib import Path
 from typing import Any
@@ -14,12 +11,11 @@ import pytest
 from jupyter_ddl import train
 from jupyter_ddl.errors import TrialError
 from jupyter_ddl.testing import strategies
+from tests.integration.ddp.answering import answer, answers_of
 
 pytestmark = pytest.mark.integration
 
 _N_FAST = 5
-_GROUP_S = 100.0
-"""How long three processes may take to import torch."""
 
 CELL = """
 import torch
@@ -83,10 +79,7 @@ def _train_freely(rank: int, folder: str, answers: Any) -> None:
         found = [stopped.reason, list(last.counts), last.n_dropped]
     except Exception:  # noqa: BLE001 - the test tells what went wrong
         found = traceback.format_exc()
-    answers.put((rank, json.dumps(found)))
-    answers.close()
-    answers.join_thread()
-    os._exit(0)
+    answer(rank, found, answers)
 
 
 def _go_on(rank: int, folder: str, answers: Any) -> None:
@@ -117,43 +110,20 @@ def _go_on(rank: int, folder: str, answers: Any) -> None:
         found = stopped.reason
     except Exception:  # noqa: BLE001 - the test tells what went wrong
         found = traceback.format_exc()
-    answers.put((rank, json.dumps(found)))
-    answers.close()
-    answers.join_thread()
-    os._exit(0)
-
-
-def _answers_of(target: Any, folder: Path) -> list[Any]:
-    """What two workers and a server have to say."""
-    context = multiprocessing.get_context("spawn")
-    answers: Any = context.Queue()
-    ranks = [
-        context.Process(target=target, args=(rank, str(folder), answers), daemon=True)
-        for rank in range(3)
-    ]
-    for each in ranks:
-        each.start()
-    try:
-        got = dict(answers.get(timeout=_GROUP_S) for _ in ranks)
-    finally:
-        for each in ranks:
-            each.kill()
-            each.join()
-        answers.close()
-    return [json.loads(got[rank]) for rank in range(3)]
+    answer(rank, found, answers)
 
 
 def test_workers_go_on_from_a_checkpoint_of_one_process_and_without_one_that_ends_early(
     tmp_path: Path,
 ) -> None:
-    assert _answers_of(_go_on, tmp_path) == [[], [], "complete"]
+    assert answers_of(_go_on, tmp_path, 3) == [[], [], "complete"]
 
 
 def test_nobody_waits_for_a_slow_worker_and_what_it_brings_too_late_is_dropped(
     tmp_path: Path,
 ) -> None:
     """In rounds the first worker's second step would wait for the second worker for ever."""
-    got = first, second, server = _answers_of(_train_freely, tmp_path)
+    got = first, second, server = answers_of(_train_freely, tmp_path, 3)
     # Six gradients of the parameters as they were; one from those of five updates before.
     assert server == ["complete", [_N_FAST + 1], 1], got
     n_weights = 8 * 4 + 4

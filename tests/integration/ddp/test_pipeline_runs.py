@@ -77,9 +77,11 @@ def test_a_run_trains_in_stages_and_records_what_it_measured(cluster: object) ->
     events = run.events()
     (cut,) = [each.text for each in events if isinstance(each, Notice) and "stage" in each.text]
     assert cut.startswith("pipeline: 1f1b with 4 micro-batches; stage 0 on rank 0: 0")
+    assert cut.count(" of a micro-batch") == 2
     (timed,) = [each.times for each in events if isinstance(each, PipelineTimed)]
     assert len(timed.spans) == len(timed.ideal) == 2 * 2 * 4
     assert timed.ideal_idle_share == pytest.approx(1 / 5)
+    assert sum(stage.kept_bytes for stage in timed.stages) > 0
     # A rank that waits for its turn on a busy host computes, as its clock sees it.
     assert 0 < timed.idle_share < 1
     assert "idle for" in repr(run.plot.pipeline())

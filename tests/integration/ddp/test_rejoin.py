@@ -15,7 +15,7 @@ from tests.until import PATIENCE_S, until
 pytestmark = pytest.mark.integration
 
 WAIT = """
-import os, pathlib, signal, time, torch
+import os, pathlib, signal, threading, time, torch
 def wait_for(file):
     while not file.exists():
         time.sleep(0.01)
@@ -58,7 +58,8 @@ def three(cluster: object) -> object:
 def trained(cell: str, n_ranks: int, folder: Path, **options: Any) -> Run:
     """Rank 1 is killed once the controller has had a report: behind all that begins a training."""
     namespace = {"folder": str(folder)}
-    run = train(WAIT + cell, n_ranks, namespace=namespace, max_restarts=0, wait=False, **options)
+    options = {"max_restarts": 0, **options}
+    run = train(WAIT + cell, n_ranks, namespace=namespace, wait=False, **options)
     until(lambda: any(isinstance(each, Reported) for each in run.events()), 60.0, "a report")
     (folder / "go").touch()
     return run.wait(PATIENCE_S)
@@ -84,6 +85,91 @@ def test_a_worker_that_is_killed_costs_no_restart_and_comes_back(
     assert first[0] > 5
     assert first[1] < 1.0
     assert second is None or second[0] > 5
+
+
+WAITING = """
+torch.manual_seed(0)
+model = torch.nn.Linear(3, 1).double()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+mark = pathlib.Path(folder, "killed")
+def die():
+    wait_for(pathlib.Path(folder, "go"))
+    mark.touch()
+    os.kill(os.getpid(), signal.SIGKILL)
+if int(os.environ["RANK"]) == 2 and not mark.exists():
+    threading.Thread(target=die, daemon=True).start()
+step = prepare_step(model, torch.nn.functional.mse_loss, optimizer)
+x, y = torch.linspace(-1, 1, 12).double().reshape(4, 3), torch.ones(4, 1).double()
+begun = 1
+if saved := resume():
+    model.load_state_dict(saved["model"])
+    optimizer.load_state_dict(saved["optimizer"])
+    begun = 6
+for n_steps in range(begun, 16):
+    if n_steps == 6 and not mark.exists():
+        checkpoint(step=5, model=model, optimizer=optimizer)
+        report(5, reduce="sum", n_ranks=1.0)
+        while not step._strategy.company.members.number:
+            time.sleep(0.01)
+    step(x, y)
+begun, n_steps
+"""
+"""The last server is killed behind a checkpoint; workers make their next step when they know it."""
+
+
+def _weights_of_one_process() -> list[float]:
+    import torch
+
+    torch.manual_seed(0)
+    model = torch.nn.Linear(3, 1).double()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    x, y = torch.linspace(-1, 1, 12).double().reshape(4, 3), torch.ones(4, 1).double()
+    for _ in range(15):
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(model(x), y).backward()
+        optimizer.step()
+    found: list[float] = model.weight.flatten().tolist()
+    return found
+
+
+def _assert_exact(run: Run) -> None:
+    assert run.state == "complete"
+    weights = run.value("model").weight.flatten().tolist()
+    assert weights == pytest.approx(_weights_of_one_process(), abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "n_servers"), [("ps-sync", 1), ("ps-async", 2)], ids=["in rounds", "of two"]
+)
+def test_workers_wait_for_a_server_that_is_killed_and_give_it_what_it_lacks(
+    strategy: str, n_servers: int, three: object, tmp_path: Path
+) -> None:
+    """What comes out is what it would be without the loss, the optimizer's state too.
+
+    With two servers there is one worker: with several, gradients come in any order.
+    """
+    options = {"strategy": strategy, "servers": n_servers, "bring": ["model"]}
+    run = trained(WAITING, 3, tmp_path, **options)
+    _assert_exact(run)
+    events = run.events()
+    assert len([event for event in events if isinstance(event, AttemptStarted)]) == 1
+    (lost,) = (e for e in events if isinstance(e, RankEnded) and e.others_go_on)
+    (back,) = (e for e in events if isinstance(e, RankStarted) and e.life > 1)
+    assert (lost.rank, lost.failure and lost.failure.type_name, back.rank) == (2, "SIGKILL", 2)
+    notices = [event.text for event in events if isinstance(event, Notice)]
+    assert "rank 2, a server, died by SIGKILL; the others wait until it is back" in notices
+    n_workers = 3 - n_servers
+    assert run.values == [(1, 15)] * n_workers + [None] * n_servers
+
+
+def test_where_servers_update_together_all_begin_again_at_the_checkpoint_without_one(
+    three: object, tmp_path: Path
+) -> None:
+    options = {"strategy": "ps-sync", "servers": 2, "bring": ["model"]}
+    run = trained(WAITING, 3, tmp_path, max_restarts=1, **options)
+    _assert_exact(run)
+    assert len([event for event in run.events() if isinstance(event, AttemptStarted)]) == 2
+    assert run.values == [(6, 15), None, None]
 
 
 MEETING = """

@@ -219,14 +219,24 @@ def test_what_fails_in_a_rank_that_was_started_again_costs_the_others_nothing() 
     ("rank", "failure", "place"),
     [
         (0, KILLED, {}),
-        (3, KILLED, {}),
+        (3, RAISED, {}),
+        (3, KILLED, {"strategy": "ps-sync", "strategy_options": {"servers": 2}}),
         (1, RAISED, {}),
         (1, KILLED, {"strategy": "ddp"}),
         (1, KILLED, {"initialize": False}),
         (1, KILLED, {"gpus": ("u1",)}),
         (1, KILLED, {"backend": "nccl"}),
     ],
-    ids=["rank 0", "a server", "its code", "ddp", "no init", "on GPUs", "nccl"],
+    ids=[
+        "rank 0",
+        "a server's code",
+        "one of two servers",
+        "its code",
+        "ddp",
+        "no init",
+        "on GPUs",
+        "nccl",
+    ],
 )
 def test_a_round_ends_with_a_rank_that_it_needs(
     rank: int, failure: Failure, place: dict[str, Any]
@@ -235,6 +245,69 @@ def test_a_round_ends_with_a_rank_that_it_needs(
     group.end(rank, "failed", failure)
     assert sorted(map(str, group.stopped)) == [str(n) for n in range(4) if n != rank]
     assert group.again == []
+
+
+def test_the_others_wait_for_a_server_that_is_killed_and_end_with_it() -> None:
+    group = Group().met()
+    group.end(3, "failed", KILLED)
+    assert (group.stopped, group.again) == ([], [(3, 2)])
+    told = group.recorded[-1]
+    assert isinstance(told, Notice)
+    assert told.text == "rank 3, a server, died by SIGKILL; the others wait until it is back"
+    group.begin(3)
+    assert group.members == [{0: 1, 1: 1, 2: 1}, {0: 1, 1: 1, 2: 1, 3: 2}]
+    for rank in (0, 1, 2):
+        group.end(rank, "complete")
+    assert group.stopped == [], "it ends with the last one whom it serves"
+    group.end(3, "complete")
+    assert group.conclusion().outcome == "complete"
+
+
+def test_a_server_that_dies_again_and_again_ends_the_round() -> None:
+    group = Group().met()
+    for life in range(2, 6):
+        group.end(3, "failed", KILLED)
+        assert group.again[-1] == (3, life)
+        group.begin(3)
+    group.end(3, "failed", KILLED)
+    assert len(group.again) == 4
+    assert group.stopped == [0, 1, 2]
+    told = [event for event in group.recorded if isinstance(event, Notice)]
+    assert len(told) == 4, "of the last one it is not told that the others wait for it"
+
+
+def test_a_server_that_comes_back_and_fails_by_its_code_ends_the_round() -> None:
+    group = Group().met()
+    group.end(3, "failed", KILLED)
+    group.begin(3)
+    group.end(3, "failed", RAISED)
+    assert group.stopped == [0, 1, 2]
+    for rank in (0, 1, 2):
+        group.end(rank, "cancelled")
+    failure = group.conclusion().failure
+    assert failure is not None
+    assert (failure.rank, failure.type_name) == (3, "ValueError")
+
+
+def test_a_round_ends_with_a_server_whose_worker_is_gone() -> None:
+    group = Group().met()
+    group.recorded += group.round.rank_ended(3, "its worker is gone", NOW)
+    assert group.again == []
+    assert group.stopped == [0, 1, 2]
+
+
+def test_a_round_ends_with_a_server_that_is_killed_while_no_rank_is_started_any_more() -> None:
+    """As where its worker goes with it, or a stop is on its way: nobody would come back."""
+    for lost, may_start in (("its worker is gone", True), ("", False)):
+        group = Group().met()
+        group.round.may_start_again = may_start
+        group.end(3, "failed", KILLED, lost)
+        assert (group.stopped, group.again) == ([0, 1, 2], [])
+        for rank in (0, 1, 2):
+            group.end(rank, "cancelled")
+        failure = group.conclusion().failure
+        assert failure is not None
+        assert (failure.rank, failure.type_name) == (3, "SIGKILL")
 
 
 def test_a_rank_that_is_lost_before_all_have_met_ends_the_round() -> None:
@@ -269,7 +342,7 @@ def test_a_loss_of_before_is_not_the_cause_of_what_fails_later() -> None:
 
 
 def test_promises_hold_in_random_orders_with_ranks_that_come_back() -> None:
-    n_back = n_outlived = 0
+    n_back = n_outlived = n_servers_back = 0
     for seed in range(500):
         world = random_world(seed, "outliving")
         world.run()
@@ -277,6 +350,8 @@ def test_promises_hold_in_random_orders_with_ranks_that_come_back() -> None:
             outlived = [e for e in run.ledger if isinstance(e, RankEnded) and e.others_go_on]
             back = [e for e in run.ledger if isinstance(e, RankStarted) and e.life > 1]
             n_back += len(back)
+            n_servers_back += any(event.rank == event.world_size - 1 for event in back)
             state = fold_all(run.ledger)
             n_outlived += bool(outlived) and state.trials[0].state == "complete"
-    assert min(n_back, n_outlived) > 10, (n_back, n_outlived)
+    counted = (n_back, n_outlived, n_servers_back)
+    assert min(counted) > 10, counted

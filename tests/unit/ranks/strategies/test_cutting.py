@@ -12,8 +12,10 @@ from torch import nn
 from jupyter_ddl.ranks.metrics import ReportError
 from jupyter_ddl.ranks.strategies.cutting import (
     balanced,
+    balanced_within,
     chained,
     check_cut,
+    fitting,
     is_chain,
     kept,
     measured,
@@ -58,6 +60,46 @@ def test_no_other_cut_has_a_cheaper_dearest_stage() -> None:
 def test_a_row_of_costs_is_not_cut_into_more_groups_than_it_has() -> None:
     with pytest.raises(ValueError, match="2 costs can't be cut into 3 groups"):
         balanced([1.0, 2.0], 3)
+
+
+def test_of_the_cuts_that_keep_limits_no_other_one_has_a_cheaper_dearest_stage() -> None:
+    numbers = random.Random(4)
+    n_none = n_moved = 0
+    for _ in range(400):
+        n_costs = numbers.randint(1, 7)
+        costs = [numbers.random() for _ in range(n_costs)]
+        sizes = [numbers.randint(0, 9) for _ in range(n_costs)]
+        n_stages = numbers.randint(1, n_costs)
+        limits = [float(numbers.randint(5, 25)) for _ in range(n_stages)]
+        all_cuts = (
+            (0, *inner) for inner in itertools.combinations(range(1, n_costs), n_stages - 1)
+        )
+        keeping = [cut for cut in all_cuts if _keeps(sizes, cut, limits)]
+        found = balanced_within(costs, sizes, limits)
+        if not keeping:
+            n_none += 1
+            assert found is None
+            continue
+        assert found in keeping
+        least = min(_worst(costs, cut) for cut in keeping)
+        assert _worst(costs, found) == pytest.approx(least)
+        n_moved += found != balanced(costs, n_stages)
+    assert min(n_none, n_moved) > 10
+
+
+def _keeps(sizes: list[int], starts: tuple[int, ...], limits: list[float]) -> bool:
+    ends = (*starts[1:], len(sizes))
+    held = [sum(sizes[start:end]) for start, end in zip(starts, ends, strict=True)]
+    return all(each <= limit for each, limit in zip(held, limits, strict=True))
+
+
+def test_where_no_cut_keeps_the_limits_one_is_taken_that_goes_little_beyond() -> None:
+    costs, sizes = [1.0, 1.0, 4.0, 1.0], [90, 90, 10, 10]
+    assert balanced(costs, 2) == (0, 2)
+    assert balanced_within(costs, sizes, [50.0, 50.0]) is None
+    assert fitting(costs, sizes, [50.0, 50.0]) == (0, 1)
+    assert fitting(costs, sizes, [0.0, 0.0]) == (0, 1)
+    assert fitting(costs, sizes, [200.0, 200.0]) == (0, 2)
 
 
 def test_what_only_holds_others_is_replaced_by_what_it_holds() -> None:

@@ -10,8 +10,10 @@ from jupyter_ddl.ranks.strategies.microbatches import (
     batch_s,
     choice_text,
     chosen,
+    cut_text,
     held_bytes,
     possible,
+    stage_limits,
 )
 
 
@@ -54,6 +56,25 @@ def test_a_batch_takes_what_the_slowest_rank_does_and_the_bubble() -> None:
     assert batch_s(Look(4, (0, 1), (1.0, 2.0), (0, 0)), 2) == 3 * 2.0 * (4 + 1)
     # Two stages on each rank: half of the bubble.
     assert batch_s(Look(4, (0, 1, 2, 3), (1.0,) * 4, (0,) * 4), 2) == 3 * 2.0 * (4 + 0.5)
+
+
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "interleaved"])
+def test_stages_within_their_limits_fit_into_the_memory(schedule: str) -> None:
+    """A stage in front has more micro-batches on their way under 1f1b."""
+    n_stages = 8 if schedule == "interleaved" else 4
+    limits = stage_limits(schedule, 4, n_stages, 8, 1000.0)
+    full = tuple(int(each) for each in limits)
+    look = Look(8, tuple(range(n_stages)), (1.0,) * n_stages, full)
+    assert 0.75 * 1000 < held_bytes(look, schedule, 4) <= 0.8 * 1000
+    assert len(set(limits)) == (4 if schedule == "1f1b" else 1)
+
+
+def test_a_cut_that_is_not_the_fastest_is_told_with_what_both_would_keep() -> None:
+    fastest = Look(2, (0, 2), (1.0,) * 4, (9216, 9216, 0, 0))
+    look = fastest._replace(starts=(0, 1))
+    assert cut_text(fastest, fastest, "gpipe", 2, 3e4) == ""
+    text = cut_text(look, fastest, "gpipe", 2, 3e4)
+    assert "would keep up to 36 KiB for backward passes, with this one 18 KiB, of 29.3 KiB" in text
 
 
 def test_many_small_ones_are_chosen_where_each_sample_costs() -> None:

@@ -5,6 +5,7 @@ What several ranks compute together is held to one process by the strategies' co
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from torch import nn
 
 from jupyter_ddl.ranks.metrics import ReportError
 from jupyter_ddl.ranks.strategies import cutting, owners
-from jupyter_ddl.ranks.strategies.dry_pass import metas_of
+from jupyter_ddl.ranks.strategies.dry_pass import DryPass, Wish, metas_of
 from jupyter_ddl.ranks.strategies.exchange import Exchange
 from jupyter_ddl.ranks.strategies.pipeline import Pipeline
 from jupyter_ddl.ranks.strategies.stages import Stages
@@ -64,6 +65,24 @@ class _Raising(nn.Module):  # type: ignore[misc]  # torch is not followed
         if x.mean() > 5:
             raise KeyError("of the user's own")
         return x
+
+
+class _Slow(nn.Module):  # type: ignore[misc]  # torch is not followed
+    def forward(self, x: Any) -> Any:
+        time.sleep(0.02)
+        return x
+
+
+def test_stages_are_cut_where_they_fit_into_the_memory() -> None:
+    model = nn.Sequential(nn.Tanh(), nn.Tanh(), _Slow(), _Slow())
+    x = torch.ones(4, 1000)
+    look_of = DryPass(
+        model, cutting.parts_of(model), Wish("gpipe", 2, 2), StepSettings(), _CPU
+    )._looked_at
+    assert look_of(x, 2, 1e9).kept_bytes == (x.nbytes, x.nbytes, 0, 0)
+    assert look_of(x, 2, 1e9).starts == (0, 3)
+    # Each stage has two micro-batches on their way, and room for three tensors.
+    assert look_of(x, 2, 3 * x.nbytes / 0.8).starts == (0, 1)
 
 
 def test_a_forward_that_is_no_chain_is_refused() -> None:

@@ -17,6 +17,7 @@ from jupyter_ddl.ranks.metrics import ReportError
 from jupyter_ddl.ranks.strategies.company import Company
 from jupyter_ddl.ranks.strategies.messages import Message, _cut
 from jupyter_ddl.ranks.strategies.parameter_server import ParameterServer
+from jupyter_ddl.ranks.strategies.returned_server import ReturnedServer
 from jupyter_ddl.ranks.strategies.rounds import Rounds, WheneverTheyLike
 from jupyter_ddl.ranks.strategies.served import SynchronousServers, WorkerStep
 from jupyter_ddl.ranks.strategies.shards import (
@@ -215,6 +216,80 @@ def test_what_a_process_has_given_before_it_was_killed_is_not_answered_to_the_ne
     tell(1, do="push")
     tell(0, do="push")
     assert sent[2:] == [("first", 0), ("life 2", 1)]
+
+
+class _Returned:
+    """A server that is started again, and two workers that meet it when they are told to."""
+
+    def __init__(self, lives: dict[int, int]) -> None:
+        place = RankPlace("g", rank=2, world_size=3, strategy="ps-async", life=2)
+        members = Membership()
+        members.take(MembersChanged("r", 0, 1, 1, {**lives, 2: 2}))
+        self.store = torch.distributed.HashStore()
+        self.model, optimizer = _model_and_adam()
+        request: Any = SimpleNamespace(model=self.model, optimizer=optimizer)
+        company = Company(place, self.store, members)
+        rounds = WheneverTheyLike(2, None)
+        exchange: Any = None
+        parts = (exchange, rounds, request, [0, 1], None, lambda: None, company)
+        self.server: Any = ReturnedServer(*parts)
+        self.listens: list[tuple[int, int]] = []
+        self.server._listen = lambda worker, life, _: self.listens.append((worker, life))
+        self.sent: list[tuple[int, dict[str, Any]]] = []
+        self.server._listen_to_all()
+
+    def meet(self, worker: int) -> None:
+        def send(to: int, content: dict[str, Any], _: Any) -> None:
+            self.sent.append((to, content))
+
+        self.server._posts[worker] = SimpleNamespace(send=send)
+
+    def hear(self, worker: int, do: str, value: float = 0.0) -> None:
+        content = {"do": do, "version": 0, "state": {}, "n_steps": 7, "loss": 0.5}
+        content |= {"options": group_options(self.server._optimizer)}
+        like = [*self.model.parameters(), *self.model.parameters()]
+        self.server._answer(worker, Message(content, [torch.full_like(e, value) for e in like]))
+        self.server._advance()
+
+
+def test_a_server_that_is_back_answers_when_the_first_worker_has_given_it_what_it_lacks() -> None:
+    returned = _Returned({0: 1, 1: 1})
+    assert returned.listens == [(0, 1), (1, 1)]
+    for worker in (0, 1):
+        returned.meet(worker)
+    returned.hear(1, "restore", 3.0)
+    assert returned.sent == []
+    returned.hear(0, "restore", 2.0)
+    assert sorted(worker for worker, _ in returned.sent) == [0, 1]
+    assert all(bool((each == 2.0).all()) for each in returned.model.parameters())
+    returned.hear(1, "join")
+    assert returned.sent[-1] == (1, {"version": 0, "n_steps": 7, "loss": 0.5})
+
+
+def test_once_the_first_worker_is_through_another_one_gives_what_it_has() -> None:
+    returned = _Returned({0: 1, 1: 1})
+    returned.meet(1)
+    returned.hear(1, "restore", 3.0)
+    assert returned.sent == []
+    returned.store.set("jupyter_ddl/company/left/0", "complete")
+    returned.server._look_who_is_there()
+    worker, life, message = returned.server._heard.get(timeout=1.0)
+    assert (worker, life, message.content["do"]) == (0, 1, "leave")
+    returned.server._rounds.leave(worker)
+    returned.server._advance()
+    assert [worker for worker, _ in returned.sent] == [1]
+    assert all(bool((each == 3.0).all()) for each in returned.model.parameters())
+    # The thread that has waited for the first worker gives up later, and nothing fails of it.
+    returned.server._lose(0, RuntimeError("wait timeout"))
+    with pytest.raises(RuntimeError, match="wait timeout"):
+        _Returned({0: 1, 1: 1}).server._lose(0, RuntimeError("wait timeout"))
+
+
+def test_a_server_that_is_back_waits_for_no_worker_that_is_lost_or_passes_over_steps() -> None:
+    returned = _Returned({0: 1})
+    assert (returned.listens, returned.server._rounds.present) == ([(0, 1)], {0})
+    returned = _Returned({0: 1, 1: 2})
+    assert (returned.listens, returned.server._rounds.present) == ([(0, 1), (1, 2)], {0})
 
 
 def test_a_group_without_a_worker_is_refused(alone: None) -> None:
