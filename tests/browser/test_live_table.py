@@ -133,7 +133,7 @@ def test_every_parameter_has_a_column(view: Page) -> None:
     drawn = samples.search(8, 8, running=frozenset(), pruned=frozenset())
     names = [f"p{n}" for n in range(30)]
     rows = tuple(
-        msgspec.structs.replace(row, params={name: row.number + 0.5 for name in names})
+        msgspec.structs.replace(row, params=dict.fromkeys(names, row.number + 0.5))
         for row in drawn.rows
     )
     show(view, msgspec.structs.replace(drawn, seq=1, rows=rows))
