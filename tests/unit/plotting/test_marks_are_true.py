@@ -1,4 +1,4 @@
-"""Every plot of an author, of random runs: each mark stands where its axes say, and no other does."""
+"""Each plot of an author, of random runs: a mark stands where its axes say, and no other does."""
 
 from __future__ import annotations
 
