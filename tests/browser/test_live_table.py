@@ -13,7 +13,7 @@ from playwright.sync_api import Page, Route, expect
 import tests.unit.views.view_samples as samples
 from jupyter_ddl.protocol.snapshot import Counts, RunSnapshot
 from jupyter_ddl.views.bundle import LIVE_DIR, live_css
-from tests.browser.lab_tools import take
+from tests.browser.lab_tools import serious_findings, take
 
 _FRAME_MS = 50
 _MOUNT = """async () => {
@@ -154,10 +154,11 @@ def test_of_many_metrics_one_picks_and_what_is_no_number_breaks_nothing(view: Pa
     expect(charts).to_have_count(5)
     view.get_by_role("checkbox", name="layer20/norm").press("Space")
     expect(charts).to_have_count(4)
-    for width in (320, 1100):
+    for width in (320, 760, 1100):
         view.set_viewport_size({"width": width, "height": 900})
         assert view.evaluate("document.documentElement.scrollWidth") <= width
         take(view, f"live-metrics-{width}")
+        assert serious_findings(view, ".ddl-live") == []
 
 
 def test_full_range_shows_what_lies_far_away_and_one_cursor_is_that_of_all_charts(
