@@ -45,7 +45,8 @@ def show(page: Page) -> Iterator[Show]:
 
     def serve(route: Route) -> None:
         name = route.request.url.rpartition("/")[2]
-        html = f"<!doctype html><html lang=en><title>t</title><style>{live_css()}{_DARK}</style>"
+        head = "<!doctype html><html lang=en><meta charset=utf-8><title>t</title>"
+        html = f"{head}<style>{live_css()}{_DARK}</style>"
         text = (LIVE_DIR / name).read_text() if name else html
         route.fulfill(body=text, content_type="text/javascript" if name else "text/html")
 
