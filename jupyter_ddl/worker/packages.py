@@ -170,7 +170,13 @@ def _tell_origins(patch: Patch, part: Path) -> None:
 
 def _write_wheels(patch: Patch, wheels: Mapping[str, bytes], store: Path) -> list[Path]:
     private_dir(store)
+    digests = {each.name: each.digest for each in patch.wheels}
     for name, data in wheels.items():
+        if digest_of(data) != digests.get(name):
+            raise WorkerEnvironmentError(
+                f"{name} has not come here as it was sent, and was not installed; sync again",
+                package=_parts(name)[0],
+            )
         # Whole or not at all: another patch of this host may be reading it.
         write_whole(store / Path(name).name, data)
     return [store / Path(each.name).name for each in patch.wheels]

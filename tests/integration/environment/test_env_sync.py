@@ -118,6 +118,23 @@ def test_the_controller_after_a_killed_one_gives_its_workers_the_same(
     assert list((home.runtime / "jupyter_ddl").glob("*.packages")) == [], "it has ended in order"
 
 
+def test_an_index_with_another_package_of_that_version_is_refused(
+    index: Path, here: Path, own_cluster: Cluster, tmp_path: Path
+) -> None:
+    install(make_wheel(tmp_path / "true", "ddltiny", "1.0"), here)
+    make_wheel(index, "ddltiny", "1.0", "import os\n")
+    with pytest.raises(WorkerEnvironmentError) as refused:
+        sync_environment("test", packages=["ddltiny"])
+    assert "ddltiny-1.0-py3-none-any.whl has other files here than" in refused.value.message
+    assert "\n" not in refused.value.message
+    run = map_cell("import importlib.util as u\nu.find_spec('ddltiny')", [1], namespace={})
+    assert run.values == [None]
+    # The true one is taken once it is there, and nothing of the other was kept.
+    make_wheel(index, "ddltiny", "1.0")
+    sync_environment("test", packages=["ddltiny"])
+    assert _values() == {"1.0"}
+
+
 def test_a_package_that_nobody_has_is_refused_with_the_reason_of_pip(
     index: Path, here: Path, own_cluster: Cluster
 ) -> None:

@@ -161,6 +161,20 @@ def test_a_wheel_with_other_files_than_the_kernels_is_refused_and_forgotten(
     assert (asyncio.run(install(patch, {})) / "ddltiny.py").exists()
 
 
+def test_a_wheel_that_does_not_come_as_it_was_sent_is_not_installed(
+    index: Path, tmp_path: Path
+) -> None:
+    wheel = make_wheel(tmp_path / "sent", "ddltiny", "1.0")
+    other = make_wheel(tmp_path / "other", "ddltiny", "1.0", "import os\n")
+    sent = WheelFile(wheel.name, digest_of(wheel.read_bytes()), 1)
+    patch = Patch(("ddltiny==1.0",), wheels=(sent,))
+    for name, data in ((wheel.name, other.read_bytes()), ("ddlmore-1.0-py3-none-any.whl", b"")):
+        with pytest.raises(WorkerEnvironmentError, match=f"^{name} has not come here as it was"):
+            asyncio.run(install(patch, {name: data}))
+    assert not list(overlay_base().glob("wheels/*.whl"))
+    assert (asyncio.run(install(patch, {wheel.name: wheel.read_bytes()})) / "ddltiny.py").exists()
+
+
 def test_whose_wheel_is_not_known_is_told_by_tags_and_installer(tmp_path: Path) -> None:
     wheel = make_wheel(tmp_path, "ddltiny", "1.0")
     make_installed(wheel, tmp_path / "here")
