@@ -306,9 +306,12 @@ class Run:
         -------
         pandas.DataFrame
             ``ranks``, ``strategy``, ``efficiency`` (samples per second, as a share of those of as
-            many ranks that need not wait for one another) and ``error``: by how much of the
-            measured step a fit to the other sizes misses this one; NaN where nothing was measured.
-            ``attrs["best"]`` is the best strategy by ranks, ``attrs["notes"]`` what is assumed.
+            many ranks that need not wait for one another), ``error``: by how much of the measured
+            step a fit to the other sizes misses this one, NaN where nothing was measured; and
+            ``basis``: ``fit``, or ``estimate`` of a strategy whose steps are computed from the
+            fitted parameters and what ``attrs["assumed"]`` says of it.  ``attrs["best"]`` is the
+            best strategy by ranks of those that train as one process does, ``attrs["fastest"]``
+            of all, ``attrs["notes"]`` what the fit assumes.
 
         Raises
         ------
