@@ -16,6 +16,7 @@ from bench.rows.live_page import ROW as LIVE_PAGE
 from bench.rows.load_ext import ROW as LOAD_EXT
 from bench.rows.many_trials import ROW as MANY_TRIALS
 from bench.rows.memory import ROW as MEMORY
+from bench.rows.notebook_scroll import ROW as NOTEBOOK_SCROLL
 from bench.rows.panel_scroll import ROW as PANEL_SCROLL
 from bench.rows.reload import ROW as RELOAD
 from bench.rows.run_cell import ROW as RUN_CELL
@@ -55,6 +56,7 @@ ROWS = (
     LIVE_PAGE,
     MANY_TRIALS,
     PANEL_SCROLL,
+    NOTEBOOK_SCROLL,
     RELOAD,
     CELL_ALIVE,
     STOP,

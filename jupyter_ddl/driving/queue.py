@@ -108,8 +108,14 @@ class TrialQueue:
             if trial is None:
                 break
             batch.append(self._attempt(trial))
-        fresh = self._spec.isolate or self._spec.is_grouped
-        return batch, fresh or not reuse_process(self._sizer.median_trial_s)
+        return batch, self._wants_fresh()
+
+    def _wants_fresh(self) -> bool:
+        if self._spec.isolate or self._spec.is_grouped:
+            return True
+        # What the module of one item has loaded, a model perhaps, serves the next, however long
+        # they take; trials are to find the same whatever was before them.
+        return not (self._spec.verb.can.has_items or reuse_process(self._sizer.median_trial_s))
 
     def find_out(self) -> None:
         """Learn whether the source has nothing more, without a place to send a trial to."""

@@ -47,8 +47,8 @@ class _Trial:
     n_completed: int = 0
     outcome: str | None = None
     has_failed: bool = False
-    """So has its last attempt, behind which there may be none though tries are left: the same failure
-    twice, or one that is meant.  What is resumed then has all of its tries."""
+    """So has its last attempt.  Others may be left that are not made (the same failure twice, one
+    that is meant), and what is resumed has all of them."""
     ended_with_run: bool = False
     """Cancelled by the stop of the whole run: another session may take it up again."""
 

@@ -111,9 +111,10 @@ def _panel(panel: Panel, chart: Chart, x: float, y: float, width: float, height:
     longest = max((len(_clean(label, _MAX_LABEL)) for label in labels), default=0)
     side = 8.0 if panel.y.hidden else max(30.0, longest * _CHAR + 22)
     box = _Box(x + side, y + _TITLE + _TOP, x + width - _RIGHT, y + height - _FOOT)
-    x_axis = _axis(
-        panel.x, [value for mark in marks for value in (mark.x, mark.x2) if value is not None]
-    )
+    places = [value for mark in marks for value in (mark.x, mark.x2) if value is not None]
+    if any(layer.kind == "bar" for layer in panel.layers):
+        places.append(0.0)  # a bar's length is its value
+    x_axis = _axis(panel.x, places)
     across = _placing(panel.x, x_axis, box.left, box.right)
     up = _placing(panel.y, y_axis, box.bottom, box.top)
     title = (
@@ -231,8 +232,7 @@ def _layer(layer: Layer, chart: Chart, across: Place, up: Place, box: _Box) -> I
         if layer.kind == "point":
             yield _point(x, y, mark.state, color, told)
         elif layer.kind == "bar":
-            zero = across(0.0)
-            start = box.left if zero is None else zero
+            start = across(0.0) or box.left
             yield _rect(min(start, x), y - _ROW * 0.35, abs(x - start), _ROW * 0.7, color, told)
         else:
             end = across(mark.x2) if mark.x2 is not None else None

@@ -21,6 +21,7 @@ import msgspec
 from jupyter_ddl.protocol.replies import ClusterStatus
 from jupyter_ddl.protocol.snapshot import (
     OutputRow,
+    RestartRow,
     RunLine,
     RunSnapshot,
     TrialRow,
@@ -216,6 +217,8 @@ class CurvesPart(msgspec.Struct, frozen=True, tag="curves", tag_field="kind"):
     metrics: tuple[str, ...]
     """All that these trials have reported: validation metrics first, then losses."""
     note: str = ""
+    restarts: tuple[RestartRow, ...] = ()
+    """Of a training: where its rounds went on."""
 
 
 class TrialPart(msgspec.Struct, frozen=True, tag="trial", tag_field="kind"):

@@ -160,6 +160,8 @@ def _drawn(
 
 def _curves(state: RunState, ask: GetCurves) -> Callable[[], CurvesPart]:
     trials = best_trial(state) if ask.is_best else curve_trials(state, _N_CURVES)
+    is_training = state.spec is not None and state.spec.verb.objective is None
+    restarts = tuple(state.group.restarts) if is_training else ()
     n_points = max(_N_POINTS, min(_N_FINE_POINTS, _N_ALL_POINTS // max(1, len(trials))))
 
     def answer() -> CurvesPart:
@@ -173,7 +175,8 @@ def _curves(state: RunState, ask: GetCurves) -> Callable[[], CurvesPart]:
             beside = " with an epoch" if ask.axis == "epoch" else ""
             note = f"no trial has reported {metric or 'anything'}{beside}"
         shown = tuple(names[:_N_NAMES])
-        return CurvesPart(ask.id, ask.run_id, metric, _drawn(wanted, trials, ask.axis), shown, note)
+        drawn = _drawn(wanted, trials, ask.axis)
+        return CurvesPart(ask.id, ask.run_id, metric, drawn, shown, note, restarts)
 
     return answer
 

@@ -96,9 +96,7 @@ def _params(state: RunState, rows: _Rows) -> list[str]:
     return list(dict.fromkeys(name for names in shared for name in names))
 
 
-def _keys(
-    state: RunState, rows: _Rows, params: Sequence[str], *, is_whole: bool
-) -> list[_Key]:
+def _keys(state: RunState, rows: _Rows, params: Sequence[str], *, is_whole: bool) -> list[_Key]:
     """Columns in their order: what is drawn first stands first."""
     trials = state.trials
     is_dense = all(trials.number(row) == row for row in rows.tolist())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from jupyter_ddl.formats import (
     format_bytes,
@@ -37,6 +37,8 @@ from jupyter_ddl.views.plots import (
     line_path,
     outside_text,
     point_at,
+    x_of,
+    y_of,
 )
 from jupyter_ddl.views.summary import costs, is_final, times
 from jupyter_ddl.views.trial_table import Column, draw_table
@@ -284,7 +286,10 @@ def series_plots(snapshot: RunSnapshot, *, live: bool, n_points: int) -> str:
     if not shown:
         return ""
     n_each = max(20, n_points * 2 // max(2, len(shown)))
-    plots = "".join(_plot(name, points, live=live, n_points=n_each) for name, points in shown)
+    begins = [row.step or 0 for row in snapshot.restarts if row.is_over]
+    plots = "".join(
+        _plot(name, points, begins, live=live, n_points=n_each) for name, points in shown
+    )
     n_hidden = max(snapshot.n_metrics, len(snapshot.metrics)) - len(shown)
     hidden = f"{format_counted(n_hidden, 'more metric')} without a curve here" if n_hidden else ""
     note = f'<div style="font-size:12px;{MUTED}">{hidden}</div>' if hidden else ""
@@ -293,14 +298,23 @@ def series_plots(snapshot: RunSnapshot, *, live: bool, n_points: int) -> str:
     )
 
 
-def _plot(name: str, points: list[tuple[int, float]], *, live: bool, n_points: int) -> str:
+def _plot(
+    name: str,
+    points: list[tuple[int, float]],
+    begins: Sequence[int],
+    *,
+    live: bool,
+    n_points: int,
+) -> str:
     stride = -(-len(points) // n_points)
     points = [*points[:-1:stride], points[-1]]
     values = [value for _, value in points]
     x_axis = count_axis(max(1, points[-1][0]))
     y_axis = value_axis(min(values), max(values))
     end = f"M{point_at(*points[-1], x_axis, y_axis)}h0" if y_axis.holds(values[-1]) else ""
+    rules = "".join(f"M{x_of(x_axis.place(step)):g},{y_of(1):g}V{y_of(0):g}" for step in begins)
     strokes = [
+        (rules, "stroke-width='1' stroke-opacity='.5'"),
         (line_path(points, x_axis, y_axis), "stroke-width='1.75' stroke-linejoin='round'"),
         (end, "stroke-width='7'"),
         (edge_ticks(points, x_axis, y_axis), "stroke-width='2'"),
@@ -317,11 +331,15 @@ def _plot(name: str, points: list[tuple[int, float]], *, live: bool, n_points: i
         x_axis,
         y_axis,
         key=key,
-        alt=f"{label} of rank 0 per step, last {last} at step {points[-1][0]}",
+        alt=f"{label} of rank 0 per step, last {last} at step {points[-1][0]}{_restarted(begins)}",
         x_label="step",
         inline=live,
     )
     return f'<div style="flex:1 1 300px;min-width:0;margin:14px 0 0">{plot}</div>'
+
+
+def _restarted(begins: Sequence[int]) -> str:
+    return f"; went on from step {', '.join(map(str, begins))}" if begins else ""
 
 
 def rank_table(snapshot: RunSnapshot, n_rows: int, limit: int) -> str:

@@ -152,6 +152,7 @@ export interface CurvesPart {
   curves: (MetricCurve)[];
   metrics: (string)[];
   note: string;
+  restarts: (RestartRow)[];
 }
 
 export interface DeleteRun {
@@ -856,7 +857,7 @@ export const STRUCTS: Record<string, Record<string, Shape>> = {
   ColumnsPart: {"kind": {"one": ["columns"]}, "id": "int", "run_id": "string", "seq": "int", "part": "int", "n_parts": "int", "n_rows": "int", "n_trials": "int", "n_params": "int", "columns": {"list": {"struct": "ColumnHead"}}},
   ComparedPart: {"kind": {"one": ["compared"]}, "id": "int", "html": "string"},
   Counts: {"waiting": "int", "running": "int", "complete": "int", "pruned": "int", "failed": "int", "cancelled": "int"},
-  CurvesPart: {"kind": {"one": ["curves"]}, "id": "int", "run_id": "string", "metric": "string", "curves": {"list": {"struct": "MetricCurve"}}, "metrics": {"list": "string"}, "note": "string"},
+  CurvesPart: {"kind": {"one": ["curves"]}, "id": "int", "run_id": "string", "metric": "string", "curves": {"list": {"struct": "MetricCurve"}}, "metrics": {"list": "string"}, "note": "string", "restarts": {"list": {"struct": "RestartRow"}}},
   Denied: {"kind": {"one": ["denied"]}, "id": "int", "code": "string", "text": "string"},
   Done: {"kind": {"one": ["done"]}, "id": "int", "text": "string"},
   EnvironmentStatus: {"word": {"one": ["broken", "drift", "same"]}, "text": "string", "fix": "string"},

@@ -38,11 +38,15 @@ def show(page: Page) -> Iterator[Show]:
         points = run.get(metric, {}).get(ask["axis"])
         curve = {"trial": 0, "state": "complete", "metric": metric, "points": points}
         part = {"kind": "curves", "run_id": ask["run_id"], "metric": metric, "metrics": list(run)}
-        return {**part, "note": "", "curves": [curve] if points else []}
+        restarts = [{"round": 1, "rank": 0, "cause": "died", "step": 120, "is_over": True}]
+        restarts = restarts if ask["run_id"] == "r0" else []
+        curves = [curve] if points else []
+        return {**part, "note": "", "curves": curves, "restarts": restarts}
 
     def serve(route: Route) -> None:
         name = route.request.url.rpartition("/")[2]
-        html = f"<!doctype html><html lang=en><title>t</title><style>{live_css()}{_DARK}</style>"
+        head = "<!doctype html><html lang=en><meta charset=utf-8><title>t</title>"
+        html = f"{head}<style>{live_css()}{_DARK}</style>"
         text = (LIVE_DIR / name).read_text() if name else html
         route.fulfill(body=text, content_type="text/javascript" if name else "text/html")
 
@@ -76,6 +80,12 @@ def test_runs_with_other_first_metrics_share_the_one_that_they_have(page: Page, 
     legend = page.locator(".ddl-legend > span")
     expect(legend).to_have_count(2)
     expect(legend.first).to_contain_text("slow <b>")
+    rule = page.locator(".ddl-rules line title")
+    expect(rule).to_have_text("slow <b>: round 2 went on from step 120")
+    page.get_by_label("What curves go over").select_option("time")
+    expect(rule).to_have_count(0)
+    page.get_by_label("What curves go over").select_option("step")
+    expect(rule).to_have_count(1)
     note = page.get_by_role("status")
     expect(note).to_have_text("away: There is no run r-gone.")
     # Over time, in the unit that the longest one asks for.

@@ -13,7 +13,7 @@ from playwright.sync_api import Page, Route, expect
 import tests.unit.views.view_samples as samples
 from jupyter_ddl.protocol.snapshot import Counts, RunSnapshot
 from jupyter_ddl.views.bundle import LIVE_DIR, live_css
-from tests.browser.lab_tools import take
+from tests.browser.lab_tools import serious_findings, take
 
 _FRAME_MS = 50
 _MOUNT = """async () => {
@@ -133,7 +133,7 @@ def test_every_parameter_has_a_column(view: Page) -> None:
     drawn = samples.search(8, 8, running=frozenset(), pruned=frozenset())
     names = [f"p{n}" for n in range(30)]
     rows = tuple(
-        msgspec.structs.replace(row, params={name: row.number + 0.5 for name in names})
+        msgspec.structs.replace(row, params=dict.fromkeys(names, row.number + 0.5))
         for row in drawn.rows
     )
     show(view, msgspec.structs.replace(drawn, seq=1, rows=rows))
@@ -170,7 +170,49 @@ def test_of_many_metrics_one_picks_and_what_is_no_number_breaks_nothing(view: Pa
     expect(charts).to_have_count(5)
     view.get_by_role("checkbox", name="layer20/norm").press("Space")
     expect(charts).to_have_count(4)
-    for width in (320, 1100):
+    for width in (320, 760, 1100):
         view.set_viewport_size({"width": width, "height": 900})
         assert view.evaluate("document.documentElement.scrollWidth") <= width
         take(view, f"live-metrics-{width}")
+        assert serious_findings(view, ".ddl-live") == []
+
+
+def test_full_range_shows_what_lies_far_away_and_one_cursor_is_that_of_all_charts(
+    view: Page,
+) -> None:
+    loss = [[step, 1e6 if step == 7 else 2 - step / 40] for step in range(40)]
+    curves = {"loss": loss, "acc": [[step, step / 40] for step in range(40)]}
+    drawn = msgspec.to_builtins(samples.group())
+    drawn |= {"series": curves, "metrics": list(curves), "n_metrics": 2, "seq": 1}
+    message = {"kind": "run", "seq": 1, "at_s": samples.NOW_S, "snapshot": drawn}
+    view.evaluate("message => take(message)", message)
+    charts = view.locator(".ddl-charts figure")
+    expect(charts).to_have_count(2)
+    outlier = charts.first.locator(".ddl-outside text")
+    expect(outlier).to_have_text("▲")
+    full = charts.first.get_by_role("button", name="full range")
+    expect(full).to_have_attribute("title", "▲ 1 above the axis")
+    expect(charts.last.get_by_role("button", name="full range")).to_be_hidden()
+    full.click()
+    expect(full).to_have_attribute("aria-pressed", "true")
+    expect(outlier).to_have_count(0)
+    expect(charts.first.locator(".ddl-labels")).to_contain_text("1,000,000")
+    full.click()
+    expect(outlier).to_have_text("▲")
+    # The pointer in one chart, and the keyboard in the other, move the cursor of both.
+    lines = view.locator(".ddl-charts .ddl-cursor")
+    expect(lines.locator("visible=true")).to_have_count(0)
+    box = charts.first.get_by_role("img").bounding_box()
+    assert box is not None
+    view.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    places = [each.get_attribute("x1") for each in lines.all()]
+    assert None not in places
+    readouts = charts.locator(".ddl-readout")
+    first = readouts.first.inner_text().partition(" ·")[0]
+    assert first.startswith("step ")
+    expect(readouts.last).to_contain_text(first)
+    view.mouse.move(2, 2)
+    charts.last.get_by_role("img").focus()
+    view.keyboard.press("Home")
+    expect(readouts.first).to_contain_text("step 0")
+    assert [each.get_attribute("x1") for each in lines.all()] != places

@@ -27,7 +27,7 @@ from jupyter_ddl.protocol.events import (
 from jupyter_ddl.protocol.view_messages import GetColumns
 from jupyter_ddl.views.channel import Columns
 from jupyter_ddl.views.columns import columns_part
-from tests.browser.lab_tools import take
+from tests.browser.lab_tools import serious_findings, take
 from tests.browser.test_live_table import view  # noqa: F401  (a fixture)
 from tests.unit.ledger.event_makers import search_spec
 
@@ -170,7 +170,8 @@ def test_of_thousands_of_trials_all_are_drawn_brushed_and_listed(
     take(view, "live-many-trials")
     figure.get_by_role("button", name="clear").click()
     expect(figure.locator(".ddl-readout")).to_have_text(f"{N_TRIALS:,} trials")
-    for width in (320, 1100):
+    for width in (320, 760, 1100):
         view.set_viewport_size({"width": width, "height": 900})
         assert view.evaluate("document.documentElement.scrollWidth") <= width
         take(view, f"live-many-trials-{width}")
+        assert serious_findings(view, ".ddl-live") == []

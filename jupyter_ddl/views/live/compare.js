@@ -1,7 +1,7 @@
 // Curves of several runs in one chart: of each its best trial, or the training that it is.
 
 import { clean, h, Scope, setText, show } from "./dom.js";
-import { fill, note, select, sentence } from "./fields.js";
+import { fill, note, restartsOf, select, sentence } from "./fields.js";
 import { score } from "./format.js";
 import { inUnits, LensedChart } from "./lensed.js";
 import { axesOf, axisText } from "./metric_curves.js";
@@ -97,6 +97,7 @@ class Compared {
       title: clean(metric, 60),
       xName,
       whole: axis === STEP,
+      rules: axis === STEP ? answers.flatMap(({ restarts }, i) => restartsOf(restarts, `${names[i]}: `)) : [],
       write: score,
       series: curves.map(({ name, color, points, trial }) => ({ name, color, points, trial, kind: "line" })),
     });

@@ -3,6 +3,7 @@
 import { Chart } from "./chart.js";
 import { isFinal } from "./client.js";
 import { clean, h, repeat, Scope, setText, show } from "./dom.js";
+import { restartsOf } from "./fields.js";
 import { count, number, score } from "./format.js";
 import { through } from "./lens.js";
 import { smoothingField, wholeAxisButton } from "./lensed.js";
@@ -189,16 +190,9 @@ export function chartsOf(snapshot, columns = null, isChosen = null) {
     xName: "step",
     write: number,
     isOver,
-    rules: restartsOf(snapshot),
+    rules: restartsOf(snapshot.restarts),
     series: [{ name: clean(name, 24), color: COLORS[index % COLORS.length], points, kind: "line" }],
   }));
-}
-
-/** Where rounds went on from a checkpoint. */
-function restartsOf(snapshot) {
-  return (snapshot.restarts ?? [])
-    .filter((row) => row.is_over)
-    .map((row) => ({ x: row.step ?? 0, text: `round ${row.round + 1} went on from step ${count(row.step ?? 0)}` }));
 }
 
 /** By key, what the axes of a chart have to show from the first to the last moment of a recording. */

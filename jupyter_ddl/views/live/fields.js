@@ -1,6 +1,7 @@
 // What the sections below a run share: fields to choose from, and sentences.
 
 import { clean, h, repeat, setText, show } from "./dom.js";
+import { count } from "./format.js";
 
 export function select(label) {
   return h("select", { class: "ddl-input", "aria-label": label });
@@ -26,4 +27,11 @@ export function fill(field, names, textOf, first = names[0]) {
 
 export function sentence(text) {
   return text === "" ? "" : `${text[0].toUpperCase()}${text.slice(1)}${/[.!?]$/.test(text) ? "" : "."}`;
+}
+
+/** Where rounds of a training went on from a checkpoint. */
+export function restartsOf(restarts, of = "") {
+  return (restarts ?? [])
+    .filter((row) => row.is_over)
+    .map((row) => ({ x: row.step ?? 0, text: `${of}round ${row.round + 1} went on from step ${count(row.step ?? 0)}` }));
 }

@@ -1,7 +1,7 @@
 // Curves of any metric that a run has reported, over steps, time or epochs.
 
 import { clean, h, setText, show } from "./dom.js";
-import { fill, note, select, sentence } from "./fields.js";
+import { fill, note, restartsOf, select, sentence } from "./fields.js";
 import { count, score } from "./format.js";
 import { inUnits, LensedChart } from "./lensed.js";
 
@@ -86,7 +86,7 @@ export class MetricCurves {
 }
 
 /** A line for each trial; the best one stands out. */
-export function curvesOf({ metric, curves, xName }, snapshot) {
+export function curvesOf({ metric, curves, xName, restarts }, snapshot) {
   const best = snapshot.best?.number ?? -1;
   const ordered = [...curves].sort((a, b) => Number(a.trial === best) - Number(b.trial === best));
   return {
@@ -94,6 +94,7 @@ export function curvesOf({ metric, curves, xName }, snapshot) {
     xName,
     // Seconds and epochs have fractions.
     whole: xName === snapshot.nouns.step,
+    rules: xName === snapshot.nouns.step ? restartsOf(restarts) : [],
     write: score,
     series: ordered.map(({ trial, state, points }) => ({
       name: `${snapshot.nouns.trial} ${trial}`,

@@ -1,6 +1,7 @@
 /** Small dialogs: which cluster, how many workers, confirmation. */
 
 import { Dialog, InputDialog, showDialog } from '@jupyterlab/apputils';
+import { Widget } from '@lumino/widgets';
 
 import { counted } from '../format';
 import { readCount } from '../model/clusterForm';
@@ -16,14 +17,40 @@ export async function chooseCluster(
     return clusters[0]?.name ?? null;
   }
   const items = clusters.map(cluster => cluster.name);
-  return (await InputDialog.getItem({ title, items })).value;
+  return choose(title, 'Cluster', items);
 }
 
 /** The id of a run that is chosen from the newest ones. */
 export async function chooseRun(title: string, runs: readonly RunLine[]): Promise<string | null> {
   const labels = runs.map(run => `${run.name || run.verb} · ${run.state} · ${run.run_id}`);
-  const { value } = await InputDialog.getItem({ title, items: labels });
+  const value = await choose(title, 'Run', labels);
   return runs[labels.indexOf(value ?? '')]?.run_id ?? null;
+}
+
+/** Not `InputDialog.getItem`: its label does not name the list, which a screen reader then can't. */
+async function choose(title: string, label: string, items: readonly string[]): Promise<string | null> {
+  const { button, value } = await showDialog({
+    title,
+    body: new Choice(label, items),
+    buttons: [Dialog.cancelButton(), Dialog.okButton()],
+    focusNodeSelector: 'select'
+  });
+  return button.accept ? value : null;
+}
+
+class Choice extends Widget implements Dialog.IBodyWidget<string> {
+  constructor(label: string, items: readonly string[]) {
+    super();
+    this._list.setAttribute('aria-label', label);
+    this._list.append(...items.map(item => new Option(item, item)));
+    this.node.append(this._list);
+  }
+
+  getValue(): string {
+    return this._list.value;
+  }
+
+  private readonly _list = document.createElement('select');
 }
 
 /** Asks until it is a number or nothing. */

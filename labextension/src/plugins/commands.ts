@@ -53,7 +53,7 @@ export function addCommands(
     execute: (args: Record<string, unknown>) => unknown
   ): void => {
     app.commands.addCommand(id, {
-      label,
+      label: args => (args[IN_MENU] === true ? (MENU_LABELS[id] ?? label) : label),
       caption: label.replace('…', ''),
       ...(id === CommandIDs.showPanel ? { icon: ddlIcon } : {}),
       describedBy: { args: { type: 'object', properties: ARGUMENTS } },
@@ -144,6 +144,23 @@ export function addCommands(
     withRun('Attach a run', actions.attachRun)
   );
 }
+
+/** Where the pointer has said which one is meant; with dots where there is still something to say. */
+const MENU_LABELS: Readonly<Record<string, string>> = {
+  [CommandIDs.openRun]: 'Open',
+  [CommandIDs.compareRun]: 'Compare with…',
+  [CommandIDs.attachRun]: 'Insert code to attach',
+  [CommandIDs.copyAttach]: 'Copy attach cell',
+  [CommandIDs.exportRun]: 'Export',
+  [CommandIDs.exportPage]: 'Export page',
+  [CommandIDs.tensorboard]: 'TensorBoard…',
+  [CommandIDs.stopRun]: 'Stop…',
+  [CommandIDs.deleteRun]: 'Delete…',
+  [CommandIDs.openCluster]: 'Open',
+  [CommandIDs.useCluster]: 'Use in new notebooks',
+  [CommandIDs.scaleCluster]: 'Scale…',
+  [CommandIDs.stopCluster]: 'Stop…'
+};
 
 /** Below the right button: of runs, of clusters. */
 const RUN_MENU = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
 import pytest
 
 from jupyter_ddl.driving.machine import Think
@@ -20,7 +21,9 @@ from jupyter_ddl.protocol.events import (
 from jupyter_ddl.protocol.program import Program
 from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.studies.study import Proposal
+from jupyter_ddl.verbs.base import Verb
 from jupyter_ddl.verbs.map import Map
+from jupyter_ddl.verbs.search import Search
 
 N_ITEMS = 5
 
@@ -103,6 +106,23 @@ def test_short_trials_travel_in_growing_batches_and_two_deep() -> None:
         trials.observe(size, 0.01)
     assert trials.depth == 2
     assert len(trials.next_batch(1)[0]) == 3  # its slot's share of what is left
+
+
+@pytest.mark.parametrize(
+    ("verb", "isolate", "is_fresh"),
+    [
+        (Map(over="items", element="item", n_items=N_ITEMS), False, False),
+        (Map(over="items", element="item", n_items=N_ITEMS), True, True),
+        (Search("score", "max", N_ITEMS, {}), False, True),
+    ],
+)
+def test_long_items_share_a_process_and_long_trials_do_not(
+    verb: Verb, isolate: bool, is_fresh: bool
+) -> None:
+    own = msgspec.structs.replace(spec(), verb=verb, isolate=isolate)
+    trials = TrialQueue(own, MapSource(N_ITEMS), 0)
+    trials.observe(1, 60.0)
+    assert trials.next_batch(1)[1] is is_fresh
 
 
 def test_seeds_depend_on_the_run_and_the_trial_and_not_on_the_attempt() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from urllib.parse import unquote
 
 import msgspec
 
@@ -74,6 +75,16 @@ def test_a_restart_tells_its_cause_and_where_training_went_on() -> None:
     assert "round 3: rank 0 died by SIGKILL; the next round is being prepared" in text(waits)
     over = replace(waits, state="failed", finished_at_s=samples.NOW_S)
     assert "round 3: rank 0 died by SIGKILL\n" in text(over) + "\n"
+
+
+def test_a_restart_is_an_upright_line_in_each_curve() -> None:
+    restarted, whole = html(GROUP), html(replace(GROUP, restarts=()))
+    n_plots = whole.count("of rank 0 per step")
+    assert restarted.count("went on from step 120, 980") == n_plots > 0
+    (pictures, others) = (unquote(drawn) for drawn in (restarted, whole))
+    rules = re.findall(r"<path d='((?:M[\d.,]+V[\d.]+)+)'[^>]*stroke-opacity", pictures)
+    assert [len(re.findall("M", rule)) for rule in rules] == [2] * n_plots
+    assert "V" not in "".join(re.findall(r"<path d='([^']*)'[^>]*stroke-opacity='.5'", others))
 
 
 def test_a_notice_that_says_the_same_as_a_restart_is_left_out() -> None:
