@@ -29,9 +29,11 @@ from jupyter_ddl.ledger.spending import Cost, cost_of
 from jupyter_ddl.ledger.tables import (
     METRIC_COLUMNS,
     PROFILE_COLUMNS,
+    RANK_COLUMNS,
     TRIAL_COLUMNS,
     metrics_table,
     profile_table,
+    ranks_table,
     trials_table,
 )
 from jupyter_ddl.plotting.staleness import staleness_counts
@@ -211,6 +213,22 @@ class Run:
 
         rows = metrics_table(self.events())
         return pd.DataFrame(rows, columns=None if rows else METRIC_COLUMNS)
+
+    @property
+    def ranks(self) -> pd.DataFrame:
+        """One row per rank of a training's latest round: what its steps are made of, and cost.
+
+        ``steps`` are optimizer steps, ``step_ms`` and its parts those of one on the average,
+        ``bytes_per_step`` the payload that the rank has sent, by ``steps``; of a parameter server
+        it is what it gives to workers.  ``peak_memory_bytes`` is the most main memory that its
+        process has held up to its last word.  NaN: not measured, as the bytes of ``fsdp`` and of
+        loops by hand.
+        """
+        import pandas as pd
+
+        found = pd.DataFrame(ranks_table(self._fold()), columns=list(RANK_COLUMNS))
+        measured = list(RANK_COLUMNS[RANK_COLUMNS.index("step_ms") :])
+        return found.astype(dict.fromkeys(measured, float) | {"steps": "Int64"})
 
     @property
     def profile(self) -> pd.DataFrame:
