@@ -161,4 +161,6 @@ def _damaged_in_the_middle(page: Page, lab: Lab) -> None:
     output.scroll_into_view_if_needed()
     expect(output.get_by_role("alert")).to_contain_text("The record can't be read")
     expect(output.get_by_role("alert")).to_contain_text(f"`%runs repair {run_id}` keeps the")
+    for name in ("go on", "Resume", "Stop"):
+        expect(output.get_by_role("button", name=name)).to_have_count(0)
     take(page, "gestures-damaged")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 from playwright.sync_api import Locator, Page, expect
 
@@ -137,6 +138,7 @@ def test_what_the_panel_offers_does_what_it_says(lab: Lab, page: Page, tmp_path:
     hangs = _page_of(page, "hangs")
     _press(hangs, "Show stacks")
     expect(hangs.locator(".ddl-stacks section").first).to_contain_text("time.sleep(600)")
+    _links_ask_before_they_act(page, dialog)
     execute(page, "jupyter-ddl:stop-run")
     _stop_chosen(page, dialog, "hangs")
     expect(run_row(page, "hangs")).not_to_contain_text("running")
@@ -145,6 +147,39 @@ def test_what_the_panel_offers_does_what_it_says(lab: Lab, page: Page, tmp_path:
     _compare_and_reload(page, lab)
     _show_files_and_delete(page, dialog)
     _lists_scroll(page)
+
+
+def _links_ask_before_they_act(page: Page, dialog: Locator) -> None:
+    """Texts and outputs may hold buttons for JupyterLab's commands, whoever has written them."""
+    run_id = run_row(page, "hangs").get_attribute("data-run")
+    _link(page, "jupyter-ddl:stop-run", {"runId": run_id})
+    expect(dialog).to_contain_text(f"Stop run {run_id}?")
+    dialog.get_by_role("button", name="Cancel").click()
+    _link(page, "jupyter-ddl:use-cluster", {"name": "small"})
+    expect(dialog).to_contain_text("Use cluster small in new notebooks?")
+    dialog.get_by_role("button", name="Cancel").click()
+    # What is no name at all is not taken: one is asked which.
+    _link(page, "jupyter-ddl:attach-run", {"runId": "x\nimport os"})
+    expect(dialog.locator("select")).to_be_visible()
+    dialog.get_by_role("button", name="Cancel").click()
+    expect(dialog).to_have_count(0)
+    expect(run_row(page, "hangs")).to_contain_text("running")
+    expect(page.locator(".jp-toast-message")).to_have_count(0)
+
+
+def _link(page: Page, command: str, args: dict[str, Any]) -> None:
+    """Press a button that stands in the notebook as an output's would."""
+    page.evaluate(
+        """([command, args]) => {
+          const button = document.createElement("button");
+          button.dataset.commandlinkerCommand = command;
+          button.dataset.commandlinkerArgs = JSON.stringify(args);
+          document.querySelector(".jp-Notebook").append(button);
+          button.click();
+          button.remove();
+        }""",
+        [command, args],
+    )
 
 
 def _stop_chosen(page: Page, dialog: Locator, name: str) -> None:

@@ -135,16 +135,16 @@ export class Actions {
       this._state = snapshot.state;
     }
     show(this._said, this._said.textContent !== "");
-    const isReplay = this._client.isReplay;
+    const { isReadOnly } = this._client;
     const { main, others } = stopsOf(snapshot, snapshot.stopping || this._asked !== "");
-    const goesOn = !isReplay && canGoOn(snapshot);
+    const goesOn = !isReadOnly && canGoOn(snapshot);
     show(this._resume.button, goesOn);
     if (goesOn) {
       const { label, title, request } = resuming(snapshot);
       this._resume.request = request;
       this._label(this._resume, { label, title });
     }
-    show(this._stops, main !== null && !isReplay);
+    show(this._stops, main !== null && !isReadOnly);
     const now = this._buttons.find((each) => each.how === "now");
     this._label(now, snapshot.can.has_cells ? RELEASE : BUTTONS.find((each) => each.how === "now"));
     this._place(main, others);

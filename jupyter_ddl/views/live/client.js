@@ -67,6 +67,11 @@ export class Client {
     this._askedMs = this._now();
   }
 
+  /** Whether nothing can be done here: it is played, or its record can't be read. */
+  get isReadOnly() {
+    return this.isReplay || this.trouble !== "";
+  }
+
   /** Milliseconds since the last message of any kind. */
   get silentMs() {
     return this._now() - this._heardMs;

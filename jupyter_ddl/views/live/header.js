@@ -127,8 +127,10 @@ export class Header {
   }
 
   _showTrouble(snapshot, client, ended) {
-    const cards = troubles(snapshot, ended, client.isReplay ? null : this._host);
-    if (client.trouble) cards.unshift({ tone: "failed", title: "The record can't be read: ", text: clean(client.trouble, 500) });
+    // Of a record that can't be read, what it says of a run's wants is not to be acted upon.
+    const cards = client.trouble
+      ? [{ tone: "failed", title: "The record can't be read: ", text: clean(client.trouble, 500) }]
+      : troubles(snapshot, ended, client.isReplay ? null : this._host);
     repeat(
       this._trouble,
       cards,

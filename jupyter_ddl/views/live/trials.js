@@ -283,7 +283,7 @@ export class Trials {
   }
 
   _shownColumns(snapshot, all) {
-    const canStop = !this._client.isReplay && !isFinal(snapshot.state) && snapshot.counts.running > 0;
+    const canStop = !this._client.isReadOnly && !isFinal(snapshot.state) && snapshot.counts.running > 0;
     return [
       { title: "#", sort: "number", numeric: true, text: (row) => String(row.number) },
       { title: "state", sort: "state", state: true, text: (row) => clean(row.state, 12) },

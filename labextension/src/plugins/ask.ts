@@ -119,6 +119,16 @@ export async function showTensorboard(directory: string): Promise<boolean> {
 }
 
 /** Packages are installed on all workers of the cluster: asked for. */
+/** A link of a page can choose one as well, whoever has written it. */
+export async function confirmUse(cluster: string): Promise<boolean> {
+  const { button } = await showDialog({
+    title: `Use cluster ${cluster} in new notebooks?`,
+    body: 'Notebooks that have not chosen a cluster send their cells there, while it runs.',
+    buttons: [Dialog.cancelButton(), Dialog.okButton({ label: 'Use' })]
+  });
+  return button.accept;
+}
+
 export async function confirmSync(cluster: string, notebook: string): Promise<boolean> {
   const { button } = await showDialog({
     title: `Sync the environment of cluster ${cluster}?`,

@@ -7,7 +7,7 @@ import type { Actions } from '../actions';
 import { activeRuns } from '../model/runs';
 import type { Store } from '../model/store';
 import { ddlIcon } from '../icons';
-import { chooseCluster, chooseRun } from './ask';
+import { chooseCluster, chooseRun, confirmUse } from './ask';
 import { tell } from './serverActions';
 
 export const CommandIDs = {
@@ -29,6 +29,8 @@ export const CommandIDs = {
 } as const;
 
 const CATEGORY = 'Distributed cells';
+/** Of a cluster, or a run's id: arguments may come from a link in anybody's text. */
+const NAME = /^[A-Za-z0-9][A-Za-z0-9-]{0,79}$/;
 /** Tells a command that the pointer is on what it is about. */
 const IN_MENU = 'isInMenu';
 
@@ -63,7 +65,7 @@ export function addCommands(
   };
   /** What was given, or what stands below the pointer of a menu. */
   const given = (args: Record<string, unknown>, name: string, mark: string): string | null => {
-    if (typeof args[name] === 'string') {
+    if (typeof args[name] === 'string' && NAME.test(args[name])) {
       return args[name];
     }
     const node =
@@ -113,7 +115,13 @@ export function addCommands(
   add(CommandIDs.openCluster, 'Open a cluster…', withCluster('Open', actions.openCluster));
   add(CommandIDs.openRun, 'Open a run…', withRun('Open a run', actions.openRun));
   add(CommandIDs.stopRun, 'Stop a run…', withRun('Stop a run', context.stopRun, true));
-  add(CommandIDs.useCluster, 'Use a cluster in new notebooks…', withCluster('Use', actions.useCluster));
+  add(CommandIDs.useCluster, 'Use a cluster in new notebooks…', args =>
+    withCluster('Use', async name => {
+      if (args.name === undefined || (await confirmUse(name))) {
+        await actions.useCluster(name);
+      }
+    })(args)
+  );
   const askForOther = withRun('Compare', context.compareWith);
   add(CommandIDs.compareRun, 'Compare a run…', args =>
     typeof args.runId === 'string' && Array.isArray(args.others)
