@@ -29,9 +29,11 @@ from jupyter_ddl.ledger.spending import Cost, cost_of
 from jupyter_ddl.ledger.tables import (
     METRIC_COLUMNS,
     PROFILE_COLUMNS,
+    RANK_COLUMNS,
     TRIAL_COLUMNS,
     metrics_table,
     profile_table,
+    ranks_table,
     trials_table,
 )
 from jupyter_ddl.plotting.staleness import staleness_counts
@@ -213,6 +215,22 @@ class Run:
         return pd.DataFrame(rows, columns=None if rows else METRIC_COLUMNS)
 
     @property
+    def ranks(self) -> pd.DataFrame:
+        """One row per rank of a training's latest round: what its steps are made of, and cost.
+
+        ``steps`` are optimizer steps, ``step_ms`` and its parts those of one on the average,
+        ``bytes_per_step`` the payload that the rank has sent, by ``steps``; of a parameter server
+        it is what it gives to workers.  ``peak_memory_bytes`` is the most main memory that its
+        process has held up to its last word.  NaN: not measured, as the bytes of ``fsdp`` and of
+        loops by hand.
+        """
+        import pandas as pd
+
+        found = pd.DataFrame(ranks_table(self._fold()), columns=list(RANK_COLUMNS))
+        measured = list(RANK_COLUMNS[RANK_COLUMNS.index("step_ms") :])
+        return found.astype(dict.fromkeys(measured, float) | {"steps": "Int64"})
+
+    @property
     def profile(self) -> pd.DataFrame:
         """The costliest operations of each rank that ``--profile`` recorded, and their traces.
 
@@ -306,9 +324,12 @@ class Run:
         -------
         pandas.DataFrame
             ``ranks``, ``strategy``, ``efficiency`` (samples per second, as a share of those of as
-            many ranks that need not wait for one another) and ``error``: by how much of the
-            measured step a fit to the other sizes misses this one; NaN where nothing was measured.
-            ``attrs["best"]`` is the best strategy by ranks, ``attrs["notes"]`` what is assumed.
+            many ranks that need not wait for one another), ``error``: by how much of the measured
+            step a fit to the other sizes misses this one, NaN where nothing was measured; and
+            ``basis``: ``fit``, or ``estimate`` of a strategy whose steps are computed from the
+            fitted parameters and what ``attrs["assumed"]`` says of it.  ``attrs["best"]`` is the
+            best strategy by ranks of those that train as one process does, ``attrs["fastest"]``
+            of all, ``attrs["notes"]`` what the fit assumes.
 
         Raises
         ------

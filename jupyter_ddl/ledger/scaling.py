@@ -4,20 +4,29 @@ A step on p ranks takes as long as its data and its compute, each per sample and
 constant, the wait for the slowest rank, and the exchange of gradients.  The exchange is that of a
 ring (Thakur et al. 2005, https://doi.org/10.1177/1094342005051521): 2 (p - 1) messages, and
 2 (p - 1) / p times the parameters' bytes through each rank.  The slowest of p ranks is slower than
-their mean by as much as the largest of p normal variates is above it.
+their mean by as much as the largest of p normal variates is above it.  Strategies whose steps are
+others are estimated from the same parameters: :mod:`jupyter_ddl.ledger.step_cost`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from statistics import NormalDist, fmean
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from statistics import fmean
+from typing import Literal, NamedTuple
 
 import msgspec
 
 from jupyter_ddl.errors import OptionError
 from jupyter_ddl.formats import format_bytes, format_counted, format_percent
 from jupyter_ddl.ledger.run_state import RunState
+from jupyter_ddl.ledger.step_cost import (
+    ASSUMED,
+    ESTIMATED,
+    OTHER_TRAININGS,
+    Cost,
+    largest,
+    traffic,
+)
 from jupyter_ddl.ledger.step_parts import step_parts
 from jupyter_ddl.protocol.run import RunSpec
 
@@ -26,6 +35,7 @@ __all__ = [
     "SIZES",
     "Cost",
     "Measured",
+    "Prediction",
     "Scaling",
     "fit_cost",
     "measured_of",
@@ -48,9 +58,6 @@ _OTHER_COSTS = {
     "ps-async": "whose ranks exchange with servers and not with each other",
 }
 """Strategies whose steps are not what this model describes, and why."""
-_BLOM = (0.375, 0.25)
-"""Of Blom's approximation of the expected largest of normal variates (Statistical Estimates and
-Transformed Beta-Variables, 1958)."""
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,77 +79,51 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     """Ranks of a host for each of its CPUs; at least 1."""
 
 
-class Cost(msgspec.Struct, frozen=True, kw_only=True):
-    """What a step is made of, on a CPU or GPU of each rank's own."""
+class Prediction(NamedTuple):
+    """Of one number of ranks and strategy."""
 
-    n_samples: float
-    """Of one rank and step, where ``n_ranks`` of them are at work."""
     n_ranks: int
-    keeps_whole_batch: bool
-    """Whether more ranks have fewer samples each."""
-    step_s: float
-    """What does not depend on samples."""
-    sample_s: float
-    """Of data and compute."""
-    message_s: float
-    byte_s: float
-    n_bytes: int
-    straggling_s: float
-    """One standard deviation between ranks."""
-    assumed: tuple[str, ...] = ()
+    strategy: str
+    efficiency: float
+    error: float | None
+    """By how much of the measured step a fit to the *other* sizes missed it; None where this size
+    was not measured or is the only one."""
+    basis: Literal["fit", "estimate"]
+    """An estimate is by the fitted parameters and what ``Scaling.assumed`` says."""
 
-    def samples(self, n_ranks: int) -> float:
-        """Of one rank and step."""
-        return self.n_samples * self.n_ranks / n_ranks if self.keeps_whole_batch else self.n_samples
-
-    def seconds(
-        self, n_ranks: int, strategy: str, *, n_samples: float | None = None, crowding: float = 1.0
-    ) -> float:
-        """Of one step."""
-        own_s = self.step_s + self.sample_s * (
-            self.samples(n_ranks) if n_samples is None else n_samples
-        )
-        traffic = _traffic(strategy, n_ranks)
-        exchange_s = traffic.n_messages * self.message_s
-        exchange_s += traffic.share * self.n_bytes * self.byte_s
-        return crowding * (own_s + self.straggling_s * _largest(n_ranks) + exchange_s)
-
-    def efficiency(self, n_ranks: int, strategy: str) -> float:
-        """Samples per second, as a share of those of as many ranks that need not talk."""
-        alone, each = self.samples(1), self.samples(n_ranks)
-        return each / self.seconds(n_ranks, strategy) * self.seconds(1, strategy) / alone
-
-
-class _Traffic(NamedTuple):
-    """Of one rank and step."""
-
-    n_messages: int
-    share: float
-    """Of the parameters' bytes."""
+    @property
+    def text(self) -> str:
+        """Short."""
+        doubt = ", an estimate" if self.basis == "estimate" else ""
+        return f"{format_percent(self.efficiency)} by {self.strategy}{doubt}"
 
 
 class Scaling(msgspec.Struct, frozen=True, kw_only=True):
     """Predictions, and how far they can be trusted."""
 
-    rows: tuple[tuple[int, str, float, float | None], ...]
-    """Ranks, strategy, efficiency; by how much of the measured step a fit to the *other* sizes
-    missed it, None where this size was not measured or is the only one."""
+    rows: tuple[Prediction, ...]
     measured: tuple[tuple[int, str, float], ...]
     """Ranks, strategy, efficiency that was measured beside the fitted single rank."""
     best: dict[int, str]
+    """By ranks, of the strategies that train as one process does."""
+    fastest: dict[int, str]
+    """By ranks, of all strategies."""
+    assumed: dict[str, str]
+    """By strategy that is estimated."""
     cost: Cost
     notes: tuple[str, ...]
 
     @property
     def text(self) -> str:
         """One sentence."""
-        few, many = SIZES[1], SIZES[-1]
-        of = {(ranks, strategy): efficiency for ranks, strategy, efficiency, _ in self.rows}
-        parts = [
-            f"{n} ranks {format_percent(of[n, self.best[n]])} by {self.best[n]}"
-            for n in (few, many)
-        ]
+        by_size = {each.n_ranks: each.text for each in self.best_rows}
+        parts = [f"{n} ranks {by_size[n]}" for n in (SIZES[1], SIZES[-1])]
         return f"efficiency predicted of {', of '.join(parts)}"
+
+    @property
+    def best_rows(self) -> list[Prediction]:
+        """One for each number of ranks."""
+        return [each for each in self.rows if each.strategy == self.best[each.n_ranks]]
 
 
 def measured_of(state: RunState) -> Measured:
@@ -218,14 +199,21 @@ def scaling_of(runs: Sequence[Measured]) -> Scaling:
     """
     known = _by_size(runs)
     cost = fit_cost(known)
-    strategies = list(dict.fromkeys([*(each.strategy for each in known), "ddp", "fsdp"]))
+    fitted = list(dict.fromkeys([*(each.strategy for each in known), "ddp", "fsdp"]))
     errors = {(each.n_ranks, each.strategy): _error(each, known) for each in known}
     sizes = sorted({*SIZES, *(each.n_ranks for each in known if each.n_ranks > 1)})
     rows = tuple(
-        (size, strategy, cost.efficiency(size, strategy), errors.get((size, strategy)))
+        Prediction(
+            size,
+            strategy,
+            cost.efficiency(size, strategy),
+            errors.get((size, strategy)),
+            "fit" if strategy in fitted else "estimate",
+        )
         for size in sizes
-        for strategy in strategies
+        for strategy in (*fitted, *ESTIMATED)
     )
+    alike = [each for each in rows if each.strategy not in OTHER_TRAININGS]
     alone_s = cost.seconds(1, "ddp")
     found = tuple(
         (
@@ -238,10 +226,20 @@ def scaling_of(runs: Sequence[Measured]) -> Scaling:
     return Scaling(
         rows=rows,
         measured=found,
-        best={size: max(strategies, key=lambda s: cost.efficiency(size, s)) for size in sizes},
+        best=_most_efficient(alike),
+        fastest=_most_efficient(rows),
+        assumed=dict(ASSUMED),
         cost=cost,
         notes=(*cost.assumed, *_crowded(known)),
     )
+
+
+def _most_efficient(rows: Iterable[Prediction]) -> dict[int, str]:
+    found: dict[int, Prediction] = {}
+    for row in rows:
+        if row.n_ranks not in found or row.efficiency > found[row.n_ranks].efficiency:
+            found[row.n_ranks] = row
+    return {n_ranks: row.strategy for n_ranks, row in found.items()}
 
 
 def _error(left_out: Measured, known: Sequence[Measured]) -> float | None:
@@ -300,7 +298,7 @@ def fit_cost(runs: Sequence[Measured]) -> Cost:
     message_s, byte_s, doubt = _exchange_cost(runs, step_s, sample_s, n_bytes or 1)
     assumed += [doubt] if doubt else []
     spreads = [
-        each.waiting_s / each.crowding / _largest(each.n_ranks)
+        each.waiting_s / each.crowding / largest(each.n_ranks)
         for each in runs
         if each.waiting_s is not None and each.n_ranks > 1
     ]
@@ -354,8 +352,8 @@ def _exchange_cost(
         if spent_s is None:  # what is more than a rank needs for itself
             own_s = (step_s + sample_s * _samples(run)) * run.crowding
             spent_s = max(0.0, run.step_s - own_s)
-        traffic = _traffic(run.strategy, run.n_ranks)
-        rows.append((traffic.n_messages, traffic.share * n_bytes, spent_s / run.crowding))
+        n_messages, share = traffic(run.strategy, run.n_ranks)
+        rows.append((n_messages, share * n_bytes, spent_s / run.crowding))
     if not rows:
         message = f"{_micros(_LATENCY_S)} a message and {format_bytes(int(_BYTES_S))}/s"
         return _LATENCY_S, 1 / _BYTES_S, f"nothing was exchanged yet: {message} are assumed"
@@ -390,20 +388,3 @@ def _least_squares(rows: Sequence[tuple[float, float, float]]) -> tuple[float, f
         (only_a, only_b),
         key=lambda ab: sum((ab[0] * x + ab[1] * y - 1) ** 2 for x, y in scaled),
     )
-
-
-def _largest(n_ranks: int) -> float:
-    """Of so many normal variates, in standard deviations above their mean."""
-    if n_ranks < 2:
-        return 0.0
-    return NormalDist().inv_cdf((n_ranks - _BLOM[0]) / (n_ranks + _BLOM[1]))
-
-
-_PASSES: Mapping[str, int] = {"ddp": 2, "fsdp": 3}
-"""How often a step moves all parameters' bytes around a ring: gradients are reduced, scattered and
-gathered; sharded parameters are gathered twice and their gradients reduced and scattered."""
-
-
-def _traffic(strategy: str, n_ranks: int) -> _Traffic:
-    passes = _PASSES.get(strategy, 2)
-    return _Traffic(passes * (n_ranks - 1), passes * (n_ranks - 1) / n_ranks)

@@ -17,6 +17,7 @@ from jupyter_ddl.ledger.profiles import operation_rows, trace_rows
 from jupyter_ddl.ledger.run_state import GroupHistory, RunState, Series, by_importance
 from jupyter_ddl.ledger.spending import spending_rows
 from jupyter_ddl.ledger.step_parts import (
+    bytes_per_step,
     hidden_share,
     pipeline_verdict,
     step_parts,
@@ -216,6 +217,7 @@ def _rows(
         started = ranks.started[rank]
         ended = ranks.ended.get(rank)
         report = ranks.reports.get(rank)
+        timed = ranks.steps.get(rank)
         pairs = () if report is None else zip(report.names, report.values, strict=True)
         phase, heard_at_s = liveness.get(rank, ("", None)) if ended is None else ("", None)
         rows.append(
@@ -231,6 +233,8 @@ def _rows(
                 phase=phase,
                 heard_at_s=heard_at_s,
                 parts=parts.get(rank),
+                bytes_per_step=bytes_per_step(timed),
+                peak_memory_bytes=None if timed is None else timed.peak_memory_bytes,
             )
         )
     return tuple(rows)

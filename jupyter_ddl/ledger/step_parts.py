@@ -14,7 +14,7 @@ from jupyter_ddl.protocol.events import StepsTimed
 from jupyter_ddl.protocol.pipeline import PipelineTimes
 from jupyter_ddl.protocol.snapshot import StepParts
 
-__all__ = ["hidden_share", "pipeline_verdict", "step_parts", "step_verdict"]
+__all__ = ["bytes_per_step", "hidden_share", "pipeline_verdict", "step_parts", "step_verdict"]
 
 _MIN_STEPS = 5
 _SLOWER = 1.2
@@ -49,6 +49,13 @@ def step_parts(timed: Mapping[int, StepsTimed]) -> dict[int, StepParts]:
     ]
     least_s = min(exchanges, default=0.0)
     return {rank: _parts(each, least_s) for rank, each in sorted(enough.items())}
+
+
+def bytes_per_step(timed: StepsTimed | None) -> float | None:
+    """Payload that a rank sends, on the average of its round so far; None: not counted."""
+    if timed is None or timed.bytes_sent is None or not timed.n_updates:
+        return None
+    return timed.bytes_sent / timed.n_updates
 
 
 def hidden_share(timed: Mapping[int, StepsTimed]) -> float | None:

@@ -9,13 +9,16 @@ from typing import Any, Literal, TypeAlias
 
 from jupyter_ddl.ledger.reducer import RunState, fold_all
 from jupyter_ddl.ledger.run_state import Series
+from jupyter_ddl.ledger.step_parts import bytes_per_step, step_parts
 from jupyter_ddl.protocol.events import AttemptFinished, AttemptStarted, Event, Reported
-from jupyter_ddl.protocol.snapshot import TrialStateName
+from jupyter_ddl.protocol.group import n_servers
+from jupyter_ddl.protocol.snapshot import StepParts, TrialStateName
 from jupyter_ddl.protocol.space import ParamValue
 
 __all__ = [
     "METRIC_COLUMNS",
     "PROFILE_COLUMNS",
+    "RANK_COLUMNS",
     "TRIAL_COLUMNS",
     "best_trial",
     "complete_trials",
@@ -24,6 +27,7 @@ __all__ = [
     "metrics_table",
     "points_of",
     "profile_table",
+    "ranks_table",
     "trials_table",
 ]
 
@@ -54,6 +58,56 @@ PROFILE_COLUMNS = (
     "share",
     "trace",
 )
+
+
+RANK_COLUMNS = (
+    "rank",
+    "host",
+    "device",
+    "state",
+    "steps",
+    "step_ms",
+    "data_ms",
+    "compute_ms",
+    "waiting_ms",
+    "exchange_ms",
+    "bytes_per_step",
+    "peak_memory_bytes",
+)
+
+
+def ranks_table(state: RunState) -> list[dict[str, Any]]:
+    """One row per rank of a training's latest round; None: not measured."""
+    ranks = state.ranks.get(0)
+    if ranks is None or state.spec is None or not state.spec.verb.can.has_ranks:
+        return []
+    needs = state.spec.verb.ranks
+    n_training = len(ranks.started) - n_servers(needs.strategy, needs.strategy_options)
+    parts = step_parts({n: timed for n, timed in ranks.steps.items() if n < n_training})
+    rows = []
+    for rank, started in sorted(ranks.started.items()):
+        ended, timed = ranks.ended.get(rank), ranks.steps.get(rank)
+        row = (
+            rank,
+            started.host,
+            started.device,
+            "running" if ended is None else ended.outcome,
+            None if timed is None else timed.n_updates,
+            *_milliseconds(parts.get(rank)),
+            bytes_per_step(timed),
+            None if timed is None else timed.peak_memory_bytes,
+        )
+        rows.append(dict(zip(RANK_COLUMNS, row, strict=True)))
+    return rows
+
+
+def _milliseconds(parts: StepParts | None) -> list[float | None]:
+    """Of a step, and of what it is made of."""
+    if parts is None:
+        return [None] * 5
+    own_s = (parts.step_s, parts.data_s, parts.compute_s)
+    shared_s = (parts.waiting_s, parts.exchange_s)
+    return [None if s is None else 1e3 * s for s in (*own_s, *shared_s)]
 
 
 def profile_table(state: RunState, folder: Path) -> list[dict[str, Any]]:

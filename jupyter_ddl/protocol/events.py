@@ -170,6 +170,10 @@ class StepsTimed(msgspec.Struct, frozen=True, tag="steps_timed"):
     hidden_share: Finite | None = None
     """Of the time in which DDP's gradients are on their way, what the backward pass hides, from 0
     to 1; None: not measured."""
+    n_updates: int = 0
+    """All optimizer steps so far, also those that are left out of ``n_steps``; 0: not told."""
+    peak_memory_bytes: int | None = None
+    """The most main memory that the rank's process has held; None: not told."""
 
 
 class PipelineTimed(msgspec.Struct, frozen=True, tag="pipeline_timed"):

@@ -176,6 +176,10 @@ class RankRow(msgspec.Struct, frozen=True):
     """Unix seconds of its last step or phase; None: not known."""
     parts: StepParts | None = None
     """What its steps are made of; None: nothing is known of them yet."""
+    bytes_per_step: float | None = None
+    """Payload that it sends, on the average of its round so far; None: not counted."""
+    peak_memory_bytes: int | None = None
+    """The most main memory that its process has held; None: not told."""
 
 
 class RestartRow(msgspec.Struct, frozen=True):

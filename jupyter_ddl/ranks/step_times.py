@@ -28,6 +28,7 @@ from jupyter_ddl.ranks.collective_waits import (
     watch_collectives,
 )
 from jupyter_ddl.ranks.heartbeat import LoaderWatch
+from jupyter_ddl.ranks.peak_memory import peak_memory_bytes
 from jupyter_ddl.store.host_limits import host_limits
 
 __all__ = ["StepTimes", "watch_exchanges", "watch_strategy"]
@@ -168,6 +169,8 @@ class StepTimes:
                 n_cpus=_n_cpus(),
                 bytes_sent=self._n_sent,
                 hidden_share=self._exchanges.hidden_share,
+                n_updates=self._n_all,
+                peak_memory_bytes=peak_memory_bytes(),
             )
         )
 

@@ -136,6 +136,16 @@ def parts_text(row: RankRow) -> str:
     return f"{format_duration(parts.step_s)}: {', '.join(told)}"
 
 
+def cost_text(row: RankRow) -> str:
+    """What a rank sends in a step, and the most memory it has held: ``8 KiB a step, 350 MiB``."""
+    sent, peak = row.bytes_per_step, row.peak_memory_bytes
+    told = (
+        "" if sent is None else f"{format_bytes(sent)} a step",
+        "" if peak is None else format_bytes(peak),
+    )
+    return ", ".join(each for each in told if each)
+
+
 def verdict_text(snapshot: RunSnapshot) -> str:
     """What is known of the ranks' steps as a line of its own, not cleaned; empty: nothing is."""
     sent = snapshot.bytes_sent
@@ -354,6 +364,7 @@ def rank_table(snapshot: RunSnapshot, n_rows: int, limit: int) -> str:
         ("last metrics", lambda row: esc(metrics_text(row), limit * 3), False),
         ("one step", lambda row: esc(parts_text(row), limit * 3), False),
         ("host → worker → device", lambda row: esc(place_text(row), limit * 4), False),
+        ("sent, peak memory", cost_text, False),
         ("pid", lambda row: str(row.pid), True),
     )
     columns = []
@@ -436,5 +447,6 @@ def _text_columns(snapshot: RunSnapshot) -> list[TextColumn]:
         TextColumn("last metrics", tuple(plain(metrics_text(row), 60) for row in rows)),
         TextColumn("one step", tuple(parts_text(row) for row in rows)),
         TextColumn("host → worker → device", tuple(plain(place_text(row), 60) for row in rows)),
+        TextColumn("sent, peak memory", tuple(cost_text(row) for row in rows)),
     ]
     return [column for column in columns if any(column.cells)]

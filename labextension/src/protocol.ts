@@ -418,6 +418,8 @@ export interface RankRow {
   phase: string;
   heard_at_s: number | null;
   parts: StepParts | null;
+  bytes_per_step: number | null;
+  peak_memory_bytes: number | null;
 }
 
 export interface RankSample {
@@ -879,7 +881,7 @@ export const STRUCTS: Record<string, Record<string, Shape>> = {
   OutputRow: {"trial": "int", "file": "string", "at_s": "number"},
   Place: {"cpus": "int", "memory_bytes": {"any": ["int", "null"]}, "n_slots": "int", "labels": {"map": "string"}, "gpus": {"list": "string"}},
   Progress: {"kind": {"one": ["progress"]}, "id": "int", "text": "string"},
-  RankRow: {"rank": "int", "host": "string", "worker": "string", "device": "string", "pid": "int", "state": {"any": [{"one": ["running"]}, {"one": ["cancelled", "complete", "evicted", "failed", "moved", "pruned"]}]}, "step": {"any": ["int", "null"]}, "metrics": {"map": {"any": ["number", "null"]}}, "phase": "string", "heard_at_s": {"any": ["number", "null"]}, "parts": {"any": [{"struct": "StepParts"}, "null"]}},
+  RankRow: {"rank": "int", "host": "string", "worker": "string", "device": "string", "pid": "int", "state": {"any": [{"one": ["running"]}, {"one": ["cancelled", "complete", "evicted", "failed", "moved", "pruned"]}]}, "step": {"any": ["int", "null"]}, "metrics": {"map": {"any": ["number", "null"]}}, "phase": "string", "heard_at_s": {"any": ["number", "null"]}, "parts": {"any": [{"struct": "StepParts"}, "null"]}, "bytes_per_step": {"any": ["number", "null"]}, "peak_memory_bytes": {"any": ["int", "null"]}},
   RankSample: {"run_id": "string", "trial": "int", "rank": "int", "pid": "int", "cpu": {"any": ["number", "null"]}, "memory_bytes": {"any": ["int", "null"]}, "read_bytes_s": {"any": ["number", "null"]}, "write_bytes_s": {"any": ["number", "null"]}, "loader_share": {"any": ["number", "null"]}, "gpus": {"list": "string"}, "is_busy": "boolean"},
   RankStacks: {"rank": "int", "is_blamed": "boolean", "text": "string"},
   RankStatus: {"rank": "int", "worker": "string", "host": "string", "pid": "int", "device": "string", "log": "string", "log_end": "int"},

@@ -91,7 +91,7 @@ export class Ranks {
     bar.firstChild.firstChild.style.width = `${Math.max(0, Math.min(100, (100 * (row.step ?? 0)) / furthest)).toFixed(1)}%`;
     setAttribute(bar.firstChild.firstChild, "class", `ddl-fill-${clean(row.state, 12)}`);
     show(parts, !this._heads[4].hidden);
-    updateParts(parts, row.parts ?? null);
+    updateParts(parts, row.parts ?? null, row);
     const since = running && typeof row.heard_at_s === "number" ? Math.max(0, nowS - row.heard_at_s) : null;
     setText(age, since === null ? "–" : row.step === null ? `none for ${duration(since)}` : `${duration(since)} ago`);
     setAttribute(age, "class", since === null || since < SLOW_S ? "ddl-muted" : since < LATE_S ? "ddl-warm" : "ddl-hot");
@@ -117,7 +117,7 @@ function lane() {
   );
 }
 
-function updateParts(cell, parts) {
+function updateParts(cell, parts, row) {
   const [bar, text] = cell.firstChild.children;
   const pieces = parts === null ? [] : piecesOf(parts);
   show(bar, pieces.length > 0);
@@ -134,6 +134,8 @@ function updateParts(cell, parts) {
   const facts = parts === null ? [] : [duration(parts.step_s)];
   if (typeof parts?.samples_s === "number") facts.push(`${number(Math.round(parts.samples_s))} samples/s`);
   if (typeof parts?.gradient_norm === "number") facts.push(`gradient ${number(parts.gradient_norm)}`);
+  if (typeof row.bytes_per_step === "number") facts.push(`${bytes(row.bytes_per_step)} a step`);
+  if (typeof row.peak_memory_bytes === "number") facts.push(`${bytes(row.peak_memory_bytes)} at most`);
   setAttribute(bar, "aria-label", told);
   setAttribute(cell, "title", [told, ...facts, parts?.exchange_s === null ? "exchange not measured" : ""].filter(Boolean).join(" · "));
   setText(text, facts.join(" · "));

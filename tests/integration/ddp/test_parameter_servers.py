@@ -145,6 +145,13 @@ def test_a_run_trains_on_one_rank_and_keeps_parameters_on_the_other(cluster: obj
     n_steps, n_weights = len(losses), 3 * 8 + 8 + 8 + 1
     # Gradients there and parameters back at each step, and what training begins with.
     assert (run.bytes_sent or 0) > (2 * n_steps + 1) * 4 * n_weights
+    # Each gives the other as much in a step; the server has no step of its own to measure.
+    ranks = run.ranks
+    assert list(ranks.steps) == [n_steps, n_steps]
+    assert all(ranks.bytes_per_step >= 4 * n_weights)
+    assert (ranks.bytes_per_step * n_steps).sum() == pytest.approx(run.bytes_sent)
+    assert list(ranks.step_ms.isna()) == [False, True]
+    assert all(ranks.peak_memory_bytes > 50 << 20), "each has imported torch"
     halved = train(CELL, 2, namespace={}, strategy="ps-sync", compress="fp16")
     saved = (run.bytes_sent or 0) - (halved.bytes_sent or 0)
     assert saved == pytest.approx(n_steps * 2 * n_weights, abs=40), "words beside them differ"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import pytest
 
@@ -60,15 +61,28 @@ def test_runs_of_three_sizes_become_a_table_with_its_error_and_a_plot(home: Home
         record(f"size-{n_ranks}", n_ranks)
     run = Run("size-1")
     table = run.scaling("size-2", Run("size-4"))
-    assert list(table) == ["ranks", "strategy", "efficiency", "error"]
+    assert list(table) == ["ranks", "strategy", "efficiency", "error", "basis"]
     ddp = table[table.strategy == "ddp"].set_index("ranks")
     assert list(ddp.index) == [2, 4, 8, 16, 32, 64]
     assert ddp.efficiency[4] == pytest.approx(10 / 16, abs=0.02)
     assert 0 < ddp.error[2] < 0.2  # 1 and 4 ranks can't tell messages from bytes
     assert math.isnan(ddp.error[8])
-    assert table.attrs["best"][64] == "ddp"
+    by_basis = {basis: set(rows.strategy) for basis, rows in table.groupby("basis")}
+    estimated = {"pipeline", "ps-sync", "ps-async", "local-sgd", "diloco"}
+    assert by_basis == {"fit": {"ddp", "fsdp"}, "estimate": estimated}
+    assert set(table.attrs["assumed"]) == estimated
+    assert table.attrs["fastest"][4] == "local-sgd"
+    assert table.attrs["best"][4] in {"ddp", "pipeline"}
     plot = run.plot.scaling(runs=["size-2", "size-4"])
-    assert {"ddp", "fsdp"} == set(plot.chart.series)
+    # What is the same at every size is one line.
+    drawn = {"pipeline", "ps-sync", "ps-async", "local-sgd, diloco"}
+    assert {"ddp", "fsdp"} | drawn == set(plot.chart.series)
+    faint, fits, _ = plot.chart.panels[0].layers
+    assert faint.is_faint
+    assert {mark.series for mark in faint.marks} == drawn
+    assert {mark.series for mark in fits.marks} == {"ddp", "fsdp"}
+    assert all("an estimate that assumes" in mark.label for mark in faint.marks)
+    assert "local-sgd and diloco assumes --sync-every 8" in plot.chart.note
     assert "efficiency predicted of 4 ranks" in repr(plot)
     assert plot.svg.startswith("<svg")
 
@@ -89,5 +103,6 @@ def test_a_dry_run_guesses_by_earlier_runs_of_its_cell(home: Home) -> None:
     record("size-1", 1)
     record("size-2", 2)
     line, *notes = first_guess(spec_of("new", 4))
-    assert line.startswith("Scaling: by 2 runs of this cell on 1, 2 ranks, efficiency at 2 ranks")
+    assert line.startswith("Scaling: by 2 runs of this cell on 1, 2 ranks, the best strategy for ")
+    assert re.search(r"for 2 ranks \(\d+ % by (ddp|pipeline, an estimate)\), 4 ranks \(", line)
     assert notes

@@ -9,6 +9,7 @@ from jupyter_ddl.errors import OptionError
 from jupyter_ddl.ledger.reducer import fold_all
 from jupyter_ddl.ledger.run_state import RunState
 from jupyter_ddl.ledger.scaling import SIZES, Measured, fit_cost, measured_of, scaling_of
+from jupyter_ddl.ledger.step_cost import ESTIMATED, Cost, largest
 from jupyter_ddl.protocol.events import (
     AttemptStarted,
     RankStarted,
@@ -55,7 +56,8 @@ def test_what_a_ring_costs_is_found_and_predicted() -> None:
     assert of_64[2] == pytest.approx(measured(1).step_s / true.step_s)
     assert [row[0] for row in found.rows if row[1] == "ddp"] == list(SIZES)
     assert found.notes == ()
-    assert found.best[64] == "ddp"  # sharded parameters travel once more
+    fits = {row.strategy: row.efficiency for row in found.rows if row[::4] == (64, "fit")}
+    assert fits["fsdp"] < fits["ddp"]  # sharded parameters travel once more
 
 
 def test_an_error_is_that_of_a_fit_which_has_not_seen_this_size() -> None:
@@ -105,6 +107,73 @@ def test_an_exchange_that_was_not_measured_is_what_a_rank_does_not_need_for_itse
     )
     cost = fit_cost([measured(1), blind])
     assert cost.seconds(2, "fsdp") == pytest.approx(blind.step_s)
+
+
+def cost(**changed: float) -> Cost:
+    """10 ms of a rank's own for 20 samples; an exchange costs nothing but what ``changed`` says."""
+    free = Cost(
+        n_samples=20.0,
+        n_ranks=1,
+        keeps_whole_batch=False,
+        step_s=0.002,
+        sample_s=0.0004,
+        message_s=0.0,
+        byte_s=0.0,
+        n_bytes=1_000_000,
+        straggling_s=0.0,
+    )
+    return msgspec.structs.replace(free, **changed)
+
+
+def test_a_pipeline_on_a_free_network_loses_its_bubble_and_waits_for_messages() -> None:
+    # 4 ranks with 16 micro-batches: (S - 1) / (M + S - 1) = 3 / 19.
+    assert cost().efficiency(4, "pipeline") == pytest.approx(1 - 3 / 19)
+    # A batch fills 19 slots forward and 19 back, with a message between each and the next.
+    assert cost(message_s=1e-4).seconds(4, "pipeline") == pytest.approx(0.010 * 19 / 16 + 36e-4)
+    # Its parameters stay where they are.
+    assert cost(byte_s=1e-8).efficiency(4, "pipeline") == cost().efficiency(4, "pipeline")
+
+
+@pytest.mark.parametrize("strategy", ["local-sgd", "diloco"])
+def test_who_meets_in_every_eighth_step_exchanges_an_eighth_of_ddps(strategy: str) -> None:
+    one = cost(message_s=1e-4, byte_s=1e-9, straggling_s=0.001)
+    exchange_s = 6e-4 + 6 / 4 * 1e-3
+    waiting_s = 0.001 * largest(4)
+    assert one.seconds(4, "ddp") == pytest.approx(0.010 + waiting_s + exchange_s)
+    assert one.seconds(4, strategy) == pytest.approx(0.010 + waiting_s + exchange_s / 8)
+
+
+def test_a_server_serves_one_worker_after_another() -> None:
+    one = cost(message_s=1e-4, byte_s=1e-9, straggling_s=0.001)
+    served_s = 2 * (1e-4 + 1e-3)
+    assert one.seconds(4, "ps-sync") == pytest.approx(0.010 + 0.001 * largest(3) + 3 * served_s)
+    # Three workers keep it busy for 6.6 ms in the 12.2 ms of their steps; 63 never let it rest.
+    assert one.seconds(4, "ps-async") == pytest.approx(0.010 + served_s)
+    assert one.efficiency(4, "ps-async") == pytest.approx(3 / 4 * 0.010 / (0.010 + served_s))
+    assert one.efficiency(64, "ps-async") == pytest.approx(0.010 / (64 * served_s))
+    # On a free network only the server's own rank is lost, with one batch for all workers, too.
+    for strategy in ("ps-sync", "ps-async"):
+        assert cost().efficiency(4, strategy) == pytest.approx(3 / 4)
+        shared = cost(step_s=0.0, keeps_whole_batch=True)
+        assert shared.seconds(4, strategy) == pytest.approx(0.008 / 3)
+        assert shared.efficiency(4, strategy) == pytest.approx(3 / 4)
+
+
+def test_what_is_estimated_is_told_and_the_best_trains_as_one_process_does() -> None:
+    found = scaling_of([measured(1), measured(2), measured(4)])
+    told = {row.strategy: row.basis for row in found.rows}
+    assert told == dict.fromkeys(("ddp", "fsdp"), "fit") | dict.fromkeys(ESTIMATED, "estimate")
+    assert found.assumed.keys() == set(ESTIMATED)
+    of_64 = {row.strategy: row.efficiency for row in found.rows if row.n_ranks == 64}
+    # 18.6 ms of a step of ddp are exchange, 2.3 of one of local SGD, which is another training.
+    assert found.fastest[64] == "local-sgd"
+    assert found.best[64] == max({"ddp", "fsdp", "pipeline", "ps-sync"}, key=of_64.__getitem__)
+    cheap = [
+        msgspec.structs.replace(measured(n), exchange_s=0.0, step_s=measured(1).step_s)
+        for n in (1, 2, 4)
+    ]
+    assert scaling_of(cheap).best[64] == "ddp"
+    assert "64 ranks" in found.text
 
 
 def group(n_steps: int = 100, *, verb: Ddp | None = None, n_told: int = 2) -> RunState:

@@ -13,6 +13,7 @@ from jupyter_ddl.protocol.events import StepsTimed
 from jupyter_ddl.ranks import step_times
 from jupyter_ddl.ranks.collective_waits import CollectiveWaits
 from jupyter_ddl.ranks.heartbeat import LoaderWatch
+from jupyter_ddl.ranks.peak_memory import peak_memory_bytes
 from jupyter_ddl.ranks.step_times import StepTimes, watch_strategy
 
 torch = pytest.importorskip("torch")
@@ -277,10 +278,26 @@ def test_what_a_strategy_has_sent_is_told_with_the_last_step_too(rank: Rank) -> 
         strategy.bytes_sent = 100 * number
         rank.compute(0.5)
     rank.steps.close()
-    assert rank.sent[-1].bytes_sent == 300
+    assert (rank.sent[-1].bytes_sent, rank.sent[-1].n_updates) == (300, 3)
     strategy.bytes_sent = 350  # of a checkpoint, behind the last step
     rank.steps.close()
     assert rank.sent[-1].bytes_sent == 350
     n_told = len(rank.sent)
     rank.steps.close()
     assert len(rank.sent) == n_told
+
+
+def test_a_rank_tells_the_most_memory_that_it_has_held(rank: Rank) -> None:
+    rank.compute(0.5)
+    rank.compute(0.5)
+    rank.steps.close()
+    before = rank.sent[-1].peak_memory_bytes
+    held = bytearray(peak_memory_bytes() + (64 << 20))
+    held[::4096] = b"1" * len(held[::4096])
+    del held
+    rank.compute(0.5)
+    rank.steps.close()
+    after = rank.sent[-1].peak_memory_bytes
+    assert before is not None
+    assert after is not None
+    assert after >= before + (64 << 20)

@@ -55,15 +55,19 @@ def test_each_rank_has_a_lane_from_host_to_device_with_what_it_said_last() -> No
 def test_what_steps_are_made_of_stands_with_each_rank_and_the_verdict_below() -> None:
     parts = StepParts(40, 0.05, 0.0185, 0.025, waiting_s=0.004, exchange_s=0.0025)
     alone = StepParts(40, 0.05, 0.0, 0.05)
-    rows = (replace(GROUP.ranks[0], parts=parts), replace(GROUP.ranks[1], parts=alone))
+    first = replace(GROUP.ranks[0], parts=parts, bytes_per_step=512.0, peak_memory_bytes=300 << 20)
+    rows = (first, replace(GROUP.ranks[1], parts=alone))
     told = replace(
         GROUP, ranks=rows, step_verdict="37 % of a step waits for data <b>", bytes_sent=1536
     )
     for drawn in (render_text(told, samples.NOW_S, 200), text_of(html(told))):
         assert "50 ms: 37 % data, 8 % waiting, 5 % exchange, 50 % compute" in drawn
+        assert "sent, peak memory" in drawn
+        assert "512 B a step, 300 MiB" in drawn
         assert "50 ms: 0 % data, 100 % compute" in drawn
         assert "Steps: 37 % of a step waits for data <b>; 1.5 KiB sent" in drawn
     assert "one step" not in text(GROUP)
+    assert "peak memory" not in text(GROUP)
 
 
 def test_a_restart_tells_its_cause_and_where_training_went_on() -> None:
