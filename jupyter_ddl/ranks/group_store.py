@@ -18,8 +18,17 @@ from typing import Any
 
 from jupyter_ddl.errors import LaunchError
 from jupyter_ddl.protocol.group import RankPlace
+from jupyter_ddl.ranks.listeners import leave_open
 
-__all__ = ["StoreFile", "free_port", "hold_port", "join_store", "open_store", "open_store_at"]
+__all__ = [
+    "StoreFile",
+    "free_port",
+    "hold_port",
+    "join_store",
+    "join_store_at",
+    "open_store",
+    "open_store_at",
+]
 
 _FILE_NAME = "jupyter_ddl_store"
 
@@ -69,45 +78,44 @@ def open_store(host: str, place: RankPlace, file: StoreFile | None) -> tuple[Any
     return TokenStore(host, server.port, place.token, timeout), server.port
 
 
-def open_store_at(address: str, n_ranks: int, timeout: timedelta) -> Any:
-    """A store at an address that the user's code names, for a group of its own.
+def open_store_at(address: str, token: str, timeout: timedelta) -> Any:
+    """Rank 0's store at an address that the user's code names, for a group of its own.
 
     Raises
     ------
     LaunchError
         Somebody listens there, or it is not this host's.
     """
-    host, _, port = address.rpartition(":")
+    from jupyter_ddl.ranks.token_store import StoreServer, TokenStore
+
+    name, port = _parts(address)
     try:
-        found = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)[0][4]
-        listener = _bound(str(found[0]), int(port))
-    except (OSError, ValueError) as error:
+        host = str(socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)[0][4][0])
+        listener = _bound(host, port)
+        server = StoreServer(listener, token)
+    except OSError as error:
         raise LaunchError(
-            f"rank 0 of {n_ranks} can't listen at {address}: {getattr(error, 'strerror', error)}; "
+            f"rank 0 can't listen at {address}: {error.strerror}; "
             f"name another MASTER_ADDR or MASTER_PORT"
         ) from error
-    return _listening_store(listener, host, n_ranks, timeout)
+    leave_open(listener)
+    return TokenStore(host, server.port, token, timeout)
 
 
-def _listening_store(listener: socket.socket, host: str, n_ranks: int, timeout: timedelta) -> Any:
-    """Bound before: torch would listen on all interfaces, whatever host it is told."""
-    import torch.distributed as dist
+def join_store_at(address: str, token: str, timeout: timedelta) -> Any:
+    """The store that another process of this group has opened there as its rank 0."""
+    from jupyter_ddl.ranks.token_store import TokenStore
 
-    port = int(listener.getsockname()[1])
-    try:
-        listener.listen(1024)
-    except OSError as error:  # two sockets may be bound to a port, and one may listen
-        listener.close()
-        raise LaunchError(f"port {port} of {host} is in use: name another MASTER_PORT") from error
-    return dist.TCPStore(
-        host,
-        port,
-        world_size=n_ranks,
-        is_master=True,
-        wait_for_workers=True,
-        timeout=timeout,
-        master_listen_fd=listener.detach(),
-    )
+    return TokenStore(*_parts(address), token, timeout)
+
+
+def _parts(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    if not port.isdecimal():
+        raise LaunchError(
+            f"ranks can't meet at {address!r}: expected HOST:PORT; set MASTER_ADDR and MASTER_PORT"
+        )
+    return host.strip("[]"), int(port)
 
 
 def join_store(address: str, place: RankPlace, file: StoreFile | None) -> Any:

@@ -3,6 +3,8 @@
 Gloo keeps listening when all its ranks are connected, and asks nobody who he is.  Its descriptors
 can't be closed from outside, so the kernel is told to drop what still comes for them.
 
+A store that asks for a token by itself stays open: its ranks may come again.
+
 NCCL's sockets are left alone: it connects to them for as long as a communicator lives, to end it as
 well, and answers only who knows that communicator's number, which ranks tell each other in the
 store.
@@ -20,11 +22,18 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["closed_to_strangers", "socket_inodes"]
+__all__ = ["closed_to_strangers", "leave_open", "socket_inodes"]
 
 _SO_ATTACH_FILTER = 26
 _DROP_ALL = struct.pack("HBBI", 0x06, 0, 0, 0)
 """One instruction of the classic packet filter: return 0, keep no byte."""
+
+_left_open: set[int] = set()
+
+
+def leave_open(listener: socket.socket) -> None:
+    """Of a socket that asks whoever comes for a token, for the life of this process."""
+    _left_open.add(os.fstat(listener.fileno()).st_ino)
 
 
 def socket_inodes() -> dict[int, int]:
@@ -52,7 +61,7 @@ def closed_to_strangers() -> Iterator[None]:
     before = socket_inodes().keys()
     yield
     for inode, fd in socket_inodes().items():
-        if inode not in before:
+        if inode not in before and inode not in _left_open:
             with contextlib.suppress(OSError), socket.socket(fileno=os.dup(fd)) as found:
                 _close(found)
 

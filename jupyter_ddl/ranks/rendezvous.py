@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import secrets
 import sys
 import threading
 import time
@@ -21,7 +22,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from jupyter_ddl.formats import format_counted
 from jupyter_ddl.protocol.group import RankPlace, ranks_label
-from jupyter_ddl.ranks.group_store import open_store_at
+from jupyter_ddl.ranks.group_store import join_store_at, open_store_at
 from jupyter_ddl.ranks.imports import after_import, replace_everywhere
 from jupyter_ddl.ranks.listeners import closed_to_strangers
 
@@ -61,6 +62,10 @@ class Rendezvous:
     ) -> None:
         self._place = place
         self._store = store
+        # Processes that the code forks have it as well.
+        self._token = place.token or secrets.token_hex(16)
+        self._opened: dict[tuple[int, str], Any] = {}
+        """By process and address, the stores of groups of another size."""
         self._tell = tell
         self._recorded = recorded
         self._round_id = place.group_id
@@ -80,7 +85,7 @@ class Rendezvous:
         # torch has no public way to replace a handler: register_rendezvous_handler() only adds.
         handlers: dict[str, _Handler] = getattr(rendezvous, "_rendezvous_handlers", {})
         for scheme in handlers.keys() & set(_SCHEMES):
-            handlers[scheme] = functools.partial(self._meet_by_url, handlers[scheme])
+            handlers[scheme] = self._meet_by_url
         self._original = dist.init_process_group
 
         @functools.wraps(self._original)
@@ -143,52 +148,77 @@ class Rendezvous:
             timer.cancel()
 
     def _meet_by_url(
-        self, original: _Handler, url: str, timeout: timedelta = timedelta(minutes=30), **more: Any
+        self, url: str, timeout: timedelta = timedelta(minutes=30), **_: Any
     ) -> Iterator[tuple[Any, int, int]]:
         asked = dict(parse_qsl(urlsplit(url).query))
         place = self._place
         rank = int(asked.get("rank", os.environ.get("RANK", place.rank)))
         size = int(asked.get("world_size", os.environ.get("WORLD_SIZE", place.world_size)))
         where = urlsplit(url).netloc or _address()
-        if (rank, size) != (place.rank, place.world_size):
-            self._wait = (
-                f"as rank {rank} of {size} at {where}: this group has "
-                f"{format_counted(place.world_size, 'rank')}, and this is rank {place.rank}"
-            )
-            if rank == 0:
-                yield open_store_at(where, size, timeout), rank, size
-            else:
-                yield from original(url, timeout=timeout, **more)
-            return
-        yield self._meet(where, timeout), rank, size
+        if (rank, size) == (place.rank, place.world_size):
+            yield self._meet(where, timeout), rank, size
+        else:
+            yield self._meet_others(rank, size, where, timeout), rank, size
 
     def _meet(self, where: str, timeout: timedelta) -> Any:
         """A part of the store that these ranks, at this call, have for themselves."""
         import torch.distributed as dist
 
         here = dist.PrefixStore(f"jupyter_ddl/init/{self._key()}", self._store)
-        mine, deadline_s = f"here/{self._place.rank}", time.monotonic() + timeout.total_seconds()
-        here.set(mine, "1")
-        try:
-            while absent := self._absent(here):
-                who = ranks_label(absent)
-                self._wait = f"for {who} in init_process_group at {where}"
-                if time.monotonic() > deadline_s:
-                    raise dist.DistStoreError(
-                        f"rank {self._place.rank} timed out waiting for {who} in "
-                        f"init_process_group at {where} ({timeout.total_seconds():.0f} s)"
-                    )
-                with contextlib.suppress(RuntimeError):  # they are not there yet
-                    here.wait([f"here/{rank}" for rank in absent], timedelta(seconds=_LOOK_S))
-        except BaseException:
-            here.delete_key(mine)  # whoever comes later must not meet this call
-            raise
+        self._wait_for_all(here, self._place.rank, self._place.world_size, where, timeout)
         self._n_met += 1
         return here
 
-    def _absent(self, here: Any) -> list[int]:
-        ranks = range(self._place.world_size)
-        return [rank for rank in ranks if not here.check([f"here/{rank}"])]
+    def _meet_others(self, rank: int, size: int, where: str, timeout: timedelta) -> Any:
+        """The same of another number of ranks: some of this group's, or processes forked here."""
+        import torch.distributed as dist
+
+        place = self._place
+        said = (
+            f", as rank {rank} of {size}: this group has "
+            f"{format_counted(place.world_size, 'rank')}, and this is rank {place.rank}"
+        )
+        self._wait = f"at {where}{said}"
+        store = self._store_at(where, rank, timeout)
+        come = f"come/{size}/{rank}"
+        here = dist.PrefixStore(f"{size}/{store.add(come, 1)}", store)
+        try:
+            self._wait_for_all(here, rank, size, where, timeout, said)
+        except BaseException:
+            with contextlib.suppress(RuntimeError):  # rank 0 is gone, and its store with it
+                store.add(come, -1)
+            raise
+        return here
+
+    def _store_at(self, where: str, rank: int, timeout: timedelta) -> Any:
+        if rank:
+            return join_store_at(where, self._token, timeout)
+        key = os.getpid(), where
+        if key not in self._opened:
+            self._opened[key] = open_store_at(where, self._token, timeout)
+        return self._opened[key]
+
+    def _wait_for_all(
+        self, here: Any, rank: int, size: int, where: str, timeout: timedelta, said: str = ""
+    ) -> None:
+        import torch.distributed as dist
+
+        mine, deadline_s = f"here/{rank}", time.monotonic() + timeout.total_seconds()
+        here.set(mine, "1")
+        try:
+            while absent := _absent(here, size):
+                who = ranks_label(absent)
+                self._wait = f"for {who} in init_process_group at {where}{said}"
+                if time.monotonic() > deadline_s:
+                    raise dist.DistStoreError(
+                        f"rank {rank} timed out waiting for {who} in "
+                        f"init_process_group at {where} ({timeout.total_seconds():.0f} s)"
+                    )
+                with contextlib.suppress(RuntimeError):  # they are not there yet
+                    here.wait([f"here/{each}" for each in absent], timedelta(seconds=_LOOK_S))
+        except BaseException:
+            here.delete_key(mine)  # whoever comes later must not meet this call
+            raise
 
     def _key(self) -> str:
         return f"{self._round_id}/{self._n_met}"
@@ -246,6 +276,10 @@ def end_process_groups(tell: Tell, within_s: float = _END_S) -> None:
             f"destroy_process_group() of this rank was not over after {within_s:g} s; the rank "
             f"goes on without it"
         )
+
+
+def _absent(here: Any, size: int) -> list[int]:
+    return [rank for rank in range(size) if not here.check([f"here/{rank}"])]
 
 
 def _address() -> str:

@@ -80,6 +80,10 @@ class FuzzError(AssertionError):
     """A reader let something else out than an error of this package, hung or grew."""
 
 
+class _Hung(BaseException):
+    """No ``Exception``: a reader that turns errors into its own must not hide this one."""
+
+
 # -- ledgers and recordings ------------------------------------------------------------------------
 
 
@@ -345,13 +349,16 @@ def play(kind: str, seeds: range, folder: Path) -> Counter[str]:
 
 def _end_of(case: Case, rng: Random, kind: str, seed: int) -> str:
     rng.seed(seed)
-    signal.setitimer(signal.ITIMER_VIRTUAL, _CASE_S)
+    # Again and again: were it raised where nobody hears it, in a destructor, one would not do.
+    signal.setitimer(signal.ITIMER_VIRTUAL, _CASE_S, _CASE_S)
     try:
         case(rng)
     except JupyterDDLError as error:
         return type(error).__name__
     except HelpRequested:
         return "help"
+    except _Hung as error:
+        raise FuzzError(f"{kind}: the case of seed {seed} hung: {error}") from error
     except Exception as error:
         raise FuzzError(
             f"{kind}: the case of seed {seed} let out {type(error).__name__}: {error!s:.300}"
@@ -384,7 +391,7 @@ def _bounded() -> Iterator[None]:
     """A case that takes too much CPU time, or memory, raises; what is installed stays so."""
 
     def on_alarm(*_: object) -> None:
-        raise TimeoutError(f"no end within {_CASE_S:.0f} s of CPU time")
+        raise _Hung(f"no end within {_CASE_S:g} s of CPU time")
 
     before = signal.signal(signal.SIGVTALRM, on_alarm)
     limits = resource.getrlimit(resource.RLIMIT_AS)

@@ -62,6 +62,8 @@ if rank() == 0:
     dist.init_process_group("gloo", rank=0, world_size=3)
 """
 
+OTHER_NUMBERS = TUTORIAL + "[demo(1 - rank(), 2)[0] for _ in range(2)]\n"
+
 
 @pytest.mark.parametrize("initialize", [True, False])
 def test_a_script_with_its_own_port_runs_unchanged_and_twice(
@@ -78,6 +80,14 @@ def test_two_runs_side_by_side_and_a_stranger_may_have_the_same_port(cluster: ob
         cell = TUTORIAL + "demo(rank(), world_size())\n"
         runs = [pool.submit(train, cell, 1, namespace={}, initialize=i) for i in (True, False)]
         assert all(run.result().values[0][1] == "12355" for run in runs)
+
+
+def test_ranks_that_number_themselves_anew_meet_at_the_port_that_they_name(cluster: object) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = str(server.getsockname()[1])
+    first, second = train(OTHER_NUMBERS.replace("12355", port), 2, namespace={}).values
+    assert first == second
+    assert first[0] == first[1]
 
 
 def test_a_rank_that_waits_for_another_says_so_while_it_waits(cluster: object) -> None:

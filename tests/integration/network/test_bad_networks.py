@@ -9,6 +9,7 @@ import pytest
 
 from jupyter_ddl.client.api import train
 from tests.integration.network.conftest import Apart
+from tests.integration.network.told import Told
 from tests.integration.network.wire import Link
 from tests.integration.network.works import WORKS, Kept, Search, Work
 from tests.run_tools import outcomes
@@ -36,6 +37,15 @@ MOST_NEEDED = {
     "cells": "scheduler-worker",
 }
 """Controllers call ranks of workers that have files of their own by way of the scheduler."""
+SILENT_SCHEDULER = "the scheduler is connected but silent for"
+TOLD = {
+    ("controller-scheduler", 10): SILENT_SCHEDULER,
+    ("controller-scheduler", 60): SILENT_SCHEDULER,
+    ("scheduler-worker", 60): "nothing was heard of worker tcp://",
+}
+"""Of a cut that lasts so many seconds.  Ten are too few to be told of a worker's silence."""
+RANKS_WAIT_S = 5.0
+"""Of a cut of ten seconds or more between ranks that meet at every step."""
 
 
 def passes(seconds: float) -> Iterator[float]:
@@ -46,13 +56,15 @@ def passes(seconds: float) -> Iterator[float]:
         time.sleep(0.1)
 
 
-def end_with_workers(apart: Apart, work: Work) -> None:
+def end_with_workers(apart: Apart, work: Work, told: Told) -> None:
     """Workers that end by themselves are started anew meanwhile."""
     ending = Kept(work.end)
     while ending.is_going:
         apart.foreign.replace_ended()
+        told.look()
         ending.wait(0.1)
     ending.result()
+    told.assert_over()
 
 
 def during(apart: Apart, pair: str, link: Link, seconds: float) -> None:
@@ -100,10 +112,16 @@ def test_whatever_is_cut_off_for_a_time_every_run_ends_right(
 ) -> None:
     work = WORKS[kind]()
     work.begin(8)
+    told = Told(apart.cluster, work)
     with apart.wire.between(*apart.pair(pair), CUT):
         for _ in passes(seconds):
             apart.foreign.replace_ended()
-    end_with_workers(apart, work)
+            told.look()
+    if (pair, seconds) in TOLD:
+        told.assert_told(TOLD[pair, seconds])
+    if (kind, pair) == ("training", "worker-other"):
+        told.assert_silent_for(RANKS_WAIT_S)
+    end_with_workers(apart, work, told)
 
 
 @pytest.mark.slow
@@ -127,9 +145,10 @@ def test_whatever_the_network_is_like_every_run_ends_right(
     one, other = apart.pair(MOST_NEEDED[kind])
     work = WORKS[kind]()
     work.begin(8)
+    told = Told(apart.cluster, work)
     if fault in BAD:
         with apart.wire.between(one, other, BAD[fault]):
-            work.end()
+            end_with_workers(apart, work, told)
         return
     ended = {
         "reset": lambda: apart.wire.reset(one, other),
@@ -137,4 +156,4 @@ def test_whatever_the_network_is_like_every_run_ends_right(
         "half-open there": lambda: apart.wire.half_open(other, one),
     }
     assert ended[fault]() > 0
-    end_with_workers(apart, work)
+    end_with_workers(apart, work, told)

@@ -22,13 +22,23 @@ from tests.integration.controller.test_sockets import as_nobody
 from tests.integration.network.wire import Host, wire_of
 from tests.integration.network.works import Fits
 from tests.leaks import Home, processes_of
-from tests.run_tools import SLEEPING, start_search, wait_for
+from tests.run_tools import SLEEPING, start_map, start_search, wait_for
 
 pytestmark = pytest.mark.integration
 
 _TRAINING = """
 import time, torch, torch.distributed as dist
 dist.all_reduce(torch.ones(1))
+report(step=1, loss=0.0)
+time.sleep(600)
+"""
+_STEPS = """
+import time, torch
+model = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.Linear(8, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+step = prepare_step(model, torch.nn.functional.mse_loss, optimizer)
+for _ in range(4):
+    step(torch.ones(8, 3), torch.ones(8, 1))
 report(step=1, loss=0.0)
 time.sleep(600)
 """
@@ -65,12 +75,24 @@ def sleeping_search() -> contextlib.AbstractContextManager[None]:
     return running(start_search(SLEEPING, 2), lambda seen: seen.counts.running == 2)
 
 
-def training(cell: str) -> Callable[[], contextlib.AbstractContextManager[None]]:
+def sleeping_map() -> contextlib.AbstractContextManager[None]:
+    run = start_map("import time\ntime.sleep(600)\nitem", [1, 2])
+    return running(run, lambda seen: seen.counts.running == 2)
+
+
+def training(
+    cell: str, n_reporting: int = 2, **options: Any
+) -> Callable[[], contextlib.AbstractContextManager[None]]:
     def begin() -> contextlib.AbstractContextManager[None]:
-        run = train(cell, 2, namespace={}, wait=False)
-        return running(run, lambda seen: [row.step for row in seen.ranks] == [1, 1])
+        run = train(cell, 2, namespace={}, wait=False, **options)
+        return running(run, lambda seen: [row.step for row in seen.ranks].count(1) == n_reporting)
 
     return begin
+
+
+def strategy(name: str, n_reporting: int = 2) -> Callable[[], Any]:
+    """Its ranks have made steps, so that all connections of theirs are there."""
+    return training(_STEPS, n_reporting, strategy=name)
 
 
 @contextlib.contextmanager
@@ -90,13 +112,18 @@ def fits() -> Iterator[None]:
 
 KINDS: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
     "search": sleeping_search,
+    "map": sleeping_map,
     "training": training(_TRAINING),
+    "ps-sync": strategy("ps-sync", 1),
+    "ps-async": strategy("ps-async", 1),
+    "local-sgd": strategy("local-sgd"),
+    "pipeline": strategy("pipeline"),
     "torch.distributed.rpc": training(_RPC),
     "cells": cells,
     "horovod": training(_HOROVOD),
     "fits": fits,
 }
-_SLOW = ("horovod", "fits")
+_SLOW = ("horovod", "fits", "ps-sync", "local-sgd")
 
 
 def open_sockets(home: Home) -> tuple[list[tuple[str, int]], list[str]]:

@@ -20,6 +20,7 @@ from jupyter_ddl.client.group import RankGroup, open_group
 from jupyter_ddl.client.run import Run
 from jupyter_ddl.errors import GroupLostError
 from jupyter_ddl.ledger.audit import audit
+from jupyter_ddl.protocol.snapshot import RunSnapshot
 from jupyter_ddl.sklearn_fit.context import distributed_fits
 from jupyter_ddl.sklearn_fit.exchange import FitSetting
 from tests.run_tools import STEPS, assert_clean, outcomes, start_search, wait_for
@@ -63,12 +64,19 @@ class Work(Protocol):
 
     def notices(self) -> tuple[str, ...]: ...
 
+    def heard_at_s(self) -> float | None:
+        """Unix seconds at which its view has last heard of the rank that it knows least of."""
+
 
 class _OfRun:
     run: Run
 
     def notices(self) -> tuple[str, ...]:
-        return (*self.run.snapshot().notices, self.run.snapshot().paused)
+        seen = self.run.snapshot()
+        return (*seen.notices, seen.paused)
+
+    def heard_at_s(self) -> float | None:
+        return None
 
 
 class Search(_OfRun):
@@ -98,9 +106,16 @@ class Training(_OfRun):
         wait_for(self.run, lambda seen: (seen.last_step or 0) >= 2, _START_S)
         hosts = {row.host for row in self.run.snapshot().ranks}
         assert len(hosts) == 2, hosts
+        self._views: list[RunSnapshot] = []
+        self._thread = Kept(lambda: self.run.wait(280, self._views.append))
+
+    def heard_at_s(self) -> float | None:
+        rows = self._views[-1].ranks if self._views else ()
+        known = [row.heard_at_s for row in rows if row.state == "running"]
+        return min((at_s for at_s in known if at_s is not None), default=None)
 
     def end(self) -> None:
-        self.run.wait(280)
+        self._thread.result()
         assert self.run.state == "complete", self.run.snapshot().reason
         assert audit(self.run.events()) == []
         assert self.run.value("total", rank=0) == 3.0 * sum(range(self._n_steps))
@@ -146,16 +161,19 @@ class Cells:
         self._n_steps = int(seconds / 0.1)
         self._group: RankGroup = open_group(2)
         code = _CELL.replace("STEPS", str(self._n_steps))
-        progress: list[dict[int, str]] = []
+        self._progress: list[dict[int, str]] = []
 
         def tell(seen: dict[int, str], _: object) -> None:
-            progress.append(seen)
+            self._progress.append(seen)
 
         self._thread = Kept(lambda: self._group.execute(code, on_progress=tell))
-        until(lambda: progress, 60, "a cell that runs")
+        until(lambda: self._progress, 60, "a cell that runs")
 
     def notices(self) -> tuple[str, ...]:
-        return ()
+        return tuple(self._progress[-1].values())
+
+    def heard_at_s(self) -> float | None:
+        return None
 
     def end(self) -> None:
         self._thread.wait(280)

@@ -12,7 +12,14 @@ import pytest
 
 from jupyter_ddl.errors import LaunchError
 from jupyter_ddl.protocol.group import RankPlace
-from jupyter_ddl.ranks.group_store import StoreFile, join_store, open_store, open_store_at
+from jupyter_ddl.ranks.group_store import (
+    StoreFile,
+    join_store,
+    join_store_at,
+    open_store,
+    open_store_at,
+)
+from jupyter_ddl.ranks.listeners import closed_to_strangers
 
 pytest.importorskip("torch", reason="the stores are torch's")
 
@@ -72,11 +79,25 @@ def test_across_hosts_the_store_listens_at_the_ranks_address_alone() -> None:
     assert joined.get("word") == b"heard"
 
 
-def test_a_port_that_a_script_names_is_opened_there_alone_or_refused_in_a_line() -> None:
+def test_a_port_that_a_script_names_is_opened_there_alone_and_asks_for_the_token() -> None:
+    patience = timedelta(seconds=5)
     with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-        with pytest.raises(LaunchError, match=f"127.0.0.1:{port}: Address already in use; name an"):
-            open_store_at(f"127.0.0.1:{port}", 2, timedelta(seconds=1))
-    store = open_store_at(f"localhost:{port}", 1, timedelta(seconds=5))
-    assert ("127.0.0.1", port) in _listening() or ("::1", port) in _listening()
-    del store
+        address = f"localhost:{server.getsockname()[1]}"
+    with closed_to_strangers():  # as where ranks meet
+        opened = open_store_at(address, "t", patience)
+    port = int(address.rpartition(":")[2])
+    assert [at for at in _listening() if at[1] == port] in ([("127.0.0.1", port)], [("::1", port)])
+    opened.set("word", "heard")
+    assert join_store_at(address, "t", patience).get("word") == b"heard"
+    with pytest.raises(LaunchError, match="did not show its token"):
+        join_store_at(address, "another", patience)
+
+
+def test_a_port_that_can_not_be_had_is_refused_in_a_line() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises(LaunchError, match=f"{address}: Address already in use; name another"):
+            open_store_at(address, "t", timedelta(seconds=1))
+    for address in (":", "localhost:", "localhost:port"):
+        with pytest.raises(LaunchError, match=f"'{address}': expected HOST:PORT; set MASTER_ADDR"):
+            join_store_at(address, "t", timedelta(seconds=1))

@@ -78,6 +78,52 @@ def test_trials_set_up_groups_at_a_port_that_others_have_one_after_another() -> 
     assert json.loads(done.stdout) == []
 
 
+_FORKED = """
+import multiprocessing, socket
+os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = "127.0.0.1", PORT
+
+def met(rank, said):
+    for _ in range(2):  # a script may begin again
+        if rank == 1:  # while rank 0 waits for it
+            said.put(told_to_a_stranger())
+        init_process_group("gloo", rank=rank, world_size=2)
+        total = torch.ones(1)
+        torch.distributed.all_reduce(total)
+        torch.distributed.destroy_process_group()
+        said.put(total.item())
+
+def told_to_a_stranger():
+    while True:
+        try:
+            stranger = socket.create_connection(("127.0.0.1", int(PORT)), timeout=60)
+        except ConnectionRefusedError:  # not open yet: the test has a deadline
+            continue
+        with stranger:
+            greeting = stranger.recv(100)
+            stranger.sendall(bytes(4))
+            return len(greeting) < 64, stranger.recv(100)
+
+context = multiprocessing.get_context("fork")
+said = context.Queue()
+ranks = [context.Process(target=met, args=(rank, said)) for rank in range(2)]
+for each in ranks:
+    each.start()
+found = [said.get() for _ in range(6)]
+for each in ranks:
+    each.join()
+assert found.count(2.0) == 4 and found.count((True, b"")) == 2, found
+assert [each.exitcode for each in ranks] == [0, 0]
+"""
+
+
+def test_processes_that_a_trial_forks_meet_at_a_port_that_tells_strangers_nothing() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+    done = _trials(port, _FORKED)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == []
+
+
 @pytest.mark.parametrize("is_stuck", [False, True])
 def test_the_end_of_process_groups_has_a_deadline(
     is_stuck: bool, monkeypatch: pytest.MonkeyPatch
