@@ -6,9 +6,8 @@ import { number, ticks as labelsOf } from "./format.js";
 const HUGE = 1e300;
 const TINY = 1e-300;
 const LEAST_SPAN = 1e-12;
-/** How much room an axis that grows leaves for what comes next, and how little of it must be in use. */
+/** How much room an axis that grows leaves for what comes next. */
 const ROOM = 0.25;
-const SMALL = 0.4;
 
 /**
  * @typedef {{place: (value: number) => number, holds: (value: number) => boolean, value: (place: number) => number,
@@ -134,7 +133,7 @@ export function calmExtent(values) {
   return [low, high];
 }
 
-/** The range of an axis while somebody watches: it grows by steps, and shrinks only where nobody points. */
+/** The range of an axis during a run: it grows by steps, and fits what there is at the end, where nobody points. */
 export class Watched {
   constructor() {
     this._range = null;
@@ -155,21 +154,12 @@ export class Watched {
     if (this._range === null || (isOver && !isWatched)) this._range = wanted;
     const scale = make(this._range);
     const [isLow, isHigh] = [scale.holds(low), scale.holds(high)];
-    if (isLow && isHigh && (isWatched || !isLost(low, high, scale))) return scale;
-    if (isLow && isHigh) this._range = wanted;
-    else {
-      const [least, most] = [Math.min(low, scale.low), Math.max(high, scale.high)];
-      const room = scale.log ? (most / least) ** ROOM : (most - least) * ROOM;
-      const below = scale.log ? Math.max(least / room, Math.min(least, TINY)) : Math.max(least - room, Math.min(least, -HUGE));
-      const above = Math.min(scale.log ? most * room : most + room, Math.max(most, HUGE));
-      this._range = [isLow ? least : below, isHigh ? most : above];
-    }
+    if (isLow && isHigh) return scale;
+    const [least, most] = [Math.min(low, scale.low), Math.max(high, scale.high)];
+    const room = scale.log ? (most / least) ** ROOM : (most - least) * ROOM;
+    const below = scale.log ? Math.max(least / room, Math.min(least, TINY)) : Math.max(least - room, Math.min(least, -HUGE));
+    const above = Math.min(scale.log ? most * room : most + room, Math.max(most, HUGE));
+    this._range = [isLow ? least : below, isHigh ? most : above];
     return make(this._range);
   }
-}
-
-/** Whether the values take only a small part of the axis. */
-function isLost(low, high, scale) {
-  const width = Math.abs(scale.place(scale.high) - scale.place(scale.low));
-  return high > low && Math.abs(scale.place(high) - scale.place(low)) < SMALL * width;
 }

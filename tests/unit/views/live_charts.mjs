@@ -202,7 +202,7 @@ for (let run = 0; run < nRuns; run++) {
       tell.nMarks++;
       if (whole_ !== null && a.some((each, i) => each !== b[i])) tell(`a replay's scale goes from ${a} to ${b}`);
       const keeps = drawn.y.holds(a[0]) && drawn.y.holds(a[1]) && drawn.x.holds(a[2]) && drawn.x.holds(a[3]);
-      if (isWatched && !keeps) tell(`shrinks under the pointer from ${a} to ${b}`);
+      if ((isWatched || share < 1) && !keeps) tell(`shrinks while somebody watches from ${a} to ${b}`);
     }
     before = drawn;
   }
