@@ -10,6 +10,7 @@ __all__ = ["ReportedMetrics"]
 
 _N_METRICS = 16
 """The objective, and the others that were reported first."""
+_MOST_NAMES = 1000
 
 
 class ReportedMetrics:
@@ -18,11 +19,12 @@ class ReportedMetrics:
     NaN where a trial has not reported it.  They are those of a trial's last attempt.
     """
 
-    __slots__ = ("_columns",)
+    __slots__ = ("_columns", "_others")
 
     def __init__(self) -> None:
         # The last values, the least and the most; where no trial has reported it twice, one column.
         self._columns: dict[str, list[array[float]]] = {}
+        self._others: set[str] = set()
 
     def __eq__(self, other: object) -> bool:
         # Bytes: one NaN is not equal to another one.
@@ -36,6 +38,11 @@ class ReportedMetrics:
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(self._columns)
+
+    @property
+    def n_metrics(self) -> int:
+        """Of all that were reported, with a column or without; counted up to some 1,000."""
+        return len(self._columns) + len(self._others.difference(self._columns))
 
     def column(self, name: str, which: int, n_rows: int) -> array[float]:
         """A copy with as many rows; ``which``: 0 the last values, 1 the least, 2 the most."""
@@ -57,6 +64,8 @@ class ReportedMetrics:
             found = columns.get(name)
             if found is None:
                 if len(columns) >= _N_METRICS and name != objective:
+                    if len(self._others) < _MOST_NAMES:
+                        self._others.add(name)
                     continue
                 found = columns[name] = [array("d")]
             last = found[0]

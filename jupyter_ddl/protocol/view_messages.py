@@ -150,6 +150,8 @@ class ColumnsPart(msgspec.Struct, frozen=True, tag="columns", tag_field="kind"):
     """Rows that there are."""
     n_params: int
     """Parameters that these rows have; columns are told of 256 at most."""
+    n_metrics: int
+    """Metrics that trials have reported; columns are told of 17 at most."""
     columns: tuple[ColumnHead, ...]
     """Those of this part; without a column ``number`` a trial's number is its row."""
 

@@ -74,6 +74,7 @@ def columns_part(state: RunState, ask: GetColumns) -> tuple[ColumnsPart, bytes]:
         n_rows=len(rows),
         n_trials=len(state.trials),
         n_params=len(params),
+        n_metrics=state.reported.n_metrics,
         columns=tuple(heads),
     )
     return encodable(told, ColumnsPart), b"".join(pieces)

@@ -119,6 +119,7 @@ export interface ColumnsPart {
   n_rows: number;
   n_trials: number;
   n_params: number;
+  n_metrics: number;
   columns: (ColumnHead)[];
 }
 
@@ -856,7 +857,7 @@ export const STRUCTS: Record<string, Record<string, Shape>> = {
   ClusterStatus: {"name": "string", "backend": "string", "state": {"one": ["degraded", "ready", "starting", "stopping"]}, "controller_pid": "int", "scheduler_address": "string", "started_at_s": "number", "workers": {"list": {"struct": "WorkerStatus"}}, "n_wanted": "int", "cpus_per_worker": "int", "memory_per_worker_bytes": {"any": ["int", "null"]}, "active_runs": {"list": "string"}, "idle_timeout_s": "number", "idle_left_s": {"any": ["number", "null"]}, "age_left_s": "number", "adapt": {"any": [{"tuple": ["int", "int"]}, "null"]}, "groups": {"list": {"struct": "GroupStatus"}}, "environment": {"any": [{"struct": "EnvironmentStatus"}, "null"]}, "gpus": "string", "trouble": "string", "waiting_runs": {"list": "string"}, "place": {"struct": "Place"}, "controller_host": "string"},
   ClusterTelemetry: {"seq": "int", "at_s": "number", "workers": {"list": {"struct": "WorkerSample"}}, "histories": {"list": {"struct": "WorkerHistory"}}, "verdicts": {"list": "string"}, "n_workers": "int", "gpu_hours": {"any": ["number", "null"]}, "cpu_hours": {"any": ["number", "null"]}, "others": {"map": {"list": {"any": ["number", "null"]}}}},
   ColumnHead: {"group": {"one": ["last", "least", "most", "param", "trial"]}, "name": "string", "kind": {"one": ["f4", "f8", "i4", "u1", "u2", "u4"]}, "at": "int", "choices": {"any": [{"list": {"any": ["boolean", "int", "number", "string", "null"]}}, "null"]}},
-  ColumnsPart: {"kind": {"one": ["columns"]}, "id": "int", "run_id": "string", "seq": "int", "part": "int", "n_parts": "int", "n_rows": "int", "n_trials": "int", "n_params": "int", "columns": {"list": {"struct": "ColumnHead"}}},
+  ColumnsPart: {"kind": {"one": ["columns"]}, "id": "int", "run_id": "string", "seq": "int", "part": "int", "n_parts": "int", "n_rows": "int", "n_trials": "int", "n_params": "int", "n_metrics": "int", "columns": {"list": {"struct": "ColumnHead"}}},
   ComparedPart: {"kind": {"one": ["compared"]}, "id": "int", "html": "string"},
   Counts: {"waiting": "int", "running": "int", "complete": "int", "pruned": "int", "failed": "int", "cancelled": "int"},
   CurvesPart: {"kind": {"one": ["curves"]}, "id": "int", "run_id": "string", "metric": "string", "curves": {"list": {"struct": "MetricCurve"}}, "metrics": {"list": "string"}, "note": "string", "restarts": {"list": {"struct": "RestartRow"}}},

@@ -106,8 +106,8 @@ export class Columns {
     this.isWhole = false;
     /** Whether these are some of the trials only, until all of them come. */
     this.isSample = false;
-    /** Parameters that trials have, also those that have no column here. */
-    this.nParams = 0;
+    /** Parameters, and metrics, that trials have, also those that have no column here. */
+    this.nParams = this.nMetrics = 0;
     this._groups = { trial: new Map(), param: new Map(), last: new Map(), least: new Map(), most: new Map() };
   }
 
@@ -164,7 +164,7 @@ export class Columns {
   }
 
   /** Take in a `ColumnsPart`; one that is malformed throws. */
-  take({ n_rows: nRows, n_trials: nTrials, n_params: nParams, columns, data }) {
+  take({ n_rows: nRows, n_trials: nTrials, n_params: nParams, n_metrics: nMetrics, columns, data }) {
     const valuesOf = ({ kind, at }) => new ARRAYS[kind](data, at, nRows);
     const rowHead = columns.find((head) => head.group === "trial" && head.name === "row");
     const rows = rowHead === undefined ? null : valuesOf(rowHead);
@@ -172,6 +172,7 @@ export class Columns {
     if (rows !== null && rows.some((row) => !(row >= 0 && row < nTrials))) throw new RangeError("a row that is not there");
     this._grow(nTrials);
     this.nParams = Math.max(this.nParams, nParams ?? 0);
+    this.nMetrics = nMetrics ?? 0;
     const hasNumbers = columns.some((head) => head.group === "trial" && head.name === "number");
     if (hasNumbers && this.own("number") === null) this._ofNumbers();
     for (const head of columns) {

@@ -395,9 +395,11 @@ class TradeOff {
       front: front.map((i) => at.get(i)),
     });
     const numbers = front.slice(0, 12).map((i) => columns.number(rows[i])).join(", ");
+    const more = columns.nMetrics - columns.metrics("last").size;
+    const beside = more > 0 ? ` ${count(more)} more metrics can't be chosen; each trial's view has them.` : "";
     const some = kept.length < rows.length ? ` ${count(kept.length)} of ${count(rows.length)} are drawn.` : "";
     const told = numbers === "" ? "" : ` (${numbers}${front.length > 12 ? ", …" : ""})`;
     const nChosen = rows.filter((_, i) => isIn(i)).length;
-    setText(this._note, `On the front: ${count(front.length)} of ${count(nChosen)} trials${told}.${some}${mask === null ? "" : ` ${chosenText(rows, mask)}`}`);
+    setText(this._note, `On the front: ${count(front.length)} of ${count(nChosen)} trials${told}.${some}${beside}${mask === null ? "" : ` ${chosenText(rows, mask)}`}`);
   }
 }

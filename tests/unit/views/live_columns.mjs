@@ -15,5 +15,5 @@ for (const { frame, isWhole } of steps) {
   const most = Object.fromEntries([...columns.metrics("most")].map(([name, column]) => [name, rows.map((_, row) => column.at(row) ?? null)]));
   const text = (key, value) => (value === Infinity ? "inf" : value === -Infinity ? "-inf" : value);
   const own = ["value", "step", "started_at_s"].filter((name) => columns.own(name) !== null);
-  console.log(JSON.stringify({ rows, least, most, own, nParams: columns.nParams }, text));
+  console.log(JSON.stringify({ rows, least, most, own, nParams: columns.nParams, nMetrics: columns.nMetrics }, text));
 }

@@ -202,6 +202,17 @@ def test_of_more_parameters_than_are_told_the_page_knows_how_many_there_are() ->
     assert [each["nParams"] for each in in_page(steps)] == [300, 300]
 
 
+def test_of_more_metrics_than_are_kept_the_page_knows_how_many_there_are() -> None:
+    state = fresh()
+    fold(state, TrialCreated(0, {"lr": 0.5}, 3.0))
+    fold(state, AttemptStarted(0, 1, 3.0, "w0", 9, "0.log", 0))
+    for step in range(2):
+        fold(state, Reported(0, 1, step, {f"m{n}": 0.5 for n in range(250)}, 4.0))
+    told = in_page([(frame, n == 0) for n, frame in enumerate(frames(state))])[-1]
+    assert len(told["least"]) == 16
+    assert told["nMetrics"] == 250
+
+
 def test_when_trials_began_is_told_while_some_of_them_run() -> None:
     state = fresh()
     fold(state, TrialCreated(0, {}, 3.0))
