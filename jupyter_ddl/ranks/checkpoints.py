@@ -355,7 +355,7 @@ def save_checkpoint(
         The disk is full, for instance.
     """
     directory = checkpoints_dir / f"trial-{trial}"
-    directory.mkdir(parents=True, exist_ok=True)
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = directory / f"step-{step}-a{attempt}.ckpt"
     with replacing(path, is_synced=True) as file:
         size_bytes = write_checkpoint(file, step, state)

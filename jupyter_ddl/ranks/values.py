@@ -95,7 +95,7 @@ def save_values(values: Mapping[str, Any], path: Path) -> None:
     OSError
         The file cannot be written.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with replacing(path, is_synced=True) as file:
         try:
             _Pickler(file).dump(dict(values))

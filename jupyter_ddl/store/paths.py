@@ -51,9 +51,12 @@ _ID = re.compile(r"[0-9a-f]{16}")
 
 
 def private_dir(path: Path) -> Path:
-    """Create ``path`` readable by its owner only, whatever the umask, and return it."""
+    """Create ``path`` readable by its owner only, whatever the umask, and return it.
+
+    So is what is missing above it.
+    """
     if not path.is_dir():
-        path.parent.mkdir(parents=True, exist_ok=True)
+        private_dir(path.parent)
         try:
             path.mkdir(mode=0o700)
             path.chmod(0o700)

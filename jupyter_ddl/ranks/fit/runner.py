@@ -256,7 +256,7 @@ def _stored(result: UnitResult, assignment: Assignment, trial: TrialAssignment) 
     # The assignment's name tells sessions of the run apart; numbers start over in each of them.
     name = f"unit-{assignment.assignment_id}-{trial.trial}.pkl"
     path = Path(assignment.run_dir) / "values" / name
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with replacing(path, is_synced=True) as file:  # the record says that it is there
         file.write(result.outcome)
     return msgspec.structs.replace(result, outcome=b"", file=name)
