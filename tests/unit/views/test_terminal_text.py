@@ -32,13 +32,15 @@ def test_logs_in_a_terminal_are_shown_so(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class Told:
-        def __init__(self, run_id: str) -> None:
+        def __init__(self, run_id: str | None) -> None:
             self.id = run_id
 
-        def logs(self, **_: object) -> str:
+        def logs(self, *_: object, **__: object) -> str:
             return "\x1b]52;c;ZXZpbA==\x07\x1b[32mdone\x1b[0m\n"
 
     monkeypatch.setattr("jupyter_ddl.commands.runs.find_run", lambda text, *_: text)
     monkeypatch.setattr("jupyter_ddl.commands.runs.Run", Told)
-    assert main(["runs", "logs", "r1"]) == 0
-    assert capsys.readouterr().out.rstrip("\n") == "\x1b[32mdone\x1b[0m"
+    monkeypatch.setattr("jupyter_ddl.commands.cluster.chosen_cluster", Told)
+    for words in (["runs", "logs", "r1"], ["cluster", "logs"]):
+        assert main(words) == 0
+        assert capsys.readouterr().out.rstrip("\n") == "\x1b[32mdone\x1b[0m"
