@@ -119,14 +119,33 @@ class GatewayBackend(Backend):
             raise ClusterError(f"the gateway did not scale the cluster: {error}") from None
 
     async def repair(self) -> None:
-        """Connect again when the scheduler was lost; workers are replaced by the gateway."""
+        """Connect again when the scheduler was lost, to another cluster if the gateway has ended
+        this one; workers are replaced by the gateway."""
         if self.client.status == "running":
             return
+        if await self._is_ended():
+            log.warning("the gateway has ended cluster %s; asking for another", self._cluster.name)
+            await self._ask_for_another()
         log.warning("the connection to the scheduler is lost; reconnecting")
         async with asyncio.timeout(_CALL_S):
             client = await self._cluster.get_client(set_as_default=False)
         former, self.client = self.client, client
         await close_client(former)
+        await self._cluster.scale(self._n_wanted)
+
+    async def _is_ended(self) -> bool:
+        """Whether the gateway runs no such cluster any more, whoever has stopped it."""
+        async with asyncio.timeout(_CALL_S), Gateway(asynchronous=True) as gateway:
+            there = {each.name for each in await gateway.list_clusters()}
+        return self._cluster.name not in there
+
+    async def _ask_for_another(self) -> None:
+        with contextlib.suppress(*_FAULTS, TimeoutError):
+            async with asyncio.timeout(_CALL_S):
+                await self._cluster.close(shutdown=True)
+        self._cluster = GatewayCluster(asynchronous=True)
+        await self._cluster
+        self._note.write_text(self._cluster.name)
 
     async def close(self) -> None:
         client = getattr(self, "client", None)

@@ -9,7 +9,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from jupyter_ddl.client.link import Mailbox
-from jupyter_ddl.errors import ControllerError, JupyterDDLError, RunNotFoundError
+from jupyter_ddl.errors import (
+    ControllerError,
+    JupyterDDLError,
+    LedgerBusyError,
+    RunNotFoundError,
+)
 from jupyter_ddl.ledger.reader import read_ledger, read_run_line, read_submitted
 from jupyter_ddl.ledger.reducer import fold_all
 from jupyter_ddl.ledger.snapshots import encoded_snapshot
@@ -214,7 +219,14 @@ def _watch(session: Session, cluster: str, run_id: str) -> Mailbox | None:
         if _has_ended(run_id):
             return None
     # A controller that came up while the ledger could not be read, or was held by another one.
-    session.ask(cluster, ResumeRun(run_id))
+    try:
+        session.ask(cluster, ResumeRun(run_id))
+    except LedgerBusyError as busy:
+        # It has begun meanwhile, unless another one drives it.
+        try:
+            return session.watch(cluster, run_id)
+        except RunNotFoundError:
+            raise busy from None
     return session.watch(cluster, run_id)
 
 

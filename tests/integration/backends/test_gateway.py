@@ -48,6 +48,16 @@ answer = total.item()
 """
 
 
+_SLOW_STEPS = """
+import time
+from jupyter_ddl import report, uniform
+x = uniform(0.0, 1.0)
+for step in range(10):
+    time.sleep(0.3)
+    report(step=step, score=x + step)
+"""
+
+
 @pytest.fixture
 def gateway(home: Home, monkeypatch: pytest.MonkeyPatch) -> Iterator[psutil.Process]:
     with gateway_server(home, monkeypatch) as server:
@@ -144,6 +154,28 @@ def test_a_killed_controller_leaves_no_second_cluster(home: Home, gateway: psuti
     again = start_cluster("gateway", 0)
     until(lambda: n_dask(gateway) == 1, 30, "the end of the former cluster")
     again.stop()
+
+
+def test_a_cluster_that_the_gateway_has_ended_is_made_anew_and_its_trials_repeated(
+    home: Home, gateway: psutil.Process
+) -> None:
+    started = start_cluster("gateway", 1)
+    run = search(_SLOW_STEPS, namespace={}, metric="score", trials=4, wait=False)
+    until(lambda: run.snapshot().counts.running == 1, 60, "a trial that runs")
+    former = _note(home).read_text()
+    # As somebody else does.
+    stop = f"from dask_gateway import Gateway; Gateway().stop_cluster({former!r})"
+    subprocess.run([sys.executable, "-c", stop], check=True, timeout=60, capture_output=True)
+    until(lambda: _note(home).read_text() != former, 60, "another cluster")
+    run.wait()
+    assert_clean(run, 4)
+    assert sum(row.evictions for row in run.snapshot().rows) == 1
+    started.stop()
+    until(lambda: n_dask(gateway) == 0, 20, "the end of the gateway's processes")
+
+
+def _note(home: Home) -> Path:
+    return home.runtime / "jupyter_ddl" / "gateway.gateway"
 
 
 def test_no_gateway_is_one_line(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:

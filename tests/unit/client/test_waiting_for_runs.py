@@ -11,7 +11,12 @@ import pytest
 from jupyter_ddl.client import waiting
 from jupyter_ddl.client.link import Mailbox
 from jupyter_ddl.client.waiting import PauseTeller, wait_for_run
-from jupyter_ddl.errors import ControllerError, LedgerError, RunNotFoundError
+from jupyter_ddl.errors import (
+    ControllerError,
+    LedgerBusyError,
+    LedgerError,
+    RunNotFoundError,
+)
 from jupyter_ddl.ledger.file import LedgerWriter
 from jupyter_ddl.protocol.events import RunStarted, RunSubmitted
 from jupyter_ddl.protocol.program import Program
@@ -211,6 +216,21 @@ def test_a_controller_that_does_not_drive_the_run_is_asked_to_or_says_why_not(
 
     with pytest.raises(LedgerError, match="damaged"):
         wait(Refusing(unknown), on_snapshot=None)
+
+
+def test_a_run_that_has_begun_before_it_is_asked_for_is_followed_and_one_of_others_is_not(
+    ledger: LedgerWriter,
+) -> None:
+    def unknown(_: Mailbox) -> None:
+        raise RunNotFoundError("not active")
+
+    class Driven(Session):
+        def ask(self, name: str, body: Any) -> None:
+            raise LedgerBusyError("it drives the run already")
+
+    assert wait(Driven(unknown, ends), on_snapshot=None).state == "complete"
+    with pytest.raises(LedgerBusyError, match="drives the run already"):
+        wait(Driven(unknown, unknown), on_snapshot=None)
 
 
 def test_the_time_to_wait_is_kept(ledger: LedgerWriter) -> None:
