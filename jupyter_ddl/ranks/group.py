@@ -211,6 +211,8 @@ class RankGroup:
         self._tell = tell
         self._recorded = recorded
         self._file: StoreFile | None = None
+        self._shared_path = ""
+        """Of ranks of one host but the first: where their store is."""
         self._store: Any = None
         self._rendezvous: Rendezvous | None = None
         self._initialized = False
@@ -241,7 +243,10 @@ class RankGroup:
         self._announce(ready)
         joined = self._wait_for_join()
         if is_local and not is_first:
-            self._file = StoreFile(joined.store)
+            self._shared_path = joined.store
+            # Rank 0 may be through with its cell, and its file gone, where nobody asks for it.
+            with contextlib.nullcontext() if with_torch else contextlib.suppress(LaunchError):
+                self._file = StoreFile(joined.store)
         if not is_local:
             self.store_port = int(joined.addresses[0].rpartition(":")[2])
         if with_torch:
@@ -318,6 +323,8 @@ class RankGroup:
 
     def _use_torch(self, addresses: Sequence[str]) -> None:
         """Open the store, unless this rank has, and have torch's functions meet in it."""
+        if self._file is None and self._shared_path:
+            self._file = StoreFile(self._shared_path)
         if self._store is None:
             self._store = join_store(addresses[0], self._place, self._file)
         choose_device(self._place)
