@@ -138,7 +138,7 @@ def _menus(page: Page, run_id: str, folder: Path) -> None:
     entry = _menu(page, run_row(page, "second")).filter(has_text="Export page")
     assert "4 of 4 trials" in _saved(page, entry, folder).read_text()
     entries = _menu(page, card(page, "small"))
-    expect(entries).to_contain_text(["Open", "Use in new notebooks", "Scale…", "Stop…"])
+    expect(entries).to_contain_text(["Open", "Use in new notebooks…", "Scale…", "Stop…"])
     entries.first.click()
     expect(page.locator(".jp-ddl-page:visible .jp-ddl-log")).to_be_visible()
 

@@ -118,7 +118,6 @@ export async function showTensorboard(directory: string): Promise<boolean> {
   return button.accept;
 }
 
-/** Packages are installed on all workers of the cluster: asked for. */
 /** A link of a page can choose one as well, whoever has written it. */
 export async function confirmUse(cluster: string): Promise<boolean> {
   const { button } = await showDialog({
@@ -129,6 +128,7 @@ export async function confirmUse(cluster: string): Promise<boolean> {
   return button.accept;
 }
 
+/** Packages are installed on all workers of the cluster: asked for. */
 export async function confirmSync(cluster: string, notebook: string): Promise<boolean> {
   const { button } = await showDialog({
     title: `Sync the environment of cluster ${cluster}?`,

@@ -115,16 +115,21 @@ export function addCommands(
   add(CommandIDs.openCluster, 'Open a cluster…', withCluster('Open', actions.openCluster));
   add(CommandIDs.openRun, 'Open a run…', withRun('Open a run', actions.openRun));
   add(CommandIDs.stopRun, 'Stop a run…', withRun('Stop a run', context.stopRun, true));
-  add(CommandIDs.useCluster, 'Use a cluster in new notebooks…', args =>
+  // Always asked: a link can name one, or leave it to be the only one there is.
+  add(
+    CommandIDs.useCluster,
+    'Use a cluster in new notebooks…',
     withCluster('Use', async name => {
-      if (args.name === undefined || (await confirmUse(name))) {
+      if (await confirmUse(name)) {
         await actions.useCluster(name);
       }
-    })(args)
+    })
   );
   const askForOther = withRun('Compare', context.compareWith);
   add(CommandIDs.compareRun, 'Compare a run…', args =>
-    typeof args.runId === 'string' && Array.isArray(args.others)
+    typeof args.runId === 'string' &&
+    Array.isArray(args.others) &&
+    [args.runId, ...args.others].every(each => typeof each === 'string' && NAME.test(each))
       ? actions.compareRuns(args.runId, args.others.map(String))
       : askForOther(args)
   );
@@ -165,7 +170,7 @@ const MENU_LABELS: Readonly<Record<string, string>> = {
   [CommandIDs.stopRun]: 'Stop…',
   [CommandIDs.deleteRun]: 'Delete…',
   [CommandIDs.openCluster]: 'Open',
-  [CommandIDs.useCluster]: 'Use in new notebooks',
+  [CommandIDs.useCluster]: 'Use in new notebooks…',
   [CommandIDs.scaleCluster]: 'Scale…',
   [CommandIDs.stopCluster]: 'Stop…'
 };
