@@ -42,7 +42,6 @@ QUICK_VARIABLE = "JUPYTER_DDL_BENCH_QUICK"
 
 _MARK = "BENCH-RESULT "
 _FAILURES = "failures"
-_TIMEOUT_S = 300.0
 _GRACE_S = 5.0
 _MAX_FAILURES = 2
 
@@ -74,6 +73,8 @@ class Probe:
     target: str
     """``bench.rows.trials``, or a file in ``bench/peers`` (then it runs there)."""
     args: tuple[str, ...] = ()
+    timeout_s: float = 300.0
+    """Seconds that one run of it may take."""
 
     @property
     def is_peer(self) -> bool:
@@ -250,9 +251,9 @@ def run_probe(probe: Probe, python: Path, quick: bool, *, root: Path = ROOT) -> 
                 start_new_session=True,
             )
             try:
-                output, _ = process.communicate(timeout=_TIMEOUT_S)
+                output, _ = process.communicate(timeout=probe.timeout_s)
             except subprocess.TimeoutExpired:
-                raise ProbeFailedError(f"not done after {_TIMEOUT_S:.0f} s") from None
+                raise ProbeFailedError(f"not done after {probe.timeout_s:.0f} s") from None
             finally:
                 _end_all(token)
                 process.wait()

@@ -18,9 +18,10 @@ from typing import Any
 from bench.harness import ROOT, Goal, Line, Probe, Row, is_quick, tell
 
 _MODULE = "bench.rows.strategies"
-_DILOCO, _SERVERS, _PIPELINE, _SCALING, _STEP, _LOST = (
-    Probe(_MODULE, (part,)) for part in ("diloco", "servers", "pipeline", "scaling", "step", "lost")
+_SERVERS, _PIPELINE, _SCALING, _STEP = (
+    Probe(_MODULE, (part,)) for part in ("servers", "pipeline", "scaling", "step")
 )
+_DILOCO, _LOST = (Probe(_MODULE, (part,), 1800.0) for part in ("diloco", "lost"))
 _GO_ON = {
     "diloco": {"sync_every": 50},
     "local-sgd": {"sync_every": 8},
@@ -154,6 +155,7 @@ for x, y in prepare(torch.utils.data.DataLoader(data, batch_size=256)):
 """
 
 _BY_HAND = """
+import itertools
 import time
 import torch
 import torch.distributed as dist
@@ -167,16 +169,19 @@ def made():
     return model, torch.optim.SGD(model.parameters(), lr=0.01)
 model, optimizer = made()
 step = prepare_step(model, loss_fn, optimizer)
-plain, other = made()
-plain = torch.nn.parallel.DistributedDataParallel(plain)
-def bare(x, y):
-    other.zero_grad()
-    loss = loss_fn(plain(x), y)
-    loss.backward()
-    other.step()
-    return loss.detach()
+def loop():
+    model, optimizer = made()
+    model = torch.nn.parallel.DistributedDataParallel(model)
+    def bare(x, y):
+        optimizer.zero_grad()
+        loss = loss_fn(model(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+    return bare
+bare, without_mean = loop(), loop()
 def by_hand(x, y):
-    total = bare(x, y).double()
+    total = without_mean(x, y).double()
     dist.all_reduce(total)  # a step returns the mean over all ranks
     return total / world_size()
 x, y = torch.randn(128, 256), torch.randint(0, 10, (128,))
@@ -187,9 +192,9 @@ def block_s(each):
         each(x, y)
     return time.perf_counter() - began_s
 ratios = []
+orders = list(itertools.permutations((step, by_hand, bare)))
 for number in range(N_PAIRS + 2):
-    ways = (step, by_hand, bare) if number % 2 else (bare, by_hand, step)
-    times = {each: block_s(each) for each in ways}
+    times = {each: block_s(each) for each in orders[number % 6]}
     ratios.append([times[each] / times[step] for each in (by_hand, bare)])
 ratios[2:]
 """
@@ -313,7 +318,7 @@ def _scaling() -> None:
 
 def _step() -> None:
     with _cluster(2):
-        run = _trained(_BY_HAND, 2, {"N_PAIRS": 8 if is_quick() else 40})
+        run = _trained(_BY_HAND, 2, {"N_PAIRS": 12 if is_quick() else 120})
     by_hand, bare = map(statistics.median, zip(*run.values[0], strict=True))
     tell({"step_ratio": by_hand, "bare_ratio": bare})
 

@@ -150,7 +150,7 @@ _ASK_AGAIN_S = 0.5
 _ASK_TIMEOUT_S = 10.0
 
 OnProgress = Callable[[dict[int, str], CellResult | None], Any]
-"""Takes the output by rank, and which ranks are done (None: not known yet)."""
+"""Takes the output by rank, and which ranks are done and who waits (None: not known yet)."""
 
 
 class CellWait:
@@ -254,7 +254,7 @@ class CellWait:
             on_progress(self._texts, self._seen)
 
     def _poll(self) -> bool:
-        """Learn which ranks are done; whether that has changed."""
+        """Learn which ranks are done, and who waits; whether that has changed."""
         if time.monotonic() - self._asked_s < _ASK_AGAIN_S:
             return False
         try:
@@ -263,7 +263,9 @@ class CellWait:
             return False  # the answer to the cell itself tells why
         self._asked_s = time.monotonic()
         before, self._seen = self._seen, answer if isinstance(answer, CellResult) else None
-        return self._seen is not None and (before is None or before.waiting != self._seen.waiting)
+        return self._seen is not None and (
+            before is None or (before.waiting, before.note) != (self._seen.waiting, self._seen.note)
+        )
 
     def _interrupted(self) -> None:
         """Pass one interrupt on, and those that come while it is passed on."""

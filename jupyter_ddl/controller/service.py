@@ -81,6 +81,7 @@ class Lease(msgspec.Struct):
 
 log = logging.getLogger(__name__)
 
+_CANCEL_AGAIN_S = 0.5
 _KEEP_SIZE_INTERVAL_S = 1.0
 _LEASE_SHARE = 2.0
 """Of the time after which a silent worker is gone: one that beats may answer so late."""
@@ -217,9 +218,11 @@ class ClusterService:
 
     async def _end_work(self) -> None:
         self.state = "stopping"
-        if self._size_keeper is not None:
-            self._size_keeper.cancel()
-            await asyncio.gather(self._size_keeper, return_exceptions=True)
+        keeper = self._size_keeper
+        while keeper is not None and not keeper.done():
+            # Again and again: a client of Dask's that closes takes one for its own.
+            keeper.cancel()
+            await asyncio.wait([keeper], timeout=_CANCEL_AGAIN_S)
         if hasattr(self, "_watch"):
             await self._watch.close()
         if hasattr(self, "_log_care"):

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from jupyter_ddl.driving.cell_watch import CellWatch
 from jupyter_ddl.driving.group_events import OpenWanted
 from jupyter_ddl.driving.hangs import StepWatch
 from jupyter_ddl.driving.machine import Now
@@ -21,6 +22,7 @@ from jupyter_ddl.protocol.cells import (
     RankCall,
     RankGone,
     RankReady,
+    RankSeen,
 )
 from jupyter_ddl.protocol.events import CellExecuted, Failure
 from jupyter_ddl.protocol.replies import GroupStatus, RankStatus
@@ -58,11 +60,23 @@ class RunningCell:
     """Ranks that did not end it: until when they are watched, and what they answered instead."""
     rejoined: dict[int, RankAnswer] | None = None
     """Answers of ranks that rebuild the process group."""
+    watch: CellWatch | None = None
+    """None: there is one rank, which waits for no other."""
+    seen: dict[int, RankSeen | None] = field(default_factory=dict)
+    """Of ranks that are being looked at."""
+
+    @property
+    def waiting(self) -> tuple[int, ...]:
+        return tuple(rank for rank in self.targets if rank not in self.done)
+
+    @property
+    def notice(self) -> str:
+        """Who waits for whom, once it takes long."""
+        return "" if self.watch is None else self.watch.notice
 
     def result(self, group_id: str, note: str = "") -> CellResult:
         done = tuple(self.done[rank] for rank in sorted(self.done))
-        waiting = tuple(rank for rank in self.targets if rank not in self.done)
-        return CellResult(group_id, self.number, done, waiting, note)
+        return CellResult(group_id, self.number, done, self.waiting, note)
 
 
 @dataclass(slots=True)

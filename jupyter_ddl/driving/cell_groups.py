@@ -26,6 +26,7 @@ from jupyter_ddl.driving.cell_group import (
     status_of,
     unexpected,
 )
+from jupyter_ddl.driving.cell_watch import CellWatch
 from jupyter_ddl.driving.group_events import (
     AllCloseWanted,
     AskGpus,
@@ -162,7 +163,7 @@ class CellGroups(Machine[GroupEvent, GroupInstruction]):
         group = self._open_group(group_id)
         if group.running is None:
             return CellResult(group_id, group.n_cells, ())
-        return group.running.result(group_id)
+        return group.running.result(group_id, group.running.notice)
 
     def _open_group(self, group_id: str) -> LiveGroup:
         for group in self._groups.values():
@@ -229,9 +230,10 @@ class CellGroups(Machine[GroupEvent, GroupInstruction]):
         groups = self._groups.values()
         opening = [each for each in groups if each.phase in ("starting", "joining")]
         late = (each.watch.late_due_s for each in opening if each.watch is not None)
-        running = (each.running for each in groups if each.running is not None)
+        running = [each.running for each in groups if each.running is not None]
         unclear = (at_s for each in running for at_s, _ in each.unclear.values())
-        return earliest(*(each.opened_by_s for each in opening), *late, *unclear)
+        looks = (each.watch.due_s for each in running if each.watch is not None)
+        return earliest(*(each.opened_by_s for each in opening), *late, *unclear, *looks)
 
     def _check_deadlines(self) -> None:
         for group in tuple(self._groups.values()):
@@ -243,6 +245,7 @@ class CellGroups(Machine[GroupEvent, GroupInstruction]):
                 for rank in sorted({rank for rank, _ in group.calls.values()}):
                     self._call(group, rank, LookAtRank(group.id, rank), _CONTROL_TIMEOUT_S)
             elif group.running is not None:
+                self._look_into_cell(group, group.running)
                 for rank, (at_s, text) in tuple(group.running.unclear.items()):
                     if self._now.mono_s >= at_s and group.phase == "ready":
                         self._rank_lost(group, rank, text)
@@ -397,12 +400,12 @@ class CellGroups(Machine[GroupEvent, GroupInstruction]):
         self._do(Call(self._n_calls, group.places.workers[rank], body, timeout_s))
         return self._n_calls
 
-    def _forget_calls(self, group: LiveGroup) -> None:
-        if group.calls:
-            self._do(Forget(tuple(group.calls)))
-        for call in group.calls:
+    def _forget_calls(self, group: LiveGroup, calls: Sequence[int]) -> None:
+        if calls:
+            self._do(Forget(tuple(calls)))
+        for call in calls:
             del self._of_call[call]
-        group.calls.clear()
+            del group.calls[call]
 
     def _answered(self, call: int, answer: RankAnswer | JupyterDDLError) -> None:
         group = self._of_call.pop(call, None)
@@ -421,7 +424,10 @@ class CellGroups(Machine[GroupEvent, GroupInstruction]):
                 if not group.calls:
                     self._opening_answered(group)
             case LookAtRank():
-                self._rank_seen(group, rank, answer)
+                if group.running is None:
+                    self._rank_seen(group, rank, answer)
+                else:
+                    self._seen_in_cell(group, rank, answer)
             case WatchRank():
                 self._rank_lost(group, rank, end_of(answer))
             case RunCell():
@@ -446,11 +452,40 @@ class CellGroups(Machine[GroupEvent, GroupInstruction]):
                 f"wait for it, or replace the group with --reset"
             )
         group.n_cells += 1
-        group.running = RunningCell(wanted.request, group.n_cells, wanted.cell, targets, now_s)
+        group.running = RunningCell(
+            wanted.request,
+            group.n_cells,
+            wanted.cell,
+            targets,
+            now_s,
+        )
+        if group.n_ranks > 1:
+            group.running.watch = CellWatch(group.n_ranks, targets, self._now.mono_s)
         for rank in targets:
             shows = rank == targets[0]
             call = RunCell(group.id, rank, group.n_cells, wanted.cell, shows)
             self._call(group, rank, call, None)
+
+    def _look_into_cell(self, group: LiveGroup, running: RunningCell) -> None:
+        """See what its ranks are at, once it takes long, and then again and again."""
+        watch = running.watch
+        if watch is None or watch.due_s is None or self._now.mono_s < watch.due_s:
+            return
+        watch.look()
+        running.seen = {}
+        for rank in running.waiting:
+            self._call(group, rank, LookAtRank(group.id, rank, group.hosts), _CONTROL_TIMEOUT_S)
+
+    def _seen_in_cell(
+        self, group: LiveGroup, rank: int, answer: RankAnswer | JupyterDDLError
+    ) -> None:
+        running = group.running
+        if running is None or running.watch is None:
+            self._illegal(f"rank {rank} of group {group.id} is looked at unasked", group.id)
+        running.seen[rank] = answer if isinstance(answer, RankSeen) else None
+        if not any(isinstance(body, LookAtRank) for _, body in group.calls.values()):
+            seen = {rank: each for rank, each in running.seen.items() if rank not in running.done}
+            running.watch.looked(seen, self._now.mono_s)
 
     def _cell_answered(
         self, group: LiveGroup, rank: int, answer: RankAnswer | JupyterDDLError
@@ -507,6 +542,8 @@ class CellGroups(Machine[GroupEvent, GroupInstruction]):
         running = group.running
         assert running is not None
         group.running = None
+        looks = [call for call, (_, body) in group.calls.items() if isinstance(body, LookAtRank)]
+        self._forget_calls(group, looks)
         self._do(RecordCell(group.id, cell_event(running, lost, self._now)))
         if lost:
             self._do(Refuse(running.request, lost_error(group.id, lost)))
@@ -516,7 +553,7 @@ class CellGroups(Machine[GroupEvent, GroupInstruction]):
     def _interrupt(self, group: LiveGroup, request: int) -> None:
         """Raise ``KeyboardInterrupt`` where a cell is still executed."""
         running = group.running
-        waiting = [] if running is None else [r for r in running.targets if r not in running.done]
+        waiting = () if running is None else running.waiting
         if running is None or not waiting:
             self._do(Reply(request))
             return
@@ -583,7 +620,7 @@ class CellGroups(Machine[GroupEvent, GroupInstruction]):
         for request in group.interrupts:
             self._do(Reply(request))
         group.interrupts.clear()
-        self._forget_calls(group)
+        self._forget_calls(group, tuple(group.calls))
         if was_open:
             self._ended[group.id] = state, reason
             while len(self._ended) > _N_REMEMBERED:

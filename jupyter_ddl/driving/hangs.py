@@ -17,6 +17,7 @@ from statistics import median
 
 import msgspec
 
+from jupyter_ddl.protocol.cells import RankSeen
 from jupyter_ddl.protocol.events import (
     AttemptFinished,
     AttemptStarted,
@@ -33,6 +34,7 @@ __all__ = [
     "Place",
     "Sight",
     "StepWatch",
+    "grouped",
     "judge",
     "read_place",
     "whereabouts",
@@ -137,7 +139,7 @@ class Sight(msgspec.Struct, frozen=True):
     rank: int
     phase: str
     n_steps: int
-    probe: Probe | None
+    probe: Probe | RankSeen | None
     """None: its worker did not answer."""
 
     @property
@@ -224,7 +226,7 @@ def who_waits(sights: Sequence[Sight]) -> str:
     idle = [sight for sight in sights if not sight.place.waits_in]
     if not waiting or not idle:
         return ""
-    return "; ".join(_grouped([*waiting, *idle]))
+    return "; ".join(grouped([*waiting, *idle]))
 
 
 def _blame_one_of_waiting(sights: Sequence[Sight]) -> Blame:
@@ -255,10 +257,11 @@ def _blame(
 
 def _others(culprit: Sight, sights: Sequence[Sight]) -> list[str]:
     """The other ranks by what they do: ``ranks 0, 2 wait in all_reduce at line 9``."""
-    return _grouped([sight for sight in sights if sight.rank != culprit.rank])
+    return grouped([sight for sight in sights if sight.rank != culprit.rank])
 
 
-def _grouped(sights: Sequence[Sight]) -> list[str]:
+def grouped(sights: Sequence[Sight]) -> list[str]:
+    """What ranks do, those together that do the same: ``ranks 0, 2 wait in all_reduce``."""
     groups: dict[tuple[str, int | None], list[int]] = {}
     for sight in sights:
         groups.setdefault((_activity(sight), sight.place.line), []).append(sight.rank)

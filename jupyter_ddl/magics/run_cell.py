@@ -172,6 +172,8 @@ class _Live:
                     f"[{each.rank}] {failure.type_name}: {failure.message} (the cell goes on on "
                     f"{ranks_label(done.waiting)}; interrupt to end it)"
                 )
+        if done is not None and done.note:
+            lines.append(f"({done.note}; an interrupt ends the cell and keeps variables)")
         self._draw("\n".join(line for line in lines if line))
         shown = read_shown(self._current)
         if shown is not None and (self._before is None or shown.number > self._before.number):

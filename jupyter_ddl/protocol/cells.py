@@ -96,6 +96,8 @@ class LookAtRank(msgspec.Struct, frozen=True, tag="look_at_rank"):
 
     group_id: str
     rank: int
+    hosts: tuple[str, ...] = ()
+    """Addresses of those to which it may be connected."""
 
 
 class RejoinRank(msgspec.Struct, frozen=True, tag="rejoin_rank"):
@@ -174,8 +176,12 @@ class RankSeen(msgspec.Struct, frozen=True, tag="rank_seen"):
     """What the process of a rank is at, or the one that is to fork it."""
 
     state: str
-    """As in a :class:`~jupyter_ddl.protocol.events.Probe`."""
+    """This and the others: as in a :class:`~jupyter_ddl.protocol.events.Probe`."""
     stacks: str
+    cpu_share: float = 0.0
+    cut_off: tuple[str, ...] = ()
+    n_runs: int = 0
+    """How often the kernel has put its main thread on a CPU."""
 
 
 class CellDone(msgspec.Struct, frozen=True, tag="cell_done"):

@@ -21,13 +21,16 @@ from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from jupyter_ddl.protocol.facts import PackageContents
 from jupyter_ddl.store.blobs import digest_of
 
-__all__ = ["differs_from", "installed_contents", "wheel_digest"]
+__all__ = ["differs_from", "installed_contents", "is_bomb", "wheel_digest"]
 
 _INSTALLERS = ("pip", "uv")
 """Whoever else puts a package there (conda) has built it, and not taken it from an index."""
 _OF_AN_INDEX = ("any", "manylinux", "musllinux")
 """Platforms of wheels that are the same wherever they come from: others were built on the spot."""
 _CHUNK_BYTES = 1 << 20
+_MOST_TIMES = 100
+"""The largest of the packages that people use unpack to ten times their size."""
+_ALWAYS_BYTES = 1 << 30
 
 
 def installed_contents(info: Path) -> PackageContents | None:
@@ -69,6 +72,19 @@ def differs_from(wheel: Path, known: PackageContents) -> bool:
         return _names_of(tags) == known.tags and wheel_digest(wheel) != known.digest
     except (InvalidWheelFilename, zipfile.BadZipFile, zlib.error, EOFError):
         return True
+
+
+def is_bomb(wheel: Path) -> bool:
+    """Whether a wheel would fill a disk that had room for it.  Blocking.
+
+    What its directory says is all that is ever unpacked of an entry.
+    """
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            n_bytes = sum(entry.file_size for entry in archive.infolist())
+    except zipfile.BadZipFile:
+        return False  # pip says so
+    return n_bytes > max(_ALWAYS_BYTES, _MOST_TIMES * wheel.stat().st_size)
 
 
 def wheel_digest(wheel: Path) -> str:

@@ -354,7 +354,8 @@ class GroupWorld:
                 was_hanging, rank.is_hanging = rank.is_hanging, False
                 self.later(0.5, lambda: self._end_cell(rank, body.number, was_hanging))
         elif isinstance(body, LookAtRank):
-            self._answer(call.call, RankSeen("S", ""))
+            state = self.rng.choice("ST")
+            self.later(self.delay(), lambda: self._answer(call.call, RankSeen(state, "")))
         elif isinstance(body, JoinRank | RejoinRank):
             failure = Failure("exception", "RuntimeError", "no route") if fails else None
             seconds = 400.0 if self.rng.random() < self.p_fail / 4 else self.delay()

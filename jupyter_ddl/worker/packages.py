@@ -26,7 +26,7 @@ from jupyter_ddl.store.blobs import digest_of
 from jupyter_ddl.store.locks import try_lock
 from jupyter_ddl.store.packages import EnvironmentReader, normal_name
 from jupyter_ddl.store.paths import home_dir, private_dir
-from jupyter_ddl.store.wheel_contents import differs_from
+from jupyter_ddl.store.wheel_contents import differs_from, is_bomb
 from jupyter_ddl.worker.rank_pool import RankPool
 
 __all__ = [
@@ -144,9 +144,16 @@ def _check(wheel: Path, patch: Patch) -> None:
     Raises
     ------
     WorkerEnvironmentError
-        Its files differ.
+        Its files differ, or would fill the disk.
     """
     name, version = _parts(wheel.name)
+    if is_bomb(wheel):
+        wheel.unlink(missing_ok=True)
+        raise WorkerEnvironmentError(
+            f"{wheel.name} would unpack to more than a hundred times its size, and was not "
+            f"installed; see which index pip asks on the workers (`pip config list`)",
+            package=name,
+        )
     known = patch.contents.get(normal_name(name))
     if known is None or not differs_from(wheel, known):
         return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import signal
+from pathlib import Path
 from typing import Any
 
 from jupyter_ddl.errors import LaunchError
@@ -206,8 +207,8 @@ class CellRanks:
         pid = self._pool.importing_pid if rank is None else rank.process.pid
         if pid is None:
             return RankSeen("", "")
-        seen = await look_at(pid)
-        return RankSeen(seen.state, seen.stacks)
+        seen = await look_at(pid, call.hosts)
+        return RankSeen(seen.state, seen.stacks, seen.cpu_share, seen.cut_off, _n_runs(pid))
 
     async def _ready(self, rank: _CellRank, timeout_s: float) -> RankAnswer:
         answer = await rank.next(timeout_s)
@@ -246,6 +247,14 @@ def _gone(end: RankEnd) -> RankGone:
             return RankGone(f"was ended by {_signal_name(end.signal_number)}")
         return RankGone(f"ended itself with exit code {end.exit_code}")
     return RankGone(f"was ended: {end.detail}")
+
+
+def _n_runs(pid: int) -> int:
+    try:
+        # https://docs.kernel.org/scheduler/sched-stats.html: time on a CPU, time waiting, times
+        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[2])
+    except (OSError, IndexError, ValueError):  # the kernel counts none
+        return 0
 
 
 def _signal_name(number: int) -> str:

@@ -73,9 +73,12 @@ class Exchange:
             Of this rank; as many on every rank.
         """
         device = self._device()
-        sums = torch.stack(
-            [torch.as_tensor(each, dtype=torch.float64, device=device).detach() for each in numbers]
-        )
+        if device.type == "cpu":
+            sums = torch.tensor([float(each) for each in numbers], dtype=torch.float64)
+        else:  # where a number of the host's would have to be waited for
+            kind = torch.float64
+            on_device = [torch.as_tensor(each, dtype=kind, device=device) for each in numbers]
+            sums = torch.stack(on_device).detach()
         work = dist.all_reduce(sums, group=self._group, async_op=True)
         self.count(sums.nbytes)
         return PendingSum(sums, work)

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from jupyter_ddl.ranks.metrics import ReportError, shown
-from jupyter_ddl.ranks.strategies.exchange import Exchange, PendingSum
+from jupyter_ddl.ranks.strategies.exchange import Exchange
 
 __all__ = [
     "AveragedStep",
@@ -31,6 +31,7 @@ __all__ = [
     "tensors_of",
 ]
 
+_NOTHING: AbstractContextManager[None] = contextlib.nullcontext()
 _TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -192,12 +193,13 @@ class TrainingStep:
         parts = parts_of(batch, n_samples, n_parts if self.cuts_alike else min(n_parts, n_samples))
         self.begin(0 if share is not None and share[0] == 0 else n_samples)
         self.optimizer.zero_grad()
-        total: Any = 0.0
+        total: Any = None
         for number, (n_part, part) in enumerate(parts, 1):
             is_last = number == len(parts)
-            with contextlib.nullcontext() if is_last else self.accumulating():
+            with _NOTHING if is_last else self.accumulating():
                 loss = self.loss_of(part)
-                total = total + loss.detach() * n_part
+                loss_of_part = loss.detach() * n_part
+                total = loss_of_part if total is None else total + loss_of_part
                 if is_last:
                     self.computed(total)
                 self._backward(loss, n_part)
@@ -247,6 +249,8 @@ class TrainingStep:
 
     def loss_of(self, part: tuple[Any, ...]) -> Any:
         """The mean loss of a part, with its graph; a scalar."""
+        if self.settings.amp is None:
+            return checked_loss(self.loss_fn(self.model(*part[:-1]), part[-1]))
         with autocast(self.settings, self.device):
             loss = self.loss_fn(self.model(*part[:-1]), part[-1])
         return checked_loss(loss)
@@ -277,8 +281,9 @@ class TrainingStep:
 class AveragedStep(TrainingStep):
     """A model whose gradients are averaged over the ranks during each backward pass.
 
-    The ranks' shares may be of unequal size; the result is the mean over all samples.  What they
-    tell each other for that is on its way while they compute.
+    The ranks' shares may be of unequal size; the result is the mean over all samples.  How many
+    these are is told with the loss, when gradients are there; they are computed as if there were
+    as many as in the step before, and put right where there were not.
 
     Parameters
     ----------
@@ -294,31 +299,36 @@ class AveragedStep(TrainingStep):
         super().__init__(request)
         self._exchange = exchange
         self._n_ranks = n_ranks
-        self._sum: PendingSum
-        self._count: PendingSum | float
+        self._n_supposed = 0.0
+        """Samples of all ranks together; the same number on each of them."""
+        self._total: Any = None
+        """Of the losses of this rank's samples."""
+        self._mean: Any = None
 
     def begin(self, n_samples: int) -> None:
         self.n_samples = n_samples
-        self._count = self._exchange.begin_sum([n_samples])
+        if not self._n_supposed:
+            self._n_supposed = float(self._exchange.begin_sum([n_samples]).wait()[0])
 
     def weight(self) -> float:
-        if self.n_samples == 0:
-            return 0.0
-        return self._n_ranks / self._n_total()
+        return self._n_ranks / self._n_supposed if self.n_samples else 0.0
 
     def computed(self, total: Any) -> None:
-        mine = total if self.n_samples else torch.zeros_like(total)
-        self._type = total.dtype
-        self._sum = self._exchange.begin_sum([mine])
+        self._total = total if self.n_samples else torch.zeros_like(total)
+
+    def synchronize(self) -> None:
+        # Beside the gradients' own it would be no sooner there, and costs twice the CPU time.
+        sums = self._exchange.begin_sum([self._total, self.n_samples])
+        total, n_samples = sums.wait().tolist()
+        if n_samples != self._n_supposed:
+            for parameter in self.model.parameters():
+                if parameter.grad is not None:
+                    parameter.grad.mul_(self._n_supposed / n_samples)
+            self._n_supposed = n_samples
+        self._mean = total / n_samples
 
     def result(self) -> Any:
-        mean = self._sum.wait()[0] / self._n_total()
-        return mean.to(self.device, self._type)
-
-    def _n_total(self) -> float:
-        if isinstance(self._count, PendingSum):
-            self._count = float(self._count.wait()[0])
-        return self._count
+        return torch.tensor(self._mean, device=self.device, dtype=self._total.dtype)
 
 
 def checked_loss(loss: Any) -> Any:
@@ -345,7 +355,7 @@ def checked_loss(loss: Any) -> Any:
             "model's output by differentiable functions of torch, without .item(), .detach() or "
             "argmax"
         )
-    return loss.reshape(())
+    return loss.reshape(()) if loss.dim() else loss
 
 
 def moved(value: Any, device: Any) -> Any:

@@ -40,6 +40,10 @@ c.LocalBackend.inherited_environment = ["PATH", "JUPYTER_DDL_HOME"]
 c.ClusterConfig.scheduler_cmd = ["dask", "scheduler"]
 c.ClusterConfig.worker_cmd = ["dask", "worker"]
 """
+_SLOWLY = """
+c.ClusterConfig.scheduler_cmd = ["sh", "-c", 'sleep 6; exec dask scheduler "$@"', "dask"]
+"""
+"""A scheduler that takes longer than any single request to the gateway may."""
 _DDP = """
 import torch, torch.distributed as dist
 total = torch.tensor([float(dist.get_rank() + 1)])
@@ -65,11 +69,13 @@ def gateway(home: Home, monkeypatch: pytest.MonkeyPatch) -> Iterator[psutil.Proc
 
 
 @contextlib.contextmanager
-def gateway_server(home: Home, monkeypatch: pytest.MonkeyPatch) -> Iterator[psutil.Process]:
+def gateway_server(
+    home: Home, monkeypatch: pytest.MonkeyPatch, config_lines: str = ""
+) -> Iterator[psutil.Process]:
     """A server that lives outside the test's home."""
     api, proxy = _free_port(), _free_port()
     config = home.work / "gateway.py"
-    config.write_text(_CONFIG.format(api=api, proxy=proxy))
+    config.write_text(_CONFIG.format(api=api, proxy=proxy) + config_lines)
     binaries = Path(sys.executable).parent
     variables = outside(home) | {"PATH": f"{binaries}{os.pathsep}{os.environ['PATH']}"}
     program = shutil.which("dask-gateway-server", path=variables["PATH"])
@@ -163,15 +169,44 @@ def test_a_cluster_that_the_gateway_has_ended_is_made_anew_and_its_trials_repeat
     run = search(_SLOW_STEPS, namespace={}, metric="score", trials=4, wait=False)
     until(lambda: run.snapshot().counts.running == 1, 60, "a trial that runs")
     former = _note(home).read_text()
-    # As somebody else does.
-    stop = f"from dask_gateway import Gateway; Gateway().stop_cluster({former!r})"
-    subprocess.run([sys.executable, "-c", stop], check=True, timeout=60, capture_output=True)
+    _stop_as_somebody_else(former)
     until(lambda: _note(home).read_text() != former, 60, "another cluster")
     run.wait()
     assert_clean(run, 4)
     assert sum(row.evictions for row in run.snapshot().rows) == 1
     started.stop()
     until(lambda: n_dask(gateway) == 0, 20, "the end of the gateway's processes")
+
+
+def test_a_gateway_that_takes_its_time_is_asked_once(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with gateway_server(home, monkeypatch, _SLOWLY) as gateway:
+        started = start_cluster("gateway", 1)
+        former = _note(home).read_text()
+        _stop_as_somebody_else(former)
+        until(lambda: "is starting another" in started.status().trouble, 60, "the word of it")
+        another = _note(home).read_text()
+        assert another != former
+        until(lambda: not started.status().trouble, 60, "a scheduler")
+        assert _note(home).read_text() == another
+        assert (home.work / "gateway.log").read_text().count("Created cluster") == 2
+        started.stop()
+        until(lambda: n_dask(gateway) == 0, 20, "the end of the gateway's processes")
+
+
+def test_a_gateway_that_is_gone_is_named_with_the_reason(
+    home: Home, gateway: psutil.Process
+) -> None:
+    started = start_cluster("gateway", 1)
+    gateway.terminate()  # its clusters go with it
+    until(lambda: "can't help: Cannot connect" in started.status().trouble, 60, "the word of it")
+    started.stop()
+
+
+def _stop_as_somebody_else(cluster: str) -> None:
+    stop = f"from dask_gateway import Gateway; Gateway().stop_cluster({cluster!r})"
+    subprocess.run([sys.executable, "-c", stop], check=True, timeout=60, capture_output=True)
 
 
 def _note(home: Home) -> Path:

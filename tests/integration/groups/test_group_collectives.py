@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import threading
 
@@ -10,7 +11,7 @@ import pytest
 
 from jupyter_ddl.client.clusters import Cluster
 from jupyter_ddl.client.group import RankGroup, open_group
-from tests.until import until
+from tests.until import PATIENCE_S, until
 
 pytest.importorskip("torch", reason="collectives are torch's")
 pytestmark = pytest.mark.integration
@@ -18,18 +19,24 @@ pytestmark = pytest.mark.integration
 _SETUP = "import torch, torch.distributed as dist\nt = torch.ones(1) * (rank() + 1)\n"
 
 
-def interrupt_in_collective(group: RankGroup, cell: str, targets: list[int] | None) -> None:
-    log = group.directory / "logs" / f"rank-{(targets or [0])[0]}.log"
+def interrupt_in_collective(group: RankGroup, cell: str, targets: list[int]) -> str:
+    """Once it was told who waits, which is returned."""
+    notes: list[str] = []
 
     def work() -> None:
-        until(lambda: "begun" in log.read_text(), 10)
+        until(lambda: any(notes), PATIENCE_S, "a word of who waits")
         os.kill(os.getpid(), signal.SIGINT)
 
     thread = threading.Thread(target=work)
     thread.start()
     with pytest.raises(KeyboardInterrupt):
-        group.execute(cell, targets=targets)
+        group.execute(
+            cell,
+            targets=targets,
+            on_progress=lambda _, seen: notes.append(seen.note if seen is not None else ""),
+        )
     thread.join()
+    return next(filter(None, notes))
 
 
 def test_ranks_reduce_over_all_and_go_on_after_a_collective_that_hung(cluster: Cluster) -> None:
@@ -39,8 +46,9 @@ def test_ranks_reduce_over_all_and_go_on_after_a_collective_that_hung(cluster: C
     assert reduced.values == [3.0, 3.0]
 
     # Rank 1 does not take part, so rank 0 would wait for two minutes.
-    hung = "print('begun', flush=True)\ndist.all_reduce(t)\n"
-    interrupt_in_collective(group, hung, targets=[0])
+    told = interrupt_in_collective(group, "n = 1\ndist.all_reduce(t)\n", targets=[0])
+    assert re.match(r"after \d+ s rank 0 waits in all_reduce at line 3: do all ranks make", told)
+    assert told.endswith("; rank 1 does not execute it")
 
     again = group.execute("t = torch.ones(1)\ndist.all_reduce(t)\nt.item()")
     assert again.values == [2.0, 2.0]

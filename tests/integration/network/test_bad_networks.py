@@ -121,6 +121,8 @@ def test_whatever_is_cut_off_for_a_time_every_run_ends_right(
         told.assert_told(TOLD[pair, seconds])
     if (kind, pair) == ("training", "worker-other"):
         told.assert_silent_for(RANKS_WAIT_S)
+    if (kind, pair) == ("cells", "worker-other"):
+        told.assert_told("the network is cut")
     end_with_workers(apart, work, told)
 
 

@@ -20,6 +20,7 @@ from jupyter_ddl.client.group import RankGroup, open_group
 from jupyter_ddl.client.run import Run
 from jupyter_ddl.errors import GroupLostError
 from jupyter_ddl.ledger.audit import audit
+from jupyter_ddl.protocol.cells import CellResult
 from jupyter_ddl.protocol.snapshot import RunSnapshot
 from jupyter_ddl.sklearn_fit.context import distributed_fits
 from jupyter_ddl.sklearn_fit.exchange import FitSetting
@@ -161,16 +162,16 @@ class Cells:
         self._n_steps = int(seconds / 0.1)
         self._group: RankGroup = open_group(2)
         code = _CELL.replace("STEPS", str(self._n_steps))
-        self._progress: list[dict[int, str]] = []
+        self._progress: list[str] = []
 
-        def tell(seen: dict[int, str], _: object) -> None:
-            self._progress.append(seen)
+        def tell(_: object, seen: CellResult | None) -> None:
+            self._progress.append(seen.note if seen is not None else "")
 
         self._thread = Kept(lambda: self._group.execute(code, on_progress=tell))
         until(lambda: self._progress, 60, "a cell that runs")
 
     def notices(self) -> tuple[str, ...]:
-        return tuple(self._progress[-1].values())
+        return (self._progress[-1],)
 
     def heard_at_s(self) -> float | None:
         return None

@@ -255,6 +255,12 @@ def test_a_start_that_takes_too_long_ends() -> None:
     ) in str(groups.replies[request])
 
 
+WAITS = """Thread 0x7f (most recent call first):
+  File "/lib/torch/distributed/distributed_c10d.py", line 9 in all_reduce
+  File "In [1]", line 2 in <module>
+  File "/lib/jupyter_ddl/ranks/main.py", line 150 in execute_all
+"""
+
 SLOW = """Thread 0x7f (most recent call first):
   File "/lib/slow.py", line 7 in <module>
   File "/lib/jupyter_ddl/ranks/zygote.py", line 130 in serve
@@ -396,10 +402,47 @@ def test_a_rank_whose_watch_says_nothing_is_not_waited_for_without_end() -> None
     group_id = groups.open()
     request = groups.ask(CellWanted, group_id, CELL, None)
     groups.answer_one(RunCell, 1, RankGone("has left"))
+    for groups.now_s in (105.0, 110.0):  # at the first, its ranks are looked at
+        assert groups.wakes_at_s == pytest.approx(groups.now_s)
+        groups.feed(Woken())
+        groups.silence(LookAtRank)
+    assert "rank 1 (pid 7 on h1) has left" in str(groups.replies[request])
+
+
+def test_who_waits_in_a_cell_that_takes_long_is_told_while_it_does() -> None:
+    groups = Groups(n_slots=3)
+    group_id = groups.open(3)
+    request = groups.ask(CellWanted, group_id, CELL, (0, 1))
+    assert groups.machine.progress(group_id).note == ""
+    groups.now_s = 105.0
+    groups.feed(Woken())
+    looks = [call.body for call in groups.of(LookAtRank)]
+    assert looks == [LookAtRank(group_id, rank, ("h1",) * 3) for rank in (0, 1)]
+    groups.answer_one(LookAtRank, 0, RankSeen("S", WAITS))
+    groups.answer_one(LookAtRank, 1, RankSeen("T", ""))
+    assert groups.machine.progress(group_id).note == (
+        "after 5 s rank 1 is stopped (SIGSTOP); rank 0 waits in all_reduce at line 2; rank 2 does "
+        "not execute it"
+    )
     assert groups.wakes_at_s == pytest.approx(110.0)
+    # What comes behind the cell's end is not asked for any more.
     groups.now_s = 110.0
     groups.feed(Woken())
-    assert "rank 1 (pid 7 on h1) has left" in str(groups.replies[request])
+    assert len(groups.of(LookAtRank)) == 2
+    for rank in (0, 1):
+        groups.answer_one(RunCell, rank, done(rank))
+    assert not groups.of(LookAtRank)
+    assert groups.replies[request].note == ""
+    assert groups.machine.progress(group_id).note == ""
+
+
+def test_a_rank_of_its_own_waits_for_nobody() -> None:
+    groups = Groups()
+    group_id = groups.open(1)
+    groups.ask(CellWanted, group_id, CELL, None)
+    groups.now_s = 1000.0
+    groups.feed(Woken())
+    assert not groups.of(LookAtRank)
 
 
 def test_a_worker_that_is_lost_ends_the_group() -> None:

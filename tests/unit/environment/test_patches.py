@@ -16,7 +16,12 @@ from jupyter_ddl.errors import WorkerEnvironmentError
 from jupyter_ddl.protocol.cluster import ClusterSpec
 from jupyter_ddl.protocol.facts import Facts, PackageContents, Patch, WheelFile
 from jupyter_ddl.store.blobs import digest_of
-from jupyter_ddl.store.wheel_contents import differs_from, installed_contents, wheel_digest
+from jupyter_ddl.store.wheel_contents import (
+    differs_from,
+    installed_contents,
+    is_bomb,
+    wheel_digest,
+)
 from jupyter_ddl.worker.packages import install, overlay_base
 from tests.tiny_wheels import install as make_installed
 from tests.tiny_wheels import make_wheel
@@ -173,6 +178,20 @@ def test_a_wheel_that_does_not_come_as_it_was_sent_is_not_installed(
             asyncio.run(install(patch, {name: data}))
     assert not list(overlay_base().glob("wheels/*.whl"))
     assert (asyncio.run(install(patch, {wheel.name: wheel.read_bytes()})) / "ddltiny.py").exists()
+
+
+def test_a_wheel_that_would_fill_the_disk_is_refused_and_forgotten(index: Path) -> None:
+    wheel = make_wheel(index, "ddltiny", "1.0")
+    assert not is_bomb(wheel)
+    with (
+        zipfile.ZipFile(wheel, "a", zipfile.ZIP_DEFLATED) as archive,
+        archive.open("ddltiny_data.bin", "w", force_zip64=True) as file,
+    ):
+        for _ in range(1200):
+            file.write(bytes(1 << 20))
+    with pytest.raises(WorkerEnvironmentError, match="would unpack to more than a hundred times"):
+        asyncio.run(install(Patch(("ddltiny==1.0",)), {}))
+    assert not list(overlay_base().glob("*/*"))
 
 
 def test_whose_wheel_is_not_known_is_told_by_tags_and_installer(tmp_path: Path) -> None:
