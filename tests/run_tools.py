@@ -132,8 +132,10 @@ def worker_of(rank_pid: int) -> psutil.Process:
         return above  # which has started it itself
     others = [each for child in above.parent().children() for each in child.children()]
     pipes = _pipes_of(zygote.pid)
-    (found,) = [p for p in others if p.pid != zygote.pid and pipes & _pipes_of(p.pid)]
-    return found
+    found = [p for p in others if p.pid != zygote.pid and pipes & _pipes_of(p.pid)]
+    if len(found) != 1:
+        raise psutil.NoSuchProcess(zygote.pid, msg=f"its worker is gone, or one of {found}")
+    return found[0]
 
 
 def _children_of(name: str) -> list[psutil.Process]:

@@ -138,8 +138,15 @@ async def _told_while_it_closes(after_s: float) -> None:
         await asyncio.sleep(after_s)
         with contextlib.suppress(ProcessLookupError):  # a quick one is gone by then
             os.kill(process.pid, signal.SIGTERM)
-        await _until(lambda: not process.is_running() or process.status() == "zombie")
+        await _until(lambda: _is_over(process))
         await asyncio.wait({closing}, timeout=PATIENCE_S)
+
+
+def _is_over(process: psutil.Process) -> bool:
+    try:
+        return bool(process.status() == "zombie")
+    except psutil.NoSuchProcess:
+        return True
 
 
 @pytest.mark.parametrize("after_s", [0.02, 0.1])
