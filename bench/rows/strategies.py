@@ -194,7 +194,7 @@ def block_s(each):
 ratios = []
 orders = list(itertools.permutations((step, by_hand, bare)))
 for number in range(N_PAIRS + 2):
-    times = {each: block_s(each) for each in orders[number % 6]}
+    times = {each: block_s(each) for each in orders[number % len(orders)]}
     ratios.append([times[each] / times[step] for each in (by_hand, bare)])
 ratios[2:]
 """

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from jupyter_ddl.driving.hangs import Sight, grouped, judge
+from jupyter_ddl.driving.hangs import Sight, grouped, judge, read_place
 from jupyter_ddl.protocol.cells import RankSeen
 from jupyter_ddl.protocol.group import ranks_label
 
@@ -74,7 +74,7 @@ class CellWatch:
         now, before = sight.probe, self._before.get(sight.rank)
         if not isinstance(now, RankSeen) or before is None:
             return False
-        return now.n_runs - before.n_runs < _N_RUNS and sight.place == _place(before)
+        return now.n_runs - before.n_runs < _N_RUNS and sight.place == read_place(before.stacks)
 
     def _told(self, sights: Sequence[Sight], ran_s: float) -> str:
         # A rank that computes is waited for: whoever waits is told so.
@@ -87,7 +87,3 @@ class CellWatch:
             verb = "does" if len(self._others) == 1 else "do"
             texts.append(f"{ranks_label(self._others)} {verb} not execute it")
         return f"after {ran_s:.0f} s {'; '.join(texts)}"
-
-
-def _place(seen: RankSeen) -> object:
-    return Sight(0, "cell", 0, seen).place

@@ -92,7 +92,7 @@ class JoinRank(msgspec.Struct, frozen=True, tag="join_rank"):
 
 
 class LookAtRank(msgspec.Struct, frozen=True, tag="look_at_rank"):
-    """See what a rank that does not come is at; answered with :class:`RankSeen`."""
+    """See what a rank is at that does not come or end; answered with :class:`RankSeen`."""
 
     group_id: str
     rank: int
@@ -176,9 +176,10 @@ class RankSeen(msgspec.Struct, frozen=True, tag="rank_seen"):
     """What the process of a rank is at, or the one that is to fork it."""
 
     state: str
-    """This and the others: as in a :class:`~jupyter_ddl.protocol.events.Probe`."""
+    """As in a :class:`~jupyter_ddl.protocol.events.Probe`."""
     stacks: str
     cpu_share: float = 0.0
+    """This and ``cut_off``: as there; nothing of a process that is still to fork the rank."""
     cut_off: tuple[str, ...] = ()
     n_runs: int = 0
     """How often the kernel has put its main thread on a CPU."""

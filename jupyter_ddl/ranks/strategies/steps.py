@@ -31,7 +31,6 @@ __all__ = [
     "tensors_of",
 ]
 
-_NOTHING: AbstractContextManager[None] = contextlib.nullcontext()
 _TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -196,7 +195,7 @@ class TrainingStep:
         total: Any = None
         for number, (n_part, part) in enumerate(parts, 1):
             is_last = number == len(parts)
-            with _NOTHING if is_last else self.accumulating():
+            with contextlib.nullcontext() if is_last else self.accumulating():
                 loss = self.loss_of(part)
                 loss_of_part = loss.detach() * n_part
                 total = loss_of_part if total is None else total + loss_of_part
@@ -249,8 +248,6 @@ class TrainingStep:
 
     def loss_of(self, part: tuple[Any, ...]) -> Any:
         """The mean loss of a part, with its graph; a scalar."""
-        if self.settings.amp is None:
-            return checked_loss(self.loss_fn(self.model(*part[:-1]), part[-1]))
         with autocast(self.settings, self.device):
             loss = self.loss_fn(self.model(*part[:-1]), part[-1])
         return checked_loss(loss)
