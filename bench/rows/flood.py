@@ -68,48 +68,17 @@ QUANTILE = """share => {
 }"""
 
 
-class _Frames:
-    """Counts what the kernel's websocket brings, and times answers to questions for logs."""
-
-    def __init__(self, page: Any) -> None:
-        self.n_messages = 0
-        self.n_bytes = 0
-        self.answers_s: list[float] = []
-        self._asked: dict[bytes, float] = {}
-        page.on("websocket", self._open)
-
-    def _open(self, socket: Any) -> None:
-        if "/channels" in socket.url:
-            socket.on("framereceived", self._received)
-            socket.on("framesent", self._sent)
-
-    def _received(self, payload: bytes | str) -> None:
-        self.n_messages += 1
-        self.n_bytes += len(payload)
-        data = payload if isinstance(payload, bytes) else payload.encode()
-        for number, asked_s in list(self._asked.items()):
-            if b'"kind":"log","id":' + number in data:
-                self.answers_s.append(time.perf_counter() - asked_s)
-                del self._asked[number]
-
-    def _sent(self, payload: bytes | str) -> None:
-        data = payload if isinstance(payload, bytes) else payload.encode()
-        if b'"get_log"' in data:
-            number = data.rpartition(b'"id":')[2]
-            digits = number[: len(number) - len(number.lstrip(b"0123456789"))]
-            self._asked.setdefault(digits, time.perf_counter())
-
-
 def main() -> None:
     with lab_in_browser() as (lab, browser):
         tell(_measure(lab, browser.new_page(), browser.new_context().new_page()))
 
 
 def _measure(lab: Any, page: Any, empty: Any) -> dict[str, float]:
+    from tests.browser.frames import Frames
     from tests.browser.lab_tools import open_notebook, prompt_of, run_cell
 
     seconds = 4 if is_quick() else 10
-    frames = _Frames(page)
+    frames = Frames(page)
     cell = _CELL.format(
         n_ranks=_N_RANKS, n_text=_WIDTH - 1, per_tick=_LINES_PER_S // 10, n_ticks=10 * seconds
     )

@@ -29,10 +29,13 @@ from jupyter_ddl.protocol.group import n_servers
 from jupyter_ddl.protocol.prices import Held
 from jupyter_ddl.protocol.run import RunSpec
 from jupyter_ddl.protocol.snapshot import (
+    PIPELINE,
+    STALENESS,
     BestTrial,
     Driving,
     EncodedSnapshot,
     LearningCurve,
+    OutputRow,
     RankRow,
     RunSnapshot,
     SpendingRow,
@@ -162,7 +165,19 @@ def group_fields(
         "hang": None if hang is None else _hang(hang),
         "step_verdict": shortened(verdict, 300),
         "bytes_sent": group.bytes_sent,
+        "charts": () if ranks is None else _charts(ranks),
     }
+
+
+def _charts(ranks: RankGroupState) -> tuple[OutputRow, ...]:
+    """What there is to draw of a round beside its ranks."""
+    found = []
+    if ranks.pipeline is not None:
+        found.append(OutputRow(0, PIPELINE, float(ranks.pipeline.step)))
+    if ranks.staleness:
+        n_told = sum(sum(each.counts) + each.n_dropped for each in ranks.staleness.values())
+        found.append(OutputRow(0, STALENESS, float(n_told)))
+    return tuple(found)
 
 
 def _series_fields(group: GroupHistory, n_points: int, n_text: int) -> dict[str, Any]:

@@ -14,6 +14,8 @@ from jupyter_ddl.protocol.telemetry import Usage
 from jupyter_ddl.protocol.verb import Capabilities, Nouns
 
 __all__ = [
+    "PIPELINE",
+    "STALENESS",
     "BestTrial",
     "CellRow",
     "Counts",
@@ -91,6 +93,12 @@ class LearningCurve(msgspec.Struct, frozen=True):
     state: TrialStateName
     points: tuple[tuple[int, float], ...]
     """(step, objective), thinned to at most 40 points."""
+
+
+PIPELINE = "pipeline"
+"""The chart of which stage computed what when."""
+STALENESS = "staleness"
+"""The chart of how many updates late gradients came."""
 
 
 class OutputRow(msgspec.Struct, frozen=True):
@@ -329,6 +337,9 @@ class RunSnapshot(msgspec.Struct, frozen=True):
     """What is shown below the view, at most 10: of a search its best trial's, else the newest."""
     n_outputs: int = 0
     """Of all trials."""
+    charts: tuple[OutputRow, ...] = ()
+    """What is drawn of a training beside its ranks: ``file`` is the chart's name, and ``at_s``
+    grows when there is something new in it."""
     operations: tuple[OperationRow, ...] = ()
     """Where steps were profiled: the costliest ten of all ranks together."""
     traces: tuple[TraceRow, ...] = ()

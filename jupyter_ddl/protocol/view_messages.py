@@ -177,9 +177,11 @@ class OutputPart(msgspec.Struct, frozen=True, tag="output", tag_field="kind"):
     run_id: str
     file: str
     mime: str
-    """``image/png``, ``image/jpeg``, ``image/gif`` or ``text/plain``."""
+    """``image/png``, ``image/jpeg``, ``image/gif``, ``image/svg+xml`` or ``text/plain``."""
     content: str
     """Base64 of a picture, or text; at most 1 MB."""
+    alt: str = ""
+    """What the picture shows, in words."""
 
 
 class ImportancePart(msgspec.Struct, frozen=True, tag="importance", tag_field="kind"):
@@ -503,7 +505,7 @@ class GetLog(msgspec.Struct, frozen=True, tag="get_log", tag_field="kind"):
 
 
 class GetOutput(msgspec.Struct, frozen=True, tag="get_output", tag_field="kind"):
-    """One of the outputs that :class:`LogPart` names."""
+    """One of the outputs that :class:`LogPart` names, or of a snapshot's charts."""
 
     id: int
     run_id: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import logging
 import queue
 import threading
@@ -18,12 +19,16 @@ from jupyter_ddl.formats import shortened
 from jupyter_ddl.ledger.outputs import output_rows
 from jupyter_ddl.ledger.reader import LedgerReader
 from jupyter_ddl.ledger.reducer import fold
-from jupyter_ddl.ledger.run_state import RunState, TrialState
+from jupyter_ddl.ledger.run_state import RankGroupState, RunState, TrialState
+from jupyter_ddl.plotting.chart import Chart
+from jupyter_ddl.plotting.pipeline import pipeline_chart
+from jupyter_ddl.plotting.staleness import staleness_chart
+from jupyter_ddl.plotting.svg import to_svg
 from jupyter_ddl.protocol import requests as down
 from jupyter_ddl.protocol import view_messages as say
 from jupyter_ddl.protocol.outputs import Bundle, read_bundle
 from jupyter_ddl.protocol.replies import TelemetryResult
-from jupyter_ddl.protocol.snapshot import OutputRow
+from jupyter_ddl.protocol.snapshot import PIPELINE, STALENESS, OutputRow
 from jupyter_ddl.protocol.telemetry import EncodedTelemetry
 from jupyter_ddl.protocol.view_messages import (
     GetColumns,
@@ -144,12 +149,27 @@ def output_part(state: RunState, directory: Path, ask: GetOutput) -> OutputPart:
     TrialError
         It shows nothing of that name (any more).
     """
+    ranks = state.ranks.get(ask.trial)
+    if ask.file in _CHARTS and ranks is not None:
+        return _chart_part(ask, _CHARTS[ask.file](ranks))
     known = ask.file in state.outputs.get(ask.trial, {})
     bundle = read_bundle(directory / "outputs" / ask.file) if known else None
     if bundle is None:
         raise TrialError(f"trial {ask.trial} shows {ask.file!r} no more", trial=ask.trial)
     mime, content = still_form(bundle, MAX_OUTPUT_BYTES)
     return OutputPart(ask.id, ask.run_id, ask.file, mime, content)
+
+
+_CHARTS: dict[str, Callable[[RankGroupState], Chart]] = {
+    PIPELINE: lambda ranks: pipeline_chart(ranks.pipeline),
+    STALENESS: lambda ranks: staleness_chart(ranks.staleness.values()),
+}
+
+
+def _chart_part(ask: GetOutput, chart: Chart) -> OutputPart:
+    content = base64.b64encode(to_svg(chart).encode()).decode()
+    alt = ". ".join(filter(None, (chart.title, chart.text, chart.note)))
+    return OutputPart(ask.id, ask.run_id, ask.file, "image/svg+xml", content, alt)
 
 
 def still_form(bundle: Bundle, limit: int) -> tuple[str, str]:

@@ -29,6 +29,8 @@ _EXPORT = re.compile(r"^export ((?:async )?function|class|const) (\w+)", re.MULT
 _DEFAULT = re.compile(r"^export default ", re.MULTILINE)
 _INDENT = re.compile(r"^[ \t]+", re.MULTILINE)
 _COMMENT = re.compile(r"^(?://.*|/\*(?:[^*]|\*(?!/))*\*/)\n", re.MULTILINE)
+# Behind code: no text ends in such a line, for it would end with a quote.
+_REMARK = re.compile(r"(?<=[;,{}]) // [^\"`]*$", re.MULTILINE)
 _BLANK = re.compile(r"\n{2,}")
 _TEXT = re.compile(r'"(?:[^"\\]|\\.)*"|`[^`]*`')
 _SPACED = re.compile(rf"({_TEXT.pattern})|(?<=\S) *(=>|[!=<>]=+|[=,;:?(){{}}\[\]<>&|*]) *(?=\S)")
@@ -60,8 +62,8 @@ def join_modules(folder: Path, entry: str) -> str:
 
 
 def _slim(source: str) -> str:
-    """Without indentation and lines of comments, a third of the whole; no text goes over lines."""
-    return _BLANK.sub("\n", _COMMENT.sub("", _INDENT.sub("", source)))
+    """Without indentation and comments, a third of the whole; no text goes over lines."""
+    return _BLANK.sub("\n", _REMARK.sub("", _COMMENT.sub("", _INDENT.sub("", source))))
 
 
 def _tight(source: str) -> str:

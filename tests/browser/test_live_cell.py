@@ -42,6 +42,19 @@ for step in range(400):
     if step % 10 == 0:
         checkpoint(step=step, done=step)
 """
+STAGES = """%%distribute ddp -n 2 --strategy pipeline --microbatches 4 --name stages
+import time, torch
+from jupyter_ddl import prepare_step, report
+class Layer(torch.nn.Linear):
+    def forward(self, x):
+        time.sleep(0.004)
+        return super().forward(x)
+model = torch.nn.Sequential(*(Layer(8, 8) for _ in range(4)))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+step = prepare_step(model, torch.nn.functional.mse_loss, optimizer)
+for number in range(2000):
+    report(step=number, loss=float(step(torch.ones(16, 8), torch.zeros(16, 8))))
+"""
 
 
 @pytest.fixture
@@ -159,6 +172,30 @@ def test_a_training_is_watched_rank_by_rank(lab: Lab, page: Page, errors: list[s
     button(view, "Stop after this epoch").click()
     wait_done(page, 1, 20)
     expect(cell_at(page, 1)).to_contain_text("complete")
+    assert errors == []
+
+
+def test_stages_of_a_pipeline_are_drawn_while_it_runs_and_afterwards(
+    lab: Lab, page: Page, errors: list[str]
+) -> None:
+    open_notebook(page, lab, "stages.ipynb", START, STAGES)
+    run_cell(page, 0)
+    run_cell(page, 1, wait=False)
+    view = view_of(page)
+    stages = view.get_by_role("img", name="What each rank of the pipeline computes")
+    expect(stages).to_be_visible()
+    former = stages.get_attribute("src")
+    until(lambda: stages.get_attribute("src") != former, 20, "a newer batch")
+    assert stages.evaluate("image => image.complete && image.naturalWidth") >= 300
+    take(view, "cell-stages-light")
+    set_theme(page, "dark")
+    take(view, "cell-stages-dark")
+    set_theme(page, "light")
+    button(view, "Other ways to stop").click()
+    button(view, "Stop after this epoch").click()
+    wait_done(page, 1, 20)
+    page.reload()
+    expect(view_of(page).get_by_role("img", name="What each rank of the")).to_be_visible()
     assert errors == []
 
 

@@ -109,7 +109,7 @@ class View {
     const choose = (trial) => this.choose(trial);
     this._curves = new Curves(scope, this._selection, choose, this._record);
     this._parallel = new Parallel(scope, this._selection, this._record);
-    this._ranks = new Ranks();
+    this._ranks = new Ranks(client);
     this._machines = new Machines();
     this._trials = new Trials(scope, client, this._selection, choose);
     this._log = new LogTail(scope, client);

@@ -2,6 +2,7 @@
 
 import { clean, h, repeat, setAttribute, setText, show } from "./dom.js";
 import { bytes, count, duration, number, percent } from "./format.js";
+import { Shown } from "./shown.js";
 
 const PHASES = { loading: "loading", rendezvous: "meeting", cell: "running", leaving: "leaving" };
 const SLOW_S = 5;
@@ -26,7 +27,9 @@ export function piecesOf(parts) {
 
 /** One lane per rank of the latest round. */
 export class Ranks {
-  constructor() {
+  /** @param {import("./client.js").Client} client */
+  constructor(client) {
+    this._charts = new Shown(client);
     this._body = h("tbody");
     this._more = h("div", { class: "ddl-muted ddl-small-text" });
     const names = ["rank", "state", "step", "", "one step", "last step", "metrics", "place"];
@@ -52,6 +55,7 @@ export class Ranks {
       ),
       this._key,
       this._more,
+      this._charts.element,
     );
     this._heads = [...this.element.querySelectorAll("th")];
   }
@@ -69,6 +73,7 @@ export class Ranks {
     show(this._verdict, verdict !== "");
     show(this._key, isMeasured);
     show(this._heads[4], isMeasured);
+    this._charts.update(snapshot.run_id, snapshot.charts ?? []);
     const furthest = Math.max(1, ...snapshot.ranks.map((row) => row.step ?? 0));
     repeat(
       this._body,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from pathlib import Path
 
 import msgspec
@@ -10,20 +11,28 @@ import pytest
 from jupyter_ddl.errors import TrialError
 from jupyter_ddl.ledger.reducer import fold, fold_all
 from jupyter_ddl.ledger.run_state import RunState
+from jupyter_ddl.ledger.snapshots import snapshot_of
 from jupyter_ddl.protocol.events import (
     AttemptFinished,
     AttemptStarted,
     FoldFinished,
     OutputShown,
+    PipelineTimed,
+    RankStarted,
     Reported,
     RunStarted,
     RunSubmitted,
+    StalenessCounted,
     TrialCreated,
 )
+from jupyter_ddl.protocol.pipeline import PipelineSpan, PipelineTimes
 from jupyter_ddl.protocol.program import Program
 from jupyter_ddl.protocol.run import RunSpec
+from jupyter_ddl.protocol.snapshot import PIPELINE, STALENESS
 from jupyter_ddl.protocol.space import Uniform
+from jupyter_ddl.protocol.staleness import Staleness
 from jupyter_ddl.protocol.view_messages import GetLog, GetOutput
+from jupyter_ddl.verbs.ddp import Ddp
 from jupyter_ddl.verbs.fit import Fit
 from jupyter_ddl.verbs.search import Search
 from jupyter_ddl.views.answers import MAX_LOG_BYTES, log_part, output_part
@@ -85,6 +94,33 @@ def test_what_a_trial_shows_comes_as_a_picture_or_as_text(tmp_path: Path) -> Non
     for foreign in ("../ledger.ddl", "figure/../table", ""):
         with pytest.raises(TrialError, match="no more"):
             output_part(state, tmp_path, GetOutput(1, "r", 0, foreign))
+
+
+def test_stages_of_a_pipeline_and_late_gradients_come_as_pictures(tmp_path: Path) -> None:
+    """Named in the snapshot with how new they are; described for who can't see them."""
+    span = PipelineSpan(0, 0, "forward", 0, 0.0, 1.0)
+    times = PipelineTimes(4, 1, "gpipe", 1, (), 0.25, 0.125, (span,), (span,))
+    spec = RunSpec("r", Ddp(2), Program("", ""), 7, "local", 1.0)
+    begun = [
+        RunSubmitted(spec, 1.0),
+        RunStarted(2.0, 1, 2, 2, 4242),
+        TrialCreated(0, {}, 2.0),
+        AttemptStarted(0, 1, 2.0, worker="w", pid=9, log="a.log", log_start=0),
+        RankStarted(0, 1, 0, 2.0, "w", "host", 9, "a.log", 0),
+    ]
+    state = fold_all(begun)
+    assert snapshot_of(state, 3.0).charts == ()
+    with pytest.raises(TrialError, match="no more"):
+        output_part(fold_all(begun[:-1]), tmp_path, GetOutput(1, "r", 0, PIPELINE))
+    fold(state, PipelineTimed(0, 1, 3.0, times))
+    fold(state, StalenessCounted(0, 1, 3.0, Staleness(0, (5, 2), 1)))
+    rows = snapshot_of(state, 3.0).charts
+    assert [(row.file, row.at_s) for row in rows] == [(PIPELINE, 4.0), (STALENESS, 8.0)]
+    parts = [output_part(state, tmp_path, GetOutput(1, "r", 0, row.file)) for row in rows]
+    assert {part.mime for part in parts} == {"image/svg+xml"}
+    assert all(base64.b64decode(part.content).startswith(b"<svg ") for part in parts)
+    assert "idle for 25 %, at best 13 %" in parts[0].alt
+    assert "7 gradients used, 1 dropped" in parts[1].alt
 
 
 def log_of(state: RunState, folder: Path, **options: object) -> tuple[str, ...]:
