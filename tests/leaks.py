@@ -108,6 +108,7 @@ def _leftovers(home: Home) -> list[str]:
         *(_described(process) for process in processes_of(home)),
         *(f"connection file {path}" for path in ours.glob("*.json")),
         *(f"socket {path}" for path in ours.glob("*.sock")),
+        *(f"directory {path}" for path in ours.glob("*.tmp")),
         *(f"half-written blob {path}" for path in home.memory.glob(".partial-*")),
         *(f"half-written blob {path}" for path in home.data.glob("blobs/.partial-*")),
         *(f"thread {thread.name}" for thread in threading.enumerate() if _is_ours(thread)),

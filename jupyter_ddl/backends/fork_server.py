@@ -11,7 +11,8 @@ import gc
 import os
 from collections.abc import Sequence
 from itertools import pairwise
-from multiprocessing import forkserver, resource_tracker, util
+from multiprocessing import forkserver, process, resource_tracker, util
+from pathlib import Path
 from unittest.mock import patch
 
 import dask
@@ -25,8 +26,17 @@ from jupyter_ddl.worker.zygote_source import requests_fd
 __all__ = ["start_fork_server"]
 
 
-def start_fork_server() -> None:
-    """Have nannies of this process fork their workers.  Call it from the main thread, first."""
+def start_fork_server(scratch: Path | None = None) -> None:
+    """Have nannies of this process fork their workers.  Call it from the main thread, first.
+
+    Parameters
+    ----------
+    scratch : Path, optional
+        A directory for the sockets of :mod:`multiprocessing`, here and in all processes below;
+        one that it makes itself stays in the system's when this process is killed.
+    """
+    if scratch is not None:
+        process.current_process()._config["tempdir"] = str(scratch)  # type: ignore[attr-defined]
     resource_tracker.ensure_running()
     with patch.object(util, "spawnv_passfds", _fork):
         forkserver.ensure_running()

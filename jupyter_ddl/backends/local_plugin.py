@@ -12,9 +12,10 @@ from jupyter_ddl.backends.base import Backend, BackendPlugin, Finding, Report, n
 from jupyter_ddl.formats import format_bytes, format_counted
 from jupyter_ddl.protocol.cluster import ClusterSpec
 from jupyter_ddl.store.advisories import outdated
+from jupyter_ddl.store.connection import scratch_path
 from jupyter_ddl.store.host_limits import host_limits
 from jupyter_ddl.store.mounts import file_system_of
-from jupyter_ddl.store.paths import blob_dirs, home_dir, runtime_dir
+from jupyter_ddl.store.paths import blob_dirs, home_dir, private_dir, runtime_dir
 
 __all__ = ["LocalPlugin"]
 
@@ -39,7 +40,8 @@ class LocalPlugin(BackendPlugin):
         with offered_source(spec):  # it imports, while this process imports Dask
             from jupyter_ddl.backends.fork_server import start_fork_server
 
-            start_fork_server()
+            scratch = scratch_path(spec.name)
+            start_fork_server(None if scratch is None else private_dir(scratch))
 
     def make(self, spec: ClusterSpec) -> Backend:
         from jupyter_ddl.backends.local import LocalBackend

@@ -29,6 +29,7 @@ from jupyter_ddl.store.connection import (
     hold_name,
     is_lost,
     read_connection,
+    remove_scratch,
     socket_path,
     write_connection,
 )
@@ -194,10 +195,12 @@ def run_named(
         try:
             check_home()
             _begin_log(spec.name)
+            remove_scratch(spec.name)
             enter(spec)
             with asyncio.Runner(loop_factory=AwakeLoop) as runner:
                 runner.run(serve(spec, phases))
         finally:
+            remove_scratch(spec.name)
             release_lock(lock)
     except JupyterDDLError as error:
         phases.tell("error", error=type(error).__name__, message=error.message)

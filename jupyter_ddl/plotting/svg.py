@@ -90,7 +90,7 @@ def _legend(chart: Chart) -> list[str]:
         color = _QUIET if by_run else STATES[state]
         if state in points and len(points) > 1:
             keys.append((_point(5, -4, state, color), state))
-        elif state in spans:
+        elif state in spans and not by_run:
             keys.append((_swatch(STATES[state]), state))
     drawn, x = [], 0.0
     for key, name in keys[:12]:

@@ -15,9 +15,10 @@ from typing import IO, Any, NamedTuple
 import msgspec
 from blake3 import blake3
 
-from jupyter_ddl.errors import JupyterDDLError
+from jupyter_ddl.errors import CapacityError, JupyterDDLError
 from jupyter_ddl.ranks.metrics import ReportError, shown
 from jupyter_ddl.store.atomic import replacing, sync_directory
+from jupyter_ddl.store.exhaustion import GOES_ON, NO_SPACE, room_at, used_up
 
 __all__ = [
     "FORMAT",
@@ -351,15 +352,24 @@ def save_checkpoint(
     ------
     ReportError
         The state has a part that cannot be saved.
-    OSError
-        The disk is full, for instance.
+    CapacityError
+        The disk is full; says which one.
     """
     directory = checkpoints_dir / f"trial-{trial}"
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = directory / f"step-{step}-a{attempt}.ckpt"
-    with replacing(path, is_synced=True) as file:
-        size_bytes = write_checkpoint(file, step, state)
-    sync_directory(directory)
+    try:
+        with replacing(path, is_synced=True) as file:
+            size_bytes = write_checkpoint(file, step, state)
+        sync_directory(directory)
+    except OSError as error:
+        if error.errno not in NO_SPACE:
+            raise
+        raise CapacityError(
+            f"saving {path} failed: {error.strerror}, {room_at(directory)}{used_up(error, path)}; "
+            f"the checkpoints before it are kept, and {GOES_ON}",
+            path=str(path),
+        ) from error
     keep_newest(directory, keep=path)
     return SavedCheckpoint(f"{directory.name}/{path.name}", size_bytes)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import os
 import re
 import traceback
 from collections.abc import Iterator
@@ -18,7 +20,7 @@ from jupyter_ddl.ranks.metrics import MetricError
 from jupyter_ddl.ranks.payload import import_hint
 from jupyter_ddl.ranks.values import ValuesError
 from jupyter_ddl.ranks.work_folder import hint_for
-from jupyter_ddl.store.exhaustion import used_up
+from jupyter_ddl.store.exhaustion import GOES_ON, NO_SPACE, room_at, used_up
 
 __all__ = ["failure_of", "kind_of", "last_lines", "message_of", "with_output"]
 
@@ -26,6 +28,8 @@ _OUR_FILES = str(Path(__file__).parents[1]) + "/"
 _HIDDEN_FILES = (_OUR_FILES, "<frozen importlib")
 _NOTEBOOK_FILE = re.compile(r"ipykernel_\d+/\d+\.py$|^<ipython-input-")
 """What IPython names the cells that captured functions come from."""
+_A_PAGE = 4096
+"""Less room than that is none."""
 _MESSAGE_CHARS = 4_000
 _TRACEBACK_CHARS = 20_000
 _N_OUTPUT_LINES = 12
@@ -36,7 +40,6 @@ _TOLD_IN_OUTPUT = re.compile(
     re.MULTILINE,
 )
 """What only says that something ended: why, it has printed."""
-_DISK_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT})
 _NO_MEMORY = re.compile(
     r"(?:CUDA|HIP|XPU|MPS)\b.{0,40}out of memory"  # torch, where its allocator was not asked
     r"|(?:CUBLAS|CUDNN|CUSOLVER|CUSPARSE|CUFFT)\w*_ALLOC_FAILED|ncclUnhandled.*out of memory"
@@ -91,7 +94,7 @@ def kind_of(error: BaseException) -> FailureKind:
     for each in _with_causes(error):
         if isinstance(each, CapacityError):
             return "disk"
-        if isinstance(each, OSError) and each.errno in _DISK_ERRORS:
+        if isinstance(each, OSError) and each.errno in NO_SPACE:
             return "disk"
     if isinstance(error, MetricError):
         return "metric"
@@ -123,8 +126,28 @@ def message_of(error: BaseException, kind: FailureKind) -> str:
             "a debugger has nobody to talk to on a rank: print or report there what you want to "
             "see, or run the cell in the notebook, without its first line"
         )
+    if kind == "disk" and not isinstance(error, CapacityError):
+        text += _room_of(error)
     text += hint_for(error) + used_up(error)
     return shortened(text, _MESSAGE_CHARS)
+
+
+def _room_of(error: BaseException) -> str:
+    """Of what a cell could not write: where, if that is known, and that the run waits."""
+    paths = [each.filename for each in _with_causes(error) if isinstance(each, OSError)]
+    place = next((str(path) for path in paths if path), "") or _full_output()
+    room = f" ({room_at(place)})" if place else ""
+    return f"{room}; {GOES_ON}"
+
+
+def _full_output() -> str:
+    """The file that gets what is printed, where its disk is full: ``print`` does not name it."""
+    with contextlib.suppress(OSError):
+        stat = os.fstatvfs(1)
+        path = Path("/proc/self/fd/1").readlink()
+        if path.is_absolute() and stat.f_bavail * stat.f_frsize < _A_PAGE:
+            return str(path)
+    return ""
 
 
 def _text_of(error: BaseException) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -32,7 +33,9 @@ __all__ = [
     "is_lost",
     "list_connections",
     "read_connection",
+    "remove_scratch",
     "remove_socket",
+    "scratch_path",
     "socket_path",
     "write_connection",
 ]
@@ -124,6 +127,8 @@ def _lock_path(name: str) -> Path:
 
 _MAX_SOCKET_PATH = 100
 """Unix socket addresses hold 107 bytes; Linux refuses longer ones."""
+_SOCKET_NAME = 24
+"""Room for what :mod:`multiprocessing` calls a socket."""
 
 
 class ConnectionInfo(msgspec.Struct, frozen=True):
@@ -151,6 +156,20 @@ def socket_path(name: str) -> Path:
         return path
     directory = Path(tempfile.mkdtemp(prefix=_own_prefix()))
     return private_dir(directory) / f"{name[:40]}.sock"
+
+
+def scratch_path(name: str) -> Path | None:
+    """Where a controller keeps what nobody needs behind it; None: its sockets had too long names.
+
+    The directory of the system for such things keeps what a killed process has put there.
+    """
+    path = runtime_path() / f"{name}.tmp"
+    return path if len(os.fsencode(path)) <= _MAX_SOCKET_PATH - _SOCKET_NAME else None
+
+
+def remove_scratch(name: str) -> None:
+    """Only for who holds the cluster's name, or knows that nobody does."""
+    shutil.rmtree(runtime_path() / f"{name}.tmp", ignore_errors=True)
 
 
 def remove_socket(path: Path) -> None:
@@ -185,6 +204,7 @@ def read_connection(name: str) -> ConnectionInfo | None:
         if is_free and not rival_of(_lock_path(name)) and _read(name) == info:
             connection_path(name).unlink(missing_ok=True)
             remove_socket(Path(info.socket))
+            remove_scratch(name)
     return None
 
 

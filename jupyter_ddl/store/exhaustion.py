@@ -12,10 +12,12 @@ import resource
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["used_up"]
+__all__ = ["GOES_ON", "NO_SPACE", "room_at", "used_up"]
 
 _NO_THREAD = ("can't start new thread", "can't start new process")
-_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""Errors of a disk, or of a share of it, that is full."""
+GOES_ON = "the run goes on when there is room"
 _NEARLY = 0.98
 """Whoever was refused may have ended a few processes by the time that they are counted."""
 
@@ -37,12 +39,21 @@ def used_up(error: BaseException, path: str | os.PathLike[str] | None = None) ->
             )
         if error.errno == errno.ENFILE:
             return " (the whole host has no file to open any more: `sysctl fs.file-max`)"
-        if error.errno in _NO_SPACE:
+        if error.errno in NO_SPACE:
             return _inodes(path or error.filename)
         if error.errno == errno.EAGAIN:
             return _processes()
     if isinstance(error, RuntimeError) and str(error) in _NO_THREAD:
         return _processes()
+    return ""
+
+
+def room_at(path: str | os.PathLike[str]) -> str:
+    """How much can be written at a place, as words; empty where nobody can say."""
+    for each in (Path(path), *Path(path).absolute().parents):
+        with contextlib.suppress(OSError):
+            stat = os.statvfs(each)
+            return f"{stat.f_bavail * stat.f_frsize:,} bytes free at {each}"
     return ""
 
 

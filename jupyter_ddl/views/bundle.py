@@ -30,7 +30,7 @@ _DEFAULT = re.compile(r"^export default ", re.MULTILINE)
 _INDENT = re.compile(r"^[ \t]+", re.MULTILINE)
 _COMMENT = re.compile(r"^(?://.*|/\*(?:[^*]|\*(?!/))*\*/)\n", re.MULTILINE)
 # Behind code: no text ends in such a line, for it would end with a quote.
-_REMARK = re.compile(r"(?<=[;,{}]) // [^\"`]*$", re.MULTILINE)
+_REMARK = re.compile(r"(?<=[;,{}]) // [^\"`\n]*$", re.MULTILINE)
 _BLANK = re.compile(r"\n{2,}")
 _TEXT = re.compile(r'"(?:[^"\\]|\\.)*"|`[^`]*`')
 _SPACED = re.compile(rf"({_TEXT.pattern})|(?<=\S) *(=>|[!=<>]=+|[=,;:?(){{}}\[\]<>&|*]) *(?=\S)")

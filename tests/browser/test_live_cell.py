@@ -194,6 +194,7 @@ def test_stages_of_a_pipeline_are_drawn_while_it_runs_and_afterwards(
     button(view, "Other ways to stop").click()
     button(view, "Stop after this epoch").click()
     wait_done(page, 1, 20)
+    page.evaluate("() => window.jupyterapp.commands.execute('docmanager:save')")
     page.reload()
     expect(view_of(page).get_by_role("img", name="What each rank of the")).to_be_visible()
     assert errors == []

@@ -61,6 +61,7 @@ def test_each_verb_is_missed(need: Need, account: str) -> None:
     without(need, account)
     with pytest.raises(ClusterError) as caught:
         start_kube(account, 1)
+    assert caught.value.message.startswith("these credentials may not")
     assert need.text in caught.value.message
     assert f"namespace {account}" in caught.value.message
     assert "--print-rbac" in caught.value.message

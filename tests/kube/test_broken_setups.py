@@ -123,7 +123,7 @@ def test_token_that_has_expired(
     path.write_text(json.dumps(config))
     monkeypatch.setenv("KUBECONFIG", str(path))
     said = refused(lambda: start_kube(namespace, 1))
-    assert "401" in said
+    assert "the credentials have expired or are wrong (401)" in said
     monkeypatch.undo()
     assert objects(namespace) == []
 
@@ -136,7 +136,7 @@ def test_api_server_that_is_not_there(
     path = tmp_path / "kubeconfig"
     path.write_text(json.dumps(config))
     monkeypatch.setenv("KUBECONFIG", str(path))
-    assert "can't be reached" in refused(lambda: start_kube(namespace, 1))
+    assert "the API server can't be reached" in refused(lambda: start_kube(namespace, 1))
 
 
 def test_no_credentials(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,7 +234,7 @@ def test_no_dns(namespace: str) -> None:
         {"dnsPolicy": "None", "dnsConfig": {"nameservers": ["10.77.0.99"], "options": []}}
     )
     said = refused(lambda: start_kube(namespace, 1, pod_template=template))
-    assert "DNS" in said
+    assert "the DNS of Kubernetes" in said
     gone(namespace)
 
 

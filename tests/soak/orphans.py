@@ -9,6 +9,7 @@ either order, and whatever lives on is counted.  ``python -m tests.soak.orphans 
 from __future__ import annotations
 
 import argparse
+import getpass
 import itertools
 import os
 import random
@@ -28,14 +29,23 @@ from tests.until import until
 __all__ = ["main"]
 
 _LONGEST_S = 5.0
+_CACHES = ("dask-scratch-space", f"torchinductor_{getpass.getuser()}")
+"""Of Dask and torch: one each, whatever is killed."""
 _POLL_S = 0.02
 _N_WORKERS = 2
 _START = f"""
 import jupyter_ddl
-jupyter_ddl.start_cluster(n_workers={_N_WORKERS}, name="test")
+jupyter_ddl.start_cluster(n_workers={_N_WORKERS}, name={{name!r}})
 """
 
-_HOLDS_GIL = "import ctypes; print('under', 'way', flush=True); ctypes.PyDLL(None).sleep(600)"
+_SENT_S = 0.5
+"""A kernel that holds the GIL sends nothing: what it has printed has to be on its way before."""
+_HOLDS_GIL = f"""
+import ctypes, time
+print("under", "way", flush=True)
+time.sleep({_SENT_S})
+ctypes.PyDLL(None).sleep(600)
+"""
 _KERNELS = {
     "idle": "",
     "waits": "print('under', 'way', flush=True); run.wait()",
@@ -113,16 +123,23 @@ class Soak:
         pairs = list(itertools.product(_KERNELS, _RANKS))
         chosen = [pairs[number % len(pairs)] for number in range(n_rounds)]
         self._chance.shuffle(chosen)
+        # One that waits would start another controller for its run, as it should.
         return [
-            _Round(*pair, self._chance.random() < 0.5, self._chance.choice((0.0, 0.3, 1.0)))
+            _Round(
+                *pair,
+                pair[0] == "waits" or self._chance.random() < 0.5,
+                self._chance.choice((0.0, 0.3, 1.0)),
+            )
             for pair in chosen
         ]
 
     def once(self, number: int, each: _Round) -> None:
         kernel = LiveKernel(self._home)
+        # Of its own name: one of the same would go on with the run of the round before.
+        name = f"round-{number}"
         try:
-            self._begin(kernel, number, each)
-            victims = [kernel.pid, controller_pid()]
+            self._begin(kernel, name, each)
+            victims = [kernel.pid, controller_pid(name)]
             first, second = victims if each.kernel_first else reversed(victims)
             os.kill(first, signal.SIGKILL)
             time.sleep(each.gap_s)
@@ -132,11 +149,11 @@ class Soak:
             kernel.close(stop_clusters=False)
             end_processes(self._home)
 
-    def _begin(self, kernel: LiveKernel, number: int, each: _Round) -> None:
+    def _begin(self, kernel: LiveKernel, name: str, each: _Round) -> None:
         """Bring kernel and ranks into their states."""
-        marks = self._home.work / f"round-{number}"
+        marks = self._home.work / name
         marks.mkdir()
-        kernel.run(_START).check()
+        kernel.run(_START.format(name=name)).check()
         submit = _submission(marks, each.ranks)
         if submit:
             kernel.run(submit).check()
@@ -144,6 +161,8 @@ class Soak:
         code = _KERNELS[each.kernel]
         if code and (submit or "run." not in code):
             kernel.finish(kernel.start(code), until_text="under way")
+        if each.kernel == "gil":
+            time.sleep(2 * _SENT_S)
         if each.kernel == "stopped":
             os.kill(kernel.pid, signal.SIGSTOP)
 
@@ -204,10 +223,11 @@ def main(arguments: list[str] | None = None) -> int:
 def _left_on_disk(home: Home, temporary: Path) -> list[str]:
     """What is still there when another cluster has come and gone, as lines."""
     kernel = LiveKernel(home)
-    kernel.run(_START).check()
+    kernel.run(_START.format(name="last")).check()
     kernel.close()
     found = [f"left behind: {line}" for line in leftovers_of(home)]
-    return found + [f"left behind: {path}" for path in temporary.iterdir()]
+    kept = {path for path in temporary.iterdir() if path.name not in _CACHES}
+    return found + [f"left behind: {path}" for path in kept]
 
 
 if __name__ == "__main__":

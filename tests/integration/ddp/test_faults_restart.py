@@ -204,6 +204,8 @@ def test_an_epoch_sees_each_sample_once_while_its_group_shrinks_and_grows(cluste
     run.wait_for_step(3)
     assert [len(run.pids(attempt)) for attempt in (1, 2, 3)] == [2, 1, 2]
     until(lambda: run.run.snapshot().finished_at_s, 60.0, "the end of the epoch")
+    told = "restarted with 1 of 2 ranks from the checkpoint at step"
+    assert any(told in text for text in run.run.snapshot().notices)
     state = newest_checkpoint(run.run.directory / "checkpoints", 0, print)
     assert state is not None
     seen = state["seen"]

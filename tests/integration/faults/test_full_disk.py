@@ -47,5 +47,6 @@ def test_a_run_pauses_on_a_full_disk_and_goes_on_when_there_is_room(small_disk: 
     assert_clean(run, 20)
     assert "No space left on device" in pauses[-1]
     assert " bytes free" in pauses[-1]
+    assert "the run goes on when there is room" in pauses[-1]
     assert run.trials["own_failures"].sum() == 0
     assert run.snapshot().paused == ""

@@ -79,4 +79,4 @@ def test_a_rank_that_can_not_be_killed_is_given_up(monkeypatch: pytest.MonkeyPat
 
     end = asyncio.run(body())
     assert end.cause == "unkillable"
-    assert "check the host" in end.detail
+    assert "can't be killed: check the host" in end.detail

@@ -11,7 +11,7 @@ import pytest
 
 from jupyter_ddl.controller.event_files import EventFileWriters
 from jupyter_ddl.controller.runs import RunRegistry
-from jupyter_ddl.errors import RunNotFoundError, SpecError
+from jupyter_ddl.errors import LedgerError, RunNotFoundError, SpecError
 from jupyter_ddl.ledger.file import LedgerWriter
 from jupyter_ddl.placement.slots import SlotBook
 from jupyter_ddl.protocol.events import RunSubmitted
@@ -167,10 +167,24 @@ def test_a_run_goes_on_where_it_was_and_its_watchers_are_told() -> None:
         tab = Tab()
         runs.watch("r1", tab)
         last = await tab.until(lambda seen: seen.is_final)
+        with ledger_path("r1").open("ab") as file:
+            file.write(bytes(5))  # as a writer leaves it that was killed within a write
         await runs.resume("r1")
+        told = "5 bytes of a half-written record were cut off the ledger"
+        assert told in runs.driver("r1").state.notices
         again = Tab()
         now = runs.watch("r1", again)
         assert (now.is_final, now.seq > last.seq) == (False, True)
+
+    registered(work)
+
+
+def test_a_run_of_which_no_record_was_written_is_refused_with_the_way_out() -> None:
+    async def work(runs: RunRegistry) -> None:
+        private_dir(run_dir("r1"))
+        ledger_path("r1").touch()
+        with pytest.raises(LedgerError, match="has no first record; `%runs rm r1`"):
+            await runs.resume("r1")
 
     registered(work)
 
@@ -184,7 +198,8 @@ def test_a_run_that_goes_on_in_another_image_says_which_and_where_it_began(now: 
         runs.watch("r1", tab)
         await tab.until(lambda seen: seen.is_final)
         await runs.resume("r1")
-        told = [text for text in runs.driver("r1").state.notices if "image" in text]
+        notices = runs.driver("r1").state.notices
+        told = [text for text in notices if "the workers' image is" in text]
         assert len(told) == now.endswith("2")
         assert all(now in text and "--env team/image@sha256:1`" in text for text in told)
 

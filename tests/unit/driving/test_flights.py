@@ -83,6 +83,7 @@ def test_an_attempt_that_reports_without_end_has_its_end_recorded(
     *reports, notice = counted
     assert isinstance(notice, Notice)
     assert "trial 0 has reported" in notice.text
+    assert "what it reports from now on is" in notice.text
     assert 100 < len(reports) < 200
     assert [type(each) for each in reports] == [Reported] * len(reports)
     saved = CheckpointSaved(0, 1, 5, "trial-0/step-5-a1.ckpt", 10, 10.6)

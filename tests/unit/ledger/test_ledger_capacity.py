@@ -66,6 +66,7 @@ def _fill_and_go_on(disk: Path) -> None:
         assert error.needed_bytes > 0
         assert error.free_bytes < error.needed_bytes
         assert "No space left" in str(error)
+        assert "nothing is lost, the run goes on when there is room" in str(error)
         with LedgerReader(path) as reader:
             events = reader.poll()
         assert len(events) == 1 + n_committed

@@ -47,7 +47,10 @@ def test_the_measured_batch_stands_above_the_ideal_one() -> None:
     assert "gpipe with 2 micro-batches on 2 ranks" in chart.text
     colors = to_vega(chart)["concat"][0]["layer"][0]["encoding"]["color"]
     assert (colors["title"], colors["field"]) == (None, "series")
-    assert to_svg(chart).count("<rect") >= 16
+    drawn = to_svg(chart)
+    assert drawn.count("<rect") >= 16
+    assert ">backward</text>" in drawn
+    assert ">complete</text>" not in drawn  # one colour says one thing
 
 
 def test_without_a_measured_batch_the_plot_says_why() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from jupyter_ddl.errors import ProtocolError
 from jupyter_ddl.protocol import events as up
 from jupyter_ddl.protocol.cells import CellDone, RankAddress, RankAnswer
 from jupyter_ddl.protocol.codec import decode_event, encode_event
@@ -73,6 +74,8 @@ def test_an_event_with_a_name_that_leaves_its_folder_is_refused(
         bad = msgspec.msgpack.encode(event(kind, field, name))
         with pytest.raises(msgspec.ValidationError):
             msgspec.msgpack.decode(bad, type=Event)
+        with pytest.raises(ProtocolError, match="another version of jupyter_ddl or is damaged"):
+            decode_event(bad)
 
 
 def test_a_chunk_of_a_workers_events_is_refused_as_a_whole() -> None:

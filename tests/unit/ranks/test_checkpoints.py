@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 from pathlib import Path
@@ -10,15 +11,19 @@ from typing import Any
 import numpy as np
 import pytest
 
+from jupyter_ddl.errors import CapacityError
 from jupyter_ddl.protocol.events import CheckpointSaved, Notice
+from jupyter_ddl.ranks import checkpoints
 from jupyter_ddl.ranks.checkpoints import (
     FORMAT,
     CheckpointFileError,
+    checkpoint_names,
     newest_checkpoint,
     read_checkpoint,
     save_checkpoint,
 )
 from jupyter_ddl.ranks.metrics import ReportError
+from jupyter_ddl.ranks.tracebacks import kind_of
 
 
 def _ignore(_text: str) -> None:
@@ -268,6 +273,7 @@ def test_a_damaged_checkpoint_is_told_to_the_user(host: Any) -> None:
     assert rank.run(attempt=2).value == 15.0
     (notice,) = rank.of(Notice)
     assert "step-3-a1.ckpt of trial 0 was skipped" in notice.text
+    assert "an older one is tried" in notice.text
 
 
 def test_the_step_of_a_checkpoint_is_the_last_reported_one_by_default(host: Any) -> None:
@@ -279,4 +285,22 @@ def test_the_step_of_a_checkpoint_is_the_last_reported_one_by_default(host: Any)
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
 def test_a_full_disk_has_its_own_kind(host: Any) -> None:
     source = "with open('/dev/full', 'w', buffering=1) as file:\n    file.write('x\\n')\n"
-    assert host.load(source).run().failure.kind == "disk"
+    failure = host.load(source).run().failure
+    assert failure.kind == "disk"
+    assert failure.message.endswith("device; the run goes on when there is room")
+
+
+def test_a_checkpoint_that_finds_no_room_is_told_with_its_path_and_what_is_free(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    save_checkpoint(tmp_path, 0, 1, 1, {"x": 1})
+    monkeypatch.setattr(checkpoints, "write_checkpoint", full)
+    with pytest.raises(CapacityError, match="the checkpoints before it are kept") as caught:
+        save_checkpoint(tmp_path, 0, 1, 2, {"x": 2})
+    assert f"saving {tmp_path}/trial-0/step-2-a1.ckpt failed: No space" in caught.value.message
+    assert f"bytes free at {tmp_path}/trial-0; " in caught.value.message
+    assert kind_of(caught.value) == "disk"
+    assert checkpoint_names(tmp_path, 0) == ["step-1-a1.ckpt"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -143,6 +144,12 @@ def test_a_full_disk_behind_another_exception_is_found(host: Any) -> None:
         "except OSError as error:\n    raise RuntimeError('writing failed') from error\n"
     )
     assert host.load(source).run().failure.kind == "disk"
+
+
+def test_a_file_that_finds_no_room_is_told_with_what_is_free(host: Any, tmp_path: Path) -> None:
+    source = f"raise OSError(28, 'No space left on device', {str(tmp_path / 'big')!r})\n"
+    message = host.load(source).run().failure.message
+    assert f"bytes free at {tmp_path}); the run goes on when there is room" in message
 
 
 def test_an_exception_whose_text_fails_is_still_shown(host: Any) -> None:

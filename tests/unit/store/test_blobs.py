@@ -97,7 +97,8 @@ def test_a_directory_without_room_is_passed_over_and_the_last_one_says_so(
     assert find_blob(digest, [small, large]) == large / digest
     gone = tmp_path / "gone"
     free[gone] = 7
-    with pytest.raises(CapacityError, match=r"of 80 bytes failed.*7 bytes free"):
+    told = r"storing a captured value of 80 bytes failed.*7 bytes free"
+    with pytest.raises(CapacityError, match=told):
         put_blob(b"y" * 80, [small, gone])
     assert list(small.iterdir()) == []
 

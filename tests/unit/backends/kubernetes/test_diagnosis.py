@@ -128,8 +128,8 @@ def unschedulable(message: str) -> Json:
         ),
         (
             poll(events=(event("FailedCreate", "exceeded quota: small", "kube-1-scheduler-7"),)),
-            "exceeded quota: small",
-            "larger quota",
+            "Kubernetes refused a pod: exceeded quota: small",
+            "or for a larger quota",
         ),
         (
             poll(
@@ -295,15 +295,15 @@ class _Refusal(Exception):
 @pytest.mark.parametrize(
     ("error", "expected"),
     [
-        (_Refusal(401, "Unauthorized"), "expired"),
+        (_Refusal(401, "Unauthorized"), "the credentials have expired"),
         (_Refusal(403, 'cannot create resource "daskclusters"'), "--print-rbac"),
         (_Refusal(403, "exceeded quota: q"), "larger quota"),
         (_Refusal(403, "because it is being terminated"), "--namespace"),
         (_Refusal(404, "the server could not find the requested resource"), "helm install"),
         (_Refusal(404, 'namespaces "space" not found'), "--namespace"),
-        (_Refusal(422, "spec.worker: Invalid value"), "spec.worker"),
+        (_Refusal(422, "spec.worker: Invalid value"), "was refused as invalid: spec.worker"),
         (_Refusal(500, "etcd"), "500"),
-        (ConnectionError("refused"), "can't be reached"),
+        (ConnectionError("refused"), "the API server can't be reached"),
     ],
 )
 def test_each_refusal_of_the_server_has_its_sentence(error: Exception, expected: str) -> None:
